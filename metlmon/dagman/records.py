@@ -1,0 +1,267 @@
+"""Workflow records: what DAG files say, typed.
+
+Source followed: HTCondor manual, "DAGMan Workflows", and the public DAGMan source
+(``dag_parser.cpp``, ``dag_commands.cpp``, ``parse.cpp``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import Enum
+from pathlib import Path
+
+
+class NodeKind(Enum):
+    JOB = "job"
+    SUBDAG = "subdag"
+    FINAL = "final"
+    PROVISIONER = "provisioner"
+    SERVICE = "service"
+    JOIN = "join"
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something wrong in an input file. ``error``: the file cannot be used as DAGMan would.
+
+    ``str()`` gives ``file:line: text``.
+    """
+
+    kind: str
+    file: str
+    line: int | None
+    text: str
+    error: bool
+
+    def __str__(self) -> str:
+        where = self.file if self.line is None else f"{self.file}:{self.line}"
+        return f"{where}: {self.text}"
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """SCRIPT PRE|POST|HOLD: the command line as written (never run, never expanded)."""
+
+    command: str
+
+
+@dataclass(slots=True)
+class Node:
+    """One node, as the DAG file describes it.
+
+    ``name`` is the full name as DAGMan logs it (``SPLICE+node``, ``0.node``).
+    ``vars`` are the VARS after "last wins", raw (macros unexpanded), names in their
+    written case; attributes (``+x``, ``My.x``) are in ``attributes``.
+    ``submit`` is the description's name or file name, None for an inline block without
+    a name. ``log``, ``output``, ``error`` are expanded from the submit description with
+    this node's VARS as far as that is possible before the job exists: ``$(CLUSTERID)``
+    and ``$(Cluster)``, ``$(ProcId)`` and ``$(Process)`` stay in them as ``$(Cluster)``
+    and ``$(Process)``; None when the description does not say or cannot be had.
+    ``request_gpus`` is the integer, or None when absent or an expression.
+    ``queue_count`` is the number of procs (``queue N``), 1 when not said, None unknown.
+    ``subdag`` is the index into ``Workflow.subdags`` for a SUBDAG EXTERNAL node.
+    """
+
+    name: str
+    kind: NodeKind
+    file: str
+    line: int
+    submit: str | None = None
+    dir: str | None = None
+    noop: bool = False
+    done: bool = False
+    vars: dict[str, str] = field(default_factory=dict)
+    attributes: dict[str, str] = field(default_factory=dict)
+    retries: int = 0
+    unless_exit: int | None = None
+    pre: Script | None = None
+    post: Script | None = None
+    hold: Script | None = None
+    pre_skip: int | None = None
+    abort_on: int | None = None
+    abort_return: int | None = None
+    priority: int = 0
+    category: str | None = None
+    parents: set[str] = field(default_factory=set)
+    children: set[str] = field(default_factory=set)
+    weak_parents: set[str] = field(default_factory=set)
+    log: str | None = None
+    output: str | None = None
+    error: str | None = None
+    request_gpus: int | None = None
+    queue_count: int | None = 1
+    subdag: int | None = None
+
+
+@dataclass(slots=True)
+class Workflow:
+    """One DAGMan's DAG: its file or files with splices and includes woven in.
+
+    ``nodes`` in the order DAGMan counts them, join nodes included. An external sub-DAG
+    is a workflow of its own in ``subdags`` (None where its file is missing: then there
+    is a problem that says so). ``files`` are all files that were read: DAG files first,
+    then splices, includes, then submit files. ``references`` are DAG files that this one
+    names (splices, includes, sub-DAGs), resolved, whether they exist or not: they are not
+    top-level. ``used`` is False when an error makes DAGMan refuse the file; what could be
+    read is still here.
+    """
+
+    path: Path
+    nodes: dict[str, Node] = field(default_factory=dict)
+    subdags: list[Workflow | None] = field(default_factory=list)
+    files: list[Path] = field(default_factory=list)
+    references: set[Path] = field(default_factory=set)
+    problems: list[Problem] = field(default_factory=list)
+    node_status_file: str | None = None
+    jobstate_log: str | None = None
+    commands: int = 0
+
+    @property
+    def used(self) -> bool:
+        return not any(p.error for p in self.problems)
+
+
+# --- what DAGMan itself writes beside the DAG file -------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Rescue:
+    """A rescue file ``X.rescueNNN``: applied to the DAG before any log is read.
+
+    ``created`` is its "created … UTC" header (aware), None when absent. ``retries`` are the
+    ``RETRY node n`` lines (retries left).
+    """
+
+    path: Path
+    number: int
+    created: datetime | None
+    done: frozenset[str]
+    retries: dict[str, int]
+    total: int | None
+    failed: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class StatusNode:
+    """One node of a node status file. ``status``: 0 not ready, 1 ready, 2 prerun,
+    3 submitted, 4 postrun, 5 done, 6 error, 7 futile (``DagmanUtils`` NodeStatus)."""
+
+    status: int
+    details: str
+    retry_count: int
+    procs_queued: int
+    procs_held: int
+
+
+@dataclass(frozen=True, slots=True)
+class StatusFile:
+    """NODE_STATUS_FILE. ``epoch`` is its Timestamp (seconds since 1970), ``local`` the same
+    moment as the access point's local time from the comment beside it (naive): together
+    they tell the offset. ``dag_status`` here: 3 running, 5 done, 6 failed.
+    ``totals`` maps NodesTotal, NodesDone, NodesPre, … to their numbers."""
+
+    path: Path
+    dag_files: tuple[str, ...]
+    epoch: int | None
+    local: datetime | None
+    dag_status: int | None
+    totals: dict[str, int]
+    nodes: dict[str, StatusNode]
+
+
+@dataclass(frozen=True, slots=True)
+class Jobstate:
+    """One line of a JOBSTATE_LOG. ``node`` None for INTERNAL lines, whose ``event`` is
+    DAGMAN_STARTED, DAGMAN_FINISHED, RECOVERY_STARTED, … ; ``value`` is the return value of
+    JOB_SUCCESS/JOB_FAILURE/…, or DAGMAN_FINISHED's exit code."""
+
+    epoch: int
+    node: str | None
+    event: str
+    cluster: int | None
+    proc: int | None
+    value: int | None
+    sequence: int | None
+
+
+class Word(Enum):
+    """What a line of ``.dagman.out`` says, as far as the state model asks.
+
+    STARTED: a life of DAGMan begins ("STARTING UP"); EXITED: value = exit status, None when
+    it does not say; RECOVERY: this life reads its old logs again ("Running in RECOVERY
+    mode"); DAG_FILE: text = a ``-Dag`` argument; PRE_COMPLETED: value = nodes DONE at the
+    start; TRUNCATED: the nodes.log was emptied (text = file name as written);
+    RESCUE_USED / RESCUE_WRITTEN: text = file; SUBMITTED: node, cluster, proc;
+    PRE_STARTED, PRE_OK, PRE_FAILED, PRE_SKIPPED; POST_STARTED, POST_OK, POST_FAILED;
+    NODE_OK, NODE_FAILED ("job(s) failed", final); RETRYING; HALTED, RESUMED;
+    REMOVED: DAGMan was told to remove itself; ABORTED: ABORT-DAG-ON;
+    TOTALS: the status table (numbers in ``totals``); BATCH_ID: text "1.0" (DAGMan's own job).
+    """
+
+    STARTED = "started"
+    EXITED = "exited"
+    RECOVERY = "recovery"
+    DAG_FILE = "dag-file"
+    PRE_COMPLETED = "pre-completed"
+    TRUNCATED = "truncated"
+    RESCUE_USED = "rescue-used"
+    RESCUE_WRITTEN = "rescue-written"
+    SUBMITTED = "submitted"
+    PRE_STARTED = "pre-started"
+    PRE_OK = "pre-ok"
+    PRE_FAILED = "pre-failed"
+    PRE_SKIPPED = "pre-skipped"
+    POST_STARTED = "post-started"
+    POST_OK = "post-ok"
+    POST_FAILED = "post-failed"
+    NODE_OK = "node-ok"
+    NODE_FAILED = "node-failed"
+    RETRYING = "retrying"
+    HALTED = "halted"
+    RESUMED = "resumed"
+    REMOVED = "removed"
+    ABORTED = "aborted"
+    TOTALS = "totals"
+    BATCH_ID = "batch-id"
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """One thing that ``.dagman.out`` says. ``time`` naive, local to the access point: of
+    the line, or of the event where the line quotes one (``{11/21/26 00:17:25}``)."""
+
+    word: Word
+    time: datetime | None
+    node: str | None = None
+    cluster: int | None = None
+    proc: int | None = None
+    value: int | None = None
+    text: str | None = None
+    totals: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Metrics:
+    """``.metrics``, version 1 or 2, made one: nodes, never "jobs" that mean nodes.
+
+    ``dag_status`` here: 0 ok, 1 error, 2 node failed, 3 abort, 4 rm, 5 cycle, 6 halted.
+    ``start`` and ``end`` are seconds since 1970."""
+
+    path: Path
+    version: int
+    start: float | None
+    end: float | None
+    exitcode: int | None
+    dag_status: int | None
+    rescue_number: int | None
+    total_nodes: int | None
+    total_nodes_run: int | None
+    nodes: int | None
+    nodes_failed: int | None
+    nodes_succeeded: int | None
+    dag_nodes: int | None
+    jobs_submitted: int | None
+    jobs_succeeded: int | None
+    jobs_failed: int | None
+    dagman_id: str | None
