@@ -1,0 +1,75 @@
+"""The states of jobs, nodes, epochs and runs, and what an execution came to.
+
+The words are the domain's own; their order is the order in which counts are shown.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
+
+
+class State(StrEnum):
+    """State of a job, a node (an epoch is a node) or a run."""
+
+    WAITING = "waiting"
+    IDLE = "idle"
+    TRANSFERRING_INPUT = "transferring_input"
+    STARTING = "starting"
+    RUNNING = "running"
+    TRANSFERRING_OUTPUT = "transferring_output"
+    SUSPENDED = "suspended"
+    DISCONNECTED = "disconnected"
+    HELD = "held"
+    PRE = "pre"
+    POST = "post"
+    COMPLETED = "completed"
+    SKIPPED = "skipped"
+    FAILED = "failed"
+    REMOVED = "removed"
+    RETRYING = "retrying"
+
+
+TERMINAL: Final = frozenset({State.COMPLETED, State.FAILED, State.REMOVED})
+"""Job states that no later event of the same job changes."""
+
+DONE: Final = frozenset({State.COMPLETED, State.SKIPPED})
+"""Node states that DAGMan counts as done."""
+
+ACTIVE: Final = frozenset(
+    {
+        State.IDLE,
+        State.TRANSFERRING_INPUT,
+        State.STARTING,
+        State.RUNNING,
+        State.TRANSFERRING_OUTPUT,
+        State.SUSPENDED,
+        State.DISCONNECTED,
+        State.HELD,
+    }
+)
+"""States of a job that is in the queue."""
+
+
+class Outcome(StrEnum):
+    """How an execution ended."""
+
+    GOOD = "good"
+    FAILED = "failed"
+    EVICTED = "evicted"
+    HELD = "held"
+    REMOVED = "removed"
+    SHADOW_EXCEPTION = "shadow-exception"
+    RECONNECT_FAILED = "reconnect-failed"
+    IN_FLIGHT = "in-flight"
+
+
+class DagState(StrEnum):
+    """State of a DAG as its DAGMan's files tell."""
+
+    NOT_SUBMITTED = "not-submitted"
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+    REMOVED = "removed"
+    UNKNOWN = "unknown"

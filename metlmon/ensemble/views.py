@@ -1,0 +1,347 @@
+"""Immutable pictures of the ensemble: what screens, tables and JSON show.
+
+Every field is plain data. Times are naive datetimes in the access point's local time
+(aware where the log said UTC), durations seconds, bytes bytes; None is "not known".
+A picture never changes once it is taken; the next one replaces it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from metlmon.ensemble.states import DagState, Outcome, State
+from metlmon.eventlog import UsageRow
+
+
+@dataclass(frozen=True, slots=True)
+class GpuHours:
+    """GPU-hours: ended well, ended in any other way, and not ended yet."""
+
+    good: float = 0.0
+    bad: float = 0.0
+    in_flight: float = 0.0
+
+    @property
+    def total(self) -> float:
+        return self.good + self.bad + self.in_flight
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """A warning about the input, never about the jobs."""
+
+    kind: str
+    file: str | None
+    line: int | None
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class DagRow:
+    """One top-level DAG. ``dagmans`` None: its files cannot tell. ``rescue``: number of the
+    rescue file in force. ``halted``: a halt file lies beside it."""
+
+    file: str
+    state: DagState
+    dagmans: int | None
+    nodes_total: int
+    nodes_done: int
+    nodes_failed: int
+    rescue: int | None
+    submissions: tuple[datetime, ...]
+    halted: bool = False
+    ended: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Latest:
+    """A run's latest epoch. ``attempt`` counts the node's executions."""
+
+    epoch: int | None
+    epoch_var: int | None
+    node: str
+    cluster: int | None
+    proc: int | None
+    target: str | None
+    site: str | None
+    gpu: str | None
+    gpus: int | None
+    state: State
+    since: datetime | None
+    seconds: float | None
+    attempt: int
+    hold_reason: str | None
+    hold_code: int | None
+    off_target: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RunRow:
+    """One run. ``key`` is stable over refreshes (the uuid, or DAG and run name)."""
+
+    key: str
+    run: str
+    uuid: str | None
+    dag: str
+    epochs_total: int
+    epochs_done: int
+    epochs_inferred: int
+    epochs_skipped: int
+    state: State
+    latest: Latest | None
+    gpu_hours: GpuHours
+
+
+@dataclass(frozen=True, slots=True)
+class SiteRow:
+    site: str | None
+    target: tuple[str, ...]
+    executions: int
+    completed_epochs: int
+    gpu_hours: GpuHours
+    seconds_median: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class GpuRow:
+    gpu: str | None
+    executions: int
+    completed_epochs: int
+    gpu_hours: GpuHours
+
+
+@dataclass(frozen=True, slots=True)
+class CauseRow:
+    """Bad GPU-hours by reason, its changing parts folded."""
+
+    cause: str
+    code: int | None
+    subcode: int | None
+    executions: int
+    bad: float
+    example: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """So many of them, and their seconds together."""
+
+    n: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class TransferTotals:
+    """Input transfers by outcome, output transfers, and bytes of all jobs."""
+
+    input_ok: Count
+    input_aborted: Count
+    input_unfinished: Count
+    output: Count
+    bytes_sent: int
+    bytes_received: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogRow:
+    """One event log: its size in bytes as far as read, its events, first and last time."""
+
+    file: str
+    bytes: int
+    events: int
+    first: datetime | None
+    last: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """The whole ensemble at ``as_of``."""
+
+    dagdir: str
+    as_of: datetime | None
+    live: bool
+    warnings: tuple[Notice, ...]
+    dags: tuple[DagRow, ...]
+    runs: tuple[RunRow, ...]
+    epoch_states: Mapping[State, int]
+    node_states: Mapping[State, int]
+    gpu_hours: GpuHours
+    sites: tuple[SiteRow, ...]
+    gpus: tuple[GpuRow, ...]
+    causes: tuple[CauseRow, ...]
+    transfers: TransferTotals
+    logs: tuple[LogRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionRow:
+    """One execution of a job. ``uncertain``: its end was not logged, and is taken from the
+    event that proves it was over."""
+
+    start: datetime
+    end: datetime | None
+    seconds: float | None
+    suspended: float
+    outcome: Outcome
+    code: int | None
+    subcode: int | None
+    reason: str | None
+    return_value: int | None
+    signal: int | None
+    site: str | None
+    host: str | None
+    gpu: str | None
+    gpus: int | None
+    gpu_hours: float | None
+    uncertain: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TransferRow:
+    """``direction`` input or output; ``outcome`` ok, aborted, unfinished, in-flight."""
+
+    direction: str
+    start: datetime | None
+    end: datetime | None
+    seconds: float | None
+    outcome: str
+    host: str | None
+    queue_seconds: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class JobRow:
+    """One job. ``dag``, ``node``, ``run`` None when it belongs to no DAG."""
+
+    dag: str | None
+    node: str | None
+    run: str | None
+    uuid: str | None
+    epoch: int | None
+    cluster: int
+    proc: int
+    state: State
+    since: datetime | None
+    seconds: float | None
+    target: str | None
+    site: str | None
+    gpu: str | None
+    gpus: int | None
+    submitted: datetime | None
+    executions: tuple[ExecutionRow, ...]
+    transfers: tuple[TransferRow, ...]
+    bytes_sent: int | None
+    bytes_received: int | None
+    memory_mb: int | None
+    request_memory_mb: int | None
+    hold_reason: str | None
+    hold_code: int | None
+    hold_subcode: int | None
+    ambiguous: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class EpochRow:
+    """One node of a run in the run's history.
+
+    ``queue_wait``: seconds from submission of the job that counts (the last one) to its
+    last execution's start, its transfer taken off; ``transfer``: seconds of input transfer
+    before that execution; ``execution``: seconds of that execution. ``trained_on`` is the
+    site of the longest execution, where it is not the one that succeeded. ``jobs`` are
+    (cluster, proc) in order of submission.
+    """
+
+    node: str
+    dag: str
+    epoch: int | None
+    epoch_var: int | None
+    state: State
+    inferred: bool
+    since: datetime | None
+    seconds: float | None
+    jobs: tuple[tuple[int, int], ...]
+    target: str | None
+    site: str | None
+    gpu: str | None
+    gpus: int | None
+    off_target: bool
+    submitted: datetime | None
+    queue_wait: float | None
+    transfer: float | None
+    execution: float | None
+    attempts: int
+    gpu_hours: GpuHours
+    trained_on: str | None
+    hold_reason: str | None
+    hold_code: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class RunView:
+    """One run with its epochs in order, and its side nodes."""
+
+    row: RunRow
+    epochs: tuple[EpochRow, ...]
+    side: tuple[EpochRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EventLine:
+    """One line of a job's history."""
+
+    time: datetime
+    number: int
+    name: str
+    text: str
+    damaged: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class JobView:
+    """The life of one job. ``output`` and ``error`` are names as the submit description
+    gives them, its macros filled in (relative to the dagdir); None when unknown.
+    ``memory_updates``: how many 006 events there were (they are not among ``events``)."""
+
+    row: JobRow
+    events: tuple[EventLine, ...]
+    memory_updates: int
+    usage: tuple[UsageRow, ...]
+    output: str | None
+    error: str | None
+    siblings: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ProblemGroup:
+    """One cause of trouble. ``kind``: held, failed, evicted, stalled, removed,
+    shadow-exception, reconnect-failed. ``now`` counts jobs that are in this trouble at this
+    moment, ``times`` how often it struck. ``runs`` are run keys, ``jobs`` (cluster, proc),
+    latest first."""
+
+    key: str
+    kind: str
+    cause: str
+    code: int | None
+    subcode: int | None
+    now: int
+    times: int
+    lost: float
+    runs: tuple[str, ...]
+    run_names: tuple[str, ...]
+    jobs: tuple[tuple[int, int], ...]
+    last: datetime | None
+    example: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far the first reading is: bytes read of bytes there, 0–1."""
+
+    done: int
+    total: int
+
+    @property
+    def fraction(self) -> float:
+        return 1.0 if self.total <= 0 else min(1.0, self.done / self.total)

@@ -1,0 +1,52 @@
+"""What a screen asks of the live ensemble, and nothing more.
+
+The one real implementation is :class:`metlmon.live.session.Session`; tests may give a
+recorded one. Every method may be called from any thread and returns at once with an
+immutable picture.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from metlmon.ensemble.views import JobView, ProblemGroup, Progress, RunView, Status
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """One new picture. ``changed`` are run keys whose rows differ from the picture before;
+    ``progress`` tells how far the first reading is; ``error`` a sentence when the dagdir
+    cannot be read any more (the last picture stays)."""
+
+    status: Status
+    changed: frozenset[str]
+    progress: Progress
+    error: str | None = None
+
+
+class Feed(Protocol):
+    """A source of pictures."""
+
+    @property
+    def dagdir(self) -> Path: ...
+
+    @property
+    def latest(self) -> Update | None:
+        """The newest picture, None before the first."""
+
+    def start(self, notify: Callable[[Update], None]) -> None:
+        """Begin reading in a thread of its own; ``notify`` is called **on that thread**
+        for every new picture (at most ten a second, and when the clock ticks once a second
+        while the ensemble is live)."""
+
+    def stop(self) -> None:
+        """End the thread; returns when it has ended."""
+
+    def run_view(self, key: str) -> RunView | None: ...
+
+    def job_view(self, cluster: int, proc: int) -> JobView | None: ...
+
+    def problems(self) -> tuple[ProblemGroup, ...]: ...
