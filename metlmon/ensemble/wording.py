@@ -1,0 +1,362 @@
+"""How states, times, numbers and foreign text are written for people.
+
+Pure functions and one table of signs, shared by the commands and the screens, so that no
+two of them say the same thing differently.  Everything here returns one line of plain
+characters: no markup, no escape sequences.  ``ascii=True`` asks for characters below 0x80
+only; "not known" is written as a dash, never as 0.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Final
+
+from metlmon.ensemble.states import DagState, Outcome, State
+
+THIN: Final = "\u202f"
+"""Separates groups of three digits; the no-break form, so that no number is wrapped."""
+
+UNKNOWN: Final = "–"
+"""Stands for a value that is not known; "-" in ASCII."""
+
+MINUTE: Final = 60
+HOUR: Final = 60 * MINUTE
+DAY: Final = 24 * HOUR
+
+
+class Colour(StrEnum):
+    """The eight colours of Okabe and Ito by name (grey for their black, which no dark
+    terminal shows): told apart by people who see few colours. Who draws decides the shade."""
+
+    PLAIN = "plain"
+    GREY = "grey"
+    ORANGE = "orange"
+    SKY = "sky"
+    GREEN = "green"
+    YELLOW = "yellow"
+    BLUE = "blue"
+    VERMILLION = "vermillion"
+    PURPLE = "purple"
+
+
+class Weight(StrEnum):
+    """Bold for what needs a person, dim for what does not."""
+
+    BOLD = "bold"
+    NORMAL = "normal"
+    DIM = "dim"
+
+
+@dataclass(frozen=True, slots=True)
+class Sign:
+    """How one state is told: each of glyph, letter and word is enough alone."""
+
+    glyph: str
+    letter: str
+    word: str
+    colour: Colour
+    weight: Weight = Weight.NORMAL
+
+    def mark(self, ascii: bool = False) -> str:
+        """The glyph, or its letter in ASCII: one cell wide either way."""
+        return self.letter if ascii else self.glyph
+
+    def text(self, ascii: bool = False) -> str:
+        """Mark and word: ``▶ running``."""
+        return f"{self.mark(ascii)} {self.word}"
+
+
+STATES: Final[Mapping[State, Sign]] = {
+    State.WAITING: Sign("·", ".", "waiting", Colour.GREY, Weight.DIM),
+    State.IDLE: Sign("◦", "i", "idle", Colour.PLAIN),
+    State.TRANSFERRING_INPUT: Sign("↓", "<", "transferring in", Colour.BLUE),
+    State.STARTING: Sign("↗", "s", "starting", Colour.BLUE),
+    State.RUNNING: Sign("▶", "R", "running", Colour.SKY),
+    State.TRANSFERRING_OUTPUT: Sign("↑", ">", "transferring out", Colour.BLUE),
+    State.SUSPENDED: Sign("‖", "S", "suspended", Colour.YELLOW),
+    State.DISCONNECTED: Sign("≀", "?", "disconnected", Colour.PURPLE),
+    State.HELD: Sign("■", "H", "held", Colour.VERMILLION, Weight.BOLD),
+    State.PRE: Sign("◔", "p", "pre script", Colour.BLUE),
+    State.POST: Sign("◕", "P", "post script", Colour.BLUE),
+    State.COMPLETED: Sign("✓", "+", "completed", Colour.GREEN),
+    State.SKIPPED: Sign("–", "-", "skipped", Colour.GREY, Weight.DIM),
+    State.FAILED: Sign("✗", "X", "failed", Colour.VERMILLION, Weight.BOLD),
+    State.REMOVED: Sign("⌫", "D", "removed", Colour.ORANGE),
+    State.RETRYING: Sign("↻", "r", "retrying", Colour.ORANGE),
+}
+
+OUTCOMES: Final[Mapping[Outcome, Sign]] = {
+    Outcome.GOOD: Sign("✓", "+", "good", Colour.GREEN),
+    Outcome.FAILED: Sign("✗", "X", "failed", Colour.VERMILLION, Weight.BOLD),
+    Outcome.EVICTED: Sign("↩", "e", "evicted", Colour.ORANGE),
+    Outcome.HELD: Sign("■", "H", "held", Colour.VERMILLION, Weight.BOLD),
+    Outcome.REMOVED: Sign("⌫", "D", "removed", Colour.ORANGE),
+    Outcome.SHADOW_EXCEPTION: Sign("†", "x", "shadow exception", Colour.PURPLE),
+    Outcome.RECONNECT_FAILED: Sign("≀", "?", "reconnect failed", Colour.PURPLE),
+    Outcome.IN_FLIGHT: Sign("▶", "R", "in flight", Colour.SKY),
+}
+
+STALLED: Final = Sign("◌", "z", "stalled", Colour.YELLOW, Weight.BOLD)
+
+DAG_STATES: Final[Mapping[DagState, Sign]] = {
+    DagState.NOT_SUBMITTED: Sign("·", ".", "not submitted", Colour.GREY, Weight.DIM),
+    DagState.RUNNING: Sign("▶", "R", "running", Colour.SKY),
+    DagState.DONE: Sign("✓", "+", "done", Colour.GREEN),
+    DagState.FAILED: Sign("✗", "X", "failed", Colour.VERMILLION, Weight.BOLD),
+    DagState.REMOVED: Sign("⌫", "D", "removed", Colour.ORANGE),
+    DagState.UNKNOWN: Sign("?", "?", "state unknown", Colour.GREY),
+}
+
+
+def problem_sign(kind: str) -> Sign:
+    """The sign of a problem group's ``kind`` (an outcome's value, or ``stalled``)."""
+    if kind == "stalled":
+        return STALLED
+    try:
+        return OUTCOMES[Outcome(kind)]
+    except ValueError:
+        return Sign("!", "!", plain(kind, 20), Colour.ORANGE)
+
+
+def unknown(ascii: bool = False) -> str:
+    """The dash for a value that is not known."""
+    return "-" if ascii else UNKNOWN
+
+
+def duration(seconds: float | None, ascii: bool = False) -> str:
+    """``12 s``, ``0:41:10``, ``3:41:10``, ``2 d 4:12``, ``140 d``; a dash for None.
+
+    Always hours:minutes:seconds below a day and days hours:minutes above, so that a
+    column of them cannot be misread. A negative one (a clock set back) keeps its sign.
+    """
+    if seconds is None:
+        return unknown(ascii)
+    if seconds < 0:
+        return "-" + duration(-seconds, ascii)
+    whole = int(seconds)
+    if whole < MINUTE:
+        return f"{whole} s"
+    if whole < DAY:
+        return f"{whole // HOUR}:{whole % HOUR // MINUTE:02}:{whole % MINUTE:02}"
+    days, rest = divmod(whole, DAY)
+    if days >= 100:
+        return f"{number(days, ascii)} d"
+    return f"{days} d {rest // HOUR}:{rest % HOUR // MINUTE:02}"
+
+
+def age(seconds: float | None, ascii: bool = False) -> str:
+    """A duration in one unit, for "log 3 s ago": ``3 s``, ``41 min``, ``5 h``, ``12 d``."""
+    if seconds is None:
+        return unknown(ascii)
+    whole = max(0, int(seconds))
+    for unit, name in ((DAY, "d"), (HOUR, "h"), (MINUTE, "min")):
+        if whole >= unit:
+            return f"{number(whole // unit, ascii)} {name}"
+    return f"{whole} s"
+
+
+def number(value: int, ascii: bool = False) -> str:
+    """Digits in groups of three: thin no-break spaces between them, commas in ASCII."""
+    grouped = f"{value:,}"
+    return grouped if ascii else grouped.replace(",", THIN)
+
+
+def count(value: int, one: str, many: str | None = None, ascii: bool = False) -> str:
+    """``1 warning``, ``12 warnings``; ``many`` where an "s" does not make the plural."""
+    return f"{number(value, ascii)} {one if value == 1 else many or one + 's'}"
+
+
+def hours(value: float | None, ascii: bool = False) -> str:
+    """Hours: ``0``, ``<0.1``, ``45.5``, ``1 011``. One decimal while it still tells."""
+    if value is None:
+        return unknown(ascii)
+    if value <= 0:
+        return "0"
+    if value < 0.05:
+        return "<0.1"
+    if value < 99.95:
+        return f"{value:.1f}"
+    return number(round(value), ascii)
+
+
+def share(part: float, whole: float, ascii: bool = False) -> str:
+    """``40 %`` of a whole; a dash of nothing. Never 0 % or 100 % of what is neither."""
+    if whole <= 0:
+        return unknown(ascii)
+    percent = 100 * part / whole
+    if 0 < percent < 1:
+        return "<1 %"
+    if 99 < percent < 100:
+        return ">99 %"
+    return f"{percent:.0f} %"
+
+
+def size(value: int | None, ascii: bool = False) -> str:
+    """Bytes in decimal units, three digits: ``512 B``, ``2.30 TB``; a dash for None."""
+    if value is None:
+        return unknown(ascii)
+    amount, unit = float(value), "B"
+    for larger in ("kB", "MB", "GB", "TB", "PB"):
+        if abs(amount) < 999.5:
+            break
+        amount, unit = amount / 1000, larger
+    if unit == "B":
+        return f"{value} B"
+    digits = 2 if abs(amount) < 9.995 else 1 if abs(amount) < 99.95 else 0
+    return f"{amount:.{digits}f} {unit}"
+
+
+def moment(when: datetime | None, ascii: bool = False) -> str:
+    """``2025-11-14 08:14:00``, with a ``Z`` where the log said UTC; a dash for None."""
+    if when is None:
+        return unknown(ascii)
+    zone = "" if when.tzinfo is None else "Z" if not when.utcoffset() else when.strftime("%z")
+    return when.strftime("%Y-%m-%d %H:%M:%S") + zone
+
+
+_MAKERS: Final = re.compile(r"\b(NVIDIA|AMD|Intel|Tesla|Quadro|GeForce|Instinct|Radeon)\b ?", re.I)
+_MEMORY: Final = re.compile(r"[ -]?\b(\d+) ?GB\b", re.I)
+_FORM: Final = re.compile(
+    r"[ -](SXM\d?|PCI[eE]|HBM\d\w?|OAM|Server Edition|Workstation Edition|Blackwell)\b"
+)
+
+
+def gpu_short(name: str | None, ascii: bool = False) -> str:
+    """``NVIDIA A100-SXM4-40GB`` → ``A100-40``, ``NVIDIA L40S`` → ``L40S``; several models
+    (``A + B``) keep their plus. What is not recognised stays, without its maker's name."""
+    if not name:
+        return unknown(ascii)
+    return "+".join(_one_gpu(plain(part, 40, ascii)) for part in name.split(" + "))
+
+
+def _one_gpu(name: str) -> str:
+    short = _FORM.sub("", _MAKERS.sub("", name))
+    memory = _MEMORY.search(short)
+    if memory is None:
+        return short.strip() or name
+    before, after = short[: memory.start()], short[memory.end() :]
+    return f"{before.strip()}-{memory.group(1)}{after.rstrip()}"
+
+
+def gpus(name: str | None, how_many: int | None, ascii: bool = False) -> str:
+    """Model and number: ``A100-40 ×2``; a dash when neither is known."""
+    if name is None and how_many is None:
+        return unknown(ascii)
+    times = "x" if ascii else "×"
+    if how_many is None:
+        return gpu_short(name, ascii)
+    if name is None:
+        return "no GPU" if how_many == 0 else f"{times}{how_many}"
+    return f"{gpu_short(name, ascii)} {times}{how_many}"
+
+
+def job_id(cluster: int | None, proc: int | None, ascii: bool = False) -> str:
+    """``14808782.0``; a dash when there is no job."""
+    if cluster is None:
+        return unknown(ascii)
+    return f"{cluster}.{proc if proc is not None else 0}"
+
+
+def site(
+    where: str | None, target: str | None, off_target: bool, limit: int = 40, ascii: bool = False
+) -> str:
+    """Where a run is; ``Delta ≠ expanse`` (``!=`` in ASCII) where it wanted to go elsewhere.
+
+    With an unknown site nothing is said of the target: a target is never a site.
+    """
+    if where is None:
+        return unknown(ascii)
+    here = plain(where, limit, ascii)
+    if not off_target or target is None:
+        return here
+    return f"{here} {'!=' if ascii else '≠'} {plain(target, limit, ascii)}"
+
+
+def progress_bar(done: int, total: int, width: int, ascii: bool = False) -> str:
+    """A bar of exactly ``width`` cells. It is full only when all is done, and never empty
+    when something is: a stranger trusts a full bar more than the number beside it."""
+    width = max(0, width)
+    steps = 1 if ascii else 2
+    whole = width * steps
+    filled = 0 if total <= 0 else max(0, min(whole, done * whole // total))
+    if 0 < done < total:
+        filled = max(1, min(filled, whole - 1))
+    full, half = divmod(filled, steps)
+    if ascii:
+        return "#" * full + "-" * (width - full)
+    return "━" * full + "╸" * half + "─" * (width - full - half)
+
+
+_HIDDEN: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+"""Unicode categories that a terminal obeys, hides or draws at no certain width: controls,
+formats (bidi overrides, zero-width, tags), surrogates, private use, unassigned, line ends."""
+
+_STACKED: Final = 2
+"""Combining marks in a row that real languages need; more are meant to climb over lines."""
+
+
+def plain(text: str, limit: int | None = None, ascii: bool = False) -> str:
+    """Foreign text as one visible, bounded line. **Every** text that a log, a DAG file or a
+    job wrote goes through here before it is drawn or printed.
+
+    White space of any kind becomes single blanks; what a terminal would obey or not show
+    (escape sequences, control characters, bidi overrides, zero-width characters, stacked
+    marks) is written as ``\\x1b`` or ``\\u202e``; at most ``limit`` characters come back,
+    the last of them an ellipsis when something was cut.
+    """
+    if limit is not None:
+        # Work is bounded too: a line of megabytes costs what its visible part costs. The
+        # factor leaves room for blanks that are about to be folded.
+        text = text[: 4 * limit + 64]
+    if text.isascii() and text.isprintable() and "  " not in text:
+        shown = text.strip()
+    else:
+        shown = " ".join("".join(_visible(unicodedata.normalize("NFC", text))).split())
+    if ascii and not shown.isascii():
+        shown = shown.encode("ascii", "backslashreplace").decode("ascii")
+    return clip(shown, limit, ascii)
+
+
+def clip(text: str, limit: int | None, ascii: bool = False) -> str:
+    """At most ``limit`` characters of ``text``, ending in an ellipsis when it was cut."""
+    if limit is None or len(text) <= limit:
+        return text
+    dots = "..." if ascii else "…"
+    return text[: max(0, limit - len(dots))] + dots[: max(0, limit)]
+
+
+def _visible(text: str) -> list[str]:
+    out: list[str] = []
+    marks = _STACKED
+    for character in text:
+        category = unicodedata.category(character)
+        if category[0] == "M":
+            marks += 1
+            selector = "\ufe00" <= character <= "\ufe0f" or character >= "\U000e0100"
+            out.append(character if marks <= _STACKED and not selector else _escaped(character))
+            continue
+        marks = 0
+        if character.isspace() and category != "Zl" and category != "Zp":
+            out.append(" ")
+        elif category in _HIDDEN or character in _INVISIBLE_LETTERS:
+            out.append(_escaped(character))
+            marks = _STACKED
+        else:
+            out.append(character)
+    return out
+
+
+_INVISIBLE_LETTERS: Final = frozenset("\u115f\u1160\u3164\uffa0\u2800")
+"""Fillers that count as letters or symbols and show nothing."""
+
+
+def _escaped(character: str) -> str:
+    code = ord(character)
+    if code < 0x100:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

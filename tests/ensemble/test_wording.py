@@ -1,0 +1,186 @@
+"""How things are said: the same words on screens and in commands, and no foreign text raw."""
+
+from __future__ import annotations
+
+import unicodedata
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from metlmon.ensemble import wording
+from metlmon.ensemble.states import DagState, Outcome, State
+from metlmon.ensemble.wording import THIN
+
+
+def test_every_state_is_told_by_glyph_letter_or_word_alone() -> None:
+    for table, states in (
+        (wording.STATES, State),
+        (wording.OUTCOMES, Outcome),
+        (wording.DAG_STATES, DagState),
+    ):
+        assert set(table) == set(states)
+        for attribute in ("glyph", "letter", "word"):
+            told = [getattr(sign, attribute) for sign in table.values()]
+            assert len(set(told)) == len(told), f"two states share a {attribute}"
+        assert all(len(s.glyph) == len(s.letter) == 1 for s in table.values())
+        assert all(s.letter.isascii() and s.word.isascii() for s in table.values())
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [
+        (None, "–"),
+        (0, "0 s"),
+        (12.9, "12 s"),
+        (60, "0:01:00"),
+        (3 * 3600 + 41 * 60 + 10, "3:41:10"),
+        (86399, "23:59:59"),
+        (2 * 86400 + 4 * 3600 + 12 * 60 + 59, "2 d 4:12"),
+        (140 * 86400, "140 d"),
+        (-90, "-0:01:30"),
+    ],
+)
+def test_durations_read_one_way_only(seconds: float | None, said: str) -> None:
+    assert wording.duration(seconds) == said
+
+
+def test_ages_have_one_unit() -> None:
+    told = [wording.age(s) for s in (None, 3, 2500, 5 * 3600 + 1, 12 * 86400, -4)]
+    assert told == ["–", "3 s", "41 min", "5 h", "12 d", "0 s"]
+
+
+def test_large_numbers_have_thin_separators_and_commas_in_ascii() -> None:
+    assert wording.number(2302770316569) == f"2{THIN}302{THIN}770{THIN}316{THIN}569"
+    assert wording.number(5879, ascii=True) == "5,879"
+    assert wording.number(412) == "412"
+    assert wording.count(1, "warning") == "1 warning"
+    assert wording.count(1200, "warning", ascii=True) == "1,200 warnings"
+    assert wording.count(2, "entry", "entries") == "2 entries"
+
+
+def test_hours_keep_a_decimal_while_it_tells() -> None:
+    told = [wording.hours(h, ascii=True) for h in (None, 0, 0.01, 4.24, 99.94, 564.77, 3902.4)]
+    assert told == ["-", "0", "<0.1", "4.2", "99.9", "565", "3,902"]
+
+
+def test_a_share_never_claims_none_or_all_of_what_is_neither() -> None:
+    assert wording.share(3902, 9781) == "40 %"
+    assert wording.share(0.2, 100) == "<1 %"
+    assert wording.share(99.9, 100) == ">99 %"
+    assert wording.share(0, 100) == "0 %"
+    assert wording.share(1, 0) == "–"
+
+
+def test_sizes_in_decimal_units() -> None:
+    told = [wording.size(b) for b in (None, 512, 131493599880, 2302770316569, 999_950)]
+    assert told == ["–", "512 B", "131 GB", "2.30 TB", "1.00 MB"]
+
+
+def test_moments_say_utc_only_where_the_log_did() -> None:
+    when = datetime(2025, 11, 14, 8, 14)
+    assert wording.moment(when) == "2025-11-14 08:14:00"
+    assert wording.moment(when.replace(tzinfo=UTC)) == "2025-11-14 08:14:00Z"
+    assert wording.moment(None, ascii=True) == "-"
+
+
+@pytest.mark.parametrize(
+    ("device", "said"),
+    [
+        ("NVIDIA A100-SXM4-40GB", "A100-40"),
+        ("NVIDIA A100-SXM4-80GB", "A100-80"),
+        ("NVIDIA A100 80GB PCIe", "A100-80"),
+        ("NVIDIA L40S", "L40S"),
+        ("Tesla V100-SXM2-32GB", "V100-32"),
+        ("NVIDIA H100 80GB HBM3", "H100-80"),
+        ("NVIDIA H100 PCIe", "H100"),
+        ("NVIDIA GeForce RTX 2080 Ti", "RTX 2080 Ti"),
+        ("Quadro RTX 6000", "RTX 6000"),
+        ("NVIDIA RTX A6000", "RTX A6000"),
+        ("NVIDIA A100-SXM4-80GB MIG 1g.10gb", "A100-80 MIG 1g.10gb"),
+        ("NVIDIA A40 + NVIDIA L40S", "A40+L40S"),
+        ("", "–"),
+        (None, "–"),
+    ],
+)
+def test_gpu_names_are_short(device: str | None, said: str) -> None:
+    assert wording.gpu_short(device) == said
+
+
+def test_gpus_with_their_number() -> None:
+    assert wording.gpus("NVIDIA A100-SXM4-40GB", 2) == "A100-40 ×2"
+    assert wording.gpus("NVIDIA L40S", 1, ascii=True) == "L40S x1"
+    assert wording.gpus(None, 0) == "no GPU"
+    assert wording.gpus(None, None) == "–"
+
+
+def test_a_run_off_its_target_is_marked_and_a_target_is_never_a_site() -> None:
+    assert wording.site("Delta", "expanse", True) == "Delta ≠ expanse"
+    assert wording.site("Delta", "expanse", True, ascii=True) == "Delta != expanse"
+    assert wording.site("Delta", "delta", False) == "Delta"
+    assert wording.site(None, "expanse", False) == "–"
+
+
+@given(
+    done=st.integers(0, 500),
+    total=st.integers(0, 500),
+    width=st.integers(3, 60),
+    ascii=st.booleans(),
+)
+def test_a_bar_is_full_only_when_done_and_never_empty_when_begun(
+    done: int, total: int, width: int, ascii: bool
+) -> None:
+    bar = wording.progress_bar(done, total, width, ascii)
+    assert len(bar) == width
+    empty, full = ("-", "#") if ascii else ("─", "━")
+    assert (bar == full * width) == (0 < total <= done)
+    assert (bar == empty * width) == (done == 0 or total == 0)
+
+
+# What may not reach a terminal: each with what it would do there.
+HOSTILE = {
+    "clears the screen": "\x1b[2Jgone",
+    "sets the title": "\x1b]0;owned\x07",
+    "eight-bit CSI": "\x9b31mred",
+    "writes over the line": "good\rbad",
+    "next line": "one\ntwo\x85three\u2028four\u2029five",
+    "bidi override": "abc\u202ecba",
+    "bidi isolate": "\u2066abc\u2069",
+    "zero width": "a\u200bb\u200dc\ufeff",
+    "tag characters": "a\U000e0041b",
+    "lone surrogate": b"\xff\xfe".decode("utf-8", "surrogateescape"),
+    "NUL and DEL": "a\x00b\x7fc",
+    "marks that climb": "a" + "\u0301\u0300\u0302\u0303\u0304" * 20,
+    "invisible letter": "\u3164\u115f",
+    "emoji selector": "\u2764\ufe0f",
+}
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
+def test_hostile_text_becomes_visible(text: str) -> None:
+    shown = wording.plain(text, 300)
+    assert shown.isprintable()
+    assert not any(unicodedata.category(c) in ("Cc", "Cf", "Cs", "Co", "Cn") for c in shown)
+    marks = 0
+    for character in shown:
+        marks = marks + 1 if unicodedata.category(character)[0] == "M" else 0
+        assert marks <= 2
+
+
+@given(text=st.text(), limit=st.one_of(st.none(), st.integers(0, 80)), ascii=st.booleans())
+def test_plain_is_one_bounded_printable_line(text: str, limit: int | None, ascii: bool) -> None:
+    shown = wording.plain(text, limit, ascii)
+    assert shown.isprintable()
+    assert limit is None or len(shown) <= limit
+    assert not ascii or shown.isascii()
+    assert wording.plain(shown, limit, ascii) == shown
+
+
+def test_harmless_text_stays_as_it_is() -> None:
+    for text in ("Delta ≠ expanse", "μ=3 ± 2 °C", "模型 训练", "é", "[bold]not markup[/bold]"):
+        assert wording.plain(text) == text
+    assert wording.plain("  two   words\t three \n") == "two words three"
+    assert wording.plain("memory usage exceeded", 10) == "memory us…"
+    assert wording.plain("memory usage exceeded", 10, ascii=True) == "memory ..."
+    assert wording.plain("Zürich", ascii=True) == "Z\\xfcrich"
