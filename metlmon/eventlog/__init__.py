@@ -1,0 +1,141 @@
+"""Job event logs: bytes in, events out.
+
+Source followed: HTCondor manual, "Managing a Job > Job Event Log Codes", and
+``read_user_log.cpp`` and ``condor_event.cpp`` of the public HTCondor source.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Final
+
+from metlmon.eventlog import text
+from metlmon.eventlog.header import HEADER
+from metlmon.eventlog.records import (
+    EVENT_NAMES,
+    Aborted,
+    ClusterRemove,
+    ClusterSubmit,
+    Connection,
+    Detail,
+    Event,
+    Evicted,
+    Execute,
+    FileTransfer,
+    Form,
+    Generic,
+    Held,
+    ImageSize,
+    LogWarning,
+    Parsed,
+    Position,
+    PostScript,
+    PreSkip,
+    Released,
+    RemoteError,
+    ShadowException,
+    Submit,
+    Terminated,
+    Transfer,
+    UsageRow,
+)
+from metlmon.eventlog.stamps import new_years
+
+__all__ = [
+    "EVENT_NAMES",
+    "Aborted",
+    "ClusterRemove",
+    "ClusterSubmit",
+    "Connection",
+    "Detail",
+    "Event",
+    "Evicted",
+    "Execute",
+    "FileTransfer",
+    "Form",
+    "Generic",
+    "Held",
+    "ImageSize",
+    "LogWarning",
+    "Parsed",
+    "Position",
+    "PostScript",
+    "PreSkip",
+    "Released",
+    "RemoteError",
+    "ShadowException",
+    "Submit",
+    "Terminated",
+    "Transfer",
+    "UsageRow",
+    "looks_like_event_log",
+    "new_years",
+    "parse",
+    "sniff",
+]
+
+_BLANK: Final = b" \t\r\n\0"
+_XML_EVENT: Final = re.compile(rb'<c>\s*<a n="')
+_JSON_EVENT: Final = re.compile(rb'\{\s*"\w+"\s*:')
+_JSON_NAMES: Final = re.compile(rb'"(?:EventTypeNumber|MyType)"\s*:')
+
+
+def parse(
+    data: bytes,
+    at: Position = Position(),  # noqa: B008 - frozen, so one default serves every call
+    *,
+    limit: int | None = None,
+    year_hint: int | None = None,
+    final: bool = False,
+) -> Parsed:
+    """The complete events of ``data``, the bytes of a log from ``at.offset`` on.
+
+    ``after.offset - at.offset`` bytes were consumed: pass the rest again, with more behind
+    it and ``after`` as ``at``. However the bytes are divided among calls, the events and
+    warnings are the same; a torn tail gives none.
+
+    ``limit`` ends the call at the first separator behind that many events and warnings
+    together; a damaged stretch between two separators can exceed it.
+
+    ``year_hint`` is the year of the first event of a log that writes no years: its file's
+    mtime year, minus :func:`new_years` of the bytes read at first. It counts until
+    ``at.year`` knows better; a stamp more than six months before the last begins a new
+    year. Without any the year is 2000.
+
+    ``final`` says that no more bytes will come (a copy of a dead log): an event that is cut
+    at the end is then given, ``damaged``, with a warning, and all bytes are consumed.
+    """
+    form = at.form or _form(data)
+    if form is None:
+        return Parsed((), (), at)
+    at = replace(at, form=form, year=at.year if at.year is not None else year_hint)
+    return text.parse(data, at, limit, final)
+
+
+def _form(data: bytes) -> Form | None:
+    """The form that the first byte which is not blank stands for; None without one."""
+    first = data.lstrip(_BLANK)[:1]
+    if not first:
+        return None
+    return {b"<": Form.XML, b"{": Form.JSON}.get(first, Form.TEXT)
+
+
+def sniff(first: bytes) -> Form | None:
+    """The form of the log whose first bytes these are; None when no event begins there.
+
+    A few KB are enough.
+    """
+    start = first.lstrip(b" \t\r\n")
+    if HEADER.match(start):
+        return Form.TEXT
+    if start.startswith(b"<?xml") or _XML_EVENT.match(start):
+        return Form.XML
+    if _JSON_EVENT.match(start) and _JSON_NAMES.search(start):
+        return Form.JSON
+    return None
+
+
+def looks_like_event_log(first: bytes) -> bool:
+    """Whether a file that begins with these bytes (a few KB) is a job event log."""
+    return sniff(first) is not None

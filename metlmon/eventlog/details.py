@@ -1,0 +1,358 @@
+"""An event's header text and body lines → its typed detail.
+
+Source followed: the ``formatBody`` and ``readEvent`` pairs of ``condor_event.cpp``, which
+are lenient: a line that is missing (old logs, damaged events) leaves its field None.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
+
+from metlmon.eventlog import classad, stamps, usage
+from metlmon.eventlog.records import (
+    Aborted,
+    ClusterRemove,
+    ClusterSubmit,
+    Connection,
+    Detail,
+    Evicted,
+    Execute,
+    FileTransfer,
+    Generic,
+    Held,
+    ImageSize,
+    PostScript,
+    PreSkip,
+    Released,
+    RemoteError,
+    ShadowException,
+    Submit,
+    Terminated,
+    Transfer,
+)
+
+Lines = Sequence[str]
+
+_CODE: Final = re.compile(r"\s*Code (-?[0-9]{1,18}) Subcode (-?[0-9]{1,18})\s*")
+_CODE_IN_TEXT: Final = re.compile(r"\bCode (-?[0-9]{1,18}) Subcode (-?[0-9]{1,18})")
+_COUNTED: Final = re.compile(r"^\s*(-?[0-9]{1,30})  ?-  ?(.*\S)\s*$")
+_RETURNED: Final = re.compile(r"^\s*\((1)\) Normal termination \(return value (-?[0-9]{1,18})\)")
+_SIGNALLED: Final = re.compile(r"^\s*\((0)\) Abnormal termination \(signal (-?[0-9]{1,18})\)")
+_CORE: Final = re.compile(r"^\s*\(1\) Corefile in: (.*\S)")
+_FLAG: Final = re.compile(r"^\s*\(([01])\) (.*\S)")
+_ENDED: Final = re.compile(r"^\s*Job terminated .*\bat ([-0-9]{10}T[0-9:.]{8,16}Z)\b")
+_DAG_NODE: Final = re.compile(r"^\s*DAG Node: (\S+)")
+_ALIAS: Final = re.compile(r"[?&]alias=([^&>\s]+)")
+_WARNING: Final = re.compile(
+    r"WARNING: (?:Committed job submission into the queue with the following warning\(s\): ?)?"
+)
+_IMAGE_SIZE: Final = re.compile(r"Image size of job updated: (-?[0-9]{1,18})")
+_STRUCTURED: Final = re.compile(
+    rf"\s*(?:\([01]\) |Usr \d|-?\d+  ?-  ?\D|{usage.TITLE}|Job terminated .* at )"
+)
+_MATERIALIZED: Final = re.compile(r"\s*Materialized -?[0-9]+ jobs from -?[0-9]+ items\.\s*(\w*)")
+_REMOTE_ERROR: Final = re.compile(r"(Error|Message) from (.*?):?\s*")
+_TRANSFERS: Final[Mapping[str, Transfer]] = {
+    "Entered queue to transfer input files": Transfer.INPUT_QUEUED,
+    "Started transferring input files": Transfer.INPUT_STARTED,
+    "Finished transferring input files": Transfer.INPUT_FINISHED,
+    "Entered queue to transfer output files": Transfer.OUTPUT_QUEUED,
+    "Started transferring output files": Transfer.OUTPUT_STARTED,
+    "Finished transferring output files": Transfer.OUTPUT_FINISHED,
+}
+
+
+def _after(text: str, prefix: str) -> str:
+    return text.partition(prefix)[2].strip()
+
+
+def _prose(lines: Iterable[str]) -> str | None:
+    """Lines of free text as one; None where there is none."""
+    return "\n".join(line.strip() for line in lines).strip() or None
+
+
+def _counts(lines: Lines) -> dict[str, int]:
+    """``N  -  Label`` lines: numbers by label, whole, however large they are."""
+    found = (_COUNTED.match(line) for line in lines)
+    return {each[2]: int(each[1]) for each in found if each}
+
+
+def _how_it_ended(lines: Lines) -> tuple[bool | None, int | None, int | None]:
+    """(normal, return value, signal) from the first line that says it."""
+    for line in lines:
+        if found := _RETURNED.match(line):
+            return True, int(found[2]), None
+        if found := _SIGNALLED.match(line):
+            return False, None, int(found[2])
+    return None, None, None
+
+
+def _first(pattern: re.Pattern[str], lines: Lines) -> str | None:
+    return next((found[1] for line in lines if (found := pattern.match(line))), None)
+
+
+def _notes(lines: Lines) -> tuple[str | None, str | None, list[str], list[str]]:
+    """(node, batch name, user notes, warnings) of 000 and 035: a structured note counts
+    before a ``DAG Node:`` line."""
+    structured: dict[str, str] = {}
+    named: str | None = None
+    notes: list[str] = []
+    warnings: list[str] = []
+    for line in (line.strip() for line in lines):
+        if line.startswith("[") and line.endswith("]") and not structured:
+            structured = classad.strings_in(line)
+        elif (found := _DAG_NODE.match(line)) and named is None:
+            named = found[1]
+        elif found := _WARNING.match(line):
+            warnings.append(line[found.end() :])
+        elif line:
+            notes.append(line)
+    return structured.get("dagnodename") or named, structured.get("jobbatchname"), notes, warnings
+
+
+def _submit(text: str, lines: Lines) -> Submit:
+    node, batch_name, notes, warnings = _notes(lines)
+    return Submit(_after(text, "from host:"), node, batch_name, tuple(notes), tuple(warnings))
+
+
+def _execute(text: str, lines: Lines) -> Execute:
+    host = _after(text, "on host:")
+    alias = _ALIAS.search(host)
+    slot: str | None = None
+    properties: dict[str, str] = {}
+    for line in lines:
+        stripped = line.strip()
+        if stripped.startswith("SlotName:"):
+            slot = stripped.removeprefix("SlotName:").strip() or None
+        elif named := classad.attribute(stripped):
+            properties[named[0].lower()] = named[1]
+    gpu, gpu_memory = _gpu(properties)
+    return Execute(
+        host=host,
+        alias=alias[1] if alias else None,
+        slot=slot,
+        site=classad.string(properties.get("glidein_resourcename", "")),
+        gpus=classad.integer(properties.get("gpus", "")),
+        gpu=gpu,
+        gpu_memory_mb=gpu_memory,
+        cpus=classad.integer(properties.get("cpus", "")),
+        memory_mb=classad.integer(properties.get("memory", "")),
+        has_properties=slot is not None or bool(properties),
+    )
+
+
+def _gpu(properties: Mapping[str, str]) -> tuple[str | None, int | None]:
+    """The GPUs' model, several joined by " + ", and the memory (MB) of the smallest one."""
+    records = [
+        value
+        for name, value in properties.items()
+        if name.startswith("gpus_") and value.startswith("[")
+    ]
+    names = {name for each in records if (name := classad.strings_in(each).get("devicename"))}
+    sizes = [
+        size
+        for each in records
+        if (size := classad.integers_in(each).get("globalmemorymb")) is not None
+    ]
+    if not names and (only := classad.string(properties.get("gpus_devicename", ""))):
+        names = {only}
+    return " + ".join(sorted(names)) or None, min(sizes, default=None)
+
+
+def _evicted(text: str, lines: Lines) -> Evicted:
+    code = _CODE_IN_TEXT.search(text)
+    flag = next((found for line in lines if (found := _FLAG.match(line))), None)
+    counts = _counts(lines)
+    requeued = flag is not None and "requeued" in flag[2]
+    _, return_value, signal = _how_it_ended(lines)
+    return Evicted(
+        code=int(code[1]) if code else None,
+        subcode=int(code[2]) if code else None,
+        reason=_eviction_reason(lines, requeued),
+        requeued=requeued,
+        checkpointed=flag is not None and flag[1] == "1",
+        return_value=return_value,
+        signal=signal,
+        bytes_sent=counts.get("Run Bytes Sent By Job"),
+        bytes_received=counts.get("Run Bytes Received By Job"),
+        usage=usage.table(lines),
+    )
+
+
+def _eviction_reason(lines: Lines, requeued: bool) -> str | None:
+    """Behind ``Reason:``; the requeue form writes it bare, behind how the job ended."""
+    for number, line in enumerate(lines):
+        bare = requeued and not _STRUCTURED.match(line) and bool(line.strip())
+        if bare or line.strip().startswith("Reason:"):
+            return _prose(
+                [line.strip().removeprefix("Reason:"), *_until_table(lines[number + 1 :])]
+            )
+    return None
+
+
+def _until_table(lines: Lines) -> list[str]:
+    kept: list[str] = []
+    for line in lines:
+        if _STRUCTURED.match(line):
+            break
+        kept.append(line)
+    return kept
+
+
+def _terminated(text: str, lines: Lines) -> Terminated:
+    normal, return_value, signal = _how_it_ended(lines)
+    counts = {label.rpartition(" ")[0]: count for label, count in _counts(lines).items()}
+    ended = _first(_ENDED, lines)
+    return Terminated(
+        normal=normal,
+        return_value=return_value,
+        signal=signal,
+        core_file=_first(_CORE, lines),
+        run_bytes_sent=counts.get("Run Bytes Sent By"),
+        run_bytes_received=counts.get("Run Bytes Received By"),
+        total_bytes_sent=counts.get("Total Bytes Sent By"),
+        total_bytes_received=counts.get("Total Bytes Received By"),
+        ended_utc=stamps.utc(ended) if ended else None,
+        usage=usage.table(lines),
+    )
+
+
+def _image_size(text: str, lines: Lines) -> ImageSize:
+    size = _IMAGE_SIZE.match(text)
+    counts = _counts(lines)
+    return ImageSize(
+        image_kb=int(size[1]) if size else None,
+        memory_mb=counts.get("MemoryUsage of job (MB)"),
+        rss_kb=counts.get("ResidentSetSize of job (KB)"),
+    )
+
+
+def _shadow_exception(text: str, lines: Lines) -> ShadowException:
+    counts = _counts(lines)
+    return ShadowException(
+        reason=_prose(_until_table(lines)) or "",
+        bytes_sent=counts.get("Run Bytes Sent By Job"),
+        bytes_received=counts.get("Run Bytes Received By Job"),
+    )
+
+
+def _generic(text: str, lines: Lines) -> Generic:
+    return Generic("\n".join([text, *lines]).rstrip())
+
+
+def _aborted(text: str, lines: Lines) -> Aborted:
+    return Aborted(_prose(lines))
+
+
+def _until_code(lines: Lines) -> tuple[str | None, int | None, int | None]:
+    """(prose, code, subcode): the code is the last line that says one, as reasons may quote."""
+    for number in range(len(lines) - 1, -1, -1):
+        if found := _CODE.fullmatch(lines[number]):
+            return _prose(lines[:number]), int(found[1]), int(found[2])
+    return _prose(lines), None, None
+
+
+def _held(text: str, lines: Lines) -> Held:
+    reason, code, subcode = _until_code(lines)
+    return Held(None if reason == "Reason unspecified" else reason, code, subcode)
+
+
+def _released(text: str, lines: Lines) -> Released:
+    return Released(_prose(lines))
+
+
+def _post_script(text: str, lines: Lines) -> PostScript:
+    normal, return_value, signal = _how_it_ended(lines)
+    return PostScript(_first(_DAG_NODE, lines), normal, return_value, signal)
+
+
+def _remote_error(text: str, lines: Lines) -> RemoteError:
+    message, code, subcode = _until_code(lines)
+    source = _REMOTE_ERROR.fullmatch(text)
+    return RemoteError(
+        warning=source is not None and source[1] == "Message",
+        source=source[2] if source else text,
+        message=message or "",
+        code=code,
+        subcode=subcode,
+    )
+
+
+def _disconnected(text: str, lines: Lines) -> Connection:
+    return _connection(lines, "reconnect to ")
+
+
+def _reconnected(text: str, lines: Lines) -> Connection:
+    return Connection(None, _after(text, "reconnected to") or None)
+
+
+def _connection(lines: Lines, before_host: str) -> Connection:
+    """022 and 024: the reason's lines, then one that names the host."""
+    reason: list[str] = []
+    for line in lines:
+        said = line.strip()
+        if said.startswith(("Trying to reconnect to", "Can not reconnect to")):
+            host = _after(said, before_host).removesuffix(", rescheduling job")
+            return Connection(_prose(reason), host.partition(" <")[0] or None)
+        reason.append(line)
+    return Connection(_prose(reason), None)
+
+
+def _pre_skip(text: str, lines: Lines) -> PreSkip:
+    return PreSkip(_first(_DAG_NODE, lines))
+
+
+def _cluster_submit(text: str, lines: Lines) -> ClusterSubmit:
+    return ClusterSubmit(_after(text, "from host:"), _notes(lines)[0])
+
+
+def _cluster_remove(text: str, lines: Lines) -> ClusterRemove:
+    how = _first(_MATERIALIZED, lines)
+    others = [line for line in lines if not _MATERIALIZED.match(line)]
+    return ClusterRemove(how == "Complete" if how else None, _prose(others))
+
+
+def _file_transfer(text: str, lines: Lines) -> FileTransfer:
+    seconds: int | None = None
+    host: str | None = None
+    for line in (line.strip() for line in lines):
+        if line.startswith("Seconds spent in queue:"):
+            seconds = classad.integer(line.partition(":")[2])
+        elif line.startswith("Transferring to host:"):
+            host = line.partition(":")[2].strip() or None
+    return FileTransfer(_TRANSFERS.get(text.strip()), seconds, host)
+
+
+_READERS: Final[Mapping[int, Callable[[str, Lines], Detail]]] = {
+    0: _submit,
+    1: _execute,
+    4: _evicted,
+    5: _terminated,
+    6: _image_size,
+    7: _shadow_exception,
+    8: _generic,
+    9: _aborted,
+    12: _held,
+    13: _released,
+    15: _terminated,
+    16: _post_script,
+    21: _remote_error,
+    22: _disconnected,
+    23: _reconnected,
+    24: _disconnected,
+    34: _pre_skip,
+    35: _cluster_submit,
+    36: _cluster_remove,
+    40: _file_transfer,
+}
+
+
+def detail(number: int, text: str, body: str) -> Detail | None:
+    """The typed detail of event ``number``; None for the types that have none.
+
+    ``text`` is the header line behind the date, ``body`` the lines below it.
+    """
+    reader = _READERS.get(number)
+    return reader(text, body.split("\n") if body else ()) if reader else None

@@ -1,0 +1,25 @@
+"""What the tests of all packages share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+SHARED = Path(__file__).resolve().parents[2] / "shared"
+"""Real recordings and HTCondor's own files, beside the checkout; nothing of them is copied in."""
+
+
+def shared_path(path: str) -> Path:
+    """``path`` below :data:`SHARED`; the test that asks is skipped where it is absent."""
+    found = SHARED / path
+    if not found.exists():
+        pytest.skip(f"no {path} beside this checkout: the real recordings are not here")
+    return found
+
+
+@pytest.fixture(name="shared")
+def _shared() -> Callable[[str], Path]:
+    """``shared("examples/…")``: a real file or directory, or a skip with the reason."""
+    return shared_path
