@@ -1,0 +1,189 @@
+"""The text of a DAG file: bytes → logical lines → tokens.
+
+Source followed: ``DagLexer`` and ``DagParser::next`` in HTCondor's ``dag_parser.cpp`` (the
+parser in use since 25.5).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container
+from dataclasses import dataclass
+
+#: What C's ``isspace`` calls a blank: physical lines are trimmed of these and no others.
+_BLANKS = " \t\n\v\f\r"
+
+# Possessive throughout: a hostile line of quotes must not make the match go back and forth.
+_DOUBLE = r'"((?:[^"\\]|\\.)*+)"'
+_SINGLE = r"'((?:[^'\\]|\\.)*+)'"
+_QUOTED = re.compile(f"{_DOUBLE}|{_SINGLE}", re.DOTALL)
+_TOKEN = re.compile(rf"""[ \t]*+((?:[^ \t"']++|{_DOUBLE}|{_SINGLE})*+)""", re.DOTALL)
+_KEY = re.compile(r"""[ \t]*+([^ \t="']++)""")
+_EQUALS = re.compile(r"[ \t]*+=")
+_ESCAPED = re.compile(r"\\(.)", re.DOTALL)
+_INTEGER = re.compile(rf"[{_BLANKS}]*+([+-]?[0-9]++)")
+
+#: The official parser reads numbers into a C ``int`` and refuses what does not fit.
+_INT_MIN, _INT_MAX = -(2**31), 2**31 - 1
+
+#: Longest piece of a bad file that an error sentence quotes.
+_SHOWN = 40
+
+
+class SyntaxFault(Exception):
+    """One command cannot be read; the message is the sentence for the user, without a place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line: ``number`` counts physical lines from 1 (the first one, when continued)."""
+
+    number: int
+    text: str
+
+
+class Lines:
+    """The lines of one DAG file, handed out once, front to back.
+
+    Empty lines and lines that begin with ``#`` or ``//`` vanish everywhere: between commands,
+    inside a continuation and inside an inline description.
+    """
+
+    def __init__(self, data: bytes) -> None:
+        kept = []
+        for number, raw in enumerate(data.decode("utf-8", "replace").split("\n"), start=1):
+            text = raw.strip(_BLANKS)
+            if text and not text.startswith(("#", "//")):
+                kept.append(Line(number, text))
+        self._lines = kept
+        self._next = 0
+
+    def physical(self) -> Line | None:
+        """The next line as it stands, None at the end of the file."""
+        if self._next >= len(self._lines):
+            return None
+        self._next += 1
+        return self._lines[self._next - 1]
+
+    def logical(self) -> Line | None:
+        """The next command line, continuation lines joined by one blank.
+
+        None at the end of the file, also when the file ends inside a continuation: the
+        official parser drops such a command without a word.
+        """
+        first = line = self.physical()
+        parts = []
+        while line is not None and line.text.endswith("\\"):
+            parts.append(line.text[:-1].rstrip(_BLANKS))
+            line = self.physical()
+        if first is None or line is None:
+            return None
+        if not parts:
+            return line
+        parts.append(line.text)
+        return Line(first.number, " ".join(parts))
+
+    def block(self, end: str) -> tuple[list[str], str]:
+        """The lines up to ``end`` (alone, or followed by a blank), and what follows it there."""
+        found: list[str] = []
+        while (line := self.physical()) is not None:
+            if line.text == end or line.text.startswith(end + " "):
+                return found, line.text[len(end) :]
+            found.append(line.text)
+        raise SyntaxFault(f"Missing inline description closing token: {shown(end)}")
+
+
+def _unquote(token: str) -> str:
+    def bare(match: re.Match[str]) -> str:
+        inner = match[1] if match[1] is not None else match[2]
+        return _ESCAPED.sub(r"\1", inner)
+
+    return _QUOTED.sub(bare, token)
+
+
+class Tokens:
+    """The words of one logical line. Blanks separate; ``"…"`` and ``'…'`` hold words together,
+    with ``\\x`` inside them standing for x. An empty word does not count."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.position = 0
+
+    def next(self) -> str:
+        """The next word without its quotes, "" at the end. Raises SyntaxFault on open quotes."""
+        while True:
+            match = _TOKEN.match(self.text, self.position)
+            assert match is not None  # the pattern matches the empty string
+            self.position = match.end()
+            if self.position < len(self.text) and self.text[self.position] in "\"'":
+                raise SyntaxFault("Invalid quoting: no ending quote found")
+            raw = match[1]
+            if not raw:
+                return ""
+            word = _unquote(raw) if '"' in raw or "'" in raw else raw
+            if word:
+                return word
+
+    def peek(self) -> str:
+        """The next word, left where it is."""
+        position = self.position
+        word = self.next()
+        self.position = position
+        return word
+
+    def take_keyword(self, keywords: Container[str]) -> str:
+        """The next word in upper case when it is one of ``keywords`` and no key of a pair."""
+        match = _KEY.match(self.text, self.position)
+        if match is None or match[1].upper() not in keywords:
+            return ""
+        if _EQUALS.match(self.text, match.end()):
+            return ""
+        self.position = match.end()
+        return match[1].upper()
+
+    def rest(self) -> str:
+        """All that is left of the line, quotes and all."""
+        rest = self.text[self.position :].strip(_BLANKS)
+        self.position = len(self.text)
+        return rest
+
+    def pair(self) -> tuple[str, str] | None:
+        """The next ``key=value``, blanks allowed around the ``=``; None at the end."""
+        if not self.text[self.position :].strip(_BLANKS):
+            return None
+        key = _KEY.match(self.text, self.position)
+        if key is None:
+            raise SyntaxFault("Key value pair missing key")
+        equals = _EQUALS.match(self.text, key.end())
+        if equals is None:
+            raise SyntaxFault("Key value pair missing value: Failed to locate operator")
+        self.position = equals.end()
+        value = self.next()
+        if not value:
+            raise SyntaxFault(f"Key value pair missing value for {shown(key[1])}")
+        return key[1], value
+
+    def end(self) -> None:
+        """Raises SyntaxFault when there are more words."""
+        if extra := self.next():
+            raise SyntaxFault(f"Unexpected token '{shown(extra)}'")
+
+
+def integer(token: str) -> int | None:
+    """The number a token begins with, as C++'s ``std::stoi`` reads it (``3x`` is 3).
+
+    None when there is none or it does not fit an ``int``.
+    """
+    match = _INTEGER.match(token)
+    if match is None or len(match[1]) > _SHOWN:
+        return None
+    number = int(match[1])
+    return number if _INT_MIN <= number <= _INT_MAX else None
+
+
+def shown(token: str) -> str:
+    """A token as an error sentence may quote it: short, printable, and cut behind an ``=``,
+    since what follows may be a secret (``environment="KEY=…"``)."""
+    head = token.split("=", 1)[0]
+    text = "".join(c if c.isprintable() else "?" for c in head[:_SHOWN])
+    return text if head == token and len(head) <= _SHOWN else f"{text}…"
