@@ -194,9 +194,17 @@ class Word(Enum):
     start; TRUNCATED: the nodes.log was emptied (text = file name as written);
     RESCUE_USED / RESCUE_WRITTEN: text = file; SUBMITTED: node, cluster, proc;
     PRE_STARTED, PRE_OK, PRE_FAILED, PRE_SKIPPED; POST_STARTED, POST_OK, POST_FAILED;
-    NODE_OK, NODE_FAILED ("job(s) failed", final); RETRYING; HALTED, RESUMED;
-    REMOVED: DAGMan was told to remove itself; ABORTED: ABORT-DAG-ON;
-    TOTALS: the status table (numbers in ``totals``); BATCH_ID: text "1.0" (DAGMan's own job).
+    JOB_OK, JOB_FAILED: one job (cluster, proc) of the node ended, a retry or a POST script may
+    follow; NODE_FAILED: final, unless a word on that node follows (text = DAGMan's reason);
+    NODE_OK: no wording says it, POST_OK and PRE_SKIPPED imply it; RETRYING: value = number of
+    the retry; HALTED, RESUMED; REMOVED: DAGMan was told to remove itself; ABORTED:
+    ABORT-DAG-ON (text = "job", "PRE script" or "POST script" whose exit code it was);
+    TOTALS: the status table (numbers in ``totals``: total, done, pre, queued, post, ready,
+    unready, failed and, in newer ones, futile); BATCH_ID: text "1.0", the job of the
+    uppermost DAGMan: in a sub-DAG its parent's.
+
+    A ``value`` of …_FAILED is the exit status, or minus the signal. PRE_SKIPPED comes after
+    the PRE_FAILED with the exit status that means it.
     """
 
     STARTED = "started"
@@ -215,6 +223,8 @@ class Word(Enum):
     POST_STARTED = "post-started"
     POST_OK = "post-ok"
     POST_FAILED = "post-failed"
+    JOB_OK = "job-ok"
+    JOB_FAILED = "job-failed"
     NODE_OK = "node-ok"
     NODE_FAILED = "node-failed"
     RETRYING = "retrying"

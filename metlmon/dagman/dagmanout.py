@@ -1,0 +1,373 @@
+"""``.dagman.out``: what DAGMan says while it works, over all its restarts.
+
+Source followed: ``dag.cpp``, ``dagman_main.cpp``, ``dagman_commands.cpp``, ``scriptQ.cpp`` and
+``job.cpp`` (``node.cpp``) of DAGMan for the wording, ``_format_global_header`` in
+``dprintf.cpp`` for what stands before a message, ``dc_main`` and ``DC_Exit`` of DaemonCore
+for the first and last line of a life. The wordings are those of 7.4 to 25.14.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Final
+
+from metlmon.dagman.records import Said, Word
+
+LONGEST_LINE: Final = 1024 * 1024
+"""Bytes. A longer line is passed over, so that a file without line ends is not read again
+from its beginning at every look."""
+
+_LOOKED_AT: Final = 8 * 1024
+"""Bytes of a line: node and file names end long before; a hostile line costs no more."""
+
+_HALF_A_YEAR: Final = timedelta(days=183)
+"""A yearless stamp that goes back by more than this is of the next year."""
+
+_MOST_AWAITED: Final = 2000
+"""Submissions that no event was seen of yet. DAGMan makes at most a thousand in a cycle and
+then reads its log; beyond this the old ones are forgotten, and may be said a second time."""
+
+JobId = tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class OutState:
+    """What must be known to go on reading: pass it back with the next bytes.
+
+    ``year`` is the year of the next line where stamps have none (HTCondor before 7.5):
+    give the first line's, if it is known; without it such lines have no time. The rest is
+    the reader's own: a message that speaks of the one before it.
+    """
+
+    year: int | None = None
+    last: datetime | None = None
+    halted: bool = False
+    submitting: str | None = None
+    assigned: frozenset[JobId] = frozenset()
+    dag_follows: bool = False
+    total: int | None = None
+    columns: tuple[str, ...] = ()
+    dumped: str | None = None
+    dumped_value: int | None = None
+    skipping: bool = False
+
+
+_START: Final = OutState()
+
+
+def read_dagman_out(
+    data: bytes, state: OutState = _START, limit_lines: int | None = None
+) -> tuple[list[Said], OutState, int]:
+    """Read the complete lines of ``data``, at most ``limit_lines`` of them.
+
+    Comes out: what they say, the state for the next call, and the number of bytes used; the
+    rest is to be passed again with what follows it. A submission is said once in a life of
+    DAGMan, when it is made or first seen in the log, whichever line comes first; a recovery
+    says the old ones again. Never raises.
+    """
+    reader = _Reader(state)
+    start = lines = 0
+    if state.skipping:
+        start = data.find(b"\n") + 1
+        if not start:
+            return [], state, len(data)
+        reader.state = replace(state, skipping=False)
+    while limit_lines is None or lines < limit_lines:
+        end = data.find(b"\n", start)
+        if end < 0:
+            if len(data) - start > LONGEST_LINE:
+                reader.state = replace(reader.state, skipping=True)
+                start = len(data)
+            break
+        if end - start <= LONGEST_LINE:
+            reader.line(data[start : min(end, start + _LOOKED_AT)])
+        start = end + 1
+        lines += 1
+    return reader.said, reader.state, start
+
+
+_HEADER: Final = re.compile(
+    rb"(\d\d/\d\d/\d\d \d\d:\d\d:\d\d"
+    rb"|\d{9,11}(?:\.\d+)?"
+    rb"|[^:]{0,24}?\d{1,2}:\d\d:\d\d\S{0,12}(?: [AP]M)?)"
+    rb" (?:\([A-Za-z][\w:|.]{0,60}\) )*"
+)
+"""The time in DEBUG_TIME_FORMAT (default, else what ends in a clock) or, with D_TIMESTAMP, as
+seconds since 1970; then ``(fd:3) (pid:1) (tid:1) (cid:1) (bt:00ff:3) (D_ALWAYS:2)`` as
+configured. A line without is a message's second line, whose text may be anybody's."""
+
+_STAMP: Final = re.compile(
+    rb"(?:(?P<year>\d{4})-(?P<month>\d\d)-(?P<day>\d\d)"
+    rb"|(?P<month2>\d{1,2})/(?P<day2>\d{1,2})(?:/(?P<year2>\d{4}|\d\d))?)"
+    rb"[ T](?P<hour>\d{1,2}):(?P<minute>\d\d):(?P<second>\d\d)(?:[.,](?P<fraction>\d{1,6}))?"
+)
+
+_CENTURY: Final = 2000
+"""No HTCondor wrote two-digit years before 2000."""
+
+
+class _Reader:
+    """Lines in, ``said`` out; ``state`` is what the next line must know."""
+
+    def __init__(self, state: OutState) -> None:
+        self.state = state
+        self.said: list[Said] = []
+        self._stamp = b""
+        self._time: datetime | None = None
+
+    def line(self, line: bytes) -> None:
+        head = _HEADER.match(line) or _HEADER.match(line := line.lstrip(b"\0"))
+        if head is None:
+            return
+        start = head.end()
+        if self.state.columns and self.table_row(line[start:], head.group(1)):
+            return
+        for pattern, meaning in _MEANINGS.get(line[start : start + _TOLD_APART_BY], ()):
+            found = pattern.match(line, start)
+            if found is None:
+                continue
+            if isinstance(meaning, Word):
+                self.say(meaning, found, head.group(1))
+            else:
+                meaning(self, found, head.group(1))
+            return
+
+    def say(self, word: Word, found: re.Match[bytes], stamp: bytes) -> None:
+        """One record from the pattern's named groups."""
+        groups = found.groupdict()
+        value, signal = groups.get("value"), groups.get("signal")
+        self.said.append(
+            Said(
+                word=word,
+                time=self.time(groups.get("when") or stamp),
+                node=_text(groups.get("node")),
+                cluster=_number(groups.get("cluster")),
+                proc=_number(groups.get("proc")),
+                value=-int(signal) if signal else _number(value),
+                text=_text(groups.get("text")),
+            )
+        )
+
+    def time(self, stamp: bytes) -> datetime | None:
+        """The stamp's time; one stamp stands on many lines, so the last is kept."""
+        if stamp != self._stamp or self._time is None:
+            self._stamp, self._time = stamp, self._parsed(stamp)
+        return self._time
+
+    def _parsed(self, stamp: bytes) -> datetime | None:
+        found = _STAMP.search(stamp)
+        if found is None:
+            return None
+        written = found["year"] or found["year2"]
+        if written:
+            year = int(written) + (_CENTURY if len(written) == 2 else 0)
+            return _moment(found, year)
+        return self._yearless(found)
+
+    def _yearless(self, found: re.Match[bytes]) -> datetime | None:
+        year, last = self.state.year, self.state.last
+        time = _moment(found, year) if year is not None else None
+        if time is not None and last is not None and last - time > _HALF_A_YEAR:
+            time = _moment(found, time.year + 1)
+        if time is not None:
+            self.state = replace(self.state, year=time.year, last=time)
+        return time
+
+    def started(self, found: re.Match[bytes], stamp: bytes) -> None:
+        """A new life remembers only what the old one submitted and had not yet seen logged."""
+        old = self.state
+        self.state = OutState(year=old.year, last=old.last, assigned=old.assigned)
+        self.say(Word.STARTED, found, stamp)
+
+    def argument(self, found: re.Match[bytes], stamp: bytes) -> None:
+        follows = found["text"].lower() == b"-dag"
+        if self.state.dag_follows:
+            self.say(Word.DAG_FILE, found, stamp)
+            follows = False
+        if follows != self.state.dag_follows:
+            self.state = replace(self.state, dag_follows=follows)
+
+    def submitting(self, found: re.Match[bytes], stamp: bytes) -> None:
+        self.state = replace(self.state, submitting=_text(found["node"]))
+
+    def assigned(self, found: re.Match[bytes], stamp: bytes) -> None:
+        node, job = self.state.submitting, _job_id(found)
+        if node is not None:
+            awaited = self.state.assigned if len(self.state.assigned) < _MOST_AWAITED else set()
+            self.state = replace(self.state, submitting=None, assigned=frozenset({*awaited, job}))
+            time = self.time(stamp)
+            self.said.append(Said(Word.SUBMITTED, time, node, job[0], job[1]))
+
+    def submit_seen(self, found: re.Match[bytes], stamp: bytes) -> None:
+        job = _job_id(found)
+        if job in self.state.assigned:
+            self.state = replace(self.state, assigned=self.state.assigned - {job})
+        else:
+            self.say(Word.SUBMITTED, found, stamp)
+
+    def halted(self, found: re.Match[bytes], stamp: bytes) -> None:
+        """A halted DAGMan says so at every cycle: the first time counts."""
+        if not self.state.halted:
+            self.state = replace(self.state, halted=True)
+            self.say(Word.HALTED, found, stamp)
+
+    def resumed(self, found: re.Match[bytes], stamp: bytes) -> None:
+        if self.state.halted:
+            self.state = replace(self.state, halted=False)
+            self.say(Word.RESUMED, found, stamp)
+
+    def table_total(self, found: re.Match[bytes], stamp: bytes) -> None:
+        self.state = replace(self.state, total=int(found["value"]), columns=())
+
+    def table_head(self, found: re.Match[bytes], stamp: bytes) -> None:
+        """Old tables have no Futile; the words are taken as they stand."""
+        if self.state.total is not None:
+            words = found["text"].decode("ascii").lower().replace("un-ready", "unready")
+            self.state = replace(self.state, columns=("done", *words.split()))
+
+    def table_row(self, message: bytes, stamp: bytes) -> bool:
+        """The numbers below the table's head. False: this line is something else."""
+        cells = message.split()
+        if cells and cells[0].startswith(b"="):
+            return True
+        columns, total = self.state.columns, self.state.total or 0
+        self.state = replace(self.state, total=None, columns=())
+        if len(cells) != len(columns) or not all(_CELL.fullmatch(cell) for cell in cells):
+            return False
+        numbers = zip(columns, map(int, cells), strict=True)
+        totals = (("total", total), *numbers)
+        self.said.append(Said(Word.TOTALS, self.time(stamp), totals=totals))
+        return True
+
+    def dump_name(self, found: re.Match[bytes], stamp: bytes) -> None:
+        self.state = replace(self.state, dumped=_text(found["node"]), dumped_value=None)
+
+    def dump_value(self, found: re.Match[bytes], stamp: bytes) -> None:
+        self.state = replace(self.state, dumped_value=int(found["value"]))
+
+    def dump_error(self, found: re.Match[bytes], stamp: bytes) -> None:
+        """Only nodes that failed for good are dumped with an error, when the DAG ends."""
+        node, value = self.state.dumped, self.state.dumped_value
+        if node is not None:
+            self.state = replace(self.state, dumped=None, dumped_value=None)
+            time, text = self.time(stamp), _text(found["text"])
+            self.said.append(Said(Word.NODE_FAILED, time, node, value=value, text=text))
+
+
+def _text(raw: bytes | None) -> str | None:
+    return None if raw is None else raw.decode("utf-8", "replace")
+
+
+def _number(raw: bytes | None) -> int | None:
+    return None if raw is None else int(raw)
+
+
+def _job_id(found: re.Match[bytes]) -> JobId:
+    return int(found["cluster"]), int(found["proc"]), int(found["subproc"])
+
+
+def _moment(found: re.Match[bytes], year: int) -> datetime | None:
+    hour, minute, second = int(found["hour"]), int(found["minute"]), int(found["second"])
+    micros = int((found["fraction"] or b"0").ljust(6, b"0"))
+    month, day = found["month"] or found["month2"], found["day"] or found["day2"]
+    try:
+        return datetime(year, int(month), int(day), hour, minute, second, micros)
+    except ValueError:
+        return None
+
+
+_CELL: Final = re.compile(rb"\d{1,9}")
+_ID: Final = rb"\((?P<cluster>-?\d{1,12})\.(?P<proc>-?\d{1,12})\.(?P<subproc>-?\d{1,12})\)"
+_NODE: Final = rb"(?:[Nn]ode|[Jj]ob) (?P<node>\S+)"
+_NODE_RUNS: Final = rb"script of (?:[Nn]ode|[Jj]ob) (?P<node>\S+?)\.\.\.\s*$"
+_NUMBER: Final = rb"(?P<value>-?\d{1,9})"
+_SIGNAL: Final = rb"(?P<signal>\d{1,3})"
+_FAILED: Final = rb" (?:failed with status " + _NUMBER + rb"|died on (?:signal " + _SIGNAL + rb")?)"
+_FILE: Final = rb"(?P<text>\S.*?)"
+_RESCUE: Final = rb"\d+[^;]*; running " + _FILE + rb" (?:in combination with|instead of) "
+
+_Meaning = Word | Callable[[_Reader, re.Match[bytes], bytes], None]
+
+_WORDINGS: Final[tuple[tuple[bytes, bytes, _Meaning], ...]] = (
+    (b"** ", rb"\S+ \(CONDOR_DAGMAN\) STARTING UP", _Reader.started),
+    (b"**** ", rb".{0,200}EXITING WITH STATUS " + _NUMBER, Word.EXITED),
+    (b'ERROR "', rb'(?P<text>.*)" at line \d+ in file', Word.EXITED),
+    (b"argv[", rb'\d+\] == "(?P<text>.*)"\s*$', _Reader.argument),
+    (b"Workflow batch-id: <", rb"(?P<text>[^>]*)>", Word.BATCH_ID),
+    (b"Number of pre-completed ", rb"(?:nodes|jobs): " + _NUMBER, Word.PRE_COMPLETED),
+    (b"MultiLogFiles: truncating log file ", _FILE + rb"\s*$", Word.TRUNCATED),
+    (b"Running in RECOVERY mode", b"", Word.RECOVERY),
+    (b"Found rescue DAG number ", _RESCUE, Word.RESCUE_USED),
+    (b"Rescue DAG number ", _RESCUE, Word.RESCUE_USED),
+    (b"Loading saved progress from ", _FILE + rb" for DAG", Word.RESCUE_USED),
+    (b"Writing Rescue DAG to ", _FILE + rb"\.\.\.\s*$", Word.RESCUE_WRITTEN),
+    (b"Submitting ", rb"(?:\S+ )?(?:Node|Job) (?P<node>\S+) job\(s\)\.\.\.", _Reader.submitting),
+    (b"\tassigned ", rb"(?:\S+ )?ID " + _ID, _Reader.assigned),
+    (
+        b"Event: ULOG_SUBMIT for ",
+        rb"(?:\S+ )?" + _NODE + rb" " + _ID + rb"(?: \{(?P<when>[^}]{1,40})\})?",
+        _Reader.submit_seen,
+    ),
+    (b"Running PRE ", _NODE_RUNS, Word.PRE_STARTED),
+    (b"Running POST ", _NODE_RUNS, Word.POST_STARTED),
+    (b"PRE ", rb"[Ss]cript of " + _NODE + rb" completed successfully", Word.PRE_OK),
+    (b"PRE ", rb"[Ss]cript of " + _NODE + _FAILED, Word.PRE_FAILED),
+    (b"PRE_SKIP return value ", _NUMBER + rb" indicates .* with " + _NODE, Word.PRE_SKIPPED),
+    (b"POST ", rb"[Ss]cript of " + _NODE + rb" completed successfully", Word.POST_OK),
+    (b"POST ", rb"[Ss]cript of " + _NODE + _FAILED, Word.POST_FAILED),
+    (b"Node ", rb"(?P<node>\S+) job proc " + _ID + rb" completed successfully\.", Word.JOB_OK),
+    (
+        b"Node ",
+        rb"(?P<node>\S+) job proc "
+        + _ID
+        + rb" failed with (?:status "
+        + _NUMBER
+        + rb"|signal "
+        + _SIGNAL
+        + rb")",
+        Word.JOB_FAILED,
+    ),
+    (b"Retrying ", _NODE + rb" \(retry #" + _NUMBER, Word.RETRYING),
+    (b"Looking for retry of ", _NODE + rb" \(retry #" + _NUMBER, Word.RETRYING),
+    (
+        b"Aborting further retries of ",
+        _NODE + rb" .*\(last attempt returned " + _NUMBER,
+        Word.NODE_FAILED,
+    ),
+    (b"Shortcutting ", _NODE + rb" retries because of (?P<text>submit failure)", Word.NODE_FAILED),
+    (b"      Node Name: ", rb"(?P<node>\S+)", _Reader.dump_name),
+    (b"Node return val: ", _NUMBER, _Reader.dump_value),
+    (b"          Error: ", rb"(?P<text>.*\S)", _Reader.dump_error),
+    (b"DAG is halted because", b"", _Reader.halted),
+    (b"Halting DAGMan prog", b"", _Reader.halted),
+    (b"DAG Pause: Freezing", b"", _Reader.halted),
+    (b"DAG going from halted to running", b"", _Reader.resumed),
+    (b"Resuming DAG progress", b"", _Reader.resumed),
+    (b"DAG Un-Pause: Resuming", b"", _Reader.resumed),
+    (b"Received SIGUSR1", b"", Word.REMOVED),
+    (
+        b"Aborting DAG because we got the ABORT exit value from ",
+        rb"an? (?P<text>\w+(?: \w+)?)",
+        Word.ABORTED,
+    ),
+    (b"Of ", rb"(?P<value>\d{1,9}) nodes total:", _Reader.table_total),
+    (b" Done ", rb" *(?P<text>Pre [ A-Za-z-]{1,120})", _Reader.table_head),
+)
+"""How a message starts, the pattern of its rest, and what it means."""
+
+_TOLD_APART_BY: Final = 3
+"""Bytes of a message. Nine lines of ten mean nothing here, and so many bytes say that."""
+
+
+def _by_first_bytes() -> dict[bytes, list[tuple[re.Pattern[bytes], _Meaning]]]:
+    meanings: dict[bytes, list[tuple[re.Pattern[bytes], _Meaning]]] = {}
+    for start, rest, meaning in _WORDINGS:
+        pattern = re.compile(re.escape(start) + rest)
+        meanings.setdefault(start[:_TOLD_APART_BY], []).append((pattern, meaning))
+    return meanings
+
+
+_MEANINGS: Final = _by_first_bytes()

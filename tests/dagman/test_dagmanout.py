@@ -1,0 +1,463 @@
+"""``.dagman.out``: each word is shown in DAGMan's wordings, with the function that writes it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from metlmon.dagman import OutState, read_dagman_out
+from metlmon.dagman.dagmanout import LONGEST_LINE
+from metlmon.dagman.records import Said, Word
+
+NOON = datetime(2026, 11, 21, 12, 0, 0)
+STAMP = b"11/21/26 12:00:00 "
+
+
+def said_of(*messages: bytes, state: OutState | None = None) -> list[Said]:
+    """What these messages say, written with the default header."""
+    data = b"".join(STAMP + message + b"\n" for message in messages)
+    said, _, used = read_dagman_out(data, state or OutState())
+    assert used == len(data)
+    return said
+
+
+@pytest.fixture(name="recorded")
+def _recorded(shared: Callable[[str], Path]) -> bytes:
+    return shared("examples/pool-ensemble/ens.dag.dagman.out").read_bytes()
+
+
+def test_a_recorded_ensemble_tells_its_whole_life(recorded: bytes) -> None:
+    said, state, used = read_dagman_out(recorded)
+
+    assert used == len(recorded)
+    assert state == OutState()
+    words = Counter(s.word for s in said)
+    assert words[Word.SUBMITTED] == 36
+    assert words[Word.STARTED] == words[Word.EXITED] == words[Word.TRUNCATED] == 1
+    assert words[Word.RETRYING] == words[Word.POST_OK] == words[Word.POST_STARTED] == 6
+    assert (words[Word.JOB_OK], words[Word.JOB_FAILED]) == (28, 7)
+    submitted = [s for s in said if s.word is Word.SUBMITTED]
+    assert len({s.node for s in submitted}) == 30
+    assert {(s.cluster, s.proc) for s in submitted} == {(n, 0) for n in range(2, 38)}
+    assert said[0].time == datetime(2026, 11, 21, 0, 12, 15)
+    by_word = {s.word: s for s in said}
+    assert by_word[Word.DAG_FILE].text == "ens.dag"
+    assert by_word[Word.BATCH_ID].text == "1.0"
+    assert by_word[Word.PRE_COMPLETED].value == 0
+    assert by_word[Word.TRUNCATED].text == "/home/ml/ens/./ens.dag.nodes.log"
+    assert by_word[Word.EXITED].value == 0
+    assert dict(by_word[Word.TOTALS].totals) == {
+        "total": 30,
+        "done": 30,
+        "pre": 0,
+        "queued": 0,
+        "post": 0,
+        "ready": 0,
+        "unready": 0,
+        "failed": 0,
+        "futile": 0,
+    }
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        # dc_main (dc_startup banner), of 23 and of 7
+        (b"** condor_dagman (CONDOR_DAGMAN) STARTING UP", Said(Word.STARTED, NOON)),
+        (b"** condor_scheduniv_exec.84.0 (CONDOR_DAGMAN) STARTING UP", Said(Word.STARTED, NOON)),
+        # DC_Exit, with and (before 7.5) without the pid
+        (
+            b"**** condor_dagman (condor_DAGMAN) pid 37763 EXITING WITH STATUS 3",
+            Said(Word.EXITED, NOON, value=3),
+        ),
+        (
+            b"**** condor_scheduniv_exec.84.0 (condor_DAGMAN) EXITING WITH STATUS 1",
+            Said(Word.EXITED, NOON, value=1),
+        ),
+        # _EXCEPT_: no exit status is written after it
+        (
+            b'ERROR "Fatal log file monitoring error!" at line 2310 in file ./dag.cpp',
+            Said(Word.EXITED, NOON, text="Fatal log file monitoring error!"),
+        ),
+        # Dag::Bootstrap
+        (
+            b"Running in RECOVERY mode... >>>>>>>>>>>>>>>>>>>>>>>>>>>>>>",
+            Said(Word.RECOVERY, NOON),
+        ),
+        (b"Number of pre-completed nodes: 12", Said(Word.PRE_COMPLETED, NOON, value=12)),
+        # main_init: rescueDagMsg, of 7.7.2 and newer, with -DoRescueFrom, and of 7.2
+        (
+            b"Found rescue DAG number 2; running x.dag.rescue002 in combination with "
+            b"normal DAG file",
+            Said(Word.RESCUE_USED, NOON, text="x.dag.rescue002"),
+        ),
+        (
+            b"Rescue DAG number 1 specified; running x.dag_multi.rescue001 in combination with "
+            b"normal DAG files",
+            Said(Word.RESCUE_USED, NOON, text="x.dag_multi.rescue001"),
+        ),
+        (
+            b"Found rescue DAG number 2; running x.dag.rescue002 instead of normal DAG file",
+            Said(Word.RESCUE_USED, NOON, text="x.dag.rescue002"),
+        ),
+        # main_init: -load_save
+        (
+            b"Loading saved progress from half.save for DAG.",
+            Said(Word.RESCUE_USED, NOON, text="half.save"),
+        ),
+        # Dag::WriteRescue
+        (
+            b"Writing Rescue DAG to my dags/x.dag.rescue003...",
+            Said(Word.RESCUE_WRITTEN, NOON, text="my dags/x.dag.rescue003"),
+        ),
+        # ScriptQ::Run
+        (b"Running PRE script of Node A...", Said(Word.PRE_STARTED, NOON, node="A")),
+        (b"Running POST script of Node S+A.b...", Said(Word.POST_STARTED, NOON, node="S+A.b")),
+        # Dag::PreScriptReaper: of 25, of 23 ("Job"), killed
+        (
+            b"PRE Script of Node A failed with status 9",
+            Said(Word.PRE_FAILED, NOON, node="A", value=9),
+        ),
+        (
+            b"PRE Script of Job A failed with status 9",
+            Said(Word.PRE_FAILED, NOON, node="A", value=9),
+        ),
+        (
+            b"PRE Script of node A died on signal 15 (Terminated)",
+            Said(Word.PRE_FAILED, NOON, node="A", value=-15),
+        ),
+        (
+            b"PRE Script of node A completed successfully.",
+            Said(Word.PRE_OK, NOON, node="A"),
+        ),
+        (
+            b"PRE_SKIP return value 9 indicates we are done (successfully) with node A",
+            Said(Word.PRE_SKIPPED, NOON, node="A", value=9),
+        ),
+        # Dag::ProcessPostTermEvent
+        (
+            b"POST Script of node A completed successfully.",
+            Said(Word.POST_OK, NOON, node="A"),
+        ),
+        (
+            b"POST Script of Node A failed with status 1",
+            Said(Word.POST_FAILED, NOON, node="A", value=1),
+        ),
+        (
+            b"POST Script of node A died on signal 9",
+            Said(Word.POST_FAILED, NOON, node="A", value=-9),
+        ),
+        # Dag::ProcessTerminatedEvent
+        (
+            b"Node A job proc (12.1.0) completed successfully.",
+            Said(Word.JOB_OK, NOON, "A", 12, 1),
+        ),
+        (
+            b"Node A job proc (12.0.0) failed with status 3.",
+            Said(Word.JOB_FAILED, NOON, "A", 12, 0, 3),
+        ),
+        (
+            b"Node A job proc (12.0.0) failed with signal 11.",
+            Said(Word.JOB_FAILED, NOON, "A", 12, 0, -11),
+        ),
+        # Dag::RestartNode
+        (b"Retrying node A (retry #1 of 2)...", Said(Word.RETRYING, NOON, "A", value=1)),
+        (
+            b"Looking for retry of node A (retry #2 of 2)...",
+            Said(Word.RETRYING, NOON, "A", value=2),
+        ),
+        (
+            b"Aborting further retries of node A (last attempt returned 7)",
+            Said(Word.NODE_FAILED, NOON, "A", value=7),
+        ),
+        (
+            b"Aborting further retries of node A because final node is running "
+            b"(last attempt returned -9)",
+            Said(Word.NODE_FAILED, NOON, "A", value=-9),
+        ),
+        # Dag::ProcessFailedSubmit
+        (
+            b"Shortcutting node A retries because of submit failure(s)",
+            Said(Word.NODE_FAILED, NOON, "A", text="submit failure"),
+        ),
+        # Dag::CheckForDagAbort
+        (
+            b"Aborting DAG because we got the ABORT exit value from a PRE script",
+            Said(Word.ABORTED, NOON, text="PRE script"),
+        ),
+        # main_shutdown_remove
+        (b"Received SIGUSR1", Said(Word.REMOVED, NOON)),
+        # MultiLogFiles::InitializeFile
+        (
+            b"MultiLogFiles: truncating log file /d/x.dag.nodes.log",
+            Said(Word.TRUNCATED, NOON, text="/d/x.dag.nodes.log"),
+        ),
+    ],
+    ids=lambda value: value.decode()[:40] if isinstance(value, bytes) else "",
+)
+def test_a_wording_and_what_it_means(message: bytes, expected: Said) -> None:
+    assert said_of(message) == [expected]
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        # Dag::PrintEvent: of 8.3.2 and newer, of 8.0 (no event time), of 7, of Stork, of 6.8
+        b"Event: ULOG_SUBMIT for HTCondor Node A (77.1.0) {11/21/26 12:00:00}",
+        b"Event: ULOG_SUBMIT for HTCondor Node A (77.1.0) {11/21/26 12:00:00} [recovery mode]",
+        b"Event: ULOG_SUBMIT for HTCondor Node A (77.1.0)",
+        b"Event: ULOG_SUBMIT for Condor Node A (77.1.0)",
+        b"Event: ULOG_SUBMIT for Stork Node A (77.1.0)",
+        b"Event: ULOG_SUBMIT for Node A (77.1.0)",
+        b"Event: ULOG_SUBMIT for Condor Job A (77.1.0)",
+    ],
+)
+def test_a_submit_event_maps_the_node_to_its_job(event: bytes) -> None:
+    assert said_of(event) == [Said(Word.SUBMITTED, NOON, "A", 77, 1)]
+
+
+def test_other_events_and_jobs_of_others_are_no_submissions() -> None:
+    assert (
+        said_of(
+            b"Event: ULOG_EXECUTE for HTCondor Node A (77.0.0) {11/21/26 12:00:00}",
+            b"Event: ULOG_SUBMIT for unknown Node (78.0.0) {11/21/26 12:00:00}: ignoring...",
+        )
+        == []
+    )
+
+
+def test_a_submission_is_said_once_when_made_and_seen() -> None:
+    """Dag::SubmitNodeJob and Dag::ProcessSuccessfulSubmit, then Dag::PrintEvent."""
+    said = said_of(
+        b"Submitting HTCondor Node A job(s)...",
+        b"Submitting node A from inline description using direct job submission",
+        b"\tassigned HTCondor ID (77.0.0)",
+        b"Submitting Condor Node B job(s)...",
+        b"\tassigned Condor ID (78.0.0)",
+        b"Event: ULOG_SUBMIT for HTCondor Node A (77.0.0) {11/21/26 11:59:59}",
+        b"Event: ULOG_SUBMIT for HTCondor Node A (77.1.0) {11/21/26 11:59:59}",
+    )
+    assert [(s.node, s.cluster, s.proc) for s in said] == [("A", 77, 0), ("B", 78, 0), ("A", 77, 1)]
+    assert said[2].time == datetime(2026, 11, 21, 11, 59, 59), "the event's own time"
+
+
+def test_a_job_whose_submit_event_dagman_never_saw_is_still_its_nodes() -> None:
+    """DAGMan was removed right after the submission."""
+    said = said_of(
+        b"Submitting HTCondor Node A job(s)...",
+        b"\tassigned HTCondor ID (77.0.0)",
+        b"Received SIGUSR1",
+    )
+    assert [s.word for s in said] == [Word.SUBMITTED, Word.REMOVED]
+
+
+def test_the_dag_files_of_the_command_line() -> None:
+    # main_init
+    said = said_of(
+        b'argv[0] == "condor_dagman"',
+        b'argv[1] == "-Dag"',
+        b'argv[2] == "a b.dag"',
+        b'argv[3] == "-dag"',
+        b'argv[4] == "c.dag"',
+        b'argv[5] == "-UseDagDir"',
+    )
+    assert [s.text for s in said if s.word is Word.DAG_FILE] == ["a b.dag", "c.dag"]
+
+
+def test_the_status_table_of_old_and_new() -> None:
+    # print_status, of 25 and of 7 (no Futile)
+    new = said_of(
+        b"Of 39 nodes total:",
+        b" Done     Pre   Queued    Post   Ready   Un-Ready   Failed   Futile",
+        b"  ===     ===      ===     ===     ===        ===      ===      ===",
+        b"12345       0        6       0       0         27        2        1",
+    )
+    assert [dict(s.totals)["done"] for s in new] == [12345]
+    assert dict(new[0].totals)["futile"] == 1
+    old = said_of(
+        b"Of 4 nodes total:",
+        b" Done     Pre   Queued    Post   Ready   Un-Ready   Failed",
+        b"  ===     ===      ===     ===     ===        ===      ===",
+        b"    1       0        1       0       0          2        0",
+    )
+    assert [dict(s.totals) for s in old] == [
+        {"total": 4, "done": 1, "pre": 0, "queued": 1, "post": 0}
+        | {"ready": 0, "unready": 2, "failed": 0}
+    ]
+
+
+def test_a_table_cut_short_by_a_restart_says_nothing() -> None:
+    said = said_of(
+        b"Of 4 nodes total:",
+        b" Done     Pre   Queued    Post   Ready   Un-Ready   Failed",
+        b"Received SIGUSR1",
+        b"    1       0        1       0       0          2        0",
+    )
+    assert [s.word for s in said] == [Word.REMOVED]
+
+
+def test_halted_is_said_once_though_dagman_repeats_it() -> None:
+    # Dag::SubmitReadyNodes; command_halt and command_resume of 25
+    said = said_of(
+        b"DAG is halted because halt file x.dag.halt exists",
+        b"DAG is halted because halt file x.dag.halt exists",
+        b"DAG going from halted to running state",
+        b"Halting DAGMan progess...",
+        b"DAG is halted because halt file x.dag.halt exists",
+        b"Resuming DAG progress...",
+        b"Resuming DAG progress...",
+    )
+    assert [s.word for s in said] == [Word.HALTED, Word.RESUMED, Word.HALTED, Word.RESUMED]
+
+
+def test_the_nodes_that_failed_for_good_are_listed_at_the_end() -> None:
+    # condor_event_timer, Dag::PrintNodeList, Node::Dump
+    said = said_of(
+        b"ERROR: the following job(s) failed:",
+        b"---------------------- Job ----------------------",
+        b"      Node Name: A",
+        b"           Noop: false",
+        b"         NodeID: 0",
+        b"    Node Status: STATUS_ERROR    ",
+        b"Node return val: 3",
+        b"          Error: Job proc (43.0.0) failed with status 3 (after 2 node retries)",
+        b"Job Submit File: a.sub",
+        b"---------------------------------------\t<END>",
+    )
+    assert said == [
+        Said(
+            Word.NODE_FAILED,
+            NOON,
+            "A",
+            value=3,
+            text="Job proc (43.0.0) failed with status 3 (after 2 node retries)",
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    ("header", "time"),
+    [
+        # _format_global_header with each of DEBUG_TIME_FORMAT, D_SUB_SECOND, D_PID, D_CAT …
+        (b"11/21/26 12:00:00 ", NOON),
+        (b"11/21/26 12:00:00 (D_ALWAYS) ", NOON),
+        (b"11/21/26 12:00:00 (D_ALWAYS:2|D_FAILURE) ", NOON),
+        (b"11/21/26 12:00:00 (fd:7) (pid:37763) (tid:2) (cid:12) (bt:0fa1:3) (D_STATUS) ", NOON),
+        (b"11/21/26 12:00:00.250 (pid:1) ", NOON.replace(microsecond=250_000)),
+        (b"11/21/2026 12:00:00 ", NOON),
+        (b"2026-11-21 12:00:00 ", NOON),
+        (b"2026-11-21T12:00:00.5+0100 ", NOON.replace(microsecond=500_000)),
+        (b"1795262400 ", None),
+        (b"1795262400.123 (D_ALWAYS) ", None),
+        (b"Nov 21 12:00:00 ", None),
+        (b"[12:00:00] ", None),
+        (b"11/21 12:00:00 ", None),
+        (b"13/41/26 12:00:00 ", None),
+    ],
+)
+def test_the_message_is_found_behind_any_header(header: bytes, time: datetime | None) -> None:
+    said, _, _ = read_dagman_out(header + b"\tassigned HTCondor ID (1.0.0)\n")
+    assert said == []
+    said, _, _ = read_dagman_out(header + b"Retrying node A (retry #1 of 2)...\r\n")
+    assert said == [Said(Word.RETRYING, time, "A", value=1)]
+
+
+def test_yearless_stamps_go_through_new_year_when_the_first_year_is_known() -> None:
+    lines = b"12/31 23:59:59 Received SIGUSR1\n1/1 00:00:00 Received SIGUSR1\n"
+    said, state, _ = read_dagman_out(lines, OutState(year=2009))
+    assert [s.time for s in said] == [datetime(2009, 12, 31, 23, 59, 59), datetime(2010, 1, 1)]
+    said, _, _ = read_dagman_out(b"10/16 12:00:00 Received SIGUSR1\n", state)
+    assert said[0].time == datetime(2010, 10, 16, 12)
+
+
+def test_what_stands_below_a_message_is_not_dagmans_word() -> None:
+    """A hold reason can have lines of its own, and a job can write them."""
+    said, _, _ = read_dagman_out(
+        STAMP
+        + b"  Hold reason: no\nEvent: ULOG_SUBMIT for HTCondor Node A (1.0.0)\n"
+        + b"Received SIGUSR1\n"
+    )
+    assert said == []
+
+
+def test_a_line_of_any_length_is_passed_over() -> None:
+    good = STAMP + b"Received SIGUSR1\n"
+    long = STAMP + b"Received SIGUSR1 " + b"x" * LONGEST_LINE + b"\n"
+    data = good + long + good
+    whole, _, used = read_dagman_out(data)
+    assert (len(whole), used) == (2, len(data))
+    part, state, used = read_dagman_out(data[: len(data) - len(good) - 1])
+    assert used == len(data) - len(good) - 1, "it is not read again at the next look"
+    rest, state, _ = read_dagman_out(data[used:], state)
+    assert part + rest == whole
+    assert state == OutState()
+
+
+def test_reading_stops_at_the_budget_and_goes_on_from_there(recorded: bytes) -> None:
+    said: list[Said] = []
+    state, offset = OutState(), 0
+    while True:
+        new, state, used = read_dagman_out(recorded[offset:], state, limit_lines=100)
+        if not used:
+            break
+        assert recorded[offset : offset + used].count(b"\n") <= 100
+        said += new
+        offset += used
+    assert said == read_dagman_out(recorded)[0]
+
+
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=50
+)
+@given(cuts=st.lists(st.integers(min_value=0, max_value=160_000), max_size=12))
+def test_any_chunking_says_the_same(recorded: bytes, cuts: list[int]) -> None:
+    said: list[Said] = []
+    state, offset = OutState(), 0
+    for cut in [*sorted(min(cut, len(recorded)) for cut in cuts), len(recorded)]:
+        new, state, used = read_dagman_out(recorded[offset:cut], state)
+        said += new
+        offset += used
+    assert said == read_dagman_out(recorded)[0]
+
+
+MESSAGES = st.sampled_from(
+    [
+        b"Of 4 nodes total:",
+        b" Done     Pre   Queued    Post",
+        b"  ===  ===",
+        b"  1  2  3  4",
+        b"Submitting HTCondor Node A job(s)...",
+        b"\tassigned HTCondor ID (77.0.0)",
+        b"Event: ULOG_SUBMIT for HTCondor Node A (77.0.0) {13/99/26 25:61:61}",
+        b'argv[1] == "-Dag"',
+        b"      Node Name: A",
+        b"          Error: x",
+        b"** x (CONDOR_DAGMAN) STARTING UP",
+    ]
+)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([STAMP, b"", b"12:0", b"2/29 1:00:00 "]),
+            MESSAGES | st.binary(max_size=40),
+        ),
+        max_size=30,
+    ),
+    st.integers(0, 9999) | st.none(),
+)
+def test_no_bytes_make_the_reader_fail(lines: list[tuple[bytes, bytes]], year: int | None) -> None:
+    data = b"\n".join(header + message for header, message in lines)
+    whole, state, used = read_dagman_out(data, OutState(year=year))
+    assert data[used:].count(b"\n") == 0
+    half = len(data) // 2
+    first, between, read = read_dagman_out(data[:half], OutState(year=year))
+    second, after, _ = read_dagman_out(data[read:], between)
+    assert (first + second, after) == (whole, state)

@@ -1,0 +1,97 @@
+"""The metrics file, in the words of ``DagmanMetrics::WriteMetricsFile``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from metlmon.dagman import read_metrics
+
+HERE = Path("x.dag.metrics")
+
+# DagmanMetrics::WriteMetricsFile before metrics_version (here as of 8.2, with the names of
+# Pegasus and of the schedd in it); since 8.5 the last line is DagStatus.
+VERSION_1 = b"""\
+{
+    "client":"condor_dagman",
+    "version":"8.2.3",
+    "planner":"",
+    "planner_version":"",
+    "type":"metrics",
+    "wf_uuid":"",
+    "root_wf_uuid":"",
+    "start_time":1412345678.123,
+    "end_time":1412345690.500,
+    "duration":12.377,
+    "exitcode":1,
+    "dagman_id":"10.0.0.1:9618;84",
+    "parent_dagman_id":"",
+    "rescue_dag_number":2,
+    "jobs":6,
+    "jobs_failed":1,
+    "jobs_succeeded":3,
+    "dag_jobs":2,
+    "dag_jobs_failed":0,
+    "dag_jobs_succeeded":1,
+    "total_jobs":8,
+    "total_jobs_run":5,
+    "total_job_time":0.000,
+    "dag_status":2
+}
+"""
+
+
+def test_version_2_of_a_recorded_ensemble(shared: Callable[[str], Path]) -> None:
+    path = shared("examples/pool-ensemble/ens.dag.metrics")
+    metrics, problems = read_metrics(path, path.read_bytes())
+
+    assert problems == []
+    assert metrics is not None
+    assert metrics.version == 2
+    assert (metrics.exitcode, metrics.dag_status, metrics.rescue_number) == (0, 0, 0)
+    assert (metrics.total_nodes, metrics.nodes_succeeded, metrics.nodes_failed) == (30, 30, 0)
+    assert (metrics.jobs_submitted, metrics.jobs_succeeded, metrics.jobs_failed) == (36, 36, 0)
+    assert (metrics.start, metrics.end) == (1795219935.447, 1795220261.241)
+    assert metrics.dagman_id == "1"
+
+
+@pytest.mark.parametrize("status", [b'"dag_status"', b'"DagStatus"'])
+def test_what_version_1_calls_jobs_are_nodes(status: bytes) -> None:
+    metrics, problems = read_metrics(HERE, VERSION_1.replace(b'"dag_status"', status))
+
+    assert problems == []
+    assert metrics is not None
+    assert metrics.version == 1
+    assert (metrics.nodes, metrics.nodes_failed, metrics.nodes_succeeded) == (6, 1, 3)
+    assert (metrics.dag_nodes, metrics.total_nodes, metrics.total_nodes_run) == (2, 8, 5)
+    assert (metrics.jobs_submitted, metrics.jobs_succeeded, metrics.jobs_failed) == (None,) * 3
+    assert metrics.dag_status == 2
+    assert metrics.rescue_number == 2
+    assert metrics.dagman_id == "84"
+
+
+@pytest.mark.parametrize(
+    "data", [b"", VERSION_1[:300], b"[1]", b"[" * 100_000, b"\xff", b"1" * 5000, b"null"]
+)
+def test_what_is_no_metrics_file_or_half_a_one_is_none(data: bytes) -> None:
+    metrics, problems = read_metrics(HERE, data)
+    assert metrics is None
+    assert [str(p).split(":")[0] for p in problems] == ["x.dag.metrics"]
+
+
+def test_values_of_the_wrong_kind_are_left_out() -> None:
+    data = b'{"start_time": NaN, "end_time": 1e999, "exitcode": "0", "jobs": true, "dagman_id": 1}'
+    metrics, _ = read_metrics(HERE, data)
+    assert metrics is not None
+    assert (metrics.start, metrics.end, metrics.exitcode) == (None, None, None)
+    assert (metrics.nodes, metrics.dagman_id) == (None, None)
+
+
+@given(st.binary(max_size=200))
+def test_no_bytes_make_the_reader_fail(data: bytes) -> None:
+    read_metrics(HERE, data)
+    read_metrics(HERE, b'{"start_time":' + data + b"}")
