@@ -10,8 +10,9 @@ import re
 from dataclasses import replace
 from typing import Final
 
-from metlmon.eventlog import text
+from metlmon.eventlog import ads, text
 from metlmon.eventlog.header import HEADER
+from metlmon.eventlog.jsonform import Json
 from metlmon.eventlog.records import (
     EVENT_NAMES,
     Aborted,
@@ -41,6 +42,7 @@ from metlmon.eventlog.records import (
     UsageRow,
 )
 from metlmon.eventlog.stamps import new_years
+from metlmon.eventlog.xmlform import Xml
 
 __all__ = [
     "EVENT_NAMES",
@@ -110,7 +112,9 @@ def parse(
     if form is None:
         return Parsed((), (), at)
     at = replace(at, form=form, year=at.year if at.year is not None else year_hint)
-    return text.parse(data, at, limit, final)
+    if form is Form.TEXT:
+        return text.parse(data, at, limit, final)
+    return ads.parse(data, at, limit, final, Xml() if form is Form.XML else Json())
 
 
 def _form(data: bytes) -> Form | None:

@@ -12,24 +12,34 @@ from typing import Final
 
 from metlmon.eventlog import resync, trouble
 from metlmon.eventlog.details import detail
-from metlmon.eventlog.header import BEGINNING, CANDIDATE, Calendar, Header
-from metlmon.eventlog.records import Event, LogWarning, Parsed, Position
+from metlmon.eventlog.header import BEGINNING, CANDIDATE, HEADER, Calendar, Header
+from metlmon.eventlog.records import Event, ImageSize, LogWarning, Parsed, Position
 from metlmon.eventlog.resync import Piece
 
-_SEPARATOR: Final = re.compile(rb"^\.\.\.\r?\n", re.MULTILINE)
+_SEPARATOR: Final = re.compile(rb"\n\.\.\.\r?\n")
+_EMPTY: Final = re.compile(rb"\.\.\.\r?\n")
 _LAST_SEPARATOR: Final = re.compile(rb"(?:\A|\n)\.\.\.\r?\Z")
+
+_IMAGE_SIZE: Final = re.compile(
+    HEADER.pattern.replace(rb"([0-9]{3})", rb"006", 1)
+    + rb"(Image size of job updated: ([0-9]{1,18}))\n"
+    rb"(\t([0-9]{1,18})  -  MemoryUsage of job \(MB\)\n"
+    rb"\t([0-9]{1,18})  -  ResidentSetSize of job \(KB\))\n\.\.\.\n"
+)
+"""A whole 006 as nine in ten events of a training's log are: read by one pattern, in half
+the time. Whatever differs in one byte goes the way of all events."""
+
+_LINES_OF_IMAGE_SIZE: Final = 4
 
 
 def parse(data: bytes, at: Position, limit: int | None, final: bool) -> Parsed:
     """See :func:`metlmon.eventlog.parse`."""
     log = _Log(data, at)
-    for separator in _SEPARATOR.finditer(data):
-        log.block(separator.start(), separator.end())
-        if limit is not None and len(log.events) + len(log.warnings) >= limit:
+    while limit is None or len(log.events) + len(log.warnings) < limit:
+        if not (log.image_size() or log.block()):
+            if final:
+                log.tail()
             break
-    else:
-        if final:
-            log.tail()
     return log.parsed()
 
 
@@ -55,7 +65,45 @@ class _Log:
         )
         return Parsed(tuple(self.events), tuple(self.warnings), after)
 
-    def block(self, end: int, after: int) -> None:
+    def image_size(self) -> bool:
+        """Read one usual 006 and its separator, if that is what comes next."""
+        found = _IMAGE_SIZE.match(self._data, self._offset)
+        if found is None:
+            return False
+        cluster, proc, subproc, iso, yearless, text, image, body, memory, rss = found.groups()
+        time = self._calendar.time(iso, yearless)
+        if time is None:
+            return False
+        self._calendar.passed(iso or yearless, time)
+        self.events.append(
+            Event(
+                6,
+                int(cluster),
+                int(proc),
+                int(subproc),
+                time,
+                text.decode("ascii"),
+                body.decode("ascii"),
+                ImageSize(int(image), int(memory), int(rss)),
+                self._line,
+            )
+        )
+        self._line += _LINES_OF_IMAGE_SIZE
+        self._offset = found.end()
+        return True
+
+    def block(self) -> bool:
+        """Read up to the next separator and over it, if there is one."""
+        data, start = self._data, self._offset
+        if empty := _EMPTY.match(data, start):
+            self._block(start, empty.end())
+        elif separator := _SEPARATOR.search(data, start):
+            self._block(separator.start() + 1, separator.end())
+        else:
+            return False
+        return True
+
+    def _block(self, end: int, after: int) -> None:
         """Read the bytes up to ``end``, where a separator begins that ends at ``after``."""
         data, start = self._data, self._offset
         header = self._calendar.read(data, start)
@@ -74,9 +122,7 @@ class _Log:
         """Read what stands behind the last separator of a log that will not grow."""
         rest = self._data[self._offset :]
         if separator := _LAST_SEPARATOR.search(rest):
-            self.block(
-                self._offset + separator.end() - len(separator[0].lstrip(b"\n")), len(self._data)
-            )
+            self._block(self._offset + rest.index(b"...", separator.start()), len(self._data))
             return
         self._damage(rest, cut=True)
         self._line += rest.count(b"\n")
@@ -137,7 +183,7 @@ class _Log:
             said = said.replace("\r\n", "\n").removesuffix("\r")
         text, _, body = said.partition("\n")
         body = body.removesuffix("\n")
-        self._calendar.passed(header)
+        self._calendar.passed(header.stamp, header.time)
         self.events.append(
             Event(
                 header.number,

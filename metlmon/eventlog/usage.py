@@ -40,10 +40,9 @@ def _columns(header: str) -> dict[str, tuple[int, int | None]]:
 
 def table(lines: Sequence[str]) -> tuple[UsageRow, ...]:
     """The rows of the table in an event's body ``lines``; () where there is no table."""
-    for first, line in enumerate(lines):
-        if line.lstrip().startswith(TITLE):
-            break
-    else:
+    titles = (at for at, line in enumerate(lines) if line.lstrip().startswith(TITLE))
+    first = next(titles, None)
+    if first is None:
         return ()
     columns = _columns(lines[first])
     rows: list[UsageRow] = []
