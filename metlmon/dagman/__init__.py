@@ -7,13 +7,39 @@ from metlmon.dagman.graph import Shape, graph_shape
 from metlmon.dagman.jobstate import read_jobstate
 from metlmon.dagman.metrics import read_metrics
 from metlmon.dagman.nodestatus import read_node_status
+from metlmon.dagman.records import (
+    Jobstate,
+    Metrics,
+    Node,
+    NodeKind,
+    Problem,
+    Rescue,
+    Said,
+    Script,
+    StatusFile,
+    StatusNode,
+    Word,
+    Workflow,
+)
 from metlmon.dagman.rescue import read_rescue, rescue_number
 from metlmon.dagman.workflow import load_workflow
 
 __all__ = [
     "CondorSub",
+    "Jobstate",
+    "Metrics",
+    "Node",
+    "NodeKind",
     "OutState",
+    "Problem",
+    "Rescue",
+    "Said",
+    "Script",
     "Shape",
+    "StatusFile",
+    "StatusNode",
+    "Word",
+    "Workflow",
     "graph_shape",
     "load_workflow",
     "official_verdict",

@@ -1,0 +1,113 @@
+"""Time between stamps that carry no zone.
+
+Stamps are the access point's local time. Two hours a year are an hour longer or shorter
+than they look; a zone, or moments whose UTC time is known as well, put that right.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from datetime import UTC, datetime, timedelta, tzinfo
+from typing import Final
+
+QUARTER_HOUR: Final = 900
+"""Offsets of time zones are multiples of this many seconds: an observation is rounded to it,
+which takes out the seconds between two lines that state "the same" moment."""
+
+FOLD_STEP: Final = timedelta(minutes=30)
+"""Stamps of one log that step back by more than this in an hour that exists twice are in
+its second pass; smaller steps back are two writers' clocks."""
+
+
+class Clock:
+    """Differences and conversions of the access point's stamps.
+
+    ``zone`` (``--tz`` or configuration) is believed first. Without it, moments told by
+    :meth:`observe` give the offset that held near them. Without either, stamps are
+    subtracted as they stand.
+    """
+
+    def __init__(self, zone: tzinfo | None = None) -> None:
+        self.zone = zone
+        self._seen: list[tuple[datetime, int]] = []
+        self.utc_only = False
+
+    @property
+    def known(self) -> bool:
+        """True when local time can be converted to UTC."""
+        return self.zone is not None or bool(self._seen)
+
+    def observe(self, local: datetime, epoch: float) -> None:
+        """A file states both: ``local`` (naive) was ``epoch`` seconds after 1970."""
+        seconds = (local.replace(tzinfo=UTC) - datetime.fromtimestamp(epoch, UTC)).total_seconds()
+        offset = round(seconds / QUARTER_HOUR) * QUARTER_HOUR
+        # An offset that no zone on earth has comes from a damaged line.
+        if abs(seconds - offset) > QUARTER_HOUR / 3 or not -43200 <= offset <= 50400:
+            return
+        if self._nearest(local) == offset and self._bracketed(local):
+            return
+        insort(self._seen, (local, offset))
+
+    def _bracketed(self, local: datetime) -> bool:
+        return self._seen[0][0] <= local <= self._seen[-1][0]
+
+    def _nearest(self, local: datetime) -> int | None:
+        if not self._seen:
+            return None
+        i = bisect_left(self._seen, (local, 0))
+        around = self._seen[max(0, i - 1) : i + 1]
+        return min(around, key=lambda seen: abs(seen[0] - local))[1]
+
+    def epoch(self, stamp: datetime) -> float | None:
+        """Seconds since 1970 of a stamp, None when no zone is known."""
+        if stamp.tzinfo is not None:
+            return stamp.timestamp()
+        if self.zone is not None:
+            return stamp.replace(tzinfo=self.zone).timestamp()
+        offset = self._nearest(stamp)
+        if offset is None:
+            return None
+        return stamp.replace(tzinfo=UTC).timestamp() - offset
+
+    def local(self, epoch: float) -> datetime | None:
+        """The access point's local time of a moment, naive; None when no zone is known."""
+        moment = datetime.fromtimestamp(epoch, UTC)
+        if self.zone is not None:
+            return moment.astimezone(self.zone).replace(tzinfo=None)
+        if self.utc_only:
+            return moment.replace(tzinfo=None)
+        if not self._seen:
+            return None
+        offset = self._nearest(moment.replace(tzinfo=None))
+        return moment.replace(tzinfo=None) + timedelta(seconds=offset or 0)
+
+    def naive(self, stamp: datetime) -> datetime:
+        """A stamp as the access point's local time; one that says UTC keeps its digits
+        when no zone is known."""
+        if stamp.tzinfo is None:
+            return stamp
+        if self.zone is None and (self.utc_only or not self._seen):
+            return stamp.astimezone(UTC).replace(tzinfo=None)
+        return self.local(stamp.timestamp()) or stamp.replace(tzinfo=None)
+
+    def seconds(self, start: datetime, end: datetime) -> float:
+        """Seconds from ``start`` to ``end``, never negative: clocks of two writers differ."""
+        a, b = self.epoch(start), self.epoch(end)
+        if a is not None and b is not None and (self.zone is not None or len(self._seen) > 1):
+            return max(0.0, b - a)
+        return max(0.0, (end - start).total_seconds())
+
+    def ambiguous(self, stamp: datetime) -> bool:
+        """True for the hour that exists twice."""
+        if self.zone is None or stamp.tzinfo is not None:
+            return False
+        first = stamp.replace(tzinfo=self.zone, fold=0).utcoffset()
+        return first != stamp.replace(tzinfo=self.zone, fold=1).utcoffset()
+
+    def with_fold(self, stamp: datetime, before: datetime | None) -> datetime:
+        """``stamp`` with its ``fold`` set when it lies in the second pass of the hour that
+        exists twice; ``before`` is the stamp before it in the same log."""
+        if before is None or not self.ambiguous(stamp):
+            return stamp
+        second = before - stamp > FOLD_STEP or (before.fold == 1 and self.ambiguous(before))
+        return stamp.replace(fold=1) if second else stamp

@@ -1,0 +1,392 @@
+"""One DAGMan's DAG: what its file says and what DAGMan's own files say of it.
+
+Facts are kept as they were told, each with its time; :mod:`metlmon.ensemble.node` weighs
+them against the job events. Manual: "DAGMan Workflows > DAG Monitoring", "Rescue DAG".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum
+from typing import Final
+
+from metlmon.dagman import (
+    Jobstate,
+    Metrics,
+    NodeKind,
+    Rescue,
+    Said,
+    StatusFile,
+    Word,
+    Workflow,
+)
+from metlmon.ensemble.clock import Clock
+from metlmon.ensemble.states import DagState
+from metlmon.eventlog import Event, Terminated
+
+
+class Claim(Enum):
+    """What DAGMan says of a node at a moment."""
+
+    PRE = "pre"
+    PRE_OK = "pre-ok"
+    PRE_FAILED = "pre-failed"
+    SKIPPED = "skipped"
+    SUBMITTED = "submitted"
+    POST = "post"
+    DONE = "done"
+    FAILED = "failed"
+    RETRYING = "retrying"
+    JOB_DONE = "job-done"
+    JOB_FAILED = "job-failed"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeWord:
+    """DAGMan's word on one node. ``epoch`` in place of ``time`` for files that count
+    seconds since 1970. ``value``: return value, or the number of the retry."""
+
+    claim: Claim
+    time: datetime | None
+    epoch: float | None = None
+    value: int | None = None
+
+
+@dataclass(slots=True)
+class Life:
+    """One life of DAGMan, as ``.dagman.out`` tells it."""
+
+    start: datetime | None
+    recovery: bool = False
+    pre_completed: int | None = None
+    rescue: str | None = None
+    end: datetime | None = None
+    status: int | None = None
+    ended: bool = False
+    removed: bool = False
+
+
+@dataclass(slots=True)
+class Tenure:
+    """One DAGMan job in the queue, as ``.dagman.log`` tells it."""
+
+    cluster: int
+    start: datetime | None
+    end: datetime | None = None
+    removed: bool = False
+    return_value: int | None = None
+    held: bool = False
+
+
+_OUT_CLAIMS: Final = {
+    Word.PRE_STARTED: Claim.PRE,
+    Word.PRE_OK: Claim.PRE_OK,
+    Word.PRE_FAILED: Claim.PRE_FAILED,
+    Word.PRE_SKIPPED: Claim.SKIPPED,
+    Word.SUBMITTED: Claim.SUBMITTED,
+    Word.POST_STARTED: Claim.POST,
+    Word.POST_OK: Claim.DONE,
+    Word.POST_FAILED: Claim.FAILED,
+    Word.RETRYING: Claim.RETRYING,
+}
+
+_JOBSTATE_CLAIMS: Final = {
+    "PRE_SCRIPT_STARTED": Claim.PRE,
+    "PRE_SCRIPT_SUCCESS": Claim.PRE_OK,
+    "PRE_SCRIPT_FAILURE": Claim.PRE_FAILED,
+    "PRESKIP": Claim.SKIPPED,
+    "SUBMIT": Claim.SUBMITTED,
+    "POST_SCRIPT_STARTED": Claim.POST,
+    "POST_SCRIPT_SUCCESS": Claim.DONE,
+    "POST_SCRIPT_FAILURE": Claim.FAILED,
+}
+
+STATUS_CLAIMS: Final = {2: Claim.PRE, 4: Claim.POST, 5: Claim.DONE, 6: Claim.FAILED}
+"""NodeStatus of the node status file, where it says something that job events may not."""
+
+DAG_REMOVED: Final = 4
+"""``DagStatus`` of ``.metrics`` for a DAGMan that was removed."""
+
+
+class Dag:
+    """A DAG, top-level or external sub-DAG.
+
+    ``key`` is unique in the ensemble, ``file`` the DAG file's name relative to the dagdir,
+    ``top`` the key of the top-level DAG it belongs to (its own for a top-level one).
+    """
+
+    def __init__(self, key: str, file: str, workflow: Workflow, top: str | None = None) -> None:
+        self.key = key
+        self.file = file
+        self.workflow = workflow
+        self.top = top or key
+        self.rescues: dict[int, Rescue] = {}
+        self.status: StatusFile | None = None
+        self.metrics: Metrics | None = None
+        self.lives: list[Life] = []
+        self.tenures: list[Tenure] = []
+        self.words: dict[str, list[NodeWord]] = {}
+        self.submitted: dict[int, str] = {}
+        self.submit_epochs: dict[int, float] = {}
+        self.jobstate_started: list[float] = []
+        self.jobstate_finished: tuple[float, int | None] | None = None
+        self.halted = False
+        self._order: list[str] | None = None
+
+    @property
+    def is_top(self) -> bool:
+        return self.top == self.key
+
+    @property
+    def counted(self) -> int:
+        """Nodes as DAGMan totals them: SERVICE nodes are not among them."""
+        return sum(n.kind is not NodeKind.SERVICE for n in self.workflow.nodes.values())
+
+    # --- being told ---------------------------------------------------------------------
+
+    def hear(self, said: Iterable[Said]) -> set[str]:
+        """Take lines of ``.dagman.out`` in; returns the names of nodes they speak of."""
+        touched: set[str] = set()
+        for line in said:
+            self._hear(line)
+            if line.node is not None:
+                touched.add(line.node)
+        return touched
+
+    def _hear(self, line: Said) -> None:
+        life = self.lives[-1] if self.lives else None
+        match line.word:
+            case Word.STARTED:
+                self.lives.append(Life(line.time))
+            case Word.RECOVERY if life:
+                life.recovery = True
+            case Word.PRE_COMPLETED if life:
+                life.pre_completed = line.value
+            case Word.RESCUE_USED if life:
+                life.rescue = line.text
+            case Word.REMOVED if life:
+                life.removed = True
+            case Word.EXITED if life:
+                life.ended, life.end, life.status = True, line.time, line.value
+            case Word.SUBMITTED if line.node is not None and line.cluster is not None:
+                self.submitted[line.cluster] = line.node
+                self._say(line.node, NodeWord(Claim.SUBMITTED, line.time))
+            case _:
+                claim = _OUT_CLAIMS.get(line.word)
+                if claim is not None and line.node is not None:
+                    self._say(line.node, NodeWord(claim, line.time, None, line.value))
+
+    def read_jobstate(self, entries: Iterable[Jobstate]) -> set[str]:
+        """Take lines of the jobstate log in; returns the names of nodes they speak of."""
+        touched: set[str] = set()
+        for entry in entries:
+            if entry.node is None:
+                if entry.event == "DAGMAN_STARTED":
+                    self.jobstate_started.append(entry.epoch)
+                elif entry.event == "DAGMAN_FINISHED":
+                    self.jobstate_finished = (entry.epoch, entry.value)
+                continue
+            touched.add(entry.node)
+            if entry.event == "SUBMIT" and entry.cluster is not None and entry.cluster > 0:
+                self.submitted.setdefault(entry.cluster, entry.node)
+                self.submit_epochs.setdefault(entry.cluster, entry.epoch)
+            claim = _JOBSTATE_CLAIMS.get(entry.event) or self._job_claim(entry)
+            if claim is not None:
+                self._say(entry.node, NodeWord(claim, None, entry.epoch, entry.value))
+        return touched
+
+    def _job_claim(self, entry: Jobstate) -> Claim | None:
+        """The job's result is the node's where no POST script has the last word."""
+        node = self.workflow.nodes.get(entry.node or "")
+        if node is None or node.post is not None:
+            return None
+        return {"JOB_SUCCESS": Claim.JOB_DONE, "JOB_FAILURE": Claim.JOB_FAILED}.get(entry.event)
+
+    def _say(self, node: str, word: NodeWord) -> None:
+        self.words.setdefault(node, []).append(word)
+
+    def log_event(self, event: Event) -> None:
+        """One event of ``.dagman.log``. A repeated 001 (the schedd was restarted) changes
+        nothing."""
+        tenure = self.tenures[-1] if self.tenures else None
+        if event.number == 0 or tenure is None or tenure.cluster != event.cluster:
+            if tenure is None or tenure.cluster != event.cluster:
+                tenure = Tenure(event.cluster, event.time)
+                self.tenures.append(tenure)
+            if event.number == 0:
+                return
+        match event.number:
+            case 5:
+                tenure.end = event.time
+                if isinstance(event.detail, Terminated):
+                    tenure.return_value = event.detail.return_value
+            case 9:
+                tenure.end, tenure.removed = event.time, True
+            case 12:
+                tenure.held = True
+            case 13 | 1:
+                tenure.held = False
+
+    # --- being asked --------------------------------------------------------------------
+
+    def rescue(self) -> Rescue | None:
+        """The rescue file in force: the highest number wins."""
+        return self.rescues[max(self.rescues)] if self.rescues else None
+
+    def done_names(self) -> frozenset[str]:
+        """Nodes that the DAG file or the rescue file marks ``DONE``."""
+        marked = {name for name, node in self.workflow.nodes.items() if node.done}
+        rescue = self.rescue()
+        return frozenset(marked | (rescue.done if rescue else frozenset()))
+
+    def fresh_start(self) -> datetime | None:
+        """When the newest life began, if it began from its DONE nodes alone.
+
+        None for a recovery, and when the number of nodes that life found DONE is not the
+        number we would find in any rescue file here: then a file is missing, and older
+        events are all there is to go by.
+        """
+        if not self.lives or self.lives[-1].recovery:
+            return None
+        life = self.lives[-1]
+        if life.start is None or life.pre_completed is None:
+            return None
+        marked = {name for name, node in self.workflow.nodes.items() if node.done}
+        counts = {len(marked)} | {len(marked | r.done) for r in self.rescues.values()}
+        return life.start if life.pre_completed in counts else None
+
+    def last_start(self) -> datetime | None:
+        """When the newest life began that did not recover an older one; None: not known."""
+        for life in reversed(self.lives):
+            if not life.recovery:
+                return life.start
+        return None
+
+    def topological(self) -> list[str]:
+        """Nodes, parents before children; nodes of a cycle are left out."""
+        if self._order is None:
+            self._order = _topological(self.workflow)
+        return self._order
+
+    def replace_workflow(self, workflow: Workflow) -> None:
+        """The DAG file was written anew."""
+        self.workflow = workflow
+        self._order = None
+
+    def starts(self, clock: Clock) -> tuple[datetime, ...]:
+        """When its DAGMans began, oldest first, from the file that tells most."""
+        if self.lives:
+            return tuple(life.start for life in self.lives if life.start is not None)
+        if self.tenures:
+            return tuple(t.start for t in self.tenures if t.start is not None)
+        return tuple(t for t in map(clock.local, self.jobstate_started) if t is not None)
+
+    def dagmans(self) -> int | None:
+        """Lives of DAGMan that the files show; None when they cannot tell."""
+        return len(self.lives) or len(self.tenures) or len(self.jobstate_started) or None
+
+    def ending(self, clock: Clock) -> tuple[DagState, datetime | None] | None:
+        """How the newest DAGMan ended, None when no file says that it has."""
+        ended = self._ended_by_log() or self._ended_by_out() or self._ended_by_epoch(clock)
+        return ended or self._ended_by_status()
+
+    def _ended_by_log(self) -> tuple[DagState, datetime | None] | None:
+        if not self.tenures or self.tenures[-1].end is None:
+            return None
+        tenure = self.tenures[-1]
+        begun = self.lives[-1].start if self.lives else None
+        if begun is not None and tenure.end is not None and begun > tenure.end:
+            return None
+        if tenure.removed:
+            return DagState.REMOVED, tenure.end
+        if self._told_of_removal():
+            return DagState.REMOVED, tenure.end
+        return (DagState.DONE if tenure.return_value == 0 else DagState.FAILED), tenure.end
+
+    def _told_of_removal(self) -> bool:
+        if self.lives and self.lives[-1].removed:
+            return True
+        return (
+            self.metrics is not None
+            and self.metrics.dag_status == DAG_REMOVED
+            and (not self.lives or self.lives[-1].ended)
+        )
+
+    def _ended_by_out(self) -> tuple[DagState, datetime | None] | None:
+        if not self.lives or not self.lives[-1].ended:
+            return None
+        life = self.lives[-1]
+        begun = self.tenures[-1].start if self.tenures else None
+        if begun is not None and life.end is not None and begun > life.end:
+            return None
+        if life.removed:
+            return DagState.REMOVED, life.end
+        return (DagState.DONE if life.status == 0 else DagState.FAILED), life.end
+
+    def _ended_by_epoch(self, clock: Clock) -> tuple[DagState, datetime | None] | None:
+        """By the files that count seconds since 1970, if they are of the newest life."""
+        begun = max(self.jobstate_started, default=0.0)
+        starts = [clock.epoch(t) for t in self.starts(clock)]
+        begun = max([begun, *(s for s in starts if s is not None)])
+        metrics = self.metrics
+        if metrics is not None and metrics.end is not None and metrics.end >= begun:
+            if self.lives and not self.lives[-1].ended and not clock.known:
+                return None
+            when = clock.local(metrics.end)
+            if metrics.dag_status == DAG_REMOVED:
+                return DagState.REMOVED, when
+            return (DagState.DONE if metrics.exitcode == 0 else DagState.FAILED), when
+        if self.jobstate_finished is not None and self.jobstate_finished[0] >= begun:
+            epoch, value = self.jobstate_finished
+            return (DagState.DONE if value == 0 else DagState.FAILED), clock.local(epoch)
+        return None
+
+    def _ended_by_status(self) -> tuple[DagState, datetime | None] | None:
+        """The node status file is believed where no log of DAGMan's is there to ask."""
+        if self.lives or self.tenures or self.status is None:
+            return None
+        if self.status.dag_status == 5:
+            return DagState.DONE, self.status.local
+        if self.status.dag_status == 6:
+            return DagState.FAILED, self.status.local
+        return None
+
+    def begun(self) -> bool:
+        """True when any file shows that a DAGMan of this DAG ever ran."""
+        return bool(
+            self.lives
+            or self.tenures
+            or self.jobstate_started
+            or self.status is not None
+            or self.metrics is not None
+        )
+
+    def alive_at(self, moment: datetime) -> bool | None:
+        """Was a DAGMan of this DAG in the queue then? None when its logs cannot tell."""
+        if not self.tenures and not self.lives:
+            return None
+        spans = [(t.start, t.end) for t in self.tenures]
+        if not spans:
+            spans = [(life.start, life.end) for life in self.lives]
+        return any(
+            start is not None and start <= moment and (end is None or moment <= end)
+            for start, end in spans
+        )
+
+
+def _topological(workflow: Workflow) -> list[str]:
+    nodes = workflow.nodes
+    missing = {name: len(node.parents & nodes.keys()) for name, node in nodes.items()}
+    ready = [name for name, count in missing.items() if count == 0]
+    order: list[str] = []
+    while ready:
+        name = ready.pop()
+        order.append(name)
+        for child in nodes[name].children:
+            if child in missing:
+                missing[child] -= 1
+                if missing[child] == 0:
+                    ready.append(child)
+    return order

@@ -1,0 +1,415 @@
+"""The state model: a workflow and its events, come together.
+
+One object with plain typed records. Batches of events and of DAGMan's words go in, sets of
+changed keys come out; :mod:`metlmon.ensemble.picture` draws what it holds. It reads no file
+and no clock: as-of is an argument of the picture.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import Enum
+
+from metlmon.dagman import Jobstate, Node, Said
+from metlmon.ensemble.clock import Clock
+from metlmon.ensemble.dag import Dag
+from metlmon.ensemble.membership import REMOVED_WITH, Membership, membership
+from metlmon.ensemble.node import NodeJudge, NodeState, weigh_neighbours
+from metlmon.ensemble.record import Job, JobId, NodeKey, NodeRecord, PostResult, Stream
+from metlmon.ensemble.settings import Settings
+from metlmon.ensemble.states import ACTIVE, DONE, DagState
+from metlmon.ensemble.views import Notice
+from metlmon.eventlog import Aborted, ClusterSubmit, Event, PostScript, PreSkip
+
+TRANSFER_SHADOW_PROC = -1000
+"""Procs at or below this are the schedd's transfer shadows (``077.-1000.000``), no jobs."""
+
+NOTICES_PER_KIND = 50
+"""Notices kept of one kind from one log: the first ones tell what is wrong; a log of noise
+must not fill the memory with complaints."""
+
+
+class Role(Enum):
+    """What a log is: a user's job event log, a DAGMan's nodes.log, DAGMan's own job log."""
+
+    USER = 0
+    NODES = 1
+    DAGMAN = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Events of one log, in its order. ``dag`` is the key of the DAG that a nodes.log or a
+    dagman.log belongs to — also of a DAG whose own file is not here."""
+
+    file: str
+    role: Role
+    events: Sequence[Event]
+    dag: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What a batch changed."""
+
+    jobs: frozenset[JobId] = frozenset()
+    nodes: frozenset[NodeKey] = frozenset()
+    dags: frozenset[str] = frozenset()
+
+    def __bool__(self) -> bool:
+        return bool(self.jobs or self.nodes or self.dags)
+
+    def __or__(self, other: Changes) -> Changes:
+        return Changes(self.jobs | other.jobs, self.nodes | other.nodes, self.dags | other.dags)
+
+
+@dataclass(slots=True)
+class LogBook:
+    """Figures of one log: how many bytes and events were read, first and last time."""
+
+    file: str
+    role: Role
+    bytes: int = 0
+    events: int = 0
+    first: datetime | None = None
+    last: datetime | None = None
+    previous: datetime | None = None
+    notices: dict[str, int] = field(default_factory=dict)
+
+
+class Ensemble:
+    """Everything known of one dagdir.
+
+    ``cut``: what happened later is not looked at (``--as-of``).
+    """
+
+    def __init__(self, settings: Settings | None = None, cut: datetime | None = None) -> None:
+        self.settings = settings or Settings()
+        self.clock = Clock(self.settings.zone)
+        self.cut = cut
+        self.dags: dict[str, Dag] = {}
+        self.jobs: dict[tuple[int, int, int], Job] = {}
+        self.nodes: dict[NodeKey, NodeRecord] = {}
+        self.members: dict[tuple[int, int, int], Membership] = {}
+        self.books: dict[str, LogBook] = {}
+        self.notices: list[Notice] = []
+        self.newest: datetime | None = None
+        self._by_node: dict[str, list[str]] = {}
+        self._unplaced_posts: list[tuple[str | None, Event, PostScript]] = []
+        self._states: dict[str, tuple[bool, dict[str, NodeState]]] = {}
+        self._told = 0
+
+    # --- the workflow -------------------------------------------------------------------
+
+    def set_dags(self, dags: Iterable[Dag]) -> Changes:
+        """These are the DAGs now; what was known of their jobs is placed anew."""
+        self.dags = {dag.key: dag for dag in dags}
+        self._by_node = {}
+        posts = {key: record.posts for key, record in self.nodes.items()}
+        skips = {key: record.skips for key, record in self.nodes.items()}
+        self.nodes = {}
+        for dag in self.dags.values():
+            for name, node in dag.workflow.nodes.items():
+                key = (dag.key, name)
+                self._by_node.setdefault(name, []).append(dag.key)
+                self.nodes[key] = NodeRecord(key, node, [], posts.get(key, []), skips.get(key, []))
+        self.members = {}
+        self._states = {}
+        waiting, self._unplaced_posts = self._unplaced_posts, []
+        for job_key in self.jobs:
+            self._place(job_key)
+        for dag_key, event, detail in waiting:
+            self._post(dag_key, event, detail)
+        return Changes(dags=frozenset(self.dags))
+
+    def node(self, key: NodeKey) -> Node | None:
+        record = self.nodes.get(key)
+        return record.node if record else None
+
+    # --- events -------------------------------------------------------------------------
+
+    def apply(self, batch: Batch) -> Changes:
+        """Take a batch of events in; returns the keys of what may look different now."""
+        book = self.books.setdefault(batch.file, LogBook(batch.file, batch.role))
+        stream = Stream(batch.role.value, batch.file)
+        touched: set[tuple[int, int, int]] = set()
+        nodes: set[NodeKey] = set()
+        dags: set[str] = set()
+        for raw in batch.events:
+            event = self._stamped(raw, book)
+            if self.cut is not None and event.time > self.cut:
+                continue
+            self._enter_book(book, event)
+            if batch.role is Role.DAGMAN:
+                if batch.dag in self.dags:
+                    self.dags[batch.dag].log_event(event)
+                    dags.add(batch.dag)
+                continue
+            if event.number == 16 and isinstance(event.detail, PostScript):
+                nodes |= self._post(batch.dag, event, event.detail)
+            elif event.number == 34 and isinstance(event.detail, PreSkip):
+                nodes |= self._skip(batch.dag, event, event.detail)
+            elif event.proc > TRANSFER_SHADOW_PROC:
+                self._job_event(batch, stream, event, touched)
+        for job_key in touched:
+            nodes |= self._place(job_key)
+        if dags:
+            nodes |= self._replace_unsure()
+        dags |= {key[0] for key in nodes}
+        self._forget_states(dags)
+        return Changes(frozenset((c, p) for c, p, _ in touched), frozenset(nodes), frozenset(dags))
+
+    def _stamped(self, event: Event, book: LogBook) -> Event:
+        """The event with its time as the access point's local time."""
+        time = self.clock.naive(event.time)
+        if self.clock.zone is not None:
+            time = self.clock.with_fold(time, book.previous)
+        book.previous = time
+        if time is event.time:
+            return event
+        return Event(
+            event.number,
+            event.cluster,
+            event.proc,
+            event.subproc,
+            time,
+            event.text,
+            event.body,
+            event.detail,
+            event.line,
+            event.damaged,
+        )
+
+    def _enter_book(self, book: LogBook, event: Event) -> None:
+        book.events += 1
+        if book.first is None:
+            book.first = event.time
+        if book.last is None or event.time > book.last:
+            book.last = event.time
+        if self.newest is None or event.time > self.newest:
+            self.newest = event.time
+
+    def _job_event(
+        self,
+        batch: Batch,
+        stream: Stream,
+        event: Event,
+        touched: set[tuple[int, int, int]],
+    ) -> None:
+        if event.proc < 0:
+            if isinstance(event.detail, ClusterSubmit) and event.detail.node:
+                self._factory(batch, event, event.detail.node)
+            return
+        noop = event.proc == 2147483647
+        key = (event.cluster, event.proc, event.subproc if noop else 0)
+        job = self.jobs.get(key)
+        if job is None:
+            job = self.jobs[key] = Job(*key)
+        if batch.role is Role.NODES and batch.dag is not None:
+            if batch.dag not in job.nodes_logs:
+                job.nodes_logs.add(batch.dag)
+                touched.add(key)
+        else:
+            job.user_logs.add(batch.file)
+        if event.number == 6:
+            job.note_memory(event)
+            touched.add(key)
+        elif job.add(event, stream):
+            touched.add(key)
+            if isinstance(event.detail, Aborted) and event.detail.reason:
+                named = REMOVED_WITH.search(event.detail.reason)
+                if named:
+                    job.aborted_by = int(named.group(1))
+
+    def _factory(self, batch: Batch, event: Event, node: str) -> None:
+        """035 names the node of all jobs that its cluster will have."""
+        for key, job in self.jobs.items():
+            if key[0] == event.cluster and job.node_name is None:
+                job.node_name = node
+
+    def _post(self, dag_key: str | None, event: Event, detail: PostScript) -> set[NodeKey]:
+        ok = detail.normal is True and detail.return_value == 0
+        cluster = event.cluster if event.cluster > 0 or event.proc == 2147483647 else None
+        result = PostResult(event.time, cluster, ok)
+        record = self._node_named(dag_key, event, detail.node)
+        if record is None:
+            self._unplaced_posts.append((dag_key, event, detail))
+            return set()
+        if result not in record.posts:
+            record.posts.append(result)
+            record.posts.sort(key=lambda post: post.time)
+        return {record.key}
+
+    def _skip(self, dag_key: str | None, event: Event, detail: PreSkip) -> set[NodeKey]:
+        record = self._node_named(dag_key, event, detail.node)
+        if record is None:
+            return set()
+        if event.time not in record.skips:
+            record.skips.append(event.time)
+            record.skips.sort()
+        return {record.key}
+
+    def _node_named(self, dag_key: str | None, event: Event, node: str | None) -> NodeRecord | None:
+        if dag_key is None:
+            placed = self.members.get((event.cluster, max(event.proc, 0), 0))
+            dag_key = placed.dag if placed else None
+            if dag_key is None and node is not None and len(self._by_node.get(node, ())) == 1:
+                dag_key = self._by_node[node][0]
+        if node is None and dag_key is not None:
+            placed = self.members.get((event.cluster, max(event.proc, 0), 0))
+            node = placed.node if placed else None
+        if dag_key is None or node is None:
+            return None
+        return self.nodes.get((dag_key, node))
+
+    # --- DAGMan's words -----------------------------------------------------------------
+
+    def hear(self, dag_key: str, said: Sequence[Said]) -> Changes:
+        """Lines of a ``.dagman.out``."""
+        if self.cut is not None:
+            said = [line for line in said if line.time is None or line.time <= self.cut]
+        return self._told_of(dag_key, self.dags[dag_key].hear(said))
+
+    def read_jobstate(self, dag_key: str, entries: Sequence[Jobstate]) -> Changes:
+        """Lines of a jobstate log."""
+        dag = self.dags[dag_key]
+        touched = dag.read_jobstate(entries)
+        self._learn_offset(dag)
+        return self._told_of(dag_key, touched)
+
+    def facts_changed(self, dag_key: str) -> Changes:
+        """A rescue, node status, metrics or halt file of this DAG was read anew."""
+        dag = self.dags[dag_key]
+        if dag.status is not None and dag.status.local and dag.status.epoch is not None:
+            self.clock.observe(dag.status.local, dag.status.epoch)
+        if dag.metrics is not None and dag.metrics.start is not None and dag.lives:
+            self._learn_from_metrics(dag)
+        return self._told_of(dag_key, set())
+
+    def _learn_from_metrics(self, dag: Dag) -> None:
+        begun = dag.lives[-1].start
+        if begun is not None and dag.metrics is not None and dag.metrics.start is not None:
+            self.clock.observe(begun, dag.metrics.start)
+
+    def _learn_offset(self, dag: Dag) -> None:
+        """A jobstate log states a submission in seconds since 1970, its event in local
+        time."""
+        if self.clock.known:
+            return
+        for cluster, epoch in dag.submit_epochs.items():
+            job = self.jobs.get((cluster, 0, 0))
+            submitted = job.life().submitted if job else None
+            if submitted is not None:
+                self.clock.observe(submitted, epoch)
+                return
+
+    def _told_of(self, dag_key: str, names: Iterable[str]) -> Changes:
+        nodes = {(dag_key, name) for name in names if (dag_key, name) in self.nodes}
+        nodes |= self._replace_unsure()
+        dags = {dag_key} | {key[0] for key in nodes}
+        self._forget_states(dags)
+        return Changes(nodes=frozenset(nodes), dags=frozenset(dags))
+
+    # --- which DAG a job is of ----------------------------------------------------------
+
+    def _replace_unsure(self) -> set[NodeKey]:
+        """New evidence came: jobs that DAGMan's own list of submissions does not name yet
+        are asked again."""
+        told = sum(len(dag.submitted) for dag in self.dags.values())
+        spans = sum(len(dag.tenures) + len(dag.lives) for dag in self.dags.values())
+        if told + spans == self._told and len(self.dags) <= 1:
+            return set()
+        self._told = told + spans
+        changed: set[NodeKey] = set()
+        for key in self.jobs:
+            changed |= self._place(key)
+        waiting, self._unplaced_posts = self._unplaced_posts, []
+        for dag_key, event, detail in waiting:
+            changed |= self._post(dag_key, event, detail)
+        return changed
+
+    def _place(self, key: tuple[int, int, int]) -> set[NodeKey]:
+        """Find the job's node anew; returns the nodes that gained, lost or have it."""
+        job = self.jobs[key]
+        before = self.members.get(key)
+        now = membership(job, self.dags, self._by_node)
+        changed: set[NodeKey] = set()
+        if before is not None and before != now:
+            changed |= self._take_out(job, before)
+        self.members[key] = now
+        if now.dag is not None and now.node is not None:
+            record = self.nodes.get((now.dag, now.node))
+            if record is not None:
+                if job not in record.jobs:
+                    record.jobs.append(job)
+                changed.add(record.key)
+        return changed
+
+    def _take_out(self, job: Job, before: Membership) -> set[NodeKey]:
+        if before.dag is None or before.node is None:
+            return set()
+        record = self.nodes.get((before.dag, before.node))
+        if record is None or job not in record.jobs:
+            return set()
+        record.jobs.remove(job)
+        return {record.key}
+
+    # --- answers ------------------------------------------------------------------------
+
+    def _forget_states(self, dags: Iterable[str]) -> None:
+        for key in dags:
+            self._states.pop(key, None)
+
+    def node_states(self, dag_key: str, live: bool = False) -> dict[str, NodeState]:
+        """The states of all nodes of one DAG, by name."""
+        dag = self.dags[dag_key]
+        alive = self._alive(dag, live)
+        cached = self._states.get(dag_key)
+        if cached is not None and cached[0] is alive:
+            return cached[1]
+        judge = NodeJudge(dag, self.clock, alive, self.cut)
+        own = {name: judge.own(self.nodes[(dag_key, name)]) for name in dag.workflow.nodes}
+        states = weigh_neighbours(dag, own)
+        self._states[dag_key] = (alive, states)
+        return states
+
+    def _alive(self, dag: Dag, live: bool) -> bool:
+        ended = self.ending(dag)
+        if ended is not None:
+            return False
+        return dag.begun() or live
+
+    def ending(self, dag: Dag) -> tuple[DagState, datetime | None] | None:
+        """How its newest DAGMan ended, None when nothing up to the cut says so."""
+        ended = dag.ending(self.clock)
+        if ended is not None and self.cut is not None and ended[1] and ended[1] > self.cut:
+            return None
+        return ended
+
+    def dag_state(self, dag_key: str) -> tuple[DagState, datetime | None]:
+        """The DAG's state and, where it has ended, when."""
+        dag = self.dags[dag_key]
+        ended = self.ending(dag)
+        if ended is not None:
+            return ended
+        if dag.begun():
+            return DagState.RUNNING, None
+        states = self.node_states(dag_key).values()
+        if not any(self.nodes[(dag_key, name)].jobs for name in dag.workflow.nodes):
+            return DagState.NOT_SUBMITTED, None
+        if all(state.state in DONE for state in states):
+            return DagState.DONE, None
+        return DagState.UNKNOWN, None
+
+    def unfinished(self) -> bool:
+        """True while something here may still be going on: a DAGMan that no file says has
+        ended, or, where no DAGMan ended, jobs of no DAG that are in the queue."""
+        tops = [dag for dag in self.dags.values() if dag.is_top]
+        states = [self.dag_state(dag.key)[0] for dag in tops]
+        if any(state in (DagState.RUNNING, DagState.UNKNOWN) for state in states):
+            return True
+        if any(state is not DagState.NOT_SUBMITTED for state in states):
+            return False
+        return any(job.life().state in ACTIVE for job in self.jobs.values())

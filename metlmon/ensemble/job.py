@@ -1,0 +1,450 @@
+"""One job's life, folded from its events.
+
+The fold is a pure function of the job's events in log order (``domain.md``, "Job state,
+from events"; HTCondor manual, "Job Event Log Codes"). It knows no clock: what is still open
+stays open, and whoever looks decides as of when.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from metlmon.ensemble.states import TERMINAL, Outcome, State
+from metlmon.eventlog import (
+    Aborted,
+    Connection,
+    Event,
+    Evicted,
+    Execute,
+    FileTransfer,
+    Held,
+    ShadowException,
+    Submit,
+    Terminated,
+    Transfer,
+    UsageRow,
+)
+
+LATE_TRANSFER = timedelta(minutes=5)
+"""An input transfer that is logged after its own 001 follows within seconds. One that begins
+later than this belongs to a new attempt: the end of the execution before it was lost."""
+
+SILENT_END = timedelta(hours=1)
+"""A job that is removed while it runs is evicted in the same second (004, then 009). Where
+only a 009 follows an hour of silence, the execution's true end was lost from the log."""
+
+SAME_MOMENT = timedelta(seconds=10)
+"""An eviction and the hold that caused it are logged within this time of each other."""
+
+
+@dataclass(slots=True)
+class Execution:
+    """From a 001 to the first later event that ends it. ``end`` None: in flight."""
+
+    start: datetime
+    machine: Execute | None
+    end: datetime | None = None
+    outcome: Outcome = Outcome.IN_FLIGHT
+    code: int | None = None
+    subcode: int | None = None
+    reason: str | None = None
+    return_value: int | None = None
+    signal: int | None = None
+    uncertain: bool = False
+    allocated_gpus: int | None = None
+    suspensions: list[tuple[datetime, datetime | None]] = field(default_factory=list)
+
+    @property
+    def gpus(self) -> int | None:
+        """GPUs of this execution's own 001; 0 when it lists resources and no GPU; for old
+        logs, whose 001 lists nothing, what the usage table says was allocated; else None."""
+        if self.machine is not None and self.machine.has_properties:
+            return self.machine.gpus or 0
+        return self.allocated_gpus
+
+
+@dataclass(slots=True)
+class TransferSpan:
+    """One transfer. ``outcome``: ok, aborted (input finished, nothing executed), unfinished
+    (never finished), in-flight; an input that has finished is ``pending`` until a 001
+    proves it or anything else disproves it."""
+
+    direction: str
+    start: datetime | None
+    end: datetime | None = None
+    outcome: str = "in-flight"
+    host: str | None = None
+    queue_seconds: int | None = None
+
+
+@dataclass(slots=True)
+class JobLife:
+    """All that a job's events say. ``state`` None: no event told one yet."""
+
+    state: State | None = None
+    since: datetime | None = None
+    submitted: datetime | None = None
+    executions: list[Execution] = field(default_factory=list)
+    transfers: list[TransferSpan] = field(default_factory=list)
+    hold: Held | None = None
+    holds: list[tuple[datetime, Held | None]] = field(default_factory=list)
+    return_value: int | None = None
+    signal: int | None = None
+    run_bytes_sent: int | None = None
+    run_bytes_received: int | None = None
+    total_bytes_sent: int | None = None
+    total_bytes_received: int | None = None
+    usage: tuple[UsageRow, ...] = ()
+    contradictions: int = 0
+    gaps: list[tuple[int, datetime, str]] = field(default_factory=list)
+    last: datetime | None = None
+
+    @property
+    def open(self) -> Execution | None:
+        """The execution in flight, if there is one."""
+        if self.executions and self.executions[-1].end is None:
+            return self.executions[-1]
+        return None
+
+    @property
+    def bytes_sent(self) -> int | None:
+        """The larger of 005's total and the sum of the runs (a total can be short after a
+        shadow restart, and so can a run)."""
+        return _larger(self.run_bytes_sent, self.total_bytes_sent)
+
+    @property
+    def bytes_received(self) -> int | None:
+        return _larger(self.run_bytes_received, self.total_bytes_received)
+
+
+def _larger(a: int | None, b: int | None) -> int | None:
+    known = [n for n in (a, b) if n is not None]
+    return max(known) if known else None
+
+
+def _plus(a: int | None, b: int | None) -> int | None:
+    return a if b is None else (a or 0) + b
+
+
+def fold(
+    events: Iterable[Event],
+    checkpoint_codes: frozenset[int] = frozenset(),
+    last_image: datetime | None = None,
+) -> JobLife:
+    """Fold ``events`` of one job, in log order, into its life.
+
+    ``checkpoint_codes`` are return values that mean "checkpointed, run me again": an
+    execution that ends with one is good. 006 events are left out; ``last_image`` is the time
+    of the newest, which like any event is a sign of life.
+    """
+    life = JobLife()
+    for event in events:
+        if last_image is not None and event.time >= last_image:
+            _note_image(life, last_image)
+        _apply(life, event, checkpoint_codes)
+        if life.last is None or event.time > life.last:
+            life.last = event.time
+    if last_image is not None:
+        _note_image(life, last_image)
+    return life
+
+
+def _note_image(life: JobLife, when: datetime) -> None:
+    if life.last is None or when > life.last:
+        life.last = when
+        if life.state is State.DISCONNECTED:
+            _enter(life, State.RUNNING, when)
+
+
+def _apply(life: JobLife, event: Event, checkpoint_codes: frozenset[int]) -> None:
+    if life.state in TERMINAL:
+        if event.number in (0, 1, 4, 5, 7, 9, 12, 13, 24):
+            life.contradictions += 1
+        if event.number == 5 and isinstance(event.detail, Terminated):
+            _note_usage(life, event.detail.usage)
+        return
+    if life.state is State.DISCONNECTED and event.number != 22:
+        _enter(life, State.RUNNING, event.time)
+    match event.number:
+        case 0:
+            _submitted(life, event)
+        case 1:
+            _executing(life, event)
+        case 4:
+            _evicted(life, event, checkpoint_codes)
+        case 5:
+            _terminated(life, event, checkpoint_codes)
+        case 7:
+            _shadow_exception(life, event)
+        case 9:
+            _removed(life, event)
+        case 10:
+            _suspended(life, event)
+        case 11:
+            _unsuspended(life, event)
+        case 12:
+            _held(life, event)
+        case 13:
+            _released(life, event)
+        case 22:
+            if life.open is not None:
+                _enter(life, State.DISCONNECTED, event.time)
+        case 24:
+            _reconnect_failed(life, event)
+        case 40:
+            _transfer(life, event)
+
+
+def _enter(life: JobLife, state: State, when: datetime) -> None:
+    if life.state is not state:
+        life.state, life.since = state, when
+
+
+def _submitted(life: JobLife, event: Event) -> None:
+    if life.submitted is None and isinstance(event.detail, Submit | None):
+        life.submitted = event.time
+    if life.state is None:
+        _enter(life, State.IDLE, event.time)
+
+
+def _executing(life: JobLife, event: Event) -> None:
+    before = life.open
+    if before is not None:
+        _lost_end(life, before, event)
+    pending = life.transfers[-1] if life.transfers else None
+    if pending is not None and pending.direction == "input":
+        if pending.outcome == "pending":
+            pending.outcome = "ok"
+        elif pending.outcome == "in-flight":
+            pending.outcome, pending.end = "ok", pending.end or event.time
+    machine = event.detail if isinstance(event.detail, Execute) else None
+    life.executions.append(Execution(event.time, machine))
+    life.hold = None
+    _enter(life, State.RUNNING, event.time)
+
+
+def _lost_end(life: JobLife, execution: Execution, event: Event) -> None:
+    """``event`` proves that ``execution`` is over although nothing says when it ended."""
+    _close(execution, event.time, Outcome.EVICTED)
+    execution.uncertain = True
+    life.gaps.append(
+        (event.line, event.time, "a new attempt begins although the one before never ended")
+    )
+
+
+def _close(execution: Execution, when: datetime, outcome: Outcome) -> None:
+    execution.end, execution.outcome = when, outcome
+    if execution.suspensions and execution.suspensions[-1][1] is None:
+        execution.suspensions[-1] = (execution.suspensions[-1][0], when)
+
+
+def _settle_transfers(life: JobLife, when: datetime) -> None:
+    """The attempt is over: nothing that was being transferred will be executed."""
+    for span in reversed(life.transfers):
+        if span.outcome == "pending":
+            span.outcome = "aborted"
+        elif span.outcome == "in-flight":
+            span.outcome, span.end = "unfinished", when
+        else:
+            return
+
+
+def _note_usage(life: JobLife, usage: tuple[UsageRow, ...]) -> None:
+    if usage:
+        life.usage = usage
+
+
+def _allocated_gpus(usage: tuple[UsageRow, ...]) -> int | None:
+    for row in usage:
+        if row.name.lower() == "gpus":
+            return None if row.allocated is None else int(row.allocated)
+    return None
+
+
+def _evicted(life: JobLife, event: Event, checkpoint_codes: frozenset[int]) -> None:
+    detail = event.detail if isinstance(event.detail, Evicted) else None
+    execution = life.open
+    if execution is not None:
+        _close(execution, event.time, Outcome.EVICTED)
+        if detail is not None:
+            execution.code, execution.subcode = detail.code, detail.subcode
+            execution.reason = detail.reason
+            execution.return_value, execution.signal = detail.return_value, detail.signal
+            execution.allocated_gpus = _allocated_gpus(detail.usage)
+            if detail.requeued and detail.return_value in checkpoint_codes:
+                execution.outcome = Outcome.GOOD
+    _settle_transfers(life, event.time)
+    if detail is not None:
+        life.run_bytes_sent = _plus(life.run_bytes_sent, detail.bytes_sent)
+        life.run_bytes_received = _plus(life.run_bytes_received, detail.bytes_received)
+        _note_usage(life, detail.usage)
+    if life.state is not State.HELD:
+        _enter(life, State.IDLE, event.time)
+
+
+def _terminated(life: JobLife, event: Event, checkpoint_codes: frozenset[int]) -> None:
+    detail = event.detail if isinstance(event.detail, Terminated) else None
+    good = detail is not None and detail.normal is True and detail.return_value == 0
+    execution = life.open
+    if execution is not None:
+        resumes = detail is not None and detail.normal is True
+        resumes = resumes and detail is not None and detail.return_value in checkpoint_codes
+        _close(execution, event.time, Outcome.GOOD if good or resumes else Outcome.FAILED)
+        if detail is not None:
+            execution.return_value, execution.signal = detail.return_value, detail.signal
+            execution.allocated_gpus = _allocated_gpus(detail.usage)
+    _settle_transfers(life, event.time)
+    if detail is not None:
+        life.return_value, life.signal = detail.return_value, detail.signal
+        life.run_bytes_sent = _plus(life.run_bytes_sent, detail.run_bytes_sent)
+        life.run_bytes_received = _plus(life.run_bytes_received, detail.run_bytes_received)
+        life.total_bytes_sent = detail.total_bytes_sent
+        life.total_bytes_received = detail.total_bytes_received
+        _note_usage(life, detail.usage)
+    _enter(life, State.COMPLETED if good else State.FAILED, event.time)
+
+
+def _shadow_exception(life: JobLife, event: Event) -> None:
+    execution = life.open
+    if execution is not None:
+        _close(execution, event.time, Outcome.SHADOW_EXCEPTION)
+        if isinstance(event.detail, ShadowException):
+            execution.reason = event.detail.reason
+    _settle_transfers(life, event.time)
+    if life.state is not State.HELD:
+        _enter(life, State.IDLE, event.time)
+
+
+def _removed(life: JobLife, event: Event) -> None:
+    execution = life.open
+    if execution is not None:
+        if life.last is not None and event.time - life.last > SILENT_END:
+            execution.uncertain = True
+            life.gaps.append(
+                (
+                    event.line,
+                    event.time,
+                    "removed while running, and nothing was logged of the job before it "
+                    f"since {life.last:%Y-%m-%d %H:%M:%S}: its true end is unknown",
+                )
+            )
+        _close(execution, event.time, Outcome.REMOVED)
+        if isinstance(event.detail, Aborted):
+            execution.reason = event.detail.reason
+    _settle_transfers(life, event.time)
+    _enter(life, State.REMOVED, event.time)
+
+
+def _suspended(life: JobLife, event: Event) -> None:
+    execution = life.open
+    if execution is not None:
+        execution.suspensions.append((event.time, None))
+        _enter(life, State.SUSPENDED, event.time)
+
+
+def _unsuspended(life: JobLife, event: Event) -> None:
+    execution = life.open
+    if execution is not None:
+        if execution.suspensions and execution.suspensions[-1][1] is None:
+            execution.suspensions[-1] = (execution.suspensions[-1][0], event.time)
+        _enter(life, State.RUNNING, event.time)
+
+
+def _held(life: JobLife, event: Event) -> None:
+    detail = event.detail if isinstance(event.detail, Held) else None
+    execution = life.open
+    if execution is not None:
+        _close(execution, event.time, Outcome.HELD)
+        if detail is not None:
+            execution.code, execution.subcode = detail.code, detail.subcode
+            execution.reason = detail.reason
+    elif detail is not None and life.executions:
+        _explain_eviction(life.executions[-1], event.time, detail)
+    _settle_transfers(life, event.time)
+    life.hold = detail
+    life.holds.append((event.time, detail))
+    _enter(life, State.HELD, event.time)
+
+
+def _explain_eviction(execution: Execution, when: datetime, hold: Held) -> None:
+    """The eviction that a hold causes often says nothing; the hold says why."""
+    if execution.end is None or execution.outcome is not Outcome.EVICTED or execution.reason:
+        return
+    if timedelta(0) <= when - execution.end <= SAME_MOMENT:
+        execution.reason = hold.reason
+        if execution.code is None:
+            execution.code, execution.subcode = hold.code, hold.subcode
+
+
+def _released(life: JobLife, event: Event) -> None:
+    if life.state is State.HELD:
+        life.hold = None
+        _enter(life, State.IDLE, event.time)
+
+
+def _reconnect_failed(life: JobLife, event: Event) -> None:
+    execution = life.open
+    if execution is not None:
+        _close(execution, event.time, Outcome.RECONNECT_FAILED)
+        if isinstance(event.detail, Connection):
+            execution.reason = event.detail.reason
+    _settle_transfers(life, event.time)
+    if life.state is not State.HELD:
+        _enter(life, State.IDLE, event.time)
+
+
+def _transfer(life: JobLife, event: Event) -> None:
+    detail = event.detail
+    if not isinstance(detail, FileTransfer) or detail.kind is None:
+        return
+    match detail.kind:
+        case Transfer.INPUT_QUEUED:
+            if life.open is None and life.state is not State.HELD:
+                _enter(life, State.TRANSFERRING_INPUT, event.time)
+        case Transfer.INPUT_STARTED:
+            _input_started(life, event, detail)
+        case Transfer.INPUT_FINISHED:
+            _finished(life, event, "input", detail)
+            if life.open is not None:
+                _enter(life, State.RUNNING, event.time)
+            elif life.state is not State.HELD:
+                _enter(life, State.STARTING, event.time)
+        case Transfer.OUTPUT_STARTED:
+            life.transfers.append(
+                TransferSpan("output", event.time, None, "in-flight", detail.host, None)
+            )
+            if life.open is not None:
+                _enter(life, State.TRANSFERRING_OUTPUT, event.time)
+        case Transfer.OUTPUT_FINISHED:
+            _finished(life, event, "output", detail)
+            if life.state is State.TRANSFERRING_OUTPUT:
+                _enter(life, State.RUNNING, event.time)
+        case Transfer.OUTPUT_QUEUED:
+            pass
+
+
+def _input_started(life: JobLife, event: Event, detail: FileTransfer) -> None:
+    execution = life.open
+    if execution is not None and event.time - execution.start > LATE_TRANSFER:
+        _lost_end(life, execution, event)
+    _settle_transfers(life, event.time)
+    life.transfers.append(
+        TransferSpan("input", event.time, None, "in-flight", detail.host, detail.queue_seconds)
+    )
+    if life.state is not State.HELD:
+        _enter(life, State.TRANSFERRING_INPUT, event.time)
+
+
+def _finished(life: JobLife, event: Event, direction: str, detail: FileTransfer) -> None:
+    span = life.transfers[-1] if life.transfers else None
+    if span is None or span.direction != direction or span.outcome != "in-flight":
+        span = TransferSpan(direction, None)
+        life.transfers.append(span)
+    span.end = event.time
+    span.host = span.host or detail.host
+    if direction == "input" and life.open is None:
+        span.outcome = "pending"
+    else:
+        span.outcome = "ok"

@@ -1,0 +1,369 @@
+"""A node's state: the DAG's word, DAGMan's, its POST script's, and its jobs', in that order
+(``domain.md``, "Node state")."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from metlmon.dagman import NodeKind
+from metlmon.ensemble.clock import Clock
+from metlmon.ensemble.dag import STATUS_CLAIMS, Claim, Dag, NodeWord
+from metlmon.ensemble.record import Job, NodeRecord, PostResult
+from metlmon.ensemble.states import ACTIVE, DONE, State
+
+WORST_FIRST: Final = (
+    State.HELD,
+    State.DISCONNECTED,
+    State.SUSPENDED,
+    State.IDLE,
+    State.TRANSFERRING_INPUT,
+    State.STARTING,
+    State.TRANSFERRING_OUTPUT,
+    State.RUNNING,
+)
+"""Of several procs of one submission the one that most needs a look stands for the node."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeState:
+    """``job``: the job that stands for the node. ``inferred``: done because a node after it
+    was submitted. ``superseded``: its jobs were made void by a later submission of a node
+    before it. ``submitted``: when the last submission was."""
+
+    state: State
+    since: datetime | None = None
+    job: Job | None = None
+    inferred: bool = False
+    superseded: bool = False
+    submitted: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One submission of a node: all procs of one cluster."""
+
+    cluster: int
+    jobs: tuple[Job, ...]
+    submitted: datetime | None
+
+
+def rounds(record: NodeRecord) -> list[Round]:
+    """The node's submissions, in the order they were made."""
+    by_cluster: dict[tuple[int, int], list[Job]] = {}
+    for job in record.jobs:
+        by_cluster.setdefault((job.cluster, job.subproc if job.noop else 0), []).append(job)
+    made = []
+    for (cluster, _), jobs in by_cluster.items():
+        jobs.sort(key=lambda j: (j.proc, j.subproc))
+        times = [t for t in (_first_sign(j) for j in jobs) if t is not None]
+        made.append(Round(cluster, tuple(jobs), min(times, default=None)))
+    made.sort(key=lambda r: (r.submitted or datetime.min, r.cluster))
+    return made
+
+
+def _first_sign(job: Job) -> datetime | None:
+    life = job.life()
+    if life.submitted is not None:
+        return life.submitted
+    events = job.events()
+    return events[0].time if events else job.newest_sign
+
+
+def job_says(round_: Round) -> tuple[State, datetime | None, Job]:
+    """What the jobs of one submission come to: the worst still-open proc, else the worst
+    ending."""
+    lives = [(job, job.life()) for job in round_.jobs]
+    still_open = [(j, li) for j, li in lives if li.state in ACTIVE]
+    if still_open:
+        job, life = min(still_open, key=lambda jl: WORST_FIRST.index(jl[1].state or State.IDLE))
+        return life.state or State.IDLE, life.since, job
+    for state in (State.FAILED, State.REMOVED):
+        ended = [(j, li) for j, li in lives if li.state is state]
+        if ended:
+            job, life = ended[0]
+            return state, life.since, job
+    done = [(j, li) for j, li in lives if li.state is State.COMPLETED]
+    if done:
+        job, life = max(done, key=lambda jl: jl[1].since or datetime.min)
+        return State.COMPLETED, life.since, job
+    job, life = lives[0]
+    return life.state or State.IDLE, life.since or job.newest_sign, job
+
+
+class NodeJudge:
+    """Judges the nodes of one DAG, all by the same facts.
+
+    ``alive``: its DAGMan has not ended. ``cut``: nothing told after this moment counts.
+    """
+
+    def __init__(self, dag: Dag, clock: Clock, alive: bool, cut: datetime | None = None) -> None:
+        self._dag = dag
+        self._clock = clock
+        self._alive = alive
+        self._cut = cut
+        self._done = dag.done_names()
+        self._fresh = dag.fresh_start()
+
+    def own(self, record: NodeRecord) -> NodeState:
+        """The node's state by what is said of itself, its neighbours not asked."""
+        made = rounds(record)
+        word = self._word(record)
+        last = made[-1] if made else None
+        if self._before_this_life(last, word):
+            stays = record.node.name in self._done
+            if not stays or not self._was_skipped(record, last):
+                return self._at_rest(stays, last)
+        if self._skipped(record, last, word):
+            when = word.time if word and word.claim is Claim.SKIPPED else record.skips[-1]
+            return NodeState(State.SKIPPED, when, None)
+        if record.node.name in self._done:
+            return self._marked_done(last)
+        return self._judged(record, made, word)
+
+    def _before_this_life(self, last: Round | None, word: NodeWord | None) -> bool:
+        """All that is known of the node is older than the newest life of DAGMan."""
+        if self._fresh is None:
+            return False
+        told = word.time if word is not None else None
+        submitted = last.submitted if last is not None else None
+        newest = max((t for t in (told, submitted) if t is not None), default=None)
+        return newest is not None and newest < self._fresh
+
+    def _at_rest(self, done: bool, last: Round | None) -> NodeState:
+        if done:
+            return self._marked_done(last)
+        # Its jobs belong to a life that is over: DAGMan began again as if they were not.
+        job = last.jobs[-1] if last else None
+        if last is not None and job is not None and job_says(last)[0] in ACTIVE:
+            state, since, job = job_says(last)
+            return NodeState(state, since, job, submitted=last.submitted)
+        return NodeState(State.WAITING, None, None, superseded=last is not None)
+
+    def _marked_done(self, last: Round | None) -> NodeState:
+        if last is None:
+            return NodeState(State.COMPLETED)
+        state, since, job = job_says(last)
+        if state in ACTIVE:
+            since = None
+        return NodeState(State.COMPLETED, since, job, submitted=last.submitted)
+
+    def _was_skipped(self, record: NodeRecord, last: Round | None) -> bool:
+        words = self._dag.words.get(record.node.name, ())
+        skipped = bool(record.skips) or any(w.claim is Claim.SKIPPED for w in words)
+        return skipped and last is None
+
+    def _skipped(self, record: NodeRecord, last: Round | None, word: NodeWord | None) -> bool:
+        if word is not None and word.claim is Claim.SKIPPED:
+            when = word.time
+        elif record.skips:
+            when = record.skips[-1]
+        else:
+            return self._was_skipped(record, last) and record.node.name in self._done
+        return last is None or last.submitted is None or when is None or when >= last.submitted
+
+    def _word(self, record: NodeRecord) -> NodeWord | None:
+        """DAGMan's newest word on the node, with its time made local."""
+        newest: NodeWord | None = None
+        for word in self._dag.words.get(record.node.name, ()):
+            told = self._timed(word)
+            if self._cut and told.time and told.time > self._cut:
+                continue
+            if newest is None or (told.time or datetime.min) >= (newest.time or datetime.min):
+                newest = told
+        status = self._status_word(record.node.name)
+        if status is not None and (
+            newest is None or (status.time and newest.time and status.time > newest.time)
+        ):
+            newest = status
+        return newest
+
+    def _timed(self, word: NodeWord) -> NodeWord:
+        if word.time is not None or word.epoch is None:
+            return word
+        local = self._clock.local(word.epoch)
+        return NodeWord(word.claim, local, None, word.value)
+
+    def _status_word(self, name: str) -> NodeWord | None:
+        status = self._dag.status
+        if status is None or name not in status.nodes:
+            return None
+        local = status.local
+        if local is None and status.epoch is not None:
+            local = self._clock.local(status.epoch)
+        if self._cut is not None and local is not None and local > self._cut:
+            return None
+        said = status.nodes[name]
+        claim = STATUS_CLAIMS.get(said.status)
+        if claim is None:
+            return None
+        return NodeWord(claim, local, None, said.retry_count)
+
+    def _judged(self, record: NodeRecord, made: list[Round], word: NodeWord | None) -> NodeState:
+        if not made:
+            return self._by_word_alone(record, word)
+        last = made[-1]
+        state, since, job = job_says(last)
+        post = self._post(record, last)
+        if post is not None:
+            state, since = (State.COMPLETED if post.ok else State.FAILED), post.time
+        elif word is not None and self._fresher(word, since, state):
+            state, since = self._by_fresh_word(word, state, since)
+        if state in (State.FAILED, State.REMOVED) and self._retries_left(record, made):
+            state = State.RETRYING
+        return NodeState(state, since, job, submitted=last.submitted)
+
+    def _by_word_alone(self, record: NodeRecord, word: NodeWord | None) -> NodeState:
+        if record.posts:
+            post = record.posts[-1]
+            return NodeState(State.COMPLETED if post.ok else State.FAILED, post.time)
+        if word is None:
+            return NodeState(State.WAITING)
+        match word.claim:
+            case Claim.PRE | Claim.PRE_OK:
+                return NodeState(State.PRE if self._alive else State.WAITING, word.time)
+            case Claim.PRE_FAILED | Claim.FAILED | Claim.JOB_FAILED:
+                state = State.FAILED
+                if self._retries_left(record, []):
+                    state = State.RETRYING
+                return NodeState(state, word.time)
+            case Claim.RETRYING:
+                return NodeState(State.RETRYING if self._alive else State.FAILED, word.time)
+            case Claim.SUBMITTED:
+                return NodeState(State.IDLE if self._alive else State.WAITING, word.time)
+            case Claim.POST:
+                return NodeState(State.POST if self._alive else State.WAITING, word.time)
+            case Claim.DONE | Claim.JOB_DONE:
+                return NodeState(State.COMPLETED, word.time)
+            case _:
+                return NodeState(State.WAITING)
+
+    def _post(self, record: NodeRecord, last: Round) -> PostResult | None:
+        """The POST script's result for the last submission, if it has come."""
+        for post in reversed(record.posts):
+            if post.cluster == last.cluster:
+                return post
+            if last.submitted is None or post.time >= last.submitted:
+                return post if post.cluster is None or post.cluster <= 0 else None
+        return None
+
+    def _fresher(self, word: NodeWord, since: datetime | None, state: State) -> bool:
+        if word.time is None:
+            return False
+        if since is None:
+            return True
+        # A POST script starts in the second its job ended in.
+        return word.time >= since if word.claim is Claim.POST else word.time > since
+
+    def _by_fresh_word(
+        self, word: NodeWord, state: State, since: datetime | None
+    ) -> tuple[State, datetime | None]:
+        closed = state not in ACTIVE
+        match word.claim:
+            case Claim.PRE if closed:
+                return (State.PRE if self._alive else state), word.time
+            case Claim.POST if closed and self._alive:
+                return State.POST, word.time
+            case Claim.PRE_FAILED if closed:
+                return State.FAILED, word.time
+            case Claim.DONE:
+                return State.COMPLETED, since if state is State.COMPLETED else word.time
+            case Claim.FAILED if state not in (State.REMOVED, State.FAILED) and closed:
+                return State.FAILED, word.time
+            case Claim.RETRYING if closed and self._alive:
+                return State.RETRYING, word.time
+            case _:
+                return state, since
+
+    def _retries_left(self, record: NodeRecord, made: list[Round]) -> bool:
+        node = record.node
+        if not self._alive or node.retries <= 0 or node.kind is NodeKind.SERVICE:
+            return False
+        if made and node.unless_exit is not None:
+            codes = [job.life().return_value for job in made[-1].jobs]
+            if node.unless_exit in codes:
+                return False
+        submissions = len([r for r in made if self._in_this_life(r.submitted)])
+        told = [
+            word.value or 0
+            for word in map(self._timed, self._dag.words.get(node.name, ()))
+            if word.claim is Claim.RETRYING and self._in_this_life(word.time)
+        ]
+        return max(submissions, max(told, default=0) + 1) <= node.retries
+
+    def _in_this_life(self, when: datetime | None) -> bool:
+        begun = self._dag.last_start()
+        return begun is None or when is None or when >= begun
+
+
+def weigh_neighbours(dag: Dag, own: Mapping[str, NodeState]) -> dict[str, NodeState]:
+    """The states of all nodes of a DAG, each seen in the light of its neighbours.
+
+    A node that was submitted before one of its ancestors was submitted again is superseded:
+    what it did was made void. A node whose child was submitted after it must be done,
+    whatever its own log lost (``inferred``). A join node is done with its parents.
+    """
+    states = dict(own)
+    done = dag.done_names()
+    for name, ancestor in _latest_ancestors(dag, own).items():
+        mine = own[name]
+        if mine.submitted is None or ancestor <= mine.submitted or name in done:
+            continue
+        if mine.state not in ACTIVE:
+            states[name] = NodeState(State.WAITING, superseded=True)
+    _infer_done(dag, states)
+    _finish_joins(dag, states)
+    return states
+
+
+def _latest_ancestors(dag: Dag, own: Mapping[str, NodeState]) -> dict[str, datetime]:
+    """For each node the time at which any node before it was last submitted."""
+    nodes = dag.workflow.nodes
+    latest: dict[str, datetime] = {}
+    for name in dag.topological():
+        times = [
+            when
+            for parent in nodes[name].parents
+            for when in (latest.get(parent), own[parent].submitted if parent in own else None)
+            if when is not None
+        ]
+        if times:
+            latest[name] = max(times)
+    return latest
+
+
+def _infer_done(dag: Dag, states: dict[str, NodeState]) -> None:
+    nodes = dag.workflow.nodes
+    for name in reversed(dag.topological()):
+        mine = states[name]
+        if mine.state in DONE:
+            continue
+        for child in nodes[name].children:
+            if name in nodes[child].weak_parents:
+                continue
+            begun, when = _begun(states[child])
+            if begun and (mine.submitted is None or (when and when > mine.submitted)):
+                states[name] = NodeState(
+                    State.COMPLETED, when, mine.job, inferred=True, submitted=mine.submitted
+                )
+                break
+
+
+def _begun(child: NodeState) -> tuple[bool, datetime | None]:
+    """Did DAGMan ever get to this node, and when? Then all before it is done."""
+    if child.superseded:
+        return False, None
+    if child.submitted is not None:
+        return True, child.submitted
+    return child.inferred or child.state in (State.PRE, State.SKIPPED), child.since
+
+
+def _finish_joins(dag: Dag, states: dict[str, NodeState]) -> None:
+    nodes = dag.workflow.nodes
+    for name in dag.topological():
+        if nodes[name].kind is NodeKind.JOIN and states[name].state is State.WAITING:
+            parents = [states[p].state for p in nodes[name].parents if p in states]
+            if parents and all(state in DONE for state in parents):
+                states[name] = NodeState(State.COMPLETED)

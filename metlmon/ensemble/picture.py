@@ -1,0 +1,819 @@
+"""Pictures of an ensemble at a moment: the figures that screens, tables and JSON show.
+
+All definitions are those of ``domain.md``. A :class:`Painter` holds an ensemble and what
+follows from it at one moment; its methods draw the immutable views.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from statistics import median
+from typing import Final
+
+from metlmon.dagman import NodeKind
+from metlmon.ensemble.causes import cause_of
+from metlmon.ensemble.ensemble import Ensemble, Role
+from metlmon.ensemble.job import Execution, JobLife, TransferSpan
+from metlmon.ensemble.node import NodeState, rounds
+from metlmon.ensemble.record import Job, JobId, NodeKey
+from metlmon.ensemble.runs import Run, Runs, Standing, standing, variable
+from metlmon.ensemble.sites import BUILT_IN_SITES, host_of, site_of
+from metlmon.ensemble.states import ACTIVE, DONE, Outcome, State
+from metlmon.ensemble.views import (
+    CauseRow,
+    Count,
+    DagRow,
+    EpochRow,
+    EventLine,
+    ExecutionRow,
+    GpuHours,
+    GpuRow,
+    JobRow,
+    JobView,
+    Latest,
+    LogRow,
+    Notice,
+    ProblemGroup,
+    RunRow,
+    RunView,
+    SiteRow,
+    Status,
+    TransferRow,
+    TransferTotals,
+)
+from metlmon.eventlog import (
+    Aborted,
+    Connection,
+    Evicted,
+    Execute,
+    Generic,
+    Held,
+    Released,
+    RemoteError,
+)
+
+HOUR: Final = 3600.0
+
+STALLED_TRANSFER: Final = timedelta(minutes=30)
+"""Input transfers of tens of GB take minutes; one that is still going after this long has
+in every real log ended in an eviction, not in an execution."""
+
+STALLED_DISCONNECT: Final = timedelta(minutes=10)
+"""24 of 26 real disconnects reconnected; the others failed within the lease of 40 minutes.
+After this long it is worth a look."""
+
+ANYWHERE: Final = frozenset({"any", "anywhere", "osg", "ospool"})
+"""Targets that name a pool of many sites: no site but another target's own is off it."""
+
+
+@dataclass(slots=True)
+class _Sum:
+    """GPU-hours being added up."""
+
+    good: float = 0.0
+    bad: float = 0.0
+    in_flight: float = 0.0
+
+    def add(self, outcome: Outcome, hours: float) -> None:
+        if outcome is Outcome.GOOD:
+            self.good += hours
+        elif outcome is Outcome.IN_FLIGHT:
+            self.in_flight += hours
+        else:
+            self.bad += hours
+
+    def done(self) -> GpuHours:
+        return GpuHours(self.good, self.bad, self.in_flight)
+
+
+@dataclass(slots=True)
+class _Place:
+    """What a site or a GPU model served."""
+
+    executions: int = 0
+    completed: int = 0
+    hours: _Sum = field(default_factory=_Sum)
+    targets: set[str] = field(default_factory=set)
+    seconds: list[float] = field(default_factory=list)
+
+
+class Painter:
+    """Draws ``ensemble`` as of ``as_of`` (None: the time of its newest event)."""
+
+    def __init__(
+        self, ensemble: Ensemble, dagdir: str, as_of: datetime | None = None, live: bool = False
+    ) -> None:
+        self.ensemble = ensemble
+        self.dagdir = dagdir
+        self.as_of = as_of or ensemble.newest
+        self.live = live
+        self.clock = ensemble.clock
+        self.sites = (*ensemble.settings.sites, *BUILT_IN_SITES)
+        self.runs = Runs(ensemble.dags, ensemble.settings)
+        self.states: dict[NodeKey, NodeState] = {
+            (dag_key, name): state
+            for dag_key in ensemble.dags
+            for name, state in ensemble.node_states(dag_key, live).items()
+        }
+        order = list(ensemble.dags)
+        self.standings: dict[str, Standing] = {
+            key: standing(run, self.states, order) for key, run in self.runs.by_key.items()
+        }
+        self.targets = self._all_targets()
+
+    # --- small questions ----------------------------------------------------------------
+
+    def _all_targets(self) -> frozenset[str]:
+        named = (variable(record.node, "ResourceName") for record in self.ensemble.nodes.values())
+        return frozenset(_squash(name) for name in named if name)
+
+    def target(self, key: NodeKey | None) -> str | None:
+        node = self.ensemble.node(key) if key else None
+        return variable(node, "ResourceName") if node else None
+
+    def off_target(self, target: str | None, site: str | None) -> bool:
+        """Did it run where it did not want to go? A pool-wide target is missed only where
+        another target's own site was used."""
+        if not target or not site:
+            return False
+        wanted, got = _squash(target), _squash(site)
+        if wanted in got or got in wanted:
+            return False
+        if wanted in ANYWHERE:
+            return any(other in got for other in self.targets - {wanted} - ANYWHERE)
+        return True
+
+    def seconds(self, start: datetime | None, end: datetime | None) -> float | None:
+        end = end or self.as_of
+        if start is None or end is None:
+            return None
+        return self.clock.seconds(start, end)
+
+    def life(self, job: Job) -> JobLife:
+        return job.life(self.ensemble.settings.checkpoint_codes)
+
+    def hours(self, execution: Execution) -> float | None:
+        """GPU-hours of one execution; None when its number of GPUs is not known."""
+        gpus = execution.gpus
+        seconds = self.seconds(execution.start, execution.end)
+        if gpus is None or seconds is None:
+            return None
+        return seconds * gpus / HOUR
+
+    def real_jobs(self) -> list[Job]:
+        jobs = (job for job in self.ensemble.jobs.values() if not job.noop)
+        return sorted(jobs, key=lambda job: (job.cluster, job.proc))
+
+    def node_of(self, job: Job) -> NodeKey | None:
+        placed = self.ensemble.members.get((job.cluster, job.proc, job.subproc))
+        if placed is None or placed.dag is None or placed.node is None:
+            return None
+        return (placed.dag, placed.node)
+
+    def is_dagman(self, key: NodeKey | None) -> bool:
+        """Is the job a sub-DAG's DAGMan? It runs at the access point, at no site."""
+        node = self.ensemble.node(key) if key else None
+        return node is not None and node.kind is NodeKind.SUBDAG
+
+    def dag_file(self, key: str) -> str:
+        dag = self.ensemble.dags[key]
+        return self.ensemble.dags[dag.top].file if dag.top in self.ensemble.dags else dag.file
+
+    # --- the whole ----------------------------------------------------------------------
+
+    def status(self) -> Status:
+        """The whole ensemble."""
+        total = _Sum()
+        sites: defaultdict[str | None, _Place] = defaultdict(_Place)
+        gpus: defaultdict[str | None, _Place] = defaultdict(_Place)
+        by_run: defaultdict[str, _Sum] = defaultdict(_Sum)
+        for job in self.real_jobs():
+            key = self.node_of(job)
+            run = self.runs.of_node.get(key) if key else None
+            for execution in self.life(job).executions:
+                hours = self.hours(execution) or 0.0
+                total.add(execution.outcome, hours)
+                if run is not None:
+                    by_run[run.key].add(execution.outcome, hours)
+                if not self.is_dagman(key):
+                    self._note_place(sites, gpus, execution, hours, self.target(key))
+        self._count_completed(sites, gpus)
+        runs = tuple(
+            self._run_row(run, by_run[key].done()) for key, run in self.runs.by_key.items()
+        )
+        return Status(
+            self.dagdir,
+            self.as_of,
+            self.live,
+            tuple(self.notices()),
+            tuple(self._dag_rows()),
+            runs,
+            self._epoch_states(),
+            _counted(state.state for state in self.states.values()),
+            total.done(),
+            tuple(_site_row(site, place) for site, place in _largest_first(sites)),
+            tuple(
+                GpuRow(gpu, place.executions, place.completed, place.hours.done())
+                for gpu, place in _largest_first(gpus)
+            ),
+            tuple(self.causes()),
+            self._transfer_totals(),
+            tuple(self._log_rows()),
+        )
+
+    def _note_place(
+        self,
+        sites: defaultdict[str | None, _Place],
+        gpus: defaultdict[str | None, _Place],
+        execution: Execution,
+        hours: float,
+        target: str | None,
+    ) -> None:
+        machine = execution.machine
+        for place in (
+            sites[site_of(machine, self.sites)],
+            gpus[machine.gpu if machine else None],
+        ):
+            place.executions += 1
+            place.hours.add(execution.outcome, hours)
+            if target:
+                place.targets.add(target)
+            seconds = self.seconds(execution.start, execution.end)
+            if execution.outcome is Outcome.GOOD and seconds is not None:
+                place.seconds.append(seconds)
+
+    def _count_completed(
+        self,
+        sites: defaultdict[str | None, _Place],
+        gpus: defaultdict[str | None, _Place],
+    ) -> None:
+        for key, part in self.runs.parts.items():
+            if not part.training or self.states[key].state is not State.COMPLETED:
+                continue
+            final = self._final_success(key)
+            if final is not None:
+                sites[site_of(final.machine, self.sites)].completed += 1
+                gpus[final.machine.gpu if final.machine else None].completed += 1
+
+    def _final_success(self, key: NodeKey) -> Execution | None:
+        """The execution that completed the node: the last good one of its last good job."""
+        for round_ in reversed(rounds(self.ensemble.nodes[key])):
+            for job in round_.jobs:
+                for execution in reversed(self.life(job).executions):
+                    if execution.outcome is Outcome.GOOD:
+                        return execution
+        return None
+
+    def _epoch_states(self) -> Mapping[State, int]:
+        return _counted(
+            self.states[key].state for key, part in self.runs.parts.items() if part.training
+        )
+
+    def notices(self) -> Iterable[Notice]:
+        yield from self.ensemble.notices
+        yield from self._ambiguous()
+        yield from self._gaps()
+
+    def _ambiguous(self) -> Iterable[Notice]:
+        groups: dict[tuple[str, ...], list[Job]] = defaultdict(list)
+        for key, placed in self.ensemble.members.items():
+            if placed.candidates:
+                groups[placed.candidates].append(self.ensemble.jobs[key])
+        for candidates, jobs in groups.items():
+            files = ", ".join(self.ensemble.dags[key].file for key in candidates)
+            some = ", ".join(f"{j.cluster}.{j.proc}" for j in jobs[:3])
+            more = f" and {len(jobs) - 3} more" if len(jobs) > 3 else ""
+            yield Notice(
+                "ambiguous-dag",
+                min(jobs[0].user_logs, default=None),
+                None,
+                f"{len(jobs)} jobs ({some}{more}) may belong to any of {files}: "
+                "keep each DAG's .dagman.out or .nodes.log beside it to tell them apart",
+            )
+
+    def _gaps(self) -> Iterable[Notice]:
+        for job in self.real_jobs():
+            for line, _, text in self.life(job).gaps:
+                file = min(job.user_logs or job.nodes_logs, default=None)
+                where = line if job.user_logs else None
+                yield Notice("log-gap", file, where, f"job {job.cluster}.{job.proc}: {text}")
+
+    def _dag_rows(self) -> Iterable[DagRow]:
+        for dag in self.ensemble.dags.values():
+            if not dag.is_top:
+                continue
+            state, ended = self.ensemble.dag_state(dag.key)
+            nodes = [
+                self.states[(dag.key, name)].state
+                for name, node in dag.workflow.nodes.items()
+                if node.kind is not NodeKind.SERVICE
+            ]
+            rescue = dag.rescue()
+            yield DagRow(
+                dag.file,
+                state,
+                dag.dagmans(),
+                len(nodes),
+                sum(s in DONE for s in nodes),
+                sum(s is State.FAILED for s in nodes),
+                rescue.number if rescue else None,
+                dag.starts(self.clock),
+                dag.halted,
+                ended,
+            )
+
+    def _log_rows(self) -> Iterable[LogRow]:
+        for book in self.ensemble.books.values():
+            yield LogRow(book.file, book.bytes, book.events, book.first, book.last)
+
+    def _transfer_totals(self) -> TransferTotals:
+        tally: dict[str, list[float]] = {
+            kind: [0, 0.0] for kind in ("ok", "aborted", "unfinished", "output")
+        }
+        sent = received = 0
+        for job in self.real_jobs():
+            life = self.life(job)
+            sent += life.bytes_sent or 0
+            received += life.bytes_received or 0
+            for span in life.transfers:
+                kind = self._transfer_kind(span)
+                if kind is not None:
+                    tally[kind][0] += 1
+                    if span.start is not None and span.end is not None:
+                        tally[kind][1] += self.clock.seconds(span.start, span.end)
+        counts = {kind: Count(int(n), seconds) for kind, (n, seconds) in tally.items()}
+        return TransferTotals(
+            counts["ok"],
+            counts["aborted"],
+            counts["unfinished"],
+            counts["output"],
+            sent,
+            received,
+        )
+
+    @staticmethod
+    def _transfer_kind(span: TransferSpan) -> str | None:
+        if span.direction == "output":
+            return "output" if span.outcome == "ok" else None
+        return span.outcome if span.outcome in ("ok", "aborted", "unfinished") else None
+
+    def causes(self) -> list[CauseRow]:
+        """Bad GPU-hours by reason, the most expensive first."""
+        groups: dict[tuple[str, int | None, int | None], list[tuple[float, str | None]]]
+        groups = defaultdict(list)
+        for job in self.real_jobs():
+            for execution in self.life(job).executions:
+                if execution.outcome in (Outcome.GOOD, Outcome.IN_FLIGHT):
+                    continue
+                cause = _cause(execution)
+                key = (cause, execution.code, execution.subcode)
+                groups[key].append((self.hours(execution) or 0.0, execution.reason))
+        rows = [
+            CauseRow(cause, code, sub, len(hits), sum(h for h, _ in hits), hits[-1][1])
+            for (cause, code, sub), hits in groups.items()
+        ]
+        return sorted(rows, key=lambda row: (-row.bad, -row.executions, row.cause))
+
+    # --- runs ---------------------------------------------------------------------------
+
+    def _run_row(self, run: Run, hours: GpuHours) -> RunRow:
+        stands = self.standings[run.key]
+        latest = self._latest(stands.latest) if stands.latest else None
+        home = stands.latest or next(iter(stands.epochs.values()), None) or run.nodes()[0]
+        return RunRow(
+            run.key,
+            run.names[home],
+            run.uuid,
+            self.dag_file(home[0]),
+            len(stands.epochs),
+            stands.done,
+            stands.inferred,
+            stands.skipped,
+            stands.state,
+            latest,
+            hours,
+        )
+
+    def _latest(self, key: NodeKey) -> Latest:
+        state = self.states[key]
+        part = self.runs.parts[key]
+        life = self.life(state.job) if state.job else None
+        machine = _machine(life)
+        site = site_of(machine, self.sites)
+        target = self.target(key)
+        held = state.state is State.HELD and life is not None and life.hold is not None
+        hold = life.hold if held and life is not None else None
+        return Latest(
+            part.epoch,
+            part.epoch_var,
+            key[1],
+            state.job.cluster if state.job else None,
+            state.job.proc if state.job else None,
+            target,
+            site,
+            machine.gpu if machine else None,
+            life.executions[-1].gpus if life and life.executions else None,
+            state.state,
+            state.since,
+            self.seconds(state.since, None) if state.since else None,
+            self._attempts(key),
+            hold.reason if hold else None,
+            hold.code if hold else None,
+            self.off_target(target, site),
+        )
+
+    def _attempts(self, key: NodeKey) -> int:
+        return sum(len(self.life(job).executions) for job in self.ensemble.nodes[key].jobs)
+
+    def find_runs(self, wanted: str) -> list[RunRow]:
+        """Runs whose uuid begins with ``wanted``, or whose name is it (any case); an exact
+        uuid or name alone wins over prefixes of others."""
+        rows = [self._run_row(run, self._run_hours(run)) for run in self.runs.by_key.values()]
+        exact = [r for r in rows if wanted in (r.uuid, r.key)]
+        if exact:
+            return exact
+        named = [r for r in rows if r.run.lower() == wanted.lower()]
+        if named:
+            return named
+        return [r for r in rows if wanted and (r.uuid or "").lower().startswith(wanted.lower())]
+
+    def _run_hours(self, run: Run) -> GpuHours:
+        total = _Sum()
+        for key in run.nodes():
+            self._add_hours(total, key)
+        return total.done()
+
+    def _add_hours(self, total: _Sum, key: NodeKey) -> None:
+        for job in self.ensemble.nodes[key].jobs:
+            for execution in self.life(job).executions:
+                total.add(execution.outcome, self.hours(execution) or 0.0)
+
+    def run_view(self, key: str) -> RunView | None:
+        """One run with its epochs; None when there is no such run."""
+        run = self.runs.by_key.get(key)
+        if run is None:
+            return None
+        stands = self.standings[key]
+        others = [k for ks in run.epochs.values() for k in ks if k not in stands.epochs.values()]
+        others = [k for k in others if self.ensemble.nodes[k].jobs]
+        listed = sorted(
+            [*stands.epochs.values(), *others],
+            key=lambda k: (self.runs.parts[k].epoch or 0, self.states[k].submitted is None),
+        )
+        return RunView(
+            self._run_row(run, self._run_hours(run)),
+            tuple(self.epoch_row(k) for k in listed),
+            tuple(self.epoch_row(k) for k in run.side),
+        )
+
+    def epoch_row(self, key: NodeKey) -> EpochRow:
+        """One node of a run."""
+        state, part = self.states[key], self.runs.parts[key]
+        record = self.ensemble.nodes[key]
+        life = self.life(state.job) if state.job else None
+        machine = _machine(life)
+        target, site = self.target(key), site_of(machine, self.sites)
+        hours = _Sum()
+        self._add_hours(hours, key)
+        wait, transfer, execution = self._phases(life)
+        hold = life.hold if life is not None and state.state is State.HELD else None
+        return EpochRow(
+            key[1],
+            self.dag_file(key[0]),
+            part.epoch,
+            part.epoch_var,
+            state.state,
+            state.inferred,
+            state.since,
+            self.seconds(state.since, None) if state.since else None,
+            tuple(job.id for round_ in rounds(record) for job in round_.jobs if not job.noop),
+            target,
+            site,
+            machine.gpu if machine else None,
+            life.executions[-1].gpus if life and life.executions else None,
+            self.off_target(target, site),
+            life.submitted if life else None,
+            wait,
+            transfer,
+            execution,
+            self._attempts(key),
+            hours.done(),
+            self._trained_on(key),
+            hold.reason if hold else None,
+            hold.code if hold else None,
+        )
+
+    def _phases(self, life: JobLife | None) -> tuple[float | None, float | None, float | None]:
+        """Seconds of the last attempt: waiting in the queue, input transfer, execution."""
+        if life is None or life.submitted is None:
+            return None, None, None
+        last = life.executions[-1] if life.executions else None
+        previous = life.executions[-2] if len(life.executions) > 1 else None
+        waited_from = previous.end if previous and previous.end else life.submitted
+        if last is None or (life.state in ACTIVE and life.open is None):
+            ended = last.end if last else None
+            begun = ended or life.submitted
+            spans = [s for s in life.transfers if s.start is not None and s.start >= begun]
+            until = spans[-1].start if spans else None
+            moved = self.seconds(spans[-1].start, spans[-1].end) if spans else None
+            return self.seconds(begun, until), moved, None
+        spans = [
+            s
+            for s in life.transfers
+            if s.direction == "input"
+            and s.outcome == "ok"
+            and s.start is not None
+            and waited_from <= s.start <= last.start
+        ]
+        begun = spans[-1].start if spans and spans[-1].start else last.start
+        moved = self.seconds(spans[-1].start, spans[-1].end) if spans else None
+        return (
+            self.seconds(waited_from, begun),
+            moved,
+            self.seconds(last.start, last.end),
+        )
+
+    def _trained_on(self, key: NodeKey) -> str | None:
+        """The site of the node's longest execution, where another one succeeded ("hidden
+        compute"); None where the one that trained is the one that succeeded."""
+        final = self._final_success(key)
+        if final is None or self.states[key].state is not State.COMPLETED:
+            return None
+        executions = [e for job in self.ensemble.nodes[key].jobs for e in self.life(job).executions]
+        longest = max(executions, key=lambda e: self.seconds(e.start, e.end) or 0.0)
+        if longest is final:
+            return None
+        return site_of(longest.machine, self.sites)
+
+    # --- jobs ---------------------------------------------------------------------------
+
+    def job_rows(self) -> list[JobRow]:
+        """All jobs, in order of cluster and proc; a top-level DAG's own DAGMan is none."""
+        return [self.job_row(job) for job in self.real_jobs()]
+
+    def job_row(self, job: Job) -> JobRow:
+        life = self.life(job)
+        key = self.node_of(job)
+        run = self.runs.of_node.get(key) if key else None
+        part = self.runs.parts.get(key) if key else None
+        placed = self.ensemble.members.get((job.cluster, job.proc, job.subproc))
+        machine = _machine(life)
+        hold = life.hold if life.state is State.HELD else None
+        request = next((u.request for u in life.usage if u.name == "Memory"), None)
+        peak = next((u.usage for u in life.usage if u.name == "Memory"), None)
+        memory = max((m for m in (job.memory_max, peak) if m is not None), default=None)
+        return JobRow(
+            self.dag_file(key[0]) if key else None,
+            key[1] if key else None,
+            run.names[key] if run and key else None,
+            run.uuid if run else None,
+            part.epoch if part else None,
+            job.cluster,
+            job.proc,
+            life.state or State.IDLE,
+            life.since,
+            self.seconds(life.since, None) if life.since else None,
+            self.target(key),
+            site_of(machine, self.sites),
+            machine.gpu if machine else None,
+            life.executions[-1].gpus if life.executions else None,
+            life.submitted,
+            tuple(self._execution_row(e) for e in life.executions),
+            tuple(self._transfer_row(s) for s in life.transfers),
+            life.bytes_sent,
+            life.bytes_received,
+            int(memory) if memory is not None else None,
+            int(request) if request is not None else None,
+            hold.reason if hold else None,
+            hold.code if hold else None,
+            hold.subcode if hold else None,
+            tuple(self.ensemble.dags[k].file for k in (placed.candidates if placed else ())),
+        )
+
+    def _execution_row(self, e: Execution) -> ExecutionRow:
+        machine = e.machine
+        return ExecutionRow(
+            e.start,
+            e.end,
+            self.seconds(e.start, e.end),
+            sum(self.seconds(a, b) or 0.0 for a, b in e.suspensions),
+            e.outcome,
+            e.code,
+            e.subcode,
+            e.reason,
+            e.return_value,
+            e.signal,
+            site_of(machine, self.sites),
+            host_of(machine) if machine else None,
+            machine.gpu if machine else None,
+            e.gpus,
+            self.hours(e),
+            e.uncertain,
+        )
+
+    def _transfer_row(self, span: TransferSpan) -> TransferRow:
+        outcome = "in-flight" if span.outcome == "pending" else span.outcome
+        return TransferRow(
+            span.direction,
+            span.start,
+            span.end,
+            self.seconds(span.start, span.end),
+            outcome,
+            span.host,
+            span.queue_seconds,
+        )
+
+    def job_view(self, cluster: int, proc: int) -> JobView | None:
+        """The life of one job; None when there is no such job."""
+        job = self.ensemble.jobs.get((cluster, proc, 0))
+        if job is None:
+            return None
+        key = self.node_of(job)
+        record = self.ensemble.nodes.get(key) if key else None
+        siblings = (
+            tuple(j.id for r in rounds(record) for j in r.jobs if not j.noop)
+            if record
+            else (job.id,)
+        )
+        return JobView(
+            self.job_row(job),
+            tuple(
+                EventLine(e.time, e.number, e.name, _told(e.text, e.detail, e.body), e.damaged)
+                for e in job.events()
+            ),
+            job.memory_updates,
+            self.life(job).usage,
+            _filled(record.node.output, job) if record else None,
+            _filled(record.node.error, job) if record else None,
+            siblings,
+        )
+
+    # --- problems -----------------------------------------------------------------------
+
+    def problems(self) -> tuple[ProblemGroup, ...]:
+        """Trouble grouped by cause: what is in trouble now first, then by what it cost."""
+        groups: dict[tuple[str, str], _Trouble] = {}
+        for job in self.real_jobs():
+            life = self.life(job)
+            for execution in life.executions:
+                if execution.outcome in (Outcome.GOOD, Outcome.IN_FLIGHT):
+                    continue
+                trouble = _trouble(groups, str(execution.outcome), _cause(execution))
+                trouble.strike(job, execution.end, self.hours(execution), execution.reason)
+                trouble.code, trouble.subcode = execution.code, execution.subcode
+            self._holds(groups, job, life)
+            self._stalls(groups, job, life)
+        drawn = [self._group(key, trouble) for key, trouble in groups.items()]
+        return tuple(sorted(drawn, key=lambda g: (-g.now, -g.lost, -g.times, g.cause)))
+
+    def _holds(self, groups: dict[tuple[str, str], _Trouble], job: Job, life: JobLife) -> None:
+        ends = {e.end for e in life.executions if e.outcome is Outcome.HELD}
+        for when, held in life.holds:
+            reason = held.reason if held else None
+            code = held.code if held else None
+            cause = cause_of(Outcome.HELD, code, reason, None, None)
+            trouble = _trouble(groups, str(Outcome.HELD), cause)
+            trouble.code, trouble.subcode = code, held.subcode if held else None
+            if when not in ends:
+                trouble.strike(job, when, None, reason)
+        if life.state is State.HELD and life.hold is not None:
+            cause = cause_of(Outcome.HELD, life.hold.code, life.hold.reason, None, None)
+            _trouble(groups, str(Outcome.HELD), cause).now.add(job.id)
+
+    def _stalls(self, groups: dict[tuple[str, str], _Trouble], job: Job, life: JobLife) -> None:
+        for span in life.transfers:
+            seconds = self.seconds(span.start, span.end)
+            stuck = span.outcome in ("unfinished", "in-flight") and span.direction == "input"
+            if not stuck or seconds is None or seconds < STALLED_TRANSFER.total_seconds():
+                continue
+            trouble = _trouble(groups, "stalled", "input transfer stalled")
+            trouble.strike(job, span.end or self.as_of, None, None)
+            if span.end is None and life.state is State.TRANSFERRING_INPUT:
+                trouble.now.add(job.id)
+        if life.state is State.DISCONNECTED:
+            seconds = self.seconds(life.since, None)
+            if seconds is not None and seconds >= STALLED_DISCONNECT.total_seconds():
+                trouble = _trouble(groups, "stalled", "lost contact with the execute host")
+                trouble.strike(job, life.since, None, None)
+                trouble.now.add(job.id)
+
+    def _group(self, key: tuple[str, str], trouble: _Trouble) -> ProblemGroup:
+        kind, cause = key
+        runs: dict[str, str] = {}
+        for cluster, proc in trouble.jobs:
+            node = self.node_of(self.ensemble.jobs[(cluster, proc, 0)])
+            run = self.runs.of_node.get(node) if node else None
+            if run is not None and node is not None:
+                runs[run.key] = run.names[node]
+        return ProblemGroup(
+            f"{kind}:{cause}",
+            kind,
+            cause,
+            trouble.code,
+            trouble.subcode,
+            len(trouble.now),
+            trouble.times,
+            trouble.lost,
+            tuple(runs),
+            tuple(runs.values()),
+            tuple(sorted(trouble.jobs, key=lambda j: trouble.jobs[j], reverse=True)),
+            max(trouble.jobs.values(), default=None),
+            trouble.example,
+        )
+
+
+@dataclass(slots=True)
+class _Trouble:
+    now: set[JobId] = field(default_factory=set)
+    times: int = 0
+    lost: float = 0.0
+    jobs: dict[JobId, datetime] = field(default_factory=dict)
+    code: int | None = None
+    subcode: int | None = None
+    example: str | None = None
+
+    def strike(
+        self, job: Job, when: datetime | None, hours: float | None, reason: str | None
+    ) -> None:
+        self.times += 1
+        self.lost += hours or 0.0
+        self.jobs[job.id] = max(self.jobs.get(job.id, datetime.min), when or datetime.min)
+        self.example = reason or self.example
+
+
+def _trouble(groups: dict[tuple[str, str], _Trouble], kind: str, cause: str) -> _Trouble:
+    return groups.setdefault((kind, cause), _Trouble())
+
+
+def _cause(execution: Execution) -> str:
+    return cause_of(
+        execution.outcome,
+        execution.code,
+        execution.reason,
+        execution.return_value,
+        execution.signal,
+    )
+
+
+def _machine(life: JobLife | None) -> Execute | None:
+    return life.executions[-1].machine if life is not None and life.executions else None
+
+
+def _counted(states: Iterable[State]) -> Mapping[State, int]:
+    counts = Counter(states)
+    return {state: counts.get(state, 0) for state in State}
+
+
+def _squash(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
+def _largest_first(places: Mapping[str | None, _Place]) -> list[tuple[str | None, _Place]]:
+    return sorted(
+        places.items(),
+        key=lambda item: (-item[1].hours.done().total, -item[1].executions, item[0] or ""),
+    )
+
+
+def _site_row(site: str | None, place: _Place) -> SiteRow:
+    return SiteRow(
+        site,
+        tuple(sorted(place.targets)),
+        place.executions,
+        place.completed,
+        place.hours.done(),
+        median(place.seconds) if place.seconds else None,
+    )
+
+
+def _told(text: str, detail: object, body: str) -> str:
+    """An event's header text, and the reason that stands below it."""
+    match detail:
+        case Evicted() | Held() | Released() | Aborted() | Connection():
+            more = detail.reason
+        case RemoteError():
+            more = detail.message
+        case Generic():
+            more = None
+        case None:
+            more = body.strip() or None
+        case _:
+            more = getattr(detail, "reason", None)
+    return f"{text} {more}".strip() if more else text
+
+
+_CLUSTER = re.compile(r"\$\((?:cluster|clusterid)\)", re.IGNORECASE)
+_PROCESS = re.compile(r"\$\((?:process|procid)\)", re.IGNORECASE)
+
+
+def _filled(name: str | None, job: Job) -> str | None:
+    if name is None:
+        return None
+    return _PROCESS.sub(str(job.proc), _CLUSTER.sub(str(job.cluster), name))
+
+
+__all__ = ["Painter", "Role"]

@@ -1,0 +1,212 @@
+"""The records the state model keeps: a job with its events, a node with its jobs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final, TypeAlias
+
+from metlmon.dagman import Node
+from metlmon.ensemble.job import JobLife, fold
+from metlmon.ensemble.states import State
+from metlmon.eventlog import Event, Generic, ImageSize, Submit
+
+BODY_LIMIT: Final = 500
+"""Characters kept of the body of an event that has no typed detail: enough to read what it
+is about; months of them must fit in memory."""
+
+NOOP_PROC: Final = 2147483647
+"""DAGMan writes events of a NOOP node under this proc, with a number of its own as subproc
+(``dagman_main.cpp``): they are no job's."""
+
+JobId: TypeAlias = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Stream:
+    """Where an event was read. User logs come before nodes.logs (``rank`` 0 and 1): they
+    have all of a job's events, a nodes.log only some."""
+
+    rank: int
+    file: str
+
+
+class Job:
+    """One job and its events, whichever logs they were in.
+
+    An event in two logs counts once: identity is its number, its time to the second and
+    its first line (cluster and proc are the job's own). What a job's events come to does
+    not depend on which log was read first.
+    """
+
+    __slots__ = (
+        "_identities",
+        "_life",
+        "_order",
+        "_streams",
+        "aborted_by",
+        "batch_name",
+        "cluster",
+        "last_image",
+        "memory_max",
+        "memory_updates",
+        "newest_sign",
+        "node_name",
+        "nodes_logs",
+        "proc",
+        "subproc",
+        "user_logs",
+    )
+
+    def __init__(self, cluster: int, proc: int, subproc: int = 0) -> None:
+        self.cluster = cluster
+        self.proc = proc
+        self.subproc = subproc
+        self.node_name: str | None = None
+        self.batch_name: str | None = None
+        self.aborted_by: int | None = None
+        self.nodes_logs: set[str] = set()
+        self.user_logs: set[str] = set()
+        self.memory_max: int | None = None
+        self.memory_updates = 0
+        self.last_image: datetime | None = None
+        self.newest_sign: datetime | None = None
+        self._identities: dict[tuple[int, datetime, str], Stream] = {}
+        self._streams: dict[Stream, list[Event]] = {}
+        self._order: list[Event] | None = None
+        self._life: JobLife | None = None
+
+    @property
+    def id(self) -> JobId:
+        return (self.cluster, self.proc)
+
+    @property
+    def noop(self) -> bool:
+        return self.proc == NOOP_PROC
+
+    def sign(self, when: datetime) -> None:
+        """Any event at all is a sign of life."""
+        if self.newest_sign is None or when > self.newest_sign:
+            self.newest_sign = when
+
+    def note_memory(self, event: Event) -> None:
+        """006: nine in ten events of a real log; only their largest value is kept."""
+        self.memory_updates += 1
+        self.sign(event.time)
+        if self.last_image is None or event.time > self.last_image:
+            self.last_image = event.time
+            # Only where the fold would look at it: a sign of life after a silence.
+            if self._life is not None and self._life.state is State.DISCONNECTED:
+                self._life = None
+        detail = event.detail
+        if isinstance(detail, ImageSize) and detail.memory_mb is not None:
+            self.memory_max = max(self.memory_max or 0, detail.memory_mb)
+
+    def add(self, event: Event, stream: Stream) -> bool:
+        """Take one event in; False when it is known already."""
+        self.sign(event.time)
+        identity = (event.number, event.time.replace(microsecond=0), event.text)
+        known = self._identities.get(identity)
+        if known is not None and not self._supersedes(identity, event, known, stream):
+            return False
+        self._identities[identity] = stream
+        self._streams.setdefault(stream, []).append(_slim(event))
+        self._order = self._life = None
+        if isinstance(event.detail, Submit):
+            self.node_name = self.node_name or event.detail.node
+            self.batch_name = self.batch_name or event.detail.batch_name
+        return True
+
+    def _supersedes(
+        self, identity: tuple[int, datetime, str], event: Event, known: Stream, stream: Stream
+    ) -> bool:
+        """Of two copies of an event the whole one is kept, else the one in the log that has
+        more of the job; the other copy is taken out."""
+        events = self._streams[known]
+        i = next(
+            i
+            for i, e in enumerate(events)
+            if (e.number, e.time.replace(microsecond=0), e.text) == identity
+        )
+        if events[i].damaged and not event.damaged:
+            if known <= stream:
+                events[i] = _slim(event)
+                self._order = self._life = None
+                return False
+        elif event.damaged or known <= stream:
+            return False
+        del events[i]
+        return True
+
+    def events(self) -> list[Event]:
+        """Its events but 006, each once, in the order they happened.
+
+        The order of one log is the truth of that log (stamps may step back); what only
+        another log has is put in by its time.
+        """
+        if self._order is None:
+            streams = sorted(s for s in self._streams if self._streams[s])
+            merged = list(self._streams[streams[0]]) if streams else []
+            for stream in streams[1:]:
+                for event in self._streams[stream]:
+                    _insert(merged, event)
+            self._order = merged
+        return self._order
+
+    def life(self, checkpoint_codes: frozenset[int] = frozenset()) -> JobLife:
+        """What its events come to."""
+        if self._life is None:
+            self._life = fold(self.events(), checkpoint_codes, self.last_image)
+        return self._life
+
+
+def _insert(merged: list[Event], event: Event) -> None:
+    i = len(merged)
+    while i > 0 and merged[i - 1].time > event.time:
+        i -= 1
+    merged.insert(i, event)
+
+
+def _slim(event: Event) -> Event:
+    """The event without what its typed detail has said already."""
+    if event.detail is not None and not isinstance(event.detail, Generic):
+        body = ""
+    else:
+        body = event.body[:BODY_LIMIT]
+    if body == event.body:
+        return event
+    return Event(
+        event.number,
+        event.cluster,
+        event.proc,
+        event.subproc,
+        event.time,
+        event.text,
+        body,
+        event.detail,
+        event.line,
+        event.damaged,
+    )
+
+
+NodeKey: TypeAlias = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class PostResult:
+    """016: how the POST script ended, and for which submission (None: its submit failed)."""
+
+    time: datetime
+    cluster: int | None
+    ok: bool
+
+
+@dataclass(slots=True)
+class NodeRecord:
+    """A node of one DAG and what the logs say of it. Identity is (DAG, node name)."""
+
+    key: NodeKey
+    node: Node
+    jobs: list[Job] = field(default_factory=list)
+    posts: list[PostResult] = field(default_factory=list)
+    skips: list[datetime] = field(default_factory=list)

@@ -1,0 +1,164 @@
+"""Runs: the nodes that train one model, over one DAG or several."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from metlmon.dagman import Node, NodeKind
+from metlmon.ensemble.dag import Dag
+from metlmon.ensemble.node import NodeState
+from metlmon.ensemble.record import NodeKey
+from metlmon.ensemble.settings import Settings
+from metlmon.ensemble.states import DONE, State
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What a node is to its run. ``epoch`` is the number in its name, for a training node;
+    ``epoch_var`` VAR ``epoch``."""
+
+    run: str
+    uuid: str | None
+    training: bool
+    epoch: int | None
+    epoch_var: int | None
+
+
+def variable(node: Node, name: str) -> str | None:
+    """A VAR of the node; macro names know no case (manual: "Submit File Macros")."""
+    value = node.vars.get(name)
+    if value is not None:
+        return value
+    lowered = name.lower()
+    return next((v for k, v in node.vars.items() if k.lower() == lowered), None)
+
+
+def part_of_run(node: Node, settings: Settings, around: str | None = None) -> Part | None:
+    """What ``node`` is to which run; None for a node of no run. ``around`` is the name of
+    the SUBDAG node it lies in, which names the run where its own name does not."""
+    if node.kind is NodeKind.SUBDAG:
+        return None
+    uuid = variable(node, "run_uuid") or None
+    var = variable(node, "epoch")
+    epoch_var = int(var) if var is not None and var.strip().isdecimal() else None
+    for training, pattern in ((True, settings.train_node), (False, settings.side_node)):
+        match = pattern.match(node.name)
+        if match:
+            run = match.group("run") or around or uuid or node.name
+            return Part(run, uuid, training, int(match.group("epoch")), epoch_var)
+    if uuid is None:
+        return None
+    return Part(around or uuid, uuid, False, None, epoch_var)
+
+
+@dataclass(slots=True)
+class Run:
+    """``epochs`` maps an epoch's number to its nodes, one per DAG that has it; ``side``
+    are nodes that train nothing."""
+
+    key: str
+    uuid: str | None
+    names: dict[NodeKey, str] = field(default_factory=dict)
+    epochs: dict[int, list[NodeKey]] = field(default_factory=dict)
+    side: list[NodeKey] = field(default_factory=list)
+
+    def nodes(self) -> list[NodeKey]:
+        return [key for keys in self.epochs.values() for key in keys] + self.side
+
+
+class Runs:
+    """All runs of an ensemble, and each node's part in them."""
+
+    def __init__(self, dags: Mapping[str, Dag], settings: Settings) -> None:
+        self.by_key: dict[str, Run] = {}
+        self.parts: dict[NodeKey, Part] = {}
+        self.of_node: dict[NodeKey, Run] = {}
+        around = {
+            sub.path: node.name
+            for dag in dags.values()
+            for node in dag.workflow.nodes.values()
+            if node.subdag is not None and (sub := dag.workflow.subdags[node.subdag]) is not None
+        }
+        for dag in dags.values():
+            self._add_dag(dag, settings, around.get(dag.workflow.path))
+
+    def _add_dag(self, dag: Dag, settings: Settings, around: str | None) -> None:
+        found = [
+            (name, part)
+            for name, node in dag.workflow.nodes.items()
+            if (part := part_of_run(node, settings, around)) is not None
+        ]
+        uuids: dict[str, set[str]] = {}
+        for _, part in found:
+            if part.uuid:
+                uuids.setdefault(part.run, set()).add(part.uuid)
+        for name, part in found:
+            uuid = part.uuid
+            if uuid is None and len(uuids.get(part.run, ())) == 1:
+                uuid = next(iter(uuids[part.run]))
+            self._add_node((dag.key, name), part, uuid)
+
+    def _add_node(self, key: NodeKey, part: Part, uuid: str | None) -> None:
+        run_key = uuid if uuid is not None else f"{key[0]}:{part.run}"
+        run = self.by_key.setdefault(run_key, Run(run_key, uuid))
+        run.names[key] = part.run
+        if part.training and part.epoch is not None:
+            run.epochs.setdefault(part.epoch, []).append(key)
+        else:
+            run.side.append(key)
+        self.parts[key] = part
+        self.of_node[key] = run
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a run stands. ``epochs``: the node that counts for each epoch, by number."""
+
+    epochs: dict[int, NodeKey]
+    latest: NodeKey | None
+    state: State
+    done: int
+    inferred: int
+    skipped: int
+
+
+def standing(run: Run, states: Mapping[NodeKey, NodeState], dag_order: list[str]) -> Standing:
+    """The node that counts for each epoch, the latest epoch, and the run's state.
+
+    Where several DAGs have an epoch, the DAG that this run was submitted in last is the one
+    that counts: it continues the run, or begins it again. ``dag_order`` breaks ties.
+    """
+    rank = _dag_ranks(run, states, dag_order)
+    epochs = {
+        number: max(keys, key=lambda key: rank[key[0]])
+        for number, keys in sorted(run.epochs.items())
+    }
+    own = {number: states[key] for number, key in epochs.items()}
+    done = sum(s.state is State.COMPLETED for s in own.values())
+    skipped = sum(s.state is State.SKIPPED for s in own.values())
+    inferred = sum(s.inferred for s in own.values())
+    submitted = [n for n, s in own.items() if s.submitted is not None and not s.superseded]
+    finished = bool(own) and all(s.state in DONE for s in own.values())
+    latest = epochs[max(submitted)] if submitted else None
+    if finished and not skipped:
+        latest = epochs[max(epochs)] if done == len(own) else latest
+    if finished:
+        state = State.COMPLETED if done else State.SKIPPED
+    else:
+        state = states[latest].state if latest else State.WAITING
+    return Standing(epochs, latest, state, done, inferred, skipped)
+
+
+def _dag_ranks(
+    run: Run, states: Mapping[NodeKey, NodeState], dag_order: list[str]
+) -> dict[str, tuple[datetime, int, int]]:
+    ranks: dict[str, tuple[datetime, int, int]] = {}
+    for key in run.nodes():
+        state = states[key]
+        begun = state.submitted or datetime.min
+        marked = int(state.state in DONE)
+        rank = (begun, marked, dag_order.index(key[0]))
+        ranks[key[0]] = max(ranks.get(key[0], rank), rank)
+    return ranks

@@ -1,0 +1,66 @@
+"""Where a job really ran: the site of an execution, from its own 001.
+
+Never the target, which is only where the run wanted to go.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from typing import Final
+
+from metlmon.eventlog import Execute
+
+BUILT_IN_SITES: Final[tuple[tuple[str, str], ...]] = (
+    ("*.delta.ncsa.illinois.edu", "delta"),
+    ("*.expanse.sdsc.edu", "expanse"),
+    ("*.anvil.rcac.purdue.edu", "anvil"),
+    ("*.bridges2.psc.edu", "bridges2"),
+    ("*.ec2.internal", "aws"),
+    ("*.amazonaws.com", "aws"),
+    ("*.chtc.wisc.edu", "chtc"),
+)
+"""Host patterns and their sites; the user's own rules come before these."""
+
+_IP = re.compile(r"[\d.]+|\[?[0-9a-fA-F:-]+\]?")
+
+
+def host_of(machine: Execute) -> str | None:
+    """The execute host's name: behind the last ``@`` of SlotName, else ``alias=``, else the
+    address in the sinful string."""
+    if machine.slot:
+        return machine.slot.rsplit("@", 1)[-1] or None
+    if machine.alias:
+        return machine.alias
+    address = re.match(r"<?\[?([^\]>?]+?)\]?(?::\d+)?(?:[?>]|$)", machine.host)
+    return address.group(1) if address else None
+
+
+def site_of(
+    machine: Execute | None, rules: Sequence[tuple[str, str]] = BUILT_IN_SITES
+) -> str | None:
+    """The site of an execution; None when nothing tells.
+
+    GLIDEIN_ResourceName first, then the first of ``rules`` (pattern, site) that matches the
+    host in SlotName or ``alias=``, then the host's domain.
+    """
+    if machine is None:
+        return None
+    if machine.site:
+        return machine.site
+    hosts = [h.lower() for h in (_slot_host(machine), machine.alias) if h]
+    for pattern, site in rules:
+        if any(fnmatchcase(host, pattern.lower()) for host in hosts):
+            return site
+    return next((domain for domain in map(_domain, hosts) if domain), None)
+
+
+def _slot_host(machine: Execute) -> str | None:
+    return machine.slot.rsplit("@", 1)[-1] if machine.slot else None
+
+
+def _domain(host: str) -> str | None:
+    if _IP.fullmatch(host) or "." not in host:
+        return None
+    return host.split(".", 1)[1] or None
