@@ -21,12 +21,12 @@ _TOTAL: Final = re.compile(r"#\s*Total number of Nodes:\s*(\d{1,12})", re.IGNORE
 _FAILED: Final = re.compile(r"#\s*Nodes that failed:", re.IGNORECASE)
 _END_OF_LIST: Final = "<ENDLIST>"
 
-_JOB_LIKE: Final = frozenset({"JOB", "SUBDAG"})
-"""Commands of a full rescue file whose lines can end in DONE. FINAL, PROVISIONER and
-SERVICE are none: DAGMan refuses DONE for them or never writes it."""
+_JOB_LIKE: Final = frozenset({"JOB", "SUBDAG", "PROVISIONER"})
+"""Commands of a full rescue file whose lines can end in DONE: DAGMan refuses it for FINAL
+and SERVICE nodes."""
 
 _FULL_ONLY: Final = frozenset(
-    {"FINAL", "PROVISIONER", "SERVICE", "PARENT", "SCRIPT", "VARS", "PRIORITY", "CATEGORY"}
+    {"FINAL", "SERVICE", "PARENT", "SCRIPT", "VARS", "PRIORITY", "CATEGORY"}
     | {"MAXJOBS", "PRE_SKIP", "ABORT_DAG_ON", "CONFIG", "NODE_STATUS_FILE", "JOBSTATE_LOG"}
     | {"REJECT", "DOT"}
 )

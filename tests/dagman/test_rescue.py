@@ -65,7 +65,8 @@ RETRY A 1
 
 JOB B b.sub DIR DONE
 SUBDAG EXTERNAL C c.dag DONE
-FINAL F f.sub
+PROVISIONER P p.sub DONE
+FINAL F f.sub DONE
 
 PARENT A CHILD  B C
 MAXJOBS train 2
@@ -88,7 +89,7 @@ def test_a_full_rescue_is_a_whole_dag_whose_done_counts_in_both_spellings() -> N
     rescue, problems = read_rescue(HERE, FULL)
 
     assert problems == []
-    assert rescue.done == {"A", "C"}, "B's directory is called DONE, B is not done"
+    assert rescue.done == {"A", "C", "P"}, "B's directory is called DONE; FINAL is never done"
     assert rescue.retries == {"A": 1}
     assert rescue.failed == frozenset()
 
