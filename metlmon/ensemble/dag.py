@@ -178,6 +178,20 @@ class Dag:
                 if claim is not None and line.node is not None:
                     self._say(line.node, NodeWord(claim, line.time, None, line.value))
 
+    def forget_out(self) -> None:
+        """``.dagman.out`` begins anew; what it said before is not in it any more."""
+        self.lives = []
+        self.submitted = {}
+        for node, words in self.words.items():
+            self.words[node] = [word for word in words if word.time is None]
+
+    def forget_jobstate(self) -> None:
+        """The jobstate log begins anew."""
+        self.jobstate_started, self.jobstate_finished = [], None
+        self.submit_epochs = {}
+        for node, words in self.words.items():
+            self.words[node] = [word for word in words if word.epoch is None]
+
     def read_jobstate(self, entries: Iterable[Jobstate]) -> set[str]:
         """Take lines of the jobstate log in; returns the names of nodes they speak of."""
         touched: set[str] = set()

@@ -95,6 +95,7 @@ class Ensemble:
         self.members: dict[tuple[int, int, int], Membership] = {}
         self.books: dict[str, LogBook] = {}
         self.notices: list[Notice] = []
+        self.conditions: list[Notice] = []
         self.newest: datetime | None = None
         self._by_node: dict[str, list[str]] = {}
         self._unplaced_posts: list[tuple[str | None, Event, PostScript]] = []

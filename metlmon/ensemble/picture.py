@@ -274,6 +274,7 @@ class Painter:
         )
 
     def notices(self) -> Iterable[Notice]:
+        yield from self.ensemble.conditions
         yield from self.ensemble.notices
         yield from self._ambiguous()
         yield from self._gaps()

@@ -1,0 +1,285 @@
+"""What lies in a dagdir: its top-level DAGs, and every log that belongs to it.
+
+Only names and first bytes are looked at; reading is the followers' part. The dagdir is never
+written to, and job output directories are never walked.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from metlmon.dagman import Problem, Workflow, load_workflow, read_condor_sub
+from metlmon.ensemble.dag import Dag
+from metlmon.ensemble.ensemble import Role
+from metlmon.eventlog import looks_like_event_log
+from metlmon.live.errors import InputError
+
+SNIFF: Final = 4096
+"""Bytes that tell an event log from any other ``*.log``."""
+
+BESIDE: Final = (".condor.sub", ".dagman.out", ".dagman.log", ".nodes.log", ".metrics")
+"""What DAGMan and condor_submit_dag put beside a DAG file, whatever its name ends in."""
+
+NOT_A_DAG: Final = re.compile(r"\.(rescue\d+|old|orig|bak|tmp|swp|save)$|~$|^\.#?|^#")
+
+_JOB_MACRO: Final = re.compile(r"\$\((?:cluster|clusterid|process|procid)\)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class LogFile:
+    """One event log. ``name`` is relative to the dagdir where it lies in it; ``dag`` the key
+    of the DAG whose nodes.log or dagman.log it is (also of one whose file is not here)."""
+
+    path: Path
+    name: str
+    role: Role
+    dag: str | None = None
+
+
+@dataclass(slots=True)
+class Found:
+    """What a look at the dagdir found."""
+
+    dags: list[Dag] = field(default_factory=list)
+    logs: list[LogFile] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+
+
+def named_in(dagdir: Path, path: Path) -> str:
+    """``path`` as people know it: relative to the dagdir where it lies in it."""
+    try:
+        return path.relative_to(dagdir).as_posix()
+    except ValueError:
+        return path.as_posix()
+
+
+def check_dagdir(dagdir: Path) -> None:
+    """Raises InputError unless ``dagdir`` is a directory that can be listed."""
+    try:
+        status = os.stat(dagdir)
+    except FileNotFoundError:
+        raise InputError(f"{dagdir}: no such directory; give the directory of a DAG") from None
+    except OSError as error:
+        raise InputError(f"{dagdir}: cannot be read: {error.strerror}") from None
+    if not stat.S_ISDIR(status.st_mode):
+        raise InputError(f"{dagdir}: not a directory; give the directory its DAG file lies in")
+    try:
+        with os.scandir(dagdir) as entries:
+            next(entries, None)
+    except OSError as error:
+        raise InputError(f"{dagdir}: cannot be listed: {error.strerror}") from None
+
+
+def _listing(directory: Path) -> list[str]:
+    try:
+        with os.scandir(directory) as entries:
+            return sorted(e.name for e in entries if e.is_file())
+    except OSError:
+        return []
+
+
+def dag_files(names: Iterable[str]) -> list[str]:
+    """Names among ``names`` that are DAG files by their own name or by what lies beside."""
+    present = set(names)
+    found = {n for n in present if n.endswith(".dag") and not NOT_A_DAG.search(n)}
+    for name in present:
+        for ending in BESIDE:
+            stem = name.removesuffix(ending)
+            if stem != name and stem in present and not NOT_A_DAG.search(stem):
+                found.add(stem)
+    return sorted(found)
+
+
+def read_workflows(dagdir: Path, only: str | None = None) -> list[Workflow]:
+    """The top-level workflows of a dagdir: DAG files that no other names.
+
+    DAG files of one command line (``.condor.sub`` says which) are one workflow. ``only``:
+    the one DAG file that was asked for.
+    """
+    names = _listing(dagdir)
+    groups = _groups(dagdir, names)
+    if only is not None:
+        groups = [g for g in groups if g[0] == only] or [[only]]
+    workflows = [load_workflow([dagdir / n for n in group], Path.read_bytes) for group in groups]
+    named = {_same(path) for workflow in workflows for path in workflow.references}
+    tops = [w for w in workflows if _same(w.path) not in named]
+    # DAGs that name each other in a circle are all named; none of them is to be lost.
+    return tops or workflows
+
+
+def _same(path: Path) -> str:
+    return os.path.realpath(path)
+
+
+def _groups(dagdir: Path, names: list[str]) -> list[list[str]]:
+    candidates = dag_files(names)
+    groups: list[list[str]] = []
+    together: set[str] = set()
+    for name in candidates:
+        group = _command_line(dagdir / f"{name}.condor.sub", names)
+        if len(group) > 1 and group[0] == name:
+            groups.append(group)
+            together.update(group)
+    groups += [[name] for name in candidates if name not in together]
+    return sorted(groups)
+
+
+def _command_line(condor_sub: Path, names: list[str]) -> list[str]:
+    try:
+        said = read_condor_sub(condor_sub.read_bytes())
+    except OSError:
+        return []
+    files = [Path(f).name for f in said.dag_files]
+    return files if all(f in names for f in files) else []
+
+
+def discover_dags(dagdir: Path, only: str | None = None) -> Found:
+    """Read the DAG files of a dagdir. Raises InputError when none of them can be used."""
+    check_dagdir(dagdir)
+    found = Found()
+    workflows = read_workflows(dagdir, only)
+    refused = [w for w in workflows if not w.used]
+    usable = [w for w in workflows if w.used]
+    for workflow in refused:
+        found.problems.append(next(p for p in workflow.problems if p.error))
+    if not usable:
+        if refused:
+            more = f" (and {len(refused) - 1} more DAG files)" if len(refused) > 1 else ""
+            raise InputError(f"{found.problems[0]}{more}")
+        raise InputError(_no_dag(dagdir))
+    for workflow in usable:
+        found.problems += workflow.problems
+        found.dags += _with_subdags(dagdir, workflow, None, set())
+    return found
+
+
+def _no_dag(dagdir: Path) -> str:
+    try:
+        lost = sorted(n for n in os.listdir(dagdir) if n.endswith(".dag"))
+    except OSError:
+        lost = []
+    if lost:
+        return f"{dagdir / lost[0]}: cannot be read: not a file, or a link to one that is gone"
+    return (
+        f"{dagdir}: no DAG file here; give the directory that holds the .dag file "
+        "you gave to condor_submit_dag"
+    )
+
+
+def _with_subdags(
+    dagdir: Path, workflow: Workflow, top: str | None, seen: set[str]
+) -> Iterator[Dag]:
+    key = named_in(dagdir, workflow.path)
+    if key in seen:
+        return
+    seen.add(key)
+    yield Dag(key, key, workflow, top)
+    for subdag in workflow.subdags:
+        if subdag is not None:
+            yield from _with_subdags(dagdir, subdag, top or key, seen)
+
+
+# --- logs ---------------------------------------------------------------------------------
+
+
+def discover_logs(dagdir: Path, dags: list[Dag]) -> Found:
+    """The event logs of these DAGs and of whatever else logged beside them."""
+    found = Found(dags)
+    seen: set[str] = set()
+    for path, role, dag in (
+        *_dagman_logs(dags),
+        *_named_logs(dags),
+        *_logs_beside(dagdir, dags),
+    ):
+        real = _same(path)
+        if real in seen or not os.path.lexists(path):
+            continue
+        seen.add(real)
+        name = named_in(dagdir, path)
+        try:
+            if is_event_log(path):
+                found.logs.append(LogFile(path, name, role, dag))
+        except OSError as error:
+            why = error.strerror or str(error)
+            found.problems.append(
+                Problem("unreadable", name, None, f"the log cannot be read: {why}", False)
+            )
+    return found
+
+
+def _dagman_logs(dags: list[Dag]) -> Iterator[tuple[Path, Role, str | None]]:
+    for dag in dags:
+        path = dag.workflow.path
+        yield path.with_name(f"{path.name}.dagman.log"), Role.DAGMAN, dag.key
+        yield path.with_name(f"{path.name}.nodes.log"), Role.NODES, dag.key
+
+
+def _named_logs(dags: list[Dag]) -> Iterator[tuple[Path, Role, str | None]]:
+    """Logs that submit descriptions name: beside the DAG first (a copied dagdir has none of
+    the paths it was written for), then where the description says."""
+    wanted: dict[tuple[str, str | None, str], Path] = {}
+    for dag in dags:
+        folder = dag.workflow.path.parent
+        for node in dag.workflow.nodes.values():
+            if node.log:
+                wanted.setdefault((node.log, node.dir, str(folder)), folder)
+    for (log, directory, _), folder in wanted.items():
+        for path in _places(folder, directory, log):
+            yield path, Role.USER, None
+
+
+def _places(folder: Path, directory: str | None, log: str) -> list[Path]:
+    """The files that a description's ``log`` means, from the first place that has any."""
+    written = Path(log)
+    bases = [folder / directory, folder] if directory else [folder]
+    if written.is_absolute():
+        candidates = [folder / written.name, written]
+    else:
+        candidates = [*(base / written for base in bases), folder / written.name]
+    for candidate in candidates:
+        found = list(_per_job(candidate)) if "$(" in str(candidate) else [candidate]
+        if any(path.exists() for path in found):
+            return found
+    return []
+
+
+def _per_job(pattern: Path) -> Iterator[Path]:
+    """``metl_$(Cluster).log``: the files there are."""
+    if "$(" in str(pattern.parent):
+        return
+    parts = _JOB_MACRO.split(pattern.name)
+    if any("$(" in part for part in parts):
+        return
+    matching = re.compile(r"\d+".join(re.escape(part) for part in parts))
+    for name in _listing(pattern.parent):
+        if matching.fullmatch(name):
+            yield pattern.parent / name
+
+
+def _logs_beside(dagdir: Path, dags: list[Dag]) -> Iterator[tuple[Path, Role, str | None]]:
+    folders = {dagdir: None} | {dag.workflow.path.parent: None for dag in dags}
+    for folder in folders:
+        for name in _listing(folder):
+            if not name.endswith(".log"):
+                continue
+            path = folder / name
+            for ending, role in ((".nodes.log", Role.NODES), (".dagman.log", Role.DAGMAN)):
+                if name.endswith(ending):
+                    yield path, role, named_in(dagdir, folder / name.removesuffix(ending))
+                    break
+            else:
+                yield path, Role.USER, None
+
+
+def is_event_log(path: Path) -> bool:
+    """Do the first bytes of this regular file hold an event? Raises OSError."""
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise OSError(0, "not a regular file")
+    with open(path, "rb") as file:
+        return looks_like_event_log(file.read(SNIFF))

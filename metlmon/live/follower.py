@@ -1,0 +1,95 @@
+"""Following one file that grows, is truncated in place, or is replaced.
+
+``stat`` is the truth: size, inode, and a fingerprint of the first bytes, since a
+``nodes.log`` that DAGMan emptied can regrow past the old offset between two looks.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+FINGERPRINT: Final = 256
+"""Bytes at the beginning that tell one life of a file from another: the first event's ids
+and time to the second stand within them."""
+
+CHUNK: Final = 1 << 20
+"""Bytes read at once: large enough that system calls cost nothing, small enough that one
+read and its parsing stay within a few tens of milliseconds."""
+
+GREATEST_REST: Final = 64 << 20
+"""Bytes of unconsumed rest that are kept waiting for an event's end. No event is near that
+long; a file that never ends one is not read into memory without bound."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What one look at a file found. ``restarted``: it begins anew, the offset is 0 again.
+    ``grew``: there is more to read. ``problem``: why it cannot be read, None when it can."""
+
+    size: int
+    restarted: bool
+    grew: bool
+    problem: str | None = None
+
+
+class Follower:
+    """Where a reader stands in one file. Holds no file open between looks."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.offset = 0
+        self.size = 0
+        self.mtime = 0.0
+        self._seen: tuple[int, int, int] | None = None
+        self._start = b""
+        self._inode: int | None = None
+
+    @property
+    def behind(self) -> int:
+        """Bytes that are there and not consumed."""
+        return max(0, self.size - self.offset)
+
+    def look(self) -> Look:
+        """Ask the file system how the file stands; reads at most its first bytes."""
+        try:
+            status = os.stat(self.path)
+        except OSError as error:
+            return Look(self.size, False, False, error.strerror or str(error))
+        if not stat.S_ISREG(status.st_mode):
+            return Look(self.size, False, False, "not a regular file")
+        signature = (status.st_ino, status.st_size, status.st_mtime_ns)
+        if signature == self._seen:
+            return Look(self.size, False, False)
+        try:
+            start = self._first_bytes()
+        except OSError as error:
+            return Look(self.size, False, False, error.strerror or str(error))
+        restarted = self._restarted(status, start)
+        if restarted:
+            self.offset = 0
+        self._seen = signature
+        self._start, self._inode = start, status.st_ino
+        self.size, self.mtime = status.st_size, status.st_mtime
+        return Look(self.size, restarted, self.size > self.offset)
+
+    def _first_bytes(self) -> bytes:
+        with open(self.path, "rb") as file:
+            return file.read(FINGERPRINT)
+
+    def _restarted(self, status: os.stat_result, start: bytes) -> bool:
+        if self._seen is None:
+            return False
+        if status.st_size < self.offset:
+            return True
+        # A copy put in the file's place goes on where the old one was, if it begins alike.
+        return not start.startswith(self._start)
+
+    def read(self, at: int, limit: int = CHUNK) -> bytes:
+        """Bytes from ``at``, at most ``limit`` of them. Raises OSError."""
+        with open(self.path, "rb") as file:
+            file.seek(at)
+            return file.read(limit)

@@ -1,0 +1,377 @@
+"""A dagdir, read: from its files into the state model, a budget at a time.
+
+The reader never writes, keeps no file open, and trusts ``stat`` alone; waking it early is
+somebody else's part.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+from metlmon.dagman import Problem
+from metlmon.ensemble.dag import Dag
+from metlmon.ensemble.ensemble import NOTICES_PER_KIND, Batch, Changes, Ensemble, LogBook, Role
+from metlmon.ensemble.picture import Painter
+from metlmon.ensemble.settings import Settings
+from metlmon.ensemble.views import Notice, Progress
+from metlmon.eventlog import Event, LogWarning, Position, new_years, parse
+from metlmon.live.discovery import (
+    LogFile,
+    check_dagdir,
+    discover_dags,
+    discover_logs,
+)
+from metlmon.live.errors import InputError
+from metlmon.live.facts import DagFacts
+from metlmon.live.follower import CHUNK, GREATEST_REST, Follower
+
+FRESH: Final = timedelta(days=1)
+"""An ensemble whose newest event is older than this by its own stamp is not running: a
+running one logs memory sizes every few minutes."""
+
+YEARLESS: Final = re.compile(rb"\d{3} \([-\d.]+\) \d\d/\d\d ")
+"""A header whose date has no year."""
+
+EVENTS_AT_ONCE: Final = 5000
+"""Events applied between two looks at the clock: some ten milliseconds."""
+
+STEP_SECONDS: Final = 0.05
+"""How long one step may take before the screen gets its turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one step did. ``more``: there is more to read right now."""
+
+    changes: Changes
+    more: bool
+
+
+class LogReader:
+    """One event log being read: follower, position, and the role it plays."""
+
+    def __init__(self, log: LogFile) -> None:
+        self.log = log
+        self.follower = Follower(log.path)
+        self.position = Position()
+        self.unreadable: str | None = None
+        self.at_end = False
+        self._year: int | None = None
+
+    def look(self) -> bool:
+        """See how the file stands; True when it grew or began anew."""
+        look = self.follower.look()
+        self.unreadable = look.problem
+        if look.restarted:
+            self.position = Position()
+        if look.restarted or look.grew:
+            self.at_end = False
+        return look.grew
+
+    @property
+    def behind(self) -> int:
+        return 0 if self.at_end else self.follower.behind
+
+    def read(self, limit: int) -> tuple[Batch, tuple[LogWarning, ...]]:
+        """The next complete events, at most ``limit`` and those of one chunk."""
+        size = CHUNK
+        while True:
+            try:
+                data = self.follower.read(self.follower.offset, size)
+            except OSError as error:
+                self.unreadable, self.at_end = error.strerror or str(error), True
+                return self._batch(()), ()
+            parsed = parse(data, self.position, limit=limit, year_hint=self._first_year(data))
+            to_the_end = len(data) < size
+            if parsed.after.offset > self.position.offset or to_the_end or size >= GREATEST_REST:
+                break
+            # One event longer than the chunk: look further for its end.
+            size *= 4
+        self.position = parsed.after
+        self.follower.offset = parsed.after.offset
+        stopped_early = len(parsed.events) + len(parsed.warnings) >= limit
+        self.at_end = to_the_end and not stopped_early
+        return self._batch(parsed.events), parsed.warnings
+
+    def _batch(self, events: tuple[Event, ...]) -> Batch:
+        return Batch(self.log.name, self.log.role, events, self.log.dag)
+
+    def _first_year(self, data: bytes) -> int | None:
+        """For a log that writes no years: the file's mtime says in which it ends."""
+        if self._year is None and self.position.offset == 0 and YEARLESS.match(data.lstrip()):
+            ends = datetime.fromtimestamp(self.follower.mtime).year
+            self._year = ends - new_years(self._all_bytes(data))
+        return self._year
+
+    def _all_bytes(self, data: bytes) -> bytes:
+        if len(data) >= self.follower.size:
+            return data
+        try:
+            return self.follower.read(0, self.follower.size)
+        except OSError:
+            return data
+
+    def rest(self) -> str:
+        """What stands behind the last complete event."""
+        try:
+            return self.follower.read(self.follower.offset, 4096).decode("utf-8", "replace")
+        except OSError:
+            return ""
+
+
+class Reader:
+    """Reads one dagdir. Not thread-safe; raises InputError from :meth:`open` only.
+
+    ``now`` gives seconds since 1970. ``as_of`` cuts off what happened later; ``live``
+    overrides what the files say about being live.
+    """
+
+    def __init__(
+        self,
+        dagdir: Path,
+        settings: Settings | None = None,
+        *,
+        as_of: datetime | None = None,
+        live: bool | None = None,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self.given = str(dagdir)
+        self._only = dagdir.name if dagdir.is_file() else None
+        self.dagdir = dagdir.parent if self._only else dagdir
+        self.as_of = as_of
+        self.ensemble = Ensemble(settings or Settings(), as_of)
+        self.error: str | None = None
+        self._forced = live
+        self._now = now
+        self._logs: dict[str, LogReader] = {}
+        self._facts: list[DagFacts] = []
+        self._found_problems: list[Problem] = []
+        self._log_problems: list[Problem] = []
+        self._signature: object = None
+        self._dag_signature: object = None
+        self._grew = False
+        self._caught_up = False
+
+    # --- looking ------------------------------------------------------------------------
+
+    def open(self) -> Changes:
+        """The first look. Raises InputError when the dagdir cannot be used."""
+        self._dag_signature = self._dag_files_signature([])
+        changes = self._take_dags()
+        return changes | self.look()
+
+    def look(self) -> Changes:
+        """See what is new in the dagdir; reads only small files. A dagdir that has become
+        unusable leaves the model as it is and sets ``error``."""
+        changes = Changes()
+        self.error = None
+        try:
+            check_dagdir(self.dagdir)
+            signature = self._dag_files_signature(list(self.ensemble.dags.values()))
+            if signature != self._dag_signature:
+                changes |= self._take_dags()
+            changes |= self._look_logs()
+        except InputError as error:
+            self.error = str(error)
+        for facts in self._facts:
+            changes |= facts.look(self.ensemble)
+        return changes
+
+    def _dag_files_signature(self, dags: list[Dag]) -> object:
+        """Changes when a DAG file comes, goes or is written anew."""
+        names = sorted(p.name for p in self.dagdir.glob("*.dag"))
+        files = {path for dag in dags for path in dag.workflow.files}
+        stats = []
+        for path in sorted(files):
+            try:
+                status = path.stat()
+                stats.append((str(path), status.st_size, status.st_mtime_ns))
+            except OSError:
+                stats.append((str(path), -1, -1))
+        return names, stats
+
+    def _take_dags(self) -> Changes:
+        found = discover_dags(self.dagdir, self._only)
+        known = self.ensemble.dags
+        dags = []
+        for dag in found.dags:
+            before = known.get(dag.key)
+            if before is not None:
+                before.replace_workflow(dag.workflow)
+                before.top = dag.top
+            dags.append(before or dag)
+        self._found_problems = found.problems
+        shared = _shared_names(dags)
+        kept = {facts.key: facts for facts in self._facts}
+        self._facts = [kept.get(dag.key) or DagFacts(dag, shared) for dag in dags]
+        self._dag_signature = self._dag_files_signature(dags)
+        changes = self.ensemble.set_dags(dags)
+        return changes | self._look_logs()
+
+    def _look_logs(self) -> Changes:
+        found = discover_logs(self.dagdir, list(self.ensemble.dags.values()))
+        self._log_problems = found.problems
+        for log in found.logs:
+            reader = self._logs.get(log.name)
+            if reader is None:
+                self._logs[log.name] = reader = LogReader(log)
+                self.ensemble.books.setdefault(log.name, LogBook(log.name, log.role))
+            elif reader.log.dag != log.dag or reader.log.role != log.role:
+                reader.log = log
+        for reader in self._logs.values():
+            if reader.look() and self._caught_up:
+                self._grew = True
+        return Changes()
+
+    # --- reading ------------------------------------------------------------------------
+
+    def step(self, seconds: float = STEP_SECONDS) -> Step:
+        """Read and apply for about ``seconds``, DAGMan's own logs first."""
+        deadline = time.monotonic() + seconds
+        changes = Changes()
+        for facts in self._facts:
+            if facts.behind:
+                changes |= facts.read_some(self.ensemble)
+        order = sorted(self._logs.values(), key=lambda r: (r.log.role is not Role.DAGMAN,))
+        for reader in order:
+            while reader.behind and time.monotonic() < deadline:
+                changes |= self._apply(reader)
+        more = any(r.behind for r in order) or any(f.behind for f in self._facts)
+        if not more:
+            self._caught_up = True
+        return Step(changes, more)
+
+    def _apply(self, reader: LogReader) -> Changes:
+        batch, warnings = reader.read(EVENTS_AT_ONCE)
+        changes = self.ensemble.apply(batch)
+        book = self.ensemble.books[reader.log.name]
+        book.bytes = max(book.bytes, reader.follower.offset)
+        for warning in warnings:
+            self._note(book, warning)
+        return changes
+
+    def _note(self, book: LogBook, warning: LogWarning) -> None:
+        count = book.notices[warning.kind] = book.notices.get(warning.kind, 0) + 1
+        if count > NOTICES_PER_KIND:
+            return
+        text = warning.text
+        if count == NOTICES_PER_KIND:
+            text += " (and more of this kind further on)"
+        notice = Notice(warning.kind, book.file, warning.line, text)
+        if notice not in self.ensemble.notices:
+            self.ensemble.notices.append(notice)
+
+    def read_all(self, progress: Callable[[Progress], None] | None = None) -> None:
+        """Read until there is nothing more to read."""
+        while self.step(0.25).more:
+            if progress is not None:
+                progress(self.progress())
+
+    def progress(self) -> Progress:
+        """How far reading is, over all files."""
+        total = sum(r.follower.size for r in self._logs.values())
+        behind = sum(r.behind for r in self._logs.values())
+        total += sum(f.total for f in self._facts)
+        behind += sum(f.behind for f in self._facts)
+        return Progress(total - behind, total)
+
+    def watched(self) -> list[Path]:
+        """The directories in which something may change: never their subdirectories."""
+        folders = {self.dagdir, *(r.log.path.parent for r in self._logs.values())}
+        return sorted(f for f in folders if f.is_dir())
+
+    # --- answers ------------------------------------------------------------------------
+
+    def live(self) -> bool:
+        """Is an ensemble running here, by ``domain.md``'s definition?"""
+        if self._forced is not None:
+            return self._forced
+        if self.as_of is not None or not self.ensemble.unfinished():
+            return False
+        newest = self.ensemble.newest
+        if newest is None:
+            return False
+        return self._grew or abs(self._local_now() - newest) < FRESH
+
+    def _local_now(self) -> datetime:
+        now = self._now()
+        return self.ensemble.clock.local(now) or datetime.fromtimestamp(now)
+
+    def moment(self, live: bool) -> datetime | None:
+        """The moment for which durations hold."""
+        if self.as_of is not None:
+            return self.as_of
+        newest = self.ensemble.newest
+        if not live:
+            return newest
+        # An access point in another zone, or with a faster clock, is not behind itself.
+        return max(self._local_now(), newest) if newest else self._local_now()
+
+    def painter(self) -> Painter:
+        """A painter of the ensemble as it stands now."""
+        live = self.live()
+        self._gather_notices(live)
+        return Painter(self.ensemble, self.given, self.moment(live), live)
+
+    def _gather_notices(self, live: bool) -> None:
+        """What is wrong with the input now, besides what the logs' own bytes told."""
+        notices = [_notice(p) for p in (*self._found_problems, *self._log_problems)]
+        for facts in self._facts:
+            notices += [_notice(p) for ps in facts.problems.values() for p in ps]
+        for reader in self._logs.values():
+            if reader.unreadable is not None:
+                text = f"the log cannot be read: {reader.unreadable}"
+                notices.append(Notice("unreadable", reader.log.name, None, text))
+            elif not live and reader.at_end and reader.follower.behind:
+                notices += self._torn(reader)
+        notices += self._missing_dags()
+        self.ensemble.conditions = notices
+
+    def _torn(self, reader: LogReader) -> list[Notice]:
+        if not reader.rest().strip():
+            return []
+        text = "the log ends in the middle of an event, which is not counted"
+        line = reader.position.line
+        return [Notice("unterminated-event", reader.log.name, line, text)]
+
+    def _missing_dags(self) -> list[Notice]:
+        lost: dict[str, str] = {}
+        for reader in self._logs.values():
+            dag = reader.log.dag
+            if dag is not None and dag not in self.ensemble.dags and reader.position.offset:
+                lost.setdefault(dag, reader.log.name)
+        return [
+            Notice(
+                "missing-dag",
+                log,
+                None,
+                f"the DAG file {dag} is not here: its jobs are listed without run and node; "
+                "put it beside its logs",
+            )
+            for dag, log in lost.items()
+        ]
+
+
+def _notice(problem: Problem) -> Notice:
+    return Notice(problem.kind, problem.file, problem.line, problem.text)
+
+
+def _shared_names(dags: list[Dag]) -> frozenset[str]:
+    """Jobstate logs that more than one DAG of one directory names."""
+    seen: set[tuple[Path, str]] = set()
+    shared: set[str] = set()
+    for dag in dags:
+        name = dag.workflow.jobstate_log
+        if name is None:
+            continue
+        place = (dag.workflow.path.parent, name)
+        if place in seen:
+            shared.add(name)
+        seen.add(place)
+    return frozenset(shared)

@@ -1,0 +1,146 @@
+"""The ensemble, live: a thread that reads, and immutable pictures for whoever looks."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from metlmon.ensemble.picture import Painter
+from metlmon.ensemble.views import JobView, ProblemGroup, RunView
+from metlmon.live.feed import Update
+from metlmon.live.reader import Reader
+
+POLL_SECONDS: Final = 1.0
+"""``stat`` of the known files this often is the truth: inotify does not see what another NFS
+client wrote. It costs a twentieth of a per cent of a core."""
+
+PICTURE_SECONDS: Final = 0.1
+"""At least this long between two pictures: nobody reads faster."""
+
+LOADING_PICTURE_SECONDS: Final = 0.4
+"""While the first reading goes on, pictures are rarer: they take time from it."""
+
+CLOCK_SECONDS: Final = 1.0
+"""How often a live picture is drawn anew only because time went by."""
+
+
+class Session:
+    """Implements :class:`metlmon.live.feed.Feed` over a :class:`Reader`."""
+
+    def __init__(self, reader: Reader, only: Callable[[Update], Update] | None = None) -> None:
+        self._reader = reader
+        self._lock = threading.RLock()
+        self._wake = threading.Event()
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._watcher: threading.Thread | None = None
+        self._latest: Update | None = None
+        self._painter: Painter | None = None
+        self._narrow = only
+
+    @property
+    def dagdir(self) -> Path:
+        return self._reader.dagdir
+
+    @property
+    def latest(self) -> Update | None:
+        return self._latest
+
+    def start(self, notify: Callable[[Update], None]) -> None:
+        """Begin to read, in a thread of its own; see :class:`Feed`."""
+        self._thread = threading.Thread(
+            target=self._run, args=(notify,), name="metlmon-reader", daemon=True
+        )
+        self._thread.start()
+        self._watcher = threading.Thread(target=self._watch, name="metlmon-wake", daemon=True)
+        self._watcher.start()
+
+    def stop(self) -> None:
+        """End both threads; returns when reading has ended."""
+        self._stop.set()
+        self._wake.set()
+        for thread in (self._thread, self._watcher):
+            if thread is not None and thread is not threading.current_thread():
+                thread.join(timeout=5.0)
+
+    def run_view(self, key: str) -> RunView | None:
+        with self._lock:
+            return self._paint().run_view(key)
+
+    def job_view(self, cluster: int, proc: int) -> JobView | None:
+        with self._lock:
+            return self._paint().job_view(cluster, proc)
+
+    def problems(self) -> tuple[ProblemGroup, ...]:
+        with self._lock:
+            return self._paint().problems()
+
+    def _paint(self) -> Painter:
+        """The painter of the picture that is shown; a new one when there is none."""
+        if self._painter is None:
+            self._painter = self._reader.painter()
+        return self._painter
+
+    # --- the reading thread -------------------------------------------------------------
+
+    def _run(self, notify: Callable[[Update], None]) -> None:
+        drawn = looked = 0.0
+        dirty = first = True
+        while not self._stop.is_set():
+            now = time.monotonic()
+            with self._lock:
+                if first or now - looked >= POLL_SECONDS or self._wake.is_set():
+                    self._wake.clear()
+                    dirty |= bool(self._reader.look())
+                    looked = now
+                step = self._reader.step()
+                dirty |= bool(step.changes)
+            pause = LOADING_PICTURE_SECONDS if step.more else PICTURE_SECONDS
+            ticking = self._latest is not None and self._latest.status.live
+            due = dirty or (ticking and time.monotonic() - drawn >= CLOCK_SECONDS)
+            due |= self._latest is not None and self._latest.error != self._reader.error
+            if due and (first or time.monotonic() - drawn >= pause):
+                self._publish(notify)
+                drawn, dirty, first = time.monotonic(), False, False
+            if not step.more:
+                self._wake.wait(PICTURE_SECONDS if dirty else POLL_SECONDS)
+
+    def _publish(self, notify: Callable[[Update], None]) -> None:
+        with self._lock:
+            self._painter = self._reader.painter()
+            status = self._painter.status()
+            progress = self._reader.progress()
+        before = {r.key: r for r in self._latest.status.runs} if self._latest else {}
+        changed = frozenset(r.key for r in status.runs if before.get(r.key) != r)
+        update = Update(status, changed, progress, self._reader.error)
+        if self._narrow is not None:
+            update = self._narrow(update)
+        self._latest = update
+        notify(update)
+
+    # --- the wake-up --------------------------------------------------------------------
+
+    def _watch(self) -> None:
+        """Wake the reader when the file system says that something changed. Whatever goes
+        wrong here costs only the second until the next poll."""
+        try:
+            from watchfiles import watch
+        except ImportError:
+            return
+        try:
+            folders = self._reader.watched()
+            for _ in watch(
+                *folders,
+                stop_event=self._stop,
+                recursive=False,
+                debounce=50,
+                step=20,
+                rust_timeout=500,
+                raise_interrupt=False,
+            ):
+                self._wake.set()
+        except (OSError, RuntimeError):
+            return
