@@ -144,9 +144,14 @@ class _Log:
         self._pass(end)
 
     def _event(self, raw: bytes, ad: Ad, damaged: bool) -> Event | None:
-        """Take the event that ``ad`` tells of; a warning when it does not say enough."""
-        number, cluster, proc = (
-            integer(ad.get(name)) for name in ("EventTypeNumber", "Cluster", "Proc")
+        """Take the event that ``ad`` tells of; a warning when it does not say enough.
+
+        HTCondor leaves out an id that is -1; in a damaged event it may as well be lost.
+        """
+        absent = None if damaged else -1
+        number = integer(ad.get("EventTypeNumber"))
+        cluster, proc, subproc = (
+            integer(ad.get(name, absent)) for name in ("Cluster", "Proc", "Subproc")
         )
         time = _time(ad)
         if number is None or cluster is None or proc is None or time is None:
@@ -154,13 +159,12 @@ class _Log:
                 self.warnings.append(trouble.bad_header(raw, self._line))
             return None
         text, body = wording(number, ad)
-        subproc = integer(ad.get("Subproc")) or 0
         damaged = damaged or b"\0" in raw
         event = Event(
             number,
             cluster,
             proc,
-            subproc,
+            subproc or 0,
             time,
             text,
             body,

@@ -22,7 +22,7 @@ HEADER: Final = re.compile(_PATTERN)
 text follows, up to the end of the line; it is not part of the pattern, so that looking at a
 thousand candidates in one long line does not read that line a thousand times."""
 
-CANDIDATE: Final = re.compile(rb"[0-9]{3} \(-?[0-9]")
+CANDIDATE: Final = re.compile(rb"[0-9]{3} \((?=-?[0-9])")
 """Where a header may begin: cheap to look for, :data:`HEADER` then decides."""
 
 BEGINNING: Final = re.compile(rb"[0-9]{3} \(")

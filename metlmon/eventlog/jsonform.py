@@ -49,8 +49,7 @@ class Json:
             elif begin < 0:
                 begin, depth = at, [sign]
             elif sign == ord("{") and _is_new(data, at, depth):
-                at_line_start = data[at - 1] in b"\n\0"
-                return Span(begin, at, at, whole=False, glued=not at_line_start)
+                return _cut(data, begin, at)
             elif sign in b"{[":
                 depth.append(sign)
             else:
@@ -106,6 +105,23 @@ def _is_new(data: bytes, at: int, depth: list[int]) -> bool:
         return True
     before = data[max(0, at - 40) : at].rstrip()[-1:]
     return before not in ((b":",) if depth[-1] == ord("{") else (b"[", b","))
+
+
+def _cut(data: bytes, begin: int, at: int) -> Span | None:
+    """An object that the ``{`` at ``at`` cuts.
+
+    In mid-line and with more behind it on its line, as events on one line each are, that
+    brace may as well stand in a string whose quotation mark was cut off: the span is
+    then the whole line, and :meth:`Json.hidden` finds the event in it.
+    """
+    if data[at - 1] in b"\n\0":
+        return Span(begin, at, at, whole=False)
+    newline = data.find(b"\n", at)
+    if newline < 0:
+        return None
+    if not data[at + 1 : newline].strip():
+        return Span(begin, at, at, whole=False, glued=True)
+    return Span(begin, newline, newline + 1, whole=False)
 
 
 def _closed(data: bytes, begin: int, end: int) -> Span | None:

@@ -74,15 +74,17 @@ def new_years(data: bytes) -> int:
     A yearless log says when it ends (its file's mtime) and not when it begins: the year
     of its first event is the mtime's year minus this.  0 for a log with years.
     """
-    passed = 0
-    year, last = UNKNOWN_YEAR, None
+    year: int = UNKNOWN_YEAR
+    last: datetime | None = None
+    latest = year
     for found in _YEARLESS_HEADER.finditer(data):
-        time = yearless(found[1].decode("ascii"), year, last)
-        if time is None:
-            continue
-        year, last = time.year, time
-        passed = max(passed, year - UNKNOWN_YEAR)
-    return passed
+        # Only the order counts, and a leap day must not pull a year that is not known.
+        stamp = found[1].decode("ascii").replace("02/29", "02/28")
+        time = yearless(stamp, year, last)
+        if time is not None:
+            year, last = time.year, time
+            latest = max(latest, year)
+    return latest - UNKNOWN_YEAR
 
 
 def utc(stamp: str) -> datetime | None:

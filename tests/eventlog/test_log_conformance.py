@@ -1,0 +1,296 @@
+"""Every log of HTCondor's own tests against what ``htcondor2.JobEventLog`` 25.14.1 read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from metlmon.eventlog import (
+    Aborted,
+    ClusterSubmit,
+    Connection,
+    Detail,
+    Event,
+    Evicted,
+    Execute,
+    FileTransfer,
+    Generic,
+    Held,
+    ImageSize,
+    PostScript,
+    Released,
+    RemoteError,
+    ShadowException,
+    Submit,
+    Terminated,
+    Transfer,
+    parse,
+)
+from tests.conftest import SHARED
+
+LOGS = SHARED / "conformance" / "logs"
+NAMES = sorted(
+    str(path.relative_to(LOGS)).removesuffix(".expected.json")
+    for path in LOGS.glob("**/*.expected.json")
+)
+
+YEAR = 2026
+"""The official reader gives yearless stamps its own current year; it ran in 2026."""
+
+UNREADABLE = {41, 42, 43, 44, 45}
+"""The official reader cannot read them in the text form; here they must be read besides."""
+
+OURS_BESIDES = {"embedded/test_condor_history_L407.log": 1}
+"""Its last ``...`` has no newline: the official reader leaves the 005, a dead log's end has it."""
+
+C_FLOAT = 1e-6
+"""Byte counts went through a C float there: equal to seven digits only. The log has it right."""
+
+Ad = dict[str, Any]
+needs_logs = pytest.mark.skipif(not NAMES, reason="no conformance logs beside this checkout")
+
+
+@needs_logs
+@pytest.mark.parametrize("name", NAMES)
+def test_the_events_are_the_official_ones(name: str) -> None:
+    expected = json.loads((LOGS / f"{name}.expected.json").read_bytes())["events"]
+    parsed = parse((LOGS / name).read_bytes(), year_hint=YEAR, final=True)
+    assert parsed.warnings == ()
+    assert parsed.after.offset == (LOGS / name).stat().st_size
+    events = list(parsed.events)
+    if besides := OURS_BESIDES.get(name):
+        assert [event.number for event in events[-besides:]] == [5]
+        events = events[:-besides]
+    errors = [each for each in expected if "error" in each]
+    if errors:
+        assert [event.number for event in events if event.number in UNREADABLE] == [
+            41,
+            42,
+            43,
+            44,
+            45,
+        ]
+        assert len(errors) == len(UNREADABLE)
+        events = [event for event in events if event.number not in UNREADABLE]
+        expected = [each for each in expected if "error" not in each]
+    assert [event.number for event in events] == [each["type"] for each in expected]
+    years_guessed = "legacy" in name or "not_iso" in name or "golden" not in name
+    for event, each in zip(events, expected, strict=True):
+        check(event, each["ad"], years_guessed)
+
+
+def check(event: Event, ad: Ad, years_guessed: bool) -> None:
+    for ours, name in ((event.cluster, "Cluster"), (event.proc, "Proc")):
+        # The official reader leaves out every id below zero.
+        assert ours == ad[name] if name in ad else ours < 0
+    time = datetime.fromisoformat(ad["EventTime"]).replace(tzinfo=None)
+    stamp = event.time.replace(tzinfo=None, microsecond=0)
+    if years_guessed:  # a log over new year has two years here, and one there
+        stamp = stamp.replace(year=time.year)
+    assert stamp == time
+    checked = CHECKS.get(event.number)
+    if checked is not None:
+        checked(event.detail, ad)
+
+
+def near(ours: int | None, theirs: float | None) -> None:
+    if theirs is None:
+        assert ours is None
+    else:
+        assert ours == pytest.approx(theirs, rel=C_FLOAT)
+
+
+def ending(detail: Any, ad: Ad) -> None:
+    """The official reader says -1 for "none" in old events."""
+    assert bool(detail.normal) == ad["TerminatedNormally"]
+    for ours, name in ((detail.return_value, "ReturnValue"), (detail.signal, "TerminatedBySignal")):
+        theirs = ad.get(name, -1)
+        assert (-1 if ours is None else ours) == theirs
+
+
+def submit(detail: Detail | None, ad: Ad) -> None:
+    assert isinstance(detail, Submit)
+    notes = ad.get("StructuredNotes", {})
+    assert detail.host == ad.get("SubmitHost", "")
+    named = ad.get("LogNotes", "").removeprefix("DAG Node: ")
+    assert detail.node == (notes["DAGNodeName"] if notes else named or None)
+    assert detail.batch_name == notes.get("JobBatchName")
+    if "UserNotes" in ad:
+        assert detail.notes[0] == ad["UserNotes"].strip()
+    assert bool(detail.warnings) == ("Warnings" in ad)
+
+
+def execute(detail: Detail | None, ad: Ad) -> None:
+    assert isinstance(detail, Execute)
+    properties = ad.get("ExecuteProps", {})
+    assert detail.host == ad.get("ExecuteHost", "")
+    assert detail.slot == ad.get("SlotName")
+    assert (detail.gpus, detail.cpus, detail.memory_mb) == tuple(
+        properties.get(name) for name in ("GPUs", "Cpus", "Memory")
+    )
+    assert detail.site == properties.get("GLIDEIN_ResourceName")
+    assert detail.has_properties == bool(properties)
+
+
+def evicted(detail: Detail | None, ad: Ad) -> None:
+    assert isinstance(detail, Evicted)
+    assert (detail.code, detail.reason) == (ad.get("ReasonCode"), ad.get("Reason"))
+    assert detail.requeued == ad["TerminatedAndRequeued"]
+    assert detail.checkpointed == ad["Checkpointed"]
+    assert (detail.return_value, detail.signal) == (
+        ad.get("ReturnValue"),
+        ad.get("TerminatedBySignal"),
+    )
+    near(detail.bytes_sent, ad["SentBytes"])
+    near(detail.bytes_received, ad["ReceivedBytes"])
+
+
+def terminated(detail: Detail | None, ad: Ad) -> None:
+    assert isinstance(detail, Terminated)
+    ending(detail, ad)
+    assert detail.core_file == ad.get("CoreFile")
+    near(detail.run_bytes_sent, ad["SentBytes"])
+    near(detail.run_bytes_received, ad["ReceivedBytes"])
+    near(detail.total_bytes_sent, ad["TotalSentBytes"])
+    near(detail.total_bytes_received, ad["TotalReceivedBytes"])
+    for row in detail.usage:
+        if f"Request{row.name}" in ad:
+            assert row.request == ad[f"Request{row.name}"]
+            assert row.allocated == ad.get(row.name)
+            assert row.usage == ad.get(f"{row.name}Usage")
+            assert row.assigned == ad.get(f"Assigned{row.name}")
+
+
+def image_size(detail: Detail | None, ad: Ad) -> None:
+    assert isinstance(detail, ImageSize)
+    assert (detail.memory_mb, detail.image_kb) == (ad.get("MemoryUsage"), ad.get("Size", -1))
+    assert detail.rss_kb in (ad.get("ResidentSetSize"), None)
+
+
+def shadow_exception(detail: Detail | None, ad: Ad) -> None:
+    assert isinstance(detail, ShadowException)
+    assert detail.reason == ad["Message"]
+    near(detail.bytes_sent, ad["SentBytes"])
+
+
+def generic(detail: Detail | None, ad: Ad) -> None:
+    assert isinstance(detail, Generic)
+    assert detail.text == ad.get("Info", "").rstrip()
+
+
+def aborted(detail: Detail | None, ad: Ad) -> None:
+    assert detail == Aborted(ad.get("Reason"))
+
+
+def held(detail: Detail | None, ad: Ad) -> None:
+    assert isinstance(detail, Held)
+    assert detail.reason == ad.get("HoldReason")
+    # The official reader says 0 for codes that an old log does not have.
+    assert (detail.code or 0, detail.subcode or 0) == (
+        ad["HoldReasonCode"],
+        ad["HoldReasonSubCode"],
+    )
+
+
+def released(detail: Detail | None, ad: Ad) -> None:
+    assert detail == Released(ad.get("Reason"))
+
+
+def post_script(detail: Detail | None, ad: Ad) -> None:
+    assert isinstance(detail, PostScript)
+    ending(detail, ad)
+    assert detail.node == ad.get("DAGNodeName")
+
+
+def remote_error(detail: Detail | None, ad: Ad) -> None:
+    assert isinstance(detail, RemoteError)
+    assert detail.source == f"{ad['Daemon']} on {ad['ExecuteHost']}"
+    assert detail.message == ad["ErrorMsg"]
+    if "CriticalError" in ad:  # which the official reader drops from the text form
+        assert detail.warning == (not ad["CriticalError"])
+    assert detail.code == ad.get("HoldReasonCode")
+
+
+def connection(detail: Detail | None, ad: Ad) -> None:
+    assert isinstance(detail, Connection)
+    assert detail.host == ad["StartdName"]
+    assert detail.reason == ad.get("DisconnectReason", ad.get("Reason"))
+
+
+def cluster_submit(detail: Detail | None, ad: Ad) -> None:
+    assert isinstance(detail, ClusterSubmit)
+    assert detail.host == ad["SubmitHost"]
+    assert detail.node == ad["StructuredNotes"]["DAGNodeName"]
+
+
+def file_transfer(detail: Detail | None, ad: Ad) -> None:
+    assert isinstance(detail, FileTransfer)
+    assert detail.kind is list(Transfer)[ad["Type"] - 1]
+    assert (detail.queue_seconds, detail.host) == (ad.get("QueueingDelay"), ad.get("Host"))
+
+
+CHECKS: dict[int, Callable[[Detail | None, Ad], None]] = {
+    0: submit,
+    1: execute,
+    4: evicted,
+    5: terminated,
+    6: image_size,
+    7: shadow_exception,
+    8: generic,
+    9: aborted,
+    12: held,
+    13: released,
+    15: terminated,
+    16: post_script,
+    21: remote_error,
+    22: connection,
+    23: connection,
+    24: connection,
+    35: cluster_submit,
+    40: file_transfer,
+}
+
+BODIES_DIFFER = {"in.json": {5, 6}, "json": {5}, "xml": {5}}
+"""The usage table's blanks (005), and a 006 that says no ResidentSetSize at all."""
+
+
+@needs_logs
+@pytest.mark.parametrize("form", BODIES_DIFFER)
+def test_an_event_is_the_same_in_every_form(form: str) -> None:
+    golden = LOGS / "golden"
+    text = parse((golden / "all_events.txt.log").read_bytes()).events
+    other = parse((golden / f"all_events.{form}.log").read_bytes())
+    assert other.warnings == ()
+    assert len(other.events) == len(text) == 71
+    for ours, theirs in zip(other.events, text, strict=True):
+        same = [
+            (event.number, event.cluster, event.proc, event.subproc, event.time, event.text)
+            for event in (ours, theirs)
+        ]
+        assert same[0] == same[1]
+        if ours.body != theirs.body:
+            assert ours.number in BODIES_DIFFER[form]
+        if (form, ours.number) != ("in.json", 6):
+            assert ours.detail == theirs.detail
+
+
+@needs_logs
+def test_bytes_are_whole_numbers() -> None:
+    for form in ("txt", "json", "in.json", "xml"):
+        events = parse((LOGS / "golden" / f"all_events.{form}.log").read_bytes()).events
+        totals = [
+            event.detail.total_bytes_received
+            for event in events
+            if isinstance(event.detail, Terminated)
+        ]
+        assert 5_000_000_000_000 in totals  # 4,999,999,913,984 by way of a C float
+
+
+def test_the_logs_are_all_there(shared: Callable[[str], Path]) -> None:
+    assert shared("conformance/logs").is_dir()
+    assert len(NAMES) >= 20

@@ -1,0 +1,287 @@
+"""Typed details, by the traps that real logs set."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from metlmon.eventlog import (
+    ClusterRemove,
+    Connection,
+    Detail,
+    Evicted,
+    Execute,
+    FileTransfer,
+    Held,
+    PostScript,
+    PreSkip,
+    RemoteError,
+    Submit,
+    Terminated,
+    Transfer,
+    UsageRow,
+    parse,
+)
+
+
+def detail_of(number: int, text: str, *body: str) -> Detail | None:
+    lines = [f"{number:03d} (077.003.000) 2026-03-29 01:59:59 {text}", *body, "...", ""]
+    parsed = parse("\n".join(lines).encode())
+    assert parsed.warnings == ()
+    (event,) = parsed.events
+    assert not event.damaged
+    return event.detail
+
+
+FROM = "Job submitted from host: <10.0.0.1:9618>"
+
+
+@pytest.mark.parametrize(
+    ("body", "node"),
+    [
+        (["    DAG Node: run0-train_epoch0"], "run0-train_epoch0"),
+        (['    [ DAGNodeName = "run0-train_epoch0"; JobBatchName = "e+1" ]'], "run0-train_epoch0"),
+        (["    DAG Node: old", '    [ DAGNodeName = "new" ]'], "new"),
+        (['    [ DAGNodeName = "a\\"b\\\\c"; X = 1 ]'], 'a"b\\c'),
+        (["    DAG Node: A trailing words"], "A"),
+        (["    seed=3"], None),
+        ([], None),
+    ],
+)
+def test_the_nodes_name_of_a_submit(body: list[str], node: str | None) -> None:
+    detail = detail_of(0, FROM, *body)
+    assert isinstance(detail, Submit)
+    assert (detail.node, detail.host) == (node, "<10.0.0.1:9618>")
+
+
+def test_notes_and_warnings_of_a_submit() -> None:
+    detail = detail_of(0, FROM, "    DAG Node: A", "    seed=3", "    WARNING: Unused variable: x")
+    assert isinstance(detail, Submit)
+    assert (detail.notes, detail.warnings) == (("seed=3",), ("Unused variable: x",))
+
+
+def gpu(uuid: str, model: str, memory: int) -> str:
+    return (
+        f'\tGPUs_GPU_{uuid} = [ Id = "GPU-{uuid}"; Capability = 8.9; DeviceName = "{model}"; '
+        f'DevicePciBusId = "0000:00:00.0"; GlobalMemoryMb = {memory}; Note = "{"x" * 300}" ]'
+    )
+
+
+HOST = "Job executing on host: <10.0.0.7:9618?addrs=10.0.0.7-9618&alias=gpu1.example.org&noUDP>"
+
+
+def test_thirty_gpus_on_lines_of_three_hundred_characters() -> None:
+    lines = [gpu(f"{number:04x}", "NVIDIA L40S", 45488) for number in range(30)]
+    detail = detail_of(1, HOST, "\tSlotName: slot1_1@gpu1", "\tGPUs = 30", *lines)
+    assert isinstance(detail, Execute)
+    assert (detail.gpus, detail.gpu, detail.gpu_memory_mb) == (30, "NVIDIA L40S", 45488)
+    assert (detail.alias, detail.slot) == ("gpu1.example.org", "slot1_1@gpu1")
+
+
+def test_gpus_of_two_models_are_both_named_and_the_smaller_memory_counts() -> None:
+    lines = [gpu("a", "NVIDIA H100", 81079), gpu("b", "NVIDIA A40", 45400)]
+    detail = detail_of(1, HOST, *lines)
+    assert isinstance(detail, Execute)
+    assert (detail.gpu, detail.gpu_memory_mb) == ("NVIDIA A40 + NVIDIA H100", 45400)
+
+
+@pytest.mark.parametrize(
+    ("line", "gpus"),
+    [
+        ("\tGPUs = 0", 0),
+        ("\tGPUs = 4", 4),
+        ("\tGPUs = ifThenElse(x, 1, 2)", None),
+        ("\tCpus = 1", None),
+    ],
+)
+def test_gpus_of_an_execute(line: str, gpus: int | None) -> None:
+    detail = detail_of(1, HOST, line)
+    assert isinstance(detail, Execute)
+    assert (detail.gpus, detail.has_properties) == (gpus, True)
+
+
+def test_an_old_execute_says_nothing_of_the_slot() -> None:
+    detail = detail_of(1, HOST)
+    assert isinstance(detail, Execute)
+    assert not detail.has_properties
+    assert (detail.slot, detail.site, detail.gpus) == (None, None, None)
+
+
+def test_the_site_is_the_resource_name() -> None:
+    detail = detail_of(1, HOST, '\tGLIDEIN_ResourceName = "SDSC \\"PRP\\""', '\tGLIDEIN_Site = "X"')
+    assert isinstance(detail, Execute)
+    assert detail.site == 'SDSC "PRP"'
+
+
+TABLE = [
+    "\tPartitionable Resources :       Usage   Request Allocated Assigned",
+    "\t   Cpus                 :        4.45         8         8 ",
+    "\t   Disk (KB)            : 60748317    104857600 104859341 ",
+    '\t   GPUs                 :                     2         4 "GPU-d6041c7c,GPU-1d3f0e92"',
+    "\t   Memory (MB)          :    21005       160000    160000 ",
+    "\t   TimeExecute (s)      : 1747770233                     ",
+    "\t   TimeSlotBusy (s)     :    18763                        ",
+]
+
+
+def test_the_usage_table_is_read_by_its_headers_columns() -> None:
+    detail = detail_of(4, "Job was evicted. Code 1007 Subcode 0", "\t(0) CPU times", *TABLE)
+    assert isinstance(detail, Evicted)
+    assert detail.usage == (
+        UsageRow("Cpus", "", 4.45, 8, 8, None),
+        UsageRow("Disk", "KB", 60748317, 104857600, 104859341, None),
+        UsageRow("GPUs", "", None, 2, 4, "GPU-d6041c7c,GPU-1d3f0e92"),
+        UsageRow("Memory", "MB", 21005, 160000, 160000, None),
+        UsageRow("TimeExecute", "s", 1747770233, None, None, None),
+        UsageRow("TimeSlotBusy", "s", 18763, None, None, None),
+    )
+
+
+def test_an_old_usage_table_without_assigned_or_allocated() -> None:
+    detail = detail_of(
+        5,
+        "Job terminated.",
+        "\t(1) Normal termination (return value 0)",
+        "        Partitionable Resources :    Usage  Request",
+        "           Bandwidth            :                 7",
+        "           Gpus (Average)       :     0.93         ",
+    )
+    assert isinstance(detail, Terminated)
+    assert detail.usage == (
+        UsageRow("Bandwidth", "", None, 7, None, None),
+        UsageRow("Gpus", "Average", 0.93, None, None, None),
+    )
+
+
+def test_bytes_beyond_a_float_are_exact() -> None:
+    detail = detail_of(
+        5,
+        "Job terminated.",
+        "\t(1) Normal termination (return value 85)",
+        "\t9007199254740993  -  Run Bytes Sent By Job",
+        "\t0  -  Run Bytes Received By Job",
+        "\t9007199254740995  -  Total Bytes Sent By Job",
+        "\t123456789012345678901  -  Total Bytes Received By Job",
+    )
+    assert isinstance(detail, Terminated)
+    assert (detail.run_bytes_sent, detail.run_bytes_received) == (9007199254740993, 0)
+    assert detail.total_bytes_sent == 9007199254740995
+    assert detail.total_bytes_received == 123456789012345678901
+    assert (detail.normal, detail.return_value) == (True, 85)
+
+
+def test_the_time_of_its_own_accord_tells_utc() -> None:
+    detail = detail_of(
+        5,
+        "Job terminated.",
+        "    (0) Abnormal termination (signal 9)",
+        "    (1) Corefile in: /x/core",
+        "",
+        "    Job terminated of its own accord at 2023-01-24T15:43:00Z with exit-code 0.",
+    )
+    assert isinstance(detail, Terminated)
+    assert detail.ended_utc == datetime(2023, 1, 24, 15, 43, tzinfo=UTC)
+    assert (detail.normal, detail.signal, detail.core_file) == (False, 9, "/x/core")
+
+
+def test_an_eviction_without_code_or_reason() -> None:
+    detail = detail_of(4, "Job was evicted.", "\t(1) Job was checkpointed.")
+    assert detail == Evicted(None, None, None, False, True, None, None, None, None, ())
+
+
+def test_a_requeued_job_is_not_evicted_for_good() -> None:
+    detail = detail_of(
+        4,
+        "Job was evicted.",
+        "\t(0) Job terminated and was requeued",
+        "\t10  -  Run Bytes Sent By Job",
+        "\t(0) Abnormal termination (signal 9)",
+        "\t(1) Corefile in: core.77.3",
+        "\tOnExitRemove evaluated to FALSE",
+        *TABLE,
+    )
+    assert isinstance(detail, Evicted)
+    assert detail.requeued
+    assert (detail.signal, detail.return_value, detail.bytes_sent) == (9, None, 10)
+    assert detail.reason == "OnExitRemove evaluated to FALSE"
+    assert len(detail.usage) == 6
+
+
+@pytest.mark.parametrize(
+    ("body", "held"),
+    [
+        (["\tfile not found", "\tCode 13 Subcode 2"], Held("file not found", 13, 2)),
+        (["\tReason unspecified", "\tCode 0 Subcode 0"], Held(None, 0, 0)),
+        (["\told log"], Held("old log", None, None)),
+        (["\tCode 1 Subcode 1", "\tCode 26 Subcode 0"], Held("Code 1 Subcode 1", 26, 0)),
+        ([], Held(None, None, None)),
+    ],
+)
+def test_holds(body: list[str], held: Held) -> None:
+    assert detail_of(12, "Job was held.", *body) == held
+
+
+def test_what_dagman_writes_names_the_node() -> None:
+    normal = "\t(1) Normal termination (return value 3)"
+    assert detail_of(16, "POST Script terminated.", normal, "    DAG Node: A") == PostScript(
+        "A", True, 3, None
+    )
+    skipped = detail_of(34, "PRE script return value is PRE_SKIP value", "    DAG Node: A")
+    assert skipped == PreSkip("A")
+
+
+def test_remote_errors_and_messages() -> None:
+    assert detail_of(21, "Error from starter on s1@h:", "\ta", "\tb", "\tCode 6 Subcode 2") == (
+        RemoteError(False, "starter on s1@h", "a\nb", 6, 2)
+    )
+    assert detail_of(21, "Message from starter on s1@h:", "\tsoft") == RemoteError(
+        True, "starter on s1@h", "soft", None, None
+    )
+
+
+def test_connections() -> None:
+    assert detail_of(
+        22,
+        "Job disconnected, attempting to reconnect",
+        "    lost",
+        "    Trying to reconnect to s@h <a>",
+    ) == Connection("lost", "s@h")
+    assert detail_of(23, "Job reconnected to s@h", "    startd address: <a>") == Connection(
+        None, "s@h"
+    )
+    assert detail_of(
+        24,
+        "Job reconnection failed",
+        "    too long",
+        "    Can not reconnect to s@h, rescheduling job",
+    ) == Connection("too long", "s@h")
+
+
+@pytest.mark.parametrize(
+    ("line", "complete"),
+    [
+        ("\tMaterialized 100 jobs from 10 items.\tComplete", True),
+        ("\tMaterialized 5 jobs from 2 items.\tIncomplete", False),
+        ("\tMaterialized 5 jobs from 2 items.\tError -1", False),
+        ("", None),
+    ],
+)
+def test_factory_clusters(line: str, complete: bool | None) -> None:
+    assert detail_of(36, "Cluster removed", line, "\tdone") == ClusterRemove(complete, "done")
+
+
+def test_the_six_texts_of_a_transfer_and_a_seventh() -> None:
+    kinds = [
+        detail_of(40, f"{verb} {what} files")
+        for what in ("input", "output")
+        for verb in ("Entered queue to transfer", "Started transferring", "Finished transferring")
+    ]
+    assert kinds == [FileTransfer(kind, None, None) for kind in Transfer]
+    assert detail_of(40, "Started beaming input files") == FileTransfer(None, None, None)
+    assert detail_of(
+        40,
+        "Started transferring input files",
+        "\tSeconds spent in queue: 12",
+        "\tTransferring to host: <10.0.0.7:9618>",
+    ) == FileTransfer(Transfer.INPUT_STARTED, 12, "<10.0.0.7:9618>")

@@ -1,0 +1,134 @@
+"""XML and JSON logs: damage, expressions, and what is not there."""
+
+from __future__ import annotations
+
+import pytest
+
+from metlmon.eventlog import Execute, Generic, Held, Parsed, parse
+
+JSON = b"""\
+{
+  "Proc": 3,
+  "MyType": "JobHeldEvent",
+  "Cluster": 77,
+  "Subproc": 0,
+  "EventTime": "2026-03-29T01:59:59",
+  "HoldReason": "a { b",
+  "HoldReasonCode": 13,
+  "EventTypeNumber": 12,
+  "HoldReasonSubCode": 2
+}
+"""
+JSON_LINE = b" ".join(line.strip() for line in JSON.splitlines()) + b"\n"
+XML = b"""\
+<c>
+    <a n="Proc"><i>3</i></a>
+    <a n="Cluster"><i>77</i></a>
+    <a n="Subproc"><i>0</i></a>
+    <a n="EventTime"><s>2026-03-29T01:59:59</s></a>
+    <a n="HoldReason"><s>a { b</s></a>
+    <a n="HoldReasonCode"><i>13</i></a>
+    <a n="EventTypeNumber"><i>12</i></a>
+    <a n="HoldReasonSubCode"><i>2</i></a>
+</c>
+"""
+FORMS = pytest.mark.parametrize("event", [JSON, JSON_LINE, XML], ids=["json", "json-line", "xml"])
+
+
+def whole(parsed: Parsed) -> list[Held]:
+    return [
+        event.detail
+        for event in parsed.events
+        if not event.damaged and isinstance(event.detail, Held)
+    ]
+
+
+@FORMS
+def test_a_held_job(event: bytes) -> None:
+    parsed = parse(event * 2)
+    assert parsed.warnings == ()
+    assert whole(parsed) == [Held("a { b", 13, 2)] * 2
+    lines = event.count(b"\n")
+    assert [each.line for each in parsed.events] == [1, 1 + lines]
+    assert (parsed.after.offset, parsed.after.line) == (2 * len(event), 1 + 2 * lines)
+    assert parsed.events[0].text == "Job was held."
+
+
+@FORMS
+def test_wherever_an_event_is_cut_the_next_ones_are_found(event: bytes) -> None:
+    for cut in range(1, len(event) - 2):
+        parsed = parse(event + event[:cut] + event + event)
+        found = whole(parsed)
+        # Cut just behind a colon or a name, the glued event reads as a value of the cut one.
+        lost = event[:cut].rstrip().endswith((b":", b'">'))
+        assert found[0] == found[-1] == Held("a { b", 13, 2), cut
+        assert len(found) >= (2 if lost else 3), cut
+        assert len(parsed.warnings) == 1, cut
+        assert parsed.after.offset == 3 * len(event) + cut
+
+
+@FORMS
+def test_the_cut_end_of_a_dead_log(event: bytes) -> None:
+    cut = event + event[:-5]
+    assert len(parse(cut).events) == 1
+    parsed = parse(cut, final=True)
+    assert [each.damaged for each in parsed.events] == [False, True]
+    assert [warning.kind for warning in parsed.warnings] == ["unterminated-event"]
+    assert parsed.after.offset == len(cut)
+    unended = parse(event + event.rstrip(b"\n"), final=True)
+    assert len(whole(unended)) == 2
+    assert unended.warnings == ()
+
+
+@FORMS
+def test_garbage_and_nuls_between_events_are_said(event: bytes) -> None:
+    parsed = parse(event + b"oops\n" + event + b"\0\0\n" + event)
+    assert len(whole(parsed)) == 3
+    assert [warning.kind for warning in parsed.warnings] == ["garbage", "nul-bytes"]
+    assert parsed.warnings[0].line == 1 + event.count(b"\n")
+
+
+def test_the_frames_that_xml_logs_may_have() -> None:
+    frame = b'<?xml version="1.0"?>\n<!DOCTYPE classads SYSTEM "classads.dtd">\n<classads>\n'
+    parsed = parse(frame + XML + b"</classads>\n", final=True)
+    assert len(whole(parsed)) == 1
+    assert parsed.warnings == ()
+
+
+def test_markup_in_a_string_stays_text() -> None:
+    hostile = XML.replace(b"a { b", b"&lt;/c&gt;\n&lt;c&gt; &amp;amp; &quot;")
+    (event,) = parse(hostile).events
+    assert event.detail == Held('</c>\n<c> &amp; "', 13, 2)
+
+
+def test_quotes_and_braces_in_a_string_stay_text() -> None:
+    (event,) = parse(JSON.replace(b"a { b", rb"\"}\n{ \\")).events
+    assert event.detail == Held('"}\n{ \\', 13, 2)
+
+
+def test_ids_that_are_left_out_are_below_zero() -> None:
+    """As the global event log's own 008 is written: HTCondor inserts no id that is -1."""
+    log = b'{"EventTypeNumber": 8, "EventTime": "2026-03-29T01:59:59", "Info": "Global JobLog:"}\n'
+    (event,) = parse(log).events
+    assert (event.cluster, event.proc, event.detail) == (-1, -1, Generic("Global JobLog:"))
+
+
+def test_an_object_that_is_no_event_is_said() -> None:
+    parsed = parse(JSON + b'{"loss": 0.1}\n' + JSON)
+    assert len(whole(parsed)) == 2
+    assert [(warning.kind, warning.line) for warning in parsed.warnings] == [("bad-header", 12)]
+
+
+def test_expressions_and_gpus_of_an_execute() -> None:
+    gpus = (
+        '{"EventTypeNumber": 1, "Cluster": 7, "Proc": 0, "Subproc": 0, '
+        '"EventTime": "2026-03-29T01:59:59", "ExecuteHost": "<10.0.0.7:9618>", "ExecuteProps": '
+        r'{"GPUs": "\/Expr(1 + 1)\/", "GLIDEIN_ResourceName": "a\"b", '
+        '"AvailableGPUs": ["GPUs_GPU_a"], '
+        '"GPUs_GPU_a": {"DeviceName": "NVIDIA A40", "GlobalMemoryMb": 45400}}}\n'
+    )
+    (event,) = parse(gpus.encode()).events
+    assert isinstance(event.detail, Execute)
+    assert (event.detail.gpus, event.detail.site) == (None, 'a"b')
+    assert (event.detail.gpu, event.detail.gpu_memory_mb) == ("NVIDIA A40", 45400)
+    assert "\tGPUs = 1 + 1" in event.body.split("\n")

@@ -1,0 +1,164 @@
+"""The text form: headers, separators, and what is not complete yet."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from metlmon.eventlog import (
+    Event,
+    Form,
+    Generic,
+    ImageSize,
+    Position,
+    looks_like_event_log,
+    new_years,
+    parse,
+    sniff,
+)
+
+SUBMIT = b"000 (077.003.000) 2026-03-29 01:59:59 Job submitted from host: <10.0.0.1:9618>\n...\n"
+
+
+def one(data: bytes, **options: int) -> Event:
+    parsed = parse(data, **options)  # type: ignore[arg-type]
+    assert parsed.warnings == ()
+    (event,) = parsed.events
+    return event
+
+
+@pytest.mark.parametrize(
+    ("date", "time"),
+    [
+        (b"2026-03-29 01:59:59", datetime(2026, 3, 29, 1, 59, 59)),
+        (b"2026-03-29T01:59:59", datetime(2026, 3, 29, 1, 59, 59)),
+        (b"2026-03-29 01:59:59.125", datetime(2026, 3, 29, 1, 59, 59, 125_000)),
+        (b"2026-03-29 06:59:59Z", datetime(2026, 3, 29, 6, 59, 59, tzinfo=UTC)),
+        (b"2026-03-29 06:59:59.500Z", datetime(2026, 3, 29, 6, 59, 59, 500_000, tzinfo=UTC)),
+        (b"03/29 01:59:59", datetime(2024, 3, 29, 1, 59, 59)),
+        (b"03/29 01:59:59.250", datetime(2024, 3, 29, 1, 59, 59, 250_000)),
+        (b"02/29 12:00:00", datetime(2024, 2, 29, 12)),
+    ],
+)
+def test_every_form_of_the_date(date: bytes, time: datetime) -> None:
+    event = one(b"013 (12713917.000.000) " + date + b" Job was released.\n...\n", year_hint=2024)
+    assert event.time == time
+    assert (event.time.tzinfo is None) == (time.tzinfo is None)
+    assert event.text == "Job was released."
+
+
+@pytest.mark.parametrize(
+    ("written", "ids"),
+    [
+        (b"077.003.000", (77, 3, 0)),
+        (b"077.-01.000", (77, -1, 0)),
+        (b"-01.000.000", (-1, 0, 0)),
+        (b"077.-1000.000", (77, -1000, 0)),
+        (b"000.2147483647.4294967296", (0, 2147483647, 4294967296)),
+        (b"1.000.000", (1, 0, 0)),
+    ],
+)
+def test_ids_are_signed_and_unbounded(written: bytes, ids: tuple[int, int, int]) -> None:
+    event = one(b"013 (" + written + b") 2026-03-29 01:59:59 Job was released.\n...\n")
+    assert (event.cluster, event.proc, event.subproc) == ids
+
+
+def test_unknown_numbers_pass() -> None:
+    event = one(b"777 (001.000.000) 2026-03-29 01:59:59 Something new\n\tof a newer pool\n...\n")
+    assert (event.name, event.text, event.body) == (
+        "EVENT_777",
+        "Something new",
+        "\tof a newer pool",
+    )
+    assert event.detail is None
+
+
+def test_041_has_no_first_text() -> None:
+    event = one(b"041 (077.003.000) 2026-03-29 01:59:59 \n\tBytes reserved: 1000\n...\n")
+    assert (event.text, event.body) == ("", "\tBytes reserved: 1000")
+
+
+@pytest.mark.parametrize("cut", range(len(SUBMIT)))
+def test_a_torn_tail_gives_nothing_and_is_passed_again(cut: int) -> None:
+    parsed = parse(SUBMIT[:cut])
+    assert (parsed.events, parsed.warnings, parsed.after.offset) == ((), (), 0)
+    whole = parse(SUBMIT, parsed.after)
+    assert len(whole.events) == 1
+    assert (whole.after.offset, whole.after.line) == (len(SUBMIT), 3)
+
+
+def test_only_the_exact_line_ends_an_event() -> None:
+    event = one(b"008 (001.000.000) 2026-03-29 01:59:59 a\n...b\n ...\n....\n...\n")
+    assert event.detail == Generic("a\n...b\n ...\n....")
+
+
+def test_crlf_is_no_damage() -> None:
+    unix = parse(SUBMIT + SUBMIT).events
+    windows = parse((SUBMIT + SUBMIT).replace(b"\n", b"\r\n"))
+    assert windows.events == unix
+    assert windows.warnings == ()
+
+
+def test_the_usual_006_reads_the_same_as_any_other_event() -> None:
+    usual = (
+        b"006 (077.003.000) 2026-03-29 01:59:59 Image size of job updated: 2048\n"
+        b"\t3  -  MemoryUsage of job (MB)\n\t2500  -  ResidentSetSize of job (KB)\n...\n"
+    )
+    event = one(usual)
+    assert event.detail == ImageSize(2048, 3, 2500)
+    assert event == one(usual.replace(b"\n", b"\r\n"))
+    unusual = one(usual.replace(b"...", b"\t2400  -  ProportionalSetSize of job (KB)\n...", 1))
+    assert (unusual.detail, unusual.text) == (event.detail, event.text)
+
+
+def test_limit_ends_the_call_and_loses_nothing() -> None:
+    log = SUBMIT * 7
+    at, seen = Position(), []
+    while at.offset < len(log):
+        parsed = parse(log[at.offset :], at, limit=2)
+        assert 1 <= len(parsed.events) <= 2
+        seen += parsed.events
+        at = parsed.after
+    assert tuple(seen) == parse(log).events
+    assert [event.line for event in seen] == [1, 3, 5, 7, 9, 11, 13]
+
+
+def test_a_yearless_log_goes_over_new_year_and_back_for_a_late_event() -> None:
+    stamps = (b"11/30 10:00:00", b"12/31 23:59:59", b"01/01 00:00:02", b"12/31 23:59:58")
+    stamps += (b"01/01 00:00:03", b"02/29 00:00:00", b"12/31 00:00:00", b"01/02 00:00:00")
+    log = b"".join(b"013 (001.000.000) " + each + b" Job was released.\n...\n" for each in stamps)
+    events = parse(log, year_hint=2023).events
+    assert [event.time.year for event in events] == [2023, 2023, 2024, 2023, 2024, 2024, 2024, 2025]
+    assert new_years(log) == 2
+    assert new_years(SUBMIT) == 0
+
+
+def test_the_year_is_carried_from_call_to_call() -> None:
+    first = parse(b"013 (001.000.000) 12/31 23:59:59 Job was released.\n...\n", year_hint=2023)
+    again = b"013 (001.000.000) 01/01 00:00:01 Job was released.\n...\n"
+    assert parse(again, first.after, year_hint=1999).events[0].time.year == 2024
+
+
+def test_the_global_logs_008_header_is_an_event() -> None:
+    event = one(b"008 (-01.-01.-01) 01/28 06:28:38 Global JobLog: ctime=1738067318 id=0.3\n...\n")
+    assert event.detail == Generic("Global JobLog: ctime=1738067318 id=0.3")
+
+
+@pytest.mark.parametrize(
+    ("first", "form"),
+    [
+        (SUBMIT, Form.TEXT),
+        (b"\n\n" + SUBMIT, Form.TEXT),
+        (b'<c>\n    <a n="Proc"><i>3</i></a>\n', Form.XML),
+        (b'<?xml version="1.0"?>\n<c>', Form.XML),
+        (b'{\n  "Proc": 3,\n  "MyType": "SubmitEvent"\n}\n', Form.JSON),
+        (b'{"loss": 0.1}\n', None),
+        (b"<html><body>", None),
+        (b"INFO 2026-03-29 01:59:59 epoch 3\n", None),
+        (b"", None),
+    ],
+)
+def test_sniffing(first: bytes, form: Form | None) -> None:
+    assert sniff(first) is form
+    assert looks_like_event_log(first) is (form is not None)
