@@ -177,7 +177,7 @@ class _Macros:
 
     def set(self, key: str, value: str) -> None:
         """An assignment; a value that names its own key takes the old value right there."""
-        if f"$({key})" in value.lower():
+        if "$(" in value and f"$({key})" in value.lower():
             old = self.values.get(key, "")
             value = re.sub(rf"\$\({re.escape(key)}\)", lambda _: old, value, flags=re.IGNORECASE)
             value = value[:_LONGEST_VALUE]

@@ -1,0 +1,96 @@
+"""Nodes and their submit descriptions brought together, once the whole DAG is known."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from metlmon.dagman.commands import Placement, VarsCommand
+from metlmon.dagman.dagtext import shown
+from metlmon.dagman.library import Library, places
+from metlmon.dagman.records import Node, Problem
+from metlmon.dagman.scope import Scope
+from metlmon.dagman.submit import Description, submission
+
+
+@dataclass(frozen=True, slots=True)
+class Undescribed:
+    """A node that waits for its description: where it was written, its block if it has one,
+    and the names of its VARS that override the description (APPEND)."""
+
+    node: Node
+    scope: Scope
+    file: Path
+    inline: Description | None
+    appended: set[str] = field(default_factory=set)
+
+    def place(self, command: VarsCommand) -> None:
+        """Remembers whether these VARS stand before or behind the description."""
+        names = {key for key, _ in command.pairs}
+        if command.placement is Placement.APPEND:
+            self.appended.update(names)
+        else:
+            self.appended.difference_update(names)
+
+
+class Describer:
+    """Finds descriptions and puts down in each node what its own says for it."""
+
+    def __init__(self, library: Library, home: Path, scopes: Iterable[Scope]) -> None:
+        self._library = library
+        self._home = home
+        #: Names are shared over all splices; of two with one name the first stays.
+        self._shared: dict[str, Description] = {}
+        for scope in scopes:
+            for name, description in scope.descriptions.items():
+                self._shared.setdefault(name, description)
+        self._found: dict[tuple[str, str, Path], Description | None] = {}
+        self.files: dict[Path, None] = {}
+        self.problems: list[Problem] = []
+
+    def describe(self, waiting: Undescribed) -> None:
+        description = self._description(waiting)
+        if description is not None:
+            _fill_in(waiting, description)
+
+    def _description(self, waiting: Undescribed) -> Description | None:
+        node = waiting.node
+        if node.submit is None:
+            return waiting.inline
+        own = waiting.scope.descriptions.get(node.submit)
+        if named := own or self._shared.get(node.submit):
+            return named
+        key = (node.submit, node.dir or "", waiting.file.parent)
+        if key not in self._found:
+            self._found[key] = self._read(node, *key)
+        return self._found[key]
+
+    def _read(self, node: Node, name: str, folder: str, beside: Path) -> Description | None:
+        for place in places(name, self._home / folder, self._home, beside):
+            if (description := self._library.submit(place)) is not None:
+                self.files[place] = None
+                return description
+        if not node.noop:
+            text = f"submit file {shown(name)} cannot be read: its log is not known"
+            kind = "missing-submit-file"
+            self.problems.append(Problem(kind, node.file, node.line, text, error=False))
+        return None
+
+
+def _fill_in(waiting: Undescribed, description: Description) -> None:
+    node, appended = waiting.node, waiting.appended
+    before = {"JOB": node.name} | {k: v for k, v in node.vars.items() if k not in appended}
+    after = {k: v for k, v in node.vars.items() if k in appended}
+    said = submission(description, before, after)
+    node.log = _below(node.dir, said.log)
+    node.output = _below(node.dir, said.output)
+    node.error = _below(node.dir, said.error)
+    node.request_gpus = said.request_gpus
+    node.queue_count = said.queue_count
+
+
+def _below(folder: str | None, name: str | None) -> str | None:
+    """A file as seen from DAGMan's working directory; the job is submitted in ``folder``."""
+    return name if folder is None or name is None else posixpath.join(folder, name)

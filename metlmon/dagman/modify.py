@@ -1,0 +1,88 @@
+"""Commands about a node that exists: SCRIPT, RETRY, VARS, PRIORITY, DONE and the like.
+
+Source followed: the ``Process…`` functions of DAGMan's ``parse.cpp``.
+"""
+
+from __future__ import annotations
+
+from metlmon.dagman.commands import (
+    AbortCommand,
+    CategoryCommand,
+    CheckedCommand,
+    DoneCommand,
+    NodeModifier,
+    PreSkipCommand,
+    PriorityCommand,
+    RetryCommand,
+    ScriptCommand,
+    ScriptKind,
+    VarsCommand,
+)
+from metlmon.dagman.records import Node, NodeKind, Script
+
+#: What RETRY, PRIORITY, CATEGORY, SAVE_POINT_FILE and DONE can be about.
+_ORDINARY = frozenset({NodeKind.JOB, NodeKind.SUBDAG, NodeKind.JOIN})
+
+
+def applies(command: NodeModifier, node: Node) -> bool:
+    """Whether DAGMan lets a node of this kind have that."""
+    if isinstance(
+        command, RetryCommand | PriorityCommand | CategoryCommand | CheckedCommand | DoneCommand
+    ):
+        return node.kind in _ORDINARY
+    if isinstance(command, AbortCommand):
+        return node.kind is not NodeKind.FINAL
+    return True
+
+
+def apply(command: NodeModifier, node: Node) -> None:
+    """Does to ``node`` what the command says; the last of several wins."""
+    match command:
+        case ScriptCommand(kind=kind, command=line):
+            _set_script(node, kind, Script(line))
+        case RetryCommand(retries=retries, unless_exit=code):
+            node.retries, node.unless_exit = retries, code
+        case AbortCommand(on=status, returns=code):
+            node.abort_on, node.abort_return = status, code
+        case VarsCommand(pairs=pairs):
+            _set_vars(node, pairs)
+        case PriorityCommand(priority=priority):
+            node.priority = priority
+        case PreSkipCommand(code=code):
+            node.pre_skip = code
+        case CategoryCommand(category=category):
+            node.category = category
+        case DoneCommand():
+            node.done = True
+        case _:
+            pass
+
+
+def attribute_name(key: str) -> str | None:
+    """The job attribute that a VARS name stands for (``+x``, ``My.x``), None for a macro."""
+    if key.startswith("+"):
+        return key[1:]
+    if key.lower().startswith("my."):
+        return key[len("my.") :]
+    return None
+
+
+def _set_vars(node: Node, pairs: tuple[tuple[str, str], ...]) -> None:
+    for key, value in pairs:
+        if (name := attribute_name(key)) is not None:
+            node.attributes[name] = value
+        else:
+            # Out and in again, so that the order is that of writing: HTCondor takes macros
+            # without regard to case, and the one written last wins.
+            node.vars.pop(key, None)
+            node.vars[key] = value
+
+
+def _set_script(node: Node, kind: ScriptKind, script: Script) -> None:
+    match kind:
+        case ScriptKind.PRE:
+            node.pre = script
+        case ScriptKind.POST:
+            node.post = script
+        case ScriptKind.HOLD:
+            node.hold = script

@@ -1,0 +1,401 @@
+"""How each command of a DAG file is read: the words behind its keyword → a typed command.
+
+Source followed: the ``Parse…`` functions of HTCondor's ``dag_parser.cpp``. Where that parser
+refuses a line, the reader raises :class:`SyntaxFault` with its complaint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from metlmon.dagman.commands import (
+    ALL_NODES,
+    SCOPE_SIGN,
+    AbortCommand,
+    CategoryCommand,
+    CheckedCommand,
+    Command,
+    ConnectCommand,
+    DescriptionCommand,
+    DoneCommand,
+    EdgeCommand,
+    IncludeCommand,
+    JobstateCommand,
+    NodeCommand,
+    PinCommand,
+    Placement,
+    PreSkipCommand,
+    PriorityCommand,
+    RejectCommand,
+    RetryCommand,
+    ScriptCommand,
+    ScriptKind,
+    SpliceCommand,
+    StatusFileCommand,
+    VarsCommand,
+)
+from metlmon.dagman.dagtext import Lines, SyntaxFault, Tokens, integer, shown
+from metlmon.dagman.records import NodeKind
+from metlmon.dagman.submit import is_environment, parse_description
+
+_RESERVED = frozenset({"PARENT", "CHILD", ALL_NODES})
+
+_HIGHEST_EXIT_CODE = 255
+
+#: Reads one command: the number of its line, the words behind its keyword, the lines below.
+Reader = Callable[[int, Tokens, Lines], Command]
+
+
+def _need(tokens: Tokens, complaint: str) -> str:
+    word = tokens.next()
+    if not word:
+        raise SyntaxFault(complaint)
+    return word
+
+
+def _number(tokens: Tokens, what: str, low: int | None = None, high: int | None = None) -> int:
+    word = _need(tokens, f"Missing {what}")
+    number = integer(word)
+    if number is None or (low is not None and number < low) or (high is not None and number > high):
+        raise SyntaxFault(f"Invalid {what} '{shown(word)}'")
+    return number
+
+
+def _node_name(tokens: Tokens) -> str:
+    return _need(tokens, "No node name specified")
+
+
+def _block_end(word: str) -> str | None:
+    """What ends the inline description that ``word`` opens; None when it opens none."""
+    if word.startswith("{"):
+        return "}"
+    if word.startswith("@="):
+        if word == "@=":
+            raise SyntaxFault("No inline description closing token specified (@=TOKEN)")
+        return f"@{word[2:]}"
+    return None
+
+
+def _options(tokens: Tokens) -> tuple[str | None, bool, bool]:
+    """[DIR d] [NOOP] [DONE], in any order."""
+    directory, noop, done = None, False, False
+    while word := tokens.next():
+        match word.upper():
+            case "NOOP":
+                noop = True
+            case "DONE":
+                done = True
+            case "DIR":
+                directory = _need(tokens, "No directory path provided for DIR subcommand")
+            case _:
+                raise SyntaxFault(f"Unexpected token '{shown(word)}'")
+    return directory, noop, done
+
+
+def _read_node(line: int, tokens: Tokens, lines: Lines, kind: NodeKind) -> Command:
+    name = _need(tokens, "Missing node name")
+    submit: str | None = _need(tokens, "No submit description provided")
+    assert submit is not None
+    inline = None
+    if kind is not NodeKind.SUBDAG and (end := _block_end(submit)):
+        block, behind = lines.block(end)
+        submit, inline, tokens = None, parse_description(block), Tokens(behind)
+    if name.upper() in _RESERVED:
+        raise SyntaxFault(f"Node name '{shown(name)}' is a reserved word")
+    if SCOPE_SIGN in name:
+        raise SyntaxFault(f"Node name '{shown(name)}' contains the illegal character +")
+    directory, noop, done = _options(tokens)
+    return NodeCommand(line, kind, name, submit, inline, directory, noop, done)
+
+
+def _node_reader(kind: NodeKind) -> Reader:
+    def read(line: int, tokens: Tokens, lines: Lines) -> Command:
+        return _read_node(line, tokens, lines, kind)
+
+    return read
+
+
+def _read_subdag(line: int, tokens: Tokens, lines: Lines) -> Command:
+    if tokens.next().upper() != "EXTERNAL":
+        raise SyntaxFault("Missing EXTERNAL keyword")
+    return _read_node(line, tokens, lines, NodeKind.SUBDAG)
+
+
+def _read_description(line: int, tokens: Tokens, lines: Lines) -> Command:
+    name = _need(tokens, "No submit description name provided")
+    end = _block_end(_need(tokens, "No inline description provided"))
+    if end is None:
+        raise SyntaxFault("No inline description provided")
+    block, _ = lines.block(end)
+    return DescriptionCommand(line, name, parse_description(block))
+
+
+def _read_splice(line: int, tokens: Tokens, _: Lines) -> Command:
+    name = _need(tokens, "Missing splice name")
+    file = _need(tokens, "Missing DAG file")
+    directory = None
+    if word := tokens.next():
+        if word.upper() != "DIR":
+            raise SyntaxFault(f"Unexpected token '{shown(word)}'")
+        directory = _need(tokens, "No directory path provided for DIR subcommand")
+    tokens.end()
+    return SpliceCommand(line, name, file, directory)
+
+
+def _read_include(line: int, tokens: Tokens, _: Lines) -> Command:
+    file = _need(tokens, "No include file specified")
+    tokens.end()
+    return IncludeCommand(line, file)
+
+
+def _read_edges(line: int, tokens: Tokens, _: Lines) -> Command:
+    return _edges(line, tokens, weak=False)
+
+
+def _read_weak(line: int, tokens: Tokens, _: Lines) -> Command:
+    if tokens.next().upper() != "PARENT":
+        raise SyntaxFault("WEAK is not followed by PARENT")
+    return _edges(line, tokens, weak=True)
+
+
+def _edges(line: int, tokens: Tokens, *, weak: bool) -> Command:
+    parents: list[str] = []
+    children: list[str] | None = None
+    while word := tokens.next():
+        if word.upper() == "CHILD":
+            if not parents:
+                break
+            children = children or []
+            if not tokens.peek():
+                raise SyntaxFault("No children node(s) specified")
+        elif children is None:
+            parents.append(word)
+        else:
+            children.append(word)
+    if not parents:
+        raise SyntaxFault("No parent node(s) specified")
+    if children is None:
+        raise SyntaxFault("Missing CHILD specifier")
+    return EdgeCommand(line, tuple(parents), tuple(children), weak)
+
+
+def _read_script(line: int, tokens: Tokens, _: Lines) -> Command:
+    while True:
+        word = tokens.next().upper()
+        if word in ScriptKind.__members__:
+            break
+        if word == "DEFER":
+            _number(tokens, "DEFER status value")
+            _number(tokens, "DEFER time value")
+        elif word == "DEBUG":
+            _need(tokens, "DEBUG missing filename")
+            stream = _need(tokens, "DEBUG missing output stream type (STDOUT, STDERR, ALL)")
+            if stream.upper() not in {"STDOUT", "STDERR", "ALL"}:
+                raise SyntaxFault(f"Unknown DEBUG output stream type '{shown(stream)}'")
+        else:
+            raise SyntaxFault(
+                "Missing script type (PRE, POST, HOLD) and optional sub-commands (DEFER, DEBUG)"
+            )
+    node = _node_name(tokens)
+    command = tokens.rest()
+    if not command:
+        raise SyntaxFault("No script specified")
+    return ScriptCommand(line, node, ScriptKind[word], command)
+
+
+def _read_retry(line: int, tokens: Tokens, _: Lines) -> Command:
+    node = _node_name(tokens)
+    retries = _number(tokens, "max retry value", low=0)
+    code = None
+    if word := tokens.next():
+        if word.upper() != "UNLESS-EXIT":
+            raise SyntaxFault(f"Unexpected token '{shown(word)}'")
+        code = _number(tokens, "UNLESS-EXIT code")
+    tokens.end()
+    return RetryCommand(line, node, retries, code)
+
+
+def _read_abort(line: int, tokens: Tokens, _: Lines) -> Command:
+    node = _node_name(tokens)
+    status = _number(tokens, "exit status to abort on")
+    returns = None
+    if word := tokens.next():
+        if word.upper() != "RETURN":
+            raise SyntaxFault(f"Unexpected token '{shown(word)}'")
+        returns = _number(tokens, "RETURN code", low=0, high=_HIGHEST_EXIT_CODE)
+    tokens.end()
+    return AbortCommand(line, node, status, returns)
+
+
+def _read_vars(line: int, tokens: Tokens, _: Lines) -> Command:
+    node = _node_name(tokens)
+    placement = Placement.PREPEND
+    if word := tokens.take_keyword(Placement.__members__):
+        placement = Placement[word]
+    pairs = []
+    seen = False
+    while (pair := tokens.pair()) is not None:
+        key, _value = pair
+        seen = True
+        if key == "+":
+            raise SyntaxFault("Variable name must contain at least one alphanumeric character")
+        if key.lower().startswith("queue"):
+            raise SyntaxFault(f"Illegal variable name '{shown(key)}': it begins with 'queue'")
+        if not is_environment(key):
+            pairs.append(pair)
+    if not seen:
+        raise SyntaxFault("No key=value pairs specified")
+    return VarsCommand(line, node, tuple(pairs), placement)
+
+
+def _read_priority(line: int, tokens: Tokens, _: Lines) -> Command:
+    node = _node_name(tokens)
+    priority = _number(tokens, "priority value")
+    tokens.end()
+    return PriorityCommand(line, node, priority)
+
+
+def _read_pre_skip(line: int, tokens: Tokens, _: Lines) -> Command:
+    node = _node_name(tokens)
+    code = _number(tokens, "exit code")
+    tokens.end()
+    return PreSkipCommand(line, node, code)
+
+
+def _read_tolerance(line: int, tokens: Tokens, _: Lines) -> Command:
+    node = _node_name(tokens)
+    _number(tokens, "tolerance value")
+    while word := tokens.next():
+        if word.upper() not in {"FAIL-FAST", "WAIT"}:
+            raise SyntaxFault(f"Unexpected token '{shown(word)}'")
+    return CheckedCommand(line, node)
+
+
+def _read_save_point(line: int, tokens: Tokens, _: Lines) -> Command:
+    node = _node_name(tokens)
+    if tokens.next():
+        tokens.end()
+    return CheckedCommand(line, node)
+
+
+def _read_done(line: int, tokens: Tokens, _: Lines) -> Command:
+    node = _node_name(tokens)
+    tokens.end()
+    return DoneCommand(line, node)
+
+
+def _read_category(line: int, tokens: Tokens, _: Lines) -> Command:
+    node = _node_name(tokens)
+    category = _need(tokens, "No category name specified")
+    tokens.end()
+    return CategoryCommand(line, node, category)
+
+
+def _read_max_jobs(line: int, tokens: Tokens, _: Lines) -> Command:
+    _need(tokens, "No category name specified")
+    _number(tokens, "throttle limit", low=0)
+    tokens.end()
+    return Command(line)
+
+
+def _read_config(line: int, tokens: Tokens, _: Lines) -> Command:
+    _need(tokens, "No configuration file specified")
+    tokens.end()
+    return Command(line)
+
+
+def _read_dot(line: int, tokens: Tokens, _: Lines) -> Command:
+    _need(tokens, "No file specified")
+    while word := tokens.next().upper():
+        if word == "INCLUDE":
+            _need(tokens, "Missing INCLUDE header file")
+        elif word not in {"UPDATE", "DONT-UPDATE", "OVERWRITE", "DONT-OVERWRITE"}:
+            raise SyntaxFault(f"Unexpected token '{shown(word)}'")
+    return Command(line)
+
+
+def _read_status_file(line: int, tokens: Tokens, _: Lines) -> Command:
+    file = _need(tokens, "No file specified")
+    while word := tokens.next():
+        if word.upper() != "ALWAYS-UPDATE" and integer(word) is None:
+            raise SyntaxFault(f"Unexpected token '{shown(word)}'")
+    return StatusFileCommand(line, file)
+
+
+def _read_jobstate_log(line: int, tokens: Tokens, _: Lines) -> Command:
+    file = _need(tokens, "No file specified")
+    tokens.end()
+    return JobstateCommand(line, file)
+
+
+def _read_job_attribute(line: int, tokens: Tokens, _: Lines) -> Command:
+    if not tokens.rest():
+        raise SyntaxFault("No attribute line (key = value) provided")
+    return Command(line)
+
+
+def _read_env(line: int, tokens: Tokens, _: Lines) -> Command:
+    action = _need(tokens, "Missing action (SET or GET) and variables")
+    if action.upper() not in {"SET", "GET"}:
+        raise SyntaxFault(f"Unexpected token '{shown(action)}'")
+    if not tokens.rest():
+        raise SyntaxFault("No environment variables provided")
+    return Command(line)
+
+
+def _read_reject(line: int, tokens: Tokens, _: Lines) -> Command:
+    tokens.end()
+    return RejectCommand(line)
+
+
+def _read_connect(line: int, tokens: Tokens, _: Lines) -> Command:
+    parent = _need(tokens, "Missing splice(s) to connect")
+    child = _need(tokens, "Missing splice(s) to connect")
+    tokens.end()
+    return ConnectCommand(line, parent, child)
+
+
+def _pin_reader(*, out: bool) -> Reader:
+    def read(line: int, tokens: Tokens, _: Lines) -> Command:
+        node = _node_name(tokens)
+        number = _number(tokens, "pin number", low=1)
+        tokens.end()
+        return PinCommand(line, node, number, out)
+
+    return read
+
+
+#: By keyword, in upper case and with ``_`` for ``-``.
+READERS: dict[str, Reader] = {
+    "JOB": _node_reader(NodeKind.JOB),
+    "FINAL": _node_reader(NodeKind.FINAL),
+    "PROVISIONER": _node_reader(NodeKind.PROVISIONER),
+    "SERVICE": _node_reader(NodeKind.SERVICE),
+    "SUBDAG": _read_subdag,
+    "SPLICE": _read_splice,
+    "INCLUDE": _read_include,
+    "SUBMIT_DESCRIPTION": _read_description,
+    "CATEGORY": _read_category,
+    "PARENT": _read_edges,
+    "WEAK": _read_weak,
+    "SCRIPT": _read_script,
+    "RETRY": _read_retry,
+    "ABORT_DAG_ON": _read_abort,
+    "VARS": _read_vars,
+    "PRIORITY": _read_priority,
+    "PRE_SKIP": _read_pre_skip,
+    "TOLERANCE": _read_tolerance,
+    "DONE": _read_done,
+    "MAXJOBS": _read_max_jobs,
+    "CONFIG": _read_config,
+    "DOT": _read_dot,
+    "NODE_STATUS_FILE": _read_status_file,
+    "JOBSTATE_LOG": _read_jobstate_log,
+    "SAVE_POINT_FILE": _read_save_point,
+    "SET_JOB_ATTR": _read_job_attribute,
+    "ENV": _read_env,
+    "REJECT": _read_reject,
+    "CONNECT": _read_connect,
+    "PIN_IN": _pin_reader(out=False),
+    "PIN_OUT": _pin_reader(out=True),
+}

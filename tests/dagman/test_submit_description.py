@@ -1,0 +1,176 @@
+"""Submit descriptions: what one says for a node, and what is never kept of it."""
+
+from __future__ import annotations
+
+import pytest
+from written import told, weave
+
+from metlmon.dagman.submit import parse_description, submission
+
+
+def says(text, before=None, **after):
+    return submission(parse_description(text.split("\n")), before or {}, after)
+
+
+@pytest.mark.parametrize(
+    ("text", "log"),
+    [
+        ("log = metl.log", "metl.log"),
+        ("LOG=metl.log", "metl.log"),
+        ("log = a.log\nlog = b.log", "b.log"),
+        ("log = $(name).log\nname = late", "late.log"),
+        ("log = $(NAME:none).log", "none.log"),
+        ("log = $(gone).log", ".log"),
+        ("log = $(a:$(b)).log\nb = deep", "deep.log"),
+        ("name = x\nname = $(name)y\nname = $(Name)z\nlog = $(name)", "xyz"),
+        ("log = job_$(ClusterId).$(PROCID).log", "job_$(Cluster).$(Process).log"),
+        ("log = $(RETRY)/$Fn(file).log", "$(RETRY)/$Fn(file).log"),
+        ("log = $ENV(HOME)/$$(Name)", "$ENV(HOME)/$$(Name)"),
+        ("log = cost$(DOLLAR)5", "cost$5"),
+        ("log = a.\\\n  log", "a.log"),
+        ("# log = no.log\nlog = yes.log # not a comment", "yes.log # not a comment"),
+        ("initialdir = run1\nlog = a.log", "run1/a.log"),
+        ("initialdir = run1\nlog = /tmp/a.log", "/tmp/a.log"),
+        ("log =", None),
+        ("", None),
+        ("log = $(a)\na = $(b)\nb = $(a)", None),
+        ("queue\nlog = after.log", None),
+    ],
+)
+def test_log(text, log):
+    assert says(text).log == log
+
+
+@pytest.mark.parametrize(
+    ("condition", "log"),
+    [
+        ("defined checkpoint", "then"),
+        ("defined gone", "else"),
+        ("! defined gone", "then"),
+        ("!defined checkpoint", "else"),
+        ("Defined $(which)", "then"),
+        ("true", "then"),
+        ("$(flag)", "else"),
+        ("3", "then"),
+        ("0", "else"),
+        ("nonsense", "else"),
+    ],
+)
+def test_if_and_else(condition, log):
+    text = f"which = checkpoint\nflag = false\nIF {condition}\nlog = then\nelse\nlog = else\nendif"
+    assert says(text, {"Checkpoint": "1"}).log == log
+
+
+def test_only_the_first_branch_that_holds_counts_and_ifs_nest():
+    text = """
+        if defined a
+          log = a
+        elif true
+          if false
+            log = never
+          else
+            log = inner
+          endif
+        elif true
+          log = too late
+        endif
+    """
+    assert says(text).log == "inner"
+    assert says(text, {"a": "1"}).log == "a"
+
+
+@pytest.mark.parametrize("text", ["endif", "else\nlog=x", "if", "elif true", "if true\nlog=x"])
+def test_unbalanced_conditions_do_no_harm(text):
+    assert says(f"{text}\n").queue_count == 1
+
+
+@pytest.mark.parametrize(
+    ("queue", "count"),
+    [
+        ("", 1),
+        ("queue", 1),
+        ("Queue 3", 3),
+        ("queue $(n)", 4),
+        ("queue x in (a, b c)", 3),
+        ("queue 2 x in (a b)", 4),
+        ("queue x, y from (\n a 1\n b 2\n)", 2),
+        ("queue in (a b)", 2),
+        ("queue x from list.txt", None),
+        ("queue matching *.dat", None),
+        ("queue x in [1:] (a b)", None),
+        ("queue many", None),
+        ("if true\nqueue 2\nendif\nqueue 5", 2),
+        ("if false\nqueue 2\nendif\nqueue 5", 5),
+    ],
+)
+def test_how_many_jobs_are_queued(queue, count):
+    assert says(f"n = 4\n{queue}").queue_count == count
+
+
+def test_what_an_item_will_be_is_left_open():
+    assert says("output = $(seed)_$(Item)_$(gone).out\nqueue seed in (1 2)").output == (
+        "$(seed)_$(Item)_.out"
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "gpus"), [("2", 2), ("$(n)", 3), ("0", 0), ("1 + 1", None), ("-1", None), ("", None)]
+)
+def test_gpus(value, gpus):
+    assert says(f"n = 3\nrequest_gpus = {value}").request_gpus == gpus
+
+
+def test_vars_stand_before_the_description_and_appended_ones_behind_it():
+    flow = weave(
+        "JOB A a.sub\nVARS A name=before\nJOB B a.sub\nVARS B APPEND name=behind\n"
+        "JOB C a.sub\nVARS C APPEND name=1\nVARS C PREPEND name=2\n",
+        a_sub="if ! defined name\nname = none\nendif\nname = $(name)+own\nlog = $(name)",
+    )
+    assert [node.log for node in flow.nodes.values()] == ["before+own", "behind", "2+own"]
+
+
+def test_vars_may_name_each_other_and_the_job():
+    flow = weave('JOB A a.sub\nVARS A tag="$(JOB)_$(seed)" seed=7', a_sub="log = $(TAG).log")
+    assert flow.nodes["A"].log == "A_7.log"
+    assert flow.nodes["A"].vars["tag"] == "$(JOB)_$(seed)"
+
+
+def test_a_submit_file_may_include_another():
+    flow = weave(
+        "JOB A sub/a.sub",
+        sub__a_sub="include : common.sub\ninclude ifexist : gone.sub\noutput = $(name).out",
+        sub__common_sub="name = shared\nlog = $(name).log\ninclude : common.sub",
+    )
+    assert told(flow) == []
+    assert (flow.nodes["A"].log, flow.nodes["A"].output) == ("shared.log", "shared.out")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'environment = "KEY=sesame"',
+        "Environment=KEY=sesame",
+        "env = KEY=sesame",
+        '+Environment = "sesame"',
+        'MY.Env = "sesame"',
+        'environment = "A=1 \\\n KEY=sesame"',
+        "environment @=end\nKEY=sesame\n@end",
+    ],
+)
+def test_an_environment_is_never_kept(line):
+    description = parse_description(f"{line}\nlog = $(environment)x.log".split("\n"))
+    assert "sesame" not in repr(description)
+    assert submission(description, {}, {}).log == "x.log"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\n".join(f"a{i} = $(a{i + 1})$(a{i + 1})" for i in range(80)) + "\na80 = x\nlog = $(a0)",
+        "log = " + "$(a:" * 10_000,
+        "log = x\n" + "log = $(log)$(log)\n" * 1_000 + "log = $(log)$(none)",
+    ],
+)
+def test_macros_that_would_grow_without_end_are_given_up(text):
+    log = says(text).log
+    assert log is None or len(log) < 50_000
