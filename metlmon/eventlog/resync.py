@@ -15,7 +15,8 @@ notes), so the two must be told apart:
 - In prose (a reason, a note) that ends the block it stays open: it is a header
   when it cuts a word, or when a body of its own follows; behind a blank or a
   quotation mark it is a quotation.  Then a warning says so.
-- In the lines that only HTCondor writes (usage, bytes, first texts) it is a header.
+- In the lines that only HTCondor writes (usage, bytes, first texts) it is a header; in a
+  ClassAd line of a 001 or 000 it is one unless the line is closed as such a line is.
 """
 
 from __future__ import annotations
@@ -45,10 +46,17 @@ _MANY_LINES_OF_PROSE: Final = frozenset({0, 21, 35})
 """Events with several lines of foreign text, so that a line behind a quotation proves nothing."""
 
 _STRICT_IDS: Final = re.compile(rb"[0-9]{3} \((?:[0-9]{3}|-[0-9]{2})[0-9]*\.(?:[0-9]{3}|-[0-9]{2})")
+_NO_PROSE: Final = frozenset({3, 5, 6, 10, 14, 15, 16, 40})
+"""Events whose bodies hold nothing but what HTCondor itself says."""
+
 _ONLY_HTCONDOR: Final = re.compile(
-    rb"\s*(?:\([01]\) |Usr [0-9]|-?[0-9]+  ?-  ?[A-Z]|Partitionable Resources|   \w[^:]* :"
-    rb"|Transferring to host: |SlotName: |\.)"
+    rb"\s*(?:\([01]\) |Usr [0-9]|-?[0-9]+ (?: ?-  ?(?:[A-Z]|\Z)| ?\Z)|Partitionable |\.)"
+    rb"|\s*DAG Node: \Z"
+    rb"|\t   \w[^:]*(?: :|\Z)|\t\t\Z"
 )
+"""What the cut part of a line looks like that only HTCondor can have begun."""
+
+_RECORD: Final = re.compile(rb"\s*(?:\[|\w+ = [\[{\"])")
 _QUOTING: Final = b" \t\"'`([{<=:,;"
 _TORN_SEPARATOR: Final = (b".", b"..", b"...")
 
@@ -84,6 +92,9 @@ _MAY_FOLLOW: Final[Mapping[int, re.Pattern[bytes]]] = {
     40: re.compile(rb"\s+(?:Transferring to host:|Seconds spent in queue:)"),
 }
 """The same, of the events that may be without a body. Numbers in neither may have any."""
+
+_BODY_OF_ITS_OWN: Final = frozenset({1, 3, 4, 5, 6, 10, 14, 15, 16, 36, 40})
+"""Events whose bodies begin with a line that no prose is taken for."""
 
 _NO_BODY: Final = frozenset({2, 8, 11, 29, 30, 31, 32, 33})
 
@@ -185,11 +196,18 @@ def _is_glued(block: bytes, header: Header, within: Header, line_start: int) -> 
     """Whether a whole header in mid-line cuts the event ``within``, or is quoted by it."""
     if within.number in _OWN_TEXT:
         return False
-    if line_start <= within.start or _ONLY_HTCONDOR.match(block, line_start, header.start):
+    if line_start <= within.start or within.number in _NO_PROSE:
         return True
+    if _ONLY_HTCONDOR.match(block, line_start, header.start):
+        return True
+    newline = block.find(b"\n", header.text_start)
+    line_end = newline if newline >= 0 else len(block)
+    if within.number == 1 or _RECORD.match(block, line_start, header.start):
+        # A record or string that is whole is closed at the end of its line.
+        return block[header.text_start : line_end].rstrip()[-1:] not in (b'"', b"]", b"}")
     if block[header.start - 1] not in _QUOTING:
         return True
-    if within.number in _MANY_LINES_OF_PROSE:
-        return False
-    newline = block.find(b"\n", header.text_start)
-    return newline >= 0 and bool(block[newline + 1 : newline + 3].strip(b"\r\n"))
+    has_body = bool(block[line_end + 1 : line_end + 3].strip(b"\r\n"))
+    return has_body and (
+        within.number not in _MANY_LINES_OF_PROSE or header.number in _BODY_OF_ITS_OWN
+    )

@@ -147,6 +147,22 @@ def test_a_reason_that_ends_in_a_header_is_a_quotation_and_said() -> None:
     assert kinds(parsed) == ["glued-header"]
 
 
+def test_an_attribute_that_quotes_a_header() -> None:
+    line = b'\tGLIDEIN_ResourceName = "as of ' + EXECUTE.splitlines()[0] + b'"'
+    parsed = parse(EXECUTE.replace(b"\tGPUs", line + b"\n\tGPUs") + RELEASED)
+    assert numbers(parsed) == [1, 13]
+
+
+@pytest.mark.parametrize("attribute", [b'Name = "', b"Name = [ Id = ", b'Name = [ Id = "x"; '])
+def test_an_attribute_that_is_cut_at_a_blank_or_quotation_mark(attribute: bytes) -> None:
+    finished = (
+        b"040 (12713194.000.000) 2025-11-05 08:51:35 Finished transferring input files\n...\n"
+    )
+    parsed = parse(EXECUTE.removesuffix(b"...\n") + b"\t" + attribute + finished)
+    assert numbers(parsed) == [1, 40]
+    assert kinds(parsed) == ["glued-header"]
+
+
 def test_garbage_between_events_is_said_with_its_line() -> None:
     parsed = parse(EXECUTE + b"\nwhat is\x1b[31m this\n[bold]markup\n" + RELEASED)
     assert numbers(parsed) == [1, 13]
