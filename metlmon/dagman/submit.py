@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -19,8 +19,8 @@ from metlmon.dagman.dagtext import integer
 #: Reads the lines of a file that ``include : name`` names; None when there is none.
 Include = Callable[[str], Sequence[str] | None]
 
-#: An include inside an include …: deeper than any real one, so a loop ends.
-_INCLUDE_DEPTH = 8
+#: More than any real description has, so that files which include themselves come to an end.
+_MOST_INCLUDES = 100
 
 #: Macros within macros: HTCondor itself gives up on loops.
 _MACRO_DEPTH = 32
@@ -52,6 +52,7 @@ _LATE = frozenset(
         "submit_file",
     }
 )
+_TRUE = frozenset({"true", "t", "yes", "y"})
 _IDS = {
     "cluster": "$(Cluster)",
     "clusterid": "$(Cluster)",
@@ -65,6 +66,7 @@ _DIRECTIVE = re.compile(r"(if|elif|else|endif|queue)\b(.*+)", re.DOTALL | re.IGN
 _INCLUDED = re.compile(r"include(?:[ \t]++ifexist)?[ \t]*+:(.*+)", re.IGNORECASE)
 _MACRO = re.compile(r"(?<!\$)\$\(([\w.]++)(?::((?:[^()]|\([^()]*+\))*+))?\)")
 _CONDITION = re.compile(r"(!?)[ \t]*+(defined\b)?[ \t]*+(.*+)", re.DOTALL | re.IGNORECASE)
+_VERSION = re.compile(r"version[ \t]*+(>=|>|!=)", re.IGNORECASE)
 _ITEMS = re.compile(r"\b(in|from|matching)\b", re.IGNORECASE)
 
 
@@ -110,18 +112,13 @@ def is_environment(key: str) -> bool:
     return name in _ENVIRONMENT
 
 
-def parse_description(
-    lines: Iterable[str], include: Include | None = None, depth: int = _INCLUDE_DEPTH
-) -> Description:
+def parse_description(lines: Iterable[str], include: Include | None = None) -> Description:
     """The statements of a description, up to its first ``queue``. Never raises."""
     statements: list[_Statement] = []
-    source = iter(_joined(lines))
+    source = _with_includes(lines, include)
     open_ifs = 0
     for line in source:
-        if included := _INCLUDED.match(line):
-            if include is not None and depth and (more := include(included[1].strip())):
-                statements += parse_description(more, include, depth - 1).statements
-        elif tagged := _TAGGED.match(line):
+        if tagged := _TAGGED.match(line):
             value = _until(source, f"@{tagged[2]}")
             _keep(statements, tagged[1], "\n".join(value))
         elif assignment := _ASSIGNMENT.match(line):
@@ -138,7 +135,22 @@ def parse_description(
     return Description(tuple(statements))
 
 
-def _joined(lines: Iterable[str]) -> Iterable[str]:
+def _with_includes(lines: Iterable[str], include: Include | None) -> Iterator[str]:
+    """The joined lines, those of included files in their places."""
+    open_files = [_joined(lines)]
+    left = _MOST_INCLUDES if include is not None else 0
+    while open_files:
+        line = next(open_files[-1], None)
+        if line is None:
+            open_files.pop()
+        elif not (included := _INCLUDED.match(line)):
+            yield line
+        elif include is not None and left:
+            left -= 1
+            open_files.append(_joined(include(included[1].strip()) or ()))
+
+
+def _joined(lines: Iterable[str]) -> Iterator[str]:
     """Lines without comments, with continued ones joined."""
     held = ""
     for raw in lines:
@@ -165,7 +177,8 @@ def _until(source: Iterable[str], end: str) -> list[str]:
 
 def _keep(statements: list[_Statement], key: str, value: str) -> None:
     if not is_environment(key):
-        statements.append(_Statement(_Word.SET, key.lower(), value))
+        name = f"my.{key[1:]}" if key.startswith("+") else key
+        statements.append(_Statement(_Word.SET, name.lower(), value))
 
 
 class _Macros:
@@ -285,7 +298,8 @@ def _run(statements: tuple[_Statement, ...], macros: _Macros) -> str:
 
 
 def _holds(condition: str, macros: _Macros) -> bool:
-    """``[!] defined name`` or a boolean or number; what HTCondor would refuse does not hold."""
+    """``[!] defined name``, a boolean or number, ``version >= …`` (read as by a present-day
+    HTCondor, newer than any version asked for); what HTCondor would refuse does not hold."""
     match = _CONDITION.match(condition)
     assert match is not None  # every part of the pattern may be empty
     negated, defined, rest = bool(match[1]), match[2], match[3].strip()
@@ -294,7 +308,7 @@ def _holds(condition: str, macros: _Macros) -> bool:
         holds = bool(name) and bool(macros.values.get((name or "").lower()))
     else:
         text = (macros.expand(rest) or "").strip().lower()
-        holds = text in {"true", "t", "yes", "y"} or bool(integer(text))
+        holds = text in _TRUE or bool(integer(text)) or bool(_VERSION.match(text))
     return holds != negated
 
 

@@ -27,6 +27,7 @@ def says(text, before=None, **after):
         ("log = $(RETRY)/$Fn(file).log", "$(RETRY)/$Fn(file).log"),
         ("log = $ENV(HOME)/$$(Name)", "$ENV(HOME)/$$(Name)"),
         ("log = cost$(DOLLAR)5", "cost$5"),
+        ("+Site = a\nlog = $(My.Site).log", "a.log"),
         ("log = a.\\\n  log", "a.log"),
         ("# log = no.log\nlog = yes.log # not a comment", "yes.log # not a comment"),
         ("initialdir = run1\nlog = a.log", "run1/a.log"),
@@ -53,6 +54,8 @@ def test_log(text, log):
         ("$(flag)", "else"),
         ("3", "then"),
         ("0", "else"),
+        ("version >= 8.1.6", "then"),
+        ("version < 8.1.6", "else"),
         ("nonsense", "else"),
     ],
 )
@@ -143,6 +146,11 @@ def test_a_submit_file_may_include_another():
     )
     assert told(flow) == []
     assert (flow.nodes["A"].log, flow.nodes["A"].output) == ("shared.log", "shared.out")
+
+
+def test_submit_files_that_include_themselves_come_to_an_end():
+    flow = weave("JOB A a.sub", a_sub="include : a.sub\n" * 20 + "log = a.log")
+    assert flow.nodes["A"].log == "a.log"
 
 
 @pytest.mark.parametrize(
