@@ -162,8 +162,11 @@ class _Weaver:
         self._out.references.add(wanted)
         if found is None:
             self._refuse("missing-file", command, f"{what} {shown(name)} cannot be read")
-        elif wanted in self._reading or len(self._reading) > _DEEPEST:
+        elif wanted in self._reading:
             self._refuse("recursion", command, f"{what} {shown(name)} leads back to itself")
+            return None
+        elif len(self._reading) > _DEEPEST:
+            self._refuse("too-large", command, f"{what} {shown(name)} is nested too deep")
             return None
         return None if found is None else (wanted, found)
 

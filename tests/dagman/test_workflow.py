@@ -292,3 +292,9 @@ def test_a_thousand_parents_of_a_thousand_children_stay_small():
 
 def _nothing(path: Path) -> bytes:
     raise FileNotFoundError(path)
+
+
+def test_splices_nested_deeper_than_any_real_dag_are_refused():
+    files = {f"s{n}_dag": f"JOB A x NOOP\nSPLICE S s{n + 1}.dag" for n in range(60)}
+    [problem] = weave("SPLICE S s0.dag", **files).problems
+    assert (problem.kind, problem.text.endswith("is nested too deep")) == ("too-large", True)
