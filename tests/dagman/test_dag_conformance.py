@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import SHARED
 
 from metlmon.dagman import graph_shape, load_workflow, official_verdict
 from metlmon.dagman.dagfile import parse_dag
+from tests.conftest import SHARED
 
 INDEX = SHARED / "conformance" / "dags_index.json"
 

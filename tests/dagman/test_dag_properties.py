@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from written import edges, weave
 
 from metlmon.dagman.dagfile import parse_dag
+from tests.dagman.written import edges, weave
 
 KEYWORDS = {"JOB", "PARENT", "CHILD", "VARS", "NOOP"}
 NAMES = st.text("abXY019_.-", min_size=1, max_size=8)

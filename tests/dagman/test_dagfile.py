@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from written import told, weave
 
 from metlmon.dagman import official_verdict
 from metlmon.dagman.dagfile import parse_dag
 from metlmon.dagman.records import NodeKind
+from tests.dagman.written import told, weave
 
 ONE = "JOB A a.sub NOOP\n"
 

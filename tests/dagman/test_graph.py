@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from written import weave
-
 from metlmon.dagman import graph_shape
 from metlmon.dagman.graph import cycle
+from tests.dagman.written import weave
 
 
 def flow_of(lines: str, names: str):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from written import told, weave
 
 from metlmon.dagman.submit import parse_description, submission
+from tests.dagman.written import told, weave
 
 
 def says(text, before=None, **after):

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from written import HOME, edges, told, weave
 
 from metlmon.dagman import load_workflow
 from metlmon.dagman.records import NodeKind
+from tests.dagman.written import HOME, edges, told, weave
 
 PAIR = "JOB A x NOOP\nJOB B x NOOP\n"
 
