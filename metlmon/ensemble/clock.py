@@ -30,7 +30,12 @@ class Clock:
     def __init__(self, zone: tzinfo | None = None) -> None:
         self.zone = zone
         self._seen: list[tuple[datetime, int]] = []
-        self.utc_only = False
+        self._saw_utc = self._saw_local = False
+
+    @property
+    def utc_only(self) -> bool:
+        """True while every stamp seen said UTC."""
+        return self._saw_utc and not self._saw_local
 
     @property
     def known(self) -> bool:
@@ -82,13 +87,22 @@ class Clock:
         return moment.replace(tzinfo=None) + timedelta(seconds=offset or 0)
 
     def naive(self, stamp: datetime) -> datetime:
-        """A stamp as the access point's local time; one that says UTC keeps its digits
-        when no zone is known."""
+        """A stamp without its zone: in the zone that was given, else its digits as logged."""
         if stamp.tzinfo is None:
+            self._saw_local = True
             return stamp
-        if self.zone is None and (self.utc_only or not self._seen):
-            return stamp.astimezone(UTC).replace(tzinfo=None)
-        return self.local(stamp.timestamp()) or stamp.replace(tzinfo=None)
+        self._saw_utc = True
+        if self.zone is not None:
+            return stamp.astimezone(self.zone).replace(tzinfo=None)
+        return stamp.replace(tzinfo=None)
+
+    def stated(self, stamp: datetime) -> datetime:
+        """A stamp for output: with its offset where a zone was given or logged."""
+        if stamp.tzinfo is not None:
+            return stamp
+        if self.zone is not None:
+            return stamp.replace(tzinfo=self.zone)
+        return stamp.replace(tzinfo=UTC) if self.utc_only else stamp
 
     def seconds(self, start: datetime, end: datetime) -> float:
         """Seconds from ``start`` to ``end``, never negative: clocks of two writers differ."""

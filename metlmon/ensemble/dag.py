@@ -90,6 +90,7 @@ _OUT_CLAIMS: Final = {
     Word.POST_OK: Claim.DONE,
     Word.POST_FAILED: Claim.FAILED,
     Word.RETRYING: Claim.RETRYING,
+    Word.NODE_FAILED: Claim.FAILED,
 }
 
 _JOBSTATE_CLAIMS: Final = {
@@ -174,7 +175,7 @@ class Dag:
                 self.submitted[line.cluster] = line.node
                 self._say(line.node, NodeWord(Claim.SUBMITTED, line.time))
             case _:
-                claim = _OUT_CLAIMS.get(line.word)
+                claim = _OUT_CLAIMS.get(line.word) or self._job_word(line)
                 if claim is not None and line.node is not None:
                     self._say(line.node, NodeWord(claim, line.time, None, line.value))
 
@@ -210,6 +211,12 @@ class Dag:
             if claim is not None:
                 self._say(entry.node, NodeWord(claim, None, entry.epoch, entry.value))
         return touched
+
+    def _job_word(self, line: Said) -> Claim | None:
+        node = self.workflow.nodes.get(line.node or "")
+        if node is None or node.post is not None:
+            return None
+        return {Word.JOB_OK: Claim.JOB_DONE, Word.JOB_FAILED: Claim.JOB_FAILED}.get(line.word)
 
     def _job_claim(self, entry: Jobstate) -> Claim | None:
         """The job's result is the node's where no POST script has the last word."""

@@ -128,7 +128,8 @@ class LogReader:
 class Reader:
     """Reads one dagdir. Not thread-safe; raises InputError from :meth:`open` only.
 
-    ``now`` gives seconds since 1970. ``as_of`` cuts off what happened later; ``live``
+    ``now`` gives seconds since 1970, ``local_now`` the access point's own time where the
+    caller knows it (a replay). ``as_of`` cuts off what happened later; ``live``
     overrides what the files say about being live.
     """
 
@@ -140,6 +141,7 @@ class Reader:
         as_of: datetime | None = None,
         live: bool | None = None,
         now: Callable[[], float] = time.time,
+        local_now: Callable[[], datetime] | None = None,
     ) -> None:
         self.given = str(dagdir)
         self._only = dagdir.name if dagdir.is_file() else None
@@ -149,6 +151,7 @@ class Reader:
         self.error: str | None = None
         self._forced = live
         self._now = now
+        self._given_now = local_now
         self._logs: dict[str, LogReader] = {}
         self._facts: list[DagFacts] = []
         self._found_problems: list[Problem] = []
@@ -300,8 +303,11 @@ class Reader:
         return self._grew or abs(self._local_now() - newest) < FRESH
 
     def _local_now(self) -> datetime:
+        if self._given_now is not None:
+            return self._given_now()
         now = self._now()
-        return self.ensemble.clock.local(now) or datetime.fromtimestamp(now)
+        local = self.ensemble.clock.local(now) or datetime.fromtimestamp(now)
+        return local.replace(microsecond=0)
 
     def moment(self, live: bool) -> datetime | None:
         """The moment for which durations hold."""

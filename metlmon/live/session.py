@@ -30,7 +30,7 @@ CLOCK_SECONDS: Final = 1.0
 class Session:
     """Implements :class:`metlmon.live.feed.Feed` over a :class:`Reader`."""
 
-    def __init__(self, reader: Reader, only: Callable[[Update], Update] | None = None) -> None:
+    def __init__(self, reader: Reader) -> None:
         self._reader = reader
         self._lock = threading.RLock()
         self._wake = threading.Event()
@@ -39,7 +39,6 @@ class Session:
         self._watcher: threading.Thread | None = None
         self._latest: Update | None = None
         self._painter: Painter | None = None
-        self._narrow = only
 
     @property
     def dagdir(self) -> Path:
@@ -116,8 +115,6 @@ class Session:
         before = {r.key: r for r in self._latest.status.runs} if self._latest else {}
         changed = frozenset(r.key for r in status.runs if before.get(r.key) != r)
         update = Update(status, changed, progress, self._reader.error)
-        if self._narrow is not None:
-            update = self._narrow(update)
         self._latest = update
         notify(update)
 

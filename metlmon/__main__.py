@@ -1,0 +1,7 @@
+"""``python -m metlmon``."""
+
+import sys
+
+from metlmon.cli.main import main
+
+sys.exit(main())

@@ -1,0 +1,22 @@
+"""Exit codes, the same for every command."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class Exit(IntEnum):
+    """What a script learns from the exit status (also in ``metlmon --help``)."""
+
+    OK = 0
+    """Readable, whatever the jobs did; or what ``--exit-on`` waited for went well."""
+    USAGE = 2
+    """The input or the arguments cannot be used; one sentence on standard error says why."""
+    FAILED = 3
+    """``--exit-on``: a DAG failed or was removed."""
+    HELD = 4
+    """``--exit-on``: a job is held."""
+    TIMEOUT = 5
+    """``--exit-on``: ``--timeout`` passed first."""
+    INTERRUPTED = 130
+    """Ended from the keyboard."""

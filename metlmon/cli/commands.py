@@ -1,0 +1,293 @@
+"""``status``, ``jobs``, ``run`` and ``watch``."""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final, TextIO
+
+from metlmon.cli.codes import Exit
+from metlmon.cli.to_json import Writer
+from metlmon.cli.waiting import CONDITIONS, condition
+from metlmon.ensemble.picture import Painter
+from metlmon.ensemble.settings import Settings
+from metlmon.ensemble.views import JobRow, Notice, Progress, RunRow, Status
+from metlmon.ensemble.wording import plain
+from metlmon.live.errors import InputError
+from metlmon.live.feed import Feed
+from metlmon.live.reader import Reader
+from metlmon.live.settings import load_settings, zone
+
+POLL_SECONDS: Final = 1.0
+"""How often ``--exit-on`` looks again: as often as the dashboard does."""
+
+TELL_AFTER: Final = 1.0
+"""Reading that takes longer than this many seconds says how far it is."""
+
+WARNINGS_SHOWN: Final = 20
+"""Warnings printed by commands for people; ``--json`` has them all."""
+
+
+def status(options: argparse.Namespace) -> int:
+    """``metlmon status``."""
+    reader = open_reader(options)
+    code = _wait(reader, options) if options.exit_on else Exit.OK
+    painter = reader.painter()
+    picture = narrowed(painter.status(), options.only)
+    if options.json:
+        print_json(Writer(painter.clock.stated).status(picture))
+        print_warnings(picture.warnings)
+    else:
+        from metlmon.cli.tables import print_status
+
+        print_status(picture, ascii=options.ascii or not can_show(sys.stdout))
+    return code
+
+
+def jobs(options: argparse.Namespace) -> int:
+    """``metlmon jobs``."""
+    reader = open_reader(options)
+    painter = reader.painter()
+    rows = painter.job_rows()
+    if options.only:
+        rows = [row for row in rows if _job_wanted(row, options.only)]
+    if options.json:
+        print_json(Writer(painter.clock.stated).jobs(painter, rows))
+        print_warnings(painter.notices())
+    else:
+        from metlmon.cli.tables import print_jobs
+
+        print_jobs(rows, ascii=options.ascii or not can_show(sys.stdout))
+    return Exit.OK
+
+
+def run(options: argparse.Namespace) -> int:
+    """``metlmon run``: the Run screen, or one run as JSON or a table."""
+    reader = open_reader(options)
+    painter = reader.painter()
+    row = one_run(painter, options.run)
+    view = painter.run_view(row.key)
+    if view is None:
+        raise InputError(f"{options.run}: no such run")
+    if options.json:
+        print_json(Writer(painter.clock.stated).run_view(view))
+        print_warnings(painter.notices())
+        return Exit.OK
+    if not is_terminal():
+        from metlmon.cli.tables import print_run
+
+        print_run(view, ascii=options.ascii or not can_show(sys.stdout))
+        return Exit.OK
+    return _open_screens(reader, options, row.key)
+
+
+def watch(options: argparse.Namespace) -> int:
+    """``metlmon watch``: the dashboard; without a terminal, the one-shot status."""
+    if not is_terminal():
+        options.json = False
+        return status(options)
+    reader = new_reader(options)
+    reader.open()
+    return _open_screens(reader, options, None)
+
+
+# --- reading ------------------------------------------------------------------------------
+
+
+def new_reader(options: argparse.Namespace) -> Reader:
+    """A reader of the directory in ``options``; nothing is read yet."""
+    path = Path(options.dir)
+    settings = load_settings(path.parent if path.is_file() else path)
+    if options.tz:
+        settings = replace(settings, zone=zone(options.tz))
+    return Reader(path, settings, as_of=_as_of(options.as_of, settings), live=options.live)
+
+
+def _as_of(text: str | None, settings: Settings) -> datetime | None:
+    if text is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise InputError(f"--as-of {text!r} is no time; write it as 2025-11-14T08:14:00") from None
+    if moment.tzinfo is None:
+        return moment
+    if settings.zone is None:
+        raise InputError(
+            f"--as-of {text!r} names a zone, but the logs' own is not known: add --tz, or "
+            "give the logs' local time"
+        )
+    return moment.astimezone(settings.zone).replace(tzinfo=None)
+
+
+def open_reader(options: argparse.Namespace) -> Reader:
+    """A reader that has read everything there is."""
+    reader = new_reader(options)
+    reader.open()
+    tell = _teller(sys.stderr)
+    reader.read_all(tell)
+    tell(None)
+    return reader
+
+
+def _teller(stream: TextIO) -> Callable[[Progress | None], None]:
+    """Progress on standard error, if that is a terminal and reading takes long."""
+    begun = time.monotonic()
+    told = False
+
+    def tell(progress: Progress | None) -> None:
+        nonlocal told
+        if progress is None:
+            if told:
+                stream.write("\r\x1b[K")
+                stream.flush()
+        elif stream.isatty() and time.monotonic() - begun > TELL_AFTER:
+            told = True
+            stream.write(f"\rreading {progress.total / 1e6:.0f} MB: {progress.fraction:4.0%}")
+            stream.flush()
+
+    return tell
+
+
+def _wait(reader: Reader, options: argparse.Namespace) -> Exit:
+    """Until one of ``--exit-on`` is so."""
+    met = condition(exit_conditions(options.exit_on))
+    deadline = time.monotonic() + options.timeout if options.timeout is not None else None
+    while True:
+        code = met(reader.painter().status())
+        if code is not None:
+            return code
+        if deadline is not None and time.monotonic() >= deadline:
+            print("metlmon: --timeout passed before --exit-on was met", file=sys.stderr)
+            return Exit.TIMEOUT
+        time.sleep(POLL_SECONDS)
+        reader.look()
+        reader.read_all()
+
+
+def exit_conditions(text: str) -> frozenset[str]:
+    """The names in ``--exit-on``. Raises InputError for one that there is not."""
+    names = frozenset(name.strip() for name in text.split(",") if name.strip())
+    unknown = sorted(names - CONDITIONS.keys())
+    if unknown or not names:
+        what = unknown[0] if unknown else text
+        raise InputError(f"--exit-on {what!r}: there are {', '.join(CONDITIONS)}")
+    return names
+
+
+# --- choosing -----------------------------------------------------------------------------
+
+
+def one_run(painter: Painter, wanted: str) -> RunRow:
+    """The one run that ``wanted`` means. Raises InputError with the candidates."""
+    rows = painter.find_runs(wanted)
+    if len(rows) == 1:
+        return rows[0]
+    if rows:
+        listed = ", ".join(f"{r.uuid or r.key} ({r.run}, {r.dag})" for r in rows[:20])
+        raise InputError(f"{wanted}: {len(rows)} runs are meant by that: {listed}")
+    known = [row.uuid or row.run for row in painter.status().runs]
+    some = ", ".join(known[:8]) + (", …" if len(known) > 8 else "")
+    there = f"there are {some}" if known else "this dagdir has no runs"
+    raise InputError(f"{wanted}: no such run; {there}")
+
+
+def _wanted(only: str, *names: str | None) -> bool:
+    for pattern in filter(None, (p.strip() for p in only.split(","))):
+        for name in names:
+            if name and (fnmatch.fnmatchcase(name, pattern) or name == pattern):
+                return True
+    return False
+
+
+def run_wanted(run: RunRow, only: str) -> bool:
+    """Does ``--only`` name this run: by name, by uuid, or by how its uuid begins?"""
+    prefixes = ",".join(f"{p.strip()}*" for p in only.split(",") if p.strip())
+    return _wanted(only, run.run, run.uuid, run.key) or _wanted(prefixes, run.uuid)
+
+
+def _job_wanted(job: JobRow, only: str) -> bool:
+    prefixes = ",".join(f"{p.strip()}*" for p in only.split(",") if p.strip())
+    return _wanted(only, job.run, job.uuid) or _wanted(prefixes, job.uuid)
+
+
+def narrowed(picture: Status, only: str | None) -> Status:
+    """The picture with the runs of ``--only``; totals stay the whole ensemble's."""
+    if not only:
+        return picture
+    runs = tuple(run for run in picture.runs if run_wanted(run, only))
+    return replace(picture, runs=runs)
+
+
+# --- printing -----------------------------------------------------------------------------
+
+
+def print_json(value: dict[str, Any]) -> None:
+    """One JSON object on standard output; ASCII, so that nothing in it moves a cursor."""
+    indent = 2 if sys.stdout.isatty() else None
+    sys.stdout.write(json.dumps(value, indent=indent, ensure_ascii=True) + "\n")
+    sys.stdout.flush()
+
+
+def print_warnings(notices: Iterable[Notice]) -> None:
+    """Warnings on standard error, the first of them."""
+    listed = list(notices)
+    for notice in listed[:WARNINGS_SHOWN]:
+        print(f"metlmon: warning: {warning_line(notice)}", file=sys.stderr)
+    if len(listed) > WARNINGS_SHOWN:
+        print(f"metlmon: and {len(listed) - WARNINGS_SHOWN} more warnings", file=sys.stderr)
+
+
+def warning_line(notice: Notice) -> str:
+    """``file:line: text``, made safe to print."""
+    where = f"{notice.file}:{notice.line}" if notice.line is not None else notice.file or ""
+    return plain(f"{where}: {notice.text}" if where else notice.text, 400)
+
+
+def can_show(stream: TextIO) -> bool:
+    """Can ``stream`` show the signs that are not ASCII?"""
+    encoding = (getattr(stream, "encoding", None) or "").lower().replace("-", "")
+    return encoding in ("utf8", "utf8sig", "utf16", "utf32")
+
+
+# --- screens ------------------------------------------------------------------------------
+
+
+def is_terminal() -> bool:
+    """Is there a terminal that can show the dashboard?"""
+    dumb = os.environ.get("TERM", "") in ("", "dumb", "unknown")
+    return sys.stdin.isatty() and sys.stdout.isatty() and not dumb
+
+
+def _open_screens(reader: Reader, options: argparse.Namespace, key: str | None) -> int:
+    from metlmon.live.session import Session
+
+    return show(Session(reader), options, key)
+
+
+def show(feed: Feed, options: argparse.Namespace, key: str | None = None) -> int:
+    """Open the screens over ``feed``; the one place where the core knows of them."""
+    from screens.app import AppOptions, run_app
+
+    exit_on = getattr(options, "exit_on", None)
+    when = condition(exit_conditions(exit_on)) if exit_on else None
+    return run_app(
+        feed,
+        AppOptions(
+            mouse=options.mouse,
+            ascii=options.ascii or not can_show(sys.stdout),
+            no_color=bool(os.environ.get("NO_COLOR")),
+            only=getattr(options, "only", None),
+            start=("run", key) if key else "overview",
+            exit_when=when,
+            timeout=getattr(options, "timeout", None),
+        ),
+    )

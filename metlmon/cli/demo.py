@@ -1,0 +1,62 @@
+"""``metlmon demo``: the recorded ensemble that comes with metlmon, replayed as if live."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+from typing import Final
+
+from metlmon.cli.codes import Exit
+from metlmon.cli.commands import can_show, is_terminal, show
+from metlmon.live.errors import InputError
+from metlmon.live.reader import Reader
+from metlmon.live.replay import Replay
+from metlmon.live.session import Session
+
+STORY_SECONDS: Final = 75.0
+"""How long the whole story takes without ``--speed``: long enough to look around while it
+moves, short enough to see its end."""
+
+
+def recording() -> Path:
+    """Where the recording lies: in the wheel beside the package, in a checkout under
+    ``fixtures/``. Raises InputError when it is in neither."""
+    package = Path(__file__).resolve().parent.parent
+    for place in (package / "demo_ensemble", package.parent / "fixtures" / "demo"):
+        if place.is_dir():
+            return place
+    raise InputError(f"{package}: the demo's recording is not there; install metlmon again")
+
+
+def demo(options: argparse.Namespace) -> int:
+    """Replay it on the screens; without a terminal print how it ended."""
+    where = recording()
+    if options.status or not is_terminal():
+        return _print_end(where, options)
+    if options.speed is not None and options.speed <= 0:
+        raise InputError(f"--speed {options.speed:g}: give a number above 0, such as 4")
+    with tempfile.TemporaryDirectory(prefix="metlmon-demo-") as scratch:
+        folder = Path(scratch) / "demo"
+        folder.mkdir()
+        replay = Replay(where, folder, options.speed or 1.0)
+        if options.speed is None:
+            replay.set_length(STORY_SECONDS)
+        replay.start()
+        try:
+            reader = Reader(folder, local_now=replay.now)
+            reader.open()
+            return show(Session(reader), options)
+        finally:
+            replay.stop()
+
+
+def _print_end(where: Path, options: argparse.Namespace) -> int:
+    from metlmon.cli.tables import print_status
+
+    reader = Reader(where)
+    reader.open()
+    reader.read_all()
+    print_status(reader.painter().status(), ascii=options.ascii or not can_show(sys.stdout))
+    return Exit.OK

@@ -1,0 +1,210 @@
+"""The ``metlmon`` command: arguments, and which module answers them.
+
+Nothing is imported here that a version number does not need; each command imports what it
+uses when it is called.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+from metlmon.cli.codes import Exit
+
+DESCRIPTION: Final = "Watch ensembles of model trainings that run as HTCondor DAGs."
+
+EPILOG: Final = """\
+exit status:
+  0  readable, whatever the jobs did; or --exit-on was met and all is well
+  2  the directory or the arguments cannot be used (one sentence says why)
+  3  --exit-on: a DAG failed or was removed, or can get no further
+  4  --exit-on: a job is held
+  5  --exit-on: --timeout passed first
+130  ended from the keyboard
+
+Settings are read from metlmon.toml in the dagdir, then from metlmon/metlmon.toml in the
+user's configuration directory. NO_COLOR is respected. Nothing is ever written to a dagdir.
+"""
+
+DIR_HELP: Final = "the directory of a DAG, or the DAG file (default: here)"
+
+
+def parser() -> argparse.ArgumentParser:
+    """All commands and their options."""
+    top = argparse.ArgumentParser(
+        prog="metlmon",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    top.add_argument("--version", action="store_true", help="print the version and exit")
+    commands = top.add_subparsers(dest="command", metavar="COMMAND")
+    _watch(commands)
+    _run(commands)
+    _status(commands)
+    _jobs(commands)
+    _demo(commands)
+    _completion(commands)
+    return top
+
+
+def _watch(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    watch = commands.add_parser("watch", help="the live dashboard")
+    watch.add_argument("dir", nargs="?", default=".", metavar="DIR", help=DIR_HELP)
+    _moment(watch)
+    _only(watch)
+    _screen(watch)
+    _exit_on(watch)
+
+
+def _run(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    run = commands.add_parser("run", help="one run, epoch by epoch")
+    run.add_argument("run", metavar="UUID", help="a run's uuid, a prefix of it, or its name")
+    run.add_argument("dir", nargs="?", default=".", metavar="DIR", help=DIR_HELP)
+    run.add_argument("--json", action="store_true", help="print it as JSON and exit")
+    _moment(run)
+    _screen(run)
+
+
+def _status(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    status = commands.add_parser("status", help="where every run stands, once")
+    status.add_argument("dir", nargs="?", default=".", metavar="DIR", help=DIR_HELP)
+    status.add_argument("--json", action="store_true", help="print one JSON object (schema 1)")
+    _moment(status)
+    _only(status)
+    _exit_on(status)
+    status.add_argument("--ascii", action="store_true", help="plain characters only")
+
+
+def _jobs(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    jobs = commands.add_parser("jobs", help="every job with its executions and transfers")
+    jobs.add_argument("dir", nargs="?", default=".", metavar="DIR", help=DIR_HELP)
+    jobs.add_argument("--json", action="store_true", help="print one JSON object (schema 1)")
+    _moment(jobs)
+    _only(jobs)
+    jobs.add_argument("--ascii", action="store_true", help="plain characters only")
+
+
+def _demo(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    demo = commands.add_parser("demo", help="a recorded ensemble, replayed as if live")
+    demo.add_argument(
+        "--speed",
+        type=float,
+        default=None,
+        metavar="N",
+        help="how many times faster than it happened (default: whole story in a minute)",
+    )
+    demo.add_argument(
+        "--status",
+        action="store_true",
+        help="print the recording's end as `status` does, and exit",
+    )
+    _screen(demo)
+
+
+def _completion(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    completion = commands.add_parser("completion", help="print a shell completion script")
+    completion.add_argument("shell", choices=["bash", "zsh", "fish"])
+
+
+def _moment(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--as-of",
+        metavar="TIME",
+        help="show the ensemble as it was then (2025-11-14T08:14:00, the logs' local time)",
+    )
+    command.add_argument(
+        "--live",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="durations run up to now, or end with the newest event (default: by the files)",
+    )
+    command.add_argument(
+        "--tz", metavar="ZONE", help="the access point's time zone, e.g. America/Chicago"
+    )
+
+
+def _only(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--only",
+        metavar="RUNS",
+        help="list these runs only: names, uuids or beginnings of uuids, comma-separated "
+        "(totals stay those of the whole ensemble)",
+    )
+
+
+def _screen(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--ascii", action="store_true", help="plain characters only")
+    command.add_argument("--mouse", action="store_true", help="turn the mouse on")
+
+
+def _exit_on(command: argparse.ArgumentParser) -> None:
+    from metlmon.cli.waiting import CONDITIONS
+
+    said = "; ".join(f"{name}: {text}" for name, text in CONDITIONS.items())
+    command.add_argument(
+        "--exit-on",
+        metavar="WHAT",
+        help=f"wait until one of these (comma-separated) is so, then exit: {said}",
+    )
+    command.add_argument(
+        "--timeout", type=float, metavar="SECONDS", help="with --exit-on: give up after this"
+    )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit status."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if arguments == ["--version"]:
+        return _version()
+    options = parser().parse_args(arguments)
+    if options.version:
+        return _version()
+    try:
+        return _dispatch(options)
+    except KeyboardInterrupt:
+        return Exit.INTERRUPTED
+    except BrokenPipeError:
+        # The reader of a pipe has seen enough; what Python still holds must not complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return Exit.OK
+
+
+def _version() -> int:
+    from metlmon import __version__
+
+    print(f"metlmon {__version__}")
+    return Exit.OK
+
+
+def _dispatch(options: argparse.Namespace) -> int:
+    from metlmon.live.errors import InputError
+
+    if options.command is None:
+        parser().print_help()
+        return Exit.OK
+    if options.command == "completion":
+        from metlmon.cli.completion import script
+
+        print(script(options.shell, parser()), end="")
+        return Exit.OK
+    try:
+        if options.command == "demo":
+            from metlmon.cli.demo import demo
+
+            return demo(options)
+        from metlmon.cli import commands
+
+        return int(getattr(commands, options.command)(options))
+    except InputError as error:
+        from metlmon.ensemble.wording import plain
+
+        print(f"metlmon: {plain(str(error), 2000)}", file=sys.stderr)
+        return Exit.USAGE
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,319 @@
+"""What the commands print for people: tables without Textual, safe to pipe."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from metlmon.ensemble.states import State
+from metlmon.ensemble.views import DagRow, EpochRow, GpuHours, JobRow, RunRow, RunView, Status
+from metlmon.ensemble.wording import (
+    DAG_STATES,
+    OUTCOMES,
+    STATES,
+    Colour,
+    Sign,
+    Weight,
+    count,
+    duration,
+    gpus,
+    hours,
+    job_id,
+    moment,
+    number,
+    plain,
+    progress_bar,
+    share,
+    site,
+    unknown,
+)
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
+PIPE_WIDTH: Final = 1000
+"""Columns of a table that no terminal shows: nothing is cut or wrapped for a script."""
+
+NAME_LIMIT: Final = 60
+REASON_LIMIT: Final = 160
+"""Characters of names and reasons in a table; ``--json`` has them whole."""
+
+SHADES: Final = {
+    Colour.PLAIN: "default",
+    Colour.GREY: "bright_black",
+    Colour.ORANGE: "yellow",
+    Colour.SKY: "bright_cyan",
+    Colour.GREEN: "green",
+    Colour.YELLOW: "bright_yellow",
+    Colour.BLUE: "bright_blue",
+    Colour.VERMILLION: "bright_red",
+    Colour.PURPLE: "magenta",
+}
+"""The terminal's own sixteen colours: legible on whatever ground it was set up with."""
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    # Rich guesses 80 columns for a pipe, and would cut what a script reads.
+    width = None if sys.stdout.isatty() else PIPE_WIDTH
+    return Console(file=sys.stdout, width=width, markup=False, highlight=False, emoji=False)
+
+
+def _signed(sign: Sign, ascii: bool, text: str | None = None) -> Text:
+    from rich.text import Text
+
+    style = SHADES[sign.colour]
+    if sign.weight is Weight.BOLD:
+        style += " bold"
+    return Text(text if text is not None else sign.text(ascii), style=style)
+
+
+def _print_table(
+    console: Console, heads: Sequence[str], rows: Iterable[Sequence[str | Text]], right: str = ""
+) -> None:
+    """``right``: names of the columns that align right."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for head in heads:
+        side = "right" if head in right.split() else "left"
+        table.add_column(head, justify=side, no_wrap=True)  # type: ignore[arg-type]
+    for row in rows:
+        table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row))
+    console.print(table)
+
+
+# --- status -------------------------------------------------------------------------------
+
+
+def print_status(status: Status, ascii: bool = False) -> None:
+    """The ensemble on one page: DAGs, counts, GPU-hours, a row per run, warnings."""
+    from rich.text import Text
+
+    console = _console()
+    for dag in status.dags:
+        console.print(_dag_line(dag, ascii))
+    when = moment(status.as_of, ascii)
+    what = "live, as of" if status.live else "as of"
+    console.print(Text(f"{what} {when}" if status.as_of else "nothing was logged yet"))
+    console.print()
+    console.print(_counts_line(status, ascii))
+    console.print(Text(hours_line(status.gpu_hours, ascii)))
+    console.print()
+    if status.runs:
+        _print_table(console, *_runs_table(status, ascii))
+    else:
+        console.print(Text("No runs: no node of these DAGs is called …-train_epochN."))
+    for line in _reasons(status.runs, ascii):
+        console.print(line)
+    _print_warnings(console, status, ascii)
+
+
+def _dag_line(dag: DagRow, ascii: bool) -> Text:
+    from rich.text import Text
+
+    line = Text(plain(dag.file, NAME_LIMIT, ascii), style="bold")
+    line.append("  ")
+    line.append_text(_signed(DAG_STATES[dag.state], ascii))
+    line.append(
+        f"  {number(dag.nodes_done, ascii)} of {count(dag.nodes_total, 'node', ascii=ascii)} done"
+    )
+    if dag.nodes_failed:
+        line.append(f", {number(dag.nodes_failed, ascii)} failed", style=SHADES[Colour.VERMILLION])
+    if dag.dagmans:
+        line.append(f"  submitted {dag.dagmans}{'x' if ascii else '×'}")
+    if dag.rescue:
+        line.append(f", rescue {dag.rescue}")
+    if dag.halted:
+        line.append("  halted", style=SHADES[Colour.ORANGE])
+    return line
+
+
+def _counts_line(status: Status, ascii: bool) -> Text:
+    from rich.text import Text
+
+    counted = status.epoch_states if any(status.epoch_states.values()) else status.node_states
+    what = "epoch" if counted is status.epoch_states else "node"
+    line = Text(count(sum(counted.values()), what, ascii=ascii) + ":", style="bold")
+    for state in State:
+        if counted[state]:
+            line.append("  ")
+            sign = STATES[state]
+            line.append_text(
+                _signed(
+                    sign, ascii, f"{sign.mark(ascii)} {number(counted[state], ascii)} {sign.word}"
+                )
+            )
+    return line
+
+
+def hours_line(value: GpuHours, ascii: bool = False) -> str:
+    """GPU-hours in one line, with the share that was lost."""
+    settled = value.good + value.bad
+    return (
+        f"GPU-hours: {hours(value.total, ascii)} = {hours(value.good, ascii)} good"
+        f" + {hours(value.bad, ascii)} lost ({share(value.bad, settled, ascii)} of what ended)"
+        f" + {hours(value.in_flight, ascii)} in flight"
+    )
+
+
+def _runs_table(status: Status, ascii: bool) -> tuple[list[str], list[list[str | Text]], str]:
+    several = len(status.dags) > 1
+    heads = ["RUN", "UUID", *(["DAG"] if several else []), "PROGRESS", "EPOCH", "STATE", "FOR"]
+    heads += ["SITE", "GPU", "JOB", "TRY", "GPU-H", "LOST"]
+    rows = [_run_cells(run, several, ascii) for run in status.runs]
+    return heads, rows, "EPOCH FOR TRY GPU-H LOST"
+
+
+def _run_cells(run: RunRow, several: bool, ascii: bool) -> list[str | Text]:
+    latest = run.latest
+    state = latest.state if latest else run.state
+    done = f"{run.epochs_done}/{run.epochs_total}"
+    if run.epochs_skipped:
+        done += f" ({run.epochs_skipped} skipped)"
+    bar = progress_bar(run.epochs_done, run.epochs_total, 12, ascii)
+    dash = unknown(ascii)
+    return [
+        plain(run.run, NAME_LIMIT, ascii),
+        plain(run.uuid or dash, 16, ascii),
+        *([plain(run.dag, NAME_LIMIT, ascii)] if several else []),
+        f"{bar} {done}",
+        str(latest.epoch) if latest and latest.epoch is not None else dash,
+        _signed(STATES[state], ascii),
+        duration(latest.seconds, ascii) if latest else dash,
+        site(latest.site, latest.target, latest.off_target, ascii=ascii) if latest else dash,
+        gpus(latest.gpu, latest.gpus, ascii) if latest else dash,
+        job_id(latest.cluster, latest.proc, ascii) if latest else dash,
+        str(latest.attempt) if latest else dash,
+        hours(run.gpu_hours.total, ascii),
+        hours(run.gpu_hours.bad, ascii),
+    ]
+
+
+def _reasons(runs: Sequence[RunRow], ascii: bool) -> Iterable[Text]:
+    from rich.text import Text
+
+    for run in runs:
+        if run.latest and run.latest.hold_reason:
+            code = f" (code {run.latest.hold_code})" if run.latest.hold_code is not None else ""
+            name = plain(run.run, NAME_LIMIT, ascii)
+            why = plain(run.latest.hold_reason, REASON_LIMIT, ascii)
+            yield Text(f"{name} is held{code}: {why}", style=SHADES[Colour.VERMILLION])
+
+
+def _print_warnings(console: Console, status: Status, ascii: bool) -> None:
+    from rich.text import Text
+
+    from metlmon.cli.commands import WARNINGS_SHOWN, warning_line
+
+    if not status.warnings:
+        return
+    console.print()
+    console.print(Text(count(len(status.warnings), "warning", ascii=ascii) + ":", style="bold"))
+    for notice in status.warnings[:WARNINGS_SHOWN]:
+        line = warning_line(notice)
+        console.print(Text("  " + (plain(line, ascii=True) if ascii else line)), soft_wrap=True)
+    if len(status.warnings) > WARNINGS_SHOWN:
+        console.print(Text(f"  and {len(status.warnings) - WARNINGS_SHOWN} more: see --json"))
+
+
+# --- run ----------------------------------------------------------------------------------
+
+
+def print_run(view: RunView, ascii: bool = False) -> None:
+    """One run, epoch by epoch."""
+    from rich.text import Text
+
+    console = _console()
+    row = view.row
+    console.print(
+        Text(
+            f"{plain(row.run, NAME_LIMIT, ascii)}  {plain(row.uuid or '', 16, ascii)}  "
+            f"{plain(row.dag, NAME_LIMIT, ascii)}  {row.epochs_done} of "
+            f"{count(row.epochs_total, 'epoch', ascii=ascii)} done",
+            style="bold",
+        )
+    )
+    console.print(Text(hours_line(row.gpu_hours, ascii)))
+    console.print()
+    heads = ["EPOCH", "STATE", "JOB", "TARGET", "SITE", "GPU", "QUEUED", "TRANSFER", "EXECUTION"]
+    heads += ["TRIES", "GPU-H", "LOST"]
+    rows = [_epoch_cells(epoch, ascii) for epoch in (*view.epochs, *view.side)]
+    _print_table(console, heads, rows, "EPOCH QUEUED TRANSFER EXECUTION TRIES GPU-H LOST")
+
+
+def _epoch_cells(epoch: EpochRow, ascii: bool) -> list[str | Text]:
+    dash = unknown(ascii)
+    job = epoch.jobs[-1] if epoch.jobs else (None, None)
+    where = site(epoch.site, epoch.target, epoch.off_target, ascii=ascii)
+    if epoch.trained_on:
+        same = epoch.trained_on == epoch.site
+        trained = "an earlier try" if same else plain(epoch.trained_on, 40, ascii)
+        where += f" (trained on {trained})"
+    return [
+        str(epoch.epoch) if epoch.epoch is not None else plain(epoch.node, NAME_LIMIT, ascii),
+        _signed(
+            STATES[epoch.state],
+            ascii,
+            STATES[epoch.state].text(ascii) + (" (inferred)" if epoch.inferred else ""),
+        ),
+        job_id(job[0], job[1], ascii),
+        plain(epoch.target or dash, 24, ascii),
+        where,
+        gpus(epoch.gpu, epoch.gpus, ascii),
+        duration(epoch.queue_wait, ascii),
+        duration(epoch.transfer, ascii),
+        duration(epoch.execution, ascii),
+        str(epoch.attempts),
+        hours(epoch.gpu_hours.total, ascii),
+        hours(epoch.gpu_hours.bad, ascii),
+    ]
+
+
+# --- jobs ---------------------------------------------------------------------------------
+
+
+def print_jobs(rows: Sequence[JobRow], ascii: bool = False) -> None:
+    """One line per job."""
+    from rich.text import Text
+
+    console = _console()
+    if not rows:
+        console.print(Text("No jobs: nothing was submitted yet, or no event log lies here."))
+        return
+    heads = [
+        "JOB",
+        "NODE",
+        "STATE",
+        "SINCE",
+        "SITE",
+        "GPU",
+        "EXECUTIONS",
+        "LAST",
+        "GPU-H",
+        "MEMORY",
+    ]
+    _print_table(console, heads, [_job_cells(r, ascii) for r in rows], "EXECUTIONS GPU-H MEMORY")
+
+
+def _job_cells(job: JobRow, ascii: bool) -> list[str | Text]:
+    dash = unknown(ascii)
+    last = job.executions[-1] if job.executions else None
+    spent = sum(e.gpu_hours or 0.0 for e in job.executions)
+    node = job.node or (f"one of {len(job.ambiguous)} DAGs" if job.ambiguous else None)
+    return [
+        job_id(job.cluster, job.proc, ascii),
+        plain(node or dash, NAME_LIMIT, ascii),
+        _signed(STATES[job.state], ascii),
+        moment(job.since, ascii),
+        plain(job.site or dash, 40, ascii),
+        gpus(job.gpu, job.gpus, ascii),
+        str(len(job.executions)),
+        _signed(OUTCOMES[last.outcome], ascii) if last else dash,
+        hours(spent, ascii) if job.executions else dash,
+        f"{number(job.memory_mb, ascii)} MB" if job.memory_mb is not None else dash,
+    ]

@@ -1,0 +1,298 @@
+"""Pictures → the JSON contract (schema 1), for ``status``, ``run`` and ``jobs``.
+
+Fields are added over time, never renamed or repurposed within one schema number. What is
+not known is null, never 0 or "".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from typing import Any, Final
+
+from metlmon.ensemble.picture import Painter
+from metlmon.ensemble.states import State
+from metlmon.ensemble.views import (
+    Count,
+    EpochRow,
+    ExecutionRow,
+    GpuHours,
+    JobRow,
+    Latest,
+    Notice,
+    RunRow,
+    RunView,
+    Status,
+    TransferRow,
+)
+
+SCHEMA: Final = 1
+
+HOURS_DIGITS: Final = 6
+"""Decimals of GPU-hours: a millionth of an hour is below the second that stamps resolve."""
+
+SECONDS_DIGITS: Final = 3
+
+Stamp = Callable[[datetime], datetime]
+
+
+class Writer:
+    """Writes the pictures of one ensemble; ``stated`` adds a zone where one is known."""
+
+    def __init__(self, stated: Stamp) -> None:
+        self._stated = stated
+
+    def time(self, when: datetime | None) -> str | None:
+        return self._stated(when).isoformat() if when is not None else None
+
+    def status(self, status: Status) -> dict[str, Any]:
+        return {
+            "schema": SCHEMA,
+            "dagdir": status.dagdir,
+            "as_of": self.time(status.as_of),
+            "live": status.live,
+            "warnings": warnings(status.warnings),
+            "dags": [
+                {
+                    "file": dag.file,
+                    "state": str(dag.state),
+                    "dagmans": dag.dagmans,
+                    "nodes_total": dag.nodes_total,
+                    "nodes_done": dag.nodes_done,
+                    "nodes_failed": dag.nodes_failed,
+                    "rescue": dag.rescue,
+                    "submissions": [self.time(t) for t in dag.submissions],
+                    "ended": self.time(dag.ended),
+                    "halted": dag.halted,
+                }
+                for dag in status.dags
+            ],
+            "runs": [self.run(run) for run in status.runs],
+            "states": {
+                "epochs": _counts(status.epoch_states),
+                "nodes": _counts(status.node_states),
+            },
+            "gpu_hours": _gpu_hours(status.gpu_hours),
+            "sites": [
+                {
+                    "site": site.site,
+                    "target": list(site.target),
+                    "executions": site.executions,
+                    "completed_epochs": site.completed_epochs,
+                    **_split(site.gpu_hours),
+                    "seconds_median": seconds(site.seconds_median),
+                }
+                for site in status.sites
+            ],
+            "gpus": [
+                {
+                    "gpu": gpu.gpu,
+                    "executions": gpu.executions,
+                    "completed_epochs": gpu.completed_epochs,
+                    **_split(gpu.gpu_hours),
+                }
+                for gpu in status.gpus
+            ],
+            "causes": [
+                {
+                    "cause": cause.cause,
+                    "code": cause.code,
+                    "subcode": cause.subcode,
+                    "executions": cause.executions,
+                    "bad": hours(cause.bad),
+                    "example": cause.example,
+                }
+                for cause in status.causes
+            ],
+            "transfers": {
+                "input": {
+                    "ok": _count(status.transfers.input_ok),
+                    "aborted": _count(status.transfers.input_aborted),
+                    "unfinished": _count(status.transfers.input_unfinished),
+                },
+                "output": _count(status.transfers.output),
+                "bytes_sent": status.transfers.bytes_sent,
+                "bytes_received": status.transfers.bytes_received,
+            },
+            "logs": [
+                {
+                    "file": log.file,
+                    "bytes": log.bytes,
+                    "events": log.events,
+                    "first": self.time(log.first),
+                    "last": self.time(log.last),
+                }
+                for log in status.logs
+            ],
+        }
+
+    def run(self, run: RunRow) -> dict[str, Any]:
+        return {
+            "run": run.run,
+            "uuid": run.uuid,
+            "dag": run.dag,
+            "epochs_total": run.epochs_total,
+            "epochs_done": run.epochs_done,
+            "epochs_inferred": run.epochs_inferred,
+            "epochs_skipped": run.epochs_skipped,
+            "state": str(run.state),
+            "latest": self._latest(run.latest) if run.latest else None,
+            "gpu_hours": _gpu_hours(run.gpu_hours),
+        }
+
+    def _latest(self, latest: Latest) -> dict[str, Any]:
+        return {
+            "epoch": latest.epoch,
+            "epoch_var": latest.epoch_var,
+            "node": latest.node,
+            "cluster": latest.cluster,
+            "proc": latest.proc,
+            "target": latest.target,
+            "site": latest.site,
+            "gpu": latest.gpu,
+            "gpus": latest.gpus,
+            "state": str(latest.state),
+            "since": self.time(latest.since),
+            "seconds": seconds(latest.seconds),
+            "attempt": latest.attempt,
+            "hold_reason": latest.hold_reason,
+            "hold_code": latest.hold_code,
+            "off_target": latest.off_target,
+        }
+
+    def run_view(self, view: RunView) -> dict[str, Any]:
+        return {
+            **self.run(view.row),
+            "epochs": [self.epoch(epoch) for epoch in view.epochs],
+            "side_nodes": [self.epoch(epoch) for epoch in view.side],
+        }
+
+    def epoch(self, epoch: EpochRow) -> dict[str, Any]:
+        return {
+            "node": epoch.node,
+            "dag": epoch.dag,
+            "epoch": epoch.epoch,
+            "epoch_var": epoch.epoch_var,
+            "state": str(epoch.state),
+            "inferred": epoch.inferred,
+            "since": self.time(epoch.since),
+            "seconds": seconds(epoch.seconds),
+            "jobs": [f"{cluster}.{proc}" for cluster, proc in epoch.jobs],
+            "target": epoch.target,
+            "site": epoch.site,
+            "gpu": epoch.gpu,
+            "gpus": epoch.gpus,
+            "submitted": self.time(epoch.submitted),
+            "queue_wait": seconds(epoch.queue_wait),
+            "transfer": seconds(epoch.transfer),
+            "execution": seconds(epoch.execution),
+            "attempts": epoch.attempts,
+            "gpu_hours": _gpu_hours(epoch.gpu_hours),
+            "trained_on": epoch.trained_on,
+            "hold_reason": epoch.hold_reason,
+            "hold_code": epoch.hold_code,
+        }
+
+    def jobs(self, painter: Painter, rows: Iterable[JobRow]) -> dict[str, Any]:
+        return {
+            "schema": SCHEMA,
+            "dagdir": painter.dagdir,
+            "as_of": self.time(painter.as_of),
+            "warnings": warnings(painter.notices()),
+            "jobs": [self.job(row) for row in rows],
+        }
+
+    def job(self, job: JobRow) -> dict[str, Any]:
+        return {
+            "dag": job.dag,
+            "node": job.node,
+            "run": job.run,
+            "uuid": job.uuid,
+            "epoch": job.epoch,
+            "cluster": job.cluster,
+            "proc": job.proc,
+            "state": str(job.state),
+            "since": self.time(job.since),
+            "target": job.target,
+            "site": job.site,
+            "gpu": job.gpu,
+            "gpus": job.gpus,
+            "submitted": self.time(job.submitted),
+            "executions": [self._execution(e) for e in job.executions],
+            "transfers": [self._transfer(t) for t in job.transfers],
+            "bytes_sent": job.bytes_sent,
+            "bytes_received": job.bytes_received,
+            "memory_mb": job.memory_mb,
+            "request_memory_mb": job.request_memory_mb,
+            "hold_reason": job.hold_reason,
+            "hold_code": job.hold_code,
+            "hold_subcode": job.hold_subcode,
+            "candidates": list(job.ambiguous),
+        }
+
+    def _execution(self, e: ExecutionRow) -> dict[str, Any]:
+        return {
+            "start": self.time(e.start),
+            "end": self.time(e.end),
+            "outcome": str(e.outcome),
+            "code": e.code,
+            "subcode": e.subcode,
+            "reason": e.reason,
+            "return_value": e.return_value,
+            "signal": e.signal,
+            "site": e.site,
+            "host": e.host,
+            "gpu": e.gpu,
+            "gpus": e.gpus,
+            "gpu_hours": None if e.gpu_hours is None else hours(e.gpu_hours),
+            "seconds": seconds(e.seconds),
+            "suspended": seconds(e.suspended),
+            "uncertain": e.uncertain,
+        }
+
+    def _transfer(self, t: TransferRow) -> dict[str, Any]:
+        return {
+            "direction": t.direction,
+            "start": self.time(t.start),
+            "end": self.time(t.end),
+            "outcome": t.outcome,
+            "host": t.host,
+            "seconds": seconds(t.seconds),
+            "queue_seconds": t.queue_seconds,
+        }
+
+
+def warnings(notices: Iterable[Notice]) -> list[dict[str, Any]]:
+    return [{"kind": n.kind, "file": n.file, "line": n.line, "text": n.text} for n in notices]
+
+
+def _counts(states: Mapping[State, int]) -> dict[str, int]:
+    return {str(state): states.get(state, 0) for state in State}
+
+
+def _gpu_hours(value: GpuHours) -> dict[str, float]:
+    return {**_split(value), "total": hours(value.total)}
+
+
+def _split(value: GpuHours) -> dict[str, float]:
+    return {
+        "good": hours(value.good),
+        "bad": hours(value.bad),
+        "in_flight": hours(value.in_flight),
+    }
+
+
+def _count(value: Count) -> dict[str, float]:
+    return {"n": value.n, "seconds": seconds(value.seconds) or 0}
+
+
+def hours(value: float) -> float:
+    return round(value, HOURS_DIGITS)
+
+
+def seconds(value: float | None) -> float | None:
+    """Seconds, whole where stamps were whole."""
+    if value is None:
+        return None
+    rounded = round(value, SECONDS_DIGITS)
+    return int(rounded) if rounded == int(rounded) else rounded

@@ -1,0 +1,73 @@
+"""``--exit-on``: what a script can wait for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from metlmon.cli.codes import Exit
+from metlmon.ensemble.states import DagState, State
+from metlmon.ensemble.views import Status
+
+ENDED: Final = frozenset({DagState.DONE, DagState.FAILED, DagState.REMOVED})
+
+CONDITIONS: Final = {
+    "all": "every run has all its epochs done (0), or can get no further (3)",
+    "done": "every DAG is done (0), or one failed or was removed (3)",
+    "failed": "a DAG failed or was removed (3)",
+    "held": "a job is held (4)",
+}
+
+
+def condition(names: frozenset[str]) -> Callable[[Status], Exit | None]:
+    """A test that says with which code to exit, None to go on waiting."""
+
+    def met(status: Status) -> Exit | None:
+        answers = (TESTS[name](status) for name in CONDITIONS if name in names)
+        return next((answer for answer in answers if answer is not None), None)
+
+    return met
+
+
+def _all_runs(status: Status) -> Exit | None:
+    if status.runs and all(run.state in (State.COMPLETED, State.SKIPPED) for run in status.runs):
+        return Exit.OK if all(_finished(run) for run in status.runs) else None
+    return _cannot_go_on(status)
+
+
+def _finished(run: object) -> bool:
+    done = getattr(run, "epochs_done", 0) + getattr(run, "epochs_skipped", 0)
+    return bool(done == getattr(run, "epochs_total", -1))
+
+
+def _cannot_go_on(status: Status) -> Exit | None:
+    """Nobody is at work any more, and not all is done."""
+    submitted = [dag for dag in status.dags if dag.state is not DagState.NOT_SUBMITTED]
+    if submitted and all(dag.state in ENDED for dag in submitted):
+        return Exit.FAILED
+    return None
+
+
+def _done(status: Status) -> Exit | None:
+    states = [dag.state for dag in status.dags]
+    if states and all(state is DagState.DONE for state in states):
+        return Exit.OK
+    return _failed(status)
+
+
+def _failed(status: Status) -> Exit | None:
+    if any(dag.state in (DagState.FAILED, DagState.REMOVED) for dag in status.dags):
+        return Exit.FAILED
+    return None
+
+
+def _held(status: Status) -> Exit | None:
+    return Exit.HELD if status.node_states.get(State.HELD) else None
+
+
+TESTS: Final[dict[str, Callable[[Status], Exit | None]]] = {
+    "all": _all_runs,
+    "done": _done,
+    "failed": _failed,
+    "held": _held,
+}
