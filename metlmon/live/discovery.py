@@ -6,6 +6,7 @@ written to, and job output directories are never walked.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import stat
@@ -22,6 +23,9 @@ from metlmon.live.errors import InputError
 
 SNIFF: Final = 4096
 """Bytes that tell an event log from any other ``*.log``."""
+
+LARGEST_DAG_FILE: Final = 256 << 20
+"""Bytes: a hundred thousand nodes with their VARS take a tenth of this."""
 
 BESIDE: Final = (".condor.sub", ".dagman.out", ".dagman.log", ".nodes.log", ".metrics")
 """What DAGMan and condor_submit_dag put beside a DAG file, whatever its name ends in."""
@@ -106,11 +110,22 @@ def read_workflows(dagdir: Path, only: str | None = None) -> list[Workflow]:
     groups = _groups(dagdir, names)
     if only is not None:
         groups = [g for g in groups if g[0] == only] or [[only]]
-    workflows = [load_workflow([dagdir / n for n in group], Path.read_bytes) for group in groups]
+    workflows = [load_workflow([dagdir / n for n in group], read_regular) for group in groups]
     named = {_same(path) for workflow in workflows for path in workflow.references}
     tops = [w for w in workflows if _same(w.path) not in named]
     # DAGs that name each other in a circle are all named; none of them is to be lost.
     return tops or workflows
+
+
+def read_regular(path: Path) -> bytes:
+    """The bytes of a regular file of bounded size. Raises OSError for anything else: a DAG
+    file may name a pipe that never ends."""
+    status = os.stat(path)
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
+    if status.st_size > LARGEST_DAG_FILE:
+        raise OSError(errno.EFBIG, "too large for a DAG or submit file", str(path))
+    return path.read_bytes()
 
 
 def _same(path: Path) -> str:
@@ -221,27 +236,27 @@ def _dagman_logs(dags: list[Dag]) -> Iterator[tuple[Path, Role, str | None]]:
 
 
 def _named_logs(dags: list[Dag]) -> Iterator[tuple[Path, Role, str | None]]:
-    """Logs that submit descriptions name: beside the DAG first (a copied dagdir has none of
-    the paths it was written for), then where the description says."""
-    wanted: dict[tuple[str, str | None, str], Path] = {}
-    for dag in dags:
-        folder = dag.workflow.path.parent
-        for node in dag.workflow.nodes.values():
-            if node.log:
-                wanted.setdefault((node.log, node.dir, str(folder)), folder)
-    for (log, directory, _), folder in wanted.items():
-        for path in _places(folder, directory, log):
+    """Logs that submit descriptions name (their nodes' DIR is in the name already)."""
+    wanted = {
+        (dag.workflow.path.parent, node.log)
+        for dag in dags
+        for node in dag.workflow.nodes.values()
+        if node.log
+    }
+    for folder, log in sorted(wanted):
+        for path in _places(folder, log):
             yield path, Role.USER, None
 
 
-def _places(folder: Path, directory: str | None, log: str) -> list[Path]:
-    """The files that a description's ``log`` means, from the first place that has any."""
+def _places(folder: Path, log: str) -> list[Path]:
+    """The files that a description's ``log`` means, from the first place that has any.
+
+    A copied dagdir has none of the paths it was written for: beside the DAG comes before
+    an absolute path, and after a relative one.
+    """
     written = Path(log)
-    bases = [folder / directory, folder] if directory else [folder]
-    if written.is_absolute():
-        candidates = [folder / written.name, written]
-    else:
-        candidates = [*(base / written for base in bases), folder / written.name]
+    beside = folder / written.name
+    candidates = [beside, written] if written.is_absolute() else [folder / written, beside]
     for candidate in candidates:
         found = list(_per_job(candidate)) if "$(" in str(candidate) else [candidate]
         if any(path.exists() for path in found):
