@@ -1,0 +1,243 @@
+"""The application: takes pictures from a feed, and gives the terminal back whatever happens."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import termios
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from time import monotonic
+from types import FrameType
+from typing import Any, ClassVar, Final, Literal
+
+from textual.app import App
+from textual.binding import BindingType
+from textual.message import Message
+
+from metlmon.ensemble.views import JobRow
+from metlmon.live.feed import Feed, Update
+from screens.actions import bindings_of
+from screens.help import HelpScreen
+from screens.inputs import InputsScreen
+from screens.job import JobScreen
+from screens.monitor import MonitorScreen
+from screens.overview import OverviewScreen
+from screens.palette import PaletteScreen
+from screens.problems import ProblemsScreen
+from screens.run import RunScreen
+from screens.shades import DARK, LIGHT, SIXTEEN, fitting_theme
+
+REPAINT_SECONDS: Final = 0.2
+"""Pictures are shown at most so often: more is not seen, and costs bytes over ssh."""
+
+PATIENCE_SECONDS: Final = 3.0
+"""How long a signal waits for a clean end before the terminal is given back by force."""
+
+
+@dataclass(frozen=True, slots=True)
+class AppOptions:
+    """How to show it.
+
+    ``mouse`` asks the terminal for the mouse (it then cannot select text). ``ascii``: only
+    characters below 0x80. ``no_color``: as if NO_COLOR were set. ``only``: names or uuid
+    prefixes of runs, separated by commas. ``start``: the first screen.
+    """
+
+    mouse: bool = False
+    ascii: bool = False
+    no_color: bool = False
+    only: str | None = None
+    start: Literal["overview"] | tuple[Literal["run"], str] = "overview"
+
+
+class MetlmonApp(App[int]):
+    """Shows the pictures of a feed. The feed is started here, and stopped by
+    :func:`run_app` (or by who started the application otherwise)."""
+
+    CSS_PATH = "metlmon.tcss"
+    TITLE = "metlmon"
+    ENABLE_COMMAND_PALETTE = False
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("everywhere")]
+    REPAINT_SECONDS: ClassVar[float] = REPAINT_SECONDS
+
+    class NewPicture(Message):
+        """The feed has a newer picture than the one shown."""
+
+    def __init__(self, feed: Feed, options: AppOptions | None = None) -> None:
+        self.options = options or AppOptions()
+        super().__init__()
+        self.feed = feed
+        self.picture: Update | None = feed.latest
+        self._newest = self.picture
+        self._told = False
+        self._shown_at = float("-inf")
+        for theme in (DARK, LIGHT, SIXTEEN):
+            self.register_theme(theme)
+        self.theme = fitting_theme(
+            self.console.color_system,
+            self.no_color or self.options.no_color,
+            os.environ.get("COLORFGBG"),
+        )
+        if self.no_color or self.options.no_color:
+            self._without_colours()
+
+    def _without_colours(self) -> None:
+        from textual.filter import Monochrome, NoColor
+
+        # Textual's own filter for NO_COLOR makes greys, which are colours too.
+        kept = [each for each in self._filters if not isinstance(each, Monochrome | NoColor)]
+        self._filters = [*kept, NoColor()]
+
+    # --- pictures -------------------------------------------------------------------------
+
+    def on_mount(self) -> None:
+        self.push_screen(OverviewScreen())
+        if self.options.start != "overview":
+            self.open_run(self.options.start[1])
+        self.feed.start(self._heard)
+
+    def _heard(self, update: Update) -> None:
+        """Called on the feed's thread. One message is under way at most, and whoever takes it
+        finds the newest picture."""
+        self._newest = update
+        if not self._told:
+            self._told = True
+            self.post_message(self.NewPicture())
+
+    def on_metlmon_app_new_picture(self) -> None:
+        wait = self._shown_at + self.REPAINT_SECONDS - monotonic()
+        if wait > 0:
+            self.set_timer(wait, self._show_newest)
+        else:
+            self._show_newest()
+
+    def _show_newest(self) -> None:
+        # First the flag, then the picture: the other way round one could be missed.
+        self._told = False
+        self.picture = self._newest
+        self._shown_at = monotonic()
+        if isinstance(self.screen, MonitorScreen) and self.screen.is_mounted:
+            self.screen.show(self.picture)
+
+    # --- going about ----------------------------------------------------------------------
+
+    def open_run(self, key: str) -> None:
+        """To the history of a run."""
+        self.push_screen(RunScreen(key))
+
+    def open_job(self, cluster: int, proc: int) -> None:
+        """To the life of a job."""
+        self.push_screen(JobScreen(cluster, proc))
+
+    def open_run_of(self, job: JobRow) -> None:
+        """To the run that a job belongs to, if it belongs to one."""
+        if self.picture is None or job.run is None:
+            return
+        for row in self.picture.status.runs:
+            same = row.uuid == job.uuid if job.uuid else (row.run, row.dag) == (job.run, job.dag)
+            if same:
+                self.open_run(row.key)
+                return
+
+    def go_back(self) -> None:
+        """To the screen before; the overview stays."""
+        if len(self.screen_stack) > 2:
+            self.pop_screen()
+
+    def _open_once(self, screen: MonitorScreen) -> None:
+        if not isinstance(self.screen, type(screen)):
+            self.push_screen(screen)
+
+    def action_problems(self) -> None:
+        self._open_once(ProblemsScreen())
+
+    def action_inputs(self) -> None:
+        self._open_once(InputsScreen())
+
+    def action_help(self) -> None:
+        self._open_once(HelpScreen())
+
+    def action_palette(self) -> None:
+        if isinstance(self.screen, MonitorScreen):
+            self.push_screen(PaletteScreen(self.screen.SCOPES), self._chosen)
+
+    async def _chosen(self, action: str | None) -> None:
+        if action is not None:
+            where = self.screen if hasattr(self.screen, f"action_{action}") else self
+            await self.run_action(action, default_namespace=where)
+
+    def action_light(self) -> None:
+        if self.theme != SIXTEEN.name:
+            self.theme = LIGHT.name if self.theme == DARK.name else DARK.name
+
+    def action_leave(self) -> None:
+        self.exit(0)
+
+
+def run_app(feed: Feed, options: AppOptions) -> int:
+    """Show a feed until the user leaves. Returns the exit code: 0, or 128 and the number of
+    the signal that ended it, or 1 after an error (its traceback is then on stderr).
+
+    The caller has made sure that there is a terminal to draw on.
+    """
+    app = MetlmonApp(feed, options)
+    try:
+        with _terminal_given_back(app):
+            app.run(mouse=options.mouse)
+    finally:
+        feed.stop()
+    return app.return_code or 0
+
+
+@contextmanager
+def _terminal_given_back(app: MetlmonApp) -> Iterator[None]:
+    """SIGTERM, SIGHUP and SIGINT leave as ``q`` does. If that does not happen soon (the
+    terminal is gone or does not read any more), its modes are restored by force."""
+    modes = _modes()
+    done = threading.Event()
+
+    def end(number: int, frame: FrameType | None) -> None:
+        app.exit(128 + number, return_code=128 + number)
+        threading.Thread(
+            target=_insist, args=(done, number, modes), name="metlmon-leave", daemon=True
+        ).start()
+
+    before = {each: signal.signal(each, end) for each in _SIGNALS}
+    try:
+        yield
+    finally:
+        done.set()
+        for each, handler in before.items():
+            signal.signal(each, handler)
+
+
+_SIGNALS: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+
+_RESTORED: Final = (
+    b"\x1b[?2004l\x1b[?7h\x1b[?1000l\x1b[?1003l\x1b[<u\x1b[?1049l\x1b[?25h\x1b[?1004l"
+)
+"""What Textual's driver writes when it leaves: paste mode, wrap, mouse, keys, screen, cursor."""
+
+
+def _modes() -> list[Any] | None:
+    try:
+        return termios.tcgetattr(sys.__stdin__.fileno()) if sys.__stdin__ else None
+    except (termios.error, OSError, ValueError):
+        return None
+
+
+def _insist(done: threading.Event, number: int, modes: list[Any] | None) -> None:
+    if done.wait(PATIENCE_SECONDS):
+        return
+    try:
+        os.set_blocking(2, False)
+        os.write(2, _RESTORED)
+        if modes is not None:
+            termios.tcsetattr(0, termios.TCSANOW, modes)
+    except (OSError, termios.error):
+        pass  # The terminal is gone: there is nothing to give back.
+    os._exit(128 + number)

@@ -1,0 +1,314 @@
+"""The first lines of the overview: is it moving, and what needs a person. Pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from pathlib import PurePath
+from typing import Final
+
+from metlmon.ensemble import wording
+from metlmon.ensemble.states import DagState, State
+from metlmon.ensemble.views import DagRow, GpuHours, Progress, Status
+from metlmon.ensemble.wording import DAG_STATES, STATES, plain
+from metlmon.live.feed import Update
+from screens.ink import (
+    ALARM,
+    BAD,
+    BOLD,
+    DIM,
+    GOOD,
+    MOVING,
+    NOTE,
+    Ink,
+    Line,
+    first_that_fits,
+    ink,
+    joined,
+    line,
+    signed,
+    spread,
+    width,
+)
+
+BAR_ORDER: Final = (
+    State.COMPLETED,
+    State.SKIPPED,
+    State.POST,
+    State.TRANSFERRING_OUTPUT,
+    State.RUNNING,
+    State.SUSPENDED,
+    State.DISCONNECTED,
+    State.STARTING,
+    State.TRANSFERRING_INPUT,
+    State.PRE,
+    State.IDLE,
+    State.RETRYING,
+    State.HELD,
+    State.FAILED,
+    State.REMOVED,
+    State.WAITING,
+)
+"""From what is over to what has not begun, with what needs a person before the latter."""
+
+_TEXTURE: Final[Mapping[State, str]] = {
+    State.COMPLETED: "█",
+    State.RUNNING: "▓",
+    State.POST: "▓",
+    State.TRANSFERRING_OUTPUT: "▓",
+    State.STARTING: "▒",
+    State.TRANSFERRING_INPUT: "▒",
+    State.PRE: "▒",
+    State.IDLE: "░",
+    State.WAITING: "─",
+    State.SKIPPED: "▁",
+}
+_TROUBLE: Final = "╳"
+"""Texture of all other states. Textures tell the bar's parts apart where colours do not."""
+
+_ALWAYS: Final = frozenset({State.COMPLETED, State.RUNNING})
+_SHORT: Final = {
+    State.TRANSFERRING_INPUT: "in",
+    State.TRANSFERRING_OUTPUT: "out",
+    State.PRE: "pre",
+    State.POST: "post",
+}
+_WORDLESS: Final = (
+    State.STARTING,
+    State.TRANSFERRING_OUTPUT,
+    State.TRANSFERRING_INPUT,
+    State.IDLE,
+    State.WAITING,
+    State.POST,
+    State.PRE,
+    State.SKIPPED,
+    State.COMPLETED,
+    State.RUNNING,
+    State.RETRYING,
+    State.SUSPENDED,
+    State.DISCONNECTED,
+    State.REMOVED,
+    State.FAILED,
+    State.HELD,
+)
+"""Whose words go first where the terminal is narrow; the glyphs and numbers stay."""
+
+SEVERAL_DAGS: Final = 3
+"""DAGs that have a line each in the header; of more, only their states are counted."""
+
+
+def seconds_ago(as_of: datetime | None, when: datetime | None) -> float | None:
+    """Seconds from ``when`` to ``as_of``; None where one is unknown or only one has a zone."""
+    if as_of is None or when is None or (as_of.tzinfo is None) != (when.tzinfo is None):
+        return None
+    return (as_of - when).total_seconds()
+
+
+def header(update: Update | None, dagdir: str, cells: int, ascii: bool) -> list[Line]:
+    """Name, liveness and freshness on the first line, the DAGs below it."""
+    name = plain(PurePath(dagdir).name or dagdir, 48, ascii)
+    title = line(("metlmon", Ink(wording.Colour.SKY, wording.Weight.BOLD)), "  ", (name, BOLD))
+    if update is None:
+        return [_inset(title, (), cells, ascii), line(" ", ("opening the directory", DIM))]
+    status = update.status
+    right = joined(
+        (_liveness(status, ascii), _freshness(update, cells, ascii), _warnings(status, ascii)),
+        line("   "),
+    )
+    lines = [_inset(title, right, cells, ascii)]
+    if update.error is not None:
+        lines.append(line(" ", (plain(update.error, 4 * cells, ascii), ALARM)))
+    lines.extend(_dag_lines(status.dags, cells, ascii))
+    return lines
+
+
+def _inset(left: Line, right: Line, cells: int, ascii: bool) -> Line:
+    return line(" ") + spread(left, right, cells - 2, ascii) + line(" ")
+
+
+def _liveness(status: Status, ascii: bool) -> Line:
+    if status.as_of is None:
+        return ()
+    if status.live:
+        return line(("* live" if ascii else "● live", MOVING), " ", f"{status.as_of:%H:%M:%S}")
+    return line(("as of ", DIM), wording.moment(status.as_of, ascii), (" not live", DIM))
+
+
+def _freshness(update: Update, cells: int, ascii: bool) -> Line:
+    if update.progress.fraction < 1:
+        return reading(update.progress, 12 if cells >= 100 else 0, ascii)
+    status = update.status
+    if not status.live:
+        return ()
+    ages = [(seconds_ago(status.as_of, log.last), log.file) for log in status.logs]
+    known = sorted((age, file) for age, file in ages if age is not None)
+    if not known:
+        return ()
+    if cells >= 150 and len(known) <= 3:
+        return joined(
+            (
+                line(
+                    (plain(PurePath(file).name, 24, ascii), DIM), f" {wording.age(age, ascii)} ago"
+                )
+                for age, file in known
+            ),
+            line("  "),
+        )
+    what = "log" if len(known) == 1 else "logs"
+    newest = wording.age(known[0][0], ascii)
+    if len(known) > 1 and cells >= 100:
+        return line((f"{what} ", DIM), f"{newest} to {wording.age(known[-1][0], ascii)} ago")
+    return line((f"{what} ", DIM), f"{newest} ago")
+
+
+def _warnings(status: Status, ascii: bool) -> Line:
+    if not status.warnings:
+        return ()
+    return line((wording.count(len(status.warnings), "warning", ascii=ascii), NOTE))
+
+
+def reading(progress: Progress, bar: int, ascii: bool) -> Line:
+    """``reading 31 % of 40.2 MB``, with a bar of so many cells before it."""
+    done = wording.share(progress.done, progress.total, ascii)
+    size = wording.size(progress.total, ascii)
+    drawn = wording.progress_bar(progress.done, progress.total, bar, ascii)
+    return line((drawn, MOVING), " " if bar else "", f"reading {done} of {size}")
+
+
+def _dag_lines(dags: tuple[DagRow, ...], cells: int, ascii: bool) -> list[Line]:
+    if not dags:
+        return [line(" ", ("no DAG file", DIM))]
+    if len(dags) <= SEVERAL_DAGS:
+        longest = max(width(_dag_name(dag, ascii)) for dag in dags)
+        return [_dag_line(dag, longest, cells, ascii) for dag in dags]
+    counts = {state: sum(dag.state is state for dag in dags) for state in DagState}
+    states = joined(
+        (
+            line((f"{DAG_STATES[state].mark(ascii)} {n} {DAG_STATES[state].word}", _dag_ink(state)))
+            for state, n in counts.items()
+            if n
+        ),
+        line("   "),
+    )
+    nodes = sum(dag.nodes_done for dag in dags), sum(dag.nodes_total for dag in dags)
+    total = f"   {nodes[0]} of {nodes[1]} nodes done"
+    return [line(" ", f"{len(dags)} DAGs   ") + states + line((total, DIM))]
+
+
+def _dag_ink(state: DagState) -> Ink:
+    return ink(DAG_STATES[state])
+
+
+def _dag_name(dag: DagRow, ascii: bool) -> Line:
+    return line(plain(PurePath(dag.file).name, 44, ascii))
+
+
+def _dag_line(dag: DagRow, longest: int, cells: int, ascii: bool) -> Line:
+    name = _dag_name(dag, ascii)
+    pad = line(" " * (longest - width(name) + 2))
+    state = signed(DAG_STATES[dag.state], ascii)
+    halted = line(("halted", NOTE)) if dag.halted else ()
+    nodes = line((f"{dag.nodes_done} of {dag.nodes_total} nodes", DIM))
+    failed = line((f"{dag.nodes_failed} failed", ALARM)) if dag.nodes_failed else ()
+    lives = line((_submitted(dag, ascii), DIM))
+    rescue = line((f"rescue {dag.rescue}", DIM)) if dag.rescue else ()
+    gap = line("   ")
+    start = line(" ") + name + pad
+    return first_that_fits(
+        (
+            start + joined((state, halted, failed, nodes, lives, rescue), gap),
+            start + joined((state, halted, failed, nodes, rescue), gap),
+            start + joined((state, halted, failed, nodes), gap),
+            start + joined((state, halted, failed), gap),
+        ),
+        cells - 1,
+    )
+
+
+def _submitted(dag: DagRow, ascii: bool) -> str:
+    times = len(dag.submissions) or dag.dagmans or 0
+    if times == 0:
+        return ""
+    last = f", last {dag.submissions[-1]:%Y-%m-%d %H:%M}" if dag.submissions else ""
+    return f"submitted {times}{'x' if ascii else '×'}{last}"
+
+
+def bar(states: Mapping[State, int], cells: int, ascii: bool) -> Line:
+    """All epochs as one bar. Every state that occurs has at least one cell."""
+    present = [(state, states.get(state, 0)) for state in BAR_ORDER if states.get(state, 0) > 0]
+    total = sum(n for _, n in present)
+    if not total:
+        return line(("-" if ascii else "─") * cells)
+    shares = apportioned([n for _, n in present], cells)
+    return line(
+        *(
+            (_texture(state, ascii) * share, ink(STATES[state]))
+            for (state, _), share in zip(present, shares, strict=True)
+        )
+    )
+
+
+def apportioned(amounts: list[int], cells: int) -> list[int]:
+    """Cells for each amount, in proportion, their sum exactly ``cells``, each at least one
+    as long as there are as many cells as amounts."""
+    total = sum(amounts)
+    shares = [max(1, cells * n // total) for n in amounts]
+    while sum(shares) != cells:
+        step = 1 if sum(shares) < cells else -1
+        # Whoever is furthest below (above) its due gets (gives) the cell.
+        due = [(cells * n / total - s) * step for n, s in zip(amounts, shares, strict=True)]
+        able = [i for i, s in enumerate(shares) if step > 0 or s > 1] or list(range(len(shares)))
+        shares[max(able, key=lambda i: due[i])] += step
+    return shares
+
+
+def _texture(state: State, ascii: bool) -> str:
+    return STATES[state].letter if ascii else _TEXTURE.get(state, _TROUBLE)
+
+
+def counts(states: Mapping[State, int], cells: int, ascii: bool) -> Line:
+    """``✓ 412 done   ▶ 9 running   …``: what occurs, and always what is done and running."""
+    present = [s for s in BAR_ORDER if states.get(s, 0) or s in _ALWAYS]
+
+    words = {s: "done" if s is State.COMPLETED else STATES[s].word for s in State}
+    short = words | _SHORT
+    gaps = line("   "), line("  ")
+    candidates = [joined((_count(s, states, words, ascii) for s in present), gaps[0])]
+    candidates.append(joined((_count(s, states, short, ascii) for s in present), gaps[1]))
+    for silent in _WORDLESS:
+        short[silent] = ""
+        candidates.append(joined((_count(s, states, short, ascii) for s in present), gaps[1]))
+    return first_that_fits(candidates, cells)
+
+
+def _count(
+    state: State, states: Mapping[State, int], words: Mapping[State, str], ascii: bool
+) -> Line:
+    n = states.get(state, 0)
+    how = ink(STATES[state]) if n else DIM
+    word = f" {words[state]}" if words[state] else ""
+    return line((STATES[state].mark(ascii), how), f" {wording.number(n, ascii)}", (word, how))
+
+
+def gpu_hours(hours: GpuHours, ascii: bool) -> Line:
+    """``GPU-hours  5 879 good · 3 902 lost (40 %) · 212 in flight``; lost is of what ended."""
+    dot = line(("  -  " if ascii else "  ·  ", DIM))
+    lost = wording.share(hours.bad, hours.good + hours.bad, ascii)
+    parts: Iterable[Line] = (
+        line((wording.hours(hours.good, ascii), GOOD), " good"),
+        line(
+            (wording.hours(hours.bad, ascii), BAD if hours.bad > 0 else DIM),
+            " lost",
+            (f" ({lost})" if hours.bad > 0 else "", DIM),
+        ),
+        line(
+            (wording.hours(hours.in_flight, ascii), MOVING if hours.in_flight > 0 else DIM),
+            " in flight",
+        ),
+    )
+    return line(("GPU-hours  ", DIM)) + joined(parts, dot)
+
+
+def epochs_total(states: Mapping[State, int], ascii: bool) -> str:
+    """``450 epochs``."""
+    return wording.count(sum(states.values()), "epoch", ascii=ascii)

@@ -1,0 +1,103 @@
+"""Help, from the action registry and the table of signs: what is here is what works."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Final
+
+from textual.app import ComposeResult
+from textual.binding import BindingType
+
+from metlmon.ensemble.states import State
+from metlmon.ensemble.wording import OUTCOMES, STALLED, STATES, Sign
+from metlmon.live.feed import Update
+from screens.actions import ACTIONS, SCOPES, bindings_of
+from screens.ink import BOLD, DIM, KEY, Line, fit, ink, line
+from screens.monitor import MonitorScreen, heading, rule
+from screens.widgets.document import Document
+from screens.widgets.panel import Panel
+
+MEANING: Final[dict[State, str]] = {
+    State.WAITING: "its turn in the DAG has not come",
+    State.IDLE: "in the queue for a machine",
+    State.TRANSFERRING_INPUT: "its input is on the way",
+    State.STARTING: "input is there, it has not begun",
+    State.RUNNING: "running",
+    State.TRANSFERRING_OUTPUT: "its output is on the way",
+    State.SUSPENDED: "stopped for now, keeps its GPUs",
+    State.DISCONNECTED: "the connection is lost, it may run on",
+    State.HELD: "needs a person to release it",
+    State.PRE: "the script before the job runs",
+    State.POST: "the script after the job runs",
+    State.COMPLETED: "ended well, or known to be done",
+    State.SKIPPED: "ended without a job, trained nothing",
+    State.FAILED: "ended badly, for good",
+    State.REMOVED: "taken out of the queue",
+    State.RETRYING: "failed, and DAGMan will try again",
+}
+
+
+class HelpScreen(MonitorScreen):
+    """Keys and signs."""
+
+    SCOPES: ClassVar[tuple[str, ...]] = ("below",)
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("below")]
+
+    def compose(self) -> ComposeResult:
+        yield Panel(id="head")
+        yield Document()
+        yield Panel(id="note")
+        yield self.keys()
+
+    def show(self, update: Update | None) -> None:
+        room, ascii = self.size.width, self.ascii
+        document = self.query_one(Document)
+        self.query_one("#head", Panel).show([line(" ", ("Keys and signs", BOLD)), ()])
+        document.show(help_lines(room, ascii))
+        down = "v" if ascii else "↓"
+        more = [line((f"{down} {document.below} more lines", DIM))] if document.below else []
+        self.query_one("#note", Panel).show([rule(more, room, ascii)])
+
+
+def help_lines(room: int, ascii: bool) -> list[Line]:
+    """Keys and legend: side by side where there is room."""
+    keys, signs = _keys(), _signs(ascii)
+    if room < 140:
+        left = [heading("Keys", room, ascii), *keys]
+        return [*left, (), heading("Signs", room, ascii), *signs]
+    half = room // 2
+    lines = [heading("Keys", half - 1, ascii) + line("  ") + heading("Signs", half - 1, ascii)]
+    for i in range(max(len(keys), len(signs))):
+        left_part = keys[i] if i < len(keys) else ()
+        right_part = signs[i] if i < len(signs) else ()
+        lines.append(fit(left_part, half, "left", ascii) + right_part)
+    return lines
+
+
+def _keys() -> list[Line]:
+    lines: list[Line] = []
+    for scope, title in SCOPES.items():
+        if lines:
+            lines.append(())
+        lines.append(line(" ", (title, BOLD)))
+        lines += [
+            line("  ", (f"{action.shown:<8}", KEY), f"  {action.help}")
+            for action in ACTIONS
+            if action.scope == scope
+        ]
+    return lines
+
+
+def _signs(ascii: bool) -> list[Line]:
+    def told(sign: Sign, meaning: str) -> Line:
+        glyph = line((sign.mark(ascii), ink(sign)), "  ", (f"{sign.word:<18}", ink(sign)))
+        return line("  ") + glyph + line((meaning, DIM))
+
+    differs = "!=" if ascii else "≠"
+    lines = [line(" ", ("States", BOLD))]
+    lines += [told(STATES[state], meaning) for state, meaning in MEANING.items()]
+    lines += [(), line(" ", ("How an execution ended", BOLD))]
+    lines += [told(sign, "") for sign in OUTCOMES.values()]
+    lines += [told(STALLED, "no sign of life for too long")]
+    lines += [(), line(" ", ("Other", BOLD))]
+    lines.append(line(f"  A {differs} B", ("    it runs at A, though it was meant for B", DIM)))
+    return lines

@@ -1,0 +1,154 @@
+"""Lines of coloured text as plain data, before any terminal is thought of.
+
+A :data:`Line` is a tuple of (text, ink) pairs; rows and headers are pure functions that
+return lines, and only the widgets turn them into what Textual paints.  No markup is ever
+parsed, so what a job wrote can never become a style.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from rich.cells import cell_len, set_cell_size
+
+from metlmon.ensemble.wording import Colour, Sign, Weight
+
+
+@dataclass(frozen=True, slots=True)
+class Ink:
+    """Colour and weight of a piece of text; the theme decides the shade."""
+
+    colour: Colour = Colour.PLAIN
+    weight: Weight = Weight.NORMAL
+
+
+Span = tuple[str, Ink]
+Line = tuple[Span, ...]
+Align = Literal["left", "right"]
+
+PLAIN: Final = Ink()
+BOLD: Final = Ink(weight=Weight.BOLD)
+DIM: Final = Ink(Colour.GREY, Weight.DIM)
+GOOD: Final = Ink(Colour.GREEN)
+BAD: Final = Ink(Colour.VERMILLION)
+ALARM: Final = Ink(Colour.VERMILLION, Weight.BOLD)
+NOTE: Final = Ink(Colour.ORANGE)
+MOVING: Final = Ink(Colour.SKY)
+KEY: Final = Ink(Colour.SKY, Weight.BOLD)
+
+
+def ink(sign: Sign) -> Ink:
+    """The ink of a state's sign."""
+    return Ink(sign.colour, sign.weight)
+
+
+def line(*spans: Span | str) -> Line:
+    """A line of spans; a bare string is plain. Empty spans are left out."""
+    made = ((s, PLAIN) if isinstance(s, str) else s for s in spans)
+    return tuple(span for span in made if span[0])
+
+
+def signed(sign: Sign, ascii: bool) -> Line:
+    """Mark and word of a state in its ink."""
+    return ((sign.text(ascii), ink(sign)),)
+
+
+def width(of: Line) -> int:
+    """Cells that a line takes."""
+    return sum(cell_len(text) for text, _ in of)
+
+
+def text(of: Line) -> str:
+    """A line without its ink."""
+    return "".join(piece for piece, _ in of)
+
+
+def joined(parts: Iterable[Line], gap: Line) -> Line:
+    """The parts that are not empty, with a gap between each two."""
+    out: list[Span] = []
+    for part in parts:
+        if part:
+            if out:
+                out.extend(gap)
+            out.extend(part)
+    return tuple(out)
+
+
+def packed(parts: Iterable[Line], gap: Line, cells: int) -> list[Line]:
+    """The parts in as many lines as they need, none of them broken."""
+    lines: list[Line] = []
+    for part in parts:
+        longer = joined((lines[-1], part), gap) if lines else part
+        if lines and width(longer) <= cells:
+            lines[-1] = longer
+        else:
+            lines.append(part)
+    return lines
+
+
+def crop(of: Line, cells: int, ascii: bool) -> Line:
+    """A line of at most ``cells`` cells, an ellipsis at its end where it was cut."""
+    if width(of) <= cells:
+        return of
+    dots = ("..." if ascii else "…")[: max(0, cells)]
+    room = cells - len(dots)
+    out: list[Span] = []
+    style = PLAIN
+    for piece, style in of:
+        taken = cell_len(piece)
+        if taken > room:
+            out.append((set_cell_size(piece, room), style))
+            break
+        out.append((piece, style))
+        room -= taken
+    out.append((dots, style))
+    return tuple(span for span in out if span[0])
+
+
+def fit(of: Line, cells: int, align: Align, ascii: bool) -> Line:
+    """A line of exactly ``cells`` cells: cropped or padded with blanks."""
+    of = crop(of, cells, ascii)
+    blank: Line = line(" " * (cells - width(of)))
+    return blank + of if align == "right" else of + blank
+
+
+def spread(left: Line, right: Line, cells: int, ascii: bool) -> Line:
+    """``left`` and ``right`` at the two ends; the left one gives way."""
+    right = crop(right, cells, ascii)
+    room = cells - width(right)
+    return fit(left, max(0, room - 2), "left", ascii) + line(" " * min(2, room)) + right
+
+
+def first_that_fits(candidates: Iterable[Line], cells: int) -> Line:
+    """The first line that takes no more than ``cells``; the last one if none does."""
+    chosen: Line = ()
+    for chosen in candidates:
+        if width(chosen) <= cells:
+            break
+    return chosen
+
+
+def wrapped(of: str, cells: int, how: Ink = PLAIN, indent: int = 0) -> list[Line]:
+    """Plain text broken into lines at blanks (inside a word only where it is longer)."""
+    room = max(8, cells - indent)
+    lines: list[Line] = []
+    now = ""
+    for word in of.split(" "):
+        while cell_len(word) > room:
+            if now:
+                lines.append(line(" " * indent, (now, how)))
+                now = ""
+            head = set_cell_size(word, room).rstrip(" ")
+            lines.append(line(" " * indent, (head, how)))
+            word = word[len(head) :]
+        longer = f"{now} {word}" if now else word
+        if cell_len(longer) > room:
+            lines.append(line(" " * indent, (now, how)))
+            now = word
+        else:
+            now = longer
+    if now or not lines:
+        lines.append(line(" " * indent, (now, how)))
+    return lines

@@ -1,0 +1,120 @@
+"""What was read: the DAGs, each log and how fresh it is, and every warning about them."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import BindingType
+
+from metlmon.ensemble import wording
+from metlmon.ensemble.views import DagRow, LogRow, Notice, Status
+from metlmon.ensemble.wording import DAG_STATES, plain
+from metlmon.live.feed import Update
+from screens.actions import bindings_of
+from screens.headlines import reading, seconds_ago
+from screens.ink import BOLD, DIM, GOOD, MOVING, NOTE, Line, ink, line, spread, wrapped
+from screens.monitor import MonitorScreen, heading, rule
+from screens.widgets.document import Document
+from screens.widgets.panel import Panel
+
+
+class InputsScreen(MonitorScreen):
+    """DAGs, logs, warnings."""
+
+    SCOPES: ClassVar[tuple[str, ...]] = ("below",)
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("below")]
+
+    def compose(self) -> ComposeResult:
+        yield Panel(id="head")
+        yield Document()
+        yield Panel(id="note")
+        yield self.keys()
+
+    def show(self, update: Update | None) -> None:
+        ascii, room = self.ascii, self.size.width
+        document = self.query_one(Document)
+        dagdir = plain(str(self.monitor.feed.dagdir), 200, ascii)
+        title = line(("What is read", BOLD), "   ", (dagdir, DIM))
+        right: Line = ()
+        if update is not None and update.progress.fraction < 1:
+            right = reading(update.progress, 0, ascii)
+        head = line(" ") + spread(title, right, room - 2, ascii)
+        self.query_one("#head", Panel).show([head, ()])
+        lines = [] if update is None else inputs(update.status, room, ascii)
+        document.show(lines)
+        down = "v" if ascii else "↓"
+        more = [line((f"{down} {document.below} more lines", DIM))] if document.below else []
+        self.query_one("#note", Panel).show([rule(more, room, ascii)])
+
+
+def inputs(status: Status, room: int, ascii: bool) -> list[Line]:
+    """All that was read, warnings first when there are any."""
+    lines: list[Line] = []
+    count = len(status.warnings)
+    lines.append(heading(wording.count(count, "warning", ascii=ascii).capitalize(), room, ascii))
+    if not count:
+        lines.append(line(" ", ("Everything could be read.", GOOD)))
+    for notice in status.warnings:
+        lines.extend(_warning(notice, room, ascii))
+    lines += [(), heading(wording.count(len(status.dags), "DAG", ascii=ascii), room, ascii)]
+    if not status.dags:
+        lines.append(line(" ", ("There is no *.dag file in this directory.", DIM)))
+    for dag in status.dags:
+        lines.extend(_dag(dag, ascii))
+    lines += [(), heading(wording.count(len(status.logs), "event log", ascii=ascii), room, ascii)]
+    if not status.logs:
+        lines.append(
+            line(" ", ("No event log yet: it is written when the first job is submitted.", DIM))
+        )
+    widest = min(60, max((len(plain(log.file, 60, ascii)) for log in status.logs), default=0))
+    lines.extend(_log(log, status, widest, ascii) for log in status.logs)
+    return lines
+
+
+def _warning(notice: Notice, room: int, ascii: bool) -> list[Line]:
+    where = plain(notice.file or "", 120, ascii)
+    if notice.line is not None:
+        where += f":{notice.line}"
+    first = line(" ", (where, BOLD), "  " if where else "", (plain(notice.kind, 40, ascii), NOTE))
+    return [first, *wrapped(plain(notice.text, 1000, ascii), room - 2, indent=3)]
+
+
+def _dag(dag: DagRow, ascii: bool) -> list[Line]:
+    sign = DAG_STATES[dag.state]
+    rescue = f"   rescue file {dag.rescue}" if dag.rescue else ""
+    first = line(
+        " ",
+        (sign.mark(ascii), ink(sign)),
+        " ",
+        (plain(dag.file, 120, ascii), BOLD),
+        "  ",
+        (sign.word, ink(sign)),
+        ("   halted" if dag.halted else "", NOTE),
+        (f"   {dag.nodes_done} of {dag.nodes_total} nodes done", DIM),
+        (f", {dag.nodes_failed} failed" if dag.nodes_failed else "", NOTE),
+        (rescue, DIM),
+    )
+    times = ", ".join(wording.moment(time, ascii) for time in dag.submissions[-6:])
+    made = [first]
+    if times:
+        earlier = "... " if len(dag.submissions) > 6 else ""
+        made.append(line(("   submitted ", DIM), f"{earlier}{times}"))
+    if dag.ended is not None:
+        made.append(line(("   ended ", DIM), wording.moment(dag.ended, ascii)))
+    return made
+
+
+def _log(log: LogRow, status: Status, widest: int, ascii: bool) -> Line:
+    ago = wording.age(seconds_ago(status.as_of, log.last), ascii)
+    age = line((f"{ago} ago", MOVING)) if status.live and log.last else ()
+    span = f"{wording.moment(log.first, ascii)} to {wording.moment(log.last, ascii)}"
+    return (
+        line(
+            f" {plain(log.file, 60, ascii):<{widest}}  ",
+            f"{wording.size(log.bytes, ascii):>8}  ",
+            f"{wording.count(log.events, 'event', ascii=ascii):>14}",
+            (f"   {span}   ", DIM),
+        )
+        + age
+    )

@@ -1,0 +1,327 @@
+"""What is told of one job, section by section. Pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from typing import Final, TypeVar
+
+from metlmon.ensemble import wording
+from metlmon.ensemble.states import Outcome, State
+from metlmon.ensemble.views import EventLine, ExecutionRow, JobRow, JobView, TransferRow
+from metlmon.ensemble.wording import OUTCOMES, STATES, Colour, Sign, Weight, plain
+from metlmon.eventlog import UsageRow
+from screens.columns import Spec, cells, columns, fitted
+from screens.headlines import seconds_ago
+from screens.ink import ALARM, BAD, DIM, NOTE, Ink, Line, fit, ink, line, signed, wrapped
+from screens.lifeline import life
+from screens.monitor import heading
+from screens.runlist import place
+from screens.widgets.table import GAP, MARGIN, Column
+
+T = TypeVar("T")
+
+REASON: Final = 4000
+"""Characters of a reason "in full": a reason can hold a whole error log."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """The end of an output file: its ``lines``, or why there are none (``problem``)."""
+
+    title: str
+    name: str
+    lines: tuple[str, ...]
+    problem: str | None = None
+
+
+@dataclass(slots=True)
+class Story:
+    """Lines with headings; ``sections`` are the numbers of the headings' lines."""
+
+    lines: list[Line]
+    sections: list[int]
+
+    def add(self, title: str, body: Iterable[Line], room: int, ascii: bool) -> None:
+        """A section, unless it has nothing to say."""
+        told = list(body)
+        if not told:
+            return
+        if self.lines:
+            self.lines.append(())
+        self.sections.append(len(self.lines))
+        self.lines.append(heading(title, room, ascii))
+        self.lines.extend(told)
+
+
+def story(view: JobView, as_of: datetime | None, room: int, ascii: bool) -> Story:
+    """All that the logs tell of a job, what matters most first."""
+    made = Story([], [])
+    row = view.row
+    made.add("Why it is held", _hold(row, room, ascii), room, ascii)
+    made.add("Life", _indented(life(view, as_of, room - 2, ascii)), room, ascii)
+    title = wording.count(len(row.executions), "execution", ascii=ascii)
+    made.add(title.capitalize(), _executions(row.executions, room, ascii), room, ascii)
+    made.add("Transfers", _transfers(row, room, ascii), room, ascii)
+    made.add("Resources", _usage(view.usage, room, ascii), room, ascii)
+    made.add("Events", _events(view, room, ascii), room, ascii)
+    return made
+
+
+def tails(story: Story, read: Iterable[Tail], room: int, ascii: bool) -> None:
+    """Add the ends of the output files."""
+    for tail in read:
+        name = plain(tail.name, 60, ascii)
+        body = (
+            [line(" ", (f"not shown: {plain(tail.problem, 200, ascii)}", DIM))]
+            if tail.problem is not None
+            else [line(" ", plain(each, room - 2, ascii)) for each in tail.lines]
+        )
+        title = f"{tail.title}  {name}" if name else tail.title
+        story.add(title, body or [line(" ", ("it is empty", DIM))], room, ascii)
+
+
+def _indented(lines: Iterable[Line]) -> list[Line]:
+    return [line(" ") + each for each in lines]
+
+
+def _hold(row: JobRow, room: int, ascii: bool) -> list[Line]:
+    if row.state is not State.HELD:
+        return []
+    why = plain(row.hold_reason or "The log gives no reason.", REASON, ascii)
+    lines = wrapped(why, room - 2, BAD, indent=1)
+    codes = _codes(row.hold_code, row.hold_subcode)
+    since = f"held for {wording.duration(row.seconds, ascii)}"
+    return [*lines, line(" ", (since, ALARM), (f"   {codes}" if codes else "", DIM))]
+
+
+def _codes(code: int | None, subcode: int | None) -> str:
+    if code is None:
+        return ""
+    return f"code {code}" + ("" if subcode is None else f", subcode {subcode}")
+
+
+# --- tables within the story ----------------------------------------------------------------
+
+
+def _drawn(specs: Sequence[Spec[T]], rows: Sequence[T], room: int, ascii: bool) -> list[Line]:
+    """A small table as lines: its heading, then one line for each row."""
+    widths = fitted(specs, rows, room)
+    kept = columns(specs, widths)
+    drawn = [_row([line((column.title, DIM)) for column in kept], kept, ascii)]
+    drawn += [_row(cells(specs, widths, row), kept, ascii) for row in rows]
+    return drawn
+
+
+def _row(made: Sequence[Line], kept: Sequence[Column], ascii: bool) -> Line:
+    out: Line = line(" " * (MARGIN - 1))
+    for i, (cell, column) in enumerate(zip(made, kept, strict=True)):
+        out += (line(" " * GAP) if i else ()) + fit(cell, column.cells, column.align, ascii)
+    return out
+
+
+def _executions(rows: Sequence[ExecutionRow], room: int, ascii: bool) -> list[Line]:
+    if not rows:
+        return [line(" ", ("It never ran.", DIM))]
+    numbered = list(enumerate(rows, 1))
+    made = _drawn(_execution_specs(ascii), numbered, room, ascii)
+    out = made[:1]
+    for drawn, (_, row) in zip(made[1:], numbered, strict=True):
+        out.append(drawn)
+        why = _why(row, ascii)
+        if why:
+            out.extend(wrapped(why, room - 2, Ink(OUTCOMES[row.outcome].colour), indent=6))
+    return out
+
+
+def _why(row: ExecutionRow, ascii: bool) -> str:
+    if row.outcome is Outcome.GOOD:
+        return ""
+    parts = [plain(row.reason, REASON, ascii)] if row.reason else []
+    if row.signal is not None:
+        parts.append(f"killed by signal {row.signal}")
+    elif row.return_value:
+        parts.append(f"return value {row.return_value}")
+    if codes := _codes(row.code, row.subcode):
+        parts.append(f"({codes})")
+    if row.uncertain:
+        parts.append("(its end is not in the log; taken from the event that proves it)")
+    return " ".join(parts)
+
+
+Numbered = tuple[int, ExecutionRow]
+
+
+def _execution_specs(ascii: bool) -> list[Spec[Numbered]]:
+    def of(name: str) -> Callable[[Numbered, int | None], Line]:
+        return lambda thing, _: _execution_cell(name, *thing, ascii)
+
+    return [
+        Spec("n", "#", of("n"), "right"),
+        Spec("outcome", "OUTCOME", of("outcome")),
+        Spec("start", "START", of("start"), drop=1),
+        Spec("seconds", "TIME", of("seconds"), "right"),
+        Spec("suspended", "SUSPENDED", of("suspended"), "right", drop=6),
+        Spec("site", "SITE", of("site"), drop=2, most=24, least=8),
+        Spec("gpu", "GPU", of("gpu"), drop=3, most=20),
+        Spec("hours", "GPU-h", of("hours"), "right", drop=4),
+        Spec("host", "HOST", of("host"), drop=5, most=44),
+    ]
+
+
+def _execution_cell(name: str, n: int, row: ExecutionRow, ascii: bool) -> Line:
+    made: Mapping[str, Line] = {
+        "n": line((str(n), DIM)),
+        "outcome": signed(OUTCOMES[row.outcome], ascii),
+        "start": line(wording.moment(row.start, ascii)),
+        "seconds": line(wording.duration(row.seconds, ascii)),
+        "suspended": line((wording.duration(row.suspended, ascii) if row.suspended else "", NOTE)),
+        "site": line(plain(row.site, 40, ascii) if row.site else wording.unknown(ascii)),
+        "gpu": line(wording.gpus(row.gpu, row.gpus, ascii)),
+        "hours": line(wording.hours(row.gpu_hours, ascii)),
+        "host": line((plain(row.host or "", 60, ascii), DIM)),
+    }
+    return made[name]
+
+
+def _transfers(row: JobRow, room: int, ascii: bool) -> list[Line]:
+    made = [line(" ") + _transfer(each, ascii) for each in row.transfers]
+    if row.bytes_sent is not None or row.bytes_received is not None:
+        sent, received = (
+            wording.size(row.bytes_sent, ascii),
+            wording.size(row.bytes_received, ascii),
+        )
+        made.append(line(" ", ("in all ", DIM), f"{received} received, {sent} sent"))
+    return made
+
+
+_TRANSFER_INK: Final[Mapping[str, Ink]] = {
+    "ok": Ink(Colour.GREEN),
+    "aborted": NOTE,
+    "unfinished": NOTE,
+    "in-flight": Ink(Colour.BLUE),
+}
+
+
+def _transfer(row: TransferRow, ascii: bool) -> Line:
+    incoming = row.direction == "input"
+    arrow = STATES[State.TRANSFERRING_INPUT if incoming else State.TRANSFERRING_OUTPUT].mark(ascii)
+    outcome = plain(row.outcome, 12, ascii)
+    queued = f"   queued {wording.duration(row.queue_seconds, ascii)}" if row.queue_seconds else ""
+    host = f"   {plain(row.host, 48, ascii)}" if row.host else ""
+    return line(
+        f"{arrow} {'input ' if incoming else 'output'}  ",
+        (f"{outcome:<10}", _TRANSFER_INK.get(row.outcome, Ink())),
+        f"  {wording.moment(row.start, ascii):<19}  {wording.duration(row.seconds, ascii):>9}",
+        (queued + host, DIM),
+    )
+
+
+def _usage(rows: Sequence[UsageRow], room: int, ascii: bool) -> list[Line]:
+    if not rows:
+        return []
+
+    def of(name: str) -> partial[Line]:
+        return partial(_usage_cell, name, ascii)
+
+    specs: list[Spec[UsageRow]] = [
+        Spec("name", "RESOURCE", of("name"), most=28),
+        Spec("usage", "USED", of("usage"), "right"),
+        Spec("request", "REQUESTED", of("request"), "right"),
+        Spec("allocated", "ALLOCATED", of("allocated"), "right"),
+        Spec("assigned", "ASSIGNED", of("assigned"), drop=1, most=60),
+    ]
+    return _drawn(specs, rows, room, ascii)
+
+
+def _usage_cell(name: str, ascii: bool, row: UsageRow, width: int | None) -> Line:
+    if name == "name":
+        unit = f" ({plain(row.unit, 10, ascii)})" if row.unit else ""
+        return line(plain(row.name, 24, ascii), (unit, DIM))
+    if name == "assigned":
+        return line((plain(row.assigned or "", 80, ascii), DIM))
+    value: float | None = getattr(row, name)
+    if value is None:
+        return ()
+    over = name == "usage" and row.request is not None and value > row.request and row.unit == "MB"
+    whole = value == int(value) if abs(value) < 1e15 else True
+    told = wording.number(int(value), ascii) if whole else f"{value:.2f}"
+    return line((told, BAD if over else Ink()))
+
+
+# --- the timeline of events -----------------------------------------------------------------
+
+_SIGNS: Final[Mapping[int, Sign]] = {
+    0: Sign("◦", "i", "submitted", Colour.PLAIN),
+    1: Sign("▶", "R", "executing", Colour.SKY),
+    4: OUTCOMES[Outcome.EVICTED],
+    5: Sign("✓", "+", "terminated", Colour.GREEN),
+    7: OUTCOMES[Outcome.SHADOW_EXCEPTION],
+    8: Sign("»", '"', "the job says", Colour.PLAIN),
+    9: Sign("⌫", "D", "aborted", Colour.ORANGE),
+    10: STATES[State.SUSPENDED],
+    11: Sign("▶", "R", "unsuspended", Colour.SKY),
+    12: STATES[State.HELD],
+    13: Sign("◦", "i", "released", Colour.PLAIN),
+    16: Sign("◕", "P", "post script ended", Colour.BLUE),
+    21: Sign("!", "!", "remote error", Colour.ORANGE),
+    22: STATES[State.DISCONNECTED],
+    23: Sign("▶", "R", "reconnected", Colour.SKY),
+    24: OUTCOMES[Outcome.RECONNECT_FAILED],
+    34: STATES[State.SKIPPED],
+}
+_OTHER: Final = Sign("·", ".", "", Colour.GREY, Weight.DIM)
+
+
+def _events(view: JobView, room: int, ascii: bool) -> list[Line]:
+    made: list[Line] = []
+    before: EventLine | None = None
+    for event in view.events:
+        sign = _sign_of(event, view.row.state)
+        word = sign.word or plain(event.name.lower().replace("_", " "), 24, ascii)
+        gap = seconds_ago(event.time, before.time) if before else None
+        later = f"+{wording.duration(gap, ascii)}" if gap and gap >= 1 else ""
+        start = line(
+            " ",
+            (wording.moment(event.time, ascii), DIM),
+            (f" {later:>12} ", DIM),
+            (f" {sign.mark(ascii)} {word:<17} ", ink(sign)),
+        )
+        damaged = [("cut in the log  ", NOTE)] if event.damaged else []
+        text = line(*damaged, (plain(event.text, REASON, ascii), DIM))
+        made.append(start + text)
+        before = event
+    if view.memory_updates:
+        told = wording.count(view.memory_updates, "memory report", ascii=ascii)
+        made.append(line(" ", (f"and {told}, not listed", DIM)))
+    return made
+
+
+def _sign_of(event: EventLine, state: State) -> Sign:
+    if event.number == 5 and state is State.FAILED:
+        return Sign("✗", "X", "terminated", Colour.VERMILLION)
+    if event.number == 40:
+        incoming = "input" in event.text.lower()
+        sign = STATES[State.TRANSFERRING_INPUT if incoming else State.TRANSFERRING_OUTPUT]
+        return Sign(sign.glyph, sign.letter, "transfer", sign.colour)
+    return _SIGNS.get(event.number, _OTHER)
+
+
+def facts(row: JobRow, ascii: bool) -> list[Line]:
+    """Where the job is, on what, and with how much memory, as parts of one line."""
+    made = []
+    if row.site is not None:
+        off = row.target is not None and row.site.lower() != row.target.lower()
+        made.append(place(row.site, row.target, off, None, ascii))
+    elif row.target is not None:
+        made.append(line(("wants ", DIM), plain(row.target, 40, ascii)))
+    if row.gpu is not None or row.gpus is not None:
+        made.append(line(wording.gpus(row.gpu, row.gpus, ascii)))
+    if row.memory_mb is not None:
+        of = f" of {wording.number(row.request_memory_mb, ascii)}" if row.request_memory_mb else ""
+        made.append(line(("memory ", DIM), f"{wording.number(row.memory_mb, ascii)}{of} MB"))
+    if row.submitted is not None:
+        made.append(line(("submitted ", DIM), wording.moment(row.submitted, ascii)))
+    return made

@@ -1,0 +1,207 @@
+"""What all screens share: they are shown a picture, and show it; lists filter and sort."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
+
+from rich.cells import cell_len
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.screen import Screen
+from textual.widgets import Input
+
+from metlmon.ensemble.wording import plain
+from metlmon.live.feed import Update
+from screens.ink import DIM, NOTE, Line, crop, joined, line, width
+from screens.widgets.keys import Keys
+from screens.widgets.panel import Panel
+from screens.widgets.table import Table
+
+if TYPE_CHECKING:
+    from screens.app import MetlmonApp
+
+T = TypeVar("T")
+
+
+class MonitorScreen(Screen[None]):
+    """A screen that shows pictures. ``SCOPES`` are the scopes of its actions."""
+
+    SCOPES: ClassVar[tuple[str, ...]] = ()
+    AUTO_FOCUS: ClassVar[str | None] = "Table, Document"
+
+    @property
+    def monitor(self) -> MetlmonApp:
+        """The application, typed."""
+        return cast("MetlmonApp", self.app)
+
+    @property
+    def ascii(self) -> bool:
+        """Only characters below 0x80 may be drawn."""
+        return self.monitor.options.ascii
+
+    def show(self, update: Update | None) -> None:
+        """Show a new picture; None before the first."""
+        raise NotImplementedError
+
+    def on_screen_resume(self) -> None:
+        self.call_after_refresh(self._again)
+
+    def on_resize(self) -> None:
+        self.call_after_refresh(self._again)
+
+    def _again(self) -> None:
+        if self.is_attached:
+            self.show(self.monitor.picture)
+
+    def on_document_scrolled(self) -> None:
+        self._again()
+
+    def keys(self) -> Keys:
+        """The footer of this screen."""
+        return Keys((*self.SCOPES, "everywhere"))
+
+    def action_back(self) -> None:
+        self.monitor.go_back()
+
+
+class Prompt(Input):
+    """One line to type a filter into. Its cursor does not blink: that would repaint it for
+    ever while nothing happens."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "give_up", show=False)]
+
+    def __init__(self, *, id: str) -> None:
+        super().__init__(id=id, select_on_focus=False, compact=True)
+        self.cursor_blink = False
+
+    def action_give_up(self) -> None:
+        self.value = ""
+        self.screen.query_one(Table).focus()
+
+
+class ListScreen(MonitorScreen):
+    """A screen with one table that filters and sorts; both outlive every refresh."""
+
+    ORDERS: ClassVar[Sequence[tuple[str, Callable[[Any], tuple[Any, ...]] | None]]] = ()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wanted = ""
+        self.order = 0
+        self.reversed = False
+
+    # --- parts ----------------------------------------------------------------------------
+
+    def foot(self) -> ComposeResult:
+        """Below the table: where one is in it, the prompt, the keys."""
+        yield Panel(id="note")
+        yield Prompt(id="prompt")
+        yield self.keys()
+
+    @property
+    def table(self) -> Table:
+        return self.query_one(Table)
+
+    # --- filter and order -----------------------------------------------------------------
+
+    def kept(self, things: Iterable[T], text: Callable[[T], str]) -> list[T]:
+        """What the filter lets pass, in the chosen order. ``text`` is what it looks in,
+        lower case; a filter that starts with ``!`` keeps what does not have the text."""
+        inverse = self.wanted.startswith("!")
+        needle = self.wanted[inverse:].strip().lower()
+        kept = [thing for thing in things if not needle or (needle in text(thing)) is not inverse]
+        key = self.ORDERS[self.order][1] if self.ORDERS else None
+        if key is not None:
+            kept.sort(key=key)
+        if self.reversed:
+            kept.reverse()
+        return kept
+
+    def note(self, shown: int, total: int, more: Sequence[Line] = (), noun: str = "run") -> Line:
+        """The rule below the table: what is filtered, how it is sorted, what lies outside."""
+        ascii, cells = self.ascii, self.size.width
+        parts: list[Line] = list(more)
+        if self.wanted:
+            parts.append(line(("filter ", DIM), (plain(self.wanted, 30, ascii), NOTE)))
+        if shown != total:
+            parts.append(line((f"{shown} of {total} {noun}s", NOTE)))
+        if self.ORDERS and (self.order or self.reversed):
+            by = self.ORDERS[self.order][0]
+            parts.append(line((f"by {by}{', reversed' if self.reversed else ''}", DIM)))
+        above, below = self.table.above, self.table.below
+        down, up = ("v", "^") if ascii else ("↓", "↑")
+        outside = [f"{up} {above}"] * (above > 0) + [f"{down} {below} more"] * (below > 0)
+        if outside:
+            parts.append(line(("  ".join(outside), DIM)))
+        return rule(parts, cells, ascii)
+
+    def action_filter(self) -> None:
+        prompt = self.query_one("#prompt", Prompt)
+        prompt.display = True
+        prompt.value = self.wanted
+        prompt.focus()
+
+    @on(Input.Changed, "#prompt")
+    def _typed(self, event: Input.Changed) -> None:
+        event.stop()
+        self.wanted = event.value
+        self._again()
+
+    @on(Input.Submitted, "#prompt")
+    def _chosen(self, event: Input.Submitted) -> None:
+        event.stop()
+        self.table.focus()
+
+    @on(Input.Blurred, "#prompt")
+    def _left(self, event: Input.Blurred) -> None:
+        event.stop()
+        self.query_one("#prompt", Prompt).display = False
+
+    def action_sort(self) -> None:
+        self.order = (self.order + 1) % max(1, len(self.ORDERS))
+        self.reversed = False
+        self._again()
+
+    def action_reverse(self) -> None:
+        self.reversed = not self.reversed
+        self._again()
+
+    def action_open(self) -> None:
+        if self.table.cursor is not None:
+            self.open(self.table.cursor)
+
+    def on_table_opened(self, event: Table.Opened) -> None:
+        event.stop()
+        self.open(event.key)
+
+    def on_table_moved(self, event: Table.Moved) -> None:
+        event.stop()
+        self._again()
+
+    def open(self, key: str) -> None:
+        """Go to what this row stands for."""
+        raise NotImplementedError
+
+    def action_back(self) -> None:
+        if self.wanted:
+            self.wanted = ""
+            self._again()
+        else:
+            super().action_back()
+
+
+def rule(parts: Sequence[Line], cells: int, ascii: bool) -> Line:
+    """A line across the screen, with notes at its right end."""
+    dash = "-" if ascii else "─"
+    if not parts:
+        return line((dash * cells, DIM))
+    notes = line(" ") + crop(joined(parts, line("   ")), cells - 6, ascii) + line(" ")
+    return line((dash * (cells - width(notes) - 2), DIM)) + notes + line((dash * 2, DIM))
+
+
+def heading(title: str, cells: int, ascii: bool) -> Line:
+    """A section's heading with a rule behind it."""
+    dash = "-" if ascii else "─"
+    return line((f" {title} ", DIM), (dash * max(0, cells - cell_len(title) - 3), DIM))

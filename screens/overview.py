@@ -1,0 +1,125 @@
+"""The overview: is it moving, and what needs a person."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import BindingType
+
+from metlmon.ensemble import wording
+from metlmon.ensemble.views import RunRow
+from metlmon.live.feed import Update
+from screens import headlines, runlist
+from screens.actions import bindings_of
+from screens.columns import cells, columns, fitted
+from screens.ink import DIM, NOTE, Line, line
+from screens.monitor import ListScreen
+from screens.widgets.panel import Panel
+from screens.widgets.table import GAP, MARGIN, Row, Table
+
+ROOMY_LINES = 30
+"""From this height on, blank lines set the parts of the header apart."""
+
+
+class OverviewScreen(ListScreen):
+    """All runs, one row each."""
+
+    SCOPES: ClassVar[tuple[str, ...]] = ("list", "overview")
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("list", "overview")]
+    ORDERS: ClassVar[Sequence[tuple[str, Callable[[Any], tuple[Any, ...]] | None]]] = runlist.ORDERS
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.faults_only = False
+
+    def compose(self) -> ComposeResult:
+        yield Panel(id="head")
+        yield Table()
+        yield from self.foot()
+
+    def show(self, update: Update | None) -> None:
+        self.query_one("#head", Panel).show(self._head(update))
+        rows = [] if update is None else self._of_interest(update.status.runs)
+        kept = self.kept(
+            [row for row in rows if not self.faults_only or row.state in runlist.FAULTS],
+            runlist.seen_by_filter,
+        )
+        shown = self._rows(kept, rows, update)
+        by_key = {row.key: row for row in kept}
+        under = runlist.under_the_table(
+            by_key.get(self.table.cursor or ""), shown, self.size.width, self.ascii
+        )
+        faults = [line(("faults only", NOTE))] if self.faults_only else []
+        note = self.note(len(kept), len(rows), faults)
+        narrow = self.size.width < runlist.REASON_CELLS
+        self.query_one("#note", Panel).show([note, under] if narrow else [note])
+
+    def _head(self, update: Update | None) -> list[Line]:
+        room, ascii = self.size.width, self.ascii
+        lines = headlines.header(update, str(self.monitor.feed.dagdir), room, ascii)
+        if update is None or not update.status.dags:
+            return lines
+        status, roomy = update.status, [()] if self.size.height >= ROOMY_LINES else []
+        total = headlines.epochs_total(status.epoch_states, ascii)
+        bar = headlines.bar(status.epoch_states, room - len(total) - 4, ascii)
+        inset = line(" ")
+        return [
+            *lines,
+            *roomy,
+            inset + bar + line("  ", (total, DIM)),
+            inset + headlines.counts(status.epoch_states, room - 2, ascii),
+            inset + headlines.gpu_hours(status.gpu_hours, ascii),
+            *roomy,
+        ]
+
+    def _of_interest(self, rows: Sequence[RunRow]) -> list[RunRow]:
+        only = self.monitor.options.only
+        if not only:
+            return list(rows)
+        names = [name.strip() for name in only.split(",") if name.strip()]
+        return [
+            row
+            for row in rows
+            if row.run in names or any((row.uuid or "").startswith(name) for name in names)
+        ]
+
+    def _rows(self, kept: list[RunRow], all_rows: list[RunRow], update: Update | None) -> set[str]:
+        """Fill the table; returns the names of the columns that have room. They are fitted
+        to all rows, so that a filter moves no column."""
+        room, ascii = self.size.width, self.ascii
+        specs = runlist.specs(all_rows, ascii)
+        widths = fitted(specs, all_rows, room)
+        indent = MARGIN
+        for name, wide in widths.items():
+            if name == "state":
+                break
+            indent += wide + GAP
+        rows = [
+            Row(row.key, cells(specs, widths, row), runlist.below(row, room, ascii), indent)
+            for row in kept
+        ]
+        self.table.show(columns(specs, widths), rows, self._empty(all_rows, update))
+        return set(widths)
+
+    def _empty(self, rows: list[RunRow], update: Update | None) -> list[Line]:
+        if update is None or (not rows and update.progress.fraction < 1):
+            if update is None:
+                return [line("  ", ("looking for DAG files and logs", DIM))]
+            bar = headlines.reading(update.progress, 24, self.ascii)
+            return [line("  ") + bar, line("  ", ("runs appear as they are read", DIM))]
+        wanted = wording.plain(self.wanted, 30, self.ascii)
+        return runlist.empty(self.faults_only, wanted, bool(rows), bool(update.status.dags))
+
+    def action_faults(self) -> None:
+        self.faults_only = not self.faults_only
+        self._again()
+
+    def open(self, key: str) -> None:
+        self.monitor.open_run(key)
+
+    def action_back(self) -> None:
+        if self.wanted:
+            self.wanted = ""
+            self._again()

@@ -1,0 +1,80 @@
+"""Find an action by its name: what can be done on the screen below, from the registry."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.screen import ModalScreen
+from textual.widgets import Input
+
+from screens.actions import Action, actions_of
+from screens.ink import DIM, KEY, Line, line
+from screens.monitor import Prompt
+from screens.widgets.table import Column, Row, Table
+
+
+class PaletteScreen(ModalScreen[str | None]):
+    """Type to narrow down, up and down to choose, enter to do it. Gives back the action."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,ctrl+p", "give_up", priority=True, show=False),
+        Binding("up", "move(-1)", priority=True, show=False),
+        Binding("down", "move(1)", priority=True, show=False),
+        Binding("enter", "choose", priority=True, show=False),
+    ]
+
+    def __init__(self, scopes: tuple[str, ...]) -> None:
+        super().__init__()
+        self._actions = [a for a in actions_of((*scopes, "everywhere")) if a.name != "palette"]
+
+    def compose(self) -> ComposeResult:
+        with Vertical(id="palette"):
+            yield Prompt(id="wanted")
+            yield Table()
+
+    def on_mount(self) -> None:
+        self.query_one(Prompt).focus()
+        self.call_after_refresh(self._fill)
+
+    def on_resize(self) -> None:
+        self.call_after_refresh(self._fill)
+
+    @on(Input.Changed)
+    def _fill(self) -> None:
+        table = self.query_one(Table)
+        words = self.query_one(Prompt).value.lower().split()
+        fitting = [a for a in self._actions if all(word in _text(a) for word in words)]
+        room = table.size.width - 16
+        columns = [Column("KEY", 6), Column("ACTION", max(10, room))]
+        rows = [Row(f"{a.scope}.{a.name}", (line((a.shown, KEY)), _told(a))) for a in fitting]
+        table.show(columns, rows, [line("  ", ("no action has these words", DIM))])
+
+    def action_move(self, by: int) -> None:
+        table = self.query_one(Table)
+        if by < 0:
+            table.action_up()
+        else:
+            table.action_down()
+
+    def action_choose(self) -> None:
+        key = self.query_one(Table).cursor
+        self.dismiss(None if key is None else key.partition(".")[2])
+
+    def on_table_opened(self, event: Table.Opened) -> None:
+        event.stop()
+        self.dismiss(event.key.partition(".")[2])
+
+    def action_give_up(self) -> None:
+        self.dismiss(None)
+
+
+def _text(action: Action) -> str:
+    return f"{action.label} {action.help} {action.name}".lower()
+
+
+def _told(action: Action) -> Line:
+    return line(action.help)

@@ -1,0 +1,280 @@
+"""Problems: which single cause costs most, and whom it concerns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import PurePath
+from typing import ClassVar, Final
+
+from textual.app import ComposeResult
+from textual.binding import BindingType
+
+from metlmon.ensemble import wording
+from metlmon.ensemble.views import JobRow, ProblemGroup
+from metlmon.ensemble.wording import STATES, plain, problem_sign
+from metlmon.live.feed import Update
+from screens.actions import bindings_of
+from screens.columns import Spec, cells, columns, fitted
+from screens.ink import (
+    ALARM,
+    BAD,
+    BOLD,
+    DIM,
+    GOOD,
+    Ink,
+    Line,
+    joined,
+    line,
+    signed,
+    spread,
+    wrapped,
+)
+from screens.monitor import ListScreen
+from screens.runlist import place
+from screens.widgets.panel import Panel
+from screens.widgets.table import Row, Table
+
+MOST_JOBS: Final = 200
+"""Jobs listed of one problem, latest first: each asks for its own picture."""
+
+
+def _text(group: ProblemGroup) -> str:
+    parts = [group.kind, group.cause, group.example or "", *group.run_names]
+    return "\n".join(parts).lower()
+
+
+def _specs(ascii: bool) -> list[Spec[ProblemGroup]]:
+    return [
+        Spec("kind", "KIND", partial(_kind, ascii=ascii)),
+        Spec("now", "NOW", partial(_now, ascii=ascii), "right", least=4),
+        Spec("times", "TIMES", partial(_times, ascii=ascii), "right"),
+        Spec("lost", "LOST h", partial(_lost, ascii=ascii), "right"),
+        Spec("runs", "RUNS", partial(_runs, ascii=ascii), drop=2, least=4, soft=8, most=20),
+        Spec("last", "LAST", partial(_last, ascii=ascii), drop=3),
+        Spec("cause", "CAUSE", partial(_cause, ascii=ascii), least=20, soft=36, most=400),
+    ]
+
+
+def _kind(group: ProblemGroup, cells: int | None, ascii: bool) -> Line:
+    return signed(problem_sign(group.kind), ascii)
+
+
+def _now(group: ProblemGroup, cells: int | None, ascii: bool) -> Line:
+    return line((wording.number(group.now, ascii), ALARM if group.now else DIM))
+
+
+def _times(group: ProblemGroup, cells: int | None, ascii: bool) -> Line:
+    return line(wording.number(group.times, ascii))
+
+
+def _lost(group: ProblemGroup, cells: int | None, ascii: bool) -> Line:
+    return line((wording.hours(group.lost, ascii), BAD if group.lost > 0 else DIM))
+
+
+def _runs(group: ProblemGroup, cells: int | None, ascii: bool) -> Line:
+    names = " ".join(plain(name, 24, ascii) for name in group.run_names[:12])
+    if cells is not None and len(names) > cells and len(group.run_names) > 1:
+        names = wording.count(len(group.run_names), "run", ascii=ascii)
+    return line((names, DIM))
+
+
+def _last(group: ProblemGroup, cells: int | None, ascii: bool) -> Line:
+    return line((f"{group.last:%Y-%m-%d %H:%M}" if group.last else "", DIM))
+
+
+def _cause(group: ProblemGroup, cells: int | None, ascii: bool) -> Line:
+    return line((plain(group.cause, 400, ascii), BOLD if group.now else Ink()))
+
+
+class ProblemsScreen(ListScreen):
+    """All causes of trouble, those that hurt now first."""
+
+    SCOPES: ClassVar[tuple[str, ...]] = ("list", "below")
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("list", "below")]
+    ORDERS = (
+        ("what hurts now", lambda group: (-group.now, -group.lost, -group.times)),
+        ("GPU-hours lost", lambda group: (-group.lost, -group.times)),
+        ("times", lambda group: (-group.times,)),
+        ("kind", lambda group: (group.kind, -group.lost)),
+    )
+
+    def compose(self) -> ComposeResult:
+        yield Panel(id="head")
+        yield Table()
+        yield from self.foot()
+
+    def show(self, update: Update | None) -> None:
+        groups = self.monitor.feed.problems()
+        ascii, room = self.ascii, self.size.width
+        self.query_one("#head", Panel).show(self._head(groups, update))
+        kept = self.kept(groups, _text)
+        specs = _specs(ascii)
+        widths = fitted(specs, groups, room)
+        rows = [Row(group.key, cells(specs, widths, group)) for group in kept]
+        self.table.show(columns(specs, widths), rows, self._empty(bool(groups), update))
+        note = self.note(len(kept), len(groups), noun="cause")
+        under = next((g for g in kept if g.key == self.table.cursor), None)
+        self.query_one("#note", Panel).show([note, *self._example(under)])
+
+    def _head(self, groups: Sequence[ProblemGroup], update: Update | None) -> list[Line]:
+        ascii = self.ascii
+        now = sum(group.now for group in groups)
+        worst = max(groups, key=lambda group: group.lost, default=None)
+        first = line(("Problems", BOLD), "   ") + (
+            line((wording.count(now, "job", ascii=ascii), ALARM), " in trouble now")
+            if now
+            else line(("nothing is in trouble now", GOOD))
+        )
+        total = sum(group.lost for group in groups)
+        lost = line(("GPU-hours lost ", DIM), (wording.hours(total, ascii), BAD))
+        lines = [line(" ") + spread(first, lost if total else (), self.size.width - 2, ascii)]
+        if worst is not None and worst.lost > 0:
+            share = wording.share(worst.lost, total, ascii)
+            cause = plain(worst.cause, self.size.width - 40, ascii)
+            lines.append(
+                line(" ", ("costs most: ", DIM), cause, (f"  {share} of what is lost", DIM))
+            )
+        return [*lines, ()]
+
+    def _empty(self, any_groups: bool, update: Update | None) -> list[Line]:
+        if any_groups:
+            return [line("  ", "No cause has this text."), line("  ", ("esc clears", DIM))]
+        if update is None or update.progress.fraction < 1:
+            return [line("  ", ("Causes appear as the logs are read.", DIM))]
+        return [
+            line("  ", ("No job was ever held, evicted or failed.", GOOD)),
+            line("  ", ("What goes wrong is grouped here by its cause.", DIM)),
+        ]
+
+    def _example(self, group: ProblemGroup | None) -> list[Line]:
+        if group is None or not group.example:
+            return [()]
+        shown = plain(group.example, self.size.width - 10, self.ascii)
+        return [line(" ", ("e.g. ", DIM), shown)]
+
+    def open(self, key: str) -> None:
+        self.monitor.push_screen(CauseScreen(key))
+
+
+class CauseScreen(ListScreen):
+    """One cause: its text in full, and the jobs that met it, latest first."""
+
+    SCOPES: ClassVar[tuple[str, ...]] = ("list", "cause", "below")
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("list", "cause", "below")]
+    ORDERS = (
+        ("latest first", None),
+        ("run", lambda row: (row.run or "", row.epoch or 0)),
+        ("state", lambda row: (row.state.value,)),
+    )
+
+    def __init__(self, key: str) -> None:
+        super().__init__()
+        self.key = key
+
+    def compose(self) -> ComposeResult:
+        yield Panel(id="head")
+        yield Table()
+        yield from self.foot()
+
+    def show(self, update: Update | None) -> None:
+        group = next((g for g in self.monitor.feed.problems() if g.key == self.key), None)
+        if group is None:
+            self.query_one("#head", Panel).show([line(" ", ("this cause is gone", GOOD)), ()])
+            self.table.show([], [], [line("  ", ("esc goes back to the others", DIM))])
+            return
+        self.query_one("#head", Panel).show(self._head(group))
+        views = [self.monitor.feed.job_view(*job) for job in group.jobs[:MOST_JOBS]]
+        jobs = [view.row for view in views if view is not None]
+        kept = self.kept(jobs, _job_text)
+        specs = _job_specs(self.ascii, jobs)
+        widths = fitted(specs, jobs, self.size.width)
+        rows = [Row(f"{job.cluster}.{job.proc}", cells(specs, widths, job)) for job in kept]
+        self.table.show(columns(specs, widths), rows, [line("  ", ("no job has this text", DIM))])
+        unseen = len(group.jobs) - MOST_JOBS
+        more = [line((f"the latest {MOST_JOBS} jobs", DIM))] if unseen > 0 else []
+        self.query_one("#note", Panel).show([self.note(len(kept), len(jobs), more, "job")])
+
+    def _head(self, group: ProblemGroup) -> list[Line]:
+        ascii, room = self.ascii, self.size.width
+        sign = problem_sign(group.kind)
+        first = joined(
+            (
+                signed(sign, ascii),
+                line((wording.number(group.now, ascii), ALARM if group.now else DIM), " now"),
+                line(wording.count(group.times, "time", ascii=ascii)),
+                line((wording.hours(group.lost, ascii), BAD), " GPU-hours lost"),
+                line(wording.count(len(group.runs), "run", ascii=ascii)),
+            ),
+            line("   "),
+        )
+        text = plain(group.cause, 2000, ascii)
+        lines = [line(" ") + first, *wrapped(text, room - 2, Ink(sign.colour), indent=1)[:6]]
+        if group.example and plain(group.example, 2000, ascii) != text:
+            example = plain(group.example, 2000, ascii)
+            lines += wrapped(f"e.g. {example}", room - 2, DIM, indent=1)[:4]
+        return [*lines, ()]
+
+    def open(self, key: str) -> None:
+        cluster, _, proc = key.partition(".")
+        self.monitor.open_job(int(cluster), int(proc))
+
+    def action_owner(self) -> None:
+        if self.table.cursor is None:
+            return
+        cluster, _, proc = self.table.cursor.partition(".")
+        view = self.monitor.feed.job_view(int(cluster), int(proc))
+        if view is not None:
+            self.monitor.open_run_of(view.row)
+
+
+def _job_text(row: JobRow) -> str:
+    job = wording.job_id(row.cluster, row.proc)
+    parts = [
+        job,
+        row.run,
+        row.uuid,
+        row.node,
+        row.dag,
+        row.site,
+        row.target,
+        STATES[row.state].word,
+    ]
+    return "\n".join(part for part in parts if part is not None).lower()
+
+
+def _job_specs(ascii: bool, jobs: Sequence[JobRow]) -> list[Spec[JobRow]]:
+    def text(value: str | None) -> Line:
+        return line(plain(value, 40, ascii) if value else (wording.unknown(ascii), DIM))
+
+    def where(row: JobRow, cells: int | None) -> Line:
+        return place(row.site, row.target, False, cells, ascii)
+
+    specs: list[Spec[JobRow]] = [
+        Spec("job", "JOB", lambda row, _: line(wording.job_id(row.cluster, row.proc)), "right"),
+        Spec("run", "RUN", lambda row, _: text(row.run), least=6, most=24),
+        Spec(
+            "epoch",
+            "EPOCH",
+            lambda row, _: line(str(row.epoch) if row.epoch is not None else ""),
+            "right",
+        ),
+        Spec("state", "NOW", lambda row, _: signed(STATES[row.state], ascii)),
+        Spec(
+            "since",
+            "SINCE",
+            lambda row, _: line(wording.duration(row.seconds, ascii)),
+            "right",
+            least=9,
+        ),
+        Spec("site", "SITE", where, least=7, most=24, drop=2),
+        Spec("gpu", "GPU", lambda row, _: line(wording.gpus(row.gpu, row.gpus, ascii)), drop=3),
+        Spec("tries", "TRIES", lambda row, _: line(str(len(row.executions))), "right", drop=4),
+    ]
+    if len({job.dag for job in jobs}) > 1:
+        specs.insert(1, Spec("dag", "DAG", lambda row, _: text(_file(row.dag)), drop=1, most=24))
+    return specs
+
+
+def _file(dag: str | None) -> str | None:
+    return None if dag is None else PurePath(dag).name

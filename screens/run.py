@@ -1,0 +1,175 @@
+"""One run: what happened to this model, epoch by epoch."""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+from typing import ClassVar, Final
+
+from textual.app import ComposeResult
+from textual.binding import BindingType
+
+from metlmon.ensemble import wording
+from metlmon.ensemble.views import EpochRow, RunView
+from metlmon.ensemble.wording import STATES, plain
+from metlmon.live.feed import Update
+from screens import epochlist
+from screens.actions import bindings_of
+from screens.chart import seconds_chart
+from screens.columns import cells, columns, fitted
+from screens.headlines import gpu_hours
+from screens.ink import BOLD, DIM, GOOD, Line, first_that_fits, joined, line, signed, spread, width
+from screens.monitor import ListScreen
+from screens.runlist import place
+from screens.widgets.panel import Panel
+from screens.widgets.table import GAP, MARGIN, Row, Table
+
+ROOMY_LINES: Final = 30
+"""From this height on, the chart is larger and blank lines set the parts apart."""
+
+
+class RunScreen(ListScreen):
+    """The history of one run."""
+
+    SCOPES: ClassVar[tuple[str, ...]] = ("list", "run", "below")
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("list", "run", "below")]
+    ORDERS = (
+        ("epoch", None),
+        ("execution time", lambda row: (-(row.execution or 0.0),)),
+        ("queue wait", lambda row: (-(row.queue_wait or 0.0),)),
+        ("tries", lambda row: (-row.attempts,)),
+        ("GPU-hours lost", lambda row: (-row.gpu_hours.bad,)),
+    )
+
+    def __init__(self, key: str) -> None:
+        super().__init__()
+        self.key = key
+        self.chart = True
+        self._placed = False
+        self._said = ""
+
+    def compose(self) -> ComposeResult:
+        yield Panel(id="head")
+        yield Table()
+        yield from self.foot()
+
+    def show(self, update: Update | None) -> None:
+        view = self.monitor.feed.run_view(self.key)
+        head = self.query_one("#head", Panel)
+        if view is None:
+            head.show([line(" ", ("run", DIM))])
+            self.table.show([], [], self._missing(update))
+            self.query_one("#note", Panel).show([self.note(0, 0, noun="epoch")])
+            return
+        head.show(self._head(view))
+        epochs = self.kept(view.epochs, epochlist.seen_by_filter)
+        side = self.kept(view.side, epochlist.seen_by_filter)
+        self._fill(view, epochs, side)
+        if not self._placed and view.row.latest is not None and view.epochs:
+            self._placed = True
+            at = [row for row in view.epochs if row.node == view.row.latest.node]
+            if at:
+                self.table.select(epochlist.key_of(at[-1]))
+        said = [line(self._said)] if self._said else []
+        shown, total = len(epochs) + len(side), len(view.epochs) + len(view.side)
+        self.query_one("#note", Panel).show([self.note(shown, total, said, noun="node")])
+
+    def _missing(self, update: Update | None) -> list[Line]:
+        if update is None or update.progress.fraction < 1:
+            return [line("  ", ("The run appears as soon as its DAG has been read.", DIM))]
+        return [
+            line("  ", "This run is in no DAG of this directory any more."),
+            line("  ", ("esc goes back to all runs.", DIM)),
+        ]
+
+    def _head(self, view: RunView) -> list[Line]:
+        room, ascii = self.size.width, self.ascii
+        roomy = self.size.height >= ROOMY_LINES
+        lines = [
+            line(" ") + self._title(view, room - 2),
+            line(" ") + first_that_fits(self._progress(view), room - 2),
+        ]
+        if self.chart:
+            height = epochlist.CHART_LINES if roomy else epochlist.CHART_LINES_NARROW
+            drawn = seconds_chart(epochlist.bars(view), room - 4, height, ascii)
+            title = epochlist.chart_title(view.epochs, ascii)
+            chart = [title, *drawn] if drawn else []
+            lines += [()] * (roomy and bool(drawn)) + [line(" ") + each for each in chart]
+        return [*lines, ()] if roomy else lines
+
+    def _title(self, view: RunView, room: int) -> Line:
+        ascii, row = self.ascii, view.row
+        name, uuid = line((plain(row.run, 40, ascii), BOLD)), plain(row.uuid or "", 40, ascii)
+        dag, gap = line((plain(PurePath(row.dag).name, 40, ascii), DIM)), line("   ")
+        now = self._now(view)
+        lefts = [joined((name, line((u, DIM)), now), gap) for u in (uuid, uuid[:8], "")]
+        for left in lefts:
+            if width(left) + width(dag) + 3 <= room:
+                return spread(left, dag, room, ascii)
+        return first_that_fits(lefts, room)
+
+    def _now(self, view: RunView) -> Line:
+        latest, ascii, row = view.row.latest, self.ascii, view.row
+        state = signed(STATES[row.state], ascii)
+        if latest is None or row.state is not latest.state or row.epochs_done >= row.epochs_total:
+            return state
+        if latest.epoch is not None:
+            state += line((" epoch ", DIM), str(latest.epoch))
+        if latest.seconds is not None:
+            state += line((" for ", DIM), wording.duration(latest.seconds, ascii))
+        if latest.site is not None or latest.target is not None:
+            at = line((" at " if latest.site is not None else " ", DIM))
+            state += at + place(latest.site, latest.target, latest.off_target, None, ascii)
+        return state
+
+    def _progress(self, view: RunView) -> list[Line]:
+        row, ascii = view.row, self.ascii
+
+        def told(bar: int) -> Line:
+            drawn = wording.progress_bar(row.epochs_done, row.epochs_total, bar, ascii)
+            full = sum(drawn.count(piece) for piece in ("━", "╸", "#"))
+            number = f"  {row.epochs_done} of {row.epochs_total} epochs"
+            return line((drawn[:full], GOOD), (drawn[full:], DIM), number)
+
+        inferred = f"   {row.epochs_inferred} inferred" if row.epochs_inferred else ""
+        skipped = f"   {row.epochs_skipped} skipped" if row.epochs_skipped else ""
+        tries = sum(epoch.attempts for epoch in view.epochs)
+        tried = f"   {wording.count(tries, 'execution', ascii=ascii)}"
+        hours = line("   ") + gpu_hours(row.gpu_hours, ascii)
+        extra = line((inferred + skipped, DIM))
+        long = told(20) + extra + line((tried, DIM)) + hours
+        return [long, told(20) + extra + hours, told(12) + hours, told(6) + hours]
+
+    def _fill(self, view: RunView, epochs: list[EpochRow], side: list[EpochRow]) -> None:
+        room, ascii = self.size.width, self.ascii
+        specs = epochlist.specs(view, ascii)
+        widths = fitted(specs, [*view.epochs, *view.side], room)
+        indent = MARGIN + widths["epoch"] + GAP
+
+        def made(row: EpochRow) -> Row:
+            told = cells(specs, widths, row)
+            return Row(epochlist.key_of(row), told, epochlist.below(row, ascii), indent)
+
+        rows = [made(row) for row in epochs]
+        if side:
+            rows += [Row(None, ((),)), Row(None, (line(("side nodes", DIM)),))]
+            rows += [made(row) for row in side]
+        empty = [line("  ", "No epoch has this in any column."), line("  ", ("esc clears", DIM))]
+        self.table.show(columns(specs, widths), rows, empty)
+
+    def on_table_moved(self, event: Table.Moved) -> None:
+        # Textual calls the list's own handler too.
+        self._said = ""
+
+    def open(self, key: str) -> None:
+        view = self.monitor.feed.run_view(self.key)
+        rows = [] if view is None else [*view.epochs, *view.side]
+        for row in rows:
+            if epochlist.key_of(row) == key and row.jobs:
+                self.monitor.open_job(*row.jobs[-1])
+                return
+        self._said = "this node was never submitted: it has no job to open"
+        self._again()
+
+    def action_chart(self) -> None:
+        self.chart = not self.chart
+        self._again()

@@ -1,0 +1,271 @@
+"""Runs as rows of the overview: columns, order, what a filter sees. Pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import PurePath
+from typing import Final
+
+from metlmon.ensemble import wording
+from metlmon.ensemble.states import State
+from metlmon.ensemble.views import Latest, RunRow
+from metlmon.ensemble.wording import STATES, plain
+from screens.columns import Spec
+from screens.ink import ALARM, BAD, BOLD, DIM, GOOD, NOTE, Ink, Line, ink, joined, line, signed
+
+FAULTS: Final = frozenset(
+    {
+        State.HELD,
+        State.FAILED,
+        State.REMOVED,
+        State.RETRYING,
+        State.SUSPENDED,
+        State.DISCONNECTED,
+    }
+)
+"""States that want a look; the first two want a person."""
+
+_URGENCY: Final = (
+    State.HELD,
+    State.FAILED,
+    State.REMOVED,
+    State.DISCONNECTED,
+    State.SUSPENDED,
+    State.RETRYING,
+    State.IDLE,
+    State.PRE,
+    State.TRANSFERRING_INPUT,
+    State.STARTING,
+    State.RUNNING,
+    State.TRANSFERRING_OUTPUT,
+    State.POST,
+    State.WAITING,
+    State.SKIPPED,
+    State.COMPLETED,
+)
+
+BAR: Final = 8
+BAR_GROWN: Final = 22
+REASON_CELLS: Final = 100
+"""From this width on, a hold's reason stands below its run; else below the table."""
+
+Key = Callable[[RunRow], tuple[object, ...]]
+
+
+def _seconds(row: RunRow) -> float:
+    latest = row.latest
+    return -1.0 if latest is None or latest.seconds is None else latest.seconds
+
+
+def _site(row: RunRow) -> str:
+    return "\uffff" if row.latest is None or row.latest.site is None else row.latest.site
+
+
+ORDERS: Final[tuple[tuple[str, Key | None], ...]] = (
+    ("DAG order", None),
+    ("what needs a person", lambda row: (_URGENCY.index(row.state), -_seconds(row))),
+    ("progress", lambda row: (row.epochs_done / max(1, row.epochs_total), row.epochs_done)),
+    ("time in state", lambda row: (-_seconds(row),)),
+    ("GPU-hours lost", lambda row: (-row.gpu_hours.bad,)),
+    ("site", lambda row: (_site(row),)),
+)
+"""Orders to step through; None keeps the order in which the DAGs name the runs."""
+
+
+def seen_by_filter(row: RunRow) -> str:
+    """All text of a run in which a filter looks, in lower case."""
+    parts: list[object] = [row.run, row.uuid, row.dag, STATES[row.state].word]
+    if (latest := row.latest) is not None:
+        job = wording.job_id(latest.cluster, latest.proc)
+        parts += [latest.node, latest.target, latest.site, latest.gpu, job, latest.hold_reason]
+    return "\n".join(str(part) for part in parts if part is not None).lower()
+
+
+def specs(rows: Sequence[RunRow], ascii: bool) -> list[Spec[RunRow]]:
+    """The overview's columns. The DAG's is there only when the runs are of several."""
+    made: list[Spec[RunRow]] = [
+        Spec("run", "RUN", partial(_run, ascii=ascii), least=6, most=28),
+        Spec("uuid", "UUID", partial(_uuid, ascii=ascii), drop=8, most=8),
+        Spec(
+            "progress",
+            "PROGRESS",
+            partial(_progress, ascii=ascii, digits=_digits(rows)),
+            grow=BAR_GROWN + 1 + _digits(rows),
+        ),
+        Spec("epoch", "EPOCH", partial(_epoch, ascii=ascii), "right", drop=2),
+        Spec("state", "STATE", partial(_state, ascii=ascii), least=12),
+        Spec("since", "SINCE", partial(_since, ascii=ascii), "right", drop=1, least=9),
+        Spec("site", "SITE", partial(_where, ascii=ascii), drop=3, least=7, soft=14, most=32),
+        Spec("gpu", "GPU", partial(_gpu, ascii=ascii), drop=7, most=20),
+        Spec("job", "JOB", partial(_job, ascii=ascii), "right", drop=9),
+        Spec("try", "TRY", partial(_try, ascii=ascii), "right", drop=10),
+        Spec("good", "GOOD h", partial(_good, ascii=ascii), "right", drop=12),
+        Spec("lost", "LOST h", partial(_lost, ascii=ascii), "right", drop=11),
+    ]
+    if len({row.dag for row in rows}) > 1:
+        made.insert(
+            1, Spec("dag", "DAG", partial(_dag, ascii=ascii), drop=4, least=8, soft=16, most=28)
+        )
+    return made
+
+
+def _digits(rows: Sequence[RunRow]) -> int:
+    return max((len(f"{row.epochs_done}/{row.epochs_total}") for row in rows), default=3)
+
+
+def _run(row: RunRow, cells: int | None, ascii: bool) -> Line:
+    # The state column is coloured; a name is only made bold where a person is needed.
+    how = BOLD if row.state in (State.HELD, State.FAILED) else _how_told(row)
+    return line((plain(row.run, 80, ascii), how))
+
+
+def _how_told(row: RunRow) -> Ink:
+    """A run that is over or has not begun is no news."""
+    return DIM if row.state is State.WAITING else Ink()
+
+
+def _uuid(row: RunRow, cells: int | None, ascii: bool) -> Line:
+    return line((plain((row.uuid or "")[:8], 8, ascii), DIM))
+
+
+def _dag(row: RunRow, cells: int | None, ascii: bool) -> Line:
+    return line((plain(PurePath(row.dag).name, 80, ascii), DIM))
+
+
+def _progress(row: RunRow, cells: int | None, ascii: bool, digits: int) -> Line:
+    numbers = f"{row.epochs_done}/{row.epochs_total}".rjust(digits)
+    bar = BAR if cells is None else max(0, cells - digits - 1)
+    drawn = wording.progress_bar(row.epochs_done, row.epochs_total, bar, ascii)
+    full = sum(drawn.count(piece) for piece in ("━", "╸", "#"))
+    return line((drawn[:full], GOOD), (drawn[full:], DIM), " ", numbers)
+
+
+def _epoch(row: RunRow, cells: int | None, ascii: bool) -> Line:
+    if row.latest is None or row.latest.epoch is None:
+        return line((wording.unknown(ascii), DIM))
+    return line(str(row.latest.epoch))
+
+
+def _state(row: RunRow, cells: int | None, ascii: bool) -> Line:
+    return signed(STATES[row.state], ascii)
+
+
+def _since(row: RunRow, cells: int | None, ascii: bool) -> Line:
+    if row.latest is None or row.state is not row.latest.state:
+        return line((wording.unknown(ascii), DIM))
+    return line(wording.duration(row.latest.seconds, ascii))
+
+
+def _where(row: RunRow, cells: int | None, ascii: bool) -> Line:
+    if row.latest is None:
+        return line((wording.unknown(ascii), DIM))
+    return place(row.latest.site, row.latest.target, row.latest.off_target, cells, ascii)
+
+
+def place(
+    site: str | None, target: str | None, off_target: bool, cells: int | None, ascii: bool
+) -> Line:
+    """The site; when it is not the target, the mark stays however narrow the column is.
+    Without a site, an arrow and the target: where it is not, but wants to be."""
+    if site is None and target is not None:
+        return line((f"{'->' if ascii else '→'} {plain(target, 40, ascii)}", DIM))
+    if site is None:
+        return line((wording.unknown(ascii), DIM))
+    here = plain(site, 40, ascii)
+    if not off_target or target is None:
+        return line(here)
+    differs = "!=" if ascii else "≠"
+    whole = line(here, (f" {differs} {plain(target, 40, ascii)}", NOTE))
+    if cells is None or sum(len(piece) for piece, _ in whole) <= cells:
+        return whole
+    return line(
+        (wording.clip(here, max(1, cells - len(differs) - 1), ascii)), (f" {differs}", NOTE)
+    )
+
+
+def _gpu(row: RunRow, cells: int | None, ascii: bool) -> Line:
+    if row.latest is None:
+        return line((wording.unknown(ascii), DIM))
+    return line(wording.gpus(row.latest.gpu, row.latest.gpus, ascii))
+
+
+def _job(row: RunRow, cells: int | None, ascii: bool) -> Line:
+    if row.latest is None:
+        return line((wording.unknown(ascii), DIM))
+    return line((wording.job_id(row.latest.cluster, row.latest.proc, ascii), DIM))
+
+
+def _try(row: RunRow, cells: int | None, ascii: bool) -> Line:
+    if row.latest is None or row.latest.attempt == 0:
+        return line((wording.unknown(ascii), DIM))
+    return line((str(row.latest.attempt), NOTE if row.latest.attempt > 2 else Ink()))
+
+
+def _good(row: RunRow, cells: int | None, ascii: bool) -> Line:
+    return line((wording.hours(row.gpu_hours.good, ascii), Ink() if row.gpu_hours.good else DIM))
+
+
+def _lost(row: RunRow, cells: int | None, ascii: bool) -> Line:
+    return line((wording.hours(row.gpu_hours.bad, ascii), BAD if row.gpu_hours.bad > 0 else DIM))
+
+
+def reason(latest: Latest | None, ascii: bool) -> str | None:
+    """Why a run is held, in one line; None when it is not held or the log does not say."""
+    if latest is None or latest.state is not State.HELD or latest.hold_reason is None:
+        return None
+    return plain(latest.hold_reason, 400, ascii)
+
+
+def below(row: RunRow, cells: int, ascii: bool) -> Line:
+    """The second line of a held run."""
+    why = reason(row.latest, ascii)
+    return line((why, Ink(wording.Colour.VERMILLION))) if why and cells >= REASON_CELLS else ()
+
+
+def under_the_table(row: RunRow | None, shown: set[str], cells: int, ascii: bool) -> Line:
+    """For narrow screens: the hold reason of the run under the cursor, or else what its
+    dropped columns would say."""
+    if row is None or cells >= REASON_CELLS:
+        return ()
+    why = reason(row.latest, ascii)
+    if why:
+        return line(" ", (STATES[State.HELD].mark(ascii), ink(STATES[State.HELD])), " ", (why, BAD))
+    facts = [
+        (name, label, made)
+        for name, label, made in (
+            ("uuid", "", _uuid(row, None, ascii)),
+            ("gpu", "", _gpu(row, None, ascii)),
+            ("job", "job ", _job(row, None, ascii)),
+            ("try", "try ", _try(row, None, ascii)),
+            ("lost", "lost ", _lost(row, None, ascii) + line((" h", DIM))),
+        )
+        if name not in shown and row.latest is not None
+    ]
+    told = [line((label, DIM)) + made for _, label, made in facts]
+    return line(" ", (plain(row.run, 24, ascii), BOLD), "  ") + joined(told, line("  "))
+
+
+def empty(fault_filter: bool, text_filter: str, has_runs: bool, has_dags: bool) -> list[Line]:
+    """What would fill the list, and how."""
+    if has_runs and fault_filter and not text_filter:
+        return [
+            line("  ", ("Nothing is held, failed, removed, retrying or cut off.", GOOD)),
+            line("  ", ("f shows all runs again.", DIM)),
+        ]
+    if has_runs:
+        return [
+            line("  ", "No run has this in any column: ", (text_filter, ALARM)),
+            line("  ", ("esc clears the filter; / changes it.", DIM)),
+        ]
+    if has_dags:
+        return [
+            line("  ", "The DAG has no training runs."),
+            line("  ", ("A run is made of nodes with a VARS run_uuid, or of nodes", DIM)),
+            line("  ", ("that are named like run0-train_epoch0.", DIM)),
+        ]
+    return [
+        line("  ", "There is no DAG file here yet."),
+        line("  ", ("A *.dag file that appears in this directory is shown at once;", DIM)),
+        line("  ", ("for another directory: metlmon watch DIRECTORY", DIM)),
+    ]

@@ -1,0 +1,1 @@
+"""Widgets that paint lines and repaint only the cells that changed."""

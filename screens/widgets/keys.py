@@ -1,0 +1,34 @@
+"""The last line: what can be done here. Two actions' room is left to what matters most."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from screens.actions import Action, actions_of
+from screens.ink import DIM, KEY, Line, joined, line, width
+from screens.widgets.canvas import Canvas
+
+
+class Keys(Canvas):
+    """The footer of a screen, from the action registry."""
+
+    def __init__(self, scopes: Sequence[str]) -> None:
+        super().__init__(id="keys")
+        self._actions = [action for action in actions_of(scopes) if action.footer]
+
+    def line_at(self, y: int) -> tuple[Line, bool]:
+        return line(" ") + key_line(self._actions, self.size.width - 2), False
+
+
+def key_line(actions: Sequence[Action], cells: int) -> Line:
+    """Keys and labels that fit into so many cells: the least important go first."""
+    kept = list(actions)
+    while True:
+        made = joined((_key(action) for action in kept), line("   "))
+        if width(made) <= cells or not kept:
+            return made
+        kept.remove(min(kept, key=lambda action: action.footer))
+
+
+def _key(action: Action) -> Line:
+    return line((action.shown, KEY), " ", (action.label, DIM))

@@ -1,0 +1,255 @@
+"""A table whose rows and cursor go by key, so that the cursor stays on its thing.
+
+Textual's own DataTable repaints all of itself for one cell (19 KB at 120x40) and takes
+seconds to open ten thousand rows; this one paints the lines in view, and of those the cells
+that changed.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import ClassVar, Final
+
+from textual import events
+from textual.binding import BindingType
+from textual.message import Message
+
+from metlmon.ensemble.wording import Colour
+from screens.actions import bindings_of
+from screens.ink import Align, Ink, Line, fit, line
+from screens.widgets.canvas import Canvas
+
+GAP: Final = 2
+"""Cells between two columns."""
+
+MARGIN: Final = 2
+"""Cells before the first column: the cursor's mark and a blank."""
+
+HEADING: Final = Ink(Colour.GREY)
+CURSOR: Final = Ink(Colour.SKY)
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column as it is drawn: heading, cells wide, side that its values stick to."""
+
+    title: str
+    cells: int
+    align: Align = "left"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One thing in the table. ``key`` None: a heading among the rows, where no cursor goes.
+    ``below`` is a second line, drawn from cell ``below_at`` on."""
+
+    key: str | None
+    cells: tuple[Line, ...]
+    below: Line = ()
+    below_at: int = 0
+
+    @property
+    def height(self) -> int:
+        return 2 if self.below else 1
+
+
+class Table(Canvas, can_focus=True):
+    """Rows under a heading that stays; ``Table.Opened`` and ``Table.Moved`` tell what is
+    done with them."""
+
+    BINDINGS: ClassVar[list[BindingType]] = bindings_of("moving")
+
+    class Opened(Message):
+        """A row was clicked twice, or entered with the mouse."""
+
+        def __init__(self, key: str) -> None:
+            super().__init__()
+            self.key = key
+
+    class Moved(Message):
+        """The cursor went to another row (None: there is none)."""
+
+        def __init__(self, key: str | None) -> None:
+            super().__init__()
+            self.key = key
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._columns: Sequence[Column] = ()
+        self._rows: Sequence[Row] = ()
+        self._ends: list[int] = []
+        self._place: dict[str, int] = {}
+        self._empty: Sequence[Line] = ()
+        self._key: str | None = None
+        self._top = 0
+
+    # --- what is shown --------------------------------------------------------------------
+
+    @property
+    def rows(self) -> Sequence[Row]:
+        """All rows, in order."""
+        return self._rows
+
+    @property
+    def columns(self) -> Sequence[Column]:
+        """The columns that have room."""
+        return self._columns
+
+    @property
+    def cursor(self) -> str | None:
+        """Key of the row under the cursor."""
+        return self._key
+
+    @property
+    def above(self) -> int:
+        """How many rows lie above what is in view."""
+        return bisect_right(self._ends, self._top)
+
+    @property
+    def below(self) -> int:
+        """How many rows lie below what is in view."""
+        return len(self._rows) - bisect_right(self._ends, self._top + self._view)
+
+    def show(
+        self, columns: Sequence[Column], rows: Sequence[Row], empty: Sequence[Line] = ()
+    ) -> None:
+        """Show these rows; ``empty`` stands in their place when there are none.
+
+        The cursor stays on its key, and its line where it is as far as possible. If its row
+        is gone, it goes to the row that is now at its place.
+        """
+        offset = self._offset_of(self._key)
+        index = self._place.get(self._key or "", 0)
+        self._columns, self._rows, self._empty = columns, rows, empty
+        self._ends = list(accumulate(row.height for row in rows))
+        self._place = {row.key: i for i, row in enumerate(rows) if row.key is not None}
+        before = self._key
+        if self._key not in self._place:
+            self._key = self._nearest(index)
+        if offset is not None and self._key is not None:
+            self._top = self._start(self._place[self._key]) - offset
+        self._keep_in_view()
+        self.repaint()
+        if self._key != before:
+            self.post_message(self.Moved(self._key))
+
+    def _nearest(self, index: int) -> str | None:
+        for candidates in (self._rows[index:], reversed(self._rows[:index])):
+            for row in candidates:
+                if row.key is not None:
+                    return row.key
+        return None
+
+    def select(self, key: str) -> None:
+        """Put the cursor on this row, if it is there."""
+        if key not in self._place or key == self._key:
+            return
+        self._key = key
+        self._keep_in_view()
+        self.repaint()
+        self.post_message(self.Moved(key))
+
+    # --- where things are -----------------------------------------------------------------
+
+    @property
+    def _view(self) -> int:
+        """Lines for rows: all but the heading."""
+        return max(1, self.size.height - 1)
+
+    def _start(self, index: int) -> int:
+        return self._ends[index - 1] if index else 0
+
+    def _offset_of(self, key: str | None) -> int | None:
+        index = self._place.get(key or "")
+        return None if index is None else self._start(index) - self._top
+
+    def _keep_in_view(self) -> None:
+        total = self._ends[-1] if self._ends else 0
+        if self._key is not None:
+            index = self._place[self._key]
+            self._top = max(self._top, self._ends[index] - self._view)
+            # The first row takes the headings above it along.
+            first = next((r.key for r in self._rows if r.key is not None), None)
+            self._top = min(self._top, 0 if self._key == first else self._start(index))
+        self._top = max(0, min(self._top, total - self._view))
+
+    def on_resize(self) -> None:
+        self._keep_in_view()
+        self.refresh()
+        # How many rows lie outside has changed with the size.
+        self.post_message(self.Moved(self._key))
+
+    # --- drawing --------------------------------------------------------------------------
+
+    def line_at(self, y: int) -> tuple[Line, bool]:
+        if y == 0:
+            titles = [line((column.title, HEADING)) for column in self._columns]
+            return self._composed(titles, False), False
+        if not self._rows:
+            # A blank line, then what would fill the table.
+            return (self._empty[y - 2] if 2 <= y < len(self._empty) + 2 else ()), False
+        at = self._top + y - 1
+        index = bisect_right(self._ends, at)
+        if index >= len(self._rows):
+            return (), False
+        row = self._rows[index]
+        selected = row.key is not None and row.key == self._key
+        if at > self._start(index):
+            return line(self._mark(selected), " " * (row.below_at - 1)) + row.below, selected
+        if row.key is None:
+            return line(" " * MARGIN) + row.cells[0], False
+        return self._composed(row.cells, selected), selected
+
+    def _mark(self, selected: bool) -> tuple[str, Ink]:
+        return ((">" if self.ascii else "▌") if selected else " ", CURSOR)
+
+    def _composed(self, cells: Sequence[Line], selected: bool) -> Line:
+        out: Line = line(self._mark(selected), " " * (MARGIN - 1))
+        for i, (cell, column) in enumerate(zip(cells, self._columns, strict=True)):
+            gap = line(" " * GAP) if i else ()
+            out += gap + fit(cell, column.cells, column.align, self.ascii)
+        return out
+
+    # --- moving ---------------------------------------------------------------------------
+
+    def _move(self, by: int) -> None:
+        keys = [row.key for row in self._rows if row.key is not None]
+        if self._key is not None and keys:
+            at = keys.index(self._key) + by
+            self.select(keys[max(0, min(at, len(keys) - 1))])
+
+    def action_up(self) -> None:
+        self._move(-1)
+
+    def action_down(self) -> None:
+        self._move(1)
+
+    def action_page_up(self) -> None:
+        self._move(-max(1, self._view - 1))
+
+    def action_page_down(self) -> None:
+        self._move(max(1, self._view - 1))
+
+    def action_first(self) -> None:
+        self._move(-len(self._rows))
+
+    def action_last(self) -> None:
+        self._move(len(self._rows))
+
+    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+        self._move(3)
+
+    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
+        self._move(-3)
+
+    def on_click(self, event: events.Click) -> None:
+        index = bisect_right(self._ends, self._top + event.y - 1)
+        key = self._rows[index].key if event.y > 0 and index < len(self._rows) else None
+        if key is None:
+            return
+        self.select(key)
+        if event.chain > 1:
+            self.post_message(self.Opened(key))

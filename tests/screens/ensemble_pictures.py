@@ -1,0 +1,419 @@
+# ruff: noqa: E501
+"""Hand-made pictures of an ensemble, and a feed that shows them: no files, no clock."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from metlmon.ensemble.states import DagState, Outcome, State
+from metlmon.ensemble.views import (
+    Count,
+    DagRow,
+    EpochRow,
+    EventLine,
+    ExecutionRow,
+    GpuHours,
+    JobRow,
+    JobView,
+    Latest,
+    LogRow,
+    Notice,
+    ProblemGroup,
+    Progress,
+    RunRow,
+    RunView,
+    Status,
+    TransferRow,
+    TransferTotals,
+)
+from metlmon.eventlog import UsageRow
+from metlmon.live.feed import Update
+
+AS_OF = datetime(2025, 11, 14, 8, 14)
+DAG = "global_pretraining.dag"
+A40, A80, L40S = "NVIDIA A100-SXM4-40GB", "NVIDIA A100-SXM4-80GB", "NVIDIA L40S"
+MEMORY_HOLD = (
+    "Error from slot1_4@uiuc-rails-07.example.edu: Job has gone over cgroup memory limit of "
+    "65536 megabytes. Last measured usage: 65511 megabytes. Consider resubmitting with a "
+    "higher request_memory."
+)
+WHOLE = Progress(1, 1)
+
+
+def run(
+    name: str,
+    done: int,
+    total: int,
+    state: State,
+    *,
+    seconds: float | None = 3600.0,
+    site: str | None = "CHTC-Spark-CE1",
+    target: str | None = None,
+    gpu: str | None = A80,
+    gpus: int | None = 1,
+    attempt: int = 1,
+    hold: str | None = None,
+    dag: str = DAG,
+    bad: float = 0.0,
+    uuid: str | None = None,
+) -> RunRow:
+    number = sum(map(ord, name))
+    begun = state is not State.WAITING
+    off = site is not None and target is not None and site.lower() != target.lower()
+    latest = Latest(
+        epoch=min(done, total - 1),
+        epoch_var=min(done, total - 1) + 1,
+        node=f"{name}-train_epoch{min(done, total - 1)}",
+        cluster=14700000 + number,
+        proc=0,
+        target=target or site,
+        site=site,
+        gpu=gpu,
+        gpus=gpus,
+        state=state,
+        since=None if seconds is None else AS_OF - timedelta(seconds=seconds),
+        seconds=seconds,
+        attempt=attempt,
+        hold_reason=hold,
+        hold_code=34 if hold else None,
+        off_target=off,
+    )
+    hours = GpuHours(done * 9.6, bad, 3.5 if state is State.RUNNING else 0.0)
+    made_up = f"{number * 2654435761 % 2**32:08x}-5d1c-4a6e-9c55-0242ac120002"
+    return RunRow(
+        key=uuid or made_up,
+        run=name,
+        uuid=uuid or made_up,
+        dag=dag,
+        epochs_total=total,
+        epochs_done=done,
+        epochs_inferred=0,
+        epochs_skipped=0,
+        state=state,
+        latest=latest if begun else None,
+        gpu_hours=hours,
+    )
+
+
+RUNS = (
+    run("run0", 30, 30, State.COMPLETED, seconds=302400.0),
+    run("run1", 14, 30, State.HELD, seconds=187920.0, site="UIUC-RAILS", attempt=3,
+        hold=MEMORY_HOLD, bad=212.4),
+    run("run2", 21, 30, State.TRANSFERRING_INPUT, seconds=384.0, site=None, target="expanse",
+        gpu=None, gpus=None),
+    run("run3", 8, 30, State.IDLE, seconds=41400.0, site=None, target="delta", gpu=None,
+        gpus=None, bad=38.0),
+    run("run4", 29, 30, State.RUNNING, seconds=13270.0, attempt=2, bad=11.2),
+    run("run5", 0, 30, State.WAITING),
+    run("run6", 12, 30, State.RETRYING, seconds=75.0, site="anvil", gpu=A40, attempt=4, bad=96.0),
+    run("run7", 7, 30, State.RUNNING, seconds=39767.0, site="Delta", target="expanse", gpu=A40,
+        gpus=2),
+    run("run8", 19, 30, State.RUNNING, seconds=4101.0, site="aws", gpu=L40S),
+    run("run9", 3, 30, State.FAILED, seconds=93600.0, site="bridges2", gpu=A40, bad=44.7),
+)  # fmt: skip
+
+
+def epochs(row: RunRow) -> tuple[EpochRow, ...]:
+    made = []
+    for n in range(row.epochs_total):
+        done, now = n < row.epochs_done, row.latest is not None and n == row.latest.epoch
+        begun = done or (now and row.latest is not None)
+        state = State.COMPLETED if done else row.latest.state if begun else State.WAITING  # type: ignore[union-attr]
+        latest = row.latest
+        jobs = ((14690000 + n, 0),) if done else ()
+        if begun and not done and latest is not None and latest.cluster is not None:
+            jobs = ((14690000 + n, 0), (latest.cluster, 0))
+        wave = 10800 + (n * 7919) % 5400
+        made.append(
+            EpochRow(
+                node=f"{row.run}-train_epoch{n}",
+                dag=row.dag,
+                epoch=n,
+                epoch_var=n + 1,
+                state=state,
+                inferred=n == 0 and row.epochs_done > 20,
+                since=None,
+                seconds=float(wave) if begun else None,
+                jobs=jobs,
+                target=latest.target if latest and begun else None,
+                site=(latest.site if now else ("Delta", "CHTC-Spark-CE1", "expanse")[n % 3])
+                if begun and latest
+                else None,
+                gpu=A80 if begun else None,
+                gpus=1 if begun else None,
+                off_target=n % 7 == 3 and begun,
+                submitted=AS_OF - timedelta(hours=6 * (row.epochs_total - n)) if begun else None,
+                queue_wait=300.0 + 613 * n if begun else None,
+                transfer=41.0 if begun else None,
+                execution=float(wave) if begun else None,
+                attempts=1 + (n % 5 == 4) + 2 * (n == 9) if begun else 0,
+                gpu_hours=GpuHours(3.2 if done else 0.0, 1.1 * (n % 5 == 4)),
+                trained_on="anvil" if n == 5 and done else None,
+                hold_reason=latest.hold_reason if now and latest else None,
+                hold_code=latest.hold_code if now and latest else None,
+            )
+        )
+    return tuple(made)
+
+
+def side(row: RunRow) -> tuple[EpochRow, ...]:
+    ones = [e for e in epochs(row) if e.state is State.COMPLETED][-1:]
+    return tuple(
+        replace(e, node=f"{row.run}-eval_epoch{e.epoch}", jobs=((14699999, 0),)) for e in ones
+    )
+
+
+def execution(start: datetime, hours: float, outcome: Outcome, **more: object) -> ExecutionRow:
+    flying = outcome is Outcome.IN_FLIGHT
+    plain = ExecutionRow(
+        start=start,
+        end=None if flying else start + timedelta(hours=hours),
+        seconds=hours * 3600,
+        suspended=0.0,
+        outcome=outcome,
+        code=None,
+        subcode=None,
+        reason=None,
+        return_value=0 if outcome is Outcome.GOOD else None,
+        signal=None,
+        site="UIUC-RAILS",
+        host="uiuc-rails-07.example.edu",
+        gpu=A80,
+        gpus=1,
+        gpu_hours=hours,
+    )
+    return replace(plain, **more)  # type: ignore[arg-type]
+
+
+def job_view(row: RunRow, cluster: int) -> JobView:
+    start = AS_OF - timedelta(days=3)
+    first, second = start + timedelta(hours=2), start + timedelta(hours=9)
+    held = row.state is State.HELD
+    end = second + timedelta(hours=10)
+    seconds = (AS_OF - end).total_seconds()
+    events = [
+        EventLine(start, 0, "SUBMIT", "Job submitted from host: <10.0.0.1:9618>"),
+        EventLine(first - timedelta(minutes=9), 40, "FILE_TRANSFER", "Started transferring input files"),
+        EventLine(first - timedelta(minutes=1), 40, "FILE_TRANSFER", "Finished transferring input files"),
+        EventLine(first, 1, "EXECUTE", "Job executing on host: <10.2.3.4:9618?alias=uiuc-rails-07.example.edu>"),
+        EventLine(first + timedelta(hours=4), 4, "JOB_EVICTED", "Job was evicted. Code 1008 Subcode 0"),
+        EventLine(second, 1, "EXECUTE", "Job executing on host: <10.2.3.4:9618?alias=uiuc-rails-07.example.edu>"),
+        EventLine(second + timedelta(hours=3), 10, "JOB_SUSPENDED", "Job was suspended. Number of processes actually suspended: 3"),
+        EventLine(second + timedelta(hours=4), 11, "JOB_UNSUSPENDED", "Job was unsuspended."),
+    ]  # fmt: skip
+    executions = [
+        execution(first, 4.0, Outcome.EVICTED, code=1008, subcode=0,
+                  reason="Job disconnected too long: JobLeaseDuration (2400 seconds) expired"),
+    ]  # fmt: skip
+    if held:
+        events.append(EventLine(end, 12, "JOB_HELD", "Job was held."))
+        executions.append(
+            execution(second, 10.0, Outcome.HELD, code=34, subcode=0, reason=MEMORY_HOLD,
+                      suspended=3600.0)
+        )  # fmt: skip
+    else:
+        executions.append(execution(second, 51.0, Outcome.IN_FLIGHT))
+    latest = row.latest
+    return JobView(
+        row=JobRow(
+            dag=row.dag,
+            node=f"{row.run}-train_epoch{latest.epoch if latest else 0}",
+            run=row.run,
+            uuid=row.uuid,
+            epoch=latest.epoch if latest else None,
+            cluster=cluster,
+            proc=0,
+            state=State.HELD if held else State.RUNNING,
+            since=end,
+            seconds=seconds,
+            target="expanse",
+            site="UIUC-RAILS",
+            gpu=A80,
+            gpus=1,
+            submitted=start,
+            executions=tuple(executions),
+            transfers=(
+                TransferRow("input", first - timedelta(minutes=9), first - timedelta(minutes=1),
+                            480.0, "ok", "<10.2.3.4:9618>", 12),
+            ),
+            bytes_sent=131_493_599,
+            bytes_received=2_302_770_316,
+            memory_mb=65511,
+            request_memory_mb=65536,
+            hold_reason=MEMORY_HOLD if held else None,
+            hold_code=34 if held else None,
+            hold_subcode=0 if held else None,
+        ),
+        events=tuple(events),
+        memory_updates=214,
+        usage=(
+            UsageRow("Cpus", "", 3.71, 8, 8, None),
+            UsageRow("Disk", "KB", 48213411, 41943040, 42991616, None),
+            UsageRow("GPUs", "Average", 0.93, 1, 1, '"GPU-8a6e4f42"'),
+            UsageRow("Memory", "MB", 65511, 65536, 65536, None),
+        ),
+        output=f"{row.run}_{cluster}.out",
+        error=f"{row.run}_{cluster}.err",
+        siblings=((14690014, 0), (cluster, 0)),
+    )  # fmt: skip
+
+
+def problems() -> tuple[ProblemGroup, ...]:
+    def group(
+        kind: str, cause: str, now: int, times: int, lost: float, *names: str
+    ) -> ProblemGroup:
+        rows = [row for row in RUNS if row.run in names]
+        jobs = tuple((r.latest.cluster, 0) for r in rows if r.latest and r.latest.cluster)
+        return ProblemGroup(
+            key=f"{kind}:{cause}",
+            kind=kind,
+            cause=cause,
+            code=34,
+            subcode=0,
+            now=now,
+            times=times,
+            lost=lost,
+            runs=tuple(row.key for row in rows),
+            run_names=tuple(row.run for row in rows),
+            jobs=jobs,
+            last=AS_OF - timedelta(hours=times),
+            example=MEMORY_HOLD if kind == "held" else cause.replace("…", "slot1_3@node-17"),
+        )
+
+    return (
+        group("evicted", "Job disconnected too long: JobLeaseDuration (… seconds) expired", 0, 41,
+              188.2, "run4", "run6", "run9", "run1"),
+        group("held", "Error from …: Job has gone over cgroup memory limit of … megabytes. Last "
+              "measured usage: … megabytes. Consider resubmitting with a higher request_memory.",
+              1, 21, 212.4, "run1"),
+        group("failed", "return value 1", 1, 3, 44.7, "run9"),
+        group("shadow-exception", "Error from …: STARTER failed to receive file …", 0, 6, 1.2,
+              "run3", "run6"),
+        group("stalled", "input transfer for more than … minutes", 1, 2, 0.0, "run2"),
+    )  # fmt: skip
+
+
+WARNINGS = (
+    Notice("glued-header", "metl.log", 48213, "the header of 12713917.000.000 stands behind a cut line"),
+    Notice("unterminated-event", "metl.log", 48212, "event 001 of 12713911.000.000 is cut"),
+)  # fmt: skip
+
+
+def status(
+    runs: tuple[RunRow, ...] = RUNS,
+    *,
+    live: bool = True,
+    warnings: tuple[Notice, ...] = WARNINGS,
+    as_of: datetime | None = AS_OF,
+    **more: object,
+) -> Status:
+    states: Counter[State] = Counter(dict.fromkeys(State, 0))
+    for row in runs:
+        states[State.COMPLETED] += row.epochs_done
+        left = row.epochs_total - row.epochs_done
+        if left and row.latest is not None:
+            states[row.state] += 1
+            left -= 1
+        states[State.WAITING] += left
+    hours = GpuHours(
+        sum(row.gpu_hours.good for row in runs),
+        sum(row.gpu_hours.bad for row in runs),
+        sum(row.gpu_hours.in_flight for row in runs),
+    )
+    files = sorted({row.dag for row in runs})
+    dags = tuple(
+        DagRow(
+            file=file,
+            state=DagState.RUNNING if live else DagState.UNKNOWN,
+            dagmans=3,
+            nodes_total=sum(r.epochs_total for r in runs if r.dag == file),
+            nodes_done=sum(r.epochs_done for r in runs if r.dag == file),
+            nodes_failed=1,
+            rescue=2,
+            submissions=tuple(AS_OF - timedelta(days=d) for d in (12, 7, 3)),
+        )
+        for file in files
+    )
+    count = Count(93, 27611.0)
+    made = Status(
+        dagdir="/home/someone/ensembles/global_pretraining",
+        as_of=as_of,
+        live=live,
+        warnings=warnings,
+        dags=dags,
+        runs=runs,
+        epoch_states=states,
+        node_states=states,
+        gpu_hours=hours,
+        sites=(),
+        gpus=(),
+        causes=(),
+        transfers=TransferTotals(count, count, count, count, 1, 1),
+        logs=(
+            LogRow("metl.log", 20_423_911, 60431, AS_OF - timedelta(days=12), AS_OF - timedelta(seconds=3)),
+            LogRow(f"{DAG}.nodes.log", 523_911, 2431, AS_OF - timedelta(days=3), AS_OF - timedelta(seconds=41)),
+        ),
+    )  # fmt: skip
+    return replace(made, **more)  # type: ignore[arg-type]
+
+
+def update(made: Status | None = None, progress: Progress = WHOLE) -> Update:
+    made = made or status()
+    return Update(made, frozenset(row.key for row in made.runs), progress)
+
+
+class FakeFeed:
+    """Shows what a test tells it to."""
+
+    def __init__(self, first: Update | None = None, dagdir: Path | None = None) -> None:
+        self._latest = first
+        self._dagdir = dagdir or Path("/home/someone/ensembles/global_pretraining")
+        self._notify: Callable[[Update], None] | None = None
+        self.stopped = False
+        self.causes = problems()
+        self.jobs: dict[tuple[int, int], JobView] = {}
+
+    @property
+    def dagdir(self) -> Path:
+        return self._dagdir
+
+    @property
+    def latest(self) -> Update | None:
+        return self._latest
+
+    def start(self, notify: Callable[[Update], None]) -> None:
+        self._notify = notify
+
+    def stop(self) -> None:
+        self.stopped = True
+
+    def tell(self, new: Update) -> None:
+        """A new picture, as from the feed's thread."""
+        self._latest = new
+        assert self._notify is not None
+        self._notify(new)
+
+    def _row(self, key: str) -> RunRow | None:
+        rows = self._latest.status.runs if self._latest else ()
+        return next((row for row in rows if row.key == key), None)
+
+    def run_view(self, key: str) -> RunView | None:
+        row = self._row(key)
+        return None if row is None else RunView(row, epochs(row), side(row))
+
+    def job_view(self, cluster: int, proc: int) -> JobView | None:
+        if (cluster, proc) in self.jobs:
+            return self.jobs[cluster, proc]
+        rows = self._latest.status.runs if self._latest else ()
+        for row in rows:
+            ids = {job for epoch in epochs(row) for job in epoch.jobs}
+            if row.latest is not None and (cluster == row.latest.cluster or (cluster, proc) in ids):
+                return job_view(row, cluster)
+        return None
+
+    def problems(self) -> tuple[ProblemGroup, ...]:
+        return self.causes
