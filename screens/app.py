@@ -7,7 +7,7 @@ import signal
 import sys
 import termios
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from time import monotonic
@@ -18,7 +18,7 @@ from textual.app import App
 from textual.binding import BindingType
 from textual.message import Message
 
-from metlmon.ensemble.views import JobRow
+from metlmon.ensemble.views import JobRow, Status
 from metlmon.live.feed import Feed, Update
 from screens.actions import bindings_of
 from screens.help import HelpScreen
@@ -38,6 +38,10 @@ PATIENCE_SECONDS: Final = 3.0
 """How long a signal waits for a clean end before the terminal is given back by force."""
 
 
+TIMEOUT_CODE: Final = 5
+"""The exit status when ``--timeout`` passed first; the commands document it."""
+
+
 @dataclass(frozen=True, slots=True)
 class AppOptions:
     """How to show it.
@@ -45,6 +49,8 @@ class AppOptions:
     ``mouse`` asks the terminal for the mouse (it then cannot select text). ``ascii``: only
     characters below 0x80. ``no_color``: as if NO_COLOR were set. ``only``: names or uuid
     prefixes of runs, separated by commas. ``start``: the first screen.
+    ``exit_when`` is asked of every complete picture, and leaves with the code it gives;
+    ``timeout``: seconds after which that wait is given up (exit code 5).
     """
 
     mouse: bool = False
@@ -52,6 +58,8 @@ class AppOptions:
     no_color: bool = False
     only: str | None = None
     start: Literal["overview"] | tuple[Literal["run"], str] = "overview"
+    exit_when: Callable[[Status], int | None] | None = None
+    timeout: float | None = None
 
 
 class MetlmonApp(App[int]):
@@ -98,7 +106,12 @@ class MetlmonApp(App[int]):
         self.push_screen(OverviewScreen())
         if self.options.start != "overview":
             self.open_run(self.options.start[1])
+        if self.options.exit_when is not None and self.options.timeout is not None:
+            self.set_timer(self.options.timeout, self._timed_out)
         self.feed.start(self._heard)
+
+    def _timed_out(self) -> None:
+        self.exit(TIMEOUT_CODE, return_code=TIMEOUT_CODE)
 
     def _heard(self, update: Update) -> None:
         """Called on the feed's thread. One message is under way at most, and whoever takes it
@@ -120,8 +133,20 @@ class MetlmonApp(App[int]):
         self._told = False
         self.picture = self._newest
         self._shown_at = monotonic()
+        if self._time_to_leave():
+            return
         if isinstance(self.screen, MonitorScreen) and self.screen.is_mounted:
             self.screen.show(self.picture)
+
+    def _time_to_leave(self) -> bool:
+        """Has what ``--exit-on`` waits for come? Not asked before all is read once."""
+        update, asked = self.picture, self.options.exit_when
+        if update is None or asked is None or update.progress.fraction < 1:
+            return False
+        code = asked(update.status)
+        if code is not None:
+            self.exit(code, return_code=code)
+        return code is not None
 
     # --- going about ----------------------------------------------------------------------
 

@@ -262,9 +262,9 @@ def can_show(stream: TextIO) -> bool:
 
 
 def is_terminal() -> bool:
-    """Is there a terminal that can show the dashboard?"""
+    """Is there a terminal that can show the dashboard? (It is drawn on standard error.)"""
     dumb = os.environ.get("TERM", "") in ("", "dumb", "unknown")
-    return sys.stdin.isatty() and sys.stdout.isatty() and not dumb
+    return all(each.isatty() for each in (sys.stdin, sys.stdout, sys.stderr)) and not dumb
 
 
 def _open_screens(reader: Reader, options: argparse.Namespace, key: str | None) -> int:
