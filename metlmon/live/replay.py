@@ -56,10 +56,13 @@ def storyboard(recording: Path) -> list[Piece]:
     outputs = _outputs(ensemble.jobs.values(), reader)
     jobstate = {dag.workflow.jobstate_log for dag in ensemble.dags.values()}
     cuts: list[tuple[datetime, str, bytes]] = []
-    for path in sorted(p for p in recording.iterdir() if p.is_file()):
+    for path in sorted(p for p in recording.rglob("*") if p.is_file()):
         data = path.read_bytes()
-        name = path.name
-        if looks_like_event_log(data[:4096]) and name.endswith(".log"):
+        name = path.relative_to(recording).as_posix()
+        if path.parent != recording:
+            # What jobs left in directories of their own carries no time that could be told.
+            cuts.append((ended, name, data))
+        elif looks_like_event_log(data[:4096]) and name.endswith(".log"):
             cuts += [(when, name, part) for when, part in _events(data)]
         elif name.endswith(".dagman.out"):
             cuts += [(when, name, part) for when, part in _lines(data, begun)]
@@ -176,7 +179,9 @@ class Replay:
             piece = self._pieces[self._written]
             if piece.time > moment:
                 return True
-            with open(self._directory / piece.file, "ab") as file:
+            path = self._directory / piece.file
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with open(path, "ab") as file:
                 file.write(piece.data)
             self._written += 1
         return False
