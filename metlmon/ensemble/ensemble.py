@@ -207,7 +207,7 @@ class Ensemble:
         key = (event.cluster, event.proc, event.subproc if noop else 0)
         job = self.jobs.get(key)
         if job is None:
-            job = self.jobs[key] = Job(*key)
+            job = self.jobs[key] = Job(*key, self.settings.checkpoint_codes)
         if batch.role is Role.NODES and batch.dag is not None:
             if batch.dag not in job.nodes_logs:
                 job.nodes_logs.add(batch.dag)

@@ -154,7 +154,7 @@ class Painter:
         return self.clock.seconds(start, end)
 
     def life(self, job: Job) -> JobLife:
-        return job.life(self.ensemble.settings.checkpoint_codes)
+        return job.life()
 
     def hours(self, execution: Execution) -> float | None:
         """GPU-hours of one execution; None when its number of GPUs is not known."""

@@ -36,7 +36,8 @@ class Job:
 
     An event in two logs counts once: identity is its number, its time to the second and
     its first line (cluster and proc are the job's own). What a job's events come to does
-    not depend on which log was read first.
+    not depend on which log was read first. ``checkpoint_codes`` are as in
+    :func:`metlmon.ensemble.job.fold`.
     """
 
     __slots__ = (
@@ -46,6 +47,7 @@ class Job:
         "_streams",
         "aborted_by",
         "batch_name",
+        "checkpoint_codes",
         "cluster",
         "last_image",
         "memory_max",
@@ -58,7 +60,14 @@ class Job:
         "user_logs",
     )
 
-    def __init__(self, cluster: int, proc: int, subproc: int = 0) -> None:
+    def __init__(
+        self,
+        cluster: int,
+        proc: int,
+        subproc: int = 0,
+        checkpoint_codes: frozenset[int] = frozenset(),
+    ) -> None:
+        self.checkpoint_codes = checkpoint_codes
         self.cluster = cluster
         self.proc = proc
         self.subproc = subproc
@@ -153,10 +162,10 @@ class Job:
             self._order = merged
         return self._order
 
-    def life(self, checkpoint_codes: frozenset[int] = frozenset()) -> JobLife:
+    def life(self) -> JobLife:
         """What its events come to."""
         if self._life is None:
-            self._life = fold(self.events(), checkpoint_codes, self.last_image)
+            self._life = fold(self.events(), self.checkpoint_codes, self.last_image)
         return self._life
 
 
