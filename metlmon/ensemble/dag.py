@@ -123,7 +123,9 @@ class Dag:
         self.file = file
         self.workflow = workflow
         self.top = top or key
-        self.rescues: dict[int, Rescue] = {}
+        self.rescue_files: dict[int, Rescue] = {}
+        self.clock = Clock()
+        self.cut: datetime | None = None
         self.status: StatusFile | None = None
         self.metrics: Metrics | None = None
         self.lives: list[Life] = []
@@ -252,9 +254,21 @@ class Dag:
 
     # --- being asked --------------------------------------------------------------------
 
+    def rescues(self) -> dict[int, Rescue]:
+        """The rescue files that were there at the cut, by number."""
+        if self.cut is None:
+            return self.rescue_files
+        return {n: r for n, r in self.rescue_files.items() if not self._later(r.created)}
+
+    def _later(self, moment: datetime | None) -> bool:
+        """Does a moment (aware) lie behind the cut? Not where no offset is known."""
+        local = self.clock.local(moment.timestamp()) if moment is not None else None
+        return local is not None and self.cut is not None and local > self.cut
+
     def rescue(self) -> Rescue | None:
         """The rescue file in force: the highest number wins."""
-        return self.rescues[max(self.rescues)] if self.rescues else None
+        rescues = self.rescues()
+        return rescues[max(rescues)] if rescues else None
 
     def done_names(self) -> frozenset[str]:
         """Nodes that the DAG file or the rescue file marks ``DONE``."""
@@ -275,7 +289,7 @@ class Dag:
         if life.start is None or life.pre_completed is None:
             return None
         marked = {name for name, node in self.workflow.nodes.items() if node.done}
-        counts = {len(marked)} | {len(marked | r.done) for r in self.rescues.values()}
+        counts = {len(marked)} | {len(marked | r.done) for r in self.rescues().values()}
         return life.start if life.pre_completed in counts else None
 
     def last_start(self) -> datetime | None:

@@ -112,6 +112,7 @@ class Ensemble:
         skips = {key: record.skips for key, record in self.nodes.items()}
         self.nodes = {}
         for dag in self.dags.values():
+            dag.clock, dag.cut = self.clock, self.cut
             for name, node in dag.workflow.nodes.items():
                 key = (dag.key, name)
                 self._by_node.setdefault(name, []).append(dag.key)

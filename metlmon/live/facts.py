@@ -66,7 +66,7 @@ class DagFacts:
     def look(self, ensemble: Ensemble) -> Changes:
         """Read the small files that changed, and see how far the growing ones have grown."""
         dag = ensemble.dags[self.key]
-        changed = self._look_rescues(dag, ensemble)
+        changed = self._look_rescues(dag)
         changed |= self._look_small(self._status, self._take_status, dag)
         changed |= self._look_small(self._metrics, self._take_metrics, dag)
         halted = os.path.exists(self._folder / f"{self._name}.halt")
@@ -112,7 +112,7 @@ class DagFacts:
         if metrics is not None:
             dag.metrics = metrics
 
-    def _look_rescues(self, dag: Dag, ensemble: Ensemble) -> bool:
+    def _look_rescues(self, dag: Dag) -> bool:
         found = []
         try:
             with os.scandir(self._folder) as entries:
@@ -127,13 +127,13 @@ class DagFacts:
         if listing == self._rescues:
             return False
         self._rescues = listing
-        dag.rescues = {}
+        dag.rescue_files = {}
         self.problems["rescue"] = []
         for name, _, _ in listing:
-            self._read_rescue(self._folder / name, dag, ensemble)
+            self._read_rescue(self._folder / name, dag)
         return True
 
-    def _read_rescue(self, path: Path, dag: Dag, ensemble: Ensemble) -> None:
+    def _read_rescue(self, path: Path, dag: Dag) -> None:
         try:
             rescue, problems = read_rescue(path, path.read_bytes())
         except OSError as error:
@@ -142,11 +142,7 @@ class DagFacts:
             )
             return
         self.problems["rescue"] += problems
-        if ensemble.cut is not None and rescue.created is not None:
-            created = ensemble.clock.local(rescue.created.timestamp())
-            if created is not None and created > ensemble.cut:
-                return
-        dag.rescues[rescue.number] = rescue
+        dag.rescue_files[rescue.number] = rescue
 
     # --- growing files ------------------------------------------------------------------
 
