@@ -378,8 +378,8 @@ class Ensemble:
         return states
 
     def _alive(self, dag: Dag, live: bool) -> bool:
-        ended = self.ending(dag)
-        if ended is not None:
+        # A DAGMan that was told to go removes its jobs first: they are not retried.
+        if self.ending(dag) is not None or (dag.lives and dag.lives[-1].removed):
             return False
         return dag.begun() or live
 

@@ -79,7 +79,7 @@ STATES: Final[Mapping[State, Sign]] = {
     State.RUNNING: Sign("▶", "R", "running", Colour.SKY),
     State.TRANSFERRING_OUTPUT: Sign("↑", ">", "transferring out", Colour.BLUE),
     State.SUSPENDED: Sign("‖", "S", "suspended", Colour.YELLOW),
-    State.DISCONNECTED: Sign("≀", "?", "disconnected", Colour.PURPLE),
+    State.DISCONNECTED: Sign("≈", "?", "disconnected", Colour.PURPLE),
     State.HELD: Sign("■", "H", "held", Colour.VERMILLION, Weight.BOLD),
     State.PRE: Sign("◔", "p", "pre script", Colour.BLUE),
     State.POST: Sign("◕", "P", "post script", Colour.BLUE),
@@ -97,7 +97,7 @@ OUTCOMES: Final[Mapping[Outcome, Sign]] = {
     Outcome.HELD: Sign("■", "H", "held", Colour.VERMILLION, Weight.BOLD),
     Outcome.REMOVED: Sign("⌫", "D", "removed", Colour.ORANGE),
     Outcome.SHADOW_EXCEPTION: Sign("†", "x", "shadow exception", Colour.PURPLE),
-    Outcome.RECONNECT_FAILED: Sign("≀", "?", "reconnect failed", Colour.PURPLE),
+    Outcome.RECONNECT_FAILED: Sign("≈", "?", "reconnect failed", Colour.PURPLE),
     Outcome.IN_FLIGHT: Sign("▶", "R", "in flight", Colour.SKY),
 }
 
