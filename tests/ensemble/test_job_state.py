@@ -1,0 +1,464 @@
+"""The state of a job after each event, and what its executions come to (``domain.md``, "Job
+state, from events" and "GPU-hours")."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from metlmon.ensemble.settings import Settings
+from metlmon.ensemble.states import Outcome, State
+from tests.ensemble.written import Log, moment, of_one_job
+
+NODE = "run0-train_epoch0"
+
+
+def submitted() -> Log:
+    return Log().submit(77, NODE)
+
+
+def running() -> Log:
+    return submitted().execute(77, gpus=2)
+
+
+def state(log: Log) -> State:
+    return of_one_job(log).job(77).state
+
+
+# --- the table, row by row ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("log", "expected"),
+    [
+        (submitted(), State.IDLE),
+        (submitted().transfer(77, "queued input"), State.TRANSFERRING_INPUT),
+        (submitted().transfer(77, "started input"), State.TRANSFERRING_INPUT),
+        (
+            submitted().transfer(77, "started input").transfer(77, "finished input"),
+            State.STARTING,
+        ),
+        (running(), State.RUNNING),
+        (running().transfer(77, "started output"), State.TRANSFERRING_OUTPUT),
+        (
+            running().transfer(77, "started output").transfer(77, "finished output"),
+            State.RUNNING,
+        ),
+        (running().suspend(77), State.SUSPENDED),
+        (running().suspend(77).resume(77), State.RUNNING),
+        (running().disconnect(77), State.DISCONNECTED),
+        (running().disconnect(77).reconnect(77), State.RUNNING),
+        (running().disconnect(77).reconnect_failed(77), State.IDLE),
+        (running().evict(77), State.IDLE),
+        (running().shadow_exception(77), State.IDLE),
+        (running().hold(77), State.HELD),
+        (running().hold(77).release(77), State.IDLE),
+        (running().terminate(77, 0), State.COMPLETED),
+        (running().terminate(77, 3), State.FAILED),
+        (running().killed(77, 9), State.FAILED),
+        (running().remove(77), State.REMOVED),
+        (submitted().remove(77), State.REMOVED),
+        (submitted().hold(77), State.HELD),
+    ],
+)
+def test_the_state_after_an_event(log: Log, expected: State) -> None:
+    assert state(log) is expected
+
+
+@pytest.mark.parametrize(
+    ("number", "text", "body"),
+    [
+        (6, "Image size of job updated: 6804", "\t5  -  MemoryUsage of job (MB)\n"),
+        (8, "epoch=12 loss=0.113", ""),
+        (21, "Error from starter on slot1_1@gpu01:", "\tSTARTER failed to send file(s)\n"),
+        (28, "Job ad information event triggered.", 'Proc = 0\nJobStatus = 5\nMyType = "x"\n'),
+        (33, "Changing job attribute JobPrio from 0 to 5", ""),
+        (52, "An event of next year's HTCondor", "\tJob was held.\n"),
+    ],
+)
+@pytest.mark.parametrize("before", [submitted, running], ids=["idle", "running"])
+def test_other_events_leave_the_state_alone(
+    before: type[Log], number: int, text: str, body: str
+) -> None:
+    quiet, spoken = before(), before().raw(number, 77, text, body)
+    told = of_one_job(spoken)
+    assert told.job(77).state is state(quiet)
+    assert told.executions(77) == of_one_job(quiet).executions(77)
+    if number != 6:
+        view = told.painter().job_view(77, 0)
+        assert view is not None
+        assert view.events[-1].number == number
+
+
+def test_a_release_of_a_job_that_is_not_held_changes_nothing() -> None:
+    told = of_one_job(running().release(77))
+    assert told.job(77).state is State.RUNNING
+    assert told.executions(77) == ["in-flight"]
+
+
+def test_an_eviction_of_a_held_job_leaves_it_held() -> None:
+    """012 before 004, in the same second."""
+    told = of_one_job(running().hold(77, at="12:00:00").evict(77, at="12:00:00"))
+    assert told.job(77).state is State.HELD
+    assert told.executions(77) == ["held"]
+
+
+def test_a_job_first_seen_in_the_middle_of_its_life() -> None:
+    """The log was begun later than the job: 001 without 000, 009 as the first event."""
+    log = Log().execute(77).remove(78)
+    told = of_one_job(log)
+    assert told.job(77).state is State.RUNNING
+    assert told.job(77).submitted is None
+    assert told.job(78).state is State.REMOVED
+
+
+def test_since_is_when_the_state_began_not_the_last_event() -> None:
+    log = submitted().execute(77, at="11:00:00").image(77, 5, at="15:00:00")
+    job = of_one_job(log).job(77)
+    assert job.since == moment("11:00:00")
+    assert job.seconds == 4 * 3600
+
+
+# --- terminal states ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("ending", "stays"),
+    [
+        (lambda log: log.terminate(77, 0), State.COMPLETED),
+        (lambda log: log.terminate(77, 1), State.FAILED),
+        (lambda log: log.remove(77), State.REMOVED),
+    ],
+)
+def test_terminal_states_are_sticky(ending, stays: State) -> None:  # type: ignore[no-untyped-def]
+    log = ending(running())
+    log.evict(77).hold(77).release(77).execute(77).terminate(77, 0).remove(77).submit(77, NODE)
+    told = of_one_job(log)
+    assert told.job(77).state is stays
+    assert len(told.job(77).executions) == 1
+    assert told.life(77).contradictions == 7
+
+
+def test_two_terminates_count_once() -> None:
+    log = (
+        running()
+        .terminate(77, 0, run=(1, 2), total=(3, 4))
+        .terminate(77, 1, run=(100, 200), total=(300, 400))
+    )
+    told = of_one_job(log)
+    assert told.job(77).state is State.COMPLETED
+    assert (told.job(77).bytes_sent, told.job(77).bytes_received) == (3, 4)
+
+
+# --- executions ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("log", "outcome"),
+    [
+        (running().terminate(77, 0), "good"),
+        (running().terminate(77, 1), "failed"),
+        (running().killed(77, 11), "failed"),
+        (running().evict(77), "evicted"),
+        (running().hold(77), "held"),
+        (running().remove(77), "removed"),
+        (running().shadow_exception(77), "shadow-exception"),
+        (running().disconnect(77).reconnect_failed(77), "reconnect-failed"),
+        (running(), "in-flight"),
+    ],
+)
+def test_the_first_event_that_ends_an_execution_says_how(log: Log, outcome: str) -> None:
+    ended = log.clock
+    told = of_one_job(log)
+    assert told.executions(77) == [outcome]
+    last = told.last_execution(77)
+    assert last.start == moment("10:02:00")
+    assert last.end == (None if outcome == "in-flight" else ended)
+
+
+def test_what_is_known_of_how_it_ended() -> None:
+    failed = of_one_job(running().terminate(77, 3)).last_execution(77)
+    assert (failed.return_value, failed.signal) == (3, None)
+    killed = of_one_job(running().killed(77, 9)).last_execution(77)
+    assert (killed.return_value, killed.signal) == (None, 9)
+    evicted = of_one_job(running().evict(77, 1014, "draining")).last_execution(77)
+    assert (evicted.code, evicted.subcode, evicted.reason) == (1014, 0, "draining")
+    held = of_one_job(running().hold(77, 34, "memory exceeded", subcode=102)).last_execution(77)
+    assert (held.code, held.subcode, held.reason) == (34, 102, "memory exceeded")
+
+
+def test_a_hold_without_an_eviction_ends_the_execution() -> None:
+    """Codes 26 and 47 come with no 004: the hours are real, the held time is not."""
+    log = submitted().execute(77, gpus=2, at="05-04 10:00:00")
+    log.hold(77, 47, "job exceeded allowed time", at="05-06 02:00:00")
+    log.release(77, at="05-20 02:00:00").remove(77, at="05-20 02:00:01")
+    told = of_one_job(log)
+    assert told.executions(77) == ["held"]
+    assert told.last_execution(77).gpu_hours == 40 * 2
+    assert told.painter().status().gpu_hours.bad == 80
+
+
+def test_what_comes_after_the_end_does_not_move_it() -> None:
+    """004, 012, and 009 thirty days later: held time is never execution time."""
+    log = submitted().execute(77, gpus=4, at="05-04 10:00:00").evict(77, None, at="05-04 11:00:00")
+    log.hold(77, 34, "memory", at="05-04 11:00:00").remove(77, at="06-03 11:00:00")
+    told = of_one_job(log)
+    assert told.executions(77) == ["evicted"]
+    assert told.painter().status().gpu_hours.total == 4.0
+    assert told.job(77).state is State.REMOVED
+
+
+def test_the_hold_explains_the_eviction_it_caused() -> None:
+    log = submitted().execute(77, at="10:00:00").evict(77, None, at="11:00:00")
+    log.hold(77, 34, "memory usage exceeded request_memory", at="11:00:00", subcode=102)
+    last = of_one_job(log).last_execution(77)
+    assert (last.outcome, last.code, last.subcode) == (Outcome.EVICTED, 34, 102)
+    assert last.reason == "memory usage exceeded request_memory"
+
+
+def test_an_eviction_without_an_execute_was_no_execution() -> None:
+    """Its input transfer failed: code 1007 or 13."""
+    log = submitted().transfer(77, "started input").transfer(77, "finished input")
+    told = of_one_job(log.evict(77, 1007, "Transfer input files failure"))
+    assert told.executions(77) == []
+    assert told.job(77).state is State.IDLE
+    assert told.painter().status().gpu_hours.total == 0
+
+
+def test_a_requeue_is_not_terminal() -> None:
+    told = of_one_job(running().requeue(77, 1))
+    assert told.job(77).state is State.IDLE
+    last = told.last_execution(77)
+    assert (last.outcome, last.return_value) == (Outcome.EVICTED, 1)
+
+
+def test_each_execution_has_the_gpus_of_its_own_execute() -> None:
+    """The same job on 2 GPUs once and on 1 the next time, of another model elsewhere."""
+    log = submitted().execute(77, gpus=2, gpu="NVIDIA A100-SXM4-40GB", at="10:00:00")
+    log.evict(77, at="13:00:00").execute(77, gpus=1, gpu="NVIDIA A40", at="14:00:00")
+    log.terminate(77, 0, at="19:00:00")
+    told = of_one_job(log)
+    assert [(e.gpu, e.gpus, e.gpu_hours) for e in told.job(77).executions] == [
+        ("NVIDIA A100-SXM4-40GB", 2, 6.0),
+        ("NVIDIA A40", 1, 5.0),
+    ]
+    hours = told.painter().status().gpu_hours
+    assert (hours.good, hours.bad, hours.in_flight) == (5.0, 6.0, 0.0)
+
+
+def test_more_gpus_than_were_asked_for_are_counted_as_allocated() -> None:
+    told = of_one_job(submitted().execute(77, gpus=4, at="10:00:00").terminate(77, at="11:00:00"))
+    assert told.painter().status().gpu_hours.good == 4.0
+
+
+def test_an_execute_with_resources_and_no_gpu_costs_nothing() -> None:
+    told = of_one_job(submitted().execute(77, gpus=None).terminate(77))
+    last = told.last_execution(77)
+    assert (last.gpus, last.gpu_hours) == (0, 0.0)
+
+
+def test_an_old_log_says_gpus_only_in_its_usage_table() -> None:
+    log = submitted().execute(77, bare=True, at="10:00:00").terminate(77, at="12:00:00")
+    told = of_one_job(log)
+    assert told.last_execution(77).gpus == 2
+    assert told.last_execution(77).gpu_hours == 4.0
+    open_ = of_one_job(submitted().execute(77, bare=True)).last_execution(77)
+    assert (open_.gpus, open_.gpu_hours) == (None, None)
+
+
+def test_in_flight_runs_up_to_as_of_and_is_never_good() -> None:
+    told = of_one_job(submitted().execute(77, gpus=2, at="10:00:00"))
+    hours = told.painter("16:30:00").status().gpu_hours
+    assert (hours.good, hours.bad, hours.in_flight) == (0.0, 0.0, 13.0)
+
+
+def test_a_suspended_job_keeps_its_gpus() -> None:
+    log = submitted().execute(77, gpus=1, at="10:00:00").suspend(77, at="11:00:00")
+    log.resume(77, at="11:30:00").suspend(77, at="12:00:00").terminate(77, 0, at="14:00:00")
+    last = of_one_job(log).last_execution(77)
+    assert last.gpu_hours == 4.0
+    assert last.suspended == timedelta(hours=2, minutes=30).total_seconds()
+
+
+def test_a_reconnect_keeps_the_start() -> None:
+    log = submitted().execute(77, gpus=1, at="10:00:00").disconnect(77, at="11:00:00")
+    log.reconnect(77, at="11:20:00").terminate(77, 0, at="12:00:00")
+    told = of_one_job(log)
+    assert told.executions(77) == ["good"]
+    assert told.last_execution(77).gpu_hours == 2.0
+
+
+def test_a_failed_reconnect_is_followed_by_an_eviction_that_ends_nothing() -> None:
+    """024, then 004 (1008/0) ten seconds later."""
+    log = submitted().execute(77, at="10:00:00").disconnect(77, at="11:00:00")
+    log.reconnect_failed(77, at="11:40:00").evict(77, 1008, "reconnect failed", at="11:40:10")
+    told = of_one_job(log)
+    assert told.executions(77) == ["reconnect-failed"]
+    assert told.last_execution(77).end == moment("11:40:00")
+    assert told.job(77).state is State.IDLE
+
+
+@pytest.mark.parametrize("sign", ["image", "remote", "output"])
+def test_any_later_event_clears_disconnected(sign: str) -> None:
+    log = running().disconnect(77)
+    match sign:
+        case "image":
+            log.image(77, 9)
+        case "remote":
+            log.raw(21, 77, "Message from starter on slot1_1@gpu01:", "\thello\n")
+        case "output":
+            log.transfer(77, "started output")
+    expected = State.TRANSFERRING_OUTPUT if sign == "output" else State.RUNNING
+    assert state(log) is expected
+
+
+def test_an_image_size_before_the_disconnect_clears_nothing() -> None:
+    assert state(running().image(77, 9).disconnect(77)) is State.DISCONNECTED
+
+
+def test_the_end_that_was_lost_is_uncertain_and_said() -> None:
+    """001, and hours later only 009: the quota was full in between."""
+    log = submitted().execute(77, at="10:00:00").remove(77, at="22:00:00")
+    told = of_one_job(log)
+    assert told.last_execution(77).uncertain
+    assert [n.kind for n in told.painter().notices()] == ["log-gap"]
+    notice = next(iter(told.painter().notices()))
+    assert notice.file == "metl.log"
+    assert notice.line == log.data.count(b"\n", 0, log.data.index(b"\n009 (")) + 2
+
+
+def test_a_removal_in_the_middle_of_a_lively_execution_is_certain() -> None:
+    log = submitted().execute(77, at="10:00:00").image(77, 4, at="21:59:00")
+    told = of_one_job(log.remove(77, at="22:00:00"))
+    assert not told.last_execution(77).uncertain
+    assert not list(told.painter().notices())
+
+
+def test_a_second_execute_ends_the_first() -> None:
+    log = submitted().execute(77, at="10:00:00").execute(77, at="15:00:00").terminate(77, 0)
+    told = of_one_job(log)
+    assert told.executions(77) == ["evicted", "good"]
+    first = told.job(77).executions[0]
+    assert (first.end, first.uncertain) == (moment("15:00:00"), True)
+
+
+# --- "checkpointed, run me again" ---------------------------------------------------------
+
+
+CHECKPOINTS = Settings(checkpoint_codes=frozenset({85}))
+
+
+@pytest.mark.parametrize("form", ["requeued", "terminated"])
+def test_a_checkpoint_code_makes_the_execution_good(form: str) -> None:
+    def log() -> Log:
+        begun = submitted().execute(77, gpus=1, at="10:00:00")
+        if form == "requeued":
+            return begun.requeue(77, 85, at="12:00:00")
+        return begun.terminate(77, 85, at="12:00:00")
+
+    hours = of_one_job(log(), settings=CHECKPOINTS).painter().status().gpu_hours
+    assert (hours.good, hours.bad) == (2.0, 0.0)
+    hours = of_one_job(log()).painter().status().gpu_hours
+    assert (hours.good, hours.bad) == (0.0, 2.0)
+
+
+def test_another_code_is_no_checkpoint() -> None:
+    log = submitted().execute(77, gpus=1, at="10:00:00").requeue(77, 1, at="12:00:00")
+    assert of_one_job(log, settings=CHECKPOINTS).executions(77) == ["evicted"]
+
+
+# --- transfers ----------------------------------------------------------------------------
+
+
+def test_an_execute_proves_the_input_transfer() -> None:
+    log = submitted().transfer(77, "started input", at="10:10:00")
+    log.transfer(77, "finished input", at="10:15:00").execute(77, at="10:16:00")
+    (only,) = of_one_job(log).transfers(77)
+    assert (only.direction, only.outcome, only.seconds) == ("input", "ok", 300)
+    assert only.host == "<172.31.17.82:37055>"
+
+
+def test_finished_is_also_said_of_a_transfer_that_failed() -> None:
+    log = submitted().transfer(77, "started input", at="10:10:00")
+    log.transfer(77, "finished input", at="10:12:00").evict(77, 1007, at="10:12:01")
+    (only,) = of_one_job(log).transfers(77)
+    assert (only.outcome, only.seconds) == ("aborted", 120)
+
+
+@pytest.mark.parametrize("end", ["evict", "hold", "remove"])
+def test_a_transfer_that_never_finished(end: str) -> None:
+    log = submitted().transfer(77, "started input", at="10:10:00")
+    getattr(log, end)(77, at="12:10:00")
+    (only,) = of_one_job(log).transfers(77)
+    assert (only.outcome, only.seconds) == ("unfinished", 7200)
+
+
+def test_a_transfer_that_goes_on_claims_nothing() -> None:
+    log = submitted().transfer(77, "started input", at="10:10:00")
+    told = of_one_job(log)
+    assert [t.outcome for t in told.transfers(77)] == ["in-flight"]
+    finished = of_one_job(log.transfer(77, "finished input", at="10:12:00"))
+    assert [t.outcome for t in finished.transfers(77)] == ["in-flight"]
+    totals = finished.painter().status().transfers
+    assert (totals.input_ok.n, totals.input_aborted.n, totals.input_unfinished.n) == (0, 0, 0)
+
+
+def test_a_checkpoint_upload_in_mid_run_ends_nothing() -> None:
+    log = submitted().execute(77, gpus=1, at="10:00:00")
+    log.transfer(77, "started output", at="11:00:00").transfer(77, "finished output", at="11:05:00")
+    told = of_one_job(log.terminate(77, 0, at="12:00:00"))
+    assert told.executions(77) == ["good"]
+    assert told.last_execution(77).gpu_hours == 2.0
+    assert [(t.direction, t.outcome, t.seconds) for t in told.transfers(77)] == [
+        ("output", "ok", 300)
+    ]
+
+
+def test_transfers_are_added_up_apart() -> None:
+    log = Log()
+    log.submit(1, NODE).transfer(1, "started input", at="10:00:00")
+    log.transfer(1, "finished input", at="10:01:00").execute(1, at="10:01:05")
+    log.transfer(1, "started output", at="12:00:00").transfer(1, "finished output", at="12:00:30")
+    log.submit(2).transfer(2, "started input", at="12:10:00")
+    log.transfer(2, "finished input", at="12:12:00").evict(2, 1007, at="12:12:00")
+    log.submit(3).transfer(3, "started input", at="12:20:00").hold(3, 13, at="14:20:00")
+    totals = of_one_job(log).painter().status().transfers
+    assert (totals.input_ok.n, totals.input_ok.seconds) == (1, 60)
+    assert (totals.input_aborted.n, totals.input_aborted.seconds) == (1, 120)
+    assert (totals.input_unfinished.n, totals.input_unfinished.seconds) == (1, 7200)
+    assert (totals.output.n, totals.output.seconds) == (1, 30)
+
+
+# --- bytes and memory ---------------------------------------------------------------------
+
+
+def test_bytes_are_the_larger_of_total_and_runs() -> None:
+    """After a shadow restart the last run says 0 while the total is right; after a lost
+    total the runs are."""
+    log = submitted().execute(77).evict(77, sent=10, received=500).execute(77)
+    log.terminate(77, 0, run=(7, 0), total=(12, 900))
+    job = of_one_job(log).job(77)
+    assert (job.bytes_sent, job.bytes_received) == (17, 900)
+
+
+def test_bytes_are_whole_numbers_beyond_what_a_float_holds() -> None:
+    many = 2**53 + 1
+    log = running().terminate(77, 0, run=(many, 0), total=(many, 0))
+    assert of_one_job(log).job(77).bytes_sent == many
+
+
+def test_bytes_of_a_job_that_has_not_ended_are_not_known() -> None:
+    job = of_one_job(running()).job(77)
+    assert job.bytes_sent is job.bytes_received is None
+
+
+def test_memory_is_the_peak() -> None:
+    log = running().image(77, 120_000).image(77, 90_000).image(77, 30)
+    told = of_one_job(log)
+    assert told.job(77).memory_mb == 120_000
+    view = told.painter().job_view(77, 0)
+    assert view is not None
+    assert view.memory_updates == 3
+    assert 6 not in [event.number for event in view.events]
+    assert of_one_job(log.terminate(77)).job(77).request_memory_mb == 160_000
