@@ -1,0 +1,195 @@
+"""The dashboard over a dagdir that another process writes: all without a restart."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from metlmon.live.feed import Update
+from metlmon.live.reader import Reader
+from metlmon.live.session import Session
+from screens.app import AppOptions, MetlmonApp
+
+FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
+PATIENCE = 20.0
+"""Seconds to wait for a picture that never comes: far more than the second of the poll."""
+
+
+class Writer:
+    """The other process: told what to write, waited for until it has."""
+
+    def __init__(self, recording: Path, directory: Path) -> None:
+        script = Path(__file__).with_name("writer.py")
+        self._process = subprocess.Popen(
+            [sys.executable, str(script), str(recording), str(directory)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=script.parents[2],
+            env={"PYTHONPATH": str(script.parents[2]), "PATH": "/usr/bin:/bin"},
+        )
+
+    def tell(self, line: str) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(line + "\n")
+        self._process.stdin.flush()
+        assert self._process.stdout.readline() == "done\n"
+
+    def end(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait(timeout=PATIENCE)
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+
+class Eager(MetlmonApp):
+    """Shows every picture at once."""
+
+    REPAINT_SECONDS = 0.0
+
+
+class Viewer:
+    """What a person at the screen sees, waited for picture by picture."""
+
+    def __init__(self, app: MetlmonApp) -> None:
+        self.app = app
+        self.arrived = asyncio.Event()
+
+    def screen(self) -> str:
+        strips = self.app.screen._compositor.render_strips()
+        return "\n".join("".join(segment.text for segment in strip) for strip in strips)
+
+    def row(self, run: str, dag: str = "") -> str:
+        """The line of a run in the table."""
+        for line in self.screen().splitlines():
+            if line.lstrip("▌ ").startswith(f"{run} ") and dag in line:
+                return line
+        return ""
+
+    async def sees(self, what: Callable[[Viewer], bool], pause: Callable[[], object]) -> None:
+        """Wait, picture by picture, until ``what`` is on the screen."""
+        while True:
+            self.arrived.clear()
+            await pause()  # type: ignore[misc]
+            if what(self):
+                return
+            try:
+                await asyncio.wait_for(self.arrived.wait(), PATIENCE)
+            except TimeoutError:
+                pytest.fail(f"never came to the screen:\n{self.screen()}")
+
+
+class Told(Session):
+    """A session that also tells the viewer of every picture."""
+
+    viewer: Viewer | None = None
+
+    def start(self, notify: Callable[[Update], None]) -> None:
+        loop = asyncio.get_running_loop()
+
+        def both(update: Update) -> None:
+            notify(update)
+            if self.viewer is not None:
+                loop.call_soon_threadsafe(self.viewer.arrived.set)
+
+        super().start(both)
+
+
+@pytest.fixture
+def dagdir(tmp_path: Path) -> Path:
+    directory = tmp_path / "ensemble"
+    directory.mkdir()
+    return directory
+
+
+@pytest.fixture
+def writer(dagdir: Path) -> Iterator[Writer]:
+    process = Writer(FIXTURES / "rescue", dagdir)
+    yield process
+    process.end()
+
+
+@asynccontextmanager
+async def dashboard(dagdir: Path) -> AsyncIterator[tuple[Viewer, Callable[..., object]]]:
+    reader = Reader(dagdir)
+    reader.open()
+    session = Told(reader)
+    app = Eager(session, AppOptions())
+    viewer = session.viewer = Viewer(app)
+    async with app.run_test(size=(140, 40)) as pilot:
+        try:
+            yield viewer, pilot.pause
+        finally:
+            session.stop()
+
+
+async def test_all_that_happens_to_an_ensemble_comes_to_the_screen(
+    writer: Writer, dagdir: Path
+) -> None:
+    writer.tell("until 2026-11-21T09:43:12")
+    async with dashboard(dagdir) as (viewer, pause):
+        # The first jobs run.
+        await viewer.sees(lambda v: "▶ running" in v.row("run0"), pause)
+        assert "0/4" in viewer.row("run0")
+        assert "idle" in viewer.row("run1")
+
+        # New nodes are submitted, and the epochs before them are done.
+        writer.tell("until 2026-11-21T09:43:18")
+        await viewer.sees(lambda v: "1/4" in v.row("run0"), pause)
+        assert "▶ running" in viewer.row("run0")
+        assert "0/4" in viewer.row("run1")
+
+        # DAGMan is removed, and its jobs with it.
+        writer.tell("until 2026-11-21T09:43:22.9")
+        await viewer.sees(lambda v: "removed" in v.row("run0") and "1/4" in v.row("run0"), pause)
+
+        # It is submitted again: the nodes.log is emptied in place and grows again, and what
+        # was done stays done.
+        before = (dagdir / "ens.dag.nodes.log").stat()
+        writer.tell("until 2026-11-21T09:43:35")
+        after = (dagdir / "ens.dag.nodes.log").stat()
+        assert after.st_ino == before.st_ino
+        await viewer.sees(lambda v: "2/4" in v.row("run3") and "2×" in v.screen(), pause)
+        assert "idle" in viewer.row("run0")
+        assert "1/4" in viewer.row("run0")
+
+        # An epoch fails and is tried again.
+        writer.tell("until 2026-11-21T09:43:50")
+        await viewer.sees(lambda v: "↻ retrying" in v.row("run2"), pause)
+        writer.tell("until 2026-11-21T09:44:00")
+        await viewer.sees(lambda v: "✗ failed" in v.row("run2"), pause)
+
+        # A second DAG is put beside it while the first goes on.
+        writer.tell(f"copy {FIXTURES / 'shared-log'} b.*")
+        await viewer.sees(lambda v: "b.dag" in v.screen(), pause)
+        writer.tell("until 2026-11-21T23:00:00")
+        await viewer.sees(lambda v: "4/4" in v.row("run2", "ens.dag"), pause)
+        screen = viewer.screen()
+        assert "28 of 28" in screen or "28 epochs" in screen
+        assert "✓" in viewer.row("run2", "b.dag")
+
+
+async def test_the_cursor_stays_on_its_run_while_others_come_and_go(
+    writer: Writer, dagdir: Path
+) -> None:
+    writer.tell("until 2026-11-21T09:43:18")
+    async with dashboard(dagdir) as (viewer, pause):
+        await viewer.sees(lambda v: "▶ running" in v.row("run2"), pause)
+        app = viewer.app
+        for _ in range(2):
+            app.simulate_key("down")
+        await viewer.sees(lambda v: any("▌ run2" in row for row in v.screen().splitlines()), pause)
+        writer.tell(f"copy {FIXTURES / 'shared-log'} b.*")
+        await viewer.sees(lambda v: "b.dag" in v.screen(), pause)
+        under = [line for line in viewer.screen().splitlines() if line.startswith("▌")]
+        assert len(under) == 1
+        assert "run2" in under[0]
+        assert "ens.dag" in under[0]

@@ -1,0 +1,164 @@
+"""What is installed from a wheel works without the checkout: demo, status, the dashboard."""
+
+from __future__ import annotations
+
+import os
+import select
+import subprocess
+import sys
+import sysconfig
+import time
+import venv
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pyte
+import pytest
+
+CHECKOUT = Path(__file__).resolve().parents[1]
+PATIENCE = 60.0
+"""Seconds for a screen to come up on a busy machine."""
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("dist")
+    built = subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(out)],
+        cwd=CHECKOUT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert built.returncode == 0, built.stderr
+    return next(out.glob("*.whl"))
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An environment that holds the wheel and nothing of the checkout. The packages it
+    requires are lent by the environment the tests run in: nothing is fetched."""
+    home = tmp_path_factory.mktemp("installed")
+    venv.create(home, with_pip=True)
+    python = home / "bin" / "python"
+    subprocess.run(
+        [python, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", str(wheel)],
+        check=True,
+    )
+    site = next(home.glob("lib/python*/site-packages"))
+    (site / "lent.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    return home
+
+
+def command(installed: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8", "HOME": str(installed)}
+    return subprocess.run(
+        [installed / "bin" / "metlmon", *arguments],
+        cwd=installed,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE,
+    )
+
+
+def test_the_wheel_holds_the_recording_and_no_tests(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+    assert "metlmon/demo_ensemble/metl.log" in names
+    assert "screens/metlmon.tcss" in names
+    assert not [name for name in names if name.startswith(("tests/", "fixtures/"))]
+
+
+def test_it_is_the_installed_one_that_runs(installed: Path) -> None:
+    where = subprocess.run(
+        [installed / "bin" / "python", "-c", "import metlmon, screens; print(metlmon.__file__)"],
+        cwd=installed,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert where.stdout.startswith(str(installed))
+
+
+def test_status_of_a_dagdir(installed: Path) -> None:
+    done = command(installed, "status", str(CHECKOUT / "fixtures" / "rescue"))
+    assert done.returncode == 0, done.stderr
+    assert "16 of 16 nodes done" in done.stdout
+
+
+def test_the_demo_without_a_terminal_tells_how_it_ends(installed: Path) -> None:
+    done = command(installed, "demo")
+    assert done.returncode == 0, done.stderr
+    assert "ens.dag" in done.stdout
+    assert "36 epochs" in done.stdout
+
+
+class Terminal:
+    """A terminal without anybody before it: a pty and an emulator."""
+
+    def __init__(self, arguments: list[str], home: Path) -> None:
+        self._pid, self._fd = os.forkpty()
+        if self._pid == 0:
+            environment = {
+                "PATH": os.environ["PATH"],
+                "LANG": "C.UTF-8",
+                "TERM": "xterm-256color",
+                "HOME": str(home),
+                "LINES": "24",
+                "COLUMNS": "80",
+            }
+            os.chdir(home)
+            os.execve(arguments[0], arguments, environment)
+        self._screen = pyte.Screen(80, 24)
+        self._stream = pyte.ByteStream(self._screen)
+
+    def until(self, seen: Callable[[str], bool]) -> str:
+        deadline = time.monotonic() + PATIENCE
+        while time.monotonic() < deadline:
+            ready, _, _ = select.select([self._fd], [], [], 1.0)
+            if ready:
+                try:
+                    self._stream.feed(os.read(self._fd, 65536))
+                except OSError:
+                    break
+            text = "\n".join(self._screen.display)
+            if seen(text):
+                return text
+        pytest.fail("never shown; the screen is:\n" + "\n".join(self._screen.display))
+
+    def press(self, keys: bytes) -> None:
+        os.write(self._fd, keys)
+
+    def ends(self) -> int:
+        deadline = time.monotonic() + PATIENCE
+        while time.monotonic() < deadline:
+            ready, _, _ = select.select([self._fd], [], [], 1.0)
+            try:
+                if ready and not os.read(self._fd, 65536):
+                    break
+            except OSError:
+                break
+        _, status = os.waitpid(self._pid, 0)
+        os.close(self._fd)
+        return os.waitstatus_to_exitcode(status)
+
+
+def test_watch_opens_on_a_terminal_and_leaves_it(installed: Path) -> None:
+    dagdir = CHECKOUT / "fixtures" / "rescue"
+    terminal = Terminal([str(installed / "bin" / "metlmon"), "watch", str(dagdir)], installed)
+    screen = terminal.until(lambda text: "run3" in text and "4/4" in text)
+    assert "ens.dag" in screen
+    terminal.press(b"q")
+    assert terminal.ends() == 0
+
+
+def test_the_demo_moves_on_a_terminal(installed: Path) -> None:
+    binary = str(installed / "bin" / "metlmon")
+    terminal = Terminal([binary, "demo", "--speed", "30"], installed)
+    terminal.until(lambda text: "running" in text and "run0" in text)
+    terminal.until(lambda text: "6/6" in text)
+    terminal.press(b"q")
+    assert terminal.ends() == 0
