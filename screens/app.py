@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from time import monotonic
 from types import FrameType
 from typing import Any, ClassVar, Final, Literal
@@ -37,6 +38,9 @@ REPAINT_SECONDS: Final = 0.2
 PATIENCE_SECONDS: Final = 3.0
 """How long a signal waits for a clean end before the terminal is given back by force."""
 
+
+INTERRUPTED_CODE: Final = 128 + signal.SIGINT
+"""What a shell says of a program that ^C ended; in a full screen, ^C is a key."""
 
 TIMEOUT_CODE: Final = 5
 """The exit status when ``--timeout`` passed first; the commands document it."""
@@ -66,7 +70,7 @@ class MetlmonApp(App[int]):
     """Shows the pictures of a feed. The feed is started here, and stopped by
     :func:`run_app` (or by who started the application otherwise)."""
 
-    CSS_PATH = "metlmon.tcss"
+    CSS_PATH = Path(__file__).with_name("metlmon.tcss")
     TITLE = "metlmon"
     ENABLE_COMMAND_PALETTE = False
     BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("everywhere")]
@@ -201,6 +205,9 @@ class MetlmonApp(App[int]):
 
     def action_leave(self) -> None:
         self.exit(0)
+
+    def action_interrupt(self) -> None:
+        self.exit(INTERRUPTED_CODE, return_code=INTERRUPTED_CODE)
 
 
 def run_app(feed: Feed, options: AppOptions) -> int:

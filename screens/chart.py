@@ -10,7 +10,7 @@ from metlmon.ensemble import wording
 from screens.ink import DIM, PLAIN, Ink, Line, line
 
 _EIGHTHS: Final = " ▁▂▃▄▅▆▇█"
-WIDEST: Final = 4
+WIDEST: Final = 3
 """Cells per bar at most: few epochs should not become a wall."""
 
 

@@ -148,7 +148,9 @@ def below(row: EpochRow, ascii: bool) -> Line:
     if row.state is State.HELD and row.hold_reason:
         return line((plain(row.hold_reason, 400, ascii), BAD))
     if row.trained_on is not None:
-        return line(("trained on ", DIM), (plain(row.trained_on, 40, ascii), NOTE))
+        where = plain(row.trained_on, 40, ascii)
+        how = Ink() if row.trained_on == row.site else NOTE
+        return line(("trained in another execution, on ", DIM), (where, how))
     return ()
 
 

@@ -156,8 +156,9 @@ def _freshness(update: Update, cells: int, ascii: bool) -> Line:
         )
     what = "log" if len(known) == 1 else "logs"
     newest = wording.age(known[0][0], ascii)
-    if len(known) > 1 and cells >= 100:
-        return line((f"{what} ", DIM), f"{newest} to {wording.age(known[-1][0], ascii)} ago")
+    oldest = wording.age(known[-1][0], ascii)
+    if oldest != newest and cells >= 100:
+        return line((f"{what} ", DIM), f"{newest} to {oldest} ago")
     return line((f"{what} ", DIM), f"{newest} ago")
 
 
@@ -290,8 +291,9 @@ def _count(
     return line((STATES[state].mark(ascii), how), f" {wording.number(n, ascii)}", (word, how))
 
 
-def gpu_hours(hours: GpuHours, ascii: bool) -> Line:
-    """``GPU-hours  5 879 good · 3 902 lost (40 %) · 212 in flight``; lost is of what ended."""
+def gpu_hours(hours: GpuHours, ascii: bool, flying: bool = True) -> Line:
+    """``GPU-hours  5 879 good · 3 902 lost (40 %) · 212 in flight``; lost is of what ended.
+    Without ``flying`` the last of them is only told when it is not 0."""
     dot = line(("  -  " if ascii else "  ·  ", DIM))
     lost = wording.share(hours.bad, hours.good + hours.bad, ascii)
     parts: Iterable[Line] = (
@@ -304,7 +306,9 @@ def gpu_hours(hours: GpuHours, ascii: bool) -> Line:
         line(
             (wording.hours(hours.in_flight, ascii), MOVING if hours.in_flight > 0 else DIM),
             " in flight",
-        ),
+        )
+        if flying or hours.in_flight > 0
+        else (),
     )
     return line(("GPU-hours  ", DIM)) + joined(parts, dot)
 

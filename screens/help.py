@@ -21,7 +21,7 @@ MEANING: Final[dict[State, str]] = {
     State.IDLE: "in the queue for a machine",
     State.TRANSFERRING_INPUT: "its input is on the way",
     State.STARTING: "input is there, it has not begun",
-    State.RUNNING: "running",
+    State.RUNNING: "at work on a machine",
     State.TRANSFERRING_OUTPUT: "its output is on the way",
     State.SUSPENDED: "stopped for now, keeps its GPUs",
     State.DISCONNECTED: "the connection is lost, it may run on",

@@ -11,6 +11,7 @@ from textual.containers import Horizontal
 from textual.worker import get_current_worker
 
 from metlmon.ensemble import wording
+from metlmon.ensemble.states import TERMINAL
 from metlmon.ensemble.views import JobView
 from metlmon.ensemble.wording import STATES, plain
 from metlmon.live.feed import Update
@@ -67,13 +68,10 @@ class JobScreen(MonitorScreen):
             output.display = beside
         as_of = None if update is None else update.status.as_of
         left = room * 3 // 5 if beside else room
-        told = jobstory.story(view, as_of, left - 1, ascii)
+        told = jobstory.story(view, as_of, () if beside else self._tails, left - 1, ascii)
         if beside:
-            ends = jobstory.Story([], [])
-            jobstory.tails(ends, self._tails, room - left - 1, ascii)
+            ends = jobstory.outputs(self._tails, room - left - 1, ascii)
             output.show(ends.lines, ends.sections)
-        else:
-            jobstory.tails(told, self._tails, room - 1, ascii)
         story.show(told.lines, told.sections)
         self._note()
 
@@ -89,7 +87,10 @@ class JobScreen(MonitorScreen):
     def _head(self, view: JobView) -> list[Line]:
         row, ascii, room = view.row, self.ascii, self.size.width
         state = signed(STATES[row.state], ascii)
-        since = line((" for ", DIM), wording.duration(row.seconds, ascii))
+        lasted = wording.duration(row.seconds, ascii)
+        since = line((" for ", DIM), lasted)
+        if row.state in TERMINAL:
+            since = line(" ", lasted, (" ago", DIM))
         what = line(("job ", DIM), (wording.job_id(row.cluster, row.proc), BOLD))
         left = joined((what, state + (since if row.seconds is not None else ())), line("   "))
         lines = [line(" ") + spread(left, self._which(view), room - 2, ascii)]

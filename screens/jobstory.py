@@ -56,22 +56,36 @@ class Story:
         self.lines.extend(told)
 
 
-def story(view: JobView, as_of: datetime | None, room: int, ascii: bool) -> Story:
-    """All that the logs tell of a job, what matters most first."""
+def story(
+    view: JobView, as_of: datetime | None, read: Sequence[Tail], room: int, ascii: bool
+) -> Story:
+    """All that is known of a job, what matters most first: of a failed one that is what it
+    wrote last. ``read`` are the ends of its output files, if they are to be told here."""
     made = Story([], [])
     row = view.row
+    failed = row.state is State.FAILED
     made.add("Why it is held", _hold(row, room, ascii), room, ascii)
     made.add("Life", _indented(life(view, as_of, room - 2, ascii)), room, ascii)
     title = wording.count(len(row.executions), "execution", ascii=ascii)
     made.add(title.capitalize(), _executions(row.executions, room, ascii), room, ascii)
+    if failed:
+        _tails(made, read, room, ascii)
     made.add("Transfers", _transfers(row, room, ascii), room, ascii)
     made.add("Resources", _usage(view.usage, room, ascii), room, ascii)
     made.add("Events", _events(view, room, ascii), room, ascii)
+    if not failed:
+        _tails(made, read, room, ascii)
     return made
 
 
-def tails(story: Story, read: Iterable[Tail], room: int, ascii: bool) -> None:
-    """Add the ends of the output files."""
+def outputs(read: Sequence[Tail], room: int, ascii: bool) -> Story:
+    """The ends of the output files alone."""
+    made = Story([], [])
+    _tails(made, read, room, ascii)
+    return made
+
+
+def _tails(story: Story, read: Iterable[Tail], room: int, ascii: bool) -> None:
     for tail in read:
         name = plain(tail.name, 60, ascii)
         body = (
@@ -126,7 +140,10 @@ def _executions(rows: Sequence[ExecutionRow], room: int, ascii: bool) -> list[Li
     if not rows:
         return [line(" ", ("It never ran.", DIM))]
     numbered = list(enumerate(rows, 1))
-    made = _drawn(_execution_specs(ascii), numbered, room, ascii)
+    specs = _execution_specs(ascii)
+    if not any(row.suspended for row in rows):
+        specs = [spec for spec in specs if spec.name != "suspended"]
+    made = _drawn(specs, numbered, room, ascii)
     out = made[:1]
     for drawn, (_, row) in zip(made[1:], numbered, strict=True):
         out.append(drawn)

@@ -72,8 +72,8 @@ class Prompt(Input):
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "give_up", show=False)]
 
-    def __init__(self, *, id: str) -> None:
-        super().__init__(id=id, select_on_focus=False, compact=True)
+    def __init__(self, *, id: str, hint: str) -> None:
+        super().__init__(id=id, placeholder=hint, select_on_focus=False, compact=True)
         self.cursor_blink = False
 
     def action_give_up(self) -> None:
@@ -97,7 +97,7 @@ class ListScreen(MonitorScreen):
     def foot(self) -> ComposeResult:
         """Below the table: where one is in it, the prompt, the keys."""
         yield Panel(id="note")
-        yield Prompt(id="prompt")
+        yield Prompt(id="prompt", hint="text in any column; ! before it: rows without it")
         yield self.keys()
 
     @property

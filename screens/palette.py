@@ -33,7 +33,7 @@ class PaletteScreen(ModalScreen[str | None]):
 
     def compose(self) -> ComposeResult:
         with Vertical(id="palette"):
-            yield Prompt(id="wanted")
+            yield Prompt(id="wanted", hint="what do you want to do?")
             yield Table()
 
     def on_mount(self) -> None:

@@ -52,7 +52,7 @@ def _specs(ascii: bool) -> list[Spec[ProblemGroup]]:
         Spec("lost", "LOST h", partial(_lost, ascii=ascii), "right"),
         Spec("runs", "RUNS", partial(_runs, ascii=ascii), drop=2, least=4, soft=8, most=20),
         Spec("last", "LAST", partial(_last, ascii=ascii), drop=3),
-        Spec("cause", "CAUSE", partial(_cause, ascii=ascii), least=20, soft=36, most=400),
+        Spec("cause", "CAUSE", partial(_cause, ascii=ascii), least=20, soft=56, most=400),
     ]
 
 

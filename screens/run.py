@@ -124,20 +124,21 @@ class RunScreen(ListScreen):
     def _progress(self, view: RunView) -> list[Line]:
         row, ascii = view.row, self.ascii
 
-        def told(bar: int) -> Line:
+        def told(bar: int, short: bool = False) -> Line:
             drawn = wording.progress_bar(row.epochs_done, row.epochs_total, bar, ascii)
             full = sum(drawn.count(piece) for piece in ("━", "╸", "#"))
-            number = f"  {row.epochs_done} of {row.epochs_total} epochs"
+            between, unit = ("/", "") if short else (" of ", " epochs")
+            number = f"  {row.epochs_done}{between}{row.epochs_total}{unit}"
             return line((drawn[:full], GOOD), (drawn[full:], DIM), number)
 
         inferred = f"   {row.epochs_inferred} inferred" if row.epochs_inferred else ""
         skipped = f"   {row.epochs_skipped} skipped" if row.epochs_skipped else ""
         tries = sum(epoch.attempts for epoch in view.epochs)
         tried = f"   {wording.count(tries, 'execution', ascii=ascii)}"
-        hours = line("   ") + gpu_hours(row.gpu_hours, ascii)
+        hours = line("   ") + gpu_hours(row.gpu_hours, ascii, flying=False)
         extra = line((inferred + skipped, DIM))
         long = told(20) + extra + line((tried, DIM)) + hours
-        return [long, told(20) + extra + hours, told(12) + hours, told(6) + hours]
+        return [long, told(20) + extra + hours, told(12) + hours, told(6, short=True) + hours]
 
     def _fill(self, view: RunView, epochs: list[EpochRow], side: list[EpochRow]) -> None:
         room, ascii = self.size.width, self.ascii

@@ -1,0 +1,69 @@
+"""An application that repaints at once, and what stands on its screen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+
+from ensemble_pictures import FakeFeed
+from textual.pilot import Pilot
+
+from screens.app import AppOptions, MetlmonApp
+from screens.shades import DARK
+
+WIDE, NARROW, MIDDLE = (200, 50), (80, 24), (120, 34)
+
+
+class Eager(MetlmonApp):
+    """Repaints at once, in one theme whatever terminal the tests run in."""
+
+    REPAINT_SECONDS = 0.0
+
+    def __init__(self, feed: FakeFeed, options: AppOptions | None = None) -> None:
+        super().__init__(feed, options)
+        self.theme = DARK.name
+
+
+class Seen:
+    """A running application under a pilot."""
+
+    def __init__(self, app: Eager, feed: FakeFeed, pilot: Pilot[int]) -> None:
+        self.app, self.feed, self.pilot = app, feed, pilot
+
+    @property
+    def lines(self) -> list[str]:
+        """What stands on the screen now."""
+        return [strip.text for strip in self.app.screen._compositor.render_strips()]
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self.lines)
+
+    def line(self, having: str) -> str:
+        """The first line with this text; an assertion when there is none."""
+        found = [line for line in self.lines if having in line]
+        assert found, f"{having!r} is not on the screen:\n{self.text}"
+        return found[0]
+
+    @property
+    def under_cursor(self) -> str:
+        return self.line("▌")
+
+    async def press(self, *keys: str) -> None:
+        """Press keys and let everything settle."""
+        for key in keys:
+            await self.pilot.press(key)
+            await self.settle()
+
+    async def settle(self) -> None:
+        await self.pilot.pause()
+        await self.app.workers.wait_for_complete()
+        await self.pilot.pause()
+
+    async def tell(self, new: object) -> None:
+        """A new picture arrives."""
+        self.feed.tell(new)  # type: ignore[arg-type]
+        await self.settle()
+
+
+Show = Callable[..., AbstractAsyncContextManager[Seen]]

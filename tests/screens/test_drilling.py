@@ -1,0 +1,276 @@
+"""From the overview down to a run, its jobs and their output, over to problems, and back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from ensemble_pictures import MEMORY_HOLD, RUNS, FakeFeed, job_view, status, update
+from eyes import MIDDLE, NARROW, WIDE, Show
+
+from metlmon.ensemble.states import State
+from screens.actions import ACTIONS
+from screens.app import AppOptions
+from screens.help import HelpScreen
+from screens.job import JobScreen
+from screens.overview import OverviewScreen
+from screens.palette import PaletteScreen
+from screens.problems import CauseScreen, ProblemsScreen
+from screens.run import RunScreen
+from screens.shades import DARK, LIGHT
+
+
+async def test_enter_drills_down_and_escape_comes_back(show: Show) -> None:
+    async with show() as seen:
+        await seen.press("down", "enter")
+        assert isinstance(seen.app.screen, RunScreen)
+        assert "run1" in seen.lines[0]
+        await seen.press("enter")
+        assert isinstance(seen.app.screen, JobScreen)
+        await seen.press("escape", "escape")
+        assert isinstance(seen.app.screen, OverviewScreen)
+        assert "run1" in seen.under_cursor, "the cursor is where it was left"
+        await seen.press("escape", "escape")
+        assert isinstance(seen.app.screen, OverviewScreen), "there is nothing behind it"
+
+
+async def test_a_runs_history(show: Show) -> None:
+    async with show(size=WIDE) as seen:
+        await seen.press("down", "enter")
+        assert "■ held epoch 14 for 2 d 4:12 at UIUC-RAILS" in seen.lines[0]
+        assert "14 of 30 epochs" in seen.lines[1]
+        assert "212 lost (61 %)" in seen.lines[1]
+        assert "median 3:38:58   longest 4:23:58 (epoch 2)" in seen.text
+        row = seen.under_cursor
+        for told in ("14", "■ held", "UIUC-RAILS", "A100-80 ×1", "2:28:02", "41 s", "3:47:46"):
+            assert told in row, "the cursor starts on the latest epoch"
+        assert "trained in another execution, on anvil" in seen.text
+        assert "Delta ≠ UIUC-RAILS" in seen.text
+        assert "side nodes" in seen.text
+        assert "eval_epoch13" in seen.text
+
+
+async def test_the_latest_epoch_is_in_view_on_a_small_screen(show: Show) -> None:
+    async with show(size=NARROW) as seen:
+        await seen.press("down", "enter")
+        assert "■ held" in seen.under_cursor
+        assert "↓" in seen.lines[-2]
+
+
+async def test_the_chart_can_be_hidden(show: Show) -> None:
+    async with show(size=NARROW) as seen:
+        await seen.press("down", "enter")
+        assert "Execution time by epoch" in seen.text
+        await seen.press("c")
+        assert "Execution time by epoch" not in seen.text
+
+
+async def test_a_node_that_was_never_submitted_has_no_job(show: Show) -> None:
+    async with show() as seen:
+        await seen.press("down", "enter", "down", "enter")
+        assert isinstance(seen.app.screen, RunScreen)
+        assert "never submitted" in seen.text
+
+
+async def test_a_run_grows_while_one_looks_at_it(show: Show) -> None:
+    async with show(size=WIDE) as seen:
+        await seen.press("down", "enter")
+        released = replace(RUNS[1], state=State.RUNNING, epochs_done=15)
+        latest = replace(RUNS[1].latest, state=State.RUNNING, epoch=15)  # type: ignore[type-var]
+        released = replace(released, latest=latest)
+        await seen.tell(update(status((RUNS[0], released, *RUNS[2:]))))
+        assert "15 of 30 epochs" in seen.lines[1]
+        assert "▶ running epoch 15" in seen.lines[0]
+
+
+async def test_a_run_that_is_gone_says_so(show: Show) -> None:
+    async with show() as seen:
+        await seen.press("down", "enter")
+        await seen.tell(update(status((RUNS[0],))))
+        assert "in no DAG of this directory any more" in seen.text
+
+
+async def test_a_jobs_life(show: Show) -> None:
+    async with show(size=WIDE) as seen:
+        await seen.press("down", "enter", "enter")
+        text = seen.text
+        for told in ("job 14700390.0", "■ held for 2 d 5:00", "UIUC-RAILS ≠ expanse",
+                     "Why it is held", "code 34, subcode 0", "2 executions", "↩ evicted",
+                     "JobLeaseDuration (2400 seconds) expired (code 1008, subcode 0)",
+                     "↓ input   ok", "2.30 GB received", "Memory (MB)", "‖ suspended 1:00:00",
+                     "214 memory reports, not listed", "job 2 of 2"):  # fmt: skip
+            assert told in text
+        words = " ".join(text.split())
+        assert "Consider resubmitting with a higher request_memory" in words, "the reason in full"
+
+
+async def test_stepping_among_a_nodes_jobs(show: Show) -> None:
+    async with show() as seen:
+        await seen.press("down", "enter", "enter", "left_square_bracket")
+        assert "job 14639014.0" in seen.lines[0]
+        assert "job 1 of 2" in seen.lines[0]
+        await seen.press("left_square_bracket", "right_square_bracket")
+        assert "job 14700390.0" in seen.lines[0]
+
+
+async def test_a_jobs_sections_can_be_jumped_to(show: Show) -> None:
+    async with show(size=NARROW) as seen:
+        await seen.press("down", "enter", "enter")
+        assert "Why it is held" in seen.text
+        assert "Resources" not in seen.text
+        await seen.press("tab", "tab", "tab", "tab")
+        assert "Resources" in seen.text
+        await seen.press("end")
+        assert "more lines" not in seen.text
+
+
+async def test_what_a_job_wrote_is_shown(show: Show, tmp_path: Path) -> None:
+    (tmp_path / "run1_14700390.err").write_bytes(b"10 %\r20 %\r\x1b[31mCUDA out of memory\x1b[0m\n")
+    feed = FakeFeed(update(), tmp_path)
+    async with show(feed, size=WIDE) as seen:
+        await seen.press("down", "enter", "enter")
+        assert "CUDA out of memory" in seen.text
+        assert "20 %" not in seen.text
+        assert "not shown: there is no such file yet" in seen.text
+    async with show(feed, size=NARROW) as seen:
+        await seen.press("down", "enter", "enter", "end")
+        assert "CUDA out of memory" in seen.text
+
+
+async def test_of_a_failed_job_the_last_words_come_early(show: Show, tmp_path: Path) -> None:
+    (tmp_path / "run1_1.err").write_text("boom\n")
+    feed = FakeFeed(update(), tmp_path)
+    view = job_view(RUNS[1], 14700390)
+    feed.jobs[14700390, 0] = replace(
+        view, row=replace(view.row, state=State.FAILED), error="run1_1.err"
+    )
+    async with show(feed, size=(100, 60)) as seen:
+        await seen.press("down", "enter", "enter")
+        lines = seen.lines
+        boom = next(i for i, line in enumerate(lines) if "boom" in line)
+        assert boom < next(i for i, line in enumerate(lines) if "Events" in line)
+
+
+async def test_output_outside_the_directory_is_not_read(show: Show, tmp_path: Path) -> None:
+    dagdir = tmp_path / "dagdir"
+    dagdir.mkdir()
+    (tmp_path / "secret").write_text("the secret\n")
+    feed = FakeFeed(update(), dagdir)
+    view = job_view(RUNS[1], 14700390)
+    feed.jobs[14700390, 0] = replace(view, error="../secret", output=str(tmp_path / "secret"))
+    async with show(feed, size=WIDE) as seen:
+        await seen.press("down", "enter", "enter", "end")
+        assert seen.text.count("not shown: it is outside this directory") == 2
+        assert "the secret" not in seen.text
+
+
+async def test_from_a_job_to_its_run(show: Show) -> None:
+    async with show() as seen:
+        await seen.press("p", "enter", "enter")
+        assert isinstance(seen.app.screen, JobScreen)
+        await seen.press("r")
+        assert isinstance(seen.app.screen, RunScreen)
+        assert "run1" in seen.lines[0]
+
+
+async def test_problems_lead_with_what_hurts_now_and_what_costs_most(show: Show) -> None:
+    async with show(size=WIDE) as seen:
+        await seen.press("p")
+        assert isinstance(seen.app.screen, ProblemsScreen)
+        assert "3 jobs in trouble now" in seen.lines[0]
+        assert "costs most: Error from …: Job has gone over cgroup memory limit" in seen.lines[1]
+        for told in ("■ held", "21", "212", "run1", "cgroup"):
+            assert told in seen.under_cursor
+        assert MEMORY_HOLD[:60] in seen.text, "an example with its changing parts"
+        await seen.press("s")
+        assert "by GPU-hours lost" in seen.text
+
+
+async def test_a_problem_opens_its_jobs(show: Show) -> None:
+    async with show() as seen:
+        await seen.press("p", "slash", *"leaseduration", "enter", "enter")
+        assert isinstance(seen.app.screen, CauseScreen)
+        rows = [name for name in ("run1", "run4", "run6", "run9") if f" {name} " in seen.text]
+        assert rows == ["run1", "run4", "run6", "run9"]
+        await seen.press("r")
+        assert isinstance(seen.app.screen, RunScreen)
+
+
+async def test_a_problem_that_is_solved_says_so(show: Show) -> None:
+    async with show() as seen:
+        await seen.press("p", "enter")
+        seen.feed.causes = ()
+        await seen.tell(update())
+        assert "this cause is gone" in seen.text
+
+
+async def test_warnings_with_file_and_line(show: Show) -> None:
+    async with show() as seen:
+        await seen.press("exclamation_mark")
+        for told in ("2 warnings", "metl.log:48213", "glued-header", "12713917.000.000",
+                     "submitted 2025-11-02", "60 431 events", "41 s ago"):  # fmt: skip
+            assert told in seen.text.replace("\u202f", " ")
+
+
+async def test_help_is_made_of_the_registry(show: Show) -> None:
+    async with show(size=(200, 70)) as seen:
+        await seen.press("question_mark")
+        assert isinstance(seen.app.screen, HelpScreen)
+        for action in ACTIONS:
+            assert action.help in seen.text
+        for word in ("disconnected", "retrying", "post script", "reconnect failed"):
+            assert word in seen.text
+
+
+async def test_every_action_of_the_registry_is_there(show: Show) -> None:
+    async with show() as seen:
+        for action in ACTIONS:
+            owners = {
+                "everywhere": [seen.app],
+                "list": [OverviewScreen, RunScreen, ProblemsScreen, CauseScreen],
+                "overview": [OverviewScreen],
+                "run": [RunScreen],
+                "job": [JobScreen],
+                "cause": [CauseScreen],
+                "below": [RunScreen, JobScreen, ProblemsScreen, CauseScreen, HelpScreen],
+                "moving": [seen.app.screen.focused],
+            }[action.scope]
+            for owner in owners:
+                assert callable(getattr(owner, f"action_{action.name}")), action
+
+
+async def test_the_palette_finds_and_does(show: Show) -> None:
+    async with show() as seen:
+        await seen.press("colon")
+        assert isinstance(seen.app.screen, PaletteScreen)
+        await seen.press(*"evicted", "enter")
+        assert isinstance(seen.app.screen, ProblemsScreen)
+        await seen.press("escape", "ctrl+p", *"need", "enter")
+        assert "faults only" in seen.text
+        await seen.press("ctrl+p", "escape")
+        assert isinstance(seen.app.screen, OverviewScreen)
+
+
+async def test_it_can_start_on_a_run(show: Show) -> None:
+    async with show(options=AppOptions(start=("run", RUNS[4].key))) as seen:
+        assert isinstance(seen.app.screen, RunScreen)
+        assert "run4" in seen.lines[0]
+        await seen.press("escape")
+        assert isinstance(seen.app.screen, OverviewScreen)
+        assert "run9" in seen.text
+
+
+async def test_dark_and_light(show: Show) -> None:
+    async with show() as seen:
+        await seen.press("ctrl+t")
+        assert seen.app.theme == LIGHT.name
+        await seen.press("ctrl+t")
+        assert seen.app.theme == DARK.name
+
+
+async def test_leaving(show: Show) -> None:
+    async with show(size=MIDDLE) as seen:
+        await seen.press("down", "enter")
+        await seen.pilot.press("q")
+        await seen.pilot.pause()
+    assert seen.app.return_code == 0

@@ -1,0 +1,255 @@
+"""The overview: what is seen first, and that the cursor stays on its run."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+from ensemble_pictures import DAG, RUNS, WHOLE, FakeFeed, run, status, update
+from eyes import MIDDLE, NARROW, WIDE, Show
+
+from metlmon.ensemble.states import DagState, State
+from metlmon.ensemble.views import Progress
+from screens.app import AppOptions
+from screens.widgets.canvas import Canvas
+from screens.widgets.table import Table
+
+
+async def test_the_first_lines_say_whether_it_moves_and_what_needs_a_person(show: Show) -> None:
+    async with show(size=MIDDLE) as seen:
+        head = "\n".join(seen.lines[:7])
+        for told in ("● live 08:14:00", "3 s to 41 s ago", "2 warnings", DAG, "▶ running",
+                     "submitted 3×", "rescue 2", "300 epochs", "✓ 143 done", "▶ 3 running",
+                     "■ 1 held", "✗ 1 failed", "402 lost (23 %)", "10.5 in flight"):  # fmt: skip
+            assert told in head
+
+
+async def test_a_row_has_all_that_is_asked_of_a_run(show: Show) -> None:
+    async with show(size=WIDE) as seen:
+        row = seen.line("run7")
+        for told in ("7/30", "▶ running", "11:02:47", "Delta ≠ expanse", "A100-40 ×2", ".0"):
+            assert told in row
+        assert "→ expanse" in seen.line("run2"), "a target that is not reached is no site"
+
+
+@pytest.mark.parametrize("size", [NARROW, (60, 20), MIDDLE, WIDE])
+async def test_progress_and_state_never_go(show: Show, size: tuple[int, int]) -> None:
+    async with show(size=size) as seen:
+        assert "14/30" in seen.line("run1")
+        assert "■ held" in seen.line("run1 ")
+        assert all(len(line) == size[0] for line in seen.lines)
+
+
+async def test_columns_drop_in_their_order(show: Show) -> None:
+    wanted = ["TRY", "JOB", "UUID", "GPU", "SITE", "PROGRESS", "STATE"]
+    there: list[list[str]] = []
+    for width in (130, 110, 100, 88, 80, 60):
+        async with show(size=(width, 24)) as seen:
+            heading = seen.line("PROGRESS").split()
+            there.append([title for title in wanted if title in heading])
+    for titles in there:
+        assert titles == wanted[len(wanted) - len(titles) :], "a column went before its turn"
+    assert there[0] == wanted
+    assert len(there[-1]) < len(there[0])
+
+
+async def test_a_hold_reason_is_told_below_its_run_or_below_the_table(show: Show) -> None:
+    async with show(size=MIDDLE) as seen:
+        lines = seen.lines
+        at = next(i for i, line in enumerate(lines) if "■ held" in line and "run1" in line)
+        assert "Job has gone over cgroup" in lines[at + 1]
+    async with show(size=NARROW) as seen:
+        assert "cgroup" not in seen.text
+        await seen.press("down")
+        assert "cgroup" in seen.lines[-2]
+
+
+async def test_the_cursor_stays_on_its_run_whatever_moves(show: Show) -> None:
+    async with show(size=MIDDLE) as seen:
+        await seen.press("down", "down", "down", "down")
+        assert "run4" in seen.under_cursor
+        shuffled = list(RUNS)
+        for seed in range(5):
+            random.Random(seed).shuffle(shuffled)
+            await seen.tell(update(status(tuple(shuffled))))
+            assert "run4" in seen.under_cursor
+        await seen.press("s", "s")
+        assert "run4" in seen.under_cursor
+        await seen.press("slash", "r", "u", "n", "4", "enter")
+        assert "run4" in seen.under_cursor
+        await seen.press("escape")
+        assert "run4" in seen.under_cursor
+
+
+async def test_the_cursor_stays_in_view_when_rows_come_before_its_own(show: Show) -> None:
+    many = tuple(run(f"new{n}", n % 30, 30, State.RUNNING) for n in range(60))
+    async with show(size=NARROW) as seen:
+        await seen.press("end")
+        assert "run9" in seen.under_cursor
+        await seen.tell(update(status((*many, *RUNS))))
+        assert "run9" in seen.under_cursor
+        await seen.tell(update(status(many)))
+        assert "new" in seen.under_cursor, "its run is gone: it goes to a neighbour"
+
+
+async def test_a_run_that_appears_is_shown_at_once(show: Show) -> None:
+    async with show(FakeFeed(update(status(RUNS[:3])))) as seen:
+        assert "run8" not in seen.text
+        await seen.tell(update(status((*RUNS[:3], RUNS[8]))))
+        assert "aws" in seen.line("run8")
+
+
+async def test_filter_and_its_inverse(show: Show) -> None:
+    async with show() as seen:
+        await seen.press("slash", *"anvil")
+        assert "run6" in seen.text
+        assert "run4" not in seen.text
+        assert "1 of 10 runs" in seen.text
+        await seen.press("enter", "slash", *(["backspace"] * 5), "exclamation_mark", *"running")
+        assert "run4" not in seen.text
+        assert "run1 " in seen.text
+        await seen.press("escape")
+        assert "run4" in seen.text
+
+
+async def test_filter_survives_a_new_picture_and_a_visit_to_a_run(show: Show) -> None:
+    async with show() as seen:
+        await seen.press("slash", *"delta", "enter")
+        await seen.tell(update(status(tuple(reversed(RUNS)))))
+        assert "run4" not in seen.text
+        await seen.press("enter", "escape")
+        assert "filter delta" in seen.text
+        assert "run4" not in seen.text
+
+
+async def test_a_filter_that_fits_nothing_says_so(show: Show) -> None:
+    async with show() as seen:
+        await seen.press("slash", *"zzz")
+        assert "No run has this in any column: zzz" in seen.text
+        assert "esc clears the filter" in seen.text
+
+
+async def test_sorting_by_what_needs_a_person(show: Show) -> None:
+    def order(lines: list[str]) -> list[str]:
+        return [word for line in lines for word in line.split() if word in {r.run for r in RUNS}]
+
+    async with show() as seen:
+        assert order(seen.lines) == [f"run{n}" for n in range(10)]
+        await seen.press("s")
+        assert order(seen.lines)[:2] == ["run1", "run9"]
+        assert "by what needs a person" in seen.text
+        await seen.press("S")
+        assert order(seen.lines)[-2:] == ["run9", "run1"]
+
+
+async def test_faults_only(show: Show) -> None:
+    async with show() as seen:
+        await seen.press("f")
+        told = {r.run for r in RUNS if any(f"{r.run} " in line for line in seen.lines)}
+        assert told == {"run1", "run6", "run9"}
+        await seen.press("f")
+        assert "run4" in seen.text
+
+
+async def test_only_shows_the_runs_asked_for(show: Show) -> None:
+    uuid = RUNS[4].uuid or ""
+    async with show(options=AppOptions(only=f"run1,{uuid[:6]}")) as seen:
+        told = {r.run for r in RUNS if any(f"{r.run} " in line for line in seen.lines)}
+        assert told == {"run1", "run4"}
+
+
+async def test_several_dags_are_told_apart(show: Show) -> None:
+    second = tuple(replace(r, key=f"2{r.key}", dag="second.dag") for r in RUNS[:2])
+    async with show(FakeFeed(update(status((*RUNS, *second)))), size=WIDE) as seen:
+        assert "DAG" in seen.line("PROGRESS").split()
+        assert sum("second.dag" in line for line in seen.lines) == 3
+        assert sum("run1 " in line for line in seen.lines) == 2
+
+
+async def test_many_dags_are_counted_by_state(show: Show) -> None:
+    made = status()
+    dags = tuple(replace(made.dags[0], file=f"d{n}.dag") for n in range(5))
+    dags = (*dags, replace(dags[0], state=DagState.FAILED))
+    async with show(FakeFeed(update(replace(made, dags=dags)))) as seen:
+        assert "6 DAGs   ▶ 5 running   ✗ 1 failed" in seen.text
+
+
+async def test_reading_says_how_far_it_is(show: Show) -> None:
+    nothing = status((), dags=(), logs=(), warnings=())
+    async with show(FakeFeed(None)) as seen:
+        assert "opening the directory" in seen.text
+        await seen.tell(update(nothing, Progress(12_400_000, 40_000_000)))
+        assert "reading 31 % of 40.0 MB" in seen.text
+        await seen.tell(update(status(), Progress(20_000_000, 40_000_000)))
+        assert "reading 50 %" in seen.lines[0]
+        assert "run4" in seen.text
+        await seen.tell(update(status(), WHOLE))
+        assert "reading" not in seen.text
+
+
+async def test_empty_states_say_what_would_fill_them(show: Show) -> None:
+    nothing = status((), dags=(), logs=(), warnings=())
+    async with show(FakeFeed(update(nothing))) as seen:
+        assert "There is no DAG file here yet" in seen.text
+        await seen.tell(update(replace(nothing, dags=status().dags)))
+        assert "no training runs" in seen.text
+        await seen.press("p")
+        assert "Problems" in seen.text
+    healthy = FakeFeed(update(status(RUNS[:1])))
+    healthy.causes = ()
+    async with show(healthy) as seen:
+        await seen.press("f")
+        assert "Nothing is held" in seen.text
+        await seen.press("p")
+        assert "No job was ever held, evicted or failed" in seen.text
+
+
+async def test_an_error_is_told_and_the_last_picture_stays(show: Show) -> None:
+    async with show() as seen:
+        await seen.tell(replace(update(), error="/data/x: the directory is gone"))
+        assert "/data/x: the directory is gone" in seen.text
+        assert "run4" in seen.text
+
+
+async def test_a_tick_of_the_clock_repaints_only_its_cells(show: Show) -> None:
+    async with show() as seen:
+        painted: list[tuple[str, tuple[object, ...]]] = []
+        for widget in seen.app.screen.query(Canvas):
+            refresh = widget.refresh
+
+            def spy(*regions: object, _name: str = type(widget).__name__, _was=refresh, **more):  # type: ignore[no-untyped-def]
+                painted.append((_name, regions))
+                return _was(*regions, **more)
+
+            widget.refresh = spy  # type: ignore[method-assign]
+        later = replace(
+            RUNS[4],
+            latest=replace(RUNS[4].latest, seconds=13271.0),  # type: ignore[type-var]
+        )
+        runs = (*RUNS[:4], later, *RUNS[5:])
+        await seen.tell(update(status(runs)))
+        assert len(painted) == 1
+        (name, (region,)) = painted[0]
+        assert name == "Table"
+        assert (region.height, region.width) <= (1, 12)  # type: ignore[attr-defined]
+        assert "3:41:11" in seen.line("run4")
+
+
+async def test_the_same_picture_again_repaints_nothing(show: Show) -> None:
+    async with show() as seen:
+        painted: list[object] = []
+        table = seen.app.screen.query_one(Table)
+        table.refresh = lambda *a, **k: painted.append(a)  # type: ignore[method-assign, assignment, return-value]
+        await seen.tell(update())
+        assert painted == []
+
+
+async def test_ten_thousand_runs_open_at_once(show: Show) -> None:
+    many = tuple(run(f"run{n}", n % 30, 30, State.RUNNING, uuid=f"{n:08x}") for n in range(10_000))
+    async with show(FakeFeed(update(status(many)))) as seen:
+        await seen.press("end")
+        assert "run9999" in seen.under_cursor
+        table = seen.app.screen.query_one(Table)
+        assert table.below == 0
+        assert len(table._painted) <= table.size.height
