@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Final
 
 
 class Exit(IntEnum):
@@ -20,3 +21,12 @@ class Exit(IntEnum):
     """``--exit-on``: ``--timeout`` passed first."""
     INTERRUPTED = 130
     """Ended from the keyboard."""
+
+
+CONDITIONS: Final = {
+    "all": "every run has all its epochs done (0), or can get no further (3)",
+    "done": "every DAG is done (0), or one failed or was removed (3)",
+    "failed": "a DAG failed or was removed (3)",
+    "held": "a job is held (4)",
+}
+"""What ``--exit-on`` can wait for, and the status it then exits with."""

@@ -14,9 +14,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, TextIO
 
-from metlmon.cli.codes import Exit
+from metlmon.cli.codes import CONDITIONS, Exit
 from metlmon.cli.to_json import Writer
-from metlmon.cli.waiting import CONDITIONS, condition
+from metlmon.cli.waiting import condition
 from metlmon.ensemble.picture import Painter
 from metlmon.ensemble.settings import Settings
 from metlmon.ensemble.views import JobRow, Notice, Progress, RunRow, Status

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from metlmon.cli.codes import Exit
+from metlmon.cli.codes import CONDITIONS, Exit
 
 DESCRIPTION: Final = "Watch ensembles of model trainings that run as HTCondor DAGs."
 
@@ -142,8 +142,6 @@ def _screen(command: argparse.ArgumentParser) -> None:
 
 
 def _exit_on(command: argparse.ArgumentParser) -> None:
-    from metlmon.cli.waiting import CONDITIONS
-
     said = "; ".join(f"{name}: {text}" for name, text in CONDITIONS.items())
     command.add_argument(
         "--exit-on",

@@ -5,18 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from metlmon.cli.codes import Exit
+from metlmon.cli.codes import CONDITIONS, Exit
 from metlmon.ensemble.states import DagState, State
 from metlmon.ensemble.views import Status
 
 ENDED: Final = frozenset({DagState.DONE, DagState.FAILED, DagState.REMOVED})
-
-CONDITIONS: Final = {
-    "all": "every run has all its epochs done (0), or can get no further (3)",
-    "done": "every DAG is done (0), or one failed or was removed (3)",
-    "failed": "a DAG failed or was removed (3)",
-    "held": "a job is held (4)",
-}
 
 
 def condition(names: frozenset[str]) -> Callable[[Status], Exit | None]:

@@ -20,6 +20,7 @@ _QUOTED = re.compile(f"{_DOUBLE}|{_SINGLE}", re.DOTALL)
 _TOKEN = re.compile(rf"""[ \t]*+((?:[^ \t"']++|{_DOUBLE}|{_SINGLE})*+)""", re.DOTALL)
 _KEY = re.compile(r"""[ \t]*+([^ \t="']++)""")
 _EQUALS = re.compile(r"[ \t]*+=")
+_EMPTY = re.compile(r"""[ \t]*+(?:""|'')(?![^ \t])""")
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 _INTEGER = re.compile(rf"[{_BLANKS}]*+([+-]?[0-9]++)")
 
@@ -148,7 +149,11 @@ class Tokens:
         return rest
 
     def pair(self) -> tuple[str, str] | None:
-        """The next ``key=value``, blanks allowed around the ``=``; None at the end."""
+        """The next ``key=value``, blanks allowed around the ``=``; None at the end.
+
+        A value may be the empty string in quotes: the parser before 25.5 took it and such DAGs
+        have run (a 23.9.6 did), so that refusing the file would hide all that they did.
+        """
         if not self.text[self.position :].strip(_BLANKS):
             return None
         key = _KEY.match(self.text, self.position)
@@ -158,6 +163,9 @@ class Tokens:
         if equals is None:
             raise SyntaxFault("Key value pair missing value: Failed to locate operator")
         self.position = equals.end()
+        if empty := _EMPTY.match(self.text, self.position):
+            self.position = empty.end()
+            return key[1], ""
         value = self.next()
         if not value:
             raise SyntaxFault(f"Key value pair missing value for {shown(key[1])}")

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from typing import Final
-from xml.sax.saxutils import unescape
 
 from metlmon.eventlog.ads import Span
 from metlmon.eventlog.wording import Ad, Expression, Value
@@ -20,7 +19,8 @@ _TOKEN: Final = re.compile(
     r'<a n="(?P<name>[^"\n]*)">|<(?P<kind>[irse]|at|rt)>(?P<text>[^<]*)</(?P=kind)>'
     r'|<b v="(?P<truth>[tf])"/>|<(?P<open>[cl])>|</(?P<close>[cl])>|<(?P<empty>s|un|er)/>'
 )
-_ENTITIES: Final = {"&quot;": '"', "&apos;": "'"}
+_ENTITY: Final = re.compile("&(lt|gt|quot|apos|amp);")
+_ENTITIES: Final = {"lt": "<", "gt": ">", "quot": '"', "apos": "'", "amp": "&"}
 
 
 class Xml:
@@ -113,5 +113,5 @@ def _value(token: re.Match[str]) -> Value:
             return int(text) if kind == "i" else float(text)
         except ValueError:
             return None
-    plain = unescape(text, _ENTITIES)
+    plain = _ENTITY.sub(lambda entity: _ENTITIES[entity[1]], text)
     return Expression(plain) if kind == "e" else plain
