@@ -353,7 +353,7 @@ def tell(
     if rescue:
         found, problems = read_rescue(Path("run.dag.rescue001"), rescue.encode())
         assert not problems
-        first.rescues[1] = found
+        first.rescue_files[1] = found
     if status:
         first.status = read_node_status(Path("nodes.dag.status"), status)[0]
         assert first.status is not None

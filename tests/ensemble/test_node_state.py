@@ -1,0 +1,446 @@
+"""The state of a node: the DAG's word, DAGMan's, its POST script's, its jobs' (``domain.md``,
+"Node state"), and what DONE, rescue files and restarts make of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from metlmon.ensemble.ensemble import Role
+from metlmon.ensemble.states import DagState, State
+from tests.ensemble.written import Log, Out, Told, moment, tell
+
+EPOCH0, EPOCH1, EPOCH2 = (f"run0-train_epoch{n}" for n in range(3))
+
+CHAIN = f"""\
+JOB {EPOCH0} train.sub
+JOB {EPOCH1} train.sub
+JOB {EPOCH2} train.sub
+PARENT {EPOCH0} CHILD {EPOCH1}
+PARENT {EPOCH1} CHILD {EPOCH2}
+"""
+
+RESCUE = """\
+# Rescue DAG file, created after running
+#   the run.dag DAG file
+# Created 5/4/2026 20:00:00 UTC
+# Rescue DAG version: 2.0.1 (partial)
+#
+# Total number of Nodes: 3
+# Nodes premarked DONE: {count}
+# Nodes that failed: 1
+#   run0-train_epoch2,<ENDLIST>
+
+{done}"""
+
+
+def rescued(*nodes: str) -> str:
+    done = "".join(f"DONE {node}\n" for node in nodes)
+    return RESCUE.format(count=len(nodes), done=done)
+
+
+def states(told: Told, live: bool = False) -> list[State]:
+    return [told.node(name, live=live) for name in (EPOCH0, EPOCH1, EPOCH2)]
+
+
+# --- by its jobs --------------------------------------------------------------------------
+
+
+def test_a_node_that_was_never_submitted_waits() -> None:
+    assert states(tell(CHAIN)) == [State.WAITING] * 3
+
+
+def test_a_node_is_what_its_last_job_is() -> None:
+    log = Log().submit(77, EPOCH0).execute(77).terminate(77, 1).submit(78, EPOCH0)
+    told = tell(CHAIN, log)
+    assert told.node(EPOCH0) is State.IDLE
+    state = told.node_state(EPOCH0)
+    assert state.job is not None
+    assert state.job.id == (78, 0)
+
+
+def test_late_events_of_a_superseded_job_change_nothing() -> None:
+    """040, 004 and 009 of the job before arrive after its successor's 000."""
+    log = Log().submit(77, EPOCH0).execute(77).submit(78, EPOCH0).execute(78)
+    log.transfer(77, "started output").evict(77).remove(77)
+    told = tell(CHAIN, log)
+    assert told.node(EPOCH0) is State.RUNNING
+    assert told.job(77).state is State.REMOVED
+    assert told.painter().status().node_states[State.RUNNING] == 1
+
+
+@pytest.mark.parametrize(
+    ("ends", "expected"),
+    [
+        (["terminate", "execute", "execute"], State.RUNNING),
+        (["terminate", "execute", "hold"], State.HELD),
+        (["terminate", "execute", ""], State.IDLE),
+        (["terminate", "terminate", "execute"], State.RUNNING),
+        (["terminate", "terminate", "terminate"], State.COMPLETED),
+        (["fail", "terminate", "execute"], State.RUNNING),
+        (["terminate", "fail", "terminate"], State.FAILED),
+        (["terminate", "remove", "terminate"], State.REMOVED),
+    ],
+)
+def test_of_several_procs_the_worst_open_one_counts(ends: list[str], expected: State) -> None:
+    """``queue 3``"""
+    log = Log()
+    for proc in range(3):
+        log.submit((77, proc), EPOCH0)
+    for proc, end in enumerate(ends):
+        job = (77, proc)
+        if end in ("terminate", "fail", "execute"):
+            log.execute(job)
+        if end in ("terminate", "fail"):
+            log.terminate(job, 0 if end == "terminate" else 1)
+        elif end in ("hold", "remove"):
+            getattr(log, end)(job)
+    assert tell(CHAIN, log).node(EPOCH0) is expected
+
+
+def test_both_forms_of_the_nodes_name() -> None:
+    log = Log().submit(77, EPOCH0, older=True).submit(78, EPOCH1)
+    assert states(tell(CHAIN, log))[1] is State.IDLE
+    assert tell(CHAIN, log).job(77).node == EPOCH0
+
+
+# --- DONE ---------------------------------------------------------------------------------
+
+
+def test_done_in_the_dag_file() -> None:
+    told = tell(CHAIN.replace(f"JOB {EPOCH0} train.sub", f"JOB {EPOCH0} train.sub DONE"))
+    assert states(told) == [State.COMPLETED, State.WAITING, State.WAITING]
+    assert not told.node_state(EPOCH0).inferred
+
+
+def test_done_in_a_rescue_file() -> None:
+    told = tell(CHAIN, rescue=rescued(EPOCH0, EPOCH1))
+    assert states(told) == [State.COMPLETED, State.COMPLETED, State.WAITING]
+    (dag,) = told.painter().status().dags
+    assert (dag.rescue, dag.nodes_done) == (1, 2)
+
+
+def test_done_wins_over_a_job_that_failed() -> None:
+    log = Log().submit(77, EPOCH0).execute(77).terminate(77, 1)
+    assert tell(CHAIN, log, rescue=rescued(EPOCH0)).node(EPOCH0) is State.COMPLETED
+
+
+def test_a_node_before_a_submitted_one_must_be_done() -> None:
+    told = tell(CHAIN, Log().submit(99, EPOCH2))
+    assert states(told) == [State.COMPLETED, State.COMPLETED, State.IDLE]
+    assert told.node_state(EPOCH0).inferred
+    assert told.node_state(EPOCH1).inferred
+    run = told.run("run0")
+    assert (run.epochs_done, run.epochs_inferred, run.epochs_total) == (2, 2, 3)
+    (dag,) = told.painter().status().dags
+    assert dag.nodes_done == 2
+
+
+def test_a_lost_end_is_inferred_from_the_child() -> None:
+    log = Log().submit(77, EPOCH0).execute(77).submit(78, EPOCH1)
+    told = tell(CHAIN, log)
+    state = told.node_state(EPOCH0)
+    assert (state.state, state.inferred) == (State.COMPLETED, True)
+    assert told.job(77).state is State.RUNNING
+
+
+def test_a_weak_parent_is_not_inferred() -> None:
+    """A child behind WEAK PARENT starts whatever became of it."""
+    dag = f"JOB {EPOCH0} t.sub\nJOB report r.sub\nWEAK PARENT {EPOCH0} CHILD report\n"
+    log = Log().submit(77, EPOCH0).execute(77).terminate(77, 1).submit(78, "report")
+    assert tell(dag, log).node(EPOCH0) is State.FAILED
+    assert tell(dag.replace("WEAK ", ""), log).node(EPOCH0) is State.COMPLETED
+
+
+def test_a_node_submitted_before_its_parent_was_again_is_superseded() -> None:
+    """The user removed the DAG and began from the first epoch anew."""
+    log = Log().submit(77, EPOCH0).execute(77).terminate(77).submit(78, EPOCH1).execute(78)
+    log.terminate(78).submit(90, EPOCH0).execute(90)
+    told = tell(CHAIN, log)
+    assert states(told) == [State.RUNNING, State.WAITING, State.WAITING]
+    run = told.run("run0")
+    assert run.latest is not None
+    assert (run.latest.epoch, run.latest.cluster, run.epochs_done) == (0, 90, 0)
+    # What it cost stays what it cost.
+    assert run.gpu_hours.good > 0
+
+
+def test_a_join_node_is_done_with_its_parents() -> None:
+    """More than a few parents and children are joined by a node that has no job."""
+    parents = [f"run{n}-train_epoch0" for n in range(4)]
+    children = [f"run{n}-train_epoch1" for n in range(4)]
+    dag = "".join(f"JOB {name} t.sub\n" for name in (*parents, *children))
+    dag += f"PARENT {' '.join(parents)} CHILD {' '.join(children)}\n"
+    log = Log()
+    for cluster, name in enumerate(parents, start=1):
+        log.submit(cluster, name).execute(cluster).terminate(cluster)
+    told = tell(dag, log)
+    joins = [n for n in told.ensemble.dags["run.dag"].workflow.nodes if "join" in n]
+    assert joins
+    assert [told.node(name) for name in joins] == [State.COMPLETED]
+    assert told.painter().status().dags[0].nodes_done == 5
+
+
+# --- PRE, POST, PRE_SKIP ------------------------------------------------------------------
+
+SCRIPTED = f"""\
+JOB {EPOCH0} train.sub
+SCRIPT PRE {EPOCH0} pre.sh
+SCRIPT POST {EPOCH0} post.sh
+PRE_SKIP {EPOCH0} 2
+JOB {EPOCH1} train.sub
+PARENT {EPOCH0} CHILD {EPOCH1}
+"""
+
+NODES_LOG = ("run.dag.nodes.log", Role.NODES, "run.dag")
+
+
+@pytest.mark.parametrize(
+    ("job_code", "post_code", "expected"),
+    [(1, 0, State.COMPLETED), (0, 1, State.FAILED), (0, 0, State.COMPLETED), (1, 1, State.FAILED)],
+)
+def test_the_post_script_decides_whatever_the_job_returned(
+    job_code: int, post_code: int, expected: State
+) -> None:
+    log = Log(*NODES_LOG).submit(77, EPOCH0).execute(77).terminate(77, job_code)
+    told = tell(SCRIPTED, log.post(77, EPOCH0, post_code))
+    assert told.node(EPOCH0) is expected
+    job_state = State.COMPLETED if job_code == 0 else State.FAILED
+    assert told.job(77).state is job_state
+
+
+def test_a_post_script_of_the_submission_before_decides_nothing() -> None:
+    log = Log(*NODES_LOG).submit(77, EPOCH0).execute(77).terminate(77, 1).post(77, EPOCH0, 1)
+    assert tell(SCRIPTED, log.submit(78, EPOCH0).execute(78)).node(EPOCH0) is State.RUNNING
+    log.terminate(78, 0)
+    assert tell(SCRIPTED, log).node(EPOCH0) is State.COMPLETED
+
+
+def test_a_post_script_of_a_job_that_could_not_be_submitted() -> None:
+    """``(-01.000.000)``"""
+    log = Log(*NODES_LOG)
+    log.raw(
+        16,
+        (-1, 0),
+        "POST Script terminated.",
+        f"\t(1) Normal termination (return value 4)\n    DAG Node: {EPOCH0}\n",
+    )
+    assert log.data.startswith(b"016 (-01.000.000)")
+    told = tell(SCRIPTED, log)
+    assert told.node(EPOCH0) is State.FAILED
+    assert told.painter().job_rows() == []
+
+
+def test_pre_skip_ends_a_node_that_trained_nothing() -> None:
+    told = tell(SCRIPTED, Log(*NODES_LOG).pre_skip(EPOCH0))
+    assert told.node(EPOCH0) is State.SKIPPED
+    run = told.run("run0")
+    assert (run.epochs_done, run.epochs_skipped) == (0, 1)
+    (dag,) = told.painter().status().dags
+    assert dag.nodes_done == 1
+    assert told.painter().job_rows() == []
+
+
+def test_pre_skip_in_the_jobstate_log() -> None:
+    told = tell(SCRIPTED, jobstate=b"1777903200 run0-train_epoch0 PRESKIP 0.2147483647 - - 1\n")
+    assert told.node(EPOCH0) is State.SKIPPED
+
+
+def test_a_skip_before_a_submission_is_over() -> None:
+    log = Log(*NODES_LOG).pre_skip(EPOCH0).submit(77, EPOCH0).execute(77)
+    assert tell(SCRIPTED, log).node(EPOCH0) is State.RUNNING
+
+
+def test_a_rescue_file_calls_a_skipped_node_done_and_it_stays_skipped() -> None:
+    told = tell(SCRIPTED, Log(*NODES_LOG).pre_skip(EPOCH0), rescue=rescued(EPOCH0))
+    assert told.node(EPOCH0) is State.SKIPPED
+
+
+def test_scripts_that_run_now() -> None:
+    out = Out().start().say(f"Running PRE script of Node {EPOCH0}...")
+    assert tell(SCRIPTED, out=out).node(EPOCH0) is State.PRE
+    out.say(f"PRE Script of Node {EPOCH0} completed successfully.")
+    out.submitted(EPOCH0, 77, at="10:10:00")
+    log = Log(*NODES_LOG).submit(77, EPOCH0, at="10:09:00").execute(77).terminate(77, at="10:30:00")
+    assert tell(SCRIPTED, log, out=out).node(EPOCH0) is State.COMPLETED
+    out.say(f"Running POST script of Node {EPOCH0}...", at="10:30:00")
+    assert tell(SCRIPTED, log, out=out).node(EPOCH0) is State.POST
+    log.post(77, EPOCH0, 0, at="10:31:00")
+    assert tell(SCRIPTED, log, out=out).node(EPOCH0) is State.COMPLETED
+
+
+def test_a_script_of_a_dagman_that_is_gone_runs_no_more() -> None:
+    out = Out().start().say(f"Running PRE script of Node {EPOCH0}...").exit(1)
+    assert tell(SCRIPTED, out=out).node(EPOCH0) is State.WAITING
+
+
+def test_a_pre_script_that_failed() -> None:
+    out = Out().start().say(f"PRE Script of Node {EPOCH0} failed with status 9")
+    assert tell(SCRIPTED, out=out).node(EPOCH0) is State.FAILED
+
+
+# --- RETRY --------------------------------------------------------------------------------
+
+RETRIED = f"JOB {EPOCH0} train.sub\nRETRY {EPOCH0} 2 UNLESS-EXIT 42\n"
+
+
+def failed(times: int, code: int = 1) -> Log:
+    log = Log()
+    for cluster in range(77, 77 + times):
+        log.submit(cluster, EPOCH0).execute(cluster).terminate(cluster, code)
+    return log
+
+
+def test_retrying_needs_retries_left() -> None:
+    alive = Out().start(at="09:00:00")
+    assert tell(RETRIED, failed(1), out=alive).node(EPOCH0) is State.RETRYING
+    assert tell(RETRIED, failed(2), out=alive).node(EPOCH0) is State.RETRYING
+    assert tell(RETRIED, failed(3), out=alive).node(EPOCH0) is State.FAILED
+
+
+def test_retrying_needs_a_dag_that_is_alive() -> None:
+    assert tell(RETRIED, failed(1)).node(EPOCH0) is State.FAILED
+    assert tell(RETRIED, failed(1)).node(EPOCH0, live=True) is State.RETRYING
+    dead = Out().start(at="09:00:00").exit(1, at="23:00:00")
+    assert tell(RETRIED, failed(1), out=dead).node(EPOCH0) is State.FAILED
+
+
+def test_a_node_without_retry_has_failed() -> None:
+    alive = Out().start(at="09:00:00")
+    assert tell(CHAIN, failed(1), out=alive).node(EPOCH0) is State.FAILED
+
+
+def test_unless_exit_ends_the_retries() -> None:
+    alive = Out().start(at="09:00:00")
+    assert tell(RETRIED, failed(1, code=42), out=alive).node(EPOCH0) is State.FAILED
+
+
+def test_a_new_life_counts_its_own_retries() -> None:
+    """Three submissions failed and the rescue DAG begins again with all retries."""
+    out = Out().start(at="09:00:00").exit(1, at="12:00:00").start(at="13:00:00")
+    log = failed(3)
+    log.submit(90, EPOCH0, at="13:01:00").execute(90).terminate(90, 1)
+    assert tell(RETRIED, log, out=out).node(EPOCH0) is State.RETRYING
+
+
+def test_a_removed_job_of_a_live_dag_is_tried_again() -> None:
+    alive = Out().start(at="09:00:00")
+    log = Log().submit(77, EPOCH0).execute(77).remove(77)
+    assert tell(RETRIED, log, out=alive).node(EPOCH0) is State.RETRYING
+    assert tell(RETRIED, log).node(EPOCH0) is State.REMOVED
+
+
+def test_a_job_removed_with_its_dagman_is_not_tried_again() -> None:
+    alive = Out().start(at="09:00:00")
+    log = Log().submit(77, EPOCH0).execute(77)
+    log.remove(77, "removed because DAGManJobId =?= 900 by the schedd")
+    assert tell(RETRIED, log, out=alive).node(EPOCH0) is State.REMOVED
+
+
+# --- DAGMan's word ------------------------------------------------------------------------
+
+
+def status_file(node_status: int, when: str, dag_status: int = 3) -> bytes:
+    then = moment(when)
+    epoch = int((then - moment("1970-01-01 00:00:00")).total_seconds()) + 5 * 3600
+    return f"""[
+  Type = "DagStatus";
+  DagFiles = {{
+    "run.dag"
+  }};
+  Timestamp = {epoch}; /* "{then:%a %b} {then.day:2d} {then:%H:%M:%S %Y}" */
+  DagStatus = {dag_status}; /* "STATUS_SUBMITTED ()" */
+  NodesTotal = 3;
+]
+[
+  Type = "NodeStatus";
+  Node = "{EPOCH0}";
+  NodeStatus = {node_status}; /* "STATUS_…" */
+  StatusDetails = "";
+  RetryCount = 0;
+]
+""".encode()
+
+
+def test_the_node_status_file_where_it_is_fresher() -> None:
+    log = Log().submit(77, EPOCH0).execute(77).terminate(77, 1, at="11:00:00")
+    older, newer = status_file(5, "10:30:00"), status_file(5, "11:00:30")
+    assert tell(CHAIN, log, status=older).node(EPOCH0) is State.FAILED
+    assert tell(CHAIN, log, status=newer).node(EPOCH0) is State.COMPLETED
+
+
+def test_a_status_file_that_says_done_where_no_log_lies() -> None:
+    assert tell(CHAIN, status=status_file(5, "11:00:00")).node(EPOCH0) is State.COMPLETED
+    assert tell(CHAIN, status=status_file(6, "11:00:00")).node(EPOCH0) is State.FAILED
+    assert tell(CHAIN, status=status_file(2, "11:00:00")).node(EPOCH0) is State.PRE
+    assert tell(CHAIN, status=status_file(1, "11:00:00")).node(EPOCH0) is State.WAITING
+
+
+def test_a_running_node_is_no_error_because_dagman_was_removed() -> None:
+    """At removal DAGMan writes its running nodes as ERROR; their jobs know better."""
+    log = Log().submit(77, EPOCH0).execute(77).remove(77, at="11:00:00")
+    told = tell(CHAIN, log, status=status_file(6, "11:00:01", dag_status=6))
+    assert told.node(EPOCH0) is State.REMOVED
+
+
+def test_the_jobstate_log_tells_of_nodes_the_job_log_lost() -> None:
+    lines = (
+        b"1777903200 run0-train_epoch0 SUBMIT 77.0 - - 1\n"
+        b"1777903260 run0-train_epoch0 EXECUTE 77.0 - - 1\n"
+        b"1777904260 run0-train_epoch0 JOB_TERMINATED 77.0 - - 1\n"
+        b"1777904260 run0-train_epoch0 JOB_SUCCESS 0 - - 1\n"
+    )
+    assert tell(CHAIN, jobstate=lines).node(EPOCH0) is State.COMPLETED
+
+
+# --- lives of a DAG -----------------------------------------------------------------------
+
+
+def test_a_fresh_start_makes_old_failures_void() -> None:
+    """The DAG was removed and submitted again; its rescue file has epoch 0 alone."""
+    log = Log().submit(77, EPOCH0).execute(77).terminate(77, 0, at="10:30:00")
+    log.submit(78, EPOCH1).execute(78).terminate(78, 1, at="11:00:00")
+    out = Out().start(at="09:00:00").exit(1, at="11:00:10").start(at="12:00:00", done=1)
+    told = tell(CHAIN, log, out=out, rescue=rescued(EPOCH0))
+    assert states(told) == [State.COMPLETED, State.WAITING, State.WAITING]
+    (dag,) = told.painter().status().dags
+    assert (dag.state, dag.dagmans) == (DagState.RUNNING, 2)
+    assert dag.submissions == (moment("09:00:00"), moment("12:00:00"))
+
+
+def test_a_recovery_makes_nothing_void() -> None:
+    log = Log().submit(77, EPOCH0).execute(77)
+    out = Out().start(at="09:00:00").start(at="12:00:00").recovery()
+    assert tell(CHAIN, log, out=out).node(EPOCH0) is State.RUNNING
+
+
+@pytest.mark.parametrize(
+    ("ending", "expected"),
+    [
+        (lambda log: log, DagState.RUNNING),
+        (lambda log: log.terminate(900, 0), DagState.DONE),
+        (lambda log: log.terminate(900, 1), DagState.FAILED),
+        (lambda log: log.remove(900), DagState.REMOVED),
+        # The schedd was restarted: 001 again, with no 004 between.
+        (lambda log: log.execute(900, gpus=None), DagState.RUNNING),
+        (lambda log: log.remove(900).submit(901).execute(901, gpus=None), DagState.RUNNING),
+    ],
+)
+def test_dagmans_own_log_tells_how_the_dag_stands(ending, expected: DagState) -> None:  # type: ignore[no-untyped-def]
+    log = Log("run.dag.dagman.log", Role.DAGMAN, "run.dag").submit(900).execute(900, gpus=None)
+    told = tell(CHAIN, ending(log))
+    (dag,) = told.painter().status().dags
+    assert dag.state is expected
+    assert told.painter().job_rows() == []
+    assert told.painter().status().gpu_hours.total == 0
+
+
+def test_a_dag_of_which_nothing_is_known() -> None:
+    (dag,) = tell(CHAIN).painter().status().dags
+    assert (dag.state, dag.dagmans, dag.submissions) == (DagState.NOT_SUBMITTED, None, ())
+    (dag,) = tell(CHAIN, Log().submit(77, EPOCH0)).painter().status().dags
+    assert (dag.state, dag.dagmans) == (DagState.UNKNOWN, None)
+    log = Log()
+    for cluster, name in enumerate((EPOCH0, EPOCH1, EPOCH2), start=1):
+        log.submit(cluster, name).execute(cluster).terminate(cluster)
+    (dag,) = tell(CHAIN, log).painter().status().dags
+    assert dag.state is DagState.DONE
