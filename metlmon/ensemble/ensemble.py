@@ -17,7 +17,15 @@ from metlmon.ensemble.clock import Clock
 from metlmon.ensemble.dag import Dag
 from metlmon.ensemble.membership import REMOVED_WITH, Membership, membership
 from metlmon.ensemble.node import NodeJudge, NodeState, weigh_neighbours
-from metlmon.ensemble.record import Job, JobId, NodeKey, NodeRecord, PostResult, Stream
+from metlmon.ensemble.record import (
+    NOOP_PROC,
+    Job,
+    JobId,
+    NodeKey,
+    NodeRecord,
+    PostResult,
+    Stream,
+)
 from metlmon.ensemble.settings import Settings
 from metlmon.ensemble.states import ACTIVE, DONE, DagState
 from metlmon.ensemble.views import Notice
@@ -98,7 +106,8 @@ class Ensemble:
         self.conditions: list[Notice] = []
         self.newest: datetime | None = None
         self._by_node: dict[str, list[str]] = {}
-        self._unplaced_posts: list[tuple[str | None, Event, PostScript]] = []
+        self._factories: dict[int, str] = {}
+        self._unplaced: list[tuple[str | None, Event]] = []
         self._states: dict[str, tuple[bool, dict[str, NodeState]]] = {}
         self._told = 0
 
@@ -119,11 +128,9 @@ class Ensemble:
                 self.nodes[key] = NodeRecord(key, node, [], posts.get(key, []), skips.get(key, []))
         self.members = {}
         self._states = {}
-        waiting, self._unplaced_posts = self._unplaced_posts, []
         for job_key in self.jobs:
             self._place(job_key)
-        for dag_key, event, detail in waiting:
-            self._post(dag_key, event, detail)
+        self._place_scripts()
         return Changes(dags=frozenset(self.dags))
 
     def node(self, key: NodeKey) -> Node | None:
@@ -149,10 +156,8 @@ class Ensemble:
                     self.dags[batch.dag].log_event(event)
                     dags.add(batch.dag)
                 continue
-            if event.number == 16 and isinstance(event.detail, PostScript):
-                nodes |= self._post(batch.dag, event, event.detail)
-            elif event.number == 34 and isinstance(event.detail, PreSkip):
-                nodes |= self._skip(batch.dag, event, event.detail)
+            if isinstance(event.detail, PostScript | PreSkip):
+                nodes |= self._script(batch.dag, event)
             elif event.proc > TRANSFER_SHADOW_PROC:
                 self._job_event(batch, stream, event, touched)
         for job_key in touched:
@@ -202,13 +207,14 @@ class Ensemble:
     ) -> None:
         if event.proc < 0:
             if isinstance(event.detail, ClusterSubmit) and event.detail.node:
-                self._factory(batch, event, event.detail.node)
+                self._factory(event.cluster, event.detail.node, touched)
             return
-        noop = event.proc == 2147483647
+        noop = event.proc == NOOP_PROC
         key = (event.cluster, event.proc, event.subproc if noop else 0)
         job = self.jobs.get(key)
         if job is None:
             job = self.jobs[key] = Job(*key, self.settings.checkpoint_codes)
+            job.node_name = self._factories.get(event.cluster)
         if batch.role is Role.NODES and batch.dag is not None:
             if batch.dag not in job.nodes_logs:
                 job.nodes_logs.add(batch.dag)
@@ -225,33 +231,34 @@ class Ensemble:
                 if named:
                     job.aborted_by = int(named.group(1))
 
-    def _factory(self, batch: Batch, event: Event, node: str) -> None:
-        """035 names the node of all jobs that its cluster will have."""
+    def _factory(self, cluster: int, node: str, touched: set[tuple[int, int, int]]) -> None:
+        """035 names the node of all jobs that its cluster has and will have."""
+        self._factories[cluster] = node
         for key, job in self.jobs.items():
-            if key[0] == event.cluster and job.node_name is None:
+            if key[0] == cluster and job.node_name is None:
                 job.node_name = node
+                touched.add(key)
 
-    def _post(self, dag_key: str | None, event: Event, detail: PostScript) -> set[NodeKey]:
-        ok = detail.normal is True and detail.return_value == 0
-        cluster = event.cluster if event.cluster > 0 or event.proc == 2147483647 else None
-        result = PostResult(event.time, cluster, ok)
+    def _script(self, dag_key: str | None, event: Event) -> set[NodeKey]:
+        """016 and 034: they are of a node, and wait where it is not known yet."""
+        detail = event.detail
+        if not isinstance(detail, PostScript | PreSkip):
+            return set()
         record = self._node_named(dag_key, event, detail.node)
         if record is None:
-            self._unplaced_posts.append((dag_key, event, detail))
+            self._unplaced.append((dag_key, event))
             return set()
-        if result not in record.posts:
-            record.posts.append(result)
-            record.posts.sort(key=lambda post: post.time)
-        return {record.key}
-
-    def _skip(self, dag_key: str | None, event: Event, detail: PreSkip) -> set[NodeKey]:
-        record = self._node_named(dag_key, event, detail.node)
-        if record is None:
-            return set()
-        if event.time not in record.skips:
+        if isinstance(detail, PostScript):
+            _note_post(record, event, detail)
+        elif event.time not in record.skips:
             record.skips.append(event.time)
             record.skips.sort()
         return {record.key}
+
+    def _place_scripts(self) -> set[NodeKey]:
+        """New evidence came: ask again whose the waiting scripts' results are."""
+        waiting, self._unplaced = self._unplaced, []
+        return {key for dag_key, event in waiting for key in self._script(dag_key, event)}
 
     def _node_named(self, dag_key: str | None, event: Event, node: str | None) -> NodeRecord | None:
         if dag_key is None:
@@ -327,10 +334,7 @@ class Ensemble:
         changed: set[NodeKey] = set()
         for key in self.jobs:
             changed |= self._place(key)
-        waiting, self._unplaced_posts = self._unplaced_posts, []
-        for dag_key, event, detail in waiting:
-            changed |= self._post(dag_key, event, detail)
-        return changed
+        return changed | self._place_scripts()
 
     def _place(self, key: tuple[int, int, int]) -> set[NodeKey]:
         """Find the job's node anew; returns the nodes that gained, lost or have it."""
@@ -415,3 +419,12 @@ class Ensemble:
         if any(state is not DagState.NOT_SUBMITTED for state in states):
             return False
         return any(job.life().state in ACTIVE for job in self.jobs.values())
+
+
+def _note_post(record: NodeRecord, event: Event, detail: PostScript) -> None:
+    ok = detail.normal is True and detail.return_value == 0
+    cluster = event.cluster if event.cluster > 0 or event.proc == NOOP_PROC else None
+    result = PostResult(event.time, cluster, ok)
+    if result not in record.posts:
+        record.posts.append(result)
+        record.posts.sort(key=lambda post: post.time)
