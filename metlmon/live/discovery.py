@@ -48,11 +48,13 @@ class LogFile:
 
 @dataclass(slots=True)
 class Found:
-    """What a look at the dagdir found."""
+    """What a look at the dagdir found. ``empty``: files called ``*.log`` in which no event
+    begins yet."""
 
     dags: list[Dag] = field(default_factory=list)
     logs: list[LogFile] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
+    empty: list[Path] = field(default_factory=list)
 
 
 def named_in(dagdir: Path, path: Path) -> str:
@@ -154,6 +156,11 @@ def _command_line(condor_sub: Path, names: list[str]) -> list[str]:
     return files if all(f in names for f in files) else []
 
 
+def dag_file_paths(dagdir: Path) -> list[Path]:
+    """The DAG files of a dagdir, top-level or not."""
+    return [dagdir / name for name in dag_files(_listing(dagdir))]
+
+
 def discover_dags(dagdir: Path, only: str | None = None) -> Found:
     """Read the DAG files of a dagdir. Raises InputError when none of them can be used."""
     check_dagdir(dagdir)
@@ -220,6 +227,8 @@ def discover_logs(dagdir: Path, dags: list[Dag]) -> Found:
         try:
             if is_event_log(path):
                 found.logs.append(LogFile(path, name, role, dag))
+            else:
+                found.empty.append(path)
         except OSError as error:
             why = error.strerror or str(error)
             found.problems.append(

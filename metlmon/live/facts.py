@@ -4,6 +4,7 @@ growing ones from where they were left."""
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -20,7 +21,7 @@ from metlmon.dagman import (
 )
 from metlmon.ensemble.dag import Dag
 from metlmon.ensemble.ensemble import Changes, Ensemble
-from metlmon.live.follower import CHUNK, Follower
+from metlmon.live.follower import CHUNK, FolderWatch, Follower
 
 LARGEST_SMALL_FILE: Final = 64 << 20
 """Bytes: rescue, status and metrics files of a hundred thousand nodes are a tenth of this."""
@@ -35,16 +36,23 @@ class DagFacts:
         self.key = dag.key
         self._folder = path.parent
         self._name = path.name
+        self._folders = FolderWatch()
         self._out = Follower(path.with_name(f"{path.name}.dagman.out"))
         self._out_state = OutState()
         jobstate = dag.workflow.jobstate_log
         named = self._beside(jobstate) if jobstate and jobstate not in shared else None
         self._jobstate = Follower(named) if named else None
         status = dag.workflow.node_status_file
+        self._named = (jobstate, status, jobstate in shared)
         self._status = Follower(self._beside(status)) if status else None
         self._metrics = Follower(path.with_name(f"{path.name}.metrics"))
         self._rescues: tuple[tuple[str, int, int], ...] = ()
         self.problems: dict[str, list[Problem]] = {}
+
+    def fits(self, dag: Dag, shared: frozenset[str]) -> bool:
+        """Does the DAG file, written anew, still name the same files?"""
+        jobstate, status = dag.workflow.jobstate_log, dag.workflow.node_status_file
+        return (jobstate, status, jobstate in shared) == self._named
 
     def _beside(self, name: str) -> Path:
         """As DAGMan would find it, else beside the DAG file: a copy has no other places."""
@@ -66,7 +74,7 @@ class DagFacts:
     def look(self, ensemble: Ensemble) -> Changes:
         """Read the small files that changed, and see how far the growing ones have grown."""
         dag = ensemble.dags[self.key]
-        changed = self._look_rescues(dag)
+        changed = self._folders.changed([self._folder], time.time()) and self._look_rescues(dag)
         changed |= self._look_small(self._status, self._take_status, dag)
         changed |= self._look_small(self._metrics, self._take_metrics, dag)
         halted = os.path.exists(self._folder / f"{self._name}.halt")

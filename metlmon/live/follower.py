@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -93,3 +94,30 @@ class Follower:
         with open(self.path, "rb") as file:
             file.seek(at)
             return file.read(limit)
+
+
+SETTLED: Final = 2.0
+"""Seconds after which a directory's mtime can be trusted: two changes within one tick of a
+file system's clock (up to two seconds on some) leave the same stamp."""
+
+
+class FolderWatch:
+    """Tells whether names came or went in some directories since it was asked last."""
+
+    def __init__(self) -> None:
+        self._seen: dict[Path, int] = {}
+
+    def changed(self, folders: Iterable[Path], now: float) -> bool:
+        """``now`` in seconds since 1970, by the clock that stamps files."""
+        seen: dict[Path, int] = {}
+        young = False
+        for folder in folders:
+            try:
+                stamp = os.stat(folder).st_mtime_ns
+            except OSError:
+                stamp = -1
+            seen[folder] = stamp
+            young |= abs(now - stamp / 1e9) < SETTLED
+        different = seen != self._seen
+        self._seen = seen
+        return different or young

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -24,12 +24,13 @@ from metlmon.eventlog import Event, LogWarning, Position, new_years, parse
 from metlmon.live.discovery import (
     LogFile,
     check_dagdir,
+    dag_file_paths,
     discover_dags,
     discover_logs,
 )
 from metlmon.live.errors import InputError
 from metlmon.live.facts import DagFacts
-from metlmon.live.follower import CHUNK, GREATEST_REST, Follower
+from metlmon.live.follower import CHUNK, GREATEST_REST, FolderWatch, Follower
 
 FRESH: Final = timedelta(days=1)
 """An ensemble whose newest event is older than this by its own stamp is not running: a
@@ -156,8 +157,11 @@ class Reader:
         self._facts: list[DagFacts] = []
         self._found_problems: list[Problem] = []
         self._log_problems: list[Problem] = []
-        self._signature: object = None
+        self._folders = FolderWatch()
+        self._dag_paths: list[Path] = []
+        self._no_logs: dict[Path, int] = {}
         self._dag_signature: object = None
+        self._turn = 0
         self._grew = False
         self._caught_up = False
 
@@ -165,7 +169,6 @@ class Reader:
 
     def open(self) -> Changes:
         """The first look. Raises InputError when the dagdir cannot be used."""
-        self._dag_signature = self._dag_files_signature([])
         changes = self._take_dags()
         return changes | self.look()
 
@@ -176,72 +179,80 @@ class Reader:
         self.error = None
         try:
             check_dagdir(self.dagdir)
-            signature = self._dag_files_signature(list(self.ensemble.dags.values()))
-            if signature != self._dag_signature:
+            listing_changed = self._folders.changed(self.watched(), self._now())
+            if listing_changed:
+                self._dag_paths = dag_file_paths(self.dagdir)
+            if self._dag_files_signature() != self._dag_signature:
                 changes |= self._take_dags()
-            changes |= self._look_logs()
+            elif listing_changed or _sizes(self._no_logs) != self._no_logs:
+                self._find_logs()
         except InputError as error:
             self.error = str(error)
+        for reader in self._logs.values():
+            if reader.look() and self._caught_up:
+                self._grew = True
         for facts in self._facts:
             changes |= facts.look(self.ensemble)
         return changes
 
-    def _dag_files_signature(self, dags: list[Dag]) -> object:
+    def _dag_files_signature(self) -> object:
         """Changes when a DAG file comes, goes or is written anew."""
-        names = sorted(p.name for p in self.dagdir.glob("*.dag"))
-        files = {path for dag in dags for path in dag.workflow.files}
+        files = {path for dag in self.ensemble.dags.values() for path in dag.workflow.files}
         stats = []
-        for path in sorted(files):
+        for path in sorted(files.union(self._dag_paths)):
             try:
                 status = path.stat()
                 stats.append((str(path), status.st_size, status.st_mtime_ns))
             except OSError:
                 stats.append((str(path), -1, -1))
-        return names, stats
+        return stats
 
     def _take_dags(self) -> Changes:
         found = discover_dags(self.dagdir, self._only)
-        known = self.ensemble.dags
+        shared = _shared_names(found.dags)
+        facts = {each.key: each for each in self._facts}
         dags = []
         for dag in found.dags:
-            before = known.get(dag.key)
-            if before is not None:
-                before.replace_workflow(dag.workflow)
-                before.top = dag.top
-            dags.append(before or dag)
+            known = self.ensemble.dags.get(dag.key)
+            if known is None or not facts[dag.key].fits(dag, shared):
+                facts[dag.key] = DagFacts(dag, shared)
+                dags.append(dag)
+                continue
+            known.replace_workflow(dag.workflow)
+            known.top = dag.top
+            dags.append(known)
         self._found_problems = found.problems
-        shared = _shared_names(dags)
-        kept = {facts.key: facts for facts in self._facts}
-        self._facts = [kept.get(dag.key) or DagFacts(dag, shared) for dag in dags]
-        self._dag_signature = self._dag_files_signature(dags)
+        self._facts = [facts[dag.key] for dag in dags]
         changes = self.ensemble.set_dags(dags)
-        return changes | self._look_logs()
+        self._dag_paths = dag_file_paths(self.dagdir)
+        self._dag_signature = self._dag_files_signature()
+        self._find_logs()
+        return changes
 
-    def _look_logs(self) -> Changes:
+    def _find_logs(self) -> None:
         found = discover_logs(self.dagdir, list(self.ensemble.dags.values()))
         self._log_problems = found.problems
+        self._no_logs = _sizes(found.empty)
         for log in found.logs:
             reader = self._logs.get(log.name)
             if reader is None:
-                self._logs[log.name] = reader = LogReader(log)
+                self._logs[log.name] = LogReader(log)
                 self.ensemble.books.setdefault(log.name, LogBook(log.name, log.role))
-            elif reader.log.dag != log.dag or reader.log.role != log.role:
+            else:
                 reader.log = log
-        for reader in self._logs.values():
-            if reader.look() and self._caught_up:
-                self._grew = True
-        return Changes()
 
     # --- reading ------------------------------------------------------------------------
 
     def step(self, seconds: float = STEP_SECONDS) -> Step:
-        """Read and apply for about ``seconds``, DAGMan's own logs first."""
+        """Read and apply for about ``seconds``: a piece of what one DAGMan says, its own job
+        log, then the other logs."""
         deadline = time.monotonic() + seconds
         changes = Changes()
-        for facts in self._facts:
-            if facts.behind:
-                changes |= facts.read_some(self.ensemble)
-        order = sorted(self._logs.values(), key=lambda r: (r.log.role is not Role.DAGMAN,))
+        waiting = [facts for facts in self._facts if facts.behind]
+        if waiting:
+            self._turn += 1
+            changes |= waiting[self._turn % len(waiting)].read_some(self.ensemble)
+        order = sorted(self._logs.values(), key=lambda r: r.log.role is not Role.DAGMAN)
         for reader in order:
             while reader.behind and time.monotonic() < deadline:
                 changes |= self._apply(reader)
@@ -287,6 +298,7 @@ class Reader:
     def watched(self) -> list[Path]:
         """The directories in which something may change: never their subdirectories."""
         folders = {self.dagdir, *(r.log.path.parent for r in self._logs.values())}
+        folders.update(dag.workflow.path.parent for dag in self.ensemble.dags.values())
         return sorted(f for f in folders if f.is_dir())
 
     # --- answers ------------------------------------------------------------------------
@@ -362,6 +374,16 @@ class Reader:
             )
             for dag, log in lost.items()
         ]
+
+
+def _sizes(paths: Iterable[Path]) -> dict[Path, int]:
+    sizes = {}
+    for path in paths:
+        try:
+            sizes[path] = path.stat().st_size
+        except OSError:
+            sizes[path] = -1
+    return sizes
 
 
 def _notice(problem: Problem) -> Notice:
