@@ -164,6 +164,10 @@ class Ensemble:
             nodes |= self._place(job_key)
         if dags:
             nodes |= self._replace_unsure()
+        if touched:
+            # The jobstate log may have been read before the job's own events.
+            for dag in self.dags.values():
+                self._learn_offset(dag)
         dags |= {key[0] for key in nodes}
         self._forget_states(dags)
         return Changes(frozenset((c, p) for c, p, _ in touched), frozenset(nodes), frozenset(dags))
@@ -292,7 +296,7 @@ class Ensemble:
         """A rescue, node status, metrics or halt file of this DAG was read anew."""
         dag = self.dags[dag_key]
         if dag.status is not None and dag.status.local and dag.status.epoch is not None:
-            self.clock.observe(dag.status.local, dag.status.epoch)
+            self._observe(dag.status.local, dag.status.epoch)
         if dag.metrics is not None and dag.metrics.start is not None and dag.lives:
             self._learn_from_metrics(dag)
         return self._told_of(dag_key, set())
@@ -300,7 +304,7 @@ class Ensemble:
     def _learn_from_metrics(self, dag: Dag) -> None:
         begun = dag.lives[-1].start
         if begun is not None and dag.metrics is not None and dag.metrics.start is not None:
-            self.clock.observe(begun, dag.metrics.start)
+            self._observe(begun, dag.metrics.start)
 
     def _learn_offset(self, dag: Dag) -> None:
         """A jobstate log states a submission in seconds since 1970, its event in local
@@ -311,8 +315,13 @@ class Ensemble:
             job = self.jobs.get((cluster, 0, 0))
             submitted = job.life().submitted if job else None
             if submitted is not None:
-                self.clock.observe(submitted, epoch)
+                self._observe(submitted, epoch)
                 return
+
+    def _observe(self, local: datetime, epoch: float) -> None:
+        """Words that were told in seconds since 1970 have another local time now."""
+        self.clock.observe(local, epoch)
+        self._states = {}
 
     def _told_of(self, dag_key: str, names: Iterable[str]) -> Changes:
         nodes = {(dag_key, name) for name in names if (dag_key, name) in self.nodes}
