@@ -1,0 +1,168 @@
+"""Time between stamps that carry no zone, over the two hours a year that are not what they
+seem (``domain.md``, "Time")."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from metlmon.dagman import read_jobstate
+from metlmon.ensemble.clock import Clock
+from metlmon.ensemble.settings import Settings
+from tests.ensemble.written import Log, Out, moment, of_one_job, read_logs, tell
+
+CHICAGO = ZoneInfo("America/Chicago")
+IN_CHICAGO = Settings(zone=CHICAGO)
+NODE = "run0-train_epoch0"
+
+
+def hours_of(log: Log, settings: Settings | None = None) -> float:
+    return of_one_job(log, settings=settings).painter().status().gpu_hours.good
+
+
+def overnight(day_before: str, day: str) -> Log:
+    log = Log().submit(77, NODE, at=f"{day_before} 21:00:00")
+    return log.execute(77, gpus=1, at=f"{day_before} 22:00:00").terminate(77, at=f"{day} 08:00:00")
+
+
+def test_the_night_the_clocks_go_back_is_an_hour_longer() -> None:
+    log = overnight("2025-11-01", "2025-11-02")
+    assert hours_of(log) == 10.0
+    assert hours_of(log, IN_CHICAGO) == 11.0
+
+
+def test_the_night_the_clocks_go_forward_is_an_hour_shorter() -> None:
+    log = overnight("2026-03-07", "2026-03-08")
+    assert hours_of(log) == 10.0
+    assert hours_of(log, IN_CHICAGO) == 9.0
+
+
+def test_the_second_pass_of_the_hour_that_exists_twice() -> None:
+    """Stamps step back from 01:59 to 01:00: what follows is in the second pass."""
+    log = Log().submit(77, NODE, at="2025-11-02 00:50:00")
+    log.execute(77, gpus=1, at="2025-11-02 01:00:00").image(77, 5, at="2025-11-02 01:59:00")
+    log.image(77, 6, at="2025-11-02 01:10:00").terminate(77, at="2025-11-02 01:40:00")
+    assert hours_of(log, IN_CHICAGO) == pytest.approx(100 / 60)
+
+
+def test_two_writers_a_little_apart_are_no_second_pass() -> None:
+    log = Log().submit(77, NODE, at="2025-11-02 01:05:00")
+    log.execute(77, gpus=1, at="2025-11-02 01:04:59").terminate(77, at="2025-11-02 01:35:00")
+    assert hours_of(log, IN_CHICAGO) == pytest.approx(0.5, abs=0.001)
+
+
+def test_stamps_are_shown_as_they_were_logged() -> None:
+    log = overnight("2025-11-01", "2025-11-02")
+    job = of_one_job(log, settings=IN_CHICAGO).job(77)
+    assert job.executions[0].start == datetime(2025, 11, 1, 22, 0)
+    stated = of_one_job(log, settings=IN_CHICAGO).ensemble.clock.stated(job.executions[0].start)
+    assert stated.isoformat() == "2025-11-01T22:00:00-05:00"
+    assert Clock().stated(job.executions[0].start).isoformat() == "2025-11-01T22:00:00"
+
+
+def test_a_log_that_says_utc() -> None:
+    log = Log().submit(77, NODE).execute(77, gpus=1, at="10:00:00").terminate(77, at="12:00:00")
+    log.events = [e.replace(b":00 ", b":00Z ", 1) for e in log.events]
+    told = of_one_job(log)
+    assert told.painter().status().gpu_hours.good == 2.0
+    assert told.ensemble.clock.stated(moment("10:00:00")).isoformat() == "2026-05-04T10:00:00+00:00"
+    told = of_one_job(log, settings=IN_CHICAGO)
+    assert told.job(77).executions[0].start == moment("05:00:00")
+
+
+# --- inferred offsets ---------------------------------------------------------------------
+
+
+def test_an_offset_is_inferred_from_a_moment_told_both_ways() -> None:
+    clock = Clock()
+    assert not clock.known
+    assert clock.epoch(moment("10:00:00")) is None
+    clock.observe(moment("10:00:02"), moment("15:00:00").replace(tzinfo=UTC).timestamp())
+    assert clock.known
+    ten = moment("15:00:00").replace(tzinfo=UTC).timestamp()
+    assert clock.epoch(moment("10:00:00")) == ten
+    assert clock.local(ten) == moment("10:00:00")
+
+
+def test_offsets_of_both_seasons_put_a_night_right() -> None:
+    clock = Clock()
+    for local in (datetime(2025, 11, 1, 12), datetime(2025, 11, 2, 12)):
+        clock.observe(local, local.replace(tzinfo=CHICAGO).timestamp())
+    night = datetime(2025, 11, 1, 22), datetime(2025, 11, 2, 8)
+    assert clock.seconds(*night) == 11 * 3600
+
+
+@pytest.mark.parametrize(
+    "wrong", [timedelta(hours=20), timedelta(hours=-13), timedelta(minutes=7), timedelta(days=400)]
+)
+def test_an_offset_that_no_zone_has_is_not_believed(wrong: timedelta) -> None:
+    clock = Clock()
+    clock.observe(moment("10:00:00"), (moment("10:00:00") - wrong).replace(tzinfo=UTC).timestamp())
+    assert not clock.known
+
+
+def test_the_metrics_file_and_dagman_out_state_one_moment_both_ways() -> None:
+    begun = moment("09:00:00").replace(tzinfo=ZoneInfo("Europe/Berlin")).timestamp()
+    metrics = (
+        f'{{"client": "condor_dagman", "version": "25.14.1", "metrics_version": 2, '
+        f'"start_time": {begun}, "end_time": {begun + 3600}, "exitcode": 0, "DagStatus": 0}}'
+    )
+    told = tell(f"JOB {NODE} t.sub\n", out=Out().start("09:00:00"), metrics=metrics.encode())
+    assert told.ensemble.clock.local(begun) == moment("09:00:00")
+
+
+@pytest.mark.parametrize("jobstate_first", [True, False])
+def test_the_jobstate_log_and_the_job_log_state_one_submission_both_ways(
+    jobstate_first: bool,
+) -> None:
+    epoch = int(moment("10:00:00").replace(tzinfo=CHICAGO).timestamp())
+    line = f"{epoch} {NODE} SUBMIT 77.0 - - 1\n".encode()
+    told = tell(f"JOB {NODE} t.sub\n")
+    log = Log().submit(77, NODE, at="10:00:00")
+    if not jobstate_first:
+        read_logs(told.ensemble, [log])
+    told.ensemble.read_jobstate("run.dag", read_jobstate(line)[0])
+    if jobstate_first:
+        read_logs(told.ensemble, [log])
+    assert told.ensemble.clock.local(epoch) == moment("10:00:00")
+
+
+# --- always -------------------------------------------------------------------------------
+
+stamps = st.datetimes(datetime(2020, 1, 1), datetime(2035, 1, 1)).map(
+    lambda when: when.replace(microsecond=0)
+)
+
+
+@given(stamps, stamps, st.sampled_from([None, CHICAGO, ZoneInfo("Asia/Kolkata"), UTC]))
+def test_no_difference_is_negative(a: datetime, b: datetime, zone: ZoneInfo | None) -> None:
+    clock = Clock(zone)
+    assert clock.seconds(a, b) >= 0
+    assert clock.seconds(a, a) == 0
+
+
+@given(stamps)
+def test_local_time_and_back(when: datetime) -> None:
+    clock = Clock(CHICAGO)
+    epoch = clock.epoch(when)
+    assert epoch is not None
+    local = clock.local(epoch)
+    assert local is not None
+    # An hour a year does not exist; a clock that shows it is an hour off.
+    assert abs(local - when) in (timedelta(0), timedelta(hours=1))
+
+
+# --- as-of --------------------------------------------------------------------------------
+
+
+def test_what_happened_later_than_as_of_is_not_looked_at() -> None:
+    log = Log().submit(77, NODE, at="10:00:00").execute(77, gpus=1, at="11:00:00")
+    log.terminate(77, at="15:00:00").submit(78, NODE, at="16:00:00")
+    told = tell(f"JOB {NODE} t.sub\n", log, cut="13:00:00")
+    hours = told.painter("13:00:00").status().gpu_hours
+    assert (hours.good, hours.in_flight) == (0.0, 2.0)
+    assert [job.cluster for job in told.painter().job_rows()] == [77]
