@@ -1,0 +1,253 @@
+"""Where jobs really ran, off-target runs, and why executions were lost."""
+
+from __future__ import annotations
+
+import pytest
+
+from metlmon.ensemble.causes import REASON_LIMIT, cause_of, fold_reason
+from metlmon.ensemble.settings import Settings
+from metlmon.ensemble.states import Outcome
+from tests.ensemble.written import Log, of_one_job, tell
+
+NODE = "run0-train_epoch0"
+
+
+def site(settings: Settings | None = None, **machine: str | None) -> str | None:
+    log = Log().submit(77, NODE).execute(77, **machine)  # type: ignore[arg-type]
+    return of_one_job(log, settings=settings).job(77).site
+
+
+# --- the site table -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [
+        ("gpub042.delta.ncsa.illinois.edu", "delta"),
+        ("exp-9-60.expanse.sdsc.edu", "expanse"),
+        ("g003.anvil.rcac.purdue.edu", "anvil"),
+        ("v012.bridges2.psc.edu", "bridges2"),
+        ("ip-172-31-17-82.ec2.internal", "aws"),
+        ("ec2-3-82-22-19.compute-1.amazonaws.com", "aws"),
+        ("gpu2003.chtc.wisc.edu", "chtc"),
+        ("GPU2003.CHTC.WISC.EDU", "chtc"),
+        ("node7.cluster.example.org", "cluster.example.org"),
+        ("localhost", None),
+        ("10.0.0.7", None),
+    ],
+)
+def test_the_built_in_table(host: str, expected: str | None) -> None:
+    assert site(slot=f"slot1_3@{host}") == expected
+
+
+def test_the_glideins_own_word_comes_first() -> None:
+    assert site(slot="slot1@gpu2003.chtc.wisc.edu", site="CHTC-Spark-CE1") == "CHTC-Spark-CE1"
+
+
+def test_a_glideins_slot_has_two_ats() -> None:
+    assert site(slot="slot1_1@glidein_37_42@exp-9-60.expanse.sdsc.edu") == "expanse"
+
+
+def test_the_alias_where_there_is_no_slot_name() -> None:
+    assert site(slot="", alias="g003.anvil.rcac.purdue.edu") == "anvil"
+    assert site(slot="", alias=None) is None
+
+
+def test_settings_come_before_the_table() -> None:
+    rules = Settings(sites=(("gpu2*.chtc.wisc.edu", "gpulab"), ("*.example.org", "example")))
+    assert site(rules, slot="slot1@gpu2003.chtc.wisc.edu") == "gpulab"
+    assert site(rules, slot="slot1@gpu4000.chtc.wisc.edu") == "chtc"
+    assert site(rules, slot="slot1@node7.cluster.example.org") == "example"
+    assert site(rules, slot="slot1@gpu2003.chtc.wisc.edu", site="Its-Own") == "Its-Own"
+
+
+def test_the_access_points_alias_is_no_execute_host() -> None:
+    """``CCBID=128.105.68.66:9618%3falias=ap40…`` names the CCB server."""
+    log = Log().submit(77, NODE)
+    log.raw(
+        1,
+        77,
+        "Job executing on host: <10.0.0.7:1?CCBID=128.105.82.112:9619%3faddrs%3d128.105.82.112-"
+        "9619%26alias%3dospool-ccb.osg.chtc.wisc.edu#5&alias=node7.example.org>",
+    )
+    assert of_one_job(log).job(77).site == "example.org"
+
+
+def test_a_target_is_never_a_site() -> None:
+    dag = f'JOB {NODE} t.sub\nVARS {NODE} ResourceName="Delta-GPU"\n'
+    log = Log().submit(77, NODE).execute(77, slot="slot1@localhost")
+    job = tell(dag, log).job(77)
+    assert (job.target, job.site) == ("Delta-GPU", None)
+
+
+def test_targets_are_listed_with_the_site_that_served_them() -> None:
+    dag = f'JOB {NODE} t.sub\nVARS {NODE} ResourceName="Delta-GPU"\n'
+    log = Log().submit(77, NODE).execute(77, gpus=2, site="Expanse-GPU", at="10:00:00")
+    status = tell(dag, log.terminate(77, at="13:00:00")).painter().status()
+    (only,) = status.sites
+    assert (only.site, only.target, only.executions, only.completed_epochs) == (
+        "Expanse-GPU",
+        ("Delta-GPU",),
+        1,
+        1,
+    )
+    assert (only.gpu_hours.good, only.seconds_median) == (6.0, 3 * 3600)
+
+
+def test_the_median_is_of_good_executions_alone() -> None:
+    log = Log()
+    for cluster, hours in ((1, 2), (2, 4), (3, 9)):
+        log.submit(cluster).execute(cluster, at="10:00:00")
+        log.terminate(cluster, at=f"{10 + hours}:00:00")
+    log.submit(4).execute(4, at="10:00:00").evict(4, at="10:00:10")
+    (only,) = of_one_job(log).painter().status().sites
+    assert (only.executions, only.seconds_median) == (4, 4 * 3600)
+
+
+def test_two_models_in_one_job_are_said_together() -> None:
+    log = Log().submit(77, NODE)
+    lines = (
+        "\tSlotName: slot1@gpu2003.chtc.wisc.edu\n\tGPUs = 2\n"
+        '\tGPUs_GPU_a = [ Id = "GPU-a"; DeviceName = "NVIDIA L40" ]\n'
+        '\tGPUs_GPU_b = [ Id = "GPU-b"; DeviceName = "NVIDIA A40" ]\n'
+    )
+    log.raw(1, 77, "Job executing on host: <10.0.0.7:1>", lines)
+    assert of_one_job(log).job(77).gpu == "NVIDIA A40 + NVIDIA L40"
+
+
+# --- off target ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("target", "where", "off"),
+    [
+        ("expanse", "Expanse-GPU", False),
+        ("Expanse-GPU", "expanse", False),
+        ("expanse", "Delta-GPU", True),
+        ("ospool", "CHTC-Spark-CE1", False),
+        ("ospool", "Expanse-GPU", True),
+        ("bridges2", "Bridges-2-GPU", False),
+        ("", "Delta-GPU", False),
+    ],
+)
+def test_off_target(target: str, where: str, off: bool) -> None:
+    dag = f"JOB {NODE} t.sub\nJOB run1-train_epoch0 t.sub\n"
+    dag += f'VARS {NODE} ResourceName="{target}"\nVARS run1-train_epoch0 ResourceName="expanse"\n'
+    run = tell(dag, Log().submit(77, NODE).execute(77, site=where)).run("run0")
+    assert run.latest is not None
+    assert run.latest.off_target is off
+
+
+def test_nobody_is_off_target_who_has_not_run() -> None:
+    dag = f'JOB {NODE} t.sub\nVARS {NODE} ResourceName="expanse"\n'
+    run = tell(dag, Log().submit(77, NODE)).run("run0")
+    assert run.latest is not None
+    assert (run.latest.site, run.latest.off_target) == (None, False)
+
+
+# --- causes -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "reasons",
+    [
+        (
+            "Error from slot1_1@ip-172-31-17-82.ec2.internal: memory usage exceeded 4096 MB",
+            "Error from slot1_7@ip-172-31-9-2.ec2.internal: memory usage exceeded 160000 MB",
+        ),
+        (
+            "Transfer failure at execution point slot1@glidein_7@exp-9-60.expanse.sdsc.edu",
+            "Transfer failure at execution point slot1@glidein_82@gpub042.delta.illinois.edu",
+        ),
+        (
+            "failed to send to <128.105.68.62:9618>: |Error: reading file /mnt/a/dir_1/output",
+            "failed to send to <128.105.68.63:9620>: |Error: reading file /var/b/dir_22/output",
+        ),
+        ("via condor_hold (by user ada)", "via condor_hold (by user grace)"),
+        ("The job exceeded allowed 1800 s", "The job exceeded allowed 86400 s"),
+        (
+            "osdf:///ospool/ap40/a.tar.gz: not found",
+            "osdf:///ospool/ap21/elsewhere/b.sif: not found",
+        ),
+    ],
+)
+def test_reasons_that_differ_in_places_and_numbers_are_one_cause(reasons: tuple[str, str]) -> None:
+    assert fold_reason(reasons[0]) == fold_reason(reasons[1])
+
+
+def test_other_words_are_another_cause() -> None:
+    assert fold_reason("memory usage exceeded 1 MB") != fold_reason("disk usage exceeded 1 MB")
+
+
+def test_folding_twice_changes_nothing_more() -> None:
+    once = fold_reason("Error from slot1_1@ip-172-31-17-82.ec2.internal: 4096 of 8192 at /mnt/x")
+    assert fold_reason(once) == once
+
+
+def test_a_hostile_reason_is_folded_in_bounded_time() -> None:
+    for reason in ("a." * 500_000, "/" * 1_000_000, "1," * 500_000, "x@" * 500_000, "-" * 10**6):
+        assert len(fold_reason(reason)) <= 4 * REASON_LIMIT
+
+
+def test_causes_group_bad_hours() -> None:
+    log = Log()
+    for cluster, host in ((1, "a.ec2.internal"), (2, "b.ec2.internal")):
+        log.submit(cluster).execute(cluster, gpus=2, at="10:00:00")
+        log.hold(cluster, 34, f"Error from slot1_{cluster}@{host}: too large", at="11:00:00")
+    log.submit(3).execute(3, gpus=1, at="10:00:00").terminate(3, 7, at="13:00:00")
+    log.submit(4).execute(4, gpus=1, at="10:00:00").terminate(4, 0, at="13:00:00")
+    rows = of_one_job(log).painter().status().causes
+    assert [(r.cause, r.code, r.executions, r.bad) for r in rows] == [
+        ("Error from <slot>: too large", 34, 2, 4.0),
+        ("exited with return value 7", None, 1, 3.0),
+    ]
+    assert rows[0].example == "Error from slot1_2@b.ec2.internal: too large"
+
+
+@pytest.mark.parametrize(
+    ("outcome", "code", "reason", "value", "signal", "cause"),
+    [
+        (Outcome.FAILED, None, None, 3, None, "exited with return value 3"),
+        (Outcome.FAILED, None, None, None, 9, "died on signal 9"),
+        (Outcome.EVICTED, 1014, None, None, None, "machine draining"),
+        (Outcome.EVICTED, None, "  ", None, None, "evicted, no reason given"),
+        (Outcome.HELD, 34, None, None, None, "held, no reason given"),
+    ],
+)
+def test_a_cause_is_said_where_no_reason_was_given(
+    outcome: Outcome, code: int, reason: str, value: int, signal: int, cause: str
+) -> None:
+    assert cause_of(outcome, code, reason, value, signal) == cause
+
+
+# --- problems -----------------------------------------------------------------------------
+
+
+def test_problems_put_what_is_in_trouble_now_first() -> None:
+    log = Log().submit(1, NODE).execute(1, gpus=8, at="05-04 10:00:00")
+    log.terminate(1, 1, at="05-05 10:00:00")
+    log.submit(2, NODE).execute(2, gpus=1, at="05-05 11:00:00")
+    log.hold(2, 34, "too large", at="05-05 12:00:00")
+    groups = of_one_job(log).painter().problems()
+    assert [(g.kind, g.now, g.times, g.lost) for g in groups] == [
+        ("held", 1, 1, 1.0),
+        ("failed", 0, 1, 192.0),
+    ]
+    assert groups[0].run_names == ("run0",)
+    assert groups[0].jobs == ((2, 0),)
+
+
+def test_a_stalled_input_transfer_is_a_problem() -> None:
+    log = Log().submit(1, NODE).transfer(1, "started input", at="10:00:00")
+    told = of_one_job(log)
+    assert told.painter("10:29:00").problems() == ()
+    (group,) = told.painter("12:00:00").problems()
+    assert (group.kind, group.now) == ("stalled", 1)
+
+
+def test_a_lost_host_is_a_problem_after_a_while() -> None:
+    log = Log().submit(1, NODE).execute(1).disconnect(1, at="10:10:00")
+    told = of_one_job(log)
+    assert told.painter("10:15:00").problems() == ()
+    (group,) = told.painter("10:40:00").problems()
+    assert (group.kind, group.now) == ("stalled", 1)
