@@ -41,7 +41,8 @@ SAME_MOMENT = timedelta(seconds=10)
 
 @dataclass(slots=True)
 class Execution:
-    """From a 001 to the first later event that ends it. ``end`` None: in flight."""
+    """From a 001 to the first later event that ends it. ``end`` None: in flight.
+    ``held_by``: the hold that the eviction which ended it was for."""
 
     start: datetime
     machine: Execute | None
@@ -54,6 +55,7 @@ class Execution:
     signal: int | None = None
     uncertain: bool = False
     allocated_gpus: int | None = None
+    held_by: Held | None = None
     suspensions: list[tuple[datetime, datetime | None]] = field(default_factory=list)
 
     @property
@@ -69,7 +71,8 @@ class Execution:
 class TransferSpan:
     """One transfer. ``outcome``: ok, aborted (input finished, nothing executed), unfinished
     (never finished), in-flight; an input that has finished is ``pending`` until a 001
-    proves it or anything else disproves it."""
+    proves it or anything else disproves it. ``late``: its 001 was logged before its end
+    (two processes write them), which is still to come."""
 
     direction: str
     start: datetime | None
@@ -77,11 +80,13 @@ class TransferSpan:
     outcome: str = "in-flight"
     host: str | None = None
     queue_seconds: int | None = None
+    late: bool = False
 
 
 @dataclass(slots=True)
 class JobLife:
-    """All that a job's events say. ``state`` None: no event told one yet."""
+    """All that a job's events say. ``state`` None: no event told one yet. ``states``: every
+    state it entered, and when."""
 
     state: State | None = None
     since: datetime | None = None
@@ -100,6 +105,7 @@ class JobLife:
     contradictions: int = 0
     gaps: list[tuple[int, datetime, str]] = field(default_factory=list)
     last: datetime | None = None
+    states: list[tuple[datetime, State]] = field(default_factory=list)
 
     @property
     def open(self) -> Execution | None:
@@ -200,6 +206,7 @@ def _apply(life: JobLife, event: Event, checkpoint_codes: frozenset[int]) -> Non
 def _enter(life: JobLife, state: State, when: datetime) -> None:
     if life.state is not state:
         life.state, life.since = state, when
+        life.states.append((when, state))
 
 
 def _submitted(life: JobLife, event: Event) -> None:
@@ -218,7 +225,7 @@ def _executing(life: JobLife, event: Event) -> None:
         if pending.outcome == "pending":
             pending.outcome = "ok"
         elif pending.outcome == "in-flight":
-            pending.outcome, pending.end = "ok", pending.end or event.time
+            pending.outcome, pending.end, pending.late = "ok", event.time, True
     machine = event.detail if isinstance(event.detail, Execute) else None
     life.executions.append(Execution(event.time, machine))
     life.hold = None
@@ -370,9 +377,12 @@ def _held(life: JobLife, event: Event) -> None:
 
 def _explain_eviction(execution: Execution, when: datetime, hold: Held) -> None:
     """The eviction that a hold causes often says nothing; the hold says why."""
-    if execution.end is None or execution.outcome is not Outcome.EVICTED or execution.reason:
+    if execution.end is None or execution.outcome is not Outcome.EVICTED:
         return
-    if timedelta(0) <= when - execution.end <= SAME_MOMENT:
+    if not timedelta(0) <= when - execution.end <= SAME_MOMENT:
+        return
+    execution.held_by = hold
+    if not execution.reason:
         execution.reason = hold.reason
         if execution.code is None:
             execution.code, execution.subcode = hold.code, hold.subcode
@@ -439,6 +449,9 @@ def _input_started(life: JobLife, event: Event, detail: FileTransfer) -> None:
 
 def _finished(life: JobLife, event: Event, direction: str, detail: FileTransfer) -> None:
     span = life.transfers[-1] if life.transfers else None
+    if span is not None and span.direction == direction and span.late:
+        span.end, span.late = event.time, False
+        return
     if span is None or span.direction != direction or span.outcome != "in-flight":
         span = TransferSpan(direction, None)
         life.transfers.append(span)

@@ -359,7 +359,8 @@ class Painter:
     @staticmethod
     def _transfer_kind(span: TransferSpan) -> str | None:
         if span.direction == "output":
-            return "output" if span.outcome == "ok" else None
+            measured = span.start is not None and span.outcome == "ok"
+            return "output" if measured else None
         return span.outcome if span.outcome in ("ok", "aborted", "unfinished") else None
 
     def causes(self) -> list[CauseRow]:
@@ -593,6 +594,7 @@ class Painter:
             hold.code if hold else None,
             hold.subcode if hold else None,
             tuple(self.ensemble.dags[k].file for k in (placed.candidates if placed else ())),
+            self.off_target(self.target(key), site_of(machine, self.sites)),
         )
 
     def _execution_row(self, e: Execution) -> ExecutionRow:
@@ -651,6 +653,7 @@ class Painter:
             _filled(record.node.output, job) if record else None,
             _filled(record.node.error, job) if record else None,
             siblings,
+            tuple(self.life(job).states),
         )
 
     # --- problems -----------------------------------------------------------------------
@@ -663,6 +666,9 @@ class Painter:
             for execution in life.executions:
                 if execution.outcome in (Outcome.GOOD, Outcome.IN_FLIGHT):
                     continue
+                if execution.held_by is not None:
+                    self._lost_to_hold(groups, execution)
+                    continue
                 trouble = _trouble(groups, str(execution.outcome), _cause(execution))
                 trouble.strike(job, execution.end, self.hours(execution), execution.reason)
                 trouble.code, trouble.subcode = execution.code, execution.subcode
@@ -670,6 +676,14 @@ class Painter:
             self._stalls(groups, job, life)
         drawn = [self._group(key, trouble) for key, trouble in groups.items()]
         return tuple(sorted(drawn, key=lambda g: (-g.now, -g.lost, -g.times, g.cause)))
+
+    def _lost_to_hold(self, groups: dict[tuple[str, str], _Trouble], execution: Execution) -> None:
+        """The eviction was the hold's doing: what it cost is the hold's, counted there."""
+        hold = execution.held_by
+        if hold is not None:
+            cause = cause_of(Outcome.HELD, hold.code, hold.reason, None, None)
+            trouble = _trouble(groups, str(Outcome.HELD), cause)
+            trouble.lost += self.hours(execution) or 0.0
 
     def _holds(self, groups: dict[tuple[str, str], _Trouble], job: Job, life: JobLife) -> None:
         ends = {e.end for e in life.executions if e.outcome is Outcome.HELD}

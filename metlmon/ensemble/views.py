@@ -240,6 +240,7 @@ class JobRow:
     hold_code: int | None
     hold_subcode: int | None
     ambiguous: tuple[str, ...] = ()
+    off_target: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,6 +303,7 @@ class EventLine:
 class JobView:
     """The life of one job. ``output`` and ``error`` are names as the submit description
     gives them, its macros filled in (relative to the dagdir); None when unknown.
+    ``states``: every state the job entered, and when.
     ``memory_updates``: how many 006 events there were (they are not among ``events``)."""
 
     row: JobRow
@@ -311,6 +313,7 @@ class JobView:
     output: str | None
     error: str | None
     siblings: tuple[tuple[int, int], ...]
+    states: tuple[tuple[datetime, State], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
