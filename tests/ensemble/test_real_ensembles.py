@@ -1,0 +1,235 @@
+"""Real ensembles: the facts that are known of them by other means than our readers."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from metlmon.ensemble.picture import Painter
+from metlmon.ensemble.states import DagState, State
+from metlmon.ensemble.views import Status
+from metlmon.live.reader import Reader
+from tests.conftest import SHARED
+
+FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
+
+
+@cache
+def painted(dagdir: Path) -> Painter:
+    reader = Reader(dagdir)
+    reader.open()
+    reader.read_all()
+    return reader.painter()
+
+
+# --- five runs on a cloud, seen in the middle of their training -----------------------------
+
+
+@pytest.fixture(name="aws")
+def _aws(shared: Callable[[str], Path]) -> Status:
+    return painted(shared("examples/metl-aws")).status()
+
+
+def test_aws_epochs(aws: Status) -> None:
+    assert sum(aws.node_states.values()) == sum(aws.epoch_states.values()) == 150
+    there = {state: n for state, n in aws.epoch_states.items() if n}
+    assert there == {State.COMPLETED: 42, State.RUNNING: 5, State.WAITING: 103}
+    (dag,) = aws.dags
+    assert (dag.nodes_total, dag.nodes_done, dag.nodes_failed) == (150, 42, 0)
+
+
+def test_aws_runs(aws: Status) -> None:
+    latest = {run.run: run.latest for run in aws.runs}
+    assert {name: (e.epoch, e.cluster) for name, e in latest.items() if e} == {
+        "run0": (10, 12714074),
+        "run1": (8, 12714072),
+        "run2": (9, 12714071),
+        "run3": (6, 12714070),
+        "run4": (9, 12714073),
+    }
+    assert sum(run.epochs_done for run in aws.runs) == 42
+    assert {run.state for run in aws.runs} == {State.RUNNING}
+
+
+def test_aws_gpu_hours(aws: Status) -> None:
+    hours = aws.gpu_hours
+    assert round(hours.total, 2) == 1011.31
+    assert (round(hours.good, 2), round(hours.bad, 2), round(hours.in_flight, 2)) == (
+        564.77,
+        401.01,
+        45.53,
+    )
+    assert [site.site for site in aws.sites] == ["aws"]
+    assert [gpu.gpu for gpu in aws.gpus] == ["NVIDIA L40S"]
+    assert aws.sites[0].gpu_hours == aws.gpus[0].gpu_hours == hours
+    assert sum(run.gpu_hours.total for run in aws.runs) == pytest.approx(hours.total)
+    assert sum(cause.bad for cause in aws.causes) == pytest.approx(hours.bad)
+
+
+def test_aws_moment(aws: Status) -> None:
+    assert str(aws.as_of) == "2025-11-14 08:14:00"
+    assert not aws.live
+
+
+def test_aws_transfers(aws: Status) -> None:
+    moved = aws.transfers
+    assert (moved.input_ok.n, moved.input_ok.seconds) == (93, 27_611)
+    assert (moved.input_aborted.n, moved.input_aborted.seconds) == (9, 1_784)
+    assert (moved.input_unfinished.n, moved.input_unfinished.seconds) == (3, 44_941)
+    assert moved.bytes_sent == 131_493_599_880
+    assert moved.bytes_received == 2_302_770_316_569
+
+
+def test_aws_damage_is_told(aws: Status, shared: Callable[[str], Path]) -> None:
+    """Two places: a header glued behind a cut line, and what the same gap swallowed."""
+    lines = shared("examples/metl-aws/metl.log").read_bytes().split(b"\n")
+    glued = next(i for i, line in enumerate(lines, 1) if b"Run Local Usa013 (" in line)
+    told = [(n.kind, n.file, n.line) for n in aws.warnings]
+    assert ("glued-header", "metl.log", glued) in told
+    assert {kind for kind, _, _ in told} == {"glued-header", "log-gap"}
+    assert all(n.file and n.line and n.text for n in aws.warnings)
+
+
+def test_aws_the_job_released_on_the_glued_line_is_not_held(shared: Callable[[str], Path]) -> None:
+    jobs = {job.cluster: job for job in painted(shared("examples/metl-aws")).job_rows()}
+    assert jobs[12713917].state is not State.HELD
+    assert not [job for job in jobs.values() if job.state is State.HELD and job.node is None]
+
+
+# --- recorded pools, against what DAGMan itself wrote ---------------------------------------
+
+
+def recorded() -> list[tuple[Path, str]]:
+    """Dagdirs with a finished DAG, and its stem."""
+    found = [(SHARED / "examples/pool-ensemble", "ens")]
+    for metrics in sorted(FIXTURES.glob("*/*.dag.metrics")):
+        stem = metrics.name.removesuffix(".dag.metrics")
+        if stem in ("ens", "a", "b"):
+            found.append((metrics.parent, stem))
+    return found
+
+
+def here(dagdir: Path) -> Path:
+    if not dagdir.exists():
+        pytest.skip("the real recording is not beside this checkout")
+    return dagdir
+
+
+DAGS = pytest.mark.parametrize(
+    ("dagdir", "stem"),
+    recorded(),
+    ids=lambda value: value if isinstance(value, str) else value.name,
+)
+
+NODE_STATUS = {"5": {State.COMPLETED, State.SKIPPED}, "6": {State.FAILED, State.REMOVED}}
+"""NodeStatus of the status file that DAGMan leaves behind, and our words for it."""
+
+
+@DAGS
+def test_nodes_equal_the_node_status_file(dagdir: Path, stem: str) -> None:
+    file = "nodes.dag.status" if stem == "ens" else f"{stem}.status"
+    text = (here(dagdir) / file).read_text()
+    said = dict(re.findall(r'Node = "([^"]+)";\s*NodeStatus = (\d)', text))
+    assert said
+    painter = painted(dagdir)
+    for node, status in said.items():
+        state = painter.states[(f"{stem}.dag", node)].state
+        expected = NODE_STATUS.get(status, set(State) - {State.COMPLETED, State.SKIPPED})
+        assert state in expected, (node, status, state)
+
+
+@DAGS
+def test_totals_equal_the_metrics(dagdir: Path, stem: str) -> None:
+    metrics = json.loads((here(dagdir) / f"{stem}.dag.metrics").read_text())
+    dag = next(d for d in painted(dagdir).status().dags if d.file == f"{stem}.dag")
+    # Version 1 says jobs and means nodes.
+    kind = "nodes" if "nodes" in metrics else "jobs"
+    assert dag.nodes_done == metrics[f"{kind}_succeeded"]
+    assert dag.nodes_failed == metrics[f"{kind}_failed"]
+    assert dag.nodes_total == metrics[f"total_{kind}"]
+    assert dag.state is (DagState.DONE if metrics["exitcode"] == 0 else DagState.FAILED)
+
+
+NOOP = ".2147483647"
+"""The proc of what DAGMan calls the job of a NOOP node."""
+
+
+def jobstate(dagdir: Path, stem: str) -> list[list[str]]:
+    """Each line in words; a jobstate log is one DAG's alone."""
+    text = (here(dagdir) / f"{stem}.jobstate.log").read_text()
+    return [line.split() for line in text.splitlines()]
+
+
+@DAGS
+def test_submissions_equal_the_jobstate_log(dagdir: Path, stem: str) -> None:
+    """Also where two DAGs with the same node names share a log."""
+    submitted: dict[str, set[str]] = defaultdict(set)
+    for words in jobstate(dagdir, stem):
+        if words[2] == "SUBMIT" and not words[3].endswith(NOOP):
+            submitted[words[1]].add(words[3])
+    ours: dict[str, set[str]] = defaultdict(set)
+    painter = painted(dagdir)
+    for job in painter.real_jobs():
+        key = painter.node_of(job)
+        if key is not None and key[0] == f"{stem}.dag":
+            ours[key[1]].add(f"{job.cluster}.{job.proc}")
+    assert ours == submitted
+
+
+@DAGS
+def test_executions_equal_the_jobstate_log(dagdir: Path, stem: str) -> None:
+    executed = Counter(w[3] for w in jobstate(dagdir, stem) if w[2] == "EXECUTE")
+    painter = painted(dagdir)
+    ours = {}
+    for job in painter.real_jobs():
+        key = painter.node_of(job)
+        if key is not None and key[0] == f"{stem}.dag" and job.life().executions:
+            ours[f"{job.cluster}.{job.proc}"] = len(job.life().executions)
+    assert ours == dict(executed)
+
+
+def table() -> list[tuple[str, int, int, int, int]]:
+    """What HTCondor's own log reader said of the recordings: directory, jobs, executions,
+    GPU-seconds good and bad."""
+    readme = FIXTURES / "README.md"
+    row = re.compile(r"^\| `([\w-]+)` .*\| (\d+), (\d+) \| (\d+) / (\d+) \|$", re.MULTILINE)
+    found = row.findall(readme.read_text()) if readme.exists() else []
+    return [(name, *map(int, numbers)) for name, *numbers in found]
+
+
+@pytest.mark.parametrize(("name", "jobs", "executions", "good", "bad"), table())
+def test_costs_equal_the_official_readers(
+    name: str, jobs: int, executions: int, good: int, bad: int
+) -> None:
+    painter = painted(FIXTURES / name)
+    # The recording's figures are of metl.log; a sub-DAG's DAGMan is a job of another log.
+    rows = [
+        painter.job_row(j) for j in painter.real_jobs() if not painter.is_dagman(painter.node_of(j))
+    ]
+    assert (len(rows), sum(len(row.executions) for row in rows)) == (jobs, executions)
+    hours = painter.status().gpu_hours
+    assert (round(hours.good * 3600), round(hours.bad * 3600)) == (good, bad)
+
+
+def test_the_pool_ensemble_is_done(shared: Callable[[str], Path]) -> None:
+    status = painted(shared("examples/pool-ensemble")).status()
+    assert len(status.runs) == 6
+    assert {(run.epochs_done, run.epochs_total, run.state) for run in status.runs} == {
+        (5, 5, State.COMPLETED)
+    }
+    (dag,) = status.dags
+    assert (dag.state, dag.dagmans, dag.nodes_done, dag.nodes_failed) == (DagState.DONE, 1, 30, 0)
+    assert status.gpu_hours.in_flight == 0
+
+
+def test_sites_of_the_pool_ensemble_are_what_its_log_says(shared: Callable[[str], Path]) -> None:
+    log = shared("examples/pool-ensemble/metl.log").read_text()
+    named = Counter(re.findall(r'GLIDEIN_ResourceName = "([^"]+)"', log))
+    status = painted(shared("examples/pool-ensemble")).status()
+    assert {site.site: site.executions for site in status.sites} == named
