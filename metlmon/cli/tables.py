@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from metlmon.ensemble.states import State
@@ -71,20 +72,60 @@ def _signed(sign: Sign, ascii: bool, text: str | None = None) -> Text:
     return Text(text if text is not None else sign.text(ascii), style=style)
 
 
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column: its heading, the side its values stick to, and when it is dropped on a
+    narrow terminal (1 first; 0 never). ``shrinks``: cut rather than dropped, to that many."""
+
+    head: str
+    right: bool = False
+    drop: int = 0
+    shrinks: int = 0
+
+
 def _print_table(
-    console: Console, heads: Sequence[str], rows: Iterable[Sequence[str | Text]], right: str = ""
+    console: Console, columns: Sequence[Column], rows: Sequence[Sequence[str | Text]]
 ) -> None:
-    """``right``: names of the columns that align right."""
-    from rich.table import Table
+    """Columns side by side, as many as the terminal is wide enough for."""
     from rich.text import Text
 
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for head in heads:
-        side = "right" if head in right.split() else "left"
-        table.add_column(head, justify=side, no_wrap=True)  # type: ignore[arg-type]
-    for row in rows:
-        table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row))
-    console.print(table)
+    lines = [[Text(c) if isinstance(c, str) else c for c in row] for row in rows]
+    widths = [
+        max([len(column.head), *(row[i].cell_len for row in lines)])
+        for i, column in enumerate(columns)
+    ]
+    kept, widths = _fitting(columns, widths, console.width)
+    heads = [Text(column.head, style="bold") for column in columns]
+    for cells in (heads, *lines):
+        line = Text(no_wrap=True, overflow="ignore")
+        for i in kept:
+            shown = cells[i].copy()
+            shown.truncate(widths[i], overflow="ellipsis")
+            blanks = Text(" " * (widths[i] - shown.cell_len))
+            line.append_text(blanks + shown if columns[i].right else shown + blanks)
+            line.append("  ")
+        line.rstrip()
+        console.print(line, soft_wrap=True)
+
+
+def _fitting(
+    columns: Sequence[Column], widths: list[int], room: int
+) -> tuple[list[int], list[int]]:
+    """Which columns are kept, and how wide each is."""
+    kept = list(range(len(columns)))
+    widths = list(widths)
+
+    def total() -> int:
+        return sum(widths[i] for i in kept) + 2 * (len(kept) - 1)
+
+    for i in sorted((i for i in kept if columns[i].drop), key=lambda i: columns[i].drop):
+        if total() <= room:
+            break
+        kept.remove(i)
+    for i in (i for i in kept if columns[i].shrinks):
+        if total() > room:
+            widths[i] = max(columns[i].shrinks, widths[i] - (total() - room))
+    return kept, widths
 
 
 # --- status -------------------------------------------------------------------------------
@@ -105,7 +146,10 @@ def print_status(status: Status, ascii: bool = False) -> None:
     console.print(Text(hours_line(status.gpu_hours, ascii)))
     console.print()
     if status.runs:
-        _print_table(console, *_runs_table(status, ascii))
+        several = len(status.dags) > 1
+        bar = WIDE_BAR if console.width >= ROOMY else NARROW_BAR
+        rows = [_run_cells(run, several, bar, ascii) for run in status.runs]
+        _print_table(console, [c for c in RUN_COLUMNS if several or c.head != "DAG"], rows)
     else:
         console.print(Text("No runs: no node of these DAGs is called …-train_epochN."))
     for line in _reasons(status.runs, ascii):
@@ -161,21 +205,36 @@ def hours_line(value: GpuHours, ascii: bool = False) -> str:
     )
 
 
-def _runs_table(status: Status, ascii: bool) -> tuple[list[str], list[list[str | Text]], str]:
-    several = len(status.dags) > 1
-    heads = ["RUN", "UUID", *(["DAG"] if several else []), "PROGRESS", "EPOCH", "STATE", "FOR"]
-    heads += ["SITE", "GPU", "JOB", "TRY", "GPU-H", "LOST"]
-    rows = [_run_cells(run, several, ascii) for run in status.runs]
-    return heads, rows, "EPOCH FOR TRY GPU-H LOST"
+RUN_COLUMNS: Final = (
+    Column("RUN", shrinks=12),
+    Column("UUID", drop=4),
+    Column("DAG", drop=7),
+    Column("PROGRESS"),
+    Column("EPOCH", right=True),
+    Column("STATE"),
+    Column("FOR", right=True),
+    Column("SITE", shrinks=8),
+    Column("GPU", drop=6),
+    Column("JOB", drop=3),
+    Column("TRY", right=True, drop=2),
+    Column("GPU-H", right=True, drop=5),
+    Column("LOST", right=True, drop=1),
+)
+"""Progress and state never go."""
+
+ROOMY: Final = 100
+WIDE_BAR: Final = 12
+NARROW_BAR: Final = 6
+"""Cells of a progress bar, on terminals of :data:`ROOMY` columns and on narrower ones."""
 
 
-def _run_cells(run: RunRow, several: bool, ascii: bool) -> list[str | Text]:
+def _run_cells(run: RunRow, several: bool, width: int, ascii: bool) -> list[str | Text]:
     latest = run.latest
     state = latest.state if latest else run.state
     done = f"{run.epochs_done}/{run.epochs_total}"
     if run.epochs_skipped:
         done += f" ({run.epochs_skipped} skipped)"
-    bar = progress_bar(run.epochs_done, run.epochs_total, 12, ascii)
+    bar = progress_bar(run.epochs_done, run.epochs_total, width, ascii)
     dash = unknown(ascii)
     return [
         plain(run.run, NAME_LIMIT, ascii),
@@ -240,10 +299,24 @@ def print_run(view: RunView, ascii: bool = False) -> None:
     )
     console.print(Text(hours_line(row.gpu_hours, ascii)))
     console.print()
-    heads = ["EPOCH", "STATE", "JOB", "TARGET", "SITE", "GPU", "QUEUED", "TRANSFER", "EXECUTION"]
-    heads += ["TRIES", "GPU-H", "LOST"]
     rows = [_epoch_cells(epoch, ascii) for epoch in (*view.epochs, *view.side)]
-    _print_table(console, heads, rows, "EPOCH QUEUED TRANSFER EXECUTION TRIES GPU-H LOST")
+    _print_table(console, EPOCH_COLUMNS, rows)
+
+
+EPOCH_COLUMNS: Final = (
+    Column("EPOCH", right=True),
+    Column("STATE"),
+    Column("JOB", drop=4),
+    Column("TARGET", drop=2),
+    Column("SITE", shrinks=8),
+    Column("GPU", drop=5),
+    Column("QUEUED", right=True, drop=6),
+    Column("TRANSFER", right=True, drop=1),
+    Column("EXECUTION", right=True),
+    Column("TRIES", right=True),
+    Column("GPU-H", right=True, drop=3),
+    Column("LOST", right=True),
+)
 
 
 def _epoch_cells(epoch: EpochRow, ascii: bool) -> list[str | Text]:
@@ -285,19 +358,21 @@ def print_jobs(rows: Sequence[JobRow], ascii: bool = False) -> None:
     if not rows:
         console.print(Text("No jobs: nothing was submitted yet, or no event log lies here."))
         return
-    heads = [
-        "JOB",
-        "NODE",
-        "STATE",
-        "SINCE",
-        "SITE",
-        "GPU",
-        "EXECUTIONS",
-        "LAST",
-        "GPU-H",
-        "MEMORY",
-    ]
-    _print_table(console, heads, [_job_cells(r, ascii) for r in rows], "EXECUTIONS GPU-H MEMORY")
+    _print_table(console, JOB_COLUMNS, [_job_cells(row, ascii) for row in rows])
+
+
+JOB_COLUMNS: Final = (
+    Column("JOB"),
+    Column("NODE", shrinks=12),
+    Column("STATE"),
+    Column("SINCE", drop=5),
+    Column("SITE", drop=6),
+    Column("GPU", drop=4),
+    Column("TRIES", right=True, drop=3),
+    Column("LAST"),
+    Column("GPU-H", right=True, drop=2),
+    Column("MEMORY", right=True, drop=1),
+)
 
 
 def _job_cells(job: JobRow, ascii: bool) -> list[str | Text]:
