@@ -281,7 +281,7 @@ class Painter:
 
     def _ambiguous(self) -> Iterable[Notice]:
         groups: dict[tuple[str, ...], list[Job]] = defaultdict(list)
-        for key, placed in self.ensemble.members.items():
+        for key, placed in sorted(self.ensemble.members.items(), key=lambda item: item[0]):
             if placed.candidates:
                 groups[placed.candidates].append(self.ensemble.jobs[key])
         for candidates, jobs in groups.items():
@@ -385,7 +385,7 @@ class Painter:
     def _run_row(self, run: Run, hours: GpuHours) -> RunRow:
         stands = self.standings[run.key]
         latest = self._latest(stands.latest) if stands.latest else None
-        home = stands.latest or next(iter(stands.epochs.values()), None) or run.nodes()[0]
+        home = self._home(run)
         return RunRow(
             run.key,
             run.names[home],
@@ -399,6 +399,12 @@ class Painter:
             latest,
             hours,
         )
+
+    def _home(self, run: Run) -> NodeKey:
+        """The node that gives a run its name and its DAG: that of its latest epoch. All its
+        nodes go by that name, also those that another DAG or a splice calls differently."""
+        stands = self.standings[run.key]
+        return stands.latest or next(iter(stands.epochs.values()), None) or run.nodes()[0]
 
     def _latest(self, key: NodeKey) -> Latest:
         state = self.states[key]
@@ -571,7 +577,7 @@ class Painter:
         return JobRow(
             self.dag_file(key[0]) if key else None,
             key[1] if key else None,
-            run.names[key] if run and key else None,
+            run.names[self._home(run)] if run else None,
             run.uuid if run else None,
             part.epoch if part else None,
             job.cluster,
@@ -722,8 +728,8 @@ class Painter:
         for cluster, proc in trouble.jobs:
             node = self.node_of(self.ensemble.jobs[(cluster, proc, 0)])
             run = self.runs.of_node.get(node) if node else None
-            if run is not None and node is not None:
-                runs[run.key] = run.names[node]
+            if run is not None:
+                runs[run.key] = run.names[self._home(run)]
         return ProblemGroup(
             f"{kind}:{cause}",
             kind,
