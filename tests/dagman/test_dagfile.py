@@ -69,6 +69,8 @@ def test_a_command_whose_last_line_is_continued_to_the_end_of_the_file_is_droppe
         ("x=a=b=c", "a=b=c"),
         ('x="$(JOB)-$(RETRY)"', "$(JOB)-$(RETRY)"),
         ('x=first x="last"', "last"),
+        ('x=""', ""),
+        ("x = '' ", ""),
     ],
 )
 def test_vars_values(written, value):
