@@ -54,17 +54,16 @@ class Execution:
     return_value: int | None = None
     signal: int | None = None
     uncertain: bool = False
-    allocated_gpus: int | None = None
     held_by: Held | None = None
     suspensions: list[tuple[datetime, datetime | None]] = field(default_factory=list)
 
     @property
     def gpus(self) -> int | None:
-        """GPUs of this execution's own 001; 0 when it lists resources and no GPU; for old
-        logs, whose 001 lists nothing, what the usage table says was allocated; else None."""
+        """GPUs of this execution's own 001; 0 when it lists resources and no GPU; None for old
+        logs, whose 001 lists nothing: no other source can say it while the job still runs."""
         if self.machine is not None and self.machine.has_properties:
             return self.machine.gpus or 0
-        return self.allocated_gpus
+        return None
 
 
 @dataclass(slots=True)
@@ -194,9 +193,11 @@ def _apply(life: JobLife, event: Event, checkpoint_codes: frozenset[int]) -> Non
             _held(life, event)
         case 13:
             _released(life, event)
-        case 22:
-            if life.open is not None:
-                _enter(life, State.DISCONNECTED, event.time)
+        # Also without an execution: its 001 may be lost, or older than this log.
+        case 22 if life.state is not State.HELD:
+            _enter(life, State.DISCONNECTED, event.time)
+        case 23 if life.state is not State.HELD:
+            _enter(life, State.RUNNING, event.time)
         case 24:
             _reconnect_failed(life, event)
         case 40:
@@ -229,6 +230,9 @@ def _executing(life: JobLife, event: Event) -> None:
     machine = event.detail if isinstance(event.detail, Execute) else None
     life.executions.append(Execution(event.time, machine))
     life.hold = None
+    if before is not None:
+        # What ran before is over, and so is its time in this state.
+        life.state = None
     _enter(life, State.RUNNING, event.time)
 
 
@@ -263,13 +267,6 @@ def _note_usage(life: JobLife, usage: tuple[UsageRow, ...]) -> None:
         life.usage = usage
 
 
-def _allocated_gpus(usage: tuple[UsageRow, ...]) -> int | None:
-    for row in usage:
-        if row.name.lower() == "gpus":
-            return None if row.allocated is None else int(row.allocated)
-    return None
-
-
 def _evicted(life: JobLife, event: Event, checkpoint_codes: frozenset[int]) -> None:
     detail = event.detail if isinstance(event.detail, Evicted) else None
     execution = life.open
@@ -279,7 +276,6 @@ def _evicted(life: JobLife, event: Event, checkpoint_codes: frozenset[int]) -> N
             execution.code, execution.subcode = detail.code, detail.subcode
             execution.reason = detail.reason
             execution.return_value, execution.signal = detail.return_value, detail.signal
-            execution.allocated_gpus = _allocated_gpus(detail.usage)
             if detail.requeued and detail.return_value in checkpoint_codes:
                 execution.outcome = Outcome.GOOD
     _settle_transfers(life, event.time)
@@ -301,7 +297,6 @@ def _terminated(life: JobLife, event: Event, checkpoint_codes: frozenset[int]) -
         _close(execution, event.time, Outcome.GOOD if good or resumes else Outcome.FAILED)
         if detail is not None:
             execution.return_value, execution.signal = detail.return_value, detail.signal
-            execution.allocated_gpus = _allocated_gpus(detail.usage)
     _settle_transfers(life, event.time)
     if detail is not None:
         life.return_value, life.signal = detail.return_value, detail.signal
@@ -348,6 +343,7 @@ def _suspended(life: JobLife, event: Event) -> None:
     execution = life.open
     if execution is not None:
         execution.suspensions.append((event.time, None))
+    if life.state is not State.HELD:
         _enter(life, State.SUSPENDED, event.time)
 
 
@@ -356,6 +352,7 @@ def _unsuspended(life: JobLife, event: Event) -> None:
     if execution is not None:
         if execution.suspensions and execution.suspensions[-1][1] is None:
             execution.suspensions[-1] = (execution.suspensions[-1][0], event.time)
+    if life.state is not State.HELD:
         _enter(life, State.RUNNING, event.time)
 
 

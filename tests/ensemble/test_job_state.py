@@ -258,11 +258,10 @@ def test_an_execute_with_resources_and_no_gpu_costs_nothing() -> None:
     assert (last.gpus, last.gpu_hours) == (0, 0.0)
 
 
-def test_an_old_log_says_gpus_only_in_its_usage_table() -> None:
+def test_an_execute_that_lists_nothing_leaves_gpus_unknown() -> None:
     log = submitted().execute(77, bare=True, at="10:00:00").terminate(77, at="12:00:00")
-    told = of_one_job(log)
-    assert told.last_execution(77).gpus == 2
-    assert told.last_execution(77).gpu_hours == 4.0
+    ended = of_one_job(log).last_execution(77)
+    assert (ended.gpus, ended.gpu_hours) == (None, None)
     open_ = of_one_job(submitted().execute(77, bare=True)).last_execution(77)
     assert (open_.gpus, open_.gpu_hours) == (None, None)
 
