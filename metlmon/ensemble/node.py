@@ -27,6 +27,14 @@ WORST_FIRST: Final = (
 """Of several procs of one submission the one that most needs a look stands for the node."""
 
 
+NEXT_TRY: Final = (Claim.PRE, Claim.PRE_FAILED, Claim.RETRYING)
+"""What DAGMan says of a node that it tries again after its POST script."""
+
+SWEPT_AWAY: Final = "Was STATUS_"
+"""StatusDetails of a node that a DAGMan which is removed writes as ERROR only because it was
+not over yet. That is no verdict: its job may even have succeeded."""
+
+
 @dataclass(frozen=True, slots=True)
 class NodeState:
     """``job``: the job that stands for the node. ``inferred``: done because a node after it
@@ -196,6 +204,8 @@ class NodeJudge:
         if self._cut is not None and local is not None and local > self._cut:
             return None
         said = status.nodes[name]
+        if said.details.startswith(SWEPT_AWAY):
+            return None
         claim = STATUS_CLAIMS.get(said.status)
         if claim is None:
             return None
@@ -209,6 +219,8 @@ class NodeJudge:
         post = self._post(record, last)
         if post is not None:
             state, since = (State.COMPLETED if post.ok else State.FAILED), post.time
+            if word is not None and word.claim in NEXT_TRY and self._fresher(word, since, state):
+                state, since = self._by_fresh_word(word, state, since)
         elif word is not None and self._fresher(word, since, state):
             state, since = self._by_fresh_word(word, state, since)
         if state in (State.FAILED, State.REMOVED) and self._retries_left(record, made):

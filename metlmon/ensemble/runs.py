@@ -27,12 +27,13 @@ class Part:
 
 
 def variable(node: Node, name: str) -> str | None:
-    """A VAR of the node; macro names know no case (manual: "Submit File Macros")."""
+    """A VAR of the node, None where it is not set or set to nothing; macro names know no case
+    (manual: "Submit File Macros")."""
     value = node.vars.get(name)
-    if value is not None:
-        return value
-    lowered = name.lower()
-    return next((v for k, v in node.vars.items() if k.lower() == lowered), None)
+    if value is None:
+        lowered = name.lower()
+        value = next((v for k, v in node.vars.items() if k.lower() == lowered), None)
+    return value or None
 
 
 def part_of_run(node: Node, settings: Settings, around: str | None = None) -> Part | None:
@@ -142,7 +143,7 @@ def standing(run: Run, states: Mapping[NodeKey, NodeState], dag_order: list[str]
     submitted = [n for n, s in own.items() if s.submitted is not None and not s.superseded]
     finished = bool(own) and all(s.state in DONE for s in own.values())
     latest = epochs[max(submitted)] if submitted else None
-    if finished and not skipped:
+    if finished and not skipped and latest is not None:
         latest = epochs[max(epochs)] if done == len(own) else latest
     if finished:
         state = State.COMPLETED if done else State.SKIPPED

@@ -1,0 +1,78 @@
+"""Where a second, independent reading of ``domain.md`` and of real recordings had a say in
+what a job's or a node's state is."""
+
+from __future__ import annotations
+
+from metlmon.ensemble.states import Outcome, State
+from tests.ensemble.test_node_state import CHAIN, EPOCH0, status_file
+from tests.ensemble.written import Log, Out, of_one_job, tell
+
+NODE = "run0-train_epoch0"
+
+
+def test_a_removed_dagmans_error_is_no_verdict_on_a_job_that_succeeded() -> None:
+    """A DAGMan that is removed writes every node that is not over as ERROR. A real one that
+    could not read its jobs' log any more did so with three jobs that had returned 0."""
+    log = Log().submit(77, EPOCH0).execute(77).terminate(77, at="11:00:00")
+    error = status_file(6, "11:02:00")
+    swept = error.replace(b'StatusDetails = ""', b'StatusDetails = "Was STATUS_SUBMITTED"')
+    assert tell(CHAIN, log, status=swept).node(EPOCH0) is State.COMPLETED
+    assert tell(CHAIN, log, status=error).node(EPOCH0) is State.FAILED
+
+
+def test_a_pre_script_that_runs_again_is_seen_behind_the_post_script_that_failed() -> None:
+    dag = f"JOB {NODE} train.sub\nSCRIPT PRE {NODE} a.sh\nSCRIPT POST {NODE} b.sh\nRETRY {NODE} 2\n"
+    log = Log().submit(77, NODE, at="10:00:00").execute(77).terminate(77, 1)
+    log.post(77, NODE, 1, at="10:05:00")
+    out = Out().start(at="09:59:00").submitted(NODE, 77, at="10:00:00")
+    out.say(f"Running PRE script of Node {NODE}...", at="09:59:30")
+    assert tell(dag, log, out=out).node(NODE, live=True) is State.RETRYING
+    out.say(f"Running PRE script of Node {NODE}...", at="10:05:03")
+    assert tell(dag, log, out=out).node(NODE, live=True) is State.PRE
+
+
+def test_a_new_attempt_begins_the_time_in_its_state_anew() -> None:
+    log = Log().submit(77, NODE).execute(77, at="10:05:00").execute(77, at="12:00:00")
+    row = of_one_job(log).job(77)
+    assert row.since is not None
+    assert (row.state, f"{row.since:%H:%M}") == (State.RUNNING, "12:00")
+    assert [e.outcome for e in row.executions] == [Outcome.EVICTED, Outcome.IN_FLIGHT]
+
+
+def test_states_that_need_no_001_to_be_believed() -> None:
+    def state(log: Log) -> State:
+        return of_one_job(log).job(77).state
+
+    assert state(Log().submit(77, NODE).disconnect(77)) is State.DISCONNECTED
+    assert state(Log().submit(77, NODE).disconnect(77).reconnect(77)) is State.RUNNING
+    assert state(Log().submit(77, NODE).reconnect(77)) is State.RUNNING
+    assert state(Log().submit(77, NODE).suspend(77)) is State.SUSPENDED
+    assert state(Log().submit(77, NODE).suspend(77).resume(77)) is State.RUNNING
+    assert state(Log().submit(77, NODE).hold(77).disconnect(77)) is State.HELD
+
+
+def test_a_run_goes_by_one_name_for_all_its_jobs() -> None:
+    vars_ = 'run_uuid="0a1b2c3d"'
+    check = "run0-eval_epoch0"
+    dags = {
+        "run.dag": f"JOB {NODE} t.sub\nVARS {NODE} {vars_}\n",
+        "more.dag": f"JOB again-train_epoch1 t.sub\nVARS again-train_epoch1 {vars_}\n"
+        f"JOB {check} e.sub\nVARS {check} {vars_}\n",
+    }
+    log = Log().submit(77, NODE).execute(77).terminate(77)
+    log.submit(78, "again-train_epoch1").execute(78).submit(79, check)
+    told = tell(dags, log)
+    assert [told.job(job).run for job in (77, 78, 79)] == ["again"] * 3
+    assert [row.run for row in told.painter().status().runs] == ["again"]
+
+
+def test_a_run_that_was_done_before_anything_was_submitted_has_no_latest() -> None:
+    dag = f"JOB {NODE} train.sub DONE\nJOB run1-train_epoch0 train.sub\n"
+    run = tell(dag, Log().submit(77, "run1-train_epoch0")).run("run0")
+    assert (run.state, run.epochs_done, run.latest) == (State.COMPLETED, 1, None)
+
+
+def test_a_variable_that_is_set_to_nothing_is_not_known() -> None:
+    dag = f'JOB {NODE} train.sub\nVARS {NODE} run_uuid="" ResourceName="" checkpoint=""\n'
+    told = tell(dag, Log().submit(77, NODE))
+    assert (told.job(77).target, told.job(77).uuid, told.job(77).run) == (None, None, "run0")
