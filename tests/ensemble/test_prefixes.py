@@ -1,0 +1,328 @@
+"""Any prefix of the logs, in any chunks and any order of files, says what that prefix says
+when it is read whole; and nothing is claimed before its event is complete."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from metlmon.cli.to_json import Writer
+from metlmon.dagman import OutState, read_dagman_out, read_jobstate
+from metlmon.ensemble.dag import Dag
+from metlmon.ensemble.ensemble import Batch, Ensemble, LogBook, Role
+from metlmon.ensemble.picture import Painter
+from metlmon.ensemble.states import State
+from metlmon.eventlog import Position, parse
+from metlmon.live.discovery import discover_dags, discover_logs
+from metlmon.live.reader import Reader
+from tests.conftest import SHARED
+
+FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
+
+SMALL = [
+    path
+    for path in (
+        SHARED / "examples/pool-ensemble",
+        *(FIXTURES / name for name in ("rescue", "shared-log", "scripts", "holds", "demo")),
+    )
+    if path.is_dir()
+]
+AWS = SHARED / "examples/metl-aws"
+
+DIRS = pytest.mark.parametrize("dagdir", SMALL, ids=lambda path: path.name)
+
+SEPARATOR = b"\n...\n"
+
+Facts = dict[str, Any]
+
+
+# --- the growing files of a dagdir, in memory ---------------------------------------------
+
+
+class Growing:
+    """The files of one dagdir that grow, and a model that reads them piece by piece."""
+
+    def __init__(self, dagdir: Path) -> None:
+        self.dagdir = dagdir
+        found = discover_dags(dagdir)
+        self.logs = {log.name: log for log in discover_logs(dagdir, found.dags).logs}
+        self.data = {name: log.path.read_bytes() for name, log in self.logs.items()}
+        self.outs: dict[str, str] = {}
+        self.jobstates: dict[str, str] = {}
+        for dag in found.dags:
+            for name, owners in (
+                (f"{dag.key}.dagman.out", self.outs),
+                (dag.workflow.jobstate_log, self.jobstates),
+            ):
+                if name and (dagdir / name).exists():
+                    self.data[name] = (dagdir / name).read_bytes()
+                    owners[name] = dag.key
+
+    def fresh(self) -> Model:
+        return Model(self)
+
+
+class Model:
+    """As the reader does it, but told how far each file goes."""
+
+    def __init__(self, files: Growing) -> None:
+        self.files = files
+        self.ensemble = Ensemble()
+        dags = [Dag(d.key, d.file, d.workflow, d.top) for d in discovered(files.dagdir)]
+        self.ensemble.set_dags(dags)
+        for name, log in sorted(files.logs.items()):
+            self.ensemble.books[name] = LogBook(name, log.role)
+        self.at: dict[str, Any] = {}
+
+    def read(self, name: str, end: int, limit: int | None = None) -> None:
+        """Read on in a file that ends at ``end`` now."""
+        data = self.files.data[name]
+        if name in self.files.logs:
+            self._read_log(name, data, end, limit)
+        elif name in self.files.outs:
+            state, at = self.at.get(name, (OutState(), 0))
+            said, state, used = read_dagman_out(data[at:end], state)
+            self.at[name] = state, at + used
+            self.ensemble.hear(self.files.outs[name], said)
+        else:
+            at = self.at.get(name, 0)
+            entries, _, used = read_jobstate(data[at:end])
+            self.at[name] = at + used
+            self.ensemble.read_jobstate(self.files.jobstates[name], entries)
+
+    def _read_log(self, name: str, data: bytes, end: int, limit: int | None) -> None:
+        log = self.files.logs[name]
+        at = self.at.get(name, Position())
+        while True:
+            parsed = parse(data[at.offset : end], at, limit=limit)
+            self.ensemble.apply(Batch(name, log.role, parsed.events, log.dag))
+            moved, at = parsed.after.offset > at.offset, parsed.after
+            if limit is None or not moved:
+                break
+        self.at[name] = at
+
+    def says(self) -> Facts:
+        """``status`` and ``jobs``, all of it."""
+        painter = Painter(self.ensemble, "here")
+        writer = Writer(painter.clock.stated)
+        jobs = writer.jobs(painter, painter.job_rows())["jobs"]
+        return {"status": writer.status(painter.status()), "jobs": jobs}
+
+
+@cache
+def discovered(dagdir: Path) -> tuple[Dag, ...]:
+    return tuple(discover_dags(dagdir).dags)
+
+
+@cache
+def growing(dagdir: Path) -> Growing:
+    if not dagdir.is_dir():
+        pytest.skip("the real recording is not beside this checkout")
+    return Growing(dagdir)
+
+
+def whole(files: Growing, ends: dict[str, int]) -> Facts:
+    """These prefixes, each read at once."""
+    model = files.fresh()
+    for name in sorted(ends):
+        model.read(name, ends[name])
+    return model.says()
+
+
+def differences(a: Any, b: Any, where: str = "") -> list[str]:
+    """Where two answers differ, so that a failure can be read."""
+    if isinstance(a, dict) and isinstance(b, dict):
+        return [
+            d for key in {**a, **b} for d in differences(a.get(key), b.get(key), f"{where}/{key}")
+        ]
+    if isinstance(a, list) and isinstance(b, list) and len(a) == len(b):
+        pairs = enumerate(zip(a, b, strict=True))
+        return [d for i, (x, y) in pairs for d in differences(x, y, f"{where}/{i}")]
+    return [] if a == b else [f"{where}: {a!r} != {b!r}"]
+
+
+def some_ends(files: Growing, dice: random.Random) -> dict[str, int]:
+    return {name: dice.randrange(len(data) + 1) for name, data in files.data.items()}
+
+
+def piecewise(files: Growing, ends: dict[str, int], dice: random.Random) -> Facts:
+    """The same prefixes, in some ten looks at each file, the files by turns, with a limit on
+    events here and there, and pictures taken on the way."""
+    model = files.fresh()
+    looks = [(n, dice.randrange(end + 1)) for n, end in ends.items() for _ in range(8)]
+    looks.sort(key=lambda look: look[1])
+    reached = dict.fromkeys(ends, 0)
+    dice.shuffle(order := list(looks))
+    for name, end in order:
+        if end > reached[name]:
+            model.read(name, end, dice.choice([None, 1, 3, 50]))
+            reached[name] = end
+        if dice.random() < 0.1:
+            model.says()
+    for name, end in ends.items():
+        model.read(name, end, dice.choice([None, 7]))
+    return model.says()
+
+
+# --- properties ---------------------------------------------------------------------------
+
+
+@DIRS
+@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@given(seed=st.integers(0, 2**32))
+def test_prefixes_of_all_logs_at_once_in_any_chunks(dagdir: Path, seed: int) -> None:
+    files, dice = growing(dagdir), random.Random(seed)
+    ends = some_ends(files, dice)
+    assert differences(piecewise(files, ends, dice), whole(files, ends)) == []
+
+
+@settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck))
+@given(seed=st.integers(0, 2**32))
+def test_prefixes_of_a_large_log_in_any_chunks(seed: int) -> None:
+    files, dice = growing(AWS), random.Random(seed)
+    ends = some_ends(files, dice)
+    assert differences(piecewise(files, ends, dice), whole(files, ends)) == []
+
+
+@DIRS
+@settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
+@given(seed=st.integers(0, 2**32))
+def test_the_order_in_which_files_are_read_does_not_matter(dagdir: Path, seed: int) -> None:
+    files, dice = growing(dagdir), random.Random(seed)
+    ends = {name: len(data) for name, data in files.data.items()}
+    names = list(ends)
+    dice.shuffle(names)
+    model = files.fresh()
+    for name in names:
+        model.read(name, ends[name])
+    assert differences(model.says(), whole(files, ends)) == []
+
+
+def torn(data: bytes, dice: random.Random) -> tuple[int, int]:
+    """A cut in the middle of an event, and the end of the event before it."""
+    cut = dice.randrange(1, len(data))
+    if data[:cut].endswith(SEPARATOR):
+        cut += 1
+    before = data.rfind(SEPARATOR, 0, cut)
+    return cut, before + len(SEPARATOR) if before >= 0 else 0
+
+
+@pytest.mark.parametrize("dagdir", [*SMALL, AWS], ids=lambda path: path.name)
+@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@given(seed=st.integers(0, 2**32))
+def test_a_cut_inside_an_event_is_a_cut_before_it(dagdir: Path, seed: int) -> None:
+    files, dice = growing(dagdir), random.Random(seed)
+    for name in files.logs:
+        cut, before = torn(files.data[name], dice)
+        inside, outside = files.fresh(), files.fresh()
+        inside.read(name, cut)
+        outside.read(name, before)
+        assert differences(inside.says(), outside.says()) == []
+
+
+def moments(data: bytes) -> Iterator[int]:
+    """Where events end."""
+    at = data.find(SEPARATOR)
+    while at >= 0:
+        yield at + len(SEPARATOR)
+        at = data.find(SEPARATOR, at + 1)
+
+
+@DIRS
+def test_what_has_ended_stays_ended(dagdir: Path) -> None:
+    """No job's terminal state, and no execution's end, is ever taken back."""
+    files = growing(dagdir)
+    log = next(name for name in files.logs if files.logs[name].role is Role.USER)
+    ends = list(moments(files.data[log]))
+    model = files.fresh()
+    ended: dict[tuple[int, int], State] = {}
+    executions: dict[tuple[int, int], list[Any]] = {}
+    for end in ends[:: max(1, len(ends) // 40)]:
+        model.read(log, end)
+        for job in model.ensemble.jobs.values():
+            life = job.life()
+            if job.id in ended:
+                assert life.state is ended[job.id]
+            if life.state in (State.COMPLETED, State.FAILED, State.REMOVED):
+                ended[job.id] = life.state
+            closed = [(e.start, e.end, e.outcome) for e in life.executions if e.end]
+            assert closed[: len(executions.get(job.id, []))] == executions.get(job.id, [])
+            executions[job.id] = closed
+    assert ended
+
+
+@DIRS
+def test_every_node_is_in_one_state_at_every_moment(dagdir: Path) -> None:
+    files, dice = growing(dagdir), random.Random(dagdir.name)
+    model = files.fresh()
+    nodes = sum(len(d.workflow.nodes) for d in discovered(dagdir))
+    for _ in range(10):
+        ends = some_ends(files, dice)
+        for name, end in ends.items():
+            if end > 0:
+                model = files.fresh() if dice.random() < 0.2 else model
+                model.read(name, max(end, _offset(model.at.get(name))))
+        status = model.says()["status"]
+        assert sum(status["states"]["nodes"].values()) == nodes
+        hours = status["gpu_hours"]
+        assert hours["total"] == pytest.approx(
+            hours["good"] + hours["bad"] + hours["in_flight"], abs=1e-5
+        )
+        for run in status["runs"]:
+            assert 0 <= run["epochs_inferred"] <= run["epochs_done"] <= run["epochs_total"]
+
+
+def _offset(at: Any) -> int:
+    if at is None:
+        return 0
+    return at.offset if isinstance(at, Position) else at[1] if isinstance(at, tuple) else at
+
+
+# --- the reader itself --------------------------------------------------------------------
+
+
+def read_whole(dagdir: Path) -> Facts:
+    reader = Reader(dagdir, live=False)
+    reader.open()
+    reader.read_all()
+    return told(reader)
+
+
+def told(reader: Reader) -> Facts:
+    painter = reader.painter()
+    writer = Writer(painter.clock.stated)
+    jobs = writer.jobs(painter, painter.job_rows())["jobs"]
+    return {"status": writer.status(painter.status()), "jobs": jobs}
+
+
+@DIRS
+def test_a_reader_that_follows_says_what_one_that_comes_late_says(
+    dagdir: Path, tmp_path: Path
+) -> None:
+    """Real files grow in a directory, all of them by turns; the reader looks in between."""
+    dice = random.Random(dagdir.name)
+    files = growing(dagdir)
+    for path in dagdir.iterdir():
+        if path.is_file() and path.name not in files.data:
+            shutil.copyfile(path, tmp_path / path.name)
+    reader = Reader(tmp_path, live=False)
+    reader.open()
+    written = dict.fromkeys(files.data, 0)
+    for part in range(1, 6):
+        for name, data in files.data.items():
+            end = len(data) * part // 5 - (dice.randrange(40) if part < 5 else 0)
+            if end > written[name]:
+                with open(tmp_path / name, "ab") as file:
+                    file.write(data[written[name] : end])
+                written[name] = end
+        reader.look()
+        reader.read_all()
+        assert differences(told(reader), read_whole(tmp_path)) == [], f"after part {part}"
