@@ -19,6 +19,8 @@ class Action:
 
     ``keys`` are Textual's names of the keys, ``shown`` what the key cap says. ``footer``:
     0 for not in the footer, else the larger stays longer when the terminal is narrow.
+    ``at_once``: taken before what has the focus sees the key, so that the keys right behind
+    it (typed fast, or come together over a slow line) find what it opened.
     """
 
     scope: str
@@ -28,6 +30,7 @@ class Action:
     label: str
     help: str
     footer: int = 0
+    at_once: bool = False
 
 
 ACTIONS: Final[tuple[Action, ...]] = (
@@ -42,6 +45,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
         "filter",
         "Show only rows with this text in any column; /! shows those without it",
         7,
+        at_once=True,
     ),
     Action("list", "sort", ("s",), "s", "sort", "Sort by the next criterion", 6),
     Action("list", "reverse", ("S",), "S", "reverse", "Reverse the order"),
@@ -142,6 +146,7 @@ def bindings_of(*scopes: str) -> list[BindingType]:
             action.name,
             action.label,
             tooltip=action.help,
+            priority=action.at_once,
             show=False,
             id=f"{action.scope}.{action.name}",
         )

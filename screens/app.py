@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import sys
@@ -86,6 +87,7 @@ class MetlmonApp(App[int]):
         self.picture: Update | None = feed.latest
         self._newest = self.picture
         self._told = False
+        self._asleep: asyncio.AbstractEventLoop | None = None
         self._shown_at = float("-inf")
         for theme in (DARK, LIGHT, SIXTEEN):
             self.register_theme(theme)
@@ -107,6 +109,7 @@ class MetlmonApp(App[int]):
     # --- pictures -------------------------------------------------------------------------
 
     def on_mount(self) -> None:
+        self._asleep = asyncio.get_running_loop()
         self.push_screen(OverviewScreen())
         if self.options.start != "overview":
             self.open_run(self.options.start[1])
@@ -151,6 +154,12 @@ class MetlmonApp(App[int]):
         if code is not None:
             self.exit(code, return_code=code)
         return code is not None
+
+    def leave_soon(self, code: int) -> None:
+        """Leave with this exit code; may be called from a signal handler, where the event loop
+        is asleep and does not notice a message."""
+        if self._asleep is not None:
+            self._asleep.call_soon_threadsafe(self.exit, code, code)
 
     # --- going about ----------------------------------------------------------------------
 
@@ -233,7 +242,7 @@ def _terminal_given_back(app: MetlmonApp) -> Iterator[None]:
     done = threading.Event()
 
     def end(number: int, frame: FrameType | None) -> None:
-        app.exit(128 + number, return_code=128 + number)
+        app.leave_soon(128 + number)
         threading.Thread(
             target=_insist, args=(done, number, modes), name="metlmon-leave", daemon=True
         ).start()

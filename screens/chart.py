@@ -53,7 +53,7 @@ def seconds_chart(bars: Sequence[Bar], cells: int, height: int, ascii: bool) -> 
             piece = _piece(bar.value, top, level, height, ascii)
             spans.append((piece * (wide - gap) + " " * gap, bar.ink))
         lines.append(line(*spans))
-    return [*lines, line((" " * axis + _labels(bars, wide), DIM))]
+    return [*lines, line((" " * axis + _labels(bars, wide, cells - axis), DIM))]
 
 
 def _piece(value: float | None, top: float, level: int, height: int, ascii: bool) -> str:
@@ -66,11 +66,11 @@ def _piece(value: float | None, top: float, level: int, height: int, ascii: bool
     return _EIGHTHS[here]
 
 
-def _labels(bars: Sequence[Bar], wide: int) -> str:
+def _labels(bars: Sequence[Bar], wide: int, room: int) -> str:
     out = ""
     for i, bar in enumerate(bars):
         at = i * wide
         # A label only where the one before leaves a blank.
-        if at >= len(out) + (1 if out else 0):
+        if at >= len(out) + (1 if out else 0) and at + len(bar.label) <= room:
             out = out.ljust(at) + bar.label
     return out

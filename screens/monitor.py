@@ -137,11 +137,16 @@ class ListScreen(MonitorScreen):
             parts.append(line(("  ".join(outside), DIM)))
         return rule(parts, cells, ascii)
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """While one types a filter, its key is a letter like any other."""
+        return not (action == "filter" and isinstance(self.focused, Prompt))
+
     def action_filter(self) -> None:
         prompt = self.query_one("#prompt", Prompt)
         prompt.display = True
         prompt.value = self.wanted
-        prompt.focus()
+        # At once, not soon as focus() does: who types fast would lose the first letters.
+        self.set_focus(prompt)
 
     @on(Input.Changed, "#prompt")
     def _typed(self, event: Input.Changed) -> None:

@@ -120,7 +120,7 @@ def problem_sign(kind: str) -> Sign:
     try:
         return OUTCOMES[Outcome(kind)]
     except ValueError:
-        return Sign("!", "!", plain(kind, 20), Colour.ORANGE)
+        return Sign("!", "!", plain(kind, 20, ascii=True), Colour.ORANGE)
 
 
 def unknown(ascii: bool = False) -> str:

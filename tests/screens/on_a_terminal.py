@@ -1,0 +1,42 @@
+"""Run the application on this process's terminal: ``python on_a_terminal.py WHAT``.
+
+WHAT: ``plain``, ``ascii``, ``hostile``, ``hostile-ascii``, ``colourless``, ``broken`` (a
+screen raises), ``worker`` (a worker raises), ``stuck`` (little patience with a signal).
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parents[1])]
+
+from ensemble_pictures import FakeFeed, update  # noqa: E402
+from hostile import HostileFeed  # noqa: E402
+
+from screens import app as application  # noqa: E402
+from screens.app import AppOptions, run_app  # noqa: E402
+from screens.overview import OverviewScreen  # noqa: E402
+
+
+def main(what: str) -> int:
+    feed = HostileFeed() if what.startswith("hostile") else FakeFeed(update())
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("something broke [/not-markup]")
+
+    if what == "broken":
+        OverviewScreen.action_sort = fail  # type: ignore[method-assign, assignment]
+    if what == "worker":
+        OverviewScreen.action_sort = lambda self: self.run_worker(fail, thread=True)  # type: ignore[method-assign, assignment, misc, return-value]
+    if what == "stuck":
+        application.PATIENCE_SECONDS = 0.3  # type: ignore[misc]
+    options = AppOptions(ascii=what.endswith("ascii"), no_color=what == "colourless")
+    code = run_app(feed, options)
+    assert feed.stopped
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

@@ -1,0 +1,178 @@
+"""Rows, bars and charts before any terminal is thought of."""
+
+from __future__ import annotations
+
+import itertools
+from datetime import timedelta
+
+from ensemble_pictures import AS_OF, RUNS, job_view, status
+from hypothesis import given
+from hypothesis import strategies as st
+
+from metlmon.ensemble.states import State
+from metlmon.ensemble.views import EventLine
+from screens import headlines, ink, runlist
+from screens.actions import ACTIONS, actions_of
+from screens.chart import Bar, grouped, seconds_chart
+from screens.columns import Spec, fitted
+from screens.lifeline import life_bar, stretches
+from screens.shades import DARK, LIGHT, SHADES, SIXTEEN, fitting_theme
+from screens.widgets.keys import key_line
+from screens.widgets.table import GAP, MARGIN
+
+
+@given(st.lists(st.integers(1, 5000), min_size=1, max_size=16), st.integers(1, 200))
+def test_every_state_has_its_part_of_the_bar(amounts: list[int], cells: int) -> None:
+    shares = headlines.apportioned(amounts, cells)
+    assert sum(shares) == cells
+    if cells >= len(amounts):
+        assert min(shares) >= 1
+
+
+@given(st.integers(1, 250), st.booleans())
+def test_a_bar_is_as_wide_as_asked(cells: int, ascii: bool) -> None:
+    bar = headlines.bar(status().epoch_states, cells, ascii)
+    assert ink.width(bar) == cells
+    assert ink.text(bar).isascii() or not ascii
+
+
+def test_counts_lose_words_before_numbers() -> None:
+    states = status().epoch_states
+    for cells in (200, 100, 80, 60):
+        told = ink.text(headlines.counts(states, cells, False))
+        assert len(told) <= cells
+        for number in ("143", "149"):
+            assert number in told
+        assert "held" in told, "what needs a person keeps its word longest"
+
+
+@given(st.integers(10, 250))
+def test_columns_fit_whatever_the_width(cells: int) -> None:
+    specs = runlist.specs(RUNS, False)
+    widths = fitted(specs, RUNS, cells)
+    assert {"run", "progress", "state"} <= set(widths)
+    least = sum(spec.least for spec in specs if spec.name in widths)
+    total = sum(widths.values()) + GAP * (len(widths) - 1) + MARGIN + 1
+    assert total <= cells or {spec.drop for spec in specs if spec.name in widths} == {0}
+    assert least <= sum(widths.values())
+
+
+def test_a_column_gives_way_before_others_are_dropped() -> None:
+    specs: list[Spec[str]] = [
+        Spec("name", "NAME", lambda thing, _: ink.line(thing), soft=6),
+        Spec("more", "MORE", lambda thing, _: ink.line("1234"), drop=1),
+    ]
+    assert fitted(specs, ["a long name indeed"], 20) == {"name": 11, "more": 4}
+    assert fitted(specs, ["a long name indeed"], 14) == {"name": 11}
+
+
+def test_a_chart_has_its_scale_and_labels() -> None:
+    bars = [Bar(str(n), 3600.0 * n) for n in range(1, 5)]
+    drawn = [ink.text(line) for line in seconds_chart(bars, 40, 4, False)]
+    assert drawn[0].startswith("4:00:00 │")
+    assert "██" in drawn[0]
+    assert drawn[0].count("██") == 1
+    assert drawn[3].count("██") == 4
+    assert drawn[4].split() == ["1", "2", "3", "4"]
+
+
+def test_a_chart_of_many_epochs_shows_the_largest_of_neighbours() -> None:
+    bars = [Bar(str(n), float(n % 10)) for n in range(1000)]
+    assert len(grouped(bars, 50)) == 50
+    assert all(bar.value == 9.0 for bar in grouped(bars, 50))
+    assert all(ink.width(line) <= 60 for line in seconds_chart(bars, 60, 3, True))
+
+
+def test_nothing_measured_makes_no_chart() -> None:
+    assert seconds_chart([], 40, 4, False) == []
+    assert seconds_chart([Bar("0", None), Bar("1", 0.0)], 40, 4, False) == []
+
+
+def test_a_jobs_life_goes_through_its_states() -> None:
+    made = stretches(job_view(RUNS[1], 14700390), AS_OF)
+    assert [stretch.state for stretch in made] == [
+        State.IDLE, State.TRANSFERRING_INPUT, State.STARTING, State.RUNNING, State.IDLE,
+        State.RUNNING, State.SUSPENDED, State.RUNNING, State.HELD,
+    ]  # fmt: skip
+    assert made[0].start == 0
+    assert all(a.end == b.start for a, b in itertools.pairwise(made))
+    assert made[-1].end == timedelta(days=3).total_seconds()
+    assert ink.width(life_bar(made, 57, True)) == 57
+
+
+def test_a_life_with_events_out_of_order_never_goes_back() -> None:
+    view = job_view(RUNS[1], 14700390)
+    early = EventLine(view.events[0].time - timedelta(hours=1), 12, "JOB_HELD", "late event")
+    made = stretches(
+        type(view)(view.row, (*view.events[:4], early, *view.events[4:]), 0, (), None, None, ()),
+        AS_OF,
+    )
+    assert all(stretch.end > stretch.start for stretch in made)
+    assert all(a.end == b.start for a, b in itertools.pairwise(made))
+
+
+@given(st.text(max_size=200), st.integers(8, 60))
+def test_wrapped_text_fits_and_loses_nothing(text: str, cells: int) -> None:
+    from metlmon.ensemble.wording import plain
+
+    shown = plain(text)
+    lines = ink.wrapped(shown, cells)
+    assert all(ink.width(line) <= max(8, cells) for line in lines)
+    assert "".join("".join(map(ink.text, lines)).split()) == "".join(shown.split())
+
+
+@given(st.text(max_size=40), st.integers(0, 30), st.booleans())
+def test_a_fitted_line_has_exactly_its_cells(text: str, cells: int, right: bool) -> None:
+    from metlmon.ensemble.wording import plain
+
+    made = ink.fit(ink.line(plain(text)), cells, "right" if right else "left", False)
+    assert ink.width(made) == cells
+
+
+def test_no_two_actions_of_one_screen_share_a_key() -> None:
+    for scopes in (
+        ("list", "overview"), ("list", "run", "below"), ("job", "below"),
+        ("list", "below"), ("list", "cause", "below"), ("below",),
+    ):  # fmt: skip
+        keys = [key for a in actions_of((*scopes, "everywhere", "moving")) for key in a.keys]
+        assert len(keys) == len(set(keys)), scopes
+
+
+def test_the_footer_keeps_what_matters_most() -> None:
+    actions = [a for a in ACTIONS if a.scope in ("list", "overview", "everywhere") and a.footer]
+    for cells in range(16, 140):
+        made = key_line(actions, cells)
+        assert ink.width(made) <= cells
+        assert "q quit" in ink.text(made)
+
+
+def test_a_theme_fits_its_terminal() -> None:
+    assert fitting_theme("truecolor", False, None) == DARK.name
+    assert fitting_theme("256", False, "0;15") == LIGHT.name
+    assert fitting_theme("256", False, "15;0") == DARK.name
+    assert fitting_theme("standard", False, None) == SIXTEEN.name
+    assert fitting_theme("truecolor", True, None) == SIXTEEN.name
+    assert fitting_theme(None, False, None) == SIXTEEN.name
+
+
+def test_colours_are_legible_on_their_ground() -> None:
+    from textual.color import Color
+
+    for theme in (DARK, LIGHT):
+        shades = SHADES[theme.name]
+        for ground in (theme.background, shades.selection):
+            for name, colour in shades.colours.items():
+                contrast = _contrast(Color.parse(colour), Color.parse(ground or ""))
+                assert contrast >= (4.5 if ground == theme.background else 3.0), (name, ground)
+
+
+def _contrast(one: object, other: object) -> float:
+    """WCAG 2's contrast ratio."""
+
+    def luminance(colour: object) -> float:
+        parts = [c / 255 for c in colour.rgb]  # type: ignore[attr-defined]
+        linear = [p / 12.92 if p <= 0.03928 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    high, low = sorted((luminance(one), luminance(other)), reverse=True)
+    return (high + 0.05) / (low + 0.05)

@@ -1,0 +1,248 @@
+"""On a real (pseudo) terminal: what bytes reach it, and that it is given back after any exit."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyte
+import pytest
+
+from screens import app as application
+
+CHILD = Path(__file__).with_name("on_a_terminal.py")
+PATIENCE = 15.0
+"""Seconds until a test says that what it waits for does not come."""
+
+
+class Terminal:
+    """A child on a pseudo-terminal, its bytes, and what they leave on the screen."""
+
+    def __init__(self, what: str, size: tuple[int, int], env: dict[str, str]) -> None:
+        columns, lines = size
+        self.master, slave = pty.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+        self.modes = termios.tcgetattr(slave)
+        self.slave = slave
+        base = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "COLORTERM")}
+        self.child = subprocess.Popen(
+            [sys.executable, str(CHILD), what],
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            env={**base, "TERM": "xterm-256color", **env},
+            start_new_session=True,
+        )
+        self.bytes = b""
+        self.screen = pyte.Screen(columns, lines)
+        self.stream = pyte.ByteStream(self.screen)
+
+    def pump(self, seconds: float) -> bool:
+        """Take what has been written; False when there was nothing for so long."""
+        ready, _, _ = select.select([self.master], [], [], seconds)
+        if not ready:
+            return False
+        try:
+            got = os.read(self.master, 65536)
+        except OSError:
+            return False
+        self.bytes += got
+        self.stream.feed(_without_kitty(got))
+        return bool(got)
+
+    def wait_for(self, text: str) -> None:
+        """Until this text stands on the screen."""
+        deadline = time.monotonic() + PATIENCE
+        while not any(text in line for line in self.screen.display):
+            self.pump(0.2)
+            shown = "\n".join(self.screen.display)
+            assert time.monotonic() < deadline, f"{text!r} did not come:\n{shown}"
+
+    def press(self, keys: bytes, then: str) -> None:
+        os.write(self.master, keys)
+        self.wait_for(then)
+
+    def leave(self) -> int:
+        """Until the child has ended; its exit code."""
+        deadline = time.monotonic() + PATIENCE
+        while self.child.poll() is None:
+            self.pump(0.1)
+            assert time.monotonic() < deadline, "it does not leave"
+        while self.pump(0.05):
+            pass
+        return self.child.returncode
+
+
+def _without_kitty(data: bytes) -> bytes:
+    """pyte takes the keyboard protocol's ``CSI > 9 u`` and ``CSI < u`` for cursor commands."""
+    return re.sub(rb"\x1b\[[<>=?]\d*u", b"", data)
+
+
+@contextmanager
+def terminal(what: str, size: tuple[int, int] = (100, 30), **env: str) -> Iterator[Terminal]:
+    made = Terminal(what, size, env)
+    try:
+        yield made
+    finally:
+        if made.child.poll() is None:
+            made.child.kill()
+            made.child.wait()
+        os.close(made.slave)
+        os.close(made.master)
+
+
+def assert_given_back(screen: Terminal) -> None:
+    """Alternate screen left, cursor shown, paste and mouse modes off, line modes as before."""
+    data = screen.bytes
+    for on, off in ((b"1049h", b"1049l"), (b"25l", b"25h"), (b"2004h", b"2004l")):
+        assert data.rfind(b"\x1b[?" + off) > data.rfind(b"\x1b[?" + on) > -1
+    assert termios.tcgetattr(screen.slave)[3] == screen.modes[3], "echo and line mode are back"
+
+
+def test_quitting_gives_the_terminal_back() -> None:
+    with terminal("plain") as t:
+        t.wait_for("run9")
+        os.write(t.master, b"q")
+        assert t.leave() == 0
+        assert_given_back(t)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_signal_gives_the_terminal_back(number: signal.Signals) -> None:
+    with terminal("plain") as t:
+        t.wait_for("run9")
+        t.child.send_signal(number)
+        before = time.monotonic()
+        assert t.leave() == 128 + number
+        assert time.monotonic() - before < application.PATIENCE_SECONDS, "it was left by force"
+        assert_given_back(t)
+
+
+def test_control_c_leaves_with_130() -> None:
+    with terminal("plain") as t:
+        t.wait_for("run9")
+        os.write(t.master, b"\x03")
+        assert t.leave() == 130
+        assert_given_back(t)
+
+
+@pytest.mark.parametrize("what", ["broken", "worker"])
+def test_an_error_gives_the_terminal_back_and_is_told(what: str) -> None:
+    with terminal(what) as t:
+        t.wait_for("run9")
+        os.write(t.master, b"s")
+        assert t.leave() == 1
+        assert_given_back(t)
+        assert b"something broke" in t.bytes[t.bytes.rfind(b"1049l") :]
+
+
+def test_a_terminal_that_does_not_read_any_more_is_left_by_force() -> None:
+    with terminal("stuck", size=(200, 50)) as t:
+        t.wait_for("run9")
+        # Nothing is read from here on: the child's writes block when the pipe is full.
+        for _ in range(400):
+            os.write(t.master, b"\x14")
+        t.child.send_signal(signal.SIGTERM)
+        assert t.child.wait(timeout=PATIENCE) == 128 + signal.SIGTERM
+
+
+WAY = (
+    (b"\r", "Execution time by epoch"),
+    (b"\r", "Life"),
+    (b"\x1b", "Execution time by epoch"),
+    (b"\x1b", "PROGRESS"),
+    (b"p", "costs most"),
+    (b"\r", "EPOCH"),
+    (b"\x1b", "costs most"),
+    (b"\x1b", "PROGRESS"),
+    (b"!", "What is read"),
+    (b"\x1b", "PROGRESS"),
+    (b"?", "Keys and signs"),
+    (b"\x1b", "PROGRESS"),
+    (b":", "ACTION"),
+    (b"\x1b", "PROGRESS"),
+    (b"/a/zzz", "in any column: a/zzz"),
+    (b"\x1b", "30/30"),
+)
+"""Through every screen."""
+
+
+def _through_every_screen(t: Terminal, marker: str) -> None:
+    t.wait_for(marker)
+    for keys, then in WAY:
+        t.press(keys, then)
+    os.write(t.master, b"q")
+    assert t.leave() == 0
+
+
+@pytest.mark.parametrize("size", [(80, 24), (200, 50)])
+def test_hostile_text_never_reaches_the_terminal_raw(size: tuple[int, int]) -> None:
+    with terminal("hostile", size) as t:
+        _through_every_screen(t, "PROGRESS")
+        # Textual itself asks for the ordinary mouse pointer.
+        text = re.sub(r"\x1b\]22;default(\x1b\\|\x07)", "", t.bytes.decode("utf-8"))
+        assert "\x1b]" not in text, "no operating system command: titles, clipboard"
+        assert "OWNED" in text, "the payload is shown, so this test has seen it"
+        sequences = set(re.findall(r"\x1b.[0-?]*[ -/]*[@-~]?", text))
+        assert all(sequence[1] == "[" for sequence in sequences), sequences
+        rest = re.sub(r"\x1b\[[0-?]*[ -/]*[@-~]", "", text)
+        for forbidden in "\x00\x07\x08\x7f\x9b\x90\x9c\t\u202e\u2066\u200b\u200d\ufeff\u2028":
+            assert forbidden not in rest, f"{forbidden!r} reached the terminal"
+        assert "[b]m[/]" in rest, "markup is text"
+
+
+@pytest.mark.parametrize("what", ["ascii", "hostile-ascii"])
+def test_in_ascii_no_byte_is_above_0x7f(what: str) -> None:
+    with terminal(what, (80, 24)) as t:
+        _through_every_screen(t, "PROGRESS")
+        assert t.bytes.isascii(), sorted(set(re.findall(rb"[\x80-\xff]+", t.bytes)))
+
+
+@pytest.mark.parametrize("how", [{"NO_COLOR": "1"}, {}], ids=["variable", "option"])
+def test_without_colours_no_colour_is_sent(how: dict[str, str]) -> None:
+    with terminal("plain" if how else "colourless", **how) as t:
+        _through_every_screen(t, "PROGRESS")
+        codes = [
+            code for found in re.findall(rb"\x1b\[([\d;]*)m", t.bytes) for code in found.split(b";")
+        ]
+        assert set(codes) <= {b"", b"0", b"1", b"2", b"3", b"4", b"7", b"39", b"49"}
+        assert b"7" in codes, "the cursor's row is told by inversion"
+
+
+def test_in_sixteen_colours_only_those_are_sent() -> None:
+    with terminal("plain", TERM="xterm") as t:
+        t.wait_for("run9")
+        os.write(t.master, b"q")
+        assert t.leave() == 0
+        assert not re.search(rb"[34]8;[25];", t.bytes)
+
+
+def test_a_minute_of_nothing_costs_nothing() -> None:
+    with terminal("plain") as t:
+        t.wait_for("run9")
+        while t.pump(0.3):
+            pass
+        before = len(t.bytes)
+        assert not t.pump(1.5), "something blinks, spins or ticks"
+        assert len(t.bytes) == before
+
+
+def test_the_mouse_is_left_to_the_terminal() -> None:
+    with terminal("plain") as t:
+        t.wait_for("run9")
+        os.write(t.master, b"q")
+        t.leave()
+        assert b"\x1b[?1000h" not in t.bytes
+        assert b"\x1b[?1003h" not in t.bytes
