@@ -1,0 +1,90 @@
+"""Dagdirs written down in a test, in a directory of its own, and what a reader says of them."""
+
+from __future__ import annotations
+
+import os
+from datetime import datetime
+from pathlib import Path
+
+from metlmon.ensemble.settings import Settings
+from metlmon.ensemble.states import State
+from metlmon.ensemble.views import JobRow, Status
+from metlmon.live.reader import Reader
+from tests.ensemble.written import Log
+
+NODE = "run0-train_epoch0"
+
+DAG = f"""\
+SUBMIT-DESCRIPTION train {{
+    executable = train.sh
+    log = metl.log
+}}
+JOB {NODE} train
+VARS {NODE} run_uuid="aaaa1111-0000" epoch="1"
+JOB run0-train_epoch1 train
+VARS run0-train_epoch1 run_uuid="aaaa1111-0000" epoch="2"
+PARENT {NODE} CHILD run0-train_epoch1
+"""
+
+
+class Dagdir:
+    """A directory that grows. Every file is written without any help of metlmon."""
+
+    def __init__(self, path: Path, dag: str = DAG) -> None:
+        self.path = path
+        path.mkdir(exist_ok=True)
+        if dag:
+            self.write("run.dag", dag)
+
+    def write(self, name: str, content: str | bytes) -> Path:
+        """A file written anew, in place: the inode stays."""
+        path = self.path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        return path
+
+    def append(self, name: str, content: bytes) -> None:
+        with open(self.path / name, "ab") as file:
+            file.write(content)
+
+    def replace(self, name: str, content: bytes) -> None:
+        """By rename: another inode."""
+        beside = self.path / f".{name}.new"
+        beside.write_bytes(content)
+        os.replace(beside, self.path / name)
+
+    def reader(
+        self,
+        as_of: datetime | None = None,
+        live: bool | None = None,
+        now: str | None = None,
+        settings: Settings | None = None,
+    ) -> Reader:
+        """One that has read everything there is; ``now`` is the access point's time."""
+        clock = None if now is None else lambda: datetime.fromisoformat(now)
+        reader = Reader(self.path, settings, as_of=as_of, live=live, local_now=clock)
+        reader.open()
+        reader.read_all()
+        return reader
+
+
+def again(reader: Reader) -> Status:
+    """Look and read on, then the picture."""
+    reader.look()
+    reader.read_all()
+    return reader.painter().status()
+
+
+def jobs(reader: Reader) -> dict[int, JobRow]:
+    return {job.cluster: job for job in reader.painter().job_rows()}
+
+
+def states(reader: Reader) -> dict[int, State]:
+    return {cluster: job.state for cluster, job in jobs(reader).items()}
+
+
+def log_of(*clusters: int, node: str = NODE) -> bytes:
+    log = Log()
+    for cluster in clusters:
+        log.submit(cluster, node)
+    return log.data

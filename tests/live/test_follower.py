@@ -1,0 +1,235 @@
+"""Following files that grow, are emptied in place, replaced, torn, or not there yet."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from metlmon.ensemble.states import State
+from metlmon.live.follower import Follower
+from tests.ensemble.written import Log
+from tests.live.dagdirs import NODE, Dagdir, again, jobs, log_of, states
+
+
+@pytest.fixture(name="dagdir")
+def _dagdir(tmp_path: Path) -> Dagdir:
+    return Dagdir(tmp_path / "ensemble")
+
+
+# --- one file -----------------------------------------------------------------------------
+
+
+def consumed(follower: Follower) -> bytes:
+    data = follower.read(follower.offset)
+    follower.offset += len(data)
+    return data
+
+
+def test_it_grows(tmp_path: Path) -> None:
+    path = tmp_path / "a.log"
+    path.write_bytes(b"one\n")
+    follower = Follower(path)
+    assert follower.look().grew
+    assert consumed(follower) == b"one\n"
+    assert not follower.look().grew
+    with open(path, "ab") as file:
+        file.write(b"two\n")
+    look = follower.look()
+    assert look.grew
+    assert not look.restarted
+    assert consumed(follower) == b"two\n"
+
+
+def test_it_comes_later(tmp_path: Path) -> None:
+    follower = Follower(tmp_path / "a.log")
+    look = follower.look()
+    assert look.problem
+    assert not look.grew
+    (tmp_path / "a.log").write_bytes(b"one\n")
+    look = follower.look()
+    assert (look.problem, look.grew, look.restarted) == (None, True, False)
+
+
+def test_it_is_emptied_in_place(tmp_path: Path) -> None:
+    path = tmp_path / "a.log"
+    path.write_bytes(b"one\ntwo\n")
+    follower = Follower(path)
+    follower.look()
+    consumed(follower)
+    inode = path.stat().st_ino
+    path.write_bytes(b"new\n")
+    assert path.stat().st_ino == inode
+    assert follower.look().restarted
+    assert consumed(follower) == b"new\n"
+
+
+def test_it_is_emptied_and_grows_past_where_we_were(tmp_path: Path) -> None:
+    path = tmp_path / "a.log"
+    path.write_bytes(b"first life\n" * 3)
+    follower = Follower(path)
+    follower.look()
+    consumed(follower)
+    inode = path.stat().st_ino
+    path.write_bytes(b"second life\n" * 9)
+    assert path.stat().st_ino == inode
+    assert follower.look().restarted
+    assert consumed(follower) == b"second life\n" * 9
+
+
+def test_it_grows_back_to_the_very_size(tmp_path: Path) -> None:
+    path = tmp_path / "a.log"
+    path.write_bytes(b"life one\n")
+    follower = Follower(path)
+    follower.look()
+    consumed(follower)
+    path.write_bytes(b"life two\n")
+    os.utime(path, ns=(1, path.stat().st_mtime_ns + 1))
+    assert follower.look().restarted
+
+
+def test_it_is_replaced_by_another_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.log"
+    path.write_bytes(b"first\n")
+    follower = Follower(path)
+    follower.look()
+    consumed(follower)
+    (tmp_path / "b.log").write_bytes(b"other and longer\n")
+    os.replace(tmp_path / "b.log", path)
+    assert follower.look().restarted
+    assert consumed(follower) == b"other and longer\n"
+
+
+def test_a_copy_that_begins_alike_goes_on(tmp_path: Path) -> None:
+    """``rsync`` puts a longer copy in the file's place: nothing is read twice."""
+    path = tmp_path / "a.log"
+    path.write_bytes(b"first\n")
+    follower = Follower(path)
+    follower.look()
+    consumed(follower)
+    (tmp_path / "b.log").write_bytes(b"first\nsecond\n")
+    os.replace(tmp_path / "b.log", path)
+    look = follower.look()
+    assert look.grew
+    assert not look.restarted
+    assert consumed(follower) == b"second\n"
+
+
+def test_it_vanishes_and_comes_back(tmp_path: Path) -> None:
+    path = tmp_path / "a.log"
+    path.write_bytes(b"first\n")
+    follower = Follower(path)
+    follower.look()
+    consumed(follower)
+    path.unlink()
+    assert follower.look().problem
+    path.write_bytes(b"first\nsecond\n")
+    assert follower.look().grew
+    assert consumed(follower) == b"second\n"
+
+
+def test_a_pipe_is_never_opened(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.log")
+    assert Follower(tmp_path / "a.log").look().problem == "not a regular file"
+
+
+# --- logs of a dagdir -----------------------------------------------------------------------
+
+
+def test_a_torn_tail_says_nothing_until_it_is_whole(dagdir: Dagdir) -> None:
+    data = Log().submit(77, NODE).execute(77).data
+    first = data.index(b"...\n") + 4
+    dagdir.write("metl.log", data[: first + 60])
+    reader = dagdir.reader(live=True, now="2026-05-04 10:10:00")
+    assert states(reader) == {77: State.IDLE}
+    assert not reader.painter().status().warnings
+    for cut in (first + 61, len(data) - 2, len(data) - 1):
+        dagdir.write("metl.log", data[:cut])
+        again(reader)
+        assert states(reader) == {77: State.IDLE}
+    dagdir.write("metl.log", data)
+    again(reader)
+    assert states(reader) == {77: State.RUNNING}
+
+
+def test_a_log_that_ends_torn_and_lives_no_more_is_told(dagdir: Dagdir) -> None:
+    data = Log().submit(77, NODE).execute(77).data
+    dagdir.write("metl.log", data[:-20])
+    reader = dagdir.reader(live=False)
+    (notice,) = reader.painter().status().warnings
+    assert (notice.kind, notice.file) == ("unterminated-event", "metl.log")
+    assert notice.line == data.count(b"\n", 0, data.index(b"\n001 (")) + 2
+
+
+def test_a_nodes_log_emptied_while_we_look_takes_nothing_back(dagdir: Dagdir) -> None:
+    """DAGMan empties it at every start; its jobs and the shared log stay."""
+    log = Log().submit(77, NODE).execute(77).terminate(77, 1)
+    dagdir.write("metl.log", log.data)
+    nodes = dagdir.write("run.dag.nodes.log", log.data)
+    reader = dagdir.reader()
+    assert states(reader) == {77: State.FAILED}
+    inode = nodes.stat().st_ino
+    second = Log().submit(90, NODE, at="12:00:00").execute(90)
+    dagdir.write("run.dag.nodes.log", second.data * 1 + Log().image(90, 5, at="12:05:00").data)
+    assert nodes.stat().st_ino == inode
+    again(reader)
+    assert states(reader) == {77: State.FAILED, 90: State.RUNNING}
+    assert jobs(reader)[77].executions[0].outcome == "failed"
+
+
+def test_a_log_that_is_replaced_is_read_anew(dagdir: Dagdir) -> None:
+    dagdir.write("metl.log", log_of(77))
+    reader = dagdir.reader()
+    dagdir.replace("metl.log", log_of(88, 89))
+    again(reader)
+    assert set(states(reader)) >= {88, 89}
+
+
+def test_a_log_that_cannot_be_read_is_told_and_the_rest_is_used(dagdir: Dagdir) -> None:
+    dagdir.write("metl.log", log_of(77))
+    os.symlink(dagdir.path / "nowhere", dagdir.path / "other.log")
+    (dagdir.path / "a.log").mkdir()
+    os.mkfifo(dagdir.path / "pipe.log")
+    reader = dagdir.reader()
+    assert states(reader) == {77: State.IDLE}
+
+
+def test_a_log_that_vanishes_is_told_and_its_jobs_stay(dagdir: Dagdir) -> None:
+    path = dagdir.write("metl.log", log_of(77))
+    reader = dagdir.reader()
+    path.unlink()
+    status = again(reader)
+    assert states(reader) == {77: State.IDLE}
+    assert [(n.kind, n.file) for n in status.warnings] == [("unreadable", "metl.log")]
+
+
+def test_bytes_and_events_of_a_log_are_told(dagdir: Dagdir) -> None:
+    log = (
+        Log().submit(77, NODE, at="10:00:00").execute(77).image(77, 5).terminate(77, at="12:00:00")
+    )
+    dagdir.write("metl.log", log.data)
+    (row,) = dagdir.reader().painter().status().logs
+    assert (row.file, row.bytes, row.events) == ("metl.log", len(log.data), 4)
+    assert (str(row.first), str(row.last)) == ("2026-05-04 10:00:00", "2026-05-04 12:00:00")
+
+
+def test_an_event_longer_than_a_chunk(dagdir: Dagdir, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("metlmon.live.reader.CHUNK", 300)
+    log = Log().submit(77, NODE).raw(8, 77, "x" * 5000).execute(77)
+    dagdir.write("metl.log", log.data)
+    reader = dagdir.reader()
+    assert states(reader) == {77: State.RUNNING}
+    assert reader.painter().status().logs[0].events == 3
+
+
+def test_yearless_stamps_take_their_year_from_the_file(dagdir: Dagdir) -> None:
+    """``05/04 10:00:00``: the log's last byte was written in the year of its mtime."""
+    log = Log().submit(77, NODE, at="2025-12-30 10:00:00").execute(77, at="2026-01-02 10:00:00")
+    data = log.data.replace(b"2025-12-30", b"12/30").replace(b"2026-01-02", b"01/02")
+    path = dagdir.write("metl.log", data)
+    stamp = 1_768_000_000  # January 2026
+    os.utime(path, (stamp, stamp))
+    job = jobs(dagdir.reader())[77]
+    assert str(job.submitted) == "2025-12-30 10:00:00"
+    assert str(job.executions[0].start) == "2026-01-02 10:00:00"
