@@ -1,0 +1,281 @@
+"""What belongs to a dagdir: its top-level DAGs and every log, also those that come later."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from metlmon.ensemble.states import State
+from metlmon.live.discovery import dag_files, discover_dags, discover_logs
+from metlmon.live.errors import InputError
+from metlmon.live.reader import Reader
+from tests.ensemble.written import Log, Out
+from tests.live.dagdirs import NODE, Dagdir, again, jobs, log_of, states
+
+
+@pytest.fixture(name="dagdir")
+def _dagdir(tmp_path: Path) -> Dagdir:
+    return Dagdir(tmp_path / "ensemble", dag="")
+
+
+def tops(dagdir: Dagdir) -> list[str]:
+    return [dag.file for dag in discover_dags(dagdir.path).dags if dag.is_top]
+
+
+def logs(dagdir: Dagdir) -> set[str]:
+    found = discover_dags(dagdir.path)
+    return {log.name for log in discover_logs(dagdir.path, found.dags).logs}
+
+
+# --- DAGs -----------------------------------------------------------------------------------
+
+
+def test_dags_that_no_other_names_are_top_level(dagdir: Dagdir) -> None:
+    dagdir.write("top.dag", "SPLICE s part.dag\nINCLUDE more.dag\nSUBDAG EXTERNAL sub inner.dag\n")
+    dagdir.write("part.dag", "JOB a t.sub\n")
+    dagdir.write("more.dag", "JOB b t.sub\n")
+    dagdir.write("inner.dag", "JOB run0-train_epoch0 t.sub\n")
+    dagdir.write("second.dag", "JOB c t.sub\n")
+    assert tops(dagdir) == ["second.dag", "top.dag"]
+    keys = [dag.key for dag in discover_dags(dagdir.path).dags]
+    assert "inner.dag" in keys, "the sub-DAG's nodes are wanted too"
+
+
+def test_files_of_one_command_line_are_one_dag(dagdir: Dagdir) -> None:
+    dagdir.write("a.dag", "JOB A t.sub\n")
+    dagdir.write("b.dag", "JOB B t.sub\n")
+    dagdir.write(
+        "a.dag.condor.sub",
+        'universe = scheduler\narguments = "-p 0 -f -l . -Lockfile a.dag.lock '
+        '-AutoRescue 1 -DoRescueFrom 0 -Dag a.dag -Dag b.dag -Suppress_notification"\n',
+    )
+    (dag,) = discover_dags(dagdir.path).dags
+    assert dag.file == "a.dag"
+    assert set(dag.workflow.nodes) == {"0.A", "1.B"}
+
+
+def test_files_of_one_command_line_of_which_one_is_gone(dagdir: Dagdir) -> None:
+    dagdir.write("a.dag", "JOB A t.sub\n")
+    dagdir.write("a.dag.condor.sub", 'arguments = "-Dag a.dag -Dag gone.dag"\n')
+    assert tops(dagdir) == ["a.dag"]
+
+
+def test_a_dag_file_by_what_lies_beside_it(dagdir: Dagdir) -> None:
+    """Its name may end in anything; DAGMan's files beside it tell."""
+    dagdir.write("experiment.txt", f"JOB {NODE} t.sub\n")
+    dagdir.write("experiment.txt.dagman.out", Out().start().data)
+    assert tops(dagdir) == ["experiment.txt"]
+
+
+def test_what_is_left_of_dags_is_none() -> None:
+    names = ["x.dag", "x.dag.rescue001", "x.dag~", "#x.dag#", ".#x.dag", "x.dag.old", "y.dag.bak"]
+    assert dag_files([*names, "x.dag.metrics", "x.dag.rescue001.metrics"]) == ["x.dag"]
+
+
+def test_the_one_dag_that_is_asked_for(dagdir: Dagdir) -> None:
+    dagdir.write("a.dag", "JOB A t.sub\n")
+    path = dagdir.write("b.dag", "JOB B t.sub\n")
+    reader = Reader(path)
+    reader.open()
+    assert list(reader.ensemble.dags) == ["b.dag"]
+    assert reader.dagdir == dagdir.path
+
+
+def test_dags_that_name_each_other_are_not_lost(dagdir: Dagdir) -> None:
+    dagdir.write("a.dag", "JOB A t.sub\nSUBDAG EXTERNAL B b.dag\n")
+    dagdir.write("b.dag", "JOB B2 t.sub\nSUBDAG EXTERNAL A a.dag\n")
+    assert tops(dagdir)
+
+
+def test_an_unusable_dag_beside_a_good_one_is_a_warning(dagdir: Dagdir) -> None:
+    dagdir.write("bad.dag", "JOB A t.sub\nJOB A t.sub\n")
+    dagdir.write("good.dag", f"JOB {NODE} t.sub\n")
+    found = discover_dags(dagdir.path)
+    assert [dag.key for dag in found.dags] == ["good.dag"]
+    assert ("bad.dag", 2) in [(problem.file, problem.line) for problem in found.problems]
+
+
+# --- what cannot be used ----------------------------------------------------------------------
+
+
+def refused(path: Path) -> str:
+    with pytest.raises(InputError) as caught:
+        Reader(path).open()
+    sentence = str(caught.value)
+    assert "\n" not in sentence
+    return sentence
+
+
+def test_no_such_directory(tmp_path: Path) -> None:
+    assert "no such directory" in refused(tmp_path / "nowhere")
+    assert str(tmp_path / "nowhere") in refused(tmp_path / "nowhere")
+
+
+def test_a_directory_without_a_dag(tmp_path: Path) -> None:
+    assert "no DAG file here" in refused(tmp_path)
+
+
+def test_a_link_to_a_dag_that_is_gone(dagdir: Dagdir) -> None:
+    os.symlink("nowhere.dag", dagdir.path / "x.dag")
+    assert "x.dag: cannot be read" in refused(dagdir.path)
+
+
+def test_a_directory_that_is_called_like_a_dag(dagdir: Dagdir) -> None:
+    (dagdir.path / "x.dag").mkdir()
+    assert "x.dag: cannot be read" in refused(dagdir.path)
+
+
+def test_an_error_names_file_and_line(dagdir: Dagdir) -> None:
+    dagdir.write("x.dag", "JOB A t.sub\n" + "# comment\n" * 5 + "PARENT A CHILD B\n")
+    assert "x.dag:7" in refused(dagdir.path)
+
+
+# --- logs -------------------------------------------------------------------------------------
+
+
+def test_logs_of_submit_descriptions_and_files(dagdir: Dagdir) -> None:
+    dagdir.write("t.sub", "executable = t.sh\nlog = logs/train.ulog\nqueue\n")
+    dagdir.write("x.dag", "JOB A t.sub\nJOB B {\n log = inline.txt\n}\nJOB C { \n log = c.log\n}\n")
+    for name in ("logs/train.ulog", "inline.txt"):
+        dagdir.write(name, log_of(77))
+    assert logs(dagdir) == {"logs/train.ulog", "inline.txt"}
+
+
+def test_logs_in_the_nodes_own_directory(dagdir: Dagdir) -> None:
+    dagdir.write("x.dag", "JOB A {\n log = a.log\n} DIR sub/a\nJOB B t.sub DIR sub/b\n")
+    dagdir.write("sub/b/t.sub", "log = b.log\n")
+    dagdir.write("sub/a/a.log", log_of(77))
+    dagdir.write("sub/b/b.log", log_of(78))
+    assert logs(dagdir) >= {"sub/a/a.log"}
+
+
+def test_per_job_logs(dagdir: Dagdir) -> None:
+    dagdir.write("x.dag", "JOB A {\n log = logs/metl_$(Cluster).$(Process).txt\n}\n")
+    for name in ("logs/metl_77.0.txt", "logs/metl_78.1.txt", "logs/metl_x.0.txt"):
+        dagdir.write(name, log_of(77))
+    assert logs(dagdir) == {"logs/metl_77.0.txt", "logs/metl_78.1.txt"}
+
+
+def test_macros_from_vars(dagdir: Dagdir) -> None:
+    text = 'JOB A {\n log = $(run_uuid)/train.log\n}\nVARS A run_uuid="aaaa"\n'
+    dagdir.write("x.dag", text)
+    dagdir.write("aaaa/train.log", log_of(77))
+    assert logs(dagdir) == {"aaaa/train.log"}
+
+
+def test_logs_beside_the_dag_by_their_first_bytes(dagdir: Dagdir) -> None:
+    dagdir.write("x.dag", "JOB A t.sub\n")
+    dagdir.write("metl_12714074.log", log_of(77))
+    dagdir.write("wandb.log", "2026-05-04 10:00:00 INFO hello\n")
+    dagdir.write("empty.log", "")
+    dagdir.write("xml.log", b'<c>\n    <a n="MyType"><s>SubmitEvent</s></a>\n</c>\n')
+    dagdir.write("out/deeper.log", log_of(78))
+    assert logs(dagdir) == {"metl_12714074.log", "xml.log"}
+
+
+def test_a_copied_dagdir_has_other_paths(dagdir: Dagdir) -> None:
+    dagdir.write("x.dag", "JOB A {\n log = /home/ada/ens/metl.ulog\n}\n")
+    dagdir.write("metl.ulog", log_of(77))
+    assert logs(dagdir) == {"metl.ulog"}
+
+
+def test_one_file_under_two_names_is_read_once(dagdir: Dagdir) -> None:
+    dagdir.write("x.dag", "JOB A {\n log = metl.log\n}\n")
+    dagdir.write("metl.log", log_of(77))
+    os.symlink("metl.log", dagdir.path / "other.log")
+    assert len(logs(dagdir)) == 1
+
+
+def test_a_nodes_log_of_a_dag_that_is_gone_is_told(dagdir: Dagdir) -> None:
+    dagdir.write("x.dag", "JOB A t.sub\n")
+    dagdir.write("gone.dag.nodes.log", log_of(77, node="B"))
+    reader = dagdir.reader()
+    told = [(n.kind, n.file) for n in reader.painter().status().warnings]
+    assert ("missing-dag", "gone.dag.nodes.log") in told
+    assert jobs(reader)[77].node is None
+
+
+# --- what comes later -------------------------------------------------------------------------
+
+
+def test_a_log_comes_later(dagdir: Dagdir) -> None:
+    dagdir.write("run.dag", f"JOB {NODE} {{\n log = metl.log\n}}\n")
+    reader = dagdir.reader()
+    assert states(reader) == {}
+    dagdir.write("metl.log", log_of(77))
+    again(reader)
+    assert states(reader) == {77: State.IDLE}
+
+
+def test_per_job_logs_come_later(dagdir: Dagdir) -> None:
+    dagdir.write("run.dag", f"JOB {NODE} {{\n log = metl_$(Cluster).txt\n}}\n")
+    dagdir.write("metl_77.txt", Log().submit(77, NODE).execute(77).terminate(77, 1).data)
+    reader = dagdir.reader()
+    dagdir.write("metl_90.txt", Log().submit(90, NODE, at="12:00:00").data)
+    again(reader)
+    assert states(reader) == {77: State.FAILED, 90: State.IDLE}
+
+
+def test_a_second_dag_comes_later(dagdir: Dagdir) -> None:
+    dagdir.write("run.dag", f"JOB {NODE} {{\n log = metl.log\n}}\n")
+    dagdir.write("metl.log", log_of(77) + log_of(90, node="run9-train_epoch0"))
+    reader = dagdir.reader()
+    assert jobs(reader)[90].node is None
+    dagdir.write("two.dag", "JOB run9-train_epoch0 t.sub\n")
+    status = again(reader)
+    assert [dag.file for dag in status.dags] == ["run.dag", "two.dag"]
+    assert [(run.run, run.state) for run in status.runs] == [
+        ("run0", State.IDLE),
+        ("run9", State.IDLE),
+    ]
+    assert jobs(reader)[90].dag == "two.dag"
+
+
+def test_a_dag_file_grows_a_node(dagdir: Dagdir) -> None:
+    dagdir.write("run.dag", f"JOB {NODE} t.sub\n")
+    reader = dagdir.reader()
+    dagdir.append("run.dag", b"JOB run0-train_epoch1 t.sub\n")
+    assert again(reader).runs[0].epochs_total == 2
+
+
+def test_dagmans_files_come_later(dagdir: Dagdir) -> None:
+    dagdir.write("run.dag", f"JOB {NODE} t.sub\nJOB run0-train_epoch1 t.sub\n")
+    reader = dagdir.reader()
+    dagdir.write("run.dag.dagman.out", Out().start().data)
+    assert again(reader).dags[0].state == "running"
+    rescue = f"# Created 5/4/2026 20:00:00 UTC\n\nDONE {NODE}\n"
+    dagdir.write("run.dag.rescue001", rescue)
+    status = again(reader)
+    assert (status.dags[0].rescue, status.dags[0].nodes_done) == (1, 1)
+    dagdir.write("run.dag.halt", "")
+    assert again(reader).dags[0].halted
+    (dagdir.path / "run.dag.halt").unlink()
+    assert not again(reader).dags[0].halted
+
+
+def test_a_dag_file_that_breaks_leaves_the_picture_as_it_was(dagdir: Dagdir) -> None:
+    dagdir.write("run.dag", f"JOB {NODE} t.sub\n")
+    reader = dagdir.reader()
+    dagdir.write("run.dag", f"JOB {NODE} t.sub\nJOB {NODE} t.sub\n")
+    assert len(again(reader).runs) == 1
+    assert reader.error is not None
+    assert "run.dag:2" in reader.error
+    dagdir.write("run.dag", f"JOB {NODE} t.sub\nJOB run0-train_epoch1 t.sub\n")
+    assert again(reader).runs[0].epochs_total == 2
+    assert reader.error is None
+
+
+def test_a_dagdir_that_vanishes_leaves_the_picture_as_it_was(dagdir: Dagdir) -> None:
+    dagdir.write("run.dag", f"JOB {NODE} {{\n log = metl.log\n}}\n")
+    dagdir.write("metl.log", log_of(77))
+    reader = dagdir.reader()
+    moved = dagdir.path.with_name("elsewhere")
+    dagdir.path.rename(moved)
+    assert len(again(reader).runs) == 1
+    assert reader.error is not None
+    assert "no such directory" in reader.error
+    moved.rename(dagdir.path)
+    again(reader)
+    assert reader.error is None
