@@ -70,7 +70,7 @@ def _read(path: Path, text: str, settings: Settings) -> Settings:
         known = ", ".join(sorted(KNOWN))
         raise InputError(f"{path}: no setting is called {unknown[0]!r}; there are: {known}")
     if "tz" in table:
-        settings = replace(settings, zone=zone(_text(path, table, "tz")))
+        settings = replace(settings, zone=_zone(path, table))
     if "train_node" in table:
         settings = replace(settings, train_node=_pattern(path, table, "train_node"))
     if "side_node" in table:
@@ -90,6 +90,14 @@ def _text(path: Path, table: dict[str, Any], name: str) -> str:
     if not isinstance(value, str):
         raise InputError(f"{path}: {name} is a text in quotes")
     return value
+
+
+def _zone(path: Path, table: dict[str, Any]) -> ZoneInfo:
+    name = _text(path, table, "tz")
+    try:
+        return zone(name)
+    except InputError as error:
+        raise InputError(f"{path}: tz: {error}") from None
 
 
 def _pattern(path: Path, table: dict[str, Any], name: str) -> re.Pattern[str]:
