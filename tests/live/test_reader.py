@@ -1,0 +1,264 @@
+"""The reader: a budget per step, when an ensemble is live, and nothing ever written."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from metlmon.ensemble.ensemble import Batch
+from metlmon.live import reader as reader_module
+from metlmon.live.reader import Reader
+from tests.ensemble.written import Log, Out, moment
+from tests.live.dagdirs import NODE, Dagdir, again, log_of, states
+
+
+@pytest.fixture(name="dagdir")
+def _dagdir(tmp_path: Path) -> Dagdir:
+    return Dagdir(tmp_path / "ensemble")
+
+
+# --- the budget -----------------------------------------------------------------------------
+
+
+def long_log(events: int) -> bytes:
+    log = Log().submit(77, NODE)
+    event = log.image(77, 5).events.pop()
+    return log.data + event * events
+
+
+class Steps:
+    """A reader whose clock goes on by one second with every batch of events."""
+
+    def __init__(self, dagdir: Dagdir, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 0.0
+        self.batches: list[int] = []
+        self.reader = Reader(dagdir.path)
+        monkeypatch.setattr(reader_module.time, "monotonic", lambda: self.now)
+        apply = self.reader.ensemble.apply
+
+        def counted(batch: Batch):  # type: ignore[no-untyped-def]
+            self.now += 1.0
+            self.batches.append(len(batch.events))
+            return apply(batch)
+
+        monkeypatch.setattr(self.reader.ensemble, "apply", counted)
+        self.reader.open()
+
+
+def test_a_step_ends_when_its_time_is_over(dagdir: Dagdir, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader_module, "EVENTS_AT_ONCE", 100)
+    dagdir.write("metl.log", long_log(1000))
+    steps = Steps(dagdir, monkeypatch)
+    step = steps.reader.step(seconds=2.5)
+    assert step.more
+    assert steps.batches == [100, 100, 100]
+    first = steps.reader.progress()
+    assert 0 < first.fraction < 0.5
+    while steps.reader.step(seconds=2.5).more:
+        assert len(steps.batches) <= 11
+    assert sum(steps.batches) == 1001
+    assert max(steps.batches) == 100
+    assert steps.reader.progress().fraction == 1.0
+
+
+def test_the_first_picture_comes_before_a_long_log_is_read(
+    dagdir: Dagdir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reader_module, "EVENTS_AT_ONCE", 50)
+    dagdir.write("metl.log", long_log(500))
+    steps = Steps(dagdir, monkeypatch)
+    assert steps.reader.step(seconds=0.5).more
+    assert steps.reader.painter().status().runs[0].state == "idle"
+
+
+def test_dagmans_own_log_is_read_first(dagdir: Dagdir, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader_module, "EVENTS_AT_ONCE", 50)
+    dagdir.write("metl.log", long_log(500))
+    dagdir.write("run.dag.dagman.log", Log().submit(900).execute(900, gpus=None).data)
+    steps = Steps(dagdir, monkeypatch)
+    assert steps.reader.step(seconds=1.5).more
+    assert steps.reader.painter().status().dags[0].state == "running"
+
+
+def test_nothing_new_is_nothing_to_do(dagdir: Dagdir) -> None:
+    dagdir.write("metl.log", long_log(10))
+    reader = dagdir.reader()
+    assert not reader.look()
+    step = reader.step()
+    assert not step.more
+    assert not step.changes
+
+
+def test_progress_of_an_empty_dagdir(dagdir: Dagdir) -> None:
+    assert dagdir.reader().progress().fraction == 1.0
+
+
+def test_a_log_of_noise_fills_no_memory_with_complaints(dagdir: Dagdir) -> None:
+    dagdir.write("metl.log", log_of(77) + b"noise\n...\n" * 3000 + log_of(78))
+    reader = dagdir.reader()
+    assert set(states(reader)) == {77, 78}
+    notices = reader.painter().status().warnings
+    assert 0 < len(notices) <= 2 * 50 + 2
+    assert "more of this kind" in notices[-1].text
+
+
+# --- live ---------------------------------------------------------------------------------
+
+
+def running(dagdir: Dagdir) -> Dagdir:
+    dagdir.write("metl.log", Log().submit(77, NODE, at="10:00:00").execute(77).data)
+    dagdir.write("run.dag.dagman.log", Log().submit(900, at="09:00:00").data)
+    return dagdir
+
+
+def test_live_is_a_young_event_and_a_dagman_that_has_not_ended(dagdir: Dagdir) -> None:
+    reader = running(dagdir).reader(now="2026-05-04 15:00:00")
+    status = reader.painter().status()
+    assert status.live
+    assert status.as_of == moment("15:00:00")
+    assert status.runs[0].latest is not None
+    assert status.runs[0].latest.seconds == 4 * 3600 + 59 * 60
+
+
+def test_an_event_of_more_than_a_day_ago_is_not_live(dagdir: Dagdir) -> None:
+    reader = running(dagdir).reader(now="2026-05-05 10:01:01")
+    status = reader.painter().status()
+    assert not status.live
+    assert status.as_of == moment("10:01:00")
+
+
+def test_never_by_mtime(dagdir: Dagdir) -> None:
+    """A copy has new ones, an archive may have old ones."""
+    running(dagdir)
+    for path in dagdir.path.iterdir():
+        os.utime(path, (1, 1))
+    assert dagdir.reader(now="2026-05-04 15:00:00").live()
+    for path in dagdir.path.iterdir():
+        os.utime(path)
+    assert not dagdir.reader(now="2026-08-04 15:00:00").live()
+
+
+@pytest.mark.parametrize("file", ["run.dag.dagman.log", "run.dag.dagman.out", "run.dag.metrics"])
+def test_a_dagman_that_has_ended_is_not_live(dagdir: Dagdir, file: str) -> None:
+    running(dagdir)
+    ended = Log().submit(900, at="09:00:00").terminate(900, 0, at="11:00:00")
+    end = datetime(2026, 5, 4, 16).timestamp()
+    content = {
+        "run.dag.dagman.log": ended.data,
+        "run.dag.dagman.out": Out().start("09:00:00").exit(0, at="11:00:00").data,
+        "run.dag.metrics": (
+            f'{{"client": "condor_dagman", "metrics_version": 2, "start_time": {end - 9000}, '
+            f'"end_time": {end}, "exitcode": 0, "DagStatus": 0}}'
+        ).encode(),
+    }[file]
+    (dagdir.path / "run.dag.dagman.log").unlink()
+    dagdir.write(file, content)
+    assert not dagdir.reader(now="2026-05-04 11:30:00").live()
+
+
+def test_a_log_that_grows_while_we_look_is_live_whatever_it_says(dagdir: Dagdir) -> None:
+    reader = running(dagdir).reader(now="2026-12-24 10:00:00")
+    assert not reader.live()
+    dagdir.append("metl.log", Log().image(77, 5, at="10:05:00").data)
+    again(reader)
+    assert reader.live()
+
+
+def test_as_of_is_not_live(dagdir: Dagdir) -> None:
+    reader = running(dagdir).reader(as_of=moment("10:00:30"), now="2026-05-04 15:00:00")
+    status = reader.painter().status()
+    assert not status.live
+    assert status.as_of == moment("10:00:30")
+    assert status.runs[0].state == "idle"
+
+
+def test_live_can_be_said(dagdir: Dagdir) -> None:
+    running(dagdir)
+    forced = dagdir.reader(live=True, now="2026-12-24 10:00:00").painter().status()
+    assert (forced.live, forced.as_of) == (True, datetime(2026, 12, 24, 10))
+    forced = dagdir.reader(live=False, now="2026-05-04 10:10:00").painter().status()
+    assert (forced.live, forced.as_of) == (False, moment("10:01:00"))
+
+
+def test_as_of_is_never_before_the_newest_event(dagdir: Dagdir) -> None:
+    """The access point's clock may be ahead of ours, or in another zone."""
+    reader = running(dagdir).reader(now="2026-05-04 08:00:00")
+    assert reader.live()
+    assert reader.moment(live=True) == moment("10:01:00")
+
+
+def test_a_dagdir_that_was_never_submitted_is_not_live(dagdir: Dagdir) -> None:
+    status = dagdir.reader().painter().status()
+    assert not status.live
+    assert status.as_of is None
+
+
+def test_the_systems_own_clock_is_local_time(dagdir: Dagdir) -> None:
+    """Without a replay's clock: now, in the access point's zone where it is known."""
+    young = datetime.fromtimestamp(time.time()).replace(microsecond=0) - timedelta(hours=1)
+    dagdir.write("metl.log", Log().submit(77, NODE, at=str(young)).execute(77).data)
+    dagdir.write("run.dag.dagman.log", Log().submit(900, at=str(young)).data)
+    assert dagdir.reader().live()
+
+
+# --- nothing is ever written ----------------------------------------------------------------
+
+
+def snapshot(path: Path) -> dict[str, tuple[int, int, int]]:
+    files = [path, *path.rglob("*")]
+    return {str(f): (s.st_ino, s.st_size, s.st_mtime_ns) for f in files for s in [f.lstat()]}
+
+
+def test_reading_writes_nothing(shared: Callable[[str], Path], tmp_path: Path) -> None:
+    import shutil
+
+    copy = tmp_path / "copy"
+    shutil.copytree(shared("examples/pool-ensemble"), copy)
+    before = snapshot(copy)
+    reader = Reader(copy)
+    reader.open()
+    reader.read_all()
+    painter = reader.painter()
+    painter.status()
+    painter.problems()
+    for row in painter.job_rows():
+        painter.job_view(row.cluster, row.proc)
+    again(reader)
+    assert snapshot(copy) == before
+
+
+def test_a_read_only_dagdir_is_read(dagdir: Dagdir) -> None:
+    running(dagdir)
+    for path in dagdir.path.iterdir():
+        path.chmod(0o444)
+    dagdir.path.chmod(0o555)
+    try:
+        assert dagdir.reader(now="2026-05-04 15:00:00").live()
+    finally:
+        dagdir.path.chmod(0o755)
+
+
+def test_no_file_is_held_open(dagdir: Dagdir) -> None:
+    """DAGMan may replace them, and an NFS server is grateful."""
+    reader = running(dagdir).reader()
+    again(reader)
+    held = [os.readlink(f"/proc/self/fd/{fd}") for fd in _fds()]
+    assert not [name for name in held if name.startswith(str(dagdir.path))]
+
+
+def _fds() -> list[str]:
+    if not os.path.isdir("/proc/self/fd"):
+        pytest.skip("no /proc here to ask for open files")
+    return [fd for fd in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{fd}")]
+
+
+def test_only_the_dagdir_and_its_logs_directories_are_watched(dagdir: Dagdir) -> None:
+    dagdir.write("run.dag", f"JOB {NODE} {{\n log = logs/a.ulog\n}}\n")
+    dagdir.write("logs/a.ulog", log_of(77))
+    dagdir.write("out/77.out", "x")
+    assert dagdir.reader().watched() == [dagdir.path, dagdir.path / "logs"]
