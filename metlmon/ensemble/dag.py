@@ -299,6 +299,10 @@ class Dag:
                 return life.start
         return None
 
+    def last_cluster(self, node: str) -> int | None:
+        """The cluster that DAGMan submitted for the node last; None when it does not say."""
+        return next((c for c, n in reversed(self.submitted.items()) if n == node), None)
+
     def topological(self) -> list[str]:
         """Nodes, parents before children; nodes of a cycle are left out."""
         if self._order is None:

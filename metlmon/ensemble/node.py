@@ -222,35 +222,49 @@ class NodeJudge:
             if word is not None and word.claim in NEXT_TRY and self._fresher(word, since, state):
                 state, since = self._by_fresh_word(word, state, since)
         elif word is not None and self._fresher(word, since, state):
-            state, since = self._by_fresh_word(word, state, since)
+            of_one_proc = word.claim in (Claim.JOB_DONE, Claim.JOB_FAILED)
+            if len(last.jobs) == 1 or not of_one_proc:
+                state, since = self._by_fresh_word(word, state, since)
         if state in (State.FAILED, State.REMOVED) and self._retries_left(record, made):
             state = State.RETRYING
         return NodeState(state, since, job, submitted=last.submitted)
 
     def _by_word_alone(self, record: NodeRecord, word: NodeWord | None) -> NodeState:
+        """The state of a node of which no job log has a job."""
+        state, since = self._worded(record, word)
+        return NodeState(state, since, submitted=self._told_submitted(record.node.name))
+
+    def _worded(self, record: NodeRecord, word: NodeWord | None) -> tuple[State, datetime | None]:
         if record.posts:
             post = record.posts[-1]
-            return NodeState(State.COMPLETED if post.ok else State.FAILED, post.time)
+            return State.COMPLETED if post.ok else State.FAILED, post.time
         if word is None:
-            return NodeState(State.WAITING)
+            return State.WAITING, None
         match word.claim:
             case Claim.PRE | Claim.PRE_OK:
-                return NodeState(State.PRE if self._alive else State.WAITING, word.time)
+                return (State.PRE if self._alive else State.WAITING), word.time
             case Claim.PRE_FAILED | Claim.FAILED | Claim.JOB_FAILED:
-                state = State.FAILED
-                if self._retries_left(record, []):
-                    state = State.RETRYING
-                return NodeState(state, word.time)
+                again = self._retries_left(record, [])
+                return (State.RETRYING if again else State.FAILED), word.time
             case Claim.RETRYING:
-                return NodeState(State.RETRYING if self._alive else State.FAILED, word.time)
+                return (State.RETRYING if self._alive else State.FAILED), word.time
             case Claim.SUBMITTED:
-                return NodeState(State.IDLE if self._alive else State.WAITING, word.time)
+                return (State.IDLE if self._alive else State.WAITING), word.time
             case Claim.POST:
-                return NodeState(State.POST if self._alive else State.WAITING, word.time)
+                return (State.POST if self._alive else State.WAITING), word.time
             case Claim.DONE | Claim.JOB_DONE:
-                return NodeState(State.COMPLETED, word.time)
+                return State.COMPLETED, word.time
             case _:
-                return NodeState(State.WAITING)
+                return State.WAITING, None
+
+    def _told_submitted(self, name: str) -> datetime | None:
+        """When DAGMan last said that it submitted the node: job logs can lag, or be lost."""
+        times = (
+            told.time
+            for told in map(self._timed, self._dag.words.get(name, ()))
+            if told.claim is Claim.SUBMITTED and told.time is not None
+        )
+        return max((t for t in times if not self._cut or t <= self._cut), default=None)
 
     def _post(self, record: NodeRecord, last: Round) -> PostResult | None:
         """The POST script's result for the last submission, if it has come."""
@@ -272,19 +286,19 @@ class NodeJudge:
     def _by_fresh_word(
         self, word: NodeWord, state: State, since: datetime | None
     ) -> tuple[State, datetime | None]:
-        closed = state not in ACTIVE
+        # Its job may still be open in a log that lost its end, or lags behind DAGMan's own.
         match word.claim:
-            case Claim.PRE if closed:
+            case Claim.PRE:
                 return (State.PRE if self._alive else state), word.time
-            case Claim.POST if closed and self._alive:
+            case Claim.POST if self._alive:
                 return State.POST, word.time
-            case Claim.PRE_FAILED if closed:
+            case Claim.PRE_FAILED:
                 return State.FAILED, word.time
-            case Claim.DONE:
+            case Claim.DONE | Claim.JOB_DONE:
                 return State.COMPLETED, since if state is State.COMPLETED else word.time
-            case Claim.FAILED if state not in (State.REMOVED, State.FAILED) and closed:
+            case Claim.FAILED | Claim.JOB_FAILED if state not in (State.REMOVED, State.FAILED):
                 return State.FAILED, word.time
-            case Claim.RETRYING if closed and self._alive:
+            case Claim.RETRYING if self._alive:
                 return State.RETRYING, word.time
             case _:
                 return state, since

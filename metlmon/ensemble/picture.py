@@ -419,7 +419,7 @@ class Painter:
             part.epoch,
             part.epoch_var,
             key[1],
-            state.job.cluster if state.job else None,
+            state.job.cluster if state.job else self.ensemble.dags[key[0]].last_cluster(key[1]),
             state.job.proc if state.job else None,
             target,
             site,

@@ -76,3 +76,38 @@ def test_a_variable_that_is_set_to_nothing_is_not_known() -> None:
     dag = f'JOB {NODE} train.sub\nVARS {NODE} run_uuid="" ResourceName="" checkpoint=""\n'
     told = tell(dag, Log().submit(77, NODE))
     assert (told.job(77).target, told.job(77).uuid, told.job(77).run) == (None, None, "run0")
+
+
+def test_dagman_knows_the_end_of_a_job_whose_log_lost_it() -> None:
+    """The log of a full disk, or one that lags: DAGMan's word is fresher than the 001."""
+    log = Log().submit(77, EPOCH0).execute(77, at="10:05:00")
+    for said, state in (
+        ("completed successfully.", State.COMPLETED),
+        ("failed with status 3.", State.FAILED),
+    ):
+        out = Out().start(at="09:59:00").submitted(EPOCH0, 77, at="10:01:05")
+        earlier = Out().start(at="09:59:00")
+        out.say(f"Node {EPOCH0} job proc (77.0.0) {said}", at="11:00:00")
+        earlier.say(f"Node {EPOCH0} job proc (76.0.0) {said}", at="10:00:00")
+        assert tell(CHAIN, log, out=out).node(EPOCH0) is state
+        assert tell(CHAIN, log, out=earlier).node(EPOCH0) is State.RUNNING
+
+
+def test_one_proc_that_ended_is_not_the_end_of_a_node_of_two() -> None:
+    log = Log().submit((77, 0), EPOCH0).submit((77, 1), EPOCH0).execute((77, 0)).execute((77, 1))
+    out = Out().start(at="09:59:00").submitted(EPOCH0, 77, at="10:01:05")
+    out.say(f"Node {EPOCH0} job proc (77.0.0) completed successfully.", at="11:00:00")
+    assert tell(CHAIN, log, out=out).node(EPOCH0) is State.RUNNING
+
+
+def test_the_latest_epoch_is_known_where_only_dagman_tells_of_its_submission() -> None:
+    log = Log().submit(77, EPOCH0).execute(77).terminate(77, at="10:30:00")
+    out = Out().start(at="09:59:00").submitted(EPOCH0, 77, at="10:01:05")
+    out.submitted("run0-train_epoch1", 80, at="10:31:00")
+    out.say("Node run0-train_epoch1 job proc (80.0.0) completed successfully.", at="10:50:00")
+    out.submitted("run0-train_epoch2", 81, at="10:51:00")
+    status = tell(CHAIN, log, out=out).painter(live=True).status()
+    (run,) = status.runs
+    assert run.latest is not None
+    assert (run.latest.epoch, run.latest.cluster, run.latest.state) == (2, 81, State.IDLE)
+    assert (run.epochs_done, run.latest.gpu, run.latest.attempt) == (2, None, 0)
