@@ -24,7 +24,9 @@ def script(shell: str, parser: argparse.ArgumentParser) -> str:
 def _bash(parser: argparse.ArgumentParser) -> str:
     names = " ".join(name for name, _ in _commands(parser))
     cases = "\n".join(
-        f'    {name}) flags="{" ".join(_flags(sub))}" ;;' for name, sub in _commands(parser)
+        f'    {name}) flags="{" ".join(_flags(sub))}" ;;'
+        for name, sub in _commands(parser)
+        if name != "completion"
     )
     return f"""\
 # metlmon completion for bash: eval "$(metlmon completion bash)"
