@@ -166,6 +166,11 @@ def discover_dags(dagdir: Path, only: str | None = None) -> Found:
     check_dagdir(dagdir)
     found = Found()
     workflows = read_workflows(dagdir, only)
+    if only is not None and _is_no_dag(workflows[0]):
+        raise InputError(
+            f"{dagdir / only}: not a DAG file: no line of it is a JOB or any other node; give "
+            "the .dag file that you gave to condor_submit_dag, or its directory"
+        )
     refused = [w for w in workflows if not w.used]
     usable = [w for w in workflows if w.used]
     for workflow in refused:
@@ -179,6 +184,11 @@ def discover_dags(dagdir: Path, only: str | None = None) -> Found:
         found.problems += workflow.problems
         found.dags += _with_subdags(dagdir, workflow, None, set())
     return found
+
+
+def _is_no_dag(workflow: Workflow) -> bool:
+    """Is there nothing in it that a DAG has, and no error that says why?"""
+    return workflow.used and not workflow.nodes and not workflow.references
 
 
 def _no_dag(dagdir: Path) -> str:
