@@ -1,0 +1,697 @@
+"""The commands as a script meets them: exit codes, one sentence for bad input, one JSON object
+on standard output, and nothing that a terminal would obey."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from metlmon.cli.codes import Exit
+from metlmon.cli.main import main
+from metlmon.ensemble.states import State
+from tests.ensemble.written import Log, Out
+from tests.live.dagdirs import DAG, NODE, Dagdir
+
+ROOT = Path(__file__).resolve().parents[2]
+
+Captured = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(autouse=True)
+def _no_users_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+
+
+@pytest.fixture(name="dagdir")
+def _dagdir(tmp_path: Path) -> Dagdir:
+    """One run of two epochs: the first failed once and then succeeded, the second is held."""
+    dagdir = Dagdir(tmp_path / "ensemble")
+    log = Log().submit(77, NODE, at="10:00:00").execute(77, gpus=2).terminate(77, 1)
+    log.submit(78, NODE).transfer(78, "started input").transfer(78, "finished input")
+    log.execute(78, gpus=2).terminate(78, 0, run=(5, 6), total=(5, 6), at="12:00:00")
+    log.submit(79, "run0-train_epoch1").execute(79, gpus=1).hold(79, 34, "memory exceeded")
+    dagdir.write("metl.log", log.data)
+    return dagdir
+
+
+def spoken(capsys: Captured, *arguments: str) -> tuple[int, str, str]:
+    code = main(list(arguments))
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def in_a_process(
+    *arguments: str, code: str = "", **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """A process of its own, without a terminal."""
+    command = [sys.executable, "-c", code] if code else [sys.executable, "-m", "metlmon"]
+    return subprocess.run(
+        [*command, *arguments],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        timeout=60,
+    )
+
+
+# --- bad input ------------------------------------------------------------------------------
+
+
+def a_sentence(capsys: Captured, *arguments: str) -> str:
+    """Exit 2, nothing on standard output, one line on standard error."""
+    code, out, err = spoken(capsys, *arguments)
+    assert code == Exit.USAGE == 2
+    assert out == ""
+    assert err.startswith("metlmon: ")
+    assert err.count("\n") == 1
+    assert "Traceback" not in err
+    return err
+
+
+COMMANDS = pytest.mark.parametrize(
+    "command",
+    [["status"], ["status", "--json"], ["jobs"], ["jobs", "--json"], ["run", "aaaa"], ["watch"]],
+    ids=" ".join,
+)
+
+
+@COMMANDS
+def test_a_missing_directory(capsys: Captured, tmp_path: Path, command: list[str]) -> None:
+    said = a_sentence(capsys, *command, str(tmp_path / "nowhere"))
+    assert f"{tmp_path / 'nowhere'}: no such directory" in said
+
+
+@COMMANDS
+def test_a_directory_without_a_dag(capsys: Captured, tmp_path: Path, command: list[str]) -> None:
+    assert "no DAG file here" in a_sentence(capsys, *command, str(tmp_path))
+
+
+@COMMANDS
+def test_an_error_on_line_7(capsys: Captured, tmp_path: Path, command: list[str]) -> None:
+    lines = ["JOB A t.sub"] + ["# a comment"] * 5 + ["PARENT A CHILD nobody"]
+    (tmp_path / "x.dag").write_text("\n".join(lines) + "\n")
+    said = a_sentence(capsys, *command, str(tmp_path))
+    assert "x.dag:7" in said
+    assert "nobody" in said
+
+
+def test_a_file_that_is_no_dag(capsys: Captured, tmp_path: Path) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text("JOBS are hard\n\0\x1b[31m\n")
+    assert "notes.txt" in a_sentence(capsys, "status", str(path))
+    empty = tmp_path / "empty.txt"
+    empty.write_text("")
+    assert "empty.txt" in a_sentence(capsys, "status", str(empty))
+
+
+def test_unreadable_dags(capsys: Captured, tmp_path: Path) -> None:
+    (tmp_path / "x.dag").symlink_to("nowhere.dag")
+    assert "x.dag: cannot be read" in a_sentence(capsys, "status", str(tmp_path))
+    (tmp_path / "x.dag").unlink()
+    (tmp_path / "x.dag").mkdir()
+    assert "x.dag: cannot be read" in a_sentence(capsys, "status", str(tmp_path))
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
+def test_a_dag_that_may_not_be_read(capsys: Captured, dagdir: Dagdir) -> None:
+    (dagdir.path / "run.dag").chmod(0)
+    assert "run.dag" in a_sentence(capsys, "status", str(dagdir.path))
+
+
+def test_a_directory_name_with_escape_sequences(capsys: Captured, tmp_path: Path) -> None:
+    said = a_sentence(capsys, "status", str(tmp_path / "\x1b[2J\u202enowhere\nx"))
+    assert "\x1b" not in said
+    assert "\u202e" not in said
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "sentence"),
+    [
+        ("--as-of", "yesterday", "--as-of 'yesterday' is no time"),
+        ("--as-of", "2026-05-04T10:00:00Z", "names a zone"),
+        ("--tz", "Mars/Olympus", "'Mars/Olympus' is no time zone"),
+        ("--exit-on", "sunshine", "--exit-on 'sunshine': there are all, done, failed, held"),
+        ("--exit-on", ",", "there are all, done, failed, held"),
+    ],
+)
+def test_arguments_that_mean_nothing(
+    capsys: Captured, dagdir: Dagdir, option: str, value: str, sentence: str
+) -> None:
+    assert sentence in a_sentence(capsys, "status", str(dagdir.path), option, value)
+
+
+def test_settings_that_mean_nothing(capsys: Captured, dagdir: Dagdir) -> None:
+    dagdir.write("metlmon.toml", 'zone = "UTC"\n')
+    said = a_sentence(capsys, "status", str(dagdir.path))
+    assert "metlmon.toml: no setting is called 'zone'" in said
+
+
+@pytest.mark.parametrize(
+    "arguments", [["stauts"], ["status", "--jsno"], ["run"], ["status", "a", "b"]]
+)
+def test_a_command_line_that_is_none(capsys: Captured, arguments: list[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 2
+    assert capsys.readouterr().out == ""
+
+
+def test_no_traceback_in_a_process_either(tmp_path: Path) -> None:
+    done = in_a_process("status", str(tmp_path))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.count("\n") == 1
+
+
+# --- choosing a run -------------------------------------------------------------------------
+
+
+@pytest.fixture(name="two_runs")
+def _two_runs(tmp_path: Path) -> Path:
+    text = "".join(
+        f'JOB {run}-train_epoch0 t.sub\nVARS {run}-train_epoch0 run_uuid="{uuid}"\n'
+        for run, uuid in (("run0", "aaaa1111"), ("run1", "aabb2222"))
+    )
+    return Dagdir(tmp_path / "ensemble", text).path
+
+
+def test_a_prefix_of_the_uuid_is_enough(capsys: Captured, two_runs: Path) -> None:
+    code, out, _ = spoken(capsys, "run", "aab", str(two_runs), "--json")
+    assert code == 0
+    assert json.loads(out)["uuid"] == "aabb2222"
+    code, out, _ = spoken(capsys, "run", "RUN0", str(two_runs), "--json")
+    assert json.loads(out)["uuid"] == "aaaa1111"
+
+
+def test_an_ambiguous_prefix_lists_the_candidates(capsys: Captured, two_runs: Path) -> None:
+    said = a_sentence(capsys, "run", "aa", str(two_runs))
+    assert "2 runs" in said
+    assert "aaaa1111" in said
+    assert "aabb2222" in said
+
+
+def test_no_such_run_lists_what_there_is(capsys: Captured, two_runs: Path) -> None:
+    said = a_sentence(capsys, "run", "zz", str(two_runs))
+    assert "no such run" in said
+    assert "aaaa1111" in said
+
+
+@pytest.mark.parametrize(
+    ("only", "listed"),
+    [
+        ("run0", ["run0"]),
+        ("aab", ["run1"]),
+        ("run0,aabb", ["run0", "run1"]),
+        ("run*", ["run0", "run1"]),
+        ("nobody", []),
+    ],
+)
+def test_only_lists_these_runs(
+    capsys: Captured, two_runs: Path, only: str, listed: list[str]
+) -> None:
+    _, out, _ = spoken(capsys, "status", str(two_runs), "--json", "--only", only)
+    status = json.loads(out)
+    assert [run["run"] for run in status["runs"]] == listed
+    assert sum(status["states"]["epochs"].values()) == 2, "totals stay the whole ensemble's"
+
+
+# --- the JSON contract ----------------------------------------------------------------------
+
+HOURS = {"good", "bad", "in_flight", "total"}
+
+STATUS_KEYS = {
+    "": "schema dagdir as_of live warnings dags runs states gpu_hours sites gpus causes "
+    "transfers logs",
+    "warnings": "kind file line text",
+    "dags": "file state dagmans nodes_total nodes_done nodes_failed rescue submissions",
+    "runs": "run uuid dag epochs_total epochs_done epochs_inferred state latest gpu_hours",
+    "runs/latest": "epoch epoch_var node cluster proc target site gpu gpus state since seconds "
+    "attempt hold_reason hold_code",
+    "runs/gpu_hours": "good bad in_flight total",
+    "states": "epochs nodes",
+    "states/epochs": " ".join(State),
+    "states/nodes": " ".join(State),
+    "gpu_hours": "good bad in_flight total",
+    "sites": "site target executions completed_epochs good bad in_flight seconds_median",
+    "gpus": "gpu executions completed_epochs good bad in_flight",
+    "causes": "cause code subcode executions bad example",
+    "transfers": "input output bytes_sent bytes_received",
+    "transfers/input": "ok aborted unfinished",
+    "transfers/input/ok": "n seconds",
+    "transfers/output": "n seconds",
+    "logs": "file bytes events first last",
+}
+
+JOBS_KEYS = {
+    "": "schema dagdir as_of warnings jobs",
+    "jobs": "dag node run uuid epoch cluster proc state since target site gpu gpus submitted "
+    "executions transfers bytes_sent bytes_received memory_mb request_memory_mb",
+    "jobs/executions": "start end outcome code subcode reason return_value signal site host gpu "
+    "gpus gpu_hours",
+    "jobs/transfers": "direction start end outcome host",
+}
+
+
+def at(value: Any, path: str) -> list[dict[str, Any]]:
+    """The objects at a path; lists stand for each of their elements."""
+    found = [value]
+    for key in filter(None, path.split("/")):
+        found = [item[key] for item in found]
+        found = [each for item in found for each in (item if isinstance(item, list) else [item])]
+    return [item for item in found if item is not None]
+
+
+def test_the_status_contract(capsys: Captured, dagdir: Dagdir) -> None:
+    dagdir.append("metl.log", b"noise\n...\n" + Log().submit(99).data)
+    code, out, err = spoken(capsys, "status", str(dagdir.path), "--json")
+    assert code == 0
+    status = json.loads(out)
+    for path, keys in STATUS_KEYS.items():
+        objects = at(status, path)
+        assert objects, path
+        for each in objects:
+            assert set(keys.split()) <= each.keys(), path
+    assert status["schema"] == 1
+    assert status["dagdir"] == str(dagdir.path)
+    assert status["live"] is False
+    assert status["runs"][0]["latest"]["hold_reason"] == "memory exceeded"
+    assert set(status["runs"][0]["gpu_hours"]) == HOURS
+    assert "metl.log" in err
+    assert len(out.splitlines()) == 1
+
+
+def test_the_jobs_contract(capsys: Captured, dagdir: Dagdir) -> None:
+    dagdir.append("metl.log", Log().submit(99).data)
+    code, out, _ = spoken(capsys, "jobs", str(dagdir.path), "--json")
+    assert code == 0
+    listed = json.loads(out)
+    for path, keys in JOBS_KEYS.items():
+        objects = at(listed, path)
+        assert objects, path
+        for each in objects:
+            assert set(keys.split()) <= each.keys(), path
+    assert [job["cluster"] for job in listed["jobs"]] == [77, 78, 79, 99]
+    assert [job["executions"][0]["outcome"] for job in listed["jobs"][:3]] == [
+        "failed",
+        "good",
+        "held",
+    ]
+    foreign = listed["jobs"][3]
+    assert foreign["dag"] is foreign["node"] is foreign["run"] is None
+
+
+def test_a_run_is_an_element_of_runs_with_its_epochs(capsys: Captured, dagdir: Dagdir) -> None:
+    _, out, _ = spoken(capsys, "status", str(dagdir.path), "--json")
+    (element,) = json.loads(out)["runs"]
+    _, out, _ = spoken(capsys, "run", "run0", str(dagdir.path), "--json")
+    run = json.loads(out)
+    assert {key: run[key] for key in element} == element
+    assert [epoch["epoch"] for epoch in run["epochs"]] == [0, 1]
+    assert run["epochs"][0]["jobs"] == ["77.0", "78.0"]
+
+
+def test_what_is_not_known_is_null(capsys: Captured, tmp_path: Path) -> None:
+    bare = Dagdir(tmp_path / "bare", "JOB run0-train_epoch0 t.sub\n")
+    _, out, _ = spoken(capsys, "status", str(bare.path), "--json")
+    status = json.loads(out)
+    assert status["as_of"] is None
+    assert status["runs"][0]["uuid"] is status["runs"][0]["latest"] is None
+    assert status["dags"][0]["dagmans"] is status["dags"][0]["rescue"] is None
+    assert status["gpu_hours"] == dict.fromkeys(HOURS, 0)
+
+
+def test_sums_agree(capsys: Captured, shared: Callable[[str], Path]) -> None:
+    path = str(shared("examples/metl-aws"))
+    _, out, _ = spoken(capsys, "status", path, "--json")
+    status = json.loads(out)
+    assert sum(status["states"]["epochs"].values()) == 150
+    assert status["as_of"] == "2025-11-14T08:14:00"
+    assert status["gpu_hours"]["total"] == pytest.approx(1011.31, abs=0.005)
+    _, out, _ = spoken(capsys, "jobs", path, "--json")
+    hours = [e["gpu_hours"] for job in json.loads(out)["jobs"] for e in job["executions"]]
+    assert sum(hours) == pytest.approx(status["gpu_hours"]["total"], abs=1e-3)
+
+
+def test_a_known_zone_is_said(capsys: Captured, dagdir: Dagdir) -> None:
+    path = str(dagdir.path)
+    _, out, _ = spoken(capsys, "status", path, "--json", "--tz", "America/Chicago")
+    assert json.loads(out)["as_of"] == "2026-05-04T12:03:00-05:00"
+    _, out, _ = spoken(capsys, "status", path, "--json")
+    assert json.loads(out)["as_of"] == "2026-05-04T12:03:00"
+
+
+def test_as_of_cuts(capsys: Captured, dagdir: Dagdir) -> None:
+    path = str(dagdir.path)
+    _, out, _ = spoken(capsys, "status", path, "--json", "--as-of", "2026-05-04T10:01:30")
+    status = json.loads(out)
+    assert status["as_of"] == "2026-05-04T10:01:30"
+    assert status["runs"][0]["state"] == "running"
+    moment = "2026-05-04T15:01:30Z"
+    _, out, _ = spoken(
+        capsys, "status", path, "--json", "--as-of", moment, "--tz", "America/Chicago"
+    )
+    assert json.loads(out)["as_of"] == "2026-05-04T10:01:30-05:00"
+
+
+# --- waiting --------------------------------------------------------------------------------
+
+
+def finished(tmp_path: Path, status: int) -> Path:
+    dagdir = Dagdir(tmp_path / "ensemble")
+    log = Log().submit(77, NODE).execute(77).terminate(77)
+    log.submit(78, "run0-train_epoch1").execute(78).terminate(78, status)
+    dagdir.write("metl.log", log.data)
+    out = Out().start("09:00:00").submitted(NODE, 77).submitted("run0-train_epoch1", 78)
+    dagdir.write("run.dag.dagman.out", out.exit(status, at="23:00:00").data)
+    return dagdir.path
+
+
+@pytest.mark.parametrize(
+    ("what", "status", "code"),
+    [
+        ("all", 0, Exit.OK),
+        ("done", 0, Exit.OK),
+        ("all,done,failed,held", 0, Exit.OK),
+        ("all", 1, Exit.FAILED),
+        ("done", 1, Exit.FAILED),
+        ("failed", 1, Exit.FAILED),
+    ],
+)
+def test_exit_on_what_is_so_already(
+    capsys: Captured, tmp_path: Path, what: str, status: int, code: int
+) -> None:
+    assert spoken(capsys, "status", str(finished(tmp_path, status)), "--exit-on", what)[0] == code
+
+
+def test_exit_on_a_hold(capsys: Captured, dagdir: Dagdir) -> None:
+    code, out, _ = spoken(capsys, "status", str(dagdir.path), "--exit-on", "held", "--json")
+    assert code == Exit.HELD == 4
+    assert json.loads(out)["states"]["epochs"]["held"] == 1
+
+
+def test_exit_on_gives_up(capsys: Captured, dagdir: Dagdir) -> None:
+    code, out, err = spoken(
+        capsys, "status", str(dagdir.path), "--exit-on", "done", "--timeout", "0"
+    )
+    assert code == Exit.TIMEOUT == 5
+    assert "run0" in out
+    assert "--timeout" in err
+
+
+def test_exit_on_waits_until_it_is_so(
+    capsys: Captured, dagdir: Dagdir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from metlmon.cli import commands
+
+    looks: list[float] = []
+
+    def meanwhile(seconds: float) -> None:
+        looks.append(seconds)
+        assert len(looks) < 5
+        if len(looks) == 2:
+            log = Log().release(79, at="13:00:00").execute(79).terminate(79, 0)
+            dagdir.append("metl.log", log.data)
+
+    monkeypatch.setattr(commands.time, "sleep", meanwhile)
+    assert spoken(capsys, "status", str(dagdir.path), "--exit-on", "all")[0] == Exit.OK
+    assert len(looks) == 2
+
+
+def test_the_codes_are_what_the_help_says() -> None:
+    from metlmon.cli.main import EPILOG
+
+    told = {int(code) for code in re.findall(r"^ *(\d+)  ", EPILOG, re.MULTILINE)}
+    assert told == {int(code) for code in Exit}
+
+
+# --- tables for people ----------------------------------------------------------------------
+
+
+def test_the_table_says_what_the_json_says(capsys: Captured, dagdir: Dagdir) -> None:
+    code, out, err = spoken(capsys, "status", str(dagdir.path))
+    assert (code, err) == (0, "")
+    assert "run0" in out
+    assert "79.0" in out
+    assert "memory exceeded" in out
+    assert "held" in out
+    assert "1/2" in out
+
+
+def test_jobs_and_run_as_tables(capsys: Captured, dagdir: Dagdir) -> None:
+    code, out, _ = spoken(capsys, "jobs", str(dagdir.path))
+    assert code == 0
+    assert [cluster in out for cluster in ("77.0", "78.0", "79.0")] == [True] * 3
+    code, out, _ = spoken(capsys, "run", "aaaa", str(dagdir.path))
+    assert code == 0
+    assert "79.0" in out
+
+
+@pytest.mark.parametrize("command", [["status"], ["jobs"], ["run", "run0"], ["watch"]])
+def test_ascii_alone(capsys: Captured, dagdir: Dagdir, command: list[str]) -> None:
+    _, out, _ = spoken(capsys, *command, str(dagdir.path), "--ascii")
+    assert out.isascii()
+
+
+def test_a_terminal_that_knows_no_utf8(dagdir: Dagdir) -> None:
+    done = in_a_process("status", str(dagdir.path), PYTHONIOENCODING="ascii", PYTHONUTF8="0")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.isascii()
+
+
+def test_without_a_terminal_watch_prints_the_status(dagdir: Dagdir) -> None:
+    piped = in_a_process("watch", str(dagdir.path))
+    assert piped.returncode == 0, piped.stderr
+    assert piped.stdout == in_a_process("status", str(dagdir.path)).stdout
+    assert "\x1b" not in piped.stdout
+
+
+def test_a_dumb_terminal_is_no_place_for_screens(monkeypatch: pytest.MonkeyPatch) -> None:
+    from metlmon.cli import commands
+
+    for stream in (sys.stdin, sys.stdout, sys.stderr):
+        monkeypatch.setattr(stream, "isatty", lambda: True, raising=False)
+    for term, shows in (("dumb", False), ("", False), ("xterm-256color", True)):
+        monkeypatch.setenv("TERM", term)
+        assert commands.is_terminal() is shows
+
+
+def test_the_reader_of_a_pipe_may_leave_early(dagdir: Dagdir) -> None:
+    code = (
+        "import subprocess, sys\n"
+        "p = subprocess.Popen([sys.executable, '-m', 'metlmon', 'jobs', sys.argv[1], '--json'],"
+        " stdout=subprocess.PIPE, stderr=subprocess.PIPE)\n"
+        "p.stdout.close()\n"
+        "sys.stdout.write(p.stderr.read().decode())\n"
+        "sys.exit(p.wait())\n"
+    )
+    done = in_a_process(str(dagdir.path), code=code)
+    assert "Traceback" not in done.stdout
+    assert "BrokenPipe" not in done.stdout
+
+
+def test_the_demo_without_a_terminal(capsys: Captured) -> None:
+    from metlmon.cli import demo
+
+    try:
+        demo.recording()
+    except Exception:
+        pytest.skip("no recording of the demo here yet")
+    code, out, _ = spoken(capsys, "demo")
+    assert code == 0
+    assert "GPU-hours" in out
+
+
+# --- hostile text ---------------------------------------------------------------------------
+
+HOSTILE = "\x1b]0;owned\x07\x1b[2J\x9b31m[red]bold[/red]\u202egnp\u200b\r\x08"
+
+NEVER = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\u2069]")
+
+
+@pytest.fixture(name="hostile")
+def _hostile(tmp_path: Path) -> Path:
+    """Every text that a job, a host or a DAG file can choose, chosen badly."""
+    node = "run\x1b[2J0[red]-train_epoch0"
+    dag = f'JOB {node} t.sub\nVARS {node} run_uuid="\x1b[31muuid" ResourceName="\x9b5mtarget"\n'
+    dagdir = Dagdir(tmp_path / "ensemble", dag)
+    log = Log().submit(77, node)
+    log.execute(77, gpu="\x1b[2J[blink]GPU", slot="slot1@\x1b[7mhost.\u202eexample.org", site=None)
+    log.hold(77, 34, HOSTILE.replace("\r", " "))
+    log.submit(78, "nobody\x1b[2J").execute(78, site="\x1b[41mSite").evict(78, 1004, HOSTILE)
+    dagdir.write("metl.log", log.data + b"gar\x1b[2Jbage\n...\n")
+    return dagdir.path
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["status"], ["jobs"], ["run", "\x1b[31muuid"], ["status", "--json"], ["jobs", "--json"]],
+    ids=["status", "jobs", "run", "status-json", "jobs-json"],
+)
+def test_hostile_text_never_reaches_the_terminal_raw(
+    capsys: Captured, hostile: Path, command: list[str]
+) -> None:
+    code, out, err = (
+        spoken(capsys, command[0], *command[1:2], str(hostile))
+        if command[0] == "run"
+        else spoken(capsys, command[0], str(hostile), *command[1:])
+    )
+    assert code == 0
+    assert out
+    assert not NEVER.search(out)
+    assert not NEVER.search(err)
+
+
+def test_markup_is_text(capsys: Captured, hostile: Path) -> None:
+    _, out, _ = spoken(capsys, "status", str(hostile))
+    assert "[red]bold[/red]" in out
+
+
+def test_json_keeps_the_whole_text(capsys: Captured, hostile: Path) -> None:
+    _, out, _ = spoken(capsys, "jobs", str(hostile), "--json")
+    job = json.loads(out)["jobs"][0]
+    assert "\x1b]0;owned\x07" in job["executions"][0]["reason"]
+    assert out.isascii()
+
+
+# --- secrets --------------------------------------------------------------------------------
+
+
+def test_values_of_environment_are_in_no_output(
+    capsys: Captured, shared: Callable[[str], Path]
+) -> None:
+    """Real DAG files hold API keys; this one's is zeros."""
+    path = shared("examples/metl-aws")
+    secret = re.search(r"(0{20,})", (path / "global_pretraining_in_aws.dag").read_text())
+    assert secret is not None
+    for command in (["status"], ["jobs"]):
+        for more in ([], ["--json"]):
+            _, out, err = spoken(capsys, *command, str(path), *more)
+            assert secret[1] not in out + err
+    for more in ([], ["--json"]):
+        _, out, err = spoken(capsys, "run", "run0", str(path), *more)
+        assert secret[1] not in out + err
+
+
+def test_an_error_in_a_submit_description_shows_no_secret(capsys: Captured, tmp_path: Path) -> None:
+    text = (
+        "SUBMIT-DESCRIPTION train {\n"
+        '    environment = "WANDB_API_KEY=sesame"\n'
+        "    log = metl.log\n"
+        "}\n"
+        'JOB A train\nVARS A environment="KEY=sesame"\nPARENT A CHILD B\n'
+    )
+    (tmp_path / "x.dag").write_text(text)
+    assert "sesame" not in a_sentence(capsys, "status", str(tmp_path))
+    (tmp_path / "x.dag").write_text(
+        text.replace("PARENT A CHILD B", "NONSENSE environment = sesame")
+    )
+    code, out, err = spoken(capsys, "status", str(tmp_path), "--json")
+    assert code == 0
+    assert "WANDB" not in out + err
+    assert "sesame" not in out + err
+
+
+# --- what is imported -----------------------------------------------------------------------
+
+MODULES = "import sys\nfrom metlmon.cli.main import main\ncode = main(sys.argv[1:])\n" + (
+    "print(*sorted(sys.modules), file=sys.stderr)\nsys.exit(code)\n"
+)
+
+
+def imported(*arguments: str) -> set[str]:
+    done = in_a_process(*arguments, code=MODULES)
+    assert done.returncode == 0, done.stderr
+    return {name.split(".")[0] for name in done.stderr.split()}
+
+
+def test_status_imports_neither_textual_nor_pandas(dagdir: Dagdir) -> None:
+    for more in ([], ["--json"]):
+        heavy = imported("status", str(dagdir.path), *more)
+        assert not heavy & {"textual", "pandas", "numpy", "plotext", "htcondor2", "screens"}
+    assert "rich" not in imported("status", str(dagdir.path), "--json")
+
+
+def test_the_version_imports_next_to_nothing() -> None:
+    assert not imported("--version") & {"textual", "pandas", "rich", "json", "asyncio", "screens"}
+
+
+def test_version(capsys: Captured) -> None:
+    import tomllib
+
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    code, out, _ = spoken(capsys, "--version")
+    assert (code, out) == (0, f"metlmon {project['version']}\n")
+
+
+# --- completion and help --------------------------------------------------------------------
+
+
+def commands_there_are() -> list[str]:
+    import argparse
+
+    from metlmon.cli.main import parser
+
+    (action,) = [a for a in parser()._actions if isinstance(a, argparse._SubParsersAction)]
+    return list(action.choices)
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_names_every_command(capsys: Captured, shell: str, tmp_path: Path) -> None:
+    code, out, _ = spoken(capsys, "completion", shell)
+    assert code == 0
+    assert all(re.search(rf"\b{name}\b", out) for name in commands_there_are())
+    checker = shutil.which(shell)
+    if checker is None:
+        pytest.skip(f"no {shell} here to check its syntax")
+    script = tmp_path / "completion"
+    script.write_text(out)
+    subprocess.run([checker, "-n", str(script)], check=True, timeout=30)
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="no bash here")
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["metlmon", "st"], {"status"}),
+        (["metlmon", "status", "--js"], {"--json"}),
+        (["metlmon", "completion", "f"], {"fish"}),
+    ],
+)
+def test_bash_completes(capsys: Captured, words: list[str], expected: set[str]) -> None:
+    _, out, _ = spoken(capsys, "completion", "bash")
+    ask = f"{out}\nCOMP_WORDS=({' '.join(words)})\nCOMP_CWORD={len(words) - 1}\n_metlmon\n"
+    ask += 'printf "%s\\n" "${COMPREPLY[@]}"\n'
+    done = subprocess.run(["bash", "-c", ask], capture_output=True, text=True, timeout=30)
+    assert set(done.stdout.split()) == expected
+
+
+def test_help_names_every_command(capsys: Captured) -> None:
+    code, out, _ = spoken(capsys)
+    assert code == 0
+    assert all(name in out for name in commands_there_are())
+
+
+@pytest.mark.parametrize("command", commands_there_are())
+def test_each_command_explains_itself(capsys: Captured, command: str) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([command, "--help"])
+    assert ended.value.code == 0
+    assert "usage: metlmon" in capsys.readouterr().out
+
+
+def test_nothing_is_written(capsys: Captured, dagdir: Dagdir) -> None:
+    before = {p: p.stat().st_mtime_ns for p in [dagdir.path, *dagdir.path.rglob("*")]}
+    for command in (["status"], ["jobs"], ["run", "run0"], ["watch"]):
+        spoken(capsys, *command, str(dagdir.path))
+    assert {p: p.stat().st_mtime_ns for p in [dagdir.path, *dagdir.path.rglob("*")]} == before
+    assert DAG.encode() == (dagdir.path / "run.dag").read_bytes()
