@@ -349,9 +349,8 @@ def _suspended(life: JobLife, event: Event) -> None:
 
 def _unsuspended(life: JobLife, event: Event) -> None:
     execution = life.open
-    if execution is not None:
-        if execution.suspensions and execution.suspensions[-1][1] is None:
-            execution.suspensions[-1] = (execution.suspensions[-1][0], event.time)
+    if execution is not None and execution.suspensions and execution.suspensions[-1][1] is None:
+        execution.suspensions[-1] = (execution.suspensions[-1][0], event.time)
     if life.state is not State.HELD:
         _enter(life, State.RUNNING, event.time)
 

@@ -216,6 +216,8 @@ class NodeJudge:
             return self._by_word_alone(record, word)
         last = made[-1]
         state, since, job = job_says(last)
+        if word is not None and self._submitted_since(word, since, state):
+            return NodeState(State.IDLE, word.time, None, submitted=word.time)
         post = self._post(record, last)
         if post is not None:
             state, since = (State.COMPLETED if post.ok else State.FAILED), post.time
@@ -228,6 +230,13 @@ class NodeJudge:
         if state in (State.FAILED, State.REMOVED) and self._retries_left(record, made):
             state = State.RETRYING
         return NodeState(state, since, job, submitted=last.submitted)
+
+    def _submitted_since(self, word: NodeWord, since: datetime | None, state: State) -> bool:
+        """DAGMan has submitted the node again, and the job logs do not have it yet. It gives
+        the time of the submission itself, not of its hearing of it."""
+        if word.claim is not Claim.SUBMITTED or not self._alive or state in ACTIVE:
+            return False
+        return since is not None and word.time is not None and word.time > since
 
     def _by_word_alone(self, record: NodeRecord, word: NodeWord | None) -> NodeState:
         """The state of a node of which no job log has a job."""

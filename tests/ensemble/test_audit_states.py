@@ -103,11 +103,25 @@ def test_one_proc_that_ended_is_not_the_end_of_a_node_of_two() -> None:
 def test_the_latest_epoch_is_known_where_only_dagman_tells_of_its_submission() -> None:
     log = Log().submit(77, EPOCH0).execute(77).terminate(77, at="10:30:00")
     out = Out().start(at="09:59:00").submitted(EPOCH0, 77, at="10:01:05")
-    out.submitted("run0-train_epoch1", 80, at="10:31:00")
+    begun = "Event: ULOG_SUBMIT for HTCondor Node run0-train_epoch{} ({}.0.0) {{05/04/26 {}}}"
+    out.say(begun.format(1, 80, "10:31:00"), at="10:31:03")
     out.say("Node run0-train_epoch1 job proc (80.0.0) completed successfully.", at="10:50:00")
-    out.submitted("run0-train_epoch2", 81, at="10:51:00")
+    out.say(begun.format(2, 81, "10:51:00"), at="10:51:03")
     status = tell(CHAIN, log, out=out).painter(live=True).status()
     (run,) = status.runs
     assert run.latest is not None
     assert (run.latest.epoch, run.latest.cluster, run.latest.state) == (2, 81, State.IDLE)
     assert (run.epochs_done, run.latest.gpu, run.latest.attempt) == (2, None, 0)
+
+
+def test_a_resubmission_that_only_dagman_tells_of() -> None:
+    log = Log().submit(77, EPOCH0).execute(77).terminate(77, 1, at="10:30:00")
+    out = Out().start(at="09:59:00")
+    submitted = "Event: ULOG_SUBMIT for HTCondor Node run0-train_epoch0 ({}.0.0) {{05/04/26 {}}}"
+    # Heard of only after the job had ended: it was submitted before.
+    out.say(submitted.format(77, "10:01:00"), at="10:30:05")
+    assert tell(CHAIN, log, out=out).node(EPOCH0, live=True) is State.FAILED
+    out.say(submitted.format(80, "10:30:08"), at="10:30:10")
+    latest = tell(CHAIN, log, out=out).painter(live=True).status().runs[0].latest
+    assert latest is not None
+    assert (latest.state, latest.cluster) == (State.IDLE, 80)
