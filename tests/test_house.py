@@ -1,0 +1,135 @@
+"""The house: one direction of flow, a core without screens, and a tidy top level."""
+
+from __future__ import annotations
+
+import os
+import pkgutil
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import metlmon
+
+ROOT = Path(__file__).resolve().parents[1]
+
+TOP = {
+    "CHANGELOG.md",
+    "LICENSE",
+    "README.md",
+    "fixtures",
+    "metlmon",
+    "pyproject.toml",
+    "screens",
+    "tests",
+    "uv.lock",
+}
+"""All that lies at the top, besides files whose names begin with a dot."""
+
+HEAVY = {"textual", "pandas", "numpy", "plotext", "htcondor2", "classad2", "screens", "rich"}
+"""What only a screen, a report, a pool or a table needs."""
+
+OFFICES: dict[str, set[str]] = {
+    "metlmon.eventlog": HEAVY | {"metlmon.dagman", "metlmon.ensemble", "metlmon.live"},
+    "metlmon.dagman": HEAVY | {"metlmon.eventlog", "metlmon.ensemble", "metlmon.live"},
+    "metlmon.ensemble": HEAVY | {"metlmon.live", "metlmon.cli", "watchfiles"},
+    "metlmon.live": HEAVY | {"metlmon.cli"},
+    "metlmon.cli": {"textual", "screens", "pandas", "htcondor2"},
+}
+"""Packages, and what importing every module of one never brings in."""
+
+
+def modules(package: str) -> list[str]:
+    """Every module of the core below ``package``."""
+    names = [m.name for m in pkgutil.walk_packages(metlmon.__path__, "metlmon.")]
+    # Importing __main__ runs the command.
+    names = ["metlmon", *(name for name in names if not name.endswith("__main__"))]
+    return [name for name in names if name == package or name.startswith(f"{package}.")]
+
+
+def brought_in(names: list[str]) -> set[str]:
+    """What a new interpreter has imported after importing these."""
+    code = "import importlib, sys\nfor name in sys.argv[1:]: importlib.import_module(name)\n"
+    code += "print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code, *names],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    return set(done.stdout.split())
+
+
+def test_the_core_never_imports_textual() -> None:
+    # The pool's package is the only one that may import HTCondor, the statistics pandas.
+    everything = modules("metlmon")
+    assert len(everything) > 40
+    found = brought_in(everything)
+    assert not {name for name in found if name.split(".")[0] in ("textual", "screens")}
+
+
+@pytest.mark.parametrize("office", OFFICES)
+def test_flow_goes_one_way(office: str) -> None:
+    names = modules(office)
+    assert names
+    found = brought_in(names)
+    unwanted = {
+        name
+        for name in found
+        for never in OFFICES[office]
+        if name == never or name.startswith(f"{never}.")
+    }
+    assert not unwanted
+
+
+def test_the_import_contracts() -> None:
+    beside = Path(sys.executable).with_name("lint-imports")
+    checker = str(beside) if beside.exists() else shutil.which("lint-imports")
+    if checker is None:
+        pytest.skip("import-linter is not installed here (dependency group: lint)")
+    done = subprocess.run(
+        [checker, "--no-cache"],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
+
+
+def listed() -> list[str]:
+    if shutil.which("git") is None or not (ROOT / ".git").exists():
+        pytest.skip("not a git checkout")
+    done = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True, timeout=60
+    )
+    return [name for name in done.stdout.decode().split("\0") if name]
+
+
+def test_the_top_level_is_tidy() -> None:
+    tops = {name.split("/")[0] for name in listed()}
+    assert {name for name in tops if not name.startswith(".")} <= TOP
+    assert {"metlmon", "screens", "tests", "pyproject.toml"} <= tops
+
+
+def test_no_module_is_called_utils() -> None:
+    vague = {"utils", "util", "helpers", "common", "misc"}
+    assert not [n for n in listed() if n.endswith(".py") and Path(n).stem in vague]
+
+
+def test_every_module_says_what_it_is() -> None:
+    silent = []
+    for name in listed():
+        path = ROOT / name
+        ours = name.startswith(("metlmon/", "screens/")) and name.endswith(".py")
+        if ours and path.exists() and path.stat().st_size:
+            first = path.read_text(encoding="utf-8").lstrip()
+            if not first.startswith(('"""', 'r"""')):
+                silent.append(name)
+    assert not silent
