@@ -330,8 +330,7 @@ def facts(row: JobRow, ascii: bool) -> list[Line]:
     """Where the job is, on what, and with how much memory, as parts of one line."""
     made = []
     if row.site is not None:
-        off = row.target is not None and row.site.lower() != row.target.lower()
-        made.append(place(row.site, row.target, off, None, ascii))
+        made.append(place(row.site, row.target, row.off_target, None, ascii))
     elif row.target is not None:
         made.append(line(("wants ", DIM), plain(row.target, 40, ascii)))
     if row.gpu is not None or row.gpus is not None:

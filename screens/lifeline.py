@@ -1,8 +1,4 @@
-"""The life of a job as a bar, and its states' times. Pure functions.
-
-The state after each event is what the domain's table says; a bar of it is a picture only,
-and no figure of the ensemble is taken from here.
-"""
+"""The life of a job as a bar, and its states' times. Pure functions."""
 
 from __future__ import annotations
 
@@ -13,24 +9,10 @@ from typing import Final
 
 from metlmon.ensemble import wording
 from metlmon.ensemble.states import TERMINAL, State
-from metlmon.ensemble.views import EventLine, JobView
+from metlmon.ensemble.views import JobView
 from metlmon.ensemble.wording import STATES
 from screens.headlines import seconds_ago
 from screens.ink import DIM, Line, ink, line, packed, spread
-
-_AFTER: Final[Mapping[int, State]] = {
-    0: State.IDLE,
-    1: State.RUNNING,
-    4: State.IDLE,
-    7: State.IDLE,
-    10: State.SUSPENDED,
-    11: State.RUNNING,
-    12: State.HELD,
-    22: State.DISCONNECTED,
-    23: State.RUNNING,
-    24: State.IDLE,
-}
-_ENDS: Final = frozenset({5, 9})
 
 _TEXTURE: Final[Mapping[State, str]] = {
     State.IDLE: "░",
@@ -55,43 +37,22 @@ class Stretch:
 
 def stretches(view: JobView, as_of: datetime | None) -> list[Stretch]:
     """The states that a job went through, up to its end or ``as_of``."""
-    if not view.events:
+    if not view.states:
         return []
-    origin = view.events[0].time
+    origin = view.states[0][0]
     made: list[Stretch] = []
-    state, since = State.IDLE, 0.0
-    for event in view.events:
-        at = seconds_ago(event.time, origin)
-        after = _after(event, state)
-        if at is None or (after is state and event.number not in _ENDS):
-            continue
-        if at > since:
+    state, since = view.states[0][1], 0.0
+    for when, after in view.states[1:]:
+        at = seconds_ago(when, origin)
+        if at is not None and at > since:
             made.append(Stretch(state, since, at))
-        if event.number in _ENDS:
-            return made
-        # An event stamped before the one ahead of it does not turn time back.
-        state, since = after, max(since, at)
+            since = at
+        # One stamped before the one ahead of it does not turn time back.
+        state = after
     now = seconds_ago(as_of, origin)
-    if view.row.state not in TERMINAL and now is not None and now > since:
+    if state not in TERMINAL and now is not None and now > since:
         made.append(Stretch(state, since, now))
     return made
-
-
-def _after(event: EventLine, before: State) -> State:
-    if event.number == 13:
-        return State.IDLE if before is State.HELD else before
-    if event.number == 40:
-        return _after_transfer(event.text.lower(), before)
-    return _AFTER.get(event.number, before)
-
-
-def _after_transfer(text: str, before: State) -> State:
-    incoming, finished = "input" in text, "finished" in text
-    if incoming:
-        return State.STARTING if finished else State.TRANSFERRING_INPUT
-    if "output" in text:
-        return State.RUNNING if finished else State.TRANSFERRING_OUTPUT
-    return before
 
 
 def life_bar(made: Sequence[Stretch], cells: int, ascii: bool) -> Line:
@@ -116,8 +77,8 @@ def life(view: JobView, as_of: datetime | None, cells: int, ascii: bool) -> list
     made = stretches(view, as_of)
     if not made:
         return []
-    start = view.events[0].time
-    last = as_of if view.row.state not in TERMINAL else view.events[-1].time
+    start = view.states[0][0]
+    last = as_of if view.row.state not in TERMINAL else view.states[-1][0]
     totals: dict[State, float] = {}
     for stretch in made:
         totals[stretch.state] = totals.get(stretch.state, 0.0) + stretch.end - stretch.start

@@ -248,6 +248,7 @@ def job_view(row: RunRow, cluster: int) -> JobView:
             hold_reason=MEMORY_HOLD if held else None,
             hold_code=34 if held else None,
             hold_subcode=0 if held else None,
+            off_target=True,
         ),
         events=tuple(events),
         memory_updates=214,
@@ -260,6 +261,17 @@ def job_view(row: RunRow, cluster: int) -> JobView:
         output=f"{row.run}_{cluster}.out",
         error=f"{row.run}_{cluster}.err",
         siblings=next((e.jobs for e in epochs(row) if (cluster, 0) in e.jobs), ()),
+        states=(
+            (start, State.IDLE),
+            (first - timedelta(minutes=9), State.TRANSFERRING_INPUT),
+            (first - timedelta(minutes=1), State.STARTING),
+            (first, State.RUNNING),
+            (first + timedelta(hours=4), State.IDLE),
+            (second, State.RUNNING),
+            (second + timedelta(hours=3), State.SUSPENDED),
+            (second + timedelta(hours=4), State.RUNNING),
+            *(((end, State.HELD),) if held else ()),
+        ),
     )  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from datetime import timedelta
 
 from ensemble_pictures import AS_OF, RUNS, job_view, status
@@ -10,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metlmon.ensemble.states import State
-from metlmon.ensemble.views import EventLine
 from screens import headlines, ink, runlist
 from screens.actions import ACTIONS, actions_of
 from screens.chart import Bar, grouped, seconds_chart
@@ -100,13 +100,10 @@ def test_a_jobs_life_goes_through_its_states() -> None:
     assert ink.width(life_bar(made, 57, True)) == 57
 
 
-def test_a_life_with_events_out_of_order_never_goes_back() -> None:
+def test_a_life_with_stamps_out_of_order_never_goes_back() -> None:
     view = job_view(RUNS[1], 14700390)
-    early = EventLine(view.events[0].time - timedelta(hours=1), 12, "JOB_HELD", "late event")
-    made = stretches(
-        type(view)(view.row, (*view.events[:4], early, *view.events[4:]), 0, (), None, None, ()),
-        AS_OF,
-    )
+    early = (view.states[0][0] - timedelta(hours=1), State.HELD)
+    made = stretches(replace(view, states=(*view.states[:4], early, *view.states[4:])), AS_OF)
     assert all(stretch.end > stretch.start for stretch in made)
     assert all(a.end == b.start for a, b in itertools.pairwise(made))
 
