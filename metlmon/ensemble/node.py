@@ -175,7 +175,10 @@ class NodeJudge:
     def _word(self, record: NodeRecord) -> NodeWord | None:
         """DAGMan's newest word on the node, with its time made local."""
         newest: NodeWord | None = None
-        for word in self._dag.words.get(record.node.name, ()):
+        words = self._dag.words.get(record.node.name, ())
+        # Of two words of one second the jobstate log's counts, whichever file was read first:
+        # DAGMan may keep lines of its .out back, of the jobstate log never.
+        for word in sorted(words, key=lambda w: w.epoch is not None):
             told = self._timed(word)
             if self._cut and told.time and told.time > self._cut:
                 continue
@@ -323,12 +326,13 @@ class NodeJudge:
             if node.unless_exit in codes:
                 return False
         submissions = len([r for r in made if self._in_this_life(r.submitted)])
-        told = [
-            word.value or 0
-            for word in map(self._timed, self._dag.words.get(node.name, ()))
-            if word.claim is Claim.RETRYING and self._in_this_life(word.time)
-        ]
-        return max(submissions, max(told, default=0) + 1) <= node.retries
+        said = [w for w in self._dag.words.get(node.name, ()) if w.epoch is None]
+        said = [w for w in said if self._in_this_life(w.time)]
+        begun = max((w.value or 0 for w in said if w.claim is Claim.RETRYING), default=0)
+        if said and said[-1].claim is Claim.RETRYING and begun >= submissions:
+            # Even the last retry: it has begun, and its submission was not seen yet.
+            return True
+        return max(submissions, begun + 1) <= node.retries
 
     def _in_this_life(self, when: datetime | None) -> bool:
         begun = self._dag.last_start()
