@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+from datetime import UTC
+
 import pytest
 
+from metlmon.dagman import OutState, read_dagman_out, read_jobstate
 from metlmon.ensemble.ensemble import Role
 from metlmon.ensemble.states import DagState, State
 from tests.ensemble.written import Log, Out, Told, moment, tell
@@ -334,6 +337,54 @@ def test_a_job_removed_with_its_dagman_is_not_tried_again() -> None:
     log = Log().submit(77, EPOCH0).execute(77)
     log.remove(77, "removed because DAGManJobId =?= 900 by the schedd")
     assert tell(RETRIED, log, out=alive).node(EPOCH0) is State.REMOVED
+
+
+def test_the_last_retry_has_begun_and_is_not_submitted_yet() -> None:
+    """All in one second: the job's end, the jobstate log's word on it, the retry."""
+    log = Log().submit(77, EPOCH0, at="10:00:00").execute(77).terminate(77, 1, at="11:00:00")
+    epoch = int(moment("11:00:00").replace(tzinfo=UTC).timestamp())
+    jobstate = (
+        f"{epoch - 3600} {EPOCH0} SUBMIT 77.0 - - 1\n{epoch} {EPOCH0} JOB_FAILURE 1 - - 1\n"
+    ).encode()
+    once = f"JOB {EPOCH0} train.sub\nRETRY {EPOCH0} 1\n"
+    out = Out().start(at="09:00:00").submitted(EPOCH0, 77, at="10:00:00")
+    out.say(f"Retrying node {EPOCH0} (retry #1 of 1)...", at="11:00:00")
+    assert tell(once, log, out=out, jobstate=jobstate).node(EPOCH0) is State.RETRYING
+    log.submit(78, EPOCH0).execute(78).terminate(78, 1)
+    assert tell(once, log, out=out, jobstate=jobstate).node(EPOCH0) is State.FAILED
+
+
+def test_a_pre_script_that_fails_as_often_as_it_may() -> None:
+    """No submission tells of these attempts."""
+    once = f"JOB {EPOCH0} train.sub\nSCRIPT PRE {EPOCH0} pre.sh\nRETRY {EPOCH0} 1\n"
+    out = Out().start(at="09:00:00").say(f"PRE Script of Node {EPOCH0} failed with status 9")
+    out.say(f"Retrying node {EPOCH0} (retry #1 of 1)...")
+    assert tell(once, out=out).node(EPOCH0) is State.RETRYING
+    out.say(f"Running PRE script of Node {EPOCH0}...")
+    assert tell(once, out=out).node(EPOCH0) is State.PRE
+    out.say(f"PRE Script of Node {EPOCH0} failed with status 9")
+    assert tell(once, out=out).node(EPOCH0) is State.FAILED
+
+
+@pytest.mark.parametrize("jobstate_first", [True, False])
+def test_two_words_of_one_second_are_weighed_alike_whichever_is_read_first(
+    jobstate_first: bool,
+) -> None:
+    log = Log().submit(77, EPOCH0, at="10:00:00").execute(77).terminate(77, 1, at="11:00:00")
+    begun = moment("10:00:00").replace(tzinfo=UTC).timestamp()
+    jobstate = (
+        f"{begun:.0f} {EPOCH0} SUBMIT 77.0 - - 1\n"
+        f"{begun + 3601:.0f} {EPOCH0} PRE_SCRIPT_STARTED - - - 2\n"
+    ).encode()
+    out = Out().start(at="09:00:00").say(f"Retrying node {EPOCH0} (retry #1 of 2)...", "11:00:01")
+    ensemble = tell(RETRIED, log).ensemble
+    readings = [
+        lambda: ensemble.read_jobstate("run.dag", read_jobstate(jobstate)[0]),
+        lambda: ensemble.hear("run.dag", read_dagman_out(out.data, OutState())[0]),
+    ]
+    for reading in readings if jobstate_first else reversed(readings):
+        reading()
+    assert Told(ensemble).node(EPOCH0) is State.PRE
 
 
 # --- DAGMan's word ------------------------------------------------------------------------
