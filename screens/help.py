@@ -49,12 +49,12 @@ class HelpScreen(MonitorScreen):
         yield self.keys()
 
     def show(self, update: Update | None) -> None:
-        room, ascii = self.size.width, self.ascii
+        room, ascii = self.app.size.width, self.ascii
         document = self.query_one(Document)
         self.query_one("#head", Panel).show([line(" ", ("Keys and signs", BOLD)), ()])
         document.show(help_lines(room, ascii))
         down = "v" if ascii else "↓"
-        more = [line((f"{down} {document.below} more lines", DIM))] if document.below else []
+        more = [line((f"{down} {document.below} more", DIM))] if document.below else []
         self.query_one("#note", Panel).show([rule(more, room, ascii)])
 
 

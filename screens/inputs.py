@@ -32,7 +32,7 @@ class InputsScreen(MonitorScreen):
         yield self.keys()
 
     def show(self, update: Update | None) -> None:
-        ascii, room = self.ascii, self.size.width
+        ascii, room = self.ascii, self.app.size.width
         document = self.query_one(Document)
         dagdir = plain(str(self.monitor.feed.dagdir), 200, ascii)
         title = line(("What is read", BOLD), "   ", (dagdir, DIM))
@@ -44,7 +44,7 @@ class InputsScreen(MonitorScreen):
         lines = [] if update is None else inputs(update.status, room, ascii)
         document.show(lines)
         down = "v" if ascii else "↓"
-        more = [line((f"{down} {document.below} more lines", DIM))] if document.below else []
+        more = [line((f"{down} {document.below} more", DIM))] if document.below else []
         self.query_one("#note", Panel).show([rule(more, room, ascii)])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from pathlib import PurePath
 from typing import ClassVar, Final
 
@@ -42,6 +43,8 @@ class JobScreen(MonitorScreen):
         self.job = (cluster, proc)
         self._tails: tuple[Tail, ...] = ()
         self._reading = False
+        self._asked: tuple[JobView, datetime | None, tuple[Tail, ...], int, bool] | None = None
+        self._story = jobstory.Story([], [])
 
     def compose(self) -> ComposeResult:
         yield Panel(id="head")
@@ -62,13 +65,18 @@ class JobScreen(MonitorScreen):
             return
         self.query_one("#head", Panel).show(self._head(view))
         self._read_tails(view)
-        room, ascii = self.size.width, self.ascii
+        room, ascii = self.app.size.width, self.ascii
         beside = room >= SIDE_BY_SIDE and any(tail.lines for tail in self._tails)
         if output.display != beside:
             output.display = beside
-        as_of = None if update is None else update.status.as_of
+        over = view.row.state in TERMINAL
+        as_of = None if update is None or over else update.status.as_of
         left = room * 3 // 5 if beside else room
-        told = jobstory.story(view, as_of, () if beside else self._tails, left - 1, ascii)
+        asked = (view, as_of, () if beside else self._tails, left - 1, ascii)
+        if asked != self._asked:
+            # A job may have thousands of events: told again only when there is news.
+            self._asked, self._story = asked, jobstory.story(*asked)
+        told = self._story
         if beside:
             ends = jobstory.outputs(self._tails, room - left - 1, ascii)
             output.show(ends.lines, ends.sections)
@@ -85,7 +93,7 @@ class JobScreen(MonitorScreen):
         ]
 
     def _head(self, view: JobView) -> list[Line]:
-        row, ascii, room = view.row, self.ascii, self.size.width
+        row, ascii, room = view.row, self.ascii, self.app.size.width
         state = signed(STATES[row.state], ascii)
         lasted = wording.duration(row.seconds, ascii)
         since = line((" for ", DIM), lasted)
@@ -121,8 +129,8 @@ class JobScreen(MonitorScreen):
     def _note(self) -> None:
         story = self.query_one("#story", Document)
         down = "v" if self.ascii else "↓"
-        more = [line((f"{down} {story.below} more lines", DIM))] if story.below else []
-        self.query_one("#note", Panel).show([rule(more, self.size.width, self.ascii)])
+        more = [line((f"{down} {story.below} more", DIM))] if story.below else []
+        self.query_one("#note", Panel).show([rule(more, self.app.size.width, self.ascii)])
 
     # --- output files: read in a thread, since a dagdir on NFS can make a read wait --------
 

@@ -18,6 +18,7 @@ from screens.ink import DIM, NOTE, Line, crop, joined, line, width
 from screens.widgets.keys import Keys
 from screens.widgets.panel import Panel
 from screens.widgets.table import Table
+from screens.widgets.tight import TightCompositor
 
 if TYPE_CHECKING:
     from screens.app import MetlmonApp
@@ -30,6 +31,11 @@ class MonitorScreen(Screen[None]):
 
     SCOPES: ClassVar[tuple[str, ...]] = ()
     AUTO_FOCUS: ClassVar[str | None] = "Table, Document"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._compositor = TightCompositor()
+        self._ready = False
 
     @property
     def monitor(self) -> MetlmonApp:
@@ -45,14 +51,20 @@ class MonitorScreen(Screen[None]):
         """Show a new picture; None before the first."""
         raise NotImplementedError
 
+    def on_mount(self) -> None:
+        # Before the first layout: a screen that is painted empty first flickers, and costs
+        # its bytes twice.
+        self._ready = True
+        self._again()
+
     def on_screen_resume(self) -> None:
-        self.call_after_refresh(self._again)
+        self._again()
 
     def on_resize(self) -> None:
-        self.call_after_refresh(self._again)
+        self._again()
 
     def _again(self) -> None:
-        if self.is_attached:
+        if self._ready and self.is_attached:
             self.show(self.monitor.picture)
 
     def on_document_scrolled(self) -> None:
@@ -121,7 +133,7 @@ class ListScreen(MonitorScreen):
 
     def note(self, shown: int, total: int, more: Sequence[Line] = (), noun: str = "run") -> Line:
         """The rule below the table: what is filtered, how it is sorted, what lies outside."""
-        ascii, cells = self.ascii, self.size.width
+        ascii, cells = self.ascii, self.app.size.width
         parts: list[Line] = list(more)
         if self.wanted:
             parts.append(line(("filter ", DIM), (plain(self.wanted, 30, ascii), NOTE)))

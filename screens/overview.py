@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 from textual.app import ComposeResult
@@ -49,19 +50,19 @@ class OverviewScreen(ListScreen):
         shown = self._rows(kept, rows, update)
         by_key = {row.key: row for row in kept}
         under = runlist.under_the_table(
-            by_key.get(self.table.cursor or ""), shown, self.size.width, self.ascii
+            by_key.get(self.table.cursor or ""), shown, self.app.size.width, self.ascii
         )
         faults = [line(("faults only", NOTE))] if self.faults_only else []
         note = self.note(len(kept), len(rows), faults)
-        narrow = self.size.width < runlist.REASON_CELLS
+        narrow = self.app.size.width < runlist.REASON_CELLS
         self.query_one("#note", Panel).show([note, under] if narrow else [note])
 
     def _head(self, update: Update | None) -> list[Line]:
-        room, ascii = self.size.width, self.ascii
+        room, ascii = self.app.size.width, self.ascii
         lines = headlines.header(update, str(self.monitor.feed.dagdir), room, ascii)
         if update is None or not update.status.dags:
             return lines
-        status, roomy = update.status, [()] if self.size.height >= ROOMY_LINES else []
+        status, roomy = update.status, [()] if self.app.size.height >= ROOMY_LINES else []
         total = headlines.epochs_total(status.epoch_states, ascii)
         bar = headlines.bar(status.epoch_states, room - len(total) - 4, ascii)
         inset = line(" ")
@@ -88,7 +89,7 @@ class OverviewScreen(ListScreen):
     def _rows(self, kept: list[RunRow], all_rows: list[RunRow], update: Update | None) -> set[str]:
         """Fill the table; returns the names of the columns that have room. They are fitted
         to all rows, so that a filter moves no column."""
-        room, ascii = self.size.width, self.ascii
+        room, ascii = self.app.size.width, self.ascii
         specs = runlist.specs(all_rows, ascii)
         widths = fitted(specs, all_rows, room)
         indent = MARGIN
@@ -97,7 +98,9 @@ class OverviewScreen(ListScreen):
                 break
             indent += wide + GAP
         rows = [
-            Row(row.key, cells(specs, widths, row), runlist.below(row, room, ascii), indent)
+            Row(
+                row.key, partial(cells, specs, widths, row), runlist.below(row, room, ascii), indent
+            )
             for row in kept
         ]
         self.table.show(columns(specs, widths), rows, self._empty(all_rows, update))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import ClassVar
 
 from textual import on
@@ -50,7 +51,7 @@ class PaletteScreen(ModalScreen[str | None]):
         fitting = [a for a in self._actions if all(word in _text(a) for word in words)]
         room = table.size.width - 16
         columns = [Column("KEY", 6), Column("ACTION", max(10, room))]
-        rows = [Row(f"{a.scope}.{a.name}", (line((a.shown, KEY)), _told(a))) for a in fitting]
+        rows = [Row(f"{a.scope}.{a.name}", partial(_cells, a)) for a in fitting]
         table.show(columns, rows, [line("  ", ("no action has these words", DIM))])
 
     def action_move(self, by: int) -> None:
@@ -76,5 +77,5 @@ def _text(action: Action) -> str:
     return f"{action.label} {action.help} {action.name}".lower()
 
 
-def _told(action: Action) -> Line:
-    return line(action.help)
+def _cells(action: Action) -> tuple[Line, Line]:
+    return line((action.shown, KEY)), line(action.help)

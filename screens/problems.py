@@ -106,12 +106,12 @@ class ProblemsScreen(ListScreen):
 
     def show(self, update: Update | None) -> None:
         groups = self.monitor.feed.problems()
-        ascii, room = self.ascii, self.size.width
+        ascii, room = self.ascii, self.app.size.width
         self.query_one("#head", Panel).show(self._head(groups, update))
         kept = self.kept(groups, _text)
         specs = _specs(ascii)
         widths = fitted(specs, groups, room)
-        rows = [Row(group.key, cells(specs, widths, group)) for group in kept]
+        rows = [Row(group.key, partial(cells, specs, widths, group)) for group in kept]
         self.table.show(columns(specs, widths), rows, self._empty(bool(groups), update))
         note = self.note(len(kept), len(groups), noun="cause")
         under = next((g for g in kept if g.key == self.table.cursor), None)
@@ -128,10 +128,10 @@ class ProblemsScreen(ListScreen):
         )
         total = sum(group.lost for group in groups)
         lost = line(("GPU-hours lost ", DIM), (wording.hours(total, ascii), BAD))
-        lines = [line(" ") + spread(first, lost if total else (), self.size.width - 2, ascii)]
+        lines = [line(" ") + spread(first, lost if total else (), self.app.size.width - 2, ascii)]
         if worst is not None and worst.lost > 0:
             share = wording.share(worst.lost, total, ascii)
-            cause = plain(worst.cause, self.size.width - 40, ascii)
+            cause = plain(worst.cause, self.app.size.width - 40, ascii)
             lines.append(
                 line(" ", ("costs most: ", DIM), cause, (f"  {share} of what is lost", DIM))
             )
@@ -150,7 +150,7 @@ class ProblemsScreen(ListScreen):
     def _example(self, group: ProblemGroup | None) -> list[Line]:
         if group is None or not group.example:
             return [()]
-        shown = plain(group.example, self.size.width - 10, self.ascii)
+        shown = plain(group.example, self.app.size.width - 10, self.ascii)
         return [line(" ", ("e.g. ", DIM), shown)]
 
     def open(self, key: str) -> None:
@@ -188,15 +188,17 @@ class CauseScreen(ListScreen):
         jobs = [view.row for view in views if view is not None]
         kept = self.kept(jobs, _job_text)
         specs = _job_specs(self.ascii, jobs)
-        widths = fitted(specs, jobs, self.size.width)
-        rows = [Row(f"{job.cluster}.{job.proc}", cells(specs, widths, job)) for job in kept]
+        widths = fitted(specs, jobs, self.app.size.width)
+        rows = [
+            Row(f"{job.cluster}.{job.proc}", partial(cells, specs, widths, job)) for job in kept
+        ]
         self.table.show(columns(specs, widths), rows, [line("  ", ("no job has this text", DIM))])
         unseen = len(group.jobs) - MOST_JOBS
         more = [line((f"the latest {MOST_JOBS} jobs", DIM))] if unseen > 0 else []
         self.query_one("#note", Panel).show([self.note(len(kept), len(jobs), more, "job")])
 
     def _head(self, group: ProblemGroup) -> list[Line]:
-        ascii, room = self.ascii, self.size.width
+        ascii, room = self.ascii, self.app.size.width
         sign = problem_sign(group.kind)
         first = joined(
             (

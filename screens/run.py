@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import PurePath
 from typing import ClassVar, Final
 
@@ -82,8 +83,8 @@ class RunScreen(ListScreen):
         ]
 
     def _head(self, view: RunView) -> list[Line]:
-        room, ascii = self.size.width, self.ascii
-        roomy = self.size.height >= ROOMY_LINES
+        room, ascii = self.app.size.width, self.ascii
+        roomy = self.app.size.height >= ROOMY_LINES
         lines = [
             line(" ") + self._title(view, room - 2),
             line(" ") + first_that_fits(self._progress(view), room - 2),
@@ -141,18 +142,19 @@ class RunScreen(ListScreen):
         return [long, told(20) + extra + hours, told(12) + hours, told(6, short=True) + hours]
 
     def _fill(self, view: RunView, epochs: list[EpochRow], side: list[EpochRow]) -> None:
-        room, ascii = self.size.width, self.ascii
+        room, ascii = self.app.size.width, self.ascii
         specs = epochlist.specs(view, ascii)
         widths = fitted(specs, [*view.epochs, *view.side], room)
         indent = MARGIN + widths["epoch"] + GAP
 
         def made(row: EpochRow) -> Row:
-            told = cells(specs, widths, row)
+            told = partial(cells, specs, widths, row)
             return Row(epochlist.key_of(row), told, epochlist.below(row, ascii), indent)
 
         rows = [made(row) for row in epochs]
         if side:
-            rows += [Row(None, ((),)), Row(None, (line(("side nodes", DIM)),))]
+            title = line(("side nodes", DIM))
+            rows += [Row(None, lambda: ((),)), Row(None, lambda: (title,))]
             rows += [made(row) for row in side]
         empty = [line("  ", "No epoch has this in any column."), line("  ", ("esc clears", DIM))]
         self.table.show(columns(specs, widths), rows, empty)

@@ -318,8 +318,14 @@ def plain(text: str, limit: int | None = None, ascii: bool = False) -> str:
     else:
         shown = " ".join("".join(_visible(unicodedata.normalize("NFC", text))).split())
     if ascii and not shown.isascii():
-        shown = shown.encode("ascii", "backslashreplace").decode("ascii")
+        shown = shown.translate(_TYPOGRAPHY).encode("ascii", "backslashreplace").decode("ascii")
     return clip(shown, limit, ascii)
+
+
+_TYPOGRAPHY: Final = str.maketrans(
+    {"…": "...", "–": "-", "—": "-", "‘": "'", "’": "'", "“": '"', "”": '"', "×": "x", "≠": "!="}
+)
+"""What is no less legible in ASCII, and common in messages."""
 
 
 def clip(text: str, limit: int | None, ascii: bool = False) -> str:

@@ -61,20 +61,19 @@ class Canvas(Widget):
     def render_line(self, y: int) -> Strip:
         strip = self.strip_at(y)
         self._painted[y] = strip
-        return strip
-
-    def on_resize(self) -> None:
-        self._painted.clear()
+        # Compared in small pieces, painted in large ones: each piece costs its own styles.
+        return strip.simplify()
 
     def repaint(self) -> None:
         """Paint again what differs from what was painted last, and nothing else."""
         regions = []
         for y in range(self.size.height):
             before = self._painted.get(y)
-            now = self.strip_at(y)
+            # What was never painted is going to be: it is new, and Textual knows that.
             if before is None:
-                regions.append(Region(0, y, self.size.width, 1))
-            elif (change := changed_cells(before, now)) is not None:
+                continue
+            change = changed_cells(before, self.strip_at(y))
+            if change is not None:
                 start, end = change
                 regions.append(Region(start, y, end - start, 1))
         if regions:

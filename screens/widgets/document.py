@@ -53,8 +53,10 @@ class Document(Canvas, can_focus=True):
         self.repaint()
 
     def on_resize(self) -> None:
+        before = self._top
         self._top = self._deepest if self._follow else min(self._top, self._deepest)
-        self.refresh()
+        if self._top != before:
+            self.repaint()
         self.post_message(self.Scrolled())
 
     @property

@@ -28,7 +28,6 @@ class Panel(Canvas):
         if higher:
             self.styles.height = len(lines)
             self._painted.clear()
-            self.refresh(layout=True)
         else:
             self.repaint()
 

@@ -8,7 +8,7 @@ that changed.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import ClassVar, Final
@@ -44,10 +44,11 @@ class Column:
 @dataclass(frozen=True, slots=True)
 class Row:
     """One thing in the table. ``key`` None: a heading among the rows, where no cursor goes.
+    ``cells`` is asked only when the row is in view: of ten thousand runs forty are.
     ``below`` is a second line, drawn from cell ``below_at`` on."""
 
     key: str | None
-    cells: tuple[Line, ...]
+    cells: Callable[[], Sequence[Line]]
     below: Line = ()
     below_at: int = 0
 
@@ -85,6 +86,7 @@ class Table(Canvas, can_focus=True):
         self._empty: Sequence[Line] = ()
         self._key: str | None = None
         self._top = 0
+        self._sized = False
 
     # --- what is shown --------------------------------------------------------------------
 
@@ -177,8 +179,11 @@ class Table(Canvas, can_focus=True):
         self._top = max(0, min(self._top, total - self._view))
 
     def on_resize(self) -> None:
+        before, self._top = self._top, self._top if self._sized else 0
+        self._sized = self._view > 1
         self._keep_in_view()
-        self.refresh()
+        if self._top != before:
+            self.repaint()
         # How many rows lie outside has changed with the size.
         self.post_message(self.Moved(self._key))
 
@@ -200,8 +205,8 @@ class Table(Canvas, can_focus=True):
         if at > self._start(index):
             return line(self._mark(selected), " " * (row.below_at - 1)) + row.below, selected
         if row.key is None:
-            return line(" " * MARGIN) + row.cells[0], False
-        return self._composed(row.cells, selected), selected
+            return line(" " * MARGIN) + row.cells()[0], False
+        return self._composed(row.cells(), selected), selected
 
     def _mark(self, selected: bool) -> tuple[str, Ink]:
         return ((">" if self.ascii else "▌") if selected else " ", CURSOR)

@@ -184,3 +184,4 @@ def test_harmless_text_stays_as_it_is() -> None:
     assert wording.plain("memory usage exceeded", 10) == "memory us…"
     assert wording.plain("memory usage exceeded", 10, ascii=True) == "memory ..."
     assert wording.plain("Zürich", ascii=True) == "Z\\xfcrich"
+    assert wording.plain("“killed”… – why?", ascii=True) == '"killed"... - why?'

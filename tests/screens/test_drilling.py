@@ -121,7 +121,7 @@ async def test_a_jobs_sections_can_be_jumped_to(show: Show) -> None:
         await seen.press("tab", "tab", "tab", "tab")
         assert "Resources" in seen.text
         await seen.press("end")
-        assert "more lines" not in seen.text
+        assert " more ─" not in seen.text
 
 
 async def test_what_a_job_wrote_is_shown(show: Show, tmp_path: Path) -> None:

@@ -236,6 +236,32 @@ async def test_a_tick_of_the_clock_repaints_only_its_cells(show: Show) -> None:
         assert "3:41:11" in seen.line("run4")
 
 
+async def test_a_tick_writes_the_ticking_cells_and_no_more(show: Show) -> None:
+    async with show() as seen:
+        later = replace(
+            RUNS[4],
+            latest=replace(RUNS[4].latest, seconds=13271.0),  # type: ignore[type-var]
+        )
+        seen.app.screen.query_one(Table).repaint()
+        await seen.settle()
+        written: list[str] = []
+        compositor = seen.app.screen._compositor
+        was = compositor.render_partial_update
+
+        def spy():  # type: ignore[no-untyped-def]
+            made = was()
+            if made is not None:
+                written.append(made.render_segments(seen.app.console))
+            return made
+
+        compositor.render_partial_update = spy  # type: ignore[method-assign]
+        await seen.tell(update(status((*RUNS[:4], later, *RUNS[5:]))))
+        text = "".join(written)
+        assert "3:41:11" in text
+        assert "run4" not in text
+        assert len(text) < 200
+
+
 async def test_the_same_picture_again_repaints_nothing(show: Show) -> None:
     async with show() as seen:
         painted: list[object] = []
