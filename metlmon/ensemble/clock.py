@@ -7,6 +7,7 @@ than they look; a zone, or moments whose UTC time is known as well, put that rig
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Final
 
@@ -44,7 +45,11 @@ class Clock:
 
     def observe(self, local: datetime, epoch: float) -> None:
         """A file states both: ``local`` (naive) was ``epoch`` seconds after 1970."""
-        seconds = (local.replace(tzinfo=UTC) - datetime.fromtimestamp(epoch, UTC)).total_seconds()
+        try:
+            moment = datetime.fromtimestamp(epoch, UTC)
+        except (OverflowError, ValueError, OSError):
+            return
+        seconds = (local.replace(tzinfo=UTC) - moment).total_seconds()
         offset = round(seconds / QUARTER_HOUR) * QUARTER_HOUR
         # An offset that no zone on earth has comes from a damaged line.
         if abs(seconds - offset) > QUARTER_HOUR / 3 or not -43200 <= offset <= 50400:
@@ -65,18 +70,33 @@ class Clock:
 
     def epoch(self, stamp: datetime) -> float | None:
         """Seconds since 1970 of a stamp, None when no zone is known."""
-        if stamp.tzinfo is not None:
-            return stamp.timestamp()
-        if self.zone is not None:
-            return stamp.replace(tzinfo=self.zone).timestamp()
-        offset = self._nearest(stamp)
-        if offset is None:
+        moment = self._utc(stamp)
+        return None if moment is None else moment.timestamp()
+
+    def _utc(self, stamp: datetime) -> datetime | None:
+        try:
+            return self._as_utc(stamp)
+        except OverflowError:
+            # Year 1 or 9999, in a damaged log: no other zone has that moment.
             return None
-        return stamp.replace(tzinfo=UTC).timestamp() - offset
+
+    def _as_utc(self, stamp: datetime) -> datetime | None:
+        if stamp.tzinfo is not None:
+            return stamp.astimezone(UTC)
+        if self.zone is not None:
+            return stamp.replace(tzinfo=self.zone).astimezone(UTC)
+        offset = self._nearest(stamp)
+        return None if offset is None else stamp.replace(tzinfo=UTC) - timedelta(seconds=offset)
 
     def local(self, epoch: float) -> datetime | None:
-        """The access point's local time of a moment, naive; None when no zone is known."""
-        moment = datetime.fromtimestamp(epoch, UTC)
+        """The access point's local time of a moment, naive; None when no zone is known, and
+        for a number that no calendar has."""
+        try:
+            return self._as_local(datetime.fromtimestamp(epoch, UTC))
+        except (OverflowError, ValueError, OSError):
+            return None
+
+    def _as_local(self, moment: datetime) -> datetime | None:
         if self.zone is not None:
             return moment.astimezone(self.zone).replace(tzinfo=None)
         if self.utc_only:
@@ -93,7 +113,8 @@ class Clock:
             return stamp
         self._saw_utc = True
         if self.zone is not None:
-            return stamp.astimezone(self.zone).replace(tzinfo=None)
+            with suppress(OverflowError):
+                return stamp.astimezone(self.zone).replace(tzinfo=None)
         return stamp.replace(tzinfo=None)
 
     def stated(self, stamp: datetime) -> datetime:
@@ -106,9 +127,10 @@ class Clock:
 
     def seconds(self, start: datetime, end: datetime) -> float:
         """Seconds from ``start`` to ``end``, never negative: clocks of two writers differ."""
-        a, b = self.epoch(start), self.epoch(end)
+        # Not by seconds since 1970: those are floats that lose what sub-second stamps say.
+        a, b = self._utc(start), self._utc(end)
         if a is not None and b is not None and (self.zone is not None or len(self._seen) > 1):
-            return max(0.0, b - a)
+            return max(0.0, (b - a).total_seconds())
         return max(0.0, (end - start).total_seconds())
 
     def ambiguous(self, stamp: datetime) -> bool:

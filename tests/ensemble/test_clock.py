@@ -131,6 +131,40 @@ def test_the_jobstate_log_and_the_job_log_state_one_submission_both_ways(
     assert told.ensemble.clock.local(epoch) == moment("10:00:00")
 
 
+def test_knowing_the_offset_takes_nothing_from_sub_second_stamps() -> None:
+    begin, end = datetime(2026, 11, 21, 9, 50, 1, 1000), datetime(2026, 11, 21, 9, 50, 6, 176000)
+    clock = Clock()
+    assert clock.seconds(begin, end) == 5.175
+    for local in (begin, datetime(2026, 12, 1)):
+        clock.observe(local, local.replace(tzinfo=UTC).timestamp())
+    assert clock.seconds(begin, end) == 5.175
+    assert Clock(CHICAGO).seconds(begin, end) == 5.175
+
+
+@pytest.mark.parametrize("zone", [None, CHICAGO, ZoneInfo("Asia/Tokyo")])
+@pytest.mark.parametrize("form", ["", "Z"])
+def test_a_stamp_that_no_calendar_has_elsewhere_ends_nothing(
+    zone: ZoneInfo | None, form: str
+) -> None:
+    log = Log().submit(77, NODE, at="0001-01-01 00:00:00").execute(77, at="10:00:00")
+    log.terminate(77, at="11:00:00").submit(78, NODE, at="9999-12-31 23:59:59")
+    for stamp in (b"0001-01-01 00:00:00", b"9999-12-31 23:59:59"):
+        log.events = [e.replace(stamp, stamp + form.encode()) for e in log.events]
+    told = of_one_job(log, settings=Settings(zone=zone))
+    assert told.painter().status().gpu_hours.good == 1.0
+    assert [job.cluster for job in told.painter().job_rows()] == [77, 78]
+
+
+@pytest.mark.parametrize("epoch", [1e18, -1e18, 253402300799.0, float("inf")])
+@pytest.mark.parametrize("zone", [None, CHICAGO, ZoneInfo("Asia/Tokyo")])
+def test_seconds_that_no_calendar_has_are_no_time(epoch: float, zone: ZoneInfo | None) -> None:
+    clock = Clock(zone)
+    clock.observe(moment("10:00:00"), epoch)
+    assert not clock.known or zone is not None
+    local = clock.local(epoch)
+    assert local is None or local.year == 9999
+
+
 # --- always -------------------------------------------------------------------------------
 
 stamps = st.datetimes(datetime(2020, 1, 1), datetime(2035, 1, 1)).map(
