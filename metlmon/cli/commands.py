@@ -125,7 +125,10 @@ def _as_of(text: str | None, settings: Settings) -> datetime | None:
             f"--as-of {text!r} names a zone, but the logs' own is not known: add --tz, or "
             "give the logs' local time"
         )
-    return moment.astimezone(settings.zone).replace(tzinfo=None)
+    try:
+        return moment.astimezone(settings.zone).replace(tzinfo=None)
+    except OverflowError:
+        raise InputError(f"--as-of {text!r} is outside the calendar") from None
 
 
 def open_reader(options: argparse.Namespace) -> Reader:

@@ -151,6 +151,11 @@ def test_arguments_that_mean_nothing(
     assert sentence in a_sentence(capsys, "status", str(dagdir.path), option, value)
 
 
+def test_a_moment_outside_the_calendar(capsys: Captured, dagdir: Dagdir) -> None:
+    moment = ["--as-of", "0001-01-01T00:00:00Z", "--tz", "America/Chicago"]
+    assert "outside the calendar" in a_sentence(capsys, "status", str(dagdir.path), *moment)
+
+
 def test_settings_that_mean_nothing(capsys: Captured, dagdir: Dagdir) -> None:
     dagdir.write("metlmon.toml", 'zone = "UTC"\n')
     said = a_sentence(capsys, "status", str(dagdir.path))
