@@ -172,13 +172,15 @@ def count(value: int, one: str, many: str | None = None, ascii: bool = False) ->
 
 
 def hours(value: float | None, ascii: bool = False) -> str:
-    """Hours: ``0``, ``<0.1``, ``45.5``, ``1 011``. One decimal while it still tells."""
+    """Hours: ``0``, ``<0.01``, ``0.31``, ``45.5``, ``1 011``: decimals while they tell."""
     if value is None:
         return unknown(ascii)
     if value <= 0:
         return "0"
-    if value < 0.05:
-        return "<0.1"
+    if value < 0.005:
+        return "<0.01"
+    if value < 0.995:
+        return f"{value:.2f}"
     if value < 99.95:
         return f"{value:.1f}"
     return number(round(value), ascii)

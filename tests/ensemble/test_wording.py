@@ -60,9 +60,10 @@ def test_large_numbers_have_thin_separators_and_commas_in_ascii() -> None:
     assert wording.count(2, "entry", "entries") == "2 entries"
 
 
-def test_hours_keep_a_decimal_while_it_tells() -> None:
-    told = [wording.hours(h, ascii=True) for h in (None, 0, 0.01, 4.24, 99.94, 564.77, 3902.4)]
-    assert told == ["-", "0", "<0.1", "4.2", "99.9", "565", "3,902"]
+def test_hours_keep_decimals_while_they_tell() -> None:
+    values = (None, 0, 0.001, 0.31, 0.999, 4.24, 99.94, 564.77, 3902.4)
+    told = [wording.hours(h, ascii=True) for h in values]
+    assert told == ["-", "0", "<0.01", "0.31", "1.0", "4.2", "99.9", "565", "3,902"]
 
 
 def test_a_share_never_claims_none_or_all_of_what_is_neither() -> None:
