@@ -125,8 +125,7 @@ class NodeJudge:
             if not stays or not self._was_skipped(record, last):
                 return self._at_rest(stays, last)
         if self._skipped(record, last, word):
-            when = word.time if word and word.claim is Claim.SKIPPED else record.skips[-1]
-            return NodeState(State.SKIPPED, when, None)
+            return NodeState(State.SKIPPED, self._skipped_at(record, word), None)
         if record.node.name in self._done:
             return self._marked_done(last)
         return self._judged(record, made, word)
@@ -171,6 +170,15 @@ class NodeJudge:
         else:
             return self._was_skipped(record, last) and record.node.name in self._done
         return last is None or last.submitted is None or when is None or when >= last.submitted
+
+    def _skipped_at(self, record: NodeRecord, word: NodeWord | None) -> datetime | None:
+        if word is not None and word.claim is Claim.SKIPPED:
+            return word.time
+        if record.skips:
+            return record.skips[-1]
+        words = self._dag.words.get(record.node.name, ())
+        told = [self._timed(w).time for w in words if w.claim is Claim.SKIPPED]
+        return max((t for t in told if t is not None), default=None)
 
     def _word(self, record: NodeRecord) -> NodeWord | None:
         """DAGMan's newest word on the node, with its time made local."""

@@ -258,6 +258,22 @@ def test_a_rescue_file_calls_a_skipped_node_done_and_it_stays_skipped() -> None:
     assert told.node(EPOCH0) is State.SKIPPED
 
 
+def test_a_skip_that_only_an_older_word_tells_of_stays_one() -> None:
+    """The rescue file says DONE, DAGMan spoke of the node again, and nodes.log is gone."""
+    out = (
+        Out()
+        .start()
+        .say(
+            f"PRE_SKIP return value 2 indicates we are done (successfully) with node {EPOCH0}",
+            at="10:00:00",
+        )
+    )
+    out.say(f"Running PRE script of Node {EPOCH0}...", at="10:30:00")
+    told = tell(SCRIPTED, out=out, rescue=rescued(EPOCH0))
+    state = told.node_state(EPOCH0)
+    assert (state.state, state.since) == (State.SKIPPED, moment("10:00:00"))
+
+
 def test_scripts_that_run_now() -> None:
     out = Out().start().say(f"Running PRE script of Node {EPOCH0}...")
     assert tell(SCRIPTED, out=out).node(EPOCH0) is State.PRE
