@@ -75,7 +75,7 @@ class Changes:
 
 @dataclass(slots=True)
 class LogBook:
-    """Figures of one log: how many bytes and events were read, first and last time."""
+    """Figures of one log: its size in bytes, its complete events, first and last time."""
 
     file: str
     role: Role
@@ -194,7 +194,8 @@ class Ensemble:
         )
 
     def _enter_book(self, book: LogBook, event: Event) -> None:
-        book.events += 1
+        # One that was cut is no event of the log's: what is left of it is told as a warning.
+        book.events += not event.damaged
         if book.first is None:
             book.first = event.time
         if book.last is None or event.time > book.last:

@@ -265,7 +265,7 @@ class Reader:
         batch, warnings = reader.read(EVENTS_AT_ONCE)
         changes = self.ensemble.apply(batch)
         book = self.ensemble.books[reader.log.name]
-        book.bytes = max(book.bytes, reader.follower.offset)
+        book.bytes = reader.follower.size
         for warning in warnings:
             self._note(book, warning)
         return changes
