@@ -545,11 +545,9 @@ def _hostile(tmp_path: Path) -> Path:
 def test_hostile_text_never_reaches_the_terminal_raw(
     capsys: Captured, hostile: Path, command: list[str]
 ) -> None:
-    code, out, err = (
-        spoken(capsys, command[0], *command[1:2], str(hostile))
-        if command[0] == "run"
-        else spoken(capsys, command[0], str(hostile), *command[1:])
-    )
+    options = [word for word in command if word.startswith("--")]
+    words = [word for word in command if not word.startswith("--")]
+    code, out, err = spoken(capsys, *words, str(hostile), *options)
     assert code == 0
     assert out
     assert not NEVER.search(out)
