@@ -66,8 +66,11 @@ STALLED_DISCONNECT: Final = timedelta(minutes=10)
 """24 of 26 real disconnects reconnected; the others failed within the lease of 40 minutes.
 After this long it is worth a look."""
 
-ANYWHERE: Final = frozenset({"any", "anywhere", "osg", "ospool"})
-"""Targets that name a pool of many sites: no site but another target's own is off it."""
+ANYWHERE: Final = frozenset({"any", "anywhere", "all"})
+"""Targets that every site meets."""
+
+POOLS: Final = frozenset({"osg", "ospool"})
+"""Targets that name a pool of many sites: only another target's own site is off them."""
 
 
 @dataclass(slots=True)
@@ -141,10 +144,10 @@ class Painter:
         if not target or not site:
             return False
         wanted, got = _squash(target), _squash(site)
-        if wanted in got or got in wanted:
+        if wanted in ANYWHERE or wanted in got or got in wanted:
             return False
-        if wanted in ANYWHERE:
-            return any(other in got for other in self.targets - {wanted} - ANYWHERE)
+        if wanted in POOLS:
+            return any(other in got for other in self.targets - ANYWHERE - POOLS)
         return True
 
     def seconds(self, start: datetime | None, end: datetime | None) -> float | None:
