@@ -6,10 +6,11 @@ them against the job events. Manual: "DAGMan Workflows > DAG Monitoring", "Rescu
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
+from pathlib import PurePath
 from typing import Final
 
 from metlmon.dagman import (
@@ -136,6 +137,8 @@ class Dag:
         self.jobstate_started: list[float] = []
         self.jobstate_finished: tuple[float, int | None] | None = None
         self.halted = False
+        self.heard_until: datetime | None = None
+        self._rescues_written: dict[str, datetime] = {}
         self._order: list[str] | None = None
 
     @property
@@ -154,6 +157,8 @@ class Dag:
         touched: set[str] = set()
         for line in said:
             self._hear(line)
+            if line.time is not None:
+                self.heard_until = max(self.heard_until or line.time, line.time)
             if line.node is not None:
                 touched.add(line.node)
         return touched
@@ -169,6 +174,8 @@ class Dag:
                 life.pre_completed = line.value
             case Word.RESCUE_USED if life:
                 life.rescue = line.text
+            case Word.RESCUE_WRITTEN if line.text and line.time:
+                self._rescues_written[PurePath(line.text).name] = line.time
             case Word.REMOVED if life:
                 life.removed = True
             case Word.EXITED if life:
@@ -253,6 +260,28 @@ class Dag:
                 tenure.held = False
 
     # --- being asked --------------------------------------------------------------------
+
+    def moments(self) -> Iterator[tuple[datetime, float]]:
+        """Moments that its files state both ways: (local time, seconds since 1970)."""
+        if self.status is not None and self.status.local and self.status.epoch is not None:
+            yield self.status.local, self.status.epoch
+        life = self.lives[-1] if self.lives else None
+        if self.metrics is not None and life is not None:
+            for local, epoch in ((life.start, self.metrics.start), (life.end, self.metrics.end)):
+                if local is not None and epoch is not None:
+                    yield local, epoch
+        for rescue in self.rescue_files.values():
+            written = self._rescues_written.get(rescue.path.name)
+            if written is not None and rescue.created is not None:
+                yield written, rescue.created.timestamp()
+
+    def submits_all_it_says(self, moment: datetime) -> bool:
+        """Does ``.dagman.out`` name every submission of this DAG around ``moment``? It is
+        appended to for ever, so it does from its first life to its last line."""
+        first = self.lives[0].start if self.lives else None
+        if first is None or self.heard_until is None or not self.submitted:
+            return False
+        return first <= moment <= self.heard_until
 
     def rescues(self) -> dict[int, Rescue]:
         """The rescue files that were there at the cut, by number."""

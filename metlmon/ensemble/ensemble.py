@@ -284,7 +284,9 @@ class Ensemble:
         """Lines of a ``.dagman.out``."""
         if self.cut is not None:
             said = [line for line in said if line.time is None or line.time <= self.cut]
-        return self._told_of(dag_key, self.dags[dag_key].hear(said))
+        touched = self.dags[dag_key].hear(said)
+        self._learn_offset(self.dags[dag_key])
+        return self._told_of(dag_key, touched)
 
     def read_jobstate(self, dag_key: str, entries: Sequence[Jobstate]) -> Changes:
         """Lines of a jobstate log."""
@@ -295,21 +297,13 @@ class Ensemble:
 
     def facts_changed(self, dag_key: str) -> Changes:
         """A rescue, node status, metrics or halt file of this DAG was read anew."""
-        dag = self.dags[dag_key]
-        if dag.status is not None and dag.status.local and dag.status.epoch is not None:
-            self._observe(dag.status.local, dag.status.epoch)
-        if dag.metrics is not None and dag.metrics.start is not None and dag.lives:
-            self._learn_from_metrics(dag)
+        self._learn_offset(self.dags[dag_key])
         return self._told_of(dag_key, set())
 
-    def _learn_from_metrics(self, dag: Dag) -> None:
-        begun = dag.lives[-1].start
-        if begun is not None and dag.metrics is not None and dag.metrics.start is not None:
-            self._observe(begun, dag.metrics.start)
-
     def _learn_offset(self, dag: Dag) -> None:
-        """A jobstate log states a submission in seconds since 1970, its event in local
-        time."""
+        """Moments that DAGMan's files state in local time and in UTC as well."""
+        for local, epoch in dag.moments():
+            self._observe(local, epoch)
         if self.clock.known:
             return
         for cluster, epoch in dag.submit_epochs.items():

@@ -44,7 +44,7 @@ def membership(
     if name is None:
         return Membership()
     candidates = _told_elsewhere(job, [dags[key] for key in by_node.get(name, ())])
-    for narrow in (_by_batch_name, _by_dagman, _by_lifetime, _by_log):
+    for narrow in (_by_silence, _by_batch_name, _by_dagman, _by_lifetime, _by_log):
         if len(candidates) <= 1:
             break
         candidates = narrow(job, candidates)
@@ -58,6 +58,15 @@ def _told_elsewhere(job: Job, candidates: list[Dag]) -> list[Dag]:
     if job.nodes_logs and not job.nodes_logs & {dag.key for dag in candidates}:
         return []
     return candidates
+
+
+def _by_silence(job: Job, candidates: list[Dag]) -> list[Dag]:
+    """A DAG whose ``.dagman.out`` tells of every submission then, and not of this one, did
+    not make it."""
+    submitted = job.life().submitted
+    if submitted is None:
+        return candidates
+    return [d for d in candidates if not d.submits_all_it_says(submitted)] or candidates
 
 
 def _by_batch_name(job: Job, candidates: list[Dag]) -> list[Dag]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
+import traceback
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +24,10 @@ PICTURE_SECONDS: Final = 0.1
 
 LOADING_PICTURE_SECONDS: Final = 0.4
 """While the first reading goes on, pictures are rarer: they take time from it."""
+
+FAILURE_PAUSE_SECONDS: Final = 5.0
+"""After a failure that nobody foresaw reading rests for this long: what caused it may pass,
+and a loop of failures must not take a core."""
 
 CLOCK_SECONDS: Final = 1.0
 """How often a live picture is drawn anew only because time went by."""
@@ -86,6 +92,26 @@ class Session:
     # --- the reading thread -------------------------------------------------------------
 
     def _run(self, notify: Callable[[Update], None]) -> None:
+        while not self._stop.is_set():
+            try:
+                self._read(notify)
+            except Exception as error:  # A monitor that dies at night is useless: say so, go on.
+                self._tell_failure(notify, error)
+                self._stop.wait(FAILURE_PAUSE_SECONDS)
+
+    def _tell_failure(self, notify: Callable[[Update], None], error: Exception) -> None:
+        """Something went wrong that nobody foresaw: the last picture stays, with a sentence."""
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        text = (
+            f"reading failed and is tried again: {type(error).__name__}: {error} "
+            f"({Path(where.filename).name}:{where.lineno}); please report this"
+        )
+        if self._latest is not None:
+            self._latest = replace(self._latest, error=text)
+            notify(self._latest)
+
+    def _read(self, notify: Callable[[Update], None]) -> None:
+        """Read, draw and wait until the end is asked for."""
         drawn = looked = 0.0
         dirty = first = True
         while not self._stop.is_set():

@@ -69,6 +69,16 @@ def test_dagman_out_names_every_submission() -> None:
     assert not list(told.painter().notices())
 
 
+def test_a_dagman_that_tells_of_every_submission_but_this_did_not_make_it() -> None:
+    silent = Out().start(at="09:00:00").submitted(NODE, 70, at="09:01:00").exit(0, at="11:00:00")
+    assert belongs(tell(BOTH, plain_log(), out={"a.dag": silent})) == "b.dag"
+    # Before its first life and after its last line it can say nothing.
+    later = Out().start(at="10:30:00").submitted(NODE, 70, at="10:31:00").exit(0, at="11:00:00")
+    assert belongs(tell(BOTH, plain_log(), out={"a.dag": later})) is None
+    behind = Out().start(at="09:00:00").submitted(NODE, 70, at="09:01:00")
+    assert belongs(tell(BOTH, plain_log(), out={"a.dag": behind})) is None
+
+
 def test_the_jobstate_log_names_them_too() -> None:
     line = f"1777903200 {NODE} SUBMIT 77.0 - - 1\n".encode()
     assert belongs(tell(BOTH, plain_log(), jobstate=line)) == "a.dag"

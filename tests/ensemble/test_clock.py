@@ -115,6 +115,18 @@ def test_the_metrics_file_and_dagman_out_state_one_moment_both_ways() -> None:
     assert told.ensemble.clock.local(begun) == moment("09:00:00")
 
 
+def test_a_rescue_file_says_in_utc_when_dagman_out_says_it_was_written() -> None:
+    written = moment("09:30:00").replace(tzinfo=CHICAGO).astimezone(UTC)
+    rescue = (
+        "# Rescue DAG file, created after running\n#   the run.dag DAG file\n"
+        f"# Created {written:%m/%d/%Y %H:%M:%S} UTC\n"
+        "# Rescue DAG version: 2.0.1 (partial)\n"
+    )
+    out = Out().start("09:00:00").say("Writing Rescue DAG to run.dag.rescue001...", "09:30:00")
+    told = tell(f"JOB {NODE} t.sub\n", out=out, rescue=rescue)
+    assert told.ensemble.clock.local(written.timestamp()) == moment("09:30:00")
+
+
 @pytest.mark.parametrize("jobstate_first", [True, False])
 def test_the_jobstate_log_and_the_job_log_state_one_submission_both_ways(
     jobstate_first: bool,

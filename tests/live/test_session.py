@@ -11,7 +11,7 @@ import pytest
 
 from metlmon.ensemble.states import State
 from metlmon.live.feed import Update
-from metlmon.live.reader import Reader
+from metlmon.live.reader import Reader, Step
 from metlmon.live.session import Session
 from tests.ensemble.written import Log
 from tests.live.dagdirs import NODE, Dagdir
@@ -154,3 +154,30 @@ def test_a_dead_ensembles_clock_does_not(watched: Watched) -> None:
     watched.until(State.IDLE)
     with pytest.raises(queue.Empty):
         watched.pictures.get(timeout=1.5)
+
+
+def test_a_failure_that_nobody_foresaw_is_said_and_reading_goes_on(
+    dagdir: Dagdir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("metlmon.live.session.FAILURE_PAUSE_SECONDS", 0.01)
+    watched = Watched(dagdir)
+    try:
+        watched.until(State.IDLE)
+        step = watched.reader.step
+        failures = iter([RuntimeError("a bug")])
+
+        def fails_once(seconds: float = 0.05) -> Step:
+            failure = next(failures, None)
+            if failure is not None:
+                raise failure
+            return step(seconds)
+
+        monkeypatch.setattr(watched.reader, "step", fails_once)
+        dagdir.append("metl.log", Log().execute(77).data)
+        failed = watched.pictures.get(timeout=PATIENCE)
+        assert failed.error is not None
+        assert "RuntimeError: a bug" in failed.error
+        assert failed.status.runs[0].state is State.IDLE
+        assert watched.until(State.RUNNING).error is None
+    finally:
+        watched.session.stop()
