@@ -15,6 +15,11 @@ QUARTER_HOUR: Final = 900
 """Offsets of time zones are multiples of this many seconds: an observation is rounded to it,
 which takes out the seconds between two lines that state "the same" moment."""
 
+HALF_HOUR: Final = 1800
+PROMPT: Final = 60
+"""Seconds. A job's end is logged within a minute, or its output took long and the line is no
+hint; that it took just as long as zones differ, twice in a row, is not to be feared."""
+
 FOLD_STEP: Final = timedelta(minutes=30)
 """Stamps of one log that step back by more than this in an hour that exists twice are in
 its second pass; smaller steps back are two writers' clocks."""
@@ -32,6 +37,7 @@ class Clock:
         self.zone = zone
         self._seen: list[tuple[datetime, int]] = []
         self._saw_utc = self._saw_local = False
+        self._hinted: int | None = None
 
     @property
     def utc_only(self) -> bool:
@@ -57,6 +63,23 @@ class Clock:
         if self._nearest(local) == offset and self._bracketed(local):
             return
         insort(self._seen, (local, offset))
+
+    def hint(self, local: datetime, epoch: float) -> bool:
+        """An event at ``local`` says that its job ended at ``epoch``: in the same minute, but
+        for the time its output took. Believed when two such hints in a row agree; returns
+        whether it was."""
+        try:
+            moment = datetime.fromtimestamp(epoch, UTC)
+        except (OverflowError, ValueError, OSError):
+            return False
+        seconds = (local.replace(tzinfo=UTC) - moment).total_seconds()
+        offset = int(seconds // HALF_HOUR) * HALF_HOUR
+        if seconds - offset > PROMPT:
+            return False
+        agrees, self._hinted = offset == self._hinted, offset
+        if agrees:
+            self.observe(local, local.replace(tzinfo=UTC).timestamp() - offset)
+        return agrees
 
     def _bracketed(self, local: datetime) -> bool:
         return self._seen[0][0] <= local <= self._seen[-1][0]

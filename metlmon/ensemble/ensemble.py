@@ -29,7 +29,7 @@ from metlmon.ensemble.record import (
 from metlmon.ensemble.settings import Settings
 from metlmon.ensemble.states import ACTIVE, DONE, DagState
 from metlmon.ensemble.views import Notice
-from metlmon.eventlog import Aborted, ClusterSubmit, Event, PostScript, PreSkip
+from metlmon.eventlog import Aborted, ClusterSubmit, Event, PostScript, PreSkip, Terminated
 
 TRANSFER_SHADOW_PROC = -1000
 """Procs at or below this are the schedd's transfer shadows (``077.-1000.000``), no jobs."""
@@ -231,10 +231,17 @@ class Ensemble:
             touched.add(key)
         elif job.add(event, stream):
             touched.add(key)
+            if isinstance(event.detail, Terminated) and event.detail.ended_utc is not None:
+                self._hear_end(event, event.detail.ended_utc)
             if isinstance(event.detail, Aborted) and event.detail.reason:
                 named = REMOVED_WITH.search(event.detail.reason)
                 if named:
                     job.aborted_by = int(named.group(1))
+
+    def _hear_end(self, event: Event, ended: datetime) -> None:
+        """Until 24.7 an event 005 says in UTC when its job ended."""
+        if self.clock.zone is None and self.clock.hint(event.time, ended.timestamp()):
+            self._states = {}
 
     def _factory(self, cluster: int, node: str, touched: set[tuple[int, int, int]]) -> None:
         """035 names the node of all jobs that its cluster has and will have."""

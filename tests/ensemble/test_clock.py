@@ -127,6 +127,33 @@ def test_a_rescue_file_says_in_utc_when_dagman_out_says_it_was_written() -> None
     assert told.ensemble.clock.local(written.timestamp()) == moment("09:30:00")
 
 
+def ended(log: Log, job: int, at: str, zone: ZoneInfo, late: int = 3) -> Log:
+    """A 005 as HTCondor before 24.7 wrote it, ``late`` seconds after the job's own end."""
+    end = moment(at).replace(tzinfo=zone).astimezone(UTC) - timedelta(seconds=late)
+    body = (
+        "\t(1) Normal termination (return value 0)\n"
+        f"\tJob terminated of its own accord at {end:%Y-%m-%dT%H:%M:%S}Z with exit-code 0.\n"
+    )
+    return log.raw(5, job, "Job terminated.", body, at)
+
+
+def test_two_events_that_say_their_job_ended_in_utc_tell_the_offset() -> None:
+    log = Log().submit(77, NODE, at="10:00:00").submit(78, NODE, at="10:00:00")
+    one = tell(f"JOB {NODE} t.sub\n", ended(log, 77, "11:00:00", CHICAGO))
+    assert not one.ensemble.clock.known
+    told = tell(f"JOB {NODE} t.sub\n", ended(log, 78, "12:00:00", CHICAGO))
+    noon = moment("12:00:00")
+    assert told.ensemble.clock.local(noon.replace(tzinfo=CHICAGO).timestamp()) == noon
+
+
+def test_an_end_that_was_logged_long_after_the_job_ended_tells_nothing() -> None:
+    log = Log()
+    for job in (77, 78, 79):
+        log.submit(job, NODE, at="10:00:00")
+        ended(log, job, "12:00:00", CHICAGO, late=1200)
+    assert not tell(f"JOB {NODE} t.sub\n", log).ensemble.clock.known
+
+
 @pytest.mark.parametrize("jobstate_first", [True, False])
 def test_the_jobstate_log_and_the_job_log_state_one_submission_both_ways(
     jobstate_first: bool,
