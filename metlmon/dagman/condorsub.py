@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Final
 
 _ARGUMENTS: Final = re.compile(r"^[ \t]*arguments[ \t]*=[ \t]*(\S.*?)[ \t\r]*$", re.I | re.M)
-_WORD: Final = re.compile(r"(?:[^\s']|'(?:[^']|'')*+(?:'|\Z))++")
-_QUOTED: Final = re.compile(r"'((?:[^']|'')*+)(?:'|\Z)")
+_WORD: Final = re.compile(r"(?:[^\s']|'(?:[^']|'')*(?:'|\Z))+")
+_QUOTED: Final = re.compile(r"'((?:[^']|'')*)(?:'|\Z)")
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,11 +13,12 @@ from dataclasses import dataclass
 #: What C's ``isspace`` calls a blank: physical lines are trimmed of these and no others.
 _BLANKS = " \t\n\v\f\r"
 
-# Possessive throughout: a hostile line of quotes must not make the match go back and forth.
-_DOUBLE = r'"((?:[^"\\]|\\.)*+)"'
-_SINGLE = r"'((?:[^'\\]|\\.)*+)'"
+# No two branches can take the same character, so a hostile line of quotes is gone over once.
+# Groups are not possessive: Python before 3.11.5 (Debian 12 has 3.11.2) matches those wrongly.
+_DOUBLE = r'"((?:[^"\\]|\\.)*)"'
+_SINGLE = r"'((?:[^'\\]|\\.)*)'"
 _QUOTED = re.compile(f"{_DOUBLE}|{_SINGLE}", re.DOTALL)
-_TOKEN = re.compile(rf"""[ \t]*+((?:[^ \t"']++|{_DOUBLE}|{_SINGLE})*+)""", re.DOTALL)
+_TOKEN = re.compile(rf"""[ \t]*+((?:[^ \t"']|{_DOUBLE}|{_SINGLE})*)""", re.DOTALL)
 _KEY = re.compile(r"""[ \t]*+([^ \t="']++)""")
 _EQUALS = re.compile(r"[ \t]*+=")
 _EMPTY = re.compile(r"""[ \t]*+(?:""|'')(?![^ \t])""")

@@ -15,7 +15,7 @@ from typing import Final
 
 from metlmon.dagman.records import Problem, StatusFile, StatusNode
 
-_STRING: Final = r'"(?:[^"\\\n]|\\.)*+"'
+_STRING: Final = r'"(?:[^"\\\n]|\\.)*"'
 _LINE: Final = re.compile(
     rf"""^[ \t]*(?:
         (?P<open>\[) | (?P<close>\]) |
