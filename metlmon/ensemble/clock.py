@@ -151,9 +151,11 @@ class Clock:
     def seconds(self, start: datetime, end: datetime) -> float:
         """Seconds from ``start`` to ``end``, never negative: clocks of two writers differ."""
         # Not by seconds since 1970: those are floats that lose what sub-second stamps say.
-        a, b = self._utc(start), self._utc(end)
-        if a is not None and b is not None and (self.zone is not None or len(self._seen) > 1):
-            return max(0.0, (b - a).total_seconds())
+        # One offset alone changes no difference.
+        if self.zone is not None or len(self._seen) > 1:
+            a, b = self._utc(start), self._utc(end)
+            if a is not None and b is not None:
+                return max(0.0, (b - a).total_seconds())
         return max(0.0, (end - start).total_seconds())
 
     def ambiguous(self, stamp: datetime) -> bool:

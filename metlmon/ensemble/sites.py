@@ -6,8 +6,8 @@ Never the target, which is only where the run wanted to go.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from typing import Final
 
 from metlmon.eventlog import Execute
@@ -37,8 +37,9 @@ def host_of(machine: Execute) -> str | None:
     return address.group(1) if address else None
 
 
+@lru_cache(maxsize=16384)
 def site_of(
-    machine: Execute | None, rules: Sequence[tuple[str, str]] = BUILT_IN_SITES
+    machine: Execute | None, rules: tuple[tuple[str, str], ...] = BUILT_IN_SITES
 ) -> str | None:
     """The site of an execution; None when nothing tells.
 

@@ -25,6 +25,11 @@ PICTURE_SECONDS: Final = 0.1
 LOADING_PICTURE_SECONDS: Final = 0.4
 """While the first reading goes on, pictures are rarer: they take time from it."""
 
+SHARE_MOVING: Final = 5.0
+SHARE_IDLE: Final = 100.0
+"""A picture of a large ensemble takes long to draw: the next waits for so many times as long,
+so that drawing takes a fifth of a core while things happen, a hundredth while only time does."""
+
 FAILURE_PAUSE_SECONDS: Final = 5.0
 """After a failure that nobody foresaw reading rests for this long: what caused it may pass,
 and a loop of failures must not take a core."""
@@ -45,6 +50,7 @@ class Session:
         self._watcher: threading.Thread | None = None
         self._latest: Update | None = None
         self._painter: Painter | None = None
+        self._cost = 0.0
 
     @property
     def dagdir(self) -> Path:
@@ -124,8 +130,10 @@ class Session:
                 step = self._reader.step()
                 dirty |= bool(step.changes)
             pause = LOADING_PICTURE_SECONDS if step.more else PICTURE_SECONDS
+            pause = max(pause, self._cost * SHARE_MOVING)
             ticking = self._latest is not None and self._latest.status.live
-            due = dirty or (ticking and time.monotonic() - drawn >= CLOCK_SECONDS)
+            tick = max(CLOCK_SECONDS, self._cost * SHARE_IDLE)
+            due = dirty or (ticking and time.monotonic() - drawn >= tick)
             due |= self._latest is not None and self._latest.error != self._reader.error
             if due and (first or time.monotonic() - drawn >= pause):
                 self._publish(notify)
@@ -134,10 +142,12 @@ class Session:
                 self._wake.wait(PICTURE_SECONDS if dirty else POLL_SECONDS)
 
     def _publish(self, notify: Callable[[Update], None]) -> None:
+        begun = time.monotonic()
         with self._lock:
             self._painter = self._reader.painter()
             status = self._painter.status()
             progress = self._reader.progress()
+        self._cost = time.monotonic() - begun
         before = {r.key: r for r in self._latest.status.runs} if self._latest else {}
         changed = frozenset(r.key for r in status.runs if before.get(r.key) != r)
         update = Update(status, changed, progress, self._reader.error)
