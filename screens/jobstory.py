@@ -10,9 +10,15 @@ from typing import Final, TypeVar
 
 from metlmon.ensemble import wording
 from metlmon.ensemble.states import Outcome, State
-from metlmon.ensemble.views import EventLine, ExecutionRow, JobRow, JobView, TransferRow
+from metlmon.ensemble.views import (
+    EventLine,
+    ExecutionRow,
+    JobRow,
+    JobView,
+    TransferRow,
+    UsageRow,
+)
 from metlmon.ensemble.wording import OUTCOMES, STATES, Colour, Sign, Weight, plain
-from metlmon.eventlog import UsageRow
 from screens.columns import Spec, cells, columns, fitted
 from screens.headlines import seconds_ago
 from screens.ink import ALARM, BAD, DIM, NOTE, Ink, Line, fit, ink, line, signed, wrapped

@@ -8,19 +8,19 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, TextIO
 
 from metlmon.cli.codes import CONDITIONS, Exit
+from metlmon.cli.notices import print_warnings
 from metlmon.cli.to_json import Writer
 from metlmon.cli.waiting import condition
 from metlmon.ensemble.picture import Painter
 from metlmon.ensemble.settings import Settings
-from metlmon.ensemble.views import JobRow, Notice, Progress, RunRow, Status
-from metlmon.ensemble.wording import plain
+from metlmon.ensemble.views import JobRow, Progress, RunRow, Status
 from metlmon.live.errors import InputError
 from metlmon.live.feed import Feed
 from metlmon.live.reader import Reader
@@ -31,9 +31,6 @@ POLL_SECONDS: Final = 1.0
 
 TELL_AFTER: Final = 1.0
 """Reading that takes longer than this many seconds says how far it is."""
-
-WARNINGS_SHOWN: Final = 20
-"""Warnings printed by commands for people; ``--json`` has them all."""
 
 
 def status(options: argparse.Namespace) -> int:
@@ -238,21 +235,6 @@ def print_json(value: dict[str, Any]) -> None:
     indent = 2 if sys.stdout.isatty() else None
     sys.stdout.write(json.dumps(value, indent=indent, ensure_ascii=True) + "\n")
     sys.stdout.flush()
-
-
-def print_warnings(notices: Iterable[Notice]) -> None:
-    """Warnings on standard error, the first of them."""
-    listed = list(notices)
-    for notice in listed[:WARNINGS_SHOWN]:
-        print(f"metlmon: warning: {warning_line(notice)}", file=sys.stderr)
-    if len(listed) > WARNINGS_SHOWN:
-        print(f"metlmon: and {len(listed) - WARNINGS_SHOWN} more warnings", file=sys.stderr)
-
-
-def warning_line(notice: Notice) -> str:
-    """``file:line: text``, made safe to print."""
-    where = f"{notice.file}:{notice.line}" if notice.line is not None else notice.file or ""
-    return plain(f"{where}: {notice.text}" if where else notice.text, 400)
 
 
 def can_show(stream: TextIO) -> bool:

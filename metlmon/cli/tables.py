@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from metlmon.cli.notices import WARNINGS_SHOWN, warning_line
 from metlmon.ensemble.states import State
 from metlmon.ensemble.views import DagRow, EpochRow, GpuHours, JobRow, RunRow, RunView, Status
 from metlmon.ensemble.wording import (
@@ -266,8 +267,6 @@ def _reasons(runs: Sequence[RunRow], ascii: bool) -> Iterable[Text]:
 
 def _print_warnings(console: Console, status: Status, ascii: bool) -> None:
     from rich.text import Text
-
-    from metlmon.cli.commands import WARNINGS_SHOWN, warning_line
 
     if not status.warnings:
         return

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from metlmon.ensemble.states import DagState, Outcome, State
-from metlmon.eventlog import UsageRow
+from metlmon.eventlog import UsageRow as UsageRow
 
 
 @dataclass(frozen=True, slots=True)

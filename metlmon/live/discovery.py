@@ -178,7 +178,10 @@ def discover_dags(dagdir: Path, only: str | None = None) -> Found:
     if not usable:
         if refused:
             more = f" (and {len(refused) - 1} more DAG files)" if len(refused) > 1 else ""
-            raise InputError(f"{found.problems[0]}{more}")
+            raise InputError(
+                f"{dagdir}{os.sep}{found.problems[0]}{more}; "
+                "DAGMan would refuse it: mend this line, then look again"
+            )
         raise InputError(_no_dag(dagdir))
     for workflow in usable:
         found.problems += workflow.problems
