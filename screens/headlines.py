@@ -227,11 +227,12 @@ def _dag_line(dag: DagRow, longest: int, cells: int, ascii: bool) -> Line:
 
 
 def _submitted(dag: DagRow, ascii: bool) -> str:
-    times = len(dag.submissions) or dag.dagmans or 0
-    if times == 0:
+    if not dag.submitted:
         return ""
+    sign = "x" if ascii else "×"
+    again = f", recovered {dag.recoveries}{sign}" if dag.recoveries else ""
     last = f", last {dag.submissions[-1]:%Y-%m-%d %H:%M}" if dag.submissions else ""
-    return f"submitted {times}{'x' if ascii else '×'}{last}"
+    return f"submitted {dag.submitted}{sign}{again}{last}"
 
 
 def bar(states: Mapping[State, int], cells: int, ascii: bool) -> Line:

@@ -99,7 +99,7 @@ def _dag(dag: DagRow, ascii: bool) -> list[Line]:
     made = [first]
     if times:
         earlier = "... " if len(dag.submissions) > 6 else ""
-        made.append(line(("   submitted ", DIM), f"{earlier}{times}"))
+        made.append(line(("   DAGMan began ", DIM), f"{earlier}{times}"))
     if dag.ended is not None:
         made.append(line(("   ended ", DIM), wording.moment(dag.ended, ascii)))
     return made

@@ -169,8 +169,10 @@ def _dag_line(dag: DagRow, ascii: bool) -> Text:
     )
     if dag.nodes_failed:
         line.append(f", {number(dag.nodes_failed, ascii)} failed", style=SHADES[Colour.VERMILLION])
-    if dag.dagmans:
-        line.append(f"  submitted {dag.dagmans}{'x' if ascii else '×'}")
+    if dag.submitted:
+        line.append(f"  submitted {dag.submitted}{'x' if ascii else '×'}")
+    if dag.recoveries:
+        line.append(f", recovered {dag.recoveries}{'x' if ascii else '×'}")
     if dag.rescue:
         line.append(f", rescue {dag.rescue}")
     if dag.halted:

@@ -64,6 +64,7 @@ class Writer:
                     "submissions": [self.time(t) for t in dag.submissions],
                     "ended": self.time(dag.ended),
                     "halted": dag.halted,
+                    "recoveries": dag.recoveries,
                 }
                 for dag in status.dags
             ],

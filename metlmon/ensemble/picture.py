@@ -328,6 +328,7 @@ class Painter:
                 dag.starts(self.clock),
                 dag.halted,
                 ended,
+                sum(life.recovery for life in dag.lives),
             )
 
     def _log_rows(self) -> Iterable[LogRow]:

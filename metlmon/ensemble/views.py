@@ -41,7 +41,8 @@ class Notice:
 @dataclass(frozen=True, slots=True)
 class DagRow:
     """One top-level DAG. ``dagmans`` None: its files cannot tell. ``rescue``: number of the
-    rescue file in force. ``halted``: a halt file lies beside it."""
+    rescue file in force. ``halted``: a halt file lies beside it. ``recoveries``: lives that
+    went on where one before was broken off (the schedd or DAGMan was restarted)."""
 
     file: str
     state: DagState
@@ -53,6 +54,12 @@ class DagRow:
     submissions: tuple[datetime, ...]
     halted: bool = False
     ended: datetime | None = None
+    recoveries: int = 0
+
+    @property
+    def submitted(self) -> int:
+        """How often it was submitted: lives that only took up an older one are not."""
+        return max(0, (self.dagmans or len(self.submissions)) - self.recoveries)
 
 
 @dataclass(frozen=True, slots=True)
