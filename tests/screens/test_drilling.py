@@ -208,7 +208,7 @@ async def test_warnings_with_file_and_line(show: Show) -> None:
     async with show() as seen:
         await seen.press("exclamation_mark")
         for told in ("2 warnings", "metl.log:48213", "glued-header", "12713917.000.000",
-                     "submitted 2025-11-02", "60 431 events", "41 s ago"):  # fmt: skip
+                     "DAGMan began 2025-11-02", "60 431 events", "41 s ago"):  # fmt: skip
             assert told in seen.text.replace("\u202f", " ")
 
 
