@@ -49,25 +49,28 @@ class Clock:
         """True when local time can be converted to UTC."""
         return self.zone is not None or bool(self._seen)
 
-    def observe(self, local: datetime, epoch: float) -> None:
-        """A file states both: ``local`` (naive) was ``epoch`` seconds after 1970."""
+    def observe(self, local: datetime, epoch: float) -> bool:
+        """A file states both: ``local`` (naive) was ``epoch`` seconds after 1970. Returns
+        whether that tells a time otherwise than before."""
         try:
             moment = datetime.fromtimestamp(epoch, UTC)
         except (OverflowError, ValueError, OSError):
-            return
+            return False
         seconds = (local.replace(tzinfo=UTC) - moment).total_seconds()
         offset = round(seconds / QUARTER_HOUR) * QUARTER_HOUR
         # An offset that no zone on earth has comes from a damaged line.
         if abs(seconds - offset) > QUARTER_HOUR / 3 or not -43200 <= offset <= 50400:
-            return
-        if self._nearest(local) == offset and self._bracketed(local):
-            return
-        insort(self._seen, (local, offset))
+            return False
+        news = self._nearest(local) != offset
+        if news or not self._bracketed(local):
+            insort(self._seen, (local, offset))
+            self._seen = _ends_of_spans(self._seen)
+        return news
 
     def hint(self, local: datetime, epoch: float) -> bool:
         """An event at ``local`` says that its job ended at ``epoch``: in the same minute, but
         for the time its output took. Believed when two such hints in a row agree; returns
-        whether it was."""
+        what :meth:`observe` does."""
         try:
             moment = datetime.fromtimestamp(epoch, UTC)
         except (OverflowError, ValueError, OSError):
@@ -77,9 +80,7 @@ class Clock:
         if seconds - offset > PROMPT:
             return False
         agrees, self._hinted = offset == self._hinted, offset
-        if agrees:
-            self.observe(local, local.replace(tzinfo=UTC).timestamp() - offset)
-        return agrees
+        return agrees and self.observe(local, local.replace(tzinfo=UTC).timestamp() - offset)
 
     def _bracketed(self, local: datetime) -> bool:
         return self._seen[0][0] <= local <= self._seen[-1][0]
@@ -172,3 +173,14 @@ class Clock:
             return stamp
         second = before - stamp > FOLD_STEP or (before.fold == 1 and self.ambiguous(before))
         return stamp.replace(fold=1) if second else stamp
+
+
+def _ends_of_spans(seen: list[tuple[datetime, int]]) -> list[tuple[datetime, int]]:
+    """Of neighbours with one offset the first and the last: those between tell nothing more,
+    and a status file states a moment every minute for months."""
+    last = len(seen) - 1
+    return [
+        seen[i]
+        for i in range(len(seen))
+        if i in (0, last) or not seen[i - 1][1] == seen[i][1] == seen[i + 1][1]
+    ]

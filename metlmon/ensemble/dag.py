@@ -78,7 +78,6 @@ class Tenure:
     end: datetime | None = None
     removed: bool = False
     return_value: int | None = None
-    held: bool = False
 
 
 _OUT_CLAIMS: Final = {
@@ -112,6 +111,21 @@ DAG_REMOVED: Final = 4
 """``DagStatus`` of ``.metrics`` for a DAGMan that was removed."""
 
 
+def note_tenure(tenures: list[Tenure], event: Event) -> None:
+    """Take one event of ``.dagman.log`` into what it told so far. A repeated 001 (the schedd
+    was restarted) changes nothing."""
+    if not tenures or tenures[-1].cluster != event.cluster:
+        tenures.append(Tenure(event.cluster, event.time))
+    tenure = tenures[-1]
+    match event.number:
+        case 5:
+            tenure.end = event.time
+            if isinstance(event.detail, Terminated):
+                tenure.return_value = event.detail.return_value
+        case 9:
+            tenure.end, tenure.removed = event.time, True
+
+
 class Dag:
     """A DAG, top-level or external sub-DAG.
 
@@ -132,12 +146,14 @@ class Dag:
         self.lives: list[Life] = []
         self.tenures: list[Tenure] = []
         self.words: dict[str, list[NodeWord]] = {}
-        self.submitted: dict[int, str] = {}
         self.submit_epochs: dict[int, float] = {}
         self.jobstate_started: list[float] = []
         self.jobstate_finished: tuple[float, int | None] | None = None
         self.halted = False
         self.heard_until: datetime | None = None
+        self._out_submitted: dict[int, str] = {}
+        self._jobstate_submitted: dict[int, str] = {}
+        self._last_clusters: dict[str, int] = {}
         self._rescues_written: dict[str, datetime] = {}
         self._order: list[str] | None = None
 
@@ -181,7 +197,8 @@ class Dag:
             case Word.EXITED if life:
                 life.ended, life.end, life.status = True, line.time, line.value
             case Word.SUBMITTED if line.node is not None and line.cluster is not None:
-                self.submitted[line.cluster] = line.node
+                self._out_submitted[line.cluster] = line.node
+                self._last_clusters[line.node] = line.cluster
                 self._say(line.node, NodeWord(Claim.SUBMITTED, line.time))
             case _:
                 claim = _OUT_CLAIMS.get(line.word) or self._job_word(line)
@@ -191,7 +208,10 @@ class Dag:
     def forget_out(self) -> None:
         """``.dagman.out`` begins anew; what it said before is not in it any more."""
         self.lives = []
-        self.submitted = {}
+        self.heard_until = None
+        self._rescues_written = {}
+        self._out_submitted = {}
+        self._last_clusters = {node: c for c, node in self._jobstate_submitted.items()}
         for node, words in self.words.items():
             self.words[node] = [word for word in words if word.time is None]
 
@@ -199,6 +219,8 @@ class Dag:
         """The jobstate log begins anew."""
         self.jobstate_started, self.jobstate_finished = [], None
         self.submit_epochs = {}
+        self._jobstate_submitted = {}
+        self._last_clusters = {node: c for c, node in self._out_submitted.items()}
         for node, words in self.words.items():
             self.words[node] = [word for word in words if word.epoch is None]
 
@@ -214,8 +236,10 @@ class Dag:
                 continue
             touched.add(entry.node)
             if entry.event == "SUBMIT" and entry.cluster is not None and entry.cluster > 0:
-                self.submitted.setdefault(entry.cluster, entry.node)
+                self._jobstate_submitted.setdefault(entry.cluster, entry.node)
                 self.submit_epochs.setdefault(entry.cluster, entry.epoch)
+                if entry.cluster not in self._out_submitted:
+                    self._last_clusters[entry.node] = entry.cluster
             claim = _JOBSTATE_CLAIMS.get(entry.event) or self._job_claim(entry)
             if claim is not None:
                 self._say(entry.node, NodeWord(claim, None, entry.epoch, entry.value))
@@ -237,28 +261,6 @@ class Dag:
     def _say(self, node: str, word: NodeWord) -> None:
         self.words.setdefault(node, []).append(word)
 
-    def log_event(self, event: Event) -> None:
-        """One event of ``.dagman.log``. A repeated 001 (the schedd was restarted) changes
-        nothing."""
-        tenure = self.tenures[-1] if self.tenures else None
-        if event.number == 0 or tenure is None or tenure.cluster != event.cluster:
-            if tenure is None or tenure.cluster != event.cluster:
-                tenure = Tenure(event.cluster, event.time)
-                self.tenures.append(tenure)
-            if event.number == 0:
-                return
-        match event.number:
-            case 5:
-                tenure.end = event.time
-                if isinstance(event.detail, Terminated):
-                    tenure.return_value = event.detail.return_value
-            case 9:
-                tenure.end, tenure.removed = event.time, True
-            case 12:
-                tenure.held = True
-            case 13 | 1:
-                tenure.held = False
-
     # --- being asked --------------------------------------------------------------------
 
     def moments(self) -> Iterator[tuple[datetime, float]]:
@@ -279,7 +281,7 @@ class Dag:
         """Does ``.dagman.out`` name every submission of this DAG around ``moment``? It is
         appended to for ever, so it does from its first life to its last line."""
         first = self.lives[0].start if self.lives else None
-        if first is None or self.heard_until is None or not self.submitted:
+        if first is None or self.heard_until is None or not self._out_submitted:
             return False
         return first <= moment <= self.heard_until
 
@@ -328,9 +330,13 @@ class Dag:
                 return life.start
         return None
 
+    def node_of(self, cluster: int) -> str | None:
+        """The node that DAGMan submitted the cluster for; None when it does not say."""
+        return self._out_submitted.get(cluster) or self._jobstate_submitted.get(cluster)
+
     def last_cluster(self, node: str) -> int | None:
         """The cluster that DAGMan submitted for the node last; None when it does not say."""
-        return next((c for c, n in reversed(self.submitted.items()) if n == node), None)
+        return self._last_clusters.get(node)
 
     def topological(self) -> list[str]:
         """Nodes, parents before children; nodes of a cycle are left out."""

@@ -11,10 +11,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
+from typing import TypeAlias
 
-from metlmon.dagman import Jobstate, Node, Said
+from metlmon.dagman import Jobstate, Said
 from metlmon.ensemble.clock import Clock
-from metlmon.ensemble.dag import Dag
+from metlmon.ensemble.dag import Dag, Tenure, note_tenure
 from metlmon.ensemble.membership import REMOVED_WITH, Membership, membership
 from metlmon.ensemble.node import NodeJudge, NodeState, weigh_neighbours
 from metlmon.ensemble.record import (
@@ -37,6 +38,14 @@ TRANSFER_SHADOW_PROC = -1000
 NOTICES_PER_KIND = 50
 """Notices kept of one kind from one log: the first ones tell what is wrong; a log of noise
 must not fill the memory with complaints."""
+
+
+JobKey: TypeAlias = tuple[int, int, int]
+"""Cluster, proc and, of what is no job's, subproc."""
+
+ScriptKey: TypeAlias = tuple[str | None, int, int, int, datetime, str]
+"""The DAG whose nodes.log it stands in, and an event's identity: a log that is read again
+tells of the same scripts."""
 
 
 class Role(Enum):
@@ -98,44 +107,48 @@ class Ensemble:
         self.clock = Clock(self.settings.zone)
         self.cut = cut
         self.dags: dict[str, Dag] = {}
-        self.jobs: dict[tuple[int, int, int], Job] = {}
+        self.jobs: dict[JobKey, Job] = {}
         self.nodes: dict[NodeKey, NodeRecord] = {}
-        self.members: dict[tuple[int, int, int], Membership] = {}
+        self.members: dict[JobKey, Membership] = {}
         self.books: dict[str, LogBook] = {}
         self.notices: list[Notice] = []
         self.conditions: list[Notice] = []
         self.newest: datetime | None = None
         self._by_node: dict[str, list[str]] = {}
+        self._by_cluster: dict[int, list[JobKey]] = {}
+        self._weighed: set[JobKey] = set()
         self._factories: dict[int, str] = {}
-        self._unplaced: list[tuple[str | None, Event]] = []
+        self._scripts: dict[ScriptKey, Event] = {}
+        self._waiting: dict[ScriptKey, Event] = {}
+        self._tenures: dict[str, list[Tenure]] = {}
         self._states: dict[str, tuple[bool, dict[str, NodeState]]] = {}
-        self._told = 0
 
     # --- the workflow -------------------------------------------------------------------
 
     def set_dags(self, dags: Iterable[Dag]) -> Changes:
-        """These are the DAGs now; what was known of their jobs is placed anew."""
+        """These are the DAGs now; what was known of their jobs is placed anew.
+
+        A DAG file is away, or half written, for a moment when it is replaced: what the logs
+        told of its nodes is kept until it is back.
+        """
         self.dags = {dag.key: dag for dag in dags}
         self._by_node = {}
-        posts = {key: record.posts for key, record in self.nodes.items()}
-        skips = {key: record.skips for key, record in self.nodes.items()}
         self.nodes = {}
         for dag in self.dags.values():
             dag.clock, dag.cut = self.clock, self.cut
+            dag.tenures = self._tenures.setdefault(dag.key, dag.tenures)
             for name, node in dag.workflow.nodes.items():
                 key = (dag.key, name)
                 self._by_node.setdefault(name, []).append(dag.key)
-                self.nodes[key] = NodeRecord(key, node, [], posts.get(key, []), skips.get(key, []))
+                self.nodes[key] = NodeRecord(key, node)
         self.members = {}
+        self._weighed = set()
         self._states = {}
         for job_key in self.jobs:
             self._place(job_key)
+        self._waiting = dict(self._scripts)
         self._place_scripts()
         return Changes(dags=frozenset(self.dags))
-
-    def node(self, key: NodeKey) -> Node | None:
-        record = self.nodes.get(key)
-        return record.node if record else None
 
     # --- events -------------------------------------------------------------------------
 
@@ -143,7 +156,7 @@ class Ensemble:
         """Take a batch of events in; returns the keys of what may look different now."""
         book = self.books.setdefault(batch.file, LogBook(batch.file, batch.role))
         stream = Stream(batch.role.value, batch.file)
-        touched: set[tuple[int, int, int]] = set()
+        touched: set[JobKey] = set()
         nodes: set[NodeKey] = set()
         dags: set[str] = set()
         for raw in batch.events:
@@ -152,25 +165,38 @@ class Ensemble:
                 continue
             self._enter_book(book, event)
             if batch.role is Role.DAGMAN:
-                if batch.dag in self.dags:
-                    self.dags[batch.dag].log_event(event)
+                if batch.dag is not None:
+                    note_tenure(self._tenures.setdefault(batch.dag, []), event)
                     dags.add(batch.dag)
                 continue
             if isinstance(event.detail, PostScript | PreSkip):
-                nodes |= self._script(batch.dag, event)
+                nodes |= self._hear_script(batch.dag, event)
             elif event.proc > TRANSFER_SHADOW_PROC:
                 self._job_event(batch, stream, event, touched)
         for job_key in touched:
             nodes |= self._place(job_key)
         if dags:
-            nodes |= self._replace_unsure()
+            nodes |= self._weigh_again()
         if touched:
             # The jobstate log may have been read before the job's own events.
             for dag in self.dags.values():
                 self._learn_offset(dag)
         dags |= {key[0] for key in nodes}
+        dags &= self.dags.keys()
         self._forget_states(dags)
         return Changes(frozenset((c, p) for c, p, _ in touched), frozenset(nodes), frozenset(dags))
+
+    def forget_log(self, file: str, dag_key: str | None) -> None:
+        """A log begins anew: its figures do, and what a DAGMan's own job log told does. Jobs
+        stay: DAGMan empties its nodes.log whenever it starts, and their life goes on."""
+        book = self.books.get(file)
+        if book is None:
+            return
+        self.books[file] = LogBook(file, book.role)
+        self.notices = [notice for notice in self.notices if notice.file != file]
+        if book.role is Role.DAGMAN and dag_key in self._tenures:
+            self._tenures[dag_key].clear()
+            self._forget_states([dag_key])
 
     def _stamped(self, event: Event, book: LogBook) -> Event:
         """The event with its time as the access point's local time."""
@@ -208,7 +234,7 @@ class Ensemble:
         batch: Batch,
         stream: Stream,
         event: Event,
-        touched: set[tuple[int, int, int]],
+        touched: set[JobKey],
     ) -> None:
         if event.proc < 0:
             if isinstance(event.detail, ClusterSubmit) and event.detail.node:
@@ -219,6 +245,7 @@ class Ensemble:
         job = self.jobs.get(key)
         if job is None:
             job = self.jobs[key] = Job(*key, self.settings.checkpoint_codes)
+            self._by_cluster.setdefault(event.cluster, []).append(key)
             job.node_name = self._factories.get(event.cluster)
         if batch.role is Role.NODES and batch.dag is not None:
             if batch.dag not in job.nodes_logs:
@@ -243,22 +270,31 @@ class Ensemble:
         if self.clock.zone is None and self.clock.hint(event.time, ended.timestamp()):
             self._states = {}
 
-    def _factory(self, cluster: int, node: str, touched: set[tuple[int, int, int]]) -> None:
+    def _factory(self, cluster: int, node: str, touched: set[JobKey]) -> None:
         """035 names the node of all jobs that its cluster has and will have."""
         self._factories[cluster] = node
-        for key, job in self.jobs.items():
-            if key[0] == cluster and job.node_name is None:
+        for key in self._by_cluster.get(cluster, ()):
+            job = self.jobs[key]
+            if job.node_name is None:
                 job.node_name = node
                 touched.add(key)
 
-    def _script(self, dag_key: str | None, event: Event) -> set[NodeKey]:
+    def _hear_script(self, dag_key: str | None, event: Event) -> set[NodeKey]:
         """016 and 034: they are of a node, and wait where it is not known yet."""
+        key = (dag_key, event.cluster, event.proc, event.number, event.time, event.body)
+        self._scripts[key] = event
+        return self._place_script(key, event)
+
+    def _place_script(self, key: ScriptKey, event: Event) -> set[NodeKey]:
         detail = event.detail
         if not isinstance(detail, PostScript | PreSkip):
             return set()
+        dag_key = key[0]
         record = self._node_named(dag_key, event, detail.node)
         if record is None:
-            self._unplaced.append((dag_key, event))
+            # Where its DAG and node are told, nothing but another DAG file can help.
+            if dag_key is None or detail.node is None:
+                self._waiting[key] = event
             return set()
         if isinstance(detail, PostScript):
             _note_post(record, event, detail)
@@ -269,8 +305,8 @@ class Ensemble:
 
     def _place_scripts(self) -> set[NodeKey]:
         """New evidence came: ask again whose the waiting scripts' results are."""
-        waiting, self._unplaced = self._unplaced, []
-        return {key for dag_key, event in waiting for key in self._script(dag_key, event)}
+        waiting, self._waiting = self._waiting, {}
+        return {node for key, event in waiting.items() for node in self._place_script(key, event)}
 
     def _node_named(self, dag_key: str | None, event: Event, node: str | None) -> NodeRecord | None:
         if dag_key is None:
@@ -293,19 +329,24 @@ class Ensemble:
             said = [line for line in said if line.time is None or line.time <= self.cut]
         touched = self.dags[dag_key].hear(said)
         self._learn_offset(self.dags[dag_key])
-        return self._told_of(dag_key, touched)
+        return self._told_of(dag_key, touched, {line.cluster for line in said})
 
     def read_jobstate(self, dag_key: str, entries: Sequence[Jobstate]) -> Changes:
         """Lines of a jobstate log."""
         dag = self.dags[dag_key]
         touched = dag.read_jobstate(entries)
         self._learn_offset(dag)
-        return self._told_of(dag_key, touched)
+        return self._told_of(dag_key, touched, {entry.cluster for entry in entries})
 
     def facts_changed(self, dag_key: str) -> Changes:
         """A rescue, node status, metrics or halt file of this DAG was read anew."""
         self._learn_offset(self.dags[dag_key])
-        return self._told_of(dag_key, set())
+        return self._told_of(dag_key)
+
+    def words_forgotten(self, dag_key: str) -> Changes:
+        """A growing file of this DAG's DAGMan began anew, and the DAG forgot what it had said
+        (:meth:`Dag.forget_out`, :meth:`Dag.forget_jobstate`)."""
+        return self._told_of(dag_key, (), self._by_cluster.keys())
 
     def _learn_offset(self, dag: Dag) -> None:
         """Moments that DAGMan's files state in local time and in UTC as well."""
@@ -321,57 +362,58 @@ class Ensemble:
                 return
 
     def _observe(self, local: datetime, epoch: float) -> None:
-        """Words that were told in seconds since 1970 have another local time now."""
-        self.clock.observe(local, epoch)
-        self._states = {}
+        if self.clock.observe(local, epoch):
+            # Words that were told in seconds since 1970 have another local time now.
+            self._states = {}
 
-    def _told_of(self, dag_key: str, names: Iterable[str]) -> Changes:
+    def _told_of(
+        self, dag_key: str, names: Iterable[str] = (), clusters: Iterable[int | None] = ()
+    ) -> Changes:
         nodes = {(dag_key, name) for name in names if (dag_key, name) in self.nodes}
-        nodes |= self._replace_unsure()
+        nodes |= self._weigh_again(clusters)
         dags = {dag_key} | {key[0] for key in nodes}
         self._forget_states(dags)
         return Changes(nodes=frozenset(nodes), dags=frozenset(dags))
 
     # --- which DAG a job is of ----------------------------------------------------------
 
-    def _replace_unsure(self) -> set[NodeKey]:
-        """New evidence came: jobs that DAGMan's own list of submissions does not name yet
-        are asked again."""
-        told = sum(len(dag.submitted) for dag in self.dags.values())
-        spans = sum(len(dag.tenures) + len(dag.lives) for dag in self.dags.values())
-        if told + spans == self._told and len(self.dags) <= 1:
-            return set()
-        self._told = told + spans
+    def _weigh_again(self, clusters: Iterable[int | None] = ()) -> set[NodeKey]:
+        """New evidence came: jobs that were told apart by weighing are asked again, and those
+        of ``clusters``, which DAGMan's own list of submissions names."""
+        asked = set(self._weighed)
+        for cluster in clusters:
+            if cluster is not None:
+                asked.update(self._by_cluster.get(cluster, ()))
         changed: set[NodeKey] = set()
-        for key in self.jobs:
-            changed |= self._place(key)
+        for key in asked:
+            before = self.members.get(key)
+            concerned = self._place(key)
+            if self.members[key] != before:
+                changed |= concerned
         return changed | self._place_scripts()
 
-    def _place(self, key: tuple[int, int, int]) -> set[NodeKey]:
+    def _place(self, key: JobKey) -> set[NodeKey]:
         """Find the job's node anew; returns the nodes that gained, lost or have it."""
         job = self.jobs[key]
         before = self.members.get(key)
         now = membership(job, self.dags, self._by_node)
-        changed: set[NodeKey] = set()
-        if before is not None and before != now:
-            changed |= self._take_out(job, before)
         self.members[key] = now
-        if now.dag is not None and now.node is not None:
-            record = self.nodes.get((now.dag, now.node))
-            if record is not None:
-                if job not in record.jobs:
-                    record.jobs.append(job)
-                changed.add(record.key)
-        return changed
+        if now.weighed:
+            self._weighed.add(key)
+        else:
+            self._weighed.discard(key)
+        old, new = self._record(before), self._record(now)
+        if old is not new:
+            if old is not None:
+                old.jobs.remove(job)
+            if new is not None:
+                new.jobs.append(job)
+        return {record.key for record in (old, new) if record is not None}
 
-    def _take_out(self, job: Job, before: Membership) -> set[NodeKey]:
-        if before.dag is None or before.node is None:
-            return set()
-        record = self.nodes.get((before.dag, before.node))
-        if record is None or job not in record.jobs:
-            return set()
-        record.jobs.remove(job)
-        return {record.key}
+    def _record(self, placed: Membership | None) -> NodeRecord | None:
+        if placed is None or placed.dag is None or placed.node is None:
+            return None
+        return self.nodes.get((placed.dag, placed.node))
 
     # --- answers ------------------------------------------------------------------------
 

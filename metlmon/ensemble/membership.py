@@ -22,11 +22,13 @@ REMOVED_WITH: Final = re.compile(r"DAGManJobId\s*=[?=]+=?\s*(\d+)")
 @dataclass(frozen=True, slots=True)
 class Membership:
     """``dag`` and ``node`` None: in no DAG here. ``candidates``: keys of the DAGs it may
-    belong to when that cannot be told."""
+    belong to when that cannot be told. ``weighed``: told, or not, by evidence that grows as
+    DAGMan goes on writing."""
 
     dag: str | None = None
     node: str | None = None
     candidates: tuple[str, ...] = ()
+    weighed: bool = False
 
 
 def membership(
@@ -34,7 +36,7 @@ def membership(
 ) -> Membership:
     """Where ``job`` belongs. ``by_node`` maps node names to the keys of DAGs that have one."""
     for dag in dags.values():
-        node = dag.submitted.get(job.cluster)
+        node = dag.node_of(job.cluster)
         if node is not None:
             return Membership(dag.key, node)
     name = job.node_name
@@ -44,13 +46,14 @@ def membership(
     if name is None:
         return Membership()
     candidates = _told_elsewhere(job, [dags[key] for key in by_node.get(name, ())])
+    weighed = len(candidates) > 1
     for narrow in (_by_silence, _by_batch_name, _by_dagman, _by_lifetime, _by_log):
         if len(candidates) <= 1:
             break
         candidates = narrow(job, candidates)
     if len(candidates) == 1:
-        return Membership(candidates[0].key, name)
-    return Membership(None, name, tuple(dag.key for dag in candidates))
+        return Membership(candidates[0].key, name, (), weighed)
+    return Membership(None, name, tuple(dag.key for dag in candidates), weighed)
 
 
 def _told_elsewhere(job: Job, candidates: list[Dag]) -> list[Dag]:

@@ -16,7 +16,7 @@ from typing import Final
 
 from metlmon.dagman import NodeKind
 from metlmon.ensemble.causes import cause_of
-from metlmon.ensemble.ensemble import Ensemble, Role
+from metlmon.ensemble.ensemble import Ensemble
 from metlmon.ensemble.job import Execution, JobLife, TransferSpan
 from metlmon.ensemble.node import NodeState, rounds
 from metlmon.ensemble.record import Job, JobId, NodeKey
@@ -111,6 +111,9 @@ class Painter:
         self, ensemble: Ensemble, dagdir: str, as_of: datetime | None = None, live: bool = False
     ) -> None:
         self.ensemble = ensemble
+        # As they are now: DAG files that are read anew while this picture is shown give the
+        # ensemble other ones.
+        self.dags, self.nodes, self.members = ensemble.dags, ensemble.nodes, ensemble.members
         self.dagdir = dagdir
         self.as_of = as_of or ensemble.newest
         self.live = live
@@ -122,7 +125,7 @@ class Painter:
             for dag_key in ensemble.dags
             for name, state in ensemble.node_states(dag_key, live).items()
         }
-        order = list(ensemble.dags)
+        order = {key: place for place, key in enumerate(ensemble.dags)}
         self.standings: dict[str, Standing] = {
             key: standing(run, self.states, order) for key, run in self.runs.by_key.items()
         }
@@ -131,12 +134,12 @@ class Painter:
     # --- small questions ----------------------------------------------------------------
 
     def _all_targets(self) -> frozenset[str]:
-        named = (variable(record.node, "ResourceName") for record in self.ensemble.nodes.values())
+        named = (variable(record.node, "ResourceName") for record in self.nodes.values())
         return frozenset(_squash(name) for name in named if name)
 
     def target(self, key: NodeKey | None) -> str | None:
-        node = self.ensemble.node(key) if key else None
-        return variable(node, "ResourceName") if node else None
+        record = self.nodes.get(key) if key else None
+        return variable(record.node, "ResourceName") if record else None
 
     def off_target(self, target: str | None, site: str | None) -> bool:
         """Did it run where it did not want to go? A pool-wide target is missed only where
@@ -172,19 +175,19 @@ class Painter:
         return sorted(jobs, key=lambda job: (job.cluster, job.proc))
 
     def node_of(self, job: Job) -> NodeKey | None:
-        placed = self.ensemble.members.get((job.cluster, job.proc, job.subproc))
+        placed = self.members.get((job.cluster, job.proc, job.subproc))
         if placed is None or placed.dag is None or placed.node is None:
             return None
         return (placed.dag, placed.node)
 
     def is_dagman(self, key: NodeKey | None) -> bool:
         """Is the job a sub-DAG's DAGMan? It runs at the access point, at no site."""
-        node = self.ensemble.node(key) if key else None
-        return node is not None and node.kind is NodeKind.SUBDAG
+        record = self.nodes.get(key) if key else None
+        return record is not None and record.node.kind is NodeKind.SUBDAG
 
     def dag_file(self, key: str) -> str:
-        dag = self.ensemble.dags[key]
-        return self.ensemble.dags[dag.top].file if dag.top in self.ensemble.dags else dag.file
+        dag = self.dags[key]
+        return self.dags[dag.top].file if dag.top in self.dags else dag.file
 
     # --- the whole ----------------------------------------------------------------------
 
@@ -264,7 +267,7 @@ class Painter:
 
     def _final_success(self, key: NodeKey) -> Execution | None:
         """The execution that completed the node: the last good one of its last good job."""
-        for round_ in reversed(rounds(self.ensemble.nodes[key])):
+        for round_ in reversed(rounds(self.nodes[key])):
             for job in round_.jobs:
                 for execution in reversed(self.life(job).executions):
                     if execution.outcome is Outcome.GOOD:
@@ -284,11 +287,11 @@ class Painter:
 
     def _ambiguous(self) -> Iterable[Notice]:
         groups: dict[tuple[str, ...], list[Job]] = defaultdict(list)
-        for key, placed in sorted(self.ensemble.members.items(), key=lambda item: item[0]):
+        for key, placed in sorted(self.members.items(), key=lambda item: item[0]):
             if placed.candidates:
                 groups[placed.candidates].append(self.ensemble.jobs[key])
         for candidates, jobs in groups.items():
-            files = ", ".join(self.ensemble.dags[key].file for key in candidates)
+            files = ", ".join(self.dags[key].file for key in candidates)
             some = ", ".join(f"{j.cluster}.{j.proc}" for j in jobs[:3])
             more = f" and {len(jobs) - 3} more" if len(jobs) > 3 else ""
             yield Notice(
@@ -307,7 +310,7 @@ class Painter:
                 yield Notice("log-gap", file, where, f"job {job.cluster}.{job.proc}: {text}")
 
     def _dag_rows(self) -> Iterable[DagRow]:
-        for dag in self.ensemble.dags.values():
+        for dag in self.dags.values():
             if not dag.is_top:
                 continue
             state, ended = self.ensemble.dag_state(dag.key)
@@ -423,7 +426,7 @@ class Painter:
             part.epoch,
             part.epoch_var,
             key[1],
-            state.job.cluster if state.job else self.ensemble.dags[key[0]].last_cluster(key[1]),
+            state.job.cluster if state.job else self.dags[key[0]].last_cluster(key[1]),
             state.job.proc if state.job else None,
             target,
             site,
@@ -439,7 +442,7 @@ class Painter:
         )
 
     def _attempts(self, key: NodeKey) -> int:
-        return sum(len(self.life(job).executions) for job in self.ensemble.nodes[key].jobs)
+        return sum(len(self.life(job).executions) for job in self.nodes[key].jobs)
 
     def find_runs(self, wanted: str) -> list[RunRow]:
         """Runs whose uuid begins with ``wanted``, or whose name is it (any case); an exact
@@ -460,7 +463,7 @@ class Painter:
         return total.done()
 
     def _add_hours(self, total: _Sum, key: NodeKey) -> None:
-        for job in self.ensemble.nodes[key].jobs:
+        for job in self.nodes[key].jobs:
             for execution in self.life(job).executions:
                 total.add(execution.outcome, self.hours(execution) or 0.0)
 
@@ -470,8 +473,9 @@ class Painter:
         if run is None:
             return None
         stands = self.standings[key]
-        others = [k for ks in run.epochs.values() for k in ks if k not in stands.epochs.values()]
-        others = [k for k in others if self.ensemble.nodes[k].jobs]
+        counting = set(stands.epochs.values())
+        others = [k for ks in run.epochs.values() for k in ks if k not in counting]
+        others = [k for k in others if self.nodes[k].jobs]
         listed = sorted(
             [*stands.epochs.values(), *others],
             key=lambda k: (self.runs.parts[k].epoch or 0, self.states[k].submitted is None),
@@ -485,7 +489,7 @@ class Painter:
     def epoch_row(self, key: NodeKey) -> EpochRow:
         """One node of a run."""
         state, part = self.states[key], self.runs.parts[key]
-        record = self.ensemble.nodes[key]
+        record = self.nodes[key]
         life = self.life(state.job) if state.job else None
         machine = _machine(life)
         target, site = self.target(key), site_of(machine, self.sites)
@@ -555,7 +559,7 @@ class Painter:
         final = self._final_success(key)
         if final is None or self.states[key].state is not State.COMPLETED:
             return None
-        executions = [e for job in self.ensemble.nodes[key].jobs for e in self.life(job).executions]
+        executions = [e for job in self.nodes[key].jobs for e in self.life(job).executions]
         longest = max(executions, key=lambda e: self.seconds(e.start, e.end) or 0.0)
         if longest is final:
             return None
@@ -572,7 +576,7 @@ class Painter:
         key = self.node_of(job)
         run = self.runs.of_node.get(key) if key else None
         part = self.runs.parts.get(key) if key else None
-        placed = self.ensemble.members.get((job.cluster, job.proc, job.subproc))
+        placed = self.members.get((job.cluster, job.proc, job.subproc))
         machine = _machine(life)
         hold = life.hold if life.state is State.HELD else None
         request = next((u.request for u in life.usage if u.name == "Memory"), None)
@@ -603,7 +607,7 @@ class Painter:
             hold.reason if hold else None,
             hold.code if hold else None,
             hold.subcode if hold else None,
-            tuple(self.ensemble.dags[k].file for k in (placed.candidates if placed else ())),
+            tuple(self.dags[k].file for k in (placed.candidates if placed else ())),
             self.off_target(self.target(key), site_of(machine, self.sites)),
         )
 
@@ -646,7 +650,7 @@ class Painter:
         if job is None:
             return None
         key = self.node_of(job)
-        record = self.ensemble.nodes.get(key) if key else None
+        record = self.nodes.get(key) if key else None
         siblings = (
             tuple(j.id for r in rounds(record) for j in r.jobs if not j.noop)
             if record
@@ -839,6 +843,3 @@ def _filled(name: str | None, job: Job) -> str | None:
     if name is None:
         return None
     return _PROCESS.sub(str(job.proc), _CLUSTER.sub(str(job.cluster), name))
-
-
-__all__ = ["Painter", "Role"]

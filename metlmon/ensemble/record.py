@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import accumulate
 from typing import Final, TypeAlias
 
 from metlmon.dagman import Node
@@ -20,6 +22,9 @@ NOOP_PROC: Final = 2147483647
 (``dagman_main.cpp``): they are no job's."""
 
 JobId: TypeAlias = tuple[int, int]
+
+Identity: TypeAlias = tuple[int, datetime, str]
+"""What makes an event of one job this event: see :class:`Job`."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -41,7 +46,6 @@ class Job:
     """
 
     __slots__ = (
-        "_identities",
         "_life",
         "_order",
         "_streams",
@@ -80,8 +84,7 @@ class Job:
         self.memory_updates = 0
         self.last_image: datetime | None = None
         self.newest_sign: datetime | None = None
-        self._identities: dict[tuple[int, datetime, str], Stream] = {}
-        self._streams: dict[Stream, list[Event]] = {}
+        self._streams: dict[Stream, dict[Identity, Event]] = {}
         self._order: list[Event] | None = None
         self._life: JobLife | None = None
 
@@ -115,36 +118,28 @@ class Job:
         """Take one event in; False when it is known already."""
         self.sign(event.time)
         identity = (event.number, event.time.replace(microsecond=0), event.text)
-        known = self._identities.get(identity)
+        known = next((s for s, events in self._streams.items() if identity in events), None)
         if known is not None and not self._supersedes(identity, event, known, stream):
             return False
-        self._identities[identity] = stream
-        self._streams.setdefault(stream, []).append(_slim(event))
+        self._streams.setdefault(stream, {})[identity] = _slim(event)
         self._order = self._life = None
         if isinstance(event.detail, Submit):
             self.node_name = self.node_name or event.detail.node
             self.batch_name = self.batch_name or event.detail.batch_name
         return True
 
-    def _supersedes(
-        self, identity: tuple[int, datetime, str], event: Event, known: Stream, stream: Stream
-    ) -> bool:
+    def _supersedes(self, identity: Identity, event: Event, known: Stream, stream: Stream) -> bool:
         """Of two copies of an event the whole one is kept, else the one in the log that has
         more of the job; the other copy is taken out."""
         events = self._streams[known]
-        i = next(
-            i
-            for i, e in enumerate(events)
-            if (e.number, e.time.replace(microsecond=0), e.text) == identity
-        )
-        if events[i].damaged and not event.damaged:
+        if events[identity].damaged and not event.damaged:
             if known <= stream:
-                events[i] = _slim(event)
+                events[identity] = _slim(event)
                 self._order = self._life = None
                 return False
         elif event.damaged or known <= stream:
             return False
-        del events[i]
+        del events[identity]
         return True
 
     def events(self) -> list[Event]:
@@ -155,10 +150,9 @@ class Job:
         """
         if self._order is None:
             streams = sorted(s for s in self._streams if self._streams[s])
-            merged = list(self._streams[streams[0]]) if streams else []
+            merged = list(self._streams[streams[0]].values()) if streams else []
             for stream in streams[1:]:
-                for event in self._streams[stream]:
-                    _insert(merged, event)
+                merged = _woven(merged, list(self._streams[stream].values()))
             self._order = merged
         return self._order
 
@@ -169,11 +163,21 @@ class Job:
         return self._life
 
 
-def _insert(merged: list[Event], event: Event) -> None:
-    i = len(merged)
-    while i > 0 and merged[i - 1].time > event.time:
-        i -= 1
-    merged.insert(i, event)
+def _woven(events: list[Event], more: list[Event]) -> list[Event]:
+    """``events`` in their order, and each of ``more`` behind the last of them that is not
+    later than it."""
+    if not more:
+        return events
+    # The earliest time from each event on: stamps may step back, this never does.
+    earliest = list(accumulate((event.time for event in reversed(events)), min))[::-1]
+    places = [(bisect_right(earliest, event.time), event.time) for event in more]
+    woven: list[Event] = []
+    done = 0
+    for i in sorted(range(len(more)), key=places.__getitem__):
+        woven += events[done : places[i][0]]
+        woven.append(more[i])
+        done = places[i][0]
+    return woven + events[done:]
 
 
 def _slim(event: Event) -> Event:

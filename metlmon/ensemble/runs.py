@@ -125,11 +125,14 @@ class Standing:
     skipped: int
 
 
-def standing(run: Run, states: Mapping[NodeKey, NodeState], dag_order: list[str]) -> Standing:
+def standing(
+    run: Run, states: Mapping[NodeKey, NodeState], dag_order: Mapping[str, int]
+) -> Standing:
     """The node that counts for each epoch, the latest epoch, and the run's state.
 
     Where several DAGs have an epoch, the DAG that this run was submitted in last is the one
-    that counts: it continues the run, or begins it again. ``dag_order`` breaks ties.
+    that counts: it continues the run, or begins it again. ``dag_order``, each DAG's place
+    among all, breaks ties.
     """
     rank = _dag_ranks(run, states, dag_order)
     epochs = {
@@ -153,13 +156,13 @@ def standing(run: Run, states: Mapping[NodeKey, NodeState], dag_order: list[str]
 
 
 def _dag_ranks(
-    run: Run, states: Mapping[NodeKey, NodeState], dag_order: list[str]
+    run: Run, states: Mapping[NodeKey, NodeState], dag_order: Mapping[str, int]
 ) -> dict[str, tuple[datetime, int, int]]:
     ranks: dict[str, tuple[datetime, int, int]] = {}
     for key in run.nodes():
         state = states[key]
         begun = state.submitted or datetime.min
         marked = int(state.state in DONE)
-        rank = (begun, marked, dag_order.index(key[0]))
+        rank = (begun, marked, dag_order[key[0]])
         ranks[key[0]] = max(ranks.get(key[0], rank), rank)
     return ranks
