@@ -106,6 +106,16 @@ class MetlmonApp(App[int]):
         kept = [each for each in self._filters if not isinstance(each, Monochrome | NoColor)]
         self._filters = [*kept, NoColor()]
 
+    def _fatal_error(self) -> None:
+        from rich.segment import Segments
+        from rich.traceback import Traceback
+
+        # Textual's own shows local variables: what a log says, and perhaps an environment.
+        self.bell()
+        told = self.console.render(Traceback(show_locals=False), self.console.options)
+        self._exit_renderables.append(Segments(told))
+        self._close_messages_no_wait()
+
     # --- pictures -------------------------------------------------------------------------
 
     def on_mount(self) -> None:

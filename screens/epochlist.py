@@ -34,7 +34,7 @@ def specs(view: RunView, ascii: bool) -> list[Spec[EpochRow]]:
     """The columns of a run's history."""
     run = view.row.run
     return [
-        Spec("epoch", "EPOCH", partial(_epoch, run=run, ascii=ascii), "right", most=12),
+        Spec("epoch", "EPOCH", partial(_epoch, run=run, ascii=ascii), "right", soft=12, most=28),
         Spec("state", "STATE", partial(_state, ascii=ascii), least=11),
         Spec("site", "SITE", partial(_site, ascii=ascii), drop=1, least=7, soft=14, most=32),
         Spec("gpu", "GPU", partial(_gpu, ascii=ascii), drop=8, most=20),
@@ -144,13 +144,13 @@ def _submitted(row: EpochRow, cells: int | None, ascii: bool) -> Line:
 
 def below(row: EpochRow, ascii: bool) -> Line:
     """What must be said of an epoch besides its columns: why it is held, or that another
-    site did the training."""
+    try did most of the training."""
     if row.state is State.HELD and row.hold_reason:
         return line((plain(row.hold_reason, 400, ascii), BAD))
     if row.trained_on is not None:
-        where = plain(row.trained_on, 40, ascii)
-        how = Ink() if row.trained_on == row.site else NOTE
-        return line(("trained in another execution, on ", DIM), (where, how))
+        elsewhere = row.trained_on != row.site
+        where = f", on {plain(row.trained_on, 40, ascii)}" if elsewhere else ""
+        return line(("an earlier try trained longest", DIM), (where, NOTE))
     return ()
 
 

@@ -192,7 +192,8 @@ def _dag_lines(dags: tuple[DagRow, ...], cells: int, ascii: bool) -> list[Line]:
         line("   "),
     )
     nodes = sum(dag.nodes_done for dag in dags), sum(dag.nodes_total for dag in dags)
-    total = f"   {nodes[0]} of {nodes[1]} nodes done"
+    done, of = (wording.number(n, ascii) for n in nodes)
+    total = f"   {done} of {of} nodes done"
     return [line(" ", f"{len(dags)} DAGs   ") + states + line((total, DIM))]
 
 
@@ -209,7 +210,9 @@ def _dag_line(dag: DagRow, longest: int, cells: int, ascii: bool) -> Line:
     pad = line(" " * (longest - width(name) + 2))
     state = signed(DAG_STATES[dag.state], ascii)
     halted = line(("halted", NOTE)) if dag.halted else ()
-    nodes = line((f"{dag.nodes_done} of {dag.nodes_total} nodes", DIM))
+    done, total = (wording.number(n, ascii) for n in (dag.nodes_done, dag.nodes_total))
+    short = line((f"{done} of {total} nodes", DIM))
+    nodes = short + line((" done", DIM))
     failed = line((f"{dag.nodes_failed} failed", ALARM)) if dag.nodes_failed else ()
     lives = line((_submitted(dag, ascii), DIM))
     rescue = line((f"rescue {dag.rescue}", DIM)) if dag.rescue else ()
@@ -219,7 +222,8 @@ def _dag_line(dag: DagRow, longest: int, cells: int, ascii: bool) -> Line:
         (
             start + joined((state, halted, failed, nodes, lives, rescue), gap),
             start + joined((state, halted, failed, nodes, rescue), gap),
-            start + joined((state, halted, failed, nodes), gap),
+            start + joined((state, halted, failed, short, rescue), gap),
+            start + joined((state, halted, failed, short), gap),
             start + joined((state, halted, failed), gap),
         ),
         cells - 1,
@@ -292,20 +296,40 @@ def _count(
     return line((STATES[state].mark(ascii), how), f" {wording.number(n, ascii)}", (word, how))
 
 
+_AT_REST: Final = frozenset({State.COMPLETED, State.WAITING, State.SKIPPED})
+
+
+def others(status: Status, ascii: bool) -> Line:
+    """The nodes that are no epoch and are at work or in trouble: while one of them is, no
+    epoch may move."""
+    counts = {
+        state: status.node_states.get(state, 0) - status.epoch_states.get(state, 0)
+        for state in State
+        if state not in _AT_REST
+    }
+    told = [
+        _count(state, counts, {state: STATES[state].word}, ascii)
+        for state in BAR_ORDER
+        if counts.get(state, 0) > 0
+    ]
+    return line(("other nodes  ", DIM)) + joined(told, line("  ")) if told else ()
+
+
 def gpu_hours(hours: GpuHours, ascii: bool, flying: bool = True) -> Line:
     """``GPU-hours  5 879 good · 3 902 lost (40 %) · 212 in flight``; lost is of what ended.
     Without ``flying`` the last of them is only told when it is not 0."""
     dot = line(("  -  " if ascii else "  ·  ", DIM))
     lost = wording.share(hours.bad, hours.good + hours.bad, ascii)
+    (good, bad, now), _ = wording.hours_added((hours.good, hours.bad, hours.in_flight), ascii)
     parts: Iterable[Line] = (
-        line((wording.hours(hours.good, ascii), GOOD), " good"),
+        line((good, GOOD), " good"),
         line(
-            (wording.hours(hours.bad, ascii), BAD if hours.bad > 0 else DIM),
+            (bad, BAD if hours.bad > 0 else DIM),
             " lost",
             (f" ({lost})" if hours.bad > 0 else "", DIM),
         ),
         line(
-            (wording.hours(hours.in_flight, ascii), MOVING if hours.in_flight > 0 else DIM),
+            (now, MOVING if hours.in_flight > 0 else DIM),
             " in flight",
         )
         if flying or hours.in_flight > 0

@@ -8,7 +8,7 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 
 from metlmon.ensemble.states import State
-from metlmon.ensemble.wording import OUTCOMES, STALLED, STATES, Sign
+from metlmon.ensemble.wording import BETWEEN, OUTCOMES, STALLED, STATES, Sign
 from metlmon.live.feed import Update
 from screens.actions import ACTIONS, SCOPES, bindings_of
 from screens.ink import BOLD, DIM, KEY, Line, fit, ink, line
@@ -100,4 +100,11 @@ def _signs(ascii: bool) -> list[Line]:
     lines += [told(STALLED, "no sign of life for too long")]
     lines += [(), line(" ", ("Other", BOLD))]
     lines.append(line(f"  A {differs} B", ("    it runs at A, though it was meant for B", DIM)))
+    over = STATES[State.COMPLETED].mark(ascii)
+    meaning = "its latest epoch is done, the next is not submitted yet"
+    lines.append(line(f"  {over} {BETWEEN}  ", (meaning, DIM)))
+    arrow = "->" if ascii else "→"
+    lines.append(
+        line(f"  {arrow} B{' ' * (7 - len(arrow))}", ("it is meant for B, and at no site now", DIM))
+    )
     return lines

@@ -130,6 +130,15 @@ def first_that_fits(candidates: Iterable[Line], cells: int) -> Line:
     return chosen
 
 
+def bounded(lines: list[Line], most: int, cells: int, indent: int, ascii: bool) -> list[Line]:
+    """At most so many of some wrapped lines, an ellipsis at the end if there were more."""
+    if len(lines) <= most:
+        return lines
+    how = lines[most - 1][-1][1]
+    rest = " ".join(text(each).strip() for each in lines[most - 1 :])
+    return [*lines[: most - 1], crop(line(" " * indent, (rest, how)), cells, ascii)]
+
+
 def wrapped(of: str, cells: int, how: Ink = PLAIN, indent: int = 0) -> list[Line]:
     """Plain text broken into lines at blanks (inside a word only where it is longer)."""
     room = max(8, cells - indent)

@@ -233,13 +233,18 @@ def _transfer(row: TransferRow, ascii: bool) -> Line:
     arrow = STATES[State.TRANSFERRING_INPUT if incoming else State.TRANSFERRING_OUTPUT].mark(ascii)
     outcome = plain(row.outcome, 12, ascii)
     queued = f"   queued {wording.duration(row.queue_seconds, ascii)}" if row.queue_seconds else ""
-    host = f"   {plain(row.host, 48, ascii)}" if row.host else ""
+    host = f"   {plain(_address(row.host), 48, ascii)}" if row.host else ""
     return line(
         f"{arrow} {'input ' if incoming else 'output'}  ",
         (f"{outcome:<10}", _TRANSFER_INK.get(row.outcome, Ink())),
         f"  {wording.moment(row.start, ascii):<19}  {wording.duration(row.seconds, ascii):>9}",
         (queued + host, DIM),
     )
+
+
+def _address(host: str) -> str:
+    """``<3.88.128.244:9618?addrs=…>`` without what only HTCondor reads."""
+    return host.removeprefix("<").partition("?")[0].removesuffix(">")
 
 
 def _usage(rows: Sequence[UsageRow], room: int, ascii: bool) -> list[Line]:
@@ -298,17 +303,27 @@ _SIGNS: Final[Mapping[int, Sign]] = {
 _OTHER: Final = Sign("·", ".", "", Colour.GREY, Weight.DIM)
 
 
+DATED: Final = 110
+"""From this width on, every event has its date; else a line does wherever the day changes,
+since what happened needs the cells more."""
+
+
 def _events(view: JobView, room: int, ascii: bool) -> list[Line]:
     made: list[Line] = []
     before: EventLine | None = None
+    by_day = room < DATED
     for event in view.events:
+        when = wording.moment(event.time, ascii)
+        day, _, clock = when.partition(" ")
+        if by_day and (before is None or before.time.date() != event.time.date()):
+            made.append(line(" ", (day, DIM)))
         sign = _sign_of(event, view.row.state)
         word = sign.word or plain(event.name.lower().replace("_", " "), 24, ascii)
         gap = seconds_ago(event.time, before.time) if before else None
         later = f"+{wording.duration(gap, ascii)}" if gap and gap >= 1 else ""
         start = line(
             " ",
-            (wording.moment(event.time, ascii), DIM),
+            (clock if by_day else when, DIM),
             (f" {later:>12} ", DIM),
             (f" {sign.mark(ascii)} {word:<17} ", ink(sign)),
         )

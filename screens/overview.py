@@ -10,12 +10,12 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 
 from metlmon.ensemble import wording
-from metlmon.ensemble.views import RunRow
+from metlmon.ensemble.views import RunRow, Status
 from metlmon.live.feed import Update
 from screens import headlines, runlist
 from screens.actions import bindings_of
 from screens.columns import cells, columns, fitted
-from screens.ink import DIM, NOTE, Line, line
+from screens.ink import DIM, NOTE, Line, joined, line, width
 from screens.monitor import ListScreen
 from screens.widgets.panel import Panel
 from screens.widgets.table import GAP, MARGIN, Row, Table
@@ -55,7 +55,7 @@ class OverviewScreen(ListScreen):
         faults = [line(("faults only", NOTE))] if self.faults_only else []
         note = self.note(len(kept), len(rows), faults)
         narrow = self.app.size.width < runlist.REASON_CELLS
-        self.query_one("#note", Panel).show([note, under] if narrow else [note])
+        self.query_one("#note", Panel).show([note, *under] if narrow else [note])
 
     def _head(self, update: Update | None) -> list[Line]:
         room, ascii = self.app.size.width, self.ascii
@@ -70,10 +70,18 @@ class OverviewScreen(ListScreen):
             *lines,
             *roomy,
             inset + bar + line("  ", (total, DIM)),
-            inset + headlines.counts(status.epoch_states, room - 2, ascii),
+            *self._counts(status, room - 2),
             inset + headlines.gpu_hours(status.gpu_hours, ascii),
             *roomy,
         ]
+
+    def _counts(self, status: Status, room: int) -> list[Line]:
+        """Epochs by state, and what other nodes are at: on one line where there is room."""
+        counts = headlines.counts(status.epoch_states, room, self.ascii)
+        others = headlines.others(status, self.ascii)
+        both = joined((counts, others), line("     "))
+        told = [both] if width(both) <= room else [counts, others]
+        return [line(" ") + each for each in told]
 
     def _of_interest(self, rows: Sequence[RunRow]) -> list[RunRow]:
         only = self.monitor.options.only

@@ -24,6 +24,7 @@ from screens.ink import (
     GOOD,
     Ink,
     Line,
+    bounded,
     joined,
     line,
     signed,
@@ -34,6 +35,9 @@ from screens.monitor import ListScreen
 from screens.runlist import place
 from screens.widgets.panel import Panel
 from screens.widgets.table import Row, Table
+
+EXAMPLE_LINES: Final = 2
+"""Always as many, so that the table keeps its height while the cursor moves."""
 
 MOST_JOBS: Final = 200
 """Jobs listed of one problem, latest first: each asks for its own picture."""
@@ -131,10 +135,9 @@ class ProblemsScreen(ListScreen):
         lines = [line(" ") + spread(first, lost if total else (), self.app.size.width - 2, ascii)]
         if worst is not None and worst.lost > 0:
             share = wording.share(worst.lost, total, ascii)
-            cause = plain(worst.cause, self.app.size.width - 40, ascii)
-            lines.append(
-                line(" ", ("costs most: ", DIM), cause, (f"  {share} of what is lost", DIM))
-            )
+            told = f"costs most, {share} of it: "
+            cause = plain(worst.cause, self.app.size.width - len(told) - 2, ascii)
+            lines.append(line(" ", (told, DIM), cause))
         return [*lines, ()]
 
     def _empty(self, any_groups: bool, update: Update | None) -> list[Line]:
@@ -149,9 +152,11 @@ class ProblemsScreen(ListScreen):
 
     def _example(self, group: ProblemGroup | None) -> list[Line]:
         if group is None or not group.example:
-            return [()]
-        shown = plain(group.example, self.app.size.width - 10, self.ascii)
-        return [line(" ", ("e.g. ", DIM), shown)]
+            return [()] * EXAMPLE_LINES
+        room, ascii = self.app.size.width - 2, self.ascii
+        lines = wrapped(f"e.g. {plain(group.example, 400, ascii)}", room, indent=1)
+        told = bounded(lines, EXAMPLE_LINES, room, 1, ascii)
+        return [*told, *[()] * (EXAMPLE_LINES - len(told))]
 
     def open(self, key: str) -> None:
         self.monitor.push_screen(CauseScreen(key))
@@ -264,7 +269,7 @@ def _job_specs(ascii: bool, jobs: Sequence[JobRow]) -> list[Spec[JobRow]]:
         Spec("state", "NOW", lambda row, _: signed(STATES[row.state], ascii)),
         Spec(
             "since",
-            "SINCE",
+            "FOR",
             lambda row, _: line(wording.duration(row.seconds, ascii)),
             "right",
             least=9,

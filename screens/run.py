@@ -10,6 +10,7 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 
 from metlmon.ensemble import wording
+from metlmon.ensemble.states import TERMINAL
 from metlmon.ensemble.views import EpochRow, RunView
 from metlmon.ensemble.wording import STATES, plain
 from metlmon.live.feed import Update
@@ -20,7 +21,7 @@ from screens.columns import cells, columns, fitted
 from screens.headlines import gpu_hours
 from screens.ink import BOLD, DIM, GOOD, Line, first_that_fits, joined, line, signed, spread, width
 from screens.monitor import ListScreen
-from screens.runlist import place
+from screens.runlist import between, place
 from screens.widgets.panel import Panel
 from screens.widgets.table import GAP, MARGIN, Row, Table
 
@@ -111,15 +112,19 @@ class RunScreen(ListScreen):
     def _now(self, view: RunView) -> Line:
         latest, ascii, row = view.row.latest, self.ascii, view.row
         state = signed(STATES[row.state], ascii)
+        over = row.state in TERMINAL
         if latest is None or row.state is not latest.state or row.epochs_done >= row.epochs_total:
             return state
         if latest.epoch is not None:
             state += line((" epoch ", DIM), str(latest.epoch))
         if latest.seconds is not None:
-            state += line((" for ", DIM), wording.duration(latest.seconds, ascii))
+            lasted = wording.duration(latest.seconds, ascii)
+            state += line(" ", lasted, (" ago", DIM)) if over else line((" for ", DIM), lasted)
         if latest.site is not None or latest.target is not None:
             at = line((" at " if latest.site is not None else " ", DIM))
             state += at + place(latest.site, latest.target, latest.off_target, None, ascii)
+        if between(row):
+            state += line(", next waits")
         return state
 
     def _progress(self, view: RunView) -> list[Line]:
@@ -139,7 +144,8 @@ class RunScreen(ListScreen):
         hours = line("   ") + gpu_hours(row.gpu_hours, ascii, flying=False)
         extra = line((inferred + skipped, DIM))
         long = told(20) + extra + line((tried, DIM)) + hours
-        return [long, told(20) + extra + hours, told(12) + hours, told(6, short=True) + hours]
+        short = [told(cells, short=True) + hours for cells in (6, 0)]
+        return [long, told(20) + extra + hours, told(12) + hours, *short]
 
     def _fill(self, view: RunView, epochs: list[EpochRow], side: list[EpochRow]) -> None:
         room, ascii = self.app.size.width, self.ascii

@@ -12,7 +12,22 @@ from metlmon.ensemble.states import State
 from metlmon.ensemble.views import Latest, RunRow
 from metlmon.ensemble.wording import STATES, plain
 from screens.columns import Spec
-from screens.ink import ALARM, BAD, BOLD, DIM, GOOD, NOTE, Ink, Line, ink, joined, line, signed
+from screens.ink import (
+    ALARM,
+    BAD,
+    BOLD,
+    DIM,
+    GOOD,
+    NOTE,
+    Ink,
+    Line,
+    bounded,
+    ink,
+    joined,
+    line,
+    signed,
+    wrapped,
+)
 
 FAULTS: Final = frozenset(
     {
@@ -64,7 +79,7 @@ def _site(row: RunRow) -> str:
 
 ORDERS: Final[tuple[tuple[str, Key | None], ...]] = (
     ("DAG order", None),
-    ("what needs a person", lambda row: (_URGENCY.index(row.state), -_seconds(row))),
+    ("what needs a person", lambda row: (_urgency(row), -_seconds(row))),
     ("progress", lambda row: (row.epochs_done / max(1, row.epochs_total), row.epochs_done)),
     ("time in state", lambda row: (-_seconds(row),)),
     ("GPU-hours lost", lambda row: (-row.gpu_hours.bad,)),
@@ -76,6 +91,7 @@ ORDERS: Final[tuple[tuple[str, Key | None], ...]] = (
 def seen_by_filter(row: RunRow) -> str:
     """All text of a run in which a filter looks, in lower case."""
     parts: list[object] = [row.run, row.uuid, row.dag, STATES[row.state].word]
+    parts += [wording.BETWEEN] * between(row)
     if (latest := row.latest) is not None:
         job = wording.job_id(latest.cluster, latest.proc)
         parts += [latest.node, latest.target, latest.site, latest.gpu, job, latest.hold_reason]
@@ -84,6 +100,7 @@ def seen_by_filter(row: RunRow) -> str:
 
 def specs(rows: Sequence[RunRow], ascii: bool) -> list[Spec[RunRow]]:
     """The overview's columns. The DAG's is there only when the runs are of several."""
+    twins = len({row.run for row in rows}) < len(rows)
     made: list[Spec[RunRow]] = [
         Spec("run", "RUN", partial(_run, ascii=ascii), least=6, most=28),
         Spec("uuid", "UUID", partial(_uuid, ascii=ascii), drop=8, most=8),
@@ -93,10 +110,18 @@ def specs(rows: Sequence[RunRow], ascii: bool) -> list[Spec[RunRow]]:
             partial(_progress, ascii=ascii, digits=_digits(rows)),
             grow=BAR_GROWN + 1 + _digits(rows),
         ),
-        Spec("epoch", "EPOCH", partial(_epoch, ascii=ascii), "right", drop=2),
+        Spec("epoch", "EPOCH", partial(_epoch, ascii=ascii), "right", drop=5 if twins else 2),
         Spec("state", "STATE", partial(_state, ascii=ascii), least=12),
-        Spec("since", "SINCE", partial(_since, ascii=ascii), "right", drop=1, least=9),
-        Spec("site", "SITE", partial(_where, ascii=ascii), drop=3, least=7, soft=14, most=32),
+        Spec("since", "FOR", partial(_since, ascii=ascii), "right", drop=1, least=9),
+        Spec(
+            "site",
+            "SITE",
+            partial(_where, ascii=ascii),
+            drop=3,
+            least=7,
+            soft=9 if twins else 14,
+            most=32,
+        ),
         Spec("gpu", "GPU", partial(_gpu, ascii=ascii), drop=7, most=20),
         Spec("job", "JOB", partial(_job, ascii=ascii), "right", drop=9),
         Spec("try", "TRY", partial(_try, ascii=ascii), "right", drop=10),
@@ -105,7 +130,17 @@ def specs(rows: Sequence[RunRow], ascii: bool) -> list[Spec[RunRow]]:
     ]
     if len({row.dag for row in rows}) > 1:
         made.insert(
-            1, Spec("dag", "DAG", partial(_dag, ascii=ascii), drop=4, least=8, soft=16, most=28)
+            1,
+            Spec(
+                "dag",
+                "DAG",
+                partial(_dag, ascii=ascii),
+                # Where runs of several DAGs have the same name, it is half of the name.
+                drop=0 if twins else 4,
+                least=5,
+                soft=10 if twins else 16,
+                most=28,
+            ),
         )
     return made
 
@@ -148,7 +183,20 @@ def _epoch(row: RunRow, cells: int | None, ascii: bool) -> Line:
 
 
 def _state(row: RunRow, cells: int | None, ascii: bool) -> Line:
+    if between(row):
+        sign = STATES[row.state]
+        return line((sign.mark(ascii), ink(sign)), " ", (wording.BETWEEN, DIM))
     return signed(STATES[row.state], ascii)
+
+
+def between(row: RunRow) -> bool:
+    """Its latest epoch is over, and the next was not submitted yet."""
+    done = row.epochs_done + row.epochs_skipped
+    return wording.between_epochs(row.state, done, row.epochs_total)
+
+
+def _urgency(row: RunRow) -> int:
+    return _URGENCY.index(State.WAITING if between(row) else row.state)
 
 
 def _since(row: RunRow, cells: int | None, ascii: bool) -> Line:
@@ -223,14 +271,29 @@ def below(row: RunRow, cells: int, ascii: bool) -> Line:
     return line((why, Ink(wording.Colour.VERMILLION))) if why and cells >= REASON_CELLS else ()
 
 
-def under_the_table(row: RunRow | None, shown: set[str], cells: int, ascii: bool) -> Line:
+REASON_LINES: Final = 3
+"""Lines of a hold's reason below the table: what it ends with is often what matters."""
+
+
+def under_the_table(row: RunRow | None, shown: set[str], cells: int, ascii: bool) -> list[Line]:
     """For narrow screens: the hold reason of the run under the cursor, or else what its
     dropped columns would say."""
     if row is None or cells >= REASON_CELLS:
-        return ()
+        return [()]
     why = reason(row.latest, ascii)
     if why:
-        return line(" ", (STATES[State.HELD].mark(ascii), ink(STATES[State.HELD])), " ", (why, BAD))
+        lines = wrapped(why, cells - 2, BAD, indent=3)
+        told = bounded(lines, REASON_LINES, cells - 2, 3, ascii)
+        mark = line(" ", (STATES[State.HELD].mark(ascii), ink(STATES[State.HELD])), " ")
+        return [mark + told[0][1:], *told[1:]]
+    if row.latest is None:
+        facts = [line((plain((row.uuid or "")[:8], 8, ascii), DIM))] if "uuid" not in shown else []
+        facts.append(line(("none of its epochs was submitted yet", DIM)))
+        return [line(" ", (plain(row.run, 24, ascii), BOLD), "  ") + joined(facts, line("  "))]
+    return [_dropped(row, shown, ascii)]
+
+
+def _dropped(row: RunRow, shown: set[str], ascii: bool) -> Line:
     facts = [
         (name, label, made)
         for name, label, made in (
@@ -240,7 +303,7 @@ def under_the_table(row: RunRow | None, shown: set[str], cells: int, ascii: bool
             ("try", "try ", _try(row, None, ascii)),
             ("lost", "lost ", _lost(row, None, ascii) + line((" h", DIM))),
         )
-        if name not in shown and row.latest is not None
+        if name not in shown
     ]
     told = [line((label, DIM)) + made for _, label, made in facts]
     return line(" ", (plain(row.run, 24, ascii), BOLD), "  ") + joined(told, line("  "))

@@ -5,22 +5,35 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from textwrap import wrap
 from typing import TYPE_CHECKING, Final
 
 from metlmon.cli.notices import WARNINGS_SHOWN, warning_line
 from metlmon.ensemble.states import State
-from metlmon.ensemble.views import DagRow, EpochRow, GpuHours, JobRow, RunRow, RunView, Status
+from metlmon.ensemble.views import (
+    DagRow,
+    EpochRow,
+    GpuHours,
+    JobRow,
+    Latest,
+    RunRow,
+    RunView,
+    Status,
+)
 from metlmon.ensemble.wording import (
+    BETWEEN,
     DAG_STATES,
     OUTCOMES,
     STATES,
     Colour,
     Sign,
     Weight,
+    between_epochs,
     count,
     duration,
     gpus,
     hours,
+    hours_added,
     job_id,
     moment,
     number,
@@ -143,7 +156,8 @@ def print_status(status: Status, ascii: bool = False) -> None:
     what = "live, as of" if status.live else "as of"
     console.print(Text(f"{what} {when}" if status.as_of else "nothing was logged yet"))
     console.print()
-    console.print(_counts_line(status, ascii))
+    for line in _counts_lines(status, console.width, ascii):
+        console.print(line)
     console.print(Text(hours_line(status.gpu_hours, ascii)))
     console.print()
     if status.runs:
@@ -180,32 +194,31 @@ def _dag_line(dag: DagRow, ascii: bool) -> Text:
     return line
 
 
-def _counts_line(status: Status, ascii: bool) -> Text:
+def _counts_lines(status: Status, room: int, ascii: bool) -> list[Text]:
+    """How many are in each state, broken between two states where they need more room."""
     from rich.text import Text
 
     counted = status.epoch_states if any(status.epoch_states.values()) else status.node_states
     what = "epoch" if counted is status.epoch_states else "node"
-    line = Text(count(sum(counted.values()), what, ascii=ascii) + ":", style="bold")
+    lines = [Text(count(sum(counted.values()), what, ascii=ascii) + ":", style="bold")]
     for state in State:
-        if counted[state]:
-            line.append("  ")
-            sign = STATES[state]
-            line.append_text(
-                _signed(
-                    sign, ascii, f"{sign.mark(ascii)} {number(counted[state], ascii)} {sign.word}"
-                )
-            )
-    return line
+        if not counted[state]:
+            continue
+        sign = STATES[state]
+        told = f"{sign.mark(ascii)} {number(counted[state], ascii)} {sign.word}"
+        if lines[-1].cell_len + 2 + len(told) > room:
+            lines.append(Text())
+        lines[-1].append("  ")
+        lines[-1].append_text(_signed(sign, ascii, told))
+    return lines
 
 
 def hours_line(value: GpuHours, ascii: bool = False) -> str:
     """GPU-hours in one line, with the share that was lost."""
     settled = value.good + value.bad
-    return (
-        f"GPU-hours: {hours(value.total, ascii)} = {hours(value.good, ascii)} good"
-        f" + {hours(value.bad, ascii)} lost ({share(value.bad, settled, ascii)} of what ended)"
-        f" + {hours(value.in_flight, ascii)} in flight"
-    )
+    parts, total = hours_added((value.good, value.bad, value.in_flight), ascii)
+    lost = f" ({share(value.bad, settled, ascii)} of ended)" if value.bad > 0 else ""
+    return f"GPU-hours: {total} = {parts[0]} good + {parts[1]} lost{lost} + {parts[2]} in flight"
 
 
 RUN_COLUMNS: Final = (
@@ -221,7 +234,7 @@ RUN_COLUMNS: Final = (
     Column("JOB", drop=3),
     Column("TRY", right=True, drop=2),
     Column("GPU-H", right=True, drop=5),
-    Column("LOST", right=True, drop=1),
+    Column("LOST H", right=True, drop=1),
 )
 """Progress and state never go."""
 
@@ -234,6 +247,7 @@ NARROW_BAR: Final = 6
 def _run_cells(run: RunRow, several: bool, width: int, ascii: bool) -> list[str | Text]:
     latest = run.latest
     state = latest.state if latest else run.state
+    waits = between_epochs(state, run.epochs_done + run.epochs_skipped, run.epochs_total)
     done = f"{run.epochs_done}/{run.epochs_total}"
     if run.epochs_skipped:
         done += f" ({run.epochs_skipped} skipped)"
@@ -245,9 +259,9 @@ def _run_cells(run: RunRow, several: bool, width: int, ascii: bool) -> list[str 
         *([plain(run.dag, NAME_LIMIT, ascii)] if several else []),
         f"{bar} {done}",
         str(latest.epoch) if latest and latest.epoch is not None else dash,
-        _signed(STATES[state], ascii),
+        _signed(STATES[state], ascii, f"{STATES[state].mark(ascii)} {BETWEEN}" if waits else None),
         duration(latest.seconds, ascii) if latest else dash,
-        site(latest.site, latest.target, latest.off_target, ascii=ascii) if latest else dash,
+        _where(latest, ascii) if latest else dash,
         gpus(latest.gpu, latest.gpus, ascii) if latest else dash,
         job_id(latest.cluster, latest.proc, ascii) if latest else dash,
         str(latest.attempt) if latest else dash,
@@ -256,15 +270,27 @@ def _run_cells(run: RunRow, several: bool, width: int, ascii: bool) -> list[str 
     ]
 
 
+def _where(at: Latest | EpochRow, ascii: bool) -> str:
+    """The site; without one an arrow and the target: where it is not, but wants to be."""
+    if at.site is None and at.target is not None:
+        return f"{'->' if ascii else '→'} {plain(at.target, 40, ascii)}"
+    return site(at.site, at.target, at.off_target, ascii=ascii)
+
+
 def _reasons(runs: Sequence[RunRow], ascii: bool) -> Iterable[Text]:
-    from rich.text import Text
 
     for run in runs:
         if run.latest and run.latest.hold_reason:
-            code = f" (code {run.latest.hold_code})" if run.latest.hold_code is not None else ""
             name = plain(run.run, NAME_LIMIT, ascii)
-            why = plain(run.latest.hold_reason, REASON_LIMIT, ascii)
-            yield Text(f"{name} is held{code}: {why}", style=SHADES[Colour.VERMILLION])
+            yield _held(name, run.latest.hold_code, run.latest.hold_reason, ascii)
+
+
+def _held(name: str, code: int | None, reason: str | None, ascii: bool) -> Text:
+    from rich.text import Text
+
+    coded = f" (code {code})" if code is not None else ""
+    why = plain(reason or "the log gives no reason", REASON_LIMIT, ascii)
+    return Text(f"{name} is held{coded}: {why}", style=SHADES[Colour.VERMILLION])
 
 
 def _print_warnings(console: Console, status: Status, ascii: bool) -> None:
@@ -275,10 +301,22 @@ def _print_warnings(console: Console, status: Status, ascii: bool) -> None:
     console.print()
     console.print(Text(count(len(status.warnings), "warning", ascii=ascii) + ":", style="bold"))
     for notice in status.warnings[:WARNINGS_SHOWN]:
-        line = warning_line(notice)
-        console.print(Text("  " + (plain(line, ascii=True) if ascii else line)), soft_wrap=True)
+        told = warning_line(notice)
+        told = plain(told, ascii=True) if ascii else told
+        for line in _broken(told, console.width):
+            console.print(Text(line), soft_wrap=True)
     if len(status.warnings) > WARNINGS_SHOWN:
         console.print(Text(f"  and {len(status.warnings) - WARNINGS_SHOWN} more: see --json"))
+
+
+def _broken(text: str, room: int) -> list[str]:
+    return wrap(
+        text,
+        room - 1,
+        initial_indent="  ",
+        subsequent_indent="    ",
+        break_on_hyphens=False,
+    )
 
 
 # --- run ----------------------------------------------------------------------------------
@@ -316,7 +354,7 @@ EPOCH_COLUMNS: Final = (
     Column("EXECUTION", right=True),
     Column("TRIES", right=True),
     Column("GPU-H", right=True, drop=3),
-    Column("LOST", right=True),
+    Column("LOST H", right=True),
 )
 
 
@@ -326,8 +364,8 @@ def _epoch_cells(epoch: EpochRow, ascii: bool) -> list[str | Text]:
     where = site(epoch.site, epoch.target, epoch.off_target, ascii=ascii)
     if epoch.trained_on:
         same = epoch.trained_on == epoch.site
-        trained = "an earlier try" if same else plain(epoch.trained_on, 40, ascii)
-        where += f" (trained on {trained})"
+        elsewhere = "" if same else f", on {plain(epoch.trained_on, 40, ascii)}"
+        where += f" (an earlier try trained longest{elsewhere})"
     return [
         str(epoch.epoch) if epoch.epoch is not None else plain(epoch.node, NAME_LIMIT, ascii),
         _signed(
@@ -360,7 +398,18 @@ def print_jobs(rows: Sequence[JobRow], ascii: bool = False) -> None:
         console.print(Text("No jobs: nothing was submitted yet, or no event log lies here."))
         return
     _print_table(console, JOB_COLUMNS, [_job_cells(row, ascii) for row in rows])
+    held = [row for row in rows if row.state is State.HELD]
+    if held:
+        console.print()
+    for row in held[:HELD_SHOWN]:
+        name = f"job {job_id(row.cluster, row.proc, ascii)}"
+        console.print(_held(name, row.hold_code, row.hold_reason, ascii))
+    if len(held) > HELD_SHOWN:
+        console.print(Text(f"and {len(held) - HELD_SHOWN} more are held: see --json"))
 
+
+HELD_SHOWN: Final = 20
+"""Held jobs whose reasons are printed below the table."""
 
 JOB_COLUMNS: Final = (
     Column("JOB"),
@@ -370,7 +419,7 @@ JOB_COLUMNS: Final = (
     Column("SITE", drop=6),
     Column("GPU", drop=4),
     Column("TRIES", right=True, drop=3),
-    Column("LAST"),
+    Column("LAST TRY"),
     Column("GPU-H", right=True, drop=2),
     Column("MEMORY", right=True, drop=1),
 )

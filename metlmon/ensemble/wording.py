@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -101,6 +101,15 @@ OUTCOMES: Final[Mapping[Outcome, Sign]] = {
     Outcome.IN_FLIGHT: Sign("▶", "R", "in flight", Colour.SKY),
 }
 
+BETWEEN: Final = "next waits"
+"""Of a run whose latest epoch is over while the one after it was not submitted yet."""
+
+
+def between_epochs(state: State, done: int, total: int) -> bool:
+    """Whether a run in this state waits for its next epoch: ``done`` of ``total`` are over."""
+    return state in (State.COMPLETED, State.SKIPPED) and done < total
+
+
 STALLED: Final = Sign("◌", "z", "stalled", Colour.YELLOW, Weight.BOLD)
 
 DAG_STATES: Final[Mapping[DagState, Sign]] = {
@@ -184,6 +193,31 @@ def hours(value: float | None, ascii: bool = False) -> str:
     if value < 99.95:
         return f"{value:.1f}"
     return number(round(value), ascii)
+
+
+def hours_added(parts: Sequence[float], ascii: bool = False) -> tuple[tuple[str, ...], str]:
+    """Hours that are told together, and their sum: all with the same number of decimals (the
+    fewer the larger they are), and the sum that of what is shown, so that who adds up finds
+    no difference. It is off by a few of its last digit at most; ``--json`` has it whole."""
+    decimals = _decimals(sum(parts))
+    units = [round(max(0.0, part) * 10**decimals) for part in parts]
+
+    def told(unit: int) -> str:
+        grouped = f"{unit / 10**decimals:,.{decimals}f}" if unit else "0"
+        return grouped if ascii else grouped.replace(",", THIN)
+
+    least = f"<{10**-decimals:.{decimals}f}"
+    shown = tuple(
+        least if part > 0 and not unit else told(unit)
+        for part, unit in zip(parts, units, strict=True)
+    )
+    nothing = not any(units) and any(part > 0 for part in parts)
+    return shown, least if nothing else told(sum(units))
+
+
+def _decimals(total: float) -> int:
+    """Of hours that make so many together: four digits or so of the largest."""
+    return 3 if total < 0.9995 else 2 if total < 9.995 else 1 if total < 9999.5 else 0
 
 
 def share(part: float, whole: float, ascii: bool = False) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 from datetime import UTC, datetime
+from decimal import Decimal
 
 import pytest
 from hypothesis import given
@@ -64,6 +65,46 @@ def test_hours_keep_decimals_while_they_tell() -> None:
     values = (None, 0, 0.001, 0.31, 0.999, 4.24, 99.94, 564.77, 3902.4)
     told = [wording.hours(h, ascii=True) for h in values]
     assert told == ["-", "0", "<0.01", "0.31", "1.0", "4.2", "99.9", "565", "3,902"]
+
+
+@pytest.mark.parametrize(
+    ("parts", "told"),
+    [
+        ((564.77, 401.01, 45.53), (("564.8", "401.0", "45.5"), "1,011.3")),
+        ((0.3118, 0.1041, 0.0), (("0.312", "0.104", "0"), "0.416")),
+        ((0.03, 0.004, 4.3), (("0.03", "<0.01", "4.30"), "4.33")),
+        ((5879.2, 3902.4, 212.0), (("5,879.2", "3,902.4", "212.0"), "9,993.6")),
+        ((10984.4, 1131.4, 0.0), (("10,984", "1,131", "0"), "12,115")),
+        ((0.0, 0.0001, 0.0), (("0", "<0.001", "0"), "<0.001")),
+        ((0.0, 0.0, 0.0), (("0", "0", "0"), "0")),
+    ],
+)
+def test_hours_told_together_have_the_same_decimals(
+    parts: tuple[float, ...], told: tuple[tuple[str, ...], str]
+) -> None:
+    assert wording.hours_added(parts, ascii=True) == told
+
+
+@given(st.lists(st.floats(0, 1e6), min_size=1, max_size=4))
+def test_who_adds_up_shown_hours_finds_no_difference(parts: list[float]) -> None:
+    shown, total = wording.hours_added(parts, ascii=True)
+    figures = [0 if "<" in part else Decimal(part.replace(",", "")) for part in shown]
+    if "<" not in total:
+        assert sum(figures) == Decimal(total.replace(",", ""))
+
+
+@pytest.mark.parametrize(
+    ("state", "done", "waits"),
+    [
+        (State.COMPLETED, 3, True),
+        (State.SKIPPED, 3, True),
+        (State.COMPLETED, 6, False),
+        (State.RUNNING, 3, False),
+        (State.FAILED, 3, False),
+    ],
+)
+def test_between_two_epochs_a_run_waits_for_the_next(state: State, done: int, waits: bool) -> None:
+    assert wording.between_epochs(state, done, total=6) is waits
 
 
 def test_a_share_never_claims_none_or_all_of_what_is_neither() -> None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 from ensemble_pictures import MEMORY_HOLD, RUNS, FakeFeed, job_view, status, update
 from eyes import MIDDLE, NARROW, WIDE, Show
+from rich.segment import Segments
 
 from metlmon.ensemble.states import State
 from screens.actions import ACTIONS
-from screens.app import AppOptions
+from screens.app import AppOptions, MetlmonApp
 from screens.help import HelpScreen
 from screens.job import JobScreen
 from screens.overview import OverviewScreen
@@ -39,12 +41,12 @@ async def test_a_runs_history(show: Show) -> None:
         await seen.press("down", "enter")
         assert "■ held epoch 14 for 2 d 4:12 at UIUC-RAILS" in seen.lines[0]
         assert "14 of 30 epochs" in seen.lines[1]
-        assert "212 lost (61 %)" in seen.lines[1]
+        assert "212.4 lost (61 %)" in seen.lines[1]
         assert "median 3:38:58   longest 4:23:58 (epoch 2)" in seen.text
         row = seen.under_cursor
         for told in ("14", "■ held", "UIUC-RAILS", "A100-80 ×1", "2:28:02", "41 s", "3:47:46"):
             assert told in row, "the cursor starts on the latest epoch"
-        assert "trained in another execution, on anvil" in seen.text
+        assert "an earlier try trained longest, on anvil" in seen.text
         assert "Delta ≠ UIUC-RAILS" in seen.text
         assert "side nodes" in seen.text
         assert "eval_epoch13" in seen.text
@@ -178,7 +180,7 @@ async def test_problems_lead_with_what_hurts_now_and_what_costs_most(show: Show)
         await seen.press("p")
         assert isinstance(seen.app.screen, ProblemsScreen)
         assert "3 jobs in trouble now" in seen.lines[0]
-        assert "costs most: Error from …: Job has gone over cgroup memory limit" in seen.lines[1]
+        assert "costs most, 48 % of it: Error from …: Job has gone over cgroup" in seen.lines[1]
         for told in ("■ held", "21", "212", "run1", "cgroup"):
             assert told in seen.under_cursor
         assert MEMORY_HOLD[:60] in seen.text, "an example with its changing parts"
@@ -274,3 +276,16 @@ async def test_leaving(show: Show) -> None:
         await seen.pilot.press("q")
         await seen.pilot.pause()
     assert seen.app.return_code == 0
+
+
+def test_a_bug_is_told_without_the_values_of_variables() -> None:
+    app = MetlmonApp(FakeFeed(update()))
+    seen_in_a_log = "API_KEY=" + "x" * 3
+    try:
+        raise LookupError(len(seen_in_a_log))
+    except LookupError:
+        app._fatal_error()
+    (made,) = app._exit_renderables
+    told = "".join(segment.text for segment in cast("Segments", made).segments)
+    assert "LookupError" in told
+    assert "API_KEY=xxx" not in told

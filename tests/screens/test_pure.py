@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metlmon.ensemble.states import State
+from metlmon.ensemble.views import RunRow
 from screens import headlines, ink, runlist
 from screens.actions import ACTIONS, actions_of
 from screens.chart import Bar, grouped, seconds_chart
@@ -173,3 +174,45 @@ def _contrast(one: object, other: object) -> float:
 
     high, low = sorted((luminance(one), luminance(other)), reverse=True)
     return (high + 0.05) / (low + 0.05)
+
+
+def between() -> RunRow:
+    """A run whose latest epoch is done, and the next not submitted."""
+    row = next(row for row in RUNS if row.state is State.RUNNING and row.latest is not None)
+    assert row.latest is not None
+    latest = replace(row.latest, state=State.COMPLETED)
+    return replace(row, state=State.COMPLETED, latest=latest, epochs_done=1, epochs_total=3)
+
+
+def test_a_run_between_two_epochs_is_not_told_as_complete() -> None:
+    (state,) = (spec for spec in runlist.specs([between()], ascii=False) if spec.name == "state")
+    assert ink.text(state.cell(between(), None)) == "✓ next waits"
+    whole = replace(between(), epochs_done=3)
+    assert ink.text(state.cell(whole, None)) == "✓ completed"
+
+
+def test_runs_of_the_same_name_keep_their_dag_on_a_narrow_screen() -> None:
+    twins = [replace(row, dag=dag, run="run0") for row in RUNS[:1] for dag in ("a.dag", "b.dag")]
+    narrow = fitted(runlist.specs(twins, ascii=False), twins, 80)
+    assert "dag" in narrow
+    assert "site" in narrow
+
+
+def test_a_long_reason_stays_within_its_lines_below_the_table() -> None:
+    held = next(row for row in RUNS if row.state is State.HELD)
+    assert held.latest is not None
+    wordy = replace(held, latest=replace(held.latest, hold_reason="at ap40, no such file " * 40))
+    told = runlist.under_the_table(wordy, set(), 80, ascii=False)
+    assert len(told) == runlist.REASON_LINES
+    assert all(ink.width(each) < 80 for each in told)
+    assert ink.text(told[-1]).endswith("…")
+
+
+def test_nodes_that_are_no_epoch_are_told_while_they_are_at_work() -> None:
+    quiet = status()
+    at_work = {state: quiet.epoch_states.get(state, 0) for state in State}
+    at_work[State.RUNNING] += 2
+    at_work[State.COMPLETED] += 5
+    assert "2 running" in ink.text(headlines.others(replace(quiet, node_states=at_work), False))
+    at_work[State.RUNNING] -= 2
+    assert headlines.others(replace(quiet, node_states=at_work), False) == ()
