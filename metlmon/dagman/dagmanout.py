@@ -16,9 +16,9 @@ from typing import Final
 
 from metlmon.dagman.records import Said, Word
 
-LONGEST_LINE: Final = 1024 * 1024
-"""Bytes. A longer line is passed over, so that a file without line ends is not read again
-from its beginning at every look."""
+LONGEST_LINE: Final = 256 * 1024
+"""Bytes, fewer than are read at once. A longer line is passed over, so that a file without
+line ends is not read again from its beginning at every look."""
 
 _LOOKED_AT: Final = 8 * 1024
 """Bytes of a line: node and file names end long before; a hostile line costs no more."""

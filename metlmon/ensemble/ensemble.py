@@ -186,17 +186,19 @@ class Ensemble:
         self._forget_states(dags)
         return Changes(frozenset((c, p) for c, p, _ in touched), frozenset(nodes), frozenset(dags))
 
-    def forget_log(self, file: str, dag_key: str | None) -> None:
+    def forget_log(self, file: str, dag_key: str | None) -> Changes:
         """A log begins anew: its figures do, and what a DAGMan's own job log told does. Jobs
         stay: DAGMan empties its nodes.log whenever it starts, and their life goes on."""
         book = self.books.get(file)
         if book is None:
-            return
+            return Changes()
         self.books[file] = LogBook(file, book.role)
         self.notices = [notice for notice in self.notices if notice.file != file]
         if book.role is Role.DAGMAN and dag_key in self._tenures:
             self._tenures[dag_key].clear()
-            self._forget_states([dag_key])
+            self._weigh_again()
+            self._states = {}
+        return Changes(dags=frozenset(self.dags))
 
     def _stamped(self, event: Event, book: LogBook) -> Event:
         """The event with its time as the access point's local time."""

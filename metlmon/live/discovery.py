@@ -149,7 +149,7 @@ def _groups(dagdir: Path, names: list[str]) -> list[list[str]]:
 
 def _command_line(condor_sub: Path, names: list[str]) -> list[str]:
     try:
-        said = read_condor_sub(condor_sub.read_bytes())
+        said = read_condor_sub(read_regular(condor_sub))
     except OSError:
         return []
     files = [Path(f).name for f in said.dag_files]

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -20,7 +21,8 @@ from metlmon.dagman import (
     rescue_number,
 )
 from metlmon.ensemble.dag import Dag
-from metlmon.ensemble.ensemble import Changes, Ensemble
+from metlmon.ensemble.ensemble import NOTICES_PER_KIND, Changes, Ensemble
+from metlmon.live.discovery import read_regular
 from metlmon.live.follower import CHUNK, FolderWatch, Follower
 
 LARGEST_SMALL_FILE: Final = 64 << 20
@@ -40,13 +42,14 @@ class DagFacts:
         self._out = Follower(path.with_name(f"{path.name}.dagman.out"))
         self._out_state = OutState()
         jobstate = dag.workflow.jobstate_log
-        named = self._beside(jobstate) if jobstate and jobstate not in shared else None
-        self._jobstate = Follower(named) if named else None
+        named = jobstate is not None and jobstate not in shared
+        self._jobstate = Follower(self._beside(jobstate)) if jobstate and named else None
+        self._jobstate_line = 1
         status = dag.workflow.node_status_file
         self._named = (jobstate, status, jobstate in shared)
         self._status = Follower(self._beside(status)) if status else None
         self._metrics = Follower(path.with_name(f"{path.name}.metrics"))
-        self._rescues: tuple[tuple[str, int, int], ...] = ()
+        self._rescues: dict[str, tuple[int, int]] = {}
         self.problems: dict[str, list[Problem]] = {}
 
     def fits(self, dag: Dag, shared: frozenset[str]) -> bool:
@@ -74,18 +77,43 @@ class DagFacts:
     def look(self, ensemble: Ensemble) -> Changes:
         """Read the small files that changed, and see how far the growing ones have grown."""
         dag = ensemble.dags[self.key]
-        changed = self._folders.changed([self._folder], time.time()) and self._look_rescues(dag)
+        self._look_for_named(dag)
+        names: Iterable[str] = self._rescues
+        if self._folders.changed([self._folder], time.time()):
+            names = self._rescue_names()
+        changed = self._look_rescues(names, dag)
         changed |= self._look_small(self._status, self._take_status, dag)
         changed |= self._look_small(self._metrics, self._take_metrics, dag)
         halted = os.path.exists(self._folder / f"{self._name}.halt")
         changed |= halted != dag.halted
         dag.halted = halted
+        forgotten = self._look_growing(dag)
+        changes = ensemble.facts_changed(self.key) if changed else Changes()
+        return changes | ensemble.words_forgotten(self.key) if forgotten else changes
+
+    def _look_for_named(self, dag: Dag) -> None:
+        """A file that the DAG file names may come later than the DAG, to either place."""
+        workflow = dag.workflow
+        for follower, name in (
+            (self._status, workflow.node_status_file),
+            (self._jobstate, workflow.jobstate_log),
+        ):
+            if follower is not None and name and not follower.found:
+                follower.path = self._beside(name)
+
+    def _look_growing(self, dag: Dag) -> bool:
+        """See how the growing files have grown; True when one of them began anew."""
+        forgotten = False
         if self._out.look().restarted:
             self._out_state = OutState()
             dag.forget_out()
+            forgotten = True
         if self._jobstate is not None and self._jobstate.look().restarted:
+            self._jobstate_line = 1
+            self.problems["jobstate"] = []
             dag.forget_jobstate()
-        return ensemble.facts_changed(self.key) if changed else Changes()
+            forgotten = True
+        return forgotten
 
     def _look_small(
         self, follower: Follower | None, take: Callable[[Path, bytes, Dag], None], dag: Dag
@@ -107,6 +135,9 @@ class DagFacts:
     def _take_status(self, path: Path, data: bytes, dag: Dag) -> None:
         status, problems = read_node_status(path, data)
         self.problems["status"] = problems
+        if dag.status is not None and any(problem.kind == "torn-file" for problem in problems):
+            # It is being copied: what it said when it was whole is better than half of it.
+            return
         if status is not None and self._is_ours(status.dag_files):
             dag.status = status
 
@@ -120,30 +151,31 @@ class DagFacts:
         if metrics is not None:
             dag.metrics = metrics
 
-    def _look_rescues(self, dag: Dag) -> bool:
-        found = []
+    def _rescue_names(self) -> Iterable[str]:
         try:
-            with os.scandir(self._folder) as entries:
-                for entry in entries:
-                    number = rescue_number(entry.name, self._name)
-                    if number is not None and entry.is_file():
-                        status = entry.stat()
-                        found.append((entry.name, status.st_size, status.st_mtime_ns))
+            names = os.listdir(self._folder)
         except OSError:
+            return self._rescues
+        return [name for name in names if rescue_number(name, self._name) is not None]
+
+    def _look_rescues(self, names: Iterable[str], dag: Dag) -> bool:
+        found = {}
+        for name in sorted(names):
+            with suppress(OSError):
+                status = os.stat(self._folder / name)
+                found[name] = (status.st_size, status.st_mtime_ns)
+        if found == self._rescues or not (found or self._folder.is_dir()):
             return False
-        listing = tuple(sorted(found))
-        if listing == self._rescues:
-            return False
-        self._rescues = listing
+        self._rescues = found
         dag.rescue_files = {}
         self.problems["rescue"] = []
-        for name, _, _ in listing:
+        for name in found:
             self._read_rescue(self._folder / name, dag)
         return True
 
     def _read_rescue(self, path: Path, dag: Dag) -> None:
         try:
-            rescue, problems = read_rescue(path, path.read_bytes())
+            rescue, problems = read_rescue(path, read_regular(path))
         except OSError as error:
             self.problems["rescue"].append(
                 Problem("unreadable", path.name, None, error.strerror or str(error), False)
@@ -171,9 +203,13 @@ class DagFacts:
         if self._jobstate is None or not self._jobstate.behind:
             return Changes()
         data = _next_chunk(self._jobstate)
-        entries, problems, used = read_jobstate(data)
+        entries, problems, used = read_jobstate(
+            data, file=self._jobstate.path.name, line=self._jobstate_line
+        )
         _advance(self._jobstate, used, len(data))
-        self.problems.setdefault("jobstate", []).extend(problems)
+        self._jobstate_line += data.count(b"\n", 0, used)
+        known = self.problems.setdefault("jobstate", [])
+        known += problems[: NOTICES_PER_KIND - len(known)]
         return ensemble.read_jobstate(self.key, entries) if entries else Changes()
 
 

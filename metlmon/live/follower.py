@@ -46,13 +46,17 @@ class Follower:
         self.size = 0
         self.mtime = 0.0
         self._seen: tuple[int, int, int] | None = None
-        self._start = b""
-        self._inode: int | None = None
+        self._start: bytes | None = None
 
     @property
     def behind(self) -> int:
         """Bytes that are there and not consumed."""
         return max(0, self.size - self.offset)
+
+    @property
+    def found(self) -> bool:
+        """True once the file was there to be read."""
+        return self._start is not None
 
     def look(self) -> Look:
         """Ask the file system how the file stands; reads at most its first bytes."""
@@ -73,7 +77,7 @@ class Follower:
         if restarted:
             self.offset = 0
         self._seen = signature
-        self._start, self._inode = start, status.st_ino
+        self._start = start
         self.size, self.mtime = status.st_size, status.st_mtime
         return Look(self.size, restarted, self.size > self.offset)
 
@@ -82,7 +86,7 @@ class Follower:
             return file.read(FINGERPRINT)
 
     def _restarted(self, status: os.stat_result, start: bytes) -> bool:
-        if self._seen is None:
+        if self._start is None:
             return False
         if status.st_size < self.offset:
             return True
@@ -90,10 +94,15 @@ class Follower:
         return not start.startswith(self._start)
 
     def read(self, at: int, limit: int = CHUNK) -> bytes:
-        """Bytes from ``at``, at most ``limit`` of them. Raises OSError."""
-        with open(self.path, "rb") as file:
-            file.seek(at)
-            return file.read(limit)
+        """Bytes from ``at``, at most ``limit`` of them. Raises OSError; then the next look
+        tells of these bytes again, although the file will be as it was."""
+        try:
+            with open(self.path, "rb") as file:
+                file.seek(at)
+                return file.read(limit)
+        except OSError:
+            self._seen = None
+            raise
 
 
 SETTLED: Final = 2.0

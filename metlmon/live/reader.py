@@ -30,7 +30,7 @@ from metlmon.live.discovery import (
 )
 from metlmon.live.errors import InputError
 from metlmon.live.facts import DagFacts
-from metlmon.live.follower import CHUNK, GREATEST_REST, FolderWatch, Follower
+from metlmon.live.follower import CHUNK, GREATEST_REST, FolderWatch, Follower, Look
 
 FRESH: Final = timedelta(days=1)
 """An ensemble whose newest event is older than this by its own stamp is not running: a
@@ -65,15 +65,15 @@ class LogReader:
         self.at_end = False
         self._year: int | None = None
 
-    def look(self) -> bool:
-        """See how the file stands; True when it grew or began anew."""
+    def look(self) -> Look:
+        """See how the file stands."""
         look = self.follower.look()
         self.unreadable = look.problem
         if look.restarted:
-            self.position = Position()
+            self.position, self._year = Position(), None
         if look.restarted or look.grew:
             self.at_end = False
-        return look.grew
+        return look
 
     @property
     def behind(self) -> int:
@@ -88,9 +88,13 @@ class LogReader:
             except OSError as error:
                 self.unreadable, self.at_end = error.strerror or str(error), True
                 return self._batch(()), ()
-            parsed = parse(data, self.position, limit=limit, year_hint=self._first_year(data))
-            to_the_end = len(data) < size
-            if parsed.after.offset > self.position.offset or to_the_end or size >= GREATEST_REST:
+            year = self._first_year(data)
+            to_the_end, endless = len(data) < size, size >= GREATEST_REST
+            parsed = parse(data, self.position, limit=limit, year_hint=year)
+            if parsed.after.offset > self.position.offset or to_the_end:
+                break
+            if endless:
+                parsed = parse(data, self.position, limit=limit, year_hint=year, final=True)
                 break
             # One event longer than the chunk: look further for its end.
             size *= 4
@@ -160,7 +164,7 @@ class Reader:
         self._folders = FolderWatch()
         self._dag_paths: list[Path] = []
         self._no_logs: dict[Path, int] = {}
-        self._dag_signature: object = None
+        self._dag_signature: dict[Path, tuple[int, int]] = {}
         self._turn = 0
         self._grew = False
         self._caught_up = False
@@ -189,25 +193,30 @@ class Reader:
         except InputError as error:
             self.error = str(error)
         for reader in self._logs.values():
-            if reader.look() and self._caught_up:
+            look = reader.look()
+            if look.restarted:
+                changes |= self.ensemble.forget_log(reader.log.name, reader.log.dag)
+            if look.grew and self._caught_up:
                 self._grew = True
         for facts in self._facts:
             changes |= facts.look(self.ensemble)
         return changes
 
-    def _dag_files_signature(self) -> object:
+    def _dag_files_signature(self) -> dict[Path, tuple[int, int]]:
         """Changes when a DAG file comes, goes or is written anew."""
         files = {path for dag in self.ensemble.dags.values() for path in dag.workflow.files}
-        stats = []
-        for path in sorted(files.union(self._dag_paths)):
+        stats = {}
+        for path in files.union(self._dag_paths):
             try:
                 status = path.stat()
-                stats.append((str(path), status.st_size, status.st_mtime_ns))
+                stats[path] = (status.st_size, status.st_mtime_ns)
             except OSError:
-                stats.append((str(path), -1, -1))
+                stats[path] = (-1, -1)
         return stats
 
     def _take_dags(self) -> Changes:
+        self._dag_paths = dag_file_paths(self.dagdir)
+        before = self._dag_files_signature()
         found = discover_dags(self.dagdir, self._only)
         shared = _shared_names(found.dags)
         facts = {each.key: each for each in self._facts}
@@ -224,8 +233,9 @@ class Reader:
         self._found_problems = found.problems
         self._facts = [facts[dag.key] for dag in dags]
         changes = self.ensemble.set_dags(dags)
-        self._dag_paths = dag_file_paths(self.dagdir)
-        self._dag_signature = self._dag_files_signature()
+        # A file that was still being written while it was read is to be read again.
+        now = self._dag_files_signature()
+        self._dag_signature = {path: before.get(path, stat) for path, stat in now.items()}
         self._find_logs()
         return changes
 
@@ -277,9 +287,7 @@ class Reader:
         text = warning.text
         if count == NOTICES_PER_KIND:
             text += " (and more of this kind further on)"
-        notice = Notice(warning.kind, book.file, warning.line, text)
-        if notice not in self.ensemble.notices:
-            self.ensemble.notices.append(notice)
+        self.ensemble.notices.append(Notice(warning.kind, book.file, warning.line, text))
 
     def read_all(self, progress: Callable[[Progress], None] | None = None) -> None:
         """Read until there is nothing more to read."""

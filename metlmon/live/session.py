@@ -6,6 +6,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -114,7 +115,9 @@ class Session:
         )
         if self._latest is not None:
             self._latest = replace(self._latest, error=text)
-            notify(self._latest)
+            # It may be telling that failed: whoever was told is gone, or will ask again.
+            with suppress(Exception):
+                notify(self._latest)
 
     def _read(self, notify: Callable[[Update], None]) -> None:
         """Read, draw and wait until the end is asked for."""

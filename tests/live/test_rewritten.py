@@ -1,0 +1,202 @@
+"""Files that are written anew, away for a moment, or half there, while they are watched: in
+the end a reader says what a fresh one would."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from metlmon.live import follower as follower_module
+from metlmon.live import reader as reader_module
+from metlmon.live.discovery import Found, discover_dags
+from metlmon.live.follower import Follower
+from tests.ensemble.written import Log, Out
+from tests.live.dagdirs import DAG, NODE, Dagdir, again, jobs, log_of
+
+NEXT = "run0-train_epoch1"
+
+
+@pytest.fixture(name="dagdir")
+def _dagdir(tmp_path: Path) -> Dagdir:
+    return Dagdir(tmp_path / "ensemble")
+
+
+@pytest.fixture(name="settled")
+def _settled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Directories' stamps are believed at once: nothing is seen only because all is young."""
+    monkeypatch.setattr(follower_module, "SETTLED", -1.0)
+
+
+# --- DAG files ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("between", ["", f"JOB {NODE} train\n", "JOB JOB\n"])
+def test_what_the_logs_told_outlives_a_dag_file_that_is_being_written(
+    dagdir: Dagdir, between: str
+) -> None:
+    dagdir.write("other.dag", "JOB alone train.sub\n")
+    dagdir.write("run.dag.dagman.log", Log().submit(900).execute(900).data)
+    dagdir.write("run.dag.nodes.log", log_of(77) + Log().post((-1, 0), NEXT, code=1).data)
+    reader = dagdir.reader()
+    before = again(reader)
+    assert next(dag.nodes_failed for dag in before.dags if dag.file == "run.dag") == 1
+    dagdir.write("run.dag", between)
+    again(reader)
+    dagdir.write("run.dag", DAG)
+    assert again(reader) == before == dagdir.reader().painter().status()
+
+
+def test_a_dagmans_job_log_can_come_before_its_dag_file(dagdir: Dagdir) -> None:
+    dagdir.write("late.dag.dagman.log", Log().submit(900).execute(900).data)
+    reader = dagdir.reader()
+    dagdir.write("late.dag", "JOB alone train.sub\n")
+    late = next(dag for dag in again(reader).dags if dag.file == "late.dag")
+    assert (late.dagmans, str(late.state)) == (1, "running")
+
+
+def test_a_dag_file_that_is_written_while_it_is_read_is_read_again(
+    dagdir: Dagdir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = dagdir.reader()
+
+    def slowly(path: Path, only: str | None = None) -> Found:
+        found = discover_dags(path, only)
+        dagdir.write("run.dag", DAG)
+        return found
+
+    dagdir.write("run.dag", DAG[: DAG.index("JOB run0-train_epoch1")])
+    with monkeypatch.context() as patched:
+        patched.setattr(reader_module, "discover_dags", slowly)
+        assert again(reader).dags[0].nodes_total == 1
+    assert again(reader).dags[0].nodes_total == 2
+
+
+def test_a_picture_that_is_shown_outlives_its_dag(dagdir: Dagdir) -> None:
+    dagdir.write("other.dag", "JOB alone train.sub\n")
+    dagdir.write("metl.log", log_of(77))
+    reader = dagdir.reader()
+    painter = reader.painter()
+    shown = painter.run_view("aaaa1111-0000")
+    assert shown is not None
+    (dagdir.path / "run.dag").unlink()
+    reader.look()
+    assert painter.run_view("aaaa1111-0000") == shown
+    assert again(reader).runs == ()
+
+
+def test_a_pipe_in_the_place_of_a_submit_file_is_not_opened(dagdir: Dagdir) -> None:
+    os.mkfifo(dagdir.path / "run.dag.condor.sub")
+    reading = threading.Thread(target=discover_dags, args=(dagdir.path,), daemon=True)
+    reading.start()
+    reading.join(timeout=20.0)
+    assert not reading.is_alive()
+
+
+# --- logs -----------------------------------------------------------------------------------
+
+
+def test_a_log_that_begins_anew_has_the_figures_of_what_is_in_it(dagdir: Dagdir) -> None:
+    dagdir.write("run.dag.nodes.log", log_of(70) + b"rubbish\n...\n" + log_of(71))
+    dagdir.write("run.dag.dagman.log", Log().submit(900).remove(900).submit(901).data)
+    reader = dagdir.reader()
+    assert [notice.kind for notice in reader.painter().notices()] == ["garbage"]
+    dagdir.write("run.dag.nodes.log", log_of(77))
+    dagdir.write("run.dag.dagman.log", Log().submit(901).data)
+    status = again(reader)
+    fresh = dagdir.reader().painter().status()
+    assert status.logs == fresh.logs
+    assert status.warnings == fresh.warnings == ()
+    assert status.dags[0].dagmans == fresh.dags[0].dagmans == 1
+    assert jobs(reader).keys() == {70, 71, 77}
+
+
+def test_a_file_that_could_not_be_read_is_told_of_again(tmp_path: Path) -> None:
+    path = tmp_path / "metl.log"
+    path.write_bytes(b"one")
+    follower = Follower(path)
+    assert follower.look().grew
+    path.rename(tmp_path / "away")
+    with pytest.raises(OSError, match="No such file"):
+        follower.read(0)
+    (tmp_path / "away").rename(path)
+    look = follower.look()
+    assert (look.grew, look.restarted) == (True, False)
+
+
+def test_an_event_without_end_is_passed_over(
+    dagdir: Dagdir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reader_module, "CHUNK", 256)
+    monkeypatch.setattr(reader_module, "GREATEST_REST", 1024)
+    endless = log_of(77).removesuffix(b"...\n") + b"\tmore of it\n" * 1000
+    dagdir.write("metl.log", endless + b"...\n" + log_of(78))
+    reader = dagdir.reader()
+    assert jobs(reader).keys() == {77, 78}
+    assert "unterminated-event" in {notice.kind for notice in reader.painter().notices()}
+
+
+# --- what DAGMan writes beside --------------------------------------------------------------
+
+
+def test_a_line_longer_than_what_is_read_at_once_is_passed_over(dagdir: Dagdir) -> None:
+    hole = b"\0" * (2 * follower_module.CHUNK)
+    dagdir.write("run.dag.dagman.out", Out().start().data + hole + b"\n" + Out().exit(0).data)
+    assert str(dagdir.reader().painter().status().dags[0].state) == "done"
+
+
+def test_a_rescue_file_that_is_copied_slowly_is_read_to_its_end(
+    dagdir: Dagdir, settled: None
+) -> None:
+    dagdir.write("run.dag.rescue001", "")
+    reader = dagdir.reader()
+    assert again(reader).dags[0].nodes_done == 0
+    dagdir.append("run.dag.rescue001", f"DONE {NODE}\n".encode())
+    assert again(reader).dags[0].nodes_done == 1
+
+
+def status_file(*nodes: str) -> str:
+    ads = [f'[\n  Type = "NodeStatus";\n  Node = "{n}";\n  NodeStatus = 5;\n]\n' for n in nodes]
+    head = '[\n  Type = "DagStatus";\n  DagFiles = {\n    "run.dag"\n  };\n  DagStatus = 3;\n]\n'
+    return head + "".join(ads) + '[\n  Type = "StatusEnd";\n]\n'
+
+
+def test_half_a_status_file_does_not_take_back_what_a_whole_one_said(dagdir: Dagdir) -> None:
+    dagdir.write("run.dag", DAG + "NODE_STATUS_FILE said/run.status\n")
+    reader = dagdir.reader()
+    whole = status_file(NODE, NEXT)
+    dagdir.write("said/run.status", whole)
+    assert again(reader).dags[0].nodes_done == 2
+    dagdir.write("said/run.status", whole[: whole.index(NEXT)])
+    torn = again(reader)
+    assert (torn.dags[0].nodes_done, [n.kind for n in torn.warnings]) == (2, ["torn-file"])
+    dagdir.write("said/run.status", status_file(NODE))
+    mended = again(reader)
+    assert (mended.dags[0].nodes_done, mended.warnings) == (1, ())
+
+
+def test_what_the_jobstate_log_told_outlives_a_new_dagman_out(dagdir: Dagdir) -> None:
+    dagdir.write("other.dag", f"JOB {NODE} train.sub\n")
+    dagdir.write("run.dag", DAG + "JOBSTATE_LOG run.jobstate\n")
+    dagdir.write("run.jobstate", f"1777900000 {NODE} SUBMIT 77.0 - 1\n")
+    dagdir.write("run.dag.dagman.out", Out().start().submitted(NODE, 77).data)
+    dagdir.write("metl.log", log_of(77))
+    reader = dagdir.reader()
+    dagdir.write("run.dag.dagman.out", Out().start(at="20:00:00").data)
+    again(reader)
+    assert jobs(reader)[77].dag == jobs(dagdir.reader())[77].dag == "run.dag"
+
+
+def test_strange_lines_of_a_jobstate_log_are_told_by_file_and_line(dagdir: Dagdir) -> None:
+    dagdir.write("run.dag", DAG + "JOBSTATE_LOG run.jobstate\n")
+    line = f"1777900000 {NODE} SUBMIT 77.0 - 1\n"
+    dagdir.write("run.jobstate", line * 3)
+    reader = dagdir.reader()
+    for _ in range(100):
+        dagdir.append("run.jobstate", b"rubbish\n")
+        again(reader)
+    notices = list(reader.painter().notices())
+    assert (notices[0].file, notices[0].line) == ("run.jobstate", 4)
+    assert len(notices) == 50
