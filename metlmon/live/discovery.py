@@ -48,13 +48,13 @@ class LogFile:
 
 @dataclass(slots=True)
 class Found:
-    """What a look at the dagdir found. ``empty``: files called ``*.log`` in which no event
-    begins yet."""
+    """What a look at the dagdir found. ``not_yet``: files called ``*.log`` in which no event
+    begins, or that cannot be read: they may become logs."""
 
     dags: list[Dag] = field(default_factory=list)
     logs: list[LogFile] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
-    empty: list[Path] = field(default_factory=list)
+    not_yet: list[Path] = field(default_factory=list)
 
 
 def named_in(dagdir: Path, path: Path) -> str:
@@ -241,9 +241,10 @@ def discover_logs(dagdir: Path, dags: list[Dag]) -> Found:
             if is_event_log(path):
                 found.logs.append(LogFile(path, name, role, dag))
             else:
-                found.empty.append(path)
+                found.not_yet.append(path)
         except OSError as error:
             why = error.strerror or str(error)
+            found.not_yet.append(path)
             found.problems.append(
                 Problem("unreadable", name, None, f"the log cannot be read: {why}", False)
             )

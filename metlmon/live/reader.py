@@ -163,7 +163,7 @@ class Reader:
         self._log_problems: list[Problem] = []
         self._folders = FolderWatch()
         self._dag_paths: list[Path] = []
-        self._no_logs: dict[Path, int] = {}
+        self._no_logs: dict[Path, tuple[int, int]] = {}
         self._dag_signature: dict[Path, tuple[int, int]] = {}
         self._turn = 0
         self._grew = False
@@ -188,15 +188,17 @@ class Reader:
                 self._dag_paths = dag_file_paths(self.dagdir)
             if self._dag_files_signature() != self._dag_signature:
                 changes |= self._take_dags()
-            elif listing_changed or _sizes(self._no_logs) != self._no_logs:
+            elif listing_changed or _changed_at(self._no_logs) != self._no_logs:
                 self._find_logs()
         except InputError as error:
             self.error = str(error)
         for reader in self._logs.values():
+            size = reader.follower.size
             look = reader.look()
             if look.restarted:
                 changes |= self.ensemble.forget_log(reader.log.name, reader.log.dag)
-            if look.grew and self._caught_up:
+            # A torn tail is read again when its file is only touched: that is no growth.
+            if self._caught_up and look.grew and (look.restarted or look.size > size):
                 self._grew = True
         for facts in self._facts:
             changes |= facts.look(self.ensemble)
@@ -242,7 +244,7 @@ class Reader:
     def _find_logs(self) -> None:
         found = discover_logs(self.dagdir, list(self.ensemble.dags.values()))
         self._log_problems = found.problems
-        self._no_logs = _sizes(found.empty)
+        self._no_logs = _changed_at(found.not_yet)
         for log in found.logs:
             reader = self._logs.get(log.name)
             if reader is None:
@@ -384,14 +386,16 @@ class Reader:
         ]
 
 
-def _sizes(paths: Iterable[Path]) -> dict[Path, int]:
-    sizes = {}
+def _changed_at(paths: Iterable[Path]) -> dict[Path, tuple[int, int]]:
+    """Size and ctime: the latter tells that a file may be read now, too."""
+    changed = {}
     for path in paths:
         try:
-            sizes[path] = path.stat().st_size
+            status = path.stat()
+            changed[path] = (status.st_size, status.st_ctime_ns)
         except OSError:
-            sizes[path] = -1
-    return sizes
+            changed[path] = (-1, -1)
+    return changed
 
 
 def _notice(problem: Problem) -> Notice:

@@ -169,6 +169,14 @@ def test_a_log_that_grows_while_we_look_is_live_whatever_it_says(dagdir: Dagdir)
     assert reader.live()
 
 
+def test_a_log_with_a_torn_tail_that_is_only_touched_does_not_grow(dagdir: Dagdir) -> None:
+    running(dagdir).append("metl.log", b"006 (077.000.000) 2026-05-04")
+    reader = dagdir.reader(now="2026-12-24 10:00:00")
+    os.utime(dagdir.path / "metl.log", (1.0, 1.0))
+    again(reader)
+    assert not reader.live()
+
+
 def test_as_of_is_not_live(dagdir: Dagdir) -> None:
     reader = running(dagdir).reader(as_of=moment("10:00:30"), now="2026-05-04 15:00:00")
     status = reader.painter().status()

@@ -178,15 +178,15 @@ def test_half_a_status_file_does_not_take_back_what_a_whole_one_said(dagdir: Dag
 
 
 def test_what_the_jobstate_log_told_outlives_a_new_dagman_out(dagdir: Dagdir) -> None:
-    dagdir.write("other.dag", f"JOB {NODE} train.sub\n")
-    dagdir.write("run.dag", DAG + "JOBSTATE_LOG run.jobstate\n")
+    (dagdir.path / "run.dag").rename(dagdir.path / "other.dag")
+    dagdir.write("first.dag", DAG + "JOBSTATE_LOG run.jobstate\n")
     dagdir.write("run.jobstate", f"1777900000 {NODE} SUBMIT 77.0 - 1\n")
-    dagdir.write("run.dag.dagman.out", Out().start().submitted(NODE, 77).data)
+    dagdir.write("first.dag.dagman.out", Out().start().submitted(NODE, 77).data)
     dagdir.write("metl.log", log_of(77))
     reader = dagdir.reader()
-    dagdir.write("run.dag.dagman.out", Out().start(at="20:00:00").data)
+    dagdir.write("first.dag.dagman.out", Out().start(at="20:00:00").data)
     again(reader)
-    assert jobs(reader)[77].dag == jobs(dagdir.reader())[77].dag == "run.dag"
+    assert jobs(reader)[77].dag == jobs(dagdir.reader())[77].dag == "first.dag"
 
 
 def test_strange_lines_of_a_jobstate_log_are_told_by_file_and_line(dagdir: Dagdir) -> None:
