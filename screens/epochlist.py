@@ -13,8 +13,8 @@ from metlmon.ensemble.views import EpochRow, RunView
 from metlmon.ensemble.wording import STATES, plain
 from screens.chart import Bar
 from screens.columns import Spec
-from screens.ink import BAD, DIM, MOVING, NOTE, Ink, Line, ink, line, signed
-from screens.runlist import place
+from screens.ink import BAD, DIM, MOVING, NOTE, Ink, Line, both_ends, ink, line, signed
+from screens.runlist import because, place
 
 
 def key_of(row: EpochRow) -> str:
@@ -142,11 +142,11 @@ def _submitted(row: EpochRow, cells: int | None, ascii: bool) -> Line:
     return line((wording.moment(row.submitted, ascii), DIM))
 
 
-def below(row: EpochRow, ascii: bool) -> Line:
-    """What must be said of an epoch besides its columns: why it is held, or that another
-    try did most of the training."""
+def below(row: EpochRow, cells: int, ascii: bool) -> Line:
+    """What must be said of an epoch besides its columns, in so many cells: why it is held,
+    or that another try did most of the training."""
     if row.state is State.HELD and row.hold_reason:
-        return line((plain(row.hold_reason, 400, ascii), BAD))
+        return line((both_ends(because(row.hold_reason, ascii), cells, ascii), BAD))
     if row.trained_on is not None:
         elsewhere = row.trained_on != row.site
         where = f", on {plain(row.trained_on, 40, ascii)}" if elsewhere else ""

@@ -18,6 +18,7 @@ from screens.ink import (
     BOLD,
     DIM,
     GOOD,
+    KEY,
     MOVING,
     NOTE,
     Ink,
@@ -165,7 +166,8 @@ def _freshness(update: Update, cells: int, ascii: bool) -> Line:
 def _warnings(status: Status, ascii: bool) -> Line:
     if not status.warnings:
         return ()
-    return line((wording.count(len(status.warnings), "warning", ascii=ascii), NOTE))
+    told = wording.count(len(status.warnings), "warning", ascii=ascii)
+    return line((told, NOTE), (" !", KEY))
 
 
 def reading(progress: Progress, bar: int, ascii: bool) -> Line:
@@ -313,6 +315,24 @@ def others(status: Status, ascii: bool) -> Line:
         if counts.get(state, 0) > 0
     ]
     return line(("other nodes  ", DIM)) + joined(told, line("  ")) if told else ()
+
+
+QUIET_SECONDS: Final = 600
+"""DAGMan submits what is ready within seconds; a PRE script or a throttle may take minutes."""
+
+
+def standstill(status: Status) -> Line:
+    """That a DAG runs, has nodes waiting, and yet nothing of it is at work."""
+    ages = [seconds_ago(status.as_of, log.last) for log in status.logs]
+    newest = min((age for age in ages if age is not None), default=0.0)
+    running = any(dag.state is DagState.RUNNING for dag in status.dags)
+    if not (status.live and running and newest > QUIET_SECONDS):
+        return ()
+    waiting = status.node_states.get(State.WAITING, 0)
+    over = _AT_REST | {State.FAILED, State.REMOVED}
+    if not waiting or any(n for state, n in status.node_states.items() if state not in over):
+        return ()
+    return line(("nothing is queued or running", ALARM))
 
 
 def gpu_hours(hours: GpuHours, ascii: bool, flying: bool = True) -> Line:

@@ -130,13 +130,34 @@ def first_that_fits(candidates: Iterable[Line], cells: int) -> Line:
     return chosen
 
 
+def both_ends(of: str, cells: int, ascii: bool) -> str:
+    """A text of at most so many cells, cut in its middle: what HTCondor gives as a reason
+    begins with where it happened, and ends with what happened."""
+    if cell_len(of) <= cells:
+        return of
+    dots = "..." if ascii else "…"
+    end = cells // 3
+    if end <= len(dots):
+        return set_cell_size(of, max(0, cells))
+    start = set_cell_size(of, cells - end - len(dots)).rstrip(" ")
+    of = of[-end:]
+    while cell_len(of) > end:
+        of = of[1:]
+    return f"{start}{dots}{of}"
+
+
 def bounded(lines: list[Line], most: int, cells: int, indent: int, ascii: bool) -> list[Line]:
-    """At most so many of some wrapped lines, an ellipsis at the end if there were more."""
+    """At most so many of some wrapped lines. If there were more, the last one has the end of
+    the text: HTCondor's reasons begin with where and end with what."""
     if len(lines) <= most:
         return lines
     how = lines[most - 1][-1][1]
-    rest = " ".join(text(each).strip() for each in lines[most - 1 :])
-    return [*lines[: most - 1], crop(line(" " * indent, (rest, how)), cells, ascii)]
+    dots = "..." if ascii else "…"
+    words = " ".join(text(each).strip() for each in lines[most - 1 :]).split(" ")
+    end = words.pop()
+    while words and cell_len(f"{words[-1]} {end}") <= cells - indent - len(dots):
+        end = f"{words.pop()} {end}"
+    return [*lines[: most - 1], crop(line(" " * indent, (dots + end, how)), cells, ascii)]
 
 
 def wrapped(of: str, cells: int, how: Ink = PLAIN, indent: int = 0) -> list[Line]:

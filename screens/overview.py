@@ -78,7 +78,7 @@ class OverviewScreen(ListScreen):
     def _counts(self, status: Status, room: int) -> list[Line]:
         """Epochs by state, and what other nodes are at: on one line where there is room."""
         counts = headlines.counts(status.epoch_states, room, self.ascii)
-        others = headlines.others(status, self.ascii)
+        others = headlines.others(status, self.ascii) or headlines.standstill(status)
         both = joined((counts, others), line("     "))
         told = [both] if width(both) <= room else [counts, others]
         return [line(" ") + each for each in told]
@@ -107,7 +107,10 @@ class OverviewScreen(ListScreen):
             indent += wide + GAP
         rows = [
             Row(
-                row.key, partial(cells, specs, widths, row), runlist.below(row, room, ascii), indent
+                row.key,
+                partial(cells, specs, widths, row),
+                runlist.below(row, room, indent, ascii),
+                indent,
             )
             for row in kept
         ]

@@ -154,7 +154,7 @@ class ProblemsScreen(ListScreen):
         if group is None or not group.example:
             return [()] * EXAMPLE_LINES
         room, ascii = self.app.size.width - 2, self.ascii
-        lines = wrapped(f"e.g. {plain(group.example, 400, ascii)}", room, indent=1)
+        lines = wrapped(f"e.g. {plain(group.example, 2000, ascii)}", room, indent=1)
         told = bounded(lines, EXAMPLE_LINES, room, 1, ascii)
         return [*told, *[()] * (EXAMPLE_LINES - len(told))]
 

@@ -155,7 +155,8 @@ class RunScreen(ListScreen):
 
         def made(row: EpochRow) -> Row:
             told = partial(cells, specs, widths, row)
-            return Row(epochlist.key_of(row), told, epochlist.below(row, ascii), indent)
+            below = epochlist.below(row, room - indent - 1, ascii)
+            return Row(epochlist.key_of(row), told, below, indent)
 
         rows = [made(row) for row in epochs]
         if side:

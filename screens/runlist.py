@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import PurePath
@@ -21,6 +22,7 @@ from screens.ink import (
     NOTE,
     Ink,
     Line,
+    both_ends,
     bounded,
     ink,
     joined,
@@ -262,14 +264,28 @@ def reason(latest: Latest | None, ascii: bool) -> str | None:
     """Why a run is held, in one line; None when it is not held or the log does not say."""
     if latest is None or latest.state is not State.HELD or latest.hold_reason is None:
         return None
-    return plain(latest.hold_reason, 400, ascii)
+    return because(latest.hold_reason, ascii)
 
 
-def below(row: RunRow, cells: int, ascii: bool) -> Line:
-    """The second line of a held run."""
+def because(reason: str, ascii: bool) -> str:
+    """A hold's reason in one line, without the slot that reported it."""
+    return _WHO.sub("", plain(reason, REASON_LIMIT, ascii))
+
+
+_WHO: Final = re.compile(r"^Error from \S+: (?=.)")
+"""Which slot said it: left to the job's screen, the row has its site."""
+
+
+def below(row: RunRow, cells: int, indent: int, ascii: bool) -> Line:
+    """The second line of a held run, on a screen of so many cells."""
     why = reason(row.latest, ascii)
-    return line((why, Ink(wording.Colour.VERMILLION))) if why and cells >= REASON_CELLS else ()
+    if not why or cells < REASON_CELLS:
+        return ()
+    return line((both_ends(why, cells - indent - 1, ascii), BAD))
 
+
+REASON_LIMIT: Final = 4000
+"""Characters that are looked at of a reason: one can hold a whole error log."""
 
 REASON_LINES: Final = 3
 """Lines of a hold's reason below the table: what it ends with is often what matters."""

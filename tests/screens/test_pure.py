@@ -205,7 +205,22 @@ def test_a_long_reason_stays_within_its_lines_below_the_table() -> None:
     told = runlist.under_the_table(wordy, set(), 80, ascii=False)
     assert len(told) == runlist.REASON_LINES
     assert all(ink.width(each) < 80 for each in told)
-    assert ink.text(told[-1]).endswith("…")
+    assert ink.text(told[-1]).strip().startswith("…")
+    assert ink.text(told[-1]).endswith("no such file"), "what went wrong is said at the end"
+
+
+@given(st.text(max_size=300), st.integers(1, 200), st.booleans())
+def test_a_text_cut_in_its_middle_fits(text: str, cells: int, ascii: bool) -> None:
+    shown = ink.both_ends(text, cells, ascii)
+    assert ink.width(ink.line(shown)) <= cells
+
+
+def test_a_text_cut_in_its_middle_keeps_both_ends() -> None:
+    why = "Transfer input files failure at ap40: " + "x" * 90 + " (errno 122) Disk quota exceeded"
+    shown = ink.both_ends(why, 100, ascii=False)
+    assert shown.startswith("Transfer input files failure at ap40")
+    assert shown.endswith("(errno 122) Disk quota exceeded")
+    assert ink.both_ends(why, 400, ascii=False) == why
 
 
 def test_nodes_that_are_no_epoch_are_told_while_they_are_at_work() -> None:
@@ -216,3 +231,15 @@ def test_nodes_that_are_no_epoch_are_told_while_they_are_at_work() -> None:
     assert "2 running" in ink.text(headlines.others(replace(quiet, node_states=at_work), False))
     at_work[State.RUNNING] -= 2
     assert headlines.others(replace(quiet, node_states=at_work), False) == ()
+
+
+def test_a_dag_that_stands_still_is_told_from_one_that_moves() -> None:
+    only = dict.fromkeys(State, 0) | {State.COMPLETED: 4, State.WAITING: 8}
+    still = replace(status(), node_states=only, live=True, as_of=AS_OF + timedelta(hours=2))
+    assert ink.text(headlines.standstill(still)) == "nothing is queued or running"
+    queued = replace(still, node_states=only | {State.IDLE: 1})
+    assert headlines.standstill(queued) == ()
+    over = replace(still, node_states=only | {State.WAITING: 0})
+    assert headlines.standstill(over) == ()
+    just_now = replace(still, as_of=max(log.last for log in still.logs if log.last))
+    assert headlines.standstill(just_now) == ()
