@@ -163,7 +163,7 @@ WAY = (
     (b"\x1b", "Execution time by epoch"),
     (b"\x1b", "PROGRESS"),
     (b"p", "costs most"),
-    (b"\r", "SINCE"),
+    (b"\r", "EPOCH  NOW"),
     (b"\x1b", "costs most"),
     (b"\x1b", "PROGRESS"),
     (b"!", "What is read"),
