@@ -294,6 +294,7 @@ _Meaning = Word | Callable[[_Reader, re.Match[bytes], bytes], None]
 _WORDINGS: Final[tuple[tuple[bytes, bytes, _Meaning], ...]] = (
     (b"** ", rb"\S+ \(CONDOR_DAGMAN\) STARTING UP", _Reader.started),
     (b"**** ", rb".{0,200}EXITING WITH STATUS " + _NUMBER, Word.EXITED),
+    (b"ERROR: ", rb"(?P<text>(?!the following )\S.{0,300}?)\s*$", Word.ERROR),
     (b'ERROR "', rb'(?P<text>.*)" at line \d+ in file', Word.EXITED),
     (b"argv[", rb'\d+\] == "(?P<text>.*)"\s*$', _Reader.argument),
     (b"Workflow batch-id: <", rb"(?P<text>[^>]*)>", Word.BATCH_ID),

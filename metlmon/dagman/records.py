@@ -203,6 +203,8 @@ class Word(Enum):
     unready, failed and, in newer ones, futile); BATCH_ID: text "1.0", the job of the
     uppermost DAGMan: in a sub-DAG its parent's.
 
+    ERROR: text = what DAGMan complained of ("ERROR: …"), as when it refuses its DAG file.
+
     A ``value`` of …_FAILED is the exit status, or minus the signal. PRE_SKIPPED comes after
     the PRE_FAILED with the exit status that means it.
     """
@@ -234,6 +236,7 @@ class Word(Enum):
     ABORTED = "aborted"
     TOTALS = "totals"
     BATCH_ID = "batch-id"
+    ERROR = "error"
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,6 +67,7 @@ class Life:
     status: int | None = None
     ended: bool = False
     removed: bool = False
+    error: str | None = None
 
 
 @dataclass(slots=True)
@@ -192,6 +193,8 @@ class Dag:
                 life.rescue = line.text
             case Word.RESCUE_WRITTEN if line.text and line.time:
                 self._rescues_written[PurePath(line.text).name] = line.time
+            case Word.ERROR if life:
+                life.error = line.text
             case Word.REMOVED if life:
                 life.removed = True
             case Word.EXITED if life:

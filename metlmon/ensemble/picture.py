@@ -22,7 +22,7 @@ from metlmon.ensemble.node import NodeState, rounds
 from metlmon.ensemble.record import Job, JobId, NodeKey
 from metlmon.ensemble.runs import Run, Runs, Standing, standing, variable
 from metlmon.ensemble.sites import BUILT_IN_SITES, host_of, site_of
-from metlmon.ensemble.states import ACTIVE, DONE, Outcome, State
+from metlmon.ensemble.states import ACTIVE, DONE, DagState, Outcome, State
 from metlmon.ensemble.views import (
     CauseRow,
     Count,
@@ -282,6 +282,7 @@ class Painter:
     def notices(self) -> Iterable[Notice]:
         yield from self.ensemble.conditions
         yield from self.ensemble.notices
+        yield from self._refusals()
         yield from self._ambiguous()
         yield from self._gaps()
 
@@ -301,6 +302,13 @@ class Painter:
                 f"{len(jobs)} jobs ({some}{more}) may belong to any of {files}: "
                 "keep each DAG's .dagman.out or .nodes.log beside it to tell them apart",
             )
+
+    def _refusals(self) -> Iterable[Notice]:
+        """What DAGMan complained of before it gave up: no failed node would tell why."""
+        for dag in self.ensemble.dags.values():
+            error = dag.lives[-1].error if dag.lives else None
+            if error and self.ensemble.dag_state(dag.key)[0] is DagState.FAILED:
+                yield Notice("dagman-error", f"{dag.key}.dagman.out", None, f"DAGMan: {error}")
 
     def _gaps(self) -> Iterable[Notice]:
         for job in self.real_jobs():

@@ -511,3 +511,18 @@ def test_a_dag_of_which_nothing_is_known() -> None:
         log.submit(cluster, name).execute(cluster).terminate(cluster)
     (dag,) = tell(CHAIN, log).painter().status().dags
     assert dag.state is DagState.DONE
+
+
+def test_a_dagman_that_refused_its_dag_says_why() -> None:
+    out = Out().say("** condor_dagman (CONDOR_DAGMAN) STARTING UP", "09:36:49")
+    out.say("ERROR: job 0.ALL_NODES not found!", "09:36:49").exit(1, "09:36:49")
+    told = tell("JOB run0-train_epoch0 t.sub\n", out=out)
+    (notice,) = told.painter().notices()
+    assert (notice.kind, notice.file) == ("dagman-error", "run.dag.dagman.out")
+    assert "job 0.ALL_NODES not found!" in notice.text
+
+
+def test_a_list_of_failed_nodes_is_no_complaint() -> None:
+    out = Out().start("09:00:00").say("ERROR: the following job(s) failed:", "10:00:00")
+    told = tell("JOB run0-train_epoch0 t.sub\n", out=out.exit(1, "10:00:00"))
+    assert not list(told.painter().notices())
