@@ -7,7 +7,7 @@ from typing import Final
 
 from metlmon.cli.codes import CONDITIONS, Exit
 from metlmon.ensemble.states import DagState, State
-from metlmon.ensemble.views import Status
+from metlmon.ensemble.views import RunRow, Status
 
 ENDED: Final = frozenset({DagState.DONE, DagState.FAILED, DagState.REMOVED})
 
@@ -23,14 +23,14 @@ def condition(names: frozenset[str]) -> Callable[[Status], Exit | None]:
 
 
 def _all_runs(status: Status) -> Exit | None:
-    if status.runs and all(run.state in (State.COMPLETED, State.SKIPPED) for run in status.runs):
-        return Exit.OK if all(_finished(run) for run in status.runs) else None
+    if status.runs and all(_finished(run) for run in status.runs):
+        return Exit.OK
     return _cannot_go_on(status)
 
 
-def _finished(run: object) -> bool:
-    done = getattr(run, "epochs_done", 0) + getattr(run, "epochs_skipped", 0)
-    return bool(done == getattr(run, "epochs_total", -1))
+def _finished(run: RunRow) -> bool:
+    """All its epochs are over. Its state does not say that: it is its latest epoch's."""
+    return run.epochs_done + run.epochs_skipped == run.epochs_total
 
 
 def _cannot_go_on(status: Status) -> Exit | None:

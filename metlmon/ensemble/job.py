@@ -182,7 +182,7 @@ def _apply(life: JobLife, event: Event, checkpoint_codes: frozenset[int]) -> Non
         case 5:
             _terminated(life, event, checkpoint_codes)
         case 7:
-            _shadow_exception(life, event)
+            _lost(life, event, Outcome.SHADOW_EXCEPTION)
         case 9:
             _removed(life, event)
         case 10:
@@ -199,7 +199,7 @@ def _apply(life: JobLife, event: Event, checkpoint_codes: frozenset[int]) -> Non
         case 23 if life.state is not State.HELD:
             _enter(life, State.RUNNING, event.time)
         case 24:
-            _reconnect_failed(life, event)
+            _lost(life, event, Outcome.RECONNECT_FAILED)
         case 40:
             _transfer(life, event)
 
@@ -289,12 +289,12 @@ def _evicted(life: JobLife, event: Event, checkpoint_codes: frozenset[int]) -> N
 
 def _terminated(life: JobLife, event: Event, checkpoint_codes: frozenset[int]) -> None:
     detail = event.detail if isinstance(event.detail, Terminated) else None
-    good = detail is not None and detail.normal is True and detail.return_value == 0
+    returned = detail.return_value if detail is not None and detail.normal is True else None
+    good = returned == 0
     execution = life.open
     if execution is not None:
-        resumes = detail is not None and detail.normal is True
-        resumes = resumes and detail is not None and detail.return_value in checkpoint_codes
-        _close(execution, event.time, Outcome.GOOD if good or resumes else Outcome.FAILED)
+        well = good or returned in checkpoint_codes
+        _close(execution, event.time, Outcome.GOOD if well else Outcome.FAILED)
         if detail is not None:
             execution.return_value, execution.signal = detail.return_value, detail.signal
     _settle_transfers(life, event.time)
@@ -308,11 +308,12 @@ def _terminated(life: JobLife, event: Event, checkpoint_codes: frozenset[int]) -
     _enter(life, State.COMPLETED if good else State.FAILED, event.time)
 
 
-def _shadow_exception(life: JobLife, event: Event) -> None:
+def _lost(life: JobLife, event: Event, outcome: Outcome) -> None:
+    """007 and 024: the access point lost the execution, and the job is to run again."""
     execution = life.open
     if execution is not None:
-        _close(execution, event.time, Outcome.SHADOW_EXCEPTION)
-        if isinstance(event.detail, ShadowException):
+        _close(execution, event.time, outcome)
+        if isinstance(event.detail, ShadowException | Connection):
             execution.reason = event.detail.reason
     _settle_transfers(life, event.time)
     if life.state is not State.HELD:
@@ -387,17 +388,6 @@ def _explain_eviction(execution: Execution, when: datetime, hold: Held) -> None:
 def _released(life: JobLife, event: Event) -> None:
     if life.state is State.HELD:
         life.hold = None
-        _enter(life, State.IDLE, event.time)
-
-
-def _reconnect_failed(life: JobLife, event: Event) -> None:
-    execution = life.open
-    if execution is not None:
-        _close(execution, event.time, Outcome.RECONNECT_FAILED)
-        if isinstance(event.detail, Connection):
-            execution.reason = event.detail.reason
-    _settle_transfers(life, event.time)
-    if life.state is not State.HELD:
         _enter(life, State.IDLE, event.time)
 
 

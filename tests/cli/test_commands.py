@@ -398,6 +398,17 @@ def test_exit_on_what_is_so_already(
     assert spoken(capsys, "status", str(finished(tmp_path, status)), "--exit-on", what)[0] == code
 
 
+def test_exit_on_all_ends_when_a_dag_is_over_between_two_epochs(
+    capsys: Captured, tmp_path: Path
+) -> None:
+    dagdir = Dagdir(tmp_path / "ensemble")
+    dagdir.write("metl.log", Log().submit(77, NODE).execute(77).terminate(77).data)
+    out = Out().start("09:00:00").submitted(NODE, 77).exit(1, at="23:00:00")
+    dagdir.write("run.dag.dagman.out", out.data)
+    words = ("status", str(dagdir.path), "--exit-on", "all", "--timeout", "0")
+    assert spoken(capsys, *words)[0] == Exit.FAILED
+
+
 def test_exit_on_a_hold(capsys: Captured, dagdir: Dagdir) -> None:
     code, out, _ = spoken(capsys, "status", str(dagdir.path), "--exit-on", "held", "--json")
     assert code == Exit.HELD == 4

@@ -172,8 +172,7 @@ async def test_all_that_happens_to_an_ensemble_comes_to_the_screen(
         await viewer.sees(lambda v: "b.dag" in v.screen(), pause)
         writer.tell("until 2026-11-21T23:00:00")
         await viewer.sees(lambda v: "4/4" in v.row("run2", "ens.dag"), pause)
-        screen = viewer.screen()
-        assert "28 of 28" in screen or "28 epochs" in screen
+        assert "28 epochs" in viewer.screen()
         assert "✓" in viewer.row("run2", "b.dag")
 
 
