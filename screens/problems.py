@@ -24,6 +24,7 @@ from screens.ink import (
     GOOD,
     Ink,
     Line,
+    both_ends,
     bounded,
     joined,
     line,
@@ -88,7 +89,9 @@ def _last(group: ProblemGroup, cells: int | None, ascii: bool) -> Line:
 
 
 def _cause(group: ProblemGroup, cells: int | None, ascii: bool) -> Line:
-    return line((plain(group.cause, 400, ascii), BOLD if group.now else Ink()))
+    cause = plain(group.cause, 400, ascii)
+    shown = cause if cells is None else both_ends(cause, cells, ascii)
+    return line((shown, BOLD if group.now else Ink()))
 
 
 class ProblemsScreen(ListScreen):
