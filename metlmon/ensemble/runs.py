@@ -147,7 +147,7 @@ def standing(
     finished = bool(own) and all(s.state in DONE for s in own.values())
     latest = epochs[max(submitted)] if submitted else None
     if finished and not skipped and latest is not None:
-        latest = epochs[max(epochs)] if done == len(own) else latest
+        latest = epochs[max(epochs)]
     if finished:
         state = State.COMPLETED if done else State.SKIPPED
     else:
