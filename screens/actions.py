@@ -58,6 +58,15 @@ ACTIONS: Final[tuple[Action, ...]] = (
         "Show only runs that need a person, or all again",
         5,
     ),
+    Action(
+        "overview",
+        "new",
+        ("n",),
+        "n",
+        "new",
+        "Submit a new ensemble: choose, see every file first, then submit and watch it",
+        3,
+    ),
     Action("run", "chart", ("c",), "c", "chart", "Show or hide the chart", 3),
     Action(
         "job",

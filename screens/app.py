@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from time import monotonic
 from types import FrameType
@@ -20,8 +21,10 @@ from textual.app import App
 from textual.binding import BindingType
 from textual.message import Message
 
+from metlmon.authoring.records import Request
 from metlmon.ensemble.views import JobRow, Status
 from metlmon.live.feed import Feed, Update
+from metlmon.pool.desk import Desk
 from screens.actions import bindings_of
 from screens.help import HelpScreen
 from screens.inputs import InputsScreen
@@ -56,15 +59,26 @@ class AppOptions:
     prefixes of runs, separated by commas. ``start``: the first screen.
     ``exit_when`` is asked of every complete picture, and leaves with the code it gives;
     ``timeout``: seconds after which that wait is given up (exit code 5).
+    ``desk`` acts on the jobs of the feed; None: nothing can be acted on here, for the reason
+    that ``no_desk`` gives. ``read_only`` takes all actions away. ``opener`` makes feed and
+    desk of another dagdir (one that was just submitted), and ``pool`` is the desk of no
+    dagdir, for submitting; None: nothing can be submitted here. ``draft``: what the submit
+    pane is filled with at first.
     """
 
     mouse: bool = False
     ascii: bool = False
     no_color: bool = False
     only: str | None = None
-    start: Literal["overview"] | tuple[Literal["run"], str] = "overview"
+    start: Literal["overview", "submit"] | tuple[Literal["run"], str] = "overview"
     exit_when: Callable[[Status], int | None] | None = None
     timeout: float | None = None
+    desk: Desk | None = None
+    no_desk: str = "nothing can be acted on here"
+    read_only: bool = False
+    opener: Callable[[Path], tuple[Feed, Desk]] | None = None
+    pool: Desk | None = None
+    draft: Request | None = None
 
 
 class MetlmonApp(App[int]):
@@ -84,6 +98,7 @@ class MetlmonApp(App[int]):
         self.options = options or AppOptions()
         super().__init__()
         self.feed = feed
+        self.desk = None if self.options.read_only else self.options.desk
         self.picture: Update | None = feed.latest
         self._newest = self.picture
         self._told = False
@@ -121,14 +136,25 @@ class MetlmonApp(App[int]):
     def on_mount(self) -> None:
         self._asleep = asyncio.get_running_loop()
         self.push_screen(OverviewScreen())
-        if self.options.start != "overview":
-            self.open_run(self.options.start[1])
+        start = self.options.start
+        if start == "submit":
+            self.action_new()
+        elif start != "overview":
+            self.open_run(start[1])
         if self.options.exit_when is not None and self.options.timeout is not None:
             self.set_timer(self.options.timeout, self._timed_out)
-        self.feed.start(self._heard)
+        self._follow(self.feed)
 
     def _timed_out(self) -> None:
         self.exit(TIMEOUT_CODE, return_code=TIMEOUT_CODE)
+
+    def _follow(self, feed: Feed) -> None:
+        def heard(update: Update) -> None:
+            # One that was left may still have something to say.
+            if feed is self.feed:
+                self._heard(update)
+
+        feed.start(heard)
 
     def _heard(self, update: Update) -> None:
         """Called on the feed's thread. One message is under way at most, and whoever takes it
@@ -171,6 +197,22 @@ class MetlmonApp(App[int]):
         if self._asleep is not None:
             self._asleep.call_soon_threadsafe(self.exit, code, code)
 
+    def watch_dagdir(self, dagdir: Path) -> None:
+        """From now on show another dagdir, from its overview on. Raises InputError when it
+        cannot be read; what is shown then stays."""
+        if self.options.opener is None:
+            return
+        feed, desk = self.options.opener(dagdir)
+        old_feed, old_desk = self.feed, self.desk
+        self.feed, self.desk = feed, None if self.options.read_only else desk
+        self.picture = self._newest = feed.latest
+        while len(self.screen_stack) > 1:
+            self.pop_screen()
+        self.push_screen(OverviewScreen())
+        self._follow(feed)
+        # The old ones' threads may be in the middle of a file or a query: not waited for here.
+        self.run_worker(partial(_close, old_feed, old_desk), thread=True, exit_on_error=False)
+
     # --- going about ----------------------------------------------------------------------
 
     def open_run(self, key: str) -> None:
@@ -199,6 +241,12 @@ class MetlmonApp(App[int]):
     def _open_once(self, screen: MonitorScreen) -> None:
         if not isinstance(self.screen, type(screen)):
             self.push_screen(screen)
+
+    def action_new(self) -> None:
+        from screens.submit import SubmitScreen
+
+        if self.options.pool is not None and not self.options.read_only:
+            self._open_once(SubmitScreen(self.options.draft))
 
     def action_problems(self) -> None:
         self._open_once(ProblemsScreen())
@@ -229,6 +277,12 @@ class MetlmonApp(App[int]):
         self.exit(INTERRUPTED_CODE, return_code=INTERRUPTED_CODE)
 
 
+def _close(feed: Feed, desk: Desk | None) -> None:
+    feed.stop()
+    if desk is not None:
+        desk.close()
+
+
 def run_app(feed: Feed, options: AppOptions) -> int:
     """Show a feed until the user leaves. Returns the exit code: 0, or 128 and the number of
     the signal that ended it, or 1 after an error (its traceback is then on stderr).
@@ -240,7 +294,9 @@ def run_app(feed: Feed, options: AppOptions) -> int:
         with _terminal_given_back(app):
             app.run(mouse=options.mouse)
     finally:
-        feed.stop()
+        _close(app.feed, app.desk)
+        if options.pool is not None:
+            options.pool.close()
     return app.return_code or 0
 
 

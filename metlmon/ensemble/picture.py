@@ -340,6 +340,7 @@ class Painter:
                 dag.halted,
                 ended,
                 sum(life.recovery for life in dag.lives),
+                dag.tenures[-1].cluster if dag.tenures else None,
             )
 
     def _log_rows(self) -> Iterable[LogRow]:
@@ -578,6 +579,15 @@ class Painter:
     def job_rows(self) -> list[JobRow]:
         """All jobs, in order of cluster and proc; a top-level DAG's own DAGMan is none."""
         return [self.job_row(job) for job in self.real_jobs()]
+
+    def queued(self, run: str | None = None) -> tuple[JobRow, ...]:
+        """The jobs that are in the queue by their logs: of the run with this key, or all."""
+        rows = (self.job_row(job) for job in self.real_jobs() if self.life(job).state in ACTIVE)
+        if run is None:
+            return tuple(rows)
+        view = self.run_view(run)
+        nodes = {(row.dag, row.node) for row in (*view.epochs, *view.side)} if view else set()
+        return tuple(row for row in rows if (row.dag, row.node) in nodes)
 
     def job_row(self, job: Job) -> JobRow:
         life = self.life(job)

@@ -17,10 +17,12 @@ SIDE_NODE: Final = r"^(?P<run>.*?)[-_.+]?eval(?:uate|uation)?[-_]?epoch[-_]?(?P<
 @dataclass(frozen=True, slots=True)
 class Settings:
     """``sites``: (host pattern, site), tried before the built-in table.
-    ``checkpoint_codes``: return values that mean "checkpointed, run me again"."""
+    ``checkpoint_codes``: return values that mean "checkpointed, run me again".
+    ``read_only``: no action may be offered."""
 
     train_node: re.Pattern[str] = re.compile(TRAIN_NODE)
     side_node: re.Pattern[str] = re.compile(SIDE_NODE)
     sites: tuple[tuple[str, str], ...] = ()
     checkpoint_codes: frozenset[int] = frozenset()
     zone: tzinfo | None = None
+    read_only: bool = False

@@ -42,7 +42,8 @@ class Notice:
 class DagRow:
     """One top-level DAG. ``dagmans`` None: its files cannot tell. ``rescue``: number of the
     rescue file in force. ``halted``: a halt file lies beside it. ``recoveries``: lives that
-    went on where one before was broken off (the schedd or DAGMan was restarted)."""
+    went on where one before was broken off (the schedd or DAGMan was restarted). ``cluster``:
+    DAGMan's own newest job."""
 
     file: str
     state: DagState
@@ -55,6 +56,7 @@ class DagRow:
     halted: bool = False
     ended: datetime | None = None
     recoveries: int = 0
+    cluster: int | None = None
 
     @property
     def submitted(self) -> int:
@@ -307,11 +309,29 @@ class EventLine:
 
 
 @dataclass(frozen=True, slots=True)
+class QueueRow:
+    """What the queue adds to a job's log. ``asked``: when (seconds since the epoch).
+    ``position`` of ``waiting``: its place among this ensemble's idle jobs, from 1.
+    ``matches``: how often a machine was found for it. ``rejection``: why the last one was
+    not. ``differs``: the queue's state, in words, where it is lastingly not the log's."""
+
+    asked: float
+    priority: int
+    matches: int
+    position: int | None
+    waiting: int
+    rejection: str | None
+    rejected_at: float | None
+    differs: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class JobView:
     """The life of one job. ``output`` and ``error`` are names as the submit description
     gives them, its macros filled in (relative to the dagdir); None when unknown.
     ``states``: every state the job entered, and when.
-    ``memory_updates``: how many 006 events there were (they are not among ``events``)."""
+    ``memory_updates``: how many 006 events there were (they are not among ``events``).
+    ``queue``: what the schedd adds; None without one."""
 
     row: JobRow
     events: tuple[EventLine, ...]
@@ -321,6 +341,7 @@ class JobView:
     error: str | None
     siblings: tuple[tuple[int, int], ...]
     states: tuple[tuple[datetime, State], ...] = ()
+    queue: QueueRow | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from metlmon.ensemble.views import JobView, ProblemGroup, Progress, RunView, Status
+from metlmon.ensemble.views import JobRow, JobView, ProblemGroup, Progress, RunView, Status
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,3 +50,6 @@ class Feed(Protocol):
     def job_view(self, cluster: int, proc: int) -> JobView | None: ...
 
     def problems(self) -> tuple[ProblemGroup, ...]: ...
+
+    def queued(self, run: str | None = None) -> tuple[JobRow, ...]:
+        """The jobs that are in the queue by their logs: of the run with this key, or all."""

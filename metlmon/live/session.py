@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from metlmon.ensemble.picture import Painter
-from metlmon.ensemble.views import JobView, ProblemGroup, RunView
+from metlmon.ensemble.views import JobRow, JobView, ProblemGroup, RunView
 from metlmon.live.feed import Update
 from metlmon.live.reader import Reader
 
@@ -89,6 +89,10 @@ class Session:
     def problems(self) -> tuple[ProblemGroup, ...]:
         with self._lock:
             return self._paint().problems()
+
+    def queued(self, run: str | None = None) -> tuple[JobRow, ...]:
+        with self._lock:
+            return self._paint().queued(run)
 
     def _paint(self) -> Painter:
         """The painter of the picture that is shown; a new one when there is none."""

@@ -5,6 +5,7 @@ tz = "America/Chicago"            # the access point's zone, for differences ove
 train_node = '^(?P<run>.*)-train_epoch(?P<epoch>\\d+)$'
 side_node  = '^(?P<run>.*)-eval_epoch(?P<epoch>\\d+)$'
 checkpoint_codes = [85]           # return values that mean "run me again"
+read_only = true                  # nothing can be held, released, removed or submitted
 
 [[site]]
 host = "*.example.edu"
@@ -27,7 +28,7 @@ from metlmon.live.errors import InputError
 
 NAME: Final = "metlmon.toml"
 
-KNOWN: Final = frozenset({"tz", "train_node", "side_node", "checkpoint_codes", "site"})
+KNOWN: Final = frozenset({"tz", "train_node", "side_node", "checkpoint_codes", "read_only", "site"})
 
 
 def zone(name: str) -> ZoneInfo:
@@ -80,6 +81,11 @@ def _read(path: Path, text: str, settings: Settings) -> Settings:
         if not isinstance(codes, list) or not all(type(code) is int for code in codes):
             raise InputError(f"{path}: checkpoint_codes is a list of whole numbers, e.g. [85]")
         settings = replace(settings, checkpoint_codes=frozenset(codes))
+    if "read_only" in table:
+        if not isinstance(table["read_only"], bool):
+            raise InputError(f"{path}: read_only is true or false")
+        # Whoever wants it so, user or dagdir, gets it: no other file takes it back.
+        settings = replace(settings, read_only=settings.read_only or table["read_only"])
     if "site" in table:
         settings = replace(settings, sites=_sites(path, table["site"]) + settings.sites)
     return settings

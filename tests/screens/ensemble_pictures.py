@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from metlmon.ensemble.states import DagState, Outcome, State
+from metlmon.ensemble.states import ACTIVE, DagState, Outcome, State
 from metlmon.ensemble.views import (
     Count,
     DagRow,
@@ -427,6 +427,12 @@ class FakeFeed:
             if row.latest is not None and (cluster == row.latest.cluster or (cluster, proc) in ids):
                 return job_view(row, cluster)
         return None
+
+    def queued(self, run: str | None = None) -> tuple[JobRow, ...]:
+        rows = self._latest.status.runs if self._latest else ()
+        asked = [row for row in rows if run in (None, row.key) and row.latest is not None]
+        views = [self.job_view(row.latest.cluster or 0, row.latest.proc or 0) for row in asked]
+        return tuple(view.row for view in views if view is not None and view.row.state in ACTIVE)
 
     def problems(self) -> tuple[ProblemGroup, ...]:
         return self.causes

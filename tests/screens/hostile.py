@@ -9,7 +9,7 @@ from typing import Any
 
 from ensemble_pictures import FakeFeed, problems, status, update
 
-from metlmon.ensemble.views import JobView, ProblemGroup, RunView
+from metlmon.ensemble.views import JobRow, JobView, ProblemGroup, RunView
 
 PAYLOAD = (
     "[b]m[/]\x1b]0;OWNED\x07\x1b[2J\x1b[31m\x9b31m\x1b]52;c;RVZJTA==\x07\x90q\x9c[bold red]mark[/]"
@@ -48,6 +48,9 @@ class HostileFeed(FakeFeed):
 
     def job_view(self, cluster: int, proc: int) -> JobView | None:
         return harmed(self._clean.job_view(cluster, proc))
+
+    def queued(self, run: str | None = None) -> tuple[JobRow, ...]:
+        return harmed(self._clean.queued(run))
 
     def problems(self) -> tuple[ProblemGroup, ...]:
         return self.causes

@@ -1,0 +1,1 @@
+"""Descriptions of ensembles → DAG and submit files."""

@@ -1,0 +1,1 @@
+"""HTCondor itself: the queue's word, actions on jobs and DAGs, submission."""

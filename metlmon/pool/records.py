@@ -1,0 +1,186 @@
+"""What passes between a screen (or command) and the queue: plain records.
+
+Nothing here imports HTCondor's bindings: they run in a process of their own
+(:mod:`metlmon.pool.worker`), so that what they print, or an end they come to, never reaches
+a screen.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from metlmon.ensemble.states import State
+
+
+class PoolError(Exception):
+    """The pool did not do it: one sentence that says what was asked, the answer, and what to
+    do about it."""
+
+
+class Act(StrEnum):
+    """What can be done to jobs or to a DAG."""
+
+    HOLD = "hold"
+    RELEASE = "release"
+    REMOVE = "remove"
+    VACATE = "vacate"
+    PRIORITY = "priority"
+    HALT = "halt"
+    RESUME = "resume"
+    REMOVE_DAG = "remove-dag"
+    RESUBMIT = "resubmit"
+
+
+JOB_ACTS: Final = (Act.HOLD, Act.RELEASE, Act.REMOVE, Act.VACATE, Act.PRIORITY)
+DAG_ACTS: Final = (Act.HALT, Act.RESUME, Act.REMOVE_DAG, Act.RESUBMIT)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One job that an order touches; ``dag`` is its DAG file, ``state`` the logs' word."""
+
+    cluster: int
+    proc: int
+    dag: str | None
+    node: str | None
+    run: str | None
+    epoch: int | None
+    state: State
+
+    @property
+    def id(self) -> str:
+        """``cluster.proc``."""
+        return f"{self.cluster}.{self.proc}"
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One thing to do, to exactly these. ``targets``: jobs (for REMOVE_DAG the job is
+    DAGMan's own). ``dag``: the DAG file as given in the picture, for the DAG's acts.
+    ``value``: the new priority."""
+
+    act: Act
+    targets: tuple[Target, ...] = ()
+    dag: str | None = None
+    value: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """An act as a screen offers it for what is selected. ``refused`` None: it can be asked
+    for with ``order``; else the reason, and it is shown grey. ``left_out``: jobs among the
+    selected ones that it does not touch, and why (a completed job cannot be held).
+    ``subject``: what is touched, in words ("3 jobs of run4", "ens.dag").
+    ``effect``: what will happen. ``undo``: how to take it back."""
+
+    act: Act
+    subject: str
+    order: Order | None
+    refused: str | None
+    left_out: tuple[tuple[Target, str], ...]
+    effect: str
+    undo: str
+
+
+class Reply(StrEnum):
+    """The schedd's answer for one job."""
+
+    DONE = "done"
+    ALREADY = "already so"
+    DENIED = "permission denied"
+    NOT_FOUND = "not found"
+    BAD_STATE = "not possible in this state"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What became of one target. ``subject`` is ``cluster.proc``, or the DAG file's name;
+    ``text`` says more where there is more to say (whose job it is, which file was written)."""
+
+    subject: str
+    reply: Reply
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueJob:
+    """One job as the queue has it (attributes of its ClassAd in brackets). ``status``
+    [JobStatus] 1 idle, 2 running, 3 removed, 4 completed, 5 held, 6 transferring output,
+    7 suspended. ``position``: its place among this ensemble's idle jobs by priority, then by
+    age, from 1; None when it is not idle."""
+
+    cluster: int
+    proc: int
+    status: int
+    owner: str
+    priority: int
+    matches: int
+    position: int | None
+    waiting: int
+    rejection: str | None
+    rejected_at: float | None
+    submitted_at: float | None
+    node: str | None
+    directory: str | None
+    log: str | None
+    hold_reason: str | None
+    transferring: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class QueueWord:
+    """What the schedd said, as of ``asked`` (seconds since the epoch). ``error``: why there
+    is no word (no HTCondor here, the schedd does not answer), None when there is one.
+    ``asking``: the first answer is still awaited. ``jobs`` by (cluster, proc). ``user``: who
+    we are to the schedd. ``next_try``: when it is asked again, after an error."""
+
+    schedd: str | None = None
+    version: str | None = None
+    user: str | None = None
+    asked: float | None = None
+    jobs: tuple[QueueJob, ...] = ()
+    error: str | None = None
+    asking: bool = False
+    next_try: float | None = None
+
+    def job(self, cluster: int, proc: int) -> QueueJob | None:
+        """The job with this id, if the queue has it."""
+        for job in self.jobs:
+            if (job.cluster, job.proc) == (cluster, proc):
+                return job
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """A DAG in the queue: DAGMan's cluster, and by which way it came there ("htcondor2" or
+    "condor_submit_dag")."""
+
+    cluster: int
+    way: str
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SiteOffer:
+    """A site that the collector knows now: the value of GLIDEIN_ResourceName, how many slots
+    advertise it, and the names of their GPUs."""
+
+    name: str
+    slots: int
+    gpus: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """The pool at hand. ``dagman``: is condor_dagman at hand for the bindings;
+    ``submit_command``: path of condor_submit_dag, None when there is none."""
+
+    schedd: str
+    version: str
+    user: str
+    dagman: bool
+    submit_command: str | None

@@ -1,0 +1,1 @@
+"""The bundled trainer, and the templates of jobs that train."""
