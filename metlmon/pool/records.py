@@ -110,7 +110,8 @@ class QueueJob:
     """One job as the queue has it (attributes of its ClassAd in brackets). ``status``
     [JobStatus] 1 idle, 2 running, 3 removed, 4 completed, 5 held, 6 transferring output,
     7 suspended. ``position``: its place among this ensemble's idle jobs by priority, then by
-    age, from 1; None when it is not idle."""
+    age, from 1; None when it is not idle. ``nodes_log`` [DAGManNodesLog], ``dagman``
+    [DAGManJobId], ``universe`` [JobUniverse; 7 is DAGMan's], ``arguments`` [Arguments]."""
 
     cluster: int
     proc: int
@@ -128,6 +129,10 @@ class QueueJob:
     log: str | None
     hold_reason: str | None
     transferring: str | None = None
+    nodes_log: str | None = None
+    dagman: int | None = None
+    universe: int | None = None
+    arguments: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +140,9 @@ class QueueWord:
     """What the schedd said, as of ``asked`` (seconds since the epoch). ``error``: why there
     is no word (no HTCondor here, the schedd does not answer), None when there is one.
     ``asking``: the first answer is still awaited. ``jobs`` by (cluster, proc). ``user``: who
-    we are to the schedd. ``next_try``: when it is asked again, after an error."""
+    we are to the schedd. ``next_try``: when it is asked again, after an error. ``dagmans``:
+    DAGMan's own jobs, for the top-level DAGs. ``strangers``: jobs that have an id of ours but
+    belong to another directory (the logs are a copy, or another machine's)."""
 
     schedd: str | None = None
     version: str | None = None
@@ -145,6 +152,8 @@ class QueueWord:
     error: str | None = None
     asking: bool = False
     next_try: float | None = None
+    dagmans: tuple[QueueJob, ...] = ()
+    strangers: tuple[tuple[int, int], ...] = ()
 
     def job(self, cluster: int, proc: int) -> QueueJob | None:
         """The job with this id, if the queue has it."""
