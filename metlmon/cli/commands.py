@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final, TextIO
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from metlmon.cli.codes import CONDITIONS, Exit
 from metlmon.cli.notices import print_warnings
@@ -22,9 +22,12 @@ from metlmon.ensemble.picture import Painter
 from metlmon.ensemble.settings import Settings
 from metlmon.ensemble.views import JobRow, Progress, RunRow, Status
 from metlmon.live.errors import InputError
-from metlmon.live.feed import Feed
 from metlmon.live.reader import Reader
 from metlmon.live.settings import load_settings, zone
+
+if TYPE_CHECKING:
+    from metlmon.authoring.records import Request
+    from metlmon.cli.pooling import Staffed
 
 POLL_SECONDS: Final = 1.0
 """How often ``--exit-on`` looks again: as often as the dashboard does."""
@@ -253,26 +256,40 @@ def is_terminal() -> bool:
 
 
 def _open_screens(reader: Reader, options: argparse.Namespace, key: str | None) -> int:
-    from metlmon.live.session import Session
+    from metlmon.cli.pooling import staffed
 
-    return show(Session(reader), options, key)
+    return show(staffed(reader, options), options, key)
 
 
-def show(feed: Feed, options: argparse.Namespace, key: str | None = None) -> int:
-    """Open the screens over ``feed``; the one place where the core knows of them."""
+def show(
+    staffed: Staffed,
+    options: argparse.Namespace,
+    key: str | None = None,
+    draft: Request | None = None,
+) -> int:
+    """Open the screens over a feed, on the overview, on the run with this ``key``, or on the
+    submit pane with this ``draft``; the one place where the core knows of them."""
+    from metlmon.cli.pooling import another
+    from metlmon.pool.office import open_pool
     from screens.app import AppOptions, run_app
 
     exit_on = getattr(options, "exit_on", None)
     when = condition(exit_conditions(exit_on)) if exit_on else None
     return run_app(
-        feed,
+        staffed.feed,
         AppOptions(
-            mouse=options.mouse,
-            ascii=options.ascii or not can_show(sys.stdout),
+            mouse=getattr(options, "mouse", False),
+            ascii=getattr(options, "ascii", False) or not can_show(sys.stdout),
             no_color=bool(os.environ.get("NO_COLOR")),
             only=getattr(options, "only", None),
-            start=("run", key) if key else "overview",
+            start="submit" if draft is not None else ("run", key) if key else "overview",
             exit_when=when,
             timeout=getattr(options, "timeout", None),
+            desk=staffed.desk,
+            no_desk=staffed.no_desk,
+            read_only=staffed.read_only,
+            opener=another,
+            pool=None if staffed.read_only else open_pool(),
+            draft=draft,
         ),
     )

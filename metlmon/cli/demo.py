@@ -10,6 +10,7 @@ from typing import Final
 
 from metlmon.cli.codes import Exit
 from metlmon.cli.commands import can_show, is_terminal, show
+from metlmon.cli.pooling import RECORDING, Staffed
 from metlmon.live.errors import InputError
 from metlmon.live.reader import Reader
 from metlmon.live.replay import Replay
@@ -47,7 +48,7 @@ def demo(options: argparse.Namespace) -> int:
         try:
             reader = Reader(folder, local_now=replay.now)
             reader.open()
-            return show(Session(reader), options)
+            return show(Staffed(Session(reader), None, RECORDING), options)
         finally:
             replay.stop()
 

@@ -26,7 +26,7 @@ exit status:
 130  ended from the keyboard
 
 Settings are read from metlmon.toml in the dagdir, then from metlmon/metlmon.toml in the
-user's configuration directory. NO_COLOR is respected. Nothing is ever written to a dagdir.
+user's configuration directory. NO_COLOR is respected. Watching never writes to a dagdir.
 """
 
 DIR_HELP: Final = "the directory of a DAG, or the DAG file (default: here)"
@@ -57,6 +57,7 @@ def _watch(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     _moment(watch)
     _only(watch)
     _screen(watch)
+    _read_only(watch)
     _exit_on(watch)
 
 
@@ -67,6 +68,7 @@ def _run(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     run.add_argument("--json", action="store_true", help="print it as JSON and exit")
     _moment(run)
     _screen(run)
+    _read_only(run)
 
 
 def _status(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -139,6 +141,14 @@ def _only(command: argparse.ArgumentParser) -> None:
 def _screen(command: argparse.ArgumentParser) -> None:
     command.add_argument("--ascii", action="store_true", help="plain characters only")
     command.add_argument("--mouse", action="store_true", help="turn the mouse on")
+
+
+def _read_only(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--read-only",
+        action="store_true",
+        help="only look: nothing can be held, released, removed or submitted from here",
+    )
 
 
 def _exit_on(command: argparse.ArgumentParser) -> None:

@@ -1,0 +1,70 @@
+"""The screens with a pool behind them: who can act, and who asks the queue.
+
+Nothing of HTCondor is touched before a screen asks for it, so that the first picture waits
+for nobody.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from metlmon.authoring.records import Request
+from metlmon.live.feed import Feed
+from metlmon.live.reader import Reader
+from metlmon.live.session import Session
+from metlmon.live.settings import load_settings
+from metlmon.pool.connection import Connection
+from metlmon.pool.desk import Desk
+from metlmon.pool.office import Office
+from metlmon.pool.queue import Queue, WithQueue
+
+PAST: Final = "this is how it was then; only the present can be acted on (leave out --as-of)"
+RECORDING: Final = "this is a recording; there is no pool behind it"
+
+
+@dataclass(frozen=True, slots=True)
+class Staffed:
+    """A feed, and the desk that acts on its jobs (None: for the reason in ``no_desk``)."""
+
+    feed: Feed
+    desk: Desk | None
+    no_desk: str = ""
+    read_only: bool = False
+
+
+def staffed(reader: Reader, options: argparse.Namespace) -> Staffed:
+    """The feed of a dagdir with a desk, as far as the options and settings allow one."""
+    if getattr(options, "read_only", False) or reader.ensemble.settings.read_only:
+        # The queue is asked all the same: looking is not acting.
+        feed, desk = with_queue(reader)
+        return Staffed(feed, desk, "metlmon is read-only here", read_only=True)
+    if reader.as_of is not None:
+        return Staffed(Session(reader), None, PAST)
+    feed, desk = with_queue(reader)
+    return Staffed(feed, desk)
+
+
+def with_queue(reader: Reader) -> tuple[Feed, Desk]:
+    """A live feed that the queue's word is added to, and the desk beside it."""
+    session = Session(reader)
+    connection = Connection()
+    queue = Queue(session, connection)
+    return WithQueue(session, queue), Office(session, connection, queue)
+
+
+def another(dagdir: Path) -> tuple[Feed, Desk]:
+    """Feed and desk of a dagdir that was just submitted. Raises InputError."""
+    reader = Reader(dagdir, load_settings(dagdir))
+    reader.open()
+    return with_queue(reader)
+
+
+def open_submit_pane(options: argparse.Namespace, draft: Request) -> int:
+    """``metlmon submit`` on a terminal: the pane first, then the ensemble that it started."""
+    from metlmon.cli.commands import show
+    from metlmon.live.nothing import Nothing
+
+    return show(Staffed(Nothing(), None, "there is no ensemble yet"), options, draft=draft)
