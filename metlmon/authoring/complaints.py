@@ -1,0 +1,349 @@
+"""What is wrong with a request, field by field, before anything is written."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from metlmon.authoring.place import in_the_way, is_locked, leftovers, other_dags
+from metlmon.authoring.records import Complaint, PlanError, Policy, Request, Template
+from metlmon.authoring.runs import ANYWHERE, requirements
+from metlmon.authoring.submittext import (
+    Assignment,
+    assignments,
+    input_files,
+    is_secret,
+    secrets,
+)
+from metlmon.authoring.templates import fill, load_template, used_placeholders
+
+RUNS: Final = (1, 500)
+EPOCHS: Final = (1, 10_000)
+GPUS: Final = (0, 64)
+RETRIES: Final = (0, 100)
+MEMORY_MB: Final = (16, 16 << 20)
+GPU_MEMORY_MB: Final = (1, 1 << 20)
+SEEDS: Final = (0, 2**32 - 1)
+"""numpy takes no larger seed."""
+
+MOST_NODES: Final = 100_000
+"""A DAG file of 30 MB, and more nodes than DAGMan starts in a day."""
+
+LONGEST_NAME: Final = 64
+"""DAGMan appends up to 20 characters, and file names end at 255; the rest is legibility."""
+
+LONGEST_VALUE: Final = 4096
+
+_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+_SITE: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@/+ -]{0,99}(?<! )")
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
+_SHOWN: Final = 6
+"""Names that a sentence lists."""
+
+
+def complaints(request: Request, sites: Sequence[str] = ()) -> tuple[Complaint, ...]:
+    """Everything that is wrong with ``request``. ``sites``: those that the collector knows
+    now, none when that is not known. Reads the template and the directory; never raises."""
+    found = [
+        *_numbers(request),
+        *_name(request),
+        *_seeds(request),
+        *_sites(request, tuple(sites)),
+        *_directory(request),
+    ]
+    try:
+        template = load_template(request.template)
+    except PlanError as error:
+        return (*found, Complaint("template", str(error)))
+    return (*found, *_template(request, template))
+
+
+def parameter_values(request: Request, template: Template) -> dict[str, str]:
+    """The template's parameters with their values, those not given at their defaults."""
+    return {p.name: request.values.get(p.name, p.default) for p in template.parameters}
+
+
+def placeholders(request: Request, values: Mapping[str, str]) -> dict[str, str]:
+    """What is filled in for each placeholder, the built-in ones included."""
+    return {
+        **values,
+        "name": request.name,
+        "epochs": str(request.epochs),
+        "gpus": str(request.gpus),
+        "gpu_memory_mb": str(request.gpu_memory_mb or 0),
+        "memory_mb": str(request.memory_mb),
+        "requirements": requirements(request.sites),
+    }
+
+
+# --- numbers, name, seeds, sites -----------------------------------------------------------
+
+
+def _numbers(request: Request) -> Iterator[Complaint]:
+    yield from _range("runs", "runs", request.runs, RUNS)
+    yield from _range("epochs", "epochs of a run", request.epochs, EPOCHS)
+    yield from _range("gpus", "GPUs of a job", request.gpus, GPUS)
+    yield from _range("memory_mb", "MB of memory", request.memory_mb, MEMORY_MB)
+    yield from _range("retries", "retries", request.retries, RETRIES)
+    if request.gpu_memory_mb is not None:
+        yield from _range("gpu_memory_mb", "MB of a GPU", request.gpu_memory_mb, GPU_MEMORY_MB)
+        if request.gpus == 0:
+            text = "no GPU is asked for, so its memory says nothing; ask for one, or leave it out"
+            yield Complaint("gpu_memory_mb", text, fatal=False)
+    nodes = request.runs * request.epochs
+    if nodes > MOST_NODES and request.runs <= RUNS[1] and request.epochs <= EPOCHS[1]:
+        text = f"{nodes} nodes are more than the {MOST_NODES} a DAG may have; make several DAGs"
+        yield Complaint("epochs", text)
+
+
+def _range(field: str, what: str, number: int, allowed: tuple[int, int]) -> Iterator[Complaint]:
+    low, high = allowed
+    if not low <= number <= high:
+        yield Complaint(field, f"{number} {what}: give a number from {low} to {high}")
+
+
+def _name(request: Request) -> Iterator[Complaint]:
+    name = request.name
+    if not name:
+        yield Complaint("name", "the DAG has no name; give one such as ensemble")
+    elif not _NAME.fullmatch(name):
+        text = "use letters, digits, '.', '_' and '-' only, and begin with a letter or digit"
+        yield Complaint("name", f"{name!r} cannot be a DAG's name: {text}")
+    elif len(name) > LONGEST_NAME:
+        text = f"a name of {len(name)} characters; use {LONGEST_NAME} at most"
+        yield Complaint("name", text)
+    elif name.endswith(".dag"):
+        yield Complaint("name", f"leave '.dag' out: the file will be {name}.dag otherwise")
+
+
+def _seeds(request: Request) -> Iterator[Complaint]:
+    seeds = request.seeds
+    if not seeds:
+        return
+    if len(seeds) != request.runs:
+        text = f"{len(seeds)} seeds for {request.runs} runs; give one for each run, or none"
+        yield Complaint("seeds", text)
+    low, high = SEEDS
+    if outside := [seed for seed in seeds if not low <= seed <= high]:
+        yield Complaint("seeds", f"seed {outside[0]}: give numbers from {low} to {high}")
+    if twice := [seed for seed, times in Counter(seeds).items() if times > 1]:
+        text = f"{_some(map(str, twice))} is there more than once: those runs train the same model"
+        yield Complaint("seeds", f"{text}; give each run its own", fatal=False)
+
+
+def _sites(request: Request, known: tuple[str, ...]) -> Iterator[Complaint]:
+    if not request.sites and request.policy is not Policy.ANY:
+        text = f"'{request.policy}' needs sites; name some, or take the policy 'any'"
+        yield Complaint("policy", text)
+    for site in request.sites:
+        if site.lower() == ANYWHERE:
+            text = f"'{site}' means anywhere and is no site; leave it out (policy 'any' does that)"
+            yield Complaint("sites", text)
+        elif not _SITE.fullmatch(site):
+            text = "give the value of its GLIDEIN_ResourceName: no quotes, no commas"
+            yield Complaint("sites", f"{site!r} cannot be a site's name: {text}")
+        elif known and site not in known:
+            yield Complaint("sites", _unknown_site(site, known), fatal=False)
+    if twice := [site for site, times in Counter(request.sites).items() if times > 1]:
+        yield Complaint("sites", f"{_some(twice)} is named twice; name each site once")
+
+
+def _unknown_site(site: str, known: tuple[str, ...]) -> str:
+    folded = {name.lower(): name for name in known}
+    near = difflib.get_close_matches(site.lower(), list(folded), n=1, cutoff=0.5)
+    if near:
+        return f"the collector knows no {site} now; did you mean {folded[near[0]]}?"
+    return f"the collector knows no {site} now, only {_some(known)}; its jobs would wait"
+
+
+def _some(names: Iterator[str] | Sequence[str]) -> str:
+    listed = list(names)
+    more = f" and {len(listed) - _SHOWN} more" if len(listed) > _SHOWN else ""
+    return ", ".join(listed[:_SHOWN]) + more
+
+
+# --- the directory -------------------------------------------------------------------------
+
+
+def _directory(request: Request) -> Iterator[Complaint]:
+    directory = request.directory
+    if _CONTROL.search(str(directory)):
+        yield Complaint("directory", "its name holds a control character; choose another")
+        return
+    try:
+        yield from _place(directory, request.name)
+    except OSError as error:
+        text = f"{directory}: cannot be looked into: {error.strerror}; choose another directory"
+        yield Complaint("directory", text)
+
+
+def _place(directory: Path, name: str) -> Iterator[Complaint]:
+    if not in_the_way(directory):
+        parent = directory.absolute().parent
+        if not parent.is_dir():
+            text = f"{parent}: there is no such directory; make it first, or choose another"
+            yield Complaint("directory", text)
+        elif not os.access(parent, os.W_OK | os.X_OK):
+            text = f"{parent}: you may not write there; choose another directory"
+            yield Complaint("directory", text)
+        return
+    if not directory.is_dir():
+        yield Complaint("directory", f"{directory}: is no directory; choose another name")
+        return
+    if not os.access(directory, os.W_OK | os.X_OK):
+        text = f"{directory}: you may not write there; choose another directory"
+        yield Complaint("directory", text)
+    yield from _dags_there(directory, name)
+
+
+def _dags_there(directory: Path, name: str) -> Iterator[Complaint]:
+    left = leftovers(directory, name)
+    if is_locked(left, name):
+        text = f"{name}.dag.lock: a DAGMan runs this DAG; choose another name or directory"
+        yield Complaint("directory", text)
+    elif left:
+        text = (
+            f"{name}.dag was submitted from here before and left {_some(left)}: a new DAGMan "
+            "would go on from these; choose another name or directory, or move them away"
+        )
+        yield Complaint("directory", text)
+    elif in_the_way(directory / f"{name}.dag"):
+        text = f"{name}.dag is there already and is kept unless you say that it may go"
+        yield Complaint("directory", text, fatal=False)
+    if others := other_dags(directory, name):
+        text = f"{_some(others)} lies there too and will be shown as the same ensemble"
+        yield Complaint("directory", f"{text}; a new directory keeps them apart", fatal=False)
+
+
+# --- the template --------------------------------------------------------------------------
+
+
+def _template(request: Request, template: Template) -> Iterator[Complaint]:
+    values = parameter_values(request, template)
+    wrong = [*_parameters(request, template, values), *_collisions(request, template)]
+    yield from wrong
+    try:
+        text = fill(template, placeholders(request, values))
+    except PlanError as error:
+        yield Complaint("template", str(error))
+        return
+    found = assignments(text)
+    yield from _unused(request, template)
+    yield from _unsaid(found)
+    yield from _secrets(found)
+    if not any(each.fatal for each in wrong):
+        yield from _inputs(request, template, values, input_files(found))
+
+
+def _parameters(
+    request: Request, template: Template, values: Mapping[str, str]
+) -> Iterator[Complaint]:
+    known = ", ".join(values) or "none"
+    for name in request.values:
+        if name not in values:
+            text = f"the template {template.name} has no parameter {name!r}; it has {known}"
+            yield Complaint(f"values.{name}", text)
+    for parameter in template.parameters:
+        name, value = parameter.name, values[parameter.name]
+        field = f"values.{name}"
+        if parameter.required and not value.strip():
+            what = f" ({parameter.help})" if parameter.help else ""
+            yield Complaint(field, f"{name}{what} has no default; give a value")
+        if _CONTROL.search(value) or not value.isprintable():
+            yield Complaint(field, f"{name} holds a line end or control character; take it out")
+        elif value.endswith("\\"):
+            text = f"{name} ends in '\\', which would join it to the next line; take that off"
+            yield Complaint(field, text)
+        elif len(value) > LONGEST_VALUE:
+            text = f"{name} has {len(value)} characters; use {LONGEST_VALUE} at most"
+            yield Complaint(field, text)
+        if is_secret(name) and value and value != parameter.default:
+            yield Complaint(field, f"{name} looks like a secret, and {_SECRET_REMEDY}", fatal=False)
+
+
+_SECRET_REMEDY: Final = (
+    "all who can read the directory or the queue see its value; put it into a file that only "
+    "you can read, and add that to transfer_input_files"
+)
+
+
+def _collisions(request: Request, template: Template) -> Iterator[Complaint]:
+    own = {f"{request.name}.dag", f"{request.name}.sub"}
+    for name in (ship[0] for ship in template.ships):
+        if name in own:
+            text = f"the template brings a {name} along; choose another name for the DAG"
+            yield Complaint("name", text)
+
+
+def _unused(request: Request, template: Template) -> Iterator[Complaint]:
+    """What was asked for and is not in the template: it would be ignored without a word."""
+    used = used_placeholders(template)
+    usual = Request(template="", directory=Path())
+    asked = {
+        "gpus": ("gpus", request.gpus != usual.gpus, "request_gpus = {gpus}"),
+        "gpu_memory_mb": (
+            "gpu_memory_mb",
+            request.gpu_memory_mb is not None,
+            "?gpus_minimum_memory = {gpu_memory_mb}",
+        ),
+        "memory_mb": ("memory_mb", request.memory_mb != usual.memory_mb, "{memory_mb}"),
+        "requirements": ("sites", bool(request.sites), "requirements = {requirements}"),
+    }
+    for placeholder, (field, differs, line) in asked.items():
+        if differs and placeholder not in used:
+            text = f"the template does not ask for {{{placeholder}}}, so this has no effect"
+            yield Complaint(field, f"{text}; add a line such as '{line}' to it", fatal=False)
+
+
+def _unsaid(found: list[Assignment]) -> Iterator[Complaint]:
+    said = {each.key for each in found}
+    if "log" not in said and "userlog" not in said:
+        text = "no 'log =': the jobs have no log of their own; add 'log = {name}.log'"
+        yield Complaint("template", text, fatal=False)
+    logged = [each.value for each in found if each.key == "ulog_execute_attrs"]
+    if not any("glidein_resourcename" in value.lower() for value in logged):
+        text = (
+            "the log will not tell the sites; add 'ulog_execute_attrs = GLIDEIN_ResourceName' "
+            "to the template"
+        )
+        yield Complaint("template", text, fatal=False)
+
+
+def _secrets(found: list[Assignment]) -> Iterator[Complaint]:
+    for _, variable in secrets(found):
+        text = f"environment sets {variable}, which looks like a secret: {_SECRET_REMEDY}"
+        yield Complaint("template", text, fatal=False)
+
+
+def _inputs(
+    request: Request, template: Template, values: Mapping[str, str], names: list[str]
+) -> Iterator[Complaint]:
+    """Files that jobs take along and that are not there. They may still be put there."""
+    shipped = {ship[0] for ship in template.ships}
+    for name in names:
+        if name in shipped or _exists(request.directory / name):
+            continue
+        said = next((key for key, value in values.items() if value.strip() and name in value), None)
+        field = f"values.{said}" if said else "template"
+        if Path(name).is_absolute():
+            text = f"{name}: no such file; jobs take it along"
+        elif _exists(Path(name)):
+            text = (
+                f"{name} lies in the current directory, but jobs take it from "
+                f"{request.directory}; give its absolute path, or copy it there"
+            )
+        else:
+            text = f"{name}: no such file in {request.directory}, where jobs take it from"
+        yield Complaint(field, text, fatal=False)
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):
+        return False

@@ -1,0 +1,61 @@
+"""The directory a DAG is to be written to: what lies there already, and what of it is a
+danger. Looked at, never touched."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from metlmon.authoring.dagtext import jobstate_log
+
+_EXECUTABLE = stat.S_IXUSR
+
+
+def leftovers(directory: Path, name: str) -> tuple[str, ...]:
+    """What DAGMan and condor_submit_dag left of a DAG with this name: rescue files above all,
+    whose nodes a new DAGMan would take for done. Raises OSError."""
+    try:
+        there = os.listdir(directory)
+    except (FileNotFoundError, NotADirectoryError):
+        return ()
+    left = (n for n in there if n.startswith(f"{name}.dag.") or n == jobstate_log(name))
+    return tuple(sorted(left))
+
+
+def is_locked(left: tuple[str, ...], name: str) -> bool:
+    """Whether DAGMan's lock file is there: it runs, or was killed."""
+    return f"{name}.dag.lock" in left
+
+
+def other_dags(directory: Path, name: str) -> tuple[str, ...]:
+    """Names of other DAG files there. Raises OSError."""
+    try:
+        there = os.listdir(directory)
+    except (FileNotFoundError, NotADirectoryError):
+        return ()
+    return tuple(sorted(n for n in there if n.endswith(".dag") and n != f"{name}.dag"))
+
+
+def in_the_way(path: Path) -> bool:
+    """Whether anything at all is at this place, a link that leads nowhere included."""
+    try:
+        os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def already_there(path: Path, data: bytes, executable: bool) -> bool:
+    """Whether a regular file with just these bytes lies there already."""
+    try:
+        status = os.lstat(path)
+        if not stat.S_ISREG(status.st_mode) or status.st_size != len(data):
+            return False
+        if executable and not status.st_mode & _EXECUTABLE:
+            return False
+        return path.read_bytes() == data
+    except OSError:
+        return False
