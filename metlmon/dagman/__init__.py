@@ -1,6 +1,6 @@
 """DAGMan's files → records: the workflow, and what DAGMan writes beside it."""
 
-from metlmon.dagman.condorsub import CondorSub, read_condor_sub
+from metlmon.dagman.condorsub import CondorSub, read_condor_sub, read_dagman_arguments
 from metlmon.dagman.dagfile import official_verdict
 from metlmon.dagman.dagmanout import OutState, read_dagman_out
 from metlmon.dagman.graph import Shape, graph_shape
@@ -44,6 +44,7 @@ __all__ = [
     "load_workflow",
     "official_verdict",
     "read_condor_sub",
+    "read_dagman_arguments",
     "read_dagman_out",
     "read_jobstate",
     "read_metrics",

@@ -21,17 +21,28 @@ _QUOTED: Final = re.compile(r"'((?:[^']|'')*)(?:'|\Z)")
 class CondorSub:
     """DAGMan's command line: the DAG files in their order (several make one workflow whose
     nodes are called ``0.A``, ``1.A``), whether each is read in its own directory
-    (``-UseDagDir``), and ``rescue_from``, the number after ``-DoRescueFrom``."""
+    (``-UseDagDir``), and ``rescue_from``, the number after ``-DoRescueFrom``. ``words``: all of
+    the command line."""
 
     dag_files: tuple[str, ...]
     use_dag_dir: bool
     rescue_from: int | None = None
+    words: tuple[str, ...] = ()
 
 
 def read_condor_sub(data: bytes) -> CondorSub:
     """Read a ``.condor.sub`` file. No DAG files come out of what is none. Never raises."""
     found = _ARGUMENTS.findall(data.decode("utf-8", "replace"))
-    words = _words(found[-1]) if found else []
+    return _understood(_words(found[-1]) if found else [])
+
+
+def read_dagman_arguments(arguments: str) -> CondorSub:
+    """Read ``Arguments`` of the ad of DAGMan's job: the new syntax, without the quotes around
+    the whole that a submit file has. Never raises."""
+    return _understood([_unquoted(word) for word in _WORD.findall(arguments)])
+
+
+def _understood(words: list[str]) -> CondorSub:
     flags = [word.lower() for word in words]
     values = list(zip(flags, words[1:], strict=False))
     rescue = [value for flag, value in values if flag == "-dorescuefrom"]
@@ -40,6 +51,7 @@ def read_condor_sub(data: bytes) -> CondorSub:
         dag_files=tuple(value for flag, value in values if flag == "-dag"),
         use_dag_dir="-usedagdir" in flags,
         rescue_from=number or None,
+        words=tuple(words),
     )
 
 
