@@ -53,3 +53,7 @@ class Feed(Protocol):
 
     def queued(self, run: str | None = None) -> tuple[JobRow, ...]:
         """The jobs that are in the queue by their logs: of the run with this key, or all."""
+
+    def in_queue(self, there: bool) -> None:
+        """A reachable schedd has jobs of this ensemble, or has none of them any more: the
+        ensemble counts as live while it does."""

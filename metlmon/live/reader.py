@@ -135,7 +135,8 @@ class Reader:
 
     ``now`` gives seconds since 1970, ``local_now`` the access point's own time where the
     caller knows it (a replay). ``as_of`` cuts off what happened later; ``live``
-    overrides what the files say about being live.
+    overrides what the files say about being live. ``in_queue`` is set from outside: a
+    reachable schedd has the jobs.
     """
 
     def __init__(
@@ -154,6 +155,7 @@ class Reader:
         self.as_of = as_of
         self.ensemble = Ensemble(settings or Settings(), as_of)
         self.error: str | None = None
+        self.in_queue = False
         self._forced = live
         self._now = now
         self._given_now = local_now
@@ -322,7 +324,7 @@ class Reader:
         newest = self.ensemble.newest
         if newest is None:
             return False
-        return self._grew or abs(self._local_now() - newest) < FRESH
+        return self._grew or self.in_queue or abs(self._local_now() - newest) < FRESH
 
     def _local_now(self) -> datetime:
         if self._given_now is not None:

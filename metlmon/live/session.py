@@ -52,6 +52,7 @@ class Session:
         self._latest: Update | None = None
         self._painter: Painter | None = None
         self._cost = 0.0
+        self._told = False
 
     @property
     def dagdir(self) -> Path:
@@ -94,6 +95,20 @@ class Session:
         with self._lock:
             return self._paint().queued(run)
 
+    def in_queue(self, there: bool) -> None:
+        with self._lock:
+            if self._reader.in_queue != there:
+                self._reader.in_queue = there
+                self._told = True
+                self._wake.set()
+
+    def take(self) -> Update:
+        """One picture of what has been read, without the thread; it becomes the latest."""
+        with self._lock:
+            self._publish(lambda update: None)
+            assert self._latest is not None
+            return self._latest
+
     def _paint(self) -> Painter:
         """The painter of the picture that is shown; a new one when there is none."""
         if self._painter is None:
@@ -135,7 +150,8 @@ class Session:
                     dirty |= bool(self._reader.look())
                     looked = now
                 step = self._reader.step()
-                dirty |= bool(step.changes)
+                dirty |= bool(step.changes) or self._told
+                self._told = False
             pause = LOADING_PICTURE_SECONDS if step.more else PICTURE_SECONDS
             pause = max(pause, self._cost * SHARE_MOVING)
             ticking = self._latest is not None and self._latest.status.live

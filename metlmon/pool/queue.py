@@ -2,60 +2,355 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from metlmon.ensemble.views import JobRow, JobView, ProblemGroup, RunView
+from metlmon.ensemble.states import DagState
+from metlmon.ensemble.views import (
+    DagRow,
+    JobRow,
+    JobView,
+    Notice,
+    ProblemGroup,
+    QueueRow,
+    RunView,
+)
 from metlmon.live.feed import Feed, Update
+from metlmon.pool.compare import IDLE, Difference, JobId, differences, lasting
 from metlmon.pool.connection import Connection
-from metlmon.pool.records import QueueWord
+from metlmon.pool.identity import is_dagman_of, is_ours
+from metlmon.pool.records import PoolError, QueueJob, QueueWord, Where
+from metlmon.pool.worker import SCHEDULER_UNIVERSE
 
 QUERY_SECONDS: Final = 30.0
+"""At most so often: an access point serves many, and each query walks its whole queue."""
+
+LONGEST_PAUSE: Final = 600.0
+"""After errors, and where the schedd has none of the jobs, pauses double up to this."""
+
+SOON_SECONDS: Final = 2.0
+"""After an action: what it did takes the schedd about that long to show."""
+
+LOOK_SECONDS: Final = 1.0
+"""How often the thread sees whether there is something to ask for."""
+
+DEEPEST: Final = 10
+"""DAGs below DAGs: their DAGMans' jobs are asked for level by level, so many levels."""
+
+IDS_NAMED: Final = 3
+"""Jobs that a warning names; it counts the others."""
+
+
+@dataclass(slots=True)
+class Pace:
+    """When to ask next. ``pause``: seconds after the last answer."""
+
+    pause: float = QUERY_SECONDS
+
+    def after(self, useful: bool) -> float:
+        """The pause after an answer that was of use, or was not (an error, none of our jobs):
+        then it doubles."""
+        self.pause = QUERY_SECONDS if useful else min(LONGEST_PAUSE, self.pause * 2)
+        return self.pause
 
 
 class Queue:
-    """Asks the schedd for the jobs of ``feed``'s ensemble, in a thread of its own."""
+    """Asks the schedd for the jobs of ``feed``'s ensemble: in a thread of its own between
+    :meth:`start` and :meth:`stop`, and whenever :meth:`ask` is called (which waits)."""
 
     def __init__(
         self, feed: Feed, connection: Connection, now: Callable[[], float] = time.time
-    ) -> None: ...
+    ) -> None:
+        self._feed = feed
+        self._connection = connection
+        self._now = now
+        self._word = QueueWord(asking=True)
+        self._where: Where | None = None
+        self._found: dict[JobId, Difference] = {}
+        self._here = False
+        self._pace = Pace()
+        self._next = 0.0
+        self._asked_for: frozenset[JobId] = frozenset()
+        self._asking = threading.Lock()
+        self._wake = threading.Event()
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
 
     @property
-    def word(self) -> QueueWord: ...
+    def word(self) -> QueueWord:
+        """What the queue said last."""
+        return self._word
 
-    def start(self, told: Callable[[], None]) -> None: ...
+    @property
+    def lasting(self) -> tuple[Difference, ...]:
+        """Where it lastingly says something else than the logs."""
+        word = self._word
+        if word.asked is None or word.error is not None:
+            return ()
+        return lasting(self._found, word.asked, QUERY_SECONDS)
+
+    # --- the thread ---------------------------------------------------------------------
+
+    def start(self, told: Callable[[], None]) -> None:
+        """Begin to ask; ``told`` is called in the thread after every answer."""
+        self._thread = threading.Thread(
+            target=self._run, args=(told,), name="metlmon-queue", daemon=True
+        )
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread; returns when it has ended, or soon after while the schedd keeps it
+        waiting (closing the connection ends that)."""
+        self._stop.set()
+        self._wake.set()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(timeout=1.0)
 
     def soon(self) -> None:
-        """Ask again at once: something was done to the jobs."""
+        """Ask again soon: something was done to the jobs."""
+        self._next = min(self._next, self._now() + SOON_SECONDS)
+        self._wake.set()
+
+    def _run(self, told: Callable[[], None]) -> None:
+        while not self._stop.is_set():
+            self._wake.wait(LOOK_SECONDS)
+            self._wake.clear()
+            if not self._stop.is_set() and self.due():
+                self.ask()
+                if not self._stop.is_set():
+                    told()
+
+    def due(self) -> bool:
+        """Is there something to ask for, and is it time? Only while jobs are in the queue by
+        the logs, or a DAG runs; when the first of them appear, at once."""
+        rows, dags = self._feed.queued(), self._running()
+        ids = frozenset((row.cluster, row.proc) for row in rows)
+        ids |= {(dag.cluster, 0) for dag in dags if dag.cluster is not None}
+        if not ids:
+            return False
+        if not self._asked_for and self._word.error is None:
+            return True
+        return self._now() >= self._next
+
+    def _running(self) -> list[DagRow]:
+        latest = self._feed.latest
+        if latest is None:
+            return []
+        return [dag for dag in latest.status.dags if dag.state is DagState.RUNNING]
+
+    # --- asking -------------------------------------------------------------------------
 
     def ask(self) -> QueueWord:
-        """Ask now, in the calling thread; waits."""
-        raise NotImplementedError
+        """Ask now, and wait for the answer: an error is a word, too."""
+        with self._asking:
+            rows = {(row.cluster, row.proc): row for row in self._feed.queued()}
+            latest = self._feed.latest
+            dags = list(latest.status.dags) if latest is not None else []
+            try:
+                self._where = where = self._where or self._connection.where()
+                jobs = self._jobs(rows, dags)
+            except PoolError as error:
+                self._where = None
+                pause = self._pace.after(False)
+                now = self._now()
+                self._next = now + pause
+                self._word = replace(
+                    self._word, error=str(error), asking=False, next_try=now + pause
+                )
+                return self._word
+            asked = self._now()
+            word = heard(where, asked, jobs, rows, dags, self._feed.dagdir)
+            self._take(word, rows, dags)
+            return self._word
 
-    def stop(self) -> None: ...
+    def _jobs(self, rows: Mapping[JobId, JobRow], dags: Sequence[DagRow]) -> list[QueueJob]:
+        """All jobs of our DAGMans; then those of our clusters that were not among them (their
+        DAGMan is not known: a DAG below another, or without its own log)."""
+        level = {dag.cluster for dag in dags if dag.cluster and dag.state is DagState.RUNNING}
+        found: dict[JobId, QueueJob] = {}
+        wanted = level | {cluster for cluster, _ in rows}
+        asked: set[int] = set()
+        for _ in range(DEEPEST):
+            have = {cluster for cluster, _ in found}
+            more = self._connection.query(level, wanted - have)
+            found.update({(job.cluster, job.proc): job for job in more})
+            asked |= level
+            wanted = set()
+            below = {job.cluster for job in more if job.universe == SCHEDULER_UNIVERSE}
+            level = below - asked
+            if not level:
+                break
+        return list(found.values())
+
+    def _take(self, word: QueueWord, rows: Mapping[JobId, JobRow], dags: Sequence[DagRow]) -> None:
+        there = bool(word.jobs or word.dagmans)
+        # Logs of another machine differ from this queue in everything: that is no warning.
+        self._here |= there
+        known = dict(rows)
+        for job in word.jobs:
+            key = (job.cluster, job.proc)
+            if key not in known:
+                view = self._feed.job_view(*key)
+                if view is not None:
+                    known[key] = view.row
+        self._found = differences(word, known, self._found) if self._here else {}
+        self._asked_for = frozenset(rows) | {(dag.cluster, 0) for dag in dags if dag.cluster}
+        self._next = self._now() + self._pace.after(there or not rows)
+        self._word = word
+        self._feed.in_queue(there)
+
+
+def heard(
+    where: Where,
+    asked: float,
+    jobs: Iterable[QueueJob],
+    rows: Mapping[JobId, JobRow],
+    dags: Sequence[DagRow],
+    dagdir: Path,
+) -> QueueWord:
+    """The queue's answer as a word: who of them is ours, and each idle job's position. ``rows``
+    are the jobs that are in the queue by the logs. Pure."""
+    files = {dag.cluster: dagdir / dag.file for dag in dags if dag.cluster is not None}
+    ours, dagmans, strangers = [], [], []
+    for job in jobs:
+        key = (job.cluster, job.proc)
+        row = rows.get(key)
+        if row is None and job.cluster in files:
+            (dagmans if is_dagman_of(job, files[job.cluster]) else strangers).append(job)
+        elif is_ours(job, dagdir, row.node if row is not None else None):
+            ours.append(job)
+        elif row is not None:
+            strangers.append(job)
+    idle = sorted(
+        (job for job in ours if job.status == IDLE),
+        key=lambda job: (-job.priority, job.submitted_at or 0, job.cluster, job.proc),
+    )
+    place = {(job.cluster, job.proc): number for number, job in enumerate(idle, start=1)}
+    return QueueWord(
+        schedd=where.schedd,
+        version=where.version,
+        user=where.user or None,
+        asked=asked,
+        jobs=tuple(
+            replace(job, position=place.get((job.cluster, job.proc)), waiting=len(idle))
+            for job in sorted(ours, key=lambda job: (job.cluster, job.proc))
+        ),
+        dagmans=tuple(dagmans),
+        strangers=tuple(sorted((job.cluster, job.proc) for job in strangers)),
+    )
+
+
+# --- showing it ---------------------------------------------------------------------------
 
 
 class WithQueue:
-    """A :class:`Feed`: the session's pictures, with what the queue adds."""
+    """Implements :class:`metlmon.live.feed.Feed`: the pictures of ``feed``, with what the queue
+    adds. Starts and stops both."""
 
-    def __init__(self, feed: Feed, queue: Queue) -> None: ...
+    def __init__(self, feed: Feed, queue: Queue) -> None:
+        self._feed = feed
+        self._queue = queue
 
     @property
-    def dagdir(self) -> Path: ...
+    def dagdir(self) -> Path:
+        return self._feed.dagdir
 
     @property
-    def latest(self) -> Update | None: ...
+    def latest(self) -> Update | None:
+        update = self._feed.latest
+        return self._added(update) if update is not None else None
 
-    def start(self, notify: Callable[[Update], None]) -> None: ...
+    def start(self, notify: Callable[[Update], None]) -> None:
+        """Begin to read and to ask; ``notify`` is also called in the queue's thread, when its
+        word has changed what is to be warned of."""
+        warned: tuple[Notice, ...] = ()
 
-    def stop(self) -> None: ...
+        def asked() -> None:
+            nonlocal warned
+            warnings = notices(self._queue.lasting)
+            latest = self.latest
+            if latest is not None and warnings != warned:
+                warned = warnings
+                notify(replace(latest, changed=frozenset()))
 
-    def run_view(self, key: str) -> RunView | None: ...
+        self._feed.start(lambda update: notify(self._added(update)))
+        self._queue.start(asked)
 
-    def job_view(self, cluster: int, proc: int) -> JobView | None: ...
+    def stop(self) -> None:
+        """End reading and asking."""
+        self._queue.stop()
+        self._feed.stop()
 
-    def problems(self) -> tuple[ProblemGroup, ...]: ...
+    def run_view(self, key: str) -> RunView | None:
+        return self._feed.run_view(key)
 
-    def queued(self, run: str | None = None) -> tuple[JobRow, ...]: ...
+    def job_view(self, cluster: int, proc: int) -> JobView | None:
+        view = self._feed.job_view(cluster, proc)
+        return replace(view, queue=self.queue_row(cluster, proc)) if view is not None else None
+
+    def problems(self) -> tuple[ProblemGroup, ...]:
+        return self._feed.problems()
+
+    def queued(self, run: str | None = None) -> tuple[JobRow, ...]:
+        return self._feed.queued(run)
+
+    def in_queue(self, there: bool) -> None:
+        self._feed.in_queue(there)
+
+    def _added(self, update: Update) -> Update:
+        more = notices(self._queue.lasting)
+        if not more:
+            return update
+        status = replace(update.status, warnings=(*update.status.warnings, *more))
+        return replace(update, status=status)
+
+    def queue_row(self, cluster: int, proc: int) -> QueueRow | None:
+        """What the queue adds to the job; None when it has no word on it."""
+        return queue_row(self._queue.word, self._queue.lasting, (cluster, proc))
+
+
+def queue_row(word: QueueWord, differing: Iterable[Difference], key: JobId) -> QueueRow | None:
+    """The word on one job; None when there is none."""
+    if word.asked is None:
+        return None
+    differs = next((each.queue_says for each in differing if each.job == key), None)
+    job = word.job(*key)
+    if job is None:
+        return QueueRow(word.asked, 0, 0, None, 0, None, None, differs) if differs else None
+    return QueueRow(
+        word.asked,
+        job.priority,
+        job.matches,
+        job.position,
+        job.waiting,
+        job.rejection,
+        job.rejected_at,
+        differs,
+    )
+
+
+def notices(differing: Iterable[Difference]) -> tuple[Notice, ...]:
+    """One warning for all jobs that differ in the same way."""
+    groups: defaultdict[tuple[object, int], list[Difference]] = defaultdict(list)
+    for each in differing:
+        groups[(each.state, each.status)].append(each)
+    return tuple(Notice("queue-differs", None, None, _sentence(group)) for group in groups.values())
+
+
+def _sentence(group: Sequence[Difference]) -> str:
+    if len(group) == 1:
+        return group[0].text
+    first = group[0]
+    named = ", ".join(f"{each.job[0]}.{each.job[1]}" for each in group[:IDS_NAMED])
+    more = f" and {len(group) - IDS_NAMED} more" if len(group) > IDS_NAMED else ""
+    who = f"{len(group)} jobs ({named}{more})"
+    if first.state is None:
+        return f"{who} are {first.queue_says} in the queue; no log tells of them"
+    said = str(first.state).replace("_", " ")
+    where = first.queue_says if first.status == 0 else f"{first.queue_says} in the queue"
+    return f"{who} are {said} by their logs, and {where}"
