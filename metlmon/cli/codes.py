@@ -19,6 +19,8 @@ class Exit(IntEnum):
     """``--exit-on``: a job is held."""
     TIMEOUT = 5
     """``--exit-on``: ``--timeout`` passed first."""
+    REFUSED = 6
+    """``submit``: the files are written, but the pool did not take the DAG."""
     INTERRUPTED = 130
     """Ended from the keyboard."""
 

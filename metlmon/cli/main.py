@@ -23,6 +23,7 @@ exit status:
   3  --exit-on: a DAG failed or was removed, or can get no further
   4  --exit-on: a job is held
   5  --exit-on: --timeout passed first
+  6  submit: the files are written, but the pool did not take the DAG
 130  ended from the keyboard
 
 Settings are read from metlmon.toml in the dagdir, then from metlmon/metlmon.toml in the
@@ -46,6 +47,7 @@ def parser() -> argparse.ArgumentParser:
     _run(commands)
     _status(commands)
     _jobs(commands)
+    _submit(commands)
     _demo(commands)
     _completion(commands)
     return top
@@ -88,6 +90,79 @@ def _jobs(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
     _moment(jobs)
     _only(jobs)
     jobs.add_argument("--ascii", action="store_true", help="plain characters only")
+
+
+def _submit(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    submit = commands.add_parser(
+        "submit",
+        help="write an ensemble, submit it, and watch it",
+        description="Write an ensemble as a DAG, submit it, and watch it. On a terminal a pane "
+        "shows everything before it is written; the options are what it begins with.",
+    )
+    submit.add_argument(
+        "dir",
+        nargs="?",
+        metavar="DIR",
+        help="where the DAG goes: a new directory, best (default: ./NAME)",
+    )
+    _ensemble(submit)
+    submit.add_argument(
+        "--dry-run", action="store_true", help="print all that would be written, and exit"
+    )
+    submit.add_argument(
+        "--yes", action="store_true", help="write and submit without asking (no screen is opened)"
+    )
+    submit.add_argument("--no-submit", action="store_true", help="write the files only")
+    submit.add_argument(
+        "--force", action="store_true", help="files of these names that exist may be overwritten"
+    )
+    submit.add_argument("--json", action="store_true", help="print one JSON object (schema 1)")
+    submit.add_argument(
+        "--list-templates", action="store_true", help="print the templates that come along"
+    )
+    _screen(submit)
+
+
+def _ensemble(submit: argparse.ArgumentParser) -> None:
+    """What an ensemble is made of; the same as the fields of the pane."""
+    submit.add_argument(
+        "--template", metavar="T", help="one of --list-templates, or a submit description's path"
+    )
+    submit.add_argument(
+        "--name", default="ensemble", help="of the DAG file, without .dag (default: ensemble)"
+    )
+    submit.add_argument(
+        "--runs", type=int, metavar="N", help="models to train (default: one per seed, or 4)"
+    )
+    submit.add_argument(
+        "--epochs", type=int, default=3, metavar="N", help="of each run, one job each (default: 3)"
+    )
+    submit.add_argument("--seeds", metavar="LIST", help="1,2,3 or 1-3 (default: 1, 2, 3, …)")
+    submit.add_argument(
+        "--sites", metavar="A,B", help="values of GLIDEIN_ResourceName (default: anywhere)"
+    )
+    submit.add_argument(
+        "--policy",
+        choices=["any", "permute", "pin"],
+        default="any",
+        help="every epoch at any of the sites; each site once before one repeats; a run stays "
+        "at one site (default: any)",
+    )
+    submit.add_argument("--gpus", type=int, default=1, metavar="N", help="of each job (default: 1)")
+    submit.add_argument("--gpu-memory", metavar="MB", help="the least memory of a GPU, e.g. 40GB")
+    submit.add_argument(
+        "--memory", default="1024", metavar="MB", help="of each job, e.g. 4GB (default: 1024)"
+    )
+    submit.add_argument(
+        "--retries", type=int, default=3, metavar="N", help="of each epoch (default: 3)"
+    )
+    submit.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a parameter of the template; may be given again",
+    )
 
 
 def _demo(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -204,6 +279,10 @@ def _dispatch(options: argparse.Namespace) -> int:
             from metlmon.cli.demo import demo
 
             return demo(options)
+        if options.command == "submit":
+            from metlmon.cli.submit import submit
+
+            return submit(options)
         from metlmon.cli import commands
 
         return int(getattr(commands, options.command)(options))

@@ -1,0 +1,326 @@
+"""``metlmon submit``: write an ensemble and hand it to the pool, with a screen or without."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from metlmon import authoring
+from metlmon.authoring.records import Complaint, Plan, PlanError, Policy, Request, Template
+from metlmon.authoring.typed import megabytes, seeds_in, sites_in
+from metlmon.cli.codes import Exit
+from metlmon.cli.commands import is_terminal, print_json
+from metlmon.ensemble.wording import plain
+from metlmon.live.errors import InputError
+from metlmon.live.settings import load_settings
+from metlmon.pool.records import PoolError, Submitted
+
+SCHEMA: Final = 1
+"""Of the JSON: fields are added, never renamed."""
+
+MOST_TRIED: Final = 1000
+"""Names of new directories that are tried: ``ensemble-2``, ``ensemble-3``…"""
+
+_SENTENCE: Final = 2000
+
+
+def submit(options: argparse.Namespace) -> int:
+    """``metlmon submit``. Raises InputError for arguments that cannot be used."""
+    try:
+        if options.list_templates:
+            return _list_templates(options.json)
+        request = asked(options)
+    except PlanError as error:
+        raise InputError(str(error)) from None
+    if options.dry_run:
+        return _dry_run(request, options)
+    if options.yes or options.no_submit:
+        return _write_and_submit(request, options)
+    if not is_terminal():
+        raise InputError(
+            "submit: without a terminal to ask at, say --yes to write and submit, --no-submit to "
+            "write only, or --dry-run to see what would be written"
+        )
+    from metlmon.cli.pooling import open_submit_pane
+
+    if options.dir is None:
+        request = replace(request, directory=_new_directory(request.name))
+    return open_submit_pane(options, request)
+
+
+# --- the request --------------------------------------------------------------------------
+
+
+def asked(options: argparse.Namespace) -> Request:
+    """What the options ask for. Raises InputError for one that cannot be read."""
+    usual = Request("", Path())
+    seeds = _seeds(options.seeds)
+    return Request(
+        template=_template_name(options.template),
+        directory=Path(options.dir if options.dir is not None else options.name),
+        name=options.name,
+        runs=options.runs if options.runs is not None else len(seeds) or usual.runs,
+        epochs=options.epochs,
+        seeds=seeds,
+        sites=sites_in(options.sites or ""),
+        policy=Policy(options.policy),
+        gpus=options.gpus,
+        gpu_memory_mb=None if options.gpu_memory is None else _size(options, "gpu_memory"),
+        memory_mb=_size(options, "memory"),
+        retries=options.retries,
+        values=dict(map(_setting, options.set)),
+    )
+
+
+def _template_name(given: str | None) -> str:
+    if given is not None:
+        return given
+    known = authoring.templates()
+    return known[0].name if known else ""
+
+
+def _seeds(text: str | None) -> tuple[int, ...]:
+    try:
+        return seeds_in(text or "")
+    except ValueError as error:
+        raise InputError(f"--seeds {text!r}: {error}") from None
+
+
+def _size(options: argparse.Namespace, name: str) -> int:
+    text = getattr(options, name)
+    size = megabytes(text)
+    if size is None:
+        option = "--" + name.replace("_", "-")
+        raise InputError(f"{option} {text!r} is no size; write it as 4096 (MB) or 4GB")
+    return size
+
+
+def _setting(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name.strip():
+        raise InputError(f"--set {text!r}: write it as name=value, a parameter of the template")
+    return name.strip(), value
+
+
+def _new_directory(name: str) -> Path:
+    """A name that nothing has yet, for the pane to begin with."""
+    tried = (Path(f"{name}-{n}" if n > 1 else name) for n in range(1, MOST_TRIED))
+    return next((each for each in tried if not each.exists()), Path(name))
+
+
+# --- what would be written ------------------------------------------------------------------
+
+
+def _planned(request: Request) -> tuple[Plan | None, tuple[Complaint, ...]]:
+    """The plan, and all complaints, which are told on standard error."""
+    found = authoring.complaints(request)
+    _tell(found)
+    if any(each.fatal for each in found):
+        return None, found
+    try:
+        return authoring.make_plan(request), found
+    except PlanError as error:
+        _say(str(error))
+        return None, found
+
+
+def _tell(found: Iterable[Complaint]) -> None:
+    for each in found:
+        kind = "" if each.fatal else "warning: "
+        _say(f"{kind}{_option(each.field)}: {each.text}")
+
+
+def _option(field: str) -> str:
+    """What the field of a complaint is called on the command line."""
+    if field.startswith("values."):
+        return f"--set {field.removeprefix('values.')}"
+    special = {"directory": "DIR", "gpu_memory_mb": "--gpu-memory", "memory_mb": "--memory"}
+    return special.get(field, f"--{field}")
+
+
+def _say(text: str) -> None:
+    print(f"metlmon: {plain(text, _SENTENCE)}", file=sys.stderr)
+
+
+def _dry_run(request: Request, options: argparse.Namespace) -> int:
+    plan, found = _planned(request)
+    if plan is None:
+        return Exit.USAGE
+    if options.json:
+        print_json(_plan_json(plan, found))
+    else:
+        _print_plan(plan)
+    return Exit.OK
+
+
+def _print_plan(plan: Plan) -> None:
+    where = plain(str(plan.request.directory))
+    print(f"{plan.dag_file} in {where}: {_counts(plan)}, template {plain(plan.request.template)}")
+    for run in plan.runs:
+        # One word where all epochs go to the same place.
+        goes = run.targets[:1] if len(set(run.targets)) == 1 else run.targets
+        print(f"  {run.name}  {run.uuid}  seed {run.seed}  {' '.join(goes)}")
+    for file in plan.files:
+        notes = [file.about, f"{len(file.data)} bytes"]
+        notes += ["executable"] * file.executable + ["EXISTS ALREADY"] * file.exists
+        print(f"\n=== {file.name} ({'; '.join(notes)})")
+        for line in file.data.decode("utf-8", "replace").rstrip("\n").split("\n"):
+            print(_visible(line))
+
+
+def _counts(plan: Plan) -> str:
+    words = (("run", len(plan.runs)), ("node", plan.nodes), ("job", plan.jobs))
+    return ", ".join(f"{n} {word}" if n == 1 else f"{n} {word}s" for word, n in words)
+
+
+def _visible(line: str) -> str:
+    """A line as it will be written, but for what a terminal would obey: that is escaped."""
+    if line.isprintable():
+        return line
+    return "".join(
+        c if c.isprintable() or c == "\t" else c.encode("unicode_escape").decode() for c in line
+    )
+
+
+def _plan_json(plan: Plan, found: Iterable[Complaint]) -> dict[str, Any]:
+    """The plan as ``--json`` prints it; ``text`` is null for a file that is not text."""
+    request = plan.request
+    return {
+        "schema": SCHEMA,
+        "directory": str(request.directory),
+        "dag": plan.dag_file,
+        "template": request.template,
+        "nodes": plan.nodes,
+        "jobs": plan.jobs,
+        "runs": [
+            {"run": run.name, "uuid": run.uuid, "seed": run.seed, "targets": list(run.targets)}
+            for run in plan.runs
+        ],
+        "files": [
+            {
+                "name": file.name,
+                "about": file.about,
+                "executable": file.executable,
+                "exists": file.exists,
+                "bytes": len(file.data),
+                "text": _text(file.data),
+            }
+            for file in plan.files
+        ],
+        "complaints": [
+            {"field": each.field, "text": each.text, "fatal": each.fatal} for each in found
+        ],
+        "written": False,
+        "submitted": None,
+    }
+
+
+def _text(data: bytes) -> str | None:
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+
+
+# --- writing and submitting -----------------------------------------------------------------
+
+
+def _write_and_submit(request: Request, options: argparse.Namespace) -> int:
+    if not options.no_submit and load_settings(request.directory).read_only:
+        raise InputError(
+            "submit: metlmon.toml says read_only = true; take that out, or say --no-submit to "
+            "write the files only"
+        )
+    plan, found = _planned(request)
+    if plan is None:
+        return Exit.USAGE
+    try:
+        paths = authoring.write_plan(plan, overwrite=options.force)
+    except PlanError as error:
+        hint = " (--force)" if plan.in_the_way and not options.force else ""
+        _say(f"{error}{hint}")
+        return Exit.USAGE
+    answer = {**_plan_json(plan, found), "written": True}
+    dag = request.directory / plan.dag_file
+    watch = f"metlmon watch {shlex.quote(str(request.directory))}"
+    if options.no_submit:
+        _answer(options, answer, [f"wrote {_counts(plan)}: {_listed(paths)}"])
+        _say(f"nothing is submitted; condor_submit_dag {shlex.quote(plan.dag_file)} there does it")
+        return Exit.OK
+    try:
+        done = _submitted(dag)
+    except PoolError as error:
+        _answer(options, answer, [])
+        _say(f"written, but not submitted: {error}")
+        return Exit.REFUSED
+    told = {"cluster": done.cluster, "way": done.way, "text": done.text or None}
+    _answer(
+        options,
+        {**answer, "submitted": told},
+        [f"cluster {done.cluster}: {plain(str(dag))}, {_counts(plan)}, submitted by {done.way}"],
+    )
+    _say(f"watch it with: {watch}")
+    return Exit.OK
+
+
+def _submitted(dag: Path) -> Submitted:
+    from metlmon.pool.office import open_pool
+
+    office = open_pool()
+    try:
+        return office.submit_dag(dag.absolute())
+    finally:
+        office.close()
+
+
+def _answer(options: argparse.Namespace, answer: dict[str, Any], lines: list[str]) -> None:
+    if options.json:
+        print_json(answer)
+    else:
+        for line in lines:
+            print(line)
+
+
+def _listed(paths: Iterable[Path]) -> str:
+    return ", ".join(plain(str(path)) for path in paths)
+
+
+# --- templates ------------------------------------------------------------------------------
+
+
+def _list_templates(as_json: bool) -> int:
+    known = authoring.templates()
+    if as_json:
+        print_json({"schema": SCHEMA, "templates": [_template_json(each) for each in known]})
+        return Exit.OK
+    for each in known:
+        print(f"{each.name}: {plain(each.title)}")
+        if each.about:
+            print(f"    {plain(each.about)}")
+        for parameter in each.parameters:
+            default = "required" if parameter.required else f"default {parameter.default!r}"
+            print(f"    --set {parameter.name}=…  {plain(parameter.help)} ({plain(default)})")
+    return Exit.OK
+
+
+def _template_json(template: Template) -> dict[str, Any]:
+    return {
+        "name": template.name,
+        "title": template.title,
+        "about": template.about,
+        "parameters": [
+            {
+                "name": each.name,
+                "default": None if each.required else each.default,
+                "help": each.help,
+                "required": each.required,
+            }
+            for each in template.parameters
+        ],
+        "ships": [name for name, _, _ in template.ships],
+    }
