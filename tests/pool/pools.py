@@ -1,0 +1,291 @@
+"""A real HTCondor for tests: one that is there already, or the pool that ``pool`` makes.
+
+>>> pool = find_pool()
+>>> pool.run(["condor_q"])
+"""
+
+from __future__ import annotations
+
+import importlib.machinery
+import importlib.util
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any, TypeVar
+
+from terminals import Terminal
+
+SCRIPT = Path(__file__).with_name("pool")
+PATIENCE = 60.0
+"""Seconds until a test says that what it waits for does not come."""
+COMMAND_SECONDS = 60.0
+
+Ad = dict[str, Any]
+Found = TypeVar("Found")
+
+
+class NoPool(Exception):
+    """Why there is none: one sentence."""
+
+
+def load_script() -> ModuleType:
+    """The script as a module: it has no suffix, being a command."""
+    loader = importlib.machinery.SourceFileLoader("pool_script", str(SCRIPT))
+    spec = importlib.util.spec_from_loader(loader.name, loader)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    loader.exec_module(module)
+    return module
+
+
+def until(
+    look: Callable[[], Found], why: str | Callable[[], str], seconds: float = PATIENCE
+) -> Found:
+    """What ``look`` gives as soon as it is true; fails with ``why`` when it is not in time."""
+    deadline = time.monotonic() + seconds
+    while not (found := look()):
+        if time.monotonic() > deadline:
+            said = why if isinstance(why, str) else why()
+            raise AssertionError(f"not within {seconds:.0f} s: {said}")
+        time.sleep(0.2)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """HTCondor, and being someone at its access point. ``users``: those who can submit, the
+    first is meant where none is named; None stands for whoever runs the tests. ``base``:
+    where directories for tests are made. ``sites``: GLIDEIN_ResourceName by the name of the
+    execute daemon, as a job's LastRemoteHost has it. ``script`` is None where the pool is
+    not ours."""
+
+    users: tuple[str | None, ...]
+    base: Path
+    sites: dict[str, str]
+    script: ModuleType | None
+
+    # --- being someone ---
+
+    def command(
+        self, argv: Sequence[str], directory: Path, user: str | None = None, **more: str
+    ) -> list[str]:
+        """``argv`` as a user of the access point, in a directory."""
+        if self.script is None:
+            return ["/usr/bin/env", "-C", str(directory), *argv]
+        made = self.script.user_command(user or self.users[0], argv, directory, **more)
+        return [str(word) for word in made]
+
+    def run(
+        self,
+        argv: Sequence[str],
+        directory: Path | None = None,
+        user: str | None = None,
+        expect: int | None = 0,
+        seconds: float = COMMAND_SECONDS,
+        **more: str,
+    ) -> subprocess.CompletedProcess[str]:
+        """Run it to its end; fails when its exit status is not ``expect`` (None: any)."""
+        done = subprocess.run(
+            self.command(argv, directory or self.base, user, **more),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+        )
+        assert expect is None or done.returncode == expect, (
+            f"{' '.join(argv)} ended with {done.returncode}, not {expect}:\n"
+            f"{done.stdout}{done.stderr}"
+        )
+        return done
+
+    def start(
+        self, argv: Sequence[str], directory: Path, user: str | None = None
+    ) -> subprocess.Popen[str]:
+        """Run it beside the test, its output kept in pipes."""
+        return subprocess.Popen(
+            self.command(argv, directory, user),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    @contextmanager
+    def terminal(
+        self,
+        argv: Sequence[str],
+        directory: Path,
+        size: tuple[int, int] = (80, 24),
+        user: str | None = None,
+    ) -> Iterator[Terminal]:
+        """``argv`` as a user on a pseudo-terminal of this many columns and lines."""
+        more = {"TERM": "xterm-256color"}
+        command = self.command(argv, directory, user, **more)
+        with Terminal(command, size, {**os.environ, **more}) as made:
+            yield made
+
+    def directory(self, name: str, user: str | None = None) -> Path:
+        """A new directory of a user's own."""
+        home = self.base
+        if self.script is not None and user not in (None, self.users[0]):
+            home = self.script.HOMES / str(user) / self.base.name
+        path = home / name
+        path.mkdir(parents=True)
+        self.give(home, user)
+        self.give(path, user)
+        return path
+
+    def give(self, path: Path, user: str | None = None) -> None:
+        """A file that this process made belongs to the user now."""
+        if self.script is not None:
+            shutil.chown(path, user or self.users[0], user or self.users[0])
+
+    def place(self, path: Path, data: str | bytes, mode: int = 0o644) -> Path:
+        """A file of the user's, whole as soon as it is there."""
+        new = path.with_name(f".{path.name}.new")
+        new.write_bytes(data.encode() if isinstance(data, str) else data)
+        new.chmod(mode)
+        self.give(new)
+        new.rename(path)
+        return path
+
+    # --- what HTCondor says ---
+
+    def queue(self, *constraint: str) -> list[Ad]:
+        """The ads of the queue (``condor_q``), of all users."""
+        return self._ads("condor_q", "-allusers", *_constrained(constraint))
+
+    def history(self, *constraint: str) -> list[Ad]:
+        """The ads of jobs that left the queue (``condor_history``), the newest first."""
+        return self._ads("condor_history", *_constrained(constraint))
+
+    def executions(self, *constraint: str) -> list[Ad]:
+        """One ad for each execution that has ended (``condor_history -epochs``)."""
+        return self._ads("condor_history", "-epochs", *_constrained(constraint))
+
+    def _ads(self, *command: str) -> list[Ad]:
+        text = self.run([*command, "-json"]).stdout.strip()
+        return json.loads(text) if text else []
+
+    def running(self, count: int, *constraint: str) -> list[Ad]:
+        """The ads of so many jobs that execute, by node, as soon as there are so many."""
+
+        def look() -> list[Ad] | None:
+            ads = self.queue("JobStatus == 2", "JobUniverse == 5", *constraint)
+            ads = [ad for ad in ads if ad.get("JobCurrentStartExecutingDate") is not None]
+            return ads if len(ads) == count else None
+
+        def there() -> str:
+            told = [f"{ad.get('DAGNodeName')}: {ad['JobStatus']}" for ad in self.queue(*constraint)]
+            return f"{count} jobs run; the queue has (node: JobStatus) {', '.join(told)}"
+
+        found = until(look, there)
+        assert found is not None
+        return sorted(found, key=lambda ad: str(ad.get("DAGNodeName")))
+
+    # --- the pool itself ---
+
+    @contextmanager
+    def schedd_paused(self) -> Iterator[None]:
+        """While this lasts the schedd answers nobody. Keep it short: others use it too."""
+        assert self.script is not None
+        schedds = [
+            process
+            for process in self.script.members()
+            if Path(f"/proc/{process}/comm").read_text().strip() == "condor_schedd"
+        ]
+        for process in schedds:
+            os.kill(process, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for process in schedds:
+                os.kill(process, signal.SIGCONT)
+
+    def remove_everything_below(self, base: Path) -> None:
+        """Remove what was submitted from below ``base``, DAGMan first, and wait for its end."""
+
+        def ours() -> list[str]:
+            ads = self.queue()
+            ads.sort(key=lambda ad: ad["JobUniverse"] != SCHEDULER_UNIVERSE)
+            return [str(ad["ClusterId"]) for ad in ads if is_below(ad["Iwd"], base)]
+
+        clusters = ours()
+        for word in ([], ["-forcex"]):
+            if clusters:
+                self.run(["condor_rm", *word, *clusters], expect=None)
+            if clusters and not word:
+                try:
+                    until(lambda: not ours(), "jobs leave the queue", 20)
+                except AssertionError:
+                    clusters = ours()
+                else:
+                    return
+
+
+SCHEDULER_UNIVERSE = 7
+
+
+def is_below(path: str, base: Path) -> bool:
+    return Path(path) == base or base in Path(path).parents
+
+
+def _constrained(constraint: Iterable[str]) -> list[str]:
+    found = [f"({each})" for each in constraint]
+    return ["-constraint", " && ".join(found)] if found else []
+
+
+# --- finding or making it -----------------------------------------------------------------
+
+
+def find_pool() -> tuple[Pool, bool]:
+    """A pool that is ready, and whether it was started just now. Raises :class:`NoPool`."""
+    script = load_script()
+    ours = script.running()
+    if not ours and script.existing() is not None:
+        return _theirs(), False
+    if os.geteuid() != 0:
+        said = "the test pool runs, but only root can enter it" if ours else "no HTCondor is here"
+        raise NoPool(f"{said}; as root, one would be made and used")
+    # Its installation can take minutes, and tells what it does on standard error.
+    made = subprocess.run(
+        [sys.executable, str(SCRIPT), "up"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    )
+    if made.returncode:
+        raise NoPool(made.stderr.decode(errors="replace").strip() or f"{SCRIPT} up failed")
+    sites = {name: values[0] for name, values in script.SITES.items()}
+    users = tuple(script.USERS)
+    base = _fresh(script.HOMES / users[0])
+    pool = Pool(users, base, sites, script)
+    pool.give(base)
+    return pool, not ours
+
+
+def _theirs() -> Pool:
+    if os.geteuid() == 0:
+        raise NoPool("an HTCondor is here, but root may not submit to it: run the tests as a user")
+    base = _fresh(Path.home() / ".cache" / "metlmon")
+    pool = Pool((None,), base, {}, None)
+    found = pool.run(["condor_status", "-af", "Machine", "GLIDEIN_ResourceName"]).stdout
+    sites = dict(line.split() for line in found.splitlines() if "undefined" not in line)
+    return Pool((None,), base, sites, None)
+
+
+def _fresh(home: Path) -> Path:
+    """A directory for this session; those of sessions that are over are taken away."""
+    home.mkdir(parents=True, exist_ok=True)
+    for old in home.glob("tests-*"):
+        if not Path("/proc", old.name.removeprefix("tests-")).exists():
+            shutil.rmtree(old, ignore_errors=True)
+    base = home / f"tests-{os.getpid()}"
+    base.mkdir()
+    return base

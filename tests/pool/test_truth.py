@@ -1,0 +1,64 @@
+"""DAGMan and the queue agree with what metlmon says, whatever is done to a DAG's jobs."""
+
+from __future__ import annotations
+
+import copy
+
+import gated
+import pytest
+import truth
+from pools import Pool, until
+
+
+@pytest.fixture(scope="module")
+def ended(pool: Pool) -> gated.Gated:
+    """Two runs of two epochs; one was vacated, one held and released, one failed and retried,
+    one removed."""
+    dag = gated.write(pool, "troubled", runs=3, epochs=2, retries=2)
+    dagman = dag.submit()
+    of_dag = f"DAGManJobId == {dagman}"
+    first, second, third = (str(ad["ClusterId"]) for ad in pool.running(3, of_dag))
+    assert truth.quiet_moment(pool, dag.directory) == ["running"] * 3
+    pool.run(["condor_hold", first])
+    pool.run(["condor_vacate_job", second])
+    pool.run(["condor_rm", third])
+    states = truth.quiet_moment(pool, dag.directory)
+    assert sorted(states) == ["held", "running", "running"], "the removed one is tried again"
+    pool.run(["condor_release", first])
+    assert truth.quiet_moment(pool, dag.directory) == ["running"] * 3
+    dag.open("run0-train_epoch0", code=3)
+    until(lambda: pool.history(of_dag, f"ClusterId == {first}"), "it fails")
+    dag.open_all()
+    until((dag.directory / "ens.dag.metrics").exists, "DAGMan ends")
+    return dag
+
+
+def test_metlmons_last_word_is_htcondors(pool: Pool, ended: gated.Gated) -> None:
+    expected = truth.at_the_end(pool, ended.directory)
+    assert {job.state for job in expected.jobs} == {"completed", "failed", "removed"}
+    assert max(len(job.executions) for job in expected.jobs) == 2
+    status = truth.status_of(pool, ended.directory, "--exit-on", "done", "--timeout", "20")
+    assert truth.differences(expected, status, truth.jobs_of(pool, ended.directory)) == []
+
+
+def test_a_difference_would_be_found(pool: Pool, ended: gated.Gated) -> None:
+    expected = truth.at_the_end(pool, ended.directory)
+    status = truth.status_of(pool, ended.directory)
+    jobs = truth.jobs_of(pool, ended.directory)
+
+    def after(change: str, value: object) -> list[str]:
+        other = copy.deepcopy(jobs)
+        target = other[0]["executions"][0] if change in other[0]["executions"][0] else other[0]
+        target[change] = value
+        return truth.differences(expected, status, other)
+
+    assert after("state", "idle")
+    assert after("gpus", 2)
+    assert after("site", "Elsewhere")
+    assert after("return_value", 77)
+    assert after("end", "2026-01-01T00:00:00")
+    assert truth.differences(expected, status, jobs[1:])
+    worse = copy.deepcopy(status)
+    worse["gpu_hours"]["good"] += 1
+    worse["dags"][0]["nodes_done"] -= 1
+    assert len(truth.differences(expected, worse, jobs)) == 2

@@ -1,0 +1,303 @@
+"""What HTCondor and DAGMan say became of an ensemble, and where metlmon says otherwise.
+
+Reads nothing that metlmon reads to know a job: the schedd's ads (``condor_q``,
+``condor_history``, and ``condor_history -epochs``, one ad for each execution), and of DAGMan's
+files those that say a total. Its code is its own, so that one mistake is not made twice.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from pools import PATIENCE, SCHEDULER_UNIVERSE, Ad, Pool, is_below, until
+
+CLOCK_SECONDS = 1
+"""Between the second that the schedd notes for something and that of its event."""
+
+QUIET_SECONDS = 2
+"""The queue and the logs tell the same when nothing has happened for so long."""
+
+IDLE, RUNNING, REMOVED, COMPLETED, HELD, TRANSFERRING_OUTPUT, SUSPENDED = range(1, 8)
+IN_QUEUE = {
+    IDLE: {"idle"},
+    RUNNING: {"transferring_input", "starting", "running"},
+    HELD: {"held"},
+    TRANSFERRING_OUTPUT: {"transferring_output"},
+    SUSPENDED: {"suspended"},
+}
+"""JobStatus of a job in the queue, and what metlmon may call it then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """One execution: seconds since the epoch; ``code`` None when it did not end by itself."""
+
+    start: int
+    end: int
+    gpus: int
+    site: str
+    code: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One job that left the queue."""
+
+    cluster: int
+    proc: int
+    node: str
+    state: str
+    executions: tuple[Execution, ...]
+
+    @property
+    def id(self) -> str:
+        return f"{self.cluster}.{self.proc}"
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """What DAGMan says of its nodes at the end of its newest life."""
+
+    nodes: int
+    done: int
+    failed: int
+    exit_code: int
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """All of it, as can be kept beside a recording."""
+
+    jobs: tuple[Job, ...]
+    totals: Totals
+
+    @property
+    def gpu_seconds(self) -> dict[str, int]:
+        """GPU-seconds of executions that ended with 0, and of all others."""
+        split = {"good": 0, "bad": 0}
+        for job in self.jobs:
+            for each in job.executions:
+                split["good" if each.code == 0 else "bad"] += (each.end - each.start) * each.gpus
+        return split
+
+    def write(self, path: Path) -> None:
+        path.write_text(json.dumps(asdict(self), indent=1) + "\n")
+
+
+def read(path: Path) -> Truth:
+    """A truth that :meth:`Truth.write` wrote."""
+    kept = json.loads(path.read_text())
+    jobs = [
+        Job(**{**job, "executions": tuple(Execution(**each) for each in job["executions"])})
+        for job in kept["jobs"]
+    ]
+    return Truth(tuple(jobs), Totals(**kept["totals"]))
+
+
+# --- from HTCondor ------------------------------------------------------------------------
+
+
+def dagmans(pool: Pool, directory: Path) -> list[int]:
+    """The clusters of all DAGMans that were submitted from this directory."""
+    universe = f"JobUniverse == {SCHEDULER_UNIVERSE}"
+    ads = [*pool.queue(universe), *pool.history(universe)]
+    return sorted({ad["ClusterId"] for ad in ads if is_below(ad["Iwd"], directory)})
+
+
+def of_dagmans(clusters: Iterable[int]) -> str:
+    return " || ".join(f"DAGManJobId == {cluster}" for cluster in clusters)
+
+
+def at_the_end(pool: Pool, directory: Path) -> Truth:
+    """What became of everything that was submitted from here; the queue has none of it."""
+    ours = of_dagmans(dagmans(pool, directory))
+    assert not pool.queue(ours), "jobs of it are in the queue"
+    executions: dict[tuple[int, int], list[Execution]] = {}
+    for ad in pool.executions(ours):
+        started = ad.get("JobCurrentStartExecutingDate")
+        # An ad is written for a shadow; not every one of them came as far as an execution.
+        if started is not None and started >= ad["JobCurrentStartDate"]:
+            key = (ad["ClusterId"], ad["ProcId"])
+            executions.setdefault(key, []).append(_execution(pool, ad))
+    jobs = []
+    for ad in pool.history(ours):
+        key = (ad["ClusterId"], ad["ProcId"])
+        found = sorted(executions.get(key, []), key=lambda each: each.start)
+        jobs.append(Job(*key, ad["DAGNodeName"], _ended(ad), tuple(found)))
+    return Truth(tuple(sorted(jobs, key=lambda job: job.cluster)), totals(directory))
+
+
+def _execution(pool: Pool, ad: Ad) -> Execution:
+    name = ad["RemoteHost"].split("@")[1]
+    gpus = len(ad["AssignedGPUs"].split(",")) if ad.get("AssignedGPUs") else 0
+    how = ad.get("ToE")
+    by_itself = how is not None and how["How"] == "OF_ITS_OWN_ACCORD"
+    code = None
+    if by_itself and not ad.get("ExitBySignal"):
+        code = ad["ExitCode"]
+    return Execution(
+        ad["JobCurrentStartExecutingDate"], ad["EpochWriteDate"], gpus, pool.sites[name], code
+    )
+
+
+def _ended(ad: Ad) -> str:
+    if ad["JobStatus"] == REMOVED:
+        return "removed"
+    assert ad["JobStatus"] == COMPLETED, ad["JobStatus"]
+    return "completed" if not ad["ExitBySignal"] and ad["ExitCode"] == 0 else "failed"
+
+
+def totals(directory: Path) -> Totals:
+    """From the metrics file; the node status file must say the same of each node."""
+    (metrics,) = directory.glob("*.metrics")
+    found = json.loads(metrics.read_text())
+    said = Totals(found["jobs"], found["jobs_succeeded"], found["jobs_failed"], found["exitcode"])
+    for path in directory.glob("*.status"):
+        text = path.read_text()
+        counted = {
+            name: int(value) for name, value in re.findall(r"^\s*Nodes(\w+) = (\d+);", text, re.M)
+        }
+        each = re.findall(r"^\s*NodeStatus = (\d+);", text, re.M)
+        assert counted["Total"] == said.nodes == len(each), (counted, said)
+        assert counted["Done"] == said.done == each.count("5"), (counted, said)
+    return said
+
+
+# --- against metlmon ----------------------------------------------------------------------
+
+
+def status_of(pool: Pool, directory: Path, *more: str, user: str | None = None) -> dict[str, Any]:
+    """``metlmon status --json`` there."""
+    done = pool.run(["metlmon", "status", "--json", *more], directory, user)
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def jobs_of(pool: Pool, directory: Path) -> list[dict[str, Any]]:
+    """The jobs of ``metlmon jobs --json`` there that belong to a DAG."""
+    found = json.loads(pool.run(["metlmon", "jobs", "--json"], directory).stdout)
+    return [job for job in found["jobs"] if job["dag"] is not None]
+
+
+def differences(truth: Truth, status: dict[str, Any], jobs: Iterable[dict[str, Any]]) -> list[str]:
+    """Where metlmon's last word differs from HTCondor's; empty when nowhere."""
+    said = {f"{job['cluster']}.{job['proc']}": job for job in jobs}
+    known = {job.id: job for job in truth.jobs}
+    found = [f"{each}: metlmon does not know it" for each in known if each not in said]
+    found += [f"{each}: HTCondor does not know it" for each in said if each not in known]
+    for name in known.keys() & said.keys():
+        found += [f"{name}: {text}" for text in _job_differences(known[name], said[name])]
+    executions = [each for job in truth.jobs for each in job.executions]
+    slack = sum(2 * CLOCK_SECONDS * each.gpus for each in executions)
+    for kind, gpu_seconds in truth.gpu_seconds.items():
+        hours = status["gpu_hours"][kind]
+        if abs(hours * 3600 - gpu_seconds) > slack:
+            found.append(f"GPU-seconds {kind}: {hours * 3600:.1f}, HTCondor {gpu_seconds}")
+    (dag,) = status["dags"]
+    for name, value in (
+        ("nodes_total", truth.totals.nodes),
+        ("nodes_done", truth.totals.done),
+        ("nodes_failed", truth.totals.failed),
+    ):
+        if dag[name] != value:
+            found.append(f"{name}: {dag[name]}, DAGMan {value}")
+    return found
+
+
+def _job_differences(job: Job, said: dict[str, Any]) -> list[str]:
+    found = []
+    for name, ours, theirs in (
+        ("node", said["node"], job.node),
+        ("state", said["state"], job.state),
+        ("executions", len(said["executions"]), len(job.executions)),
+    ):
+        if ours != theirs:
+            found.append(f"{name} is {ours}, HTCondor {theirs}")
+    for ours, theirs in zip(said["executions"], job.executions, strict=False):
+        for name in ("start", "end"):
+            value = getattr(theirs, name)
+            if abs(seconds(ours[name]) - value) > CLOCK_SECONDS:
+                found.append(f"an execution's {name} is {ours[name]}, HTCondor {stamp(value)}")
+        for name, value in (("gpus", theirs.gpus), ("site", theirs.site)):
+            if ours[name] != value:
+                found.append(f"an execution's {name} is {ours[name]}, HTCondor {value}")
+        if ours["return_value"] != theirs.code:
+            found.append(f"an exit code is {ours['return_value']}, HTCondor {theirs.code}")
+    return found
+
+
+def seconds(time: str) -> float:
+    """The pool's clock, and its users', is UTC."""
+    return datetime.fromisoformat(time).replace(tzinfo=UTC).timestamp()
+
+
+def stamp(value: float) -> str:
+    return datetime.fromtimestamp(value, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+
+
+# --- in the middle ------------------------------------------------------------------------
+
+
+def quiet_moment(pool: Pool, directory: Path, seconds: float = PATIENCE) -> list[str]:
+    """Wait until nothing has happened for a while, then compare each job's state with the
+    queue's. Returns the states that were compared; fails where they differ. DAGMan is the one
+    that is there at the beginning."""
+
+    ours = of_dagmans(dagmans(pool, directory))
+
+    def look() -> list[str] | None:
+        before = _queue(pool, ours)
+        if not before or not _at_rest(before):
+            return None
+        jobs = jobs_of(pool, directory)
+        if before != _queue(pool, ours):
+            return None
+        said = {(job["cluster"], job["proc"]): job for job in jobs}
+        wrong = [text for ad in before if (text := _differs(ad, said))]
+        assert not wrong, wrong
+        return [f"{said[ad['ClusterId'], ad['ProcId']]['state']}" for ad in before]
+
+    found = until(look, "a quiet moment", seconds)
+    assert found is not None
+    return found
+
+
+SEEN = (
+    *("ClusterId", "ProcId", "JobStatus", "EnteredCurrentStatus", "DAGNodeName"),
+    *("TransferringInput", "JobCurrentStartExecutingDate", "HoldReasonCode", "RemoteHost"),
+)
+
+
+def _queue(pool: Pool, ours: str) -> list[Ad]:
+    ads = [ad for ad in pool.queue(ours) if ad["JobUniverse"] != SCHEDULER_UNIVERSE]
+    return [{name: ad.get(name) for name in SEEN} for ad in ads]
+
+
+def _at_rest(ads: Iterable[Ad]) -> bool:
+    """Nothing happened lately, and nothing is about to: a running job executes."""
+    now = datetime.now(UTC).timestamp()
+    for ad in ads:
+        moments = [ad["EnteredCurrentStatus"]]
+        if ad["JobStatus"] == RUNNING:
+            moments.append(ad["JobCurrentStartExecutingDate"] or now)
+        if now - max(moments) < QUIET_SECONDS:
+            return False
+    return True
+
+
+def _differs(ad: Ad, said: dict[tuple[int, int], dict[str, Any]]) -> str | None:
+    name = f"{ad['ClusterId']}.{ad['ProcId']} ({ad['DAGNodeName']})"
+    job = said.get((ad["ClusterId"], ad["ProcId"]))
+    if job is None:
+        return f"{name} is in the queue, and metlmon does not know it"
+    if job["state"] not in IN_QUEUE[ad["JobStatus"]]:
+        return f"{name} is {job['state']}, in the queue JobStatus {ad['JobStatus']}"
+    if job["node"] != ad["DAGNodeName"]:
+        return f"{name} is of node {job['node']}"
+    return None
