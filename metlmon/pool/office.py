@@ -1,15 +1,63 @@
-"""The office: what a screen or a command asks of the pool is done here."""
+"""The office: what a screen or a command asks of the pool is done here.
+
+Before anything is done to a job the queue is asked for that job, and it must be the one that
+the logs tell of (:mod:`metlmon.pool.identity`). Manual: "Managing a Job", "DAGMan Workflows >
+Running and Managing DAGMan" (halt files), "Rescue DAG".
+"""
 
 from __future__ import annotations
 
+import os
+import stat
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Final
 
+from metlmon.ensemble.states import DagState
 from metlmon.ensemble.views import DagRow, JobRow, Status
 from metlmon.live.feed import Feed
-from metlmon.pool.connection import Connection
+from metlmon.pool import submission
+from metlmon.pool.connection import Connection, Refusal
+from metlmon.pool.identity import belongs_elsewhere, is_dagman_of, is_ours
+from metlmon.pool.offers import dagman_target, offers
 from metlmon.pool.queue import Queue
-from metlmon.pool.records import Answer, Offer, Order, QueueWord, SiteOffer, Submitted, Where
+from metlmon.pool.records import (
+    JOB_ACTS,
+    Act,
+    Answer,
+    Offer,
+    Order,
+    PoolError,
+    QueueJob,
+    QueueWord,
+    Reply,
+    SiteOffer,
+    Submitted,
+    Target,
+    Where,
+)
+
+REPLIES: Final = {
+    "done": Reply.DONE,
+    "already": Reply.ALREADY,
+    "denied": Reply.DENIED,
+    "not-found": Reply.NOT_FOUND,
+    "bad-state": Reply.BAD_STATE,
+}
+"""How the schedd counts one job, and its answer. Whatever else it is: it failed."""
+
+ACTION: Final = {
+    Act.HOLD: "hold",
+    Act.RELEASE: "release",
+    Act.REMOVE: "remove",
+    Act.VACATE: "vacate",
+    Act.REMOVE_DAG: "remove",
+}
+
+GREATEST_PRIORITY: Final = 2**31 - 1
+"""``JobPrio`` is an ``int`` to the schedd."""
+
+FINISHED: Final = "it is not in the queue: it has ended"
 
 
 class Office:
@@ -24,29 +72,236 @@ class Office:
         queue: Queue | None = None,
         *,
         refusal: str | None = None,
-    ) -> None: ...
-
-    queue: Queue | None
-    """Give it to :class:`metlmon.pool.queue.WithQueue`, which starts and stops it."""
+    ) -> None:
+        self._feed = feed
+        self._connection = connection or Connection()
+        if queue is None and feed is not None:
+            queue = Queue(feed, self._connection)
+        self.queue = queue
+        """Give it to :class:`metlmon.pool.queue.WithQueue`, which starts and stops it."""
+        self._refusal = refusal
 
     @property
-    def word(self) -> QueueWord: ...
+    def word(self) -> QueueWord:
+        return self.queue.word if self.queue is not None else QueueWord(asking=True)
 
     def offers(
         self, status: Status, jobs: Sequence[JobRow], dags: Sequence[DagRow]
-    ) -> tuple[Offer, ...]: ...
+    ) -> tuple[Offer, ...]:
+        return offers(self.word, jobs, dags, self._refusal)
 
-    def perform(self, order: Order, told: Callable[[Answer], None]) -> tuple[Answer, ...]: ...
+    def where(self) -> Where:
+        return self._connection.where()
 
-    def where(self) -> Where: ...
+    def sites(self) -> tuple[SiteOffer, ...]:
+        return self._connection.sites()
 
-    def sites(self) -> tuple[SiteOffer, ...]: ...
+    def submit_dag(self, dag_file: Path) -> Submitted:
+        """Submit a DAG that was never submitted, from the directory that it lies in. Raises
+        PoolError, also where files of an earlier submission lie beside it."""
+        dag_file = dag_file.absolute()
+        if not dag_file.is_file():
+            raise PoolError(f"{dag_file} is no file")
+        there = submission.leftovers(dag_file)
+        if there:
+            raise PoolError(
+                f"{dag_file.name} was submitted before ({there[0]} is there): resubmit it, or "
+                "choose another directory"
+            )
+        return submission.submit(self._connection, dag_file.parent, (dag_file.name,), {})
 
-    def submit_dag(self, dag_file: Path) -> Submitted: ...
+    def close(self) -> None:
+        """End threads and processes; returns when they have ended."""
+        self._connection.close()
+        if self.queue is not None:
+            self.queue.stop()
 
-    def close(self) -> None: ...
+    # --- performing ---------------------------------------------------------------------
+
+    def perform(self, order: Order, told: Callable[[Answer], None]) -> tuple[Answer, ...]:
+        """Do it; ``told`` hears each answer as it comes. Every target gets exactly one. Raises
+        PoolError only where nothing at all was done."""
+        if self._refusal is not None:
+            raise PoolError(self._refusal)
+        if self._feed is None:
+            raise PoolError("there is no ensemble to act on")
+        try:
+            if order.act in JOB_ACTS:
+                return self._perform_jobs(order, told)
+            answer = self._perform_dag(order, self._feed)
+            told(answer)
+            return (answer,)
+        finally:
+            if self.queue is not None:
+                self.queue.soon()
+
+    def _perform_jobs(self, order: Order, told: Callable[[Answer], None]) -> tuple[Answer, ...]:
+        value = order.value
+        if order.act is Act.PRIORITY and (value is None or abs(value) > GREATEST_PRIORITY):
+            raise PoolError("a priority is a whole number; higher ones go first")
+        user = self._user()
+        answers = []
+        for target in order.targets:
+            try:
+                answer = self._perform_job(order, target, user)
+            except PoolError as error:
+                answer = Answer(target.id, Reply.FAILED, str(error))
+            answers.append(answer)
+            told(answer)
+        return tuple(answers)
+
+    def _user(self) -> str:
+        """Who we are to the schedd, "" when it does not say. Raises PoolError when there is no
+        schedd: then nothing was done to any job."""
+        return self._connection.where().user.partition("@")[0]
+
+    def _perform_job(self, order: Order, target: Target, user: str) -> Answer:
+        job = self._connection.job(target.cluster, target.proc)
+        if job is None:
+            return Answer(target.id, Reply.NOT_FOUND, FINISHED)
+        assert self._feed is not None
+        if not is_ours(job, self._feed.dagdir, target.node):
+            return Answer(target.id, Reply.NOT_FOUND, belongs_elsewhere(job))
+        if order.act is Act.PRIORITY:
+            assert order.value is not None
+            return self._prioritise(job, target, order.value, user)
+        return self._act(order.act, job, user)
+
+    def _act(self, act: Act, job: QueueJob, user: str) -> Answer:
+        said = self._connection.act(ACTION[act], job.cluster, job.proc)
+        reply = REPLIES.get(said, Reply.FAILED)
+        subject = f"{job.cluster}.{job.proc}"
+        if reply is Reply.DENIED:
+            return Answer(subject, reply, _whose(job, user))
+        if reply is Reply.NOT_FOUND:
+            return Answer(subject, reply, FINISHED)
+        return Answer(subject, reply)
+
+    def _prioritise(self, job: QueueJob, target: Target, value: int, user: str) -> Answer:
+        if job.priority == value:
+            return Answer(target.id, Reply.ALREADY, f"its priority is {value}")
+        said = ""
+        try:
+            self._connection.priority(job.cluster, job.proc, value)
+        except Refusal as refusal:
+            said = refusal.said
+        # The bindings do not always raise what the schedd refused: only the ad proves it.
+        after = self._connection.job(job.cluster, job.proc)
+        if after is None:
+            return Answer(target.id, Reply.NOT_FOUND, FINISHED)
+        if after.priority == value:
+            return Answer(target.id, Reply.DONE, f"its priority was {job.priority}")
+        if user and job.owner and user != job.owner:
+            return Answer(target.id, Reply.DENIED, _whose(job, user))
+        return Answer(target.id, Reply.FAILED, said or f"its priority is still {after.priority}")
+
+    # --- a DAG --------------------------------------------------------------------------
+
+    def _perform_dag(self, order: Order, feed: Feed) -> Answer:
+        dag = _dag_row(feed, order.dag)
+        path = feed.dagdir / dag.file
+        if order.act is Act.RESUBMIT:
+            return self._resubmit(dag, path)
+        job, why = self._dagman(dag, path)
+        if job is None:
+            return Answer(dag.file, Reply.NOT_FOUND, why)
+        if order.act is Act.HALT:
+            return _halt(dag.file, path)
+        if order.act is Act.RESUME:
+            return _resume(dag.file, path)
+        answer = self._act(Act.REMOVE_DAG, job, self._user())
+        text = answer.text or (f"DAGMan was job {answer.subject}" if _done(answer) else "")
+        return Answer(dag.file, answer.reply, text)
+
+    def _dagman(self, dag: DagRow, path: Path) -> tuple[QueueJob | None, str]:
+        """Its DAGMan's job in the queue; None, and why not."""
+        if dag.cluster is None:
+            return None, "the number of DAGMan's job is not known"
+        job = self._connection.job(dagman_target(dag).cluster, 0)
+        if job is None:
+            return None, "its DAGMan is not in the queue: it has ended"
+        if not is_dagman_of(job, path):
+            return None, belongs_elsewhere(job)
+        return job, ""
+
+    def _resubmit(self, dag: DagRow, path: Path) -> Answer:
+        if dag.state is DagState.DONE:
+            return Answer(dag.file, Reply.ALREADY, "the DAG is done")
+        lock = path.with_name(f"{path.name}.lock")
+        if os.path.lexists(lock):
+            text = f"{lock.name} is there: its DAGMan has not ended, or ended abruptly"
+            return Answer(dag.file, Reply.BAD_STATE, text)
+        for job in self._connection.dagmans():
+            if is_dagman_of(job, path):
+                text = f"its DAGMan is in the queue, job {job.cluster}.{job.proc}"
+                return Answer(dag.file, Reply.BAD_STATE, text)
+        if not os.access(path.parent, os.W_OK):
+            return Answer(dag.file, Reply.DENIED, f"you may not write in {path.parent}")
+        rescue = submission.newest_rescue(path)
+        if rescue is None and dag.nodes_done:
+            text = "there is no rescue file to go on from, and some nodes are done"
+            return Answer(dag.file, Reply.BAD_STATE, text)
+        before = submission.former(path)
+        options = dict(before.options)
+        if rescue is None:
+            # Without one the files of the earlier submission would be in the way.
+            options["UpdateSubmit"] = True
+        made = submission.submit(self._connection, before.directory, before.files, options)
+        on = f", goes on from {rescue}" if rescue else ""
+        return Answer(dag.file, Reply.DONE, f"DAGMan is job {made.cluster}.0 (by {made.way}){on}")
 
 
 def open_pool() -> Office:
     """An office without an ensemble: to submit the first one."""
     return Office()
+
+
+def _dag_row(feed: Feed, file: str | None) -> DagRow:
+    latest = feed.latest
+    for dag in latest.status.dags if latest is not None else ():
+        if dag.file == file:
+            return dag
+    raise PoolError(f"there is no DAG {file} here")
+
+
+def _done(answer: Answer) -> bool:
+    return answer.reply is Reply.DONE
+
+
+def _whose(job: QueueJob, user: str) -> str:
+    if not user:
+        return f"the job belongs to {job.owner}; the schedd did not authenticate you"
+    return f"the job belongs to {job.owner}, you are {user}"
+
+
+def _halt(name: str, path: Path) -> Answer:
+    """DAGMan looks for the file before it submits: running jobs and POST scripts go on. A new
+    submission deletes it."""
+    file = path.with_name(f"{path.name}.halt")
+    try:
+        os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW, 0o644))
+    except FileExistsError:
+        return Answer(name, Reply.ALREADY, f"{file.name} is there")
+    except OSError as error:
+        return _refused(name, f"{file.name} cannot be written", error)
+    return Answer(name, Reply.DONE, f"{file.name} was written")
+
+
+def _resume(name: str, path: Path) -> Answer:
+    file = path.with_name(f"{path.name}.halt")
+    try:
+        if not stat.S_ISREG(os.lstat(file).st_mode):
+            return Answer(
+                name, Reply.FAILED, f"{file.name} is no ordinary file: delete it yourself"
+            )
+        os.unlink(file)
+    except FileNotFoundError:
+        return Answer(name, Reply.ALREADY, f"{file.name} is not there")
+    except OSError as error:
+        return _refused(name, f"{file.name} cannot be deleted", error)
+    return Answer(name, Reply.DONE, f"{file.name} was deleted")
+
+
+def _refused(name: str, what: str, error: OSError) -> Answer:
+    reply = Reply.DENIED if isinstance(error, PermissionError) else Reply.FAILED
+    return Answer(name, reply, f"{what}: {error.strerror or error}")

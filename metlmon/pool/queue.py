@@ -74,7 +74,7 @@ class Queue:
         self._found: dict[JobId, Difference] = {}
         self._here = False
         self._pace = Pace()
-        self._next = 0.0
+        self._next = self._asked = 0.0
         self._asked_for: frozenset[JobId] = frozenset()
         self._asking = threading.Lock()
         self._wake = threading.Event()
@@ -85,6 +85,12 @@ class Queue:
     def word(self) -> QueueWord:
         """What the queue said last."""
         return self._word
+
+    @property
+    def differing(self) -> tuple[Difference, ...]:
+        """Where it said something else than the logs when it was asked last: it may be that
+        they are a moment apart."""
+        return tuple(self._found.values()) if self._word.error is None else ()
 
     @property
     def lasting(self) -> tuple[Difference, ...]:
@@ -128,14 +134,17 @@ class Queue:
     def due(self) -> bool:
         """Is there something to ask for, and is it time? Only while jobs are in the queue by
         the logs, or a DAG runs; when the first of them appear, at once."""
+        latest = self._feed.latest is not None
         rows, dags = self._feed.queued(), self._running()
         ids = frozenset((row.cluster, row.proc) for row in rows)
         ids |= {(dag.cluster, 0) for dag in dags if dag.cluster is not None}
+        if self._word.asking:
+            # Once in any case: who we are, and whether anybody answers at all.
+            return latest
         if not ids:
             return False
-        if not self._asked_for and self._word.error is None:
-            return True
-        return self._now() >= self._next
+        new = not ids & self._asked_for and self._word.error is None
+        return self._now() >= (self._asked + SOON_SECONDS if new else self._next)
 
     def _running(self) -> list[DagRow]:
         latest = self._feed.latest
@@ -151,6 +160,7 @@ class Queue:
             rows = {(row.cluster, row.proc): row for row in self._feed.queued()}
             latest = self._feed.latest
             dags = list(latest.status.dags) if latest is not None else []
+            self._asked = self._now()
             try:
                 self._where = where = self._where or self._connection.where()
                 jobs = self._jobs(rows, dags)
@@ -216,7 +226,9 @@ def heard(
     """The queue's answer as a word: who of them is ours, and each idle job's position. ``rows``
     are the jobs that are in the queue by the logs. Pure."""
     files = {dag.cluster: dagdir / dag.file for dag in dags if dag.cluster is not None}
-    ours, dagmans, strangers = [], [], []
+    ours: list[QueueJob] = []
+    dagmans: list[QueueJob] = []
+    strangers: list[QueueJob] = []
     for job in jobs:
         key = (job.cluster, job.proc)
         row = rows.get(key)

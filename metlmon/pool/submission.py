@@ -158,9 +158,9 @@ def _options(said: CondorSub, data: bytes) -> dict[str, Option]:
             options[name] = on
         elif flag in TEXTS and value.isprintable():
             options[TEXTS[flag]] = value
-    name = _BATCH_NAME.findall(data.decode("utf-8", "replace"))
-    if name and name[-1].isprintable():
-        options["BatchName"] = name[-1]
+    names = _BATCH_NAME.findall(data.decode("utf-8", "replace"))
+    if names and names[-1].isprintable():
+        options["BatchName"] = names[-1]
     return options
 
 

@@ -1,0 +1,310 @@
+"""What can be done to the jobs and the DAG that are selected, and what cannot, and why.
+
+Pure: it looks at the logs' state and at the queue's last word, and never asks.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from metlmon.ensemble.states import ACTIVE, TERMINAL, DagState, State
+from metlmon.ensemble.views import DagRow, JobRow
+from metlmon.ensemble.wording import plain
+from metlmon.pool.records import (
+    DAG_ACTS,
+    JOB_ACTS,
+    Act,
+    Offer,
+    Order,
+    QueueJob,
+    QueueWord,
+    Target,
+)
+
+PLACED: Final = frozenset(
+    {
+        State.TRANSFERRING_INPUT,
+        State.STARTING,
+        State.RUNNING,
+        State.TRANSFERRING_OUTPUT,
+        State.SUSPENDED,
+        State.DISCONNECTED,
+    }
+)
+"""States of a job that has a place at a machine, and can be put off it."""
+
+EFFECTS: Final = {
+    Act.HOLD: "they stop and stay in the queue, held; an execution loses what it did since its "
+    "last checkpoint",
+    Act.RELEASE: "they wait for a machine again",
+    Act.REMOVE: "they leave the queue; DAGMan retries a node if it has retries left, else the "
+    "node fails, and what comes after it never runs",
+    Act.VACATE: "their executions end, and they wait for a machine again; what was done since "
+    "the last checkpoint is lost",
+    Act.PRIORITY: "among your idle jobs those of higher priority go first; jobs that run are not "
+    "touched",
+    Act.HALT: "running jobs go on, no new ones are submitted",
+    Act.RESUME: "DAGMan submits jobs again",
+    Act.REMOVE_DAG: "its jobs leave the queue, DAGMan writes a rescue file and ends",
+    Act.RESUBMIT: "DAGMan starts again; nodes that are done are not run again",
+}
+UNDOES: Final = {
+    Act.HOLD: "release lets them run again",
+    Act.RELEASE: "hold",
+    Act.REMOVE: "cannot be undone; the run goes on by DAGMan's retries, or by resubmitting",
+    Act.VACATE: "cannot be undone; they start again by themselves",
+    Act.PRIORITY: "give them their old priority",
+    Act.HALT: "resume",
+    Act.RESUME: "halt",
+    Act.REMOVE_DAG: "resubmit goes on from the rescue file; running epochs begin again",
+    Act.RESUBMIT: "remove the DAG",
+}
+
+SOME_NAMES: Final = 3
+"""Owners that a sentence names."""
+
+
+def offers(
+    word: QueueWord, jobs: Sequence[JobRow], dags: Sequence[DagRow], refusal: str | None = None
+) -> tuple[Offer, ...]:
+    """Every act for these, in the order of :class:`Act`. ``refusal``: why nothing may be done
+    at all."""
+    queue = {(job.cluster, job.proc): job for job in word.jobs}
+    for_jobs = {act: _job_offer(act, word, queue, jobs, refusal) for act in JOB_ACTS}
+    for_dags = {act: _dag_offer(act, word, dags, refusal) for act in DAG_ACTS}
+    return tuple({**for_jobs, **for_dags}[act] for act in Act)
+
+
+def no_word(word: QueueWord) -> str | None:
+    """Why nothing can be asked of the schedd, None when it can."""
+    if word.error is not None:
+        return word.error
+    if word.asking or word.asked is None:
+        return "the schedd has not answered yet"
+    return None
+
+
+# --- jobs ---------------------------------------------------------------------------------
+
+
+def _job_offer(
+    act: Act,
+    word: QueueWord,
+    queue: Mapping[tuple[int, int], QueueJob],
+    jobs: Sequence[JobRow],
+    refusal: str | None,
+) -> Offer:
+    touched: list[Target] = []
+    left_out: list[tuple[Target, str]] = []
+    for row in jobs:
+        why = left_out_because(act, row.state)
+        why = why or _not_yours(queue.get((row.cluster, row.proc)), word)
+        if why is None:
+            touched.append(target(row))
+        else:
+            left_out.append((target(row), why))
+    refused = refusal or no_word(word) or _nothing_left(jobs, touched, left_out, queue, word)
+    refused = refused or _not_here(word, touched)
+    order = None if refused else Order(act, tuple(touched))
+    about = touched or [target(row) for row in jobs]
+    subject = said_of(about)
+    effect, undo = EFFECTS[act], UNDOES[act]
+    if len(about) == 1:
+        effect, undo = _of_one(effect), _of_one(undo)
+    return Offer(act, subject, order, refused, tuple(left_out), effect, undo)
+
+
+def left_out_because(act: Act, state: State) -> str | None:
+    """Why ``act`` does not touch a job in this state; None when it does."""
+    said = str(state).replace("_", " ")
+    if state in TERMINAL:
+        return f"{said}: no longer in the queue"
+    if state not in ACTIVE:
+        return f"{said}: not in the queue"
+    if act is Act.HOLD and state is State.HELD:
+        return "held already"
+    if act is Act.RELEASE and state is not State.HELD:
+        return f"{said}: not held"
+    if act is Act.VACATE and state not in PLACED:
+        return f"{said}: at no machine"
+    return None
+
+
+def _not_yours(job: QueueJob | None, word: QueueWord) -> str | None:
+    if job is None or not word.user or not job.owner or job.owner == _name(word.user):
+        return None
+    return f"belongs to {plain(job.owner, 40)}, you are {plain(_name(word.user), 40)}"
+
+
+def _name(user: str) -> str:
+    """A user without the domain."""
+    return user.partition("@")[0]
+
+
+def _nothing_left(
+    jobs: Sequence[JobRow],
+    touched: Sequence[Target],
+    left_out: Sequence[tuple[Target, str]],
+    queue: Mapping[tuple[int, int], QueueJob],
+    word: QueueWord,
+) -> str | None:
+    if not jobs:
+        return "no job is selected"
+    if touched:
+        return None
+    owners = {
+        job.owner
+        for row in jobs
+        if (job := queue.get((row.cluster, row.proc))) is not None and _not_yours(job, word)
+    }
+    if owners and word.user:
+        named = ", ".join(plain(owner, 40) for owner in sorted(owners)[:SOME_NAMES])
+        these = "these jobs belong" if len(jobs) > 1 else "this job belongs"
+        return f"{these} to {named}, you are {plain(_name(word.user), 40)}"
+    reasons = Counter(why for _, why in left_out)
+    if len(jobs) == 1:
+        return f"the job is {left_out[0][1]}"
+    return "; ".join(f"{count} {why}" for why, count in reasons.most_common(SOME_NAMES))
+
+
+def _not_here(word: QueueWord, touched: Sequence[Target]) -> str | None:
+    """The logs have them in the queue, and the schedd knows of none: then of none of ours at
+    all. (Single jobs may have come since it was asked.)"""
+    if word.jobs or word.dagmans or not touched:
+        return None
+    strangers = set(word.strangers)
+    if any((each.cluster, each.proc) in strangers for each in touched):
+        return (
+            f"the schedd {plain(word.schedd or '', 60)} has jobs of these numbers that belong to "
+            "another directory: the logs are a copy, or another machine's"
+        )
+    return (
+        f"the schedd {plain(word.schedd or '', 60)} does not have these jobs: the logs are "
+        "another machine's, or old"
+    )
+
+
+def target(row: JobRow) -> Target:
+    """The job as an order names it."""
+    return Target(row.cluster, row.proc, row.dag, row.node, row.run, row.epoch, row.state)
+
+
+def said_of(targets: Sequence[Target]) -> str:
+    """``3 jobs of run4``, ``job 12.0 of run4``, ``5 jobs of 2 runs``."""
+    if not targets:
+        return "no job"
+    what = f"job {targets[0].id}" if len(targets) == 1 else f"{len(targets)} jobs"
+    runs = sorted({each.run for each in targets if each.run is not None})
+    if len(runs) == 1:
+        return f"{what} of {plain(runs[0], 60)}"
+    return f"{what} of {len(runs)} runs" if runs else what
+
+
+def _of_one(text: str) -> str:
+    """A sentence on jobs, said of one."""
+    for many, one in (
+        ("they stop and stay", "it stops and stays"),
+        ("they wait", "it waits"),
+        ("they leave", "it leaves"),
+        ("their executions end, and they wait", "its execution ends, and it waits"),
+        ("their executions end, and it waits", "its execution ends, and it waits"),
+        ("they start again by themselves", "it starts again by itself"),
+        ("lets them", "lets it"),
+        ("give them their", "give it its"),
+    ):
+        text = text.replace(many, one)
+    return text
+
+
+# --- DAGs ---------------------------------------------------------------------------------
+
+
+def _dag_offer(act: Act, word: QueueWord, dags: Sequence[DagRow], refusal: str | None) -> Offer:
+    if len(dags) != 1:
+        why = "no DAG is selected" if not dags else "more than one DAG is selected: choose one"
+        subject = "no DAG" if not dags else f"{len(dags)} DAGs"
+        return Offer(act, subject, None, refusal or why, (), EFFECTS[act], UNDOES[act])
+    dag = dags[0]
+    name = plain(dag.file, 60)
+    refused = refusal or REFUSALS[act](dag, word) or no_word(word)
+    if refused is None and act is not Act.RESUBMIT:
+        refused = _dagman_refused(dag, word)
+    effect = EFFECTS[act]
+    if act in (Act.HALT, Act.RESUME):
+        effect += f"; {'writes' if act is Act.HALT else 'deletes'} {name}.halt"
+    if act is Act.RESUBMIT:
+        effect += (
+            f"; goes on from rescue file {dag.rescue}"
+            if dag.rescue
+            else "; there is no rescue file, so it begins at the beginning"
+        )
+    targets = (dagman_target(dag),) if act is Act.REMOVE_DAG and dag.cluster is not None else ()
+    order = None if refused else Order(act, targets, dag.file)
+    return Offer(act, name, order, refused, (), effect, UNDOES[act])
+
+
+def dagman_target(dag: DagRow) -> Target:
+    """DAGMan's own job."""
+    assert dag.cluster is not None
+    return Target(dag.cluster, 0, dag.file, None, None, None, State.RUNNING)
+
+
+def _not_running(dag: DagRow) -> str | None:
+    if dag.state is DagState.RUNNING:
+        return None
+    return f"the DAG does not run: it is {str(dag.state).replace('-', ' ')}"
+
+
+def _halt(dag: DagRow, word: QueueWord) -> str | None:
+    return _not_running(dag) or ("it is halted already" if dag.halted else None)
+
+
+def _resume(dag: DagRow, word: QueueWord) -> str | None:
+    return _not_running(dag) or (None if dag.halted else "it is not halted")
+
+
+def _remove(dag: DagRow, word: QueueWord) -> str | None:
+    if (why := _not_running(dag)) is not None:
+        return why
+    return None if dag.cluster is not None else "the number of DAGMan's job is not known"
+
+
+def _resubmit(dag: DagRow, word: QueueWord) -> str | None:
+    if dag.state is DagState.RUNNING:
+        return "the DAG runs: only one that failed or was removed can be resubmitted"
+    if dag.state is DagState.NOT_SUBMITTED:
+        return "the DAG was never submitted"
+    if dag.state is DagState.DONE:
+        return "the DAG is done"
+    if any(job.cluster == dag.cluster for job in word.dagmans):
+        return "its DAGMan is still in the queue"
+    if dag.rescue is None and dag.nodes_done:
+        return "there is no rescue file to go on from, and some nodes are done"
+    return None
+
+
+REFUSALS: Final[Mapping[Act, Callable[[DagRow, QueueWord], str | None]]] = {
+    Act.HALT: _halt,
+    Act.RESUME: _resume,
+    Act.REMOVE_DAG: _remove,
+    Act.RESUBMIT: _resubmit,
+}
+
+
+def _dagman_refused(dag: DagRow, word: QueueWord) -> str | None:
+    """Is its DAGMan in the queue, and ours?"""
+    for job in word.dagmans:
+        if job.cluster == dag.cluster:
+            why = _not_yours(job, word)
+            return f"the DAG {why}" if why else None
+    if (dag.cluster, 0) in word.strangers:
+        return (
+            f"the queue's job {dag.cluster}.0 is another directory's: the logs are a copy, or "
+            "another machine's"
+        )
+    return (
+        f"the schedd {plain(word.schedd or '', 60)} does not have its DAGMan: the logs are "
+        "another machine's, or old"
+    )
