@@ -21,6 +21,7 @@ from metlmon.authoring.submittext import (
     secrets,
 )
 from metlmon.authoring.templates import fill, load_template, used_placeholders
+from metlmon.dagman.submit import parse_description, submission
 
 RUNS: Final = (1, 500)
 EPOCHS: Final = (1, 10_000)
@@ -238,6 +239,7 @@ def _template(request: Request, template: Template) -> Iterator[Complaint]:
     yield from _secrets(found)
     if not any(each.fatal for each in wrong):
         yield from _inputs(request, template, values, input_files(found))
+        yield from _outputs(request, text)
 
 
 def _parameters(
@@ -340,6 +342,20 @@ def _inputs(
         else:
             text = f"{name}: no such file in {request.directory}, where jobs take it from"
         yield Complaint(field, text, fatal=False)
+
+
+def _outputs(request: Request, text: str) -> Iterator[Complaint]:
+    """Directories that the log and the jobs' output go to: HTCondor makes none of them."""
+    run = {"run": "run0", "run_uuid": "uuid", "epoch": "1"}
+    said = submission(parse_description(text.split("\n")), run, {})
+    folders = {os.path.dirname(path) for path in (said.log, said.output, said.error) if path}
+    for folder in sorted(folders):
+        if folder and not _exists(request.directory / folder):
+            text = (
+                f"log, output or error go to {folder}, which is not in {request.directory}: jobs "
+                "would be held; write them beside the DAG, or make that directory before submitting"
+            )
+            yield Complaint("template", text, fatal=False)
 
 
 def _exists(path: Path) -> bool:

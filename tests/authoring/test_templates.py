@@ -1,0 +1,142 @@
+"""Templates: what their first lines say, what is filled in, and what is wrong with them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from metlmon.authoring import Parameter, PlanError, load_template, make_plan, templates
+from metlmon.authoring.templates import fill
+from tests.authoring.written import NAP_SH, a_request, nap
+
+
+def own(tmp_path: Path, text: str):
+    return load_template(nap(tmp_path, text))
+
+
+def refusal(tmp_path: Path, text: str) -> str:
+    with pytest.raises(PlanError) as caught:
+        own(tmp_path, text)
+    return str(caught.value)
+
+
+def test_a_header_is_read_and_taken_off(tmp_path: Path) -> None:
+    text = (
+        "# a licence, kept\n"
+        "# template: Nap\n"
+        "# about: First half,\n"
+        "#about:  and the other.\n"
+        "# parameter: rate = 0.1 || 2 | a rate | of learning\n"
+        "# parameter: empty = | may be empty\n"
+        "# parameter: data | the data\n"
+        "# ship: nap.sh executable\n"
+        "executable = nap.sh\n"
+        "# about: no header here\n"
+    )
+    template = own(tmp_path, text)
+    assert (template.name, template.title) == ("nap", "Nap")
+    assert template.about == "First half, and the other."
+    assert template.parameters == (
+        Parameter("rate", "0.1 || 2", "a rate | of learning"),
+        Parameter("empty", "", "may be empty"),
+        Parameter("data", "", "the data", required=True),
+    )
+    assert template.ships == (("nap.sh", NAP_SH, True),)
+    assert template.text == "# a licence, kept\nexecutable = nap.sh\n# about: no header here\n"
+    assert template.path == tmp_path / "nap.sub"
+
+
+def test_any_submit_description_is_a_template(tmp_path: Path) -> None:
+    template = own(tmp_path, "executable = /bin/true\r\nqueue\r\n")
+    assert (template.title, template.parameters, template.ships) == ("nap", (), ())
+    assert template.text == "executable = /bin/true\nqueue\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("# parameter: 7up = 1\n", "nap.sub:1: write '# parameter:"),
+        ("#\n# parameter: gpus = 1\n", "nap.sub:2: {gpus} every template has already"),
+        ("# parameter: a = 1\n# parameter: a = 2\n", "nap.sub:2: {a} is declared above already"),
+        ("# ship: ../nap.sh\n", "nap.sub:1: write '# ship:"),
+        ("# ship: .bashrc\n", "nap.sub:1: write '# ship:"),
+        ("# ship: gone.py\n", "nap.sub:1: gone.py is not beside the template; put it there"),
+        ("# ship: nap.sh\n# ship: nap.sh\n", "nap.sub:2: nap.sh is shipped twice"),
+    ],
+)
+def test_a_bad_header_is_told_with_its_line(tmp_path: Path, text: str, sentence: str) -> None:
+    assert sentence in refusal(tmp_path, text)
+
+
+def test_files_that_are_no_templates(tmp_path: Path) -> None:
+    path = tmp_path / "x.sub"
+    path.write_bytes(b"a = 1\nb = \xff\n")
+    with pytest.raises(PlanError, match=r"x\.sub:2: not UTF-8"):
+        load_template(str(path))
+    path.write_bytes(b"a = 1\n\0\n")
+    with pytest.raises(PlanError, match=r"x\.sub:2: a NUL byte"):
+        load_template(str(path))
+    with pytest.raises(PlanError, match="there is no such file"):
+        load_template(str(tmp_path))
+    with pytest.raises(PlanError, match="there is no such file"):
+        load_template("no\0thing")
+
+
+# --- filling in -----------------------------------------------------------------------------
+
+VALUES = {"a": "1", "none": "", "zero": "0"}
+
+
+@pytest.mark.parametrize(
+    ("line", "filled"),
+    [
+        ("x = {a}{a}", "x = 11"),
+        ("x = {{a}}", "x = {a}"),
+        ("x = {{unknown}}", "x = {unknown}"),
+        ('x = { "a", {a} }', 'x = { "a", 1 }'),
+        ("x = $(a) $INT(b) $(c:{a})", "x = $(a) $INT(b) $(c:1)"),
+        ("# {unknown}", "# {unknown}"),
+        ("?x = {a}", "x = 1"),
+        ("  ?x = {a}", "  x = 1"),
+        ("?x = {none}", None),
+        ("?x = {zero}", None),
+        ("?x = {a} {zero}", None),
+        ("x = {none}", "x = "),
+        ("?x = y?", "x = y?"),
+    ],
+)
+def test_placeholders(tmp_path: Path, line: str, filled: str | None) -> None:
+    template = own(tmp_path, f"first = 1\n{line}\nlast = 1\n")
+    expected = ["first = 1", *([] if filled is None else [filled]), "last = 1", ""]
+    assert fill(template, VALUES) == "\n".join(expected)
+
+
+def test_a_value_is_not_filled_in_again(tmp_path: Path) -> None:
+    template = own(tmp_path, "x = {a} {b}\n")
+    assert fill(template, {"a": "{b}", "b": r"\1 {a}"}) == "x = {b} \\1 {a}\n"
+
+
+def test_an_unknown_placeholder_is_told_with_its_line(tmp_path: Path) -> None:
+    request = a_request(tmp_path, text="# template: x\n# {sed}\nlog = {name}.log\nx = {sed}\n")
+    with pytest.raises(PlanError) as caught:
+        make_plan(request)
+    said = str(caught.value)
+    assert "nap.sub:4: nothing is called {sed}; there are epochs, gpu_memory_mb, gpus," in said
+
+
+# --- those that come along ------------------------------------------------------------------
+
+
+def test_those_that_come_along_are_whole() -> None:
+    known = templates()
+    assert [each.name for each in known[:2]] == ["trainer", "metl"]
+    for each in known:
+        assert load_template(each.name) == each
+        assert each.path is None
+        assert each.about
+
+
+def test_a_name_that_there_is_not() -> None:
+    with pytest.raises(PlanError, match="choose one of metl, trainer, or give the path"):
+        load_template("trianer")

@@ -1,0 +1,59 @@
+"""Templates and requests for tests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from metlmon.authoring import Plan, Request
+from metlmon.dagman import Workflow, load_workflow
+
+NAP = """\
+# template: A nap
+# about: Sleeps instead of training.
+# parameter: seconds = 1 | how long an epoch takes
+# ship: nap.sh executable
+executable = nap.sh
+arguments = $(run) $(epoch) {seconds}
+requirements = {requirements}
+?request_gpus = {gpus}
+?gpus_minimum_memory = {gpu_memory_mb}
+request_memory = {memory_mb}
+ulog_execute_attrs = GLIDEIN_ResourceName
+log = {name}.log
+"""
+
+NAP_SH = b'#!/bin/sh\nsleep "$3"\n'
+
+
+def nap(folder: Path, text: str = NAP) -> str:
+    """A template of one's own in ``folder``, with what it ships; its path."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "nap.sh").write_bytes(NAP_SH)
+    path = folder / "nap.sub"
+    path.write_text(text)
+    return str(path)
+
+
+def a_request(tmp_path: Path, text: str = NAP, **changes: Any) -> Request:
+    """Two runs of three epochs, into a directory that is not there yet."""
+    told: dict[str, Any] = {"directory": tmp_path / "new", "runs": 2, "epochs": 3, **changes}
+    return Request(template=nap(tmp_path / "own", text), **told)
+
+
+def text_of(plan: Plan, name: str) -> str:
+    return next(file.data for file in plan.files if file.name == name).decode()
+
+
+def woven(plan: Plan) -> Workflow:
+    """What the reader of DAG files makes of a plan, before anything is written."""
+    directory = Path("/planned")
+    files = {directory / file.name: file.data for file in plan.files}
+
+    def read(path: Path) -> bytes:
+        try:
+            return files[path]
+        except KeyError:
+            raise FileNotFoundError(path) from None
+
+    return load_workflow([directory / plan.dag_file], read)
