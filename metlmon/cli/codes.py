@@ -20,7 +20,8 @@ class Exit(IntEnum):
     TIMEOUT = 5
     """``--exit-on``: ``--timeout`` passed first."""
     REFUSED = 6
-    """``submit``: the files are written, but the pool did not take the DAG."""
+    """``submit``: the files are written, but the pool did not take the DAG. ``act``: something
+    was refused, failed, or was not confirmed."""
     INTERRUPTED = 130
     """Ended from the keyboard."""
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from metlmon.cli.codes import CONDITIONS, Exit
 from metlmon.cli.notices import print_warnings
-from metlmon.cli.to_json import Writer
+from metlmon.cli.to_json import Writer, queue_word
 from metlmon.cli.waiting import condition
 from metlmon.ensemble.picture import Painter
 from metlmon.ensemble.settings import Settings
@@ -24,6 +24,8 @@ from metlmon.ensemble.views import JobRow, Progress, RunRow, Status
 from metlmon.live.errors import InputError
 from metlmon.live.reader import Reader
 from metlmon.live.settings import load_settings, zone
+from metlmon.pool.compare import Difference
+from metlmon.pool.records import QueueWord
 
 if TYPE_CHECKING:
     from metlmon.authoring.records import Request
@@ -40,33 +42,60 @@ def status(options: argparse.Namespace) -> int:
     """``metlmon status``."""
     reader = open_reader(options)
     code = _wait(reader, options) if options.exit_on else Exit.OK
+    said = _asked_queue(reader, options)
     painter = reader.painter()
     picture = narrowed(painter.status(), options.only)
     if options.json:
-        print_json(Writer(painter.clock.stated).status(picture))
+        print_json(Writer(painter.clock.stated).status(picture) | _queue_json(said))
         print_warnings(picture.warnings)
     else:
         from metlmon.cli.tables import print_status
 
         print_status(picture, ascii=options.ascii or not can_show(sys.stdout))
+        _print_queue(said)
     return code
 
 
 def jobs(options: argparse.Namespace) -> int:
     """``metlmon jobs``."""
     reader = open_reader(options)
+    said = _asked_queue(reader, options)
     painter = reader.painter()
     rows = painter.job_rows()
     if options.only:
         rows = [row for row in rows if _job_wanted(row, options.only)]
     if options.json:
-        print_json(Writer(painter.clock.stated).jobs(painter, rows))
+        print_json(Writer(painter.clock.stated).jobs(painter, rows) | _queue_json(said))
         print_warnings(painter.notices())
     else:
         from metlmon.cli.tables import print_jobs
 
         print_jobs(rows, ascii=options.ascii or not can_show(sys.stdout))
+        _print_queue(said)
     return Exit.OK
+
+
+Said = tuple[QueueWord, tuple[Difference, ...]]
+
+
+def _asked_queue(reader: Reader, options: argparse.Namespace) -> Said | None:
+    """The queue's answer, where ``--queue`` wants it."""
+    if not getattr(options, "queue", False):
+        return None
+    from metlmon.cli.queue import ask
+
+    return ask(reader)
+
+
+def _queue_json(said: Said | None) -> dict[str, Any]:
+    return {} if said is None else {"queue": queue_word(*said)}
+
+
+def _print_queue(said: Said | None) -> None:
+    if said is not None:
+        from metlmon.cli.queue import print_queue
+
+        print_queue(*said, sys.stdout)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -23,7 +23,8 @@ exit status:
   3  --exit-on: a DAG failed or was removed, or can get no further
   4  --exit-on: a job is held
   5  --exit-on: --timeout passed first
-  6  submit: the files are written, but the pool did not take the DAG
+  6  submit: the files are written, but the pool did not take the DAG; act: something was
+     refused, failed, or was not confirmed
 130  ended from the keyboard
 
 Settings are read from metlmon.toml in the dagdir, then from metlmon/metlmon.toml in the
@@ -48,6 +49,7 @@ def parser() -> argparse.ArgumentParser:
     _status(commands)
     _jobs(commands)
     _submit(commands)
+    _act(commands)
     _demo(commands)
     _completion(commands)
     return top
@@ -80,6 +82,7 @@ def _status(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     _moment(status)
     _only(status)
     _exit_on(status)
+    _queue(status)
     status.add_argument("--ascii", action="store_true", help="plain characters only")
 
 
@@ -89,7 +92,44 @@ def _jobs(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
     jobs.add_argument("--json", action="store_true", help="print one JSON object (schema 1)")
     _moment(jobs)
     _only(jobs)
+    _queue(jobs)
     jobs.add_argument("--ascii", action="store_true", help="plain characters only")
+
+
+def _queue(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--queue",
+        action="store_true",
+        help="ask the schedd, once: priorities, places in the queue, what differs from the logs",
+    )
+
+
+ACTIONS: Final = (
+    *("hold", "release", "remove", "vacate", "priority"),
+    *("halt", "resume", "remove-dag", "resubmit"),
+)
+
+
+def _act(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    act = commands.add_parser(
+        "act",
+        help="hold, release, remove, vacate jobs; halt, resume, remove, resubmit a DAG",
+        description="Do something to jobs or to a DAG. It says first what exactly it will touch, "
+        "and asks. Then comes one line for each job, with the schedd's answer.",
+    )
+    act.add_argument("action", choices=ACTIONS, metavar="ACTION", help=", ".join(ACTIONS))
+    act.add_argument("dir", metavar="DIR", help="the directory of a DAG, or the DAG file")
+    act.add_argument(
+        "targets",
+        nargs="*",
+        metavar="TARGET",
+        help="a job (12.0), a run (its name, its uuid or how that begins), or: all. For halt, "
+        "resume, remove-dag and resubmit a DAG file (default: the only one)",
+    )
+    act.add_argument("--value", type=int, metavar="N", help="priority: the new one")
+    act.add_argument("--yes", action="store_true", help="do not ask")
+    act.add_argument("--json", action="store_true", help="print the answers as one JSON object")
+    act.set_defaults(as_of=None, live=None, tz=None)
 
 
 def _submit(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -283,6 +323,10 @@ def _dispatch(options: argparse.Namespace) -> int:
             from metlmon.cli.submit import submit
 
             return submit(options)
+        if options.command == "act":
+            from metlmon.cli.act import act
+
+            return act(options)
         from metlmon.cli import commands
 
         return int(getattr(commands, options.command)(options))

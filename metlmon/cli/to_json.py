@@ -7,7 +7,7 @@ not known is null, never 0 or "".
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from metlmon.ensemble.picture import Painter
@@ -25,6 +25,9 @@ from metlmon.ensemble.views import (
     Status,
     TransferRow,
 )
+from metlmon.pool.compare import WORDS as STATUS_WORDS
+from metlmon.pool.compare import Difference
+from metlmon.pool.records import QueueWord
 
 SCHEMA: Final = 1
 
@@ -65,6 +68,7 @@ class Writer:
                     "ended": self.time(dag.ended),
                     "halted": dag.halted,
                     "recoveries": dag.recoveries,
+                    "cluster": dag.cluster,
                 }
                 for dag in status.dags
             ],
@@ -261,6 +265,46 @@ class Writer:
             "seconds": seconds(t.seconds),
             "queue_seconds": t.queue_seconds,
         }
+
+
+def queue_word(word: QueueWord, differing: Iterable[Difference]) -> dict[str, Any]:
+    """The queue's word: its own times are seconds since the epoch, written in UTC.
+    ``differs`` is how it is at this moment: the log may be a moment behind."""
+    differs = {each.job: each.queue_says for each in differing}
+    gone = sorted(differs.keys() - {(job.cluster, job.proc) for job in word.jobs})
+    return {
+        "schedd": word.schedd,
+        "version": word.version,
+        "user": word.user,
+        "asked": _utc(word.asked),
+        "error": word.error,
+        "jobs": [
+            {
+                "cluster": job.cluster,
+                "proc": job.proc,
+                "status": STATUS_WORDS.get(job.status),
+                "owner": job.owner or None,
+                "priority": job.priority,
+                "position": job.position,
+                "waiting": job.waiting,
+                "matches": job.matches,
+                "rejection": job.rejection,
+                "rejected_at": _utc(job.rejected_at),
+                "differs": differs.get((job.cluster, job.proc)),
+            }
+            for job in word.jobs
+        ],
+        "missing": [{"cluster": cluster, "proc": proc} for cluster, proc in gone],
+    }
+
+
+def _utc(seconds_since_1970: float | None) -> str | None:
+    if seconds_since_1970 is None:
+        return None
+    try:
+        return datetime.fromtimestamp(int(seconds_since_1970), UTC).isoformat()
+    except (OverflowError, OSError, ValueError):
+        return None
 
 
 def warnings(notices: Iterable[Notice]) -> list[dict[str, Any]]:

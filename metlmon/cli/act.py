@@ -1,0 +1,219 @@
+"""``metlmon act``: hold, release, remove, … from the command line, after a yes."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any, Final
+
+from metlmon.cli.codes import Exit
+from metlmon.cli.commands import one_run, open_reader, print_json
+from metlmon.cli.to_json import SCHEMA
+from metlmon.ensemble.picture import Painter
+from metlmon.ensemble.views import DagRow, JobRow, Status
+from metlmon.ensemble.wording import plain
+from metlmon.live.errors import InputError
+from metlmon.live.session import Session
+from metlmon.pool.office import Office
+from metlmon.pool.records import (
+    DAG_ACTS,
+    Act,
+    Answer,
+    Offer,
+    Order,
+    PoolError,
+    Reply,
+    Target,
+)
+
+JOBS_LISTED: Final = 20
+"""Jobs that the question names; it counts the others."""
+
+WELL: Final = frozenset({Reply.DONE, Reply.ALREADY})
+
+
+def act(options: argparse.Namespace) -> int:
+    """``metlmon act``. 0: every answer was "done" or "already so"; REFUSED: not so."""
+    wanted = Act(options.action)
+    if wanted is Act.PRIORITY and options.value is None:
+        raise InputError("priority needs --value N, a whole number; higher ones go first")
+    if wanted is not Act.PRIORITY and options.value is not None:
+        raise InputError(f"--value is for priority, not for {wanted}")
+    reader = open_reader(options)
+    if reader.ensemble.settings.read_only:
+        raise InputError("read_only is set in metlmon.toml: nothing can be done to jobs from here")
+    painter, session = reader.painter(), Session(reader)
+    status = session.take().status
+    jobs: list[JobRow] = []
+    dags: list[DagRow] = []
+    if wanted in DAG_ACTS:
+        dags = [_dag(status, options.targets)]
+    else:
+        jobs = _jobs(painter, session, options.targets)
+    office = Office(session)
+    try:
+        assert office.queue is not None
+        office.queue.ask()
+        offer = next(o for o in office.offers(status, jobs, dags) if o.act is wanted)
+        return _carry_out(office, offer, options)
+    finally:
+        office.close()
+
+
+def _carry_out(office: Office, offer: Offer, options: argparse.Namespace) -> int:
+    order = offer.order
+    if order is None:
+        _tell(f"metlmon: {offer.act} {offer.subject}: {offer.refused}")
+        return _told(offer, None, (), options)
+    if offer.act is Act.PRIORITY:
+        order = replace(order, value=options.value)
+    for line in question(offer, order):
+        _tell(line)
+    if not options.yes and not _confirmed():
+        _tell("metlmon: nothing was done")
+        return Exit.REFUSED
+
+    def tell(answer: Answer) -> None:
+        if not options.json:
+            print(answer_line(answer), flush=True)
+
+    try:
+        answers = office.perform(order, tell)
+    except PoolError as error:
+        _tell(f"metlmon: nothing was done: {error}")
+        return _told(offer, order, (), options, str(error))
+    return _told(offer, order, answers, options)
+
+
+def _told(
+    offer: Offer,
+    order: Order | None,
+    answers: tuple[Answer, ...],
+    options: argparse.Namespace,
+    error: str | None = None,
+) -> int:
+    if options.json:
+        print_json(_json(offer, order, answers, error))
+    well = bool(answers) and all(answer.reply in WELL for answer in answers)
+    return Exit.OK if well else Exit.REFUSED
+
+
+# --- what is meant ------------------------------------------------------------------------
+
+
+def _dag(status: Status, targets: list[str]) -> DagRow:
+    """The one DAG that is meant. Raises InputError with the candidates."""
+    files = ", ".join(plain(dag.file, 60) for dag in status.dags)
+    if not targets and len(status.dags) == 1:
+        return status.dags[0]
+    if len(targets) != 1:
+        raise InputError(f"name one DAG: {files}" if files else "there is no DAG here")
+    for dag in status.dags:
+        if dag.file == targets[0]:
+            return dag
+    raise InputError(f"{targets[0]}: no such DAG; there are {files or 'none'}")
+
+
+def _jobs(painter: Painter, session: Session, targets: list[str]) -> list[JobRow]:
+    """The jobs that are meant, each once. Raises InputError for what is none."""
+    if not targets:
+        raise InputError("name jobs (12.0), runs (a name, a uuid or its beginning), or: all")
+    found: dict[tuple[int, int], JobRow] = {}
+    for text in targets:
+        for row in _meant(painter, session, text):
+            found[row.cluster, row.proc] = row
+    return list(found.values())
+
+
+def _meant(painter: Painter, session: Session, text: str) -> Iterable[JobRow]:
+    if text == "all":
+        return session.queued()
+    number = re.fullmatch(r"(\d{1,10})\.(\d{1,10})", text)
+    if number is None:
+        return session.queued(one_run(painter, text).key)
+    view = session.job_view(int(number[1]), int(number[2]))
+    if view is None:
+        raise InputError(f"{text}: no log tells of this job")
+    return (view.row,)
+
+
+# --- the question and the answers ---------------------------------------------------------
+
+
+def question(offer: Offer, order: Order) -> list[str]:
+    """What will be touched, exactly, and what comes of it."""
+    to = f" to {order.value}" if order.value is not None else ""
+    lines = [f"{offer.act} {offer.subject}{to}"]
+    if order.dag is None:
+        lines += [f"  {_named(target)}" for target in order.targets[:JOBS_LISTED]]
+        if len(order.targets) > JOBS_LISTED:
+            lines.append(f"  and {len(order.targets) - JOBS_LISTED} more")
+    for target, why in offer.left_out[:JOBS_LISTED]:
+        lines.append(f"  left out: {_named(target)}: {plain(why, 120)}")
+    if len(offer.left_out) > JOBS_LISTED:
+        lines.append(f"  left out: {len(offer.left_out) - JOBS_LISTED} more")
+    lines.append(f"effect: {offer.effect}")
+    lines.append(f"undo: {offer.undo}")
+    return lines
+
+
+def _named(target: Target) -> str:
+    parts = [target.id]
+    if target.run is not None:
+        parts.append(plain(target.run, 60))
+    if target.epoch is not None:
+        parts.append(f"epoch {target.epoch}")
+    parts.append(str(target.state).replace("_", " "))
+    return "  ".join(parts)
+
+
+def answer_line(answer: Answer) -> str:
+    """``12.0  done``, with more where there is more to say."""
+    line = f"{plain(answer.subject, 60)}  {answer.reply}"
+    return f"{line}: {plain(answer.text, 400)}" if answer.text else line
+
+
+def _confirmed() -> bool:
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise InputError("nothing was done: there is no terminal to ask on; add --yes")
+    sys.stderr.write("go on? [y/N] ")
+    sys.stderr.flush()
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def _tell(line: str) -> None:
+    """Narration goes to standard error: standard output is for the answers."""
+    print(plain(line, 600) if not line.startswith("  ") else line, file=sys.stderr, flush=True)
+
+
+def _json(
+    offer: Offer, order: Order | None, answers: tuple[Answer, ...], error: str | None
+) -> dict[str, Any]:
+    return {
+        "schema": SCHEMA,
+        "act": str(offer.act),
+        "subject": offer.subject,
+        "dag": order.dag if order else None,
+        "value": order.value if order else None,
+        "jobs": [_job(target) for target in (order.targets if order else ())],
+        "left_out": [{**_job(target), "why": why} for target, why in offer.left_out],
+        "refused": offer.refused or error,
+        "answers": [
+            {"subject": a.subject, "reply": str(a.reply), "text": a.text or None} for a in answers
+        ],
+    }
+
+
+def _job(target: Target) -> dict[str, Any]:
+    return {
+        "cluster": target.cluster,
+        "proc": target.proc,
+        "dag": target.dag,
+        "node": target.node,
+        "run": target.run,
+        "epoch": target.epoch,
+        "state": str(target.state),
+    }
