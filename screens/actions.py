@@ -35,8 +35,16 @@ class Action:
 
 ACTIONS: Final[tuple[Action, ...]] = (
     Action("list", "open", ("enter",), "enter", "open", "Open what the cursor is on", 9),
-    Action("below", "back", ("escape",), "esc", "back", "Clear the filter, then go back", 9),
-    Action("overview", "back", ("escape",), "esc", "clear", "Clear the filter"),
+    Action(
+        "below",
+        "back",
+        ("escape",),
+        "esc",
+        "back",
+        "Clear the filter, then the marks, then go back",
+        9,
+    ),
+    Action("overview", "back", ("escape",), "esc", "clear", "Clear the filter, then the marks"),
     Action(
         "list",
         "filter",
@@ -67,6 +75,34 @@ ACTIONS: Final[tuple[Action, ...]] = (
         "Submit a new ensemble: choose, see every file first, then submit and watch it",
         3,
     ),
+    Action("submit", "choose", ("enter",), "enter", "choose", "Choose from a list, or go on", 8),
+    Action("submit", "preview", ("tab",), "tab", "preview", "See every file, or the form again", 9),
+    Action(
+        "submit", "submit", ("ctrl+s",), "^s", "submit", "Submit: all it does, then yes or no", 12
+    ),
+    Action("submit", "again", ("ctrl+r",), "^r", "ask again", "Ask schedd and collector again", 3),
+    Action("submit", "back", ("escape",), "esc", "back", "Leave the form; n brings it back", 10),
+    Action("typing", "palette", ("ctrl+p",), "^p", "palette", "Find an action by its name", 2),
+    Action("typing", "help", ("f1",), "F1", "help", "Keys and signs", 7),
+    Action("typing", "leave", ("ctrl+q",), "^q", "quit", "Leave", 6),
+    Action("form", "up", ("up", "shift+tab"), "up", "up", "To the field above"),
+    Action("form", "down", ("down",), "down", "down", "To the field below"),
+    Action("form", "left", ("left",), "left", "left", "One character, or the option before"),
+    Action("form", "right", ("right",), "right", "right", "One character, or the next option"),
+    Action("form", "start", ("home", "ctrl+a"), "home", "start", "To the start of the field"),
+    Action("form", "end", ("end", "ctrl+e"), "end", "end", "To the end of the field"),
+    Action("form", "erase", ("backspace", "ctrl+h"), "bksp", "erase", "Erase what is before"),
+    Action("form", "delete", ("delete", "ctrl+d"), "del", "delete", "Delete what is behind"),
+    Action("form", "word", ("ctrl+w",), "^w", "word", "Erase a word"),
+    Action("form", "clear", ("ctrl+u",), "^u", "clear", "Empty the field"),
+    Action("form", "page_up", ("pageup",), "pgup", "page up", "Scroll the preview, or the form"),
+    Action("form", "page_down", ("pagedown",), "pgdn", "page down", "Scroll the other way"),
+    Action("preview", "next_part", ("n", "right_square_bracket"), "n", "next", "To the next file"),
+    Action("launch", "launch", ("y",), "y", "yes, submit", "Write the files, submit the DAG", 16),
+    Action("launch", "replace", ("R",), "R", "replace", "Yes, replace the files in the way", 15),
+    Action("launch", "write", ("w",), "w", "write only", "Write the files, submit nothing", 14),
+    Action("launch", "watch", ("enter",), "enter", "watch", "Watch what was submitted", 16),
+    Action("launch", "back", ("escape", "n"), "esc", "back", "Back to the form", 13),
     Action("run", "chart", ("c",), "c", "chart", "Show or hide the chart", 3),
     Action(
         "job",
@@ -86,6 +122,36 @@ ACTIONS: Final[tuple[Action, ...]] = (
         "The job of this node that was submitted after",
         5,
     ),
+    Action("acting", "acts", ("a",), "a", "act", "All that can be done here, and why not", 8),
+    Action("acting", "hold", ("H",), "H", "hold", "Hold jobs: they stop, and wait for R"),
+    Action("acting", "release", ("R",), "R", "release", "Release held jobs into the queue"),
+    Action("acting", "remove", ("X",), "X", "remove", "Remove jobs from the queue, for good"),
+    Action("acting", "vacate", ("V",), "V", "vacate", "Vacate: off their machines, and idle again"),
+    Action("acting", "priority", ("P",), "P", "priority", "Set the priority of jobs"),
+    Action("acting", "halt", ("Z",), "Z", "halt/resume", "Halt the DAG, or resume it"),
+    Action("acting", "remove_dag", ("D",), "D", "remove DAG", "Remove the DAG and all its jobs"),
+    Action(
+        "acting",
+        "resubmit",
+        ("U",),
+        "U",
+        "resubmit DAG",
+        "Submit the DAG again, from its newest rescue file",
+    ),
+    Action("acting", "answers", ("A",), "A", "answers", "What the schedd answered last, per job"),
+    Action(
+        "marking",
+        "mark",
+        ("space",),
+        "space",
+        "mark",
+        "Mark the row, or unmark it: acts are for all marked rows",
+        3,
+    ),
+    Action("marking", "mark_all", ("ctrl+a",), "^a", "mark all", "Mark all rows shown, or none"),
+    Action("menu", "choose", ("enter",), "enter", "choose", "To the question that comes before", 9),
+    Action("question", "confirm", ("y",), "y", "do it", "Yes, do exactly what is listed", 12),
+    Action("question", "back", ("escape", "n"), "esc", "leave it", "No, touch nothing", 12),
     Action("job", "section", ("tab",), "tab", "section", "Jump to the next section", 6),
     Action("job", "owner", ("r",), "r", "run", "Open the run of this job", 4),
     Action("cause", "owner", ("r",), "r", "run", "Open the run of the job under the cursor", 6),
@@ -137,14 +203,46 @@ SCOPES: Final[dict[str, str]] = {
     "run": "Run",
     "job": "Job",
     "cause": "One problem",
+    "marking": "Marking rows",
+    "acting": "Acting on jobs and DAGs",
+    "menu": "The menu of acts",
+    "question": "The question before an act",
+    "submit": "Submitting",
+    "form": "In a field",
+    "typing": "While one types",
+    "preview": "The preview",
+    "launch": "The question before submitting",
 }
 """Scopes in the order of the help screen, with their headings."""
 
 
-def actions_of(scopes: Iterable[str]) -> list[Action]:
-    """The actions of some scopes, in the registry's order."""
+def actions_of(scopes: Iterable[str], read_only: bool = False) -> list[Action]:
+    """The actions of some scopes, in the registry's order; with ``read_only`` without those
+    that change something."""
     wanted = frozenset(scopes)
-    return [action for action in ACTIONS if action.scope in wanted]
+    return [
+        action
+        for action in ACTIONS
+        if action.scope in wanted and not (read_only and changes_something(action))
+    ]
+
+
+def changes_something(action: Action) -> bool:
+    """Whether it acts on jobs, DAGs or files, or is there only for that."""
+    return action.scope in _CHANGING or action.name == "new"
+
+
+_CHANGING: Final = frozenset(
+    {"marking", "acting", "menu", "question"} | {"submit", "form", "typing", "preview", "launch"}
+)
+
+READ_ONLY_FORBIDS: Final = frozenset(
+    action.name
+    for action in ACTIONS
+    if changes_something(action) and action.scope in ("marking", "acting", "overview")
+)
+"""Names of actions that a read-only screen does not perform, whoever asks. Of the other
+scopes there is no screen then."""
 
 
 def bindings_of(*scopes: str) -> list[BindingType]:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from time import monotonic
+from time import monotonic, time
 from types import FrameType
 from typing import Any, ClassVar, Final, Literal
 
@@ -25,7 +25,9 @@ from metlmon.authoring.records import Request
 from metlmon.ensemble.views import JobRow, Status
 from metlmon.live.feed import Feed, Update
 from metlmon.pool.desk import Desk
+from metlmon.pool.records import Answer, Offer, Order, PoolError, QueueWord
 from screens.actions import bindings_of
+from screens.deeds import Deed, name_of
 from screens.help import HelpScreen
 from screens.inputs import InputsScreen
 from screens.job import JobScreen
@@ -35,6 +37,7 @@ from screens.palette import PaletteScreen
 from screens.problems import ProblemsScreen
 from screens.run import RunScreen
 from screens.shades import DARK, LIGHT, SIXTEEN, fitting_theme
+from screens.submitform import Draft
 
 REPAINT_SECONDS: Final = 0.2
 """Pictures are shown at most so often: more is not seen, and costs bytes over ssh."""
@@ -94,13 +97,18 @@ class MetlmonApp(App[int]):
     class NewPicture(Message):
         """The feed has a newer picture than the one shown."""
 
+    class DeedMoved(Message):
+        """The order under way has another answer, or is over."""
+
     def __init__(self, feed: Feed, options: AppOptions | None = None) -> None:
         self.options = options or AppOptions()
         super().__init__()
         self.feed = feed
         self.desk = None if self.options.read_only else self.options.desk
+        self.deed: Deed | None = None
         self.picture: Update | None = feed.latest
         self._newest = self.picture
+        self.form: Draft | None = None
         self._told = False
         self._asleep: asyncio.AbstractEventLoop | None = None
         self._shown_at = float("-inf")
@@ -176,8 +184,10 @@ class MetlmonApp(App[int]):
         self._told = False
         self.picture = self._newest
         self._shown_at = monotonic()
-        if self._time_to_leave():
-            return
+        if not self._time_to_leave():
+            self._show_again()
+
+    def _show_again(self) -> None:
         if isinstance(self.screen, MonitorScreen) and self.screen.is_mounted:
             self.screen.show(self.picture)
 
@@ -213,6 +223,55 @@ class MetlmonApp(App[int]):
         # The old ones' threads may be in the middle of a file or a query: not waited for here.
         self.run_worker(partial(_close, old_feed, old_desk), thread=True, exit_on_error=False)
 
+    # --- the pool -------------------------------------------------------------------------
+
+    def now(self) -> float:
+        """Seconds since the epoch, for the age of what the queue said."""
+        return time()
+
+    @property
+    def word(self) -> QueueWord | None:
+        """What the queue said last; None where nobody is asked. Acting may be switched off."""
+        desk = self.desk or self.options.desk
+        return None if desk is None else desk.word
+
+    def why_nothing_can_be_done(self) -> str | None:
+        """The reason that refuses every act; None when each is looked at by itself."""
+        if self.options.read_only:
+            return "this is read-only"
+        if self.desk is None:
+            return self.options.no_desk
+        if self.desk.word.asking:
+            return "asking the schedd…"
+        if self.deed is not None and not self.deed.over:
+            return f"{name_of(self.deed.order.act)} is still under way"
+        return None
+
+    def perform(self, offer: Offer, order: Order) -> Deed:
+        """Do it in a thread, whatever screen is looked at; it tells how far it is."""
+        deed = self.deed = Deed(offer, order)
+        if self.desk is not None:
+            work = partial(self._perform, self.desk, deed)
+            self.run_worker(work, thread=True, group="deed")
+        return deed
+
+    def _perform(self, desk: Desk, deed: Deed) -> None:
+        def told(answer: Answer) -> None:
+            deed.answers.append(answer)
+            self.post_message(self.DeedMoved())
+
+        try:
+            answers = desk.perform(deed.order, told)
+            # Also those that were not told on the way.
+            deed.answers = list(answers)
+        except PoolError as error:
+            deed.error = str(error)
+        deed.over = True
+        self.post_message(self.DeedMoved())
+
+    def on_metlmon_app_deed_moved(self) -> None:
+        self._show_again()
+
     # --- going about ----------------------------------------------------------------------
 
     def open_run(self, key: str) -> None:
@@ -245,8 +304,12 @@ class MetlmonApp(App[int]):
     def action_new(self) -> None:
         from screens.submit import SubmitScreen
 
-        if self.options.pool is not None and not self.options.read_only:
+        if self.options.read_only:
+            return
+        if self.options.pool is not None:
             self._open_once(SubmitScreen(self.options.draft))
+        elif isinstance(self.screen, MonitorScreen):
+            self.screen.say(f"nothing can be submitted: {self.options.no_desk}")
 
     def action_problems(self) -> None:
         self._open_once(ProblemsScreen())
@@ -259,7 +322,9 @@ class MetlmonApp(App[int]):
 
     def action_palette(self) -> None:
         if isinstance(self.screen, MonitorScreen):
-            self.push_screen(PaletteScreen(self.screen.SCOPES), self._chosen)
+            screen, read_only = self.screen, self.options.read_only
+            palette = PaletteScreen(screen.SCOPES, screen.refusals(), read_only)
+            self.push_screen(palette, self._chosen)
 
     async def _chosen(self, action: str | None) -> None:
         if action is not None:

@@ -8,7 +8,7 @@ from typing import Final, Generic, TypeVar
 
 from rich.cells import cell_len
 
-from screens.ink import Align, Line, width
+from screens.ink import DIM, Align, Line, fit, line, width
 from screens.widgets.table import GAP, MARGIN, Column
 
 T = TypeVar("T")
@@ -98,3 +98,18 @@ def columns(specs: Sequence[Spec[T]], widths: Mapping[str, int]) -> list[Column]
 def cells(specs: Sequence[Spec[T]], widths: Mapping[str, int], thing: T) -> tuple[Line, ...]:
     """One row's cells for the columns that stay."""
     return tuple(spec.cell(thing, widths[spec.name]) for spec in specs if spec.name in widths)
+
+
+def drawn(specs: Sequence[Spec[T]], rows: Sequence[T], room: int, ascii: bool) -> list[Line]:
+    """A small table as lines: its heading, then one line for each row."""
+    widths = fitted(specs, rows, room)
+    kept = columns(specs, widths)
+    lines = [_row([line((column.title, DIM)) for column in kept], kept, ascii)]
+    return lines + [_row(cells(specs, widths, row), kept, ascii) for row in rows]
+
+
+def _row(made: Sequence[Line], kept: Sequence[Column], ascii: bool) -> Line:
+    out: Line = line(" " * (MARGIN - 1))
+    for i, (cell, column) in enumerate(zip(made, kept, strict=True)):
+        out += (line(" " * GAP) if i else ()) + fit(cell, column.cells, column.align, ascii)
+    return out

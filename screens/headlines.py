@@ -105,10 +105,13 @@ def seconds_ago(as_of: datetime | None, when: datetime | None) -> float | None:
     return (as_of - when).total_seconds()
 
 
-def header(update: Update | None, dagdir: str, cells: int, ascii: bool) -> list[Line]:
+def header(
+    update: Update | None, dagdir: str, cells: int, ascii: bool, read_only: bool = False
+) -> list[Line]:
     """Name, liveness and freshness on the first line, the DAGs below it."""
     name = plain(PurePath(dagdir).name or dagdir, 48, ascii)
-    title = line(("metlmon", Ink(wording.Colour.SKY, wording.Weight.BOLD)), "  ", (name, BOLD))
+    title = line(("metlmon", Ink(wording.Colour.SKY, wording.Weight.BOLD)), "  ")
+    title += line(("read-only  " if read_only else "", NOTE), (name, BOLD))
     if update is None:
         return [_inset(title, (), cells, ascii), line(" ", ("opening the directory", DIM))]
     status = update.status

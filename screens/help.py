@@ -10,7 +10,7 @@ from textual.binding import BindingType
 from metlmon.ensemble.states import State
 from metlmon.ensemble.wording import BETWEEN, OUTCOMES, STALLED, STATES, Sign
 from metlmon.live.feed import Update
-from screens.actions import ACTIONS, SCOPES, bindings_of
+from screens.actions import SCOPES, actions_of, bindings_of
 from screens.ink import BOLD, DIM, KEY, Line, fit, ink, line
 from screens.monitor import MonitorScreen, heading, rule
 from screens.widgets.document import Document
@@ -52,15 +52,16 @@ class HelpScreen(MonitorScreen):
         room, ascii = self.app.size.width, self.ascii
         document = self.query_one(Document)
         self.query_one("#head", Panel).show([line(" ", ("Keys and signs", BOLD)), ()])
-        document.show(help_lines(room, ascii))
+        document.show(help_lines(room, ascii, self.monitor.options.read_only))
         down = "v" if ascii else "↓"
         more = [line((f"{down} {document.below} more", DIM))] if document.below else []
         self.query_one("#note", Panel).show([rule(more, room, ascii)])
 
 
-def help_lines(room: int, ascii: bool) -> list[Line]:
-    """Keys and legend: side by side where there is room."""
-    keys, signs = _keys(), _signs(ascii)
+def help_lines(room: int, ascii: bool, read_only: bool = False) -> list[Line]:
+    """Keys and legend: side by side where there is room. With ``read_only`` without the keys
+    that change something."""
+    keys, signs = _keys(read_only), _signs(ascii)
     if room < 140:
         left = [heading("Keys", room, ascii), *keys]
         return [*left, (), heading("Signs", room, ascii), *signs]
@@ -73,18 +74,28 @@ def help_lines(room: int, ascii: bool) -> list[Line]:
     return lines
 
 
-def _keys() -> list[Line]:
+def _keys(read_only: bool) -> list[Line]:
     lines: list[Line] = []
     for scope, title in SCOPES.items():
+        actions = actions_of((scope,), read_only)
+        if not actions:
+            continue
         if lines:
             lines.append(())
         lines.append(line(" ", (title, BOLD)))
-        lines += [
-            line("  ", (f"{action.shown:<8}", KEY), f"  {action.help}")
-            for action in ACTIONS
-            if action.scope == scope
-        ]
+        lines += [line("  ", (f"{action.shown:<8}", KEY), f"  {action.help}") for action in actions]
+        lines += [line("  ", (told, DIM)) for told in REMARKS.get(scope, ())]
     return lines
+
+
+REMARKS: Final[dict[str, tuple[str, ...]]] = {
+    "acting": (
+        "An act is for the marked rows, or else for the row under the cursor. It asks first,",
+        "names every job it touches and those it leaves out, and only y does it. States change",
+        "on the screens when the log tells of it.",
+    )
+}
+"""What else is to be known of some scopes."""
 
 
 def _signs(ascii: bool) -> list[Line]:

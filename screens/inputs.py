@@ -11,6 +11,7 @@ from metlmon.ensemble import wording
 from metlmon.ensemble.views import DagRow, LogRow, Notice, Status
 from metlmon.ensemble.wording import DAG_STATES, plain
 from metlmon.live.feed import Update
+from screens import queueword
 from screens.actions import bindings_of
 from screens.headlines import reading, seconds_ago
 from screens.ink import BOLD, DIM, GOOD, MOVING, NOTE, Line, ink, line, spread, wrapped
@@ -42,6 +43,11 @@ class InputsScreen(MonitorScreen):
         head = line(" ") + spread(title, right, room - 2, ascii)
         self.query_one("#head", Panel).show([head, ()])
         lines = [] if update is None else inputs(update.status, room, ascii)
+        if lines:
+            queue = queueword.of_the_schedd(
+                self.monitor.word, self.monitor.options.no_desk, self.monitor.now(), room - 2, ascii
+            )
+            lines += [(), heading("Queue", room, ascii), *queue]
         document.show(lines)
         down = "v" if ascii else "↓"
         more = [line((f"{down} {document.below} more", DIM))] if document.below else []

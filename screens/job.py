@@ -17,11 +17,13 @@ from metlmon.ensemble.views import JobView
 from metlmon.ensemble.wording import STATES, plain
 from metlmon.live.feed import Update
 from metlmon.live.tail import NotRead, output_file, read_tail
-from screens import jobstory
+from screens import jobstory, queueword
+from screens.acting import ActingScreen
 from screens.actions import bindings_of
+from screens.deeds import Selection
 from screens.ink import BOLD, DIM, NOTE, Line, joined, line, packed, signed, spread
 from screens.jobstory import Tail
-from screens.monitor import MonitorScreen, rule
+from screens.monitor import rule
 from screens.widgets.document import Document
 from screens.widgets.panel import Panel
 
@@ -31,11 +33,11 @@ SIDE_BY_SIDE: Final = 150
 TAIL_LINES: Final = 400
 
 
-class JobScreen(MonitorScreen):
+class JobScreen(ActingScreen):
     """The life of one job, and the end of what it wrote."""
 
-    SCOPES: ClassVar[tuple[str, ...]] = ("job", "below")
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("job", "below")]
+    SCOPES: ClassVar[tuple[str, ...]] = ("job", "acting", "below")
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("job", "acting", "below")]
     AUTO_FOCUS = "#story"
 
     def __init__(self, cluster: int, proc: int) -> None:
@@ -111,6 +113,7 @@ class JobScreen(MonitorScreen):
         facts = jobstory.facts(row, ascii)
         if facts:
             lines += [line(" ") + each for each in packed(facts, line("   "), room - 2)]
+        lines += queueword.of_a_job(view.queue, self.monitor.now(), room - 2, ascii)
         return [*lines, ()]
 
     def _which(self, view: JobView) -> Line:
@@ -130,6 +133,7 @@ class JobScreen(MonitorScreen):
         story = self.query_one("#story", Document)
         down = "v" if self.ascii else "↓"
         more = [line((f"{down} {story.below} more", DIM))] if story.below else []
+        more = [*self.remarks(), *more]
         self.query_one("#note", Panel).show([rule(more, self.app.size.width, self.ascii)])
 
     # --- output files: read in a thread, since a dagdir on NFS can make a read wait --------
@@ -163,6 +167,14 @@ class JobScreen(MonitorScreen):
         elif made != self._tails:
             self._tails = made
             self._again()
+
+    # --- acting ---------------------------------------------------------------------------
+
+    def selection(self) -> Selection:
+        """This job, and its DAG."""
+        jobs = self.job_rows([self.job])
+        words = f"job {wording.job_id(*self.job)}"
+        return Selection(words, jobs, self.dags_of(job.dag for job in jobs))
 
     # --- moving ---------------------------------------------------------------------------
 

@@ -19,13 +19,12 @@ from metlmon.ensemble.views import (
     UsageRow,
 )
 from metlmon.ensemble.wording import OUTCOMES, STATES, Colour, Sign, Weight, plain
-from screens.columns import Spec, cells, columns, fitted
+from screens.columns import Spec, drawn
 from screens.headlines import seconds_ago
-from screens.ink import ALARM, BAD, DIM, NOTE, Ink, Line, fit, ink, line, signed, wrapped
+from screens.ink import ALARM, BAD, DIM, NOTE, Ink, Line, ink, line, signed, wrapped
 from screens.lifeline import life
 from screens.monitor import heading
 from screens.runlist import place
-from screens.widgets.table import GAP, MARGIN, Column
 
 T = TypeVar("T")
 
@@ -126,22 +125,6 @@ def _codes(code: int | None, subcode: int | None) -> str:
 # --- tables within the story ----------------------------------------------------------------
 
 
-def _drawn(specs: Sequence[Spec[T]], rows: Sequence[T], room: int, ascii: bool) -> list[Line]:
-    """A small table as lines: its heading, then one line for each row."""
-    widths = fitted(specs, rows, room)
-    kept = columns(specs, widths)
-    drawn = [_row([line((column.title, DIM)) for column in kept], kept, ascii)]
-    drawn += [_row(cells(specs, widths, row), kept, ascii) for row in rows]
-    return drawn
-
-
-def _row(made: Sequence[Line], kept: Sequence[Column], ascii: bool) -> Line:
-    out: Line = line(" " * (MARGIN - 1))
-    for i, (cell, column) in enumerate(zip(made, kept, strict=True)):
-        out += (line(" " * GAP) if i else ()) + fit(cell, column.cells, column.align, ascii)
-    return out
-
-
 def _executions(rows: Sequence[ExecutionRow], room: int, ascii: bool) -> list[Line]:
     if not rows:
         return [line(" ", ("It never ran.", DIM))]
@@ -149,10 +132,10 @@ def _executions(rows: Sequence[ExecutionRow], room: int, ascii: bool) -> list[Li
     specs = _execution_specs(ascii)
     if not any(row.suspended for row in rows):
         specs = [spec for spec in specs if spec.name != "suspended"]
-    made = _drawn(specs, numbered, room, ascii)
+    made = drawn(specs, numbered, room, ascii)
     out = made[:1]
-    for drawn, (_, row) in zip(made[1:], numbered, strict=True):
-        out.append(drawn)
+    for each, (_, row) in zip(made[1:], numbered, strict=True):
+        out.append(each)
         why = _why(row, ascii)
         if why:
             out.extend(wrapped(why, room - 2, Ink(OUTCOMES[row.outcome].colour), indent=6))
@@ -261,7 +244,7 @@ def _usage(rows: Sequence[UsageRow], room: int, ascii: bool) -> list[Line]:
         Spec("allocated", "ALLOCATED", of("allocated"), "right"),
         Spec("assigned", "ASSIGNED", of("assigned"), drop=1, most=60),
     ]
-    return _drawn(specs, rows, room, ascii)
+    return drawn(specs, rows, room, ascii)
 
 
 def _usage_cell(name: str, ascii: bool, row: UsageRow, width: int | None) -> Line:

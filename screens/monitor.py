@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
 from rich.cells import cell_len
@@ -14,6 +14,7 @@ from textual.widgets import Input
 
 from metlmon.ensemble.wording import plain
 from metlmon.live.feed import Update
+from screens.actions import READ_ONLY_FORBIDS
 from screens.ink import DIM, NOTE, Line, crop, joined, line, width
 from screens.widgets.keys import Keys
 from screens.widgets.panel import Panel
@@ -36,6 +37,7 @@ class MonitorScreen(Screen[None]):
         super().__init__()
         self._compositor = TightCompositor()
         self._ready = False
+        self._said = ""
 
     @property
     def monitor(self) -> MetlmonApp:
@@ -69,6 +71,23 @@ class MonitorScreen(Screen[None]):
 
     def on_document_scrolled(self) -> None:
         self._again()
+
+    def say(self, what: str) -> None:
+        """Tell this on the note line, until the cursor moves."""
+        self._said = what
+        self._again()
+
+    def remarks(self) -> list[Line]:
+        """What the note line has to say first."""
+        return [line(plain(self._said, ascii=self.ascii))] if self._said else []
+
+    def refusals(self) -> Mapping[str, str]:
+        """Actions of this screen that cannot be done now, by name, and why."""
+        return {}
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """With ``read_only`` nothing that changes something is done, whoever asks for it."""
+        return not (self.monitor.options.read_only and action in READ_ONLY_FORBIDS)
 
     def keys(self) -> Keys:
         """The footer of this screen."""
@@ -134,7 +153,7 @@ class ListScreen(MonitorScreen):
     def note(self, shown: int, total: int, more: Sequence[Line] = (), noun: str = "run") -> Line:
         """The rule below the table: what is filtered, how it is sorted, what lies outside."""
         ascii, cells = self.ascii, self.app.size.width
-        parts: list[Line] = list(more)
+        parts = [*self.remarks(), *self._marked(), *more]
         if self.wanted:
             parts.append(line(("filter ", DIM), (plain(self.wanted, 30, ascii), NOTE)))
         if shown != total:
@@ -149,9 +168,19 @@ class ListScreen(MonitorScreen):
             parts.append(line(("  ".join(outside), DIM)))
         return rule(parts, cells, ascii)
 
+    def _marked(self) -> list[Line]:
+        marks = self.table.marks
+        if not marks:
+            return []
+        hidden = len(marks.difference(row.key or "" for row in self.table.rows))
+        unseen = f", {hidden} of them not shown" if hidden else ""
+        return [line((f"{len(marks)} marked", NOTE), (f"{unseen}, esc clears", DIM))]
+
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """While one types a filter, its key is a letter like any other."""
-        return not (action == "filter" and isinstance(self.focused, Prompt))
+        if action == "filter" and isinstance(self.focused, Prompt):
+            return False
+        return super().check_action(action, parameters)
 
     def action_filter(self) -> None:
         prompt = self.query_one("#prompt", Prompt)
@@ -195,17 +224,34 @@ class ListScreen(MonitorScreen):
 
     def on_table_moved(self, event: Table.Moved) -> None:
         event.stop()
+        self._said = ""
         self._again()
+
+    def action_mark(self) -> None:
+        self.table.toggle_mark()
+        self._again()
+
+    def action_mark_all(self) -> None:
+        self.table.toggle_all()
+        self._again()
+
+    def clear_first(self) -> bool:
+        """Clear the filter, or else the marks; False when there was neither."""
+        if self.wanted:
+            self.wanted = ""
+        elif self.table.marks:
+            self.table.clear_marks()
+        else:
+            return False
+        self._again()
+        return True
 
     def open(self, key: str) -> None:
         """Go to what this row stands for."""
         raise NotImplementedError
 
     def action_back(self) -> None:
-        if self.wanted:
-            self.wanted = ""
-            self._again()
-        else:
+        if not self.clear_first():
             super().action_back()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar
 
@@ -10,12 +10,16 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 
 from metlmon.ensemble import wording
-from metlmon.ensemble.views import RunRow, Status
+from metlmon.ensemble.states import State
+from metlmon.ensemble.views import JobRow, RunRow, Status
 from metlmon.live.feed import Update
-from screens import headlines, runlist
+from metlmon.live.nothing import Nothing
+from screens import headlines, queueword, runlist
+from screens.acting import ACTING, ActingScreen, jobs_of_runs
 from screens.actions import bindings_of
 from screens.columns import cells, columns, fitted
-from screens.ink import DIM, NOTE, Line, joined, line, width
+from screens.deeds import Selection
+from screens.ink import BOLD, DIM, NOTE, Line, joined, line, width
 from screens.monitor import ListScreen
 from screens.widgets.panel import Panel
 from screens.widgets.table import GAP, MARGIN, Row, Table
@@ -24,11 +28,11 @@ ROOMY_LINES = 30
 """From this height on, blank lines set the parts of the header apart."""
 
 
-class OverviewScreen(ListScreen):
+class OverviewScreen(ListScreen, ActingScreen):
     """All runs, one row each."""
 
-    SCOPES: ClassVar[tuple[str, ...]] = ("list", "overview")
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("list", "overview")]
+    SCOPES: ClassVar[tuple[str, ...]] = ("list", "overview", *ACTING)
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("list", "overview", *ACTING)]
     ORDERS: ClassVar[Sequence[tuple[str, Callable[[Any], tuple[Any, ...]] | None]]] = runlist.ORDERS
 
     def __init__(self) -> None:
@@ -47,19 +51,36 @@ class OverviewScreen(ListScreen):
             [row for row in rows if not self.faults_only or row.state in runlist.FAULTS],
             runlist.seen_by_filter,
         )
+        if self.table.marks:
+            self.table.keep_marks({row.key for row in rows})
         shown = self._rows(kept, rows, update)
         by_key = {row.key: row for row in kept}
-        under = runlist.under_the_table(
-            by_key.get(self.table.cursor or ""), shown, self.app.size.width, self.ascii
-        )
+        at = by_key.get(self.table.cursor or "")
+        under = runlist.under_the_table(at, shown, self.app.size.width, self.ascii)
+        queue = self._queue(at)
         faults = [line(("faults only", NOTE))] if self.faults_only else []
         note = self.note(len(kept), len(rows), faults)
         narrow = self.app.size.width < runlist.REASON_CELLS
-        self.query_one("#note", Panel).show([note, *under] if narrow else [note])
+        # Where there is room a line is kept free for it, so that the table keeps its height.
+        roomy = self.app.size.height >= ROOMY_LINES and self.monitor.word is not None
+        queued = [queue] if queue or roomy else []
+        self.query_one("#note", Panel).show([note, *under, *queued] if narrow else [note, *queued])
+
+    def _queue(self, row: RunRow | None) -> Line:
+        """Of an idle run under the cursor: what the queue says of its job."""
+        latest = None if row is None else row.latest
+        if row is None or latest is None or latest.state is not State.IDLE:
+            return ()
+        view = self.monitor.feed.job_view(latest.cluster or 0, latest.proc or 0)
+        told = queueword.in_short(view.queue if view else None, self.monitor.now(), self.ascii)
+        return (
+            line(" ", (wording.plain(row.run, 24, self.ascii), BOLD), "  ") + told if told else ()
+        )
 
     def _head(self, update: Update | None) -> list[Line]:
         room, ascii = self.app.size.width, self.ascii
-        lines = headlines.header(update, str(self.monitor.feed.dagdir), room, ascii)
+        dagdir, read_only = str(self.monitor.feed.dagdir), self.monitor.options.read_only
+        lines = headlines.header(update, dagdir, room, ascii, read_only)
         if update is None or not update.status.dags:
             return lines
         status, roomy = update.status, [()] if self.app.size.height >= ROOMY_LINES else []
@@ -118,6 +139,8 @@ class OverviewScreen(ListScreen):
         return set(widths)
 
     def _empty(self, rows: list[RunRow], update: Update | None) -> list[Line]:
+        if isinstance(self.monitor.feed, Nothing):
+            return runlist.nothing_open()
         if update is None or (not rows and update.progress.fraction < 1):
             if update is None:
                 return [line("  ", ("looking for DAG files and logs", DIM))]
@@ -133,7 +156,34 @@ class OverviewScreen(ListScreen):
     def open(self, key: str) -> None:
         self.monitor.open_run(key)
 
+    def action_new(self) -> None:
+        self.monitor.action_new()
+
+    def refusals(self) -> Mapping[str, str]:
+        there = self.monitor.options.pool is not None
+        new = {} if there else {"new": self.monitor.options.no_desk}
+        return {**super().refusals(), **new}
+
     def action_back(self) -> None:
-        if self.wanted:
-            self.wanted = ""
-            self._again()
+        self.clear_first()
+
+    def selection(self) -> Selection:
+        """The marked runs, or the one under the cursor: their jobs in the queue, or of a run
+        that has none there its latest one. With no run at all, every DAG."""
+        update = self.monitor.picture
+        rows = [] if update is None else self._of_interest(update.status.runs)
+        wanted = self.table.marks or {self.table.cursor}
+        runs = [row for row in rows if row.key in wanted]
+        if not runs:
+            return Selection("nothing", (), () if update is None else update.status.dags)
+        jobs: list[JobRow] = []
+        for key, queued in jobs_of_runs(runs, self.monitor.feed.queued()).items():
+            jobs += queued or self._last_job(next(row for row in runs if row.key == key))
+        words = self.named([row.run for row in runs], "run")
+        return Selection(words, tuple(jobs), self.dags_of(row.dag for row in runs))
+
+    def _last_job(self, row: RunRow) -> tuple[JobRow, ...]:
+        latest = row.latest
+        if latest is None or latest.cluster is None:
+            return ()
+        return self.job_rows([(latest.cluster, latest.proc or 0)])

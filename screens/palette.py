@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import ClassVar
 
@@ -12,6 +13,7 @@ from textual.containers import Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Input
 
+from metlmon.ensemble.wording import plain
 from screens.actions import Action, actions_of
 from screens.ink import DIM, KEY, Line, line
 from screens.monitor import Prompt
@@ -28,9 +30,13 @@ class PaletteScreen(ModalScreen[str | None]):
         Binding("enter", "choose", priority=True, show=False),
     ]
 
-    def __init__(self, scopes: tuple[str, ...]) -> None:
+    def __init__(
+        self, scopes: tuple[str, ...], refusals: Mapping[str, str], read_only: bool
+    ) -> None:
         super().__init__()
-        self._actions = [a for a in actions_of((*scopes, "everywhere")) if a.name != "palette"]
+        there = actions_of((*scopes, "everywhere"), read_only)
+        self._actions = [action for action in there if action.name != "palette"]
+        self._refusals = refusals
 
     def compose(self) -> ComposeResult:
         with Vertical(id="palette"):
@@ -51,7 +57,10 @@ class PaletteScreen(ModalScreen[str | None]):
         fitting = [a for a in self._actions if all(word in _text(a) for word in words)]
         room = table.size.width - 16
         columns = [Column("KEY", 6), Column("ACTION", max(10, room))]
-        rows = [Row(f"{a.scope}.{a.name}", partial(_cells, a)) for a in fitting]
+        rows = [
+            Row(f"{a.scope}.{a.name}", partial(_cells, a, self._refusals.get(a.name), table.ascii))
+            for a in fitting
+        ]
         table.show(columns, rows, [line("  ", ("no action has these words", DIM))])
 
     def action_move(self, by: int) -> None:
@@ -77,5 +86,8 @@ def _text(action: Action) -> str:
     return f"{action.label} {action.help} {action.name}".lower()
 
 
-def _cells(action: Action) -> tuple[Line, Line]:
-    return line((action.shown, KEY)), line(action.help)
+def _cells(action: Action, refused: str | None, ascii: bool) -> tuple[Line, Line]:
+    if refused is None:
+        return line((action.shown, KEY)), line(action.help)
+    why = f"{'x' if ascii else '✗'} {action.label}: {plain(refused, 200, ascii)}"
+    return line((action.shown, DIM)), line((why, DIM))

@@ -14,8 +14,10 @@ from metlmon.ensemble import wording
 from metlmon.ensemble.views import JobRow, ProblemGroup
 from metlmon.ensemble.wording import STATES, plain, problem_sign
 from metlmon.live.feed import Update
+from screens.acting import ACTING, ActingScreen
 from screens.actions import bindings_of
 from screens.columns import Spec, cells, columns, fitted
+from screens.deeds import Selection
 from screens.ink import (
     ALARM,
     BAD,
@@ -94,11 +96,11 @@ def _cause(group: ProblemGroup, cells: int | None, ascii: bool) -> Line:
     return line((shown, BOLD if group.now else Ink()))
 
 
-class ProblemsScreen(ListScreen):
+class ProblemsScreen(ListScreen, ActingScreen):
     """All causes of trouble, those that hurt now first."""
 
-    SCOPES: ClassVar[tuple[str, ...]] = ("list", "below")
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("list", "below")]
+    SCOPES: ClassVar[tuple[str, ...]] = ("list", *ACTING, "below")
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("list", *ACTING, "below")]
     ORDERS = (
         ("what hurts now", lambda group: (-group.now, -group.lost, -group.times)),
         ("GPU-hours lost", lambda group: (-group.lost, -group.times)),
@@ -119,6 +121,8 @@ class ProblemsScreen(ListScreen):
         specs = _specs(ascii)
         widths = fitted(specs, groups, room)
         rows = [Row(group.key, partial(cells, specs, widths, group)) for group in kept]
+        if self.table.marks:
+            self.table.keep_marks({group.key for group in groups})
         self.table.show(columns(specs, widths), rows, self._empty(bool(groups), update))
         note = self.note(len(kept), len(groups), noun="cause")
         under = next((g for g in kept if g.key == self.table.cursor), None)
@@ -161,15 +165,28 @@ class ProblemsScreen(ListScreen):
         told = bounded(lines, EXAMPLE_LINES, room, 1, ascii)
         return [*told, *[()] * (EXAMPLE_LINES - len(told))]
 
+    def selection(self) -> Selection:
+        """All jobs of the marked causes, or of the one under the cursor, that are in the queue
+        now; if there is none, those that met it last."""
+        wanted = self.table.marks or {self.table.cursor}
+        groups = [group for group in self.monitor.feed.problems() if group.key in wanted]
+        met = {job for group in groups for job in group.jobs}
+        jobs = tuple(j for j in self.monitor.feed.queued() if (j.cluster, j.proc) in met)
+        if not jobs:
+            latest = dict.fromkeys(job for group in groups for job in group.jobs[:MOST_JOBS])
+            jobs = self.job_rows(latest)
+        words = self.named([group.cause for group in groups], "cause")
+        return Selection(words, jobs, self.dags_of(job.dag for job in jobs))
+
     def open(self, key: str) -> None:
         self.monitor.push_screen(CauseScreen(key))
 
 
-class CauseScreen(ListScreen):
+class CauseScreen(ListScreen, ActingScreen):
     """One cause: its text in full, and the jobs that met it, latest first."""
 
-    SCOPES: ClassVar[tuple[str, ...]] = ("list", "cause", "below")
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("list", "cause", "below")]
+    SCOPES: ClassVar[tuple[str, ...]] = ("list", "cause", *ACTING, "below")
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("list", "cause", *ACTING, "below")]
     ORDERS = (
         ("latest first", None),
         ("run", lambda row: (row.run or "", row.epoch or 0)),
@@ -200,6 +217,8 @@ class CauseScreen(ListScreen):
         rows = [
             Row(f"{job.cluster}.{job.proc}", partial(cells, specs, widths, job)) for job in kept
         ]
+        if self.table.marks:
+            self.table.keep_marks({f"{job.cluster}.{job.proc}" for job in jobs})
         self.table.show(columns(specs, widths), rows, [line("  ", ("no job has this text", DIM))])
         unseen = len(group.jobs) - MOST_JOBS
         more = [line((f"the latest {MOST_JOBS} jobs", DIM))] if unseen > 0 else []
@@ -224,6 +243,15 @@ class CauseScreen(ListScreen):
             example = plain(group.example, 2000, ascii)
             lines += wrapped(f"e.g. {example}", room - 2, DIM, indent=1)[:4]
         return [*lines, ()]
+
+    def selection(self) -> Selection:
+        """The marked jobs, or the one under the cursor, in the order of the rows."""
+        wanted = self.table.marks or {self.table.cursor}
+        group = next((g for g in self.monitor.feed.problems() if g.key == self.key), None)
+        met = [] if group is None else group.jobs[:MOST_JOBS]
+        jobs = self.job_rows(job for job in met if f"{job[0]}.{job[1]}" in wanted)
+        words = self.named([f"job {job.cluster}.{job.proc}" for job in jobs], "job")
+        return Selection(words, jobs, self.dags_of(job.dag for job in jobs))
 
     def open(self, key: str) -> None:
         cluster, _, proc = key.partition(".")

@@ -10,14 +10,16 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 
 from metlmon.ensemble import wording
-from metlmon.ensemble.states import TERMINAL
-from metlmon.ensemble.views import EpochRow, RunView
+from metlmon.ensemble.states import TERMINAL, State
+from metlmon.ensemble.views import EpochRow, JobRow, RunView
 from metlmon.ensemble.wording import STATES, plain
 from metlmon.live.feed import Update
-from screens import epochlist
+from screens import epochlist, queueword
+from screens.acting import ACTING, ActingScreen
 from screens.actions import bindings_of
 from screens.chart import seconds_chart
 from screens.columns import cells, columns, fitted
+from screens.deeds import Selection
 from screens.headlines import gpu_hours
 from screens.ink import BOLD, DIM, GOOD, Line, first_that_fits, joined, line, signed, spread, width
 from screens.monitor import ListScreen
@@ -29,11 +31,11 @@ ROOMY_LINES: Final = 30
 """From this height on, the chart is larger and blank lines set the parts apart."""
 
 
-class RunScreen(ListScreen):
+class RunScreen(ListScreen, ActingScreen):
     """The history of one run."""
 
-    SCOPES: ClassVar[tuple[str, ...]] = ("list", "run", "below")
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("list", "run", "below")]
+    SCOPES: ClassVar[tuple[str, ...]] = ("list", "run", *ACTING, "below")
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("list", "run", *ACTING, "below")]
     ORDERS = (
         ("epoch", None),
         ("execution time", lambda row: (-(row.execution or 0.0),)),
@@ -47,7 +49,6 @@ class RunScreen(ListScreen):
         self.key = key
         self.chart = True
         self._placed = False
-        self._said = ""
 
     def compose(self) -> ComposeResult:
         yield Panel(id="head")
@@ -65,15 +66,30 @@ class RunScreen(ListScreen):
         head.show(self._head(view))
         epochs = self.kept(view.epochs, epochlist.seen_by_filter)
         side = self.kept(view.side, epochlist.seen_by_filter)
+        if self.table.marks:
+            self.table.keep_marks({epochlist.key_of(row) for row in _rows(view)})
         self._fill(view, epochs, side)
         if not self._placed and view.row.latest is not None and view.epochs:
             self._placed = True
             at = [row for row in view.epochs if row.node == view.row.latest.node]
             if at:
                 self.table.select(epochlist.key_of(at[-1]))
-        said = [line(self._said)] if self._said else []
         shown, total = len(epochs) + len(side), len(view.epochs) + len(view.side)
-        self.query_one("#note", Panel).show([self.note(shown, total, said, noun="node")])
+        note = [self.note(shown, total, noun="node")]
+        queue = self._queue(view)
+        # Where there is room a line is kept free for it, so that the table keeps its height.
+        roomy = self.app.size.height >= ROOMY_LINES and self.monitor.word is not None
+        self.query_one("#note", Panel).show([*note, *([queue] if queue or roomy else [])])
+
+    def _queue(self, view: RunView) -> Line:
+        """Of an idle epoch under the cursor: what the queue says of its job."""
+        at = [row for row in _rows(view) if epochlist.key_of(row) == self.table.cursor]
+        if not at or at[0].state is not State.IDLE or not at[0].jobs:
+            return ()
+        job = self.monitor.feed.job_view(*at[0].jobs[-1])
+        told = queueword.in_short(job.queue if job else None, self.monitor.now(), self.ascii)
+        name = "" if at[0].epoch is None else f"epoch {at[0].epoch}"
+        return line(" ", (name, BOLD), "  ") + told if told else ()
 
     def _missing(self, update: Update | None) -> list[Line]:
         if update is None or update.progress.fraction < 1:
@@ -166,20 +182,37 @@ class RunScreen(ListScreen):
         empty = [line("  ", "No epoch has this in any column."), line("  ", ("esc clears", DIM))]
         self.table.show(columns(specs, widths), rows, empty)
 
-    def on_table_moved(self, event: Table.Moved) -> None:
-        # Textual calls the list's own handler too.
-        self._said = ""
+    def selection(self) -> Selection:
+        """The marked epochs, or the one under the cursor: all their jobs in the queue, or of
+        an epoch that has none there those of its last submission."""
+        view = self.monitor.feed.run_view(self.key)
+        wanted = self.table.marks or {self.table.cursor}
+        rows = [row for row in _rows(view) if epochlist.key_of(row) in wanted]
+        if view is None or not rows:
+            dags = () if view is None else self.dags_of([view.row.dag])
+            return Selection("nothing", (), dags)
+        queued = self.monitor.feed.queued(self.key)
+        jobs: list[JobRow] = []
+        for row in rows:
+            its = [job for job in queued if (job.dag, job.node) == (row.dag, row.node)]
+            last = [job for job in row.jobs if job[0] == row.jobs[-1][0]]
+            jobs += its or self.job_rows(last)
+        names = [f"epoch {row.epoch}" if row.epoch is not None else row.node for row in rows]
+        words = f"{self.named(names, 'epoch')} of {plain(view.row.run, 40, self.ascii)}"
+        return Selection(words, tuple(jobs), self.dags_of(row.dag for row in rows))
 
     def open(self, key: str) -> None:
-        view = self.monitor.feed.run_view(self.key)
-        rows = [] if view is None else [*view.epochs, *view.side]
-        for row in rows:
+        for row in _rows(self.monitor.feed.run_view(self.key)):
             if epochlist.key_of(row) == key and row.jobs:
                 self.monitor.open_job(*row.jobs[-1])
                 return
-        self._said = "this node was never submitted: it has no job to open"
-        self._again()
+        self.say("this node was never submitted: it has no job to open")
 
     def action_chart(self) -> None:
         self.chart = not self.chart
         self._again()
+
+
+def _rows(view: RunView | None) -> list[EpochRow]:
+    """All nodes of a run: epochs, then side nodes."""
+    return [] if view is None else [*view.epochs, *view.side]

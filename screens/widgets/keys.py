@@ -14,10 +14,12 @@ class Keys(Canvas):
 
     def __init__(self, scopes: Sequence[str]) -> None:
         super().__init__(id="keys")
-        self._actions = [action for action in actions_of(scopes) if action.footer]
+        self._scopes = tuple(scopes)
 
     def line_at(self, y: int) -> tuple[Line, bool]:
-        return line(" ") + key_line(self._actions, self.size.width - 2), False
+        there = actions_of(self._scopes, self.monitor.options.read_only)
+        shown = [action for action in there if action.footer]
+        return line(" ") + key_line(shown, self.size.width - 2), False
 
 
 def key_line(actions: Sequence[Action], cells: int) -> Line:

@@ -8,7 +8,7 @@ that changed.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import ClassVar, Final
@@ -17,7 +17,7 @@ from textual import events
 from textual.binding import BindingType
 from textual.message import Message
 
-from metlmon.ensemble.wording import Colour
+from metlmon.ensemble.wording import Colour, Weight
 from screens.actions import bindings_of
 from screens.ink import Align, Ink, Line, fit, line
 from screens.widgets.canvas import Canvas
@@ -26,10 +26,11 @@ GAP: Final = 2
 """Cells between two columns."""
 
 MARGIN: Final = 2
-"""Cells before the first column: the cursor's mark and a blank."""
+"""Cells before the first column: the cursor's sign, and that of a marked row."""
 
 HEADING: Final = Ink(Colour.GREY)
 CURSOR: Final = Ink(Colour.SKY)
+MARKED: Final = Ink(Colour.ORANGE, Weight.BOLD)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +86,7 @@ class Table(Canvas, can_focus=True):
         self._place: dict[str, int] = {}
         self._empty: Sequence[Line] = ()
         self._key: str | None = None
+        self._marks: set[str] = set()
         self._top = 0
         self._sized = False
 
@@ -104,6 +106,11 @@ class Table(Canvas, can_focus=True):
     def cursor(self) -> str | None:
         """Key of the row under the cursor."""
         return self._key
+
+    @property
+    def marks(self) -> frozenset[str]:
+        """Keys of the marked rows, also of those that are not shown now."""
+        return frozenset(self._marks)
 
     @property
     def above(self) -> int:
@@ -154,6 +161,30 @@ class Table(Canvas, can_focus=True):
         self.repaint()
         self.post_message(self.Moved(key))
 
+    # --- marks: by key, so that they outlive refresh, order and filter ---------------------
+
+    def toggle_mark(self) -> None:
+        """Mark the row under the cursor, or unmark it, and go to the next."""
+        if self._key is not None:
+            self._marks ^= {self._key}
+            self.repaint()
+            self._move(1)
+
+    def toggle_all(self) -> None:
+        """Mark all rows shown; if all of them are marked, none."""
+        shown = self._place.keys()
+        self._marks = self._marks - shown if shown <= self._marks else self._marks | shown
+        self.repaint()
+
+    def clear_marks(self) -> None:
+        """Unmark every row."""
+        self._marks.clear()
+        self.repaint()
+
+    def keep_marks(self, there: Container[str]) -> None:
+        """Forget the marks of what is not there any more."""
+        self._marks = {key for key in self._marks if key in there}
+
     # --- where things are -----------------------------------------------------------------
 
     @property
@@ -203,16 +234,17 @@ class Table(Canvas, can_focus=True):
         row = self._rows[index]
         selected = row.key is not None and row.key == self._key
         if at > self._start(index):
-            return line(self._mark(selected), " " * (row.below_at - 1)) + row.below, selected
+            return line(self._sign(selected), " " * (row.below_at - 1)) + row.below, selected
         if row.key is None:
             return line(" " * MARGIN) + row.cells()[0], False
-        return self._composed(row.cells(), selected), selected
+        return self._composed(row.cells(), selected, row.key in self._marks), selected
 
-    def _mark(self, selected: bool) -> tuple[str, Ink]:
+    def _sign(self, selected: bool) -> tuple[str, Ink]:
         return ((">" if self.ascii else "▌") if selected else " ", CURSOR)
 
-    def _composed(self, cells: Sequence[Line], selected: bool) -> Line:
-        out: Line = line(self._mark(selected), " " * (MARGIN - 1))
+    def _composed(self, cells: Sequence[Line], selected: bool, marked: bool = False) -> Line:
+        mark = ("*" if self.ascii else "◆") if marked else " "
+        out: Line = line(self._sign(selected), (mark, MARKED))
         for i, (cell, column) in enumerate(zip(cells, self._columns, strict=True)):
             gap = line(" " * GAP) if i else ()
             out += gap + fit(cell, column.cells, column.align, self.ascii)

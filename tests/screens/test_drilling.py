@@ -12,14 +12,21 @@ from rich.segment import Segments
 
 from metlmon.ensemble.states import State
 from screens.actions import ACTIONS
+from screens.answers import AnswersScreen
 from screens.app import AppOptions, MetlmonApp
 from screens.help import HelpScreen
 from screens.job import JobScreen
+from screens.menu import MenuScreen
 from screens.overview import OverviewScreen
 from screens.palette import PaletteScreen
 from screens.problems import CauseScreen, ProblemsScreen
+from screens.question import QuestionScreen
 from screens.run import RunScreen
 from screens.shades import DARK, LIGHT
+from screens.submit import SubmitScreen
+from screens.submitlaunch import LaunchScreen
+from screens.widgets.form import Form
+from screens.widgets.sheet import Sheet
 
 
 async def test_enter_drills_down_and_escape_comes_back(show: Show) -> None:
@@ -215,7 +222,7 @@ async def test_warnings_with_file_and_line(show: Show) -> None:
 
 
 async def test_help_is_made_of_the_registry(show: Show) -> None:
-    async with show(size=(200, 70)) as seen:
+    async with show(size=(200, 160)) as seen:
         await seen.press("question_mark")
         assert isinstance(seen.app.screen, HelpScreen)
         for action in ACTIONS:
@@ -226,6 +233,7 @@ async def test_help_is_made_of_the_registry(show: Show) -> None:
 
 async def test_every_action_of_the_registry_is_there(show: Show) -> None:
     async with show() as seen:
+        acting = [OverviewScreen, RunScreen, JobScreen, ProblemsScreen, CauseScreen]
         for action in ACTIONS:
             owners = {
                 "everywhere": [seen.app],
@@ -234,7 +242,16 @@ async def test_every_action_of_the_registry_is_there(show: Show) -> None:
                 "run": [RunScreen],
                 "job": [JobScreen],
                 "cause": [CauseScreen],
-                "below": [RunScreen, JobScreen, ProblemsScreen, CauseScreen, HelpScreen],
+                "below": [*acting[1:], MenuScreen, AnswersScreen, HelpScreen],
+                "marking": [OverviewScreen, RunScreen, ProblemsScreen, CauseScreen],
+                "acting": [*acting, MenuScreen],
+                "menu": [MenuScreen],
+                "question": [QuestionScreen],
+                "submit": [SubmitScreen],
+                "form": [Form],
+                "typing": [seen.app],
+                "preview": [Sheet],
+                "launch": [LaunchScreen],
                 "moving": [seen.app.screen.focused],
             }[action.scope]
             for owner in owners:

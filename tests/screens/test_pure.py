@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from metlmon.ensemble.states import State
 from metlmon.ensemble.views import RunRow
 from screens import headlines, ink, runlist
+from screens.acting import ACTING
 from screens.actions import ACTIONS, actions_of
 from screens.chart import Bar, grouped, seconds_chart
 from screens.columns import Spec, fitted
@@ -129,8 +130,10 @@ def test_a_fitted_line_has_exactly_its_cells(text: str, cells: int, right: bool)
 
 def test_no_two_actions_of_one_screen_share_a_key() -> None:
     for scopes in (
-        ("list", "overview"), ("list", "run", "below"), ("job", "below"),
-        ("list", "below"), ("list", "cause", "below"), ("below",),
+        ("list", "overview", *ACTING), ("list", "run", *ACTING, "below"),
+        ("job", "acting", "below"), ("list", *ACTING, "below"),
+        ("list", "cause", *ACTING, "below"), ("menu", "acting", "below"), ("question",),
+        ("below",),
     ):  # fmt: skip
         keys = [key for a in actions_of((*scopes, "everywhere", "moving")) for key in a.keys]
         assert len(keys) == len(set(keys)), scopes

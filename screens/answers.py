@@ -1,0 +1,123 @@
+"""What the schedd answers to an order, job by job, as the answers come."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Final
+
+from textual.app import ComposeResult
+from textual.binding import BindingType
+
+from metlmon.ensemble.wording import plain
+from metlmon.live.feed import Update
+from screens.actions import bindings_of
+from screens.columns import Spec, drawn
+from screens.deeds import DOING, Deed, Part, parts, summary
+from screens.ink import (
+    ALARM,
+    BOLD,
+    DIM,
+    MOVING,
+    NOTE,
+    Line,
+    bounded,
+    ink,
+    line,
+    packed,
+    spread,
+    width,
+    wrapped,
+)
+from screens.monitor import MonitorScreen, rule
+from screens.widgets.document import Document
+from screens.widgets.panel import Panel
+
+ERROR_LINES: Final = 4
+
+REMARK: Final = "The screens change when the log tells of it: the effect, not the wish."
+
+
+class AnswersScreen(MonitorScreen):
+    """An order under way. Leaving does not stop it."""
+
+    SCOPES: ClassVar[tuple[str, ...]] = ("below",)
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("below")]
+
+    def __init__(self, deed: Deed) -> None:
+        super().__init__()
+        self._deed = deed
+
+    def compose(self) -> ComposeResult:
+        yield Panel(id="head")
+        yield Document()
+        yield Panel(id="note")
+        yield self.keys()
+
+    def show(self, update: Update | None) -> None:
+        room, ascii, document = self.app.size.width, self.ascii, self.query_one(Document)
+        deed = self._deed
+        self.query_one("#head", Panel).show(self._head(room - 2))
+        told = parts(deed)
+        document.show(_rows(told, room, ascii) if told else [])
+        down = "v" if ascii else "↓"
+        more = [line((f"{down} {document.below} more", DIM))] if document.below else []
+        note = [rule(more, room, ascii), *wrapped(REMARK, room - 2, DIM, indent=1)]
+        self.query_one("#note", Panel).show(note)
+        deed.seen = deed.seen or deed.over
+
+    def _head(self, room: int) -> list[Line]:
+        deed, ascii = self._deed, self.ascii
+        what = f"{DOING[deed.order.act]} {plain(deed.offer.subject, 120, ascii)}"
+        if deed.order.value is not None:
+            what += f" to {deed.order.value}"
+        done = f"{len(deed.answers)} of {deed.total} answered"
+        right = line((done, NOTE if deed.over and len(deed.answers) < deed.total else MOVING))
+        lines = [line(" ") + spread(line((what, BOLD)), right, room, ascii)]
+        counted = summary(deed.answers, ascii)
+        if counted:
+            lines += packed([line(" ") + counted], (), room)
+        elif not deed.over:
+            lines.append(line(" ", ("waiting for the schedd; esc leaves, it goes on", DIM)))
+        if deed.error is not None:
+            error = wrapped(plain(deed.error, 1000, ascii), room, ALARM, indent=1)
+            lines += bounded(error, ERROR_LINES, room, 1, ascii)
+        return [*lines, ()]
+
+
+def _rows(told: list[Part], room: int, ascii: bool) -> list[Line]:
+    """A line for each; what else was answered behind it, or below it where it is long."""
+    head, *made = drawn(_specs(told, ascii), told, room, ascii)
+    lines = [head]
+    for each, part in zip(made, told, strict=True):
+        text = plain(part.text, 1000, ascii)
+        short = each + line("  ", (text, DIM))
+        if not text or width(short) < room:
+            lines.append(short)
+        else:
+            lines += [each, *wrapped(text, room - 2, DIM, indent=6)]
+    return lines
+
+
+def _specs(told: list[Part], ascii: bool) -> list[Spec[Part]]:
+    def job(part: Part, _: int | None) -> Line:
+        return line(plain(part.subject, 60, ascii))
+
+    def run(part: Part, _: int | None) -> Line:
+        return line(plain(part.target.run or "", 24, ascii) if part.target else "")
+
+    def epoch(part: Part, _: int | None) -> Line:
+        known = part.target is not None and part.target.epoch is not None
+        return line(str(part.target.epoch) if known and part.target else "")
+
+    def answer(part: Part, _: int | None) -> Line:
+        return line((part.sign.text(ascii), ink(part.sign)))
+
+    specs = [
+        Spec("job", "JOB", job, "right" if all(part.target for part in told) else "left"),
+        Spec("run", "RUN", run, least=6, soft=10, most=24),
+        Spec("epoch", "EPOCH", epoch, "right"),
+        Spec("answer", "ANSWER", answer),
+    ]
+    of_jobs = any(part.target is not None and part.target.run is not None for part in told)
+    if not of_jobs:
+        specs = [spec for spec in specs if spec.name not in ("run", "epoch")]
+    return specs

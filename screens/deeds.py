@@ -1,0 +1,225 @@
+"""Acts in words and signs, what they are asked for, and one that is under way."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from metlmon.ensemble import wording
+from metlmon.ensemble.views import DagRow, JobRow
+from metlmon.ensemble.wording import Colour, Sign, Weight, plain
+from metlmon.pool.records import DAG_ACTS, JOB_ACTS, Act, Answer, Offer, Order, Reply, Target
+from screens.actions import ACTIONS, Action
+from screens.ink import DIM, Line, ink, joined, line
+
+QUESTION: Final[Mapping[Act, str]] = {
+    Act.HOLD: "Hold {}?",
+    Act.RELEASE: "Release {}?",
+    Act.REMOVE: "Remove {} from the queue?",
+    Act.VACATE: "Vacate {}?",
+    Act.PRIORITY: "Set the priority of {}",
+    Act.HALT: "Halt {}?",
+    Act.RESUME: "Resume {}?",
+    Act.REMOVE_DAG: "Remove {}",
+    Act.RESUBMIT: "Submit {} again, from its newest rescue file?",
+}
+
+DOING: Final[Mapping[Act, str]] = {
+    Act.HOLD: "Holding",
+    Act.RELEASE: "Releasing",
+    Act.REMOVE: "Removing",
+    Act.VACATE: "Vacating",
+    Act.PRIORITY: "Setting the priority of",
+    Act.HALT: "Halting",
+    Act.RESUME: "Resuming",
+    Act.REMOVE_DAG: "Removing",
+    Act.RESUBMIT: "Submitting again",
+}
+
+FOR_GOOD: Final = frozenset({Act.REMOVE, Act.REMOVE_DAG})
+"""What cannot be undone by another key."""
+
+REPLIES: Final[Mapping[Reply, Sign]] = {
+    Reply.DENIED: Sign("✗", "X", "permission denied", Colour.VERMILLION, Weight.BOLD),
+    Reply.FAILED: Sign("✗", "X", "failed", Colour.VERMILLION, Weight.BOLD),
+    Reply.NOT_FOUND: Sign("?", "?", "not found", Colour.ORANGE),
+    Reply.BAD_STATE: Sign("!", "!", "not possible in this state", Colour.ORANGE),
+    Reply.ALREADY: Sign("=", "=", "already so", Colour.SKY),
+    Reply.DONE: Sign("✓", "+", "done", Colour.GREEN),
+}
+"""What needs a person first: in this order answers are told."""
+
+AWAITED: Final = Sign("·", ".", "no answer yet", Colour.GREY, Weight.DIM)
+NOT_ASKED: Final = Sign("–", "-", "not answered", Colour.ORANGE)
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What is marked, or under the cursor: in ``words``, its jobs whatever their state, and
+    the DAGs that they belong to."""
+
+    words: str
+    jobs: tuple[JobRow, ...] = ()
+    dags: tuple[DagRow, ...] = ()
+
+
+@dataclass(slots=True)
+class Deed:
+    """An order that was given: the answers so far, the sentence that it ended with if it
+    did not go well, and whether somebody saw the end. The thread that performs it only
+    appends to ``answers``, then sets ``error`` and ``over``."""
+
+    offer: Offer
+    order: Order
+    answers: list[Answer] = field(default_factory=list)
+    error: str | None = None
+    over: bool = False
+    seen: bool = False
+
+    @property
+    def total(self) -> int:
+        """How many answers there will be."""
+        return max(1, len(self.order.targets))
+
+    def told(self, ascii: bool) -> Line:
+        """``hold: 3 of 12 answered`` while it is under way, then how it ended."""
+        name = line((f"{name_of(self.order.act)}: ", DIM))
+        if not self.over:
+            return name + line(f"{len(self.answers)} of {self.total} answered")
+        ended = summary(self.answers, ascii)
+        if self.error is not None:
+            ended = joined((ended, line(plain(self.error, 200, ascii))), line("   "))
+        return name + ended + line(("   A: per job", DIM))
+
+
+def action_of(act: Act) -> Action:
+    """The action whose key asks for this act; halting and resuming share one."""
+    name = Act.HALT.value if act is Act.RESUME else act.value.replace("-", "_")
+    return next(action for action in ACTIONS if (action.scope, action.name) == ("acting", name))
+
+
+def name_of(act: Act) -> str:
+    """The act in a word or two."""
+    return act.value if act in (Act.HALT, Act.RESUME) else action_of(act).label
+
+
+def question(offer: Offer, along: int, value: int | None, ascii: bool) -> str:
+    """``Hold 3 jobs of run4?``. ``along``: how many jobs go with a DAG; ``value``: the new
+    priority, None while it is not known."""
+    told = QUESTION[offer.act].format(plain(offer.subject, 120, ascii))
+    if offer.act is Act.REMOVE_DAG:
+        return f"{told} and its {wording.count(along, 'job', ascii=ascii)} in the queue?"
+    if offer.act is Act.PRIORITY and value is not None:
+        return f"{told} to {value}?"
+    return told
+
+
+def refused(why: str, chosen: Selection) -> tuple[Offer, ...]:
+    """Every act, refused for one reason."""
+    acts = [(act, chosen.words) for act in JOB_ACTS] + [(act, "") for act in DAG_ACTS]
+    return tuple(Offer(act, subject, None, why, (), "", "") for act, subject in acts)
+
+
+def one_of_halt_and_resume(offers: Sequence[Offer]) -> list[Offer]:
+    """Without that of the two, of each DAG, which its state rules out: they share a key."""
+    resumable = {offer.subject for offer in offers if offer.act is Act.RESUME and possible(offer)}
+    hidden = {
+        Act.HALT: lambda offer: offer.subject in resumable,
+        Act.RESUME: lambda offer: offer.subject not in resumable,
+    }
+    return [o for o in offers if not (o.act in hidden and hidden[o.act](o))]
+
+
+def possible(offer: Offer) -> bool:
+    """Whether it can be asked for."""
+    return offer.refused is None and offer.order is not None
+
+
+def touches(offer: Offer, ascii: bool) -> str:
+    """What it would touch and how many: ``3 jobs of run4, 1 left out``."""
+    told = plain(offer.subject, 80, ascii)
+    if offer.left_out:
+        told += f", {wording.number(len(offer.left_out), ascii)} left out"
+    return told
+
+
+def summary(answers: Sequence[Answer], ascii: bool) -> Line:
+    """``✗ 1 permission denied   ✓ 11 done``: what needs a person first."""
+    counts = Counter(answer.reply for answer in answers)
+    return joined(
+        (
+            line(
+                (
+                    f"{sign.mark(ascii)} {wording.number(counts[reply], ascii)} {sign.word}",
+                    ink(sign),
+                )
+            )
+            for reply, sign in REPLIES.items()
+            if counts[reply]
+        ),
+        line("   "),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A target and what became of it; ``target`` None: the DAG itself."""
+
+    subject: str
+    target: Target | None
+    sign: Sign
+    text: str = ""
+
+
+def parts(deed: Deed) -> list[Part]:
+    """Each target with its answer, trouble first."""
+    # Taken once: the thread that performs it goes on appending.
+    answers = {answer.subject: answer for answer in tuple(deed.answers)}
+    targets: dict[str, Target | None] = {target.id: target for target in deed.order.targets}
+    if not targets or not answers.keys() <= targets.keys():
+        targets |= {subject: None for subject in answers if subject not in targets}
+    order = list(REPLIES)
+
+    def made(subject: str, target: Target | None) -> tuple[int, Part]:
+        answer = answers.get(subject)
+        if answer is None:
+            waits = NOT_ASKED if deed.over else AWAITED
+            return len(order) - 1, Part(subject, target, waits)
+        return order.index(answer.reply), Part(subject, target, REPLIES[answer.reply], answer.text)
+
+    found = [made(subject, target) for subject, target in targets.items()]
+    return [part for _, part in sorted(found, key=lambda pair: pair[0])]
+
+
+class ActKeys:
+    """The acts' keys, for a screen that has :meth:`act`."""
+
+    def act(self, *acts: Act) -> None:
+        """Ask for the first of these acts that is possible."""
+        raise NotImplementedError
+
+    def action_hold(self) -> None:
+        self.act(Act.HOLD)
+
+    def action_release(self) -> None:
+        self.act(Act.RELEASE)
+
+    def action_remove(self) -> None:
+        self.act(Act.REMOVE)
+
+    def action_vacate(self) -> None:
+        self.act(Act.VACATE)
+
+    def action_priority(self) -> None:
+        self.act(Act.PRIORITY)
+
+    def action_halt(self) -> None:
+        self.act(Act.HALT, Act.RESUME)
+
+    def action_remove_dag(self) -> None:
+        self.act(Act.REMOVE_DAG)
+
+    def action_resubmit(self) -> None:
+        self.act(Act.RESUBMIT)

@@ -1,0 +1,173 @@
+"""A desk that says what a test tells it to, and records what it was asked for."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from ensemble_pictures import FakeFeed, run, status, update
+
+from metlmon.ensemble.states import ACTIVE, DagState, State
+from metlmon.ensemble.views import DagRow, JobRow, JobView, QueueRow, Status
+from metlmon.live.feed import Update
+from metlmon.pool.records import (
+    JOB_ACTS,
+    Act,
+    Answer,
+    Offer,
+    Order,
+    QueueWord,
+    Reply,
+    SiteOffer,
+    Submitted,
+    Target,
+    Where,
+)
+
+NOW = 1_763_100_840.0
+WORD = QueueWord(
+    schedd="ap40.example.org",
+    version="25.0.4",
+    user="someone@example.org",
+    asked=NOW - 12,
+)
+EFFECTS = {
+    Act.HOLD: ("They stop; what was not checkpointed is lost.", "R releases them"),
+    Act.RELEASE: ("They become idle, and run when a machine is found.", "H holds them again"),
+    Act.REMOVE: ("They leave the queue; their nodes have failed.", "it cannot be undone"),
+    Act.VACATE: ("They leave their machines and become idle.", "they start again by themselves"),
+    Act.PRIORITY: ("Those with a larger number are matched first.", "set the number of before"),
+    Act.HALT: ("Nothing more is submitted; what is queued runs to its end.", "Z resumes it"),
+    Act.RESUME: ("DAGMan goes on submitting.", "Z halts it"),
+    Act.REMOVE_DAG: ("DAGMan writes a rescue file and ends.", "U submits it again"),
+    Act.RESUBMIT: ("DAGMan starts behind what is done.", "D removes it"),
+}  # fmt: skip
+FITTING = {
+    Act.HOLD: ACTIVE - {State.HELD},
+    Act.RELEASE: frozenset({State.HELD}),
+    Act.REMOVE: ACTIVE,
+    Act.VACATE: frozenset({State.RUNNING, State.SUSPENDED, State.TRANSFERRING_INPUT}),
+    Act.PRIORITY: ACTIVE,
+}
+
+
+def target(job: JobRow) -> Target:
+    return Target(job.cluster, job.proc, job.dag, job.node, job.run, job.epoch, job.state)
+
+
+class ActingDesk:
+    """Offers by the jobs' states; answers DONE, or what ``replies`` has for a subject."""
+
+    def __init__(self) -> None:
+        self.word = WORD
+        self.orders: list[Order] = []
+        self.replies: dict[str, tuple[Reply, str]] = {}
+        self.error: Exception | None = None
+        self.gate: threading.Event | None = None
+        """When set: after the first answer it waits for this before it goes on."""
+        self.closed = False
+
+    def offers(
+        self, status: Status, jobs: Sequence[JobRow], dags: Sequence[DagRow]
+    ) -> tuple[Offer, ...]:
+        return (*(self._of_jobs(act, jobs) for act in JOB_ACTS), *self._of_dags(dags))
+
+    def _of_jobs(self, act: Act, jobs: Sequence[JobRow]) -> Offer:
+        fit = tuple(target(job) for job in jobs if job.state in FITTING[act])
+        out = tuple(
+            (target(j), "its state forbids it") for j in jobs if j.state not in FITTING[act]
+        )
+        runs = ", ".join(dict.fromkeys(each.run or "?" for each in fit))
+        subject = f"{len(fit)} job{'s' * (len(fit) != 1)} of {runs}"
+        if not fit:
+            why = f"no job to {act.value} is selected"
+            return Offer(act, "", None, why, out, *EFFECTS[act])
+        return Offer(act, subject, Order(act, fit), None, out, *EFFECTS[act])
+
+    def _of_dags(self, dags: Sequence[DagRow]) -> tuple[Offer, ...]:
+        if len(dags) != 1:
+            why = "several DAGs" if dags else "no DAG is selected"
+            acts = (Act.HALT, Act.RESUME, Act.REMOVE_DAG, Act.RESUBMIT)
+            return tuple(Offer(act, "", None, why, (), "", "") for act in acts)
+        (dag,) = dags
+        runs = dag.state is DagState.RUNNING
+        own = Target(14690000, 0, dag.file, None, None, None, State.RUNNING)
+        whys = {
+            Act.HALT: "it is halted already" if dag.halted else None if runs else "it is over",
+            Act.RESUME: None if dag.halted else "it is not halted",
+            Act.REMOVE_DAG: None if runs else "it is over",
+            Act.RESUBMIT: "it is running" if runs else None,
+        }
+        return tuple(
+            Offer(act, dag.file, None, why, (), *EFFECTS[act])
+            if why
+            else Offer(
+                act,
+                dag.file,
+                Order(act, (own,) if act is Act.REMOVE_DAG else (), dag.file),
+                None,
+                (),
+                *EFFECTS[act],
+            )
+            for act, why in whys.items()
+        )
+
+    def perform(self, order: Order, told: Callable[[Answer], None]) -> tuple[Answer, ...]:
+        self.orders.append(order)
+        made = []
+        for subject in [each.id for each in order.targets] or [order.dag or ""]:
+            if made and self.gate is not None:
+                assert self.gate.wait(30), "nobody opened the gate"
+            if self.error is not None and (made or len(order.targets) < 2):
+                raise self.error
+            reply, text = self.replies.get(subject, (Reply.DONE, ""))
+            made.append(Answer(subject, reply, text))
+            told(made[-1])
+        return tuple(made)
+
+    def where(self) -> Where:
+        return Where("ap40.example.org", "25.0.4", "someone@example.org", True, None)
+
+    def sites(self) -> tuple[SiteOffer, ...]:
+        return ()
+
+    def submit_dag(self, dag_file: Path) -> Submitted:
+        raise AssertionError("no test of acting submits")
+
+    def close(self) -> None:
+        self.closed = True
+
+
+QUEUE = QueueRow(
+    asked=NOW - 12,
+    priority=10,
+    matches=2,
+    position=3,
+    waiting=7,
+    rejection="no match found",
+    rejected_at=NOW - 240,
+)
+
+
+class QueuedFeed(FakeFeed):
+    """A feed whose jobs are in the state of their run, with the queue's word on each."""
+
+    queue: QueueRow | None = QUEUE
+
+    def job_view(self, cluster: int, proc: int) -> JobView | None:
+        view = super().job_view(cluster, proc)
+        if view is None or (cluster, proc) in self.jobs:
+            return view
+        rows = self._latest.status.runs if self._latest else ()
+        row = next(r for r in rows if (r.run, r.dag) == (view.row.run, view.row.dag))
+        newest = row.latest is not None and row.latest.cluster == cluster
+        state = row.state if newest else State.COMPLETED
+        told = replace(view.row, state=State.WAITING if state is None else state)
+        return replace(view, row=told, queue=self.queue if state in ACTIVE else None)
+
+
+def many(n: int) -> Update:
+    """A picture of so many runs that all run."""
+    return update(status(tuple(run(f"run{i}", i % 20, 30, State.RUNNING) for i in range(n))))
