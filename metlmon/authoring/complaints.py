@@ -61,7 +61,10 @@ def complaints(request: Request, sites: Sequence[str] = ()) -> tuple[Complaint, 
         template = load_template(request.template)
     except PlanError as error:
         return (*found, Complaint("template", str(error)))
-    return (*found, *_template(request, template))
+    found += _template(request, template)
+    if not any(each.fatal for each in found):
+        found += _surroundings(request, template)
+    return tuple(found)
 
 
 def parameter_values(request: Request, template: Template) -> dict[str, str]:
@@ -226,8 +229,8 @@ def _dags_there(directory: Path, name: str) -> Iterator[Complaint]:
 
 def _template(request: Request, template: Template) -> Iterator[Complaint]:
     values = parameter_values(request, template)
-    wrong = [*_parameters(request, template, values), *_collisions(request, template)]
-    yield from wrong
+    yield from _parameters(request, template, values)
+    yield from _collisions(request, template)
     try:
         text = fill(template, placeholders(request, values))
     except PlanError as error:
@@ -237,9 +240,6 @@ def _template(request: Request, template: Template) -> Iterator[Complaint]:
     yield from _unused(request, template)
     yield from _unsaid(found)
     yield from _secrets(found)
-    if not any(each.fatal for each in wrong):
-        yield from _inputs(request, template, values, input_files(found))
-        yield from _outputs(request, text)
 
 
 def _parameters(
@@ -320,6 +320,14 @@ def _secrets(found: list[Assignment]) -> Iterator[Complaint]:
     for _, variable in secrets(found):
         text = f"environment sets {variable}, which looks like a secret: {_SECRET_REMEDY}"
         yield Complaint("template", text, fatal=False)
+
+
+def _surroundings(request: Request, template: Template) -> Iterator[Complaint]:
+    """Files and directories that the jobs need; asked of a request that can be planned."""
+    values = parameter_values(request, template)
+    text = fill(template, placeholders(request, values))
+    yield from _inputs(request, template, values, input_files(assignments(text)))
+    yield from _outputs(request, text)
 
 
 def _inputs(

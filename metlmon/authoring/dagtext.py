@@ -43,6 +43,11 @@ def jobstate_log(name: str) -> str:
     return f"{name}.jobstate.log"
 
 
+def checkpoint_directory(uuid: str) -> str:
+    """Where the epoch before left its checkpoints, as seen from the DAG: METL's layout."""
+    return f"output/training_logs/{uuid}"
+
+
 def _chain(run: RunPlan, submit_file: str) -> Iterator[str]:
     nodes = [node_name(run.name, epoch) for epoch in range(len(run.targets))]
     for node in nodes:
@@ -67,5 +72,5 @@ def _macros(run: RunPlan, epoch: int, target: str) -> str:
         # other would count as defined in a template's "if defined continue_from_checkpoint".
         # It cannot come from another node: nodes share a submit file, not a description that
         # stands in the DAG file.
-        macros["continue_from_checkpoint"] = "true"
+        macros["continue_from_checkpoint"] = checkpoint_directory(run.uuid)
     return " ".join(f'{name}="{value}"' for name, value in macros.items())

@@ -62,7 +62,7 @@ def asked(options: argparse.Namespace) -> Request:
     seeds = _seeds(options.seeds)
     return Request(
         template=_template_name(options.template),
-        directory=Path(options.dir if options.dir is not None else options.name),
+        directory=Path(options.dir if options.dir is not None else _beside(options.name)),
         name=options.name,
         runs=options.runs if options.runs is not None else len(seeds) or usual.runs,
         epochs=options.epochs,
@@ -75,6 +75,11 @@ def asked(options: argparse.Namespace) -> Request:
         retries=options.retries,
         values=dict(map(_setting, options.set)),
     )
+
+
+def _beside(name: str) -> str:
+    """The directory of a DAG for which none was given; a bad name is told of as a name only."""
+    return name.replace("/", "_")
 
 
 def _template_name(given: str | None) -> str:

@@ -1,0 +1,297 @@
+"""``metlmon submit`` as a script meets it: what it prints, what it writes, how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from metlmon.authoring import Policy, Request, make_plan
+from metlmon.cli import pooling, submit
+from metlmon.cli.codes import Exit
+from metlmon.cli.main import main
+from metlmon.pool import office
+from metlmon.pool.records import PoolError, Submitted
+from tests.authoring.written import NAP, nap
+
+Captured = pytest.CaptureFixture[str]
+
+
+@dataclass
+class Clerk:
+    """A pool behind a desk, of which only ``submit_dag`` is asked."""
+
+    answer: Submitted | PoolError = field(default_factory=lambda: Submitted(77, "htcondor2"))
+    submitted: list[Path] = field(default_factory=list)
+    closed: int = 0
+
+    def submit_dag(self, dag_file: Path) -> Submitted:
+        assert dag_file.is_file()
+        self.submitted.append(dag_file)
+        if isinstance(self.answer, PoolError):
+            raise self.answer
+        return self.answer
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+@pytest.fixture(name="clerk")
+def _clerk(monkeypatch: pytest.MonkeyPatch) -> Clerk:
+    clerk = Clerk()
+    monkeypatch.setattr(office, "open_pool", lambda: clerk)
+    return clerk
+
+
+@pytest.fixture(name="own")
+def _own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A template, and an empty current directory."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    return nap(tmp_path / "own")
+
+
+def spoken(capsys: Captured, *arguments: str) -> tuple[int, str, str]:
+    code = main(["submit", *arguments])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def written() -> list[str]:
+    return sorted(str(path) for path in Path().rglob("*") if path.is_file())
+
+
+FILES = ["ensemble/ensemble.dag", "ensemble/ensemble.sub", "ensemble/nap.sh"]
+
+# --- looking --------------------------------------------------------------------------------
+
+
+def test_a_dry_run_prints_every_file_and_writes_none(
+    capsys: Captured, own: str, clerk: Clerk
+) -> None:
+    code, out, err = spoken(
+        capsys, "new", "--template", own, "--dry-run", "--runs", "2", "--epochs", "2",
+        "--seeds", "7-8", "--sites", "A,B", "--policy", "permute",
+    )  # fmt: skip
+    assert (code, err) == (Exit.OK, "")
+    plan = make_plan(
+        Request(own, Path("new"), runs=2, epochs=2, seeds=(7, 8), sites=("A", "B"),
+                policy=Policy.PERMUTE)
+    )  # fmt: skip
+    assert out.startswith("ensemble.dag in new: 2 runs, 4 nodes, 4 jobs, template ")
+    for run in plan.runs:
+        assert f"{run.uuid}  seed {run.seed}  {' '.join(run.targets)}\n" in out
+    for file in plan.files:
+        assert file.data.decode() in out
+    assert written() == []
+    assert clerk.submitted == []
+
+
+def test_a_dry_run_as_json_is_the_plan(capsys: Captured, own: str) -> None:
+    code, out, err = spoken(
+        capsys, "new", "--template", own, "--dry-run", "--json", "--seeds", "5, 5",
+        "--memory", "4GB", "--gpu-memory", "40 GB", "--set", "seconds=a=b",
+    )  # fmt: skip
+    assert code == Exit.OK
+    told = json.loads(out)
+    plan = make_plan(
+        Request(own, Path("new"), runs=2, seeds=(5, 5), memory_mb=4096, gpu_memory_mb=40960,
+                values={"seconds": "a=b"})
+    )  # fmt: skip
+    assert {f["name"]: f["text"] for f in told["files"]} == {
+        f.name: f.data.decode() for f in plan.files
+    }
+    assert [(r["run"], r["uuid"], r["seed"], tuple(r["targets"])) for r in told["runs"]] == [
+        (r.name, r.uuid, r.seed, r.targets) for r in plan.runs
+    ]
+    assert (told["nodes"], told["jobs"], told["dag"]) == (6, 6, "ensemble.dag")
+    assert (told["schema"], told["written"], told["submitted"]) == (1, False, None)
+    assert [(c["field"], c["fatal"]) for c in told["complaints"]] == [("seeds", False)]
+    assert err.startswith("metlmon: warning: --seeds: 5 is there more than once")
+
+
+def test_a_dry_run_of_a_hostile_template(capsys: Captured, tmp_path: Path, own: str) -> None:
+    path = nap(tmp_path / "odd", NAP + "# \x1b[2J \u202e\t|\n    arguments = x\n")
+    _, out, _ = spoken(capsys, "--template", path, "--dry-run")
+    assert "\x1b" not in out
+    assert "\u202e" not in out
+    assert "\n# \\x1b[2J \\u202e\t|\n    arguments = x\n" in out
+
+
+def test_templates_are_listed(capsys: Captured) -> None:
+    code, out, _ = spoken(capsys, "--list-templates", "--json")
+    names = [each["name"] for each in json.loads(out)["templates"]]
+    assert code == Exit.OK
+    assert names[:2] == ["trainer", "metl"]
+    code, out, _ = spoken(capsys, "--list-templates")
+    assert code == Exit.OK
+    assert [line.split(":")[0] for line in out.splitlines() if line[0] != " "] == names
+
+
+# --- what is wrong ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ("--runs 0", "--runs: 0 runs: give a number from 1 to 500"),
+        ("--seeds 1,2 --runs 3", "--seeds: 2 seeds for 3 runs"),
+        ("--seeds 1,x", "--seeds '1,x': whole numbers are needed"),
+        ("--memory 4XB", "--memory '4XB' is no size"),
+        ("--memory 1", "--memory: 1 MB of memory: give a number"),
+        ("--gpu-memory big", "--gpu-memory 'big' is no size"),
+        ("--gpu-memory 0", "--gpu-memory: 0 MB of a GPU"),
+        ("--set seconds", "--set 'seconds': write it as name=value"),
+        ("--set sec=1", "--set sec: the template nap has no parameter 'sec'"),
+        ("--policy pin", "--policy: 'pin' needs sites"),
+        ("--template nothing", "--template: no template is called 'nothing'"),
+        ("--name a/b", "--name: 'a/b' cannot be a DAG's name"),
+        ("gone/new", "DIR: "),
+    ],
+)
+@pytest.mark.parametrize("mode", ["--dry-run", "--yes", "--no-submit"])
+def test_bad_arguments_end_in_a_sentence(
+    capsys: Captured, own: str, clerk: Clerk, options: str, sentence: str, mode: str
+) -> None:
+    code, out, err = spoken(capsys, "--template", own, *shlex.split(options), mode)
+    assert (code, out) == (Exit.USAGE, "")
+    assert err.startswith(f"metlmon: {sentence}")
+    assert err.count("\n") == 1
+    assert written() == []
+    assert clerk.submitted == []
+
+
+def test_all_that_is_wrong_is_said_at_once(capsys: Captured, own: str) -> None:
+    code, _, err = spoken(capsys, "--template", own, "--runs", "0", "--gpus", "99", "--dry-run")
+    assert code == Exit.USAGE
+    assert [line.split(":")[1].strip() for line in err.splitlines()] == ["--runs", "--gpus"]
+
+
+def test_without_a_terminal_nothing_is_written_unasked(
+    capsys: Captured, own: str, clerk: Clerk
+) -> None:
+    code, out, err = spoken(capsys, "--template", own)
+    assert (code, out) == (Exit.USAGE, "")
+    assert "say --yes to write and submit" in err
+    assert (written(), clerk.submitted) == ([], [])
+
+
+# --- writing and submitting -------------------------------------------------------------------
+
+
+def test_yes_writes_submits_and_says_how_to_watch(capsys: Captured, own: str, clerk: Clerk) -> None:
+    code, out, err = spoken(capsys, "--template", own, "--yes", "--runs", "2", "--epochs", "2")
+    assert code == Exit.OK
+    assert out == (
+        "cluster 77: ensemble/ensemble.dag, 2 runs, 4 nodes, 4 jobs, submitted by htcondor2\n"
+    )
+    assert err == "metlmon: watch it with: metlmon watch ensemble\n"
+    assert written() == FILES
+    assert clerk.submitted == [Path.cwd() / "ensemble" / "ensemble.dag"]
+    assert clerk.closed == 1
+    request = Request(own, Path("other"), runs=2, epochs=2)
+    for file in make_plan(request).files:
+        assert (Path("ensemble") / file.name).read_bytes() == file.data
+
+
+def test_yes_as_json(capsys: Captured, own: str, clerk: Clerk) -> None:
+    clerk.answer = Submitted(78, "condor_submit_dag", "no condor_dagman is at hand")
+    code, out, _ = spoken(capsys, "a dir", "--template", own, "--yes", "--json", "--name", "b")
+    told: dict[str, Any] = json.loads(out)
+    assert code == Exit.OK
+    assert told["written"] is True
+    assert told["submitted"] == {
+        "cluster": 78, "way": "condor_submit_dag", "text": "no condor_dagman is at hand",
+    }  # fmt: skip
+    assert clerk.submitted == [Path.cwd() / "a dir" / "b.dag"]
+
+
+def test_the_command_to_watch_can_be_pasted(capsys: Captured, own: str, clerk: Clerk) -> None:
+    _, _, err = spoken(capsys, "a $(dir)", "--template", own, "--yes")
+    assert err.endswith("metlmon watch 'a $(dir)'\n")
+
+
+def test_a_pool_that_refuses(capsys: Captured, own: str, clerk: Clerk) -> None:
+    clerk.answer = PoolError("the schedd does not answer; is HTCondor running here? \x1b[2J")
+    code, out, err = spoken(capsys, "--template", own, "--yes")
+    assert (code, out) == (Exit.REFUSED, "")
+    assert code == 6
+    assert err == (
+        "metlmon: written, but not submitted: the schedd does not answer; is HTCondor running "
+        "here? \\x1b[2J\n"
+    )
+    assert written() == FILES
+    assert clerk.closed == 1
+
+
+def test_no_submit_writes_only(capsys: Captured, own: str, clerk: Clerk) -> None:
+    code, out, err = spoken(capsys, "--template", own, "--no-submit", "--epochs", "1")
+    assert code == Exit.OK
+    assert out == f"wrote 4 runs, 4 nodes, 4 jobs: {', '.join(FILES)}\n"
+    assert "condor_submit_dag ensemble.dag" in err
+    assert (written(), clerk.submitted) == (FILES, [])
+    assert os.access(FILES[2], os.X_OK)
+
+
+def test_never_over_an_existing_dag_without_force(capsys: Captured, own: str, clerk: Clerk) -> None:
+    spoken(capsys, "--template", own, "--no-submit")
+    before = {name: Path(name).read_bytes() for name in FILES}
+    code, out, err = spoken(capsys, "--template", own, "--yes", "--runs", "9")
+    assert (code, out) == (Exit.USAGE, "")
+    assert "ensemble.dag: is there already" in err
+    assert err.endswith("(--force)\n")
+    assert {name: Path(name).read_bytes() for name in FILES} == before
+    assert clerk.submitted == []
+    code, _, _ = spoken(capsys, "--template", own, "--yes", "--runs", "9", "--force")
+    assert code == Exit.OK
+    assert b"run8-train_epoch2" in Path(FILES[0]).read_bytes()
+
+
+def test_force_does_not_go_over_what_ran(capsys: Captured, own: str, clerk: Clerk) -> None:
+    spoken(capsys, "--template", own, "--no-submit")
+    Path("ensemble/ensemble.dag.rescue001").write_text("")
+    code, _, err = spoken(capsys, "--template", own, "--yes", "--force")
+    assert code == Exit.USAGE
+    assert "DIR: ensemble.dag was submitted from here before" in err
+    assert clerk.submitted == []
+
+
+def test_a_read_only_setting(capsys: Captured, own: str, clerk: Clerk, tmp_path: Path) -> None:
+    settings = tmp_path / "config" / "metlmon" / "metlmon.toml"
+    settings.parent.mkdir(parents=True)
+    settings.write_text("read_only = true\n")
+    code, _, err = spoken(capsys, "--template", own, "--yes")
+    assert code == Exit.USAGE
+    assert "read_only" in err
+    assert (written(), clerk.submitted) == ([], [])
+    assert spoken(capsys, "--template", own, "--no-submit")[0] == Exit.OK
+
+
+# --- on a terminal ----------------------------------------------------------------------------
+
+
+def test_a_terminal_opens_the_pane_with_what_was_said(
+    capsys: Captured, own: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drafts: list[Request] = []
+
+    def pane(_: object, draft: Request) -> int:
+        drafts.append(draft)
+        return 0
+
+    monkeypatch.setattr(submit, "is_terminal", lambda: True)
+    monkeypatch.setattr(pooling, "open_submit_pane", pane)
+    assert spoken(capsys, "--template", own, "--runs", "3", "--sites", "A, B")[0] == 0
+    assert drafts == [Request(own, Path("ensemble"), runs=3, sites=("A", "B"))]
+    Path("ensemble").mkdir()
+    spoken(capsys)
+    assert drafts[-1] == Request("trainer", Path("ensemble-2"))
+    spoken(capsys, "ensemble")
+    assert drafts[-1].directory == Path("ensemble")
+    assert written() == []
