@@ -1,14 +1,469 @@
-"""The submit pane."""
+"""The submit pane: choose, see every file, submit, watch."""
 
 from __future__ import annotations
 
-from metlmon.authoring.records import Request
-from screens.monitor import MonitorScreen
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from time import monotonic
+from typing import ClassVar, Final
+
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Horizontal
+from textual.message import Message
+
+from metlmon.authoring.records import Complaint, Request
+from metlmon.ensemble import wording
+from metlmon.ensemble.wording import plain
+from metlmon.live.feed import Update
+from metlmon.pool.desk import Desk
+from metlmon.pool.records import PoolError
+from screens.actions import bindings_of
+from screens.ink import BAD, BOLD, DIM, NOTE, Line, joined, line, spread, wrapped
+from screens.monitor import MonitorScreen, rule
+from screens.submitchoice import Choice, ChoiceScreen
+from screens.submitform import (
+    LABELS,
+    POLICIES,
+    Draft,
+    Field,
+    fields_of,
+    new_directory,
+    sites_in,
+)
+from screens.submitlaunch import LaunchScreen
+from screens.submitplan import Verdict, come_along, judged
+from screens.submitpool import Known, gpus, schedd, seconds
+from screens.submitpreview import Preview, preview
+from screens.widgets.form import Entry, Form
+from screens.widgets.keys import Keys
+from screens.widgets.panel import Panel
+from screens.widgets.sheet import EDGE, Sheet
+
+SIDE_BY_SIDE: Final = 130
+"""From this width on, form and preview stand beside each other."""
+
+FORM_CELLS: Final = 92
+"""As wide as the form gets there: what is wrong with a field still fits beside it."""
+
+NOTE_LINES: Final = 3
+"""Below the form, always as many: the form keeps its height while the cursor moves."""
+
+_TITLES: Final[Mapping[str, str]] = {
+    "template": "What to train",
+    "runs": "How much of it",
+    "sites": "Where",
+    "gpus": "What each job asks for",
+}
+"""Headings above these fields, where there is room."""
+
+_HINTS: Final[Mapping[str, str]] = {
+    "seeds": "1, 2, 3 and so on",
+    "sites": "anywhere",
+    "gpu_memory_mb": "any",
+}
+"""What an empty field stands for."""
 
 
 class SubmitScreen(MonitorScreen):
-    """Choose, see, submit, watch."""
+    """The form and what it would write. The form outlives the screen, in the application."""
+
+    SCOPES: ClassVar[tuple[str, ...]] = ("submit",)
+    AUTO_FOCUS: ClassVar[str | None] = "Form"
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("submit", "typing")]
+
+    class Judged(Message):
+        """The form was judged."""
+
+        def __init__(self, verdict: Verdict, shown: Preview, cells: int) -> None:
+            super().__init__()
+            self.verdict, self.shown, self.cells = verdict, shown, cells
+
+    class Learned(Message):
+        """The schedd or the collector answered: fields of :class:`Known`."""
+
+        def __init__(self, **fields: object) -> None:
+            super().__init__()
+            self.fields = fields
 
     def __init__(self, draft: Request | None = None) -> None:
         super().__init__()
         self.draft = draft
+        self.verdict = Verdict(Draft())
+        self.known = Known()
+        self._form = Draft()
+        self._judging: tuple[Draft, int] | None = None
+        self._stale = self._opening = self._aside = False
+        self._asked = 0.0
+        self._launch: LaunchScreen | None = None
+
+    def compose(self) -> ComposeResult:
+        yield Panel(id="head")
+        with Horizontal():
+            yield Form(id="form")
+            yield Sheet(id="preview")
+        yield Panel(id="note")
+        yield self.keys()
+
+    def keys(self) -> Keys:
+        return Keys((*self.SCOPES, "typing"))
+
+    def on_mount(self) -> None:
+        self._form = self.monitor.form or Draft.of(self.draft or _first_request())
+        self._tick = self.set_interval(1.0, self._wait_on, pause=True)
+        super().on_mount()
+        self._ask()
+
+    def on_screen_resume(self) -> None:
+        super().on_screen_resume()
+        if self._ready:
+            # Files may have come or gone.
+            self._launch = None
+            self._judge(anew=True)
+
+    # --- what is shown --------------------------------------------------------------------
+
+    @property
+    def _wide(self) -> bool:
+        return self.app.size.width >= SIDE_BY_SIDE
+
+    @property
+    def _form_cells(self) -> int:
+        room = self.app.size.width
+        return min(FORM_CELLS, room * 45 // 100) if self._wide else room
+
+    @property
+    def _preview_cells(self) -> int:
+        return self.app.size.width - (self._form_cells if self._wide else 0) - EDGE
+
+    @property
+    def _fields(self) -> tuple[Field, ...]:
+        names = [each.name for each in self.verdict.templates]
+        return fields_of(self.verdict.template, names)
+
+    def show(self, update: Update | None) -> None:
+        form, sheet = self.query_one(Form), self.query_one(Sheet)
+        head = self._head()
+        self.query_one("#head", Panel).show(head)
+        form.styles.width = self._form_cells
+        form.display, sheet.display = self._wide or not self._aside, self._wide or self._aside
+        free = self.app.size.height - len(head) - NOTE_LINES - 2
+        form.show(self._entries(free), 26 if self._form_cells < 84 else 32)
+        self.query_one("#note", Panel).show(self._note(form, sheet))
+        self._judge()
+
+    def _head(self) -> list[Line]:
+        ascii, room = self.ascii, self.app.size.width
+        right = schedd(self.known, ascii, long=room >= 100)
+        title = line(("Submit a new ensemble", BOLD))
+        lines = [line(" ") + spread(title, right, room - 2, ascii), line(" ") + self._sum()]
+        if self.known.error is not None:
+            why = plain(f"Nothing can be submitted: {self.known.error}", 2000, ascii)
+            lines += wrapped(why, room - 1, NOTE, indent=1)[:2]
+        return [*lines, ()]
+
+    def _sum(self) -> Line:
+        """What it comes to, in one line."""
+        verdict, ascii = self.verdict, self.ascii
+        if verdict.request is None:
+            return line(("looking at the template", DIM))
+        if verdict.plan is None:
+            names = dict.fromkeys(_label(each) for each in verdict.fatal)
+            what = wording.count(len(names), "field needs", "fields need", ascii=ascii)
+            told = plain(", ".join(names), 200, ascii)
+            return line((f"{what} another look: ", BAD), told)
+        plan, times = verdict.plan, " x " if ascii else " × "
+        runs = wording.count(len(plan.runs), "run", ascii=ascii)
+        epochs = wording.count(plan.request.epochs, "epoch", ascii=ascii)
+        jobs = wording.count(plan.jobs, "job", ascii=ascii)
+        files = wording.count(len(plan.files), "file", ascii=ascii)
+        way = wording.count(len(plan.in_the_way), "is", "are", ascii=ascii)
+        return joined(
+            (
+                line((f"{runs}{times}{epochs}", BOLD), (f" = {jobs}", BOLD)),
+                line(wording.count(plan.nodes, "node", ascii=ascii)),
+                line(files),
+                line((f"{way} in the way", NOTE)) if plan.in_the_way else (),
+            ),
+            line("   "),
+        )
+
+    def _entries(self, free: int) -> list[Entry]:
+        """The fields as they are drawn, with headings where all has room in ``free`` lines."""
+        fields = self._fields
+        own = [each for each in fields if each.name.startswith("values.")]
+        roomy = free >= len(fields) + 2 * len(_TITLES) + (2 if own else 0)
+        entries: list[Entry] = []
+        for each in fields:
+            title = _TITLES.get(each.name) if roomy else None
+            if own and each is own[0]:
+                template = self.verdict.template
+                name = plain(template.name if template else "", 40, self.ascii)
+                title = f"Parameters of {name}"
+            if title is not None:
+                entries += [Entry(None, "")] * (roomy and bool(entries)) + [Entry(None, title)]
+            entries.append(self._entry(each))
+        return entries
+
+    def _entry(self, each: Field) -> Entry:
+        label = plain(each.label, 18, self.ascii)
+        text = self._form.text(each.name, self.verdict.template)
+        hint = _HINTS.get(each.name, "")
+        # What is wrong needs the room more than the unit does.
+        unit = "" if self.verdict.of(each.name) else each.unit
+        beside = self._beside(each)
+        return Entry(each.name, label, text, unit, beside, hint, each.options, each.closed)
+
+    def _beside(self, field: Field) -> Line:
+        """What is wrong with a field, or else what stands in it means."""
+        said = self.verdict.of(field.name)
+        if said is not None:
+            return self._said_of(said)
+        text = self._form.text(field.name, self.verdict.template)
+        if field.name == "policy":
+            return line((POLICIES.get(text, ""), DIM))
+        if field.name == "template" and self.verdict.template is not None:
+            return line((plain(self.verdict.template.title, 100, self.ascii), DIM))
+        if field.name == "sites":
+            return self._sites_told()
+        return ()
+
+    def _sites_told(self) -> Line:
+        known, ascii = self.known, self.ascii
+        if known.asking_sites is not None:
+            return line((f"asking the collector{seconds(known.asking_sites)}", DIM))
+        if known.sites:
+            return line((f"enter: {wording.count(len(known.sites), 'site', ascii=ascii)}", DIM))
+        return line(("the collector names none", DIM))
+
+    def _said_of(self, said: Complaint) -> Line:
+        sign = ("X " if self.ascii else "✗ ") if said.fatal else "! "
+        how = BAD if said.fatal else NOTE
+        return line((sign, how), (plain(said.text, 400, self.ascii), how))
+
+    def _note(self, form: Form, sheet: Sheet) -> list[Line]:
+        room, ascii = self.app.size.width, self.ascii
+        down, up = ("v", "^") if ascii else ("↓", "↑")
+        seen = sheet if self._aside and not self._wide else form
+        above = sheet.top if seen is sheet else form.above
+        outside = [f"{up} {above}"] * (above > 0) + [f"{down} {seen.below} more"] * (seen.below > 0)
+        parts = [*self.remarks(), *([line(("  ".join(outside), DIM))] if outside else [])]
+        if self._wide and sheet.below:
+            of = f"{sheet.top + 1} of {wording.number(len(sheet.lines), ascii)} lines"
+            parts.append(line((f"preview {of}, pgdn", DIM)))
+        lines = self._help(form, room - 2)
+        return [rule(parts, room, ascii), *lines, *[()] * (NOTE_LINES - len(lines))]
+
+    def _help(self, form: Form, room: int) -> list[Line]:
+        """What is wrong with the field under the cursor, and what it is for."""
+        if self._aside:
+            keys = "n next file   up and down, pgup and pgdn scroll   tab or esc back to the form"
+            return [line(" ", (keys, DIM))]
+        field = next((each for each in self._fields if each.name == form.cursor), None)
+        if field is None:
+            return []
+        said = self.verdict.of(field.name) or self.verdict.of("")
+        lines: list[Line] = []
+        if said is not None:
+            how = BAD if said.fatal else NOTE
+            lines = wrapped(plain(said.text, 2000, self.ascii), room, how, indent=1)
+        about = self.verdict.template.about if self.verdict.template else ""
+        told = f"{about} {field.help}" if field.name == "template" else field.help
+        lines += wrapped(plain(told, 2000, self.ascii), room, DIM, indent=1)
+        return lines[:NOTE_LINES]
+
+    # --- the form is judged, in a thread --------------------------------------------------
+
+    def _judge(self, anew: bool = False) -> None:
+        """See to it that what is typed is judged; one judgement is under way at most."""
+        wanted = (self._form, self._preview_cells)
+        if self._judging is not None:
+            self._stale |= anew or self._judging != wanted
+        elif anew or self._stale or self._last != wanted:
+            self._judging, self._stale, self._last = wanted, False, wanted
+            work = partial(self._work, *wanted, self.known.site_names, self.ascii)
+            self.run_worker(work, thread=True)
+
+    _last: tuple[Draft, int] | None = None
+
+    def _work(self, draft: Draft, cells: int, sites: Sequence[str], ascii: bool) -> None:
+        verdict = judged(draft, sites)
+        self.post_message(self.Judged(verdict, preview(verdict, cells, ascii), cells))
+
+    def on_submit_screen_judged(self, event: Judged) -> None:
+        self._judging = None
+        self.verdict = event.verdict
+        if event.cells == self._preview_cells:
+            self.query_one(Sheet).show(event.shown, event.shown.sections)
+        self._again()
+        if self._opening and self._judging is None:
+            self._opening = False
+            self._open()
+
+    # --- the pool is asked ----------------------------------------------------------------
+
+    def _ask(self) -> None:
+        """Ask for schedd and sites. Not in a worker: who quits does not wait for an answer."""
+        desk = self.monitor.options.pool
+        if desk is None:
+            self._learn(error="this is not where jobs are submitted from")
+            return
+        self._asked = monotonic()
+        self._learn(error=None, where=None, asking=0.0, asking_sites=0.0)
+        self._tick.resume()
+        threading.Thread(
+            target=self._question, args=(desk,), name="metlmon-ask", daemon=True
+        ).start()
+
+    def _question(self, desk: Desk) -> None:
+        # Whoever asked may be gone when the answer comes.
+        with suppress(RuntimeError):
+            try:
+                where = desk.where()
+                self.post_message(self.Learned(where=where, error=None, asking=None))
+            except PoolError as error:
+                self.post_message(self.Learned(where=None, error=str(error), asking=None))
+            try:
+                sites = desk.sites()
+                self.post_message(self.Learned(sites=sites, no_sites=None, asking_sites=None))
+            except PoolError as error:
+                self.post_message(self.Learned(no_sites=str(error), asking_sites=None))
+
+    def on_submit_screen_learned(self, event: Learned) -> None:
+        self._learn(**event.fields)
+
+    def _learn(self, **fields: object) -> None:
+        before = self.known
+        self.known = replace(before, **fields)  # type: ignore[arg-type]
+        if self.known.asking is None and self.known.asking_sites is None:
+            self._tick.pause()
+        if self._launch is not None and self._launch.is_attached:
+            self._launch.learn(self.known)
+        if self.known.site_names != before.site_names:
+            self._judge(anew=True)
+        self._again()
+
+    def _wait_on(self) -> None:
+        waited = monotonic() - self._asked
+        known = self.known
+        self._learn(
+            asking=None if known.asking is None else waited,
+            asking_sites=None if known.asking_sites is None else waited,
+        )
+
+    # --- what is typed --------------------------------------------------------------------
+
+    def on_form_changed(self, event: Form.Changed) -> None:
+        event.stop()
+        self._put(event.name, event.text)
+
+    def _put(self, name: str, text: str) -> None:
+        self._form = self._form.with_text(name, text)
+        self.monitor.form = self._form
+        self._said = ""
+        self._again()
+
+    def on_form_moved(self, event: Form.Moved) -> None:
+        event.stop()
+        self._said = ""
+        self._again()
+
+    def on_form_paged(self, event: Form.Paged) -> None:
+        event.stop()
+        sheet = self.query_one(Sheet)
+        if not self._wide:
+            self.query_one(Form).page(event.by)
+        elif event.by < 0:
+            sheet.action_page_up()
+        else:
+            sheet.action_page_down()
+
+    def action_choose(self) -> None:
+        """A list for the field under the cursor; where it has none, on to the next field."""
+        form = self.query_one(Form)
+        name = form.cursor
+        now: Sequence[str] = [self._form.text(name or "")]
+        choices: list[Choice] = []
+        if name == "template":
+            choices = [Choice(each.name, each.title) for each in self.verdict.templates]
+        elif name == "policy":
+            choices = [Choice(value, about) for value, about in POLICIES.items()]
+        elif name == "sites":
+            now = sites_in(self._form.text("sites"))
+            choices = [Choice(each.name, self._offer(each.slots, gpus(each, self.ascii)))
+                       for each in self.known.sites]  # fmt: skip
+            if not choices:
+                self.say(self.known.no_sites or "no site is known (yet): type their names")
+                return
+        if name is None or not choices or not form.has_focus:
+            form.action_down()
+            return
+        title = f"{LABELS[name]}: which?"
+        chosen = partial(self._chosen, name)
+        self.app.push_screen(ChoiceScreen(title, choices, now, several=name == "sites"), chosen)
+
+    def _offer(self, slots: int, gpu: str) -> str:
+        return f"{wording.count(slots, 'slot', ascii=self.ascii)}   {gpu}"
+
+    def _chosen(self, name: str, values: tuple[str, ...] | None) -> None:
+        if values is not None:
+            self._put(name, ", ".join(values))
+
+    # --- keys -----------------------------------------------------------------------------
+
+    def action_preview(self) -> None:
+        """To the preview, or back to the form."""
+        self._aside = not self._aside
+        self._again()
+        self.set_focus(self.query_one(Sheet if self._aside else Form))
+
+    def action_back(self) -> None:
+        if self._aside:
+            self.action_preview()
+        else:
+            super().action_back()
+
+    def action_again(self) -> None:
+        self._ask()
+
+    def action_submit(self) -> None:
+        """The question is asked of a plan that is made now: files may have come or gone."""
+        self._opening = True
+        self._judge(anew=True)
+
+    def _open(self) -> None:
+        if self.app.screen is not self:
+            return
+        if self.verdict.plan is None:
+            first = next((each for each in self.verdict.fatal if each.field), None)
+            if first is not None:
+                if self._aside:
+                    self.action_preview()
+                self.query_one(Form).select(first.field)
+            self.say("nothing can be written yet")
+            return
+        self._launch = LaunchScreen(self.verdict.plan, self.known)
+        self.app.push_screen(self._launch)
+
+    def action_help(self) -> None:
+        self.monitor.action_help()
+
+    def action_palette(self) -> None:
+        self.monitor.action_palette()
+
+    def action_leave(self) -> None:
+        self.monitor.action_leave()
+
+
+def _first_request() -> Request:
+    """What the form begins with."""
+    names = [each.name for each in come_along()]
+    return Request(template=names[0] if names else "", directory=new_directory(Path.cwd()))
+
+
+def _label(said: Complaint) -> str:
+    return LABELS.get(said.field, said.field.removeprefix("values.")) or "the plan"

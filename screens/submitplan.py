@@ -1,0 +1,83 @@
+"""A form, judged: what is wrong with it, and what would be written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from metlmon import authoring
+from metlmon.authoring.records import Complaint, Plan, PlanError, Request, Template
+from screens.submitform import Draft, asked
+
+UNREADABLE: Final = (PlanError, OSError, ValueError)
+"""What a template of one's own, or a directory, may raise while it is looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What there is to say of a form. ``templates`` come along; ``template`` is the chosen
+    one, None when it cannot be read. ``plan`` None: something fatal is among the complaints."""
+
+    draft: Draft
+    templates: tuple[Template, ...] = ()
+    template: Template | None = None
+    request: Request | None = None
+    complaints: tuple[Complaint, ...] = ()
+    plan: Plan | None = None
+
+    @property
+    def fatal(self) -> tuple[Complaint, ...]:
+        """Complaints with which nothing can be written."""
+        return tuple(each for each in self.complaints if each.fatal)
+
+    def of(self, field: str) -> Complaint | None:
+        """The worst complaint about a field."""
+        about = [each for each in self.complaints if each.field == field]
+        return next((each for each in about if each.fatal), about[0] if about else None)
+
+
+def judged(draft: Draft, sites: Sequence[str] = ()) -> Verdict:
+    """Judge a form. Looks at files (a template, what lies in the directory) and may take long
+    for a large ensemble: called in a thread. ``sites``: those that the collector knows."""
+    templates = come_along()
+    template, unread = _template(draft.text("template").strip(), templates)
+    request, unreadable = asked(draft, template)
+    skipped = {each.field for each in unreadable}
+    try:
+        # A field that cannot be read has a stand-in, of which nothing is to be said.
+        said = [c for c in authoring.complaints(request, tuple(sites)) if c.field not in skipped]
+    except UNREADABLE as error:
+        said = [Complaint("template", str(error))]
+    if unread is not None and not any(each.field == "template" for each in said):
+        said.append(unread)
+    complaints = (*unreadable, *said)
+    plan = None
+    if not any(each.fatal for each in complaints):
+        try:
+            plan = authoring.make_plan(request)
+        except UNREADABLE as error:
+            complaints = (*complaints, Complaint("", str(error)))
+    return Verdict(draft, templates, template, request, complaints, plan)
+
+
+def come_along() -> tuple[Template, ...]:
+    """The templates that come along; none when they are damaged (whoever names one is told)."""
+    try:
+        return tuple(authoring.templates())
+    except UNREADABLE:
+        return ()
+
+
+def _template(
+    wanted: str, templates: Sequence[Template]
+) -> tuple[Template | None, Complaint | None]:
+    for each in templates:
+        if each.name == wanted:
+            return each, None
+    if not wanted:
+        return None, Complaint("template", "a template is needed: enter lists them")
+    try:
+        return authoring.load_template(wanted), None
+    except UNREADABLE as error:
+        return None, Complaint("template", str(error))
