@@ -22,8 +22,8 @@ def write_plan(plan: Plan, overwrite: bool = False) -> tuple[Path, ...]:
     The directory is made when its parent is there. A file that exists is an error, unless
     ``overwrite``; one with the same bytes is left as it is. Links are never followed. Each
     file is written under another name and then put in its place, the DAG as the last one, so
-    that no reader meets half of one. Raises PlanError with the file and what to do; then none
-    of the files is new.
+    that no reader meets half of one. Raises PlanError with the file and what to do; then all
+    is as before, unless a file could not be overwritten after others had been.
     """
     directory = plan.request.directory
     made = _make(directory)
@@ -31,7 +31,7 @@ def write_plan(plan: Plan, overwrite: bool = False) -> tuple[Path, ...]:
         _refuse(plan, overwrite)
         last_is_dag = sorted(plan.files, key=lambda file: file.name == plan.dag_file)
         _place(directory, [f for f in last_is_dag if not _kept(plan, f)], overwrite)
-    except PlanError:
+    except BaseException:
         if made:
             _quietly_remove_directory(directory)
         raise
@@ -106,13 +106,15 @@ def _place(directory: Path, files: Sequence[PlannedFile], overwrite: bool) -> No
             else:
                 _link(draft, path)
                 placed.append(path)
-    except OSError as error:
+    except BaseException as error:  # ctrl-c, too, leaves all or nothing
         for there in placed:
             there.unlink(missing_ok=True)
         if isinstance(error, FileExistsError):
             text = f"{path}: came there a moment ago; choose another name or directory"
             raise PlanError(text) from None
-        raise PlanError(f"{path}: cannot be written: {_why(error)}") from None
+        if isinstance(error, OSError):
+            raise PlanError(f"{path}: cannot be written: {_why(error)}") from None
+        raise
     finally:
         for draft, _ in drafts:
             draft.unlink(missing_ok=True)

@@ -158,6 +158,20 @@ def test_a_full_disk_leaves_nothing(
     assert not plan.request.directory.exists()
 
 
+def test_ctrl_c_leaves_nothing(monkeypatch: pytest.MonkeyPatch, plan: Plan) -> None:
+    link = os.link
+
+    def interrupted(source: Path, target: Path, **how: bool) -> None:
+        if Path(target).name == "ensemble.dag":
+            raise KeyboardInterrupt
+        link(source, target, **how)
+
+    monkeypatch.setattr(os, "link", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        write_plan(plan)
+    assert not plan.request.directory.exists()
+
+
 def test_a_full_disk_leaves_what_was_there(monkeypatch: pytest.MonkeyPatch, plan: Plan) -> None:
     directory = plan.request.directory
     directory.mkdir()
