@@ -108,6 +108,10 @@ _JOBSTATE_CLAIMS: Final = {
 STATUS_CLAIMS: Final = {2: Claim.PRE, 4: Claim.POST, 5: Claim.DONE, 6: Claim.FAILED}
 """NodeStatus of the node status file, where it says something that job events may not."""
 
+CHANGED_CLOCKS: Final = 3600.0
+SAME_MOMENT: Final = 60.0
+"""Seconds: DAGMan writes its metrics within them of the lines that tell of its start and end."""
+
 DAG_REMOVED: Final = 4
 """``DagStatus`` of ``.metrics`` for a DAGMan that was removed."""
 
@@ -270,7 +274,7 @@ class Dag:
         """Moments that its files state both ways: (local time, seconds since 1970)."""
         if self.status is not None and self.status.local and self.status.epoch is not None:
             yield self.status.local, self.status.epoch
-        life = self.lives[-1] if self.lives else None
+        life = self._life_of_metrics()
         if self.metrics is not None and life is not None:
             for local, epoch in ((life.start, self.metrics.start), (life.end, self.metrics.end)):
                 if local is not None and epoch is not None:
@@ -279,6 +283,23 @@ class Dag:
             written = self._rescues_written.get(rescue.path.name)
             if written is not None and rescue.created is not None:
                 yield written, rescue.created.timestamp()
+
+    def _life_of_metrics(self) -> Life | None:
+        """The life that wrote the metrics file: it lies there until the next one has ended, so
+        it is the newest that lasted as long as the file says (an hour more or less, where the
+        clocks were changed)."""
+        metrics = self.metrics
+        if len(self.lives) == 1:
+            return self.lives[0]
+        if metrics is None or metrics.start is None or metrics.end is None:
+            return None
+        for life in reversed(self.lives):
+            if life.start is not None and life.end is not None:
+                lasted = (life.end - life.start).total_seconds()
+                off = abs(lasted - (metrics.end - metrics.start))
+                if min(off, abs(off - CHANGED_CLOCKS)) <= SAME_MOMENT:
+                    return life
+        return None
 
     def submits_all_it_says(self, moment: datetime) -> bool:
         """Does ``.dagman.out`` name every submission of this DAG around ``moment``? It is

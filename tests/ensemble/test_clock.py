@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from metlmon.dagman import read_jobstate
 from metlmon.ensemble.clock import Clock
 from metlmon.ensemble.settings import Settings
+from metlmon.ensemble.states import DagState
 from tests.ensemble.written import Log, Out, moment, of_one_job, read_logs, tell
 
 CHICAGO = ZoneInfo("America/Chicago")
@@ -113,6 +114,18 @@ def test_the_metrics_file_and_dagman_out_state_one_moment_both_ways() -> None:
     )
     told = tell(f"JOB {NODE} t.sub\n", out=Out().start("09:00:00"), metrics=metrics.encode())
     assert told.ensemble.clock.local(begun) == moment("09:00:00")
+
+
+def test_the_metrics_of_a_life_before_say_nothing_of_this_ones_moments() -> None:
+    begun = moment("09:00:00").replace(tzinfo=UTC).timestamp()
+    metrics = (
+        f'{{"client": "condor_dagman", "version": "23.9.6", "start_time": {begun}, '
+        f'"end_time": {begun + 1136}, "exitcode": 2, "DagStatus": 4}}'
+    )
+    out = Out().start("09:00:00").exit(2, "09:18:56").start("09:18:57")
+    told = tell(f"JOB {NODE} t.sub\n", out=out, metrics=metrics.encode())
+    assert told.ensemble.clock.local(begun) == moment("09:00:00")
+    assert told.ensemble.dag_state("run.dag")[0] is DagState.RUNNING
 
 
 def test_a_rescue_file_says_in_utc_when_dagman_out_says_it_was_written() -> None:
