@@ -1,0 +1,244 @@
+"""Each action on real jobs, its refusals, and what the schedd says became of the jobs."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import gated
+import pytest
+import truth
+from pools import Ad, Pool, until
+
+REFUSED = 6
+"""Exit status of ``metlmon act`` when not all was done."""
+
+ANSWER_SECONDS = 60
+"""A schedd that says nothing must not keep anybody longer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Acting:
+    """A DAG whose jobs run until told otherwise, and ``metlmon act`` in its directory."""
+
+    pool: Pool
+    dag: gated.Gated
+    dagman: int
+
+    @property
+    def of_dag(self) -> str:
+        return f"DAGManJobId == {self.dagman}"
+
+    def act(
+        self,
+        what: str,
+        *targets: str,
+        expect: int = 0,
+        user: str | None = None,
+        directory: Path | None = None,
+        more: tuple[str, ...] = (),
+    ) -> dict[str, Any]:
+        """What it answers, as JSON; its exit status is ``expect``."""
+        argv = ["metlmon", "act", what, str(directory or self.dag.directory), *targets]
+        done = self.pool.run(
+            [*argv, "--yes", "--json", *more],
+            self.dag.directory if user is None else self.pool.script.HOMES / user,
+            user,
+            expect,
+            ANSWER_SECONDS,
+        )
+        answered: dict[str, Any] = json.loads(done.stdout)
+        return answered
+
+    def job(self, run: int) -> Ad:
+        """The ad of the newest job of this run, in the queue."""
+        node = self.dag.runs[run][0]
+        ads = self.pool.queue(self.of_dag, f'DAGNodeName == "{node}"')
+        assert ads, f"no job of {node} is in the queue"
+        return max(ads, key=lambda ad: ad["ClusterId"])
+
+    def becomes(self, run: int, status: int) -> Ad:
+        """The ad as soon as the job has this JobStatus."""
+        until(lambda: self.job(run)["JobStatus"] == status, lambda: f"not so: {self.job(run)}")
+        return self.job(run)
+
+
+def replies(answered: dict[str, Any]) -> list[tuple[str, str]]:
+    return [(answer["subject"], answer["reply"]) for answer in answered["answers"]]
+
+
+def untouched(before: Ad, after: Ad) -> bool:
+    """The job runs as it did."""
+    keys = ("ClusterId", "JobStatus", "EnteredCurrentStatus", "JobCurrentStartDate")
+    same = all(before[key] == after[key] for key in keys)
+    return same and after["JobStatus"] == truth.RUNNING
+
+
+def name(ad: Ad) -> str:
+    return f"{ad['ClusterId']}.{ad['ProcId']}"
+
+
+@pytest.fixture(scope="module")
+def acting(pool: Pool) -> Acting:
+    """Six runs that wait, one of which has ended."""
+    dag = gated.write(pool, "acting", runs=6)
+    dag.open("run5-train_epoch0")
+    dagman = dag.submit()
+    made = Acting(pool, dag, dagman)
+    until(lambda: pool.history(made.of_dag), "one ends")
+    pool.running(5, made.of_dag)
+    return made
+
+
+def test_hold_and_release(acting: Acting) -> None:
+    job = acting.job(0)
+    assert replies(acting.act("hold", "run0")) == [(name(job), "done")]
+    held = acting.becomes(0, truth.HELD)
+    assert held["HoldReasonCode"] == 1, "held by its user"
+    assert "held" in truth.quiet_moment(acting.pool, acting.dag.directory)
+    again = acting.act("hold", "run0", expect=REFUSED)
+    assert again["refused"], "what is held already is not held again"
+    assert replies(acting.act("release", "run0")) == [(name(job), "done")]
+    assert acting.becomes(0, truth.RUNNING)["NumJobStarts"] >= 1
+
+
+def test_vacate_gives_the_slot_back_and_the_job_starts_anew(acting: Acting) -> None:
+    job = acting.job(1)
+    assert replies(acting.act("vacate", name(job))) == [(name(job), "done")]
+    until(lambda: acting.job(1).get("NumJobStarts", 0) == 2, "it starts again")
+    acting.becomes(1, truth.RUNNING)
+    truth.quiet_moment(acting.pool, acting.dag.directory)
+    (ours,) = (
+        each
+        for each in truth.jobs_of(acting.pool, acting.dag.directory)
+        if each["cluster"] == job["ClusterId"]
+    )
+    assert [each["outcome"] for each in ours["executions"]] == ["evicted", "in-flight"]
+
+
+def test_priority(acting: Acting) -> None:
+    job = acting.job(2)
+    answered = acting.act("priority", name(job), more=("--value", "7"))
+    assert replies(answered) == [(name(job), "done")]
+    assert acting.job(2)["JobPrio"] == 7
+
+
+def test_each_of_several_jobs_gets_its_answer(acting: Acting) -> None:
+    jobs = [acting.job(0), acting.job(2)]
+    answered = acting.act("hold", *map(name, jobs))
+    assert replies(answered) == [(name(job), "done") for job in jobs]
+    for run in (0, 2):
+        acting.becomes(run, truth.HELD)
+    assert replies(acting.act("release", *map(name, jobs))) == [(name(j), "done") for j in jobs]
+    for run in (0, 2):
+        acting.becomes(run, truth.RUNNING)
+
+
+def test_a_finished_job_is_refused(acting: Acting) -> None:
+    (done,) = acting.pool.history(acting.of_dag, 'DAGNodeName == "run5-train_epoch0"')
+    for what in ("hold", "release", "remove", "vacate"):
+        answered = acting.act(what, name(done), expect=REFUSED)
+        assert answered["answers"] == []
+        assert "completed" in json.dumps([answered["refused"], answered["left_out"]])
+
+
+def test_someone_elses_job_is_refused(acting: Acting, colleague: str) -> None:
+    before = acting.job(0)
+    for what in ("hold", "remove", "vacate"):
+        answered = acting.act(what, name(before), expect=REFUSED, user=colleague)
+        said = json.dumps(answered)
+        assert acting.pool.users[0] in said, "it says whose job it is"
+        assert not any(reply == "done" for _, reply in replies(answered))
+    assert untouched(before, acting.job(0))
+
+
+def test_a_schedd_that_does_not_answer_is_said_to_be_so(acting: Acting) -> None:
+    before = acting.job(0)
+    with acting.pool.schedd_paused():
+        answered = acting.act("hold", name(before), expect=REFUSED)
+    assert not any(reply == "done" for _, reply in replies(answered))
+    assert answered["refused"] or answered["answers"][0]["text"]
+    # What the schedd found waiting when it went on was given up before, or it would be held.
+    assert untouched(before, acting.job(0))
+
+
+def test_logs_that_came_from_another_machine_are_refused(acting: Acting) -> None:
+    before = acting.job(0)
+    copy = acting.pool.base / "copied"
+    shutil.copytree(acting.dag.directory, copy)
+    answered = acting.act("hold", name(before), expect=REFUSED, directory=copy)
+    assert answered["answers"] == []
+    assert answered["refused"]
+    assert acting.job(0)["JobStatus"] == truth.RUNNING
+
+
+def test_a_job_that_no_log_tells_of_is_no_target(acting: Acting) -> None:
+    argv = ["metlmon", "act", "hold", str(acting.dag.directory), "1.0", "--yes"]
+    done = acting.pool.run(argv, expect=2)
+    assert "1.0" in done.stderr
+
+
+def test_nothing_is_done_without_a_yes(acting: Acting) -> None:
+    argv = ["metlmon", "act", "hold", str(acting.dag.directory), "all"]
+    acting.pool.run(argv, expect=2)
+    assert acting.job(0)["JobStatus"] == truth.RUNNING
+
+
+def test_a_read_only_setting_refuses_everything(acting: Acting) -> None:
+    settings = acting.pool.place(acting.dag.directory / "metlmon.toml", "read_only = true\n")
+    try:
+        for what in ("hold", "remove-dag"):
+            targets = ["all"] if what == "hold" else []
+            argv = ["metlmon", "act", what, str(acting.dag.directory), *targets, "--yes"]
+            done = acting.pool.run(argv, expect=2)
+            assert "read_only" in done.stderr
+    finally:
+        settings.unlink()
+    assert acting.job(0)["JobStatus"] == truth.RUNNING
+
+
+def test_halt_and_resume(acting: Acting) -> None:
+    halt = acting.dag.directory / "ens.dag.halt"
+    assert replies(acting.act("halt")) == [("ens.dag", "done")]
+    assert halt.exists()
+    assert replies(acting.act("resume")) == [("ens.dag", "done")]
+    assert not halt.exists()
+
+
+def test_remove(acting: Acting) -> None:
+    job = acting.job(3)
+    assert replies(acting.act("remove", "run3")) == [(name(job), "done")]
+    (gone,) = until(
+        lambda: acting.pool.history(f"ClusterId == {job['ClusterId']}"), "it leaves the queue"
+    )
+    assert gone["JobStatus"] == truth.REMOVED
+    truth.quiet_moment(acting.pool, acting.dag.directory)
+    (ours,) = (
+        each
+        for each in truth.jobs_of(acting.pool, acting.dag.directory)
+        if each["cluster"] == job["ClusterId"]
+    )
+    assert ours["state"] == "removed"
+
+
+def test_remove_the_dag_and_go_on_from_its_rescue(acting: Acting) -> None:
+    """Last: the other tests' jobs end with it."""
+    pool, directory = acting.pool, acting.dag.directory
+    answered = acting.act("remove-dag")
+    assert [reply for _, reply in replies(answered)] == ["done"]
+    until(lambda: not pool.queue(acting.of_dag), "its jobs are removed")
+    until(lambda: not pool.queue(f"ClusterId == {acting.dagman}"), "DAGMan ends")
+    rescue = directory / "ens.dag.rescue001"
+    assert rescue.exists()
+    status = truth.status_of(pool, directory)
+    assert [dag["state"] for dag in status["dags"]] == ["removed"]
+    acting.dag.open_all()
+    assert [reply for _, reply in replies(acting.act("resubmit"))] == ["done"]
+    status = truth.status_of(pool, directory, "--exit-on", "done", "--timeout", "60")
+    assert [dag["state"] for dag in status["dags"]] == ["done"]
+    until(lambda: len(truth.dagmans(pool, directory)) == 2, "a second DAGMan is known")
+    expected = truth.at_the_end(pool, directory)
+    assert truth.differences(expected, status, truth.jobs_of(pool, directory)) == []
