@@ -39,12 +39,17 @@ def submit(options: argparse.Namespace) -> int:
         raise InputError(str(error)) from None
     if options.dry_run:
         return _dry_run(request, options)
+    if not options.no_submit and load_settings(request.directory).read_only:
+        raise InputError(
+            "submit: metlmon.toml says read_only = true; take that out, or say --no-submit to "
+            "write the files only"
+        )
     if options.yes or options.no_submit:
         return _write_and_submit(request, options)
-    if not is_terminal():
+    if options.json or not is_terminal():
         raise InputError(
-            "submit: without a terminal to ask at, say --yes to write and submit, --no-submit to "
-            "write only, or --dry-run to see what would be written"
+            "submit: without a terminal to ask at, or with --json, say --yes to write and submit, "
+            "--no-submit to write only, or --dry-run to see what would be written"
         )
     from metlmon.cli.pooling import open_submit_pane
 
@@ -236,11 +241,6 @@ def _text(data: bytes) -> str | None:
 
 
 def _write_and_submit(request: Request, options: argparse.Namespace) -> int:
-    if not options.no_submit and load_settings(request.directory).read_only:
-        raise InputError(
-            "submit: metlmon.toml says read_only = true; take that out, or say --no-submit to "
-            "write the files only"
-        )
     plan, found = _planned(request)
     if plan is None:
         return Exit.USAGE

@@ -176,9 +176,10 @@ def test_all_that_is_wrong_is_said_at_once(capsys: Captured, own: str) -> None:
 def test_without_a_terminal_nothing_is_written_unasked(
     capsys: Captured, own: str, clerk: Clerk
 ) -> None:
-    code, out, err = spoken(capsys, "--template", own)
-    assert (code, out) == (Exit.USAGE, "")
-    assert "say --yes to write and submit" in err
+    for options in ([], ["--json"]):
+        code, out, err = spoken(capsys, "--template", own, *options)
+        assert (code, out) == (Exit.USAGE, "")
+        assert "say --yes to write and submit" in err
     assert (written(), clerk.submitted) == ([], [])
 
 
@@ -262,13 +263,21 @@ def test_force_does_not_go_over_what_ran(capsys: Captured, own: str, clerk: Cler
     assert clerk.submitted == []
 
 
-def test_a_read_only_setting(capsys: Captured, own: str, clerk: Clerk, tmp_path: Path) -> None:
+def test_a_read_only_setting(
+    capsys: Captured,
+    own: str,
+    clerk: Clerk,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     settings = tmp_path / "config" / "metlmon" / "metlmon.toml"
     settings.parent.mkdir(parents=True)
     settings.write_text("read_only = true\n")
-    code, _, err = spoken(capsys, "--template", own, "--yes")
-    assert code == Exit.USAGE
-    assert "read_only" in err
+    monkeypatch.setattr(submit, "is_terminal", lambda: True)
+    for how in (["--yes"], []):
+        code, _, err = spoken(capsys, "--template", own, *how)
+        assert code == Exit.USAGE
+        assert "read_only" in err
     assert (written(), clerk.submitted) == ([], [])
     assert spoken(capsys, "--template", own, "--no-submit")[0] == Exit.OK
 
