@@ -17,6 +17,7 @@ from metlmon.ensemble.views import DagRow, JobRow, Status
 from metlmon.ensemble.wording import plain
 from metlmon.live.errors import InputError
 from metlmon.live.session import Session
+from metlmon.pool.offers import already_so
 from metlmon.pool.office import Office
 from metlmon.pool.records import (
     DAG_ACTS,
@@ -67,7 +68,8 @@ def _carry_out(office: Office, offer: Offer, options: argparse.Namespace) -> int
     order = offer.order
     if order is None:
         _tell(f"metlmon: {offer.act} {offer.subject}: {offer.refused}")
-        return _told(offer, None, (), options)
+        code = _told(offer, None, (), options)
+        return Exit.OK if already_so(offer) else code
     if offer.act is Act.PRIORITY:
         order = replace(order, value=options.value)
     for line in question(offer, order):

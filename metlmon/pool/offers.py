@@ -62,6 +62,9 @@ UNDOES: Final = {
     Act.RESUBMIT: "remove the DAG",
 }
 
+ALREADY: Final = frozenset({"held already", "it is halted already", "it is not halted"})
+"""Reasons that mean: it is as it was wished."""
+
 SOME_NAMES: Final = 3
 """Owners that a sentence names."""
 
@@ -84,6 +87,13 @@ def no_word(word: QueueWord) -> str | None:
     if word.asking or word.asked is None:
         return "the schedd has not answered yet"
     return None
+
+
+def already_so(offer: Offer) -> bool:
+    """Is all that was selected as the act would make it?"""
+    if offer.left_out:
+        return offer.order is None and all(why in ALREADY for _, why in offer.left_out)
+    return offer.refused in ALREADY
 
 
 # --- jobs ---------------------------------------------------------------------------------

@@ -1,0 +1,229 @@
+"""Jobs as the logs and as the queue have them, written short."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+
+from metlmon.ensemble.states import ACTIVE, DagState, State
+from metlmon.ensemble.views import (
+    Count,
+    DagRow,
+    GpuHours,
+    JobRow,
+    JobView,
+    ProblemGroup,
+    Progress,
+    RunView,
+    Status,
+    TransferTotals,
+)
+from metlmon.live.feed import Update
+from metlmon.pool.records import PoolError, QueueJob, SiteOffer, Where
+
+DAGDIR = Path("/home/anna/ens")
+NINE = datetime(2026, 1, 5, 9, 0, 0)
+WHERE = Where("ap.example.org", "25.0.0", "anna@example.org", True, None)
+
+
+def row(
+    cluster: int,
+    state: State = State.IDLE,
+    node: str | None = None,
+    run: str | None = "run0",
+    since: datetime = NINE,
+) -> JobRow:
+    """A job as the logs have it."""
+    return JobRow(
+        dag="ens.dag",
+        node=node or f"n{cluster}",
+        run=run,
+        uuid=None,
+        epoch=0,
+        cluster=cluster,
+        proc=0,
+        state=state,
+        since=since,
+        seconds=None,
+        target=None,
+        site=None,
+        gpu=None,
+        gpus=None,
+        submitted=NINE,
+        executions=(),
+        transfers=(),
+        bytes_sent=None,
+        bytes_received=None,
+        memory_mb=None,
+        request_memory_mb=None,
+        hold_reason=None,
+        hold_code=None,
+        hold_subcode=None,
+    )
+
+
+def job(
+    cluster: int,
+    status: int = 1,
+    *,
+    node: str | None = None,
+    priority: int = 0,
+    at: float = 1000.0,
+    owner: str = "anna",
+    directory: Path | str = DAGDIR,
+    **more: object,
+) -> QueueJob:
+    """A job as the queue has it."""
+    made = QueueJob(
+        cluster=cluster,
+        proc=0,
+        status=status,
+        owner=owner,
+        priority=priority,
+        matches=0,
+        position=None,
+        waiting=0,
+        rejection=None,
+        rejected_at=None,
+        submitted_at=at,
+        node=node or f"n{cluster}",
+        directory=str(directory),
+        log=None,
+        hold_reason=None,
+        nodes_log=None,
+        dagman=9,
+        universe=5,
+    )
+    return replace(made, **more)  # type: ignore[arg-type]
+
+
+def dagman(
+    cluster: int = 9, dag: str = "ens.dag", directory: Path | str = DAGDIR, owner: str = "anna"
+) -> QueueJob:
+    """DAGMan's own job."""
+    made = job(cluster, 2, directory=directory, owner=owner)
+    arguments = f"-p 0 -f -l . -Lockfile {dag}.lock -Dag {dag} -CsdVersion $CondorVersion:' '25'$"
+    return replace(made, node=None, dagman=None, universe=7, arguments=arguments)
+
+
+def dag(state: DagState = DagState.RUNNING, **more: object) -> DagRow:
+    made = DagRow("ens.dag", state, 1, 4, 1, 0, None, (NINE,), cluster=9)
+    return replace(made, **more)  # type: ignore[arg-type]
+
+
+def picture(dags: Iterable[DagRow]) -> Status:
+    none = Count()
+    return Status(
+        str(DAGDIR),
+        NINE,
+        True,
+        (),
+        tuple(dags),
+        (),
+        {},
+        {},
+        GpuHours(),
+        (),
+        (),
+        (),
+        TransferTotals(none, none, none, none, 0, 0),
+        (),
+    )
+
+
+class Logs:
+    """A feed that tells what it is told to."""
+
+    def __init__(self, *rows: JobRow, dags: Iterable[DagRow] = (), dagdir: Path = DAGDIR) -> None:
+        self.rows = {(each.cluster, each.proc): each for each in rows}
+        self.dags = tuple(dags)
+        self.dagdir = dagdir
+        self.there: bool | None = None
+        self.notify: Callable[[Update], None] | None = None
+
+    @property
+    def latest(self) -> Update | None:
+        return Update(picture(self.dags), frozenset(), Progress(1, 1))
+
+    def start(self, notify: Callable[[Update], None]) -> None:
+        self.notify = notify
+
+    def stop(self) -> None:
+        self.notify = None
+
+    def run_view(self, key: str) -> RunView | None:
+        return None
+
+    def job_view(self, cluster: int, proc: int) -> JobView | None:
+        found = self.rows.get((cluster, proc))
+        return JobView(found, (), 0, (), None, None, ()) if found else None
+
+    def problems(self) -> tuple[ProblemGroup, ...]:
+        return ()
+
+    def queued(self, run: str | None = None) -> tuple[JobRow, ...]:
+        return tuple(each for each in self.rows.values() if each.state in ACTIVE)
+
+    def in_queue(self, there: bool) -> None:
+        self.there = there
+
+
+class Schedd:
+    """Stands in for a Connection: a queue in memory, its answers to acts, and what was
+    asked of it."""
+
+    def __init__(self, *jobs: QueueJob) -> None:
+        self.jobs = {(each.cluster, each.proc): each for each in jobs}
+        self.answers: dict[int, str] = {}
+        self.down: str | None = None
+        self.deaf: set[int] = set()
+        self.asked: list[tuple[object, ...]] = []
+
+    def _heard(self, *what: object) -> None:
+        self.asked.append(what)
+        if self.down is not None:
+            raise PoolError(self.down)
+
+    def where(self) -> Where:
+        self._heard("where")
+        return WHERE
+
+    def query(self, dagmans: Iterable[int], clusters: Iterable[int]) -> tuple[QueueJob, ...]:
+        by, of = set(dagmans), set(clusters)
+        self._heard("query", by, of)
+        return tuple(j for j in self.jobs.values() if j.dagman in by or j.cluster in of)
+
+    def job(self, cluster: int, proc: int) -> QueueJob | None:
+        self._heard("job", cluster, proc)
+        return self.jobs.get((cluster, proc))
+
+    def dagmans(self) -> tuple[QueueJob, ...]:
+        self._heard("dagmans")
+        return tuple(j for j in self.jobs.values() if j.universe == 7)
+
+    def act(self, action: str, cluster: int, proc: int) -> str:
+        self._heard(action, cluster, proc)
+        return self.answers.get(cluster, "done")
+
+    def priority(self, cluster: int, proc: int, value: int) -> None:
+        self._heard("priority", cluster, proc, value)
+        if cluster not in self.deaf:
+            key = (cluster, proc)
+            self.jobs[key] = replace(self.jobs[key], priority=value)
+
+    def sites(self) -> tuple[SiteOffer, ...]:
+        return ()
+
+    def submit_dag(self, directory: Path, file: str, options: dict[str, int | bool | str]) -> int:
+        self._heard("submit", directory, file, options)
+        return 77
+
+    def close(self) -> None:
+        pass
+
+    def acts(self) -> list[tuple[object, ...]]:
+        """What was done, without what was only looked at."""
+        looks = {"where", "query", "job", "dagmans"}
+        return [what for what in self.asked if what[0] not in looks]
