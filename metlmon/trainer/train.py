@@ -322,8 +322,10 @@ def read_data(path: str) -> Data:
         )
     targets = tuple(header[at] for at in columns)
     order = shuffled(count, draws("split", 1))
-    first = min(position for changes, _ in table.variants for position in changes or (10**9,))
-    last = max(position for changes, _ in table.variants for position in changes or (0,))
+    positions = [position for changes, _ in table.variants for position in changes]
+    if not positions:
+        raise Trouble(EXIT_DATA, f"{path}: no variant has a substitution; nothing is to be learned")
+    first, last = min(positions), max(positions)
     if last - first >= MOST_POSITIONS:
         raise Trouble(
             EXIT_DATA,
@@ -912,7 +914,7 @@ def bar_line(epoch: int, done: int, steps: int, passed: float) -> str:
     filled = int(part * 10)
     return "Epoch {}: {:3.0f}%|{}{}| {}/{} [{}<{}, {}".format(
         epoch,
-        int(part * 100),
+        part * 100,
         "#" * filled,
         " " * (10 - filled),
         done,

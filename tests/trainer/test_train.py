@@ -1,0 +1,682 @@
+"""The bundled trainer as its jobs run it: a process of its own, in a directory of its own."""
+
+from __future__ import annotations
+
+import ast
+import csv
+import hashlib
+import json
+import math
+import os
+import pickle
+import re
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+from metlmon.trainer import train
+
+TRAINER = Path(train.__file__)
+PATIENCE = 30.0
+"""Seconds for a process to show what is waited for on a busy machine."""
+
+UUID = "75f86c77"
+
+LAST_OF_TWO = "8edd15ca77bf163277c2309b125f5d3f542dbc6e172c29e0bdd65d7919c12193"
+"""SHA-256 of last.ckpt after two of two epochs with seed 7, as Python 3.6.15, 3.7.16, 3.8.18,
+3.9.18, 3.10.13, 3.11.7, 3.12.1 and 3.13.0 all wrote it."""
+
+
+def start(
+    folder: Path, *arguments: object, environment: dict[str, str] | None = None
+) -> subprocess.Popen[bytes]:
+    folder.mkdir(exist_ok=True)
+    words = [sys.executable, str(TRAINER), "--uuid", UUID, *map(str, arguments)]
+    return subprocess.Popen(
+        words,
+        cwd=folder,
+        env={"PATH": os.environ["PATH"], **(environment or {})},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+
+
+def run(
+    folder: Path, *arguments: object, status: int = 0, environment: dict[str, str] | None = None
+) -> tuple[str, str]:
+    """What it printed, and what it said of trouble."""
+    with start(folder, *arguments, environment=environment) as process:
+        out, err = process.communicate(timeout=PATIENCE)
+    assert process.returncode == status, (out, err)
+    assert b"Traceback" not in err
+    return out.decode(), err.decode()
+
+
+def logs(folder: Path) -> Path:
+    return folder / "output" / "training_logs" / UUID
+
+
+def last(folder: Path) -> bytes:
+    return (logs(folder) / "checkpoints" / "last.ckpt").read_bytes()
+
+
+def best(folder: Path) -> list[str]:
+    return sorted(path.name for path in (logs(folder) / "checkpoints").glob("epoch=*.ckpt"))
+
+
+def rows(folder: Path, version: int) -> list[dict[str, str]]:
+    with (logs(folder) / f"version_{version}" / "metrics.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def column(folder: Path, version: int, name: str) -> dict[int, str]:
+    """Step → value, where a row says it."""
+    return {int(row["step"]): row[name] for row in rows(folder, version) if row.get(name)}
+
+
+def figures_of(folder: Path, version: int) -> dict[str, str]:
+    lines = (logs(folder) / f"version_{version}" / "metrics.txt").read_text().splitlines()
+    return dict(line.split(",", 1) for line in lines)
+
+
+def wait_for(stream: IO[bytes], text: bytes) -> None:
+    """Read until ``text`` has come."""
+    deadline = time.monotonic() + PATIENCE
+    seen = b""
+    while text not in seen:
+        ready, _, _ = select.select([stream], [], [], max(0.0, deadline - time.monotonic()))
+        piece = os.read(stream.fileno(), 65536) if ready else b""
+        assert piece, f"no {text!r} in {seen[-500:]!r}"
+        seen += piece
+
+
+def one_job_an_epoch(base: Path, epochs: int, *arguments: object) -> Path:
+    """Each job in a directory of its own, with the output of the one before: as HTCondor
+    carries it. The last one's directory."""
+    before = None
+    for epoch in range(1, epochs + 1):
+        folder = base / f"job{epoch}"
+        folder.mkdir()
+        if before is not None:
+            shutil.copytree(before / "output", folder / "output")
+        run(folder, "--max-epochs", epochs, "--stop-after-epoch", epoch, *arguments)
+        before = folder
+    assert before is not None
+    return before
+
+
+@pytest.fixture(scope="module", name="whole")
+def _whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three epochs in one job."""
+    folder = tmp_path_factory.mktemp("whole")
+    run(folder, "--max-epochs", 3)
+    return folder
+
+
+@pytest.fixture(scope="module", name="apart")
+def _apart(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same in three jobs."""
+    return one_job_an_epoch(tmp_path_factory.mktemp("apart"), 3)
+
+
+@pytest.fixture(name="begun")
+def _begun(apart: Path, tmp_path: Path) -> Path:
+    """What the first of three jobs left."""
+    folder = tmp_path / "begun"
+    shutil.copytree(apart.parent / "job1", folder)
+    return folder
+
+
+# --- the same bytes -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("backend", ["python", "numpy", "torch"])
+def test_five_jobs_of_one_epoch_equal_one_job_of_five(tmp_path: Path, backend: str) -> None:
+    if backend != "python":
+        pytest.importorskip(backend, reason=f"{backend} is not installed: an optional backend")
+    apart = one_job_an_epoch(tmp_path, 5, "--seed", 3, "--backend", backend)
+    whole = tmp_path / "whole"
+    run(whole, "--max-epochs", 5, "--seed", 3, "--backend", backend)
+    assert last(apart) == last(whole)
+    assert best(apart) == best(whole)
+    for name in best(whole):
+        path = Path("checkpoints") / name
+        assert (logs(apart) / path).read_bytes() == (logs(whole) / path).read_bytes()
+    assert train.unpack(str(logs(whole) / "checkpoints" / "last.ckpt")).epochs == 5
+    figures = ["test_loss", "test/pearson_total_score", "best_model_score"]
+    assert [figures_of(apart, 4)[each] for each in figures] == [
+        figures_of(whole, 0)[each] for each in figures
+    ]
+
+
+def test_the_learning_rate_goes_on_where_the_job_before_ended(apart: Path, whole: Path) -> None:
+    pieces = [column(apart, version, "lr-Adagrad") for version in range(3)]
+    assert {step: rate for piece in pieces for step, rate in piece.items()} == column(
+        whole, 0, "lr-Adagrad"
+    )
+    assert float(max(pieces[0].values())) > 4 * float(min(pieces[2].values()))
+
+
+def test_the_bytes_are_those_of_every_other_python(tmp_path: Path) -> None:
+    run(tmp_path, "--max-epochs", 2, "--seed", 7)
+    assert hashlib.sha256(last(tmp_path)).hexdigest() == LAST_OF_TWO
+
+
+def test_nothing_is_used_that_differs_between_machines_or_pythons() -> None:
+    tree = ast.parse(TRAINER.read_text(encoding="utf-8"), feature_version=(3, 6))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.BinOp | ast.AugAssign):
+            assert not isinstance(node.op, ast.Pow), node.lineno
+        if isinstance(node, ast.Name):
+            assert node.id not in ("sum", "pow"), node.lineno
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            if node.value.id == "math":
+                assert node.attr == "sqrt", node.lineno
+            if node.value.id == "random":
+                assert node.attr == "Random", node.lineno
+
+
+def test_it_needs_the_standard_library_alone() -> None:
+    tree = ast.parse(TRAINER.read_text(encoding="utf-8"))
+    wanted = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            wanted |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            wanted.add(str(node.module).split(".")[0])
+    assert wanted <= sys.stdlib_module_names
+    assert not wanted & {"dataclasses", "__future__", "contextvars"}  # Python 3.6 has them not
+
+
+def test_another_seed_gives_another_model_that_is_judged_by_the_same_variants() -> None:
+    assert train.first_state(9, 5, 1) != train.first_state(9, 5, 2)
+    assert train.draws("order", 1, 0).random() != train.draws("order", 2, 0).random()
+    assert train.generated() == train.generated()
+
+
+# --- learning -------------------------------------------------------------------------------
+
+
+def test_it_learns_in_four_epochs(tmp_path: Path) -> None:
+    run(tmp_path, "--max-epochs", 4)
+    figures = figures_of(tmp_path, 0)
+    assert float(figures["test/pearson_total_score"]) > 0.95
+    losses = [float(each) for each in column(tmp_path, 0, "val_loss").values()]
+    assert losses == sorted(losses, reverse=True)
+    assert float(figures["best_model_score"]) == losses[-1]
+
+
+def test_the_total_is_made_of_its_parts_and_the_wild_type_is_zero() -> None:
+    fold = train.Fold()
+    assert fold.energies({}) == (0.0, 0.0, 0.0, 0.0, 0.0)
+    total, burial, packing, charge, propensity = fold.energies({4: "D", 29: "G"})
+    assert total == pytest.approx(burial + packing + 2 * charge + 3 * propensity)
+    assert total > 0  # a charge and a hole in the core
+    assert fold.energies({train.WILD_TYPE.index("K"): "K"}) == (0.0,) * 5
+
+
+def test_energies_are_differences_of_the_whole_sums() -> None:
+    # The slow way: over all contacts of the whole sequence.
+    def packing_and_charge(changes: dict[int, str]) -> tuple[float, float]:
+        packing = charge = 0.0
+        for a, b in train.contacts():
+            wild = [train.WILD_TYPE[each - 1] for each in (a, b)]
+            here = [changes.get(each - 1, train.WILD_TYPE[each - 1]) for each in (a, b)]
+            gap = sum(train.VOLUME[x] for x in here) - sum(train.VOLUME[x] for x in wild)
+            packing += 1e-4 * gap * gap
+            for pair, sign in ((here, 1), (wild, -1)):
+                charge += sign * math.prod(train.CHARGE.get(x, 0.0) for x in pair)
+        return packing, charge
+
+    for changes in ({2: "K", 4: "E", 51: "R"}, {25: "W", 29: "D", 33: "K", 9: "A"}):
+        assert train.Fold().energies(changes)[2:4] == pytest.approx(packing_and_charge(changes))
+
+
+def test_its_tanh_is_one() -> None:
+    points = [x / 50 for x in range(-400, 401)]
+    assert max(abs(train.tanh(x) - math.tanh(x)) for x in points) < 2e-4
+
+
+# --- METL's files ---------------------------------------------------------------------------
+
+
+def test_the_files_are_those_of_metl(apart: Path) -> None:
+    base = logs(apart)
+    assert sorted(path.name for path in base.iterdir()) == [
+        "checkpoints",
+        "version_0",
+        "version_1",
+        "version_2",
+    ]
+    for version in range(3):
+        names = sorted(path.name for path in (base / f"version_{version}").iterdir())
+        assert names == ["args.txt", "hparams.yaml", "metrics.csv", "metrics.txt"]
+    steps = -(-train.TRAIN // train.BATCH)
+    (name,) = best(apart)
+    score = figures_of(apart, 2)["best_model_score"]
+    assert name == f"epoch=2-step={3 * steps}-val_loss={float(score):.2f}.ckpt"
+    assert (
+        figures_of(apart, 2)["best_model_path"] == f"output/training_logs/{UUID}/checkpoints/{name}"
+    )
+    words = (base / "version_1" / "args.txt").read_text().splitlines()
+    given = dict(zip(words[::2], words[1::2], strict=True))
+    assert (given["--max_epochs"], given["--stop_after_epoch"]) == ("3", "2")
+    assert f'uuid: "{UUID}"\n' in (base / "version_1" / "hparams.yaml").read_text()
+
+
+def test_metrics_are_sparse_and_each_version_has_its_own_epochs(apart: Path) -> None:
+    steps = -(-train.TRAIN // train.BATCH)
+    for version in range(3):
+        found = [row for row in rows(apart, version) if row["val_loss"]]
+        assert [(row["epoch"], row["step"]) for row in found] == [
+            (str(version), str((version + 1) * steps - 1))
+        ]
+        assert found[0]["train_loss_epoch"] == ""
+        assert len(column(apart, version, "train_loss_epoch")) == 1
+    data = (logs(apart) / "version_0" / "metrics.csv").read_bytes()
+    assert data.count(b"\r\n") == data.count(b"\n")  # the csv module's, as Lightning's
+
+
+def test_what_travels_stays_small(apart: Path) -> None:
+    assert len(list((logs(apart) / "checkpoints").iterdir())) == 2
+    size = sum(path.stat().st_size for path in logs(apart).rglob("*") if path.is_file())
+    assert size < 200_000
+
+
+def test_old_epochs_checkpoints_that_came_along_are_taken_away(begun: Path) -> None:
+    stale = logs(begun) / "checkpoints" / "epoch=7-step=9-val_loss=0.10.ckpt"
+    stale.write_bytes(b"old")
+    run(begun, "--max-epochs", 3, "--stop-after-epoch", 2)
+    assert not stale.exists()
+    assert len(best(begun)) == 1
+
+
+PROGRESS = re.compile(
+    r"Epoch (\d+): +(\d+)%\|([# ]{10})\| (\d+)/(\d+) \[[\d:]+<([\d:]+|\?), "
+    r"([\d.]+|\?)(it/s|s/it)(, loss=\S+, v_num=(\d+)(, val_loss=\S+)?)?\]"
+)
+
+
+def test_progress_is_a_line_of_tqdm(tmp_path: Path) -> None:
+    out, _ = run(tmp_path, "--max-epochs", 2, "--slow-factor", 0.3)
+    lines = [line for line in re.split(r"[\r\n]", out) if line.startswith("Epoch") and "|" in line]
+    matches = [PROGRESS.fullmatch(line) for line in lines]
+    assert all(matches), lines
+    assert {match[1] for match in matches if match} == {"0", "1"}
+    assert lines[-1].split("|")[1] == "#" * 10
+    assert ", v_num=0, val_loss=" in lines[-1]
+    assert 6 <= len(lines) <= 14  # rate-limited: three or four and both ends, of each epoch
+
+
+@pytest.mark.parametrize(
+    ("done", "passed", "line"),
+    [
+        (46335, 39733.0, "Epoch 3:  45%|####      | 46335/102968 [11:02:13<13:29:23, 1.17it/s"),
+        (0, 0.0, "Epoch 3:   0%|          | 0/102968 [00:00<?, ?it/s"),
+        (102968, 75.5, "Epoch 3: 100%|##########| 102968/102968 [01:15<00:00, 1363.81it/s"),
+        (2, 10.0, "Epoch 3:   0%|          | 2/102968 [00:10<143:00:30, 5.00s/it"),
+    ],
+)
+def test_a_line_of_progress(done: int, passed: float, line: str) -> None:
+    assert train.bar_line(3, done, 102968, passed) == line
+
+
+# --- being killed ---------------------------------------------------------------------------
+
+
+def test_killed_in_mid_epoch_it_goes_on_as_if_nothing_had_been(begun: Path, whole: Path) -> None:
+    with start(begun, "--max-epochs", 3, "--slow-factor", 60) as process:
+        assert process.stdout is not None
+        wait_for(process.stdout, b"loss=")
+        process.kill()
+    # What a process leaves that is killed while it writes.
+    for beside in ("last.ckpt.tmp", "epoch=1-step=2-val_loss=0.50.ckpt.tmp"):
+        (logs(begun) / "checkpoints" / beside).write_bytes(b"half")
+    run(begun, "--max-epochs", 3)
+    assert last(begun) == last(whole)
+    assert best(begun) == best(whole)
+    assert not list(logs(begun).rglob("*.tmp"))
+    assert not (logs(begun) / "version_1" / "metrics.txt").exists()
+    assert [row["epoch"] for row in rows(begun, 2) if row["val_loss"]] == ["1", "2"]
+
+
+def test_sigterm_ends_it_by_that_signal_with_all_files_whole(begun: Path) -> None:
+    before = last(begun)
+    with start(begun, "--max-epochs", 3, "--slow-factor", 60) as process:
+        assert process.stdout is not None
+        wait_for(process.stdout, b"loss=")
+        process.terminate()
+        _, err = process.communicate(timeout=PATIENCE)
+    assert process.returncode == -signal.SIGTERM
+    assert err.count(b"\n") == 1
+    assert last(begun) == before
+    assert not list(logs(begun).rglob("*.tmp"))
+
+
+def test_started_again_when_all_is_trained_it_has_nothing_to_do(begun: Path) -> None:
+    before, figures = last(begun), figures_of(begun, 0)
+    out, _ = run(begun, "--max-epochs", 3, "--stop-after-epoch", 1)
+    assert "trained already" in out
+    assert last(begun) == before
+    assert figures_of(begun, 1) == figures
+
+
+# --- checkpoints that are none --------------------------------------------------------------
+
+
+def small_checkpoint() -> bytes:
+    state = train.first_state(2, 1, 1)
+    return train.pack(train.Checkpoint("python", UUID, 1, "gb1-1", 3, 1, 5, None, state))
+
+
+def _cut(good: bytes) -> bytes:
+    return good[:-100]
+
+
+def _flipped(good: bytes) -> bytes:
+    at = len(good) // 2
+    return good[:at] + bytes([good[at] ^ 1]) + good[at + 1 :]
+
+
+def _pickled(good: bytes) -> bytes:
+    return pickle.dumps({"state_dict": {}, "epoch": 3})
+
+
+def _zipped(good: bytes) -> bytes:
+    return b"PK\x03\x04archive/data.pkl" + bytes(500)
+
+
+def _newer(good: bytes) -> bytes:
+    body = train.MAGIC + json.dumps({"arrays": [["embedding", 9]], "epochs": 1}).encode() + b"\n"
+    return body + hashlib.sha256(body).digest()
+
+
+def _empty(good: bytes) -> bytes:
+    return b""
+
+
+def _magic_alone(good: bytes) -> bytes:
+    return train.MAGIC
+
+
+@pytest.mark.parametrize(
+    "damage", [_cut, _flipped, _pickled, _zipped, _newer, _empty, _magic_alone]
+)
+def test_a_damaged_or_foreign_checkpoint_is_refused_in_a_sentence(
+    tmp_path: Path, damage: Callable[[bytes], bytes]
+) -> None:
+    path = tmp_path / "last.ckpt"
+    path.write_bytes(damage(small_checkpoint()))
+    with pytest.raises(train.Trouble, match=re.escape(str(path))) as trouble:
+        train.unpack(str(path))
+    assert trouble.value.code == train.EXIT_CHECKPOINT
+    assert "take it away" in str(trouble.value)
+
+
+def test_a_damaged_checkpoint_ends_the_job_by_its_own_status_and_is_left(tmp_path: Path) -> None:
+    folder = logs(tmp_path) / "checkpoints"
+    folder.mkdir(parents=True)
+    (folder / "last.ckpt").write_bytes(_cut(small_checkpoint()))
+    _, err = run(tmp_path, "--max-epochs", 3, status=train.EXIT_CHECKPOINT)
+    assert err.count("\n") == 1
+    assert (folder / "last.ckpt").read_bytes() == _cut(small_checkpoint())
+
+
+def test_a_checkpoint_of_another_model_is_refused(tmp_path: Path) -> None:
+    folder = logs(tmp_path) / "checkpoints"
+    folder.mkdir(parents=True)
+    (folder / "last.ckpt").write_bytes(small_checkpoint())
+    _, err = run(tmp_path, "--max-epochs", 3, status=train.EXIT_CHECKPOINT)
+    assert "size" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (("--seed", 2), "seed"),
+        (("--data", "table.tsv"), "data"),
+        (("--backend", "numpy"), "python backend"),
+    ],
+)
+def test_another_runs_checkpoint_is_refused(
+    begun: Path, arguments: tuple[object, ...], named: str
+) -> None:
+    write_table(begun / "table.tsv")
+    _, err = run(begun, "--max-epochs", 3, *arguments, status=train.EXIT_CHECKPOINT)
+    assert named in err
+    assert err.count("\n") == 1
+
+
+def test_another_runs_folder_is_not_taken_for_its_own(begun: Path) -> None:
+    shutil.copytree(logs(begun), logs(begun).with_name("another"))
+    _, err = run(begun, "--uuid", "another", "--max-epochs", 3, status=train.EXIT_CHECKPOINT)
+    assert "uuid" in err
+
+
+def test_a_checkpoint_that_is_asked_for_continues_another_run(begun: Path) -> None:
+    path = logs(begun) / "checkpoints" / "last.ckpt"
+    stop = ("--max-epochs", 3, "--stop-after-epoch", 1)
+    out, _ = run(begun, "--uuid", "another", *stop, "--checkpoint", path)
+    assert f"resuming training from: {path}" in out
+
+
+def test_a_checkpoint_survives_packing(tmp_path: Path) -> None:
+    state = train.first_state(3, 2, 9)
+    state["bias"][0] = float("nan")
+    there = train.Checkpoint(
+        "python", "u", 9, "d", 4, 2, 7, train.Best(1, 0.1 + 0.2, "epoch=1.ckpt"), state
+    )
+    path = tmp_path / "last.ckpt"
+    path.write_bytes(train.pack(there))
+    back = train.unpack(str(path))
+    assert back.best == there.best
+    assert train.pack(back) == train.pack(there)
+
+
+def test_a_longer_run_says_that_its_horizon_moved(begun: Path) -> None:
+    out, _ = run(begun, "--max-epochs", 9, "--stop-after-epoch", 1)
+    assert "horizon was 3 epochs and is 9" in out
+
+
+# --- demonstrations -------------------------------------------------------------------------
+
+
+def test_a_failure_on_purpose_leaves_what_a_retry_needs(begun: Path, whole: Path) -> None:
+    _, err = run(begun, "--max-epochs", 3, "--fail-rate", 1, status=train.EXIT_FAILED)
+    assert "--fail-rate" in err
+    run(begun, "--max-epochs", 3)
+    assert last(begun) == last(whole)
+    assert (logs(begun) / "version_2").is_dir()
+
+
+def test_retries_do_not_all_fail_alike(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    args = train.arguments(["--fail-rate", "0.5"])
+    with (tmp_path / "out").open("w") as out:
+        start_of_it = train.Run(args, out)
+        fates = {start_of_it._draw_failure() >= 0 for _ in range(60)}
+    assert fates == {True, False}
+
+
+def test_an_eviction_comes_at_a_jobs_first_start_only(tmp_path: Path) -> None:
+    slow = ("--max-epochs", 1, "--slow-factor", 60, "--evict-after", 0.3)
+    run(tmp_path, *slow, status=-signal.SIGTERM)
+    ad = tmp_path / "job.ad"
+    ad.write_text('NumJobStarts = 0\nOwner = "researcher"\n')
+    run(tmp_path, *slow, status=-signal.SIGTERM, environment={"_CONDOR_JOB_AD": str(ad)})
+    ad.write_text("NumJobStarts = 1\n")
+    quick = ("--max-epochs", 1, "--slow-factor", 0.5, "--evict-after", 0.3)
+    run(tmp_path, *quick, environment={"_CONDOR_JOB_AD": str(ad)})
+
+
+def test_a_run_diverges_when_told_to(tmp_path: Path) -> None:
+    run(tmp_path, "--max-epochs", 4, "--diverge-at", 3)
+    losses = [float(each) for each in column(tmp_path, 0, "val_loss").values()]
+    assert losses[1] < losses[0]
+    assert losses[2] > 10 * losses[1]
+    assert math.isnan(losses[3])
+    figures = figures_of(tmp_path, 0)
+    assert float(figures["best_model_score"]) == losses[1]
+    assert float(figures["test_loss"]) < losses[0]  # of the best epoch, not of the last
+    assert len(best(tmp_path)) == 1
+
+
+def test_a_run_that_diverges_at_once_has_no_best_but_ends_well(tmp_path: Path) -> None:
+    run(tmp_path, "--max-epochs", 2, "--diverge-at", 1)
+    assert float(figures_of(tmp_path, 0)["test_loss"]) > 1
+
+
+def test_an_epoch_lasts_as_long_as_asked_for(tmp_path: Path) -> None:
+    at_first = time.monotonic()
+    run(tmp_path, "--max-epochs", 2, "--slow-factor", 0.4)
+    assert time.monotonic() - at_first >= 0.8
+
+
+# --- somebody's own data --------------------------------------------------------------------
+
+
+def write_table(path: Path, first: int = 0, header: str = "variant\tnum_mutations\tscore") -> None:
+    source = train.draws("a table")
+    fold = train.Fold()
+    lines = [header]
+    for _ in range(1000):
+        position = int(source.random() * len(train.WILD_TYPE))
+        residue = train.ALPHABET[1 + int(source.random() * 20)]
+        score = fold.energies({position: residue})[0]
+        lines.append(f"{train.WILD_TYPE[position]}{position + first}{residue}\t1\t{score:.4f}")
+    path.write_text("\n".join([*lines, "_wt\t0\t0.0", ""]))
+
+
+def test_a_table_of_variants_is_learned(tmp_path: Path) -> None:
+    write_table(tmp_path / "gb1.tsv")
+    run(tmp_path, "--data", "gb1.tsv", "--max-epochs", 12)
+    assert float(figures_of(tmp_path, 0)["test/pearson_score"]) > 0.5
+
+
+def test_positions_may_count_from_any_number(tmp_path: Path) -> None:
+    for first in (0, 1, 227):
+        write_table(tmp_path / f"{first}.tsv", first)
+    zero, one, other = (train.read_data(str(tmp_path / f"{n}.tsv")) for n in (0, 1, 227))
+    assert zero.train == one.train == other.train
+    assert zero.rows == 56 * len(train.ALPHABET)
+    assert zero.mark != one.mark
+
+
+def test_a_file_is_found_by_its_name_where_htcondor_put_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_table(tmp_path / "gb1.tsv")
+    monkeypatch.chdir(tmp_path)
+    assert train.read_data("/home/somebody/data/gb1.tsv").targets == ("score",)
+
+
+def test_total_score_comes_first_and_other_columns_do_not_count(tmp_path: Path) -> None:
+    lines = ["fa_score\tn_mut\tvariant\ttotal_score"]
+    lines += [f"0.{n}\t2\tA{n}G,K99R\t{n}.5" for n in range(30)]
+    lines += ["\t1\tA0G\t3.0", "nan\t1\tA0G\t3.0"]
+    (tmp_path / "t.tsv").write_text("\n".join(lines) + "\n")
+    data = train.read_data(str(tmp_path / "t.tsv"))
+    assert data.targets == ("total_score", "fa_score")
+    assert (len(data.train), len(data.validate), len(data.test)) == (24, 3, 3)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (b"", ":1: the header"),
+        (b"variant,score\nA1G,1\n", ":1: the header"),
+        (b"variant\tactivity\nA1G\t1\n", ":1: the header"),
+        (b"variant\tscore\nA1G\t1\nA2\t1\n", ":3: 'A2' is no substitution"),
+        (b"variant\tscore\nA1J\t1\n", ":2: 'A1J' is no substitution"),
+        (b"variant\tscore\nA1G\t1\nC1G\t1\n", ":3: C1G stands where a line above has A1"),
+        (b"variant\tscore\nA1G\tgood\n", ":2: 'good' is no number"),
+        (b"variant\tscore\nA1G\n", ":2: fewer columns"),
+        (b"variant\tscore\nA1G\t1\n", "at least 20"),
+        (b"variant\tscore\n\xff\xfe\t1\n", "UTF-8"),
+        (b"variant\tscore\n" + b"A1G\t1\nA90000G\t1\n" * 20, "at most 5000"),
+    ],
+)
+def test_unusable_data_is_refused_with_its_line(tmp_path: Path, text: bytes, sentence: str) -> None:
+    path = tmp_path / "t.tsv"
+    path.write_bytes(text)
+    with pytest.raises(train.Trouble, match=re.escape(sentence)) as trouble:
+        train.read_data(str(path))
+    assert trouble.value.code == train.EXIT_DATA
+    assert str(path) in str(trouble.value)
+
+
+def test_data_that_is_not_there_ends_it_with_a_sentence(tmp_path: Path) -> None:
+    _, err = run(tmp_path, "--data", "no.tsv", status=train.EXIT_DATA)
+    assert err == "train.py: no.tsv: cannot be read: No such file or directory\n"
+
+
+# --- backends and arguments -----------------------------------------------------------------
+
+
+def test_auto_decides_once_and_then_asks_the_checkpoint() -> None:
+    state = train.first_state(2, 1, 1)
+    for backend in ("python", "numpy", "torch"):
+        before = train.Checkpoint(backend, UUID, 1, "gb1-1", 3, 1, 5, None, state)
+        assert train.chosen_backend("auto", before) == backend
+    assert train.chosen_backend("auto", None) in ("python", "numpy", "torch")
+    assert train.arguments([]).backend == "python"
+
+
+def test_a_backend_that_is_not_here_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(train.Trouble, match="torch backend") as trouble:
+        train.make_model("torch", train.first_state(2, 1, 1))
+    assert trouble.value.code == train.EXIT_BACKEND
+
+
+def test_backends_agree_to_within_the_tanh(tmp_path: Path) -> None:
+    numpy = pytest.importorskip("numpy", reason="numpy is not installed: an optional backend")
+    data = train.generated()
+    state = train.first_state(data.rows, len(data.targets), 4)
+    plain, arrays = train.PythonModel(state), train.NumpyModel(state, numpy)
+    for at in range(0, 320, 32):
+        batch = data.train[at : at + 32]
+        assert arrays.learn(batch, 0.1) == pytest.approx(plain.learn(batch, 0.1), rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--max-epochs", "3", "--stop-after-epoch", "4"),
+        ("--max-epochs", "0"),
+        ("--uuid", "../elsewhere"),
+        ("--uuid", ""),
+        ("--fail-rate", "1.5"),
+        ("--slow-factor", "nan"),
+        ("--evict-after", "-1"),
+        ("--seed", "one"),
+        ("--backend", "jax"),
+    ],
+)
+def test_wrong_arguments_are_refused(
+    arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        train.main(arguments)
+    assert end.value.code == 2
+    assert "train.py: error: " in capsys.readouterr().err
+
+
+def test_an_output_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+    (tmp_path / "output").write_text("a file in the way")
+    _, err = run(tmp_path, status=train.EXIT_OUTPUT)
+    assert "output" in err
+    assert err.count("\n") == 1
+
+
+def test_the_uuid_comes_from_the_seed_when_none_is_given() -> None:
+    assert train.arguments(["--seed", "4"]).uuid == train.arguments(["--seed", "4"]).uuid
+    assert train.arguments(["--seed", "4"]).uuid != train.arguments(["--seed", "5"]).uuid
