@@ -348,3 +348,12 @@ def empty(fault_filter: bool, text_filter: str, has_runs: bool, has_dags: bool) 
         line("  ", ("A *.dag file that appears in this directory is shown at once;", DIM)),
         line("  ", ("for another directory: metlmon watch DIRECTORY", DIM)),
     ]
+
+
+def nothing_open() -> list[Line]:
+    """What to do where no dagdir was opened."""
+    return [
+        line("  ", "No ensemble is open."),
+        line("  ", ("n brings the form for a new one back; once submitted, it is", DIM)),
+        line("  ", ("watched here. For one that is there: metlmon watch DIRECTORY", DIM)),
+    ]

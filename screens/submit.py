@@ -17,6 +17,7 @@ from textual.containers import Horizontal
 from textual.message import Message
 
 from metlmon.authoring.records import Complaint, Request
+from metlmon.authoring.typed import sites_in
 from metlmon.ensemble import wording
 from metlmon.ensemble.wording import plain
 from metlmon.live.feed import Update
@@ -33,7 +34,6 @@ from screens.submitform import (
     Field,
     fields_of,
     new_directory,
-    sites_in,
 )
 from screens.submitlaunch import LaunchScreen
 from screens.submitplan import Verdict, come_along, judged

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from metlmon.authoring.records import Complaint, Policy, Request, Template
+from metlmon.authoring.typed import megabytes, seeds_in, sites_in
 
 POLICIES: Final[Mapping[str, str]] = {
     Policy.ANY.value: "every epoch at any of the sites",
@@ -16,9 +16,6 @@ POLICIES: Final[Mapping[str, str]] = {
     Policy.PIN.value: "a run stays at one site",
 }
 """Policies with their meaning in one line."""
-
-MOST_SEEDS: Final = 100_000
-"""A range of seeds is written out: a slip of the finger must not fill the memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,12 +150,6 @@ def new_directory(where: Path) -> Path:
     return next((each for each in taken if not each.exists()), where / "ensemble")
 
 
-def sites_in(text: str) -> tuple[str, ...]:
-    """Names with commas between, each once."""
-    names = (each.strip() for each in text.split(","))
-    return tuple(dict.fromkeys(name for name in names if name))
-
-
 def asked(draft: Draft, template: Template | None) -> tuple[Request, tuple[Complaint, ...]]:
     """The request that a form asks for, and what cannot be read of it. A field that cannot
     be read has its default in the request."""
@@ -217,38 +208,3 @@ def asked(draft: Draft, template: Template | None) -> tuple[Request, tuple[Compl
         values={each.name: values[each.name] for each in own if values[each.name] != each.default},
     )
     return request, tuple(said)
-
-
-_SIZE: Final = re.compile(r"([0-9]{1,15}) ?(?:([kmgt])i?b?)?", re.I)
-_KB: Final = {"k": 1, "m": 1024, "g": 1024**2, "t": 1024**3}
-
-
-def megabytes(text: str) -> int | None:
-    """``4096``, ``4096 MB``, ``4 GB`` or ``4g`` in MB (of 1024 kB, as HTCondor counts);
-    None when it is no size."""
-    found = _SIZE.fullmatch(text.strip())
-    if found is None:
-        return None
-    amount, unit = int(found.group(1)), (found.group(2) or "m").lower()
-    return -(-amount * _KB[unit] // 1024)
-
-
-_RANGE: Final = re.compile(r"([0-9]{1,18})-([0-9]{1,18})")
-
-
-def seeds_in(text: str) -> tuple[int, ...]:
-    """``7, 11, 13`` or ``1-4``. Raises ValueError with a sentence."""
-    seeds: list[int] = []
-    for word in re.split(r"[,\s]+", text.strip()):
-        span = _RANGE.fullmatch(word)
-        first, last = (int(span.group(1)), int(span.group(2))) if span else (0, 0)
-        if span and not 0 <= last - first < MOST_SEEDS:
-            raise ValueError("a range goes from its smaller seed to its larger, as 1-4")
-        if span:
-            seeds.extend(range(first, last + 1))
-        elif word:
-            try:
-                seeds.append(int(word))
-            except ValueError:
-                raise ValueError("whole numbers are needed, such as 7, 11, 13 or 1-4") from None
-    return tuple(seeds)

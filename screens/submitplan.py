@@ -75,8 +75,6 @@ def _template(
     for each in templates:
         if each.name == wanted:
             return each, None
-    if not wanted:
-        return None, Complaint("template", "a template is needed: enter lists them")
     try:
         return authoring.load_template(wanted), None
     except UNREADABLE as error:

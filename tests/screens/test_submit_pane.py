@@ -1,0 +1,669 @@
+"""The submit pane: what is typed, what would be written, the yes, and what comes of it."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from time import monotonic
+
+import pytest
+from desks import ScriptedDesk
+from eyes import NARROW, WIDE, Eager, Seen
+from hostile import PAYLOAD
+from textual.pilot import Pilot
+
+from metlmon import authoring
+from metlmon.authoring.records import Complaint, Plan, Policy, Request
+from metlmon.live.nothing import Nothing
+from metlmon.live.reader import Reader
+from metlmon.live.session import Session
+from metlmon.pool.records import PoolError, Submitted, Where
+from screens.app import AppOptions
+from screens.help import HelpScreen
+from screens.ink import text as plain_text
+from screens.overview import OverviewScreen
+from screens.palette import PaletteScreen
+from screens.shades import SIXTEEN
+from screens.submit import SubmitScreen
+from screens.submitform import Draft, asked
+from screens.submitlaunch import LaunchScreen
+from screens.widgets.form import Form
+from screens.widgets.sheet import Sheet
+
+PATIENCE = 20.0
+"""Seconds to wait for what never comes."""
+
+TEMPLATE = """\
+# template: A model of one's own
+# about: Learns little, and that quickly.
+# parameter: rate = 0.001 | step of the optimizer
+# parameter: data | a file of variants
+# ship: learn.py executable
+executable = learn.py
+arguments = --rate {rate} --data "{data}" --epochs {epochs} --run $(run_uuid) --epoch $(epoch)
+request_gpus = {gpus}
+request_memory = {memory_mb}
+?gpus_minimum_memory = {gpu_memory_mb}
+requirements = {requirements}
+ulog_execute_attrs = GLIDEIN_ResourceName
+log = {name}.log
+"""
+
+LEARN = "#!/usr/bin/env python3\n\tprint('a  tab, blanks ')\r\n# " + "long " * 60 + "\nno end"
+
+OTHER = """\
+# template: Another one
+# parameter: index | which
+executable = other.sh
+request_gpus = {gpus}
+log = {name}.log
+"""
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where one is: templates ``mine`` and ``other`` come along."""
+    along = tmp_path / "templates"
+    along.mkdir()
+    (along / "mine.sub").write_text(TEMPLATE)
+    (along / "learn.py").write_text(LEARN)
+    (along / "other.sub").write_text(OTHER)
+    module = sys.modules[authoring.load_template.__module__]
+    monkeypatch.setattr(module, "_BUNDLED", along)
+    monkeypatch.setattr(module, "_HOME", along)
+    monkeypatch.setattr(module, "FIRST", ("mine", "other"))
+    monkeypatch.setattr(LaunchScreen, "SEEN_SECONDS", 0.01)
+    where = tmp_path / "home"
+    where.mkdir()
+    monkeypatch.chdir(where)
+    return where
+
+
+def request_at(home: Path, **changes: object) -> Request:
+    """A request with nothing wrong in it."""
+    usual: dict[str, object] = {"template": "mine", "directory": home / "ens", "name": "ens"}
+    return Request(**{**usual, "values": {"data": "gb1.tsv"}, **changes})  # type: ignore[arg-type]
+
+
+async def until(seen: Seen, what: Callable[[], bool]) -> None:
+    """Wait until this is so; answers come from threads of their own."""
+    end = monotonic() + PATIENCE
+    while not what():
+        assert monotonic() < end, f"it never came to that:\n{seen.text}"
+        await asyncio.sleep(0.005)
+        await seen.settle()
+
+
+@asynccontextmanager
+async def pane(
+    draft: Request | None = None,
+    size: tuple[int, int] = NARROW,
+    desk: ScriptedDesk | None = None,
+    **options: object,
+) -> AsyncIterator[Seen]:
+    """The application as ``metlmon submit`` opens it."""
+    desk = desk or ScriptedDesk()
+    app = Eager(
+        Nothing(),  # type: ignore[arg-type]
+        AppOptions(pool=desk, start="submit", draft=draft, **options),  # type: ignore[arg-type]
+    )
+    async with app.run_test(size=size) as pilot:
+        seen = Seen(app, None, pilot)  # type: ignore[arg-type]
+        await seen.settle()
+        if desk.gate.is_set():
+            screen = app.screen
+            assert isinstance(screen, SubmitScreen)
+            await until(seen, lambda: screen.known.asking_sites is None)
+        yield seen
+        desk.gate.set()
+
+
+async def typed(seen: Seen, text: str) -> None:
+    """Type into the field under the cursor."""
+    for character in text:
+        await seen.pilot.press(_KEYS.get(character, character))
+    await seen.settle()
+
+
+_KEYS = {
+    " ": "space",
+    ",": "comma",
+    "-": "minus",
+    "/": "slash",
+    ".": "full_stop",
+    "_": "underscore",
+    "?": "question_mark",
+    ":": "colon",
+    "!": "exclamation_mark",
+    "$": "dollar_sign",
+    "(": "left_parenthesis",
+    ")": "right_parenthesis",
+}
+
+
+async def into(seen: Seen, field: str, text: str) -> None:
+    """Put this into a field instead of what is there."""
+    seen.app.screen.query_one(Form).select(field)
+    await seen.press("ctrl+u")
+    await typed(seen, text)
+
+
+def row(seen: Seen, label: str) -> str:
+    """The line of the form with this label."""
+    found = [line for line in seen.lines if line[1:].strip().startswith(f"{label} ")]
+    assert found, f"{label!r} is not in the form:\n{seen.text}"
+    return found[0]
+
+
+def there(directory: Path) -> list[str]:
+    return sorted(str(path.relative_to(directory)) for path in directory.rglob("*"))
+
+
+def previewed(lines: Sequence[object], name: str) -> str:
+    """A file's text put together again from the preview's rows."""
+    rows = [plain_text(each) for each in lines]  # type: ignore[arg-type]
+    start = next(i for i, row in enumerate(rows) if row.startswith(f" {name}  ") and "──" in row)
+    text = ""
+    for row in rows[start + 1 :]:
+        if row == "":
+            return text + "\n"
+        if "no line end here" in row:
+            return text
+        gutter, content = row[:4], row[4:]
+        text += content if "↪" in gutter or gutter == "  1 " else f"\n{content}"
+    return text + "\n"
+
+
+# --- typing ---------------------------------------------------------------------------------
+
+
+async def test_letters_are_letters_in_a_field(home: Path) -> None:
+    async with pane(request_at(home)) as seen:
+        await into(seen, "values.data", "qp?:!n$(x)/a b.tsv")
+        assert isinstance(seen.app.screen, SubmitScreen)
+        assert "qp?:!n$(x)/a b.tsv" in row(seen, "data")
+        await seen.press("f1")
+        assert isinstance(seen.app.screen, HelpScreen)
+        await seen.press("escape", "ctrl+p")
+        assert isinstance(seen.app.screen, PaletteScreen)
+        assert "Submit: all it does" in seen.text
+
+
+async def test_a_field_is_edited_where_the_caret_is(home: Path) -> None:
+    async with pane(request_at(home)) as seen:
+        await into(seen, "name", "abcd")
+        await seen.press("left", "left", "backspace", "X", "home", "Y", "delete", "end", "Z")
+        assert "YXcdZ " in row(seen, "DAG name")
+        await seen.press("ctrl+w")
+        assert "YXcdZ" not in row(seen, "DAG name")
+        await seen.press("down")
+        assert "Runs" in seen.under_cursor
+
+
+async def test_a_template_brings_its_own_fields(home: Path) -> None:
+    async with pane(request_at(home)) as seen:
+        assert "‹ mine ›" in row(seen, "Template")
+        assert "0.001" in row(seen, "rate")
+        await seen.press("right")
+        assert "‹ other ›" in row(seen, "Template")
+        assert "rate " not in seen.text
+        assert "✗ index (which) has no d" in row(seen, "index")
+        await seen.press("left")
+        assert "gb1.tsv" in row(seen, "data"), "what was typed before was lost"
+
+
+async def test_a_template_of_ones_own_is_typed_as_a_path(home: Path) -> None:
+    (home / "own.sub").write_text("# parameter: depth = 3 | how deep\nexecutable = x\n")
+    async with pane(request_at(home)) as seen:
+        await typed(seen, str(home / "own"))
+        assert "✗" in row(seen, "Template")
+        await typed(seen, ".sub")
+        assert "✗" not in row(seen, "Template")
+        assert "3" in row(seen, "depth")
+
+
+async def test_the_policy_is_one_of_three_with_its_meaning(home: Path) -> None:
+    async with pane(request_at(home, sites=("Delta-GPU",)), size=WIDE) as seen:
+        seen.app.screen.query_one(Form).select("policy")
+        for policy, meaning in (("permute", "each site once"), ("pin", "stays at one site")):
+            await seen.press("right")
+            assert f"‹ {policy} ›" in row(seen, "Policy")
+            assert meaning in row(seen, "Policy")
+        await seen.press("x", "backspace", "a")
+        assert "‹ any ›" in row(seen, "Policy")
+
+
+async def test_sites_are_marked_in_a_list_of_those_that_the_collector_knows(home: Path) -> None:
+    async with pane(request_at(home)) as seen:
+        seen.app.screen.query_one(Form).select("sites")
+        await seen.press("enter")
+        assert "4 slots" in seen.line("Delta-GPU")
+        assert "NVIDIA L40S, NVIDIA H100" in seen.line("CHTC-Spark-CE1")
+        await seen.press("space", "down", "space", "enter")
+        assert "Expanse-GPU, Delta-GPU" in row(seen, "Sites")
+        await into(seen, "sites", "Expanse-GPU, Nowhere")
+        assert "! the collector knows" in row(seen, "Sites")
+        await seen.press("enter", "down", "space", "enter")
+        assert "Expanse-GPU, Delta-GPU, Nowhere" in " ".join(
+            seen.app.form.text("sites").split()  # type: ignore[union-attr]
+        ), "a name that was typed is kept"
+
+
+@pytest.mark.parametrize(
+    ("field", "text", "said"),
+    [
+        ("runs", "x", "a whole number is needed"),
+        ("runs", "0", "give a number from 1 to"),
+        ("seeds", "1,2", "2 seeds for 4 runs"),
+        ("seeds", "4-1", "a range goes from its smaller"),
+        ("memory_mb", "much", "a size in MB is needed"),
+        ("directory", "/no/such/place/ens", "there is no such directory"),
+        ("directory", "", "a directory is needed"),
+        ("name", "a/b", "use letters, digits"),
+        ("values.data", "", "data (a file of variants) has no default"),
+        ("template", "", "no template is chosen"),
+    ],
+)
+async def test_what_is_wrong_stands_beside_its_field_at_once(
+    home: Path, field: str, text: str, said: str
+) -> None:
+    async with pane(request_at(home), size=WIDE) as seen:
+        assert "✗" not in seen.text
+        await into(seen, field, text)
+        assert "✗" in seen.under_cursor
+        assert said in "\n".join(seen.lines[-5:]), "told in full below the form"
+        assert "1 field needs another look" in seen.text
+        await seen.press("ctrl+s")
+        assert isinstance(seen.app.screen, SubmitScreen)
+        assert "nothing can be written yet" in seen.text
+    assert there(home) == []
+
+
+# --- what would be written ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [NARROW, (130, 30), WIDE])
+async def test_the_preview_is_what_is_written_to_the_byte(
+    home: Path, size: tuple[int, int]
+) -> None:
+    request = request_at(home, sites=("Delta-GPU", "Expanse-GPU"), policy=Policy.PERMUTE, epochs=4)
+    async with pane(request, size=size) as seen:
+        lines = list(seen.app.screen.query_one(Sheet).lines)
+        assert there(home) == []
+        await seen.press("ctrl+s", "w")
+        assert "w" not in seen.lines[-1].split(), "written is written"
+    assert there(home) == ["ens", "ens/ens.dag", "ens/ens.sub", "ens/learn.py"]
+    for name in ("ens.dag", "ens.sub"):
+        assert previewed(lines, name) == (home / "ens" / name).read_text()
+    shown = previewed(lines, "learn.py")
+    wanted = LEARN.replace("\t", " " * 8).replace("\r", "\\x0d").replace("\nno end", "")
+    assert shown.startswith(wanted), "blanks stay, a return is told"
+
+
+async def test_the_preview_follows_what_is_typed(home: Path) -> None:
+    async with pane(request_at(home), size=WIDE) as seen:
+        assert "4 runs × 3 epochs = 12 jobs" in seen.text
+        await into(seen, "runs", "2")
+        assert "2 runs × 3 epochs = 6 jobs" in seen.text
+        plan = authoring.make_plan(request_at(home, runs=2))
+        for run in plan.runs:
+            assert run.uuid in seen.line(f" {run.name} ")
+            assert f"seed {run.seed}" in seen.line(run.uuid)
+        assert "run2 " not in seen.text
+
+
+async def test_at_eighty_columns_a_key_changes_between_form_and_preview(home: Path) -> None:
+    async with pane(request_at(home)) as seen:
+        assert "JOB run0" not in seen.text
+        await seen.press("tab")
+        assert "+ new  ens.dag" in seen.text
+        await seen.press("n", "n")
+        assert "JOB run0-train_epoch0 ens.sub" in seen.text
+        await seen.press("escape")
+        assert "Retries" in seen.text
+        assert isinstance(seen.app.screen, SubmitScreen)
+
+
+async def test_a_large_ensemble_is_looked_through_at_once(home: Path) -> None:
+    async with pane(request_at(home, runs=200, epochs=100), size=WIDE) as seen:
+        sheet = seen.app.screen.query_one(Sheet)
+        assert "20" in seen.line("epochs =")
+        assert len(sheet.lines) > 40_000
+        begun = monotonic()
+        sheet.action_last()
+        await seen.settle()
+        assert "no end" in seen.text
+        assert monotonic() - begun < 2
+
+
+# --- the yes --------------------------------------------------------------------------------
+
+
+async def test_nothing_is_written_before_the_yes_and_all_is_named(home: Path) -> None:
+    desk = ScriptedDesk()
+    async with pane(request_at(home), desk=desk) as seen:
+        await seen.press("ctrl+s")
+        for told in (str(home / "ens"), "ens.dag", "12 jobs", "3 files", "ap1.example.org",
+                     "someone@example.org", "htcondor2", "23.9.6"):  # fmt: skip
+            assert told.replace(" ", "") in seen.text.replace("\n", "").replace(" ", "")
+        await seen.press("enter", "R", "space")
+        assert there(home) == []
+        await seen.press("escape")
+        assert isinstance(seen.app.screen, SubmitScreen)
+        assert there(home) == []
+        assert desk.dags == []
+
+
+async def test_files_in_the_way_need_a_yes_of_their_own(home: Path) -> None:
+    (home / "ens").mkdir()
+    (home / "ens" / "ens.sub").write_text("mine")
+    desk = ScriptedDesk(submitted=PoolError("not today"))
+    async with pane(request_at(home), desk=desk) as seen:
+        assert "1 is in the way" in seen.text
+        await seen.press("ctrl+s")
+        assert "! in the way  ens.sub" in seen.text
+        await seen.press("y", "w")
+        assert "R says that they may be replaced" in seen.text
+        assert there(home / "ens") == ["ens.sub"]
+        assert (home / "ens" / "ens.sub").read_text() == "mine"
+        await seen.press("R")
+        assert "1 file in the way will be replaced" in seen.text
+        assert (home / "ens" / "ens.sub").read_text() == "mine"
+        await seen.press("y")
+        assert "queue" in (home / "ens" / "ens.sub").read_text()
+
+
+async def test_a_file_that_comes_meanwhile_is_not_replaced(home: Path) -> None:
+    desk = ScriptedDesk()
+    async with pane(request_at(home), desk=desk) as seen:
+        await seen.press("ctrl+s")
+        (home / "ens").mkdir()
+        (home / "ens" / "ens.dag").write_text("another's")
+        await seen.press("y")
+        assert "✗ writing" in seen.text
+        assert "is there already" in " ".join(seen.text.split())
+        assert desk.dags == []
+        assert (home / "ens" / "ens.dag").read_text() == "another's"
+        await seen.press("escape")
+        assert "1 is in the way" in seen.text
+
+
+async def test_a_schedd_that_refuses_is_told_and_asked_again(home: Path) -> None:
+    desk = ScriptedDesk(submitted=PoolError("the schedd refused: the queue is full; wait"))
+    async with pane(request_at(home, runs=2), desk=desk) as seen:
+        await seen.press("ctrl+s", "y")
+        text = " ".join(seen.text.split())
+        assert "✓ writing" in seen.text
+        assert "✗ submitting the schedd refused: the queue is full; wait" in text
+        assert "written and still there: ens.dag, ens.sub, learn.py" in text
+        before = (home / "ens" / "ens.dag").stat().st_mtime_ns
+        await seen.press("y")
+        assert len(desk.dags) == 2
+        assert (home / "ens" / "ens.dag").stat().st_mtime_ns == before
+        await seen.press("escape")
+        assert isinstance(seen.app.screen, SubmitScreen)
+        assert "2 runs × 3 epochs" in seen.text
+        assert "gb1.tsv" in row(seen, "data")
+
+
+async def test_what_is_waited_for_stands_there_and_cannot_be_left(home: Path) -> None:
+    desk = ScriptedDesk(submitted=PoolError("no"))
+    async with pane(request_at(home), desk=desk) as seen:
+        await seen.press("ctrl+s")
+        desk.gate.clear()
+        await seen.pilot.press("y")
+        for _ in range(200):
+            await seen.pilot.pause(0.005)
+            if "waiting for the schedd's answer" in seen.text:
+                break
+        assert "▶ submitting" in seen.text
+        await seen.pilot.press("escape", "y")
+        await seen.pilot.pause()
+        assert isinstance(seen.app.screen, LaunchScreen)
+        assert "an answer is awaited" in seen.text
+        desk.gate.set()
+        await seen.settle()
+        assert "✗ submitting" in seen.text
+        assert len(desk.dags) == 1
+
+
+async def test_a_submitted_ensemble_is_watched(home: Path) -> None:
+    class Pool(ScriptedDesk):
+        def submit_dag(self, dag_file: Path) -> Submitted:
+            head = "(4712.000.000) 2026-11-21 09:43:09 Job submitted from host: <127.0.0.1:9618>"
+            event = f"000 {head}\n    DAG Node: run1-train_epoch0\n...\n"
+            (dag_file.parent / "ens.log").write_text(event)
+            return super().submit_dag(dag_file)
+
+    def opener(dagdir: Path) -> tuple[Session, ScriptedDesk]:
+        reader = Reader(dagdir)
+        reader.open()
+        opened.append(session := Session(reader))
+        return session, ScriptedDesk()
+
+    opened: list[Session] = []
+    async with pane(request_at(home, runs=2), desk=Pool(), opener=opener) as seen:
+        await seen.press("ctrl+s", "y")
+        await until(seen, lambda: isinstance(seen.app.screen, OverviewScreen))
+        await until(seen, lambda: "idle" in seen.text)
+        assert "ens.dag" in seen.text
+        assert "idle" in seen.line("run1 ")
+        assert "0/3" in seen.line("run0 ")
+        assert seen.app.feed is opened[0]
+        await seen.press("n")
+        assert "gb1.tsv" in row(seen, "data"), "the form is there for the next one"
+        assert "ens.dag is there already" in row(seen, "Directory")
+        opened[0].stop()
+
+
+async def test_the_cluster_and_the_way_are_told(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LaunchScreen, "SEEN_SECONDS", 3600.0)
+    where = Where("ap1.example.org", "23.9.6", "someone", False, "/opt/bin/condor_submit_dag")
+    desk = ScriptedDesk(where=where, submitted=Submitted(4711, "condor_submit_dag"))
+    async with pane(request_at(home), desk=desk) as seen:
+        await seen.press("ctrl+s")
+        assert "/opt/bin/condor_submit_dag" in seen.line("by way of")
+        await seen.press("y")
+        assert "ens.dag is cluster 4711, by condor_submit_dag" in seen.text
+        assert "enter watches it" in " ".join(seen.text.split())
+        await seen.press("y", "w")
+        assert desk.dags == [home / "ens" / "ens.dag"]
+
+
+async def test_without_a_schedd_all_but_submitting_works(home: Path) -> None:
+    why = PoolError("no schedd answers here; start HTCondor")
+    desk = ScriptedDesk(where=why, sites=PoolError("no collector"))
+    async with pane(request_at(home), desk=desk) as seen:
+        assert "no schedd answers here; start HTCondor" in seen.text
+        await seen.press("ctrl+s", "y")
+        assert there(home) == []
+        assert "It cannot be submitted: no schedd answers here" in seen.text
+        await seen.press("w")
+        assert len(there(home)) == 4
+        assert desk.dags == []
+        await seen.press("escape")
+        desk.answers["where"] = ScriptedDesk().answers["where"]
+        await seen.press("ctrl+r")
+        await until(seen, lambda: "ap1.example.org" in seen.text)
+
+
+async def test_who_has_no_way_to_submit_is_told(home: Path) -> None:
+    desk = ScriptedDesk(where=Where("ap1.example.org", "23.9.6", "someone", False, None))
+    async with pane(request_at(home), desk=desk) as seen:
+        await seen.press("ctrl+s", "y")
+        assert "neither condor_dagman nor condor_submit_dag" in seen.text
+        assert there(home) == []
+
+
+async def test_a_schedd_that_does_not_answer_holds_nothing_up(home: Path) -> None:
+    desk = ScriptedDesk()
+    desk.gate.clear()
+    async with pane(request_at(home), desk=desk) as seen:
+        assert "asking for the schedd" in seen.text
+        assert "4 runs × 3 epochs = 12 jobs" in seen.text
+        await seen.press("ctrl+s")
+        assert "the schedd has not answered yet" in seen.text
+        desk.gate.set()
+        await until(seen, lambda: "writes 3 files and submits 12 jobs" in seen.text)
+        desk.gate.clear()
+        await seen.press("escape", "ctrl+r", "ctrl+q")
+        assert not seen.app.is_running or seen.app._exit
+
+
+# --- leaving and coming back ----------------------------------------------------------------
+
+
+async def test_the_form_is_kept_while_one_looks_elsewhere(home: Path) -> None:
+    async with pane(request_at(home)) as seen:
+        await into(seen, "values.data", "other.tsv")
+        await seen.press("escape")
+        assert isinstance(seen.app.screen, OverviewScreen)
+        assert "No ensemble is open." in seen.text
+        assert "n brings the form" in seen.text
+        await seen.press("n")
+        assert "other.tsv" in row(seen, "data")
+
+
+async def test_a_first_form_proposes_a_new_directory(home: Path) -> None:
+    (home / "ensemble").mkdir()
+    async with pane(size=WIDE) as seen:
+        assert "ensemble-2 " in row(seen, "Directory")
+        assert "‹ mine ›" in row(seen, "Template")
+
+
+# --- what others wrote ----------------------------------------------------------------------
+
+
+async def test_nothing_foreign_reaches_the_screen_raw(home: Path) -> None:
+    (home / "own.sub").write_bytes(
+        f"# template: {PAYLOAD}\n# about: {PAYLOAD}\n# parameter: x = {PAYLOAD} | {PAYLOAD}\n"
+        f"executable = {PAYLOAD}\n".encode("utf-8", "replace")
+    )
+    where = Where(PAYLOAD, PAYLOAD, PAYLOAD, True, None)
+    desk = ScriptedDesk(where=where, sites=PoolError(PAYLOAD), submitted=PoolError(PAYLOAD))
+    wrong = request_at(home, template=str(home / "own.sub"), values={}, sites=(PAYLOAD,))
+    (home / "ens").mkdir()
+    (home / "ens" / f"{PAYLOAD[:12]}.dag".replace("/", "")).touch()
+    for draft, end in ((wrong, SubmitScreen), (request_at(home), LaunchScreen)):
+        async with pane(draft, desk=desk, size=WIDE) as seen:
+            for keys in ([], ["tab", "n", "n", "n"], ["escape"], ["ctrl+s"], ["R", "y"]):
+                await seen.press(*keys)
+                for character in "".join(seen.lines):
+                    assert character.isprintable(), repr(character)
+                assert {len(line) for line in seen.lines if line.isascii()} == {WIDE[0]}
+            assert isinstance(seen.app.screen, end)
+            assert "\\x1b" in seen.text
+
+
+async def test_a_paste_is_one_line_without_controls(home: Path) -> None:
+    from textual.events import Paste
+
+    async with pane(request_at(home)) as seen:
+        form = seen.app.screen.query_one(Form)
+        form.select("values.data")
+        await seen.press("ctrl+u")
+        form.post_message(Paste("a\x1b[2Jb\x00.tsv\nrm -rf"))
+        await seen.settle()
+        assert seen.app.form is not None
+        assert seen.app.form.text("values.data") == "a[2Jb.tsv"
+
+
+async def test_ascii_is_ascii(home: Path) -> None:
+    async with pane(request_at(home), ascii=True, size=WIDE) as seen:
+        for keys in ([], ["ctrl+s"], ["escape", "tab"]):
+            await seen.press(*keys)
+            assert seen.text.isascii()
+
+
+# --- small parts ----------------------------------------------------------------------------
+
+
+def test_a_request_survives_the_form(home: Path) -> None:
+    request = request_at(
+        home, seeds=(3, 4, 5, 6), sites=("A", "B"), policy=Policy.PIN, gpu_memory_mb=40000, gpus=2
+    )
+    again, said = asked(Draft.of(request), authoring.load_template("mine"))
+    assert (again, said) == (request, ())
+
+
+# --- pictures -------------------------------------------------------------------------------
+
+
+class Elsewhere:
+    """The real authoring, for a directory that need not be there: its name is in a picture."""
+
+    def __init__(self, real: Path) -> None:
+        self._real = real
+        self.templates, self.load_template = authoring.templates, authoring.load_template
+
+    def complaints(self, request: Request, sites: Sequence[str]) -> list[Complaint]:
+        said = authoring.complaints(request, sites)
+        return [each for each in said if each.field != "directory"]
+
+    def make_plan(self, request: Request) -> Plan:
+        plan = authoring.make_plan(replace(request, directory=self._real))
+        return replace(plan, request=request)
+
+    def write_plan(self, plan: Plan, overwrite: bool) -> tuple[Path, ...]:
+        there = replace(plan.request, directory=self._real)
+        return authoring.write_plan(replace(plan, request=there), overwrite)
+
+
+WAYS: dict[str, tuple[str, ...]] = {
+    "form": (),
+    "preview": ("tab",),
+    "wrong": ("down", "down", "down", "x", "down", "0"),
+    "sites": (*("down",) * 6, "enter", "space", "down", "space"),
+    "question": ("ctrl+s",),
+    "refused": ("ctrl+s", "y"),
+}
+
+
+@pytest.mark.parametrize("size", [NARROW, WIDE], ids=["80x24", "200x50"])
+@pytest.mark.parametrize("way", WAYS)
+def test_picture(  # type: ignore[no-untyped-def]
+    snap_compare, home: Path, monkeypatch: pytest.MonkeyPatch, way: str, size: tuple[int, int]
+) -> None:
+    elsewhere = Elsewhere(home / "ens")
+    monkeypatch.setattr("screens.submitplan.authoring", elsewhere)
+    monkeypatch.setattr("screens.submitlaunch.authoring", elsewhere)
+    draft = request_at(Path("/home/someone/ensembles"), sites=("Expanse-GPU", "Delta-GPU"))
+    assert snap_compare(_app(draft), terminal_size=size, run_before=_way(WAYS[way]))
+
+
+@pytest.mark.parametrize("look", ["ascii", "no_color"])
+def test_picture_without_colours_or_signs(  # type: ignore[no-untyped-def]
+    snap_compare, home: Path, monkeypatch: pytest.MonkeyPatch, look: str
+) -> None:
+    monkeypatch.setattr("screens.submitplan.authoring", Elsewhere(home / "ens"))
+    draft = request_at(Path("/home/someone/ensembles"))
+    app = _app(draft, **{look: True})
+    if look == "no_color":
+        app.theme = SIXTEEN.name
+    assert snap_compare(app, terminal_size=(140, 34), run_before=_way(("down", "down")))
+
+
+def _app(draft: Request, **options: bool) -> Eager:
+    refusal = PoolError("the schedd does not take it: MAX_JOBS_SUBMITTED is reached; wait")
+    desk = ScriptedDesk(submitted=refusal)
+    return Eager(
+        Nothing(Path("/home/someone")),  # type: ignore[arg-type]
+        AppOptions(pool=desk, start="submit", draft=draft, **options),  # type: ignore[arg-type]
+    )
+
+
+def _way(keys: Sequence[str]):  # type: ignore[no-untyped-def]
+    async def go(pilot: Pilot[int]) -> None:
+        seen = Seen(pilot.app, None, pilot)  # type: ignore[arg-type]
+        screen = pilot.app.screen
+        assert isinstance(screen, SubmitScreen)
+        await until(seen, lambda: screen.known.asking_sites is None and screen.known.sites != ())
+        await seen.press(*keys)
+
+    return go
