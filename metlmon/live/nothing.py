@@ -69,3 +69,6 @@ class Nothing:
 
     def queued(self, run: str | None = None) -> tuple[JobRow, ...]:
         return ()
+
+    def in_queue(self, there: bool) -> None:
+        """There is nothing that could be in the queue."""
