@@ -48,6 +48,9 @@ class ActingScreen(ActKeys, MonitorScreen):
             for dag in chosen.dags:
                 its = desk.offers(picture.status, (), (dag,))
                 made += tuple(offer for offer in its if offer.act in DAG_ACTS)
+            # One act on each DAG, then the next act: who goes a row too far in the menu is
+            # asked about another DAG, not about another act.
+            made = tuple(sorted(made, key=lambda offer: list(Act).index(offer.act)))
         return one_of_halt_and_resume(made)
 
     def refusals(self) -> Mapping[str, str]:

@@ -74,7 +74,7 @@ class AnswersScreen(MonitorScreen):
         lines = [line(" ") + spread(line((what, BOLD)), right, room, ascii)]
         counted = summary(deed.answers, ascii)
         if counted:
-            lines += packed([line(" ") + counted], (), room)
+            lines += [line(" ") + each for each in packed(counted, line("   "), room)]
         elif not deed.over:
             lines.append(line(" ", ("waiting for the schedd; esc leaves, it goes on", DIM)))
         if deed.error is not None:

@@ -215,7 +215,8 @@ class MetlmonApp(App[int]):
         feed, desk = self.options.opener(dagdir)
         old_feed, old_desk = self.feed, self.desk
         self.feed, self.desk = feed, None if self.options.read_only else desk
-        self.picture = self._newest = feed.latest
+        self.picture, self.deed = feed.latest, None
+        self._newest = feed.latest
         while len(self.screen_stack) > 1:
             self.pop_screen()
         self.push_screen(OverviewScreen())

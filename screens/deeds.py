@@ -12,7 +12,7 @@ from metlmon.ensemble.views import DagRow, JobRow
 from metlmon.ensemble.wording import Colour, Sign, Weight, plain
 from metlmon.pool.records import DAG_ACTS, JOB_ACTS, Act, Answer, Offer, Order, Reply, Target
 from screens.actions import ACTIONS, Action
-from screens.ink import DIM, Line, ink, joined, line
+from screens.ink import ALARM, DIM, Line, ink, joined, line
 
 QUESTION: Final[Mapping[Act, str]] = {
     Act.HOLD: "Hold {}?",
@@ -80,8 +80,8 @@ class Deed:
 
     @property
     def total(self) -> int:
-        """How many answers there will be."""
-        return max(1, len(self.order.targets))
+        """How many answers there will be: one for each job, or one for the DAG."""
+        return 1 if self.order.act in DAG_ACTS else len(self.order.targets)
 
     def told(self, ascii: bool) -> Line:
         """``hold: 3 of 12 answered`` while it is under way, then how it ended."""
@@ -90,8 +90,8 @@ class Deed:
             return name + line(f"{len(self.answers)} of {self.total} answered")
         ended = summary(self.answers, ascii)
         if self.error is not None:
-            ended = joined((ended, line(plain(self.error, 200, ascii))), line("   "))
-        return name + ended + line(("   A: per job", DIM))
+            ended.append(line((plain(self.error, 200, ascii), ALARM)))
+        return name + joined(ended, line("   ")) + line(("   A: per job", DIM))
 
 
 def action_of(act: Act) -> Action:
@@ -137,6 +137,18 @@ def possible(offer: Offer) -> bool:
     return offer.refused is None and offer.order is not None
 
 
+def sentence(text: str, ascii: bool) -> str:
+    """What an act does, with a capital letter."""
+    told = plain(text, 600, ascii)
+    return told[:1].upper() + told[1:]
+
+
+def undone(offer: Offer, ascii: bool) -> str:
+    """How to take it back, or that one cannot."""
+    told = plain(offer.undo, 600, ascii)
+    return sentence(told, ascii) if "cannot be undone" in told else f"To undo: {told}"
+
+
 def touches(offer: Offer, ascii: bool) -> str:
     """What it would touch and how many: ``3 jobs of run4, 1 left out``."""
     told = plain(offer.subject, 80, ascii)
@@ -145,22 +157,14 @@ def touches(offer: Offer, ascii: bool) -> str:
     return told
 
 
-def summary(answers: Sequence[Answer], ascii: bool) -> Line:
-    """``✗ 1 permission denied   ✓ 11 done``: what needs a person first."""
+def summary(answers: Sequence[Answer], ascii: bool) -> list[Line]:
+    """``✗ 1 permission denied``, ``✓ 11 done``: what needs a person first."""
     counts = Counter(answer.reply for answer in answers)
-    return joined(
-        (
-            line(
-                (
-                    f"{sign.mark(ascii)} {wording.number(counts[reply], ascii)} {sign.word}",
-                    ink(sign),
-                )
-            )
-            for reply, sign in REPLIES.items()
-            if counts[reply]
-        ),
-        line("   "),
-    )
+    return [
+        line((f"{sign.mark(ascii)} {wording.number(counts[reply], ascii)} {sign.word}", ink(sign)))
+        for reply, sign in REPLIES.items()
+        if counts[reply]
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,8 +182,9 @@ def parts(deed: Deed) -> list[Part]:
     # Taken once: the thread that performs it goes on appending.
     answers = {answer.subject: answer for answer in tuple(deed.answers)}
     targets: dict[str, Target | None] = {target.id: target for target in deed.order.targets}
-    if not targets or not answers.keys() <= targets.keys():
-        targets |= {subject: None for subject in answers if subject not in targets}
+    if deed.order.act in DAG_ACTS:
+        # The answer is on the DAG, also where DAGMan's own job is what is touched.
+        targets = dict.fromkeys(answers or [deed.order.dag or deed.offer.subject])
     order = list(REPLIES)
 
     def made(subject: str, target: Target | None) -> tuple[int, Part]:

@@ -11,7 +11,7 @@ from textual.binding import BindingType
 
 from metlmon.ensemble.wording import plain
 from metlmon.live.feed import Update
-from metlmon.pool.records import JOB_ACTS, Act, Offer
+from metlmon.pool.records import DAG_ACTS, Act, Offer
 from screens.actions import bindings_of
 from screens.answers import AnswersScreen
 from screens.columns import Spec, cells, columns, fitted
@@ -22,7 +22,9 @@ from screens.deeds import (
     name_of,
     one_of_halt_and_resume,
     possible,
+    sentence,
     touches,
+    undone,
 )
 from screens.ink import ALARM, BOLD, DIM, KEY, NOTE, Line, bounded, line, wrapped
 from screens.monitor import MonitorScreen, rule
@@ -60,7 +62,8 @@ class MenuScreen(ActKeys, MonitorScreen):
         self._offers = one_of_halt_and_resume(self._origin.offers())
         head = line(" ", ("Act on ", DIM), (plain(words, 60, ascii), BOLD))
         self.query_one("#head", Panel).show([head, ()])
-        specs = _specs(ascii)
+        several = len({offer.subject for offer in self._offers if offer.act in DAG_ACTS}) > 1
+        specs = _specs(several, ascii)
         widths = fitted(specs, self._offers, room)
         rows = [Row(_key(each), partial(cells, specs, widths, each)) for each in self._offers]
         table.show(columns(specs, widths), rows)
@@ -85,10 +88,9 @@ class MenuScreen(ActKeys, MonitorScreen):
         if not possible(offer):
             lines = wrapped(f"not now: {_why(offer, 1000, ascii)}", room, NOTE, indent=1)
             return bounded(lines, BELOW_LINES, room, 1, ascii)
-        effect = wrapped(plain(offer.effect, 400, ascii), room, indent=1)
-        undo = plain(offer.undo, 400, ascii)
-        back = wrapped(f"to undo: {undo}", room, DIM, indent=1) if undo else []
-        return [*bounded(effect, 2, room, 1, ascii), *bounded(back, 2, room, 1, ascii)]
+        effect = wrapped(sentence(offer.effect, ascii), room, indent=1)
+        undo = wrapped(undone(offer, ascii), room, DIM, indent=1) if offer.undo else []
+        return [*bounded(effect, 2, room, 1, ascii), *bounded(undo, 2, room, 1, ascii)]
 
     def _under_cursor(self) -> Offer | None:
         at = self.query_one(Table).cursor
@@ -116,7 +118,9 @@ class MenuScreen(ActKeys, MonitorScreen):
         if len(asked) == 1 and able:
             self._origin.ask(able[0])
         elif asked:
-            self.query_one(Table).select(_key((able or asked)[0]))
+            keys, table = [_key(offer) for offer in able or asked], self.query_one(Table)
+            at = keys.index(table.cursor) if table.cursor in keys else -1
+            table.select(keys[(at + 1) % len(keys)])
 
     def action_acts(self) -> None:
         self.monitor.go_back()
@@ -135,7 +139,7 @@ def _why(offer: Offer, limit: int, ascii: bool) -> str:
     return plain(offer.refused or "nothing is selected", limit, ascii)
 
 
-def _specs(ascii: bool) -> list[Spec[Offer]]:
+def _specs(several_dags: bool, ascii: bool) -> list[Spec[Offer]]:
     def key(offer: Offer, _: int | None) -> Line:
         return line((action_of(offer.act).shown, KEY if possible(offer) else DIM))
 
@@ -146,8 +150,8 @@ def _specs(ascii: bool) -> list[Spec[Offer]]:
     def what(offer: Offer, _: int | None) -> Line:
         if possible(offer):
             return line(touches(offer, ascii))
-        subject = plain(offer.subject, 40, ascii)
-        where = f"{subject}: " if offer.act not in JOB_ACTS and subject else ""
+        of_one = several_dags and offer.act in DAG_ACTS
+        where = f"{plain(offer.subject, 40, ascii)}: " if of_one else ""
         cross = "x" if ascii else "✗"
         return line((f"{cross} {where}{_why(offer, 200, ascii)}", DIM))
 

@@ -21,7 +21,7 @@ from metlmon.pool.records import DAG_ACTS, Act, Offer, QueueWord, Target
 from screens.actions import bindings_of
 from screens.answers import AnswersScreen
 from screens.columns import Spec, drawn
-from screens.deeds import FOR_GOOD, question
+from screens.deeds import FOR_GOOD, question, sentence, undone
 from screens.ink import (
     ALARM,
     BAD,
@@ -108,10 +108,10 @@ class QuestionScreen(MonitorScreen):
         how = ALARM if offer.act in FOR_GOOD else BOLD
         asked = question(offer, len(self._along), self._value, ascii)
         lines = wrapped(asked, room, how, indent=1)[:2]
-        effect = wrapped(plain(offer.effect, 600, ascii), room, indent=1)
+        effect = wrapped(sentence(offer.effect, ascii), room, indent=1)
         lines += bounded(effect, EFFECT_LINES, room, 1, ascii)
         if offer.undo:
-            undo = wrapped(f"To undo: {plain(offer.undo, 600, ascii)}", room, DIM, indent=1)
+            undo = wrapped(undone(offer, ascii), room, DIM, indent=1)
             lines += bounded(undo, EFFECT_LINES, room, 1, ascii)
         lines.append(crop(self._how_to_go_on(), room, ascii))
         return lines

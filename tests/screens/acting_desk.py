@@ -117,7 +117,8 @@ class ActingDesk:
     def perform(self, order: Order, told: Callable[[Answer], None]) -> tuple[Answer, ...]:
         self.orders.append(order)
         made = []
-        for subject in [each.id for each in order.targets] or [order.dag or ""]:
+        jobs = [each.id for each in order.targets] if order.act in JOB_ACTS else []
+        for subject in jobs or [order.dag or ""]:
             if made and self.gate is not None:
                 assert self.gate.wait(30), "nobody opened the gate"
             if self.error is not None and (made or len(order.targets) < 2):

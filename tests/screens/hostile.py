@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass, replace
 from datetime import datetime
 from enum import Enum
 from typing import Any
 
+from acting_desk import QUEUE, ActingDesk
 from ensemble_pictures import FakeFeed, problems, status, update
 
-from metlmon.ensemble.views import JobRow, JobView, ProblemGroup, RunView
+from metlmon.ensemble.views import DagRow, JobRow, JobView, ProblemGroup, RunView, Status
+from metlmon.pool.records import Answer, Offer, Order
 
 PAYLOAD = (
     "[b]m[/]\x1b]0;OWNED\x07\x1b[2J\x1b[31m\x9b31m\x1b]52;c;RVZJTA==\x07\x90q\x9c[bold red]mark[/]"
@@ -47,10 +50,28 @@ class HostileFeed(FakeFeed):
         return harmed(self._clean.run_view(key.removesuffix(PAYLOAD)))
 
     def job_view(self, cluster: int, proc: int) -> JobView | None:
-        return harmed(self._clean.job_view(cluster, proc))
+        view = self._clean.job_view(cluster, proc)
+        return None if view is None else harmed(replace(view, queue=replace(QUEUE, differs="x")))
 
     def queued(self, run: str | None = None) -> tuple[JobRow, ...]:
         return harmed(self._clean.queued(run))
 
     def problems(self) -> tuple[ProblemGroup, ...]:
         return self.causes
+
+
+class HostileDesk(ActingDesk):
+    """A desk to which the schedd says such things."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.word = harmed(self.word)
+
+    def offers(
+        self, status: Status, jobs: Sequence[JobRow], dags: Sequence[DagRow]
+    ) -> tuple[Offer, ...]:
+        return harmed(super().offers(status, jobs, dags))
+
+    def perform(self, order: Order, told: Callable[[Answer], None]) -> tuple[Answer, ...]:
+        answers = super().perform(order, lambda answer: None)
+        return tuple(replace(answer, text=PAYLOAD) for answer in answers)

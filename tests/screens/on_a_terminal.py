@@ -12,8 +12,9 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parents[1])]
 
+from acting_desk import ActingDesk  # noqa: E402
 from ensemble_pictures import FakeFeed, update  # noqa: E402
-from hostile import HostileFeed  # noqa: E402
+from hostile import HostileDesk, HostileFeed  # noqa: E402
 
 from screens import app as application  # noqa: E402
 from screens.app import AppOptions, run_app  # noqa: E402
@@ -21,7 +22,9 @@ from screens.overview import OverviewScreen  # noqa: E402
 
 
 def main(what: str) -> int:
-    feed = HostileFeed() if what.startswith("hostile") else FakeFeed(update())
+    hostile = what.startswith("hostile")
+    feed = HostileFeed() if hostile else FakeFeed(update())
+    desk = HostileDesk() if hostile else ActingDesk()
 
     def fail(*_: object) -> None:
         raise RuntimeError("something broke [/not-markup]")
@@ -32,9 +35,10 @@ def main(what: str) -> int:
         OverviewScreen.action_sort = lambda self: self.run_worker(fail, thread=True)  # type: ignore[method-assign, assignment, misc, return-value]
     if what == "stuck":
         application.PATIENCE_SECONDS = 0.3  # type: ignore[misc]
-    options = AppOptions(ascii=what.endswith("ascii"), no_color=what == "colourless")
+    options = AppOptions(ascii=what.endswith("ascii"), no_color=what == "colourless", desk=desk)
     code = run_app(feed, options)
     assert feed.stopped
+    assert desk.closed
     return code
 
 

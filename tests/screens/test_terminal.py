@@ -172,6 +172,13 @@ WAY = (
     (b"\x1b", "PROGRESS"),
     (b":", "ACTION"),
     (b"\x1b", "PROGRESS"),
+    (b"\x1b[B a", "TOUCHES"),
+    (b"X", "It touches 1 job"),
+    (b"y", "ANSWER"),
+    (b"\x1b", "PROGRESS"),
+    (b"D", "DAGMan's own job"),
+    (b"y", "1 of 1 answered"),
+    (b"\x1b", "PROGRESS"),
     (b"/a/zzz", "in any column: a/zzz"),
     (b"\x1b", "30/30"),
 )

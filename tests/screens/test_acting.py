@@ -1,0 +1,663 @@
+"""Acting from the keyboard: what is touched, what is asked first, and what is answered."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from acting_desk import NOW, WORD, ActingDesk, QueuedFeed, many
+from ensemble_pictures import DAG, RUNS, FakeFeed, status, update
+from eyes import NARROW, Eager, Seen
+from hostile import HostileDesk, HostileFeed
+
+from metlmon.ensemble.states import ACTIVE, DagState, State
+from metlmon.ensemble.wording import THIN
+from metlmon.pool.records import Act, PoolError, QueueWord, Reply
+from screens.actions import ACTIONS, changes_something
+from screens.answers import REMARK, AnswersScreen
+from screens.app import AppOptions
+from screens.help import HelpScreen
+from screens.job import JobScreen
+from screens.menu import MenuScreen
+from screens.overview import OverviewScreen
+from screens.problems import CauseScreen, ProblemsScreen
+from screens.question import LARGEST, QuestionScreen, priority_of
+from screens.run import RunScreen
+from screens.widgets.table import Table
+
+SMALL = (60, 20)
+RUN1, RUN2, RUN3, RUN4, RUN7 = (RUNS[n].latest.cluster for n in (1, 2, 3, 4, 7))  # type: ignore[union-attr]
+
+
+class Punctual(Eager):
+    """The queue was asked twelve seconds ago, whenever the tests run."""
+
+    def now(self) -> float:
+        return NOW
+
+
+class Acted(Seen):
+    """What is on the screen, and what the desk was asked for."""
+
+    desk: ActingDesk
+
+    @property
+    def touched(self) -> list[tuple[Act, list[str]]]:
+        return [(order.act, [each.id for each in order.targets]) for order in self.desk.orders]
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        """Waits for what another thread brings about."""
+        for _ in range(2000):
+            if holds():
+                return
+            await self.pilot.pause(0.005)
+        raise AssertionError(f"it did not come:\n{self.text}")
+
+
+Open = Callable[..., AbstractAsyncContextManager[Acted]]
+
+
+@pytest.fixture
+def act() -> Open:
+    """Opens the application with a desk: ``async with act(size=(80, 24)) as seen``."""
+
+    @asynccontextmanager
+    async def opened(
+        desk: ActingDesk | None = None,
+        size: tuple[int, int] = NARROW,
+        feed: FakeFeed | None = None,
+        **options: object,
+    ) -> AsyncIterator[Acted]:
+        desk = desk or ActingDesk()
+        feed = feed or QueuedFeed(update(), Path("/nowhere/global_pretraining"))
+        app = Punctual(feed, AppOptions(**{"desk": desk, **options}))  # type: ignore[arg-type]
+        async with app.run_test(size=size) as pilot:
+            seen = Acted(app, feed, pilot)
+            seen.desk = desk
+            await seen.settle()
+            yield seen
+
+    return opened
+
+
+TO_RUN1 = ("down",)
+"""Keys to the held run, the second of the overview."""
+
+
+# --- marks -----------------------------------------------------------------------------------
+
+
+async def test_space_marks_and_goes_on_and_unmarks(act: Open) -> None:
+    async with act() as seen:
+        await seen.press("space", "space")
+        assert "run2" in seen.under_cursor
+        assert seen.line("run0").startswith(" ◆")
+        assert seen.line("run1").startswith(" ◆")
+        assert "2 marked, esc clears" in seen.text
+        await seen.press("up", "space")
+        assert not seen.line("run1").startswith(" ◆")
+        assert "1 marked" in seen.text
+        await seen.press("up", "up")
+        assert seen.under_cursor.startswith("▌◆run0"), "cursor and mark are both seen"
+
+
+async def test_marks_outlive_refresh_order_and_filter(act: Open) -> None:
+    async with act() as seen:
+        await seen.press("down", "space", "space")
+        await seen.tell(update(status(tuple(reversed(RUNS)))))
+        await seen.press("s")
+        assert [run for run in RUNS if seen.line(f"{run.run} ")[1] == "◆"] == list(RUNS[1:3])
+        await seen.press("slash", *"anvil", "enter")
+        assert "2 marked, 2 of them not shown, esc clears" in seen.text
+        await seen.press("escape")
+        assert "2 marked, esc clears" in seen.text, "the filter goes first"
+        await seen.press("escape")
+        assert "marked" not in seen.text
+
+
+async def test_all_rows_that_are_shown_are_marked_and_unmarked(act: Open) -> None:
+    async with act() as seen:
+        await seen.press("slash", *"running", "enter", "ctrl+a")
+        assert "3 marked" in seen.text
+        await seen.press("escape")
+        assert "3 marked" in seen.text
+        await seen.press("ctrl+a")
+        assert "10 marked" in seen.text
+        await seen.press("ctrl+a")
+        assert "marked" not in seen.text
+
+
+async def test_escape_clears_marks_before_it_leaves(act: Open) -> None:
+    async with act() as seen:
+        await seen.press(*TO_RUN1, "enter", "space", "escape")
+        assert isinstance(seen.app.screen, RunScreen)
+        await seen.press("escape")
+        assert isinstance(seen.app.screen, OverviewScreen)
+
+
+async def test_a_mark_goes_with_its_row(act: Open) -> None:
+    async with act() as seen:
+        await seen.press("ctrl+a")
+        await seen.tell(update(status(RUNS[:3])))
+        assert "3 marked" in seen.text
+
+
+async def test_while_one_types_a_filter_no_key_acts(act: Open) -> None:
+    async with act() as seen:
+        await seen.press("slash", *"HRXVPZDUA", "space", "a", "y")
+        assert isinstance(seen.app.screen, OverviewScreen)
+        assert seen.app.screen.wanted == "HRXVPZDUA ay"
+        assert seen.desk.orders == []
+
+
+# --- what is touched, from each screen --------------------------------------------------------
+
+
+async def test_from_the_overview_the_run_under_the_cursor(act: Open) -> None:
+    async with act() as seen:
+        await seen.press(*TO_RUN1, "R", "y")
+        assert seen.touched == [(Act.RELEASE, [f"{RUN1}.0"])]
+
+
+async def test_from_the_overview_all_marked_runs_and_not_the_cursors(act: Open) -> None:
+    async with act() as seen:
+        await seen.press("down", "space", "space", "down", "space", "end", "X")
+        assert "Remove 3 jobs of run1, run2, run4 from the queue?" in seen.text
+        await seen.press("y")
+        assert seen.touched == [(Act.REMOVE, [f"{RUN1}.0", f"{RUN2}.0", f"{RUN4}.0"])]
+
+
+async def test_from_a_run_its_epochs_by_node(act: Open) -> None:
+    feed = QueuedFeed(update())
+    view = feed.job_view(RUN1 or 0, 0)
+    assert view is not None
+    twin = replace(view, row=replace(view.row, proc=1, state=State.RUNNING))
+    feed.jobs[RUN1 or 0, 1] = twin
+    was = feed.queued
+    feed.queued = lambda run=None: (*was(run), *([twin.row] if run == RUNS[1].key else []))  # type: ignore[method-assign]
+    async with act(feed=feed) as seen:
+        await seen.press(*TO_RUN1, "enter", "X")
+        assert "2 jobs" in seen.text
+        await seen.press("y")
+        assert seen.touched == [(Act.REMOVE, [f"{RUN1}.0", f"{RUN1}.1"])]
+
+
+async def test_from_a_run_an_epoch_that_is_over_says_why_not(act: Open) -> None:
+    async with act() as seen:
+        await seen.press(*TO_RUN1, "enter", "up", "H")
+        assert isinstance(seen.app.screen, MenuScreen)
+        assert "epoch 13 of run1" in seen.lines[0]
+        assert "not now: no job to hold is selected" in seen.text
+        await seen.press("enter", "y")
+        assert seen.desk.orders == []
+
+
+async def test_from_a_job_this_job(act: Open) -> None:
+    async with act() as seen:
+        await seen.press("down", "down", "down", "down", "enter", "enter")
+        assert isinstance(seen.app.screen, JobScreen)
+        await seen.press("V", "y", "escape")
+        assert seen.touched == [(Act.VACATE, [f"{RUN4}.0"])]
+        assert isinstance(seen.app.screen, JobScreen)
+
+
+async def test_from_problems_all_jobs_of_the_causes_that_are_in_the_queue(act: Open) -> None:
+    async with act() as seen:
+        await seen.press("p")
+        assert isinstance(seen.app.screen, ProblemsScreen)
+        await seen.press("slash", *"leaseduration", "enter", "X", "y", "escape")
+        # run6 is retrying and run9 has failed: neither has a job in the queue.
+        assert seen.touched == [(Act.REMOVE, [f"{RUN1}.0", f"{RUN4}.0"])]
+        await seen.press("escape", "ctrl+a", "X", "y")
+        assert seen.touched[1] == (Act.REMOVE, [f"{RUN1}.0", f"{RUN2}.0", f"{RUN3}.0", f"{RUN4}.0"])
+
+
+async def test_from_one_problem_marked_jobs_or_the_cursors(act: Open) -> None:
+    async with act() as seen:
+        await seen.press("p", "slash", *"leaseduration", "enter", "enter")
+        assert isinstance(seen.app.screen, CauseScreen)
+        await seen.press("R", "y", "escape", "space", "space", "H", "y")
+        assert seen.touched == [(Act.RELEASE, [f"{RUN1}.0"]), (Act.HOLD, [f"{RUN4}.0"])]
+
+
+@pytest.mark.parametrize("way", [(), ("enter",), ("enter", "enter"), ("p",), ("p", "enter")])
+async def test_every_act_from_every_screen(act: Open, way: tuple[str, ...]) -> None:
+    """Held, running and halted in turn, so that each act is possible once."""
+    halted = update(replace(status(), dags=(replace(status().dags[0], halted=True),)))
+    over = update(replace(status(), dags=(replace(status().dags[0], state=DagState.FAILED),)))
+    async with act() as seen:
+        await seen.press(*TO_RUN1, *way)
+        for key, picture, done in (
+            ("R", update(), Act.RELEASE),
+            ("X", update(), Act.REMOVE),
+            ("Z", update(), Act.HALT),
+            ("Z", halted, Act.RESUME),
+            ("D", update(), Act.REMOVE_DAG),
+            ("U", over, Act.RESUBMIT),
+        ):
+            await seen.tell(picture)
+            await seen.press(key)
+            assert isinstance(seen.app.screen, QuestionScreen), (key, seen.text)
+            await seen.press("y", "escape")
+            assert seen.desk.orders[-1].act is done
+        await seen.tell(update())
+        await seen.press("P", "4", "2", "enter", "y")
+        assert (seen.desk.orders[-1].act, seen.desk.orders[-1].value) == (Act.PRIORITY, 42)
+        assert len(seen.desk.orders) == 7
+        dags = {order.dag for order in seen.desk.orders if order.dag is not None}
+        assert dags == {DAG}
+
+
+async def test_which_dag_is_chosen_where_it_may_be_several(act: Open) -> None:
+    second = tuple(replace(row, key=f"2{row.key}", dag="second.dag") for row in RUNS[:2])
+    feed = QueuedFeed(update(status((*RUNS, *second))))
+    async with act(feed=feed, size=(120, 40)) as seen:
+        await seen.press("ctrl+a", "Z")
+        assert isinstance(seen.app.screen, MenuScreen)
+        assert seen.desk.orders == []
+        assert sum("halt" in line for line in seen.lines) == 2
+        await seen.press("down", "enter")
+        assert "Halt second.dag?" in seen.text
+        await seen.press("escape", "Z", "Z", "enter")
+        assert "Halt second.dag?" in seen.text, "its key goes from one to the next"
+        await seen.press("y")
+        assert [(order.act, order.dag) for order in seen.desk.orders] == [(Act.HALT, "second.dag")]
+
+
+# --- the question -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [SMALL, NARROW, (200, 50)])
+async def test_the_question_names_every_job_and_how_to_undo_it(
+    act: Open, size: tuple[int, int]
+) -> None:
+    async with act(size=size) as seen:
+        await seen.press("ctrl+a", "H")
+        told = seen.text
+        while "more" in seen.lines[-2]:
+            await seen.press("pagedown")
+            told += seen.text
+        for row in RUNS:
+            if row.state in ACTIVE and row.latest is not None:
+                line = next(
+                    each for each in told.splitlines() if f" {row.latest.cluster}.0" in each
+                )
+                assert row.run in line
+                assert str(row.latest.epoch) in line
+        for word in ("Hold 5 jobs", "It touches 5 jobs", "To undo: R releases", "4 jobs left out",
+                     "its state forbids it", "✓ completed", "They stop"):  # fmt: skip
+            assert word in told, word
+        assert all(len(line) == size[0] for line in seen.lines)
+
+
+async def test_three_hundred_jobs_can_be_scrolled_through(act: Open) -> None:
+    feed = QueuedFeed(many(300))
+    async with act(feed=feed) as seen:
+        await seen.press("ctrl+a", "X")
+        assert "300 jobs" in seen.text
+        await seen.press("end")
+        assert "run299" in seen.text
+        await seen.press("y")
+        assert len(seen.desk.orders[0].targets) == 300
+        assert "✓ 300 done" in seen.text
+
+
+@pytest.mark.parametrize("key", ["escape", "n", "enter", "space", "Y", "H", "X", "a"])
+async def test_nothing_but_y_does_it(act: Open, key: str) -> None:
+    async with act() as seen:
+        await seen.press(*TO_RUN1, "X")
+        assert isinstance(seen.app.screen, QuestionScreen)
+        await seen.press(key, key)
+        assert seen.desk.orders == []
+
+
+async def test_leaving_the_question_comes_back_to_where_one_was(act: Open) -> None:
+    async with act() as seen:
+        await seen.press(*TO_RUN1, "space", "X", "escape")
+        assert isinstance(seen.app.screen, OverviewScreen)
+        assert "1 marked" in seen.text, "nothing was done: the marks stay"
+        await seen.press("X", "y", "escape")
+        assert isinstance(seen.app.screen, OverviewScreen)
+        assert "marked" not in seen.text, "it was done: the next act is for something else"
+
+
+async def test_jobs_that_go_with_a_dag_are_named(act: Open) -> None:
+    async with act() as seen:
+        await seen.press("D")
+        assert f"Remove {DAG} and its 6 jobs in the queue?" in seen.text
+        assert "DAGMan's own job" in seen.text
+        assert "14690000.0" in seen.text
+        for name in ("run1", "run2", "run3", "run4", "run7", "run8"):
+            assert f" {name} " in seen.text
+
+
+async def test_a_priority_is_typed_and_checked(act: Open) -> None:
+    async with act() as seen:
+        await seen.press(*TO_RUN1, "P")
+        assert "Type the new priority, then enter" in seen.text
+        await seen.press("y", "enter")
+        assert "a whole number" in seen.text
+        await seen.press(*"9999999999", "enter")
+        assert f"to {LARGEST} is needed" in seen.text
+        await seen.press(*["backspace"] * 10, "minus", "5", "enter")
+        assert "Set the priority of 1 job of run1 to -5?" in seen.text
+        assert seen.desk.orders == []
+        await seen.press("enter")
+        assert seen.desk.orders == []
+        await seen.press("y")
+        (order,) = seen.desk.orders
+        assert (order.act, order.value) == (Act.PRIORITY, -5)
+
+
+async def test_escape_leaves_the_number_untyped(act: Open) -> None:
+    async with act() as seen:
+        await seen.press(*TO_RUN1, "P", "7", "escape")
+        assert isinstance(seen.app.screen, OverviewScreen)
+        assert seen.desk.orders == []
+
+
+def test_a_priority_is_a_number_that_the_schedd_takes() -> None:
+    assert priority_of("-10") == -10
+    assert [priority_of(text) for text in ("", "-", "4.5", "y", "2147483648")] == [None] * 5
+
+
+# --- the menu ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [SMALL, NARROW, (200, 50)])
+async def test_the_menu_has_every_act_what_it_touches_and_why_not(
+    act: Open, size: tuple[int, int]
+) -> None:
+    async with act(size=size) as seen:
+        await seen.press("down", "space", "space", "a")
+        assert "Act on 2 runs" in seen.lines[0]
+        for key, told in (("H", "1 job of run2, 1 left out"), ("R", "1 job of run1, 1 left out"),
+                          ("X", "2 jobs of run1, run2"), ("P", "2 jobs of"), ("Z", DAG),
+                          ("D", DAG), ("U", "✗ it is running"),
+                          ("V", "1 job of run2")):  # fmt: skip
+            assert any(line[2:4] == f"{key} " and told in line for line in seen.lines), key
+        await seen.press("R")
+        assert isinstance(seen.app.screen, QuestionScreen)
+        await seen.press("escape")
+        assert isinstance(seen.app.screen, MenuScreen)
+        await seen.press("U", "enter")
+        assert "not now: it is running" in seen.text
+        await seen.press("X", "y")
+        assert seen.touched == [(Act.REMOVE, [f"{RUN1}.0", f"{RUN2}.0"])]
+        await seen.press("escape")
+        assert isinstance(seen.app.screen, OverviewScreen)
+
+
+async def test_the_menu_follows_the_log(act: Open) -> None:
+    async with act() as seen:
+        await seen.press(*TO_RUN1, "H")
+        assert "no job to hold" in seen.text
+        assert RUNS[1].latest is not None
+        freed = replace(RUNS[1], state=State.IDLE, latest=replace(RUNS[1].latest, state=State.IDLE))
+        await seen.tell(update(status((RUNS[0], freed, *RUNS[2:]))))
+        assert "1 job of run1" in seen.under_cursor
+
+
+# --- where nothing can be done ----------------------------------------------------------------
+
+
+async def test_without_a_desk_all_acts_are_there_with_the_reason(act: Open) -> None:
+    async with act(no_desk="this is a recording") as seen:
+        assert "a act" in seen.lines[-1]
+        seen.app.desk = None
+        for key in "HRXVPZDU":
+            await seen.press(*TO_RUN1, key)
+            assert isinstance(seen.app.screen, MenuScreen)
+            assert "not now: this is a recording" in seen.text
+            assert seen.text.count("✗ this is a recording") == 8
+            await seen.press("enter", "y", "escape")
+        assert seen.desk.orders == []
+
+
+async def test_before_the_schedd_has_answered_nothing_can_be_done(act: Open) -> None:
+    desk = ActingDesk()
+    desk.word = QueueWord(asking=True)
+    async with act(desk) as seen:
+        await seen.press(*TO_RUN1, "X", "y")
+        assert "not now: asking the schedd…" in seen.text
+        assert desk.orders == []
+        desk.word = WORD
+        await seen.tell(update())
+        await seen.press("X", "y")
+        assert len(desk.orders) == 1
+
+
+async def test_the_palette_has_the_acts_and_why_not(act: Open) -> None:
+    async with act(size=(120, 40)) as seen:
+        await seen.press("colon")
+        assert "✗ hold: no job to hold is selected" in seen.text
+        assert "✗ resubmit DAG: it is running" in seen.text
+        await seen.press(*"halt", "enter")
+        assert isinstance(seen.app.screen, QuestionScreen)
+        await seen.press("enter", "escape")
+        assert seen.desk.orders == []
+
+
+async def test_read_only_has_no_key_that_changes_anything(act: Open) -> None:
+    gone = [action for action in ACTIONS if changes_something(action)]
+    assert {"acting", "marking", "overview", "submit"} <= {action.scope for action in gone}
+    kept = {action.help for action in ACTIONS if not changes_something(action)}
+    helps = {action.help for action in gone} - kept
+    async with act(size=(200, 160), read_only=True) as seen:
+        assert "read-only" in seen.lines[0]
+        keys = [key for a in gone if a.scope in ("acting", "marking", "overview") for key in a.keys]
+        for way in ((), ("enter",), ("enter", "enter"), ("p",), ("p", "enter")):
+            await seen.press(*TO_RUN1, *way)
+            screen = seen.app.screen
+            for key in keys:
+                await seen.press(key)
+                assert seen.app.screen is screen, key
+                assert "marked" not in seen.text
+            assert "a act" not in seen.lines[-1]
+            assert "n new" not in seen.lines[-1]
+            await seen.press("colon")
+            await seen.press("escape", "escape", "escape", "escape")
+        await seen.press("question_mark")
+        assert isinstance(seen.app.screen, HelpScreen)
+        assert [told for told in helps if told in seen.text] == []
+        assert "Acting" not in seen.text
+        await seen.app.run_action("screen.hold", default_namespace=seen.app.screen_stack[1])
+        assert seen.desk.orders == []
+
+
+async def test_who_has_nowhere_to_submit_is_told_so(act: Open) -> None:
+    async with act(no_desk="no HTCondor here") as seen:
+        await seen.press("n")
+        assert "nothing can be submitted: no HTCondor here" in seen.text
+        await seen.press("down")
+        assert "nothing can be submitted" not in seen.text
+
+
+# --- answers ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [SMALL, NARROW, (200, 50)])
+async def test_each_job_has_its_answer_trouble_first(act: Open, size: tuple[int, int]) -> None:
+    desk = ActingDesk()
+    desk.replies = {
+        f"{RUN2}.0": (Reply.DENIED, "it belongs to colleague@example.org, and you are someone"),
+        f"{RUN3}.0": (Reply.ALREADY, ""),
+        f"{RUN4}.0": (Reply.NOT_FOUND, "it left the queue"),
+    }
+    async with act(desk, size=size) as seen:
+        await seen.press("down", "space", "space", "space", "space", "X", "y")
+        assert isinstance(seen.app.screen, AnswersScreen)
+        words = " ".join(seen.text.split())
+        for told in ("✗ 1 permission denied", "? 1 not found", "= 1 already so", "✓ 1 done",
+                     "4 of 4 answered", "belongs to colleague@example.org, and you are someone",
+                     " ".join(REMARK.split())):  # fmt: skip
+            assert told in words
+        at = [next(i for i, line in enumerate(seen.lines) if f"{job}.0" in line)
+              for job in (RUN2, RUN4, RUN3, RUN1)]  # fmt: skip
+        assert at == sorted(at), "what needs a person comes first"
+        assert "permission denied" in seen.line(f"{RUN2}.0")
+
+
+async def test_an_order_goes_on_when_one_leaves_and_tells_its_end(act: Open) -> None:
+    desk = ActingDesk()
+    desk.gate = threading.Event()
+    async with act(desk) as seen:
+        pressed = seen.pilot.press
+        await pressed("down", "space", "space", "X")
+        await seen.pilot.pause()
+        await pressed("y")
+        await seen.until(lambda: "1 of 2 answered" in seen.text)
+        assert isinstance(seen.app.screen, AnswersScreen)
+        assert "· no answer yet" in seen.line(f"{RUN2}.0")
+        await pressed("escape")
+        await seen.until(lambda: isinstance(seen.app.screen, OverviewScreen))
+        assert "remove: 1 of 2 answered" in seen.text
+        await pressed("H")
+        await seen.until(lambda: isinstance(seen.app.screen, MenuScreen))
+        assert "remove is still under way" in seen.text
+        await pressed("escape")
+        desk.gate.set()
+        await seen.until(lambda: "remove: ✓ 2 done" in seen.text)
+        await seen.press("A")
+        assert isinstance(seen.app.screen, AnswersScreen)
+        assert "2 of 2 answered" in seen.text
+        await seen.press("escape")
+        assert "remove:" not in seen.text, "its end was seen"
+
+
+async def test_what_went_wrong_is_a_sentence(act: Open) -> None:
+    desk = ActingDesk()
+    desk.error = PoolError("The schedd ap40.example.org does not answer: try again in a minute.")
+    async with act(desk) as seen:
+        await seen.press("down", "space", "space", "X", "y")
+        assert "The schedd ap40.example.org does not answer" in seen.text
+        assert "1 of 2 answered" in seen.text
+        assert "– not answered" in seen.line(f"{RUN2}.0")
+        assert "✓ done" in seen.line(f"{RUN1}.0")
+
+
+async def test_the_screen_shows_the_log_and_not_the_wish(act: Open) -> None:
+    async with act() as seen:
+        await seen.press(*TO_RUN1, "R", "y", "escape")
+        assert "■ held" in seen.under_cursor
+
+
+async def test_a_dag_has_one_answer(act: Open) -> None:
+    async with act() as seen:
+        await seen.press("D", "y")
+        assert any(DAG in line and "✓ done" in line for line in seen.lines)
+        assert "14690000.0" not in seen.text
+        await seen.press("escape", "Z", "y")
+        assert f"Halting {DAG}" in seen.text
+        assert any(DAG in line and "✓ done" in line for line in seen.lines)
+        assert "1 of 1 answered" in seen.text
+
+
+# --- the queue's word -------------------------------------------------------------------------
+
+
+async def test_a_job_shows_what_the_queue_adds(act: Open) -> None:
+    async with act() as seen:
+        await seen.press("down", "down", "down", "enter", "enter")
+        for told in ("3 of 7 idle", "priority 10", "2 matches", "asked 12 s ago",
+                     "last rejected 4 min ago: no match found"):  # fmt: skip
+            assert told in seen.text
+
+
+async def test_a_lasting_difference_is_a_warning(act: Open) -> None:
+    feed = QueuedFeed(update())
+    assert feed.queue is not None
+    feed.queue = replace(feed.queue, differs="the queue says held, the log says idle")
+    async with act(feed=feed) as seen:
+        await seen.press("down", "down", "down")
+        assert "the queue says held, the log says idle" in seen.text
+        await seen.press("enter", "enter")
+        assert "! the queue says held, the log says idle" in seen.text
+
+
+@pytest.mark.parametrize("size", [NARROW, (120, 40)])
+async def test_an_idle_run_says_where_it_stands(act: Open, size: tuple[int, int]) -> None:
+    async with act(size=size) as seen:
+        await seen.press("down", "down", "down")
+        assert "3 of 7 idle   rejected 4 min ago: no match found" in seen.text
+        await seen.press("enter")
+        assert "epoch 8  3 of 7 idle" in seen.text
+        await seen.press("up")
+        assert "3 of 7 idle" not in seen.text
+
+
+async def test_who_was_asked_is_told_with_the_warnings(act: Open) -> None:
+    async with act(size=(100, 40)) as seen:
+        await seen.press("exclamation_mark")
+        for told in ("ap40.example.org", "as someone@example.org", "12 s ago"):
+            assert told in seen.text
+        seen.desk.word = QueueWord(error="no HTCondor is installed here", next_try=NOW + 90)
+        await seen.tell(update())
+        assert "no word: no HTCondor is installed here" in seen.text
+        assert "asked again in 1 min" in seen.text
+    async with act(size=(100, 40), no_desk="this is a recording") as seen:
+        seen.app.desk = None
+        seen.app.options = replace(seen.app.options, desk=None)
+        await seen.press("exclamation_mark")
+        assert "not asked: this is a recording" in seen.text
+
+
+async def test_without_a_schedd_nothing_else_is_missing(act: Open) -> None:
+    feed = QueuedFeed(update())
+    feed.queue = None
+    desk = ActingDesk()
+    desk.word = QueueWord(error="no HTCondor is installed here")
+    async with act(desk, feed=feed) as seen:
+        await seen.press("down", "down", "down")
+        assert "no HTCondor" not in seen.text
+        await seen.press("enter", "enter")
+        assert "no HTCondor" not in seen.text
+        assert "in the queue" not in seen.text
+
+
+# --- signs ------------------------------------------------------------------------------------
+
+
+async def test_in_ascii_everything_is_told(act: Open) -> None:
+    desk = ActingDesk()
+    desk.replies = {f"{RUN2}.0": (Reply.DENIED, "…")}
+    desk.word = replace(WORD, schedd="ap40…")
+    async with act(desk, ascii=True) as seen:
+        await seen.press("down", "space", "space")
+        assert seen.line("run1").startswith(" *")
+        for keys in (("a",), ("X",), ("y",), ("escape", "A"), ("escape", "P"), ("escape", "!"),
+                     ("escape", "colon")):  # fmt: skip
+            await seen.press(*("exclamation_mark" if key == "!" else key for key in keys))
+            assert seen.text.isascii(), [c for c in seen.text if not c.isascii()]
+
+
+def test_every_reply_has_a_sign_and_letter_of_its_own_weight() -> None:
+    from screens.deeds import REPLIES
+
+    assert set(REPLIES) == set(Reply)
+    assert all(sign.word == reply.value for reply, sign in REPLIES.items())
+
+
+async def test_a_table_without_rows_has_nothing_to_mark(act: Open) -> None:
+    async with act(feed=QueuedFeed(update(status((), dags=(), logs=())))) as seen:
+        await seen.press("space", "ctrl+a", "H", "enter", "y")
+        assert seen.app.screen_stack[1].query_one(Table).marks == frozenset()
+        assert seen.desk.orders == []
+
+
+@pytest.mark.parametrize("ascii", [False, True])
+async def test_what_logs_and_schedd_say_is_only_text(act: Open, ascii: bool) -> None:
+    async with act(HostileDesk(), feed=HostileFeed(), size=(120, 40), ascii=ascii) as seen:
+        for keys in (("down", "space", "space", "a"), ("X",), ("y",), ("escape", "P"),
+                     ("escape", "D"), ("y",), ("escape", "up", "enter", "enter"),
+                     ("exclamation_mark",)):  # fmt: skip
+            await seen.press(*keys)
+            assert "OWNED" in seen.text, "the payload is shown, so this test has seen it"
+            strange = {c for c in seen.text if not c.isprintable()} - {"\n", THIN}
+            assert not strange, keys
+            assert all(len(line) == 120 for line in seen.lines if line.isascii())
+        assert len(seen.desk.orders) == 2
