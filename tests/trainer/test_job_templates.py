@@ -1,0 +1,121 @@
+"""The templates that come along: what they declare, ask for and never say."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from metlmon.authoring.templates import BUILT_IN, fill, load_template, used_placeholders
+from metlmon.trainer import train
+
+OF_THE_NODE = {
+    "run_uuid",
+    "run",
+    "epoch",
+    "epochs",
+    "random_seed",
+    "ResourceName",
+    "continue_from_checkpoint",
+}
+"""Macros that the VARS of every node set."""
+
+OF_HTCONDOR = {"Cluster"}
+
+
+def filled(name: str, **given: str) -> dict[str, str]:
+    """Commands of the description: the last of each name, in lower case."""
+    template = load_template(name)
+    values = {each.name: each.default for each in template.parameters}
+    values |= {
+        "name": "ensemble",
+        "epochs": "3",
+        "gpus": "1",
+        "gpu_memory_mb": "",
+        "memory_mb": "512",
+        "requirements": "",
+    }
+    commands: dict[str, str] = {}
+    for line in fill(template, {**values, **given}).splitlines():
+        key, sign, value = line.partition("=")
+        if sign and not line.startswith("#"):
+            own = f"$({key.strip()})"
+            commands[key.strip().lower()] = value.strip().replace(
+                own, commands.get(key.strip().lower(), "")
+            )
+    return commands
+
+
+@pytest.mark.parametrize("name", ["trainer", "metl"])
+def test_a_template_asks_for_what_is_there(name: str) -> None:
+    template = load_template(name)
+    assert template.title != name
+    assert template.about.endswith(".")
+    assert all(each.help for each in template.parameters)
+    declared = {each.name for each in template.parameters}
+    assert used_placeholders(template) <= declared | set(BUILT_IN)
+    assert declared <= used_placeholders(template)
+    used = set(re.findall(r"\$\((\w+)\)", "\n".join(filled(name).values())))
+    assert used <= OF_THE_NODE | OF_HTCONDOR | {"transfer_input_files", "arguments"}
+    assert template.text.rstrip().endswith("\nqueue")
+
+
+@pytest.mark.parametrize("name", ["trainer", "metl"])
+def test_an_epoch_carries_its_runs_folder_and_says_where_it_ran(name: str) -> None:
+    commands = filled(name)
+    assert commands["when_to_transfer_output"] == "ON_EXIT_OR_EVICT"
+    assert commands["preserve_relative_paths"] == "true"
+    assert commands["transfer_output_files"] == "output"
+    assert "$(continue_from_checkpoint)" in commands["transfer_input_files"]
+    assert commands["ulog_execute_attrs"] == "GLIDEIN_ResourceName"
+    assert commands["log"] == "metl.log"
+    assert commands["output"] == "$(run_uuid)_$(epoch)_$(Cluster).out"
+    assert commands["stream_output"] == "true"
+    assert commands["priority"] == "$(epoch)"
+    assert not {"environment", "env", "getenv"} & set(commands)
+
+
+@pytest.mark.parametrize("name", ["trainer", "metl"])
+def test_what_was_not_asked_for_is_left_out(name: str) -> None:
+    bare = filled(name)
+    absent = {"gpus_minimum_memory", "requirements", "+projectname", "retry_request_memory"}
+    assert not absent & set(bare)
+    asked = filled(name, gpu_memory_mb="20000", requirements="true", project="MLSupplement")
+    assert asked["gpus_minimum_memory"] == "20000"
+    assert asked["requirements"] == "true"
+    assert asked["+projectname"] == '"MLSupplement"'
+
+
+def test_the_trainer_understands_the_arguments_of_its_template() -> None:
+    commands = filled("trainer", data="/home/somebody/gb1.tsv", fail_rate="0.2", diverge_at="2")
+    node = {"run_uuid": "75f86c77", "random_seed": "7", "epochs": "30", "epoch": "4"}
+    words = re.sub(r"\$\((\w+)\)", lambda match: node[match[1]], commands["arguments"]).split()
+    args = train.arguments(words)
+    assert (args.uuid, args.seed, args.max_epochs, args.stop_after_epoch) == ("75f86c77", 7, 30, 4)
+    assert (args.fail_rate, args.diverge_at, args.backend) == (0.2, 2, "python")
+    assert args.data == "/home/somebody/gb1.tsv"
+    assert commands["transfer_input_files"].endswith(", /home/somebody/gb1.tsv")
+
+
+def test_the_trainer_goes_beside_the_dag_as_it_is() -> None:
+    ((name, data, executable),) = load_template("trainer").ships
+    assert (name, executable) == ("train.py", True)
+    assert data == Path(train.__file__).read_bytes()
+    assert data.startswith(b"#!/usr/bin/env python3\n")
+    assert filled("trainer")["executable"] == name
+
+
+def test_metl_runs_its_script_in_the_container() -> None:
+    commands = filled(
+        "metl", container="osdf:///a/metl.sif", data="osdf:///a/d.tgz", retry_memory_mb="9000"
+    )
+    assert commands["universe"] == "container"
+    assert commands["container_image"] == "osdf:///a/metl.sif"
+    assert commands["arguments"] == "pretrain.sh $(epoch) $(run_uuid) $(random_seed)"
+    files = commands["transfer_input_files"].split(", ")
+    assert files == ["pretrain.sh", "$(continue_from_checkpoint)", "osdf:///a/d.tgz"]
+    assert commands["retry_request_memory"] == "9000MB"
+    assert [each.name for each in load_template("metl").parameters if each.required] == [
+        "container"
+    ]
