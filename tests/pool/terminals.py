@@ -84,6 +84,13 @@ class Terminal:
         self.stream.feed(re.sub(rb"\x1b\[[<>=?]\d*u", b"", got))
         return bool(got)
 
+    def settle(self) -> str:
+        """Until nothing more is written for a moment, after something was; the screen's text."""
+        self.pump(1.0)
+        while self.pump(0.15):
+            pass
+        return self.text
+
     def press(self, *keys: str) -> None:
         """Type keys, as :data:`KEYS` names them, or characters."""
         for key in keys:
