@@ -28,6 +28,9 @@ hundred thousand nodes takes a while to be looked through before it is submitted
 END_SECONDS: Final = 1.0
 """A worker whose requests end, ends; one that the schedd keeps waiting is ended."""
 
+CLOSE_SECONDS: Final = 0.1
+"""How long closing waits for an operation to end by itself, before it ends the worker."""
+
 CHATTER_BYTES: Final = 4000
 """The end of what the bindings printed: enough to quote the last lines of."""
 
@@ -255,14 +258,18 @@ class Connection:
         """End the worker, whatever it waits for; returns when it has ended. An operation that
         another thread waits for fails."""
         self._closed = True
-        worker = self._worker
-        if worker is not None and self._line.locked():
-            worker.kill()
-        with self._line:
+        while not self._line.acquire(timeout=CLOSE_SECONDS):
+            # Whoever is on the line may just have started the worker: once is not enough.
+            worker = self._worker
+            if worker is not None:
+                worker.kill()
+        try:
             self._end()
             if self._chatter is not None:
                 self._chatter.close()
                 self._chatter = None
+        finally:
+            self._line.release()
 
 
 def queue_job(value: dict[str, Any]) -> QueueJob:

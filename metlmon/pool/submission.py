@@ -149,7 +149,7 @@ def _directory(dag_file: Path, written: str) -> Path | None:
 
 def _options(said: CondorSub, data: bytes) -> dict[str, Option]:
     options: dict[str, Option] = {}
-    for word, value in zip(said.words, (*said.words[1:], ""), strict=True):
+    for word, value in zip(said.words, [*said.words[1:], ""], strict=False):
         flag = word.lower()
         if flag in NUMBERS and re.fullmatch(r"-?\d{1,9}", value):
             options[NUMBERS[flag]] = int(value)

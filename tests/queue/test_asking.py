@@ -1,0 +1,270 @@
+"""When the queue is asked, what is made of its answer, and how a feed shows it."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, replace
+
+from metlmon.ensemble.states import DagState, State
+from metlmon.live.feed import Update
+from metlmon.pool.queue import (
+    LONGEST_PAUSE,
+    QUERY_SECONDS,
+    SOON_SECONDS,
+    Pace,
+    Queue,
+    WithQueue,
+    heard,
+)
+from tests.queue.written import DAGDIR, WHERE, Logs, Schedd, dag, dagman, job, row
+
+
+@dataclass
+class Clock:
+    now: float = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def asked(schedd: Schedd) -> int:
+    return sum(what[0] == "query" for what in schedd.asked)
+
+
+def asker(logs: Logs, schedd: Schedd) -> tuple[Queue, Clock]:
+    clock = Clock()
+    return Queue(logs, schedd, clock), clock  # type: ignore[arg-type]
+
+
+# --- when ---------------------------------------------------------------------------------
+
+
+def test_pauses_double_up_to_ten_minutes_and_are_short_again_after_an_answer() -> None:
+    pace = Pace()
+    pauses = [pace.after(False) for _ in range(7)]
+    assert pauses == [60, 120, 240, 480, 600, 600, 600]
+    assert max(pauses) == LONGEST_PAUSE
+    assert pace.after(True) == QUERY_SECONDS
+
+
+def test_the_first_word_is_asked_for_at_once() -> None:
+    queue, _ = asker(Logs(), Schedd())
+    assert queue.word.asking
+    assert queue.due()
+    queue.ask()
+    assert not queue.word.asking
+    assert queue.word.user == WHERE.user
+
+
+def test_with_nothing_in_the_queue_nobody_is_asked_again() -> None:
+    queue, clock = asker(Logs(row(1, State.COMPLETED), dags=[dag(DagState.DONE)]), Schedd())
+    queue.ask()
+    clock.now += 10_000
+    assert not queue.due()
+
+
+def test_at_most_every_half_minute() -> None:
+    queue, clock = asker(Logs(row(1), dags=[dag()]), Schedd(job(1), dagman()))
+    queue.ask()
+    clock.now += QUERY_SECONDS - 0.1
+    assert not queue.due()
+    clock.now += 0.2
+    assert queue.due()
+
+
+def test_a_dag_that_runs_is_asked_for_without_jobs() -> None:
+    queue, clock = asker(Logs(dags=[dag()]), Schedd(dagman()))
+    queue.ask()
+    clock.now += QUERY_SECONDS
+    assert queue.due()
+
+
+def test_sooner_after_an_action() -> None:
+    queue, clock = asker(Logs(row(1), dags=[dag()]), Schedd(job(1), dagman()))
+    queue.ask()
+    queue.soon()
+    assert not queue.due()
+    clock.now += SOON_SECONDS
+    assert queue.due()
+
+
+def test_the_first_jobs_of_a_dag_do_not_wait_for_the_pause() -> None:
+    logs, schedd = Logs(), Schedd(job(1), dagman())
+    queue, clock = asker(logs, schedd)
+    queue.ask()
+    logs.rows[1, 0] = row(1)
+    clock.now += SOON_SECONDS
+    assert queue.due()
+
+
+def test_errors_are_words_and_back_off() -> None:
+    schedd = Schedd(job(1))
+    schedd.down = "the schedd does not answer"
+    queue, clock = asker(Logs(row(1)), schedd)
+    word = queue.ask()
+    assert word.error == "the schedd does not answer"
+    assert not word.asking
+    assert word.next_try == clock.now + 60
+    clock.now += 59
+    assert not queue.due()
+    clock.now += 1
+    assert queue.due()
+    schedd.down = None
+    assert queue.ask().error is None
+
+
+def test_a_schedd_that_knows_none_of_our_jobs_is_asked_ever_less() -> None:
+    queue, clock = asker(Logs(row(1)), Schedd())
+    queue.ask()
+    clock.now += QUERY_SECONDS
+    assert not queue.due()
+    clock.now += QUERY_SECONDS
+    assert queue.due()
+
+
+# --- what ---------------------------------------------------------------------------------
+
+
+def test_only_our_clusters_are_asked_for() -> None:
+    schedd = Schedd(job(1), dagman())
+    queue, _ = asker(Logs(row(1), dags=[dag()]), schedd)
+    queue.ask()
+    assert [what for what in schedd.asked if what[0] == "query"] == [("query", {9}, {1, 9})]
+
+
+def test_the_jobs_of_a_dag_below_are_found_by_its_dagman() -> None:
+    below = replace(dagman(20, "inner.dag"), node="sub", dagman=9)
+    schedd = Schedd(dagman(), below, replace(job(21), dagman=20))
+    queue, _ = asker(Logs(row(20, node="sub"), dags=[dag()]), schedd)
+    assert [each.cluster for each in queue.ask().jobs] == [20, 21]
+
+
+def test_positions_are_by_priority_and_then_by_age() -> None:
+    jobs = [job(1, at=10), job(2, at=5), job(3, priority=7, at=50), job(4, 2), job(5, at=5)]
+    word = heard(WHERE, 1.0, jobs, {}, [], DAGDIR)
+    assert {each.cluster: each.position for each in word.jobs} == {3: 1, 2: 2, 5: 3, 1: 4, 4: None}
+    assert {each.waiting for each in word.jobs} == {4}
+
+
+def test_jobs_of_other_directories_are_not_in_the_word() -> None:
+    rows = {(1, 0): row(1), (2, 0): row(2)}
+    jobs = [job(1), job(2, directory="/home/ben"), job(3, directory="/home/ben")]
+    word = heard(WHERE, 1.0, jobs, rows, [], DAGDIR)
+    assert [each.cluster for each in word.jobs] == [1]
+    assert word.strangers == ((2, 0),)
+
+
+def test_dagmans_own_job_is_kept_apart() -> None:
+    word = heard(WHERE, 1.0, [dagman(), job(1)], {}, [dag()], DAGDIR)
+    assert [each.cluster for each in word.jobs] == [1]
+    assert [each.cluster for each in word.dagmans] == [9]
+
+
+def test_another_directorys_dagman_with_the_number_of_ours() -> None:
+    word = heard(WHERE, 1.0, [dagman(directory="/home/ben/ens")], {}, [dag()], DAGDIR)
+    assert not word.dagmans
+    assert word.strangers == ((9, 0),)
+
+
+def test_an_answer_with_our_jobs_says_that_the_ensemble_lives() -> None:
+    logs, schedd = Logs(row(1), dags=[dag()]), Schedd(job(1))
+    queue, _ = asker(logs, schedd)
+    queue.ask()
+    assert logs.there is True
+    schedd.jobs.clear()
+    queue.ask()
+    assert logs.there is False
+
+
+# --- shown --------------------------------------------------------------------------------
+
+
+def test_a_job_shows_what_the_queue_adds() -> None:
+    logs = Logs(row(1), row(2))
+    schedd = Schedd(job(1, rejection="no match found", matches=2), job(2, priority=5))
+    queue, clock = asker(logs, schedd)
+    feed = WithQueue(logs, queue)
+    view = feed.job_view(1, 0)
+    assert view is not None
+    assert view.queue is None
+    queue.ask()
+    view = feed.job_view(1, 0)
+    assert view is not None
+    assert view.queue is not None
+    shown = view.queue
+    assert (shown.position, shown.waiting, shown.matches) == (2, 2, 2)
+    assert (shown.rejection, shown.asked, shown.differs) == ("no match found", clock.now, None)
+
+
+def test_only_what_lasts_is_a_warning() -> None:
+    logs, schedd = Logs(row(1, State.RUNNING), dags=[dag()]), Schedd(job(1, 5), dagman())
+    queue, clock = asker(logs, schedd)
+    feed = WithQueue(logs, queue)
+    queue.ask()
+    assert feed.latest is not None
+    assert feed.latest.status.warnings == ()
+    clock.now += QUERY_SECONDS
+    queue.ask()
+    (warning,) = feed.latest.status.warnings
+    assert warning.kind == "queue-differs"
+    view = feed.job_view(1, 0)
+    assert view is not None
+    assert view.queue is not None
+    assert view.queue.differs == "held"
+
+
+def test_logs_of_another_machine_are_no_warning() -> None:
+    logs = Logs(row(1, State.RUNNING), dags=[dag()])
+    queue, clock = asker(logs, Schedd())
+    for _ in range(3):
+        queue.ask()
+        clock.now += QUERY_SECONDS
+    assert queue.lasting == ()
+
+
+def test_jobs_that_were_here_and_are_gone_are_one() -> None:
+    logs, schedd = Logs(row(1, State.RUNNING), dags=[dag()]), Schedd(job(1, 2), dagman())
+    queue, clock = asker(logs, schedd)
+    queue.ask()
+    del schedd.jobs[1, 0]
+    for _ in range(2):
+        clock.now += QUERY_SECONDS
+        queue.ask()
+    (found,) = queue.lasting
+    assert found.text == "1.0 is running by its log, and not in the queue any more"
+    shown = WithQueue(logs, queue).queue_row(1, 0)
+    assert shown is not None
+    assert shown.differs == "not in the queue"
+
+
+def test_a_schedd_that_went_away_warns_of_nothing() -> None:
+    logs, schedd = Logs(row(1, State.RUNNING), dags=[dag()]), Schedd(job(1, 5), dagman())
+    queue, clock = asker(logs, schedd)
+    queue.ask()
+    clock.now += QUERY_SECONDS
+    queue.ask()
+    assert queue.lasting
+    schedd.down = "gone"
+    queue.ask()
+    assert queue.lasting == ()
+
+
+def test_the_thread_asks_tells_and_ends() -> None:
+    logs, schedd = Logs(row(1, State.RUNNING), dags=[dag()]), Schedd(job(1, 5), dagman())
+    queue, clock = asker(logs, schedd)
+    feed = WithQueue(logs, queue)
+    told, pictures = threading.Event(), []
+
+    def notify(update: Update) -> None:
+        pictures.append(update)
+        told.set()
+
+    queue.ask()
+    clock.now += QUERY_SECONDS
+    feed.start(notify)
+    assert told.wait(10), "a warning that came up was not shown"
+    feed.stop()
+    assert asked(schedd) == 2
+    assert pictures[0].status.warnings[-1].kind == "queue-differs"
+    assert pictures[0].changed == frozenset()
+    assert not any(thread.name == "metlmon-queue" for thread in threading.enumerate())

@@ -1,0 +1,213 @@
+"""The parent's side of the line: a worker that prints, dies, hangs or talks nonsense."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from metlmon.pool import connection as line
+from metlmon.pool.connection import Connection, Refusal, command
+from metlmon.pool.records import PoolError
+
+AD = (
+    '{"cluster": 12, "proc": 0, "status": 1, "owner": "anna", "priority": null, "matches": 2, '
+    '"submitted_at": 5, "rejected_at": null, "dagman": 9, "universe": 5, '
+    '"rejection": " no match ", '
+    '"node": "n", "directory": "/d", "log": null, "nodes_log": null, "hold_reason": null, '
+    '"arguments": null, "transferring": null}'
+)
+
+FAKE = f"""
+import json, os, signal, sys, time
+def say(text): sys.stdout.write(text + "\\n"); sys.stdout.flush()
+def err(text): sys.stderr.write(text + "\\n"); sys.stderr.flush()
+for text in sys.stdin:
+    request = json.loads(text)
+    op, number = request["op"], request.get("cluster")
+    if op == "query": say('{{"value": [{AD}]}}')
+    elif number == 1: err("ERROR \\"Assertion\\" at line 7"); os._exit(4)
+    elif number == 2: time.sleep(1000)
+    elif number == 3: say("this is no json")
+    elif number == 4: say('{{"error": "refused", "text": "Error when performing"}}')
+    elif number == 5:
+        err("Warning: one"); err("ERROR: two"); say('{{"error": "other", "text": ""}}')
+    elif number == 6: say('{{"error": "no-bindings", "text": "No module named x"}}')
+    elif number == 7: say(json.dumps({{"value": str(os.getpid())}}))
+    elif number == 8: sys.stdout.write('{{"value": '); sys.stdout.flush(); os._exit(0)
+    elif number == 9: os.kill(os.getpid(), signal.SIGABRT)
+    else: say('{{"value": null}}')
+"""
+
+
+@pytest.fixture
+def fake() -> Connection:
+    connection = Connection([sys.executable, "-I", "-c", FAKE])
+    yield connection
+    connection.close()
+
+
+def gone(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+def test_an_answer_becomes_a_record(fake: Connection) -> None:
+    (job,) = fake.query([9], [12])
+    assert (job.cluster, job.proc, job.owner, job.priority, job.matches) == (12, 0, "anna", 0, 2)
+    assert job.rejection == "no match"
+
+
+def test_one_worker_serves_many_operations(fake: Connection) -> None:
+    assert fake.act("hold", 7, 0) == fake.act("hold", 7, 0)
+
+
+def test_a_worker_that_ends_is_told_with_its_last_words_and_started_anew(fake: Connection) -> None:
+    with pytest.raises(PoolError, match=r"ended unexpectedly \(status 4\).*Assertion"):
+        fake.act("hold", 1, 0)
+    assert fake.act("hold", 7, 0).isdigit()
+
+
+def test_a_worker_that_is_killed_by_a_signal(fake: Connection) -> None:
+    with pytest.raises(PoolError, match=r"ended unexpectedly \(status -6\)"):
+        fake.act("hold", 9, 0)
+
+
+def test_a_worker_that_ends_in_the_middle_of_an_answer(fake: Connection) -> None:
+    with pytest.raises(PoolError, match="ended unexpectedly"):
+        fake.act("hold", 8, 0)
+
+
+def test_nonsense_is_no_answer(fake: Connection) -> None:
+    with pytest.raises(PoolError, match="ended unexpectedly"):
+        fake.act("hold", 3, 0)
+    assert fake.act("hold", 7, 0).isdigit()
+
+
+def test_a_schedd_that_hangs_costs_the_worker(
+    fake: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = int(fake.act("hold", 7, 0))
+    monkeypatch.setattr(line, "OTHER_SECONDS", 0.2)
+    with pytest.raises(PoolError, match="no answer in 0 s; whether it was done will show"):
+        fake.act("hold", 2, 0)
+    assert gone(process)
+    monkeypatch.setattr(line, "OTHER_SECONDS", 20.0)
+    assert fake.act("hold", 7, 0).isdigit()
+
+
+def test_what_went_wrong_comes_with_what_to_do(fake: Connection) -> None:
+    with pytest.raises(Refusal, match="SEC_CLIENT_AUTHENTICATION_METHODS") as caught:
+        fake.act("hold", 4, 0)
+    assert caught.value.said == "Error when performing"
+    with pytest.raises(PoolError, match="pip install htcondor"):
+        fake.act("hold", 6, 0)
+
+
+def test_what_the_bindings_only_print_is_quoted(fake: Connection) -> None:
+    with pytest.raises(PoolError, match=r"^ERROR: two$"):
+        fake.act("hold", 5, 0)
+
+
+def test_words_of_an_earlier_operation_are_not_quoted(fake: Connection) -> None:
+    with pytest.raises(PoolError, match="ERROR: two"):
+        fake.act("hold", 5, 0)
+    with pytest.raises(PoolError) as caught:
+        fake.act("hold", 9, 0)
+    assert "two" not in str(caught.value)
+
+
+def test_closing_leaves_no_process(fake: Connection) -> None:
+    process = int(fake.act("hold", 7, 0))
+    fake.close()
+    assert gone(process)
+    with pytest.raises(PoolError, match="closed"):
+        fake.act("hold", 7, 0)
+    fake.close()
+
+
+def test_closing_ends_an_operation_that_hangs(fake: Connection) -> None:
+    process = int(fake.act("hold", 7, 0))
+    failed: list[PoolError] = []
+
+    def wait() -> None:
+        try:
+            fake.act("hold", 2, 0)
+        except PoolError as error:
+            failed.append(error)
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    deadline = time.monotonic() + 10
+    while not fake._line.locked() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    fake.close()
+    waiting.join(10)
+    assert failed
+    assert gone(process)
+
+
+def test_many_threads_take_turns(fake: Connection) -> None:
+    said: list[str] = []
+
+    def ask() -> None:
+        said.extend(fake.act("hold", 7, 0) for _ in range(20))
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert len(said) == 80
+    assert len(set(said)) == 1
+
+
+def test_a_worker_that_cannot_be_started() -> None:
+    with pytest.raises(PoolError, match="cannot be started"):
+        Connection(["/nonexistent/python"]).where()
+
+
+def test_the_real_worker_imports_nothing_from_the_working_directory(tmp_path: Path) -> None:
+    for name in ("json", "htcondor2", "metlmon", "sitecustomize"):
+        (tmp_path / f"{name}.py").write_text("import os; os._exit(33)\n")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "CONDOR_CONFIG": "/dev/null"}
+    ran = subprocess.run(
+        command(),
+        input=b'{"op": "no such"}\n',
+        capture_output=True,
+        cwd=tmp_path,
+        env=environment,
+        timeout=30,
+    )
+    assert ran.returncode == 0
+    assert b"there is no operation" in ran.stdout
+
+
+def test_the_real_workers_answers_are_alone_on_its_standard_output() -> None:
+    code = (
+        "import os, sys; from metlmon.pool import worker\n"
+        "class Loud:\n"
+        "    def __init__(self): os.write(1, b'C++ says\\n'); print('python says', flush=True)\n"
+        "    def where(self, request): os.write(1, b'more\\n'); return 5\n"
+        "worker.serve.__defaults__ = (Loud,)\n"
+        "worker.main()\n"
+    )
+    root = str(Path(__file__).resolve().parents[2])
+    ran = subprocess.run(
+        [sys.executable, "-c", code],
+        input=b'{"op": "where"}\n',
+        capture_output=True,
+        cwd=root,
+        timeout=30,
+    )
+    assert ran.stdout == b'{"value": 5}\n'
+    assert b"C++ says" in ran.stderr
+    assert b"more" in ran.stderr

@@ -1,0 +1,153 @@
+"""How a DAG was submitted before, and how it is done again."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from metlmon.pool import submission
+from metlmon.pool.records import PoolError, Where
+from metlmon.pool.submission import command_options, former, leftovers, newest_rescue
+from tests.queue.written import Schedd
+
+ARGUMENTS = (
+    "-p 0 -f -l . -Debug 4 -Lockfile ens.dag.lock {dags} -MaxIdle 7 -MaxJobs 3 -UseDagDir "
+    "-Suppress_notification -Notification never -Priority -5 "
+    "-CsdVersion $CondorVersion:' '25'$ -AutoRescue 1 -DoRescueFrom 2 -Force"
+)
+
+
+def submitted(dagdir: Path, dags: str, extra: str = "") -> Path:
+    (dagdir / "ens.dag").write_text("JOB a a.sub\n")
+    text = f'{extra}arguments = "{ARGUMENTS.format(dags=dags)}"\nqueue\n'
+    (dagdir / "ens.dag.condor.sub").write_text(text)
+    return dagdir / "ens.dag"
+
+
+def test_options_are_kept_but_never_force_nor_an_older_rescue(tmp_path: Path) -> None:
+    before = former(submitted(tmp_path, "-Dag ens.dag", 'My.JobBatchName = "sweep"\n'))
+    assert before.files == ("ens.dag",)
+    assert before.options == {
+        "DebugLevel": 4,
+        "MaxIdle": 7,
+        "MaxJobs": 3,
+        "UseDagDir": True,
+        "SuppressNotification": True,
+        "Notification": "never",
+        "Priority": -5,
+        "BatchName": "sweep",
+    }
+
+
+def test_as_words_of_the_command(tmp_path: Path) -> None:
+    words = command_options(former(submitted(tmp_path, "-Dag ens.dag")).options)
+    assert words[:4] == ["-debug", "4", "-maxidle", "7"]
+    assert "-usedagdir" in words
+    assert not {"-f", "-force", "-dorescuefrom"} & {word.lower() for word in words}
+
+
+def test_several_dags_are_submitted_together_again(tmp_path: Path) -> None:
+    before = former(submitted(tmp_path, "-Dag ens.dag -Dag b.dag"))
+    assert before.files == ("ens.dag", "b.dag")
+
+
+def test_one_that_was_submitted_from_above_is_again(tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    before = former(submitted(tmp_path / "sub", "-Dag sub/ens.dag"))
+    assert before.directory == tmp_path.resolve()
+    assert before.files == ("sub/ens.dag",)
+
+
+@pytest.mark.parametrize(
+    "dags", ["-Dag elsewhere/ens.dag", "-Dag /other/ens.dag", "-Dag b.dag", ""]
+)
+def test_a_submit_file_of_another_dag_says_nothing_of_the_directory(
+    tmp_path: Path, dags: str
+) -> None:
+    before = former(submitted(tmp_path, dags))
+    assert before.directory == tmp_path
+    assert before.files == ("ens.dag",)
+
+
+def test_a_batch_name_cannot_add_a_line(tmp_path: Path) -> None:
+    text = 'My.JobBatchName = "a\\"\\nexecutable = /bin/sh"\n'
+    assert "BatchName" not in former(submitted(tmp_path, "-Dag ens.dag", text)).options
+
+
+def test_the_newest_rescue_is_the_highest_number(tmp_path: Path) -> None:
+    dag = submitted(tmp_path, "-Dag ens.dag")
+    assert newest_rescue(dag) is None
+    for name in (
+        "ens.dag.rescue002",
+        "ens.dag.rescue010",
+        "ens.dag.rescue003.old",
+        "b.dag.rescue099",
+    ):
+        (tmp_path / name).write_text("")
+    assert newest_rescue(dag) == "ens.dag.rescue010"
+
+
+def test_what_lies_there_is_found_by_name(tmp_path: Path) -> None:
+    dag = tmp_path / "ens.dag"
+    dag.write_text("")
+    (tmp_path / "ens.dag.halt").write_text("")
+    (tmp_path / "other.dag.dagman.out").write_text("")
+    assert leftovers(dag) == []
+    (tmp_path / "ens.dag.nodes.log").symlink_to("nowhere")
+    assert leftovers(dag) == ["ens.dag.nodes.log"]
+
+
+# --- by the command -----------------------------------------------------------------------
+
+
+class Commanded(Schedd):
+    """No condor_dagman for the bindings; a condor_submit_dag."""
+
+    def __init__(self, command: Path) -> None:
+        super().__init__()
+        self.command = str(command)
+
+    def where(self) -> Where:
+        return Where("ap", "25", "anna", False, self.command)
+
+
+def script(path: Path, text: str) -> Path:
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.fixture(autouse=True)
+def _ordinary_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+
+
+def test_the_command_is_run_in_the_dagdir_without_a_shell(tmp_path: Path) -> None:
+    command = script(
+        tmp_path / "condor_submit_dag",
+        'printf "%s\\n" "$PWD" "$@" > told; echo "1 job(s) submitted to cluster 34."',
+    )
+    name = "-f $(touch hacked).dag"
+    made = submission.submit(Commanded(command), tmp_path, (name,), {"MaxIdle": 3})  # type: ignore[arg-type]
+    assert (made.cluster, made.way) == (34, "condor_submit_dag")
+    told = (tmp_path / "told").read_text().splitlines()
+    assert told == [str(tmp_path), "-maxidle", "3", f"./{name}"]
+    assert not (tmp_path / "hacked").exists()
+
+
+def test_the_command_refuses_with_its_own_words(tmp_path: Path) -> None:
+    command = script(tmp_path / "csd", 'echo "ERROR: no \033[2J such DAG" >&2; exit 1')
+    with pytest.raises(PoolError, match=r"ERROR: no .* such DAG") as caught:
+        submission.submit(Commanded(command), tmp_path, ("ens.dag",), {})  # type: ignore[arg-type]
+    assert "\033" not in str(caught.value)
+
+
+def test_neither_dagman_nor_the_command(tmp_path: Path) -> None:
+    class Nowhere(Schedd):
+        def where(self) -> Where:
+            return Where("ap", "25", "anna", False, None)
+
+    with pytest.raises(PoolError, match="not in PATH"):
+        submission.submit(Nowhere(), tmp_path, ("ens.dag",), {})  # type: ignore[arg-type]

@@ -1,0 +1,191 @@
+"""The worker's side: what may be asked, and what is made of an ad."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import pytest
+
+from metlmon.pool.worker import (
+    IDS_AT_ONCE,
+    LONGEST_TEXT,
+    Failure,
+    Kind,
+    Pool,
+    any_of,
+    job_answer,
+    serve,
+)
+
+AD: dict[str, object] = {
+    "ClusterId": 12,
+    "ProcId": 0,
+    "JobStatus": 1,
+    "Owner": "anna",
+    "JobPrio": 3,
+}
+
+
+def answers(pool: Any, *requests: object) -> list[dict[str, Any]]:
+    lines = [r if isinstance(r, bytes) else json.dumps(r).encode() + b"\n" for r in requests]
+    out = io.BytesIO()
+    serve(io.BytesIO(b"".join(lines)), out, lambda: pool)
+    return [json.loads(line) for line in out.getvalue().splitlines()]
+
+
+class Quiet:
+    """A pool that answers one thing."""
+
+    def where(self, request: dict[str, Any]) -> str:
+        return "here"
+
+
+class Schedd:
+    """The bindings' schedd, as far as the worker calls it."""
+
+    def __init__(self) -> None:
+        self.acted: list[tuple[object, ...]] = []
+
+    def query(self, constraint: str, projection: list[str]) -> list[dict[str, object]]:
+        self.acted.append(("query", constraint))
+        return [AD]
+
+    def act(self, action: object, jobs: list[str], reason: object) -> dict[str, int]:
+        self.acted.append((action, jobs, reason))
+        return {"TotalSuccess": 0, "TotalAlreadyDone": 1}
+
+    def edit(self, jobs: list[str], attribute: str, value: str) -> int:
+        self.acted.append(("edit", jobs, attribute, value))
+        return 1
+
+
+class Api:
+    """The bindings."""
+
+    class HTCondorException(Exception):
+        pass
+
+    class JobAction:
+        Hold, Release, Remove, Vacate = "Hold", "Release", "Remove", "Vacate"
+
+    def __init__(self) -> None:
+        self.schedd = Schedd()
+
+    def Schedd(self, location: object) -> Schedd:
+        return self.schedd
+
+
+@pytest.fixture
+def pool() -> Pool:
+    made = Pool.__new__(Pool)
+    made._api, made._location = Api(), {"MyAddress": "<127.0.0.1:1>"}
+    return made
+
+
+def test_every_request_gets_one_line() -> None:
+    assert answers(Quiet(), {"op": "where"}, {"op": "where"}) == [{"value": "here"}] * 2
+
+
+@pytest.mark.parametrize(
+    "request_", [b"not json\n", b"[]\n", b"null\n", {"op": "__class__"}, {"op": "schedd"}, {}]
+)
+def test_what_is_no_request_does_not_end_the_line(request_: object) -> None:
+    first, second = answers(Quiet(), request_, {"op": "where"})
+    assert "error" in first
+    assert second == {"value": "here"}
+
+
+@pytest.mark.parametrize("cluster", ["12", 1.5, True, -1, None, 2**31, [12], "12.0 || true"])
+def test_a_job_is_named_by_numbers_only(pool: Pool, cluster: object) -> None:
+    for operation in (pool.act, pool.job, pool.priority):
+        with pytest.raises(Failure) as caught:
+            operation({"action": "hold", "cluster": cluster, "proc": 0, "value": 1})
+        assert caught.value.kind is Kind.REQUEST
+    assert pool._api.schedd.acted == []
+
+
+@pytest.mark.parametrize("clusters", ["12", [1, "2"], [True], [[1]], None])
+def test_a_constraint_is_made_of_numbers_only(pool: Pool, clusters: object) -> None:
+    with pytest.raises(Failure):
+        pool.query({"dagmans": [], "clusters": clusters})
+    assert pool._api.schedd.acted == []
+
+
+@pytest.mark.parametrize("action", ["Hold", "continue", None, "__init__", "RemoveX"])
+def test_an_action_that_there_is_not(pool: Pool, action: object) -> None:
+    with pytest.raises(Failure):
+        pool.act({"action": action, "cluster": 1, "proc": 0})
+
+
+@pytest.mark.parametrize("value", ["5", 1.5, True, 2**31, None])
+def test_a_priority_is_a_whole_number(pool: Pool, value: object) -> None:
+    with pytest.raises(Failure):
+        pool.priority({"cluster": 1, "proc": 0, "value": value})
+
+
+def test_an_act_names_one_job_and_gives_a_reason_of_ours(pool: Pool) -> None:
+    assert pool.act({"action": "hold", "cluster": 12, "proc": 3}) == "already"
+    assert pool._api.schedd.acted == [("Hold", ["12.3"], ("via metlmon", None))]
+
+
+def test_many_ids_are_asked_for_in_several_constraints() -> None:
+    made = list(any_of("ClusterId", range(IDS_AT_ONCE + 1)))
+    assert len(made) == 2
+    assert made[1] == f"ClusterId == {IDS_AT_ONCE}"
+    assert list(any_of("ClusterId", [])) == []
+
+
+# --- ads ----------------------------------------------------------------------------------
+
+
+def test_an_ad_becomes_plain_values() -> None:
+    answer = job_answer(AD)
+    assert answer is not None
+    assert (answer["cluster"], answer["priority"], answer["owner"]) == (12, 3, "anna")
+    assert answer["node"] is None
+    assert answer["transferring"] is None
+
+
+@pytest.mark.parametrize("name", ["ClusterId", "ProcId", "JobStatus"])
+@pytest.mark.parametrize("value", [None, "12", object(), True, [1], 1e300])
+def test_an_ad_without_id_or_status_is_none(name: str, value: object) -> None:
+    assert job_answer({**AD, name: value}) is None
+
+
+@pytest.mark.parametrize("value", [object(), {"a": 1}, ["x"], 5, True])
+def test_what_is_not_of_its_type_counts_as_absent(value: object) -> None:
+    answer = job_answer({**AD, "DAGNodeName": value, "Iwd": value, "HoldReason": value})
+    assert answer is not None
+    assert (answer["node"], answer["directory"], answer["hold_reason"]) == (None, None, None)
+
+
+def test_a_text_of_megabytes_is_cut() -> None:
+    answer = job_answer({**AD, "HoldReason": "x" * 10_000_000})
+    assert answer is not None
+    assert len(answer["hold_reason"]) == LONGEST_TEXT
+
+
+@pytest.mark.parametrize(
+    ("flags", "moving"),
+    [
+        ({"TransferringInput": True, "TransferQueued": True}, "input"),
+        ({"TransferringOutput": True}, "output"),
+        ({"TransferQueued": True}, "queued"),
+        ({"TransferringInput": "yes"}, None),
+    ],
+)
+def test_transfers(flags: dict[str, object], moving: str | None) -> None:
+    answer = job_answer({**AD, **flags})
+    assert answer is not None
+    assert answer["transferring"] == moving
+
+
+def test_an_ad_full_of_escapes_is_one_line_of_json() -> None:
+    class Hostile:
+        def job(self, request: dict[str, Any]) -> dict[str, Any] | None:
+            return job_answer({**AD, "DAGNodeName": '\x1b[2J"\n{"value": 1}\u202e\ud800'})
+
+    (answer,) = answers(Hostile(), {"op": "job"})
+    assert answer["value"]["cluster"] == 12
