@@ -51,6 +51,7 @@ def test_an_ensemble_is_filled_in_seen_submitted_and_followed_to_its_end(pool: P
             screen.press("space")
             screen.until(lambda text, n=number: text.count("✓") == n + 1, "a mark")
             screen.press("down")
+            screen.settle()
         screen.press("enter")
         screen.wait_for("Submit a new ensemble")
         go_to(screen, "Policy")
