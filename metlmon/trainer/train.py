@@ -144,7 +144,7 @@ TARGETS = ("total_score", "burial", "packing", "charge", "propensity")
 
 def contacts() -> List[Tuple[int, int]]:
     """Pairs of residues (from 1) that touch in the idealised fold: the ladders of the two
-    hairpins, the parallel one between the outer strands' partners, turns of the helix, and the
+    hairpins, the parallel one of the first and the last strand, turns of the helix, and the
     core."""
     pairs = {(i, 21 - i) for i in range(1, 9)}
     pairs |= {(i, 97 - i) for i in range(42, 47)}
@@ -297,12 +297,12 @@ def read_data(path: str) -> Data:
     try:
         with open(path, "rb") as file:
             content = file.read()
-        lines = content.decode("utf-8").splitlines()
+        lines = content.decode("utf-8-sig").replace("\r\n", "\n").split("\n")
     except OSError as error:
         raise Trouble(EXIT_DATA, f"{path}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise Trouble(EXIT_DATA, f"{path}: not a text in UTF-8") from None
-    header = lines[0].split("\t") if lines else []
+    header = lines[0].split("\t")
     columns = [at for at, name in enumerate(header) if "score" in name.lower()]
     if "variant" not in header or not columns:
         raise Trouble(
@@ -823,7 +823,7 @@ class Folder:
         return max([int(match.group(1)) + 1 for match in found if match], default=0)
 
     def log(self, name: str, content: str) -> None:
-        write(os.path.join(self.logs, name), content.encode("utf-8"))
+        write(os.path.join(self.logs, name), content.encode("utf-8", "surrogateescape"))
 
     def keep_only(self, best: Optional[Best]) -> None:
         """Take old epochs' checkpoints away: what is carried from job to job stays small."""
@@ -1072,32 +1072,36 @@ class Run:
     def _end_epoch(self, mean: float, val_loss: float) -> None:
         """Metrics first, the checkpoint last: an epoch that is cut off between them is
         trained again and logged again, never lost from the log."""
-        epoch = self._epochs
+        epoch, last = self._epochs, self._step - 1
         self._epochs += 1
-        last = self._step - 1
-        # Lightning's step counts from 0 in rows and from 1 in names of files (since 1.6).
-        better = self._best is None or not val_loss >= self._best.score
-        if self._best is not None and val_loss != val_loss:
-            better = False
+        found = {"val_loss": val_loss}
+        better = self._is_best(val_loss)
         if better:
+            # Lightning's step counts from 0 in rows and from 1 in names of files (since 1.6).
             name = f"epoch={epoch}-step={self._step}-val_loss={val_loss:.2f}.ckpt"
             self._best = Best(epoch, val_loss, name)
-            self._metrics.add(last, val_loss=val_loss, val_loss_best=val_loss, epoch=epoch)
-        else:
-            self._metrics.add(last, val_loss=val_loss, epoch=epoch)
-        self._metrics.add(last, train_loss_epoch=mean, epoch=epoch)
+            found["val_loss_best"] = val_loss
+        self._metrics.add(last, epoch=epoch, **found)
+        self._metrics.add(last, epoch=epoch, train_loss_epoch=mean)
         self._metrics.save()
         state = self.model.state()
-        if better and self._best is not None:
-            weights = {name: state[name] for name in WEIGHTS}
-            path = os.path.join(self.folder.checkpoints, self._best.file)
-            write(path, pack(self._checkpoint(weights)))
+        if better:
+            path = os.path.join(self.folder.checkpoints, name)
+            write(path, pack(self._checkpoint({each: state[each] for each in WEIGHTS})))
             self._say(
                 f"Epoch {epoch}, global step {self._step}: 'val_loss' reached {val_loss:.5f}, "
                 f"saving model to {path!r}"
             )
         write(self.folder.last, pack(self._checkpoint(state)))
         self.folder.keep_only(self._best)
+
+    def _is_best(self, val_loss: float) -> bool:
+        """The first epoch is, whatever it reached; NaN is better than nothing else."""
+        if self._best is None:
+            return True
+        return val_loss < self._best.score or (
+            math.isnan(self._best.score) and not math.isnan(val_loss)
+        )
 
     def _checkpoint(self, state: State) -> Checkpoint:
         args = self._args
