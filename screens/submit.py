@@ -16,7 +16,7 @@ from textual.binding import BindingType
 from textual.containers import Horizontal
 from textual.message import Message
 
-from metlmon.authoring.records import Complaint, Request
+from metlmon.authoring.records import Complaint, Request, Template
 from metlmon.authoring.typed import sites_in
 from metlmon.ensemble import wording
 from metlmon.ensemble.wording import plain
@@ -104,7 +104,7 @@ class SubmitScreen(MonitorScreen):
     def compose(self) -> ComposeResult:
         yield Panel(id="head")
         with Horizontal():
-            yield Form(id="form")
+            yield Form(self._put, id="form")
             yield Sheet(id="preview")
         yield Panel(id="note")
         yield self.keys()
@@ -113,7 +113,12 @@ class SubmitScreen(MonitorScreen):
         return Keys((*self.SCOPES, "typing"))
 
     def on_mount(self) -> None:
-        self._form = self.monitor.form or Draft.of(self.draft or _first_request())
+        along = come_along()
+        self._form = self.monitor.form or Draft.of(self.draft or _first_request(along))
+        # What comes along is at hand: its fields need not appear later and push others down.
+        wanted = self._form.text("template")
+        template = next((each for each in along if each.name == wanted), None)
+        self.verdict = Verdict(self._form, along, template)
         self._tick = self.set_interval(1.0, self._wait_on, pause=True)
         super().on_mount()
         self._ask()
@@ -170,7 +175,7 @@ class SubmitScreen(MonitorScreen):
         """What it comes to, in one line."""
         verdict, ascii = self.verdict, self.ascii
         if verdict.request is None:
-            return line(("looking at the template", DIM))
+            return line(("working out what it comes to", DIM))
         if verdict.plan is None:
             names = dict.fromkeys(_label(each) for each in verdict.fatal)
             what = wording.count(len(names), "field needs", "fields need", ascii=ascii)
@@ -216,7 +221,8 @@ class SubmitScreen(MonitorScreen):
         # What is wrong needs the room more than the unit does.
         unit = "" if self.verdict.of(each.name) else each.unit
         beside = self._beside(each)
-        return Entry(each.name, label, text, unit, beside, hint, each.options, each.closed)
+        listed = each.name in ("template", "sites", "policy")
+        return Entry(each.name, label, text, unit, beside, hint, each.options, each.closed, listed)
 
     def _beside(self, field: Field) -> Line:
         """What is wrong with a field, or else what stands in it means."""
@@ -238,7 +244,7 @@ class SubmitScreen(MonitorScreen):
             return line((f"asking the collector{seconds(known.asking_sites)}", DIM))
         if known.sites:
             return line((f"enter: {wording.count(len(known.sites), 'site', ascii=ascii)}", DIM))
-        return line(("the collector names none", DIM))
+        return line((plain(known.no_sites or "the collector names none", 400, ascii), DIM))
 
     def _said_of(self, said: Complaint) -> Line:
         sign = ("X " if self.ascii else "✗ ") if said.fatal else "! "
@@ -357,10 +363,6 @@ class SubmitScreen(MonitorScreen):
 
     # --- what is typed --------------------------------------------------------------------
 
-    def on_form_changed(self, event: Form.Changed) -> None:
-        event.stop()
-        self._put(event.name, event.text)
-
     def _put(self, name: str, text: str) -> None:
         self._form = self._form.with_text(name, text)
         self.monitor.form = self._form
@@ -459,10 +461,10 @@ class SubmitScreen(MonitorScreen):
         self.monitor.action_leave()
 
 
-def _first_request() -> Request:
+def _first_request(along: Sequence[Template]) -> Request:
     """What the form begins with."""
-    names = [each.name for each in come_along()]
-    return Request(template=names[0] if names else "", directory=new_directory(Path.cwd()))
+    first = along[0].name if along else ""
+    return Request(template=first, directory=new_directory(Path.cwd()))
 
 
 def _label(said: Complaint) -> str:

@@ -6,7 +6,7 @@ kilobytes on every move. This is one canvas with one cursor.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Final
 
@@ -19,7 +19,7 @@ from textual.message import Message
 from textual.strip import Strip
 
 from metlmon.ensemble.wording import Colour
-from screens.actions import bindings_of
+from screens.actions import actions_of, bindings_of
 from screens.exact import exact
 from screens.ink import BOLD, DIM, Ink, Line, both_ends, fit, line
 from screens.widgets.canvas import Canvas
@@ -31,12 +31,15 @@ LONGEST: Final = 4096
 
 CURSOR: Final = Ink(Colour.SKY)
 
+_NAMES: Final = {key: action.name for action in actions_of(["form"]) for key in action.keys}
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One field as it is drawn; ``name`` None: a heading. ``note`` stands beside it.
     ``options`` are stepped through with left and right; ``closed``: nothing else can be
-    typed. ``hint`` stands in the field while it is empty."""
+    typed. ``hint`` stands in the field while it is empty. ``listed``: enter is not for the
+    form, which goes on to the next field, but for a list of what could be chosen."""
 
     name: str | None
     label: str
@@ -46,6 +49,7 @@ class Entry:
     hint: str = ""
     options: tuple[str, ...] = ()
     closed: bool = False
+    listed: bool = False
 
     @property
     def chosen(self) -> bool:
@@ -54,17 +58,11 @@ class Entry:
 
 
 class Form(Canvas, can_focus=True):
-    """Fields under one cursor. ``Form.Changed`` tells what is typed, ``Form.Moved`` where the
-    cursor is, ``Form.Entered`` that enter was pressed, ``Form.Paged`` a page up or down."""
+    """Fields under one cursor. ``changed`` is told a field's name and its new text, at once:
+    between a message and its answer another letter may come. ``Form.Moved`` tells where the
+    cursor is, ``Form.Paged`` a page up or down."""
 
     BINDINGS: ClassVar[list[BindingType]] = bindings_of("form")
-
-    class Changed(Message):
-        """Another text stands in a field."""
-
-        def __init__(self, name: str, text: str) -> None:
-            super().__init__()
-            self.name, self.text = name, text
 
     class Moved(Message):
         """The cursor is in another field, or other fields are in view."""
@@ -76,8 +74,9 @@ class Form(Canvas, can_focus=True):
             super().__init__()
             self.by = by
 
-    def __init__(self, *, id: str | None = None) -> None:
+    def __init__(self, changed: Callable[[str, str], None], *, id: str | None = None) -> None:
         super().__init__(id=id)
+        self._changed = changed
         self._entries: Sequence[Entry] = ()
         self._value = 24
         self._at = 0
@@ -267,11 +266,21 @@ class Form(Canvas, can_focus=True):
         return character is not None and character.isprintable()
 
     async def _on_key(self, event: events.Key) -> None:
-        if event.character is None or not event.is_printable or self.cursor is None:
+        """All keys of the form, in the order they come: a binding would be performed after
+        the letters that are typed right behind it."""
+        if self.cursor is None:
+            return
+        name = _NAMES.get(event.key)
+        if event.key == "enter" and not self._entry.listed:
+            name = "down"
+        if name is not None:
+            getattr(self, f"action_{name}")()
+        elif event.character is not None and event.is_printable:
+            self._type(event.character)
+        else:
             return
         event.stop()
         event.prevent_default()
-        self._type(event.character)
 
     def on_paste(self, event: events.Paste) -> None:
         event.stop()
@@ -304,7 +313,7 @@ class Form(Canvas, can_focus=True):
         self._entries = entries
         self.repaint()
         if text != entry.text:
-            self.post_message(self.Changed(entry.name, text))
+            self._changed(entry.name, text)
 
     def _step(self, by: int) -> None:
         entry = self._entry

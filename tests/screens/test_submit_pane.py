@@ -25,6 +25,7 @@ from metlmon.pool.records import PoolError, Submitted, Where
 from screens.app import AppOptions
 from screens.help import HelpScreen
 from screens.ink import text as plain_text
+from screens.ink import width
 from screens.overview import OverviewScreen
 from screens.palette import PaletteScreen
 from screens.shades import SIXTEEN
@@ -204,6 +205,16 @@ async def test_a_field_is_edited_where_the_caret_is(home: Path) -> None:
         assert "Runs" in seen.under_cursor
 
 
+async def test_keys_that_come_together_are_taken_in_their_order(home: Path) -> None:
+    async with pane(request_at(home)) as seen:
+        for key in ("down", "down", "x", "y", "left", "z", "enter", "9", "up", "end", "w"):
+            seen.app.simulate_key(key)
+        await seen.settle()
+        assert "ensxzyw " in row(seen, "DAG name")
+        assert "49 " in row(seen, "Runs")
+        await until(seen, lambda: "49 runs × 3 epochs" in seen.text)
+
+
 async def test_a_template_brings_its_own_fields(home: Path) -> None:
     async with pane(request_at(home)) as seen:
         assert "‹ mine ›" in row(seen, "Template")
@@ -326,6 +337,18 @@ async def test_at_eighty_columns_a_key_changes_between_form_and_preview(home: Pa
         await seen.press("escape")
         assert "Retries" in seen.text
         assert isinstance(seen.app.screen, SubmitScreen)
+
+
+async def test_another_size_is_another_arrangement(home: Path) -> None:
+    async with pane(request_at(home)) as seen:
+        for size in (WIDE, (60, 16), NARROW, (130, 30)):
+            await seen.pilot.resize_terminal(*size)
+            await seen.settle()
+            assert {len(line) for line in seen.lines} == {size[0]}
+            assert ("JOB run0-train_epoch0" in seen.text) is (size[0] >= 130)
+            assert "Template" in seen.under_cursor
+            sheet = seen.app.screen.query_one(Sheet)
+            assert size[0] < 130 or all(width(each) <= sheet.size.width - 2 for each in sheet.lines)
 
 
 async def test_a_large_ensemble_is_looked_through_at_once(home: Path) -> None:
