@@ -14,6 +14,7 @@ import pytest
 from desks import ScriptedDesk
 from eyes import NARROW, WIDE, Eager, Seen
 from hostile import PAYLOAD
+from textual.events import Key, Paste
 from textual.pilot import Pilot
 
 from metlmon import authoring
@@ -126,7 +127,8 @@ async def pane(
 async def typed(seen: Seen, text: str) -> None:
     """Type into the field under the cursor."""
     for character in text:
-        await seen.pilot.press(_KEYS.get(character, character))
+        seen.app.post_message(Key(_KEYS.get(character, character), character))
+    await seen.settle()
     await seen.settle()
 
 
@@ -585,8 +587,6 @@ async def test_nothing_foreign_reaches_the_screen_raw(home: Path) -> None:
 
 
 async def test_a_paste_is_one_line_without_controls(home: Path) -> None:
-    from textual.events import Paste
-
     async with pane(request_at(home)) as seen:
         form = seen.app.screen.query_one(Form)
         form.select("values.data")
