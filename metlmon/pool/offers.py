@@ -288,8 +288,8 @@ def _resubmit(dag: DagRow, word: QueueWord) -> str | None:
         return "the DAG was never submitted"
     if dag.state is DagState.DONE:
         return "the DAG is done"
-    if any(job.cluster == dag.cluster for job in word.dagmans):
-        return "its DAGMan is still in the queue"
+    # Whether its DAGMan is still in the queue is asked when it is done: the word may be from
+    # before it ended.
     if dag.rescue is None and dag.nodes_done:
         return "there is no rescue file to go on from, and some nodes are done"
     return None

@@ -133,15 +133,15 @@ class Queue:
 
     def due(self) -> bool:
         """Is there something to ask for, and is it time? Only while jobs are in the queue by
-        the logs, or a DAG runs; when the first of them appear, at once."""
-        latest = self._feed.latest is not None
+        the logs or by the last word, or a DAG runs; when the first of them appear, at once."""
+        latest = self._feed.latest
         rows, dags = self._feed.queued(), self._running()
         ids = frozenset((row.cluster, row.proc) for row in rows)
         ids |= {(dag.cluster, 0) for dag in dags if dag.cluster is not None}
         if self._word.asking:
-            # Once in any case: who we are, and whether anybody answers at all.
-            return latest
-        if not ids:
+            # Once in any case, when the logs are read: who we are, and does anybody answer?
+            return latest is not None and latest.progress.done >= latest.progress.total
+        if not ids and not (self._word.jobs or self._word.dagmans):
             return False
         new = not ids & self._asked_for and self._word.error is None
         return self._now() >= (self._asked + SOON_SECONDS if new else self._next)
