@@ -75,7 +75,9 @@ class Queue:
         self._here = False
         self._pace = Pace()
         self._next = self._asked = 0.0
-        self._asked_for: frozenset[JobId] = frozenset()
+        self._asked_for = False
+        self._seen: Update | None = None
+        self._ids: frozenset[JobId] = frozenset()
         self._asking = threading.Lock()
         self._wake = threading.Event()
         self._stop = threading.Event()
@@ -126,31 +128,38 @@ class Queue:
         while not self._stop.is_set():
             self._wake.wait(LOOK_SECONDS)
             self._wake.clear()
-            if not self._stop.is_set() and self.due():
-                self.ask()
-                if not self._stop.is_set():
-                    told()
+            try:
+                if not self._stop.is_set() and self.due():
+                    self.ask()
+                    if not self._stop.is_set():
+                        told()
+            except Exception as error:  # A thread that dies would do so on the screen.
+                self._failed(f"asking failed: {type(error).__name__}: {error}; please report this")
 
     def due(self) -> bool:
         """Is there something to ask for, and is it time? Only while jobs are in the queue by
-        the logs or by the last word, or a DAG runs; when the first of them appear, at once."""
+        the logs, or a DAG runs; when the first of them appear, at once."""
         latest = self._feed.latest
-        rows, dags = self._feed.queued(), self._running()
-        ids = frozenset((row.cluster, row.proc) for row in rows)
-        ids |= {(dag.cluster, 0) for dag in dags if dag.cluster is not None}
-        if self._word.asking:
-            # Once in any case, when the logs are read: who we are, and does anybody answer?
-            return latest is not None and latest.progress.done >= latest.progress.total
-        if not ids and not (self._word.jobs or self._word.dagmans):
+        if latest is None or latest.progress.done < latest.progress.total:
             return False
-        new = not ids & self._asked_for and self._word.error is None
-        return self._now() >= (self._asked + SOON_SECONDS if new else self._next)
+        if self._word.asking:
+            # Once in any case: who we are, and does anybody answer?
+            return True
+        idle = not self._asked_for and self._word.error is None
+        if self._now() < (self._asked + SOON_SECONDS if idle else self._next):
+            return False
+        if latest is not self._seen:
+            # Going through all jobs costs: once for each picture is enough.
+            self._seen, self._ids = latest, self._wanted(latest)
+        return bool(self._ids)
 
-    def _running(self) -> list[DagRow]:
-        latest = self._feed.latest
-        if latest is None:
-            return []
-        return [dag for dag in latest.status.dags if dag.state is DagState.RUNNING]
+    def _wanted(self, latest: Update) -> frozenset[JobId]:
+        """Jobs that are in the queue by the logs, and the DAGMans that run."""
+        ids = {(row.cluster, row.proc) for row in self._feed.queued()}
+        ids |= {
+            (dag.cluster or 0, 0) for dag in latest.status.dags if dag.state is DagState.RUNNING
+        }
+        return frozenset(ids)
 
     # --- asking -------------------------------------------------------------------------
 
@@ -165,18 +174,18 @@ class Queue:
                 self._where = where = self._where or self._connection.where()
                 jobs = self._jobs(rows, dags)
             except PoolError as error:
-                self._where = None
-                pause = self._pace.after(False)
-                now = self._now()
-                self._next = now + pause
-                self._word = replace(
-                    self._word, error=str(error), asking=False, next_try=now + pause
-                )
+                self._failed(str(error))
                 return self._word
             asked = self._now()
             word = heard(where, asked, jobs, rows, dags, self._feed.dagdir)
             self._take(word, rows, dags)
             return self._word
+
+    def _failed(self, why: str) -> None:
+        """The last answer stays, with the reason why there is no newer one."""
+        self._where = None
+        self._next = self._now() + self._pace.after(False)
+        self._word = replace(self._word, error=why, asking=False, next_try=self._next)
 
     def _jobs(self, rows: Mapping[JobId, JobRow], dags: Sequence[DagRow]) -> list[QueueJob]:
         """All jobs of our DAGMans; then those of our clusters that were not among them (their
@@ -209,7 +218,7 @@ class Queue:
                 if view is not None:
                     known[key] = view.row
         self._found = differences(word, known, self._found) if self._here else {}
-        self._asked_for = frozenset(rows) | {(dag.cluster, 0) for dag in dags if dag.cluster}
+        self._asked_for = bool(rows) or any(dag.state is DagState.RUNNING for dag in dags)
         self._next = self._now() + self._pace.after(there or not rows)
         self._word = word
         self._feed.in_queue(there)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
+import time
 from dataclasses import dataclass, replace
 
 from metlmon.ensemble.states import DagState, State
+from metlmon.ensemble.views import Progress
 from metlmon.live.feed import Update
 from metlmon.pool.queue import (
     LONGEST_PAUSE,
@@ -16,7 +18,8 @@ from metlmon.pool.queue import (
     WithQueue,
     heard,
 )
-from tests.queue.written import DAGDIR, WHERE, Logs, Schedd, dag, dagman, job, row
+from metlmon.pool.records import Where
+from tests.queue.written import DAGDIR, WHERE, Logs, Schedd, dag, dagman, job, picture, row
 
 
 @dataclass
@@ -95,6 +98,35 @@ def test_the_first_jobs_of_a_dag_do_not_wait_for_the_pause() -> None:
     logs.rows[1, 0] = row(1)
     clock.now += SOON_SECONDS
     assert queue.due()
+
+
+def test_nobody_is_asked_before_the_logs_are_read() -> None:
+    class Reading(Logs):
+        done = 1
+
+        @property
+        def latest(self) -> Update | None:
+            return Update(picture(self.dags), frozenset(), Progress(self.done, 2))
+
+    logs = Reading(row(1))
+    queue, _ = asker(logs, Schedd(job(1)))
+    assert not queue.due()
+    logs.done = 2
+    assert queue.due()
+
+
+def test_a_failure_that_nobody_foresaw_is_a_word_too() -> None:
+    class Odd(Schedd):
+        def where(self) -> Where:
+            raise ZeroDivisionError("odd")
+
+    queue, _ = asker(Logs(row(1)), Odd())
+    queue.start(lambda: None)
+    deadline = time.monotonic() + 10
+    while queue.word.error is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    queue.stop()
+    assert queue.word.error == "asking failed: ZeroDivisionError: odd; please report this"
 
 
 def test_errors_are_words_and_back_off() -> None:

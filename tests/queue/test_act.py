@@ -1,0 +1,215 @@
+"""``metlmon act`` and ``--queue`` as a script meets them; the schedd is one in memory."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from metlmon.cli.codes import Exit
+from metlmon.cli.main import ACTIONS, main
+from metlmon.pool import office, queue
+from metlmon.pool.records import Act
+from tests.ensemble.written import Log
+from tests.live.dagdirs import NODE, Dagdir
+from tests.queue.written import Schedd, job
+
+Captured = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(name="dagdir")
+def _dagdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Dagdir:
+    """Run 0: its first epoch is done, its second idle."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    dagdir = Dagdir(tmp_path / "ensemble")
+    log = Log().submit(78, NODE).execute(78, gpus=2).terminate(78, 0)
+    log.submit(79, "run0-train_epoch1")
+    dagdir.write("metl.log", log.data)
+    return dagdir
+
+
+@pytest.fixture(name="schedd")
+def _schedd(dagdir: Dagdir, monkeypatch: pytest.MonkeyPatch) -> Schedd:
+    schedd = Schedd(job(79, node="run0-train_epoch1", directory=dagdir.path, rejection="no match"))
+    monkeypatch.setattr(office, "Connection", lambda: schedd)
+    monkeypatch.setattr("metlmon.pool.connection.Connection", lambda: schedd)
+    return schedd
+
+
+def spoken(capsys: Captured, *arguments: object) -> tuple[int, str, str]:
+    code = main([str(argument) for argument in arguments])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def test_the_commands_actions_are_the_acts() -> None:
+    assert tuple(str(act) for act in Act) == ACTIONS
+
+
+@pytest.mark.parametrize("target", ["79.0", "all"])
+def test_it_says_what_it_touches_and_then_the_answers(
+    target: str, dagdir: Dagdir, schedd: Schedd, capsys: Captured
+) -> None:
+    code, out, err = spoken(capsys, "act", "hold", dagdir.path, target, "--yes")
+    assert (code, out) == (Exit.OK, "79.0  done\n")
+    assert err.splitlines()[0].startswith("hold job 79.0 of ")
+    assert schedd.acts() == [("hold", 79, 0)]
+
+
+def test_a_run_means_its_jobs_in_the_queue(
+    dagdir: Dagdir, schedd: Schedd, capsys: Captured
+) -> None:
+    code, out, _ = spoken(capsys, "act", "remove", dagdir.path, "run0", "--yes")
+    assert (code, out) == (Exit.OK, "79.0  done\n")
+
+
+def test_without_a_yes_and_a_terminal_nothing_is_done(
+    dagdir: Dagdir, schedd: Schedd, capsys: Captured
+) -> None:
+    code, out, err = spoken(capsys, "act", "hold", dagdir.path, "all")
+    assert (code, out) == (Exit.USAGE, "")
+    assert "add --yes" in err
+    assert schedd.acts() == []
+
+
+@pytest.mark.parametrize("answer", ["", "n\n", "no\n", "yess\n"])
+def test_only_yes_is_a_yes(
+    answer: str, dagdir: Dagdir, schedd: Schedd, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("metlmon.cli.act._confirmed", lambda: answer.strip() in ("y", "yes"))
+    code, _, err = spoken(capsys, "act", "hold", dagdir.path, "all")
+    assert code == Exit.REFUSED
+    assert "nothing was done" in err
+    assert schedd.acts() == []
+
+
+def test_a_finished_job_is_refused_with_the_reason(
+    dagdir: Dagdir, schedd: Schedd, capsys: Captured
+) -> None:
+    code, out, err = spoken(capsys, "act", "hold", dagdir.path, "78.0", "--yes")
+    assert (code, out) == (Exit.REFUSED, "")
+    assert "completed: no longer in the queue" in err
+
+
+def test_what_is_denied_is_an_exit_status(dagdir: Dagdir, schedd: Schedd, capsys: Captured) -> None:
+    schedd.answers[79] = "denied"
+    code, out, _ = spoken(capsys, "act", "hold", dagdir.path, "all", "--yes", "--json")
+    assert code == Exit.REFUSED
+    said = json.loads(out)
+    assert said["answers"][0]["reply"] == "permission denied"
+    assert said["jobs"][0]["cluster"] == 79
+
+
+def test_a_schedd_that_is_down_is_one_sentence(
+    dagdir: Dagdir, schedd: Schedd, capsys: Captured
+) -> None:
+    schedd.down = "the schedd does not answer"
+    code, _, err = spoken(capsys, "act", "hold", dagdir.path, "all", "--yes")
+    assert code == Exit.REFUSED
+    assert err.count("\n") == 1
+    assert "the schedd does not answer" in err
+
+
+def test_read_only_refuses(dagdir: Dagdir, schedd: Schedd, capsys: Captured) -> None:
+    dagdir.write("metlmon.toml", b"read_only = true\n")
+    code, _, err = spoken(capsys, "act", "hold", dagdir.path, "all", "--yes")
+    assert code == Exit.USAGE
+    assert "read_only" in err
+    assert schedd.asked == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("priority", "all"), "--value"),
+        (("hold", "all", "--value", "3"), "--value is for priority"),
+        (("hold",), "name jobs"),
+        (("hold", "99.0"), "no log tells"),
+        (("hold", "nobody"), "no such run"),
+        (("halt", "other.dag"), "no such DAG"),
+    ],
+)
+def test_what_cannot_be_meant(
+    arguments: tuple[str, ...], said: str, dagdir: Dagdir, schedd: Schedd, capsys: Captured
+) -> None:
+    act, *rest = arguments
+    code, _, err = spoken(capsys, "act", act, dagdir.path, *rest, "--yes")
+    assert code == Exit.USAGE
+    assert said in err
+    assert schedd.acts() == []
+
+
+# --- --queue ------------------------------------------------------------------------------
+
+
+@pytest.fixture(name="asked")
+def _asked(schedd: Schedd, monkeypatch: pytest.MonkeyPatch) -> Schedd:
+    monkeypatch.setattr("metlmon.cli.queue.Connection", lambda: schedd)
+    return schedd
+
+
+@pytest.mark.parametrize("command", ["status", "jobs"])
+def test_the_queues_word_is_added_to_the_json(
+    command: str, dagdir: Dagdir, asked: Schedd, capsys: Captured
+) -> None:
+    code, out, _ = spoken(capsys, command, dagdir.path, "--json", "--queue")
+    assert code == Exit.OK
+    word = json.loads(out)["queue"]
+    assert (word["schedd"], word["error"]) == ("ap.example.org", None)
+    (told,) = word["jobs"]
+    assert (told["status"], told["position"], told["rejection"]) == ("idle", 1, "no match")
+    assert told["differs"] is None
+
+
+def test_a_queue_that_has_the_jobs_makes_an_old_log_live(
+    dagdir: Dagdir, asked: Schedd, capsys: Captured
+) -> None:
+    _, out, _ = spoken(capsys, "status", dagdir.path, "--json")
+    assert json.loads(out)["live"] is False
+    assert "queue" not in json.loads(out)
+    _, out, _ = spoken(capsys, "status", dagdir.path, "--json", "--queue")
+    assert json.loads(out)["live"] is True
+    _, out, _ = spoken(capsys, "status", dagdir.path, "--json", "--queue", "--no-live")
+    assert json.loads(out)["live"] is False
+
+
+def test_without_a_schedd_only_the_word_is_missing(
+    dagdir: Dagdir, asked: Schedd, capsys: Captured
+) -> None:
+    asked.down = "no schedd is known here"
+    code, out, _ = spoken(capsys, "status", dagdir.path, "--json", "--queue")
+    said = json.loads(out)
+    assert code == Exit.OK
+    assert said["queue"]["error"] == "no schedd is known here"
+    assert said["runs"][0]["state"] == "idle"
+
+
+def test_the_queue_is_now(dagdir: Dagdir, asked: Schedd, capsys: Captured) -> None:
+    code, _, err = spoken(
+        capsys, "status", dagdir.path, "--queue", "--as-of", "2026-01-05T09:00:00"
+    )
+    assert code == Exit.USAGE
+    assert "leave out --as-of" in err
+
+
+def test_what_the_queue_says_cannot_move_the_cursor(
+    dagdir: Dagdir, asked: Schedd, capsys: Captured
+) -> None:
+    asked.jobs[79, 0] = replace(asked.jobs[79, 0], rejection="\x1b[2J\u202eno", owner="\x1b]0;x")
+    for command in ("status", "jobs"):
+        _, out, _ = spoken(capsys, command, dagdir.path, "--queue")
+        assert "\x1b" not in out
+        assert "\u202e" not in out
+
+
+def test_differing_at_this_moment_is_told_as_such(
+    dagdir: Dagdir, asked: Schedd, capsys: Captured
+) -> None:
+    asked.jobs[79, 0] = replace(asked.jobs[79, 0], status=5)
+    _, out, _ = spoken(capsys, "status", dagdir.path, "--json", "--queue")
+    said = json.loads(out)
+    assert said["queue"]["jobs"][0]["differs"] == "held"
+    assert not [w for w in said["warnings"] if w["kind"] == "queue-differs"]
+    assert queue.QUERY_SECONDS == 30.0
