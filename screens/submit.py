@@ -387,6 +387,8 @@ class SubmitScreen(MonitorScreen):
     def action_choose(self) -> None:
         """A list for the field under the cursor; where it has none, on to the next field."""
         form = self.query_one(Form)
+        if not form.has_focus:
+            return
         name = form.cursor
         now: Sequence[str] = [self._form.text(name or "")]
         choices: list[Choice] = []
@@ -401,7 +403,7 @@ class SubmitScreen(MonitorScreen):
             if not choices:
                 self.say(self.known.no_sites or "no site is known (yet): type their names")
                 return
-        if name is None or not choices or not form.has_focus:
+        if name is None or not choices:
             form.action_down()
             return
         title = f"{LABELS[name]}: which?"
@@ -409,7 +411,7 @@ class SubmitScreen(MonitorScreen):
         self.app.push_screen(ChoiceScreen(title, choices, now, several=name == "sites"), chosen)
 
     def _offer(self, slots: int, gpu: str) -> str:
-        return f"{wording.count(slots, 'slot', ascii=self.ascii)}   {gpu}"
+        return f"{wording.count(slots, 'slot', ascii=self.ascii)}, {gpu}"
 
     def _chosen(self, name: str, values: tuple[str, ...] | None) -> None:
         if values is not None:

@@ -29,7 +29,7 @@ class Choice:
 class ChoiceScreen(ModalScreen[tuple[str, ...] | None]):
     """Gives back what was chosen; None: nothing, the field stays as it is. With ``several``
     the space bar marks, and enter takes what is marked (the row under the cursor if nothing
-    is)."""
+    was marked or unmarked)."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "give_up", priority=True, show=False),
@@ -46,6 +46,7 @@ class ChoiceScreen(ModalScreen[tuple[str, ...] | None]):
         self._marked = [each for each in now if each in known] if several else []
         self._typed = [each for each in now if each not in known] if several else []
         self._now = now
+        self._untouched = not self._marked
 
     def compose(self) -> ComposeResult:
         with Vertical(id="choice"):
@@ -87,6 +88,7 @@ class ChoiceScreen(ModalScreen[tuple[str, ...] | None]):
         key = self.query_one(Table).cursor
         if not self._several or key is None:
             return
+        self._untouched = False
         if key in self._marked:
             self._marked.remove(key)
         else:
@@ -95,10 +97,12 @@ class ChoiceScreen(ModalScreen[tuple[str, ...] | None]):
 
     def action_take(self) -> None:
         key = self.query_one(Table).cursor
-        if self._several and (self._marked or self._typed):
-            self.dismiss((*self._marked, *self._typed))
-        else:
+        if not self._several:
             self.dismiss(None if key is None else (key,))
+        elif self._untouched and key is not None:
+            self.dismiss((key, *self._typed))
+        else:
+            self.dismiss((*self._marked, *self._typed))
 
     def on_table_opened(self, event: Table.Opened) -> None:
         event.stop()

@@ -258,6 +258,8 @@ async def test_sites_are_marked_in_a_list_of_those_that_the_collector_knows(home
         assert "NVIDIA L40S, NVIDIA H100" in seen.line("CHTC-Spark-CE1")
         await seen.press("space", "down", "space", "enter")
         assert "Expanse-GPU, Delta-GPU" in row(seen, "Sites")
+        await seen.press("enter", "space", "down", "space", "enter")
+        assert "anywhere" in row(seen, "Sites"), "all marks were taken away"
         await into(seen, "sites", "Expanse-GPU, Nowhere")
         assert "! the collector knows" in row(seen, "Sites")
         await seen.press("enter", "down", "space", "enter")
@@ -339,6 +341,8 @@ async def test_at_eighty_columns_a_key_changes_between_form_and_preview(home: Pa
         await seen.press("escape")
         assert "Retries" in seen.text
         assert isinstance(seen.app.screen, SubmitScreen)
+        await seen.press("tab", "enter", "tab")
+        assert "Template" in seen.under_cursor, "nothing moves where one does not look"
 
 
 async def test_another_size_is_another_arrangement(home: Path) -> None:
