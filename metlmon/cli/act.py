@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -17,7 +17,7 @@ from metlmon.ensemble.views import DagRow, JobRow, Status
 from metlmon.ensemble.wording import plain
 from metlmon.live.errors import InputError
 from metlmon.live.session import Session
-from metlmon.pool.offers import already_so
+from metlmon.pool.offers import already_so, target
 from metlmon.pool.office import Office
 from metlmon.pool.records import (
     DAG_ACTS,
@@ -59,12 +59,16 @@ def act(options: argparse.Namespace) -> int:
         assert office.queue is not None
         office.queue.ask()
         offer = next(o for o in office.offers(status, jobs, dags) if o.act is wanted)
-        return _carry_out(office, offer, options)
+        along = [row for row in session.queued() if dags and row.dag == dags[0].file]
+        return _carry_out(office, offer, options, along)
     finally:
         office.close()
 
 
-def _carry_out(office: Office, offer: Offer, options: argparse.Namespace) -> int:
+def _carry_out(
+    office: Office, offer: Offer, options: argparse.Namespace, along: Sequence[JobRow]
+) -> int:
+    """``along``: a DAG's jobs, which leave the queue with it."""
     order = offer.order
     if order is None:
         _tell(f"metlmon: {offer.act} {offer.subject}: {offer.refused}")
@@ -72,7 +76,7 @@ def _carry_out(office: Office, offer: Offer, options: argparse.Namespace) -> int
         return Exit.OK if already_so(offer) else code
     if offer.act is Act.PRIORITY:
         order = replace(order, value=options.value)
-    for line in question(offer, order):
+    for line in question(offer, order, along if offer.act is Act.REMOVE_DAG else ()):
         _tell(line)
     if not options.yes and not _confirmed():
         _tell("metlmon: nothing was done")
@@ -145,20 +149,24 @@ def _meant(painter: Painter, session: Session, text: str) -> Iterable[JobRow]:
 # --- the question and the answers ---------------------------------------------------------
 
 
-def question(offer: Offer, order: Order) -> list[str]:
+def question(offer: Offer, order: Order, along: Sequence[JobRow] = ()) -> list[str]:
     """What will be touched, exactly, and what comes of it."""
     to = f" to {order.value}" if order.value is not None else ""
     lines = [f"{offer.act} {offer.subject}{to}"]
     if order.dag is None:
-        lines += [f"  {_named(target)}" for target in order.targets[:JOBS_LISTED]]
-        if len(order.targets) > JOBS_LISTED:
-            lines.append(f"  and {len(order.targets) - JOBS_LISTED} more")
-    for target, why in offer.left_out[:JOBS_LISTED]:
-        lines.append(f"  left out: {_named(target)}: {plain(why, 120)}")
-    if len(offer.left_out) > JOBS_LISTED:
-        lines.append(f"  left out: {len(offer.left_out) - JOBS_LISTED} more")
-    lines.append(f"effect: {offer.effect}")
-    lines.append(f"undo: {offer.undo}")
+        lines += _listed("", [_named(each) for each in order.targets])
+    elif order.targets:
+        lines.append(f"  DAGMan's job {order.targets[0].id}, and {len(along)} jobs with it")
+        lines += _listed("  ", [_named(target(row)) for row in along])
+    out = [f"{_named(each)}: {plain(why, 120)}" for each, why in offer.left_out]
+    lines += _listed("left out: ", out)
+    return [*lines, f"effect: {offer.effect}", f"undo: {offer.undo}"]
+
+
+def _listed(before: str, names: Sequence[str]) -> list[str]:
+    lines = [f"  {before}{name}" for name in names[:JOBS_LISTED]]
+    if len(names) > JOBS_LISTED:
+        lines.append(f"  {before}and {len(names) - JOBS_LISTED} more")
     return lines
 
 

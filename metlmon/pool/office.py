@@ -229,7 +229,10 @@ class Office:
             return Answer(dag.file, Reply.ALREADY, "the DAG is done")
         lock = path.with_name(f"{path.name}.lock")
         if os.path.lexists(lock):
-            text = f"{lock.name} is there: its DAGMan has not ended, or ended abruptly"
+            text = (
+                f"{lock.name} is there: its DAGMan has not ended, or was broken off; if none "
+                "runs anywhere, condor_submit_dag lets a new one recover"
+            )
             return Answer(dag.file, Reply.BAD_STATE, text)
         for job in self._connection.dagmans():
             if is_dagman_of(job, path):

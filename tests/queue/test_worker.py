@@ -137,6 +137,44 @@ def test_many_ids_are_asked_for_in_several_constraints() -> None:
     assert list(any_of("ClusterId", [])) == []
 
 
+def test_a_schedd_that_was_restarted_is_found_at_its_new_address(pool: Pool) -> None:
+    class Moved(Schedd):
+        def query(self, constraint: str, projection: list[str]) -> list[dict[str, object]]:
+            self.acted.append(("query", constraint))
+            if len(self.acted) == 1:
+                raise Api.HTCondorException("Failed to connect")
+            return [AD]
+
+    class Collector:
+        def locate(self, kind: object) -> dict[str, str]:
+            return {"MyAddress": "<127.0.0.1:2>"}
+
+    pool._api.schedd = Moved()
+    pool._api.Collector, pool._api.DaemonType = Collector, Collector
+    pool._api.DaemonType.Schedd = "schedd"
+    assert pool.job({"cluster": 12, "proc": 0}) is not None
+    assert pool._location == {"MyAddress": "<127.0.0.1:2>"}
+
+
+@pytest.mark.parametrize(("alive", "kind"), [(True, Kind.REFUSED), (False, Kind.NO_ANSWER)])
+def test_a_refusal_and_a_schedd_that_is_gone_are_told_apart(
+    pool: Pool, alive: bool, kind: Kind
+) -> None:
+    class Refusing(Schedd):
+        def act(self, action: object, jobs: list[str], reason: object) -> dict[str, int]:
+            raise Api.HTCondorException("Error when performing action on the schedd.")
+
+        def query(self, constraint: str, projection: list[str]) -> list[dict[str, object]]:
+            if not alive:
+                raise Api.HTCondorException("Failed to fetch ads from schedd")
+            return []
+
+    pool._api.schedd = Refusing()
+    with pytest.raises(Failure) as caught:
+        pool.act({"action": "hold", "cluster": 1, "proc": 0})
+    assert caught.value.kind is kind
+
+
 # --- ads ----------------------------------------------------------------------------------
 
 
