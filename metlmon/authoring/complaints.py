@@ -256,6 +256,10 @@ def _parameters(
         if parameter.required and not value.strip():
             what = f" ({parameter.help})" if parameter.help else ""
             yield Complaint(field, f"{name}{what} has no default; give a value")
+        elif parameter.allowed is not None and value != parameter.default:
+            wanted = parameter.allowed.misfit(value)
+            if wanted is not None:
+                yield Complaint(field, f"{name} is {value!r}; give {wanted}")
         if _CONTROL.search(value) or not value.isprintable():
             yield Complaint(field, f"{name} holds a line end or control character; take it out")
         elif value.endswith("\\"):

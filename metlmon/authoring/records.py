@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
+from metlmon.authoring.allowed import Allowed
+
 
 class Policy(StrEnum):
     """Which epoch may run at which site."""
@@ -43,12 +45,14 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A template's own parameter. ``required``: there is no default that could serve."""
+    """A template's own parameter. ``required``: there is no default that could serve.
+    ``allowed``: what it may be, where the template says so."""
 
     name: str
     default: str
     help: str
     required: bool = False
+    allowed: Allowed | None = None
 
 
 @dataclass(frozen=True, slots=True)

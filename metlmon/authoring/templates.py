@@ -5,6 +5,7 @@ A template is a submit description with comment lines at its top that say what i
     # template: A small protein model
     # about: Trains on any machine that has Python.
     # parameter: learning_rate = 0.001 | step of the optimizer
+    # allowed: learning_rate 0..1
     # parameter: data | a file of variants (required: it has no default)
     # ship: train.py executable
 
@@ -12,17 +13,20 @@ A template is a submit description with comment lines at its top that say what i
 DAG is written. A line that begins with ``?`` is left out when one of its placeholders is
 empty or 0. ``{{name}}`` is ``{name}`` in the result; braces around anything but one word stay
 as they are (ClassAd lists), and so do comments and all that begins with ``$(``, which is
-HTCondor's. ``# ship`` names files that go beside the DAG; they lie beside the template. No
-such line is necessary: any submit description is a template.
+HTCondor's. ``# allowed`` says what a parameter may be (:mod:`metlmon.authoring.allowed`): a
+number of a range, or one of some words. ``# ship`` names files that go beside the DAG; they
+lie beside the template. No such line is necessary: any submit description is a template.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from metlmon.authoring.allowed import read_allowed
 from metlmon.authoring.records import Parameter, PlanError, Template
 
 BUILT_IN: Final = (
@@ -46,7 +50,7 @@ in transfer_input_files and stays where it is."""
 _HOME: Final = Path(__file__).resolve().parents[1] / "trainer"
 _BUNDLED: Final = _HOME / "templates"
 
-_HEADER: Final = re.compile(r"#\s*(template|about|parameter|ship)\s*:(.*)")
+_HEADER: Final = re.compile(r"#\s*(template|about|parameter|allowed|ship)\s*:(.*)")
 _PARAMETER: Final = re.compile(r"([A-Za-z_]\w*)\s*(?:=(.*))?", re.DOTALL)
 _SHIP: Final = re.compile(r"([A-Za-z0-9_][A-Za-z0-9._-]{0,99})(\s+executable)?")
 _PLACEHOLDER: Final = re.compile(r"\{\{(\w+)\}\}|\{([A-Za-z_]\w*)\}")
@@ -162,6 +166,8 @@ class _Header:
             self.about = f"{self.about} {rest}".strip()
         elif word == "parameter":
             self._parameter(where, rest)
+        elif word == "allowed":
+            self._allowed(where, rest)
         else:
             self._ship(where, rest)
 
@@ -177,6 +183,15 @@ class _Header:
         default = (match[2] or "").strip()
         required = match[2] is None
         self.parameters[name] = Parameter(name, default, explained.strip(), required)
+
+    def _allowed(self, where: str, rest: str) -> None:
+        name, _, said = rest.partition(" ")
+        allowed = read_allowed(said)
+        if name not in self.parameters:
+            raise PlanError(f"{where}: declare the parameter {name!r} before what it may be")
+        if allowed is None:
+            raise PlanError(f"{where}: write '# allowed: {name} 0..1', or words to choose from")
+        self.parameters[name] = replace(self.parameters[name], allowed=allowed)
 
     def _ship(self, where: str, rest: str) -> None:
         match = _SHIP.fullmatch(rest)
