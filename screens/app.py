@@ -42,6 +42,10 @@ from screens.submitform import Draft
 REPAINT_SECONDS: Final = 0.2
 """Pictures are shown at most so often: more is not seen, and costs bytes over ssh."""
 
+LISTEN_SECONDS: Final = 1.0
+"""How often the queue's word is looked at: it costs nothing, and a DAG that does not live has no
+pictures that would bring it along."""
+
 PATIENCE_SECONDS: Final = 3.0
 """How long a signal waits for a clean end before the terminal is given back by force."""
 
@@ -106,6 +110,7 @@ class MetlmonApp(App[int]):
         self.feed = feed
         self.desk = None if self.options.read_only else self.options.desk
         self.deed: Deed | None = None
+        self._word: QueueWord | None = None
         self.picture: Update | None = feed.latest
         self._newest = self.picture
         self.form: Draft | None = None
@@ -151,7 +156,15 @@ class MetlmonApp(App[int]):
             self.open_run(start[1])
         if self.options.exit_when is not None and self.options.timeout is not None:
             self.set_timer(self.options.timeout, self._timed_out)
+        self.set_interval(LISTEN_SECONDS, self._listen)
         self._follow(self.feed)
+
+    def _listen(self) -> None:
+        """Show the queue's word when there is another one than before."""
+        word = self.word
+        if word is not self._word:
+            self._word = word
+            self._show_again()
 
     def _timed_out(self) -> None:
         self.exit(TIMEOUT_CODE, return_code=TIMEOUT_CODE)
@@ -360,7 +373,8 @@ def run_app(feed: Feed, options: AppOptions) -> int:
         with _terminal_given_back(app):
             app.run(mouse=options.mouse)
     finally:
-        _close(app.feed, app.desk)
+        # Who may only look was asked all the same.
+        _close(app.feed, options.desk if options.read_only else app.desk)
         if options.pool is not None:
             options.pool.close()
     return app.return_code or 0

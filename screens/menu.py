@@ -66,6 +66,8 @@ class MenuScreen(ActKeys, MonitorScreen):
         specs = _specs(several, ascii)
         widths = fitted(specs, self._offers, room)
         rows = [Row(_key(each), partial(cells, specs, widths, each)) for each in self._offers]
+        # What is told of the act under the cursor stands right below, also on a large screen.
+        table.styles.max_height = len(rows) + 2
         table.show(columns(specs, widths), rows)
         if self._at is not None:
             table.select(self._at)

@@ -426,7 +426,7 @@ async def test_before_the_schedd_has_answered_nothing_can_be_done(act: Open) -> 
         assert "not now: asking the schedd…" in seen.text
         assert desk.orders == []
         desk.word = WORD
-        await seen.tell(update())
+        await seen.until(lambda: "asking the schedd" not in seen.text)
         await seen.press("X", "y")
         assert len(desk.orders) == 1
 

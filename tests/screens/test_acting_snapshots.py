@@ -1,0 +1,67 @@
+"""The menu, the question, the answers and the queue's word as pictures, small and large. Look
+at a difference before you accept it, as with the other screens."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from acting_desk import NOW, ActingDesk, QueuedFeed
+from ensemble_pictures import RUNS, update
+from eyes import NARROW, WIDE, Eager
+from textual.pilot import Pilot
+
+from metlmon.pool.records import Reply
+from screens.app import AppOptions
+
+MARKED = ("down", "space", "space", "space", "space")
+WAYS = {
+    "marks": MARKED,
+    "menu": (*MARKED, "a"),
+    "question": (*MARKED, "X"),
+    "question-dag": ("D",),
+    "priority": (*MARKED, "P"),
+    "answers": (*MARKED, "X", "y"),
+    "idle": ("down", "down", "down"),
+    "idle-job": ("down", "down", "down", "enter", "enter"),
+}
+
+
+class Punctual(Eager):
+    def now(self) -> float:
+        return NOW
+
+
+def _application(**options: bool) -> Punctual:
+    desk = ActingDesk()
+    run2, run3 = (row.latest.cluster for row in RUNS[2:4] if row.latest is not None)
+    desk.replies = {
+        f"{run2}.0": (Reply.DENIED, "the job belongs to colleague, you are someone"),
+        f"{run3}.0": (Reply.ALREADY, ""),
+    }
+    feed = QueuedFeed(update(), Path("/nowhere/global_pretraining"))
+    return Punctual(feed, AppOptions(desk=desk, **options))
+
+
+def _way(keys: tuple[str, ...]):  # type: ignore[no-untyped-def]
+    async def go(pilot: Pilot[int]) -> None:
+        await pilot.pause()
+        for key in keys:
+            await pilot.press(key)
+            await pilot.pause()
+            await pilot.app.workers.wait_for_complete()
+        await pilot.pause()
+
+    return go
+
+
+@pytest.mark.parametrize("size", [NARROW, WIDE], ids=["80x24", "200x50"])
+@pytest.mark.parametrize("screen", WAYS)
+def test_screen(snap_compare, screen: str, size: tuple[int, int]) -> None:  # type: ignore[no-untyped-def]
+    assert snap_compare(_application(), terminal_size=size, run_before=_way(WAYS[screen]))
+
+
+@pytest.mark.parametrize("screen", ["menu", "answers"])
+def test_screen_without_colours(snap_compare, screen: str) -> None:  # type: ignore[no-untyped-def]
+    app = _application(no_color=True, ascii=True)
+    assert snap_compare(app, terminal_size=NARROW, run_before=_way(WAYS[screen]))
