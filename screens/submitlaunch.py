@@ -249,8 +249,10 @@ class LaunchScreen(MonitorScreen):
             told = wrapped(plain(text, 4000, ascii), room - 2, indent=14)
             lines += [line(" ", (f"{label:<13}", DIM), told[0][-1]), *told[1:]]
         count = wording.count(len(plan.files), "file", ascii=ascii)
-        way_of = "replaced" if self._replace else "in the way"
-        lines += [(), heading(count, room, ascii), *file_list(plan, ascii, way_of)]
+        new, way_of = "new", "to be replaced" if self._replace else "in the way"
+        if self._written:
+            new, way_of = "written", "replaced"
+        lines += [(), heading(count, room, ascii), *file_list(plan, ascii, new, way_of)]
         undo = "To take it back: remove the DAG from its overview; the files stay."
         return [*lines, (), line(" ", (undo, DIM))]
 
@@ -320,7 +322,7 @@ class LaunchScreen(MonitorScreen):
             text, stage = do(), Stage.DONE
         except (PlanError, PoolError, OSError) as error:
             text, stage = str(error), Stage.FAILED
-            there = _there(self.plan)
+            there = _there(self.plan) if self._written else []
             if there:
                 text = f"{text} (written and still there: {', '.join(there)})"
         self.post_message(self.Happened(replace(step, stage=stage, text=text)))

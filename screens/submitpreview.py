@@ -176,14 +176,14 @@ def _files(plan: Plan, ascii: bool) -> str:
     return f"{count}, {wording.size(total, ascii)}"
 
 
-def file_list(plan: Plan, ascii: bool, way: str = "in the way") -> list[Line]:
+def file_list(plan: Plan, ascii: bool, new: str = "new", way: str = "in the way") -> list[Line]:
     """Each file that would be written: whether it is new, its size, what it is for."""
     wide = max((cell_len(plain(each.name, 40, ascii)) for each in plan.files), default=0)
-    told = max(len(way) if each.exists else 3 for each in plan.files) if plan.files else 3
+    told = max((len(way if each.exists else new) for each in plan.files), default=0)
     return [
         line(
             "  ",
-            (f"! {way:<{told}}", NOTE) if each.exists else (f"+ {'new':<{told}}", GOOD),
+            (f"! {way:<{told}}", NOTE) if each.exists else (f"+ {new:<{told}}", GOOD),
             f"  {plain(each.name, 40, ascii):<{wide}}",
             f"  {wording.size(len(each.data), ascii):>8}  ",
             (plain(each.about, 120, ascii), DIM),

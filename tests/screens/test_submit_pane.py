@@ -429,6 +429,7 @@ async def test_a_schedd_that_refuses_is_told_and_asked_again(home: Path) -> None
         assert "✓ writing" in seen.text
         assert "✗ submitting the schedd refused: the queue is full; wait" in text
         assert "written and still there: ens.dag, ens.sub, learn.py" in text
+        assert "+ written  ens.dag" in seen.text
         before = (home / "ens" / "ens.dag").stat().st_mtime_ns
         await seen.press("y")
         assert len(desk.dags) == 2
