@@ -56,7 +56,8 @@ HINTS: Final = {
 
 def command() -> list[str]:
     """The worker's command line."""
-    places = [os.path.abspath(place) for place in sys.path if place and os.path.isabs(place)]
+    here = os.getcwd()
+    places = [place for place in sys.path if os.path.isabs(place) and place != here]
     own = str(Path(__file__).resolve().parents[2])
     flags = ["-I", "-B"] if sys.dont_write_bytecode else ["-I"]
     return [sys.executable, *flags, "-c", BOOT, json.dumps([*places, own])]

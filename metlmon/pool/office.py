@@ -239,7 +239,7 @@ class Office:
                 text = f"its DAGMan is in the queue, job {job.cluster}.{job.proc}"
                 return Answer(dag.file, Reply.BAD_STATE, text)
         if not os.access(path.parent, os.W_OK):
-            return Answer(dag.file, Reply.DENIED, f"you may not write in {path.parent}")
+            return Answer(dag.file, Reply.DENIED, f"you may not write in {path.parent.resolve()}")
         rescue = submission.newest_rescue(path)
         if rescue is None and dag.nodes_done:
             text = "there is no rescue file to go on from, and some nodes are done"

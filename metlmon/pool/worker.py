@@ -17,6 +17,7 @@ import os
 import shutil
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
@@ -56,6 +57,9 @@ JOB_FLAGS: Final = {
 }
 PROJECTION: Final = [*JOB_TEXTS.values(), *JOB_NUMBERS.values(), *JOB_FLAGS.values()]
 """The attributes that are asked for, by the names under which they are answered."""
+
+AGAIN_SECONDS: Final = 5.0
+"""A query that failed sooner is tried again; one that took HTCondor's 20 s is not."""
 
 SCHEDULER_UNIVERSE: Final = 7
 """DAGMan's own jobs."""
@@ -230,11 +234,14 @@ class Pool:
         return self._jobs(f"JobUniverse == {SCHEDULER_UNIVERSE}")
 
     def _jobs(self, constraint: str) -> list[dict[str, Any]]:
+        begun = time.monotonic()
         try:
             with self.speaking():
                 ads = self.schedd().query(constraint, PROJECTION)
         except Failure:
-            # The schedd may have been restarted, at another address.
+            # The schedd may have been restarted, at another address: then that took no time.
+            if time.monotonic() - begun > AGAIN_SECONDS:
+                raise
             with self.speaking():
                 ads = self.schedd().query(constraint, PROJECTION)
         answers = (job_answer(ad) for ad in ads)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -189,6 +190,16 @@ def test_the_real_worker_imports_nothing_from_the_working_directory(tmp_path: Pa
     )
     assert ran.returncode == 0
     assert b"there is no operation" in ran.stdout
+
+
+def test_the_working_directory_is_no_place_to_import_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", ["", str(tmp_path), "relative", *sys.path])
+    places = json.loads(command()[-1])
+    assert str(tmp_path) not in places
+    assert all(os.path.isabs(place) for place in places)
 
 
 def test_the_real_workers_answers_are_alone_on_its_standard_output() -> None:
