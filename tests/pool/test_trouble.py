@@ -1,0 +1,64 @@
+"""An ensemble that fails, is evicted, held, released, vacated, removed and rescued: at every
+quiet moment its jobs are what the queue says, and its end is DAGMan's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import trouble
+import truth
+from pools import Pool
+
+RUNS, EPOCHS = 4, 3
+
+
+@pytest.fixture(scope="module")
+def troubled(pool: Pool) -> Path:
+    """Submitted; every job's first start is ended after a second, starts fail now and then."""
+    directory = pool.base / "troubled"
+    argv = ["metlmon", "submit", "troubled", "--yes", "--retries", "9"]
+    argv += ["--runs", str(RUNS), "--epochs", str(EPOCHS), "--set", "slow_factor=5"]
+    argv += ["--set", "fail_rate=0.25", "--set", "evict_after=2"]
+    if len(pool.sites) > 1:
+        argv += ["--sites", ",".join(pool.sites.values()), "--policy", "permute"]
+    pool.run(argv)
+    return directory
+
+
+def test_it_is_what_the_queue_says_in_the_middle_and_what_dagman_says_in_the_end(
+    pool: Pool, troubled: Path
+) -> None:
+    trouble.by_command(pool, troubled, "hold", "run0")
+    assert "held" in truth.quiet_moment(pool, troubled)
+    with pool.terminal(trouble.WATCH, troubled) as screen:
+        trouble.by_keys(screen, "run1", "V")
+        trouble.by_keys(screen, "run2", "X")
+        truth.quiet_moment(pool, troubled)
+        trouble.by_keys(screen, "run0", "R")
+        truth.quiet_moment(pool, troubled)
+        trouble.remove_dag_by_keys(screen)
+        trouble.until_gone(pool, troubled)
+        screen.wait_for("removed")
+        between = truth.at_the_end(pool, troubled)
+        said = truth.status_of(pool, troubled)
+        assert truth.differences(between, said, truth.jobs_of(pool, troubled)) == []
+        assert said["dags"][0]["state"] == "removed"
+        trouble.by_command(pool, troubled, "resubmit")
+        screen.wait_for("rescue 1")
+        trouble.by_command(pool, troubled, "hold", "run0")
+        assert "held" in truth.quiet_moment(pool, troubled)
+        trouble.by_command(pool, troubled, "release", "run0")
+        screen.wait_for("✓ done", seconds=120)
+        screen.press("q")
+        assert screen.leave() == 0
+    trouble.until_gone(pool, troubled)
+    expected = truth.at_the_end(pool, troubled)
+    assert (
+        truth.differences(expected, truth.status_of(pool, troubled), truth.jobs_of(pool, troubled))
+        == []
+    )
+    assert {"completed", "removed"} <= {job.state for job in expected.jobs}
+    interrupted = [job for job in expected.jobs if len(job.executions) > 1]
+    assert len(interrupted) >= RUNS, "each run's first start was evicted"
+    assert expected.totals.done == RUNS * EPOCHS

@@ -1,0 +1,86 @@
+"""Trouble for a training ensemble, by the command line and by keys, while it trains.
+
+Jobs of a training last seconds: what is asked of one may find it ended. So each act is asked
+again until the schedd has said "done" to it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import truth
+from pools import Ad, Pool, until
+from terminals import Terminal
+
+WATCH = ["metlmon", "watch", "."]
+
+
+def jobs_of(pool: Pool, directory: Path) -> list[Ad]:
+    """The ads of the node jobs in the queue."""
+    ours = truth.of_dagmans(truth.dagmans(pool, directory))
+    return [ad for ad in pool.queue(ours) if ad["JobUniverse"] != truth.SCHEDULER_UNIVERSE]
+
+
+def held(pool: Pool, directory: Path, run: str) -> bool:
+    return any(
+        ad["JobStatus"] == truth.HELD and ad["DAGNodeName"].startswith(f"{run}-")
+        for ad in jobs_of(pool, directory)
+    )
+
+
+def by_command(pool: Pool, directory: Path, what: str, *targets: str) -> None:
+    """``metlmon act`` until all is done."""
+
+    def look() -> bool:
+        argv = ["metlmon", "act", what, ".", *targets, "--yes", "--json"]
+        answered: dict[str, Any] = json.loads(pool.run(argv, directory, expect=None).stdout)
+        replies = [each["reply"] for each in answered["answers"]]
+        return bool(replies) and all(reply == "done" for reply in replies)
+
+    until(look, f"{what} {' '.join(targets)}")
+
+
+def by_keys(screen: Terminal, run: str, key: str) -> None:
+    """In the overview: filter the run, the act's key, yes, and the schedd says done."""
+
+    def look() -> bool:
+        screen.press(key)
+        screen.settle()
+        if not re.search(r"y does it", screen.text):
+            return False
+        screen.press("y")
+        screen.wait_for(r"(\d+) of \1 answered")
+        done = bool(re.search(r"✓ \d+ done", screen.text)) and "✗" not in screen.text
+        screen.press("escape")
+        screen.wait_for("PROGRESS")
+        return done
+
+    screen.wait_for("PROGRESS")
+    screen.press("/")
+    screen.settle()
+    screen.press(run, "enter")
+    screen.wait_for(rf"filter {run} ")
+    until(look, lambda: f"{key} for {run} is done:\n{screen.text}")
+    screen.settle()
+    screen.press("escape")
+    screen.wait_for("PROGRESS", gone=f"filter {run}")
+
+
+def remove_dag_by_keys(screen: Terminal) -> None:
+    screen.press("D")
+    screen.wait_for("y does it")
+    screen.press("y")
+    screen.wait_for(r"1 of 1 answered")
+    assert re.search(r"✓ 1 done", screen.text), screen.text
+    screen.press("escape")
+    screen.wait_for("PROGRESS")
+
+
+def until_gone(pool: Pool, directory: Path) -> None:
+    """Until the queue has neither DAGMan nor any of its jobs."""
+    ours = truth.dagmans(pool, directory)
+    both = " || ".join([truth.of_dagmans(ours), *(f"ClusterId == {each}" for each in ours)])
+    until(lambda: not pool.queue(both), lambda: f"all leave the queue: {len(pool.queue(both))}")
