@@ -9,7 +9,7 @@ file is read: its ``environment`` can hold secrets.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 _ARGUMENTS: Final = re.compile(r"^[ \t]*arguments[ \t]*=[ \t]*(\S.*?)[ \t\r]*$", re.I | re.M)
@@ -27,7 +27,7 @@ class CondorSub:
     dag_files: tuple[str, ...]
     use_dag_dir: bool
     rescue_from: int | None = None
-    words: tuple[str, ...] = ()
+    words: tuple[str, ...] = field(default=(), compare=False)
 
 
 def read_condor_sub(data: bytes) -> CondorSub:
