@@ -25,7 +25,7 @@ from metlmon.authoring.records import Request
 from metlmon.ensemble.views import JobRow, Status
 from metlmon.live.feed import Feed, Update
 from metlmon.pool.desk import Desk
-from metlmon.pool.records import Answer, Offer, Order, PoolError, QueueWord
+from metlmon.pool.records import Answer, Offer, Order, PoolError, QueueWord, Reply
 from screens.actions import bindings_of
 from screens.deeds import Deed, name_of
 from screens.help import HelpScreen
@@ -273,6 +273,10 @@ class MetlmonApp(App[int]):
         def told(answer: Answer) -> None:
             deed.answers.append(answer)
             self.post_message(self.DeedMoved())
+            if self._exit and answer.reply is Reply.FAILED:
+                # What was confirmed is done to its end, also when one leaves; but nobody waits
+                # job by job for a schedd that does not answer.
+                raise PoolError("metlmon was left, and the schedd did not answer")
 
         try:
             answers = desk.perform(deed.order, told)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -527,6 +528,27 @@ async def test_an_order_goes_on_when_one_leaves_and_tells_its_end(act: Open) -> 
         assert "2 of 2 answered" in seen.text
         await seen.press("escape")
         assert "remove:" not in seen.text, "its end was seen"
+
+
+@pytest.mark.parametrize("reply", [Reply.DONE, Reply.FAILED])
+async def test_leaving_ends_an_order_only_if_the_schedd_does_not_answer(
+    act: Open, reply: Reply
+) -> None:
+    desk = ActingDesk()
+    desk.gate = threading.Event()
+    desk.replies = {f"{RUN2}.0": (reply, "")}
+    async with act(desk) as seen:
+        await seen.press("down", "space", "space", "space", "X")
+        await seen.pilot.press("y")
+        await seen.until(lambda: "1 of 3 answered" in seen.text)
+        deed = seen.app.deed
+        assert deed is not None
+        seen.app.action_leave()
+        desk.gate.set()
+        while not deed.over:
+            await asyncio.sleep(0)
+    told = [answer.reply for answer in deed.answers]
+    assert told == [Reply.DONE, reply] + [Reply.DONE] * (reply is Reply.DONE)
 
 
 async def test_what_went_wrong_is_a_sentence(act: Open) -> None:
