@@ -23,16 +23,7 @@ from metlmon.pool.records import (
     Target,
 )
 
-PLACED: Final = frozenset(
-    {
-        State.TRANSFERRING_INPUT,
-        State.STARTING,
-        State.RUNNING,
-        State.TRANSFERRING_OUTPUT,
-        State.SUSPENDED,
-        State.DISCONNECTED,
-    }
-)
+PLACED: Final = ACTIVE - {State.IDLE, State.HELD}
 """States of a job that has a place at a machine, and can be put off it."""
 
 EFFECTS: Final = {
