@@ -6,10 +6,9 @@
 Measured from outside, on a pseudo-terminal of 80×24, as a person sees it:
 
 first row     from the return of condor_submit_dag to the first row of a run on the screen of
-              ``metlmon watch``, started at that moment (so its own start is in it); and to the
+              ``metlmon watch``, started at that moment (so its own start is in it), and to the
               first job's state in that row, of which most is DAGMan's own start.
-first row, already open
-              the same for a screen that was opened before, on the same directory.
+already open  the same for a screen that was opened before, on the same directory.
 cell          from the moment at which an event's bytes are in the log to the one at which the
               row's state has changed. The log is looked at every millisecond for that. On the
               pool the events are real (hold, release, execute of a running job); locally this
@@ -48,8 +47,6 @@ from metlmon.live.session import POLL_SECONDS  # noqa: E402
 SIZE = (80, 24)
 TIMES = 20
 """Measurements of each kind, at least."""
-FIRST_ROWS = 5
-"""DAGs that are submitted: one takes seconds."""
 LOOK_SECONDS = 0.001
 
 
@@ -166,7 +163,7 @@ def cells_on_pool(pool: Pool, times: int = TIMES) -> dict[str, list[float]]:
     found: dict[str, list[float]] = {"held": [], "running": []}
     with growth(dag.directory / "metl.log") as log, watching(pool, dag.directory) as screen:
         shown(screen, r"run0 .*running")
-        for _ in range(-(-times // 2)):
+        for _ in range(times):
             for word, command, event in (
                 ("held", "condor_hold", rb"^012 \("),
                 ("running", "condor_release", rb"^001 \("),
@@ -182,13 +179,12 @@ def cells_on_pool(pool: Pool, times: int = TIMES) -> dict[str, list[float]]:
     return found
 
 
-def first_rows(pool: Pool, times: int = FIRST_ROWS) -> dict[str, list[float]]:
+def first_rows(pool: Pool, times: int = TIMES) -> dict[str, list[float]]:
     """From condor_submit_dag's return to rows and states; each time a DAG of its own."""
     found: dict[str, list[float]] = {
         "first row": [],
         "first job's state": [],
         "its event to its cell": [],
-        "first row, already open": [],
         "first job's state, already open": [],
     }
     for number in range(times):
@@ -209,7 +205,6 @@ def first_rows(pool: Pool, times: int = FIRST_ROWS) -> dict[str, list[float]]:
             shown(screen, r"run0 ")
             dag.submit()
             begun = time.monotonic()
-            found["first row, already open"].append(shown(screen, r"run0 ") - begun)
             seen = shown(screen, r"run0 .*(idle|transferring|starting|running)")
             found["first job's state, already open"].append(seen - begun)
         dag.open_all()

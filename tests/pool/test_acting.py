@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ import gated
 import pytest
 import truth
 from pools import Ad, Pool, until
+from terminals import Terminal
 
 REFUSED = 6
 """Exit status of ``metlmon act`` when not all was done."""
@@ -197,6 +199,46 @@ def test_a_read_only_setting_refuses_everything(acting: Acting) -> None:
             assert "read_only" in done.stderr
     finally:
         settings.unlink()
+    assert acting.job(0)["JobStatus"] == truth.RUNNING
+
+
+def palette_has(screen: Terminal, action: str) -> bool:
+    """Is it among what the palette finds by its first word?"""
+    screen.press(":")
+    screen.wait_for("ACTION")
+    screen.press(action.split()[0].lower())
+    screen.settle()
+    found = action in screen.text
+    screen.press("escape")
+    screen.wait_for("PROGRESS")
+    return found
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_read_only_leaves_no_way_to_act(acting: Acting, read_only: bool) -> None:
+    argv = ["metlmon", "watch", ".", *(["--read-only"] if read_only else [])]
+    with acting.pool.terminal(argv, acting.dag.directory) as screen:
+        screen.wait_for("run0 .*running")
+        screen.wait_for("q quit")
+        assert ("a act" in screen.text) is not read_only
+        assert palette_has(screen, "Hold jobs") is not read_only
+        screen.press("H")
+        screen.settle()
+        assert ("y does it" in screen.text) is not read_only
+    assert acting.job(0)["JobStatus"] == truth.RUNNING, "a question is not an answer"
+
+
+def test_a_colleague_sees_why_he_cannot(acting: Acting, colleague: str) -> None:
+    argv = ["metlmon", "watch", str(acting.dag.directory)]
+    home = acting.pool.script.HOMES / colleague
+    with acting.pool.terminal(argv, home, user=colleague) as screen:
+        screen.wait_for("run0 .*running")
+        screen.press("a")
+        screen.wait_for("Act on", seconds=60)
+        screen.wait_for(rf"{acting.pool.users[0]}")
+        screen.press("H")
+        screen.settle()
+        assert "y does it" not in screen.text
     assert acting.job(0)["JobStatus"] == truth.RUNNING
 
 
