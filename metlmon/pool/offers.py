@@ -12,6 +12,7 @@ from typing import Final
 from metlmon.ensemble.states import ACTIVE, TERMINAL, DagState, State
 from metlmon.ensemble.views import DagRow, JobRow
 from metlmon.ensemble.wording import plain
+from metlmon.pool.compare import HELD
 from metlmon.pool.records import (
     DAG_ACTS,
     JOB_ACTS,
@@ -100,8 +101,8 @@ def _job_offer(
     touched: list[Target] = []
     left_out: list[tuple[Target, str]] = []
     for row in jobs:
-        why = left_out_because(act, row.state)
-        why = why or _not_yours(queue.get((row.cluster, row.proc)), word)
+        there = queue.get((row.cluster, row.proc))
+        why = left_out_because(act, _state(row, there)) or _not_yours(there, word)
         if why is None:
             touched.append(target(row))
         else:
@@ -115,6 +116,14 @@ def _job_offer(
     if len(about) == 1:
         effect, undo = _of_one(effect), _of_one(undo)
     return Offer(act, subject, order, refused, tuple(left_out), effect, undo)
+
+
+def _state(row: JobRow, there: QueueJob | None) -> State:
+    """The state that an act finds. A job that was held in the moment in which it ended has ended
+    by its log and to DAGMan, but stays in the queue, held, until somebody releases it (then it
+    ends once more, and does not run) or removes it."""
+    held = there is not None and there.status == HELD
+    return State.HELD if held and row.state in TERMINAL else row.state
 
 
 def left_out_because(act: Act, state: State) -> str | None:

@@ -191,19 +191,21 @@ class Queue:
         """All jobs of our DAGMans; then those of our clusters that were not among them (their
         DAGMan is not known: a DAG below another, or without its own log)."""
         level = {dag.cluster for dag in dags if dag.cluster and dag.state is DagState.RUNNING}
+        clusters = {cluster for cluster, _ in rows}
+        # Thousands of ids are dozens of queries, and DAGMan's one id stands for most of them.
+        wanted = set(level)
         found: dict[JobId, QueueJob] = {}
-        wanted = level | {cluster for cluster, _ in rows}
         asked: set[int] = set()
         for _ in range(DEEPEST):
-            have = {cluster for cluster, _ in found}
-            more = self._connection.query(level, wanted - have)
+            if not level:
+                wanted, clusters = clusters - {cluster for cluster, _ in found}, set()
+                if not wanted:
+                    break
+            more = self._connection.query(level, wanted)
             found.update({(job.cluster, job.proc): job for job in more})
             asked |= level
-            wanted = set()
             below = {job.cluster for job in more if job.universe == SCHEDULER_UNIVERSE}
-            level = below - asked
-            if not level:
-                break
+            level, wanted = below - asked, set()
         return list(found.values())
 
     def _take(self, word: QueueWord, rows: Mapping[JobId, JobRow], dags: Sequence[DagRow]) -> None:

@@ -1,0 +1,74 @@
+"""What a real pool's queue did to jobs under fire, and what may be asked of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from metlmon.ensemble.states import State
+from metlmon.pool.offers import offers
+from metlmon.pool.queue import Queue
+from metlmon.pool.records import Act, Offer, QueueWord
+from tests.queue.written import Logs, Schedd, dag, dagman, job, row
+
+HELD = 5
+
+
+def offer(act: Act, state: State, status: int, owner: str = "anna") -> Offer:
+    """What is offered for job 1: ``state`` by its log, ``status`` in the queue."""
+    word = QueueWord(user="anna@example.org", asked=100.0, jobs=(job(1, status, owner=owner),))
+    return next(o for o in offers(word, [row(1, state)], []) if o.act is act)
+
+
+# Held in the second in which it ended (seen on 23.9.6): the log has 005, then 012; DAGMan counts
+# the node as done; the queue keeps the job, held, until somebody lets go of it.
+@pytest.mark.parametrize("act", [Act.RELEASE, Act.REMOVE])
+@pytest.mark.parametrize("state", [State.COMPLETED, State.FAILED])
+def test_a_job_that_was_held_as_it_ended_can_be_let_go(act: Act, state: State) -> None:
+    made = offer(act, state, HELD)
+    assert made.order is not None, made.refused
+    assert [target.id for target in made.order.targets] == ["1.0"]
+
+
+def test_it_is_held_already_and_at_no_machine() -> None:
+    assert offer(Act.HOLD, State.COMPLETED, HELD).refused == "the job is held already"
+    assert offer(Act.VACATE, State.COMPLETED, HELD).refused == "the job is held: at no machine"
+
+
+def test_an_ended_job_that_only_the_last_word_still_has_is_not_touched() -> None:
+    made = offer(Act.REMOVE, State.COMPLETED, 2)
+    assert made.refused == "the job is completed: no longer in the queue"
+
+
+def test_anothers_job_is_refused_also_then() -> None:
+    made = offer(Act.RELEASE, State.COMPLETED, HELD, owner="ben")
+    assert made.refused == "this job belongs to ben, you are anna"
+
+
+def asked(schedd: Schedd) -> list[tuple[object, ...]]:
+    return [what[1:] for what in schedd.asked if what[0] == "query"]
+
+
+def test_a_thousand_jobs_of_one_dagman_cost_one_id() -> None:
+    jobs = [job(n) for n in range(100, 1100)]
+    schedd = Schedd(dagman(), *jobs)
+    word = Queue(Logs(*(row(n) for n in range(100, 1100)), dags=[dag()]), schedd).ask()  # type: ignore[arg-type]
+    assert asked(schedd) == [({9}, {9})]
+    assert len(word.jobs) == len(jobs)
+
+
+def test_jobs_that_no_dagman_of_ours_has_are_asked_for_by_their_numbers() -> None:
+    lost = replace(job(2), dagman=None)
+    schedd = Schedd(dagman(), job(1), lost)
+    word = Queue(Logs(row(1), row(2), row(3), dags=[dag()]), schedd).ask()  # type: ignore[arg-type]
+    assert asked(schedd) == [({9}, {9}), (set(), {2, 3})]
+    assert [each.cluster for each in word.jobs] == [1, 2]
+
+
+def test_a_dagman_below_that_was_found_by_its_number_is_asked_for_its_jobs() -> None:
+    below = replace(dagman(20, "inner.dag"), node="sub", dagman=None)
+    schedd = Schedd(below, replace(job(21), dagman=20))
+    word = Queue(Logs(row(20, node="sub")), schedd).ask()  # type: ignore[arg-type]
+    assert [each.cluster for each in word.jobs] == [20, 21]
+    assert asked(schedd) == [(set(), {20}), ({20}, set())]
