@@ -80,10 +80,11 @@ def write(
     epochs: int = 1,
     sites: Sequence[str] = (),
     retries: int = 0,
-    gpus: int = 1,
+    gpus: int = 0,
     user: str | None = None,
 ) -> Gated:
-    """Runs of epochs, one after the other, anywhere or at the named sites in turn."""
+    """Runs of epochs, one after the other, anywhere or at the named sites in turn. Without
+    GPUs there is room for many, whoever else trains on this pool."""
     directory = pool.directory(name, user)
     gates = directory / "gates"
     gates.mkdir()

@@ -198,11 +198,8 @@ class Pool:
     def schedd_paused(self) -> Iterator[None]:
         """While this lasts the schedd answers nobody. Keep it short: others use it too."""
         assert self.script is not None
-        schedds = [
-            process
-            for process in self.script.members()
-            if Path(f"/proc/{process}/comm").read_text().strip() == "condor_schedd"
-        ]
+        schedds = [each for each in self.script.members() if _name(each) == "condor_schedd"]
+        assert schedds, "no schedd runs in the pool"
         for process in schedds:
             os.kill(process, signal.SIGSTOP)
         try:
@@ -233,6 +230,14 @@ class Pool:
 
 
 SCHEDULER_UNIVERSE = 7
+
+
+def _name(process: int) -> str:
+    """Of its program; empty when it has ended."""
+    try:
+        return Path(f"/proc/{process}/comm").read_text().strip()
+    except OSError:
+        return ""
 
 
 def is_below(path: str, base: Path) -> bool:

@@ -12,7 +12,7 @@ from terminals import Terminal
 
 RUNS, EPOCHS = 4, 3
 CLEAR, SUBMIT = "\x15", "\x13"
-END_SECONDS = 90.0
+END_SECONDS = 240.0
 
 
 def go_to(screen: Terminal, field: str) -> None:

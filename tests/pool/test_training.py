@@ -18,6 +18,8 @@ from pools import Pool, until
 from metlmon import trainer
 
 RUNS, EPOCHS = 4, 3
+END_SECONDS = 240
+"""Generous: it is seconds where nobody else trains."""
 LONG = 5
 """Epochs of the run that is trained in several ways."""
 
@@ -38,7 +40,7 @@ class Submitted:
 
     def end(self) -> dict[str, Any]:
         """The status once DAGMan is done, whichever way."""
-        more = ("--exit-on", "done", "--timeout", "120")
+        more = ("--exit-on", "done", "--timeout", str(END_SECONDS))
         status = truth.status_of(self.pool, self.directory, *more)
         until(lambda: not self.pool.queue(f"ClusterId == {self.cluster}"), "DAGMan leaves")
         return status

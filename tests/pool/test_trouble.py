@@ -49,7 +49,7 @@ def test_it_is_what_the_queue_says_in_the_middle_and_what_dagman_says_in_the_end
         trouble.by_command(pool, troubled, "hold", "run0")
         assert "held" in truth.quiet_moment(pool, troubled)
         trouble.by_command(pool, troubled, "release", "run0")
-        screen.wait_for("✓ done", seconds=120)
+        screen.wait_for("✓ done", seconds=240)
         screen.press("q")
         assert screen.leave() == 0
     trouble.until_gone(pool, troubled)

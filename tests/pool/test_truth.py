@@ -14,7 +14,7 @@ from pools import Pool, until
 def ended(pool: Pool) -> gated.Gated:
     """Two runs of two epochs; one was vacated, one held and released, one failed and retried,
     one removed."""
-    dag = gated.write(pool, "troubled", runs=3, epochs=2, retries=2)
+    dag = gated.write(pool, "interrupted", runs=3, epochs=2, retries=2, gpus=1)
     dagman = dag.submit()
     of_dag = f"DAGManJobId == {dagman}"
     first, second, third = (str(ad["ClusterId"]) for ad in pool.running(3, of_dag))

@@ -20,6 +20,9 @@ from pools import PATIENCE, SCHEDULER_UNIVERSE, Ad, Pool, is_below, until
 CLOCK_SECONDS = 1
 """Between the second that the schedd notes for something and that of its event."""
 
+WAITING_SECONDS = 300.0
+"""``status --exit-on`` may wait for a whole ensemble."""
+
 QUIET_SECONDS = 2
 """The queue and the logs tell the same when nothing has happened for so long."""
 
@@ -174,7 +177,8 @@ def totals(directory: Path) -> Totals:
 
 def status_of(pool: Pool, directory: Path, *more: str, user: str | None = None) -> dict[str, Any]:
     """``metlmon status --json`` there."""
-    done = pool.run(["metlmon", "status", "--json", *more], directory, user)
+    argv = ["metlmon", "status", "--json", *more]
+    done = pool.run(argv, directory, user, seconds=WAITING_SECONDS)
     found: dict[str, Any] = json.loads(done.stdout)
     return found
 
@@ -224,9 +228,10 @@ def _job_differences(job: Job, said: dict[str, Any]) -> list[str]:
             value = getattr(theirs, name)
             if abs(seconds(ours[name]) - value) > CLOCK_SECONDS:
                 found.append(f"an execution's {name} is {ours[name]}, HTCondor {stamp(value)}")
-        for name, value in (("gpus", theirs.gpus), ("site", theirs.site)):
-            if ours[name] != value:
-                found.append(f"an execution's {name} is {ours[name]}, HTCondor {value}")
+        if (ours["gpus"] or 0) != theirs.gpus:
+            found.append(f"an execution's GPUs are {ours['gpus']}, HTCondor {theirs.gpus}")
+        if ours["site"] != theirs.site:
+            found.append(f"an execution's site is {ours['site']}, HTCondor {theirs.site}")
         if ours["return_value"] != theirs.code:
             found.append(f"an exit code is {ours['return_value']}, HTCondor {theirs.code}")
     return found
