@@ -207,7 +207,7 @@ def find_in_palette(screen: Terminal, word: str) -> None:
     screen.press(":")
     screen.wait_for("ACTION")
     screen.press(word)
-    screen.wait_for(rf"^ *{word} *$|^ *{word}\b")
+    screen.wait_for(rf"\n +{word}\n")
     screen.settle()
 
 
@@ -215,12 +215,17 @@ def test_the_screen_offers_to_act(acting: Acting) -> None:
     with acting.pool.terminal(trouble.WATCH, acting.dag.directory) as screen:
         screen.wait_for("run0 .*running")
         screen.wait_for("a act")
-        find_in_palette(screen, "hold")
-        screen.wait_for("Hold jobs")
+
+        def asked() -> bool:
+            """Not before the schedd has answered for the first time."""
+            screen.press("H")
+            return "y does it" in screen.settle()
+
+        until(asked, lambda: f"a question:\n{screen.text}")
         screen.press("escape")
         screen.wait_for("PROGRESS")
-        screen.press("H")
-        screen.wait_for("y does it")
+        find_in_palette(screen, "hold")
+        screen.wait_for("Hold jobs")
     assert acting.job(0)["JobStatus"] == truth.RUNNING, "a question is not an answer"
 
 
