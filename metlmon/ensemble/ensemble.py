@@ -16,7 +16,7 @@ from typing import TypeAlias
 from metlmon.dagman import Jobstate, Said
 from metlmon.ensemble.clock import Clock
 from metlmon.ensemble.dag import Dag, Tenure, note_tenure
-from metlmon.ensemble.membership import REMOVED_WITH, Membership, membership
+from metlmon.ensemble.membership import REMOVED_WITH, SWEEPS, Membership, membership
 from metlmon.ensemble.node import NodeJudge, NodeState, weigh_neighbours
 from metlmon.ensemble.record import (
     NOOP_PROC,
@@ -266,6 +266,7 @@ class Ensemble:
                 named = REMOVED_WITH.search(event.detail.reason)
                 if named:
                     job.aborted_by = int(named.group(1))
+                job.swept |= bool(named) or event.detail.reason.startswith(SWEEPS)
 
     def _hear_end(self, event: Event, ended: datetime) -> None:
         """Until 24.7 an event 005 says in UTC when its job ended."""

@@ -18,6 +18,10 @@ from metlmon.ensemble.record import Job
 REMOVED_WITH: Final = re.compile(r"DAGManJobId\s*=[?=]+=?\s*(\d+)")
 """The schedd's reason for removing a node job together with its DAGMan names that DAGMan."""
 
+SWEEPS: Final = ("DAG Removed: ", "DAG Abort: ")
+"""How DAGMan's own reason begins when it removes all of its jobs and ends. Source:
+``main_shutdown_rescue`` in ``dagman_main.cpp``."""
+
 
 @dataclass(frozen=True, slots=True)
 class Membership:

@@ -327,7 +327,7 @@ class NodeJudge:
         node = record.node
         if not self._alive or node.retries <= 0 or node.kind is NodeKind.SERVICE:
             return False
-        if made and any(job.aborted_by is not None for job in made[-1].jobs):
+        if made and any(job.swept for job in made[-1].jobs):
             return False
         if made and node.unless_exit is not None:
             codes = [job.life().return_value for job in made[-1].jobs]

@@ -323,7 +323,7 @@ class Painter:
                 continue
             state, ended = self.ensemble.dag_state(dag.key)
             nodes = [
-                self.states[(dag.key, name)].state
+                self.states[(dag.key, name)]
                 for name, node in dag.workflow.nodes.items()
                 if node.kind is not NodeKind.SERVICE
             ]
@@ -333,8 +333,8 @@ class Painter:
                 state,
                 dag.dagmans(),
                 len(nodes),
-                sum(s in DONE for s in nodes),
-                sum(s is State.FAILED for s in nodes),
+                sum(node.state in DONE for node in nodes),
+                sum(map(_has_failed, nodes)),
                 rescue.number if rescue else None,
                 dag.starts(self.clock),
                 dag.halted,
@@ -813,6 +813,14 @@ def _machine(life: JobLife | None) -> Execute | None:
 def _counted(states: Iterable[State]) -> Mapping[State, int]:
     counts = Counter(states)
     return {state: counts.get(state, 0) for state in State}
+
+
+def _has_failed(node: NodeState) -> bool:
+    """As DAGMan counts: a node whose job somebody removed has failed, one whose job left
+    together with its DAG has not."""
+    if node.state is State.REMOVED:
+        return node.job is None or not node.job.swept
+    return node.state is State.FAILED
 
 
 def _squash(name: str) -> str:

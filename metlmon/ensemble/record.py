@@ -42,7 +42,8 @@ class Job:
     An event in two logs counts once: identity is its number, its time to the second and
     its first line (cluster and proc are the job's own). What a job's events come to does
     not depend on which log was read first. ``checkpoint_codes`` are as in
-    :func:`metlmon.ensemble.job.fold`.
+    :func:`metlmon.ensemble.job.fold`. ``swept``: it was removed because its whole DAG ended;
+    ``aborted_by``: the cluster of that DAG's DAGMan, where the log names it.
     """
 
     __slots__ = (
@@ -61,6 +62,7 @@ class Job:
         "nodes_logs",
         "proc",
         "subproc",
+        "swept",
         "user_logs",
     )
 
@@ -78,6 +80,7 @@ class Job:
         self.node_name: str | None = None
         self.batch_name: str | None = None
         self.aborted_by: int | None = None
+        self.swept = False
         self.nodes_logs: set[str] = set()
         self.user_logs: set[str] = set()
         self.memory_max: int | None = None
