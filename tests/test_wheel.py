@@ -92,8 +92,8 @@ def test_status_of_a_dagdir(installed: Path) -> None:
 def test_the_demo_without_a_terminal_tells_how_it_ends(installed: Path) -> None:
     done = command(installed, "demo")
     assert done.returncode == 0, done.stderr
-    assert "ens.dag" in done.stdout
-    assert "36 epochs" in done.stdout
+    assert "ensemble.dag" in done.stdout
+    assert "30 epochs" in done.stdout
 
 
 class Terminal:
@@ -159,6 +159,6 @@ def test_the_demo_moves_on_a_terminal(installed: Path) -> None:
     binary = str(installed / "bin" / "metlmon")
     terminal = Terminal([binary, "demo", "--speed", "30"], installed)
     terminal.until(lambda text: "running" in text and "run0" in text)
-    terminal.until(lambda text: "6/6" in text)
+    terminal.until(lambda text: "5/5" in text)
     terminal.press(b"q")
     assert terminal.ends() == 0

@@ -25,7 +25,7 @@ def recording() -> Path:
     """Where the recording lies: in the wheel beside the package, in a checkout under
     ``fixtures/``. Raises InputError when it is in neither."""
     package = Path(__file__).resolve().parent.parent
-    for place in (package / "demo_ensemble", package.parent / "fixtures" / "demo"):
+    for place in (package / "demo_ensemble", package.parent / "fixtures" / "trainer"):
         if place.is_dir():
             return place
     raise InputError(f"{package}: the demo's recording is not there; install metlmon again")

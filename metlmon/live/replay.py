@@ -16,6 +16,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final
 
+from metlmon.dagman import read_rescue
 from metlmon.ensemble.record import Job
 from metlmon.eventlog import Position, looks_like_event_log, parse
 from metlmon.live.reader import Reader
@@ -26,6 +27,9 @@ TICK_SECONDS: Final = 0.05
 OUTPUT_STEPS: Final = 40
 """A job's output is written in so many pieces over its execution: one per two per cent of
 progress is what a progress line would show."""
+
+_EPOCH: Final = re.compile(r"^--(?:stop_after_epoch|epoch)\n(\d+)$", re.MULTILINE)
+"""What a training's ``args.txt`` says of the epoch that its job ended with."""
 
 _OUT_STAMP: Final = re.compile(rb"^(\d\d/\d\d/\d\d \d\d:\d\d:\d\d) ", re.MULTILINE)
 
@@ -44,8 +48,10 @@ def storyboard(recording: Path) -> list[Piece]:
     """All pieces of a recorded dagdir in the order they were written.
 
     Event logs are cut at their events, ``.dagman.out`` at its lines, the jobstate log by the
-    offset that the others tell, job output evenly over its job's last execution. DAG and
-    submit files are there from the beginning; what DAGMan wrote once comes at its end.
+    offset that the others tell, job output evenly over its job's last execution. A rescue file
+    comes when it says that it was made, a training's ``version_<k>`` when the run's k-th start
+    had ended. DAG and submit files are there from the beginning; what DAGMan wrote over and
+    over comes at its end.
     """
     reader = Reader(recording)
     reader.open()
@@ -54,14 +60,15 @@ def storyboard(recording: Path) -> list[Piece]:
     begun = min(b.first for b in ensemble.books.values() if b.first is not None)
     ended = ensemble.newest or begun
     outputs = _outputs(ensemble.jobs.values(), reader)
+    brought = _brought(recording, reader)
     jobstate = {dag.workflow.jobstate_log for dag in ensemble.dags.values()}
     cuts: list[tuple[datetime, str, bytes]] = []
     for path in sorted(p for p in recording.rglob("*") if p.is_file()):
         data = path.read_bytes()
         name = path.relative_to(recording).as_posix()
         if path.parent != recording:
-            # What jobs left in directories of their own carries no time that could be told.
-            cuts.append((ended, name, data))
+            # What else jobs left in directories of their own carries no time that can be told.
+            cuts.append((brought.get(path.parent.relative_to(recording), ended), name, data))
         elif looks_like_event_log(data[:4096]) and name.endswith(".log"):
             cuts += [(when, name, part) for when, part in _events(data)]
         elif name.endswith(".dagman.out"):
@@ -70,7 +77,9 @@ def storyboard(recording: Path) -> list[Piece]:
             cuts += [(w, name, p) for w, p in _jobstate(data, ensemble.clock.local, begun)]
         elif name in outputs:
             cuts += [(when, name, part) for when, part in _spread(data, *outputs[name])]
-        elif re.search(r"\.(metrics|status|rescue\d+)$", name):
+        elif re.search(r"\.rescue\d+$", name):
+            cuts.append((_created(path, data, ensemble.clock.local) or ended, name, data))
+        elif re.search(r"\.(metrics|status)$", name):
             cuts.append((ended, name, data))
         else:
             cuts.append((begun, name, data))
@@ -111,6 +120,37 @@ def _jobstate(
         first = line.split(b" ", 1)[0]
         when = local(float(first)) if first.isdigit() else None
         yield when or begun, line
+
+
+def _created(path: Path, data: bytes, local: Callable[[float], datetime | None]) -> datetime | None:
+    created = read_rescue(path, data)[0].created
+    return local(created.timestamp()) if created is not None else None
+
+
+def _brought(recording: Path, reader: Reader) -> dict[Path, datetime]:
+    """When the directories of training logs came back: with the jobs of their epoch, the last
+    directory with the last of them (starts that brought nothing were before it)."""
+    jobs: dict[tuple[str, str], list[datetime]] = {}
+    painter = reader.painter()
+    for run in painter.status().runs:
+        view = painter.run_view(run.key)
+        for epoch in view.epochs if view is not None and run.uuid else ():
+            lives = (painter.job_view(*job) for job in epoch.jobs)
+            rows = [life.row for life in lives if life is not None and life.row.executions]
+            ends = [row.executions[-1].end for row in rows for _ in row.executions]
+            key = (run.uuid or "", str(epoch.epoch_var))
+            jobs[key] = sorted(end for end in ends if end is not None)
+    versions: dict[tuple[str, str], list[Path]] = {}
+    found = recording.glob("*/training_logs/*/version_*/args.txt")
+    for path in sorted(found, key=lambda path: (len(path.parent.name), path.parent.name)):
+        until = _EPOCH.search(path.read_text(errors="replace"))
+        if until is not None:
+            versions.setdefault((path.parent.parent.name, until[1]), []).append(path.parent)
+    return {
+        path.relative_to(recording): end
+        for key, paths in versions.items()
+        for path, end in zip(reversed(paths), reversed(jobs.get(key, [])), strict=False)
+    }
 
 
 def _outputs(jobs: Iterable[Job], reader: Reader) -> dict[str, tuple[datetime, datetime]]:
