@@ -12,7 +12,7 @@ from typing import Final
 from metlmon.ensemble.states import ACTIVE, TERMINAL, DagState, State
 from metlmon.ensemble.views import DagRow, JobRow
 from metlmon.ensemble.wording import plain
-from metlmon.pool.compare import HELD
+from metlmon.pool.compare import HELD, SUSPENDED
 from metlmon.pool.records import (
     DAG_ACTS,
     JOB_ACTS,
@@ -103,6 +103,7 @@ def _job_offer(
     for row in jobs:
         there = queue.get((row.cluster, row.proc))
         why = left_out_because(act, _state(row, there)) or _not_yours(there, word)
+        why = why or _not_while_suspended(act, row, there)
         if why is None:
             touched.append(target(row))
         else:
@@ -124,6 +125,13 @@ def _state(row: JobRow, there: QueueJob | None) -> State:
     ends once more, and does not run) or removes it."""
     held = there is not None and there.status == HELD
     return State.HELD if held and row.state in TERMINAL else row.state
+
+
+def _not_while_suspended(act: Act, row: JobRow, there: QueueJob | None) -> str | None:
+    """A schedd (23.9.6) refuses to vacate a job that is suspended in its own eyes."""
+    if act is not Act.VACATE or row.state is not State.SUSPENDED or there is None:
+        return None
+    return "suspended: only jobs that run can be vacated" if there.status == SUSPENDED else None
 
 
 def left_out_because(act: Act, state: State) -> str | None:

@@ -13,6 +13,7 @@ from metlmon.pool.records import Act, Offer, QueueWord
 from tests.queue.written import Logs, Schedd, dag, dagman, job, row
 
 HELD = 5
+SUSPENDED = 7
 
 
 def offer(act: Act, state: State, status: int, owner: str = "anna") -> Offer:
@@ -44,6 +45,14 @@ def test_an_ended_job_that_only_the_last_word_still_has_is_not_touched() -> None
 def test_anothers_job_is_refused_also_then() -> None:
     made = offer(Act.RELEASE, State.COMPLETED, HELD, owner="ben")
     assert made.refused == "this job belongs to ben, you are anna"
+
+
+# A real schedd answers "not possible in this state" to what is suspended in its own eyes.
+def test_a_job_that_the_queue_has_suspended_is_not_vacated() -> None:
+    made = offer(Act.VACATE, State.SUSPENDED, SUSPENDED)
+    assert made.refused == "the job is suspended: only jobs that run can be vacated"
+    assert offer(Act.VACATE, State.SUSPENDED, 2).order is not None
+    assert offer(Act.HOLD, State.SUSPENDED, SUSPENDED).order is not None
 
 
 def asked(schedd: Schedd) -> list[tuple[object, ...]]:
