@@ -71,9 +71,10 @@ def _carry_out(
     """``along``: a DAG's jobs, which leave the queue with it."""
     order = offer.order
     if order is None:
-        _tell(f"metlmon: {offer.act} {offer.subject}: {offer.refused}")
+        already = already_so(offer)
+        _tell(f"metlmon: {'no need to' if already else 'cannot'} {_deed(offer)}: {offer.refused}")
         code = _told(offer, None, (), options)
-        return Exit.OK if already_so(offer) else code
+        return Exit.OK if already else code
     if offer.act is Act.PRIORITY:
         order = replace(order, value=options.value)
     for line in question(offer, order, along if offer.act is Act.REMOVE_DAG else ()):
@@ -152,7 +153,7 @@ def _meant(painter: Painter, session: Session, text: str) -> Iterable[JobRow]:
 def question(offer: Offer, order: Order, along: Sequence[JobRow] = ()) -> list[str]:
     """What will be touched, exactly, and what comes of it."""
     to = f" to {order.value}" if order.value is not None else ""
-    lines = [f"{offer.act} {offer.subject}{to}"]
+    lines = [f"{_deed(offer)}{to}"]
     if order.dag is None:
         lines += _listed("", [_named(each) for each in order.targets])
     elif order.targets:
@@ -161,6 +162,12 @@ def question(offer: Offer, order: Order, along: Sequence[JobRow] = ()) -> list[s
     out = [f"{_named(each)}: {plain(why, 120)}" for each, why in offer.left_out]
     lines += _listed("left out: ", out)
     return [*lines, f"effect: {offer.effect}", f"undo: {offer.undo}"]
+
+
+def _deed(offer: Offer) -> str:
+    """``hold job 12.0 of run1``."""
+    said = {Act.PRIORITY: "set the priority of", Act.REMOVE_DAG: "remove"}
+    return f"{said.get(offer.act, offer.act)} {offer.subject}"
 
 
 def _listed(before: str, names: Sequence[str]) -> list[str]:

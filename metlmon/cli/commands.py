@@ -226,7 +226,8 @@ def one_run(painter: Painter, wanted: str) -> RunRow:
     if rows:
         listed = ", ".join(f"{r.uuid or r.key} ({r.run}, {r.dag})" for r in rows[:20])
         raise InputError(f"{wanted}: {len(rows)} runs are meant by that: {listed}")
-    known = [row.uuid or row.run for row in painter.status().runs]
+    runs = painter.status().runs
+    known = [f"{r.run} ({r.uuid[:8]})" if r.uuid else r.run for r in runs]
     some = ", ".join(known[:8]) + (", …" if len(known) > 8 else "")
     there = f"there are {some}" if known else "this dagdir has no runs"
     raise InputError(f"{wanted}: no such run; {there}")

@@ -48,7 +48,7 @@ def _line(job: QueueJob) -> str:
     parts = [f"{job.cluster}.{job.proc}", WORDS.get(job.status, "unknown")]
     parts.append(f"priority {job.priority}")
     if job.position is not None:
-        parts.append(f"{job.position} of {job.waiting} idle")
+        parts.append(f"place {job.position} of {job.waiting} idle")
     parts.append(f"matched {job.matches}×")
     if job.position is not None and job.rejection:
         parts.append(plain(job.rejection, 120))
