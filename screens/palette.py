@@ -25,9 +25,10 @@ class PaletteScreen(ModalScreen[str | None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,ctrl+p", "give_up", priority=True, show=False),
-        Binding("up", "move(-1)", priority=True, show=False),
-        Binding("down", "move(1)", priority=True, show=False),
-        Binding("enter", "choose", priority=True, show=False),
+        # Not before the field sees them: keys that come together keep their order.
+        Binding("up", "move(-1)", show=False),
+        Binding("down", "move(1)", show=False),
+        Binding("enter", "choose", show=False),
     ]
 
     def __init__(
@@ -69,6 +70,11 @@ class PaletteScreen(ModalScreen[str | None]):
             table.action_up()
         else:
             table.action_down()
+
+    @on(Input.Submitted)
+    def _submitted(self, event: Input.Submitted) -> None:
+        event.stop()
+        self.action_choose()
 
     def action_choose(self) -> None:
         key = self.query_one(Table).cursor

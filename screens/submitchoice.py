@@ -32,9 +32,9 @@ class ChoiceScreen(ModalScreen[tuple[str, ...] | None]):
     was marked or unmarked)."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "give_up", priority=True, show=False),
-        Binding("enter", "take", priority=True, show=False),
-        Binding("space", "mark", priority=True, show=False),
+        Binding("escape", "give_up", show=False),
+        Binding("enter", "take", show=False),
+        Binding("space", "mark", show=False),
     ]
 
     def __init__(
@@ -74,7 +74,7 @@ class ChoiceScreen(ModalScreen[tuple[str, ...] | None]):
         if first and self._now:
             table.select(self._now[0])
         keys = line(("space", KEY), (" mark   ", DIM)) if self._several else ()
-        keys += line(("enter", KEY), (" take   ", DIM), ("esc", KEY), (" leave it", DIM))
+        keys += line(("enter", KEY), (" take   ", DIM), ("esc", KEY), (" cancel", DIM))
         self.query_one("#keys-of-choice", Panel).show([keys])
 
     def _cells(self, each: Choice, ascii: bool) -> tuple[Line, Line]:
