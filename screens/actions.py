@@ -151,7 +151,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
     Action("marking", "mark_all", ("ctrl+a",), "^a", "mark all", "Mark all rows shown, or none"),
     Action("menu", "choose", ("enter",), "enter", "choose", "To the question that comes before", 9),
     Action("question", "confirm", ("y",), "y", "do it", "Yes, do exactly what is listed", 12),
-    Action("question", "back", ("escape", "n"), "esc", "leave it", "No, touch nothing", 12),
+    Action("question", "back", ("escape", "n"), "esc", "cancel", "No, touch nothing", 12),
     Action("job", "section", ("tab",), "tab", "section", "Jump to the next section", 6),
     Action("job", "owner", ("r",), "r", "run", "Open the run of this job", 4),
     Action("cause", "owner", ("r",), "r", "run", "Open the run of the job under the cursor", 6),

@@ -33,7 +33,7 @@ from screens.widgets.panel import Panel
 
 ERROR_LINES: Final = 4
 
-REMARK: Final = "The screens change when the log tells of it: the effect, not the wish."
+REMARK: Final = "The screens show what came of it as soon as the log tells."
 
 
 class AnswersScreen(MonitorScreen):

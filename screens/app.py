@@ -336,7 +336,9 @@ class MetlmonApp(App[int]):
         self._open_once(InputsScreen())
 
     def action_help(self) -> None:
-        self._open_once(HelpScreen())
+        screen = self.screen
+        first = (screen.HELPS or screen.SCOPES) if isinstance(screen, MonitorScreen) else ()
+        self._open_once(HelpScreen(first))
 
     def action_palette(self) -> None:
         if isinstance(self.screen, MonitorScreen):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar, Final
 
 from textual.app import ComposeResult
@@ -37,10 +38,14 @@ MEANING: Final[dict[State, str]] = {
 
 
 class HelpScreen(MonitorScreen):
-    """Keys and signs."""
+    """Keys and signs; the keys of the screen it was asked from come first."""
 
     SCOPES: ClassVar[tuple[str, ...]] = ("below",)
     BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("below")]
+
+    def __init__(self, first: Sequence[str] = ()) -> None:
+        super().__init__()
+        self._first = tuple(first)
 
     def compose(self) -> ComposeResult:
         yield Panel(id="head")
@@ -52,16 +57,18 @@ class HelpScreen(MonitorScreen):
         room, ascii = self.app.size.width, self.ascii
         document = self.query_one(Document)
         self.query_one("#head", Panel).show([line(" ", ("Keys and signs", BOLD)), ()])
-        document.show(help_lines(room, ascii, self.monitor.options.read_only))
+        document.show(help_lines(room, ascii, self.monitor.options.read_only, self._first))
         down = "v" if ascii else "↓"
         more = [line((f"{down} {document.below} more", DIM))] if document.below else []
         self.query_one("#note", Panel).show([rule(more, room, ascii)])
 
 
-def help_lines(room: int, ascii: bool, read_only: bool = False) -> list[Line]:
+def help_lines(
+    room: int, ascii: bool, read_only: bool = False, first: Sequence[str] = ()
+) -> list[Line]:
     """Keys and legend: side by side where there is room. With ``read_only`` without the keys
-    that change something."""
-    keys, signs = _keys(read_only), _signs(ascii)
+    that change something; the scopes ``first`` come first."""
+    keys, signs = _keys(read_only, first), _signs(ascii)
     if room < 140:
         left = [heading("Keys", room, ascii), *keys]
         return [*left, (), heading("Signs", room, ascii), *signs]
@@ -74,9 +81,10 @@ def help_lines(room: int, ascii: bool, read_only: bool = False) -> list[Line]:
     return lines
 
 
-def _keys(read_only: bool) -> list[Line]:
+def _keys(read_only: bool, first: Sequence[str]) -> list[Line]:
     lines: list[Line] = []
-    for scope, title in SCOPES.items():
+    for scope in dict.fromkeys((*first, *SCOPES)):
+        title = SCOPES[scope]
         actions = actions_of((scope,), read_only)
         if not actions:
             continue

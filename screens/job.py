@@ -25,6 +25,7 @@ from screens.ink import BOLD, DIM, NOTE, Line, joined, line, packed, signed, spr
 from screens.jobstory import Tail
 from screens.monitor import rule
 from screens.widgets.document import Document
+from screens.widgets.keys import Keys
 from screens.widgets.panel import Panel
 
 SIDE_BY_SIDE: Final = 150
@@ -66,6 +67,7 @@ class JobScreen(ActingScreen):
             self._note()
             return
         self.query_one("#head", Panel).show(self._head(view))
+        self.query_one(Keys).leave_out(("older", "newer") if len(self._family(view)) < 2 else ())
         self._read_tails(view)
         room, ascii = self.app.size.width, self.ascii
         beside = room >= SIDE_BY_SIDE and any(tail.lines for tail in self._tails)
@@ -184,7 +186,9 @@ class JobScreen(ActingScreen):
             return
         jobs = self._family(view)
         at = jobs.index(self.job) + by
-        if 0 <= at < len(jobs):
+        if not 0 <= at < len(jobs):
+            self.say(f"this is the {'newest' if by > 0 else 'oldest'} job of its node")
+        else:
             self.job = jobs[at]
             self._tails = ()
             self.query_one("#story", Document).go_to(0)

@@ -28,6 +28,7 @@ from screens.deeds import (
 )
 from screens.ink import ALARM, BOLD, DIM, KEY, NOTE, Line, bounded, line, wrapped
 from screens.monitor import MonitorScreen, rule
+from screens.widgets.keys import ELSEWHERE, Keys
 from screens.widgets.panel import Panel
 from screens.widgets.table import Row, Table
 
@@ -49,6 +50,9 @@ class MenuScreen(ActKeys, MonitorScreen):
         self._origin = origin
         self._at = None if at is None else _key(at)
         self._offers: Sequence[Offer] = ()
+
+    def keys(self) -> Keys:
+        return Keys((*self.SCOPES, "everywhere"), ELSEWHERE)
 
     def compose(self) -> ComposeResult:
         yield Panel(id="head")

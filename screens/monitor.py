@@ -28,9 +28,11 @@ T = TypeVar("T")
 
 
 class MonitorScreen(Screen[None]):
-    """A screen that shows pictures. ``SCOPES`` are the scopes of its actions."""
+    """A screen that shows pictures. ``SCOPES`` are the scopes of its actions;
+    ``HELPS``, where they are others, those that the help begins with."""
 
     SCOPES: ClassVar[tuple[str, ...]] = ()
+    HELPS: ClassVar[tuple[str, ...]] = ()
     AUTO_FOCUS: ClassVar[str | None] = "Table, Document"
 
     def __init__(self) -> None:

@@ -39,6 +39,7 @@ from screens.ink import (
 from screens.menu import MenuScreen
 from screens.monitor import MonitorScreen, Prompt, heading, rule
 from screens.widgets.document import Document
+from screens.widgets.keys import ELSEWHERE, Keys
 from screens.widgets.panel import Panel
 
 EFFECT_LINES: Final = 3
@@ -93,7 +94,17 @@ class QuestionScreen(MonitorScreen):
         for prompt in self.query(NumberPrompt):
             self.call_after_refresh(self.set_focus, prompt)
 
+    def keys(self) -> Keys:
+        return Keys((*self.SCOPES, "everywhere"), ELSEWHERE)
+
+    @property
+    def _number_is_missing(self) -> bool:
+        return self._offer.act is Act.PRIORITY and self._value is None
+
     def show(self, update: Update | None) -> None:
+        self.query_one(Keys).leave_out(
+            ELSEWHERE | ({"confirm"} if self._number_is_missing else set())
+        )
         room, ascii, document = self.app.size.width, self.ascii, self.query_one(Document)
         self.query_one("#head", Panel).show(self._head(room - 2))
         document.show(self._body(room))
@@ -118,7 +129,7 @@ class QuestionScreen(MonitorScreen):
 
     def _how_to_go_on(self) -> Line:
         yes = line(" ", ("y", KEY), " does it, ", ("esc", KEY), " or ", ("n", KEY))
-        if self._offer.act is not Act.PRIORITY or self._value is not None:
+        if not self._number_is_missing:
             return yes + line(" touches nothing")
         if self._wrong:
             return line(" ", (self._wrong, BAD))
@@ -181,9 +192,9 @@ class QuestionScreen(MonitorScreen):
         offer, order = self._offer, self._offer.order
         if order is None or self.monitor.why_nothing_can_be_done() is not None:
             return
+        if self._number_is_missing:
+            return
         if offer.act is Act.PRIORITY:
-            if self._value is None:
-                return
             order = replace(order, value=self._value)
         monitor = self.monitor
         deed = monitor.perform(offer, order)

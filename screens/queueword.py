@@ -55,7 +55,7 @@ def _position(row: QueueRow, ascii: bool) -> Line:
     if row.position is None:
         return ()
     place, of = (wording.number(n, ascii) for n in (row.position, row.waiting))
-    return line((place, BOLD), f" of {of} idle")
+    return line(("place ", DIM), (place, BOLD), f" of {of} idle")
 
 
 def ago(when: float, now: float, ascii: bool) -> str:

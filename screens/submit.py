@@ -24,7 +24,7 @@ from metlmon.live.feed import Update
 from metlmon.pool.desk import Desk
 from metlmon.pool.records import PoolError
 from screens.actions import bindings_of
-from screens.ink import BAD, BOLD, DIM, NOTE, Line, joined, line, spread, wrapped
+from screens.ink import BAD, BOLD, DIM, NOTE, Line, crop, joined, line, spread, wrapped
 from screens.monitor import MonitorScreen, rule
 from screens.submitchoice import Choice, ChoiceScreen
 from screens.submitform import (
@@ -73,6 +73,7 @@ class SubmitScreen(MonitorScreen):
     """The form and what it would write. The form outlives the screen, in the application."""
 
     SCOPES: ClassVar[tuple[str, ...]] = ("submit",)
+    HELPS: ClassVar[tuple[str, ...]] = ("submit", "form", "preview", "typing")
     AUTO_FOCUS: ClassVar[str | None] = "Form"
     BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("submit", "typing")]
 
@@ -110,7 +111,7 @@ class SubmitScreen(MonitorScreen):
         yield self.keys()
 
     def keys(self) -> Keys:
-        return Keys((*self.SCOPES, "typing"))
+        return Keys(("submit", "typing"))
 
     def on_mount(self) -> None:
         along = come_along()
@@ -278,8 +279,11 @@ class SubmitScreen(MonitorScreen):
             how = BAD if said.fatal else NOTE
             lines = wrapped(plain(said.text, 2000, self.ascii), room, how, indent=1)
         about = self.verdict.template.about if self.verdict.template else ""
-        told = f"{about} {field.help}" if field.name == "template" else field.help
+        told = f"{field.help} {about}" if field.name == "template" else field.help
         lines += wrapped(plain(told, 2000, self.ascii), room, DIM, indent=1)
+        if len(lines) > NOTE_LINES:
+            dots = line(("..." if self.ascii else "…", DIM))
+            lines[NOTE_LINES - 1] = crop(lines[NOTE_LINES - 1] + dots, room, self.ascii)
         return lines[:NOTE_LINES]
 
     # --- the form is judged, in a thread --------------------------------------------------

@@ -35,8 +35,8 @@ FIELDS: Final = (
     Field(
         "template",
         "Template",
-        "The job that trains one epoch: left and right go through those that come along, enter "
-        "lists them, or type the path of a file of your own.",
+        "The job that trains one epoch. Left and right go through those that come along, enter "
+        "lists them; or type the path of a file of your own.",
     ),
     Field(
         "directory",

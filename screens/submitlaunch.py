@@ -42,7 +42,7 @@ from screens.monitor import MonitorScreen, heading, rule
 from screens.submitpool import Known, schedd, way
 from screens.submitpreview import file_list
 from screens.widgets.document import Document
-from screens.widgets.keys import Keys, key_line
+from screens.widgets.keys import ELSEWHERE, Keys, key_line
 from screens.widgets.panel import Panel
 
 SEEN_SECONDS: Final = 1.5
@@ -253,7 +253,7 @@ class LaunchScreen(MonitorScreen):
         if self._written:
             new, way_of = "written", "replaced"
         lines += [(), heading(count, room, ascii), *file_list(plan, ascii, new, way_of)]
-        undo = "To take it back: remove the DAG from its overview; the files stay."
+        undo = "To take it back: D on its overview removes the DAG; the files stay."
         return [*lines, (), line(" ", (undo, DIM))]
 
     # --- what is done ---------------------------------------------------------------------
@@ -358,12 +358,16 @@ class Answers(Keys):
     """The footer: answers that are not possible now are left out, but for submitting."""
 
     def __init__(self, screen: LaunchScreen) -> None:
-        super().__init__((*screen.SCOPES, "everywhere"))
+        super().__init__((*screen.SCOPES, "everywhere"), ELSEWHERE)
         self._launch = screen
 
     def line_at(self, y: int) -> tuple[Line, bool]:
         no = self._launch.refusals()
-        there = [each for each in actions_of(self._scopes) if each.footer]
+        there = [
+            each
+            for each in actions_of(self._scopes)
+            if each.footer and each.name not in self._without
+        ]
         grey: Line = ()
         if "launch" in no and not self._launch.submitted:
             yes = next(each for each in there if each.name == "launch")

@@ -8,7 +8,7 @@ from typing import Final
 
 from metlmon import authoring
 from metlmon.authoring.records import Complaint, Plan, PlanError, Request, Template
-from screens.submitform import Draft, asked
+from screens.submitform import Draft, asked, fields_of
 
 UNREADABLE: Final = (PlanError, OSError, ValueError)
 """What a template of one's own, or a directory, may raise while it is looked at."""
@@ -51,7 +51,7 @@ def judged(draft: Draft, sites: Sequence[str] = ()) -> Verdict:
         said = [Complaint("template", str(error))]
     if unread is not None and not any(each.field == "template" for each in said):
         said.append(unread)
-    complaints = (*unreadable, *said)
+    complaints = _as_in_the_form((*unreadable, *said), template)
     plan = None
     if not any(each.fatal for each in complaints):
         try:
@@ -59,6 +59,14 @@ def judged(draft: Draft, sites: Sequence[str] = ()) -> Verdict:
         except UNREADABLE as error:
             complaints = (*complaints, Complaint("", str(error)))
     return Verdict(draft, templates, template, request, complaints, plan)
+
+
+def _as_in_the_form(
+    complaints: Sequence[Complaint], template: Template | None
+) -> tuple[Complaint, ...]:
+    """From the first field to the last; what is about none of them comes at the end."""
+    place = {field.name: at for at, field in enumerate(fields_of(template, ()))}
+    return tuple(sorted(complaints, key=lambda each: place.get(each.field, len(place))))
 
 
 def come_along() -> tuple[Template, ...]:

@@ -198,6 +198,7 @@ def _missing(verdict: Verdict, cells: int, ascii: bool) -> list[Line]:
     lines: list[Line] = [line(" ", ("Nothing can be written yet:", BOLD)), ()]
     for each in verdict.fatal:
         label = LABELS.get(each.field, each.field.removeprefix("values."))
-        told = plain(f"{label}: {each.text}" if label else each.text, 1000, ascii)
+        named = not label or each.text.startswith(f"{label} ")
+        told = plain(each.text if named else f"{label}: {each.text}", 1000, ascii)
         lines += wrapped(told, cells - 1, BAD, indent=2)
     return lines

@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from typing import Final
 
 from screens.actions import Action, actions_of
 from screens.ink import DIM, KEY, Line, joined, line, width
 from screens.widgets.canvas import Canvas
 
+ELSEWHERE: Final = frozenset({"problems", "inputs", "palette"})
+"""Ways to other screens. A screen that asks something offers its answers, not these."""
+
 
 class Keys(Canvas):
-    """The footer of a screen, from the action registry."""
+    """The footer of a screen, from the action registry, without the actions of these names."""
 
-    def __init__(self, scopes: Sequence[str]) -> None:
+    def __init__(self, scopes: Sequence[str], without: Collection[str] = ()) -> None:
         super().__init__(id="keys")
         self._scopes = tuple(scopes)
+        self._without = frozenset(without)
+
+    def leave_out(self, names: Collection[str]) -> None:
+        """Offer all but these from now on: they would do nothing here."""
+        if self._without != frozenset(names):
+            self._without = frozenset(names)
+            self.repaint()
 
     def line_at(self, y: int) -> tuple[Line, bool]:
         there = actions_of(self._scopes, self.monitor.options.read_only)
-        shown = [action for action in there if action.footer]
+        shown = [action for action in there if action.footer and action.name not in self._without]
         return line(" ") + key_line(shown, self.size.width - 2), False
 
 

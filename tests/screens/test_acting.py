@@ -605,9 +605,9 @@ async def test_a_lasting_difference_is_a_warning(act: Open) -> None:
 async def test_an_idle_run_says_where_it_stands(act: Open, size: tuple[int, int]) -> None:
     async with act(size=size) as seen:
         await seen.press("down", "down", "down")
-        assert "3 of 7 idle   rejected 4 min ago: no match found" in seen.text
+        assert "place 3 of 7 idle   rejected 4 min ago: no match found" in seen.text
         await seen.press("enter")
-        assert "epoch 8  3 of 7 idle" in seen.text
+        assert "epoch 8  place 3 of 7 idle" in seen.text
         await seen.press("up")
         assert "3 of 7 idle" not in seen.text
 

@@ -118,8 +118,13 @@ async def test_stepping_among_a_nodes_jobs(show: Show) -> None:
         await seen.press("down", "enter", "enter", "left_square_bracket")
         assert "job 14639014.0" in seen.lines[0]
         assert "job 1 of 2" in seen.lines[0]
-        await seen.press("left_square_bracket", "right_square_bracket")
+        assert "older" in seen.lines[-1]
+        await seen.press("left_square_bracket")
+        assert "this is the oldest job of its node" in seen.text
+        await seen.press("right_square_bracket")
         assert "job 14700390.0" in seen.lines[0]
+        await seen.press("right_square_bracket")
+        assert "this is the newest job of its node" in seen.text
 
 
 async def test_a_jobs_sections_can_be_jumped_to(show: Show) -> None:
@@ -268,6 +273,22 @@ async def test_the_palette_finds_and_does(show: Show) -> None:
         assert "faults only" in seen.text
         await seen.press("ctrl+p", "escape")
         assert isinstance(seen.app.screen, OverviewScreen)
+
+
+async def test_what_is_typed_in_the_palette_counts_before_the_enter_behind_it(show: Show) -> None:
+    async with show() as seen:
+        await seen.press("colon")
+        for key in (*"evicted", "enter"):
+            seen.app.simulate_key(key)
+        await seen.settle()
+        await seen.settle()
+        assert isinstance(seen.app.screen, ProblemsScreen)
+
+
+async def test_help_begins_with_the_keys_of_the_screen_below_it(show: Show) -> None:
+    async with show(size=NARROW) as seen:
+        await seen.press("enter", "enter", "question_mark")
+        assert "Jump to the next section" in seen.text
 
 
 async def test_it_can_start_on_a_run(show: Show) -> None:

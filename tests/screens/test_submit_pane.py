@@ -258,6 +258,26 @@ async def test_sites_are_marked_in_a_list_of_those_that_the_collector_knows(home
         assert "NVIDIA L40S, NVIDIA H100" in seen.line("CHTC-Spark-CE1")
         await seen.press("space", "down", "space", "enter")
         assert "Expanse-GPU, Delta-GPU" in row(seen, "Sites")
+
+
+async def test_sites_are_marked_by_keys_that_come_together(home: Path) -> None:
+    async with pane(request_at(home)) as seen:
+        seen.app.screen.query_one(Form).select("sites")
+        await seen.press("ctrl+u", "enter")
+        for key in ("space", "down", "space", "enter"):
+            seen.app.simulate_key(key)
+        await until(seen, lambda: isinstance(seen.app.screen, SubmitScreen))
+        chosen = seen.app.form.text("sites")  # type: ignore[union-attr]
+        assert len(chosen.split(",")) == 2, chosen
+
+
+async def test_fields_that_need_another_look_are_named_as_they_stand_in_the_form(
+    home: Path,
+) -> None:
+    async with pane(request_at(home), size=WIDE) as seen:
+        for field in ("memory_mb", "epochs", "gpus", "runs"):
+            await into(seen, field, "x")
+        await until(seen, lambda: "look: Runs, Epochs, GPUs, Memory" in seen.text)
         await seen.press("enter", "space", "down", "space", "enter")
         assert "anywhere" in row(seen, "Sites"), "all marks were taken away"
         await into(seen, "sites", "Expanse-GPU, Nowhere")
