@@ -27,6 +27,8 @@ from terminals import Terminal
 SCRIPT = Path(__file__).with_name("pool")
 PATIENCE = 60.0
 """Seconds until a test says that what it waits for does not come."""
+SLOT_SECONDS = 180.0
+"""The same for a slot: it comes in seconds where nobody else uses the pool."""
 COMMAND_SECONDS = 60.0
 
 Ad = dict[str, Any]
@@ -188,7 +190,7 @@ class Pool:
             told = [f"{ad.get('DAGNodeName')}: {ad['JobStatus']}" for ad in self.queue(*constraint)]
             return f"{count} jobs run; the queue has (node: JobStatus) {', '.join(told)}"
 
-        found = until(look, there)
+        found = until(look, there, SLOT_SECONDS)
         assert found is not None
         return sorted(found, key=lambda ad: str(ad.get("DAGNodeName")))
 
