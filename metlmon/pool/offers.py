@@ -121,8 +121,8 @@ def _job_offer(
 
 def _state(row: JobRow, there: QueueJob | None) -> State:
     """The state that an act finds. A job that was held in the moment in which it ended has ended
-    by its log and to DAGMan, but stays in the queue, held, until somebody releases it (then it
-    ends once more, and does not run) or removes it."""
+    by its log and to DAGMan, but stays in the queue, held, until it is released (then it ends
+    once more, and does not run) or removed, at the latest with its DAGMan."""
     held = there is not None and there.status == HELD
     return State.HELD if held and row.state in TERMINAL else row.state
 

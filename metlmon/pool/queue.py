@@ -188,10 +188,9 @@ class Queue:
         self._word = replace(self._word, error=why, asking=False, next_try=self._next)
 
     def _jobs(self, rows: Mapping[JobId, JobRow], dags: Sequence[DagRow]) -> list[QueueJob]:
-        """All jobs of our DAGMans, of those that ended too (they may have left one); then those
-        of our clusters that were not among them (their DAGMan is not known: a DAG below
-        another, or without its own log)."""
-        level = {dag.cluster for dag in dags if dag.cluster}
+        """All jobs of our DAGMans; then those of our clusters that were not among them (their
+        DAGMan is not known: a DAG below another, or without its own log)."""
+        level = {dag.cluster for dag in dags if dag.cluster and dag.state is DagState.RUNNING}
         clusters = {cluster for cluster, _ in rows}
         # Thousands of ids are dozens of queries, and DAGMan's one id stands for most of them.
         wanted = set(level)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from metlmon.ensemble.states import DagState, State
+from metlmon.ensemble.states import State
 from metlmon.pool.offers import offers
 from metlmon.pool.queue import Queue
 from metlmon.pool.records import Act, Offer, QueueWord
@@ -23,7 +23,7 @@ def offer(act: Act, state: State, status: int, owner: str = "anna") -> Offer:
 
 
 # Held in the second in which it ended (seen on 23.9.6): the log has 005, then 012; DAGMan counts
-# the node as done; the queue keeps the job, held, until somebody lets go of it.
+# the node as done; the queue keeps the job, held, until somebody lets go of it or the DAG ends.
 @pytest.mark.parametrize("act", [Act.RELEASE, Act.REMOVE])
 @pytest.mark.parametrize("state", [State.COMPLETED, State.FAILED])
 def test_a_job_that_was_held_as_it_ended_can_be_let_go(act: Act, state: State) -> None:
@@ -81,11 +81,3 @@ def test_a_dagman_below_that_was_found_by_its_number_is_asked_for_its_jobs() -> 
     word = Queue(Logs(row(20, node="sub")), schedd).ask()  # type: ignore[arg-type]
     assert [each.cluster for each in word.jobs] == [20, 21]
     assert asked(schedd) == [(set(), {20}), ({20}, set())]
-
-
-def test_what_a_dag_that_is_done_left_in_the_queue_is_told() -> None:
-    logs = Logs(row(1, State.COMPLETED), dags=[dag(DagState.DONE)])
-    queue = Queue(logs, Schedd(job(1, HELD)))  # type: ignore[arg-type]
-    queue.ask()
-    (difference,) = queue.differing
-    assert difference.text == "1.0 is completed by its log, held in the queue"
