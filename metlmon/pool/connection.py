@@ -71,6 +71,10 @@ class Refusal(PoolError):
         self.said = said
 
 
+class Silence(PoolError):
+    """The schedd did not answer in time; what was asked of it may have been done or not."""
+
+
 class Connection:
     """Starts the worker when it is first needed, and anew when it ended. Thread-safe: one
     operation at a time. Every method raises PoolError with a sentence."""
@@ -178,7 +182,7 @@ class Connection:
             line = b""
         if line is None:
             self._end(patient=False)
-            raise PoolError(
+            raise Silence(
                 f"the schedd gave no answer in {seconds:.0f} s; whether it was done will show in "
                 "the log"
                 if operation in ("act", "priority", "submit_dag")

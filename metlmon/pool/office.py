@@ -17,7 +17,7 @@ from metlmon.ensemble.states import DagState
 from metlmon.ensemble.views import DagRow, JobRow, Status
 from metlmon.live.feed import Feed
 from metlmon.pool import submission
-from metlmon.pool.connection import Connection, Refusal
+from metlmon.pool.connection import Connection, Refusal, Silence
 from metlmon.pool.identity import belongs_elsewhere, is_dagman_of, is_ours
 from metlmon.pool.offers import dagman_target, offers
 from metlmon.pool.queue import Queue
@@ -141,10 +141,15 @@ class Office:
             raise PoolError("a priority is a whole number; higher ones go first")
         user = self._user()
         answers = []
+        silent = False
         for target in order.targets:
             try:
+                if silent:
+                    raise PoolError("not tried: the schedd gave no answer for the job before")
                 answer = self._perform_job(order, target, user)
             except PoolError as error:
+                # Each wait is long: a schedd that is silent once is not asked again.
+                silent |= isinstance(error, Silence)
                 answer = Answer(target.id, Reply.FAILED, str(error))
             answers.append(answer)
             told(answer)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from metlmon.ensemble.states import DagState, State
+from metlmon.pool.connection import Silence
 from metlmon.pool.offers import target
 from metlmon.pool.office import Office
 from metlmon.pool.records import Act, Answer, Order, PoolError, Reply
@@ -83,6 +84,23 @@ def test_a_job_that_is_not_the_logs_is_not_touched(stranger: object) -> None:
         assert answer.reply is Reply.NOT_FOUND
         assert answer.text == "the queue's job 1.0 belongs to another directory"
     assert schedd.acts() == []
+
+
+def test_a_schedd_that_is_silent_once_is_not_waited_for_again() -> None:
+    schedd = Schedd(job(1), job(2), job(3))
+    asked: list[int] = []
+
+    def silent(cluster: int, proc: int) -> None:
+        asked.append(cluster)
+        raise Silence("the schedd gave no answer in 40 s")
+
+    schedd.job = silent  # type: ignore[assignment]
+    answers = office(Logs(row(1), row(2), row(3)), schedd).perform(
+        order(Act.HOLD, 1, 2, 3), lambda answer: None
+    )
+    assert asked == [1]
+    assert [answer.reply for answer in answers] == [Reply.FAILED] * 3
+    assert answers[2].text == "not tried: the schedd gave no answer for the job before"
 
 
 def test_a_schedd_that_dies_in_between_fails_the_rest_job_by_job() -> None:
