@@ -111,8 +111,9 @@ def _specs(told: list[Part], ascii: bool) -> list[Spec[Part]]:
     def answer(part: Part, _: int | None) -> Line:
         return line((part.sign.text(ascii), ink(part.sign)))
 
+    of_dags = all(part.target is None for part in told)
     specs = [
-        Spec("job", "JOB", job, "right" if all(part.target for part in told) else "left"),
+        Spec("job", "DAG" if of_dags else "JOB", job, "left" if of_dags else "right"),
         Spec("run", "RUN", run, least=6, soft=10, most=24),
         Spec("epoch", "EPOCH", epoch, "right"),
         Spec("answer", "ANSWER", answer),

@@ -201,6 +201,9 @@ class MetlmonApp(App[int]):
             self._show_again()
 
     def _show_again(self) -> None:
+        # An answer or a picture may still come while the widgets are taken down.
+        if not self.is_running or self._exit:
+            return
         if isinstance(self.screen, MonitorScreen) and self.screen.is_mounted:
             self.screen.show(self.picture)
 

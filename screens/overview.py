@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from textual.app import ComposeResult
 from textual.binding import BindingType
@@ -21,11 +21,16 @@ from screens.columns import cells, columns, fitted
 from screens.deeds import Selection
 from screens.ink import BOLD, DIM, NOTE, Line, joined, line, width
 from screens.monitor import ListScreen
+from screens.widgets.keys import Keys
 from screens.widgets.panel import Panel
 from screens.widgets.table import GAP, MARGIN, Row, Table
 
 ROOMY_LINES = 30
 """From this height on, blank lines set the parts of the header apart."""
+
+
+OF_RUNS: Final = frozenset({"open", "filter", "sort", "faults", "acts", "mark"})
+"""Actions that are for nothing where there is no ensemble."""
 
 
 class OverviewScreen(ListScreen, ActingScreen):
@@ -51,6 +56,8 @@ class OverviewScreen(ListScreen, ActingScreen):
             [row for row in rows if not self.faults_only or row.state in runlist.FAULTS],
             runlist.seen_by_filter,
         )
+        nothing = update is not None and not update.status.dags
+        self.query_one(Keys).leave_out(OF_RUNS if nothing else ())
         if self.table.marks:
             self.table.keep_marks({row.key for row in rows})
         shown = self._rows(kept, rows, update)

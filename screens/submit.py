@@ -24,7 +24,7 @@ from metlmon.live.feed import Update
 from metlmon.pool.desk import Desk
 from metlmon.pool.records import PoolError
 from screens.actions import bindings_of
-from screens.ink import BAD, BOLD, DIM, NOTE, Line, crop, joined, line, spread, wrapped
+from screens.ink import BAD, BOLD, DIM, NOTE, Line, bounded, crop, joined, line, spread, wrapped
 from screens.monitor import MonitorScreen, rule
 from screens.submitchoice import Choice, ChoiceScreen
 from screens.submitform import (
@@ -278,9 +278,12 @@ class SubmitScreen(MonitorScreen):
         if said is not None:
             how = BAD if said.fatal else NOTE
             lines = wrapped(plain(said.text, 2000, self.ascii), room, how, indent=1)
+            # Its end says what to do about it.
+            lines = bounded(lines, NOTE_LINES, room, 1, self.ascii)
         about = self.verdict.template.about if self.verdict.template else ""
         told = f"{field.help} {about}" if field.name == "template" else field.help
-        lines += wrapped(plain(told, 2000, self.ascii), room, DIM, indent=1)
+        if len(lines) < NOTE_LINES:
+            lines += wrapped(plain(told, 2000, self.ascii), room, DIM, indent=1)
         if len(lines) > NOTE_LINES:
             dots = line(("..." if self.ascii else "…", DIM))
             lines[NOTE_LINES - 1] = crop(lines[NOTE_LINES - 1] + dots, room, self.ascii)

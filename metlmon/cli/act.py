@@ -59,6 +59,9 @@ def act(options: argparse.Namespace) -> int:
         assert office.queue is not None
         office.queue.ask()
         offer = next(o for o in office.offers(status, jobs, dags) if o.act is wanted)
+        if not jobs and not dags:
+            meant = plain(" ".join(options.targets), 200)
+            offer = replace(offer, subject=meant, refused="no job of that is in the queue now")
         along = [row for row in session.queued() if dags and row.dag == dags[0].file]
         return _carry_out(office, offer, options, along)
     finally:

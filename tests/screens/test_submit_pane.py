@@ -566,6 +566,15 @@ async def test_a_schedd_that_does_not_answer_holds_nothing_up(home: Path) -> Non
         assert not seen.app.is_running or seen.app._exit
 
 
+async def test_of_a_long_complaint_the_remedy_is_seen(home: Path) -> None:
+    (home / "ens").mkdir()
+    for end in ("condor.sub", "dagman.log", "dagman.out", "lib.err", "lib.out", "nodes.log"):
+        (home / "ens" / f"ens.dag.{end}").touch()
+    async with pane(request_at(home)) as seen:
+        seen.app.screen.query_one(Form).select("directory")
+        await until(seen, lambda: "or move them away" in " ".join(seen.text.split()))
+
+
 # --- leaving and coming back ----------------------------------------------------------------
 
 
@@ -576,6 +585,8 @@ async def test_the_form_is_kept_while_one_looks_elsewhere(home: Path) -> None:
         assert isinstance(seen.app.screen, OverviewScreen)
         assert "No ensemble is open." in seen.text
         assert "n brings the form" in seen.text
+        assert "n new" in seen.lines[-1]
+        assert "enter open" not in seen.lines[-1], "there is nothing to open"
         await seen.press("n")
         assert "other.tsv" in row(seen, "data")
 
