@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,9 @@ CLOCK_SECONDS = 1
 
 WAITING_SECONDS = 300.0
 """``status --exit-on`` may wait for a whole ensemble."""
+
+REMOVED_EXIT = 2
+"""DAGMan's exit status when it was removed."""
 
 QUIET_SECONDS = 2
 """The queue and the logs tell the same when nothing has happened for so long."""
@@ -132,6 +135,9 @@ def at_the_end(pool: Pool, directory: Path) -> Truth:
     for ad in pool.history(ours):
         key = (ad["ClusterId"], ad["ProcId"])
         found = sorted(executions.get(key, []), key=lambda each: each.start)
+        if ad["JobStatus"] == REMOVED and found:
+            # What ended while its output travelled, and was removed then, has not ended well.
+            found[-1] = replace(found[-1], code=None)
         jobs.append(Job(*key, ad["DAGNodeName"], _ended(ad), tuple(found)))
     return Truth(tuple(sorted(jobs, key=lambda job: job.cluster)), totals(directory))
 
@@ -204,11 +210,11 @@ def differences(truth: Truth, status: dict[str, Any], jobs: Iterable[dict[str, A
         if abs(hours * 3600 - gpu_seconds) > slack:
             found.append(f"GPU-seconds {kind}: {hours * 3600:.1f}, HTCondor {gpu_seconds}")
     (dag,) = status["dags"]
-    for name, value in (
-        ("nodes_total", truth.totals.nodes),
-        ("nodes_done", truth.totals.done),
-        ("nodes_failed", truth.totals.failed),
-    ):
+    counts = [("nodes_total", truth.totals.nodes), ("nodes_done", truth.totals.done)]
+    if truth.totals.exit_code != REMOVED_EXIT:
+        # Of a DAG that was removed, DAGMan's metrics and its node status file count otherwise.
+        counts.append(("nodes_failed", truth.totals.failed))
+    for name, value in counts:
         if dag[name] != value:
             found.append(f"{name}: {dag[name]}, DAGMan {value}")
     return found
@@ -275,7 +281,7 @@ def quiet_moment(pool: Pool, directory: Path, seconds: float = PATIENCE) -> list
 
 SEEN = (
     *("ClusterId", "ProcId", "JobStatus", "EnteredCurrentStatus", "DAGNodeName"),
-    *("TransferringInput", "JobCurrentStartExecutingDate", "HoldReasonCode", "RemoteHost"),
+    *("JobCurrentStartDate", "JobCurrentStartExecutingDate", "HoldReasonCode", "RemoteHost"),
 )
 
 
@@ -290,7 +296,9 @@ def _at_rest(ads: Iterable[Ad]) -> bool:
     for ad in ads:
         moments = [ad["EnteredCurrentStatus"]]
         if ad["JobStatus"] == RUNNING:
-            moments.append(ad["JobCurrentStartExecutingDate"] or now)
+            started = ad["JobCurrentStartExecutingDate"]
+            # Until it executes this time, the date is that of its execution before.
+            moments.append(started if started and started >= ad["JobCurrentStartDate"] else now)
         if now - max(moments) < QUIET_SECONDS:
             return False
     return True
