@@ -238,6 +238,7 @@ class Dag:
             if entry.node is None:
                 if entry.event == "DAGMAN_STARTED":
                     self.jobstate_started.append(entry.epoch)
+                    self.jobstate_finished = None
                 elif entry.event == "DAGMAN_FINISHED":
                     self.jobstate_finished = (entry.epoch, entry.value)
                 continue
@@ -417,7 +418,9 @@ class Dag:
             return None
         life = self.lives[-1]
         begun = self.tenures[-1].start if self.tenures else None
-        if begun is not None and life.end is not None and begun > life.end:
+        # By its start: a DAG can be submitted again in the second in which it ended.
+        until = life.start or life.end
+        if begun is not None and until is not None and begun > until:
             return None
         if life.removed:
             return DagState.REMOVED, life.end
@@ -429,6 +432,8 @@ class Dag:
         starts = [clock.epoch(t) for t in self.starts(clock)]
         begun = max([begun, *(s for s in starts if s is not None)])
         metrics = self.metrics
+        if metrics is not None and self._of_an_older_dagman(metrics):
+            metrics = None
         if metrics is not None and metrics.end is not None and metrics.end >= begun:
             if self.lives and not self.lives[-1].ended and not clock.known:
                 return None
@@ -440,6 +445,15 @@ class Dag:
             epoch, value = self.jobstate_finished
             return (DagState.DONE if value == 0 else DagState.FAILED), clock.local(epoch)
         return None
+
+    def _of_an_older_dagman(self, metrics: Metrics) -> bool:
+        """Did a DAGMan write them whose job is not the newest?"""
+        newest = self.tenures[-1].cluster if self.tenures else None
+        return (
+            newest is not None
+            and (metrics.dagman_id or "").isdigit()
+            and (int(metrics.dagman_id or 0) < newest)
+        )
 
     def _ended_by_status(self) -> tuple[DagState, datetime | None] | None:
         """The node status file is believed where no log of DAGMan's is there to ask."""

@@ -501,6 +501,15 @@ def test_dagmans_own_log_tells_how_the_dag_stands(ending, expected: DagState) ->
     assert told.painter().status().gpu_hours.total == 0
 
 
+def test_a_dag_submitted_again_in_the_second_of_its_removal_runs() -> None:
+    log = Log("run.dag.dagman.log", Role.DAGMAN, "run.dag")
+    log.submit(900, at="09:00:00").execute(900, gpus=None, at="09:00:01")
+    log.remove(900, at="10:00:00").submit(901, at="10:00:00")
+    out = Out().start(at="09:00:01").exit(1, at="10:00:00")
+    (dag,) = tell(CHAIN, log, out=out).painter().status().dags
+    assert (dag.state, dag.cluster) == (DagState.RUNNING, 901)
+
+
 def test_a_dag_of_which_nothing_is_known() -> None:
     (dag,) = tell(CHAIN).painter().status().dags
     assert (dag.state, dag.dagmans, dag.submissions) == (DagState.NOT_SUBMITTED, None, ())
