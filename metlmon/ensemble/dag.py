@@ -318,7 +318,10 @@ class Dag:
 
     def _later(self, moment: datetime | None) -> bool:
         """Does a moment (aware) lie behind the cut? Not where no offset is known."""
-        local = self.clock.local(moment.timestamp()) if moment is not None else None
+        return moment is not None and self._behind(moment.timestamp())
+
+    def _behind(self, epoch: float | None) -> bool:
+        local = self.clock.local(epoch) if epoch is not None and self.cut is not None else None
         return local is not None and self.cut is not None and local > self.cut
 
     def rescue(self) -> Rescue | None:
@@ -380,11 +383,15 @@ class Dag:
             return tuple(life.start for life in self.lives if life.start is not None)
         if self.tenures:
             return tuple(t.start for t in self.tenures if t.start is not None)
-        return tuple(t for t in map(clock.local, self.jobstate_started) if t is not None)
+        return tuple(t for t in map(clock.local, self._started()) if t is not None)
+
+    def _started(self) -> list[float]:
+        """When DAGMans began by the jobstate log, up to the cut (seconds since 1970)."""
+        return [epoch for epoch in self.jobstate_started if not self._behind(epoch)]
 
     def dagmans(self) -> int | None:
         """Lives of DAGMan that the files show; None when they cannot tell."""
-        return len(self.lives) or len(self.tenures) or len(self.jobstate_started) or None
+        return len(self.lives) or len(self.tenures) or len(self._started()) or None
 
     def ending(self, clock: Clock) -> tuple[DagState, datetime | None] | None:
         """How the newest DAGMan ended, None when no file says that it has."""
@@ -466,14 +473,15 @@ class Dag:
         return None
 
     def begun(self) -> bool:
-        """True when any file shows that a DAGMan of this DAG ever ran."""
-        return bool(
-            self.lives
-            or self.tenures
-            or self.jobstate_started
-            or self.status is not None
-            or self.metrics is not None
-        )
+        """True when any file shows that a DAGMan of this DAG ever ran (up to the cut)."""
+        if self.lives or self.tenures or self._started():
+            return True
+        if self.metrics is not None and not self._behind(self.metrics.start):
+            return True
+        # The node status file is written over and over: that its stamp lies behind the cut
+        # says nothing, unless another file tells when DAGMan began.
+        dated = self.jobstate_started or self.metrics is not None
+        return self.status is not None and not (dated and self._behind(self.status.epoch))
 
     def alive_at(self, moment: datetime) -> bool | None:
         """Was a DAGMan of this DAG in the queue then? None when its logs cannot tell."""

@@ -9,6 +9,7 @@ import pytest
 
 from metlmon.dagman import OutState, read_dagman_out, read_jobstate
 from metlmon.ensemble.ensemble import Role
+from metlmon.ensemble.settings import Settings
 from metlmon.ensemble.states import DagState, State
 from tests.ensemble.written import Log, Out, Told, moment, tell
 
@@ -508,6 +509,18 @@ def test_a_dag_submitted_again_in_the_second_of_its_removal_runs() -> None:
     out = Out().start(at="09:00:01").exit(1, at="10:00:00")
     (dag,) = tell(CHAIN, log, out=out).painter().status().dags
     assert (dag.state, dag.cluster) == (DagState.RUNNING, 901)
+
+
+def test_before_its_first_dagman_a_dag_was_not_submitted() -> None:
+    """The jobstate log counts seconds since 1970: it is cut like all that has a stamp."""
+    began = int(moment("09:00:00").replace(tzinfo=UTC).timestamp())
+    written = f"{began} INTERNAL *** DAGMAN_STARTED 900.0 ***\n".encode()
+    out = Out().start(at="09:00:00")
+    given = Settings(zone=UTC)
+    for cut, expected in (("08:59:59", DagState.NOT_SUBMITTED), ("09:00:00", DagState.RUNNING)):
+        told = tell(CHAIN, out=out, jobstate=written, cut=cut, settings=given)
+        (dag,) = told.painter().status().dags
+        assert (dag.state, len(dag.submissions)) == (expected, expected is DagState.RUNNING)
 
 
 def test_a_dag_of_which_nothing_is_known() -> None:
