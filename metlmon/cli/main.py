@@ -283,7 +283,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments == ["--version"]:
         return _version()
-    options = parser().parse_args(arguments)
+    top = parser()
+    options, rest = top.parse_known_args(arguments)
+    if rest and options.command == "act" and not any(word.startswith("-") for word in rest):
+        # Targets behind an option: argparse takes those before it alone.
+        options.targets += rest
+    elif rest:
+        top.error(f"unrecognized arguments: {' '.join(rest)}")
     if options.version:
         return _version()
     try:

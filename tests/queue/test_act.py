@@ -58,6 +58,18 @@ def test_it_says_what_it_touches_and_then_the_answers(
     assert schedd.acts() == [("hold", 79, 0)]
 
 
+def test_targets_may_stand_behind_an_option(
+    dagdir: Dagdir, schedd: Schedd, capsys: Captured
+) -> None:
+    code, out, _ = spoken(capsys, "act", "hold", dagdir.path, "--yes", "79.0")
+    assert (code, out) == (Exit.OK, "79.0  done\n")
+    with pytest.raises(SystemExit) as ended:
+        main(["act", "hold", str(dagdir.path), "all", "--yess"])
+    assert ended.value.code == Exit.USAGE
+    with pytest.raises(SystemExit):
+        main(["status", str(dagdir.path), "another"])
+
+
 def test_a_run_means_its_jobs_in_the_queue(
     dagdir: Dagdir, schedd: Schedd, capsys: Captured
 ) -> None:
