@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
 from rich.cells import cell_len
-from textual import on
+from textual import events, on
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
 from textual.screen import Screen
 from textual.widgets import Input
 
@@ -103,15 +102,40 @@ class Prompt(Input):
     """One line to type a filter into. Its cursor does not blink: that would repaint it for
     ever while nothing happens."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "give_up", show=False)]
-
     def __init__(self, *, id: str, hint: str) -> None:
         super().__init__(id=id, placeholder=hint, select_on_focus=False, compact=True)
         self.cursor_blink = False
 
-    def action_give_up(self) -> None:
-        self.value = ""
-        self.screen.query_one(Table).focus()
+
+class FilterPrompt(Prompt):
+    """The prompt of a list. It is left when its key is read, not some messages later, and keys
+    that came with that one (typed fast, or in one packet) go where the focus went: an act's
+    key right behind enter is no letter of the filter."""
+
+    def __init__(self) -> None:
+        super().__init__(id="prompt", hint="text in any column; ! before it: rows without it")
+        self._left = False
+
+    def begin(self, text: str) -> None:
+        """Take the focus. At once, not soon as focus() does: who types fast would lose the
+        first letters."""
+        self._left = False
+        self.display = True
+        self.value = text
+        self.screen.set_focus(self)
+
+    async def _on_key(self, event: events.Key) -> None:
+        if not self._left and event.key not in ("enter", "escape"):
+            return
+        event.stop()
+        event.prevent_default()
+        if self._left:
+            self.app.post_message(events.Key(event.key, event.character))
+            return
+        self._left = True
+        if event.key == "escape":
+            self.value = ""
+        cast("ListScreen", self.screen).take_filter(self.value)
 
 
 class ListScreen(MonitorScreen):
@@ -130,7 +154,7 @@ class ListScreen(MonitorScreen):
     def foot(self) -> ComposeResult:
         """Below the table: where one is in it, the prompt, the keys."""
         yield Panel(id="note")
-        yield Prompt(id="prompt", hint="text in any column; ! before it: rows without it")
+        yield FilterPrompt()
         yield self.keys()
 
     @property
@@ -185,22 +209,19 @@ class ListScreen(MonitorScreen):
         return super().check_action(action, parameters)
 
     def action_filter(self) -> None:
-        prompt = self.query_one("#prompt", Prompt)
-        prompt.display = True
-        prompt.value = self.wanted
-        # At once, not soon as focus() does: who types fast would lose the first letters.
-        self.set_focus(prompt)
+        self.query_one(FilterPrompt).begin(self.wanted)
+
+    def take_filter(self, text: str) -> None:
+        """Keep the rows with this text, and go on in the table."""
+        self.wanted = text
+        self._again()
+        self.set_focus(self.table)
 
     @on(Input.Changed, "#prompt")
     def _typed(self, event: Input.Changed) -> None:
         event.stop()
         self.wanted = event.value
         self._again()
-
-    @on(Input.Submitted, "#prompt")
-    def _chosen(self, event: Input.Submitted) -> None:
-        event.stop()
-        self.table.focus()
 
     @on(Input.Blurred, "#prompt")
     def _left(self, event: Input.Blurred) -> None:

@@ -10,7 +10,7 @@ from typing import ClassVar, Final
 
 from textual import on
 from textual.app import ComposeResult
-from textual.binding import BindingType
+from textual.binding import Binding, BindingType
 from textual.widgets import Input
 
 from metlmon.ensemble import wording
@@ -51,6 +51,8 @@ LARGEST: Final = 2**31 - 1
 
 class NumberPrompt(Prompt):
     """A whole number; any other key is not for it, and ``enter`` goes on to the question."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "give_up", show=False)]
 
     def __init__(self) -> None:
         super().__init__(id="number", hint="a whole number; larger goes first, 0 is the usual")

@@ -164,6 +164,24 @@ async def test_from_the_overview_the_run_under_the_cursor(act: Open) -> None:
         assert seen.touched == [(Act.RELEASE, [f"{RUN1}.0"])]
 
 
+async def test_an_acts_key_right_behind_a_filter_is_no_letter_of_it(act: Open) -> None:
+    """Typed fast, or come in one packet over a slow line: in their order, and each to whom it
+    was meant."""
+    async with act() as seen:
+        for key in ("slash", *"run3", "enter", "X"):
+            seen.app.simulate_key(key)
+        await seen.until(lambda: "Remove 1 job of run3" in seen.text)
+        assert f"{RUN3}.0" in seen.text
+        await seen.press("escape")
+        for key in ("slash", "escape", "H"):
+            seen.app.simulate_key(key)
+        await seen.until(lambda: "Hold 1 job of run3" in seen.text)
+        assert f"{RUN3}.0" in seen.text
+        await seen.press("escape")
+        assert "filter run3" not in seen.text
+        assert seen.touched == []
+
+
 async def test_from_the_overview_all_marked_runs_and_not_the_cursors(act: Open) -> None:
     async with act() as seen:
         await seen.press("down", "space", "space", "down", "space", "end", "X")
