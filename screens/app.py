@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import select
 import signal
 import sys
 import termios
@@ -49,6 +50,10 @@ pictures that would bring it along."""
 PATIENCE_SECONDS: Final = 3.0
 """How long a signal waits for a clean end before the terminal is given back by force."""
 
+
+LINE_MILLISECONDS: Final = 5000
+"""How often the thread that awaits the end of the terminal sees whether it is needed still: a
+hang-up wakes it at once."""
 
 INTERRUPTED_CODE: Final = 128 + signal.SIGINT
 """What a shell says of a program that ^C ended; in a full screen, ^C is a key."""
@@ -402,7 +407,14 @@ def _terminal_given_back(app: MetlmonApp) -> Iterator[None]:
             target=_insist, args=(done, number, modes), name="metlmon-leave", daemon=True
         ).start()
 
+    def hung_up() -> None:
+        app.leave_soon(128 + signal.SIGHUP)
+        _insist(done, signal.SIGHUP, modes)
+
     before = {each: signal.signal(each, end) for each in _SIGNALS}
+    threading.Thread(
+        target=_await_hangup, args=(done, hung_up), name="metlmon-line", daemon=True
+    ).start()
     try:
         yield
     finally:
@@ -424,6 +436,21 @@ def _modes() -> list[Any] | None:
         return termios.tcgetattr(sys.__stdin__.fileno()) if sys.__stdin__ else None
     except (termios.error, OSError, ValueError):
         return None
+
+
+def _await_hangup(done: threading.Event, hung_up: Callable[[], None]) -> None:
+    """A terminal that goes does not always send SIGHUP (it may not be the controlling one);
+    left alone, Textual would then read nothing for ever, as fast as it can."""
+    line = select.poll()
+    try:
+        line.register(0, 0)
+    except (OSError, ValueError):
+        return
+    while not done.is_set():
+        said = [what for _, what in line.poll(LINE_MILLISECONDS)]
+        if any(what & (select.POLLHUP | select.POLLERR | select.POLLNVAL) for what in said):
+            hung_up()
+            return
 
 
 def _insist(done: threading.Event, number: int, modes: list[Any] | None) -> None:

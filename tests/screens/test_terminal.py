@@ -99,7 +99,8 @@ def terminal(what: str, size: tuple[int, int] = (100, 30), **env: str) -> Iterat
             made.child.kill()
             made.child.wait()
         os.close(made.slave)
-        os.close(made.master)
+        if made.master >= 0:
+            os.close(made.master)
 
 
 def assert_given_back(screen: Terminal) -> None:
@@ -155,6 +156,17 @@ def test_a_terminal_that_does_not_read_any_more_is_left_by_force() -> None:
             os.write(t.master, b"\x14")
         t.child.send_signal(signal.SIGTERM)
         assert t.child.wait(timeout=PATIENCE) == 128 + signal.SIGTERM
+
+
+@pytest.mark.parametrize("what", ["plain", "stuck"])
+def test_a_terminal_that_is_gone_is_left_also_without_a_signal(what: str) -> None:
+    """Nobody is sent SIGHUP whose controlling terminal it was not. Left alone, the program
+    would go on for ever, as fast as it can."""
+    with terminal(what) as t:
+        t.wait_for("run9")
+        os.close(t.master)
+        t.master = -1
+        assert t.child.wait(timeout=PATIENCE) == 128 + signal.SIGHUP
 
 
 WAY = (
