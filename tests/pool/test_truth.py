@@ -18,14 +18,14 @@ def ended(pool: Pool) -> gated.Gated:
     dagman = dag.submit()
     of_dag = f"DAGManJobId == {dagman}"
     first, second, third = (str(ad["ClusterId"]) for ad in pool.running(3, of_dag))
-    assert truth.quiet_moment(pool, dag.directory) == ["running"] * 3
+    truth.settles_at(pool, dag.directory, ["running"] * 3)
     pool.run(["condor_hold", first])
     pool.run(["condor_vacate_job", second])
     pool.run(["condor_rm", third])
-    states = truth.quiet_moment(pool, dag.directory)
-    assert sorted(states) == ["held", "running", "running"], "the removed one is tried again"
+    # The vacated one runs anew, and the removed one is tried again.
+    truth.settles_at(pool, dag.directory, ["held", "running", "running"])
     pool.run(["condor_release", first])
-    assert truth.quiet_moment(pool, dag.directory) == ["running"] * 3
+    truth.settles_at(pool, dag.directory, ["running"] * 3)
     dag.open("run0-train_epoch0", code=3)
     until(lambda: pool.history(of_dag, f"ClusterId == {first}"), "it fails")
     dag.open_all()

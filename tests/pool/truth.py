@@ -279,6 +279,15 @@ def quiet_moment(pool: Pool, directory: Path, seconds: float = PATIENCE) -> list
     return found
 
 
+def settles_at(pool: Pool, directory: Path, states: list[str]) -> None:
+    """Wait until the jobs have these states, in any order; at every quiet moment before, too,
+    each is compared with the queue's. (Idle jobs are quiet, until a slot is free for them.)"""
+    until(
+        lambda: sorted(quiet_moment(pool, directory)) == sorted(states),
+        lambda: f"{states}; they are {quiet_moment(pool, directory)}",
+    )
+
+
 SEEN = (
     *("ClusterId", "ProcId", "JobStatus", "EnteredCurrentStatus", "DAGNodeName"),
     *("JobCurrentStartDate", "JobCurrentStartExecutingDate", "HoldReasonCode", "RemoteHost"),
