@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 
 from ensemble_pictures import FakeFeed
@@ -67,3 +67,17 @@ class Seen:
 
 
 Show = Callable[..., AbstractAsyncContextManager[Seen]]
+
+
+def pressed(keys: tuple[str, ...]) -> Callable[[Pilot[int]], Awaitable[None]]:
+    """What a picture is taken after: these keys, each when the one before has had its effect."""
+
+    async def go(pilot: Pilot[int]) -> None:
+        await pilot.pause()
+        for key in keys:
+            await pilot.press(key)
+            await pilot.pause()
+            await pilot.app.workers.wait_for_complete()
+        await pilot.pause()
+
+    return go

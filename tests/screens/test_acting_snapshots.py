@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from acting_desk import NOW, ActingDesk, QueuedFeed
 from ensemble_pictures import RUNS, update
-from eyes import NARROW, WIDE, Eager
-from textual.pilot import Pilot
+from eyes import NARROW, WIDE, Eager, pressed
 
 from metlmon.pool.records import Reply
 from screens.app import AppOptions
@@ -43,25 +42,13 @@ def _application(**options: bool) -> Punctual:
     return Punctual(feed, AppOptions(desk=desk, **options))
 
 
-def _way(keys: tuple[str, ...]):  # type: ignore[no-untyped-def]
-    async def go(pilot: Pilot[int]) -> None:
-        await pilot.pause()
-        for key in keys:
-            await pilot.press(key)
-            await pilot.pause()
-            await pilot.app.workers.wait_for_complete()
-        await pilot.pause()
-
-    return go
-
-
 @pytest.mark.parametrize("size", [NARROW, WIDE], ids=["80x24", "200x50"])
 @pytest.mark.parametrize("screen", WAYS)
 def test_screen(snap_compare, screen: str, size: tuple[int, int]) -> None:  # type: ignore[no-untyped-def]
-    assert snap_compare(_application(), terminal_size=size, run_before=_way(WAYS[screen]))
+    assert snap_compare(_application(), terminal_size=size, run_before=pressed(WAYS[screen]))
 
 
 @pytest.mark.parametrize("screen", ["menu", "answers"])
 def test_screen_without_colours(snap_compare, screen: str) -> None:  # type: ignore[no-untyped-def]
     app = _application(no_color=True, ascii=True)
-    assert snap_compare(app, terminal_size=NARROW, run_before=_way(WAYS[screen]))
+    assert snap_compare(app, terminal_size=NARROW, run_before=pressed(WAYS[screen]))

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 from ensemble_pictures import FakeFeed, update
-from eyes import NARROW, WIDE, Eager
-from textual.pilot import Pilot
+from eyes import NARROW, WIDE, Eager, pressed
 
 from screens.app import AppOptions
 
@@ -24,30 +23,18 @@ WAYS = {
 }
 
 
-def _way(keys: tuple[str, ...]):  # type: ignore[no-untyped-def]
-    async def go(pilot: Pilot[int]) -> None:
-        await pilot.pause()
-        for key in keys:
-            await pilot.press(key)
-            await pilot.pause()
-        await pilot.app.workers.wait_for_complete()
-        await pilot.pause()
-
-    return go
-
-
 @pytest.mark.parametrize("size", [NARROW, WIDE], ids=["80x24", "200x50"])
 @pytest.mark.parametrize("screen", WAYS)
 def test_screen(snap_compare, screen: str, size: tuple[int, int]) -> None:  # type: ignore[no-untyped-def]
     app = Eager(FakeFeed(update(), Path("/nowhere/global_pretraining")))
-    assert snap_compare(app, terminal_size=size, run_before=_way(WAYS[screen]))
+    assert snap_compare(app, terminal_size=size, run_before=pressed(WAYS[screen]))
 
 
 def test_screen_in_ascii(snap_compare) -> None:  # type: ignore[no-untyped-def]
     app = Eager(FakeFeed(update(), Path("/nowhere/x")), AppOptions(ascii=True))
-    assert snap_compare(app, terminal_size=(120, 30), run_before=_way(()))
+    assert snap_compare(app, terminal_size=(120, 30), run_before=pressed(()))
 
 
 def test_screen_on_light(snap_compare) -> None:  # type: ignore[no-untyped-def]
     app = Eager(FakeFeed(update(), Path("/nowhere/x")))
-    assert snap_compare(app, terminal_size=(120, 30), run_before=_way(("ctrl+t",)))
+    assert snap_compare(app, terminal_size=(120, 30), run_before=pressed(("ctrl+t",)))
