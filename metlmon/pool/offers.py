@@ -272,6 +272,8 @@ def dagman_target(dag: DagRow) -> Target:
 def _not_running(dag: DagRow) -> str | None:
     if dag.state is DagState.RUNNING:
         return None
+    if dag.state is DagState.UNKNOWN:
+        return "no file here tells whether the DAG runs"
     return f"the DAG does not run: it is {str(dag.state).replace('-', ' ')}"
 
 

@@ -169,6 +169,7 @@ def test_a_refusal_of_everything_goes_first() -> None:
             dag(),
             "the DAG runs: only one that failed or was removed can be resubmitted",
         ),
+        (Act.HALT, dag(DagState.UNKNOWN), "no file here tells whether the DAG runs"),
         (Act.RESUBMIT, dag(DagState.DONE), "the DAG is done"),
         (Act.RESUBMIT, dag(DagState.NOT_SUBMITTED), "the DAG was never submitted"),
         (Act.RESUBMIT, dag(DagState.REMOVED, rescue=2), None),
