@@ -27,6 +27,7 @@ from metlmon.ensemble.views import JobRow, Status
 from metlmon.live.feed import Feed, Update
 from metlmon.pool.desk import Desk
 from metlmon.pool.records import Answer, Offer, Order, PoolError, QueueWord, Reply
+from metlmon.stats.study import Study
 from screens.actions import bindings_of
 from screens.deeds import Deed, name_of
 from screens.help import HelpScreen
@@ -106,6 +107,9 @@ class MetlmonApp(App[int]):
     class NewPicture(Message):
         """The feed has a newer picture than the one shown."""
 
+    class NewFigures(Message):
+        """Figures have come that took a while."""
+
     class DeedMoved(Message):
         """The order under way has another answer, or is over."""
 
@@ -113,6 +117,7 @@ class MetlmonApp(App[int]):
         self.options = options or AppOptions()
         super().__init__()
         self.feed = feed
+        self.study = Study(feed, self._figures_came)
         self.desk = None if self.options.read_only else self.options.desk
         self.deed: Deed | None = None
         self._word: QueueWord | None = None
@@ -236,6 +241,8 @@ class MetlmonApp(App[int]):
         feed, desk = self.options.opener(dagdir)
         old_feed, old_desk = self.feed, self.desk
         self.feed, self.desk = feed, None if self.options.read_only else desk
+        self.study.close()
+        self.study = Study(feed, self._figures_came)
         self.picture, self.deed = feed.latest, None
         self._newest = feed.latest
         while len(self.screen_stack) > 1:
@@ -244,6 +251,13 @@ class MetlmonApp(App[int]):
         self._follow(feed)
         # The old ones' threads may be in the middle of a file or a query: not waited for here.
         self.run_worker(partial(_close, old_feed, old_desk), thread=True, exit_on_error=False)
+
+    def _figures_came(self) -> None:
+        """Called in the study's thread: figures are there that were not before."""
+        self.post_message(self.NewFigures())
+
+    def on_metlmon_app_new_figures(self) -> None:
+        self._show_again()
 
     # --- the pool -------------------------------------------------------------------------
 
@@ -339,6 +353,32 @@ class MetlmonApp(App[int]):
 
     def action_problems(self) -> None:
         self._open_once(ProblemsScreen())
+
+    def action_timeline(self) -> None:
+        from screens.timeline import TimelineScreen
+
+        self._open_once(TimelineScreen())
+
+    def action_sites(self) -> None:
+        from screens.sites import SitesScreen
+
+        self._open_once(SitesScreen())
+
+    def action_curves(self) -> None:
+        from screens.curves import CurvesScreen
+
+        # From a run's own screen to that run's curves.
+        self._open_once(CurvesScreen(getattr(self.screen, "key", None)))
+
+    def action_estimates(self) -> None:
+        from screens.estimates import EstimatesScreen
+
+        self._open_once(EstimatesScreen())
+
+    def action_incidents(self) -> None:
+        from screens.incidents import IncidentsScreen
+
+        self._open_once(IncidentsScreen())
 
     def action_inputs(self) -> None:
         self._open_once(InputsScreen())

@@ -37,6 +37,9 @@ OFFICES: dict[str, set[str]] = {
     "metlmon.dagman": HEAVY | {"metlmon.eventlog", "metlmon.ensemble", "metlmon.live"},
     "metlmon.ensemble": HEAVY | {"metlmon.live", "metlmon.cli", "watchfiles"},
     "metlmon.live": HEAVY | {"metlmon.cli"},
+    "metlmon.training": HEAVY | {"metlmon.ensemble", "metlmon.live"},
+    "metlmon.stats": HEAVY | {"metlmon.cli", "metlmon.pool", "metlmon.report"},
+    "metlmon.report": HEAVY | {"metlmon.cli", "metlmon.pool"},
     "metlmon.cli": {"textual", "screens", "pandas", "htcondor2"},
 }
 """Packages, and what importing every module of one never brings in."""

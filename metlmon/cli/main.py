@@ -10,6 +10,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Final
 
 from metlmon.cli.codes import CONDITIONS, Exit
@@ -31,6 +32,9 @@ Settings are read from metlmon.toml in the dagdir, then from metlmon/metlmon.tom
 user's configuration directory. NO_COLOR is respected. Watching never writes to a dagdir.
 """
 
+FIGURES: Final = ("sites", "timeline", "curves", "estimate", "report", "export", "config")
+"""Commands that have a module of their own, with a function of their name."""
+
 DIR_HELP: Final = "the directory of a DAG, or the DAG file (default: here)"
 
 
@@ -48,6 +52,13 @@ def parser() -> argparse.ArgumentParser:
     _run(commands)
     _status(commands)
     _jobs(commands)
+    _sites(commands)
+    _timeline(commands)
+    _curves(commands)
+    _estimate(commands)
+    _report(commands)
+    _export(commands)
+    _config(commands)
     _submit(commands)
     _act(commands)
     _demo(commands)
@@ -94,6 +105,102 @@ def _jobs(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
     _only(jobs)
     _queue(jobs)
     jobs.add_argument("--ascii", action="store_true", help="plain characters only")
+
+
+def _sites(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    sites = commands.add_parser("sites", help="where the hours went: sites, GPU models, causes")
+    _figures(sites)
+    _window(sites)
+
+
+def _timeline(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    timeline = commands.add_parser("timeline", help="when what ran where, and how many at a time")
+    _figures(timeline)
+
+
+def _curves(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    curves = commands.add_parser("curves", help="metrics by epoch: is it learning")
+    _figures(curves)
+    curves.add_argument("--metric", metavar="NAME", help="this metric (default: val_loss)")
+
+
+def _estimate(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    estimate = commands.add_parser(
+        "estimate", help="when each run and the whole will be done, and how sure that is"
+    )
+    _figures(estimate)
+    estimate.add_argument(
+        "--backtest",
+        action="store_true",
+        help="how far off it would have been at 25, 50 and 75 %% of the way",
+    )
+
+
+def _report(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    report = commands.add_parser(
+        "report",
+        help="tables and figures of the experiment, as HTML or Markdown",
+        description="The report of an ensemble: GPU models, sites, totals, transfers, causes, and "
+        "figures over time. Without --html or --md the tables are printed.",
+    )
+    report.add_argument("dir", nargs="?", default=".", metavar="DIR", help=DIR_HELP)
+    report.add_argument("--html", metavar="FILE", help="write one self-contained HTML file")
+    report.add_argument("--md", metavar="FILE", help="write Markdown (- for standard output)")
+    report.add_argument("--json", action="store_true", help="print its tables as one JSON object")
+    report.add_argument("--title", metavar="TEXT", help="of the report (default: the directory)")
+    _window(report)
+    _moment(report)
+    report.add_argument("--ascii", action="store_true", help="plain characters only")
+
+
+def _export(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    export = commands.add_parser(
+        "export",
+        help="runs, epochs, jobs, executions, transfers, events as tables",
+        description="Write the frames runs, epochs, jobs, executions, transfers and events, one "
+        "file each. Columns, units and types: metlmon export --columns",
+    )
+    export.add_argument("dir", nargs="?", default=".", metavar="DIR", help=DIR_HELP)
+    export.add_argument(
+        "--to", choices=["csv", "parquet", "json"], default="csv", help="the format (default: csv)"
+    )
+    export.add_argument(
+        "--out", metavar="DIRECTORY", help="where the files go (default: ./NAME-export)"
+    )
+    export.add_argument("--only", dest="frames", metavar="FRAMES", help="these, comma-separated")
+    export.add_argument("--force", action="store_true", help="files that exist may be overwritten")
+    export.add_argument("--columns", action="store_true", help="print what the columns mean")
+    _moment(export)
+
+
+def _config(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    config = commands.add_parser(
+        "config",
+        help="metlmon.toml: what is set, where it is read from, what is wrong with it",
+    )
+    config.add_argument(
+        "what",
+        nargs="?",
+        default="show",
+        choices=["show", "path", "validate"],
+        help="show: every setting and where it comes from; path: the files that are read; "
+        "validate: every error (default: show)",
+    )
+    config.add_argument("dir", nargs="?", default=".", metavar="DIR", help=DIR_HELP)
+    config.add_argument("--json", action="store_true", help="print one JSON object (schema 1)")
+
+
+def _figures(command: argparse.ArgumentParser) -> None:
+    command.add_argument("dir", nargs="?", default=".", metavar="DIR", help=DIR_HELP)
+    command.add_argument("--json", action="store_true", help="print one JSON object (schema 1)")
+    _moment(command)
+    command.add_argument("--ascii", action="store_true", help="plain characters only")
+
+
+def _window(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--since", metavar="TIME", help="from then on (2025-11-01, local time)")
+    command.add_argument("--until", metavar="TIME", help="up to then, which is not in it")
+    command.add_argument("--month", metavar="YYYY-MM", help="that month")
 
 
 def _queue(command: argparse.ArgumentParser) -> None:
@@ -333,6 +440,9 @@ def _dispatch(options: argparse.Namespace) -> int:
             from metlmon.cli.act import act
 
             return act(options)
+        if options.command in FIGURES:
+            module = import_module(f"metlmon.cli.{options.command}")
+            return int(getattr(module, options.command)(options))
         from metlmon.cli import commands
 
         return int(getattr(commands, options.command)(options))

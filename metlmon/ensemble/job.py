@@ -42,7 +42,8 @@ SAME_MOMENT = timedelta(seconds=10)
 @dataclass(slots=True)
 class Execution:
     """From a 001 to the first later event that ends it. ``end`` None: in flight.
-    ``held_by``: the hold that the eviction which ended it was for."""
+    ``held_by``: the hold that the eviction which ended it was for. ``bytes_*``: the
+    ``Run Bytes`` of the event that ended it."""
 
     start: datetime
     machine: Execute | None
@@ -55,6 +56,8 @@ class Execution:
     signal: int | None = None
     uncertain: bool = False
     held_by: Held | None = None
+    bytes_sent: int | None = None
+    bytes_received: int | None = None
     suspensions: list[tuple[datetime, datetime | None]] = field(default_factory=list)
 
     @property
@@ -276,6 +279,8 @@ def _evicted(life: JobLife, event: Event, checkpoint_codes: frozenset[int]) -> N
             execution.code, execution.subcode = detail.code, detail.subcode
             execution.reason = detail.reason
             execution.return_value, execution.signal = detail.return_value, detail.signal
+            execution.bytes_sent = detail.bytes_sent
+            execution.bytes_received = detail.bytes_received
             if detail.requeued and detail.return_value in checkpoint_codes:
                 execution.outcome = Outcome.GOOD
     _settle_transfers(life, event.time)
@@ -297,6 +302,8 @@ def _terminated(life: JobLife, event: Event, checkpoint_codes: frozenset[int]) -
         _close(execution, event.time, Outcome.GOOD if well else Outcome.FAILED)
         if detail is not None:
             execution.return_value, execution.signal = detail.return_value, detail.signal
+            execution.bytes_sent = detail.run_bytes_sent
+            execution.bytes_received = detail.run_bytes_received
     _settle_transfers(life, event.time)
     if detail is not None:
         life.return_value, life.signal = detail.return_value, detail.signal

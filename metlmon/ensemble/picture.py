@@ -18,10 +18,11 @@ from metlmon.dagman import NodeKind
 from metlmon.ensemble.causes import cause_of
 from metlmon.ensemble.ensemble import Ensemble
 from metlmon.ensemble.job import Execution, JobLife, TransferSpan
+from metlmon.ensemble.ledger import Ledger
 from metlmon.ensemble.node import NodeState, rounds
 from metlmon.ensemble.record import Job, JobId, NodeKey
 from metlmon.ensemble.runs import Run, Runs, Standing, standing, variable
-from metlmon.ensemble.sites import BUILT_IN_SITES, host_of, site_of
+from metlmon.ensemble.sites import BUILT_IN_SITES, host_of, site_of, site_of_address
 from metlmon.ensemble.states import ACTIVE, DONE, DagState, Outcome, State
 from metlmon.ensemble.views import (
     CauseRow,
@@ -119,6 +120,8 @@ class Painter:
         self.live = live
         self.clock = ensemble.clock
         self.sites = (*ensemble.settings.sites, *BUILT_IN_SITES)
+        self._site_aliases = dict(ensemble.settings.site_aliases)
+        self._gpu_aliases = dict(ensemble.settings.gpu_aliases)
         self.runs = Runs(ensemble.dags, ensemble.settings)
         self.states: dict[NodeKey, NodeState] = {
             (dag_key, name): state
@@ -140,6 +143,21 @@ class Painter:
     def target(self, key: NodeKey | None) -> str | None:
         record = self.nodes.get(key) if key else None
         return variable(record.node, "ResourceName") if record else None
+
+    def site(self, machine: Execute | None) -> str | None:
+        """The site of an execution, by the name that the settings give it."""
+        found = site_of(machine, self.sites)
+        return self._site_aliases.get(found, found) if found is not None else None
+
+    def site_of_address(self, address: str) -> str | None:
+        """The site of a host that nothing ran on yet, as far as rules tell."""
+        found = site_of_address(address, self.sites)
+        return self._site_aliases.get(found, found) if found is not None else None
+
+    def gpu(self, machine: Execute | None) -> str | None:
+        """The GPU's model as logged, or as the settings call it."""
+        found = machine.gpu if machine is not None else None
+        return self._gpu_aliases.get(found, found) if found is not None else None
 
     def off_target(self, target: str | None, site: str | None) -> bool:
         """Did it run where it did not want to go? A pool-wide target is missed only where
@@ -241,8 +259,8 @@ class Painter:
     ) -> None:
         machine = execution.machine
         for place in (
-            sites[site_of(machine, self.sites)],
-            gpus[machine.gpu if machine else None],
+            sites[self.site(machine)],
+            gpus[self.gpu(machine)],
         ):
             place.executions += 1
             place.hours.add(execution.outcome, hours)
@@ -252,6 +270,12 @@ class Painter:
             if execution.outcome is Outcome.GOOD and seconds is not None:
                 place.seconds.append(seconds)
 
+    def ledger(self) -> Ledger:
+        """All entries of the ensemble, flat: what everything is added up from."""
+        from metlmon.ensemble.booking import booked
+
+        return booked(self)
+
     def _count_completed(
         self,
         sites: defaultdict[str | None, _Place],
@@ -260,12 +284,12 @@ class Painter:
         for key, part in self.runs.parts.items():
             if not part.training or self.states[key].state is not State.COMPLETED:
                 continue
-            final = self._final_success(key)
+            final = self.final_success(key)
             if final is not None:
-                sites[site_of(final.machine, self.sites)].completed += 1
-                gpus[final.machine.gpu if final.machine else None].completed += 1
+                sites[self.site(final.machine)].completed += 1
+                gpus[self.gpu(final.machine)].completed += 1
 
-    def _final_success(self, key: NodeKey) -> Execution | None:
+    def final_success(self, key: NodeKey) -> Execution | None:
         """The execution that completed the node: the last good one of its last good job."""
         for round_ in reversed(rounds(self.nodes[key])):
             for job in round_.jobs:
@@ -400,8 +424,8 @@ class Painter:
 
     def _run_row(self, run: Run, hours: GpuHours) -> RunRow:
         stands = self.standings[run.key]
-        latest = self._latest(stands.latest) if stands.latest else None
-        home = self._home(run)
+        latest = self.latest(stands.latest) if stands.latest else None
+        home = self.home(run)
         return RunRow(
             run.key,
             run.names[home],
@@ -416,18 +440,18 @@ class Painter:
             hours,
         )
 
-    def _home(self, run: Run) -> NodeKey:
+    def home(self, run: Run) -> NodeKey:
         """The node that gives a run its name and its DAG: that of its latest epoch. All its
         nodes go by that name, also those that another DAG or a splice calls differently."""
         stands = self.standings[run.key]
         return stands.latest or next(iter(stands.epochs.values()), None) or run.nodes()[0]
 
-    def _latest(self, key: NodeKey) -> Latest:
+    def latest(self, key: NodeKey) -> Latest:
         state = self.states[key]
         part = self.runs.parts[key]
         life = self.life(state.job) if state.job else None
         machine = _machine(life)
-        site = site_of(machine, self.sites)
+        site = self.site(machine)
         target = self.target(key)
         held = state.state is State.HELD and life is not None and life.hold is not None
         hold = life.hold if held and life is not None else None
@@ -439,7 +463,7 @@ class Painter:
             state.job.proc if state.job else None,
             target,
             site,
-            machine.gpu if machine else None,
+            self.gpu(machine),
             life.executions[-1].gpus if life and life.executions else None,
             state.state,
             state.since,
@@ -501,7 +525,7 @@ class Painter:
         record = self.nodes[key]
         life = self.life(state.job) if state.job else None
         machine = _machine(life)
-        target, site = self.target(key), site_of(machine, self.sites)
+        target, site = self.target(key), self.site(machine)
         hours = _Sum()
         self._add_hours(hours, key)
         wait, transfer, execution = self._phases(life)
@@ -518,7 +542,7 @@ class Painter:
             tuple(job.id for round_ in rounds(record) for job in round_.jobs if not job.noop),
             target,
             site,
-            machine.gpu if machine else None,
+            self.gpu(machine),
             life.executions[-1].gpus if life and life.executions else None,
             self.off_target(target, site),
             life.submitted if life else None,
@@ -527,9 +551,10 @@ class Painter:
             execution,
             self._attempts(key),
             hours.done(),
-            self._trained_on(key),
+            self.trained_on(key),
             hold.reason if hold else None,
             hold.code if hold else None,
+            *self.success(key),
         )
 
     def _phases(self, life: JobLife | None) -> tuple[float | None, float | None, float | None]:
@@ -562,17 +587,30 @@ class Painter:
             self.seconds(last.start, last.end),
         )
 
-    def _trained_on(self, key: NodeKey) -> str | None:
+    def trained_on(self, key: NodeKey) -> str | None:
         """The site of the node's longest execution, where another one succeeded ("hidden
         compute"); None where the one that trained is the one that succeeded."""
-        final = self._final_success(key)
+        final = self.final_success(key)
         if final is None or self.states[key].state is not State.COMPLETED:
             return None
-        executions = [e for job in self.nodes[key].jobs for e in self.life(job).executions]
-        longest = max(executions, key=lambda e: self.seconds(e.start, e.end) or 0.0)
-        if longest is final:
+        longest = self.longest(key)
+        if longest is None or longest is final:
             return None
-        return site_of(longest.machine, self.sites)
+        return self.site(longest.machine)
+
+    def longest(self, key: NodeKey) -> Execution | None:
+        """The node's longest execution, the first of several that lasted as long."""
+        executions = [e for job in self.nodes[key].jobs for e in self.life(job).executions]
+        return max(executions, key=lambda e: self.seconds(e.start, e.end) or 0.0, default=None)
+
+    def success(self, key: NodeKey) -> tuple[float | None, float | None]:
+        """Of a completed node: seconds of the execution that completed it, and of its longest
+        one. (None, None) for any other."""
+        final = self.final_success(key)
+        longest = self.longest(key)
+        if final is None or longest is None or self.states[key].state is not State.COMPLETED:
+            return None, None
+        return self.seconds(final.start, final.end), self.seconds(longest.start, longest.end)
 
     # --- jobs ---------------------------------------------------------------------------
 
@@ -603,7 +641,7 @@ class Painter:
         return JobRow(
             self.dag_file(key[0]) if key else None,
             key[1] if key else None,
-            run.names[self._home(run)] if run else None,
+            run.names[self.home(run)] if run else None,
             run.uuid if run else None,
             part.epoch if part else None,
             job.cluster,
@@ -612,8 +650,8 @@ class Painter:
             life.since,
             self.seconds(life.since, None) if life.since else None,
             self.target(key),
-            site_of(machine, self.sites),
-            machine.gpu if machine else None,
+            self.site(machine),
+            self.gpu(machine),
             life.executions[-1].gpus if life.executions else None,
             life.submitted,
             tuple(self._execution_row(e) for e in life.executions),
@@ -626,7 +664,7 @@ class Painter:
             hold.code if hold else None,
             hold.subcode if hold else None,
             tuple(self.dags[k].file for k in (placed.candidates if placed else ())),
-            self.off_target(self.target(key), site_of(machine, self.sites)),
+            self.off_target(self.target(key), self.site(machine)),
         )
 
     def _execution_row(self, e: Execution) -> ExecutionRow:
@@ -642,9 +680,9 @@ class Painter:
             e.reason,
             e.return_value,
             e.signal,
-            site_of(machine, self.sites),
+            self.site(machine),
             host_of(machine) if machine else None,
-            machine.gpu if machine else None,
+            self.gpu(machine),
             e.gpus,
             self.hours(e),
             e.uncertain,
@@ -755,7 +793,7 @@ class Painter:
             node = self.node_of(self.ensemble.jobs[(cluster, proc, 0)])
             run = self.runs.of_node.get(node) if node else None
             if run is not None:
-                runs[run.key] = run.names[self._home(run)]
+                runs[run.key] = run.names[self.home(run)]
         return ProblemGroup(
             f"{kind}:{cause}",
             kind,

@@ -23,6 +23,7 @@ BUILT_IN_SITES: Final[tuple[tuple[str, str], ...]] = (
 )
 """Host patterns and their sites; the user's own rules come before these."""
 
+_ALIAS = re.compile(r"[?&]alias=([^&>]+)")
 _IP = re.compile(r"[\d.]+|\[?[0-9a-fA-F:-]+\]?")
 
 
@@ -50,7 +51,25 @@ def site_of(
         return None
     if machine.site:
         return machine.site
-    hosts = [h.lower() for h in (_slot_host(machine), machine.alias) if h]
+    return _by_rules([h.lower() for h in (_slot_host(machine), machine.alias) if h], rules)
+
+
+def site_of_address(
+    address: str, rules: tuple[tuple[str, str], ...] = BUILT_IN_SITES
+) -> str | None:
+    """The site of a host that nothing is known of but its address, a sinful string with an
+    ``alias=``, by the same rules; None when they do not tell."""
+    alias = alias_of(address)
+    return _by_rules([alias.lower()], rules) if alias else None
+
+
+def alias_of(address: str) -> str | None:
+    """The ``alias=`` of a sinful string."""
+    found = _ALIAS.search(address)
+    return found[1] if found else None
+
+
+def _by_rules(hosts: list[str], rules: tuple[tuple[str, str], ...]) -> str | None:
     for pattern, site in rules:
         if any(fnmatchcase(host, pattern.lower()) for host in hosts):
             return site

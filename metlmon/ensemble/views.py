@@ -256,11 +256,12 @@ class JobRow:
 class EpochRow:
     """One node of a run in the run's history.
 
-    ``queue_wait``: seconds from submission of the job that counts (the last one) to its
-    last execution's start, its transfer taken off; ``transfer``: seconds of input transfer
-    before that execution; ``execution``: seconds of that execution. ``trained_on`` is the
-    site of the longest execution, where it is not the one that succeeded. ``jobs`` are
-    (cluster, proc) in order of submission.
+    ``success_seconds``, ``longest_seconds``: of a completed epoch, its successful execution's
+    and its longest one's. ``queue_wait``: seconds from submission of the job that counts (the
+    last one) to its last execution's start, its transfer taken off;
+    ``transfer``: seconds of input transfer before that execution; ``execution``: seconds of that
+    execution. ``trained_on`` is the site of the longest execution, where it is not the one that
+    succeeded. ``jobs`` are (cluster, proc) in order of submission.
     """
 
     node: str
@@ -286,6 +287,8 @@ class EpochRow:
     trained_on: str | None
     hold_reason: str | None
     hold_code: int | None
+    success_seconds: float | None = None
+    longest_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

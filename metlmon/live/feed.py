@@ -7,12 +7,17 @@ immutable picture.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Protocol
 
+from metlmon.ensemble.ledger import Ledger
+from metlmon.ensemble.record import JobId
+from metlmon.ensemble.settings import Settings
 from metlmon.ensemble.views import JobRow, JobView, ProblemGroup, Progress, RunView, Status
+from metlmon.training.records import Streamed, Training
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +58,25 @@ class Feed(Protocol):
 
     def queued(self, run: str | None = None) -> tuple[JobRow, ...]:
         """The jobs that are in the queue by their logs: of the run with this key, or all."""
+
+    @property
+    def settings(self) -> Settings:
+        """The settings that it is read with."""
+
+    def ledger(self) -> Ledger:
+        """The ledger of the newest picture."""
+
+    def trainings(self) -> Mapping[str, Training]:
+        """What the runs' trainings wrote, by run key. Reads files: not for a screen's own
+        thread. Files that did not change are not read again."""
+
+    def streams(self) -> Mapping[JobId, Streamed]:
+        """The newest progress line of every job that runs, where it wrote one. Reads files: not
+        for a screen's own thread."""
+
+    def past(self, moment: datetime) -> Feed:
+        """A feed of the same dagdir as it was at ``moment``, not started yet: a prefix of all
+        logs. Raises InputError."""
 
     def in_queue(self, there: bool) -> None:
         """A reachable schedd has jobs of this ensemble, or has none of them any more: the

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from datetime import datetime
 from pathlib import Path
 
+from metlmon.ensemble.ledger import Ledger
+from metlmon.ensemble.record import JobId
+from metlmon.ensemble.settings import Settings
 from metlmon.ensemble.views import (
     Count,
     GpuHours,
@@ -16,7 +20,8 @@ from metlmon.ensemble.views import (
     Status,
     TransferTotals,
 )
-from metlmon.live.feed import Update
+from metlmon.live.feed import Feed, Update
+from metlmon.training.records import Streamed, Training
 
 
 class Nothing:
@@ -69,6 +74,22 @@ class Nothing:
 
     def queued(self, run: str | None = None) -> tuple[JobRow, ...]:
         return ()
+
+    @property
+    def settings(self) -> Settings:
+        return Settings()
+
+    def ledger(self) -> Ledger:
+        return Ledger(str(self._dagdir), None, False)
+
+    def trainings(self) -> Mapping[str, Training]:
+        return {}
+
+    def streams(self) -> Mapping[JobId, Streamed]:
+        return {}
+
+    def past(self, moment: datetime) -> Feed:
+        return self
 
     def in_queue(self, there: bool) -> None:
         """There is nothing that could be in the queue."""

@@ -5,16 +5,22 @@ from __future__ import annotations
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Final
 
+from metlmon.ensemble.ledger import Ledger
 from metlmon.ensemble.picture import Painter
+from metlmon.ensemble.record import JobId
+from metlmon.ensemble.settings import Settings
 from metlmon.ensemble.views import JobRow, JobView, ProblemGroup, RunView
-from metlmon.live.feed import Update
+from metlmon.live.feed import Feed, Update
 from metlmon.live.reader import Reader
+from metlmon.live.written import WrittenFiles
+from metlmon.training.records import Streamed, Training
 
 POLL_SECONDS: Final = 1.0
 """``stat`` of the known files this often is the truth: inotify does not see what another NFS
@@ -53,6 +59,7 @@ class Session:
         self._painter: Painter | None = None
         self._cost = 0.0
         self._told = False
+        self._written = WrittenFiles(reader.dagdir, self.settings)
 
     @property
     def dagdir(self) -> Path:
@@ -94,6 +101,27 @@ class Session:
     def queued(self, run: str | None = None) -> tuple[JobRow, ...]:
         with self._lock:
             return self._paint().queued(run)
+
+    @property
+    def settings(self) -> Settings:
+        return self._reader.ensemble.settings
+
+    def ledger(self) -> Ledger:
+        with self._lock:
+            return self._paint().ledger()
+
+    def trainings(self) -> Mapping[str, Training]:
+        return self._written.trainings(self.ledger())
+
+    def streams(self) -> Mapping[JobId, Streamed]:
+        with self._lock:
+            painter = self._paint()
+        return self._written.streams(painter)
+
+    def past(self, moment: datetime) -> Feed:
+        reader = Reader(Path(self._reader.given), self.settings, as_of=moment)
+        reader.open()
+        return Session(reader)
 
     def in_queue(self, there: bool) -> None:
         with self._lock:

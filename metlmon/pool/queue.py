@@ -7,9 +7,12 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
 from typing import Final
 
+from metlmon.ensemble.ledger import Ledger
+from metlmon.ensemble.settings import Settings
 from metlmon.ensemble.states import DagState
 from metlmon.ensemble.views import (
     DagRow,
@@ -26,6 +29,7 @@ from metlmon.pool.connection import Connection
 from metlmon.pool.identity import is_dagman_of, is_ours
 from metlmon.pool.records import PoolError, QueueJob, QueueWord, Where
 from metlmon.pool.worker import SCHEDULER_UNIVERSE
+from metlmon.training.records import Streamed, Training
 
 QUERY_SECONDS: Final = 30.0
 """At most so often: an access point serves many, and each query walks its whole queue."""
@@ -321,6 +325,23 @@ class WithQueue:
 
     def queued(self, run: str | None = None) -> tuple[JobRow, ...]:
         return self._feed.queued(run)
+
+    @property
+    def settings(self) -> Settings:
+        return self._feed.settings
+
+    def ledger(self) -> Ledger:
+        return self._feed.ledger()
+
+    def trainings(self) -> Mapping[str, Training]:
+        return self._feed.trainings()
+
+    def streams(self) -> Mapping[JobId, Streamed]:
+        return self._feed.streams()
+
+    def past(self, moment: datetime) -> Feed:
+        """Of the past the queue has no word."""
+        return self._feed.past(moment)
 
     def in_queue(self, there: bool) -> None:
         self._feed.in_queue(there)

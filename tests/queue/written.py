@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
+from metlmon.ensemble.ledger import Ledger
+from metlmon.ensemble.record import JobId
+from metlmon.ensemble.settings import Settings
 from metlmon.ensemble.states import ACTIVE, DagState, State
 from metlmon.ensemble.views import (
     Count,
@@ -20,8 +23,9 @@ from metlmon.ensemble.views import (
     Status,
     TransferTotals,
 )
-from metlmon.live.feed import Update
+from metlmon.live.feed import Feed, Update
 from metlmon.pool.records import PoolError, QueueJob, SiteOffer, Where
+from metlmon.training.records import Streamed, Training
 
 DAGDIR = Path("/home/anna/ens")
 NINE = datetime(2026, 1, 5, 9, 0, 0)
@@ -165,6 +169,22 @@ class Logs:
 
     def queued(self, run: str | None = None) -> tuple[JobRow, ...]:
         return tuple(each for each in self.rows.values() if each.state in ACTIVE)
+
+    @property
+    def settings(self) -> Settings:
+        return Settings()
+
+    def ledger(self) -> Ledger:
+        return Ledger(str(self.dagdir), NINE, True)
+
+    def trainings(self) -> Mapping[str, Training]:
+        return {}
+
+    def streams(self) -> Mapping[JobId, Streamed]:
+        return {}
+
+    def past(self, moment: datetime) -> Feed:
+        return self
 
     def in_queue(self, there: bool) -> None:
         self.there = there

@@ -1,0 +1,246 @@
+"""The ledger: every run, epoch, job, execution and transfer of one moment, as flat entries.
+
+What is added up anywhere (sites, GPU models, causes, windows of time, frames, reports,
+estimates) is added up from these entries, so that no two sums can disagree. All definitions
+are those of ``domain.md``. Times are naive datetimes in the access point's local time (aware
+where the log said UTC), durations seconds, bytes bytes; None is "not known".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final
+
+from metlmon.ensemble.record import JobId
+from metlmon.ensemble.states import Outcome, State
+from metlmon.ensemble.views import Latest
+
+HOUR: Final = 3600.0
+
+SHORT_SUCCESS: Final = 0.5
+"""An epoch whose successful execution is shorter than this share of its longest one was
+trained elsewhere than where it succeeded ("hidden compute")."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionEntry:
+    """One execution of a job.
+
+    ``attempt``: its number among all executions of its node, from 1. ``run`` is the run's key,
+    ``run_name`` its name; both None for a job of no run; ``training``: its node is an epoch.
+    ``wait``: seconds the job was idle before it (transfer taken off); ``transfer``: seconds of
+    the input transfer before it; None without one. ``gpu_seconds``: seconds × GPUs, None when
+    the number of GPUs is not known (counted as 0 in every sum). ``bytes_*``: of the job's bytes
+    those of this execution; over a job's executions they add up to the job's. ``final``: it is
+    the execution that completed its epoch. ``dagman``: the job is a sub-DAG's DAGMan, which runs
+    at no site. ``cause``: the folded reason of a bad end, None for a good one.
+    """
+
+    job: JobId
+    attempt: int
+    dag: str | None
+    node: str | None
+    run: str | None
+    run_name: str | None
+    uuid: str | None
+    label: str | None
+    epoch: int | None
+    training: bool
+    target: str | None
+    site: str | None
+    host: str | None
+    gpu: str | None
+    gpus: int | None
+    start: datetime
+    end: datetime | None
+    seconds: float
+    suspended: float
+    gpu_seconds: float | None
+    outcome: Outcome
+    code: int | None
+    subcode: int | None
+    cause: str | None
+    reason: str | None
+    return_value: int | None
+    signal: int | None
+    uncertain: bool
+    wait: float | None
+    transfer: float | None
+    bytes_sent: int | None
+    bytes_received: int | None
+    final: bool
+    dagman: bool
+
+    @property
+    def kind(self) -> str:
+        """``good``, ``bad`` or ``in_flight``."""
+        if self.outcome is Outcome.GOOD:
+            return "good"
+        return "in_flight" if self.outcome is Outcome.IN_FLIGHT else "bad"
+
+
+@dataclass(frozen=True, slots=True)
+class TransferEntry:
+    """One transfer of a job. ``direction``: input, output; ``outcome``: ok, aborted,
+    unfinished, in-flight. ``end`` None: in flight. ``seconds`` up to as-of; None when its start
+    was not logged. ``site``: of the execution that it was for, or else what ``host`` is known
+    as from other executions; None when nothing tells."""
+
+    job: JobId
+    run: str | None
+    epoch: int | None
+    direction: str
+    start: datetime | None
+    end: datetime | None
+    seconds: float | None
+    outcome: str
+    host: str | None
+    site: str | None
+    queue_seconds: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class HoldEntry:
+    """One hold. ``end``: when the job was released or removed, None while it is held.
+    ``site``: where it ran last before."""
+
+    start: datetime
+    end: datetime | None
+    seconds: float
+    code: int | None
+    subcode: int | None
+    cause: str
+    site: str | None
+    gpu: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class JobEntry:
+    """One job. ``states``: every state it entered, and when; the last one lasts (to as-of,
+    unless it is terminal). ``ended``: when it left the queue."""
+
+    job: JobId
+    dag: str | None
+    node: str | None
+    run: str | None
+    run_name: str | None
+    uuid: str | None
+    label: str | None
+    epoch: int | None
+    training: bool
+    target: str | None
+    state: State
+    submitted: datetime | None
+    ended: datetime | None
+    states: tuple[tuple[datetime, State], ...]
+    holds: tuple[HoldEntry, ...]
+    bytes_sent: int | None
+    bytes_received: int | None
+    bytes_at: datetime | None
+    memory_mb: int | None
+    request_memory_mb: int | None
+    dagman: bool
+
+
+@dataclass(frozen=True, slots=True)
+class EpochEntry:
+    """One training node of a run.
+
+    ``counts``: it is the node that counts for its epoch (another DAG may have it too); only
+    of these a run's epochs are counted. ``site``, ``gpu``, ``gpus``, ``seconds``: of the
+    execution that completed it; ``longest_site``, ``longest_gpu``, ``longest_seconds``: of its
+    longest one. ``completed``: when it was completed, as far as an event says so.
+    GPU-seconds are of all its executions.
+    """
+
+    run: str
+    run_name: str
+    uuid: str | None
+    label: str | None
+    dag: str
+    node: str
+    epoch: int | None
+    epoch_var: int | None
+    counts: bool
+    state: State
+    inferred: bool
+    target: str | None
+    first_submitted: datetime | None
+    completed: datetime | None
+    attempts: int
+    jobs: tuple[JobId, ...]
+    site: str | None
+    gpu: str | None
+    gpus: int | None
+    seconds: float | None
+    longest_site: str | None
+    longest_gpu: str | None
+    longest_seconds: float | None
+    good: float
+    bad: float
+    in_flight: float
+
+    @property
+    def hidden(self) -> bool:
+        """Its successful execution is less than half its longest one: it was trained by
+        another execution than by the one that is booked as its success."""
+        if self.seconds is None or not self.longest_seconds:
+            return False
+        return self.seconds < SHORT_SUCCESS * self.longest_seconds
+
+
+@dataclass(frozen=True, slots=True)
+class RunEntry:
+    """One run. ``label``: its cohort (``metlmon.toml``), None without one. GPU-seconds are of
+    all its nodes, side nodes too. ``began``: its first submission."""
+
+    run: str
+    run_name: str
+    uuid: str | None
+    label: str | None
+    dag: str
+    state: State
+    epochs_total: int
+    epochs_done: int
+    epochs_inferred: int
+    epochs_skipped: int
+    latest: Latest | None
+    began: datetime | None
+    good: float
+    bad: float
+    in_flight: float
+
+
+def plain_seconds(start: datetime, end: datetime) -> float:
+    """Seconds between two stamps as they stand, never negative."""
+    return max(0.0, (end - start).total_seconds())
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """All entries of the ensemble at ``as_of``.
+
+    ``between`` gives the seconds between two stamps with the zone's two odd hours taken into
+    account; it is additive. Jobs, executions and transfers of sub-DAGs' DAGMans are in it
+    (``dagman``), those of DAGs' own DAGMans are not. Executions are in order of their job, then
+    of their start.
+    """
+
+    dagdir: str
+    as_of: datetime | None
+    live: bool
+    runs: tuple[RunEntry, ...] = ()
+    epochs: tuple[EpochEntry, ...] = ()
+    jobs: tuple[JobEntry, ...] = ()
+    executions: tuple[ExecutionEntry, ...] = ()
+    transfers: tuple[TransferEntry, ...] = ()
+    between: Callable[[datetime, datetime], float] = field(default=plain_seconds, compare=False)
+
+    @property
+    def first(self) -> datetime | None:
+        """The first moment that anything here tells of."""
+        times = [entry.submitted for entry in self.jobs if entry.submitted is not None]
+        times += [entry.states[0][0] for entry in self.jobs if entry.states]
+        return min(times, default=None)

@@ -1,0 +1,188 @@
+"""What screens ask of the figures, while the ensemble moves: computed once for each picture,
+and never on the screen's time where it takes long.
+
+A :class:`Basis` is everything that figures are computed from; a figure is a pure function of
+it. :meth:`Study.of` gives the figure's newest value.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar, cast
+
+from metlmon.ensemble.ledger import Ledger
+from metlmon.ensemble.record import JobId
+from metlmon.ensemble.settings import Settings
+from metlmon.ensemble.views import Status
+from metlmon.live.feed import Feed, Update
+from metlmon.training.records import Streamed, Training
+
+T = TypeVar("T")
+
+AT_ONCE: Final = 1000
+"""Nodes up to which a figure is computed when it is asked for (tens of milliseconds); those of
+a larger ensemble are computed in a thread, and told of when they are there."""
+
+WRITTEN_SECONDS: Final = 5.0
+"""How often what the jobs write is looked at again while somebody wants it: an epoch takes
+hours, a progress line counts seconds; each look is one ``stat`` per file."""
+
+SHARE: Final = 5.0
+"""After work that took so long the thread rests for this many times as long."""
+
+FORGET_SECONDS: Final = 10.0
+"""A figure that nobody asked for since is not computed anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class Basis:
+    """All that figures are computed from. ``trainings`` by run key, ``streams`` by job: what
+    the jobs wrote, empty until it was read once (``written`` tells)."""
+
+    status: Status
+    ledger: Ledger
+    settings: Settings = field(default_factory=Settings)
+    trainings: Mapping[str, Training] = field(default_factory=dict)
+    streams: Mapping[JobId, Streamed] = field(default_factory=dict)
+    written: bool = False
+
+
+@dataclass(slots=True)
+class _Figure:
+    value: Any = None
+    basis: Basis | None = None
+    asked: float = 0.0
+
+
+class Study:
+    """The figures of one feed. ``tell`` is called, in the study's own thread, when a value has
+    come that was not there when it was asked for."""
+
+    def __init__(self, feed: Feed, tell: Callable[[], None]) -> None:
+        self._feed = feed
+        self._tell = tell
+        self._lock = threading.RLock()
+        self._wake = threading.Event()
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._figures: dict[Callable[[Basis], Any], _Figure] = {}
+        self._of: Update | None = None
+        self._basis: Basis | None = None
+        self._trainings: Mapping[str, Training] = {}
+        self._streams: Mapping[JobId, Streamed] = {}
+        self._written = False
+        self._wanted_written = float("-inf")
+
+    def of(self, figure: Callable[[Basis], T]) -> T | None:
+        """The newest value of ``figure``; None while it is computed for the first time.
+        Returns at once: what takes long comes later, and is told."""
+        with self._lock:
+            known = self._figures.setdefault(figure, _Figure())
+            known.asked = time.monotonic()
+            update = self._feed.latest
+            if update is None:
+                return cast(T | None, known.value)
+            if sum(update.status.node_states.values()) <= AT_ONCE:
+                self._bring(known, figure, self._newest(update))
+            elif known.basis is None or self._of is not update:
+                self._rouse()
+            return cast(T | None, known.value)
+
+    def want_written(self) -> None:
+        """Somebody looks at what the jobs write: it is read again every few seconds, in the
+        thread, until nobody has asked for a while."""
+        self._wanted_written = time.monotonic()
+        if not self._written:
+            self._rouse()
+        self._start()
+
+    def close(self) -> None:
+        """End the thread; it is not waited for, it may be in the middle of a file."""
+        self._stop.set()
+        self._wake.set()
+
+    # --- the work -----------------------------------------------------------------------
+
+    def _newest(self, update: Update) -> Basis:
+        """The basis of this picture: made once."""
+        basis = self._basis
+        if basis is None or self._of is not update:
+            ledger = self._feed.ledger()
+            basis = self._basis = Basis(
+                update.status,
+                ledger,
+                self._feed.settings,
+                self._trainings,
+                self._streams,
+                self._written,
+            )
+            self._of = update
+        return basis
+
+    @staticmethod
+    def _bring(known: _Figure, figure: Callable[[Basis], Any], basis: Basis) -> bool:
+        if known.basis is basis:
+            return False
+        value = figure(basis)
+        news = value != known.value
+        known.value, known.basis = value, basis
+        return news
+
+    def _rouse(self) -> None:
+        self._start()
+        self._wake.set()
+
+    def _start(self) -> None:
+        if self._thread is None and not self._stop.is_set():
+            self._thread = threading.Thread(target=self._run, name="metlmon-study", daemon=True)
+            self._thread.start()
+
+    def _run(self) -> None:
+        looked = float("-inf")
+        while not self._stop.is_set():
+            begun = time.monotonic()
+            news = False
+            wanted = begun - self._wanted_written < FORGET_SECONDS
+            if wanted and begun - looked >= WRITTEN_SECONDS:
+                news |= self._read_written()
+                looked = time.monotonic()
+            news |= self._compute()
+            if news and not self._stop.is_set():
+                self._tell()
+            pause = (time.monotonic() - begun) * SHARE
+            self._stop.wait(pause)
+            self._wake.wait(WRITTEN_SECONDS if wanted else None)
+            self._wake.clear()
+
+    def _read_written(self) -> bool:
+        """Read what the jobs wrote; whether it is something new."""
+        if self._feed.latest is None:
+            return False
+        trainings, streams = self._feed.trainings(), self._feed.streams()
+        with self._lock:
+            same = self._written and (trainings, streams) == (self._trainings, self._streams)
+            self._trainings, self._streams, self._written = trainings, streams, True
+            if not same:
+                self._basis = None
+        return not same
+
+    def _compute(self) -> bool:
+        update = self._feed.latest
+        if update is None:
+            return False
+        now = time.monotonic()
+        with self._lock:
+            asked = [
+                (figure, known)
+                for figure, known in self._figures.items()
+                if now - known.asked < FORGET_SECONDS
+            ]
+            basis = self._newest(update) if asked else None
+        news = False
+        for figure, known in asked:
+            if basis is not None:
+                news |= self._bring(known, figure, basis)
+        return news
