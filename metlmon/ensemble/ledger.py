@@ -35,7 +35,9 @@ class ExecutionEntry:
     the number of GPUs is not known (counted as 0 in every sum). ``bytes_*``: of the job's bytes
     those of this execution; over a job's executions they add up to the job's. ``final``: it is
     the execution that completed its epoch. ``dagman``: the job is a sub-DAG's DAGMan, which runs
-    at no site. ``cause``: the folded reason of a bad end, None for a good one.
+    at no site. ``cause``: the folded reason of a bad end, None for a good one. ``counted``: in
+    a window of time an execution may only reach into, its seconds are those inside and it is
+    counted in the window that it ended in (in flight: the last one).
     """
 
     job: JobId
@@ -72,6 +74,7 @@ class ExecutionEntry:
     bytes_received: int | None
     final: bool
     dagman: bool
+    counted: bool = True
 
     @property
     def kind(self) -> str:
@@ -86,7 +89,7 @@ class TransferEntry:
     """One transfer of a job. ``direction``: input, output; ``outcome``: ok, aborted,
     unfinished, in-flight. ``end`` None: in flight. ``seconds`` up to as-of; None when its start
     was not logged. ``site``: of the execution that it was for, or else what ``host`` is known
-    as from other executions; None when nothing tells."""
+    as from other executions; None when nothing tells. ``counted``: as for executions."""
 
     job: JobId
     run: str | None
@@ -99,6 +102,7 @@ class TransferEntry:
     host: str | None
     site: str | None
     queue_seconds: int | None
+    counted: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,69 @@
+"""GPU-seconds and executions, added up by whatever one asks for: the one place that adds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from metlmon.ensemble.ledger import HOUR, ExecutionEntry
+from metlmon.ensemble.views import GpuHours
+
+K = TypeVar("K")
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """``executions`` that ended in the window looked at (or are in flight), GPU-seconds by what
+    they came to, and ``completed`` epochs: distinct ones whose successful execution is here."""
+
+    executions: int = 0
+    good_executions: int = 0
+    bad_executions: int = 0
+    completed: int = 0
+    good: float = 0.0
+    bad: float = 0.0
+    in_flight: float = 0.0
+
+    @property
+    def total(self) -> float:
+        """All GPU-seconds."""
+        return self.good + self.bad + self.in_flight
+
+    @property
+    def gpu_hours(self) -> GpuHours:
+        return GpuHours(self.good / HOUR, self.bad / HOUR, self.in_flight / HOUR)
+
+    @property
+    def success_rate(self) -> float | None:
+        """Good ones of all executions that have ended, 0–1; None before the first."""
+        ended = self.good_executions + self.bad_executions
+        return self.good_executions / ended if ended else None
+
+
+def tally(entries: Iterable[ExecutionEntry]) -> Tally:
+    """The sum of some executions."""
+    executions = good_n = bad_n = completed = 0
+    seconds = {"good": 0.0, "bad": 0.0, "in_flight": 0.0}
+    for entry in entries:
+        kind = entry.kind
+        seconds[kind] += entry.gpu_seconds or 0.0
+        if entry.counted:
+            executions += 1
+            good_n += kind == "good"
+            bad_n += kind == "bad"
+            completed += entry.final
+    return Tally(executions, good_n, bad_n, completed, **seconds)
+
+
+def tallied(
+    entries: Iterable[ExecutionEntry], key: Callable[[ExecutionEntry], K]
+) -> dict[K, Tally]:
+    """A sum for each value of ``key``, the most GPU-seconds first."""
+    groups: dict[K, list[ExecutionEntry]] = {}
+    for entry in entries:
+        groups.setdefault(key(entry), []).append(entry)
+    sums = {name: tally(group) for name, group in groups.items()}
+    return dict(
+        sorted(sums.items(), key=lambda item: (-item[1].total, -item[1].executions, str(item[0])))
+    )
