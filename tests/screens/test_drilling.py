@@ -70,7 +70,7 @@ async def test_the_chart_can_be_hidden(show: Show) -> None:
     async with show(size=NARROW) as seen:
         await seen.press("down", "enter")
         assert "Execution time by epoch" in seen.text
-        await seen.press("c")
+        await seen.press("b")
         assert "Execution time by epoch" not in seen.text
 
 
