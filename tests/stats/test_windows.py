@@ -1,0 +1,308 @@
+"""Windows of time: whatever they cut through, they sum to the whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from metlmon.ensemble.ledger import Ledger
+from metlmon.ensemble.settings import Settings
+from metlmon.ensemble.states import State
+from metlmon.live.errors import InputError
+from metlmon.live.reader import Reader
+from metlmon.stats.tally import tally
+from metlmon.stats.windows import ALL, Unit, Window, asked_window, clipped, cut, told_window
+from tests.conftest import shared_path
+from tests.ensemble.written import Log, of_one_job
+
+CHICAGO = ZoneInfo("America/Chicago")
+NODE = "run0-train_epoch0"
+EXAMPLES = ("metl-aws", "pool-ensemble")
+FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
+
+
+def at(text: str) -> datetime:
+    return datetime.fromisoformat(text)
+
+
+def ledger_of(log: Log, settings: Settings | None = None) -> Ledger:
+    return of_one_job(log, settings=settings).painter().ledger()
+
+
+def seconds(ledger: Ledger) -> dict[str, float]:
+    total = tally(ledger.executions)
+    return {"good": total.good, "bad": total.bad, "in flight": total.in_flight}
+
+
+# --- one execution ----------------------------------------------------------------------------
+
+
+def over_the_border() -> Ledger:
+    """Two GPUs from 22:00 on the last of October until 10:00 on the first of November."""
+    log = Log().submit(77, NODE, at="2025-10-31 21:00:00")
+    log.execute(77, gpus=2, at="2025-10-31 22:00:00")
+    log.terminate(77, run=(5, 6), total=(5, 6), at="2025-11-01 10:00:00")
+    return ledger_of(log)
+
+
+def test_an_execution_over_the_border_of_a_month() -> None:
+    ledger = over_the_border()
+    october, november = (
+        clipped(ledger, asked_window(None, None, month)) for month in ("2025-10", "2025-11")
+    )
+    assert seconds(october) == {"good": 2 * 2 * 3600, "bad": 0, "in flight": 0}
+    assert seconds(november) == {"good": 2 * 10 * 3600, "bad": 0, "in flight": 0}
+    # It is counted, completes its epoch and has moved its bytes in the month that it ended in.
+    assert (tally(october.executions).executions, tally(october.executions).completed) == (0, 0)
+    assert (tally(november.executions).executions, tally(november.executions).completed) == (1, 1)
+    assert (len(october.epochs), len(november.epochs)) == (0, 1)
+    assert october.executions[0].bytes_sent is None
+    assert november.executions[0].bytes_sent == 5
+    assert [job.bytes_received for job in (*october.jobs, *november.jobs)] == [None, 6]
+    assert [run.good for run in (*october.runs, *november.runs)] == [4 * 3600, 20 * 3600]
+    # Its own times stay what they are.
+    assert november.executions[0].start == at("2025-10-31T22:00")
+
+
+def test_the_moment_between_two_windows_is_in_the_later_one() -> None:
+    ledger, end = over_the_border(), at("2025-11-01T10:00")
+    before, after = clipped(ledger, Window(until=end)), clipped(ledger, Window(since=end))
+    assert [e.counted for e in before.executions] == [False]
+    assert [(e.counted, e.seconds) for e in after.executions] == [(True, 0.0)]
+    assert (len(before.epochs), len(after.epochs)) == (0, 1)
+
+
+def test_in_flight_is_counted_in_the_window_of_as_of() -> None:
+    log = Log().submit(77, NODE, at="2025-10-31 21:00:00")
+    log.execute(77, gpus=1, at="2025-10-31 23:00:00").submit(78, at="2025-11-01 05:00:00")
+    ledger = ledger_of(log)
+    october, november = (
+        clipped(ledger, Window(until=at("2025-11-01"))),
+        clipped(ledger, Window(since=at("2025-11-01"))),
+    )
+    assert seconds(october) == {"good": 0, "bad": 0, "in flight": 3600}
+    assert seconds(november) == {"good": 0, "bad": 0, "in flight": 5 * 3600}
+    assert [e.counted for e in (*october.executions, *november.executions)] == [False, True]
+
+
+def test_the_night_the_clocks_go_back() -> None:
+    log = Log().submit(77, NODE, at="2025-11-01 21:00:00")
+    log.execute(77, gpus=1, at="2025-11-01 22:00:00").terminate(77, at="2025-11-02 08:00:00")
+    ledger = ledger_of(log, Settings(zone=CHICAGO))
+    parts = [
+        seconds(clipped(ledger, window))["good"] / 3600
+        for window in (
+            Window(until=at("2025-11-02T01:30")),
+            Window(at("2025-11-02T01:30"), at("2025-11-02T02:00")),
+            Window(since=at("2025-11-02T02:00")),
+        )
+    ]
+    # From the first 01:30 to 02:00 it is one and a half hours.
+    assert parts == [3.5, 1.5, 6.0]
+    assert sum(parts) == seconds(ledger)["good"] / 3600 == 11.0
+
+
+def test_an_execution_in_the_second_pass_of_an_hour() -> None:
+    log = Log().submit(77, NODE, at="2025-11-02 00:30:00")
+    log.execute(77, gpus=1, at="2025-11-02 01:40:00").raw(6, 77, "Image size of job updated: 1")
+    log.terminate(77, at="2025-11-02 01:10:00").submit(78, at="2025-11-02 04:00:00")
+    ledger = ledger_of(log, Settings(zone=CHICAGO))
+    assert seconds(ledger)["good"] == 1800
+    whole = [Window(until=at("2025-11-02T01:20")), Window(since=at("2025-11-02T01:20"))]
+    # The first 01:20 was before its start, though its end is logged as 01:10.
+    assert [seconds(clipped(ledger, each))["good"] for each in whole] == [0, 1800]
+    assert [tally(clipped(ledger, each).executions).executions for each in whole] == [0, 1]
+
+
+# --- they sum to the whole --------------------------------------------------------------------
+
+
+@cache
+def real(name: str, zone: str | None) -> Ledger:
+    path = shared_path(f"examples/{name}") if name in EXAMPLES else FIXTURES / name
+    reader = Reader(path, Settings(zone=ZoneInfo(zone) if zone else None))
+    reader.open()
+    reader.read_all()
+    return reader.painter().ledger()
+
+
+def total(parts: Iterable[int | float | None]) -> float:
+    return sum(part or 0 for part in parts)
+
+
+def sums(ledger: Ledger) -> dict[str, float]:
+    """Everything that is added up or counted anywhere."""
+    spent = tally(ledger.executions)
+    out: dict[str, float] = {
+        "executions": spent.executions,
+        "good executions": spent.good_executions,
+        "bad executions": spent.bad_executions,
+        "completed": spent.completed,
+        "good": spent.good,
+        "bad": spent.bad,
+        "in flight": spent.in_flight,
+        "seconds": total(e.seconds for e in ledger.executions),
+        "suspended": total(e.suspended for e in ledger.executions),
+        "wait": total(e.wait for e in ledger.executions),
+        "sent by executions": total(e.bytes_sent for e in ledger.executions),
+        "received by executions": total(e.bytes_received for e in ledger.executions),
+        "sent by jobs": total(j.bytes_sent for j in ledger.jobs),
+        "received by jobs": total(j.bytes_received for j in ledger.jobs),
+        "holds": sum(len(j.holds) for j in ledger.jobs),
+        "hold seconds": sum(h.seconds for j in ledger.jobs for h in j.holds),
+        "transfers": sum(t.counted for t in ledger.transfers),
+        "transfer seconds": total(t.seconds for t in ledger.transfers),
+        "epochs": sum(e.state is State.COMPLETED for e in ledger.epochs),
+        "longest": total(e.longest_seconds for e in ledger.epochs if e.state is State.COMPLETED),
+        "runs' good": sum(r.good for r in ledger.runs),
+        "runs' bad": sum(r.bad for r in ledger.runs),
+    }
+    for e in ledger.executions:
+        key = f"{e.site} / {e.gpu} / {e.cause}"
+        out[key] = out.get(key, 0) + (e.gpu_seconds or 0)
+    return {name: round(value, 3) for name, value in out.items() if value}
+
+
+def check(ledger: Ledger, cuts: Iterable[datetime]) -> None:
+    edges = [None, *sorted(set(cuts)), None]
+    added: dict[str, float] = {}
+    for since, until in pairwise(edges):
+        for name, value in sums(clipped(ledger, Window(since, until))).items():
+            assert value > 0, name
+            added[name] = added.get(name, 0) + value
+    assert {name: round(value, 3) for name, value in added.items()} == sums(ledger)
+
+
+REAL = pytest.mark.parametrize(
+    ("name", "zone"),
+    [
+        ("metl-aws", None),
+        ("metl-aws", "America/Chicago"),
+        ("pool-ensemble", None),
+        ("trainer", None),
+        ("holds", None),
+        ("rescue", None),
+        ("shared-log", None),
+    ],
+)
+
+
+@REAL
+@pytest.mark.parametrize("unit", list(Unit))
+def test_days_weeks_and_months_sum_to_the_whole(name: str, zone: str | None, unit: Unit) -> None:
+    ledger = real(name, zone)
+    assert ledger.first is not None
+    assert ledger.as_of is not None
+    windows = cut(ledger.first, ledger.as_of, unit)
+    assert windows[0].since <= ledger.first
+    assert windows[-1].until > ledger.as_of
+    check(ledger, [window.since for window in windows])
+
+
+@REAL
+@given(data=st.data())
+def test_windows_cut_anywhere_sum_to_the_whole(
+    name: str, zone: str | None, data: st.DataObject
+) -> None:
+    ledger = real(name, zone)
+    assert ledger.first is not None
+    assert ledger.as_of is not None
+    moments = [ledger.first, *(m for e in ledger.executions for m in (e.start, e.end) if m)]
+    span = int((ledger.as_of - ledger.first).total_seconds())
+    anywhere = st.integers(-3600, span + 3600).map(
+        lambda seconds: ledger.first + timedelta(seconds=seconds)
+    )
+    cuts = data.draw(st.lists(st.one_of(st.sampled_from(moments), anywhere), max_size=4))
+    check(ledger, cuts)
+
+
+def test_a_window_without_ends_is_the_whole() -> None:
+    ledger = over_the_border()
+    assert clipped(ledger, ALL) is ledger
+
+
+# --- what is asked for ------------------------------------------------------------------------
+
+
+def test_a_month() -> None:
+    assert asked_window(None, None, "2025-12") == Window(at("2025-12-01"), at("2026-01-01"))
+
+
+def test_dates_and_moments() -> None:
+    window = asked_window("2025-11-01", "2025-11-14 08:14", None)
+    assert window == Window(at("2025-11-01"), at("2025-11-14T08:14:00"))
+    assert asked_window(None, None, None) == ALL
+
+
+def test_a_moment_of_another_zone() -> None:
+    window = asked_window("2025-11-14T08:14:00Z", None, None, CHICAGO)
+    assert window == Window(at("2025-11-14T02:14:00"))
+
+
+@pytest.mark.parametrize(
+    ("since", "until", "month", "sentence"),
+    [
+        (None, None, "2025-13", "--month '2025-13' is no month; write it as 2025-11"),
+        (None, None, "November", "is no month"),
+        ("2025-11-01", None, "2025-11", "leave out --since and --until"),
+        ("yesterday", None, None, "--since 'yesterday' is no time; write it as 2025-11-14"),
+        (None, "2025-11-32", None, "--until '2025-11-32' is no time"),
+        ("2025-11-02", "2025-11-02", None, "nothing is between"),
+        ("2025-11-02T00:00Z", None, None, "the logs' own is not known: add --tz"),
+    ],
+)
+def test_what_is_no_window(
+    since: str | None, until: str | None, month: str | None, sentence: str
+) -> None:
+    with pytest.raises(InputError) as told:
+        asked_window(since, until, month)
+    assert sentence in str(told.value)
+
+
+def test_an_hour_that_there_never_was() -> None:
+    assert asked_window("2026-03-08T02:30", None, None) == Window(at("2026-03-08T02:30"))
+    with pytest.raises(InputError, match="clocks went forward"):
+        asked_window("2026-03-08T02:30", None, None, CHICAGO)
+    asked_window("2025-11-02T01:30", None, None, CHICAGO)
+
+
+@pytest.mark.parametrize(
+    ("window", "words"),
+    [
+        (ALL, "all time"),
+        (Window(at("2025-11-01"), at("2025-12-01")), "November 2025"),
+        (Window(at("2025-11-01"), at("2025-11-15")), "2025-11-01 to 2025-11-14"),
+        (Window(at("2025-11-01"), at("2025-11-02")), "2025-11-01"),
+        (Window(at("2025-11-01")), "since 2025-11-01"),
+        (Window(until=at("2025-11-01T08:00")), "until 2025-11-01 08:00"),
+        (
+            Window(at("2025-11-01"), at("2025-11-01T08:14:30")),
+            "2025-11-01 to 2025-11-01 08:14:30",
+        ),
+    ],
+)
+def test_how_a_window_is_told(window: Window, words: str) -> None:
+    assert told_window(window) == words
+
+
+def test_weeks_begin_on_monday() -> None:
+    windows = cut(at("2025-10-31T12:00"), at("2025-11-03T00:00"), Unit.WEEK)
+    assert windows == (
+        Window(at("2025-10-27"), at("2025-11-03")),
+        Window(at("2025-11-03"), at("2025-11-10")),
+    )
+
+
+def test_years_that_a_damaged_log_says() -> None:
+    for unit in Unit:
+        assert cut(datetime(1, 1, 1), datetime(1, 1, 1), unit)
+        assert cut(datetime(9999, 12, 31), datetime.max, unit)
+    assert asked_window(None, None, "9999-12") == Window(at("9999-12-01"), datetime.max)
