@@ -1,3 +1,31 @@
-"""metlmon: watch ensembles of model trainings that run as HTCondor DAGs."""
+"""metlmon: watch ensembles of model trainings that run as HTCondor DAGs.
+
+In a notebook, ``metlmon.load(dagdir)`` gives the ensemble as pandas frames.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import os
+    from datetime import datetime
+
+    from metlmon.stats.frames import Frames
 
 __version__ = "0.1.0"
+
+
+def load(
+    dagdir: str | os.PathLike[str],
+    *,
+    as_of: str | datetime | None = None,
+    tz: str | None = None,
+    live: bool | None = None,
+) -> Frames:
+    """Read a dagdir (or one DAG file) into pandas frames: ``runs``, ``epochs``, ``jobs``,
+    ``executions``, ``transfers``, ``events``. All about it: :func:`metlmon.stats.frames.load`."""
+    # The command reads its version here, and must not wait for what a notebook needs.
+    from metlmon.stats import frames
+
+    return frames.load(dagdir, as_of=as_of, tz=tz, live=live)

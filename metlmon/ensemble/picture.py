@@ -714,16 +714,20 @@ class Painter:
         )
         return JobView(
             self.job_row(job),
-            tuple(
-                EventLine(e.time, e.number, e.name, _told(e.text, e.detail, e.body), e.damaged)
-                for e in job.events()
-            ),
+            self.event_lines(job),
             job.memory_updates,
             self.life(job).usage,
             _filled(record.node.output, job) if record else None,
             _filled(record.node.error, job) if record else None,
             siblings,
             tuple(self.life(job).states),
+        )
+
+    def event_lines(self, job: Job) -> tuple[EventLine, ...]:
+        """The job's history, without its 006 events."""
+        return tuple(
+            EventLine(e.time, e.number, e.name, _told(e.text, e.detail, e.body), e.damaged)
+            for e in job.events()
         )
 
     # --- problems -----------------------------------------------------------------------

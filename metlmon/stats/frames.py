@@ -1,0 +1,308 @@
+"""An ensemble as pandas frames, for notebooks and exports.
+
+``metlmon.load(dagdir)`` gives :class:`Frames`. What the columns mean is in
+:mod:`metlmon.stats.columns`; a row is one entry of the ledger, so that every sum over a frame
+is the sum that screens, reports and JSON show. pandas is imported when a frame is asked for,
+and by nothing before.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, tzinfo
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from metlmon.ensemble.ledger import Ledger
+from metlmon.ensemble.picture import Painter
+from metlmon.ensemble.settings import Settings
+from metlmon.ensemble.views import Status
+from metlmon.ensemble.wording import count, plain
+from metlmon.live.errors import InputError
+from metlmon.live.reader import Reader
+from metlmon.live.settings import load_settings, zone
+from metlmon.stats.columns import (
+    COUNT,
+    NUMBER,
+    TABLES,
+    TEXT,
+    TIME,
+    TRUTH,
+    WORD,
+    Column,
+    EventRecord,
+    Table,
+)
+from metlmon.stats.windows import ALL, Window, clipped, told_window
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+TEXT_LIMIT: Final = 8000
+"""Characters kept of a text: a job can write a megabyte as its reason, and a spreadsheet's
+cell ends at 32767."""
+
+GREATEST: Final = 2**63 - 1
+"""The largest whole number of a column; only a damaged log has a larger one."""
+
+ENVIRONMENT: Final = re.compile(r"\b(env(?:ironment)?)\b(\s*=|\s+from\b|\s+to\b).*", re.IGNORECASE)
+"""The job's environment in the text of an event (028, 033): secrets are passed that way."""
+
+Value = str | int | float | bool | datetime | None
+
+
+def load(
+    dagdir: str | os.PathLike[str],
+    *,
+    as_of: str | datetime | None = None,
+    tz: str | None = None,
+    live: bool | None = None,
+) -> Frames:
+    """Read a dagdir (or one DAG file), with its ``metlmon.toml``, as it stands now.
+
+    ``as_of``: show it as it was then, in the logs' local time. ``tz``: the access point's time
+    zone, e.g. "America/Chicago"; the frames' times then carry it. ``live``: durations run up to
+    now (True) or end with the newest event (False); None decides by the files. Raises
+    InputError, with a sentence, for what cannot be read.
+    """
+    path = Path(dagdir).expanduser()
+    settings = load_settings(path.parent if path.is_file() else path)
+    if tz is not None:
+        settings = replace(settings, zone=zone(tz))
+    reader = Reader(path, settings, as_of=_moment(as_of, settings, "as_of"), live=live)
+    reader.open()
+    reader.read_all()
+    return Frames(reader.painter())
+
+
+def _moment(told: str | datetime | None, settings: Settings, name: str) -> datetime | None:
+    """A moment as the logs' local time. Raises InputError."""
+    if told is None:
+        return None
+    try:
+        when = told if isinstance(told, datetime) else datetime.fromisoformat(told.strip())
+    except ValueError:
+        raise InputError(f"{name}={told!r} is no time; write it as 2025-11-14T08:14:00") from None
+    if when.tzinfo is None:
+        return when
+    if settings.zone is None:
+        raise InputError(
+            f"{name}={told!r} names a zone, but the logs' own is not known: add tz=, or give the "
+            "logs' local time"
+        )
+    try:
+        return when.astimezone(settings.zone).replace(tzinfo=None)
+    except OverflowError:
+        raise InputError(f"{name}={told!r} is outside the calendar") from None
+
+
+class Frames:
+    """The frames of one moment of an ensemble: ``runs``, ``epochs``, ``jobs``, ``executions``,
+    ``transfers`` and ``events``. Each is built when it is first asked for, and kept.
+
+    Times are the access point's local time, without a zone where none is known; with one
+    (``tz``, ``metlmon.toml``, or logs that say UTC) they carry it. Durations are in columns of
+    their own, because the difference of two local times is wrong twice a year. Text that logs
+    and jobs wrote is one line each, with what a terminal would obey made visible.
+    """
+
+    def __init__(self, painter: Painter, window: Window = ALL) -> None:
+        self._painter = painter
+        self._window = window
+        self._ledger: Ledger | None = None
+        self._status: Status | None = None
+        self._frames: dict[str, pd.DataFrame] = {}
+
+    # --- frames -------------------------------------------------------------------------
+
+    @property
+    def runs(self) -> pd.DataFrame:
+        """A row for each run."""
+        return self.frame("runs")
+
+    @property
+    def epochs(self) -> pd.DataFrame:
+        """A row for each training node of a run."""
+        return self.frame("epochs")
+
+    @property
+    def jobs(self) -> pd.DataFrame:
+        """A row for each job."""
+        return self.frame("jobs")
+
+    @property
+    def executions(self) -> pd.DataFrame:
+        """A row for each execution of a job."""
+        return self.frame("executions")
+
+    @property
+    def transfers(self) -> pd.DataFrame:
+        """A row for each transfer of a job's files."""
+        return self.frame("transfers")
+
+    @property
+    def events(self) -> pd.DataFrame:
+        """A row for each event of a job but 006 (memory), which only ``jobs.memory_mb`` shows."""
+        return self.frame("events")
+
+    @property
+    def columns(self) -> pd.DataFrame:
+        """What the columns of all frames mean: frame, column, dtype, unit, meaning."""
+        import pandas as pd
+
+        rows = [
+            (table.name, column.name, column.dtype, column.unit, column.meaning)
+            for table in TABLES.values()
+            for column in table.columns
+        ]
+        return pd.DataFrame(rows, columns=["frame", "column", "dtype", "unit", "meaning"])
+
+    def frame(self, name: str) -> pd.DataFrame:
+        """The frame of this name. Raises InputError when there is none."""
+        if name not in self._frames:
+            self._frames[name] = self._built(_table(name))
+        return self._frames[name]
+
+    def _built(self, table: Table) -> pd.DataFrame:
+        import pandas as pd
+
+        values = self.values(table.name)
+        series = [
+            _series(column, values[column.name], self.zone).rename(column.name)
+            for column in table.columns
+        ]
+        return pd.concat(series, axis=1)
+
+    # --- a part of the time --------------------------------------------------------------
+
+    def windowed(
+        self, since: str | datetime | None = None, until: str | datetime | None = None
+    ) -> Frames:
+        """The same of a window of time, from ``since`` up to ``until``, which is not in it
+        (:func:`metlmon.stats.windows.clipped` says what lies in one). Windows that a time is
+        cut into add up to the whole. ``status`` stays that of the whole ensemble. Raises
+        InputError."""
+        settings = self._painter.ensemble.settings
+        window = Window(_moment(since, settings, "since"), _moment(until, settings, "until"))
+        if window.since is not None and window.until is not None and window.since >= window.until:
+            raise InputError(f"since={since!r} is not before until={until!r}: nothing is between")
+        return Frames(self._painter, window)
+
+    # --- the same without pandas ---------------------------------------------------------
+
+    def values(self, name: str) -> dict[str, list[Value]]:
+        """The columns of a frame as plain Python values, in order; None is "not known"."""
+        table = _table(name)
+        entries = list(self._entries(name))
+        return {
+            column.name: [_clean(column, column.of(entry)) for entry in entries]
+            for column in table.columns
+        }
+
+    def _entries(self, name: str) -> Iterable[object]:
+        if name == "events":
+            return self._events()
+        entries: Iterable[object] = getattr(self.ledger, name)
+        return entries
+
+    def _events(self) -> Iterator[EventRecord]:
+        since, until = self._window.since, self._window.until
+        for job in self._painter.real_jobs():
+            for line in self._painter.event_lines(job):
+                if (since is None or since <= line.time) and (until is None or line.time < until):
+                    text = ENVIRONMENT.sub(r"\1\2 (not shown)", line.text)
+                    yield EventRecord(job.id, line.time, line.number, line.name, text, line.damaged)
+
+    def stated(self, when: datetime) -> str:
+        """ISO 8601, with the offset from UTC where a zone is known."""
+        return self._painter.clock.stated(when).isoformat()
+
+    # --- what it is of -------------------------------------------------------------------
+
+    @property
+    def ledger(self) -> Ledger:
+        """The entries that the frames are made of."""
+        if self._ledger is None:
+            self._ledger = clipped(self._painter.ledger(), self._window)
+        return self._ledger
+
+    @property
+    def status(self) -> Status:
+        """The whole ensemble in one picture, as ``metlmon status`` shows it."""
+        if self._status is None:
+            self._status = self._painter.status()
+        return self._status
+
+    @property
+    def dagdir(self) -> str:
+        """The directory, as given."""
+        return self._painter.dagdir
+
+    @property
+    def as_of(self) -> datetime | None:
+        """The moment for which durations hold; None in an ensemble without events."""
+        return self._painter.as_of
+
+    @property
+    def zone(self) -> tzinfo | None:
+        """The zone that the frames' times carry; None when none is known."""
+        clock = self._painter.clock
+        return clock.zone or (UTC if clock.utc_only else None)
+
+    def __repr__(self) -> str:
+        as_of = f" as of {self.as_of}" if self.as_of is not None else ""
+        part = "" if self._window.whole else f", {told_window(self._window)}"
+        lines = [f"metlmon: {plain(self.dagdir, 200)}{as_of}{part}"]
+        for table in TABLES.values():
+            rows = sum(1 for _ in self._entries(table.name))
+            lines.append(
+                f"  .{table.name:<11}{count(rows, 'row'):>12} of "
+                f"{count(len(table.columns), 'column')}; a row is {table.row}"
+            )
+        lines.append("  .columns says what the columns mean; .status and .ledger have the rest")
+        return "\n".join(lines)
+
+
+def _table(name: str) -> Table:
+    if name not in TABLES:
+        raise InputError(f"no frame is called {name!r}; there are {', '.join(TABLES)}")
+    return TABLES[name]
+
+
+def _clean(column: Column, value: object) -> Value:
+    """The value as the column's type has it; a text as one harmless line."""
+    if value is None:
+        return None
+    if column.dtype in (TEXT, WORD):
+        return plain(str(value), TEXT_LIMIT)
+    if column.dtype == COUNT:
+        whole = int(value)  # type: ignore[call-overload]
+        return whole if abs(whole) <= GREATEST else None
+    if column.dtype == NUMBER:
+        return float(value)  # type: ignore[arg-type]
+    if column.dtype == TRUTH:
+        return bool(value)
+    assert isinstance(value, datetime)
+    return value
+
+
+def _series(column: Column, values: list[Value], known: tzinfo | None) -> pd.Series:
+    import pandas as pd
+
+    if column.dtype == WORD:
+        return pd.Series(pd.Categorical(values, categories=list(column.words)))
+    if column.dtype == TIME and known is not None:
+        moments = [_utc(each, known) if isinstance(each, datetime) else None for each in values]
+        return pd.Series(moments, dtype="datetime64[us, UTC]").dt.tz_convert(known)
+    return pd.Series(values, dtype=column.dtype)
+
+
+def _utc(stamp: datetime, known: tzinfo) -> datetime | None:
+    """Through Python's own zones: they know which of two equal hours is meant."""
+    try:
+        return (stamp if stamp.tzinfo else stamp.replace(tzinfo=known)).astimezone(UTC)
+    except OverflowError:
+        return None
