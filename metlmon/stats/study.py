@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import threading
 import time
+import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
 from metlmon.ensemble.ledger import Ledger
@@ -59,7 +61,7 @@ class _Figure:
 
 class Study:
     """The figures of one feed. ``tell`` is called, in the study's own thread, when a value has
-    come that was not there when it was asked for."""
+    come that was not there when it was asked for. ``error``: a sentence, when a figure failed."""
 
     def __init__(self, feed: Feed, tell: Callable[[], None]) -> None:
         self._feed = feed
@@ -75,6 +77,7 @@ class Study:
         self._streams: Mapping[JobId, Streamed] = {}
         self._written = False
         self._wanted_written = float("-inf")
+        self.error: str | None = None
 
     def of(self, figure: Callable[[Basis], T]) -> T | None:
         """The newest value of ``figure``; None while it is computed for the first time.
@@ -108,18 +111,15 @@ class Study:
 
     def _newest(self, update: Update) -> Basis:
         """The basis of this picture: made once."""
-        basis = self._basis
-        if basis is None or self._of is not update:
-            ledger = self._feed.ledger()
-            basis = self._basis = Basis(
-                update.status,
-                ledger,
-                self._feed.settings,
-                self._trainings,
-                self._streams,
-                self._written,
-            )
-            self._of = update
+        with self._lock:
+            basis, written = self._basis, (self._trainings, self._streams, self._written)
+            if basis is not None and self._of is update:
+                return basis
+        # Not under the lock: a screen that asks meanwhile gets what there is.
+        basis = Basis(update.status, self._feed.ledger(), self._feed.settings, *written)
+        with self._lock:
+            if written == (self._trainings, self._streams, self._written):
+                self._basis, self._of = basis, update
         return basis
 
     @staticmethod
@@ -147,15 +147,31 @@ class Study:
             news = False
             wanted = begun - self._wanted_written < FORGET_SECONDS
             if wanted and begun - looked >= WRITTEN_SECONDS:
-                news |= self._read_written()
+                try:
+                    news |= self._read_written()
+                except Exception as error:
+                    news |= self._tell_failure(error)
                 looked = time.monotonic()
-            news |= self._compute()
+            try:
+                news |= self._compute()
+            except Exception as error:  # One figure that fails must not end all others.
+                news |= self._tell_failure(error)
             if news and not self._stop.is_set():
                 self._tell()
             pause = (time.monotonic() - begun) * SHARE
             self._stop.wait(pause)
             self._wake.wait(WRITTEN_SECONDS if wanted else None)
             self._wake.clear()
+
+    def _tell_failure(self, error: Exception) -> bool:
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        text = (
+            f"a figure failed: {type(error).__name__}: {error} "
+            f"({Path(where.filename).name}:{where.lineno}); please report this"
+        )
+        news = text != self.error
+        self.error = text
+        return news
 
     def _read_written(self) -> bool:
         """Read what the jobs wrote; whether it is something new."""
@@ -180,9 +196,7 @@ class Study:
                 for figure, known in self._figures.items()
                 if now - known.asked < FORGET_SECONDS
             ]
-            basis = self._newest(update) if asked else None
-        news = False
-        for figure, known in asked:
-            if basis is not None:
-                news |= self._bring(known, figure, basis)
-        return news
+        if not asked:
+            return False
+        basis = self._newest(update)
+        return any([self._bring(known, figure, basis) for figure, known in asked])
