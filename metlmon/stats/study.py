@@ -127,7 +127,7 @@ class Study:
         if known.basis is basis:
             return False
         value = figure(basis)
-        news = value != known.value
+        news = bool(value != known.value)
         known.value, known.basis = value, basis
         return news
 
@@ -199,4 +199,5 @@ class Study:
         if not asked:
             return False
         basis = self._newest(update)
-        return any([self._bring(known, figure, basis) for figure, known in asked])
+        news = [self._bring(known, figure, basis) for figure, known in asked]
+        return any(news)
