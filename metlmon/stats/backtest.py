@@ -1,0 +1,175 @@
+"""How far off the estimates would have been: the ensemble as it was, and what came then.
+
+At the moments when 25, 50 and 75 % of the epochs that it has completed by now were completed,
+the estimates are made from what was known then, and compared with what happened. Of an
+ensemble that is not finished the moment is foretold at which each run reached the last epoch
+that it did complete. Beside it stands the plain guess: a run's last cycle, times the epochs
+that were left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from math import ceil
+from statistics import median
+from typing import Final
+
+from metlmon.ensemble.ledger import Ledger
+from metlmon.ensemble.states import DONE
+from metlmon.stats.cycles import counted, cycles_of, elapsed, later
+from metlmon.stats.estimates import Outlook, expected
+from metlmon.stats.study import Basis
+
+SHARES: Final = (0.25, 0.5, 0.75)
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One prediction, seconds from ``at``. ``run`` None: the ensemble (those of its runs that
+    went on then). ``naive`` None: there was no cycle to go by."""
+
+    share: float
+    at: datetime
+    run: str | None
+    run_name: str | None
+    low: float
+    predicted: float
+    high: float
+    truth: float
+    naive: float | None
+
+    @property
+    def error(self) -> float:
+        """Signed, as a share of the truth: 0.5 is half as much again too late."""
+        return (self.predicted - self.truth) / self.truth
+
+    @property
+    def naive_error(self) -> float | None:
+        return None if self.naive is None else (self.naive - self.truth) / self.truth
+
+    @property
+    def inside(self) -> bool:
+        """Whether the truth lay in the interval."""
+        return self.low <= self.truth <= self.high
+
+
+@dataclass(frozen=True, slots=True)
+class Backtest:
+    """``epochs`` were completed. ``trials`` of the ensemble and of its runs, in order of time.
+    ``unsaid``: shares of the way at which no date was given."""
+
+    epochs: int
+    trials: tuple[Trial, ...]
+    unsaid: tuple[float, ...]
+
+    def of_ensemble(self) -> list[Trial]:
+        return [trial for trial in self.trials if trial.run is None]
+
+    def of_runs(self, share: float | None = None) -> list[Trial]:
+        """The single runs' (at one share of the way)."""
+        trials = [trial for trial in self.trials if trial.run is not None]
+        return [t for t in trials if share is None or t.share == share]
+
+
+def usual_error(trials: Iterable[Trial]) -> float | None:
+    """The middle of how far off they are, whichever way, as a share of the truth."""
+    return median(errors) if (errors := [abs(trial.error) for trial in trials]) else None
+
+
+def usual_naive_error(trials: Iterable[Trial]) -> float | None:
+    """The same of the plain guess."""
+    errors = [abs(t.naive_error) for t in trials if t.naive_error is not None]
+    return median(errors) if errors else None
+
+
+def backtest(final: Basis, then: Callable[[datetime], Basis]) -> Backtest:
+    """Replay: ``then`` gives the ensemble as it was at a moment."""
+    reached = _reached(final.ledger)
+    moments = sorted((time for times in reached.values() for time in times), key=later)
+    goals = {run: len(times) for run, times in reached.items()}
+    trials: list[Trial] = []
+    unsaid: list[float] = []
+    for share in SHARES if len(moments) > 1 else ():
+        at = moments[ceil(share * len(moments)) - 1]
+        made = _trials(share, at, expected(basis := then(at), goals), basis.ledger, reached)
+        trials += made
+        if not made:
+            unsaid.append(share)
+    return Backtest(len(moments), tuple(trials), tuple(unsaid))
+
+
+def _trials(
+    share: float,
+    at: datetime,
+    outlook: Outlook,
+    ledger: Ledger,
+    reached: dict[str, list[datetime]],
+) -> list[Trial]:
+    made: list[Trial] = []
+    guesses = naive(ledger)
+    for run in outlook.runs:
+        truth = elapsed(ledger, at, reached[run.run][-1]) if reached.get(run.run) else 0.0
+        if run.span is None or truth <= 0:
+            continue
+        guess = guesses.get(run.run)
+        plain = guess(run.left) if guess is not None else None
+        span = run.span
+        made.append(
+            Trial(
+                share,
+                at,
+                run.run,
+                run.run_name,
+                span.low,
+                span.middle,
+                span.high,
+                truth,
+                plain,
+            )
+        )
+    if outlook.span is None or not made:
+        return made
+    plains = [trial.naive for trial in made if trial.naive is not None]
+    whole = Trial(
+        share,
+        at,
+        None,
+        None,
+        outlook.span.low,
+        outlook.span.middle,
+        outlook.span.high,
+        max(trial.truth for trial in made),
+        max(plains, default=None),
+    )
+    return [whole, *made]
+
+
+def naive(ledger: Ledger) -> dict[str, Callable[[int], float]]:
+    """For each run, how long so many epochs take by its last cycle alone, what has passed of
+    the one under way taken off. A run without one is measured by the newest of the others."""
+    cycles = {run: cycles_of(ledger, epochs) for run, epochs in counted(ledger).items()}
+    ended = [cycle for each in cycles.values() for cycle in each if cycle.ended]
+    newest = max(ended, key=lambda cycle: later(cycle.at), default=None)
+    guesses: dict[str, Callable[[int], float]] = {}
+    for run, each in cycles.items():
+        own = [cycle for cycle in each if cycle.ended]
+        last = own[-1] if own else newest
+        if last is not None:
+            passed = sum(cycle.seconds for cycle in each if not cycle.ended)
+            guesses[run] = _guess(last.seconds, passed)
+    return guesses
+
+
+def _guess(cycle: float, passed: float) -> Callable[[int], float]:
+    return lambda left: max(0.0, cycle * left - passed)
+
+
+def _reached(ledger: Ledger) -> dict[str, list[datetime]]:
+    """When each run's completed epochs were completed, in order of time."""
+    reached: dict[str, list[datetime]] = {}
+    for run, epochs in counted(ledger).items():
+        times = [e.completed for e in epochs if e.state in DONE and e.completed is not None]
+        reached[run] = sorted(times, key=later)
+    return reached

@@ -1,0 +1,289 @@
+"""What each epoch of a run took from completion to completion, and what is to be expected of
+the next ones.
+
+A cycle is the time from the completion of the epoch before (of a run's first one: from its
+submission) to an epoch's own: queue waits, transfers, lost executions, holds and the hours in
+which no DAG ran are in it as they happened. The cycle under way counts as "at least so long".
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from math import log, sqrt
+from statistics import median
+from typing import Final, TypeVar
+
+from metlmon.ensemble.ledger import EpochEntry, ExecutionEntry, Ledger
+from metlmon.ensemble.record import JobId
+from metlmon.ensemble.states import DONE, Outcome, State
+from metlmon.stats.survival import Curve, Sample
+
+K = TypeVar("K")
+
+HALF_LIFE: Final = 6.0
+"""Rounds (a round: an epoch of every run) after which what happened counts half: queues and
+sites change within weeks. Chosen by the backtest; between 4 and 12 it hardly matters."""
+
+BELIEF: Final = 10.0
+"""So many samples of one's own count as much as all others do together."""
+
+ENOUGH: Final = 3
+"""Ended executions that a group needs to speak for itself."""
+
+OUTLIER: Final = 3.0
+"""A cycle counts for no more than so many times the middle one: an outage of days comes once,
+and must not be multiplied by the epochs that are left."""
+
+SWING: Final = 0.6
+"""How far one round's mean is from all rounds' mean, as a logarithm, where nothing is known of
+it yet: almost twice as long, or half. Chosen by the backtest."""
+
+SWING_BELIEF: Final = 8.0
+"""So many rounds are needed to know better than :data:`SWING`."""
+
+
+ALIKE_ROUNDS: Final = 2.0
+"""So many rounds in a row count as one where it is told how sure it is. Chosen by the backtest:
+the intervals hold in four of five cases with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cycle:
+    """What one epoch took; not ``ended``: it lasts still. ``at``: when it was completed."""
+
+    run: str
+    epoch: int
+    target: str | None
+    seconds: float
+    ended: bool
+    at: datetime
+
+
+def counted(ledger: Ledger) -> dict[str, list[EpochEntry]]:
+    """The epochs that count, by run, in order."""
+    runs: dict[str, list[EpochEntry]] = {run.run: [] for run in ledger.runs}
+    for epoch in ledger.epochs:
+        if epoch.counts:
+            runs.setdefault(epoch.run, []).append(epoch)
+    for epochs in runs.values():
+        epochs.sort(key=lambda epoch: (epoch.epoch is None, epoch.epoch or 0))
+    return runs
+
+
+def elapsed(ledger: Ledger, start: datetime, end: datetime) -> float:
+    """Seconds from one stamp to another, never negative; 0 where only one of them has a zone."""
+    if (start.tzinfo is None) != (end.tzinfo is None):
+        return 0.0
+    return max(0.0, ledger.between(start, end))
+
+
+def later(when: datetime) -> datetime:
+    """A key to put moments in order, whether or not they have a zone."""
+    return when.replace(tzinfo=None)
+
+
+def cycles_of(ledger: Ledger, epochs: Sequence[EpochEntry]) -> list[Cycle]:
+    """The cycles of one run, the one under way too."""
+    now = ledger.as_of
+    if now is None:
+        return []
+    made: list[Cycle] = []
+    before: datetime | None = None
+    for number, epoch in enumerate(epochs):
+        first = epoch.first_submitted
+        if epoch.state not in DONE:
+            begun = before or first
+            if begun is not None:
+                age = elapsed(ledger, begun, now)
+                made.append(Cycle(epoch.run, number, epoch.target, age, False, now))
+            break
+        begun, before = before or first, epoch.completed
+        if begun is None or epoch.completed is None or epoch.state is State.SKIPPED:
+            continue
+        if first is not None and later(begun) > later(epoch.completed):
+            begun = first
+        took = elapsed(ledger, begun, epoch.completed)
+        if took > 0:
+            made.append(Cycle(epoch.run, number, epoch.target, took, True, epoch.completed))
+    return made
+
+
+class History:
+    """What the cycles of an ensemble say of those to come."""
+
+    def __init__(self, cycles: Iterable[Cycle]) -> None:
+        self.cycles = list(cycles)
+        ended = sorted((c for c in self.cycles if c.ended), key=lambda cycle: later(cycle.at))
+        self.ended = len(ended)
+        self.round = max(1, len({cycle.run for cycle in ended}))
+        last = len(ended) - 1
+        middle = median(cycle.seconds for cycle in ended) if ended else 0.0
+        self._cap = OUTLIER * middle
+        self._weights: Mapping[int, float] = {
+            id(cycle): 0.5 ** ((last - i) / self.round / HALF_LIFE) for i, cycle in enumerate(ended)
+        }
+        self._in_order = ended
+        weight = sum(self._weights.values())
+        total = sum(self._weights[id(cycle)] * self._capped(cycle) for cycle in ended)
+        self._middle = total / weight if weight else 0.0
+        self.curve = Curve.of(self._samples(self.cycles))
+        self._own: dict[str, float] = {}
+        self._factors: dict[str | None, float] = {}
+        self._by_run = _grouped(self.cycles, lambda cycle: cycle.run)
+        self._by_target = _grouped(self.cycles, lambda cycle: cycle.target)
+
+    def _samples(self, cycles: Iterable[Cycle]) -> list[Sample]:
+        return [Sample(self._capped(c), c.ended, self._weights.get(id(c), 1.0)) for c in cycles]
+
+    def _capped(self, cycle: Cycle) -> float:
+        return min(cycle.seconds, self._cap) if self._cap else cycle.seconds
+
+    @property
+    def mean(self) -> float:
+        """Seconds that a cycle takes on the average."""
+        return self.curve.mean if self.curve is not None else 0.0
+
+    def expected(self, run: str, target: str | None) -> float:
+        """Seconds that a cycle of this run takes on the average, where it wants to go there."""
+        return self._of_run(run) * self._factor(target)
+
+    def _of_run(self, run: str) -> float:
+        if run not in self._own:
+            self._own[run] = self._leaning(self._by_run.get(run, ()), self.mean)
+        return self._own[run]
+
+    def _factor(self, target: str | None) -> float:
+        """How many times as long as on the average it takes there, by cycles that have ended:
+        one that lasts long on the average must not make the others look short."""
+        if target is None or not self._middle:
+            return 1.0
+        if target not in self._factors:
+            there = [cycle for cycle in self._by_target.get(target, ()) if cycle.ended]
+            self._factors[target] = self._leaning(there, self._middle) / self._middle
+        return self._factors[target]
+
+    def _leaning(self, cycles: Iterable[Cycle], towards: float) -> float:
+        """Their mean, leaning towards what is known otherwise the fewer they are. One under
+        way has its say as soon as it takes longer than that."""
+        total, weight = BELIEF * towards, BELIEF
+        cycles = list(cycles)
+        for cycle in cycles:
+            if cycle.ended:
+                total += self._weights[id(cycle)] * self._capped(cycle)
+                weight += self._weights[id(cycle)]
+        for cycle in cycles:
+            if not cycle.ended and self._capped(cycle) > total / weight:
+                total, weight = total + self._capped(cycle), weight + 1
+        return total / weight
+
+    @cached_property
+    def rounds(self) -> int:
+        """How many rounds of epochs it has seen."""
+        return -(-self.ended // self.round)
+
+    def swing_over(self, epochs: int) -> float:
+        """How far the mean of so many epochs to come is off: for what is not known of the times
+        that were, and for those to come. Times last: two rounds in a row tell little more than
+        one."""
+        return self.swing * sqrt(ALIKE_ROUNDS * (1 / max(1, self.rounds) + 1 / max(1, epochs)))
+
+    @cached_property
+    def swing(self) -> float:
+        """How far one round's mean is from the mean of all, as a logarithm (one sigma)."""
+        means = [
+            sum(cycle.seconds for cycle in part) / len(part)
+            for part in (
+                self._in_order[i : i + self.round] for i in range(0, self.ended, self.round)
+            )
+        ]
+        if not means:
+            return SWING
+        middle = sum(log(mean) for mean in means) / len(means)
+        seen = sum((log(mean) - middle) ** 2 for mean in means)
+        return float(((SWING_BELIEF * SWING**2 + seen) / (SWING_BELIEF + len(means))) ** 0.5)
+
+    @cached_property
+    def within(self) -> float:
+        """How far one cycle is from its mean, as a share of it (one sigma)."""
+        curve = self.curve
+        return min(3.0, curve.spread / curve.mean) if curve is not None and curve.mean else 1.0
+
+
+def _grouped(cycles: Iterable[Cycle], key: Callable[[Cycle], K]) -> dict[K, list[Cycle]]:
+    groups: dict[K, list[Cycle]] = {}
+    for cycle in cycles:
+        groups.setdefault(key(cycle), []).append(cycle)
+    return groups
+
+
+class Executions:
+    """How long one execution of a training takes, by where it runs."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        hidden = {job for epoch in ledger.epochs if epoch.hidden for job in epoch.jobs}
+        self.under_way: dict[JobId, ExecutionEntry] = {}
+        self._groups: dict[tuple[object, ...], list[Sample]] = {}
+        self._curves: dict[tuple[object, ...], Curve | None] = {}
+        self._good: list[float] = []
+        self._lost: list[float] = []
+        entries = [e for e in ledger.executions if e.training and not e.dagman]
+        weights = _fading(ledger, entries)
+        for entry, weight in zip(entries, weights, strict=True):
+            if entry.outcome is Outcome.IN_FLIGHT:
+                self.under_way[entry.job] = entry
+            elif entry.outcome is not Outcome.REMOVED:
+                # What a person removed says nothing of how reliable it is there.
+                (self._good if entry.final else self._lost).append(entry.seconds)
+            if entry.job not in hidden:
+                sample = Sample(entry.seconds, entry.final, weight)
+                for group, _ in _groups(entry):
+                    self._groups.setdefault(group, []).append(sample)
+        self._good.sort()
+        self._lost.sort()
+
+    def curve(self, entry: ExecutionEntry | None, run: str) -> tuple[Curve | None, str]:
+        """The curve of those that are most like it, and what they are: its site, GPU model and
+        number of GPUs; any site; any number; its run; all."""
+        wanted = _groups(entry) if entry is not None else ((("run", run), "its run"), ((), "all"))
+        for group, words in wanted:
+            if group not in self._curves:
+                self._curves[group] = Curve.of(self._groups.get(group, ()))
+            curve = self._curves[group]
+            if curve is not None and (curve.events >= ENOUGH or not group):
+                return curve, words
+        return None, ""
+
+    def risk(self, age: float) -> float:
+        """The share of executions of this age that are lost before they are good; where few
+        are known, nearer to one in ten."""
+        good = len(self._good) - bisect_right(self._good, age)
+        lost = len(self._lost) - bisect_right(self._lost, age)
+        return (lost + 0.2) / (good + lost + 2.0)
+
+
+def _fading(ledger: Ledger, entries: Sequence[ExecutionEntry]) -> list[float]:
+    """What each execution counts: the older, the less."""
+    now = ledger.as_of
+    if now is None:
+        return [1.0] * len(entries)
+    runs = max(1, len({entry.run for entry in entries if entry.final}))
+    ends = [later(entry.end or now) for entry in entries]
+    weights = [1.0] * len(entries)
+    newest_first = sorted(range(len(entries)), key=lambda i: ends[i], reverse=True)
+    for rank, i in enumerate(newest_first):
+        weights[i] = float(0.5 ** (rank / runs / HALF_LIFE))
+    return weights
+
+
+def _groups(entry: ExecutionEntry) -> tuple[tuple[tuple[object, ...], str], ...]:
+    return (
+        ((entry.site, entry.gpu, entry.gpus), "this site and GPU"),
+        ((entry.gpu, entry.gpus), "this GPU"),
+        ((entry.gpu,), "this GPU model"),
+        (("run", entry.run), "its run"),
+        ((), "all"),
+    )

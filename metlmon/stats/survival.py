@@ -1,0 +1,97 @@
+"""How long things last, when some of them have not ended yet: Kaplan and Meier's estimate.
+
+What lasts until now counts as "at least so long": it lengthens what is expected and can never
+shorten it. E. L. Kaplan and P. Meier, J. Am. Stat. Assoc. 53 (1958), weighted as in the
+product-limit estimate of any textbook since.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import log, sqrt
+from typing import Final
+
+ALIKE: Final = 0.1
+"""Spread of things that seem to last equally long, as a share of it: two or three of them say
+little of how far the next one may be off."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Something lasted for so many seconds; not ``ended``: it lasts still, or was broken off."""
+
+    seconds: float
+    ended: bool = True
+    weight: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """The share that lasts longer than a time: ``left`` of them behind each of ``times``.
+
+    Beyond ``last``, the longest time seen, the share that is left dies away at a rate of one
+    per ``spread`` (or per what has passed since, if that is longer: what has lasted for long
+    beyond all others may last for long again). ``events``: samples that have ended.
+    """
+
+    times: tuple[float, ...]
+    left: tuple[float, ...]
+    last: float
+    mean: float
+    spread: float
+    events: int
+
+    @staticmethod
+    def of(samples: Iterable[Sample]) -> Curve | None:
+        """The curve of some samples; None when none of them has ended."""
+        ordered = sorted(samples, key=lambda sample: (sample.seconds, not sample.ended))
+        events = sum(sample.ended for sample in ordered)
+        if not events:
+            return None
+        times: list[float] = []
+        left: list[float] = []
+        at_risk, share = sum(sample.weight for sample in ordered), 1.0
+        first = second = 0.0
+        for sample in ordered:
+            if sample.ended and at_risk > 0:
+                after = share * max(0.0, 1 - sample.weight / at_risk)
+                after = after if after > 1e-12 else 0.0
+                first += (share - after) * sample.seconds
+                second += (share - after) * sample.seconds**2
+                share = after
+                times.append(sample.seconds)
+                left.append(share)
+            at_risk -= sample.weight
+        last = ordered[-1].seconds
+        seen = first + share * last
+        spread = sqrt(max(0.0, second + share * last**2 - seen**2))
+        spread = max(spread, ALIKE * seen)
+        return Curve(
+            tuple(times), tuple(left), last, first + share * (last + spread), spread, events
+        )
+
+    def lasting(self, age: float) -> float:
+        """The share that lasts longer than ``age``, 0–1."""
+        at = bisect_right(self.times, age)
+        return self.left[at - 1] if at else 1.0
+
+    def remaining(self, share: float, age: float = 0.0) -> float:
+        """Seconds beyond ``age`` within which this ``share`` (0–1, not 1) of those that have
+        come so far will have ended."""
+        wanted = self.lasting(age) * (1 - share)
+        low, high = bisect_right(self.times, age), len(self.left)
+        while low < high:
+            middle = (low + high) // 2
+            if self.left[middle] <= wanted:
+                high = middle
+            else:
+                low = middle + 1
+        if low < len(self.left) and wanted > 0:
+            return self.times[low] - age
+        beyond = max(self.last, age)
+        there = max(self.lasting(beyond), 0.0)
+        rate = max(self.spread, age - self.last)
+        over = log(there / wanted) if there > 0 and wanted > 0 else -log(1 - share)
+        return beyond - age + rate * max(0.0, over)
