@@ -25,6 +25,9 @@ TIME: Final = "datetime64[us]"
 """Types as pandas names them. Those of text, whole numbers and truth can hold "not known".
 Times are in microseconds: nanoseconds end in the year 2262, and a damaged log says 9999."""
 
+TIMES_UNIT: Final = "local time"
+"""Of the access point, as stamps in logs are."""
+
 
 @dataclass(frozen=True, slots=True)
 class Column:
@@ -71,7 +74,7 @@ def _truth(name: str, meaning: str) -> Column:
 
 
 def _time(name: str, meaning: str, of: Of = None) -> Column:
-    return Column(name, TIME, "local time", meaning, of or attrgetter(name))
+    return Column(name, TIME, TIMES_UNIT, meaning, of or attrgetter(name))
 
 
 def _word(name: str, words: Iterable[str], meaning: str, of: Of = None) -> Column:
@@ -351,11 +354,13 @@ def listing(tables: Iterable[Table], width: int) -> str:
 
 
 def _kind(column: Column) -> str:
-    return f"{column.dtype} ({column.unit})" if column.unit else column.dtype
+    return (
+        f"{column.dtype} ({column.unit})" if column.unit not in ("", TIMES_UNIT) else column.dtype
+    )
 
 
 def _told(column: Column) -> str:
     """The meaning, and the words of a column that has only a few."""
     if not column.words or column.words == tuple(State):
         return column.meaning
-    return f"{column.meaning}: {', '.join(column.words)}"
+    return f"{column.meaning}; one of {', '.join(column.words)}"

@@ -1,0 +1,239 @@
+"""``metlmon export``: the frames as files, beside the dagdir and never in it."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+import metlmon
+from metlmon.cli import export as exporting
+from metlmon.cli.codes import Exit
+from metlmon.cli.main import main
+from metlmon.stats.columns import TABLES, TIME
+from tests.ensemble.written import Log
+from tests.live.dagdirs import NODE, Dagdir
+
+ROOT = Path(__file__).resolve().parents[2]
+RESCUE = ROOT / "fixtures" / "rescue"
+ALL = list(TABLES)
+
+Captured = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(autouse=True)
+def _somewhere_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+
+
+def spoken(capsys: Captured, *arguments: str) -> tuple[int, str, str]:
+    code = main(["export", *arguments])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def a_sentence(capsys: Captured, *arguments: str) -> str:
+    """Exit 2, nothing on standard output, one line on standard error."""
+    code, out, err = spoken(capsys, *arguments)
+    assert code == Exit.USAGE
+    assert out == ""
+    assert err.startswith("metlmon: ")
+    assert err.count("\n") == 1
+    return err
+
+
+def listing(path: Path) -> dict[str, tuple[int, int]]:
+    return {each.name: (each.stat().st_size, each.stat().st_mtime_ns) for each in path.iterdir()}
+
+
+def test_one_file_for_each_frame_beside_the_dagdir(capsys: Captured) -> None:
+    before = listing(RESCUE)
+    code, out, err = spoken(capsys, str(RESCUE))
+    assert code == Exit.OK
+    assert out.splitlines() == [f"rescue-export/{name}.csv" for name in ALL]
+    assert sorted(os.listdir("rescue-export")) == sorted(f"{name}.csv" for name in ALL)
+    assert re.search(r"rescue-export/runs\.csv: 4 rows, \d+", err)
+    assert "jobs.csv: 24 rows" in err
+    assert listing(RESCUE) == before
+
+
+def test_csv_says_what_the_frames_say(capsys: Captured) -> None:
+    spoken(capsys, str(RESCUE), "--out", "x")
+    frames = metlmon.load(RESCUE)
+    for table in TABLES.values():
+        kinds = {c.name: c.dtype for c in table.columns if c.dtype != TIME}
+        times = [c.name for c in table.columns if c.dtype == TIME]
+        read = pd.read_csv(f"x/{table.name}.csv", dtype=kinds, parse_dates=times)
+        frame = frames.frame(table.name)
+        assert list(read.columns) == list(frame.columns)
+        for column in table.columns:
+            # A category of what is there is not one of all there can be.
+            left, right = read[column.name], frame[column.name]
+            assert list(left.astype(object).isna()) == list(right.astype(object).isna())
+            assert list(left.dropna()) == list(right.dropna()), (table.name, column.name)
+
+
+def test_json_has_records_with_iso_times_and_null(capsys: Captured) -> None:
+    code, out, _ = spoken(capsys, str(RESCUE), "--to", "json", "--out", "x", "--only", "jobs,runs")
+    assert code == Exit.OK
+    assert out.splitlines() == ["x/runs.json", "x/jobs.json"]
+    main(["jobs", str(RESCUE), "--json"])
+    told: list[dict[str, Any]] = json.loads(capsys.readouterr().out)["jobs"]
+    records = json.loads(Path("x/jobs.json").read_text())
+    assert [list(record) for record in records] == [[c.name for c in TABLES["jobs"].columns]] * 24
+    shared = ("cluster", "proc", "dag", "node", "uuid", "epoch", "state", "submitted", "target")
+    shared += ("bytes_sent", "bytes_received", "memory_mb", "request_memory_mb")
+    for job, record in zip(told, records, strict=True):
+        assert {name: job[name] for name in shared} == {name: record[name] for name in shared}
+    assert records[0]["label"] is None
+
+
+def test_times_carry_the_zone_that_is_known(capsys: Captured) -> None:
+    spoken(capsys, str(RESCUE), "--to", "json", "--out", "x", "--tz", "America/Chicago")
+    events = json.loads(Path("x/events.json").read_text())
+    assert all(event["time"].endswith("-06:00") for event in events)
+
+
+# --- text that others wrote -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("first", ["=", "+", "-", "@", "\t=", "\r="])
+def test_no_spreadsheet_takes_a_text_for_a_formula(
+    capsys: Captured, tmp_path: Path, first: str
+) -> None:
+    dagdir = Dagdir(tmp_path / "ensemble")
+    evil = f'{first}HYPERLINK("http://example.org","x"),1'
+    site = f"{first.strip()}cmd|x"
+    log = Log().submit(77, NODE).execute(77, site=site).hold(77, -34, evil)
+    dagdir.write("metl.log", log.data)
+    spoken(capsys, str(dagdir.path), "--out", "x")
+    with open("x/executions.csv", newline="") as file:
+        row = next(csv.DictReader(file))
+    assert row["site"] == f"'{site}"
+    assert row["reason"] == f"'{evil.strip()}"
+    # A number is no text.
+    assert row["code"] == "-34"
+    spoken(capsys, str(dagdir.path), "--out", "x", "--to", "json")
+    assert json.loads(Path("x/executions.json").read_text())[0]["site"] == site
+
+
+@pytest.mark.parametrize("to", ["csv", "json"])
+def test_nothing_in_a_file_moves_a_cursor(capsys: Captured, tmp_path: Path, to: str) -> None:
+    dagdir = Dagdir(tmp_path / "ensemble")
+    hostile = "\x1b[2J\x9b31m\u202e\ud800"
+    log = Log().submit(77, NODE).execute(77, gpu="evil", site="x")
+    log.hold(77, 1, hostile.encode("utf-8", "surrogatepass").decode("latin-1"))
+    dagdir.write("metl.log", log.data)
+    code, _, _ = spoken(capsys, str(dagdir.path), "--out", "x", "--to", to)
+    assert code == Exit.OK
+    for path in Path("x").iterdir():
+        text = path.read_text(encoding="utf-8")
+        assert all(each.isprintable() or each == "\n" for each in text)
+    assert "x1b[2J" in Path(f"x/executions.{to}").read_text()
+
+
+# --- where it goes ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("out", [".", "sub", "sub/deeper", "../rescue"])
+def test_never_into_the_dagdir(
+    capsys: Captured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, out: str
+) -> None:
+    dagdir = Dagdir(tmp_path / "rescue")
+    before = listing(dagdir.path)
+    monkeypatch.chdir(dagdir.path)
+    for asked in ([".", "--out", out], ["run.dag", "--out", out], ["--out", out]):
+        assert "writes nothing" in a_sentence(capsys, *asked)
+    assert "--out ../rescue-export" in a_sentence(capsys)
+    (tmp_path / "link").symlink_to(dagdir.path)
+    assert "writes nothing" in a_sentence(capsys, str(dagdir.path), "--out", "../link/sub")
+    assert listing(dagdir.path) == before
+
+
+def test_what_is_there_stays_unless_forced(capsys: Captured, tmp_path: Path) -> None:
+    Path("x").mkdir()
+    Path("x/jobs.csv").write_text("mine")
+    said = a_sentence(capsys, str(RESCUE), "--out", "x")
+    assert "x/jobs.csv: is there already; --force overwrites it" in said
+    assert os.listdir("x") == ["jobs.csv"]
+    assert Path("x/jobs.csv").read_text() == "mine"
+    assert spoken(capsys, str(RESCUE), "--out", "x", "--force")[0] == Exit.OK
+    assert Path("x/jobs.csv").read_text().startswith("cluster,proc,")
+
+
+def test_a_link_is_replaced_and_not_followed(capsys: Captured, tmp_path: Path) -> None:
+    Path("x").mkdir()
+    (tmp_path / "precious").write_text("mine")
+    Path("x/runs.csv").symlink_to(tmp_path / "precious")
+    assert "is there already" in a_sentence(capsys, str(RESCUE), "--out", "x", "--only", "runs")
+    spoken(capsys, str(RESCUE), "--out", "x", "--only", "runs", "--force")
+    assert (tmp_path / "precious").read_text() == "mine"
+    assert not Path("x/runs.csv").is_symlink()
+
+
+def test_places_that_cannot_be_written(capsys: Captured) -> None:
+    Path("file").write_text("")
+    assert "is no directory" in a_sentence(capsys, str(RESCUE), "--out", "file")
+    assert "cannot be made" in a_sentence(capsys, str(RESCUE), "--out", "file/sub")
+    Path("x/runs.csv").mkdir(parents=True)
+    assert "is a directory" in a_sentence(capsys, str(RESCUE), "--out", "x", "--force")
+
+
+def test_a_failure_leaves_no_half_file(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: Path, *_: object) -> int:
+        path.write_text("half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setitem(exporting.WRITERS, "csv", full)
+    said = a_sentence(capsys, str(RESCUE), "--out", "x")
+    assert "x/runs.csv: cannot be written: No space left on device" in said
+    assert os.listdir("x") == []
+
+
+def test_frames_that_there_are_not(capsys: Captured) -> None:
+    said = a_sentence(capsys, str(RESCUE), "--only", "jobs,jobz")
+    assert "'jobz'" in said
+    assert "runs, epochs, jobs, executions, transfers, events" in said
+    assert "nowhere" in a_sentence(capsys, "nowhere")
+    assert os.listdir() == []
+
+
+# --- Parquet ----------------------------------------------------------------------------------
+
+
+def test_parquet_without_its_package(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exporting, "find_spec", lambda name: None)
+    said = a_sentence(capsys, str(RESCUE), "--to", "parquet")
+    assert "pip install pyarrow" in said
+    assert os.listdir() == []
+
+
+def test_parquet_is_the_frames(capsys: Captured) -> None:
+    pytest.importorskip("pyarrow", reason="no pyarrow here, which metlmon does not require")
+    assert spoken(capsys, str(RESCUE), "--to", "parquet", "--out", "x")[0] == Exit.OK
+    frames = metlmon.load(RESCUE)
+    for name in ALL:
+        pd.testing.assert_frame_equal(pd.read_parquet(f"x/{name}.parquet"), frames.frame(name))
+
+
+# --- help -------------------------------------------------------------------------------------
+
+
+def test_columns_are_told_without_a_directory(capsys: Captured) -> None:
+    code, out, err = spoken(capsys, "--columns")
+    assert (code, err) == (Exit.OK, "")
+    for table in TABLES.values():
+        assert f"**{table.name}**: a row is {table.row}" in out
+        for column in table.columns:
+            assert f"| {column.name} | {column.dtype} | {column.unit} | {column.meaning}" in out
+    _, out, _ = spoken(capsys, "--columns", "--only", "runs")
+    assert "**jobs**" not in out
+    assert os.listdir() == []
