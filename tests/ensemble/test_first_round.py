@@ -1,0 +1,186 @@
+"""The generated first round: metlmon reads from its files what its generator knows to be true."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from metlmon.ensemble.ledger import ExecutionEntry, Ledger
+from metlmon.ensemble.picture import Painter
+from metlmon.ensemble.states import Outcome, State
+from metlmon.live.reader import Reader
+from metlmon.live.settings import load_settings
+from tests.generated import first_round
+from tests.generated.ensembles import live
+from tests.generated.write import write
+
+TRUTH: dict[str, Any] = json.loads((first_round.DIRECTORY / "truth.json").read_text())
+
+
+@pytest.fixture(name="painter", scope="module")
+def _painter() -> Painter:
+    directory = first_round.DIRECTORY
+    reader = Reader(directory, load_settings(directory))
+    reader.open()
+    reader.read_all()
+    return reader.painter()
+
+
+@pytest.fixture(name="ledger", scope="module")
+def _ledger(painter: Painter) -> Ledger:
+    return painter.ledger()
+
+
+def split(entries: Iterable[ExecutionEntry]) -> dict[str, float]:
+    sums = {"good": 0.0, "bad": 0.0}
+    for entry in entries:
+        sums[entry.kind] += entry.gpu_seconds or 0
+    return sums
+
+
+def by(ledger: Ledger, field: str) -> dict[str, list[ExecutionEntry]]:
+    groups: defaultdict[str, list[ExecutionEntry]] = defaultdict(list)
+    for entry in ledger.executions:
+        groups[getattr(entry, field)].append(entry)
+    return groups
+
+
+def test_the_files_are_what_the_generator_writes(tmp_path: Path) -> None:
+    write(live(first_round.SEED), tmp_path)
+    written = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    kept = {path.name: path.read_bytes() for path in first_round.DIRECTORY.iterdir()}
+    assert written.keys() == kept.keys()
+    assert [name for name in kept if written[name] != kept[name]] == []
+
+
+def test_it_is_the_first_round(ledger: Ledger) -> None:
+    assert len(ledger.runs) == TRUTH["runs"] == 21
+    assert {run.epochs_done for run in ledger.runs} == {30}
+    assert {epoch.state for epoch in ledger.epochs} == {State.COMPLETED}
+    assert Counter(epoch.gpu for epoch in ledger.epochs) == {
+        "A100-PCIE-40GB": 6,
+        "A100-SXM4-40GB": 43,
+        "A100-SXM4-80GB": 73,
+        "A40": 108,
+        "RTX A5000": 354,
+        "V100-SXM2-32GB": 46,
+    }
+    assert len(ledger.jobs) == TRUTH["jobs"]
+    assert len(ledger.executions) == TRUTH["executions"]
+
+
+def test_nothing_is_complained_of_but_the_ends_that_nobody_logged(painter: Painter) -> None:
+    notices = list(painter.notices())
+    assert len(notices) == TRUTH["by_cause"]["removed"]["executions"]
+    assert all("its true end is unknown" in notice.text for notice in notices)
+
+
+def test_the_total(ledger: Ledger) -> None:
+    assert split(ledger.executions) == TRUTH["gpu_seconds"]
+
+
+@pytest.mark.parametrize("name", ["site", "gpu"])
+def test_by_place(ledger: Ledger, name: str) -> None:
+    completed = Counter(getattr(epoch, name) for epoch in ledger.epochs)
+    assert {
+        place: {"executions": len(entries), "completed": completed[place], **split(entries)}
+        for place, entries in by(ledger, name).items()
+    } == TRUTH[f"by_{name}"]
+
+
+def test_by_label(ledger: Ledger) -> None:
+    assert {
+        label: {"executions": len(entries), **split(entries)}
+        for label, entries in by(ledger, "label").items()
+    } == TRUTH["by_label"]
+
+
+def test_by_run(ledger: Ledger) -> None:
+    assert {
+        run: {"uuid": entries[0].uuid, "executions": len(entries), **split(entries)}
+        for run, entries in by(ledger, "run_name").items()
+    } == TRUTH["by_run"]
+    for run in ledger.runs:
+        assert (run.good, run.bad) == tuple(split(by(ledger, "run_name")[run.run_name]).values())
+
+
+def spelled(entry: ExecutionEntry) -> str:
+    """A cause as the generator spells it."""
+    match entry.outcome:
+        case Outcome.FAILED if entry.signal is not None:
+            return f"signal {entry.signal}"
+        case Outcome.FAILED:
+            return f"failed {entry.return_value}"
+        case Outcome.EVICTED | Outcome.HELD:
+            return f"{entry.outcome} {entry.code}/{entry.subcode}"
+        case _:
+            return str(entry.outcome)
+
+
+def test_by_cause(ledger: Ledger) -> None:
+    causes: dict[str, dict[str, float]] = {}
+    for entry in ledger.executions:
+        if entry.kind == "bad":
+            sums = causes.setdefault(spelled(entry), {"executions": 0, "gpu_seconds": 0})
+            sums["executions"] += 1
+            sums["gpu_seconds"] += entry.gpu_seconds or 0
+    assert causes == TRUTH["by_cause"]
+
+
+def test_by_month(ledger: Ledger) -> None:
+    """Cut by hand, at the access point's midnights; October lost no hour to November."""
+    turns = [datetime(2025, month, 1) for month in (9, 10, 11, 12)] + [datetime(2026, 1, 1)]
+    months: dict[str, dict[str, float]] = {}
+    for begin, end in zip(turns, turns[1:], strict=False):
+        sums = months.setdefault(f"{begin:%Y-%m}", {"good": 0.0, "bad": 0.0})
+        for entry in ledger.executions:
+            assert entry.end is not None
+            if entry.start < end and entry.end > begin:
+                inside = ledger.between(max(entry.start, begin), min(entry.end, end))
+                sums[entry.kind] += inside * (entry.gpus or 0)
+    assert months == TRUTH["by_month"]
+
+
+def test_transfers(ledger: Ledger) -> None:
+    moved: dict[str, dict[str, dict[str, float]]] = {}
+    for entry in ledger.transfers:
+        sums = moved.setdefault(entry.direction, {}).setdefault(
+            entry.outcome, {"count": 0, "seconds": 0}
+        )
+        sums["count"] += 1
+        sums["seconds"] += entry.seconds or 0
+    assert moved == TRUTH["transfers"]
+
+
+def test_holds(ledger: Ledger) -> None:
+    holds = Counter(f"{hold.code}/{hold.subcode}" for job in ledger.jobs for hold in job.holds)
+    assert holds == TRUTH["holds"]
+
+
+def test_bytes(ledger: Ledger) -> None:
+    for entries in (ledger.jobs, ledger.executions):
+        assert sum(entry.bytes_sent or 0 for entry in entries) == TRUTH["bytes"]["sent"]
+        assert sum(entry.bytes_received or 0 for entry in entries) == TRUTH["bytes"]["received"]
+
+
+def test_hidden_epochs(ledger: Ledger) -> None:
+    assert sorted(epoch.node for epoch in ledger.epochs if epoch.hidden) == TRUTH["hidden"]
+    assert TRUTH["hidden"]
+
+
+def test_longest_executions(ledger: Ledger) -> None:
+    longest: dict[str, ExecutionEntry] = {}
+    for entry in ledger.executions:
+        assert entry.node is not None
+        if entry.node not in longest or entry.seconds > longest[entry.node].seconds:
+            longest[entry.node] = entry
+    worth = sum(entry.gpu_seconds or 0 for entry in longest.values())
+    assert worth == TRUTH["longest_gpu_seconds"]
+    for epoch in ledger.epochs:
+        assert epoch.longest_seconds == longest[epoch.node].seconds
