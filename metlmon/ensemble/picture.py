@@ -730,6 +730,14 @@ class Painter:
             for e in job.events()
         )
 
+    def output(self, cluster: int, proc: int) -> str | None:
+        """The file that a job's output goes to, as its submit description says; None where that
+        is not known."""
+        job = self.ensemble.jobs.get((cluster, proc, 0))
+        key = self.node_of(job) if job is not None else None
+        record = self.nodes.get(key) if key else None
+        return _filled(record.node.output, job) if record and job else None
+
     # --- problems -----------------------------------------------------------------------
 
     def problems(self) -> tuple[ProblemGroup, ...]:

@@ -8,6 +8,7 @@ only; "not known" is written as a dash, never as 0.
 
 from __future__ import annotations
 
+import math
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
@@ -245,6 +246,20 @@ def size(value: int | None, ascii: bool = False) -> str:
         return f"{value} B"
     digits = 2 if abs(amount) < 9.995 else 1 if abs(amount) < 99.95 else 0
     return f"{amount:.{digits}f} {unit}"
+
+
+def metric(value: float | None, ascii: bool = False) -> str:
+    """A metric's value with four digits that tell: ``0.2308``, ``48``, ``2428``, ``3.1e-05``, and
+    ``NaN``, ``∞`` (``inf``); a dash for None."""
+    if value is None:
+        return unknown(ascii)
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return ("-" if value < 0 else "") + ("inf" if ascii else "∞")
+    if value and not 1e-3 <= abs(value) < 1e6:
+        return f"{value:.2e}".replace("e-0", "e-").replace("e+0", "e")
+    return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
 def moment(when: datetime | None, ascii: bool = False) -> str:

@@ -111,17 +111,23 @@ class Session:
             return self._paint().ledger()
 
     def trainings(self) -> Mapping[str, Training]:
-        return self._written.trainings(self.ledger())
+        with self._lock:
+            painter = self._paint()
+            ledger = painter.ledger()
+        return self._written.trainings(ledger, painter)
 
     def streams(self) -> Mapping[JobId, Streamed]:
         with self._lock:
             painter = self._paint()
-        return self._written.streams(painter)
+            ledger = painter.ledger()
+        return self._written.streams(ledger, painter)
 
     def past(self, moment: datetime) -> Feed:
+        from metlmon.live.past import Past  # It is a session itself.
+
         reader = Reader(Path(self._reader.given), self.settings, as_of=moment)
         reader.open()
-        return Session(reader)
+        return Past(reader)
 
     def in_queue(self, there: bool) -> None:
         with self._lock:
