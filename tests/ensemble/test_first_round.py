@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable
@@ -24,9 +25,12 @@ TRUTH: dict[str, Any] = json.loads((first_round.DIRECTORY / "truth.json").read_t
 
 
 @pytest.fixture(name="painter", scope="module")
-def _painter() -> Painter:
+def _painter(tmp_path_factory: pytest.TempPathFactory) -> Painter:
     directory = first_round.DIRECTORY
-    reader = Reader(directory, load_settings(directory))
+    with pytest.MonkeyPatch.context() as patch:
+        # Whoever runs this may have settings of their own.
+        patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
+        reader = Reader(directory, load_settings(directory))
     reader.open()
     reader.read_all()
     return reader.painter()
@@ -51,10 +55,14 @@ def by(ledger: Ledger, field: str) -> dict[str, list[ExecutionEntry]]:
     return groups
 
 
+def contents(directory: Path) -> dict[Path, bytes]:
+    files = [path for path in directory.rglob("*") if path.is_file()]
+    return {path.relative_to(directory): path.read_bytes() for path in files}
+
+
 def test_the_files_are_what_the_generator_writes(tmp_path: Path) -> None:
     write(live(first_round.SEED), tmp_path)
-    written = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    kept = {path.name: path.read_bytes() for path in first_round.DIRECTORY.iterdir()}
+    written, kept = contents(tmp_path), contents(first_round.DIRECTORY)
     assert written.keys() == kept.keys()
     assert [name for name in kept if written[name] != kept[name]] == []
 
@@ -137,7 +145,7 @@ def test_by_month(ledger: Ledger) -> None:
     """Cut by hand, at the access point's midnights; October lost no hour to November."""
     turns = [datetime(2025, month, 1) for month in (9, 10, 11, 12)] + [datetime(2026, 1, 1)]
     months: dict[str, dict[str, float]] = {}
-    for begin, end in zip(turns, turns[1:], strict=False):
+    for begin, end in itertools.pairwise(turns):
         sums = months.setdefault(f"{begin:%Y-%m}", {"good": 0.0, "bad": 0.0})
         for entry in ledger.executions:
             assert entry.end is not None

@@ -20,6 +20,7 @@ from tests.generated.ensembles import (
     Life,
     Lived,
 )
+from tests.generated.trainings import training_files
 
 IN_NODES_LOG: Final = frozenset(["000", "001", "004", "005", "007", "009", "012", "013", "024"])
 """What DAGMan has written to its own log: no memory, transfers, suspensions, disconnects."""
@@ -39,7 +40,8 @@ def write(lived: Lived, directory: Path) -> None:
         files |= _beside(plan, jobs, dagmans)
         files[plan.file] = _dag(plan, lived)
     files["truth.json"] = json.dumps(truth(lived), indent=1) + "\n"
-    for name, text in files.items():
+    for name, text in (files | training_files(lived)).items():
+        (directory / name).parent.mkdir(parents=True, exist_ok=True)
         (directory / name).write_text(text, encoding="utf-8", newline="\n")
 
 
