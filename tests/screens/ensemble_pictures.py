@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
+from metlmon.ensemble.ledger import Ledger, RunEntry
+from metlmon.ensemble.settings import Settings
 from metlmon.ensemble.states import ACTIVE, DagState, Outcome, State
 from metlmon.ensemble.views import (
     Count,
@@ -32,6 +34,7 @@ from metlmon.ensemble.views import (
 )
 from metlmon.eventlog import UsageRow
 from metlmon.live.feed import Update
+from metlmon.training.records import Streamed, Training
 
 AS_OF = datetime(2025, 11, 14, 8, 14)
 DAG = "global_pretraining.dag"
@@ -389,6 +392,10 @@ class FakeFeed:
         self.stopped = False
         self.causes = problems()
         self.jobs: dict[tuple[int, int], JobView] = {}
+        self.set = Settings()
+        self.book: Ledger | None = None
+        self.written: Mapping[str, Training] = {}
+        self.streamed: Mapping[tuple[int, int], Streamed] = {}
 
     @property
     def dagdir(self) -> Path:
@@ -436,3 +443,43 @@ class FakeFeed:
 
     def problems(self) -> tuple[ProblemGroup, ...]:
         return self.causes
+
+    @property
+    def settings(self) -> Settings:
+        return self.set
+
+    def ledger(self) -> Ledger:
+        return self.book or ledger(self._latest)
+
+    def trainings(self) -> Mapping[str, Training]:
+        return self.written
+
+    def streams(self) -> Mapping[tuple[int, int], Streamed]:
+        return self.streamed
+
+
+def ledger(of: Update | None) -> Ledger:
+    """The runs of a picture, without what they are made of."""
+    status = of.status if of is not None else None
+    runs = tuple(
+        RunEntry(
+            row.key,
+            row.run,
+            row.uuid,
+            None,
+            row.dag,
+            row.state,
+            row.epochs_total,
+            row.epochs_done,
+            row.epochs_inferred,
+            row.epochs_skipped,
+            row.latest,
+            None,
+            row.gpu_hours.good * 3600,
+            row.gpu_hours.bad * 3600,
+            row.gpu_hours.in_flight * 3600,
+        )
+        for row in (status.runs if status else ())
+    )
+    as_of, live = (status.as_of, status.live) if status else (None, False)
+    return Ledger("/nowhere", as_of, live, runs)
