@@ -10,14 +10,15 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 from metlmon.ensemble.settings import Label, MetricPattern, Metrics, Settings
 from metlmon.ensemble.sites import BUILT_IN_SITES
 from metlmon.live.errors import InputError
-from metlmon.live.tomlfile import Complaint, TomlFile, Where
+from metlmon.live.tomlfile import Complaint, TomlFile, Where, spelled
 
 NAME: Final = "metlmon.toml"
 
@@ -67,9 +68,9 @@ def zone(name: str) -> ZoneInfo:
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise InputError(
-            f"{name!r} is no time zone; give one such as America/Chicago or UTC"
-        ) from None
+        near = get_close_matches(name, available_timezones(), n=1, cutoff=0.8)
+        advice = f"did you mean {near[0]}?" if near else "give one such as America/Chicago or UTC"
+        raise InputError(f"{name!r} is no time zone; {advice}") from None
 
 
 def configuration_directory() -> Path:
@@ -90,7 +91,11 @@ def configuration(dagdir: Path) -> Configuration:
         tuple(Source(origin, file.path, file.exists) for origin, file in files.items()),
         merged(read["user"], read["dagdir"]),
         tuple(_entries(read, files)),
-        tuple(complaint for file in files.values() for complaint in file.complaints),
+        tuple(
+            complaint
+            for file in files.values()
+            for complaint in sorted(file.complaints, key=lambda each: each.line or 0)
+        ),
     )
 
 
@@ -112,7 +117,7 @@ def _read(file: TomlFile) -> dict[str, Any]:
 def _text(file: TomlFile, where: Where, value: object) -> str | None:
     if isinstance(value, str):
         return value
-    file.complain(where, f"{where[-1]} is a text in quotes")
+    file.complain(where, f"{spelled(where)} is a text in quotes")
     return None
 
 
@@ -136,12 +141,12 @@ def _compiled(
     try:
         pattern = re.compile(text)
     except (re.error, OverflowError, RecursionError) as error:
-        file.complain(where, f"{where[-1]} is no valid pattern: {error}")
+        file.complain(where, f"{spelled(where)} is no valid pattern: {error}")
         return None
     if not set(groups) <= pattern.groupindex.keys():
         named = " and ".join(f"(?P<{group}>…)" for group in groups)
         more = "s" if len(groups) > 1 else ""
-        file.complain(where, f"{where[-1]} needs the group{more} {named}")
+        file.complain(where, f"{spelled(where)} needs the group{more} {named}")
         return None
     return pattern
 
@@ -160,7 +165,7 @@ def _codes(file: TomlFile, where: Where, value: object) -> frozenset[int] | None
 def _yes(file: TomlFile, where: Where, value: object) -> bool | None:
     if isinstance(value, bool):
         return value
-    file.complain(where, f"{where[-1]} is true or false")
+    file.complain(where, f"{spelled(where)} is true or false")
     return None
 
 
@@ -210,16 +215,15 @@ def _aliases(file: TomlFile, where: Where, value: object) -> Pairs | None:
         if isinstance(shown, str):
             pairs.append((logged, shown))
         else:
-            file.complain(
-                (*where, logged), f'{where[0]}: {logged!r} is called by a text in quotes, "…"'
-            )
+            said = f"{spelled(where)}: what {logged!r} is shown as is a text in quotes"
+            file.complain((*where, logged), said)
     return tuple(pairs)
 
 
 def _texts(file: TomlFile, where: Where, value: object) -> tuple[str, ...] | None:
     if isinstance(value, list) and all(isinstance(each, str) for each in value):
         return tuple(value)
-    file.complain(where, f'{where[-1]} is a list of texts, ["…", "…"]')
+    file.complain(where, f'{spelled(where)} is a list of texts, ["…", "…"]')
     return None
 
 
@@ -249,7 +253,7 @@ def _metrics(file: TomlFile, where: Where, value: object) -> dict[str, Any] | No
     if "goal" in value:
         found["goal"] = value["goal"]
         if value["goal"] not in GOALS:
-            file.complain((*where, "goal"), 'goal is "min" or "max"')
+            file.complain((*where, "goal"), 'metrics.goal is "min" or "max"')
             found["goal"] = None
     return {key: each for key, each in found.items() if each is not None}
 
@@ -270,11 +274,12 @@ def _patterns(file: TomlFile, where: Where, value: object) -> tuple[MetricPatter
 def _below(file: TomlFile, where: Where, pattern: str) -> bool:
     """Is it a name pattern below the dagdir, with no other placeholders than there are?"""
     if not pattern or pattern.startswith("/") or ".." in pattern.split("/"):
-        file.complain(where, f"{pattern!r} is no file below the dagdir")
+        file.complain(where, f"{spelled(where)}: {pattern!r} is no file below the dagdir")
         return False
     unknown = sorted(set(re.findall(r"\{([^{}]*)\}", pattern)) - PLACEHOLDERS)
     if unknown:
-        file.complain(where, f"{{{unknown[0]}}} is not known; there are {{run}} and {{uuid}}")
+        said = f"{spelled(where)}: {{{unknown[0]}}} is not known; there are {{run}} and {{uuid}}"
+        file.complain(where, said)
     return not unknown
 
 

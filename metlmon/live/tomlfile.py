@@ -120,4 +120,4 @@ def key_lines(text: str) -> dict[Where, int]:
 
 
 def _parts(dotted: str) -> Where:
-    return tuple(part.strip("\"'") for part in _PART.findall(dotted))
+    return tuple(part[1:-1] if part[0] in "\"'" else part for part in _PART.findall(dotted))

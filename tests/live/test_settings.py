@@ -6,8 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from metlmon.ensemble.settings import Label, Metrics
+from metlmon.live import settings as documented
+from metlmon.live.configuration import READERS, configuration
 from metlmon.live.errors import InputError
 from metlmon.live.settings import load_settings
+from metlmon.live.tomlfile import key_lines
 
 
 @pytest.fixture(name="user")
@@ -37,6 +41,31 @@ name = "example"
 [[site]]
 host = "gpu2*"
 name = "lab"
+
+[site_aliases]
+"SDSC-PRP-CE1" = "NRP"
+Expanse-GPU = "expanse"
+
+[gpu_aliases]
+"Tesla V100-SXM2-32GB" = "V100-SXM2"
+
+[[label]]
+name = "control"
+runs = ["run1*", "0ee9fad9"]
+
+[[label]]
+name = "heterogeneous"
+runs = ["*"]
+
+[metrics]
+files = ["logs/{uuid}"]
+primary = "spearman"
+goal = "max"
+
+[[metric]]
+name = "spearman"
+file = "out"
+pattern = 'epoch (?P<epoch>\d+): rho=(?P<value>\S+)'
 """
 
 
@@ -57,6 +86,52 @@ def test_everything_that_can_be_set(dagdir: Path) -> None:
     assert match is not None
     assert match.groupdict() == {"run": "fold3", "epoch": "07"}
     assert settings.side_node.match("fold3_check07")
+    assert settings.site_aliases == (("SDSC-PRP-CE1", "NRP"), ("Expanse-GPU", "expanse"))
+    assert settings.gpu_aliases == (("Tesla V100-SXM2-32GB", "V100-SXM2"),)
+    control, rest = settings.labels
+    assert (control.name, rest.name) == ("control", "heterogeneous")
+    assert control.has("run12", None)
+    assert control.has("fold1", "0ee9fad9-1637")
+    assert not control.has("fold1", "173f47c3")
+    metrics = settings.metrics
+    assert (metrics.files, metrics.primary, metrics.goal) == (("logs/{uuid}",), "spearman", "max")
+    (pattern,) = metrics.patterns
+    assert (pattern.metric, pattern.file) == ("spearman", "out")
+    said = pattern.pattern.search("epoch 3: rho=0.91")
+    assert said is not None
+    assert said.groupdict() == {"epoch": "3", "value": "0.91"}
+
+
+def test_the_documented_example_sets_every_key_there_is(dagdir: Path) -> None:
+    assert documented.__doc__ is not None
+    example = documented.__doc__.split("```toml")[1].split("```")[0]
+    (dagdir / "metlmon.toml").write_text(example)
+    assert configuration(dagdir).complaints == ()
+    assert {where[0] for where in key_lines(example)} == set(READERS)
+
+
+def test_each_kind_of_setting_is_merged_in_its_own_way(dagdir: Path, user: Path) -> None:
+    user.write_text(
+        'train_node = "(?P<run>u)(?P<epoch>1)"\nread_only = true\n'
+        '[site_aliases]\nA = "user"\nB = "user"\n[gpu_aliases]\nG = "user"\n'
+        '[metrics]\nprimary = "user"\ngoal = "max"\n'
+        '[[label]]\nname = "user"\nruns = ["*"]\n'
+        '[[metric]]\nname = "user"\nfile = "out"\npattern = "(?P<value>1)"\n'
+    )
+    (dagdir / "metlmon.toml").write_text(
+        'read_only = false\n[site_aliases]\nB = "dagdir"\n[metrics]\nprimary = "dagdir"\n'
+        '[[label]]\nname = "dagdir"\nruns = ["run1"]\n'
+        '[[metric]]\nname = "dagdir"\nfile = "x"\npattern = "(?P<value>1)"\n'
+    )
+    settings = load_settings(dagdir)
+    assert settings.train_node.pattern == "(?P<run>u)(?P<epoch>1)"
+    assert settings.read_only, "no other file takes it back"
+    assert dict(settings.site_aliases) == {"A": "user", "B": "dagdir"}
+    assert settings.gpu_aliases == (("G", "user"),)
+    assert (settings.metrics.primary, settings.metrics.goal) == ("dagdir", "max")
+    assert settings.metrics.files == Metrics().files
+    assert settings.labels == (Label("dagdir", ("run1",)), Label("user", ("*",)))
+    assert [pattern.metric for pattern in settings.metrics.patterns] == ["dagdir", "user"]
 
 
 def test_the_dagdirs_settings_come_over_the_users(dagdir: Path, user: Path) -> None:
@@ -87,6 +162,35 @@ def test_the_dagdirs_settings_come_over_the_users(dagdir: Path, user: Path) -> N
         ('site = "aws"', "each [[site]] needs host"),
         ('[[site]]\nhost = "*.edu"', "each [[site]] needs host"),
         ("site = [1]", "each [[site]] needs host"),
+        ("[[site]]\nhost = 1\nname = 'x'", "each [[site]] needs host"),
+        ("checkpoint_code = [1]", "did you mean 'checkpoint_codes'? there are: "),
+        ('tz = "America/Chicgo"', "is no time zone; did you mean America/Chicago?"),
+        (
+            "[[site]]\nhost='a'\nname='b'\nhots='c'",
+            "in site is called 'hots'; did you mean 'host'?",
+        ),
+        ("site_aliases = 1", "[site_aliases] is a table"),
+        ("[gpu_aliases]\nA40 = 40", "gpu_aliases: what 'A40' is shown as is a text in quotes"),
+        ("[[label]]\nname = 'x'", "each [[label]] needs name"),
+        ("[[label]]\nname = 'x'\nruns = 'run1'", "label.runs is a list of texts"),
+        ("[[label]]\nname = 1\nruns = []", "label.name is a text in quotes"),
+        ("metrics = 'val_loss'", "metrics is a table"),
+        ("[metrics]\nfile = 'x'", "in metrics is called 'file'; did you mean 'files'?"),
+        ("[metrics]\ngoal = 'least'", 'metrics.goal is "min" or "max"'),
+        ("[metrics]\ngoal = ['min']", 'metrics.goal is "min" or "max"'),
+        ("[metrics]\nfiles = ['/etc']", "metrics.files: '/etc' is no file below the dagdir"),
+        ("[metrics]\nfiles = ['a/../../b']", "is no file below the dagdir"),
+        ("[metrics]\nfiles = ['{uid}']", "{uid} is not known; there are {run} and {uuid}"),
+        ("[metrics]\nprimary = 1", "metrics.primary is a text in quotes"),
+        ("[[metric]]\nname = 'x'", "each [[metric]] needs name"),
+        (
+            "[[metric]]\nname = 'x'\nfile = 'out'\npattern = 'x'",
+            "metric.pattern needs the group (?P<value>…)",
+        ),
+        (
+            "[[metric]]\nname = 'x'\nfile = 'out'\npattern = '('",
+            "metric.pattern is no valid pattern",
+        ),
     ],
 )
 def test_a_sentence_for_every_mistake(dagdir: Path, text: str, sentence: str) -> None:
@@ -113,3 +217,52 @@ def test_the_dagdir_may_not_be_there(tmp_path: Path, user: Path) -> None:
     assert load_settings(tmp_path / "nowhere").zone is None
     (tmp_path / "a_file").write_text("")
     assert load_settings(tmp_path / "a_file").zone is None
+
+
+def test_every_mistake_is_said_with_its_line_and_key(dagdir: Path) -> None:
+    (dagdir / "metlmon.toml").write_text(
+        "# mine\ntz = 5\n\n[[site]]\nhost = '*.edu'\nname = 'edu'\n\n"
+        "[[site]]\nhost = '*.org'\nnam = 'org'\n\n"
+        "[metrics]\ngoal = 'least'\n\n[gpu_aliases]\n'RTX \"A\"' = 1\n"
+    )
+    said = [(each.line, each.key) for each in configuration(dagdir).complaints]
+    assert said == [
+        (2, "tz"),
+        (8, "site"),
+        (10, "site.nam"),
+        (13, "metrics.goal"),
+        (16, 'gpu_aliases.RTX "A"'),
+    ]
+    with pytest.raises(InputError, match=r"\(line 2\); 4 more: metlmon config validate$"):
+        load_settings(dagdir)
+
+
+def test_what_is_not_wrong_still_holds(dagdir: Path) -> None:
+    (dagdir / "metlmon.toml").write_text(
+        "tz = 5\ncheckpoint_codes = [85]\n[[site]]\nhost = 'a'\nname = 'b'\n[[site]]\nhost = 'c'\n"
+    )
+    found = configuration(dagdir)
+    assert len(found.complaints) == 2
+    assert found.settings.checkpoint_codes == {85}
+    assert found.settings.sites == (("a", "b"),)
+
+
+def test_lines_of_keys() -> None:
+    lines = key_lines(
+        'a = 1\n"b.c" = 2\nd.e = 3\n[t]\nf = 4\n[[u]]\ng = 5\n[[u]]\n  g  = 6\n[v . "w"]\nh = 7\n'
+    )
+    assert lines == {
+        ("a",): 1,
+        ("b.c",): 2,
+        ("d",): 3,
+        ("d", "e"): 3,
+        ("t",): 4,
+        ("t", "f"): 5,
+        ("u",): 6,
+        ("u", 0): 6,
+        ("u", 0, "g"): 7,
+        ("u", 1): 8,
+        ("u", 1, "g"): 9,
+        ("v", "w"): 10,
+        ("v", "w", "h"): 11,
+    }

@@ -1,0 +1,165 @@
+"""``metlmon config``: what is set, where from, and what is wrong with it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from metlmon.cli.codes import Exit
+from metlmon.cli.main import main
+from metlmon.ensemble.sites import BUILT_IN_SITES
+
+Captured = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(name="user")
+def _user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The user's own file; not there yet."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    (tmp_path / "config" / "metlmon").mkdir(parents=True)
+    return tmp_path / "config" / "metlmon" / "metlmon.toml"
+
+
+@pytest.fixture(name="own")
+def _own(tmp_path: Path, user: Path) -> Path:
+    """The dagdir's file; not there yet."""
+    (tmp_path / "ensemble").mkdir()
+    return tmp_path / "ensemble" / "metlmon.toml"
+
+
+def spoken(capsys: Captured, what: str, dagdir: Path, *more: str) -> tuple[int, str, str]:
+    code = main(["config", what, str(dagdir), *more])
+    said = capsys.readouterr()
+    return code, said.out, said.err
+
+
+def told(capsys: Captured, what: str, dagdir: Path) -> tuple[int, dict[str, Any]]:
+    code, out, err = spoken(capsys, what, dagdir, "--json")
+    assert err == ""
+    return code, json.loads(out)
+
+
+def test_without_files_everything_is_built_in(capsys: Captured, own: Path) -> None:
+    code, said = told(capsys, "show", own.parent)
+    assert code == Exit.OK
+    assert {entry["origin"] for entry in said["settings"]} == {"built-in"}
+    sites = [entry["value"] for entry in said["settings"] if entry["key"] == "site"]
+    assert sites == [{"host": host, "name": name} for host, name in BUILT_IN_SITES]
+    assert said["valid"] is True
+    code, out, _ = spoken(capsys, "validate", own.parent)
+    assert code == Exit.OK
+    assert "nothing to validate" in out
+
+
+def test_show_says_which_file_and_line_a_setting_is_from(
+    capsys: Captured, own: Path, user: Path
+) -> None:
+    user.write_text('tz = "Europe/Berlin"\ncheckpoint_codes = [1]\nread_only = true\n')
+    own.write_text('\ntz = "America/Chicago"\nread_only = false\n[gpu_aliases]\nA = "B"\n')
+    code, said = told(capsys, "show", own.parent)
+    assert code == Exit.OK
+    from_files = {
+        entry["key"]: (entry["value"], entry["origin"], entry["path"], entry["line"])
+        for entry in said["settings"]
+        if entry["origin"] != "built-in"
+    }
+    assert from_files == {
+        "tz": ("America/Chicago", "dagdir", str(own), 2),
+        "checkpoint_codes": ([1], "user", str(user), 2),
+        "read_only": (True, "user", str(user), 3),
+        "gpu_aliases": ({"logged": "A", "shown": "B"}, "dagdir", str(own), 5),
+    }
+    _, out, _ = spoken(capsys, "show", own.parent)
+    (line,) = [line for line in out.splitlines() if line.startswith("tz ")]
+    assert "America/Chicago" in line
+    assert f"{own}:2" in line
+
+
+def test_show_has_the_rules_in_the_order_in_which_they_are_tried(
+    capsys: Captured, own: Path, user: Path
+) -> None:
+    user.write_text('[[site]]\nhost = "u"\nname = "1"\n')
+    own.write_text('[[site]]\nhost = "d"\nname = "1"\n[[site]]\nhost = "e"\nname = "1"\n')
+    _, said = told(capsys, "show", own.parent)
+    sites = [entry for entry in said["settings"] if entry["key"] == "site"]
+    assert [entry["value"]["host"] for entry in sites][:4] == ["d", "e", "u", BUILT_IN_SITES[0][0]]
+    assert [entry["line"] for entry in sites][:4] == [1, 4, 1, None]
+
+
+def test_path_names_the_files_that_are_looked_at(capsys: Captured, own: Path, user: Path) -> None:
+    own.write_text("tz = ")
+    code, said = told(capsys, "path", own.parent)
+    assert code == Exit.OK, "who mends a file asks where it is"
+    assert said == {
+        "schema": 1,
+        "dagdir": str(own.parent),
+        "files": [
+            {"origin": "user", "path": str(user), "exists": False},
+            {"origin": "dagdir", "path": str(own), "exists": True},
+        ],
+    }
+    _, out, _ = spoken(capsys, "path", own.parent)
+    first, second = out.splitlines()
+    assert first.startswith(str(own))
+    assert "is read" in first
+    assert second.startswith(str(user))
+    assert "is not there" in second
+
+
+def test_validate_says_everything_that_is_wrong(capsys: Captured, own: Path, user: Path) -> None:
+    user.write_text("read_onyl = true\n")
+    own.write_text("tz = 5\n[metrics]\ngoal = 'least'\n")
+    code, out, _ = spoken(capsys, "validate", own.parent)
+    assert code == Exit.USAGE
+    assert out.splitlines() == [
+        f"{user}: no setting is called 'read_onyl'; did you mean 'read_only'? there are: "
+        "checkpoint_codes, gpu_aliases, label, metric, metrics, read_only, side_node, site, "
+        "site_aliases, train_node, tz (line 1)",
+        f"{own}: tz is a text in quotes (line 1)",
+        f'{own}: metrics.goal is "min" or "max" (line 3)',
+        "3 errors: no command will run before they are mended",
+    ]
+    code, said = told(capsys, "validate", own.parent)
+    assert code == Exit.USAGE
+    assert said["valid"] is False
+    assert said["errors"][2] == {
+        "path": str(own),
+        "line": 3,
+        "key": "metrics.goal",
+        "message": 'metrics.goal is "min" or "max"',
+    }
+
+
+def test_a_valid_file_is_named(capsys: Captured, own: Path) -> None:
+    own.write_text("checkpoint_codes = [85]\n")
+    code, out, _ = spoken(capsys, "validate", own.parent)
+    assert code == Exit.OK
+    assert out == f"{own}: no errors\n"
+
+
+def test_a_broken_file_is_said_on_standard_error_when_shown(capsys: Captured, own: Path) -> None:
+    own.write_text("tz = \n")
+    code, out, err = spoken(capsys, "show", own.parent)
+    assert code == Exit.USAGE
+    assert "not valid TOML" in err
+    assert "tz " in out
+
+
+def test_nothing_in_a_setting_reaches_the_terminal(capsys: Captured, own: Path) -> None:
+    own.write_text('[[site]]\nhost = "\\u001b[2J"\nname = "\\u202ex"\n"\\u001b]0;x" = 1\n')
+    for what in ("show", "validate"):
+        for more in ((), ("--json",)):
+            _, out, err = spoken(capsys, what, own.parent, *more)
+            assert "\x1b" not in out + err
+            assert "\u202e" not in out + err
+
+
+def test_a_dag_file_stands_for_its_directory(capsys: Captured, own: Path) -> None:
+    own.write_text('tz = "UTC"\n')
+    (own.parent / "a.dag").write_text("")
+    _, said = told(capsys, "show", own.parent / "a.dag")
+    assert said["dagdir"] == str(own.parent)
+    assert said["settings"][0]["value"] == "UTC"
