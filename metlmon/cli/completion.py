@@ -16,6 +16,21 @@ def _flags(parser: argparse.ArgumentParser) -> list[str]:
     return [flag for action in parser._actions for flag in action.option_strings]
 
 
+def _words(parser: argparse.ArgumentParser) -> list[str]:
+    """What may stand there that is no option: ``show``, ``path``, ``validate``."""
+    return [
+        str(choice)
+        for action in parser._actions
+        if not action.option_strings and not isinstance(action, argparse._SubParsersAction)
+        for choice in action.choices or ()
+    ]
+
+
+def _takes_files(parser: argparse.ArgumentParser) -> bool:
+    """Is there an argument that is not one of a few words?"""
+    return any(not action.option_strings and not action.choices for action in parser._actions)
+
+
 def script(shell: str, parser: argparse.ArgumentParser) -> str:
     """A completion script for ``shell``: bash, zsh or fish."""
     return {"bash": _bash, "zsh": _zsh, "fish": _fish}[shell](parser)
@@ -24,26 +39,25 @@ def script(shell: str, parser: argparse.ArgumentParser) -> str:
 def _bash(parser: argparse.ArgumentParser) -> str:
     names = " ".join(name for name, _ in _commands(parser))
     cases = "\n".join(
-        f'    {name}) flags="{" ".join(_flags(sub))}" ;;'
+        f'    {name}) flags="{" ".join(_flags(sub))}" words="{" ".join(_words(sub))}"'
+        f" files={'-d' if _takes_files(sub) else ''} ;;"
         for name, sub in _commands(parser)
-        if name != "completion"
     )
     return f"""\
 # metlmon completion for bash: eval "$(metlmon completion bash)"
 _metlmon() {{
-  local word="${{COMP_WORDS[COMP_CWORD]}}" flags=""
+  local word="${{COMP_WORDS[COMP_CWORD]}}" flags="" words="" files=-d
   if [ "$COMP_CWORD" -eq 1 ]; then
     COMPREPLY=( $(compgen -W "{names} --help --version" -- "$word") )
     return
   fi
   case "${{COMP_WORDS[1]}}" in
 {cases}
-    completion) flags="bash zsh fish" ;;
   esac
-  if [[ "$word" == -* ]] || [ "${{COMP_WORDS[1]}}" = completion ]; then
+  if [[ "$word" == -* ]]; then
     COMPREPLY=( $(compgen -W "$flags" -- "$word") )
   else
-    COMPREPLY=( $(compgen -d -- "$word") )
+    COMPREPLY=( $(compgen -W "$words" $files -- "$word") )
   fi
 }}
 complete -o filenames -F _metlmon metlmon
@@ -68,4 +82,9 @@ def _fish(parser: argparse.ArgumentParser) -> str:
             for flag in _flags(sub)
             if flag.startswith("--")
         ]
+        if _words(sub):
+            lines.append(
+                f"complete -c metlmon -n '__fish_seen_subcommand_from {name}' "
+                f"-a '{' '.join(_words(sub))}'"
+            )
     return "\n".join(lines) + "\n"

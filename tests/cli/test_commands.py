@@ -679,6 +679,7 @@ def test_completion_names_every_command(capsys: Captured, shell: str, tmp_path: 
         (["metlmon", "st"], {"status"}),
         (["metlmon", "status", "--js"], {"--json"}),
         (["metlmon", "completion", "f"], {"fish"}),
+        (["metlmon", "config", "v"], {"validate"}),
     ],
 )
 def test_bash_completes(capsys: Captured, words: list[str], expected: set[str]) -> None:
