@@ -1,0 +1,602 @@
+"""Every number that is shown in more than one place is the same in all of them.
+
+Each source (frames, the commands' JSON, the figures behind screens, what screens and reports
+print) says what it shows as :class:`Said`; what has the same name must have the same value, and
+every source that is to tell a number must have told it.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+from unittest import mock
+from zoneinfo import ZoneInfo
+
+import pandas as pd
+import pytest
+
+import metlmon
+from metlmon.cli import commands
+from metlmon.cli.main import main, parser
+from metlmon.ensemble.wording import plain
+from metlmon.stats.frames import TEXT_LIMIT, Frames
+from metlmon.stats.places import Place, Sites, sites
+from metlmon.stats.study import Basis
+from tests.conftest import SHARED
+
+FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
+
+ENSEMBLES: Final = (
+    *sorted({path.parent for path in FIXTURES.glob("*/*.dag")}),
+    SHARED / "examples" / "metl-aws",
+    SHARED / "examples" / "pool-ensemble",
+)
+
+KINDS: Final = ("good", "bad", "in_flight")
+
+TO_THE_HOUR = 0.5e-6 * 3600
+"""GPU-hours are printed to six decimals: so many seconds may be lost."""
+
+TO_THE_MILLISECOND = 0.5e-3
+
+What = tuple[object, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """``what`` begins with the family of numbers that it is of; ``off``: by how much the value
+    may be off, for what was rounded when it was printed."""
+
+    what: What
+    value: object
+    off: float = 0.0
+
+
+Source = Callable[["Ensemble"], Iterable[Said]]
+
+
+class Ensemble:
+    """One dagdir, and what each source makes of it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.reader = commands.open_reader(parser().parse_args(["status", str(path), "--no-live"]))
+        self.frames: Frames = metlmon.load(path, live=False)
+
+    def command(self, *arguments: str) -> dict[str, Any]:
+        """What a command prints as JSON. The directory is read once for all of them."""
+        out = io.StringIO()
+        with (
+            mock.patch.object(commands, "open_reader", return_value=self.reader),
+            redirect_stdout(out),
+            redirect_stderr(io.StringIO()),
+        ):
+            code = main([*arguments, str(self.path), "--no-live", "--json"])
+        assert code == 0, arguments
+        told: dict[str, Any] = json.loads(out.getvalue())
+        return told
+
+    @property
+    def basis(self) -> Basis:
+        return Basis(self.frames.status, self.frames.ledger)
+
+
+@cache
+def ensemble(path: Path) -> Ensemble:
+    if not path.exists():
+        pytest.skip(f"no {path.name} beside this checkout: the real recordings are not here")
+    return Ensemble(path)
+
+
+def named(value: Any) -> object:
+    """A name or a code as all sources have it: one harmless line, None for "not known"."""
+    if value is None or value is pd.NA or (isinstance(value, float) and math.isnan(value)):
+        return None
+    if isinstance(value, str):
+        return plain(value, TEXT_LIMIT)
+    return str(value) if isinstance(value, pd.Timestamp) else value
+
+
+# --- the logs themselves ----------------------------------------------------------------------
+
+HEADER: Final = re.compile(
+    r"^(\d{3}) \((\d+)\.(\d+)\.\d+\) (\d{4}-\S+ \S+) ([^\n]*)\n(.*?)^\.\.\.$",
+    re.MULTILINE | re.DOTALL,
+)
+ENDS: Final = {"005", "004", "012", "009", "007", "024"}
+NOOP: Final = 2147483647
+
+
+def raw_logs(of: Ensemble) -> Iterator[Said]:
+    """Seconds × GPUs of every job, read here from the logs' own lines."""
+    zone = ZoneInfo("America/Chicago") if of.path.name == "first-round" else None
+    seen: dict[tuple[str, ...], str] = {}
+    for log in sorted(of.path.glob("*.log")):
+        if not log.name.endswith(".dagman.log"):
+            for number, *rest, body in HEADER.findall(log.read_text("utf-8", "replace")):
+                if number in ENDS | {"001"}:
+                    seen.setdefault((*rest, number), body)
+    worth: defaultdict[What, float] = defaultdict(float)
+    begun: dict[What, tuple[datetime, int]] = {}
+    for (cluster, proc, at, _, number), body in sorted(seen.items(), key=lambda item: item[0][2]):
+        job, when = (int(cluster), int(proc)), datetime.fromisoformat(at).replace(tzinfo=zone)
+        if number == "001":
+            gpus = re.search(r"^\tGPUs = (\d+)", body, re.MULTILINE)
+            begun[job] = when, int(gpus[1]) if gpus else 0
+        elif job in begun:
+            start, n = begun.pop(job)
+            worth[job] += (when.timestamp() - start.timestamp()) * n
+    for job, (start, n) in begun.items():
+        assert of.frames.as_of is not None
+        worth[job] += (of.frames.as_of - start.replace(tzinfo=None)).total_seconds() * n
+    guessed = of.frames.executions[of.frames.executions.uncertain]
+    for job in worth.keys() - set(zip(guessed.cluster, guessed.proc, strict=True)):
+        yield Said(("GPU-seconds by job in all", *job), worth[job])
+
+
+# --- frames -----------------------------------------------------------------------------------
+
+
+def sums(family: str, frame: pd.DataFrame, by: list[str]) -> Iterator[Said]:
+    """GPU-seconds by kind, and executions, of each group."""
+    for key, group in frame.groupby(by, dropna=False):
+        name = tuple(map(named, key))
+        yield Said((f"executions by {family}", *name), len(group))
+        for kind in KINDS:
+            worth = group.gpu_seconds[group.kind == kind].sum()
+            yield Said((f"GPU-seconds by {family}", *name, kind), float(worth))
+
+
+def executions_frame(of: Ensemble) -> Iterator[Said]:
+    every = of.frames.executions
+    for kind in KINDS:
+        yield Said(("GPU-seconds", kind), float(every.gpu_seconds[every.kind == kind].sum()))
+    placed = every[~every.dagman]
+    yield from sums("site", placed, ["site"])
+    yield from sums("GPU", placed, ["gpu"])
+    yield from sums("GPU, number and site", placed, ["gpu", "gpus", "site"])
+    bad = every[every.kind == "bad"]
+    yield from sums("cause", bad, ["cause", "code", "subcode"])
+    yield from sums("code", bad, ["code", "subcode"])
+    yield from sums("node", every[every.node.notna()], ["dag", "node"])
+    yield from sums("job", every, ["cluster", "proc"])
+    runs = of.frames.runs[["run", "uuid", "run_name", "dag"]]
+    owned = every.drop(columns=["uuid", "run_name", "dag"]).merge(runs, on="run")
+    yield from sums("run", owned, ["uuid", "run_name", "dag"])
+    for family, column in (("site", "site"), ("GPU", "gpu")):
+        for name, group in placed[placed.final].groupby(column, dropna=False):
+            yield Said((f"completed epochs by {family}", named(name)), len(group))
+    good = placed[placed.kind == "good"]
+    for name, group in good.groupby("site", dropna=False):
+        yield Said(("median seconds by site", named(name)), float(group.seconds.median()))
+    for job, group in every.groupby(["cluster", "proc"]):
+        if not group.uncertain.any():
+            yield Said(("GPU-seconds by job in all", *job), float(group.gpu_seconds.sum()))
+    for e in every.itertuples():
+        what = (e.cluster, e.proc, named(e.start.isoformat()))
+        for name in ("seconds", "suspended_seconds", "gpus", "return_value", "signal", "code"):
+            yield Said((f"execution's {name}", *what), named(getattr(e, name)))
+        for name in ("site", "host", "gpu", "outcome", "reason"):
+            yield Said((f"execution's {name}", *what), named(getattr(e, name)))
+        yield Said(("execution's end", *what), None if e.end is pd.NaT else e.end.isoformat())
+
+
+def epochs_frame(of: Ensemble) -> Iterator[Said]:
+    every = of.frames.epochs
+    for state, count in every.state.value_counts().items():
+        yield Said(("epochs by state", state), int(count))
+    done = every[(every.state == "completed") & every.seconds.notna()]
+    for family, column in (("site", "site"), ("GPU", "gpu")):
+        for name, group in done.groupby(column, dropna=False):
+            yield Said((f"completed epochs by {family}", named(name)), len(group))
+    for gone in every.itertuples():
+        what = (gone.dag, gone.node)
+        yield Said(("epoch's state", *what), gone.state)
+        yield Said(("epoch's attempts", *what), gone.attempts)
+        yield Said(("epoch's jobs", *what), gone.jobs)
+        yield Said(("executions by node", *what), gone.attempts)
+        for kind in KINDS:
+            hours = getattr(gone, f"gpu_hours_{kind}")
+            yield Said(("GPU-seconds by node", *what, kind), hours * 3600, 1e-6)
+    runs = of.frames.runs.set_index("run")
+    for key, group in every[every.counts].groupby("run"):
+        run = runs.loc[key]
+        what = (named(run.uuid), run.run_name, run.dag)
+        yield Said(("run's epochs_total", *what), len(group))
+        yield Said(("run's epochs_done", *what), int((group.state == "completed").sum()))
+        yield Said(("run's epochs_skipped", *what), int((group.state == "skipped").sum()))
+    yield Said(("hidden epochs",), int(every.hidden.sum()))
+
+
+LATEST: Final = ("node", "cluster", "proc", "state", "attempt", "target", "site", "gpu", "gpus")
+RUN_COUNTS: Final = ("epochs_total", "epochs_done", "epochs_inferred", "epochs_skipped", "state")
+
+
+def runs_frame(of: Ensemble) -> Iterator[Said]:
+    for run in of.frames.runs.itertuples():
+        what = (named(run.uuid), run.run_name, run.dag)
+        for name in RUN_COUNTS:
+            yield Said((f"run's {name}", *what), getattr(run, name))
+        for name in LATEST:
+            yield Said((f"latest epoch's {name}", *what), named(getattr(run, f"latest_{name}")))
+        seconds = named(run.latest_seconds)
+        yield Said(("latest epoch's seconds", *what), seconds)
+        for kind in KINDS:
+            hours = getattr(run, f"gpu_hours_{kind}")
+            yield Said(("GPU-seconds by run", *what, kind), hours * 3600, 1e-6)
+
+
+def transfers_frame(of: Ensemble) -> Iterator[Said]:
+    every = of.frames.transfers
+    inputs = every[every.direction == "input"]
+    for outcome in ("ok", "aborted", "unfinished"):
+        some = inputs[inputs.outcome == outcome]
+        yield Said(("input transfers", outcome), len(some))
+        timed = int(some.seconds.notna().sum())
+        yield Said(("timed input transfers", outcome), timed)
+        ended = some[some.start.notna() & some.end.notna()]
+        yield Said(("seconds of input transfers", outcome), float(ended.seconds.sum()))
+    outputs = every[(every.direction == "output") & (every.outcome == "ok") & every.start.notna()]
+    yield Said(("output transfers",), len(outputs))
+    yield Said(("seconds of output transfers",), float(outputs.seconds.sum()))
+    for key, group in every.groupby(["cluster", "proc"]):
+        yield Said(("transfers by job", *key), len(group))
+        yield Said(("transfer seconds by job", *key), float(group.seconds.sum()))
+
+
+def jobs_frame(of: Ensemble) -> Iterator[Said]:
+    jobs = of.frames.jobs
+    yield Said(("bytes sent",), int(jobs.bytes_sent.sum()))
+    yield Said(("bytes received",), int(jobs.bytes_received.sum()))
+    for job in jobs.itertuples():
+        what = (job.cluster, job.proc)
+        for name in JOB_FIELDS:
+            yield Said((f"job's {name}", *what), named(getattr(job, name)))
+        yield Said(("job's submitted", *what), job.submitted.isoformat())
+
+
+JOB_FIELDS: Final = (
+    *("state", "dag", "node", "uuid", "epoch", "target"),
+    *("bytes_sent", "bytes_received", "memory_mb", "request_memory_mb"),
+)
+
+
+# --- the commands' JSON -----------------------------------------------------------------------
+
+
+def kinds(what: str, name: What, told: dict[str, float]) -> Iterator[Said]:
+    for kind in KINDS:
+        yield Said((what, *name, kind), told[kind] * 3600, TO_THE_HOUR)
+
+
+def status_json(of: Ensemble) -> Iterator[Said]:
+    told = of.command("status")
+    yield from kinds("GPU-seconds", (), told["gpu_hours"])
+    for family, listed, field in (("site", "sites", "site"), ("GPU", "gpus", "gpu")):
+        for row in told[listed]:
+            name = (named(row[field]),)
+            yield from kinds(f"GPU-seconds by {family}", name, row)
+            yield Said((f"executions by {family}", *name), row["executions"])
+            yield Said((f"completed epochs by {family}", *name), row["completed_epochs"])
+    for row in told["sites"]:
+        median = row["seconds_median"]
+        yield Said(("median seconds by site", named(row["site"])), median, TO_THE_MILLISECOND)
+    codes: defaultdict[What, list[float]] = defaultdict(lambda: [0, 0.0, 0.0])
+    for row in told["causes"]:
+        code = (row["code"], row["subcode"])
+        name = (named(row["cause"]), *code)
+        yield Said(("executions by cause", *name), row["executions"])
+        yield Said(("GPU-seconds by cause", *name, "bad"), row["bad"] * 3600, TO_THE_HOUR)
+        for i, value in enumerate((row["executions"], row["bad"] * 3600, TO_THE_HOUR)):
+            codes[code][i] += value
+    for code, (executions, bad, off) in codes.items():
+        yield Said(("executions by code", *code), executions)
+        yield Said(("GPU-seconds by code", *code, "bad"), bad, off)
+    for outcome, row in told["transfers"]["input"].items():
+        yield Said(("input transfers", outcome), row["n"])
+        yield Said(("seconds of input transfers", outcome), row["seconds"], TO_THE_MILLISECOND)
+    row = told["transfers"]["output"]
+    yield Said(("output transfers",), row["n"])
+    yield Said(("seconds of output transfers",), row["seconds"], TO_THE_MILLISECOND)
+    yield Said(("bytes sent",), told["transfers"]["bytes_sent"])
+    yield Said(("bytes received",), told["transfers"]["bytes_received"])
+    for state, count in told["states"]["epochs"].items():
+        yield Said(("epochs by state", state), count)
+    for run in told["runs"]:
+        yield from one_run_json(run)
+
+
+def one_run_json(run: dict[str, Any]) -> Iterator[Said]:
+    what = (run["uuid"], named(run["run"]), named(run["dag"]))
+    for name in RUN_COUNTS:
+        yield Said((f"run's {name}", *what), run[name])
+    for name in (*LATEST, "seconds"):
+        value = named(run["latest"][name]) if run["latest"] else None
+        yield Said((f"latest epoch's {name}", *what), value, TO_THE_MILLISECOND)
+    yield from kinds("GPU-seconds by run", what, run["gpu_hours"])
+
+
+def run_json(of: Ensemble) -> Iterator[Said]:
+    for key in of.frames.runs.run:
+        run = of.command("run", key)
+        yield from one_run_json(run)
+        tries = sum(node["attempts"] for node in (*run["epochs"], *run["side_nodes"]))
+        what = (run["uuid"], named(run["run"]), named(run["dag"]))
+        yield Said(("executions by run", *what), tries)
+        for epoch in run["epochs"]:
+            what = (named(epoch["dag"]), named(epoch["node"]))
+            yield Said(("epoch's state", *what), epoch["state"])
+            yield Said(("epoch's attempts", *what), epoch["attempts"])
+            yield Said(("epoch's jobs", *what), " ".join(epoch["jobs"]))
+        for node in (*run["epochs"], *run["side_nodes"]):
+            what = (named(node["dag"]), named(node["node"]))
+            yield Said(("executions by node", *what), node["attempts"])
+            yield from kinds("GPU-seconds by node", what, node["gpu_hours"])
+
+
+def jobs_json(of: Ensemble) -> Iterator[Said]:
+    """Its executions, added up here, by nothing of metlmon's."""
+    told = of.command("jobs")
+    dagmans = {entry.job for entry in of.frames.ledger.jobs if entry.dagman}
+    worth: defaultdict[What, float] = defaultdict(float)
+    number: defaultdict[What, int] = defaultdict(int)
+    for job in told["jobs"]:
+        what = (job["cluster"], job["proc"])
+        for name in JOB_FIELDS:
+            yield Said((f"job's {name}", *what), named(job[name]))
+        yield Said(("job's submitted", *what), job["submitted"])
+        yield Said(("transfers by job", *what), len(job["transfers"]))
+        lasted = sum(t["seconds"] or 0 for t in job["transfers"])
+        off = len(job["transfers"]) * TO_THE_MILLISECOND
+        yield Said(("transfer seconds by job", *what), lasted, off)
+        for e in job["executions"]:
+            here = (*what, e["start"])
+            yield Said(("execution's seconds", *here), e["seconds"], TO_THE_MILLISECOND)
+            yield Said(("execution's suspended_seconds", *here), e["suspended"], TO_THE_MILLISECOND)
+            for name in ("gpus", "return_value", "signal", "code", "end"):
+                yield Said((f"execution's {name}", *here), e[name])
+            for name in ("site", "host", "gpu", "outcome", "reason"):
+                yield Said((f"execution's {name}", *here), named(e[name]))
+            kind = {"good": "good", "in-flight": "in_flight"}.get(e["outcome"], "bad")
+            groups: list[What] = [("job", *what)]
+            if job["node"] is not None:
+                groups.append(("node", named(job["dag"]), named(job["node"])))
+            if kind == "bad":
+                groups.append(("code", e["code"], e["subcode"]))
+            if what not in dagmans:
+                site, gpu = named(e["site"]), named(e["gpu"])
+                groups += [("site", site), ("GPU", gpu)]
+                groups.append(("GPU, number and site", gpu, e["gpus"], site))
+            worth[("GPU-seconds", kind)] += e["seconds"] * (e["gpus"] or 0)
+            for family, *name in groups:
+                number[(f"executions by {family}", *name)] += 1
+                worth[(f"GPU-seconds by {family}", *name, kind)] += e["seconds"] * (e["gpus"] or 0)
+    for what, seconds in worth.items():
+        yield Said(what, seconds, TO_THE_MILLISECOND)
+    for what, n in number.items():
+        yield Said(what, n)
+
+
+# --- figures ----------------------------------------------------------------------------------
+
+
+def places_figure(of: Ensemble) -> Iterator[Said]:
+    """What the Sites screen shows."""
+    told: Sites = sites(of.basis)
+    for family, listed in (("site", told.sites), ("GPU", told.gpus)):
+        for place in listed:
+            yield from one_place(family, place)
+    for cell in told.cells:
+        name = (named(cell.gpu), cell.gpus, named(cell.site))
+        yield Said(("executions by GPU, number and site", *name), cell.sum.executions)
+        for kind in KINDS:
+            worth = getattr(cell.sum, kind)
+            yield Said(("GPU-seconds by GPU, number and site", *name, kind), worth)
+    yield Said(("hidden epochs",), len(told.hidden))
+    yield Said(("bytes sent",), told.total.input.sent)
+    yield Said(("bytes received",), told.total.input.received)
+    inputs = told.total.input
+    yield Said(("timed input transfers", "ok"), inputs.ok.n)
+    yield Said(("input transfers", "aborted"), inputs.aborted)
+    yield Said(("input transfers", "unfinished"), inputs.unfinished)
+
+
+def one_place(family: str, place: Place) -> Iterator[Said]:
+    name = named(place.name)
+    yield Said((f"executions by {family}", name), place.sum.executions)
+    yield Said((f"completed epochs by {family}", name), place.sum.completed)
+    for kind in KINDS:
+        yield Said((f"GPU-seconds by {family}", name, kind), getattr(place.sum, kind))
+
+
+# --- who must tell what -----------------------------------------------------------------------
+
+SOURCES: Final[dict[str, Source]] = {
+    "logs": raw_logs,
+    "frame executions": executions_frame,
+    "frame epochs": epochs_frame,
+    "frame runs": runs_frame,
+    "frame transfers": transfers_frame,
+    "frame jobs": jobs_frame,
+    "status --json": status_json,
+    "run --json": run_json,
+    "jobs --json": jobs_json,
+    "sites": places_figure,
+}
+
+EXECUTIONS: Final = {"frame executions", "jobs --json"}
+TOLD_BY: Final[dict[str, set[str]]] = {
+    "GPU-seconds": {*EXECUTIONS, "status --json"},
+    "GPU-seconds by site": {*EXECUTIONS, "status --json", "sites"},
+    "GPU-seconds by GPU": {*EXECUTIONS, "status --json", "sites"},
+    "GPU-seconds by GPU, number and site": {*EXECUTIONS, "sites"},
+    "GPU-seconds by cause": {"frame executions", "status --json"},
+    "GPU-seconds by code": {*EXECUTIONS, "status --json"},
+    "GPU-seconds by run": {"frame executions", "frame runs", "status --json", "run --json"},
+    "GPU-seconds by node": EXECUTIONS,
+    "GPU-seconds by job": EXECUTIONS,
+    "GPU-seconds by job in all": {"frame executions", "logs"},
+    "executions by site": {*EXECUTIONS, "status --json", "sites"},
+    "executions by GPU": {*EXECUTIONS, "status --json", "sites"},
+    "executions by GPU, number and site": {*EXECUTIONS, "sites"},
+    "executions by cause": {"frame executions", "status --json"},
+    "executions by code": {*EXECUTIONS, "status --json"},
+    "executions by node": EXECUTIONS,
+    "executions by run": {"frame executions", "run --json"},
+    "executions by job": EXECUTIONS,
+    "completed epochs by site": {"frame executions", "frame epochs", "status --json", "sites"},
+    "completed epochs by GPU": {"frame executions", "frame epochs", "status --json", "sites"},
+    "median seconds by site": {"frame executions", "status --json"},
+    "epochs by state": {"frame epochs", "status --json"},
+    "hidden epochs": {"frame epochs", "sites"},
+    "input transfers": {"frame transfers", "status --json"},
+    "timed input transfers": {"frame transfers"},
+    "seconds of input transfers": {"frame transfers", "status --json"},
+    "output transfers": {"frame transfers", "status --json"},
+    "seconds of output transfers": {"frame transfers", "status --json"},
+    "transfers by job": {"frame transfers", "jobs --json"},
+    "transfer seconds by job": {"frame transfers", "jobs --json"},
+    "bytes sent": {"frame jobs", "status --json", "sites"},
+    "bytes received": {"frame jobs", "status --json", "sites"},
+    "run's epochs_total": {"frame runs", "frame epochs", "status --json", "run --json"},
+    "run's epochs_done": {"frame runs", "frame epochs", "status --json", "run --json"},
+    "run's epochs_skipped": {"frame runs", "frame epochs", "status --json", "run --json"},
+    "run's epochs_inferred": {"frame runs", "status --json", "run --json"},
+    "run's state": {"frame runs", "status --json", "run --json"},
+    "epoch's state": {"frame epochs"},
+    "epoch's attempts": {"frame epochs"},
+    "epoch's jobs": {"frame epochs"},
+    **{
+        f"latest epoch's {name}": {"frame runs", "status --json", "run --json"}
+        for name in (*LATEST, "seconds")
+    },
+    **{f"job's {name}": {"frame jobs", "jobs --json"} for name in (*JOB_FIELDS, "submitted")},
+    **{
+        f"execution's {name}": EXECUTIONS
+        for name in (
+            *("seconds", "suspended_seconds", "gpus", "return_value", "signal", "code", "end"),
+            *("site", "host", "gpu", "outcome", "reason"),
+        )
+    },
+}
+"""Families of numbers, and who must tell each number of them that is not nought. Others may:
+`run --json` has no node of another DAG that was never submitted, frames of epochs none that is
+no epoch."""
+
+
+def agree(a: Said, b: Said) -> bool:
+    if isinstance(a.value, int | float) and isinstance(b.value, int | float):
+        return math.isclose(a.value, b.value, rel_tol=1e-12, abs_tol=a.off + b.off + 1e-9)
+    return a.value == b.value
+
+
+def differing(told: dict[str, list[Said]]) -> list[str]:
+    """Everything in which sources differ, or that one leaves out."""
+    by_what: defaultdict[What, dict[str, Said]] = defaultdict(dict)
+    complaints = []
+    for where, listed in told.items():
+        for said in listed:
+            before = by_what[said.what].setdefault(where, said)
+            if not agree(before, said):
+                complaints.append(f"{where} says two things of {said.what}: {before}, {said}")
+    for what, by_source in by_what.items():
+        family = str(what[0])
+        if family not in TOLD_BY:
+            complaints.append(f"{family}: nobody is to tell that")
+            continue
+        (first, one), *others = by_source.items()
+        complaints += [
+            f"{what}: {first} says {one.value!r}, {other} says {said.value!r}"
+            for other, said in others
+            if not agree(one, said)
+        ]
+        nothing = all(not said.value for said in by_source.values())
+        missing = sorted((TOLD_BY[family] & told.keys()) - by_source.keys())
+        if missing and not nothing:
+            complaints.append(f"{what}: {', '.join(missing)} leave it out; others: {by_source}")
+    return complaints
+
+
+@cache
+def everything_said(path: Path) -> dict[str, list[Said]]:
+    of = ensemble(path)
+    return {where: list(source(of)) for where, source in SOURCES.items()}
+
+
+EACH = pytest.mark.parametrize("path", ENSEMBLES, ids=lambda path: path.name)
+
+
+@pytest.fixture(autouse=True)
+def _no_users_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+
+
+@EACH
+def test_all_sources_agree_on_every_number(path: Path) -> None:
+    told = everything_said(path)
+    complaints = differing(told)
+    assert not complaints, "\n".join(complaints[:20])
+
+
+@EACH
+def test_every_source_has_its_say(path: Path) -> None:
+    told = everything_said(path)
+    for family, sources in TOLD_BY.items():
+        for where in sources:
+            found = [said for said in told[where] if said.what[0] == family]
+            # An ensemble may have no bad end, and no output that was transferred.
+            some = any(said.what[0] == family for listed in told.values() for said in listed)
+            assert found or not some, (family, where)
+    assert all(len(listed) > 10 for listed in told.values())
+
+
+def test_a_second_that_differs_is_found() -> None:
+    told = dict(everything_said(FIXTURES / "rescue"))
+    assert not differing(told)
+    for where, listed in told.items():
+        numbers = [i for i, said in enumerate(listed) if isinstance(said.value, int | float)]
+        for i in (numbers[0], numbers[-1]):
+            said = listed[i]
+            wrong = [*listed]
+            wrong[i] = Said(said.what, said.value + 1, said.off)  # type: ignore[operator]
+            assert differing({**told, where: wrong}), (where, said)
+    without = [said for said in told["status --json"] if said.what[0] != "GPU-seconds by site"]
+    assert any("leave it out" in each for each in differing({**told, "status --json": without}))
+
+
+# --- conservation -----------------------------------------------------------------------------
+
+
+@EACH
+def test_parts_sum_to_the_whole_to_the_second(path: Path) -> None:
+    frames = ensemble(path).frames
+    every = frames.executions
+    total = every.gpu_seconds.sum()
+    assert total > 0
+    status = frames.status
+    assert total == pytest.approx(status.gpu_hours.total * 3600, abs=1e-3)
+    for parts in (["site"], ["gpu"], ["gpu", "gpus", "site"], ["dag", "node"], ["run"], ["label"]):
+        assert every.groupby(parts, dropna=False).gpu_seconds.sum().sum() == total
+    bad = every[every.kind == "bad"]
+    causes = bad.groupby(["cause", "code", "subcode"], dropna=False).gpu_seconds.sum().sum()
+    assert bad.cause.notna().all()
+    good, flying = (every.gpu_seconds[every.kind == kind].sum() for kind in ("good", "in_flight"))
+    assert causes + good + flying == pytest.approx(total, abs=1e-6)
+    spent = [row.gpu_hours.total * 3600 for row in (*status.sites,)]
+    assert sum(spent) == pytest.approx(total, abs=1e-3)
+    assert sum(row.gpu_hours.total * 3600 for row in status.gpus) == pytest.approx(total, abs=1e-3)
+    assert sum(row.bad * 3600 for row in status.causes) == pytest.approx(causes, abs=1e-3)
+    for column in ("bytes_sent", "bytes_received"):
+        by_job = every.groupby(["cluster", "proc"])[column].sum()
+        whole = frames.jobs.set_index(["cluster", "proc"])[column].fillna(0)
+        assert (by_job == whole.reindex(by_job.index)).all()
