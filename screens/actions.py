@@ -41,10 +41,17 @@ ACTIONS: Final[tuple[Action, ...]] = (
         ("escape",),
         "esc",
         "back",
-        "Clear the filter, then the marks, then go back",
+        "Clear the filter, then the marks, then return to now, then go back",
         9,
     ),
-    Action("overview", "back", ("escape",), "esc", "clear", "Clear the filter, then the marks"),
+    Action(
+        "overview",
+        "back",
+        ("escape",),
+        "esc",
+        "clear",
+        "Clear the filter, then the marks, then return to now",
+    ),
     Action(
         "list",
         "filter",
@@ -103,6 +110,59 @@ ACTIONS: Final[tuple[Action, ...]] = (
     Action("launch", "write", ("w",), "w", "write only", "Write the files, submit nothing", 14),
     Action("launch", "watch", ("enter",), "enter", "watch", "Watch what was submitted", 16),
     Action("launch", "back", ("escape", "n"), "esc", "back", "Back to the form", 13),
+    Action(
+        "timeline",
+        "before",
+        ("left", "h"),
+        "left right",
+        "in time",
+        "The cursor one cell back; in the past all screens go along",
+        9,
+    ),
+    Action("timeline", "after", ("right", "l"), "right", "later", "The cursor one cell on"),
+    Action(
+        "timeline", "far_before", ("shift+left",), "s-left", "far back", "A tenth of the view back"
+    ),
+    Action(
+        "timeline", "far_after", ("shift+right",), "s-right", "far on", "A tenth of the view on"
+    ),
+    Action(
+        "timeline", "change_before", ("comma",), ",", "change", "To the last change of this run"
+    ),
+    Action(
+        "timeline", "change_after", ("full_stop",), ".", "change", "To the next change of this run"
+    ),
+    Action("timeline", "stall", ("z",), "z", "stall", "To the longest stretch without work", 4),
+    Action(
+        "timeline", "zoom_in", ("plus", "equals_sign"), "+ -", "zoom", "Closer, at the cursor", 6
+    ),
+    Action("timeline", "zoom_out", ("minus",), "-", "zoom out", "Further away"),
+    Action("timeline", "whole", ("0",), "0", "all", "All of it from the first event to now", 3),
+    Action(
+        "timeline", "pan_left", ("left_parenthesis", "ctrl+left"), "(", "pan", "Half a view back"
+    ),
+    Action(
+        "timeline", "pan_right", ("right_parenthesis", "ctrl+right"), ")", "pan", "Half a view on"
+    ),
+    Action(
+        "timeline",
+        "by",
+        ("b",),
+        "b",
+        "state/site",
+        "Colours and textures by what came of it, or by site",
+        7,
+    ),
+    Action("timeline", "units", ("u",), "u", "GPUs/jobs", "Count GPUs at a time, or jobs"),
+    Action(
+        "timeline",
+        "view",
+        ("v",),
+        "v",
+        "view then",
+        "Show every screen as it was at the cursor, or now again",
+        10,
+    ),
     Action("run", "chart", ("b",), "b", "bars", "Show or hide the bars of execution times", 3),
     Action(
         "job",
@@ -155,6 +215,30 @@ ACTIONS: Final[tuple[Action, ...]] = (
     Action("job", "section", ("tab",), "tab", "section", "Jump to the next section", 6),
     Action("job", "owner", ("r",), "r", "run", "Open the run of this job", 4),
     Action("cause", "owner", ("r",), "r", "run", "Open the run of the job under the cursor", 6),
+    Action("sites", "next_view", ("tab",), "tab", "view", "Sites, GPU models, both, causes", 8),
+    Action("sites", "previous_view", ("shift+tab",), "sh+tab", "view before", "The view before"),
+    Action(
+        "executions",
+        "kind",
+        ("f",),
+        "f",
+        "only",
+        "Only good, only lost, only in flight, only marked ones, or all again",
+        6,
+    ),
+    Action("executions", "owner", ("r",), "r", "run", "Open the run of the execution", 5),
+    Action("curves", "next_metric", ("m",), "m", "metric", "The next metric", 8),
+    Action("curves", "previous_metric", ("M",), "M", "metric before", "The metric before"),
+    Action(
+        "curves",
+        "view",
+        ("v",),
+        "v",
+        "view",
+        "Each run, all runs as a band, or by label (heterogeneous against control)",
+        8,
+    ),
+    Action("curves", "log", ("l",), "l", "log", "Values by their logarithm, or as they are", 7),
     Action(
         "everywhere",
         "problems",
@@ -203,6 +287,22 @@ ACTIONS: Final[tuple[Action, ...]] = (
     ),
     Action(
         "everywhere",
+        "earlier",
+        ("less_than_sign",),
+        "<",
+        "earlier",
+        "Show every screen as it was a step earlier (a hundredth of the story; esc: now)",
+    ),
+    Action(
+        "everywhere",
+        "later",
+        ("greater_than_sign",),
+        ">",
+        "later",
+        "As it was a step later, or now",
+    ),
+    Action(
+        "everywhere",
         "inputs",
         ("exclamation_mark",),
         "!",
@@ -239,9 +339,13 @@ SCOPES: Final[dict[str, str]] = {
     "marking": "Marking rows",
     "acting": "Acting on jobs and DAGs",
     "overview": "Overview",
+    "timeline": "Timeline",
     "run": "Run",
     "job": "Job",
     "cause": "One problem",
+    "sites": "Sites",
+    "executions": "Executions behind a number",
+    "curves": "Curves",
     "menu": "The menu of acts",
     "question": "The question before an act",
     "submit": "Submitting",

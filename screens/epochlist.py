@@ -8,6 +8,7 @@ from statistics import median
 from typing import Final
 
 from metlmon.ensemble import wording
+from metlmon.ensemble.ledger import SHORT_SUCCESS
 from metlmon.ensemble.states import State
 from metlmon.ensemble.views import EpochRow, RunView
 from metlmon.ensemble.wording import STATES, plain
@@ -15,6 +16,7 @@ from screens.chart import Bar
 from screens.columns import Spec
 from screens.ink import BAD, DIM, MOVING, NOTE, Ink, Line, both_ends, ink, line, signed
 from screens.runlist import because, place
+from screens.siterows import HIDDEN
 
 
 def key_of(row: EpochRow) -> str:
@@ -27,7 +29,16 @@ def seen_by_filter(row: EpochRow) -> str:
     jobs = [wording.job_id(*job) for job in row.jobs]
     parts = [row.node, row.dag, STATES[row.state].word, row.target, row.site, row.gpu]
     parts += [row.trained_on, row.hold_reason, str(row.epoch), *jobs]
+    parts += [HIDDEN.word] if is_hidden(row) else []
     return "\n".join(part for part in parts if part is not None).lower()
+
+
+def is_hidden(row: EpochRow) -> bool:
+    """Did its successful execution last less than half of its longest one? Then that one may
+    have trained it."""
+    if row.success_seconds is None or not row.longest_seconds:
+        return False
+    return row.success_seconds < SHORT_SUCCESS * row.longest_seconds
 
 
 def specs(view: RunView, ascii: bool) -> list[Spec[EpochRow]]:
@@ -103,7 +114,8 @@ def _transfer(row: EpochRow, cells: int | None, ascii: bool) -> Line:
 
 
 def _execution(row: EpochRow, cells: int | None, ascii: bool) -> Line:
-    return _time(row, row.execution, ascii)
+    mark = line((HIDDEN.mark(ascii), ink(HIDDEN)), " ") if is_hidden(row) else ()
+    return mark + _time(row, row.execution, ascii)
 
 
 def _tries(row: EpochRow, cells: int | None, ascii: bool) -> Line:
@@ -144,9 +156,16 @@ def _submitted(row: EpochRow, cells: int | None, ascii: bool) -> Line:
 
 def below(row: EpochRow, cells: int, ascii: bool) -> Line:
     """What must be said of an epoch besides its columns, in so many cells: why it is held,
-    or that another try did most of the training."""
+    or that another try did most of the training (marked, where it took over twice as long)."""
     if row.state is State.HELD and row.hold_reason:
         return line((both_ends(because(row.hold_reason, ascii), cells, ascii), BAD))
+    if is_hidden(row):
+        elsewhere = row.trained_on is not None and row.trained_on != row.site
+        where = f" at {plain(row.trained_on or '', 40, ascii)}" if elsewhere else ""
+        longest = wording.duration(row.longest_seconds, ascii)
+        took = wording.duration(row.success_seconds, ascii)
+        told = f"{HIDDEN.mark(ascii)} done in {took}; another try took {longest}{where}"
+        return line((told, ink(HIDDEN)), (" and may have trained it", DIM))
     if row.trained_on is not None:
         elsewhere = row.trained_on != row.site
         where = f", on {plain(row.trained_on, 40, ascii)}" if elsewhere else ""

@@ -32,10 +32,11 @@ from metlmon.stats.windows import ALL, Window, clipped
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
 
-SLOW_TIMES: Final = 1.5
+SLOW_TIMES: Final = 1.25
 """A site is slow for a GPU model where its median epoch takes more than so many times that of
-the fastest site with the same model and number of GPUs. Epochs on one machine differ by a tenth
-or two; a shared file system or a throttled GPU shows as two and more."""
+the fastest site with as many GPUs of that model, and its faster quarter is still slower than
+that one's slower quarter. Runs and hosts of one site differ by a tenth or so; a quarter that
+the spreads do not explain is worth an e-mail."""
 
 SLOW_LEAST: Final = 3
 """Epochs that a median is of, on both sides, before it is compared: of two, one odd epoch
@@ -170,7 +171,7 @@ class Place:
 class Cell:
     """A GPU model, so many of them, at a site. ``times``: its median epoch against that of the
     fastest site with as many of the same model (``fastest``), where both have enough of them;
-    ``slow``: that is too much."""
+    ``slow``: that is more than the spreads explain."""
 
     gpu: str | None
     gpus: int | None
@@ -180,10 +181,7 @@ class Cell:
     hidden: int
     times: float | None = None
     fastest: str | None = None
-
-    @property
-    def slow(self) -> bool:
-        return self.times is not None and self.times > SLOW_TIMES
+    slow: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -478,7 +476,9 @@ def _against(fastest: Cell | None, cell: Cell) -> Cell:
     if fastest is None or not fastest.epoch.median or not _comparable(cell):
         return cell
     times = (cell.epoch.median or 0.0) / fastest.epoch.median
-    return replace(cell, times=times, fastest=fastest.site)
+    apart = (cell.epoch.low or 0.0) > (fastest.epoch.high or 0.0)
+    slow = times > SLOW_TIMES and apart
+    return replace(cell, times=times, fastest=fastest.site, slow=slow)
 
 
 # --- causes -----------------------------------------------------------------------------------

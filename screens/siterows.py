@@ -1,0 +1,743 @@
+"""Sites, GPU models, both together, and causes, as rows; and what is told of the one under the
+cursor. Pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from metlmon.ensemble import wording
+from metlmon.ensemble.ledger import HOUR
+from metlmon.ensemble.wording import OUTCOMES, Colour, Sign, plain
+from metlmon.stats.places import Cause, Cell, Choice, Place, Sites, Spread
+from metlmon.stats.tally import Tally
+from screens.columns import Spec
+from screens.headlines import apportioned
+from screens.ink import (
+    BAD,
+    BOLD,
+    DIM,
+    GOOD,
+    MOVING,
+    NOTE,
+    Ink,
+    Line,
+    both_ends,
+    crop,
+    first_that_fits,
+    ink,
+    joined,
+    line,
+    packed,
+    width,
+)
+
+HIDDEN: Final = Sign("⇄", "*", "another was over twice as long", Colour.ORANGE)
+"""An epoch whose successful execution lasted less than half of its longest one."""
+
+GOOD_CELL, LOST_CELL, FLYING_CELL = ("▇", "#"), ("▒", "x"), ("░", ".")
+"""Textures of a bar, and what they are in ASCII: told apart without their colours."""
+
+LEAST_BAR: Final = 10
+MOST_BAR: Final = 60
+"""Cells of a bar, on a narrow screen and on the widest."""
+
+NAME_LIMIT: Final = 40
+GAP: Final = line("   ")
+
+Row = Place | Cell | Cause
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """One way to look at the same hours: ``rows`` of them, called ``noun``."""
+
+    title: str
+    noun: str
+    rows: Callable[[Sites], Sequence[Row]]
+
+
+VIEWS: Final = (
+    View("sites", "site", lambda found: found.sites),
+    View("GPU models", "GPU model", lambda found: found.gpus),
+    View("site by GPU", "pair", lambda found: found.cells),
+    View("causes", "cause", lambda found: found.causes),
+)
+
+OF_SITES, OF_GPUS, OF_CELLS, OF_CAUSES = range(len(VIEWS))
+
+
+# --- what all rows have -----------------------------------------------------------------------
+
+
+def key_of(row: Row) -> str:
+    """A row's key: stable from one picture to the next."""
+    if isinstance(row, Cell):
+        return "\n".join(str(part) for part in (row.gpu, row.gpus, row.site))
+    return row.key if isinstance(row, Cause) else f"{row.name}"
+
+
+def choice_of(row: Row, view: int) -> Choice:
+    """The executions behind a row."""
+    if isinstance(row, Cell):
+        return Choice(site=(row.site,), gpu=(row.gpu,), gpus=(row.gpus,))
+    if isinstance(row, Cause):
+        return Choice(cause=row.key)
+    return Choice(gpu=(row.name,)) if view == OF_GPUS else Choice(site=(row.name,))
+
+
+def lost_of(row: Row) -> float:
+    """GPU-seconds lost."""
+    return row.bad if isinstance(row, Cause) else row.sum.bad
+
+
+def total_of(row: Row) -> float:
+    return row.bad if isinstance(row, Cause) else row.sum.total
+
+
+def times_of(row: Row) -> int:
+    """Epochs completed; of a cause, how often it struck."""
+    return row.times if isinstance(row, Cause) else row.sum.completed
+
+
+def median_of(row: Row) -> float:
+    """The median epoch; what has none comes last."""
+    known = None if isinstance(row, Cause) else row.epoch.median
+    return -1.0 if known is None else known
+
+
+def name_of(row: Row) -> str:
+    if isinstance(row, Cause):
+        return row.text.lower()
+    parts = (row.site, row.gpu) if isinstance(row, Cell) else (row.name,)
+    return " ".join(part or "" for part in parts).lower()
+
+
+def seen_by_filter(row: Row) -> str:
+    """All text of a row in which a filter looks, in lower case."""
+    if isinstance(row, Cause):
+        outcomes = [OUTCOMES[each].word for each in row.outcomes]
+        return "\n".join([row.key, *(each.text for each in row.reasons), *outcomes]).lower()
+    if isinstance(row, Cell):
+        return "\n".join([row.gpu or "unknown", row.site or "unknown", slow(row)]).lower()
+    machines = [f"{gpu} x{number}" for gpu, number in row.machines]
+    causes = [cause.text for cause in row.causes]
+    sites = [site or "unknown" for site in row.sites]
+    return "\n".join([row.name or "unknown", *row.targets, *machines, *sites, *causes]).lower()
+
+
+def named(name: str | None, limit: int, ascii: bool) -> str:
+    return "unknown" if name is None else plain(name, limit, ascii)
+
+
+def models(names: Iterable[str | None], ascii: bool) -> dict[str | None, str]:
+    """What GPU models are called: in short, unless two of them would be called the same."""
+    known = [name for name in dict.fromkeys(names) if name is not None]
+    short = [wording.gpu_short(name, ascii) for name in known]
+    called: dict[str | None, str] = {None: "unknown"}
+    for name, brief in zip(known, short, strict=True):
+        whole = plain(name, NAME_LIMIT, ascii).removeprefix("NVIDIA ").removeprefix("Tesla ")
+        called[name] = whole if short.count(brief) > 1 else brief
+    return called
+
+
+def machine(
+    called: Mapping[str | None, str], gpu: str | None, gpus: int | None, ascii: bool
+) -> str:
+    """Model and number: ``A100-40 ×2``."""
+    if gpu is None or gpus is None:
+        return wording.gpus(gpu, gpus, ascii)
+    return f"{called.get(gpu) or wording.gpu_short(gpu, ascii)} {'x' if ascii else '×'}{gpus}"
+
+
+# --- bars -------------------------------------------------------------------------------------
+
+
+def _cell(pair: tuple[str, str], ascii: bool) -> str:
+    return pair[ascii]
+
+
+def stacked(of: Tally, largest: float, cells: int, ascii: bool) -> Line:
+    """GPU-hours as a bar on a scale on which ``largest`` takes all ``cells``; whatever there is
+    has a cell."""
+    parts = [
+        (amount, pair, how)
+        for amount, pair, how in (
+            (of.good, GOOD_CELL, GOOD),
+            (of.bad, LOST_CELL, BAD),
+            (of.in_flight, FLYING_CELL, MOVING),
+        )
+        if amount > 0
+    ]
+    if not parts or largest <= 0 or cells <= 0:
+        return ()
+    length = min(cells, max(len(parts), round(cells * of.total / largest)))
+    shares = apportioned([max(1, round(amount)) for amount, _, _ in parts], length)
+    return line(
+        *(
+            (_cell(pair, ascii) * share, how)
+            for (_, pair, how), share in zip(parts, shares, strict=True)
+        )
+    )
+
+
+def plain_bar(amount: float, largest: float, cells: int, how: tuple[str, Ink]) -> Line:
+    """One amount on a shared scale."""
+    if amount <= 0 or largest <= 0:
+        return ()
+    return line((how[0] * max(1, round(cells * amount / largest)), how[1]))
+
+
+def legend(of: Tally, ascii: bool, short: bool = False) -> Line:
+    """``GPU-hours 1 011 = ▇ 565 good + ▒ 401 lost (42 %) + ░ 46 in flight``."""
+    hours = of.gpu_hours
+    parts, total = wording.hours_added((hours.good, hours.bad, hours.in_flight), ascii)
+    share = f" ({wording.share(of.bad, of.good + of.bad, ascii)})" if of.bad > 0 else ""
+    plus = line((" + " if not short else "  ", DIM))
+    signs = [_cell(pair, ascii) for pair in (GOOD_CELL, LOST_CELL, FLYING_CELL)]
+    told = [
+        line((signs[0], GOOD), f" {parts[0]}", (" good", DIM)),
+        line((signs[1], BAD), f" {parts[1]}", (f" lost{share}", DIM)),
+        line((signs[2], MOVING), f" {parts[2]}", (" in flight", DIM)),
+    ]
+    return line(("GPU-hours ", DIM), (total, BOLD), (" = ", DIM)) + joined(told, plus)
+
+
+# --- the answer -------------------------------------------------------------------------------
+
+
+def answer(found: Sites, cells: int, ascii: bool) -> Line:
+    """Where a GPU-hour is worth most, in so many cells."""
+    ranked = found.ranked
+    if not found.executions:
+        return line(("nothing has run yet", DIM))
+    if not ranked:
+        return line(("no site has completed enough epochs to be compared", DIM))
+    best, worst = ranked[0], ranked[-1]
+    name, most = (named(each.name, NAME_LIMIT, ascii) for each in (best, worst))
+    cost, dear = (wording.hours((each.cost or 0.0) / HOUR, ascii) for each in (best, worst))
+    if len(ranked) == 1:
+        lost = wording.hours(best.sum.bad / HOUR / best.sum.completed, ascii)
+        each = line("an epoch costs ", (cost, BOLD), " GPU-hours at ", (name, GOOD))
+        return first_that_fits(
+            (each + line((f", {lost} of them lost; no other site to compare", DIM)),
+             each + line((f", {lost} of them lost", DIM)), each), cells
+        )  # fmt: skip
+    on = [_mostly(each, ascii) for each in (best, worst)]
+    said = line("a GPU-hour is worth most at ", (name, GOOD))
+    short = line("worth most at ", (name, GOOD))
+    costs = line(": an epoch costs ", (cost, BOLD), " of them")
+    each = line(": ", (cost, BOLD), " an epoch")
+    least = line(("; least at ", DIM), (most, NOTE))
+    much = line((": ", DIM), dear)
+    return first_that_fits(
+        (
+            said + on[0] + costs + least + on[1] + much,
+            said + costs + least + much,
+            said + each + least + much,
+            short + each + least + much,
+            said + each,
+            short + each,
+        ),
+        cells,
+    )
+
+
+def _mostly(place: Place, ascii: bool) -> Line:
+    """The GPU that most of its executions had: hours of different ones are not the same."""
+    if not place.machines or place.machines[0][0] is None:
+        return ()
+    return line((f" ({wording.gpu_short(place.machines[0][0], ascii)})", DIM))
+
+
+def hidden_told(found: Sites, cells: int, ascii: bool) -> Line:
+    """That some epochs may not have been trained where they are booked."""
+    number = len(found.hidden)
+    if not number:
+        return ()
+    sign = line((f"{HIDDEN.mark(ascii)} ", ink(HIDDEN)))
+    of = f"{number} of {wording.count(found.total.sum.completed, 'epoch', ascii=ascii)}"
+    had = "had an execution over twice as long as the successful one"
+    return first_that_fits(
+        (
+            sign + line((f"{of} {had}: they may have been trained there", DIM)),
+            sign + line((f"{of} {had}", DIM)),
+            sign + line((f"{wording.count(number, 'epoch', ascii=ascii)} {had}", DIM)),
+        ),
+        cells,
+    )
+
+
+def tabs(view: int, rows: Sequence[int], ascii: bool) -> Line:
+    """The views, the one that is shown between brackets."""
+    told = []
+    for at, (each, number) in enumerate(zip(VIEWS, rows, strict=True)):
+        count = (f" {number}", DIM)
+        told.append(
+            line(("[", DIM), (each.title, BOLD), count, ("]", DIM))
+            if at == view
+            else line(" ", (each.title, DIM), count, " ")
+        )
+    return joined(told, line(" "))
+
+
+# --- columns ----------------------------------------------------------------------------------
+
+
+def specs(view: int, rows: Sequence[Row], ascii: bool) -> list[Spec[Row]]:
+    """The columns of a view; bars are on one scale for all its ``rows``."""
+    if view == OF_CELLS:
+        return _cell_specs([row for row in rows if isinstance(row, Cell)], ascii)
+    if view == OF_CAUSES:
+        return _cause_specs([row for row in rows if isinstance(row, Cause)], ascii)
+    return _place_specs([row for row in rows if isinstance(row, Place)], view, ascii)
+
+
+def _of(kind: type[Row], told: Callable[..., Line]) -> Callable[[Row, int | None], Line]:
+    """A column's cell of rows of one kind."""
+    return lambda row, cells: told(row, cells) if isinstance(row, kind) else ()
+
+
+def _place_specs(rows: Sequence[Place], view: int, ascii: bool) -> list[Spec[Row]]:
+    largest = max((row.sum.total for row in rows), default=0.0)
+    of = partial(_of, Place)
+    shown = _alike([row.sum.total for row in rows], ascii)
+    title = "GPU MODEL" if view == OF_GPUS else "SITE"
+    called = models((row.name for row in rows), ascii) if view == OF_GPUS else {}
+
+    def name(row: Place, cells: int | None) -> Line:
+        how = DIM if row.name is None else Ink()
+        told = called[row.name] if view == OF_GPUS else named(row.name, NAME_LIMIT, ascii)
+        return line((told, how))
+
+    def epochs(row: Place, cells: int | None) -> Line:
+        mark = line((HIDDEN.mark(ascii), ink(HIDDEN)), " ") if row.hidden else ()
+        number = wording.number(row.sum.completed, ascii)
+        return mark + line((number, Ink() if row.sum.completed else DIM))
+
+    def success(row: Place, cells: int | None) -> Line:
+        return line((_rate(row.sum, ascii), Ink() if row.sum.executions else DIM))
+
+    def bar(row: Place, cells: int | None) -> Line:
+        return stacked(row.sum, largest, cells or LEAST_BAR, ascii)
+
+    def hours(amount: Callable[[Place], float], how: Ink) -> Callable[..., Line]:
+        return lambda row, cells: line((shown(amount(row)), how if amount(row) else DIM))
+
+    def time(value: Callable[[Place], float | None]) -> Callable[..., Line]:
+        return lambda row, cells: _time(value(row), ascii)
+
+    def stalls(row: Place, cells: int | None) -> Line:
+        return _number(row.input.stalls, ascii)
+
+    def spreads(row: Place, cells: int | None) -> Line:
+        return line((quartiles(row.epoch, ascii), DIM))
+
+    def targets(row: Place, cells: int | None) -> Line:
+        return line((", ".join(plain(each, 24, ascii) for each in row.targets), DIM))
+
+    def cost(row: Place, cells: int | None) -> Line:
+        known = row.cost
+        return line(wording.hours(known / HOUR, ascii)) if known else _unknown(ascii)
+
+    def moved(row: Place, cells: int | None) -> Line:
+        return line((wording.size(row.input.received or None, ascii), DIM))
+
+    return [
+        Spec("name", title, of(name), least=8, soft=14, most=28),
+        Spec("epochs", "EPOCHS", of(epochs), "right"),
+        Spec("success", "SUCCESS", of(success), "right"),
+        Spec("bar", "GPU-HOURS", of(bar), least=LEAST_BAR, grow=MOST_BAR),
+        Spec("good", "GOOD h", of(hours(lambda row: row.sum.good, Ink())), "right", drop=5),
+        Spec("lost", "LOST h", of(hours(lambda row: row.sum.bad, BAD)), "right"),
+        Spec("flying", "FLYING h", of(hours(lambda r: r.sum.in_flight, MOVING)), "right", drop=8),
+        Spec("cost", "h/EPOCH", of(cost), "right", drop=2),
+        Spec("epoch", "EPOCH TIME", of(time(lambda row: row.epoch.median)), "right", drop=1),
+        Spec("spread", "HALF OF THEM", of(spreads), drop=10, most=24),
+        Spec("wait", "WAIT", of(time(lambda row: row.wait.median)), "right", drop=3),
+        Spec("input", "INPUT", of(time(lambda row: row.input.ok.median)), "right", drop=4),
+        Spec("stalls", "STALLS", of(stalls), "right", drop=6),
+        Spec("moved", "RECEIVED", of(moved), "right", drop=11),
+        Spec("evicted", "EVICTED",
+             of(lambda row, cells: _number(row.evictions, ascii)), "right", drop=7),
+        Spec("held", "HELD", of(lambda row, cells: _number(row.holds, ascii)), "right", drop=9),
+        Spec("targets", "TARGETS", of(targets), drop=12, most=30),
+    ]  # fmt: skip
+
+
+def _cell_specs(rows: Sequence[Cell], ascii: bool) -> list[Spec[Row]]:
+    longest = max((row.epoch.median or 0.0 for row in rows), default=0.0)
+    of = partial(_of, Cell)
+    shown = _alike([row.sum.total for row in rows], ascii)
+    called = models((row.gpu for row in rows), ascii)
+    groups: dict[tuple[str | None, int | None], int] = {}
+    for row in rows:
+        groups[row.gpu, row.gpus] = groups.get((row.gpu, row.gpus), 0) + 1
+
+    def gpu(row: Cell, cells: int | None) -> Line:
+        return line(machine(called, row.gpu, row.gpus, ascii))
+
+    def site(row: Cell, cells: int | None) -> Line:
+        return line((named(row.site, NAME_LIMIT, ascii), DIM if row.site is None else Ink()))
+
+    def epochs(row: Cell, cells: int | None) -> Line:
+        mark = line((HIDDEN.mark(ascii), ink(HIDDEN)), " ") if row.hidden else ()
+        return mark + _number(row.epoch.n, ascii)
+
+    def lost(row: Cell, cells: int | None) -> Line:
+        return line((shown(row.sum.bad), BAD if row.sum.bad else DIM))
+
+    def bar(row: Cell, cells: int | None) -> Line:
+        pair, how = (LOST_CELL, BAD) if row.slow else (GOOD_CELL, GOOD)
+        return plain_bar(
+            row.epoch.median or 0.0, longest, cells or LEAST_BAR, (_cell(pair, ascii), how)
+        )
+
+    def against(row: Cell, cells: int | None) -> Line:
+        how = Ink(Colour.VERMILLION, wording.Weight.BOLD) if row.slow else DIM
+        if row.times is None:
+            alone = groups[row.gpu, row.gpus] == 1
+            return line(("no other site" if alone else "too few", DIM))
+        return line((slow(row, ascii), how))
+
+    return [
+        Spec("gpu", "GPU", of(gpu), least=8, soft=18, most=30),
+        Spec("site", "SITE", of(site), least=8, soft=12, most=28),
+        Spec("epochs", "EPOCHS", of(epochs), "right"),
+        Spec("epoch", "EPOCH TIME", of(lambda row, _: _time(row.epoch.median, ascii)), "right"),
+        Spec("bar", "MEDIAN", of(bar), least=6, soft=6, grow=MOST_BAR),
+        Spec("against", "SAME GPU", of(against), least=13),
+        Spec("spread", "HALF OF THEM",
+             of(lambda row, _: line((quartiles(row.epoch, ascii), DIM))), drop=3, most=24),
+        Spec("success", "SUCCESS",
+             of(lambda row, _: line(_rate(row.sum, ascii))), "right", drop=2),
+        Spec("good", "GOOD h",
+             of(lambda row, _: line(shown(row.sum.good))), "right", drop=4),
+        Spec("lost", "LOST h", of(lost), "right", drop=1),
+    ]  # fmt: skip
+
+
+def slow(row: Cell, ascii: bool = False) -> str:
+    """``fastest``, ``1.08×``, ``2.30× slow``; nothing where it is not compared."""
+    if row.times is None:
+        return ""
+    if row.site == row.fastest:
+        return "fastest"
+    times = f"{row.times:.2f}{'x' if ascii else '×'}"
+    return f"{times} slow" if row.slow else times
+
+
+def _cause_specs(rows: Sequence[Cause], ascii: bool) -> list[Spec[Row]]:
+    largest = max((row.bad for row in rows), default=0.0)
+    of = partial(_of, Cause)
+
+    def what(row: Cause, cells: int | None) -> Line:
+        others = len(row.reasons) - 1
+        more = f" (+{others})" if others else ""
+        told = plain(row.text, 400, ascii)
+        if cells is not None:
+            told = both_ends(told, max(0, cells - len(more)), ascii)
+        return line(told, (more, DIM))
+
+    def ended(row: Cause, cells: int | None) -> Line:
+        signs = [OUTCOMES[each] for each in row.outcomes]
+        return joined(
+            (line((sign.text(ascii), ink(sign))) for sign in signs[:2]), line(" ")
+        ) + line((" …" if not ascii else " ...", DIM) if len(signs) > 2 else "")
+
+    def bar(row: Cause, cells: int | None) -> Line:
+        return plain_bar(row.bad, largest, cells or LEAST_BAR, (_cell(LOST_CELL, ascii), BAD))
+
+    return [
+        Spec("lost", "LOST h",
+             of(lambda row, _: line((_exact(row.bad, ascii), BAD if row.bad else DIM))), "right"),
+        Spec("times", "TIMES", of(lambda row, _: _number(row.times, ascii)), "right"),
+        Spec("bar", "", of(bar), least=LEAST_BAR, drop=1, grow=24),
+        Spec("code", "CODE", of(lambda row, _: line(code_of(row))), drop=2),
+        Spec("ended", "ENDED AS", of(ended), drop=3, most=28),
+        Spec("what", "CAUSE", of(what), least=20, soft=40, most=400),
+    ]  # fmt: skip
+
+
+def code_of(row: Cause) -> str:
+    """``1023/0``; empty where no code tells."""
+    return "" if row.code is None else f"{row.code}/{row.subcode or 0}"
+
+
+def _unknown(ascii: bool) -> Line:
+    return line((wording.unknown(ascii), DIM))
+
+
+def _alike(seconds: Sequence[float], ascii: bool) -> Callable[[float], str]:
+    """Writes GPU-seconds as hours with as many decimals as all of these together want."""
+    whole = sum(seconds) / HOUR
+
+    def told(value: float) -> str:
+        # The rest to the whole makes the decimals those of the whole.
+        part = value / HOUR
+        return wording.hours_added((part, max(0.0, whole - part)), ascii)[0][0]
+
+    return told
+
+
+def _exact(seconds: float, ascii: bool) -> str:
+    """Hours to the hundredth."""
+    told = f"{seconds / HOUR:,.2f}" if seconds else "0"
+    return told if ascii else told.replace(",", wording.THIN)
+
+
+def _rate(of: Tally, ascii: bool) -> str:
+    ended = of.good_executions + of.bad_executions
+    return wording.share(of.good_executions, ended, ascii)
+
+
+def _hours(seconds: float, how: Ink, ascii: bool) -> Line:
+    return line((wording.hours(seconds / HOUR, ascii), how if seconds > 0 else DIM))
+
+
+def _time(seconds: float | None, ascii: bool) -> Line:
+    return _unknown(ascii) if seconds is None else line(wording.duration(seconds, ascii))
+
+
+def _number(value: int, ascii: bool) -> Line:
+    return line((wording.number(value, ascii), Ink() if value else DIM))
+
+
+def quartiles(of: Spread, ascii: bool) -> str:
+    """``5:47:36 to 5:51:00``: half of them lie there."""
+    if of.low is None or of.high is None or of.n < 2:
+        return ""
+    return f"{wording.duration(of.low, ascii)} to {wording.duration(of.high, ascii)}"
+
+
+# --- the row under the cursor -----------------------------------------------------------------
+
+
+def details(row: Row, found: Sites, cells: int, lines: int, ascii: bool) -> list[Line]:
+    """What is told of a row below the table: at most so many lines of so many cells."""
+    if isinstance(row, Cause):
+        told = _cause_details(row, found, cells, lines, ascii)
+    elif isinstance(row, Cell):
+        told = _cell_details(row, found, cells, ascii)
+    else:
+        told = _place_details(row, found, cells, lines, ascii)
+    return [crop(each, cells, ascii) for each in told[:lines]]
+
+
+def _place_details(row: Place, found: Sites, cells: int, lines: int, ascii: bool) -> list[Line]:
+    told = [
+        _kept(line(" "), _who(row, _called_in(found, ascii), ascii), cells),
+        _kept(_label("epoch time"), _spread(row.epoch, ascii, row.hidden), cells),
+        _kept(_label("queue wait"), _waits(row, found, ascii), cells),
+        _kept(_label("input"), _input(row, ascii), cells),
+    ]
+    return [*told, *_lost_to(row.causes, cells, max(1, lines - len(told)), ascii)]
+
+
+def _kept(start: Line, parts: Sequence[Line], cells: int) -> Line:
+    """The parts that have room, the last ones least."""
+    told = [part for part in parts if part] or [line(("nothing known", DIM))]
+    while len(told) > 1 and width(start + joined(told, GAP)) > cells:
+        told.pop()
+    return start + joined(told, GAP)
+
+
+def _called_in(found: Sites, ascii: bool) -> dict[str | None, str]:
+    return models((place.name for place in found.gpus), ascii)
+
+
+def _who(row: Place, called: Mapping[str | None, str], ascii: bool) -> list[Line]:
+    of = row.sum
+    n = partial(wording.number, ascii=ascii)
+    flying = of.executions - of.good_executions - of.bad_executions
+    if row.name in row.sites or row.name is None:
+        found = [machine(called, gpu, number, ascii) for gpu, number in row.machines]
+    else:
+        found = [f"at {named(site, 24, ascii)}" for site in row.sites]
+    targets = ", ".join(plain(target, 24, ascii) for target in row.targets)
+    return [
+        line((named(row.name, NAME_LIMIT, ascii), BOLD)),
+        line(
+            wording.count(of.executions, "execution", ascii=ascii),
+            (f": {n(of.good_executions)} good, {n(of.bad_executions)} lost", DIM),
+            (f", {n(flying)} in flight" if flying else "", DIM),
+        ),
+        line((", ".join(found), DIM)),
+        line((f"for {targets}" if targets else "", DIM)),
+    ]
+
+
+def _label(word: str) -> Line:
+    return line((f" {word:<11}", DIM))
+
+
+def _spread(of: Spread, ascii: bool, hidden: int = 0) -> list[Line]:
+    if of.median is None:
+        return []
+    least, most = (wording.duration(value, ascii) for value in (of.least, of.most))
+    several = of.n > 1
+    mark = f"{HIDDEN.mark(ascii)} {hidden}: {HIDDEN.word}" if hidden else ""
+    return [
+        line(("median ", DIM), wording.duration(of.median, ascii),
+             (f" of {wording.number(of.n, ascii)}", DIM)),
+        line(("half of them ", DIM), quartiles(of, ascii)) if several else (),
+        line((f"all {least} to {most}", DIM)) if several else (),
+        line((mark, ink(HIDDEN))),
+    ]  # fmt: skip
+
+
+def _waits(row: Place, found: Sites, ascii: bool) -> list[Line]:
+    # Only of a target: where a job that never ran would have run is not known.
+    waits = [each for each in found.waiting if each.target in row.targets]
+    still, gone = sum(each.waiting for each in waits), sum(each.removed for each in waits)
+    one = plain(waits[0].target or "", 24, ascii) if len(waits) == 1 else "one of its targets"
+    to = f" for {one}"
+    longest = max((each.longest or 0.0 for each in waits), default=0.0)
+    up_to = f", up to {wording.duration(longest, ascii)}"
+    median, *others = _spread(row.wait, ascii) or [()]
+    return [
+        median,
+        line((f"{still} still waiting{to}", NOTE), (up_to, DIM)) if still else (),
+        line((f"{gone} removed while waiting{to}", DIM)) if gone else (),
+        *others,
+    ]
+
+
+def _input(row: Place, ascii: bool) -> list[Line]:
+    moved = row.input
+    median, *others = _spread(moved.ok, ascii) or [()]
+    stalled = f" {wording.duration(moved.stalled, ascii)}"
+    size = partial(wording.size, ascii=ascii)
+    return [
+        median,
+        line((f"{moved.stalls} stalled", BAD), (stalled, DIM)) if moved.stalls else (),
+        line((f"{moved.aborted} aborted, {moved.unfinished} unfinished", DIM))
+        if moved.failed else (),
+        line((f"{moved.in_flight} under way", MOVING)) if moved.in_flight else (),
+        line((f"{size(moved.received)} in, {size(moved.sent)} out", DIM))
+        if moved.received or moved.sent else (),
+        *others,
+    ]  # fmt: skip
+
+
+def _lost_to(causes: Sequence[Cause], cells: int, lines: int, ascii: bool) -> list[Line]:
+    """The causes of a place: a line each where there is room, else many on a line."""
+    if not causes:
+        return [_label("lost to") + line(("nothing", GOOD))]
+    indent = width(_label(""))
+    if lines >= min(len(causes), ROOMY_CAUSES):
+        widest = max(width(_strikes(each, ascii)) for each in causes[:lines])
+        told = []
+        for each in causes[:lines]:
+            struck = _strikes(each, ascii)
+            what = both_ends(_called(each, ascii), cells - indent - widest - 4, ascii)
+            told.append(line(" " * (widest - width(struck))) + struck + line("   ", what))
+    else:
+        short = [
+            _strikes(each, ascii) + line(" ", wording.clip(_short(each, ascii), 28, ascii))
+            for each in causes
+        ]
+        told = packed(short, GAP, cells - indent)[:lines]
+    left = [_label("lost to"), *[line(" " * indent)] * len(told)]
+    return [start + each for start, each in zip(left, told, strict=False)]
+
+
+def _strikes(of: Cause, ascii: bool) -> Line:
+    times = f"{wording.number(of.times, ascii)}{'x' if ascii else '×'}"
+    return line((_exact(of.bad, ascii), BAD if of.bad > 0 else DIM), (f" h {times}", DIM))
+
+
+ROOMY_CAUSES: Final = 4
+"""Causes that have a line each where there are so many lines."""
+
+
+def _short(of: Cause, ascii: bool) -> str:
+    """Its code, or its key: a word or two."""
+    return code_of(of) or plain(of.key, 80, ascii)
+
+
+def _called(of: Cause, ascii: bool) -> str:
+    code = code_of(of)
+    return plain(f"{code} {of.text}" if code else of.text, 400, ascii)
+
+
+def _cell_details(row: Cell, found: Sites, cells: int, ascii: bool) -> list[Line]:
+    gpu = machine(_called_in(found, ascii), row.gpu, row.gpus, ascii)
+    site, of = named(row.site, NAME_LIMIT, ascii), row.sum
+    executions = line(wording.count(of.executions, "execution", ascii=ascii))
+    parts = [line((f"{gpu} at {site}", BOLD)), executions, legend(of, ascii)]
+    lines = [
+        _kept(line(" "), parts, cells),
+        _kept(_label("epoch time"), _spread(row.epoch, ascii, row.hidden), cells),
+    ]
+    if row.slow:
+        told = (
+            f"{row.times:.2f} times the median at {row.fastest}, and the middle halves do not "
+            "overlap"
+        )
+        lines.append(_label("slow") + line((plain(told, 200, ascii), NOTE)))
+    elif row.times is None:
+        lines.append(
+            _label("compared")
+            + line(("sites with the same GPU, as many of them, and 3 epochs or more each", DIM))
+        )
+    others = [
+        cell
+        for cell in found.cells
+        if (cell.gpu, cell.gpus) == (row.gpu, row.gpus) and cell.site != row.site
+    ]
+    if others:
+        told_others = [
+            line(named(cell.site, 24, ascii), " ")
+            + _time(cell.epoch.median, ascii)
+            + line((f" of {cell.epoch.n}", DIM))
+            for cell in others
+        ]
+        lines.append(_label("elsewhere") + crop(joined(told_others, GAP), cells - 13, ascii))
+    return lines
+
+
+def _cause_details(row: Cause, found: Sites, cells: int, lines: int, ascii: bool) -> list[Line]:
+    times = wording.count(row.times, "time", ascii=ascii)
+    ended = wording.count(row.executions, "execution", ascii=ascii)
+    held = wording.count(row.holds, "hold", ascii=ascii)
+    both = f", {row.both} of them one thing" if row.both else ""
+    share = wording.share(row.bad, found.total.sum.bad, ascii)
+    first = joined(
+        (
+            line((code_of(row) or row.key[:40], BOLD)),
+            line((_exact(row.bad, ascii), BAD), f" GPU-hours lost, {share} of all")
+            if row.bad > 0
+            else line(("nothing lost", DIM)),
+            line(times, (f": {ended}, {held}{both}" if row.holds else "", DIM)),
+        ),
+        GAP,
+    )
+    told = [line(" ") + first]
+    for word, places in (("at", found.sites), ("on", found.gpus)):
+        called = _called_in(found, ascii) if word == "on" else {}
+        told.append(_label(word) + _where(row, places, called, ascii))
+    for reason in row.reasons[: max(1, lines - len(told))]:
+        sign = OUTCOMES[reason.outcome]
+        start = line((sign.text(ascii), ink(sign)), "  ")
+        if len(row.reasons) > 1:
+            start += _hours(reason.bad, BAD, ascii) + line(" h  ")
+        room = cells - width(start) - 2
+        told.append(
+            line(" ") + start + line(both_ends(plain(reason.text, 400, ascii), room, ascii))
+        )
+    return told
+
+
+def _where(
+    row: Cause, places: Iterable[Place], called: Mapping[str | None, str], ascii: bool
+) -> Line:
+    parts = []
+    for place in places:
+        for cause in place.causes:
+            if cause.key == row.key:
+                shown = called.get(place.name) or named(place.name, 28, ascii)
+                parts.append(line(f"{shown} ") + _strikes(cause, ascii))
+    return joined(parts, GAP)
