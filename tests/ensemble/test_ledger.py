@@ -1,0 +1,369 @@
+"""The ledger says what the status says, and what a second look at the raw log lines says."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from pathlib import Path
+from typing import Final
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from metlmon.ensemble.ledger import ExecutionEntry, Ledger
+from metlmon.ensemble.picture import Painter
+from metlmon.ensemble.record import JobId
+from metlmon.ensemble.states import Outcome, State
+from metlmon.live.reader import Reader
+from metlmon.live.settings import load_settings
+from tests.conftest import shared_path
+
+FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
+NAMES = (
+    "examples/metl-aws",
+    "examples/pool-ensemble",
+    *sorted(f"fixtures/{path.name}" for path in FIXTURES.iterdir() if path.is_dir()),
+)
+
+SECOND = 1 / 3600
+
+
+def place(name: str) -> Path:
+    kind, directory = name.split("/")
+    return FIXTURES / directory if kind == "fixtures" else shared_path(name)
+
+
+@cache
+def painted(directory: Path) -> Painter:
+    reader = Reader(directory, load_settings(directory))
+    reader.open()
+    reader.read_all()
+    return reader.painter()
+
+
+@pytest.fixture(autouse=True)
+def _no_users_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+
+
+@pytest.fixture(name="painter", params=NAMES)
+def _painter(request: pytest.FixtureRequest, _no_users_settings: None) -> Painter:
+    return painted(place(request.param))
+
+
+@pytest.fixture(name="ledger")
+def _ledger(painter: Painter) -> Ledger:
+    return painter.ledger()
+
+
+def hours(entries: Iterable[ExecutionEntry]) -> dict[str, float]:
+    sums = {"good": 0.0, "bad": 0.0, "in_flight": 0.0}
+    for entry in entries:
+        sums[entry.kind] += (entry.gpu_seconds or 0.0) / 3600
+    return sums
+
+
+def grouped(ledger: Ledger, field: str) -> dict[str | None, list[ExecutionEntry]]:
+    groups: defaultdict[str | None, list[ExecutionEntry]] = defaultdict(list)
+    for entry in ledger.executions:
+        groups[getattr(entry, field)].append(entry)
+    return groups
+
+
+# --- against the status -----------------------------------------------------------------------
+
+
+def test_the_total_is_the_statuss(painter: Painter, ledger: Ledger) -> None:
+    said = painter.status().gpu_hours
+    assert hours(ledger.executions) == pytest.approx(
+        {"good": said.good, "bad": said.bad, "in_flight": said.in_flight}, abs=SECOND
+    )
+    assert len(ledger.executions) == sum(len(job.life().executions) for job in painter.real_jobs())
+
+
+def test_sites_and_gpus_are_the_statuss(painter: Painter, ledger: Ledger) -> None:
+    status = painter.status()
+    for field, rows in (("site", status.sites), ("gpu", status.gpus)):
+        groups = {
+            name: [entry for entry in entries if not entry.dagman]
+            for name, entries in grouped(ledger, field).items()
+        }
+        groups = {name: entries for name, entries in groups.items() if entries}
+        completed = Counter(getattr(e, field) for e in ledger.executions if e.final)
+        assert {getattr(row, field): row.executions for row in rows} == {
+            name: len(entries) for name, entries in groups.items()
+        }
+        for row in rows:
+            name = getattr(row, field)
+            assert row.completed_epochs == completed[name]
+            assert hours(groups[name]) == pytest.approx(
+                {
+                    "good": row.gpu_hours.good,
+                    "bad": row.gpu_hours.bad,
+                    "in_flight": row.gpu_hours.in_flight,
+                },
+                abs=SECOND,
+            )
+
+
+def test_causes_are_the_statuss(painter: Painter, ledger: Ledger) -> None:
+    causes: defaultdict[tuple[str | None, int | None, int | None], list[ExecutionEntry]]
+    causes = defaultdict(list)
+    for entry in ledger.executions:
+        if entry.kind == "bad":
+            causes[(entry.cause, entry.code, entry.subcode)].append(entry)
+        else:
+            assert entry.cause is None
+    rows = painter.status().causes
+    assert {(row.cause, row.code, row.subcode): row.executions for row in rows} == {
+        key: len(entries) for key, entries in causes.items()
+    }
+    for row in rows:
+        entries = causes[(row.cause, row.code, row.subcode)]
+        assert hours(entries)["bad"] == pytest.approx(row.bad, abs=SECOND)
+
+
+def test_runs_are_the_statuss(painter: Painter, ledger: Ledger) -> None:
+    for row in painter.status().runs:
+        (entry,) = [each for each in ledger.runs if each.run == row.key]
+        assert (entry.epochs_total, entry.epochs_done) == (row.epochs_total, row.epochs_done)
+        sums = {"good": entry.good, "bad": entry.bad, "in_flight": entry.in_flight}
+        mine = [each for each in ledger.executions if each.run == row.key]
+        assert hours(mine) == pytest.approx(
+            {kind: seconds / 3600 for kind, seconds in sums.items()}, abs=SECOND
+        )
+        assert row.gpu_hours.bad == pytest.approx(entry.bad / 3600, abs=SECOND)
+
+
+def test_transfers_are_the_statuss(painter: Painter, ledger: Ledger) -> None:
+    status = painter.status().transfers
+    for outcome, count in (
+        ("ok", status.input_ok),
+        ("aborted", status.input_aborted),
+        ("unfinished", status.input_unfinished),
+    ):
+        mine = [t for t in ledger.transfers if (t.direction, t.outcome) == ("input", outcome)]
+        assert len(mine) == count.n
+        assert sum(t.seconds or 0.0 for t in mine) == pytest.approx(count.seconds, abs=1)
+
+
+def test_bytes_are_the_statuss_and_add_up_over_executions(painter: Painter, ledger: Ledger) -> None:
+    status = painter.status().transfers
+    assert sum(job.bytes_sent or 0 for job in ledger.jobs) == status.bytes_sent
+    assert sum(job.bytes_received or 0 for job in ledger.jobs) == status.bytes_received
+    ran = {entry.job for entry in ledger.executions}
+    for name in ("bytes_sent", "bytes_received"):
+        by_job: Counter[JobId] = Counter()
+        for entry in ledger.executions:
+            by_job[entry.job] += getattr(entry, name) or 0
+        jobs = {job.job: getattr(job, name) or 0 for job in ledger.jobs if job.job in ran}
+        assert by_job == Counter(jobs)
+
+
+# --- within itself ----------------------------------------------------------------------------
+
+
+def test_attempts_are_numbered_from_one(ledger: Ledger) -> None:
+    by_node: defaultdict[object, list[ExecutionEntry]] = defaultdict(list)
+    for entry in ledger.executions:
+        by_node[(entry.dag, entry.node) if entry.node else entry.job].append(entry)
+    for entries in by_node.values():
+        entries.sort(key=lambda entry: entry.attempt)
+        assert [entry.attempt for entry in entries] == list(range(1, len(entries) + 1))
+        assert entries == sorted(entries, key=lambda entry: entry.start)
+
+
+def test_every_way_of_adding_up_gives_the_total(ledger: Ledger) -> None:
+    total = sum(entry.gpu_seconds or 0.0 for entry in ledger.executions)
+    for field in (
+        "site",
+        "gpu",
+        "gpus",
+        "outcome",
+        "cause",
+        "run",
+        "label",
+        "dag",
+        "target",
+        "job",
+    ):
+        sums = [
+            sum(entry.gpu_seconds or 0.0 for entry in entries)
+            for entries in grouped(ledger, field).values()
+        ]
+        assert sum(sums) == pytest.approx(total, abs=1), field
+
+
+def test_time_cut_anywhere_adds_up_to_the_second(ledger: Ledger) -> None:
+    """At every midnight of the access point, over both changes of the clock."""
+    for entry in ledger.executions:
+        end = entry.end or ledger.as_of
+        assert end is not None
+        here, sum_ = entry.start, 0.0
+        while here < end:
+            midnight = datetime(here.year, here.month, here.day) + timedelta(days=1)
+            stop = min(midnight, end)
+            sum_ += ledger.between(here, stop)
+            here = stop
+        assert sum_ == pytest.approx(entry.seconds, abs=1e-6)
+
+
+def test_an_epochs_figures_are_its_executions(ledger: Ledger) -> None:
+    of_node: defaultdict[object, list[ExecutionEntry]] = defaultdict(list)
+    for entry in ledger.executions:
+        of_node[(entry.dag, entry.node)].append(entry)
+    for epoch in ledger.epochs:
+        mine = of_node[(epoch.dag, epoch.node)]
+        assert epoch.attempts == len(mine)
+        sums = {"good": epoch.good, "bad": epoch.bad, "in_flight": epoch.in_flight}
+        assert hours(mine) == pytest.approx(
+            {kind: seconds / 3600 for kind, seconds in sums.items()}, abs=SECOND
+        )
+        final = [entry for entry in mine if entry.final]
+        if epoch.seconds is None:
+            assert final == []
+            continue
+        (last,) = final
+        assert (last.site, last.gpu, last.gpus) == (epoch.site, epoch.gpu, epoch.gpus)
+        assert last.seconds == epoch.seconds
+        assert last.end == epoch.completed
+        assert epoch.longest_seconds == max(entry.seconds for entry in mine)
+
+
+def test_executions_lie_in_their_jobs_running_states(ledger: Ledger) -> None:
+    jobs = {job.job: job for job in ledger.jobs}
+    for entry in ledger.executions:
+        entered = dict.fromkeys(when for when, _ in jobs[entry.job].states)
+        assert entry.start in entered
+        assert entry.seconds >= 0
+        assert entry.end is None or entry.start <= entry.end
+
+
+# --- against the raw lines ---------------------------------------------------------------------
+
+HEADER = re.compile(r"(\d{3}) \((\d+)\.(\d+)\.\d+\) (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(.*)")
+
+
+LATE: Final = -1.0
+"""The end of the transfer is still to come when its 001 is logged."""
+
+
+def raw_waits(log: Path, zone: ZoneInfo) -> dict[JobId, list[list[float | None]]]:
+    """Of each job, before each 001: seconds idle, and seconds of the last input transfer.
+
+    Read from header lines alone: idle from 000, 004, 007, 013 and 024 on, until an input
+    transfer is queued or begins, a hold, or the 001. The end of a transfer can be logged
+    right after its 001.
+    """
+    idle_since: dict[JobId, datetime | None] = {}
+    held: set[JobId] = set()
+    idle: defaultdict[JobId, float] = defaultdict(float)
+    began: dict[JobId, datetime] = {}
+    moved: dict[JobId, float | None] = {}
+    waits: defaultdict[JobId, list[list[float | None]]] = defaultdict(list)
+    for line in log.read_text(errors="replace").splitlines():
+        # A line that was cut has the next header glued to it.
+        found = HEADER.search(line) if re.search(r"\d{3} \(\d+\.\d{3}\.", line) else None
+        if found is None:
+            continue
+        number = found[1]
+        when = datetime.fromisoformat(found[4]).replace(tzinfo=zone).astimezone(UTC)
+        job = (int(found[2]), int(found[3]))
+        text = found[5].strip()
+        stops = number in ("001", "012") or text.endswith("transferring input files")
+        stops = stops or text == "Entered queue to transfer input files"
+        if stops and idle_since.get(job) is not None:
+            idle[job] += (when - idle_since.pop(job)).total_seconds()  # type: ignore[operator]
+        match number:
+            case "012":
+                held.add(job)
+            case "013" if job in held:
+                held.discard(job)
+                idle_since[job] = when
+            case "000" | "004" | "007" | "024" if job not in held:
+                idle_since.setdefault(job, when)
+            case "040" if text == "Started transferring input files":
+                began[job] = when
+            case "040" if text == "Finished transferring input files" and job in began:
+                moved[job] = (when - began.pop(job)).total_seconds()
+                if waits[job] and waits[job][-1][1] is LATE:
+                    waits[job][-1][1] = moved.pop(job)
+            case "001":
+                late = LATE if job in began else None
+                waits[job].append([idle.pop(job, 0.0), moved.pop(job, late)])
+                idle_since.pop(job, None)
+    return waits
+
+
+@pytest.mark.parametrize(
+    ("name", "zone"),
+    [
+        ("examples/metl-aws", "America/Chicago"),
+        ("fixtures/first-round", "America/Chicago"),
+        ("fixtures/holds", "UTC"),
+        ("fixtures/trainer", "UTC"),
+    ],
+)
+def test_waits_and_transfers_as_a_second_reader_sees_them(name: str, zone: str) -> None:
+    ledger = painted(place(name)).ledger()
+    raw = raw_waits(place(name) / "metl.log", ZoneInfo(zone))
+    booked: defaultdict[JobId, list[list[float | None]]] = defaultdict(list)
+    for entry in ledger.executions:
+        booked[entry.job].append([entry.wait, entry.transfer])
+    different = {
+        job: (booked[job], waits)
+        for job, waits in raw.items()
+        if job in booked and booked[job] != waits
+    }
+    assert different == {}
+    assert sum(map(len, booked.values())) == sum(map(len, raw.values()))
+
+
+# --- facts known of a real ensemble --------------------------------------------------------------
+
+
+@pytest.fixture(name="aws")
+def _aws(shared: Callable[[str], Path]) -> Ledger:
+    return painted(shared("examples/metl-aws")).ledger()
+
+
+def test_nine_epochs_were_trained_by_another_execution(aws: Ledger) -> None:
+    hidden = {(epoch.run_name, epoch.epoch) for epoch in aws.epochs if epoch.hidden}
+    assert hidden == {
+        ("run0", 0),
+        ("run0", 7),
+        ("run1", 0),
+        ("run2", 0),
+        ("run2", 4),
+        ("run3", 0),
+        ("run4", 0),
+        ("run4", 4),
+        ("run4", 7),
+    }
+    assert all(epoch.state is State.COMPLETED for epoch in aws.epochs if epoch.hidden)
+
+
+def test_what_was_lost_and_why(aws: Ledger) -> None:
+    lost: defaultdict[str, float] = defaultdict(float)
+    for entry in aws.executions:
+        if entry.kind != "bad":
+            continue
+        match entry.outcome:
+            case Outcome.FAILED:
+                key = f"return value {entry.return_value}"
+            case Outcome.REMOVED:
+                key = "unknown end" if entry.uncertain else "removed"
+            case _:
+                key = f"{entry.code}/{entry.subcode}"
+        lost[key] += (entry.gpu_seconds or 0.0) / 3600
+    assert {key: round(value, 2) for key, value in lost.items()} == {
+        "1023/0": 222.69,
+        "return value 1": 78.80,
+        "1005/0": 48.58,
+        "unknown end": 25.00,
+        "1007/0": 14.28,
+        "12/122": 11.68,
+    }
