@@ -40,6 +40,7 @@ class AnswersScreen(MonitorScreen):
     """An order under way. Leaving does not stop it."""
 
     SCOPES: ClassVar[tuple[str, ...]] = ("below",)
+    IN_TIME: ClassVar[bool] = False
     BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("below")]
 
     def __init__(self, deed: Deed) -> None:

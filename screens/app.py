@@ -40,6 +40,7 @@ from screens.problems import ProblemsScreen
 from screens.run import RunScreen
 from screens.shades import DARK, LIGHT, SIXTEEN, fitting_theme
 from screens.submitform import Draft
+from screens.travel import Travel
 
 REPAINT_SECONDS: Final = 0.2
 """Pictures are shown at most so often: more is not seen, and costs bytes over ssh."""
@@ -116,13 +117,14 @@ class MetlmonApp(App[int]):
     def __init__(self, feed: Feed, options: AppOptions | None = None) -> None:
         self.options = options or AppOptions()
         super().__init__()
-        self.feed = feed
-        self.study = Study(feed, self._figures_came)
+        self.feed = self.present = feed
+        self.study = self.present_study = Study(feed, self.figures_came)
+        self.travel = Travel(self)
         self.desk = None if self.options.read_only else self.options.desk
         self.deed: Deed | None = None
         self._word: QueueWord | None = None
         self.picture: Update | None = feed.latest
-        self._newest = self.picture
+        self.newest = self.picture
         self.form: Draft | None = None
         self._told = False
         self._asleep: asyncio.AbstractEventLoop | None = None
@@ -174,7 +176,7 @@ class MetlmonApp(App[int]):
         word = self.word
         if word is not self._word:
             self._word = word
-            self._show_again()
+            self.show_again()
 
     def _timed_out(self) -> None:
         self.exit(TIMEOUT_CODE, return_code=TIMEOUT_CODE)
@@ -182,7 +184,7 @@ class MetlmonApp(App[int]):
     def _follow(self, feed: Feed) -> None:
         def heard(update: Update) -> None:
             # One that was left may still have something to say.
-            if feed is self.feed:
+            if feed is self.present:
                 self._heard(update)
 
         feed.start(heard)
@@ -190,7 +192,7 @@ class MetlmonApp(App[int]):
     def _heard(self, update: Update) -> None:
         """Called on the feed's thread. One message is under way at most, and whoever takes it
         finds the newest picture."""
-        self._newest = update
+        self.newest = update
         if not self._told:
             self._told = True
             self.post_message(self.NewPicture())
@@ -205,21 +207,28 @@ class MetlmonApp(App[int]):
     def _show_newest(self) -> None:
         # First the flag, then the picture: the other way round one could be missed.
         self._told = False
-        self.picture = self._newest
+        if self.travel.then is None:
+            self.picture = self.newest
         self._shown_at = monotonic()
         if not self._time_to_leave():
-            self._show_again()
+            self.show_again()
 
-    def _show_again(self) -> None:
+    def show_again(self) -> None:
+        """Show the picture on the screen that is looked at."""
         # An answer or a picture may still come while the widgets are taken down.
         if not self.is_running or self._exit:
             return
         if isinstance(self.screen, MonitorScreen) and self.screen.is_mounted:
-            self.screen.show(self.picture)
+            self.screen.again()
+
+    def turn_to(self, feed: Feed, study: Study) -> None:
+        """Let every screen show this feed: one of the past, or the present."""
+        self.feed, self.study = feed, study
+        self.picture = self.newest if feed is self.present else feed.latest
 
     def _time_to_leave(self) -> bool:
         """Has what ``--exit-on`` waits for come? Not asked before all is read once."""
-        update, asked = self.picture, self.options.exit_when
+        update, asked = self.newest, self.options.exit_when
         if update is None or asked is None or update.progress.fraction < 1:
             return False
         code = asked(update.status)
@@ -239,12 +248,14 @@ class MetlmonApp(App[int]):
         if self.options.opener is None:
             return
         feed, desk = self.options.opener(dagdir)
+        self.travel.come_back()
         old_feed, old_desk = self.feed, self.desk
-        self.feed, self.desk = feed, None if self.options.read_only else desk
+        self.feed = self.present = feed
+        self.desk = None if self.options.read_only else desk
         self.study.close()
-        self.study = Study(feed, self._figures_came)
+        self.study = self.present_study = Study(feed, self.figures_came)
         self.picture, self.deed = feed.latest, None
-        self._newest = feed.latest
+        self.newest = feed.latest
         while len(self.screen_stack) > 1:
             self.pop_screen()
         self.push_screen(OverviewScreen())
@@ -252,12 +263,12 @@ class MetlmonApp(App[int]):
         # The old ones' threads may be in the middle of a file or a query: not waited for here.
         self.run_worker(partial(_close, old_feed, old_desk), thread=True, exit_on_error=False)
 
-    def _figures_came(self) -> None:
+    def figures_came(self) -> None:
         """Called in the study's thread: figures are there that were not before."""
         self.post_message(self.NewFigures())
 
     def on_metlmon_app_new_figures(self) -> None:
-        self._show_again()
+        self.show_again()
 
     # --- the pool -------------------------------------------------------------------------
 
@@ -267,7 +278,10 @@ class MetlmonApp(App[int]):
 
     @property
     def word(self) -> QueueWord | None:
-        """What the queue said last; None where nobody is asked. Acting may be switched off."""
+        """What the queue said last; None where nobody is asked, and of the past. Acting may be
+        switched off."""
+        if self.travel.then is not None:
+            return None
         desk = self.desk or self.options.desk
         return None if desk is None else desk.word
 
@@ -275,6 +289,8 @@ class MetlmonApp(App[int]):
         """The reason that refuses every act; None when each is looked at by itself."""
         if self.options.read_only:
             return "this is read-only"
+        if self.travel.away:
+            return self.travel.refusal()
         if self.desk is None:
             return self.options.no_desk
         if self.desk.word.asking:
@@ -310,7 +326,7 @@ class MetlmonApp(App[int]):
         self.post_message(self.DeedMoved())
 
     def on_metlmon_app_deed_moved(self) -> None:
-        self._show_again()
+        self.show_again()
 
     # --- going about ----------------------------------------------------------------------
 
@@ -333,8 +349,10 @@ class MetlmonApp(App[int]):
                 return
 
     def go_back(self) -> None:
-        """To the screen before; the overview stays."""
-        if len(self.screen_stack) > 2:
+        """To the present; there, to the screen before. The overview stays."""
+        if self.travel.away and isinstance(self.screen, MonitorScreen) and self.screen.IN_TIME:
+            self.travel.come_back()
+        elif len(self.screen_stack) > 2:
             self.pop_screen()
 
     def _open_once(self, screen: MonitorScreen) -> None:
@@ -346,7 +364,9 @@ class MetlmonApp(App[int]):
 
         if self.options.read_only:
             return
-        if self.options.pool is not None:
+        if self.travel.away and isinstance(self.screen, MonitorScreen):
+            self.screen.say(self.travel.refusal() or "")
+        elif self.options.pool is not None:
             self._open_once(SubmitScreen(self.options.draft))
         elif isinstance(self.screen, MonitorScreen):
             self.screen.say(f"nothing can be submitted: {self.options.no_desk}")
@@ -379,6 +399,21 @@ class MetlmonApp(App[int]):
         from screens.incidents import IncidentsScreen
 
         self._open_once(IncidentsScreen())
+
+    def action_earlier(self) -> None:
+        self._step_in_time(-1)
+
+    def action_later(self) -> None:
+        self._step_in_time(1)
+
+    def _step_in_time(self, by: int) -> None:
+        if isinstance(self.screen, MonitorScreen) and self.screen.IN_TIME:
+            why = self.travel.step(by)
+            if why is not None:
+                self.screen.say(why)
+
+    def on_travel_arrived(self, message: Travel.Arrived) -> None:
+        self.travel.arrived(message.reading)
 
     def action_inputs(self) -> None:
         self._open_once(InputsScreen())
@@ -427,8 +462,10 @@ def run_app(feed: Feed, options: AppOptions) -> int:
         with _terminal_given_back(app):
             app.run(mouse=options.mouse)
     finally:
+        if app.travel.then is not None:
+            app.travel.then.feed.stop()
         # Who may only look was asked all the same.
-        _close(app.feed, options.desk if options.read_only else app.desk)
+        _close(app.present, options.desk if options.read_only else app.desk)
         if options.pool is not None:
             options.pool.close()
     return app.return_code or 0

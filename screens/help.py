@@ -41,6 +41,7 @@ class HelpScreen(MonitorScreen):
     """Keys and signs; the keys of the screen it was asked from come first."""
 
     SCOPES: ClassVar[tuple[str, ...]] = ("below",)
+    IN_TIME: ClassVar[bool] = False
     BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("below")]
 
     def __init__(self, first: Sequence[str] = ()) -> None:

@@ -33,6 +33,8 @@ SIDE_BY_SIDE: Final = 150
 
 TAIL_LINES: Final = 400
 
+NOT_THEN: Final = "what it had written then is not known: its lines carry no times"
+
 
 class JobScreen(ActingScreen):
     """The life of one job, and the end of what it wrote."""
@@ -143,6 +145,10 @@ class JobScreen(ActingScreen):
     def _read_tails(self, view: JobView) -> None:
         if self._reading:
             return
+        if self.monitor.travel.then is not None:
+            named = ((".err", view.error), (".out", view.output))
+            self._tails = tuple(Tail(t, n, (), NOT_THEN) for t, n in named if n is not None)
+            return
         self._reading = True
         job, dagdir = self.job, self.monitor.feed.dagdir
         named = ((".err", view.error), (".out", view.output))
@@ -164,7 +170,7 @@ class JobScreen(ActingScreen):
 
     def _have_tails(self, job: tuple[int, int], made: tuple[Tail, ...]) -> None:
         self._reading = False
-        if job != self.job:
+        if job != self.job or self.monitor.travel.then is not None:
             self._again()
         elif made != self._tails:
             self._tails = made

@@ -43,6 +43,7 @@ class MenuScreen(ActKeys, MonitorScreen):
     """All acts for what is selected on the screen below, told anew with every picture."""
 
     SCOPES: ClassVar[tuple[str, ...]] = ("menu", "below")
+    IN_TIME: ClassVar[bool] = False
     BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("menu", "acting", "below")]
 
     def __init__(self, origin: ActingScreen, at: Offer | None = None) -> None:

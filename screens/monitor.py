@@ -28,10 +28,12 @@ T = TypeVar("T")
 
 class MonitorScreen(Screen[None]):
     """A screen that shows pictures. ``SCOPES`` are the scopes of its actions;
-    ``HELPS``, where they are others, those that the help begins with."""
+    ``HELPS``, where they are others, those that the help begins with. ``IN_TIME``: it shows the
+    ensemble, of now or as it was; one that asks or explains something does not."""
 
     SCOPES: ClassVar[tuple[str, ...]] = ()
     HELPS: ClassVar[tuple[str, ...]] = ()
+    IN_TIME: ClassVar[bool] = True
     AUTO_FOCUS: ClassVar[str | None] = "Table, Document"
 
     def __init__(self) -> None:
@@ -39,6 +41,7 @@ class MonitorScreen(Screen[None]):
         self._compositor = TightCompositor()
         self._ready = False
         self._said = ""
+        self._when: Panel | None = None
 
     @property
     def monitor(self) -> MetlmonApp:
@@ -68,7 +71,23 @@ class MonitorScreen(Screen[None]):
 
     def _again(self) -> None:
         if self._ready and self.is_attached:
-            self.show(self.monitor.picture)
+            self.again()
+
+    def again(self) -> None:
+        """Show the picture that is to be shown now, and of what time it is."""
+        self._tell_when()
+        self.show(self.monitor.picture)
+
+    def _tell_when(self) -> None:
+        """The banner of the past: a line above all others, made when there is one."""
+        told = self.monitor.travel.banner(self.app.size.width, self.ascii) if self.IN_TIME else ()
+        if self._when is None and told:
+            self._when = Panel(id="when")
+            self.mount(self._when, before=0)
+        if self._when is not None:
+            self._when.display = bool(told)
+            if told:
+                self._when.show([told])
 
     def on_document_scrolled(self) -> None:
         self._again()

@@ -171,9 +171,6 @@ class OverviewScreen(ListScreen, ActingScreen):
         new = {} if there else {"new": self.monitor.options.no_desk}
         return {**super().refusals(), **new}
 
-    def action_back(self) -> None:
-        self.clear_first()
-
     def selection(self) -> Selection:
         """The marked runs, or the one under the cursor: their jobs in the queue, or of a run
         that has none there its latest one. With no run at all, every DAG."""

@@ -72,6 +72,7 @@ class QuestionScreen(MonitorScreen):
     """Asks once more. Only ``y`` does it; ``along`` are jobs that go with what is touched."""
 
     SCOPES: ClassVar[tuple[str, ...]] = ("question",)
+    IN_TIME: ClassVar[bool] = False
     BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("question")]
     AUTO_FOCUS = "Document"
 

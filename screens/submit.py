@@ -73,6 +73,7 @@ class SubmitScreen(MonitorScreen):
     """The form and what it would write. The form outlives the screen, in the application."""
 
     SCOPES: ClassVar[tuple[str, ...]] = ("submit",)
+    IN_TIME: ClassVar[bool] = False
     HELPS: ClassVar[tuple[str, ...]] = ("submit", "form", "preview", "typing")
     AUTO_FOCUS: ClassVar[str | None] = "Form"
     BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("submit", "typing")]

@@ -79,6 +79,7 @@ class LaunchScreen(MonitorScreen):
     """Names everything that will be touched; asks; writes; submits; says what came of it."""
 
     SCOPES: ClassVar[tuple[str, ...]] = ("launch",)
+    IN_TIME: ClassVar[bool] = False
     BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("launch")]
     SEEN_SECONDS: ClassVar[float] = SEEN_SECONDS
 

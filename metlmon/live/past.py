@@ -1,0 +1,39 @@
+"""A dagdir as it was: read once up to a moment, and then left alone."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from metlmon.live.feed import Update
+from metlmon.live.session import LOADING_PICTURE_SECONDS, SHARE_MOVING, Session
+
+
+class Past(Session):
+    """A session over a reader with an ``as_of``. What was written up to then changes no more:
+    when all is read its thread ends, and nothing is polled."""
+
+    def start(self, notify: Callable[[Update], None]) -> None:
+        """Read in a thread of its own. The last picture told is the whole one; those before
+        it tell how far reading is."""
+        self._thread = threading.Thread(
+            target=self._run, args=(notify,), name="metlmon-past", daemon=True
+        )
+        self._thread.start()
+
+    def _run(self, notify: Callable[[Update], None]) -> None:
+        try:
+            self._read(notify)
+        except Exception as error:  # As in the present: the screen says it, and goes on.
+            self._tell_failure(notify, error)
+
+    def _read(self, notify: Callable[[Update], None]) -> None:
+        drawn, more = time.monotonic(), True
+        while more and not self._stop.is_set():
+            with self._lock:
+                more = self._reader.step().more
+            pause = max(LOADING_PICTURE_SECONDS, SHARE_MOVING * self._cost)
+            if not more or time.monotonic() - drawn >= pause:
+                self._publish(notify)
+                drawn = time.monotonic()
