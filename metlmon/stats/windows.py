@@ -7,7 +7,8 @@ second and to the byte, whatever the zone's two odd hours are.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime, time, timedelta, tzinfo
 from enum import StrEnum
@@ -300,3 +301,20 @@ def _runs(runs: Iterable[RunEntry], executions: Iterable[ExecutionEntry]) -> Ite
     for run in runs:
         spent = tally(own.get(run.run, ()))
         yield replace(run, good=spent.good, bad=spent.bad, in_flight=spent.in_flight)
+
+
+def spread(
+    ledger: Ledger, start: datetime, seconds: float, windows: Sequence[Window]
+) -> Iterable[tuple[int, float]]:
+    """What lasts ``seconds`` from ``start``, over adjoining ``windows``: the place of each one
+    that it reaches into, and the seconds there."""
+    begins = [window.since or datetime.min for window in windows]
+    # One earlier: in the hour that exists twice, stamps do not stand in the order of time.
+    for at in range(max(0, bisect_right(begins, start) - 2), len(windows)):
+        inside = _Inside(ledger, windows[at])
+        part = inside.seconds(start, seconds)
+        if part:
+            yield at, part
+        until = windows[at].until
+        if until is not None and ledger.between(start, until) >= seconds:
+            return

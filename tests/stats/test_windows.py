@@ -64,6 +64,7 @@ def test_an_execution_over_the_border_of_a_month() -> None:
     assert (tally(october.executions).executions, tally(october.executions).completed) == (0, 0)
     assert (tally(november.executions).executions, tally(november.executions).completed) == (1, 1)
     assert (len(october.epochs), len(november.epochs)) == (0, 1)
+    assert [e.final for e in (*october.executions, *november.executions)] == [False, True]
     assert october.executions[0].bytes_sent is None
     assert november.executions[0].bytes_sent == 5
     assert [job.bytes_received for job in (*october.jobs, *november.jobs)] == [None, 6]

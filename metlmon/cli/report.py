@@ -1,0 +1,177 @@
+"""``metlmon report``: the experiment's tables and figures, as HTML, Markdown, JSON or printed."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from metlmon.cli.codes import Exit
+from metlmon.cli.commands import can_show, open_reader, print_json
+from metlmon.cli.to_json import SCHEMA, Writer
+from metlmon.ensemble.wording import plain
+from metlmon.live.errors import InputError
+from metlmon.stats.windows import asked_window
+
+if TYPE_CHECKING:
+    from metlmon.ensemble.picture import Painter
+    from metlmon.report.records import Report
+
+STDOUT: Final = "-"
+
+PIPE_WIDTH: Final = 1000
+"""Columns that no terminal shows: nothing is cut or left out for a script."""
+
+
+def report(options: argparse.Namespace) -> int:
+    """``metlmon report``."""
+    from metlmon.report.contents import compiled
+
+    wanted = [name for name in ("html", "md") if getattr(options, name) is not None]
+    _check(options, wanted)
+    reader = open_reader(options)
+    painter = reader.painter()
+    zone = painter.clock.zone
+    window = asked_window(options.since, options.until, options.month, zone)
+    for name in wanted:
+        _check_outside(getattr(options, name), reader.dagdir)
+    made = compiled(painter.status(), painter.ledger(), window, options.title, _zone(painter))
+    if options.json:
+        print_json(_json(painter, made))
+    elif not wanted:
+        _print(made, options.ascii or not can_show(sys.stdout))
+    for name in wanted:
+        _deliver(getattr(options, name), _written(name, made))
+    return Exit.OK
+
+
+def _print(made: Report, ascii: bool) -> None:
+    from metlmon.report.printed import lines
+
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else PIPE_WIDTH
+    for line in lines(made, width, ascii):
+        print(line)
+
+
+def _zone(painter: Painter) -> str | None:
+    zone = painter.clock.zone
+    if zone is not None:
+        return str(zone)
+    return "UTC" if painter.clock.utc_only else None
+
+
+def _check(options: argparse.Namespace, wanted: list[str]) -> None:
+    if options.json and wanted:
+        raise InputError(f"--json goes to standard output: leave out --{wanted[0]}, or --json")
+    if [getattr(options, name) for name in wanted].count(STDOUT) > 1:
+        raise InputError("--html - and --md -: only one of them can go to standard output")
+    if len(wanted) > 1 and _same(options.html, options.md):
+        raise InputError(f"--html and --md both name {plain(options.html)}: give each a file")
+
+
+def _same(one: str, other: str) -> bool:
+    return one != STDOUT and Path(one).resolve() == Path(other).resolve()
+
+
+def _written(name: str, made: Report) -> str:
+    if name == "html":
+        from metlmon.report.html import page
+
+        return page(made)
+    from metlmon.report.markdown import document
+
+    return document(made)
+
+
+def _json(painter: Painter, made: Report) -> dict[str, object]:
+    from metlmon.report.objects import tables
+
+    stamp = Writer(painter.clock.stated).time
+    return {
+        "schema": SCHEMA,
+        "dagdir": made.dagdir,
+        "as_of": stamp(made.as_of),
+        "live": made.live,
+        "title": made.title,
+        "window": {"since": stamp(made.since), "until": stamp(made.until)},
+        "headline": made.headline,
+        **tables(made),
+        "unknown": list(made.unknown),
+        "definitions": {note.key: note.text for note in made.notes},
+    }
+
+
+# --- files ----------------------------------------------------------------------------------
+
+
+def _check_outside(name: str, dagdir: Path) -> None:
+    """Watching never writes to a dagdir, and a report is made by watching."""
+    if name == STDOUT:
+        return
+    path = Path(name)
+    if path.is_dir():
+        raise InputError(f"{plain(name)}: this is a directory; name a file")
+    if path.parent.resolve().is_relative_to(dagdir.resolve()):
+        raise InputError(
+            f"{plain(name)}: this is in the dagdir, where metlmon report writes nothing; name a "
+            "file elsewhere"
+        )
+
+
+def _deliver(name: str, text: str) -> None:
+    """To a file, which is there whole or not at all; or to standard output."""
+    data = text.encode("utf-8")
+    if name == STDOUT:
+        sys.stdout.flush()
+        out = getattr(sys.stdout, "buffer", None)
+        if out is None:
+            sys.stdout.write(text)
+        else:
+            out.write(data)
+        sys.stdout.flush()
+        return
+    path = Path(name)
+    if path.exists() and not path.is_file():
+        # A pipe or a device is written to, never replaced.
+        _write(path, data)
+        return
+    # Through a symbolic link: what it points to is renewed, the link stays.
+    target = path.resolve()
+    try:
+        handle, beside = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    except OSError as error:
+        raise InputError(f"{plain(name)}: {error.strerror or error}") from None
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(beside, _mode(target))
+        os.replace(beside, target)
+    except OSError as error:
+        raise InputError(f"{plain(name)}: {error.strerror or error}") from None
+    finally:
+        with suppress(OSError):
+            os.unlink(beside)
+    print(f"{plain(name)} written ({len(data) / 1000:.0f} kB)", file=sys.stderr)
+
+
+def _write(path: Path, data: bytes) -> None:
+    try:
+        path.write_bytes(data)
+    except OSError as error:
+        raise InputError(f"{plain(str(path))}: {error.strerror or error}") from None
+
+
+def _mode(target: Path) -> int:
+    """What an ordinary new file has, or what the file that is renewed had."""
+    with suppress(OSError):
+        return target.stat().st_mode & 0o777
+    mask = os.umask(0)
+    os.umask(mask)
+    return 0o666 & ~mask

@@ -1,0 +1,659 @@
+"""What a report says: the accounts of an ensemble as tables, figures and definitions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from pathlib import PurePath
+from typing import Final
+
+from metlmon.ensemble.ledger import HOUR, Ledger
+from metlmon.ensemble.states import State
+from metlmon.ensemble.views import Status
+from metlmon.ensemble.wording import DAG_STATES, count, moment, number, plain, share
+from metlmon.report.definitions import definition
+from metlmon.report.figures import figures
+from metlmon.report.records import (
+    Block,
+    Column,
+    Fact,
+    Facts,
+    Figure,
+    Kind,
+    Note,
+    Raw,
+    Report,
+    Row,
+    Section,
+    Table,
+    referred,
+)
+from metlmon.report.told import hours, hours_digits
+from metlmon.stats.accounts import (
+    Accounts,
+    Share,
+    accounts,
+    epoch_boxes,
+    gpu_model,
+    jobs_in,
+    quantile,
+)
+from metlmon.stats.tally import Tally, tally
+from metlmon.stats.windows import ALL, Unit, Window, told_window
+
+NO_EXECUTION: Final = "no execution in the logs"
+
+REASONS: Final = 6
+"""Different reasons of one cause that are told; the rest are told together."""
+
+TITLE_LIMIT: Final = 200
+
+
+def compiled(
+    status: Status,
+    ledger: Ledger,
+    window: Window = ALL,
+    title: str | None = None,
+    zone: str | None = None,
+) -> Report:
+    """The report of one moment. ``ledger``: the whole one; ``zone``: the name of the logs' own
+    time zone, where it is known."""
+    books = accounts(ledger, window)
+    digits = hours_digits(books.total.spent.total / HOUR)
+    drawn = figures(books)
+    sections = tuple(_sections(status, books, drawn))
+    notes = referred(block for section in sections for block in section.blocks)
+    return Report(
+        plain(title, TITLE_LIMIT) if title else f"Report of {_name(status)}",
+        status.dagdir,
+        told_window(window),
+        window.since,
+        window.until,
+        status.as_of,
+        status.live,
+        _headline(books, digits),
+        tuple(_lead(status, window, zone)),
+        sections,
+        tuple(_unknown(status, books, zone)),
+        tuple(Note(key, definition(key, books, digits)) for key in notes),
+        digits,
+    )
+
+
+def _name(status: Status) -> str:
+    return plain(PurePath(status.dagdir).name or status.dagdir, TITLE_LIMIT)
+
+
+def _headline(books: Accounts, digits: int) -> str:
+    spent = books.total.spent
+    wanted = sum(run.epochs_total for run in books.whole.runs)
+    runs = count(len(books.whole.runs), "run")
+    epochs = count(books.epochs, "epoch")
+    if books.window.whole:
+        begun = f"{number(books.epochs)} of {count(wanted, 'epoch')} of {runs} completed"
+    else:
+        begun = f"{epochs} of {runs} completed in the window"
+    lost = f" ({share(spent.bad, spent.good + spent.bad)} of what has ended)" if spent.bad else ""
+    return (
+        f"{begun}, with {hours(spent.total / HOUR, digits)} GPU-hours: "
+        f"{hours(spent.good / HOUR, digits)} good, {hours(spent.bad / HOUR, digits)} bad{lost}, "
+        f"{hours(spent.in_flight / HOUR, digits)} in flight."
+    )
+
+
+def _lead(status: Status, window: Window, zone: str | None) -> Iterable[tuple[str, str]]:
+    yield "Directory", plain(status.dagdir, TITLE_LIMIT)
+    dags = [f"{plain(d.file, 80)} ({DAG_STATES[d.state].word})" for d in status.dags]
+    yield "DAG" if len(dags) == 1 else "DAGs", ", ".join(dags) or "none"
+    live = ", live: it goes on" if status.live else ""
+    yield "As of", f"{moment(status.as_of)}{live}" if status.as_of else "nothing was logged yet"
+    yield "Window", told_window(window)
+    yield "Times", f"{plain(zone, 60)}" if zone else "the access point's local time"
+    first, last = _logged(status)
+    if first and last:
+        events = sum(log.events for log in status.logs)
+        logs = count(len(status.logs), "log")
+        yield "Logged", f"{count(events, 'event')} in {logs}, {moment(first)} to {moment(last)}"
+
+
+def _logged(status: Status) -> tuple[datetime | None, datetime | None]:
+    return (
+        min((log.first for log in status.logs if log.first), default=None),
+        max((log.last for log in status.logs if log.last), default=None),
+    )
+
+
+def _unknown(status: Status, books: Accounts, zone: str | None) -> Iterable[str]:
+    """What the numbers cannot tell, a sentence each."""
+    if books.uncounted_gpus:
+        yield (
+            f"Of {count(books.uncounted_gpus, 'execution')} the number of GPUs was not logged: "
+            "their GPU-hours are not known, and count as 0."
+        )
+    if books.uncertain:
+        which = count(books.uncertain, "execution")
+        yield f"The end of {which} was not logged: it is taken from the event that proves it over."
+    for what, places in (("site", books.sites), ("GPU model", books.gpus)):
+        lost = places.get(None)
+        if lost is not None and lost.spent.executions:
+            yield f"Of {count(lost.spent.executions, 'execution')} the {what} is not known."
+    if books.unplaced:
+        yield (
+            f"Of {count(books.unplaced, 'completed epoch')} no successful execution is in the logs."
+        )
+    if books.unmoored and books.window.since is not None:
+        yield "Epochs whose end has no moment are in no window."
+    if zone is None and books.part.executions:
+        yield (
+            "The logs' time zone was not given: over the two hours a year at which clocks change, "
+            "durations are as exact as the logs tell (--tz)."
+        )
+    if status.warnings:
+        told = "; ".join(plain(notice.text, 160) for notice in status.warnings[:WARNINGS])
+        more = len(status.warnings) - WARNINGS
+        yield f"Warnings of reading: {told}{f'; and {number(more)} more' if more > 0 else ''}."
+
+
+WARNINGS: Final = 5
+"""Warnings that are told; ``status --json`` has them all."""
+
+
+def _sections(status: Status, books: Accounts, drawn: Mapping[str, Figure]) -> Iterable[Section]:
+    def some(*blocks: Block | str | None) -> tuple[Block, ...]:
+        found = (drawn.get(each) if isinstance(each, str) else each for each in blocks)
+        return tuple(each for each in found if each is not None)
+
+    yield Section("Totals", (_totals(books),))
+    yield Section("GPU models", (_gpus(books),))
+    yield Section("Resources", some(_sites(books), _places(books)))
+    yield Section(
+        "Over time",
+        some("epochs", "hours", "per_period", "contributions", _periods(books)),
+    )
+    yield Section("Time of an epoch", some("times", _times(books)))
+    yield Section("Causes of bad GPU-hours", some("causes", _causes(books)))
+    yield Section("Transfers", (_moved(books), _transfers(books)))
+    yield Section("Runs", some(_labels(books), _runs(books)))
+
+
+# --- totals -----------------------------------------------------------------------------------
+
+
+def _totals(books: Accounts) -> Facts:
+    total, spent = books.total, books.total.spent
+    runs = books.whole.runs
+    finished = sum(run.state is State.COMPLETED for run in runs)
+    wanted = sum(run.epochs_total for run in runs)
+    inputs = [move for move in books.moves if move.direction == "input"]
+    settled = spent.good + spent.bad
+    times, waits = books.epoch_times, books.waits
+    of = f"of {number(wanted)}" if wanted else None
+    done = f"{number(finished)} completed" if books.window.whole else None
+    return Facts(
+        "totals",
+        "Totals",
+        (
+            Fact("runs", "Runs", Kind.COUNT, len(runs), None, done),
+            Fact("epochs", "Epochs completed", Kind.COUNT, books.epochs, "epochs", of),
+            Fact("jobs", "Jobs", Kind.COUNT, len(jobs_in(books)), "executions"),
+            Fact("executions", "Executions", Kind.COUNT, spent.executions, "executions"),
+            Fact("success_rate", "Ended well", Kind.SHARE, spent.success_rate, "success"),
+            Fact("gpu_hours", "GPU-hours", Kind.HOURS, spent.total / HOUR, "gpu_hours"),
+            Fact("good", "– good", Kind.HOURS, spent.good / HOUR, "good"),
+            Fact("bad", "– bad", Kind.HOURS, spent.bad / HOUR, "bad"),
+            Fact("in_flight", "– in flight", Kind.HOURS, spent.in_flight / HOUR, "in_flight"),
+            Fact(
+                "bad_share",
+                "Bad, of ended",
+                Kind.SHARE,
+                spent.bad / settled if settled else None,
+                "bad",
+            ),
+            Fact(
+                "longest_hours",
+                "Hours of longest attempts",
+                Kind.HOURS,
+                total.longest / HOUR,
+                "longest",
+            ),
+            Fact(
+                "gpu_hours_per_epoch",
+                "GPU-hours per epoch",
+                Kind.HOURS,
+                spent.total / HOUR / books.epochs if books.epochs else None,
+                "per_epoch",
+            ),
+            Fact(
+                "epoch_seconds_median",
+                "Time of an epoch, median",
+                Kind.SECONDS,
+                quantile(times, 0.5) if times else None,
+                "epoch_time",
+            ),
+            Fact(
+                "wait_seconds_median",
+                "Queue wait, median",
+                Kind.SECONDS,
+                quantile(waits, 0.5) if waits else None,
+                "wait",
+            ),
+            Fact(
+                "input_transfers",
+                "Input transfers",
+                Kind.COUNT,
+                sum(move.n for move in inputs),
+                "transfers",
+            ),
+            Fact(
+                "input_hours",
+                "Hours of input transfer",
+                Kind.HOURS,
+                sum(move.seconds for move in inputs) / HOUR,
+                "transfers",
+            ),
+            Fact("bytes_to_jobs", "Moved to jobs", Kind.BYTES, total.moved.to_jobs, "bytes"),
+            Fact("bytes_from_jobs", "Moved from jobs", Kind.BYTES, total.moved.from_jobs, "bytes"),
+        ),
+    )
+
+
+# --- GPU models and sites -----------------------------------------------------------------------
+
+SPENT_COLUMNS: Final = (
+    Column("executions", "Executions", Kind.COUNT, "executions", drop=3),
+    Column("good", "good", Kind.HOURS, "good", group="GPU-hours"),
+    Column("bad", "bad", Kind.HOURS, "bad", group="GPU-hours"),
+    Column("in_flight", "in flight", Kind.HOURS, "in_flight", drop=4, group="GPU-hours"),
+    Column("total", "all", Kind.HOURS, "gpu_hours", group="GPU-hours"),
+)
+
+EPOCH_COLUMNS: Final = (
+    Column("epochs", "Epochs", Kind.COUNT, "epochs"),
+    Column("share", "Share", Kind.SHARE, "share", drop=2),
+    Column("epochs_by_longest", "By longest attempt", Kind.COUNT, "by_longest", drop=5),
+)
+
+LONGEST_COLUMN: Final = Column(
+    "longest_hours", "Hours of longest attempts", Kind.HOURS, "longest", drop=1
+)
+
+
+def _spent(spent: Tally) -> tuple[Raw, ...]:
+    return (
+        spent.executions,
+        spent.good / HOUR,
+        spent.bad / HOUR,
+        spent.in_flight / HOUR,
+        spent.total / HOUR,
+    )
+
+
+def _epoch_cells(part: Share, epochs: int) -> tuple[Raw, ...]:
+    return part.spent.completed, _of(part.spent.completed, epochs), part.by_longest
+
+
+def _of(part: float, whole: float) -> float | None:
+    return part / whole if whole else None
+
+
+def _placed(books: Accounts) -> int:
+    """The sum of a column of epochs: what GPUs and sites have, and what none has."""
+    return books.total.spent.completed + books.unplaced
+
+
+def _nowhere(books: Accounts, cells: int) -> tuple[Row, ...]:
+    """The row of completed epochs that no execution is known of."""
+    if not books.unplaced:
+        return ()
+    share = _of(books.unplaced, _placed(books))
+    return (Row((NO_EXECUTION, books.unplaced, share, *[""] * cells)),)
+
+
+def _total_cells(books: Accounts) -> tuple[Raw, ...]:
+    placed = _placed(books)
+    return placed, _of(placed, placed), books.total.by_longest, *_spent(books.total.spent)
+
+
+def _again(books: Accounts) -> str | None:
+    if not books.again:
+        return None
+    return (
+        f"{count(books.again, 'epoch')} here were trained again by another DAG, or begun again: "
+        f"{number(books.epochs)} are completed, each counted once."
+    )
+
+
+def _gpus(books: Accounts) -> Table:
+    columns = (Column("gpu", "GPU model"), *EPOCH_COLUMNS, *SPENT_COLUMNS, LONGEST_COLUMN)
+    placed = _placed(books)
+    rows = [
+        Row((name, *_epoch_cells(part, placed), *_spent(part.spent), part.longest / HOUR))
+        for name, part in books.gpus.items()
+    ]
+    return Table(
+        "gpus",
+        "Completed epochs and GPU-hours by GPU model",
+        columns,
+        (*rows, *_nowhere(books, len(columns) - 3)),
+        Row(("Total", *_total_cells(books), books.total.longest / HOUR)),
+        "Nothing ran: the logs have no execution in this window.",
+        _again(books),
+    )
+
+
+def _sites(books: Accounts) -> Table:
+    columns = (
+        Column("site", "Resource"),
+        *EPOCH_COLUMNS,
+        *SPENT_COLUMNS,
+        Column("gpu_hours_share", "share", Kind.SHARE, "gpu_hours", drop=6, group="GPU-hours"),
+        LONGEST_COLUMN,
+    )
+    placed, total = _placed(books), books.total
+
+    def row(name: str | None, part: Share, epochs: tuple[Raw, ...]) -> Row:
+        of_all = _of(part.spent.total, total.spent.total)
+        return Row((name, *epochs, *_spent(part.spent), of_all, part.longest / HOUR))
+
+    ran = [(name, part) for name, part in books.sites.items() if part.spent.executions]
+    also = [(name, part) for name, part in books.sites.items() if not part.spent.executions]
+    # A transfer alone is no contribution; GPU-hours of an execution that ended later are.
+    ran += [(name, part) for name, part in also if part.spent.total or part.by_longest]
+    rows = [row(name, part, _epoch_cells(part, placed)) for name, part in ran]
+    return Table(
+        "sites",
+        "Contributions by resource",
+        columns,
+        (*rows, *_nowhere(books, len(columns) - 3)),
+        row("Total", total, _total_cells(books)[:3]),
+        "Nothing ran: the logs have no execution in this window.",
+        _again(books),
+    )
+
+
+def _moved(books: Accounts) -> Table:
+    columns = (
+        Column("site", "Resource"),
+        Column("executions", "Executions", Kind.COUNT, "executions"),
+        Column("transfers", "Transfers", Kind.COUNT, "moved"),
+        Column("bytes_to_jobs", "to jobs", Kind.BYTES, "bytes", group="Bytes"),
+        Column("bytes_from_jobs", "from jobs", Kind.BYTES, "bytes", group="Bytes"),
+        Column("bytes_share", "share", Kind.SHARE, drop=1, group="Bytes"),
+    )
+    whole = books.total.moved.to_jobs + books.total.moved.from_jobs
+
+    def row(name: str | None, part: Share) -> Row:
+        moved = part.moved
+        of_all = _of(moved.to_jobs + moved.from_jobs, whole)
+        ran = part.spent.executions
+        return Row((name, ran, part.transfers, moved.to_jobs, moved.from_jobs, of_all))
+
+    return Table(
+        "moved",
+        "Bytes and transfers by resource",
+        columns,
+        tuple(row(name, part) for name, part in books.sites.items()),
+        row("Total", books.total),
+        "Nothing was moved: the logs have no execution and no transfer in this window.",
+    )
+
+
+def _places(books: Accounts) -> Table | None:
+    """Completed epochs by resource and GPU model, where there are several of both."""
+    sites, gpus = list(books.sites), list(books.gpus)
+    if len(sites) < 2 or len(gpus) < 2:
+        return None
+    done = {key: spent.completed for key, spent in books.places.items()}
+    columns = (
+        Column("site", "Resource"),
+        *(
+            Column(gpu or "", gpu or "not known", Kind.COUNT, "epochs" if not at else None)
+            for at, gpu in enumerate(gpus)
+        ),
+        Column("total", "all", Kind.COUNT),
+    )
+    rows = tuple(
+        Row(
+            (
+                site,
+                *(done.get((site, gpu)) or "" for gpu in gpus),
+                sum(done.get((site, gpu), 0) for gpu in gpus),
+            )
+        )
+        for site in sites
+    )
+    sums = [sum(done.get((site, gpu), 0) for site in sites) for gpu in gpus]
+    return Table(
+        "places",
+        "Completed epochs by resource and GPU model",
+        columns,
+        rows,
+        Row(("Total", *sums, sum(sums))),
+    )
+
+
+# --- over time ----------------------------------------------------------------------------------
+
+
+def _periods(books: Accounts) -> Table:
+    head = {Unit.DAY: "Day", Unit.WEEK: "Week", Unit.MONTH: "Month"}[books.period]
+    columns = (
+        Column("period", head, note="period"),
+        Column("epochs", "Epochs", Kind.COUNT, "epochs"),
+        Column("cumulated", "cumulated", Kind.COUNT, drop=5),
+        *SPENT_COLUMNS,
+        Column("bytes_to_jobs", "to jobs", Kind.BYTES, "bytes", drop=8, group="Bytes"),
+        Column("bytes_from_jobs", "from jobs", Kind.BYTES, "bytes", drop=9, group="Bytes"),
+    )
+
+    def row(name: str, part: Share, epochs: int, so_far: Raw) -> Row:
+        moved = part.moved
+        return Row((name, epochs, so_far, *_spent(part.spent), moved.to_jobs, moved.from_jobs))
+
+    rows, so_far = [], 0
+    for window, part in books.periods:
+        so_far += part.by_longest
+        rows.append(row(told_window(window), part, part.by_longest, so_far))
+    if books.unmoored:
+        rest = ("", "") + ("",) * len(SPENT_COLUMNS)
+        rows.append(Row(("at no known time", books.unmoored, *rest[1:], "", "")))
+    return Table(
+        "periods",
+        f"By {books.period}",
+        columns,
+        tuple(rows),
+        row("Total", books.total, books.epochs, ""),
+        "Nothing happened: the logs have no job in this window.",
+    )
+
+
+def _times(books: Accounts) -> Table:
+    columns = (
+        Column("place", "GPU model, resource"),
+        Column("n", "n", Kind.COUNT, "box"),
+        Column("minimum", "least", Kind.SECONDS, drop=2),
+        Column("first_quartile", "first quartile", Kind.SECONDS),
+        Column("median", "median", Kind.SECONDS, "epoch_time"),
+        Column("third_quartile", "third quartile", Kind.SECONDS),
+        Column("maximum", "most", Kind.SECONDS, drop=1),
+    )
+    rows = []
+    for by in (
+        epoch_boxes(books, lambda e: gpu_model(e.gpu)),
+        epoch_boxes(books, lambda e: e.site),
+    ):
+        for name, box in by.items():
+            least, most = min(box.low, *box.beyond, box.low), max(box.high, *box.beyond, box.high)
+            rows.append(Row((name, box.n, least, box.first, box.median, box.third, most)))
+    return Table(
+        "times",
+        "Time of the successful execution of completed epochs",
+        columns,
+        tuple(rows),
+        empty="No epoch was completed by an execution in the logs.",
+    )
+
+
+# --- causes, transfers, runs --------------------------------------------------------------------
+
+
+def _causes(books: Accounts) -> Table:
+    columns = (
+        Column("code", "Code", note="cause"),
+        Column("reason", "Reason"),
+        Column("executions", "Executions", Kind.COUNT, "executions", drop=1),
+        Column("gpu_hours", "GPU-hours", Kind.HOURS, "bad"),
+        Column("share", "Share", Kind.SHARE, "lost_share"),
+    )
+    bad = books.total.spent.bad
+    rows: list[Row] = []
+    for loss in books.losses:
+        code = loss.word or f"{loss.code}/{loss.subcode if loss.subcode is not None else '–'}"
+        several = len(loss.reasons) > 1
+        reason = f"{len(loss.reasons)} different" if several else loss.reasons[0][0]
+        rows.append(
+            Row((code, reason, loss.executions, loss.seconds / HOUR, _of(loss.seconds, bad)))
+        )
+        if several:
+            rows += _reasons(loss.reasons, bad)
+    return Table(
+        "causes",
+        "Bad GPU-hours by cause",
+        columns,
+        tuple(rows),
+        Row(("Total", "", books.total.spent.bad_executions, bad / HOUR, _of(bad, bad))),
+        "No execution ended badly.",
+    )
+
+
+def _reasons(reasons: Sequence[tuple[str, int, float]], bad: float) -> Iterable[Row]:
+    shown = list(reasons[:REASONS])
+    rest = reasons[REASONS:]
+    if rest:
+        executions, seconds = sum(n for _, n, _ in rest), sum(s for _, _, s in rest)
+        shown.append((f"{len(rest)} others", executions, seconds))
+    for reason, n, seconds in shown:
+        yield Row(("", reason, n, seconds / HOUR, _of(seconds, bad)), part=True)
+
+
+def _transfers(books: Accounts) -> Table:
+    columns = (
+        Column("direction", "Direction"),
+        Column("outcome", "Outcome"),
+        Column("n", "Transfers", Kind.COUNT, "transfers"),
+        Column("hours", "Hours", Kind.HOURS),
+        Column("median", "median", Kind.SECONDS, drop=3),
+        Column("longest", "longest", Kind.SECONDS, drop=2),
+        Column("queued_hours", "of it queued, h", Kind.HOURS, drop=1),
+    )
+    moves = books.moves
+    rows = tuple(
+        Row(
+            (
+                move.direction,
+                move.outcome.replace("-", " "),
+                move.n,
+                move.seconds / HOUR,
+                move.median,
+                move.longest,
+                move.queued / HOUR,
+            )
+        )
+        for move in moves
+    )
+    untimed = sum(move.n - move.timed for move in moves)
+    totals = (
+        sum(move.n for move in moves),
+        sum(move.seconds for move in moves) / HOUR,
+        "",
+        "",
+        sum(move.queued for move in moves) / HOUR,
+    )
+    return Table(
+        "transfers",
+        "Transfers",
+        columns,
+        rows,
+        Row(("Total", "", *totals)),
+        "The logs have no transfer: only pools that log them (event 040) do.",
+        f"Of {count(untimed, 'transfer')} the start was not logged." if untimed else None,
+    )
+
+
+def _runs(books: Accounts) -> Table:
+    labelled = any(run.label for run, _ in books.runs)
+    columns = (
+        Column("run", "Run"),
+        Column("uuid", "Id", drop=6),
+        *((Column("label", "Label"),) if labelled else ()),
+        Column("epochs", "Epochs", Kind.COUNT, "epochs"),
+        Column("epochs_total", "of", Kind.COUNT, drop=5),
+        *SPENT_COLUMNS,
+        LONGEST_COLUMN,
+    )
+    rows = tuple(
+        Row(
+            (
+                run.run_name,
+                run.uuid,
+                *((run.label or "none",) if labelled else ()),
+                part.by_longest,
+                run.epochs_total,
+                *_spent(part.spent),
+                part.longest / HOUR,
+            )
+        )
+        for run, part in books.runs
+    )
+    others = _without_run(books)
+    blanks = ("", "") if labelled else ("",)
+    if others is not None:
+        rows = (*rows, Row(("jobs of no run", *blanks, "", "", *_spent(others), "")))
+    wanted = sum(run.epochs_total for run, _ in books.runs)
+    total = books.total
+    return Table(
+        "runs",
+        "Runs",
+        columns,
+        rows,
+        Row(
+            (
+                "Total",
+                *blanks,
+                books.epochs,
+                wanted,
+                *_spent(total.spent),
+                total.longest / HOUR,
+            )
+        ),
+        "No runs: no node of these DAGs is called …-train_epochN.",
+    )
+
+
+def _without_run(books: Accounts) -> Tally | None:
+    others = [e for e in books.part.executions if e.run is None and not e.dagman]
+    return tally(others) if others else None
+
+
+def _labels(books: Accounts) -> Table | None:
+    """Cohorts, where the settings name some."""
+    if not any(books.labels):
+        return None
+    columns = (
+        Column("label", "Label"),
+        *EPOCH_COLUMNS,
+        *SPENT_COLUMNS,
+        LONGEST_COLUMN,
+    )
+    placed = _placed(books)
+    rows = [
+        Row((name or "none", *_epoch_cells(part, placed), *_spent(part.spent), part.longest / HOUR))
+        for name, part in books.labels.items()
+    ]
+    return Table(
+        "labels",
+        "By label",
+        columns,
+        (*rows, *_nowhere(books, len(columns) - 3)),
+        Row(("Total", *_total_cells(books), books.total.longest / HOUR)),
+    )

@@ -1,0 +1,169 @@
+"""The report's figures: what is drawn, and what is to be seen in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from itertools import accumulate
+from typing import Final
+
+from metlmon.ensemble.ledger import HOUR
+from metlmon.ensemble.wording import count, duration
+from metlmon.report.records import Band, Bars, Boxes, Figure, Levels, Lines
+from metlmon.report.told import NOT_KNOWN, hours, hours_digits
+from metlmon.stats.accounts import Accounts, Box, Series, epoch_boxes, gpu_model
+from metlmon.stats.windows import Unit
+
+GREEN: Final = 2
+VERMILLION: Final = 3
+SKY: Final = 4
+BLUE: Final = 0
+GREY: Final = 7
+
+SITE_COLOURS: Final = (0, 1, 2, 5, 4, 3, 6)
+"""Of the largest sites; all others are drawn together, in grey."""
+
+BOXES: Final = 24
+LEVELS: Final = 12
+"""So many boxes and causes are drawn; the tables have all of them."""
+
+PER: Final = {Unit.DAY: "day", Unit.WEEK: "week", Unit.MONTH: "month"}
+
+
+def figures(books: Accounts) -> Mapping[str, Figure]:
+    """The figures that there is something to draw for, by key."""
+    return {figure.key: figure for figure in _drawn(books)}
+
+
+def _drawn(books: Accounts) -> Iterable[Figure]:
+    series = books.series
+    if series is not None:
+        if any(series.epochs):
+            yield _epochs(books, series)
+            yield _per_period(series)
+        if any(map(sum, (series.good, series.bad, series.in_flight))):
+            yield _hours(series)
+            yield _contributions(series)
+    times = _times(books)
+    if times is not None:
+        yield times
+    if any(loss.seconds for loss in books.losses):
+        yield _causes(books)
+
+
+def _edges(series: Series) -> tuple[datetime, ...]:
+    begins = [window.since for window in series.windows if window.since is not None]
+    last = series.windows[-1].until
+    return (*begins, *([last] if last is not None else []))
+
+
+def _epochs(books: Accounts, series: Series) -> Figure:
+    edges = _edges(series)
+    done = sorted(e.completed for e in books.part.epochs if e.counts and e.completed is not None)
+    end = min(edges[-1], books.whole.as_of or edges[-1])
+    moments = (edges[0], *done, max(end, done[-1]))
+    values = (0.0, *(float(n) for n in range(1, len(done) + 1)), float(len(done)))
+    return Figure(
+        "epochs",
+        "Completed epochs, cumulated over time.",
+        Lines(moments, (Band("epochs", values, BLUE),), "epochs"),
+        f"{count(len(done), 'epoch')} completed between {done[0]:%Y-%m-%d} and "
+        f"{done[-1]:%Y-%m-%d}.",
+        "cumulated",
+    )
+
+
+def _hours(series: Series) -> Figure:
+    def band(name: str, values: tuple[float, ...], colour: int) -> Band:
+        return Band(name, (0.0, *accumulate(value / HOUR for value in values)), colour)
+
+    bands = (
+        band("good", series.good, GREEN),
+        band("bad", series.bad, VERMILLION),
+        band("in flight", series.in_flight, SKY),
+    )
+    digits = hours_digits(sum(band.values[-1] for band in bands))
+    ends = ", ".join(f"{hours(each.values[-1], digits)} {each.name}" for each in bands)
+    return Figure(
+        "hours",
+        "GPU-hours, cumulated over time, by what their executions came to.",
+        Lines(_edges(series), tuple(b for b in bands if b.values[-1]), "GPU-hours", stacked=True),
+        f"GPU-hours at the end: {ends}.",
+        "cumulated",
+    )
+
+
+def _per_period(series: Series) -> Figure:
+    per = PER[series.unit]
+    most = max(series.epochs)
+    values = tuple(float(n) for n in series.epochs)
+    return Figure(
+        "per_period",
+        f"Completed epochs per {per}.",
+        Bars(_edges(series), (Band("epochs", values, BLUE),), f"epochs per {per}"),
+        f"At most {count(most, 'epoch')} in a {per}, {sum(values) / len(values):.1f} on average "
+        f"over {count(len(values), per)}.",
+        "epochs",
+    )
+
+
+def _contributions(series: Series) -> Figure:
+    per = PER[series.unit]
+    named = list(series.sites.items())
+    shown, rest = named[: len(SITE_COLOURS)], named[len(SITE_COLOURS) :]
+    bands = [
+        Band(name or NOT_KNOWN, tuple(value / HOUR for value in values), colour)
+        for (name, values), colour in zip(shown, SITE_COLOURS, strict=False)
+    ]
+    if rest:
+        together = zip(*(values for _, values in rest), strict=True)
+        others = tuple(sum(values) / HOUR for values in together)
+        bands.append(Band(f"{len(rest)} others", others, GREY))
+    digits = hours_digits(sum(sum(band.values) for band in bands))
+    sums = ", ".join(f"{band.name} {hours(sum(band.values), digits)}" for band in bands)
+    return Figure(
+        "contributions",
+        f"GPU-hours per {per} by resource.",
+        Bars(_edges(series), tuple(bands), f"GPU-hours per {per}"),
+        f"GPU-hours by resource: {sums}.",
+        "gpu_hours",
+    )
+
+
+def _times(books: Accounts) -> Figure | None:
+    by_gpu = epoch_boxes(books, lambda e: gpu_model(e.gpu))
+    by_site = epoch_boxes(books, lambda e: e.site)
+    if not by_gpu:
+        return None
+
+    def named(boxes: Mapping[str | None, Box]) -> tuple[tuple[str, Box], ...]:
+        return tuple((name or NOT_KNOWN, box) for name, box in list(boxes.items())[:BOXES])
+
+    medians = ", ".join(f"{name} {duration(box.median)}" for name, box in named(by_gpu))
+    return Figure(
+        "times",
+        "Time of the successful execution of completed epochs, by GPU model and by resource.",
+        Boxes((("GPU model", named(by_gpu)), ("Resource", named(by_site)))),
+        f"Medians: {medians}.",
+        "box",
+    )
+
+
+def _causes(books: Accounts) -> Figure:
+    def name(code: int | None, subcode: int | None, word: str | None, reason: str) -> str:
+        return word or f"{code}/{subcode if subcode is not None else '–'} {reason}"
+
+    bars = tuple(
+        (name(loss.code, loss.subcode, loss.word, loss.reasons[0][0]), loss.seconds / HOUR)
+        for loss in books.losses
+        if loss.seconds
+    )
+    first, most = bars[0]
+    digits = hours_digits(books.total.spent.total / HOUR)
+    return Figure(
+        "causes",
+        "Bad GPU-hours by cause; where a code has several reasons, the most expensive is named.",
+        Levels(bars[:LEVELS], "GPU-hours", VERMILLION),
+        f"The most, {hours(most, digits)} GPU-hours, were lost to {first}.",
+        "cause",
+    )

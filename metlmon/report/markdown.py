@@ -1,0 +1,146 @@
+"""A report as Markdown, for a paper or a wiki: pipe tables, figures as a line of blocks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import Final
+
+from metlmon.ensemble.wording import plain
+from metlmon.report.records import (
+    Band,
+    Bars,
+    Column,
+    Facts,
+    Figure,
+    Kind,
+    Lines,
+    Report,
+    Row,
+    Table,
+)
+from metlmon.report.told import told
+
+_MARKUP: Final = re.compile(r"([\\`*_{}\[\]<>#|~&])")
+
+_TALL: Final = "▁▂▃▄▅▆▇█"
+
+SPARKS: Final = 60
+"""Blocks in a line: longer series are told in so many steps."""
+
+
+def document(report: Report) -> str:
+    """The whole text."""
+    return "\n".join(_document(report)).rstrip() + "\n"
+
+
+def _document(report: Report) -> Iterable[str]:
+    yield from (f"# {_text(report.title)}", "", f"**{_text(report.headline)}**", "")
+    yield from (f"- {_text(name)}: {_text(value)}" for name, value in report.lead)
+    for section in report.sections:
+        yield from ("", f"## {_text(section.head)}", "")
+        for block in section.blocks:
+            if isinstance(block, Table):
+                yield from _table(report, block)
+            elif isinstance(block, Facts):
+                yield from _facts(report, block)
+            else:
+                yield from _figure(report, block)
+    if report.unknown:
+        yield from ("", "## What is not known", "")
+        yield from (f"- {_text(sentence)}" for sentence in report.unknown)
+    yield from ("", "## Definitions", "")
+    yield from (
+        f"[^{number}]: {_text(note.text)}" for number, note in enumerate(report.notes, start=1)
+    )
+
+
+def _text(text: str) -> str:
+    """Foreign text that no Markdown, and no HTML in it, is read from."""
+    return _MARKUP.sub(r"\\\1", plain(text))
+
+
+def _ref(report: Report, key: str | None) -> str:
+    number = report.number(key)
+    return f"[^{number}]" if number else ""
+
+
+def _table(report: Report, table: Table) -> Iterable[str]:
+    yield from (f"**{_text(table.caption)}**", "")
+    if not table.rows:
+        yield from (_text(table.empty), "")
+        return
+    columns = table.columns
+    heads = [_text(_head(column)) + _ref(report, column.note) for column in columns]
+    lines = [_cells(report, columns, row) for row in table.rows]
+    if table.total is not None:
+        lines.append([f"**{cell}**" if cell else "" for cell in _total(report, columns, table)])
+    yield _line(heads)
+    yield _line(["---" if column.kind is Kind.TEXT else "---:" for column in columns])
+    yield from (_line(cells) for cells in lines)
+    yield ""
+    if table.remark:
+        yield from (_text(table.remark), "")
+
+
+def _head(column: Column) -> str:
+    return f"{column.group}, {column.head}" if column.group else column.head
+
+
+def _cells(report: Report, columns: Sequence[Column], row: Row) -> list[str]:
+    cells = [
+        _text(told(column.kind, value, report.hours_digits))
+        for column, value in zip(columns, row.cells, strict=True)
+    ]
+    if row.part:
+        cells[1] = f"– {cells[1]}"
+    return cells
+
+
+def _total(report: Report, columns: Sequence[Column], table: Table) -> list[str]:
+    return _cells(report, columns, table.total) if table.total else []
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _facts(report: Report, facts: Facts) -> Iterable[str]:
+    yield from ("| | |", "|---|---:|")
+    for fact in facts.facts:
+        value = _text(told(fact.kind, fact.value, report.hours_digits))
+        remark = f" {_text(fact.remark)}" if fact.remark else ""
+        yield _line([_text(fact.head) + _ref(report, fact.note), value + remark])
+    yield ""
+
+
+def _figure(report: Report, figure: Figure) -> Iterable[str]:
+    """In words, and over time as blocks; boxes and causes are in the tables."""
+    caption = _text(figure.caption).rstrip(".")
+    told_of = f"**{caption}**{_ref(report, figure.note)}: {_text(figure.summary)}"
+    yield from (told_of, "")
+    if isinstance(figure.chart, Bars):
+        moments = figure.chart.edges
+        values = _summed(figure.chart.bands)
+    elif isinstance(figure.chart, Lines) and figure.chart.stacked:
+        moments = figure.chart.moments
+        values = _summed(figure.chart.bands)
+    else:
+        return
+    yield from (f"`{sparks(values)}` {moments[0]:%Y-%m-%d} to {moments[-1]:%Y-%m-%d}", "")
+
+
+def _summed(bands: Sequence[Band]) -> list[float]:
+    return [sum(values) for values in zip(*(band.values for band in bands), strict=True)]
+
+
+def sparks(values: Sequence[float]) -> str:
+    """Values as blocks, the largest the tallest; of a long series the largest of each step."""
+    steps = min(SPARKS, len(values))
+    cuts = [at * len(values) // steps for at in range(steps + 1)]
+    kept = [max(values[a:b]) for a, b in pairwise(cuts)]
+    most = max(kept)
+    if most <= 0:
+        return _TALL[0] * len(kept)
+    return "".join(_TALL[min(7, int(value / most * 7.999))] for value in kept)

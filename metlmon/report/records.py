@@ -1,0 +1,203 @@
+"""What a report is made of: tables of raw values, charts, and the notes that define them.
+
+Nothing here is formatted: HTML, Markdown, JSON and the terminal each write the same values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from metlmon.stats.accounts import Box
+
+Raw = str | int | float | None
+
+
+class Kind(StrEnum):
+    """What a value is, and so how it is written. ``hours``: GPU-hours or hours; ``share``: of
+    one; ``seconds``: a duration; ``bytes``: bytes."""
+
+    TEXT = "text"
+    COUNT = "count"
+    HOURS = "hours"
+    SHARE = "share"
+    SECONDS = "seconds"
+    BYTES = "bytes"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """``key``: its name in JSON; ``note``: the key of its definition; ``drop``: when a narrow
+    terminal leaves it out (1 first; 0 never); ``group``: a heading over several columns."""
+
+    key: str
+    head: str
+    kind: Kind = Kind.TEXT
+    note: str | None = None
+    drop: int = 0
+    group: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """``part``: it is a part of the row above it that is no part, and not added again."""
+
+    cells: tuple[Raw, ...]
+    part: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """``total``: the sum of the rows, where they add up to something. ``empty``: the sentence
+    in place of a table without rows. ``remark``: a sentence below it."""
+
+    key: str
+    caption: str
+    columns: tuple[Column, ...]
+    rows: tuple[Row, ...]
+    total: Row | None = None
+    empty: str = "Nothing to tell."
+    remark: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """One line of the totals."""
+
+    key: str
+    head: str
+    kind: Kind
+    value: Raw
+    note: str | None = None
+    remark: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    key: str
+    caption: str
+    facts: tuple[Fact, ...]
+
+
+# --- figures --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """One of the values that are stacked, or one line. ``colour``: a number of the palette."""
+
+    name: str
+    values: tuple[float, ...]
+    colour: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """Values over time, each reached at its moment and kept to the next one. ``stacked``: areas
+    upon each other."""
+
+    moments: tuple[datetime, ...]
+    bands: tuple[Band, ...]
+    unit: str
+    stacked: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Bars:
+    """Stacked bars, one from each edge in time to the next."""
+
+    edges: tuple[datetime, ...]
+    bands: tuple[Band, ...]
+    unit: str
+
+
+@dataclass(frozen=True, slots=True)
+class Boxes:
+    """Box plots below one another. ``groups``: heading and its boxes by name."""
+
+    groups: tuple[tuple[str, tuple[tuple[str, Box], ...]], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Levels:
+    """Horizontal bars with their names."""
+
+    bars: tuple[tuple[str, float], ...]
+    unit: str
+    colour: int
+
+
+Chart = Lines | Bars | Boxes | Levels
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """``summary``: what is to be seen, in words, for who cannot see it."""
+
+    key: str
+    caption: str
+    chart: Chart
+    summary: str
+    note: str | None = None
+
+
+Block = Table | Facts | Figure
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    head: str
+    blocks: tuple[Block, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A definition. Text alone."""
+
+    key: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """``lead``: what it is of, and when; ``headline``: its totals in a sentence; ``unknown``:
+    what the numbers cannot tell. ``hours_digits``: decimals of all hours in it."""
+
+    title: str
+    dagdir: str
+    window: str
+    since: datetime | None
+    until: datetime | None
+    as_of: datetime | None
+    live: bool
+    headline: str
+    lead: tuple[tuple[str, str], ...]
+    sections: tuple[Section, ...]
+    unknown: tuple[str, ...]
+    notes: tuple[Note, ...]
+    hours_digits: int
+
+    def blocks(self) -> Iterable[Block]:
+        """All tables and figures, in order."""
+        for section in self.sections:
+            yield from section.blocks
+
+    def number(self, key: str | None) -> int | None:
+        """The number of a note, from 1."""
+        keys = [note.key for note in self.notes]
+        return keys.index(key) + 1 if key in keys else None
+
+
+def referred(blocks: Iterable[Block]) -> list[str]:
+    """The keys of the notes that blocks refer to, each once, in order."""
+    keys: list[str | None] = []
+    for block in blocks:
+        if isinstance(block, Table):
+            keys += [column.note for column in block.columns]
+        elif isinstance(block, Facts):
+            keys += [fact.note for fact in block.facts]
+        else:
+            keys.append(block.note)
+    return list(dict.fromkeys(key for key in keys if key is not None))

@@ -1,0 +1,472 @@
+"""Charts as SVG: axes with round ticks, patterns besides colours, text as text.
+
+Every chart is one ``<svg>`` that scales with its box. Colours are the page's variables
+(``--c0`` … ``--c7``, ``--ink``, ``--faint``, ``--rule``, ``--paper``): light, dark and print
+differ there alone. All text is escaped.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from html import escape
+from typing import Final
+
+from metlmon.ensemble.wording import THIN, clip, plain
+from metlmon.report.records import Band, Bars, Boxes, Chart, Figure, Levels, Lines
+from metlmon.stats.windows import MONTHS
+
+WIDTH: Final = 720
+"""The width of a drawing in its own units; at this width of the page text is 12 pixels."""
+
+HEIGHT: Final = 240
+"""Of the plot of a chart over time."""
+
+LETTER: Final = 6.4
+"""The width that a letter of 12 pixels is reckoned with: of a sans-serif's wider half."""
+
+LINE: Final = 16
+TOP: Final = 14
+RIGHT: Final = 14
+BOX_ROW: Final = 26
+LEVEL_ROW: Final = 24
+NAME: Final = 34
+"""Letters of a name beside a bar or a box."""
+
+TICKS: Final = 5
+"""About so many on an axis of values."""
+
+TIME_TICKS: Final = 8
+"""At most so many on an axis of time."""
+
+LEAST_GAP: Final = 15
+"""Between the base lines of two labels at the end of lines."""
+
+
+def drawing(figure: Figure) -> str:
+    """The ``<svg>`` of one figure. Its ids begin with the figure's key."""
+    canvas = _Canvas(figure.key)
+    height = _draw(canvas, figure.chart)
+    key = escape(figure.key, quote=True)
+    return (
+        f'<svg viewBox="0 0 {WIDTH} {_n(height)}" width="{WIDTH}" height="{_n(height)}" '
+        f'role="img" aria-labelledby="{key}-t {key}-d">'
+        f'<title id="{key}-t">{_text(figure.caption)}</title>'
+        f'<desc id="{key}-d">{_text(figure.summary)}</desc>'
+        f"{canvas.patterns()}{''.join(canvas.parts)}</svg>"
+    )
+
+
+def _draw(canvas: _Canvas, chart: Chart) -> float:
+    if isinstance(chart, Lines):
+        return _lines(canvas, chart)
+    if isinstance(chart, Bars):
+        return _bars(canvas, chart)
+    if isinstance(chart, Boxes):
+        return _boxes(canvas, chart)
+    return _levels(canvas, chart)
+
+
+def _text(text: str) -> str:
+    return escape(plain(text))
+
+
+def _n(value: float) -> str:
+    """A coordinate, short."""
+    return f"{value:.1f}".rstrip("0").rstrip(".")
+
+
+# --- the canvas ---------------------------------------------------------------------------------
+
+_HATCHES: Final = {
+    0: "",
+    1: "M-1 7L7 -1M-1 1L1 -1M5 7L7 5",
+    2: "",
+    3: "M-1 -1L7 7M-1 5L1 7M5 -1L7 1",
+    4: "M1.5 1.5h1M4.5 4.5h1",
+    5: "M0 3H6",
+    6: "M3 0V6",
+    7: "M0 3H6M3 0V6",
+}
+"""What is drawn over each colour of the palette, in a square of six: two colours are told apart
+by it where they look the same. The first and the third are bare, and never neighbours but as
+dark and light."""
+
+
+class _Canvas:
+    def __init__(self, key: str) -> None:
+        self.key = key
+        self.parts: list[str] = []
+        self.used: set[int] = set()
+
+    def fill(self, colour: int) -> str:
+        """The paint of a colour: with its pattern, if it has one."""
+        if not _HATCHES[colour]:
+            return f"var(--c{colour})"
+        self.used.add(colour)
+        return f"url(#{escape(self.key, quote=True)}-p{colour})"
+
+    def patterns(self) -> str:
+        if not self.used:
+            return ""
+        key = escape(self.key, quote=True)
+        drawn = "".join(
+            f'<pattern id="{key}-p{each}" width="6" height="6" patternUnits="userSpaceOnUse">'
+            f'<rect width="6" height="6" fill="var(--c{each})"/>'
+            f'<path d="{_HATCHES[each]}" class="hatch"/></pattern>'
+            for each in sorted(self.used)
+        )
+        return f"<defs>{drawn}</defs>"
+
+    def line(self, x1: float, y1: float, x2: float, y2: float, kind: str) -> None:
+        self.parts.append(
+            f'<line x1="{_n(x1)}" y1="{_n(y1)}" x2="{_n(x2)}" y2="{_n(y2)}" class="{kind}"/>'
+        )
+
+    def rect(self, x: float, y: float, width: float, height: float, paint: str) -> None:
+        self.parts.append(
+            f'<rect x="{_n(x)}" y="{_n(y)}" width="{_n(max(0.0, width))}" '
+            f'height="{_n(max(0.0, height))}" fill="{paint}"/>'
+        )
+
+    def path(self, d: str, kind: str, paint: str | None = None, stroke: int | None = None) -> None:
+        paints = f' fill="{paint}"' if paint else ""
+        paints += f' stroke="var(--c{stroke})"' if stroke is not None else ""
+        self.parts.append(f'<path d="{d}" class="{kind}"{paints}/>')
+
+    def text(self, x: float, y: float, text: str, anchor: str = "start", kind: str = "") -> None:
+        classes = f' class="{kind}"' if kind else ""
+        self.parts.append(
+            f'<text x="{_n(x)}" y="{_n(y)}" text-anchor="{anchor}"{classes}>{_text(text)}</text>'
+        )
+
+    def legend(self, bands: Sequence[Band], left: float) -> float:
+        """Names of the bands, in as many lines as they need; the height taken."""
+        x, y = left, LINE - 4.0
+        for band in bands:
+            name = clip(plain(band.name), NAME)
+            width = 18 + len(name) * LETTER + 16
+            if x > left and x + width > WIDTH - RIGHT:
+                x, y = left, y + LINE
+            self.rect(x, y - 10, 12, 12, self.fill(band.colour))
+            self.text(x + 18, y, name)
+            x += width
+        return y + 10
+
+
+# --- axes ---------------------------------------------------------------------------------------
+
+
+def nice_ticks(most: float, about: int = TICKS, whole: bool = False) -> list[float]:
+    """Round values from 0 to the first one that is not below ``most``; ``whole``: counts."""
+    if most <= 0:
+        return [0.0, 1.0]
+    rough = most / about
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(power * m for m in (1, 2, 2.5, 5, 10) if power * m >= rough * (1 - 1e-9))
+    if whole:
+        step = max(1.0, float(math.ceil(step)))
+    steps = math.ceil(most / step - 1e-9)
+    return [round(n * step, 12) for n in range(steps + 1)]
+
+
+def tick_text(value: float, step: float) -> str:
+    """A tick's value with the decimals that its step needs."""
+    decimals = 0
+    while decimals < 6 and abs(step * 10**decimals - round(step * 10**decimals)) > 1e-6:
+        decimals += 1
+    return f"{value:,.{decimals}f}".replace(",", THIN)
+
+
+_STEPS: Final = (
+    *((name, n) for name in ("minute",) for n in (1, 2, 5, 10, 15, 30)),
+    *(("hour", n) for n in (1, 2, 3, 6, 12)),
+    *(("day", n) for n in (1, 2, 7, 14)),
+    *(("month", n) for n in (1, 2, 3, 6)),
+    *(("year", n) for n in (1, 2, 5, 10, 20)),
+)
+
+
+def time_ticks(first: datetime, last: datetime, most: int = TIME_TICKS) -> list[datetime]:
+    """Round moments between two: the finest step that gives no more than ``most``."""
+    for name, n in _STEPS:
+        if (last - first).total_seconds() / (_SECONDS[name] * n) > most:
+            continue
+        ticks = [tick for tick in _moments(first, last, name, n) if first <= tick <= last]
+        if len(ticks) <= most:
+            return ticks
+    return [first, last]
+
+
+_SECONDS: Final = {
+    "minute": 60,
+    "hour": 3600,
+    "day": 86400,
+    "month": 28 * 86400,
+    "year": 365 * 86400,
+}
+"""The least that a unit lasts."""
+
+
+def _moments(first: datetime, last: datetime, name: str, n: int) -> Iterable[datetime]:
+    midnight = datetime(first.year, first.month, first.day)
+    if name in ("month", "year"):
+        months = n * (12 if name == "year" else 1)
+        at = first.year * 12 + (first.month - 1)
+        at -= at % months
+        while at // 12 <= last.year:
+            yield datetime(at // 12, at % 12 + 1, 1)
+            at += months
+        return
+    step = timedelta(seconds=_SECONDS[name] * n)
+    # Weeks from Monday, like everywhere in the report.
+    tick = midnight - timedelta(days=midnight.weekday()) if n in (7, 14) else midnight
+    while tick <= last:
+        yield tick
+        tick += step
+
+
+def _tick_name(tick: datetime, ticks: Sequence[datetime]) -> str:
+    if any(each.hour or each.minute for each in ticks):
+        return f"{tick:%H:%M}"
+    month = MONTHS[tick.month - 1][:3]
+    if len(ticks) > 1 and all(each.day == 1 for each in ticks):
+        return f"{month}" if any(each.month != ticks[0].month for each in ticks) else ""
+    return f"{tick.day}{THIN}{month}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Plot:
+    """Where values over time are drawn."""
+
+    left: float
+    top: float
+    right: float
+    bottom: float
+    first: datetime
+    last: datetime
+    most: float
+
+    def x(self, moment: datetime) -> float:
+        span = (self.last - self.first).total_seconds() or 1.0
+        share = (moment - self.first).total_seconds() / span
+        return self.left + min(1.0, max(0.0, share)) * (self.right - self.left)
+
+    def y(self, value: float) -> float:
+        return self.bottom - value / self.most * (self.bottom - self.top)
+
+
+def _plot(
+    canvas: _Canvas,
+    moments: tuple[datetime, datetime],
+    most: float,
+    unit: str,
+    top: float,
+    right: float,
+) -> _Plot:
+    """Both axes."""
+    ticks = nice_ticks(most, whole=unit.startswith("epochs"))
+    step = ticks[1] - ticks[0]
+    names = [tick_text(tick, step) for tick in ticks]
+    left = 30 + max(len(name) for name in names) * LETTER
+    plot = _Plot(left, top, right, top + HEIGHT, *moments, ticks[-1])
+    for tick, name in zip(ticks, names, strict=True):
+        y = plot.y(tick)
+        canvas.line(left, y, right, y, "axis" if not tick else "grid")
+        canvas.text(left - 8, y + 4, name, "end")
+    middle = (plot.top + plot.bottom) / 2
+    canvas.parts.append(
+        f'<text transform="translate(11 {_n(middle)}) rotate(-90)" text-anchor="middle">'
+        f"{_text(unit)}</text>"
+    )
+    _time_axis(canvas, plot)
+    return plot
+
+
+def _time_axis(canvas: _Canvas, plot: _Plot) -> None:
+    ticks = time_ticks(plot.first, plot.last)
+    under = ""
+    for tick in ticks:
+        x = plot.x(tick)
+        canvas.line(x, plot.bottom, x, plot.bottom + 5, "axis")
+        canvas.text(x, plot.bottom + 18, _tick_name(tick, ticks) or str(tick.year), "middle")
+        hours = any(each.hour or each.minute for each in ticks)
+        context = f"{tick:%Y-%m-%d}" if hours else str(tick.year)
+        if context != under:
+            canvas.text(x, plot.bottom + 32, context, "middle", "faint")
+            under = context
+
+
+# --- charts over time ---------------------------------------------------------------------------
+
+AXIS_HEIGHT: Final = 40
+"""Below a plot over time: ticks, and the year under them."""
+
+
+def _lines(canvas: _Canvas, chart: Lines) -> float:
+    ends = [band.values[-1] for band in chart.bands]
+    most = sum(ends) if chart.stacked else max(max(band.values) for band in chart.bands)
+    labels = [
+        f"{_end(value, most)}{THIN}{band.name}"
+        for band, value in zip(chart.bands, ends, strict=True)
+    ]
+    right = WIDTH - 26 - max(len(label) for label in labels) * LETTER
+    moments = chart.moments[0], chart.moments[-1]
+    plot = _plot(canvas, moments, most, chart.unit, TOP, right)
+    floor = [0.0] * len(chart.moments)
+    marks: list[tuple[float, str, int]] = []
+    for band, label in zip(chart.bands, labels, strict=True):
+        if chart.stacked:
+            above = [low + value for low, value in zip(floor, band.values, strict=True)]
+            _area(canvas, plot, chart.moments, floor, above, band.colour)
+            marks.append((plot.y((floor[-1] + above[-1]) / 2), label, band.colour))
+            floor = above
+        else:
+            _steps(canvas, plot, chart.moments, band)
+            marks.append((plot.y(band.values[-1]), label, band.colour))
+    for y, label, colour in _apart(marks, plot):
+        canvas.rect(right + 6, y - 5, 10, 10, canvas.fill(colour))
+        canvas.text(right + 20, y + 4, label)
+    return plot.bottom + AXIS_HEIGHT
+
+
+def _end(value: float, most: float) -> str:
+    """A value at the end of its line: three digits or so of the largest."""
+    if value == round(value):
+        return tick_text(value, 1)
+    return tick_text(value, 1 if most >= 100 else 0.1 if most >= 10 else 0.001)
+
+
+def _steps(canvas: _Canvas, plot: _Plot, moments: Sequence[datetime], band: Band) -> None:
+    d = f"M{_n(plot.x(moments[0]))} {_n(plot.y(band.values[0]))}"
+    for moment, value in zip(moments[1:], band.values[1:], strict=True):
+        d += f"H{_n(plot.x(moment))}V{_n(plot.y(value))}"
+    canvas.path(d, "line", stroke=band.colour)
+
+
+def _area(
+    canvas: _Canvas,
+    plot: _Plot,
+    moments: Sequence[datetime],
+    low: Sequence[float],
+    high: Sequence[float],
+    colour: int,
+) -> None:
+    def at(moment: datetime, value: float) -> str:
+        return f"{_n(plot.x(moment))} {_n(plot.y(value))}"
+
+    up = [at(moment, value) for moment, value in zip(moments, high, strict=True)]
+    back = [at(moment, value) for moment, value in zip(moments, low, strict=True)]
+    canvas.path(f"M{'L'.join(up)}L{'L'.join(reversed(back))}Z", "area", canvas.fill(colour))
+    canvas.path(f"M{'L'.join(up)}", "edge", stroke=colour)
+
+
+def _apart(marks: list[tuple[float, str, int]], plot: _Plot) -> list[tuple[float, str, int]]:
+    """Labels moved up until no two overlap; they stay in the order of their lines."""
+    placed: list[tuple[float, str, int]] = []
+    for y, label, colour in sorted(marks, reverse=True):
+        below = placed[-1][0] if placed else plot.bottom + LEAST_GAP
+        placed.append((min(y, below - LEAST_GAP), label, colour))
+    return placed
+
+
+def _bars(canvas: _Canvas, chart: Bars) -> float:
+    several = len(chart.bands) > 1
+    top = TOP + (canvas.legend(chart.bands, 36) if several else 0.0)
+    n = len(chart.edges) - 1
+    most = max(sum(band.values[at] for band in chart.bands) for at in range(n))
+    moments = chart.edges[0], chart.edges[-1]
+    plot = _plot(canvas, moments, most, chart.unit, top, WIDTH - RIGHT)
+    for at in range(n):
+        x1, x2 = plot.x(chart.edges[at]), plot.x(chart.edges[at + 1])
+        gap = min(2.0, (x2 - x1) * 0.15)
+        floor = 0.0
+        for band in chart.bands:
+            value = band.values[at]
+            if value > 0:
+                y = plot.y(floor + value)
+                height = plot.y(floor) - y
+                canvas.rect(x1 + gap / 2, y, x2 - x1 - gap, height, canvas.fill(band.colour))
+                floor += value
+    return plot.bottom + AXIS_HEIGHT
+
+
+# --- boxes and levels ---------------------------------------------------------------------------
+
+
+def _unit(most: float) -> tuple[float, str]:
+    """Seconds of the unit that durations up to ``most`` are told in, and its name."""
+    if most < 180:
+        return 1.0, "seconds"
+    return (60.0, "minutes") if most < 3 * 3600 else (3600.0, "hours")
+
+
+def _boxes(canvas: _Canvas, chart: Boxes) -> float:
+    boxes = [box for _, group in chart.groups for _, box in group]
+    names = [clip(plain(name), NAME) for _, group in chart.groups for name, _ in group]
+    seconds, unit = _unit(max(max(box.high, *box.beyond, box.high) for box in boxes))
+    most = max(max(box.high, *box.beyond, box.high) for box in boxes) / seconds
+    ticks = nice_ticks(most, 6)
+    left = 16 + max(len(name) for name in names) * LETTER
+    right = WIDTH - 56
+    height = sum(LINE + 10 + BOX_ROW * len(group) for _, group in chart.groups)
+
+    def x(value: float) -> float:
+        return left + value / seconds / ticks[-1] * (right - left)
+
+    for tick in ticks:
+        at = left + tick / ticks[-1] * (right - left)
+        canvas.line(at, TOP, at, TOP + height, "grid" if tick else "axis")
+        canvas.text(at, TOP + height + 16, tick_text(tick, ticks[1]), "middle")
+    canvas.text((left + right) / 2, TOP + height + 34, unit, "middle")
+    y = float(TOP)
+    for number, (head, group) in enumerate(chart.groups):
+        y += LINE
+        canvas.text(left - 8, y, head, "end", "head")
+        canvas.text(right + 10, y, "n", "start", "faint")
+        y += 10
+        for name, box in group:
+            middle = y + BOX_ROW / 2 - 4
+            canvas.text(left - 8, middle + 4, clip(plain(name), NAME), "end")
+            ends = (x(box.low), x(box.first), x(box.median), x(box.third), x(box.high))
+            _box(canvas, middle, ends, 0 if number == 0 else 1)
+            for value in box.beyond:
+                canvas.parts.append(
+                    f'<circle cx="{_n(x(value))}" cy="{_n(middle)}" r="2.6" class="beyond"/>'
+                )
+            canvas.text(right + 10, middle + 4, f"{box.n}", "start")
+            y += BOX_ROW
+    return TOP + height + 44
+
+
+def _box(canvas: _Canvas, y: float, ends: tuple[float, ...], colour: int) -> None:
+    low, first, median, third, high = ends
+    canvas.line(low, y, first, y, "whisker")
+    canvas.line(third, y, high, y, "whisker")
+    for end in (low, high):
+        canvas.line(end, y - 4, end, y + 4, "whisker")
+    canvas.parts.append(
+        f'<rect x="{_n(first)}" y="{_n(y - 8)}" width="{_n(max(0.5, third - first))}" '
+        f'height="16" fill="var(--c{colour})" class="box"/>'
+    )
+    canvas.line(median, y - 8, median, y + 8, "median")
+
+
+def _levels(canvas: _Canvas, chart: Levels) -> float:
+    names = [clip(plain(name), NAME + 6) for name, _ in chart.bars]
+    most = max(value for _, value in chart.bars)
+    left = 16 + max(len(name) for name in names) * LETTER
+    told = [_end(value, most) for _, value in chart.bars]
+    right = WIDTH - 16 - max(len(each) for each in told) * LETTER
+    y = float(TOP)
+    for name, value, (_, amount) in zip(names, told, chart.bars, strict=True):
+        width = amount / most * (right - left)
+        canvas.text(left - 8, y + 12, name, "end")
+        canvas.rect(left, y, max(1.0, width), 15, canvas.fill(chart.colour))
+        canvas.text(left + max(1.0, width) + 6, y + 12, value)
+        y += LEVEL_ROW
+    canvas.line(left, TOP - 4, left, y - 4, "axis")
+    canvas.text((left + right) / 2, y + 12, chart.unit, "middle")
+    return y + 22

@@ -1,0 +1,46 @@
+"""How a report's values are written: the same in HTML, in Markdown and on the terminal."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from metlmon.ensemble.wording import THIN, duration, number, plain, size, unknown
+from metlmon.report.records import Kind, Raw
+
+TEXT_LIMIT: Final = 300
+"""Characters of a name or reason: ``--json`` has it whole."""
+
+NOT_KNOWN: Final = "not known"
+
+
+def told(kind: Kind, value: Raw, digits: int = 2, ascii: bool = False) -> str:
+    """One value. ``digits``: decimals of hours. A dash for what is not known, words where it is
+    a name that is not."""
+    if value == "":
+        return ""
+    if kind is Kind.TEXT:
+        return NOT_KNOWN if value is None else plain(str(value), TEXT_LIMIT, ascii)
+    if value is None or isinstance(value, str):
+        return unknown(ascii)
+    if kind is Kind.COUNT:
+        return number(round(value), ascii)
+    if kind is Kind.HOURS:
+        return hours(value, digits, ascii)
+    if kind is Kind.SHARE:
+        return f"{100 * value:.1f}{' ' if ascii else THIN}%"
+    if kind is Kind.BYTES:
+        return size(round(value), ascii).replace(" ", " " if ascii else THIN)
+    return duration(value, ascii)
+
+
+def hours(value: float, digits: int = 2, ascii: bool = False) -> str:
+    """Hours with so many decimals; what would be rounded to nothing is less than the least."""
+    if 0 < value < 0.5 * 10**-digits:
+        return f"<{10**-digits:.{digits}f}"
+    grouped = f"{value:,.{digits}f}" if value > 0 else "0"
+    return grouped if ascii else grouped.replace(",", THIN)
+
+
+def hours_digits(total: float) -> int:
+    """Decimals of all hours in a report of ``total`` GPU-hours: small ensembles need more."""
+    return 4 if total < 1 else 3 if total < 10 else 2 if total < 100_000 else 1

@@ -1,0 +1,479 @@
+"""The accounts of an ensemble: its epochs and GPU-hours by GPU model, site, cause, run and time.
+
+What the report says is added up here, from the ledger alone (:mod:`metlmon.stats.tally`), for
+all time or for one window of it. Seconds are seconds and GPU-seconds; None is "not known".
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Final, TypeVar
+
+from metlmon.ensemble.ledger import EpochEntry, ExecutionEntry, Ledger, RunEntry, TransferEntry
+from metlmon.ensemble.record import JobId
+from metlmon.ensemble.states import Outcome, State
+from metlmon.stats.tally import Tally, tallied, tally
+from metlmon.stats.windows import ALL, Unit, Window, clipped, cut, spread
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+_MAKER: Final = re.compile(r"^(?:(?:NVIDIA|Tesla)\s+)+", re.IGNORECASE)
+
+LONGEST_SERIES: Final = timedelta(days=50 * 365)
+"""Stamps that are further apart are not all true: one of them is of a damaged line."""
+
+WHISKER: Final = 1.5
+"""Tukey's: whiskers reach to the last value within so many interquartile ranges of the box."""
+
+
+def gpu_model(name: str | None) -> str | None:
+    """A GPU's model as papers name it: ``DeviceName`` without its maker's prefix
+    (``NVIDIA A100-PCIE-40GB``, ``Tesla V100-SXM2-32GB``). Several keep their plus."""
+    if not name:
+        return None
+    return " + ".join(_MAKER.sub("", part).strip() or part for part in name.split(" + "))
+
+
+@dataclass(frozen=True, slots=True)
+class Bytes:
+    """Bytes to the jobs (their input) and from them (their output)."""
+
+    to_jobs: int = 0
+    from_jobs: int = 0
+
+    def __add__(self, other: Bytes) -> Bytes:
+        return Bytes(self.to_jobs + other.to_jobs, self.from_jobs + other.from_jobs)
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What one GPU model, site, run or month did.
+
+    ``spent``: its executions; its ``completed`` are epochs by their successful execution.
+    ``by_longest``: completed epochs whose longest execution was here. ``longest``: seconds of
+    those, ``longest_gpu``: the same in GPU-seconds. ``targets``: where runs wanted to go when they
+    ran here.
+    """
+
+    spent: Tally = field(default_factory=Tally)
+    by_longest: int = 0
+    longest: float = 0.0
+    longest_gpu: float = 0.0
+    moved: Bytes = field(default_factory=Bytes)
+    transfers: int = 0
+    targets: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """The spread of some durations in seconds: quartiles (linear between values), the whiskers'
+    ends, and what lies beyond them."""
+
+    n: int
+    low: float
+    first: float
+    median: float
+    third: float
+    high: float
+    beyond: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Moves:
+    """Transfers of one direction and outcome. ``timed``: those whose start was logged; seconds
+    are theirs."""
+
+    direction: str
+    outcome: str
+    n: int
+    timed: int
+    seconds: float
+    median: float | None
+    longest: float | None
+    queued: float
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """Bad GPU-seconds of one cause. ``code``, ``subcode``: the event's; ``word``: what it is
+    known by without one (``return value 1``). ``reasons``: its folded reasons, the most
+    expensive first."""
+
+    code: int | None
+    subcode: int | None
+    word: str | None
+    executions: int
+    seconds: float
+    reasons: tuple[tuple[str, int, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """What happened in each of some adjoining windows: completed epochs, GPU-seconds by what
+    they came to, and GPU-seconds by site (the largest first)."""
+
+    unit: Unit
+    windows: tuple[Window, ...]
+    epochs: tuple[int, ...]
+    good: tuple[float, ...]
+    bad: tuple[float, ...]
+    in_flight: tuple[float, ...]
+    sites: Mapping[str | None, tuple[float, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Accounts:
+    """All accounts of one window. ``whole``: the ledger; ``part``: what of it is inside.
+
+    ``epochs``: completed ones, each once. ``unplaced`` of these have no successful execution in
+    the logs (marked done, or inferred); ``unmoored`` have no moment, so they are in no window
+    that has a beginning. ``again``: successful executions of epochs that are not counted by
+    them: another DAG trained the same epoch, or began it again.
+    ``hidden``: epochs whose successful execution is shorter than half their longest one.
+    """
+
+    window: Window
+    whole: Ledger
+    part: Ledger
+    total: Share
+    epochs: int
+    unplaced: int
+    unmoored: int
+    again: int
+    hidden: int
+    gpus: Mapping[str | None, Share]
+    sites: Mapping[str | None, Share]
+    places: Mapping[tuple[str | None, str | None], Tally]
+    runs: tuple[tuple[RunEntry, Share], ...]
+    labels: Mapping[str | None, Share]
+    periods: tuple[tuple[Window, Share], ...]
+    period: Unit
+    moves: tuple[Moves, ...]
+    losses: tuple[Loss, ...]
+    series: Series | None
+    epoch_times: tuple[float, ...]
+    waits: tuple[float, ...]
+    uncounted_gpus: int
+    uncertain: int
+
+
+def accounts(ledger: Ledger, window: Window = ALL) -> Accounts:
+    """The accounts of what of a whole ``ledger`` lies in ``window``."""
+    return _Books(ledger, window).accounts()
+
+
+# --- adding up --------------------------------------------------------------------------------
+
+
+class _Books:
+    def __init__(self, ledger: Ledger, window: Window) -> None:
+        self.window = window
+        self.whole = ledger
+        self.part = clipped(ledger, window)
+        # A sub-DAG's DAGMan runs at no site and on no GPU.
+        self.executions = [entry for entry in self.part.executions if not entry.dagman]
+        self.epochs = [e for e in self.part.epochs if e.counts and e.state is State.COMPLETED]
+        self.longest = _longest(ledger)
+        # What jobs moved that never ran at a site is nowhere else.
+        ran = {entry.job for entry in ledger.executions if not entry.dagman}
+        self.idle_bytes = sum(
+            (
+                Bytes(job.bytes_received or 0, job.bytes_sent or 0)
+                for job in self.part.jobs
+                if job.job not in ran
+            ),
+            Bytes(),
+        )
+
+    def accounts(self) -> Accounts:
+        placed = _epochs_of(e for e in self.executions if e.final and e.counted)
+        done = {(epoch.run, epoch.epoch) for epoch in self.epochs}
+        finals = sum(e.final and e.counted for e in self.executions)
+        unit, periods = self._periods()
+        return Accounts(
+            self.window,
+            self.whole,
+            self.part,
+            self._total(),
+            len(self.epochs),
+            len(done - placed),
+            sum(e.completed is None for e in self.epochs),
+            finals - len(done & placed),
+            sum(epoch.hidden for epoch in self.epochs),
+            self._by(lambda e: gpu_model(e.gpu), lambda e: gpu_model(e.longest_gpu)),
+            self._sites(),
+            tallied(self.executions, lambda e: (e.site, gpu_model(e.gpu))),
+            self._runs(),
+            self._by(lambda e: e.label, lambda e: e.label),
+            periods,
+            unit,
+            tuple(_moves(self.part.transfers)),
+            tuple(_losses(self.executions)),
+            self._series(),
+            self.times(),
+            tuple(sorted(e.wait for e in self.executions if e.counted and e.wait is not None)),
+            sum(e.gpus is None and e.counted for e in self.executions),
+            sum(e.uncertain and e.counted for e in self.executions),
+        )
+
+    def times(self) -> tuple[float, ...]:
+        return tuple(sorted(e.seconds for e in self.epochs if e.seconds is not None))
+
+    def _total(self) -> Share:
+        moved = sum((_bytes(e) for e in self.executions), self.idle_bytes)
+        return replace(
+            self._share(self.executions, self.epochs),
+            moved=moved,
+            transfers=sum(t.counted for t in self.part.transfers),
+        )
+
+    def _share(self, executions: Iterable[ExecutionEntry], epochs: Iterable[EpochEntry]) -> Share:
+        executions, epochs = list(executions), list(epochs)
+        longest = [self.longest[e.dag, e.node] for e in epochs if (e.dag, e.node) in self.longest]
+        return Share(
+            tally(executions),
+            len(epochs),
+            sum(e.longest_seconds or 0.0 for e in epochs),
+            sum(each.gpu_seconds or 0.0 for each in longest),
+            sum((_bytes(e) for e in executions), Bytes()),
+            0,
+            tuple(sorted({e.target for e in executions if e.target})),
+        )
+
+    def _by(
+        self,
+        key: Callable[[ExecutionEntry], K],
+        longest: Callable[[EpochEntry], K],
+    ) -> dict[K, Share]:
+        """A share for each value of ``key``, the most GPU-seconds first."""
+        executions = _grouped(self.executions, key)
+        epochs = _grouped(self.epochs, longest)
+        order = [*tallied(self.executions, key), *epochs]
+        return {
+            name: self._share(executions.get(name, ()), epochs.get(name, ()))
+            for name in dict.fromkeys(order)
+        }
+
+    def _sites(self) -> dict[str | None, Share]:
+        shares: dict[str | None, Share] = self._by(lambda e: e.site, lambda e: e.longest_site)
+        moves = _grouped((t for t in self.part.transfers if t.counted), lambda t: t.site)
+        for name in moves.keys() - shares.keys():
+            shares[name] = Share()
+        if self.idle_bytes != Bytes() and None not in shares:
+            shares[None] = Share()
+        return {
+            name: replace(
+                share,
+                transfers=len(moves.get(name, ())),
+                moved=share.moved + self.idle_bytes if name is None else share.moved,
+            )
+            for name, share in shares.items()
+        }
+
+    def _runs(self) -> tuple[tuple[RunEntry, Share], ...]:
+        executions = _grouped(self.executions, lambda e: e.run)
+        epochs = _grouped(self.epochs, lambda e: e.run)
+        return tuple(
+            (run, self._share(executions.get(run.run, ()), epochs.get(run.run, ())))
+            for run in self.part.runs
+        )
+
+    # --- over time ----------------------------------------------------------------------
+
+    def _span(self) -> tuple[datetime, datetime] | None:
+        """The first and the last moment that anything ran in the window, and was logged."""
+        first, last = self.whole.first, self.whole.as_of
+        if first is None or last is None:
+            return None
+        first, last = max(first, self.window.since or first), min(last, self.window.until or last)
+        return (first, last) if first < last and last - first < LONGEST_SERIES else None
+
+    def _cut(self, unit: Unit) -> tuple[Window, ...]:
+        span = self._span()
+        if span is None:
+            return ()
+        windows = list(cut(*span, unit))
+        since, until = self.window.since, self.window.until
+        if until is not None and windows[-1].since == until:
+            # It begins where the window, which does not have that moment, ends.
+            windows.pop()
+        if since is not None:
+            windows[0] = replace(windows[0], since=max(since, windows[0].since or since))
+        if until is not None:
+            windows[-1] = replace(windows[-1], until=min(until, windows[-1].until or until))
+        return tuple(windows)
+
+    def _periods(self) -> tuple[Unit, tuple[tuple[Window, Share], ...]]:
+        span = self._span()
+        days = (span[1] - span[0]).days if span else 0
+        unit = Unit.DAY if days < 10 else Unit.WEEK if days < 60 else Unit.MONTH
+        windows = self._cut(unit)
+        return unit, tuple((window, _Books(self.whole, window)._total()) for window in windows)
+
+    def _series(self) -> Series | None:
+        span = self._span()
+        if span is None:
+            return None
+        days = (span[1] - span[0]).days
+        unit = Unit.DAY if days <= 150 else Unit.WEEK if days <= 1000 else Unit.MONTH
+        windows = self._cut(unit)
+        begins = [window.since or datetime.min for window in windows]
+        epochs = [0] * len(windows)
+        for epoch in self.epochs:
+            if epoch.completed is not None:
+                epochs[max(0, bisect_right(begins, epoch.completed) - 1)] += 1
+        by_kind: dict[str, list[float]] = {
+            kind: [0.0] * len(windows) for kind in ("good", "bad", "in_flight")
+        }
+        by_site: dict[str | None, list[float]] = {}
+        for entry in self.whole.executions:
+            if entry.dagman or not entry.gpus:
+                continue
+            for at, seconds in spread(self.whole, entry.start, entry.seconds, windows):
+                by_kind[entry.kind][at] += seconds * entry.gpus
+                by_site.setdefault(entry.site, [0.0] * len(windows))[at] += seconds * entry.gpus
+        largest = sorted(by_site.items(), key=lambda item: (-sum(item[1]), str(item[0])))
+        return Series(
+            unit,
+            windows,
+            tuple(epochs),
+            tuple(by_kind["good"]),
+            tuple(by_kind["bad"]),
+            tuple(by_kind["in_flight"]),
+            {name: tuple(values) for name, values in largest},
+        )
+
+
+def _bytes(entry: ExecutionEntry) -> Bytes:
+    return Bytes(entry.bytes_received or 0, entry.bytes_sent or 0)
+
+
+def _grouped(values: Iterable[V], key: Callable[[V], K]) -> dict[K, list[V]]:
+    groups: dict[K, list[V]] = {}
+    for value in values:
+        groups.setdefault(key(value), []).append(value)
+    return groups
+
+
+def _epochs_of(executions: Iterable[ExecutionEntry]) -> set[tuple[str, int | None]]:
+    return {(entry.run, entry.epoch) for entry in executions if entry.run is not None}
+
+
+def _longest(ledger: Ledger) -> dict[tuple[str, str], ExecutionEntry]:
+    """The longest execution of each node, the first of several that lasted as long."""
+    longest: dict[tuple[str, str], ExecutionEntry] = {}
+    for entry in ledger.executions:
+        if entry.dag is None or entry.node is None:
+            continue
+        key = (entry.dag, entry.node)
+        if key not in longest or entry.seconds > longest[key].seconds:
+            longest[key] = entry
+    return longest
+
+
+# --- transfers and causes -----------------------------------------------------------------------
+
+
+_ORDER: Final = ("ok", "aborted", "unfinished", "in-flight")
+
+
+def _moves(transfers: Iterable[TransferEntry]) -> Iterable[Moves]:
+    groups = _grouped(transfers, lambda t: (t.direction, t.outcome))
+
+    def place(key: tuple[str, str]) -> tuple[str, int]:
+        return key[0], _ORDER.index(key[1]) if key[1] in _ORDER else len(_ORDER)
+
+    for key in sorted(groups, key=place):
+        group = groups[key]
+        counted = [t for t in group if t.counted]
+        seconds = sorted(t.seconds for t in counted if t.seconds is not None)
+        yield Moves(
+            *key,
+            len(counted),
+            len(seconds),
+            sum(t.seconds or 0.0 for t in group),
+            quantile(seconds, 0.5) if seconds else None,
+            seconds[-1] if seconds else None,
+            sum(t.queue_seconds or 0 for t in counted),
+        )
+
+
+def _losses(executions: Iterable[ExecutionEntry]) -> Iterable[Loss]:
+    bad = [entry for entry in executions if entry.kind == "bad"]
+    for (code, subcode, word), spent in tallied(bad, _known_by).items():
+        own = (entry for entry in bad if _known_by(entry) == (code, subcode, word))
+        reasons = tallied(own, lambda entry: entry.cause or "")
+        yield Loss(
+            code,
+            subcode,
+            word,
+            spent.executions,
+            spent.bad,
+            tuple((reason, each.executions, each.bad) for reason, each in reasons.items()),
+        )
+
+
+def _known_by(entry: ExecutionEntry) -> tuple[int | None, int | None, str | None]:
+    if entry.code is not None:
+        return entry.code, entry.subcode, None
+    if entry.outcome is Outcome.FAILED and entry.signal is not None:
+        return None, None, f"signal {entry.signal}"
+    if entry.outcome is Outcome.FAILED and entry.return_value is not None:
+        return None, None, f"return value {entry.return_value}"
+    if entry.outcome is Outcome.REMOVED and entry.uncertain:
+        return None, None, "removed, end unknown"
+    return None, None, str(entry.outcome).replace("-", " ")
+
+
+# --- spreads ------------------------------------------------------------------------------------
+
+
+def quantile(ordered: Sequence[float], share: float) -> float:
+    """The value below which ``share`` of some ordered values lie, linear between two of them."""
+    place = share * (len(ordered) - 1)
+    below = int(place)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (place - below) * (ordered[above] - ordered[below])
+
+
+def box(values: Iterable[float]) -> Box | None:
+    """The spread of some values; None of none."""
+    ordered = sorted(values)
+    if not ordered:
+        return None
+    first, median, third = (quantile(ordered, share) for share in (0.25, 0.5, 0.75))
+    reach = WHISKER * (third - first)
+    within = [value for value in ordered if first - reach <= value <= third + reach]
+    beyond = [value for value in ordered if not first - reach <= value <= third + reach]
+    return Box(len(ordered), within[0], first, median, third, within[-1], tuple(beyond))
+
+
+def epoch_boxes(
+    books: Accounts, key: Callable[[EpochEntry], K], hidden: bool = False
+) -> dict[K, Box]:
+    """How long the successful executions of completed epochs took, by ``key``, the most epochs
+    first; without those that trained elsewhere unless ``hidden``."""
+    groups = _grouped(
+        (
+            e
+            for e in books.part.epochs
+            if e.counts and e.seconds is not None and (hidden or not e.hidden)
+        ),
+        key,
+    )
+    boxes = {
+        name: made
+        for name, group in groups.items()
+        if (made := box(e.seconds for e in group if e.seconds is not None)) is not None
+    }
+    return dict(sorted(boxes.items(), key=lambda item: (-item[1].n, str(item[0]))))
+
+
+def jobs_in(books: Accounts) -> set[JobId]:
+    """The jobs that were in the queue in the window."""
+    return {job.job for job in books.part.jobs if not job.dagman}
