@@ -95,6 +95,7 @@ class Curve:
     course: Course
     since: int | None
     odd: tuple[int, ...]
+    goal: Goal | None
     running: int | None = None
     streamed: Streamed | None = None
 
@@ -106,7 +107,8 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """All curves at one epoch: how many have a finite value there (``n``), and these."""
+    """The curves at one epoch: how many have a value there (``n``), and what these are. Values
+    of runs that diverged are in it up to the epoch before; ``lost``: how many are not."""
 
     epoch: int
     n: int
@@ -115,6 +117,7 @@ class Level:
     median: float
     upper: float
     most: float
+    lost: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,6 +252,7 @@ def _curve(run: RunEntry, metric: str, goal: Goal | None, basis: Basis) -> Curve
         course,
         since,
         tuple(point.epoch for point in points if not math.isfinite(point.value)),
+        goal,
         running,
         streamed,
     )
@@ -320,19 +324,26 @@ def _divergence(costs: Sequence[float]) -> int | None:
 
 def band(label: str | None, of: Iterable[Curve]) -> Band:
     """Median, quartiles and extremes of some curves, epoch by epoch. Quartiles are those of
-    the values themselves (the inclusive method): of one value they are that value."""
+    the values themselves (the inclusive method): of one value they are that value. What a run
+    has from the epoch on in which it diverged says nothing of the others: it is counted, and
+    left out."""
     by_epoch: dict[int, list[float]] = {}
+    lost: dict[int, int] = {}
     runs = 0
     for curve in of:
         runs += bool(curve.points)
+        gone = curve.since if curve.lost else None
         for point in curve.points:
-            if math.isfinite(point.value):
+            if gone is not None and point.epoch >= gone:
+                lost[point.epoch] = lost.get(point.epoch, 0) + 1
+            elif math.isfinite(point.value):
                 by_epoch.setdefault(point.epoch, []).append(point.value)
-    return Band(label, runs, tuple(_level(e, by_epoch[e]) for e in sorted(by_epoch)))
+    levels = (_level(e, by_epoch[e], lost.get(e, 0)) for e in sorted(by_epoch))
+    return Band(label, runs, tuple(levels))
 
 
-def _level(epoch: int, values: list[float]) -> Level:
+def _level(epoch: int, values: list[float], lost: int) -> Level:
     lower, middle, upper = (
         quantiles(values, n=4, method="inclusive") if len(values) > 1 else values * 3
     )
-    return Level(epoch, len(values), min(values), lower, middle, upper, max(values))
+    return Level(epoch, len(values), min(values), lower, middle, upper, max(values), lost)

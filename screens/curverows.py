@@ -1,0 +1,371 @@
+"""Curves as rows and as what a chart draws; and the sentence that says whether it is learning.
+Pure functions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final
+
+from metlmon.ensemble import wording
+from metlmon.ensemble.settings import Metrics
+from metlmon.ensemble.wording import Colour, Sign, Weight, plain
+from metlmon.stats.curves import Band, Course, Curve, Curves
+from metlmon.training.records import Point, Streamed
+from screens.columns import Spec
+from screens.ink import (
+    ALARM,
+    BAD,
+    BOLD,
+    DIM,
+    GOOD,
+    MOVING,
+    NOTE,
+    Ink,
+    Line,
+    first_that_fits,
+    ink,
+    joined,
+    line,
+    signed,
+)
+from screens.plot import Scale, Shade, Trace, scale_of
+
+COURSES: Final = {
+    Course.IMPROVES: Sign("✓", "+", "improves", Colour.GREEN),
+    Course.FLAT: Sign("≈", "~", "no better", Colour.ORANGE),
+    Course.DIVERGED: Sign("✗", "X", "diverged", Colour.VERMILLION, Weight.BOLD),
+    Course.NAN: Sign("✗", "X", "NaN", Colour.VERMILLION, Weight.BOLD),
+    Course.EARLY: Sign("◦", "i", "one value", Colour.GREY),
+    Course.NONE: Sign("·", ".", "no values", Colour.GREY, Weight.DIM),
+}
+
+CHOSEN: Final = Ink(Colour.SKY, Weight.BOLD)
+"""The curve of the run under the cursor."""
+
+OTHER: Final = DIM
+COHORTS: Final = tuple(
+    Ink(colour)
+    for colour in (Colour.ORANGE, Colour.BLUE, Colour.GREEN, Colour.PURPLE, Colour.YELLOW)
+)
+"""Of cohorts in their order, then again from the first."""
+
+COHORT_SIGNS: Final = "ox+%&"
+
+MOST_TRACES: Final = 200
+"""Curves drawn one by one: more of them are a wall, and take long."""
+
+NAME_LIMIT: Final = 40
+NAMED: Final = 2
+"""So many lost runs are named in the first line; of more, how many they are."""
+
+
+# --- is it learning -------------------------------------------------------------------------
+
+
+def answer(of: Curves, live: bool, cells: int, ascii: bool) -> Line:
+    """``5 of 6 runs improve · best 0.2308 run1 epoch 4 · run4 diverged in epoch 3``."""
+    dot = line((" - " if ascii else " · ", DIM))
+    known = of.with_values
+    better = sum(curve.course is Course.IMPROVES for curve in known)
+    early = sum(curve.course is Course.EARLY for curve in known)
+    flat = sum(curve.course is Course.FLAT for curve in known)
+    runs = wording.count(len(known), "run", ascii=ascii)
+    if of.goal is None:
+        first = line(f"{runs} with {plain(of.metric, NAME_LIMIT, ascii)}")
+    elif early == len(known):
+        first = line(f"{runs} with one epoch each: too early to say")
+    else:
+        verb = ("improves" if len(known) == 1 else "improve") if live else "improved"
+        how = GOOD if better == len(known) else BOLD
+        first = line((wording.number(better, ascii), how), f" of {runs} {verb}")
+    best = _best(of, ascii)
+    stuck = line((f"{flat} no better since epochs", NOTE)) if flat else ()
+    lost = _lost(known, NAMED, ascii), _lost(known, 0, ascii)
+    return first_that_fits(
+        (
+            joined((first, best, lost[0], stuck), dot),
+            joined((first, best, lost[0]), dot),
+            joined((first, lost[0]), dot),
+            joined((first, lost[1]), dot),
+        ),
+        cells,
+    )
+
+
+def _best(of: Curves, ascii: bool) -> Line:
+    curve = of.best
+    if curve is None or curve.best is None:
+        return ()
+    value = wording.metric(curve.best.value, ascii)
+    name = plain(curve.run_name, NAME_LIMIT, ascii)
+    return line(("best ", DIM), (value, BOLD), f" {name}", (f" epoch {curve.best.epoch}", DIM))
+
+
+def _lost(known: Sequence[Curve], named: int, ascii: bool) -> Line:
+    lost = [curve for curve in known if curve.lost]
+    if not lost:
+        return ()
+    if len(lost) > named:
+        return line((wording.count(len(lost), "run", ascii=ascii) + " diverged", ALARM))
+    told = (
+        f"{plain(curve.run_name, NAME_LIMIT, ascii)} {_went(curve)} {curve.since}" for curve in lost
+    )
+    return line((", ".join(told), ALARM))
+
+
+def _went(curve: Curve) -> str:
+    return "is NaN since epoch" if curve.course is Course.NAN else "diverged in epoch"
+
+
+def progress(streamed: Streamed, ascii: bool) -> Line:
+    """``64 %   1.17 steps/s   13:30:01 left   loss 48``: what a running job printed last."""
+    rate = streamed.rate
+    told = None
+    if rate is not None and rate > 0:
+        each = rate < 1
+        number = wording.metric(1 / rate if each else rate, ascii)
+        told = f"{number} s/step" if each else f"{number} steps/s"
+    left = streamed.remaining
+    return joined(
+        (
+            line((percent(streamed), MOVING)),
+            line((f"step {wording.number(streamed.done, ascii)}", DIM))
+            if streamed.done is not None and streamed.total is None
+            else (),
+            line(told) if told else (),
+            line(wording.duration(left, ascii), (" left", DIM)) if left is not None else (),
+            line(("loss ", DIM), wording.metric(streamed.loss, ascii))
+            if streamed.loss is not None
+            else (),
+        ),
+        line("   "),
+    )
+
+
+def percent(streamed: Streamed | None) -> str:
+    """``64 %`` of the running epoch, 100 only when it is; "" where no job told."""
+    if streamed is None or streamed.fraction is None:
+        return ""
+    return f"{math.floor(100 * streamed.fraction)} %"
+
+
+# --- rows -----------------------------------------------------------------------------------
+
+
+def _worst_last(value: float | None) -> float:
+    return math.inf if value is None or not math.isfinite(value) else value
+
+
+def _cost(point: Point | None, curve: Curve) -> float:
+    value = None if point is None else -point.value if curve.goal == "max" else point.value
+    return _worst_last(value)
+
+
+_ALARMING: Final = (
+    Course.NAN,
+    Course.DIVERGED,
+    Course.FLAT,
+    Course.IMPROVES,
+    Course.EARLY,
+    Course.NONE,
+)
+
+ORDERS: Final[tuple[tuple[str, Callable[[Curve], tuple[object, ...]] | None], ...]] = (
+    ("DAG order", None),
+    ("best value", lambda curve: (_cost(curve.best, curve),)),
+    ("last value", lambda curve: (_cost(curve.last, curve),)),
+    ("how it goes", lambda curve: (_ALARMING.index(curve.course), _cost(curve.last, curve))),
+    ("label", lambda curve: (curve.label is None, curve.label or "")),
+)
+
+
+def seen_by_filter(curve: Curve) -> str:
+    """All text of a curve in which a filter looks, in lower case."""
+    parts = [curve.run_name, curve.uuid, curve.label, COURSES[curve.course].word]
+    return "\n".join(part for part in parts if part).lower()
+
+
+def specs(curves: Sequence[Curve], ascii: bool) -> list[Spec[Curve]]:
+    """The columns of the list; labels and progress only where there are any."""
+    made: list[Spec[Curve]] = [
+        Spec("run", "RUN", partial(_run, ascii=ascii), least=6, most=28),
+        Spec("epoch", "EPOCH", partial(_epoch, ascii=ascii), "right", drop=3),
+        Spec("last", "LAST", partial(_last, ascii=ascii), "right", least=6),
+        Spec("best", "BEST", partial(_best_value, ascii=ascii), "right", least=6),
+        Spec("at", "IN EPOCH", partial(_best_epoch, ascii=ascii), "right", drop=4),
+        Spec("trend", "PER EPOCH", partial(_trend, ascii=ascii), "right", drop=2),
+        Spec("course", "HOW IT GOES", partial(_course, ascii=ascii), least=9),
+    ]
+    if any(curve.label for curve in curves):
+        made.insert(1, Spec("label", "LABEL", partial(_label, ascii=ascii), soft=8, most=20))
+    if any(curve.streamed for curve in curves):
+        made.append(Spec("now", "NOW", partial(_now, ascii=ascii), drop=1))
+    return made
+
+
+def _dash(ascii: bool) -> Line:
+    return line((wording.unknown(ascii), DIM))
+
+
+def _run(curve: Curve, cells: int | None, ascii: bool) -> Line:
+    return line((plain(curve.run_name, 80, ascii), BOLD if curve.lost else Ink()))
+
+
+def _label(curve: Curve, cells: int | None, ascii: bool) -> Line:
+    return line((plain(curve.label, 40, ascii), DIM)) if curve.label else ()
+
+
+def _epoch(curve: Curve, cells: int | None, ascii: bool) -> Line:
+    return _dash(ascii) if curve.last is None else line(str(curve.last.epoch))
+
+
+def _value(point: Point | None, how: Ink, ascii: bool) -> Line:
+    if point is None:
+        return _dash(ascii)
+    odd = not math.isfinite(point.value)
+    return line((wording.metric(point.value, ascii), ALARM if odd else how))
+
+
+def _last(curve: Curve, cells: int | None, ascii: bool) -> Line:
+    return _value(curve.last, BAD if curve.lost else Ink(), ascii)
+
+
+def _best_value(curve: Curve, cells: int | None, ascii: bool) -> Line:
+    return _value(curve.best, Ink(), ascii)
+
+
+def _best_epoch(curve: Curve, cells: int | None, ascii: bool) -> Line:
+    return line((str(curve.best.epoch), DIM)) if curve.best is not None else ()
+
+
+def _trend(curve: Curve, cells: int | None, ascii: bool) -> Line:
+    trend = curve.trend
+    if trend is None or curve.goal is None:
+        return _dash(ascii)
+    good = trend < 0 if curve.goal == "min" else trend > 0
+    sign = "+" if trend > 0 else ("-" if ascii else "−") if trend < 0 else ""
+    told = wording.metric(float(f"{abs(trend):.3g}"), ascii)
+    return line((f"{sign}{told}", GOOD if good else BAD if trend else DIM))
+
+
+def _course(curve: Curve, cells: int | None, ascii: bool) -> Line:
+    sign = COURSES[curve.course]
+    if curve.course is Course.NONE and curve.points:
+        return line((f"{sign.mark(ascii)} no goal", DIM))
+    told = signed(sign, ascii)
+    if curve.since is not None:
+        word = "in" if curve.course is Course.DIVERGED else "since"
+        told += line((f" {word} {curve.since}", ink(sign)))
+    if curve.odd and not curve.lost:
+        told += line((f", NaN in {curve.odd[-1]}", NOTE))
+    return told
+
+
+def _now(curve: Curve, cells: int | None, ascii: bool) -> Line:
+    if curve.streamed is None:
+        return ()
+    epoch = "" if curve.running is None else f"epoch {curve.running}  "
+    return line((epoch, DIM)) + progress(curve.streamed, ascii)
+
+
+# --- the chart ------------------------------------------------------------------------------
+
+
+def scale(of: Curves, log: bool) -> Scale | None:
+    """What the chart shows: all values but those of runs that ran away, from there on; what
+    these lost would press all others into one line."""
+    sane = [
+        point.value
+        for curve in of.curves
+        for point in curve.points
+        if not (curve.lost and curve.since is not None and point.epoch >= curve.since)
+    ]
+    every = [point for curve in of.curves for point in curve.points]
+    known = [value for value in sane if math.isfinite(value)]
+    values = known or [point.value for point in every]
+    return scale_of(values, [float(point.epoch) for point in every], log)
+
+
+def outside(of: Curves, at: Scale) -> Line:
+    """How many values lie above or below the chart, and how far."""
+    finite = [p.value for c in of.curves for p in c.points if math.isfinite(p.value)]
+    above = [value for value in finite if value > at.high]
+    below = [value for value in finite if value < at.low and (value > 0 or not at.log)]
+    told = [
+        line(
+            (
+                wording.count(len(beyond), "value") + f" {where}, to {wording.metric(end, True)}",
+                ALARM,
+            )
+        )
+        for beyond, where, end in (
+            (above, "above", max(above, default=0.0)),
+            (below, "below", min(below, default=0.0)),
+        )
+        if beyond
+    ]
+    return joined(told, line("  "))
+
+
+def trace(curve: Curve, how: Ink, sign: str) -> Trace:
+    """A run's curve."""
+    return Trace(tuple((float(p.epoch), p.value) for p in curve.points), how, sign)
+
+
+def traces(curves: Sequence[Curve], chosen: str | None) -> list[Trace]:
+    """Every curve for itself: those that ran away over the others, the chosen one over all."""
+    shown = [curve for curve in curves if curve.points][:MOST_TRACES]
+    calm = [trace(c, OTHER, ".") for c in shown if not c.lost and c.run != chosen]
+    lost = [trace(c, BAD, "x") for c in shown if c.lost and c.run != chosen]
+    return [*calm, *lost, *(trace(c, CHOSEN, "*") for c in curves if c.run == chosen)]
+
+
+def shades(band: Band, how: Ink) -> list[Shade]:
+    """The extremes lightly, the quartiles densely."""
+    wide = tuple((float(each.epoch), each.least, each.most) for each in band.levels)
+    narrow = tuple((float(each.epoch), each.lower, each.upper) for each in band.levels)
+    return [Shade(wide, how, False, "."), Shade(narrow, how, True, ":")]
+
+
+def median(band: Band, how: Ink, sign: str) -> Trace:
+    """The middle of a band."""
+    return Trace(tuple((float(each.epoch), each.median) for each in band.levels), how, sign)
+
+
+# --- what would fill it -----------------------------------------------------------------------
+
+
+def empty(metrics: Metrics, some: Curve | None, dagdir: str, ascii: bool) -> list[Line]:
+    """Which files would fill the screen, where they were looked for, and how to say that they
+    are elsewhere. ``some``: a run, for an example."""
+    dagdir = plain(dagdir, 60, ascii)
+    uuid = plain(some.uuid or "", 40, ascii) if some is not None else ""
+    name = plain(some.run_name, NAME_LIMIT, ascii) if some is not None else ""
+    lines = [
+        line("  ", "No training has written a metric here yet."),
+        (),
+        line("  ", ("Looked for, below ", DIM), dagdir, (":", DIM)),
+    ]
+    for pattern in metrics.files[:4]:
+        place = plain(pattern, 60, ascii)
+        if uuid and "{uuid}" in place:
+            place = place.replace("{uuid}", uuid)
+        place = place.replace("{run}", name or "{run}")
+        lines.append(line("    ", f"{place}/version_<k>/metrics.csv"))
+    lines += [
+        line("    ", plain(own.file, 60, ascii), (f" for {plain(own.metric, 40, ascii)}", DIM))
+        for own in metrics.patterns[:4]
+    ]
+    lines.append(
+        line("    ", "*.out", (f" of the jobs, for a {plain(metrics.primary, 40, ascii)}", DIM))
+    )
+    return [
+        *lines,
+        (),
+        line("  ", ("Where they are elsewhere, say so in its metlmon.toml:", DIM)),
+        line("    ", '[metrics]  files = ["logs/{uuid}"]'),
+        line("    ", '[[metric]] name = "loss"  file = "out"', ("  or a name pattern", DIM)),
+        line("    ", "           pattern = 'loss is (?P<value>\\S+)'"),
+    ]
