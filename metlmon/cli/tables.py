@@ -69,7 +69,8 @@ SHADES: Final = {
 """The terminal's own sixteen colours: legible on whatever ground it was set up with."""
 
 
-def _console() -> Console:
+def console() -> Console:
+    """Standard output, as wide as its terminal; a pipe cuts nothing."""
     from rich.console import Console
 
     # Rich guesses 80 columns for a pipe, and would cut what a script reads.
@@ -97,7 +98,7 @@ class Column:
     shrinks: int = 0
 
 
-def _print_table(
+def print_table(
     console: Console, columns: Sequence[Column], rows: Sequence[Sequence[str | Text]]
 ) -> None:
     """Columns side by side, as many as the terminal is wide enough for."""
@@ -149,27 +150,27 @@ def print_status(status: Status, ascii: bool = False) -> None:
     """The ensemble on one page: DAGs, counts, GPU-hours, a row per run, warnings."""
     from rich.text import Text
 
-    console = _console()
+    out = console()
     for dag in status.dags:
-        console.print(_dag_line(dag, ascii))
+        out.print(_dag_line(dag, ascii))
     when = moment(status.as_of, ascii)
     what = "live, as of" if status.live else "as of"
-    console.print(Text(f"{what} {when}" if status.as_of else "nothing was logged yet"))
-    console.print()
-    for line in _counts_lines(status, console.width, ascii):
-        console.print(line)
-    console.print(Text(hours_line(status.gpu_hours, ascii)))
-    console.print()
+    out.print(Text(f"{what} {when}" if status.as_of else "nothing was logged yet"))
+    out.print()
+    for line in _counts_lines(status, out.width, ascii):
+        out.print(line)
+    out.print(Text(hours_line(status.gpu_hours, ascii)))
+    out.print()
     if status.runs:
         several = len(status.dags) > 1
-        bar = WIDE_BAR if console.width >= ROOMY else NARROW_BAR
+        bar = WIDE_BAR if out.width >= ROOMY else NARROW_BAR
         rows = [_run_cells(run, several, bar, ascii) for run in status.runs]
-        _print_table(console, [c for c in RUN_COLUMNS if several or c.head != "DAG"], rows)
+        print_table(out, [c for c in RUN_COLUMNS if several or c.head != "DAG"], rows)
     else:
-        console.print(Text("No runs: no node of these DAGs is called …-train_epochN."))
+        out.print(Text("No runs: no node of these DAGs is called …-train_epochN."))
     for line in _reasons(status.runs, ascii):
-        console.print(line)
-    _print_warnings(console, status, ascii)
+        out.print(line)
+    _print_warnings(out, status, ascii)
 
 
 def _dag_line(dag: DagRow, ascii: bool) -> Text:
@@ -326,9 +327,9 @@ def print_run(view: RunView, ascii: bool = False) -> None:
     """One run, epoch by epoch."""
     from rich.text import Text
 
-    console = _console()
+    out = console()
     row = view.row
-    console.print(
+    out.print(
         Text(
             f"{plain(row.run, NAME_LIMIT, ascii)}  {plain(row.uuid or '', 16, ascii)}  "
             f"{plain(row.dag, NAME_LIMIT, ascii)}  {row.epochs_done} of "
@@ -336,10 +337,10 @@ def print_run(view: RunView, ascii: bool = False) -> None:
             style="bold",
         )
     )
-    console.print(Text(hours_line(row.gpu_hours, ascii)))
-    console.print()
+    out.print(Text(hours_line(row.gpu_hours, ascii)))
+    out.print()
     rows = [_epoch_cells(epoch, ascii) for epoch in (*view.epochs, *view.side)]
-    _print_table(console, EPOCH_COLUMNS, rows)
+    print_table(out, EPOCH_COLUMNS, rows)
 
 
 EPOCH_COLUMNS: Final = (
@@ -393,19 +394,19 @@ def print_jobs(rows: Sequence[JobRow], ascii: bool = False) -> None:
     """One line per job."""
     from rich.text import Text
 
-    console = _console()
+    out = console()
     if not rows:
-        console.print(Text("No jobs: nothing was submitted yet, or no event log lies here."))
+        out.print(Text("No jobs: nothing was submitted yet, or no event log lies here."))
         return
-    _print_table(console, JOB_COLUMNS, [_job_cells(row, ascii) for row in rows])
+    print_table(out, JOB_COLUMNS, [_job_cells(row, ascii) for row in rows])
     held = [row for row in rows if row.state is State.HELD]
     if held:
-        console.print()
+        out.print()
     for row in held[:HELD_SHOWN]:
         name = f"job {job_id(row.cluster, row.proc, ascii)}"
-        console.print(_held(name, row.hold_code, row.hold_reason, ascii))
+        out.print(_held(name, row.hold_code, row.hold_reason, ascii))
     if len(held) > HELD_SHOWN:
-        console.print(Text(f"and {len(held) - HELD_SHOWN} more are held: see --json"))
+        out.print(Text(f"and {len(held) - HELD_SHOWN} more are held: see --json"))
 
 
 HELD_SHOWN: Final = 20
