@@ -20,7 +20,7 @@ from metlmon.ensemble.ledger import (
     RunEntry,
     TransferEntry,
 )
-from metlmon.ensemble.node import rounds
+from metlmon.ensemble.node import Round, rounds
 from metlmon.ensemble.record import Job, JobId, NodeKey
 from metlmon.ensemble.runs import Run
 from metlmon.ensemble.sites import alias_of, host_of
@@ -28,6 +28,9 @@ from metlmon.ensemble.states import TERMINAL, Outcome, State
 
 if TYPE_CHECKING:
     from metlmon.ensemble.picture import Painter
+
+
+JobKey = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,22 +55,32 @@ def booked(painter: Painter) -> Ledger:
 
 
 class _Booking:
+    """What is made of the picture once and used by several entries: the owners of jobs, the
+    submissions of nodes, the executions that completed an epoch, and, as they are booked, the
+    entries of each job's executions, from which epochs and runs are added up."""
+
     def __init__(self, painter: Painter) -> None:
         self.painter = painter
         self.jobs = painter.real_jobs()
         self.owners: dict[NodeKey | None, _Owner] = {None: _Owner()}
-        self.finals: dict[int, NodeKey] = {}
-        for key, part in painter.runs.parts.items():
+        parts = painter.runs.parts
+        self.rounds = {key: rounds(painter.nodes[key]) for key in parts}
+        self.finals: dict[NodeKey, Execution] = {}
+        for key, part in parts.items():
             if part.training and painter.states[key].state is State.COMPLETED:
-                final = painter.final_success(key)
+                final = _final_success(self.rounds[key])
                 if final is not None:
-                    self.finals[id(final)] = key
+                    self.finals[key] = final
+        self.final_ids = frozenset(id(final) for final in self.finals.values())
         self.attempts = self._attempts()
         self.known_hosts: dict[str, set[str]] = {}
+        self.booked: dict[JobKey, list[ExecutionEntry]] = {}
 
     def ledger(self) -> Ledger:
         painter = self.painter
-        executions = tuple(entry for job in self.jobs for entry in self._executions(job))
+        for job in self.jobs:
+            self.booked[_key(job)] = list(self._executions(job))
+        executions = tuple(entry for job in self.jobs for entry in self.booked[_key(job)])
         # Executions first: they tell which site a host is of.
         transfers = tuple(entry for job in self.jobs for entry in self._transfers(job))
         return Ledger(
@@ -138,10 +151,10 @@ class _Booking:
 
     def _executions(self, job: Job) -> Iterable[ExecutionEntry]:
         life, owner = job.life(), self._owner(job)
-        shares = _shared_bytes(life)
+        shares, idle = _shared_bytes(life), _idle(life)
         for at, execution in enumerate(life.executions):
             previous = life.executions[at - 1] if at else None
-            wait, transfer = self._before(life, execution, previous)
+            wait, transfer = self._before(life, idle, execution, previous)
             yield self._execution(job.id, owner, execution, wait, transfer, shares[at])
 
     def _execution(
@@ -191,12 +204,16 @@ class _Booking:
             wait,
             transfer,
             *moved,
-            id(e) in self.finals,
+            id(e) in self.final_ids,
             owner.dagman,
         )
 
     def _before(
-        self, life: JobLife, execution: Execution, previous: Execution | None
+        self,
+        life: JobLife,
+        idle: list[tuple[datetime, datetime | None]],
+        execution: Execution,
+        previous: Execution | None,
     ) -> tuple[float | None, float | None]:
         """Seconds idle before an execution, and of the input transfer that it came from."""
         painter = self.painter
@@ -213,13 +230,13 @@ class _Booking:
         moved = painter.seconds(spans[-1].start, spans[-1].end) if spans else None
         if since is None:
             return None, moved
-        idle = 0.0
-        entered = [*life.states, (execution.start, State.RUNNING)]
-        for (start, state), (end, _) in pairwise(entered):
-            if state is State.IDLE and end > since and start < execution.start:
+        waited = 0.0
+        for start, left in idle:
+            end = left or execution.start
+            if end > since and start < execution.start:
                 begin, stop = max(start, since), min(end, execution.start)
-                idle += painter.seconds(begin, stop) or 0.0
-        return idle, moved
+                waited += painter.seconds(begin, stop) or 0.0
+        return waited, moved
 
     # --- jobs and transfers -------------------------------------------------------------
 
@@ -319,12 +336,15 @@ class _Booking:
 
     def _epoch(self, run: Run, key: NodeKey, counts: bool) -> EpochEntry:
         painter = self.painter
-        part, state, record = painter.runs.parts[key], painter.states[key], painter.nodes[key]
+        part, state = painter.runs.parts[key], painter.states[key]
         done = state.state is State.COMPLETED
-        final = painter.final_success(key) if done else None
-        longest = painter.longest(key)
-        sums = self._sums([key])
-        submissions = [r.submitted for r in rounds(record) if r.submitted is not None]
+        final = self.finals.get(key)
+        booked = self._of_node(key)
+        success = next((entry for entry in booked if entry.final), None)
+        # The first of several that lasted as long.
+        longest = max(booked, key=lambda entry: entry.seconds, default=None)
+        made = self.rounds[key]
+        submissions = [r.submitted for r in made if r.submitted is not None]
         return EpochEntry(
             run.key,
             self._name(run),
@@ -340,16 +360,16 @@ class _Booking:
             painter.target(key),
             min(submissions, default=None),
             (final.end if final is not None else state.since) if done else None,
-            sum(len(job.life().executions) for job in record.jobs),
-            tuple(job.id for round_ in rounds(record) for job in round_.jobs if not job.noop),
-            painter.site(final.machine) if final else None,
-            painter.gpu(final.machine) if final else None,
-            final.gpus if final else None,
-            painter.seconds(final.start, final.end) if final else None,
-            painter.site(longest.machine) if longest else None,
-            painter.gpu(longest.machine) if longest else None,
-            painter.seconds(longest.start, longest.end) if longest else None,
-            *sums,
+            len(booked),
+            tuple(job.id for round_ in made for job in round_.jobs if not job.noop),
+            success.site if success else None,
+            success.gpu if success else None,
+            success.gpus if success else None,
+            success.seconds if success else None,
+            longest.site if longest else None,
+            longest.gpu if longest else None,
+            longest.seconds if longest else None,
+            *_sums(booked),
         )
 
     def _run(self, run: Run) -> RunEntry:
@@ -358,7 +378,7 @@ class _Booking:
         begun = [
             round_.submitted
             for key in run.nodes()
-            for round_ in rounds(painter.nodes[key])
+            for round_ in self.rounds[key]
             if round_.submitted is not None
         ]
         return RunEntry(
@@ -374,23 +394,45 @@ class _Booking:
             stands.skipped,
             painter.latest(stands.latest) if stands.latest else None,
             min(begun, default=None),
-            *self._sums(run.nodes()),
+            *_sums(entry for key in run.nodes() for entry in self._of_node(key)),
         )
 
-    def _sums(self, keys: Iterable[NodeKey]) -> tuple[float, float, float]:
-        """GPU-seconds of some nodes: good, bad, in flight."""
-        good = bad = flying = 0.0
-        for key in keys:
-            for job in self.painter.nodes[key].jobs:
-                for e in job.life().executions:
-                    worth = (self.painter.seconds(e.start, e.end) or 0.0) * (e.gpus or 0)
-                    if e.outcome is Outcome.GOOD:
-                        good += worth
-                    elif e.outcome is Outcome.IN_FLIGHT:
-                        flying += worth
-                    else:
-                        bad += worth
-        return good, bad, flying
+    def _of_node(self, key: NodeKey) -> list[ExecutionEntry]:
+        """What is booked of a node's jobs, in their order."""
+        jobs = self.painter.nodes[key].jobs
+        return [entry for job in jobs for entry in self.booked.get(_key(job), ())]
+
+
+def _key(job: Job) -> JobKey:
+    return job.cluster, job.proc, job.subproc
+
+
+def _final_success(made: list[Round]) -> Execution | None:
+    """The execution that completed a node: the last good one of its last good job."""
+    for round_ in reversed(made):
+        for job in round_.jobs:
+            for execution in reversed(job.life().executions):
+                if execution.outcome is Outcome.GOOD:
+                    return execution
+    return None
+
+
+def _sums(booked: Iterable[ExecutionEntry]) -> tuple[float, float, float]:
+    """GPU-seconds: good, bad, in flight."""
+    sums = {"good": 0.0, "bad": 0.0, "in_flight": 0.0}
+    for entry in booked:
+        sums[entry.kind] += entry.gpu_seconds or 0.0
+    return sums["good"], sums["bad"], sums["in_flight"]
+
+
+def _idle(life: JobLife) -> list[tuple[datetime, datetime | None]]:
+    """From when to when it was idle; the last one may have no end."""
+    spans: list[tuple[datetime, datetime | None]] = [
+        (start, end) for (start, state), (end, _) in pairwise(life.states) if state is State.IDLE
+    ]
+    if life.states and life.states[-1][1] is State.IDLE:
+        spans.append((life.states[-1][0], None))
+    return spans
 
 
 def _cause(e: Execution) -> str:
