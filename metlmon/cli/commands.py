@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from metlmon.cli.codes import CONDITIONS, Exit
 from metlmon.cli.notices import print_warnings
-from metlmon.cli.to_json import Writer, queue_word
+from metlmon.cli.to_json import Writer, figures_json, queue_word
 from metlmon.cli.waiting import condition
 from metlmon.ensemble.picture import Painter
 from metlmon.ensemble.settings import Settings
@@ -26,6 +26,8 @@ from metlmon.live.reader import Reader
 from metlmon.live.settings import load_settings, zone
 from metlmon.pool.compare import Difference
 from metlmon.pool.records import QueueWord
+from metlmon.stats.glance import glance
+from metlmon.stats.study import Basis
 
 if TYPE_CHECKING:
     from metlmon.authoring.records import Request
@@ -45,13 +47,15 @@ def status(options: argparse.Namespace) -> int:
     said = _asked_queue(reader, options)
     painter = reader.painter()
     picture = narrowed(painter.status(), options.only)
+    basis = Basis(painter.status(), painter.ledger(), reader.ensemble.settings)
     if options.json:
-        print_json(Writer(painter.clock.stated).status(picture) | _queue_json(said))
+        writer = Writer(painter.clock.stated)
+        print_json(writer.status(picture) | figures_json(writer, basis) | _queue_json(said))
         print_warnings(picture.warnings)
     else:
         from metlmon.cli.tables import print_status
 
-        print_status(picture, ascii=options.ascii or not can_show(sys.stdout))
+        print_status(picture, glance(basis), options.ascii or not can_show(sys.stdout))
         _print_queue(said)
     return code
 

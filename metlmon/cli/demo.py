@@ -55,9 +55,14 @@ def demo(options: argparse.Namespace) -> int:
 
 def _print_end(where: Path, options: argparse.Namespace) -> int:
     from metlmon.cli.tables import print_status
+    from metlmon.stats.glance import glance
+    from metlmon.stats.study import Basis
 
     reader = Reader(where)
     reader.open()
     reader.read_all()
-    print_status(reader.painter().status(), ascii=options.ascii or not can_show(sys.stdout))
+    painter = reader.painter()
+    picture = painter.status()
+    figures = glance(Basis(picture, painter.ledger(), reader.ensemble.settings))
+    print_status(picture, figures, options.ascii or not can_show(sys.stdout))
     return Exit.OK

@@ -43,10 +43,13 @@ from metlmon.ensemble.wording import (
     site,
     unknown,
 )
+from metlmon.stats.telling import done_in, rate
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
+
+    from metlmon.stats.glance import Glance
 
 PIPE_WIDTH: Final = 1000
 """Columns of a table that no terminal shows: nothing is cut or wrapped for a script."""
@@ -146,8 +149,9 @@ def _fitting(
 # --- status -------------------------------------------------------------------------------
 
 
-def print_status(status: Status, ascii: bool = False) -> None:
-    """The ensemble on one page: DAGs, counts, GPU-hours, a row per run, warnings."""
+def print_status(status: Status, figures: Glance, ascii: bool = False) -> None:
+    """The ensemble on one page: DAGs, counts, GPU-hours, when it will be done, the worst
+    incident, a row per run, warnings."""
     from rich.text import Text
 
     out = console()
@@ -160,6 +164,8 @@ def print_status(status: Status, ascii: bool = False) -> None:
     for line in _counts_lines(status, out.width, ascii):
         out.print(line)
     out.print(Text(hours_line(status.gpu_hours, ascii)))
+    for line in _figures(figures, ascii):
+        out.print(line)
     out.print()
     if status.runs:
         several = len(status.dags) > 1
@@ -171,6 +177,20 @@ def print_status(status: Status, ascii: bool = False) -> None:
     for line in _reasons(status.runs, ascii):
         out.print(line)
     _print_warnings(out, status, ascii)
+
+
+def _figures(figures: Glance, ascii: bool) -> Iterable[Text]:
+    """The rate, when it will be done, and the worst incident that matters now."""
+    from rich.text import Text
+
+    told = figures.outlook
+    if told.total:
+        parts = (done_in(told, ascii), rate(told.rate, ascii))
+        yield Text("Estimate: " + "   ".join(filter(None, parts)))
+    if figures.worst is not None:
+        more = f" (and {figures.more} more: see --json)" if figures.more else ""
+        text = plain(figures.worst.text, REASON_LIMIT, ascii)
+        yield Text(f"Incident: {text}{more}", style=SHADES[Colour.VERMILLION])
 
 
 def _dag_line(dag: DagRow, ascii: bool) -> Text:

@@ -28,6 +28,9 @@ from metlmon.ensemble.views import (
 from metlmon.pool.compare import WORDS as STATUS_WORDS
 from metlmon.pool.compare import Difference
 from metlmon.pool.records import QueueWord
+from metlmon.stats.estimates import Outlook, RunOutlook, Span, outlook
+from metlmon.stats.incidents import Incident, incidents
+from metlmon.stats.study import Basis
 
 SCHEMA: Final = 1
 
@@ -305,6 +308,91 @@ def _utc(seconds_since_1970: float | None) -> str | None:
         return datetime.fromtimestamp(int(seconds_since_1970), UTC).isoformat()
     except (OverflowError, OSError, ValueError):
         return None
+
+
+def figures_json(writer: Writer, basis: Basis) -> dict[str, Any]:
+    """What ``status --json`` adds to the picture: when it will be done, and every incident."""
+    return {
+        "estimate": outlook_json(writer, outlook(basis)),
+        "incidents": [incident_json(writer, each) for each in incidents(basis)],
+    }
+
+
+def outlook_json(writer: Writer, told: Outlook) -> dict[str, Any]:
+    """An estimate: ``remaining`` in seconds from as-of, with the interval that holds in four of
+    five cases; ``why_not`` where nothing can be said."""
+    rate = told.rate
+    return {
+        "epochs_done": told.done,
+        "epochs_total": told.total,
+        "remaining": _span(told.span),
+        "at": writer.time(told.at),
+        "ended": writer.time(told.ended),
+        "why_not": told.why_not,
+        "without": [{"run": name, "why": why} for name, why in told.without],
+        "slowest": told.slowest,
+        "rate": None
+        if rate is None
+        else {
+            "epochs": rate.epochs,
+            "seconds": seconds(rate.seconds),
+            "per_day": round(rate.per_day, 6),
+        },
+        "runs": [_run_outlook(writer, run) for run in told.runs],
+    }
+
+
+def _run_outlook(writer: Writer, run: RunOutlook) -> dict[str, Any]:
+    pace = run.pace
+    return {
+        "key": run.run,
+        "run": run.run_name,
+        "epochs_done": run.done,
+        "epochs_total": run.total,
+        "epochs_left": run.left,
+        "remaining": _span(run.span),
+        "at": writer.time(run.at),
+        "ended": writer.time(run.ended),
+        "why_not": run.why_not,
+        "epoch": run.number,
+        "epoch_remaining": _span(run.epoch),
+        "seconds_per_epoch": None
+        if pace is None
+        else {
+            "median": seconds(pace.median),
+            "lower_quartile": seconds(pace.lower),
+            "upper_quartile": seconds(pace.upper),
+            "epochs": pace.epochs,
+        },
+    }
+
+
+def _span(span: Span | None) -> dict[str, Any] | None:
+    if span is None:
+        return None
+    return {
+        "low": seconds(span.low),
+        "middle": seconds(span.middle),
+        "high": seconds(span.high),
+        "samples": span.samples,
+        "source": span.source,
+    }
+
+
+def incident_json(writer: Writer, incident: Incident) -> dict[str, Any]:
+    """One incident; ``until`` null and ``still`` true: it lasts."""
+    return {
+        "kind": incident.kind,
+        "severity": incident.severity.name.lower(),
+        "since": writer.time(incident.since),
+        "until": writer.time(incident.until),
+        "still": incident.still,
+        "text": incident.text,
+        "advice": incident.advice,
+        "runs": list(incident.runs),
+        "jobs": [f"{cluster}.{proc}" for cluster, proc in incident.jobs],
+        "site": incident.site,
+    }
 
 
 def warnings(notices: Iterable[Notice]) -> list[dict[str, Any]]:

@@ -28,6 +28,12 @@ HALF_LIFE: Final = 6.0
 """Rounds (a round: an epoch of every run) after which what happened counts half: queues and
 sites change within weeks. Chosen by the backtest; between 4 and 12 it hardly matters."""
 
+BY_A_PERSON: Final = frozenset({1004, 1023})
+"""Vacate codes of what a person did: vacated, removed (``condor_holdcodes.h``)."""
+
+FRESH: Final = 2.0
+"""As :data:`HALF_LIFE`, for one execution: code and data change, and with them what it takes."""
+
 BELIEF: Final = 10.0
 """So many samples of one's own count as much as all others do together."""
 
@@ -235,8 +241,8 @@ class Executions:
         for entry, weight in zip(entries, weights, strict=True):
             if entry.outcome is Outcome.IN_FLIGHT:
                 self.under_way[entry.job] = entry
-            elif entry.outcome is not Outcome.REMOVED:
-                # What a person removed says nothing of how reliable it is there.
+            elif entry.outcome is not Outcome.REMOVED and entry.code not in BY_A_PERSON:
+                # What a person took away says nothing of how reliable it is there.
                 (self._good if entry.final else self._lost).append(entry.seconds)
             if entry.job not in hidden:
                 sample = Sample(entry.seconds, entry.final, weight)
@@ -275,7 +281,7 @@ def _fading(ledger: Ledger, entries: Sequence[ExecutionEntry]) -> list[float]:
     weights = [1.0] * len(entries)
     newest_first = sorted(range(len(entries)), key=lambda i: ends[i], reverse=True)
     for rank, i in enumerate(newest_first):
-        weights[i] = float(0.5 ** (rank / runs / HALF_LIFE))
+        weights[i] = float(0.5 ** (rank / runs / FRESH))
     return weights
 
 

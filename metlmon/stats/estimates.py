@@ -113,7 +113,8 @@ class Rate:
 @dataclass(frozen=True, slots=True)
 class Outlook:
     """The ensemble: done when its slowest run is. As for a run; ``without``: the runs that are
-    left out of the span, (name, why). ``slowest``: key of the run that it hangs on most often."""
+    left out of the span, (name, "is held" or the like). ``slowest``: key of the run whose
+    middle is last."""
 
     as_of: datetime | None
     live: bool
@@ -171,7 +172,9 @@ class _Foresight:
         played = {run.run: self._played(run) for run in ledger.runs}
         runs = tuple(self._run(run, played[run.run]) for run in ledger.runs)
         trials = {key: total for key, (total, _) in played.items() if total}
-        left_out = tuple((run.run_name, run.why_not) for run in runs if run.why_not is not None)
+        left_out = tuple(
+            (r.run_name, _WHICH.get(r.state, "does not go on")) for r in runs if r.why_not
+        )
         span, slowest = None, None
         if trials:
             latest = [max(column) for column in zip(*trials.values(), strict=True)]
@@ -199,11 +202,17 @@ class _Foresight:
         reasons = [run.why_not for run in runs if run.why_not is not None]
         if not reasons:
             return "there is no run"
-        if len(set(reasons)) == 1:
-            return reasons[0]
-        if any(run.why_not == NO_EPOCH for run in runs):
+        if NO_EPOCH in reasons:
             return NO_EPOCH
-        return "no run goes on: " + ", ".join(dict.fromkeys(reasons))
+        stopped = [run for run in runs if run.why_not is not None and run.state in _WHICH]
+        if not stopped:
+            return reasons[0]
+        if len(stopped) == 1:
+            return f"no end in sight: {stopped[0].run_name} {_WHICH[stopped[0].state]}"
+        counts = [sum(run.state is state for run in stopped) for state in _WHICH]
+        words = zip(counts, ("held", "failed", "removed"), strict=True)
+        told = ", ".join(f"{n} {word}" for n, word in words if n)
+        return f"no end in sight: no run goes on ({told})"
 
     def _rate(self) -> Rate | None:
         ledger, now = self.ledger, self.ledger.as_of
@@ -388,6 +397,13 @@ class _Luck:
 
 
 NO_EPOCH: Final = "unknown: no epoch has ended yet"
+
+_WHICH: Final = {
+    State.HELD: "is held",
+    State.FAILED: "failed",
+    State.REMOVED: "was removed",
+}
+"""What is said of a run that is left out."""
 
 _DAG_WORDS: Final = {
     DagState.DONE: "done",

@@ -8,6 +8,7 @@ its rule below, with the numbers it goes by; none is struck by what DAGMan retri
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -22,7 +23,7 @@ from metlmon.ensemble.picture import ANYWHERE, POOLS
 from metlmon.ensemble.record import JobId
 from metlmon.ensemble.states import DagState, Outcome, State
 from metlmon.ensemble.wording import age, count, hours
-from metlmon.stats.cycles import elapsed, later
+from metlmon.stats.cycles import BY_A_PERSON, elapsed, later
 from metlmon.stats.study import Basis
 
 T = TypeVar("T")
@@ -57,9 +58,6 @@ times what others usually wait."""
 
 RECENT_SECONDS: Final = 3 * DAY
 """What was over longer ago than this is not told in the header any more."""
-
-BY_A_PERSON: Final = frozenset({1004, 1023})
-"""Vacate codes of what a person did: vacated, removed (``condor_holdcodes.h``)."""
 
 FULL_DISK: Final = re.compile(r"disk quota exceeded|no space left on device|\bENOSPC\b", re.I)
 
@@ -124,39 +122,64 @@ def _when(incident: Incident) -> datetime:
 # --- the log, the disk ----------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
+class _Hole:
+    """Between two moments nothing was logged; ``lost`` are the executions whose ends are."""
+
+    since: datetime
+    until: datetime
+    seconds: float
+    lost: list[ExecutionEntry]
+
+
+def _holes(basis: Basis) -> list[_Hole]:
+    """Around each group of ends that were not logged: since an execution began or ended before."""
+    ledger = basis.ledger
+    lost = [e for e in ledger.executions if e.uncertain and e.end is not None and not e.dagman]
+    if not lost:
+        return []
+    signs = sorted(
+        later(time) for e in ledger.executions for time in (e.start, e.end) if time is not None
+    )
+    holes = []
+    for group in _together(lost, lambda e: e.end or e.start, TOGETHER_SECONDS):
+        until = max((e.end for e in group if e.end is not None), key=later)
+        at = bisect_left(signs, later(until) - timedelta(seconds=60))
+        since = signs[at - 1].replace(tzinfo=until.tzinfo) if at else group[0].start
+        holes.append(_Hole(since, until, elapsed(ledger, since, until), group))
+    return holes
+
+
 def log_gaps(basis: Basis) -> Iterator[Incident]:
     """Executions whose end was not logged: the log has a hole while jobs ran. And a log that
     is damaged without such a loss; and one that has fallen silent."""
     ledger = basis.ledger
-    lost = [e for e in ledger.executions if e.uncertain and e.end is not None and not e.dagman]
     glued = [notice for notice in basis.status.warnings if notice.kind == "glued-header"]
-    where = ", ".join(f"{each.file}:{each.line}" for each in glued)
-    for group in _together(lost, lambda e: e.end or e.start, TOGETHER_SECONDS):
-        until = max((e.end for e in group if e.end is not None), key=later)
-        since = _last_sign(basis, until) or group[0].start
-        if elapsed(ledger, since, until) < SILENT_SECONDS:
-            yield _lost_ends(group, since, until)
+    where = ", ".join(f"{each.file}:{each.line}" for each in glued[:3])
+    holes = _holes(basis)
+    for hole in holes:
+        if hole.seconds < SILENT_SECONDS:
+            yield _lost_ends(hole.lost, hole.since, hole.until)
             continue
-        ran = [
-            e
+        ran = sum(
+            not e.dagman
+            and later(e.start) < later(hole.until)
+            and (e.end is None or later(e.end) > later(hole.since))
             for e in ledger.executions
-            if not e.dagman
-            and later(e.start) < later(until)
-            and (e.end is None or later(e.end) > later(since))
-        ]
-        long = age(elapsed(ledger, since, until))
-        ends = count(len(group), "execution")
+        )
         text = (
-            f"Nothing was logged for {long} while {count(len(ran), 'job')} ran: when {ends} "
-            f"really ended is not known"
+            f"For {age(hole.seconds)} nothing was logged of {count(ran, 'job')} that ran: when "
+            f"{count(len(hole.lost), 'execution')} really ended is not known"
         )
         text += f" ({where} is damaged)" if where else ""
         advice = (
             "Look for a full disk or quota at that time where the log is written; the hours of "
             "these executions are counted up to the moment that proves they were over"
         )
-        yield _incident("log-gap", Severity.WARNING, since, until, False, text, advice, group)
-    if glued and not lost:
+        yield _incident(
+            "log-gap", Severity.WARNING, hole.since, hole.until, False, text, advice, hole.lost
+        )
+    if glued and not holes:
         text = f"The log was cut in the middle of an event ({where}): what it said is lost"
         advice = "Look for a full disk or quota at that time where the log is written"
         yield Incident(
@@ -173,18 +196,6 @@ def _lost_ends(group: Sequence[ExecutionEntry], since: datetime, until: datetime
     )
     advice = "Nothing to do: the hours are counted up to the moment that proves it was over"
     return _incident("log-damage", Severity.NOTE, since, until, False, text, advice, group, "end")
-
-
-def _last_sign(basis: Basis, before: datetime) -> datetime | None:
-    """The last time that an execution began or ended before this."""
-    limit = later(before) - timedelta(seconds=60)
-    signs = [
-        time
-        for e in basis.ledger.executions
-        for time in (e.start, e.end)
-        if time is not None and later(time) < limit
-    ]
-    return max(signs, key=later, default=None)
 
 
 def _silence(basis: Basis) -> Iterator[Incident]:
@@ -324,7 +335,7 @@ def stalled_transfers(basis: Basis) -> Iterator[Incident]:
             continue
         # What was in a hole of the log may have ended well before.
         if gaps is None:
-            gaps = [(g.since, g.until) for g in log_gaps(basis) if g.since and g.until]
+            gaps = [(h.since, h.until) for h in _holes(basis) if h.seconds >= SILENT_SECONDS]
         end = later(span.end or ledger.as_of or span.start)
         if any(later(a) <= end and later(span.start) <= later(b) for a, b in gaps):
             continue

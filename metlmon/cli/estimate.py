@@ -1,0 +1,230 @@
+"""``metlmon estimate``: when each run and the whole will be done, and how sure that is."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from copy import copy
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from metlmon.cli.codes import Exit
+from metlmon.cli.commands import can_show, open_reader, print_json
+from metlmon.cli.notices import print_warnings
+from metlmon.cli.to_json import SCHEMA, Writer, outlook_json, warnings
+from metlmon.ensemble.wording import plain, share, unknown
+from metlmon.live.reader import Reader
+from metlmon.stats import telling
+from metlmon.stats.backtest import Backtest, Trial, backtest, usual_error, usual_naive_error
+from metlmon.stats.estimates import Outlook, RunOutlook, outlook
+from metlmon.stats.study import Basis
+
+if TYPE_CHECKING:
+    from metlmon.cli.tables import Column
+
+NAME_LIMIT: Final = 24
+
+
+def estimate(options: argparse.Namespace) -> int:
+    """``metlmon estimate``, ``metlmon estimate --backtest``."""
+    reader = open_reader(options)
+    ascii = options.ascii or not can_show(sys.stdout)
+    if options.backtest:
+        tested = _backtest(reader, options)
+        if options.json:
+            print_json(_head(reader) | {"backtest": _backtest_json(reader, tested)})
+        else:
+            _print_backtest(tested, ascii)
+        return Exit.OK
+    basis = _basis(reader)
+    told = outlook(basis)
+    if options.json:
+        writer = Writer(reader.painter().clock.stated)
+        print_json(_head(reader) | {"estimate": outlook_json(writer, told)})
+        print_warnings(basis.status.warnings)
+    else:
+        _print(told, ascii)
+    return Exit.OK
+
+
+def _basis(reader: Reader) -> Basis:
+    painter = reader.painter()
+    return Basis(painter.status(), painter.ledger(), reader.ensemble.settings)
+
+
+def _head(reader: Reader) -> dict[str, Any]:
+    painter = reader.painter()
+    writer = Writer(painter.clock.stated)
+    return {
+        "schema": SCHEMA,
+        "dagdir": painter.dagdir,
+        "as_of": writer.time(painter.as_of),
+        "live": painter.live,
+        "warnings": warnings(painter.notices()),
+    }
+
+
+def _backtest(reader: Reader, options: argparse.Namespace) -> Backtest:
+    def then(moment: datetime) -> Basis:
+        earlier = copy(options)
+        # As the logs have it, in their own time: no zone is to be taken off it again.
+        earlier.as_of, earlier.live = moment.replace(tzinfo=None).isoformat(), None
+        return _basis(open_reader(earlier))
+
+    return backtest(_basis(reader), then)
+
+
+# --- tables -------------------------------------------------------------------------------
+
+
+def _print(told: Outlook, ascii: bool) -> None:
+    from rich.text import Text
+
+    from metlmon.cli.tables import Column, console, print_table
+
+    out = console()
+    out.print(Text(first_line(told, ascii), style="bold"))
+    if not told.runs:
+        return
+    out.print()
+    columns: Sequence[Column] = (
+        Column("RUN", shrinks=8),
+        Column("DONE", right=True),
+        Column("PER EPOCH", drop=2),
+        Column("OF", right=True, drop=1),
+        Column("LEFT", shrinks=14),
+        Column("ABOUT", drop=3),
+        Column("SURE", drop=4),
+        Column("EPOCH NOW", drop=5),
+    )
+    print_table(out, columns, [_cells(run, ascii) for run in told.runs])
+
+
+def first_line(told: Outlook, ascii: bool) -> str:
+    """``42 of 150 epochs done; done in 6 d (4–9 d), about 2025-11-20 08:00; 4.6 epochs/day``."""
+    done = f"{told.done} of {told.total} epochs done"
+    done += f" by {telling.minute(told.as_of)}" if told.as_of is not None and not told.live else ""
+    at = f", about {telling.minute(told.at)}" if told.at is not None else ""
+    parts = [done, telling.done_in(told, ascii) + at, telling.rate(told.rate, ascii)]
+    return "; ".join(part for part in parts if part)
+
+
+def _cells(run: RunOutlook, ascii: bool) -> list[str | Any]:
+    dash = unknown(ascii)
+    return [
+        plain(run.run_name, NAME_LIMIT, ascii),
+        f"{run.done}/{run.total}",
+        telling.pace(run.pace, ascii) or dash,
+        str(run.pace.epochs) if run.pace else "0",
+        telling.run_left(run, ascii),
+        telling.minute(run.at) or dash,
+        telling.sureness(run.span) if run.span else dash,
+        telling.span(run.epoch, ascii) or dash,
+    ]
+
+
+def _print_backtest(tested: Backtest, ascii: bool) -> None:
+    from rich.text import Text
+
+    from metlmon.cli.tables import Column, console, print_table
+
+    out = console()
+    if not tested.trials:
+        why = "fewer than two epochs were completed" if tested.epochs < 2 else "no run went on then"
+        out.print(Text(f"Nothing to test: {why}."))
+        return
+    out.print(Text(_verdict(tested, ascii), style="bold"))
+    out.print()
+    columns = (
+        Column("WAY"),
+        Column("RUN", shrinks=8),
+        Column("ESTIMATE"),
+        Column("TRUTH"),
+        Column("ERROR", right=True),
+        Column("INSIDE"),
+        Column("PLAIN GUESS", drop=2),
+        Column("ITS ERROR", right=True, drop=1),
+    )
+    print_table(out, columns, [_trial(trial, ascii) for trial in tested.trials])
+    out.print()
+    out.print(
+        Text(
+            "Error: of the time that was left, + too late, - too early. Inside: the truth lay in "
+            "the interval. The plain guess is a run's last cycle times the epochs that were left. "
+            "Of what is not finished: until the last epoch that each run has completed.",
+            style="dim",
+        )
+    )
+
+
+def _verdict(tested: Backtest, ascii: bool) -> str:
+    whole, runs = tested.of_ensemble(), tested.of_runs()
+    parts = []
+    for name, trials in (("ensemble", whole), ("runs", runs)):
+        error, naive = usual_error(trials), usual_naive_error(trials)
+        if error is None:
+            continue
+        beside = f", plain guess {100 * naive:.0f} %" if naive is not None else ""
+        inside = sum(trial.inside for trial in trials)
+        parts.append(
+            f"{name}: off by {100 * error:.0f} %{beside}, {inside} of {len(trials)} inside"
+        )
+    return "; ".join(parts)
+
+
+def _trial(trial: Trial, ascii: bool) -> list[str | Any]:
+    name = "all" if trial.run_name is None else plain(trial.run_name, NAME_LIMIT, ascii)
+    told = telling.about(trial.predicted, ascii)
+    interval = telling.between(trial.low, trial.high, ascii)
+    naive = trial.naive_error
+    return [
+        share(trial.share, 1.0, ascii),
+        name,
+        f"{told} ({interval})",
+        telling.about(trial.truth, ascii),
+        f"{100 * trial.error:+.0f} %",
+        "yes" if trial.inside else "no",
+        telling.about(trial.naive, ascii) if trial.naive is not None else unknown(ascii),
+        f"{100 * naive:+.0f} %" if naive is not None else unknown(ascii),
+    ]
+
+
+# --- JSON ---------------------------------------------------------------------------------
+
+
+def _backtest_json(reader: Reader, tested: Backtest) -> dict[str, Any]:
+    writer = Writer(reader.painter().clock.stated)
+    return {
+        "epochs": tested.epochs,
+        "unsaid": list(tested.unsaid),
+        "ensemble": _summary(tested.of_ensemble()),
+        "runs": _summary(tested.of_runs()),
+        "trials": [
+            {
+                "share": trial.share,
+                "at": writer.time(trial.at),
+                "key": trial.run,
+                "run": trial.run_name,
+                "low": round(trial.low, 3),
+                "predicted": round(trial.predicted, 3),
+                "high": round(trial.high, 3),
+                "truth": round(trial.truth, 3),
+                "error": round(trial.error, 6),
+                "error_seconds": round(trial.predicted - trial.truth, 3),
+                "inside": trial.inside,
+                "naive": None if trial.naive is None else round(trial.naive, 3),
+                "naive_error": None if trial.naive_error is None else round(trial.naive_error, 6),
+            }
+            for trial in tested.trials
+        ],
+    }
+
+
+def _summary(trials: Sequence[Trial]) -> dict[str, Any]:
+    return {
+        "trials": len(trials),
+        "inside": sum(trial.inside for trial in trials),
+        "error_median": usual_error(trials),
+        "naive_error_median": usual_naive_error(trials),
+    }
