@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import datetime
 from pathlib import PurePath
 from typing import Final
@@ -12,6 +13,9 @@ from metlmon.ensemble.states import DagState, State
 from metlmon.ensemble.views import DagRow, GpuHours, Progress, Status
 from metlmon.ensemble.wording import DAG_STATES, STATES, plain
 from metlmon.live.feed import Update
+from metlmon.stats import telling
+from metlmon.stats.glance import Glance
+from metlmon.stats.incidents import Severity
 from screens.ink import (
     ALARM,
     BAD,
@@ -23,6 +27,7 @@ from screens.ink import (
     NOTE,
     Ink,
     Line,
+    both_ends,
     first_that_fits,
     ink,
     joined,
@@ -359,6 +364,58 @@ def gpu_hours(hours: GpuHours, ascii: bool, flying: bool = True) -> Line:
         else (),
     )
     return line(("GPU-hours  ", DIM)) + joined(parts, dot)
+
+
+def prospects(figures: Glance | None, cells: int, ascii: bool) -> Line:
+    """``17 epochs/day   done in 6 d (4–9 d)``, as much of it as there is room for; nothing
+    before it is computed, or where there is no run."""
+    if figures is None or not figures.outlook.total:
+        return ()
+    told = figures.outlook
+    long, brief = (telling.done_in(told, ascii, brief=short) for short in (False, True))
+    how = GOOD if told.ended is not None else BOLD if told.span is not None else NOTE
+    rate = line((telling.rate(told.rate, ascii), DIM))
+    gap = line("   ")
+    alone = line((telling.done_in(replace(told, without=()), ascii), how))
+    return first_that_fits(
+        (
+            joined((rate, line((long, how))), gap),
+            joined((rate, line((brief, how))), gap),
+            line((brief, how)),
+            alone,
+        ),
+        cells,
+    )
+
+
+def hours_and_prospects(
+    hours: GpuHours, figures: Glance | None, cells: int, ascii: bool
+) -> list[Line]:
+    """GPU-hours and when it will be done: on one line where there is room for what matters."""
+    spent = gpu_hours(hours, ascii)
+    gap = line("     ")
+    whole = prospects(figures, cells, ascii)
+    room = cells - width(spent) - width(gap)
+    beside = prospects(figures, room, ascii)
+    if width(beside) <= room:
+        return [joined((spent, beside), gap)]
+    return [spent, whole]
+
+
+_INCIDENT: Final = {True: "!", False: "▲"}
+
+
+def incident(figures: Glance | None, cells: int, ascii: bool) -> Line:
+    """The worst incident, and how many more there are; nothing where there is none."""
+    if figures is None or figures.worst is None:
+        return ()
+    worst = figures.worst
+    how = ALARM if worst.severity is Severity.ALARM else NOTE
+    more = f"  and {figures.more} more" if figures.more else ""
+    end = line((more, DIM), "  ", ("i", KEY))
+    mark = f"{_INCIDENT[ascii]} "
+    told = both_ends(plain(worst.text, 400, ascii), cells - width(end) - len(mark), ascii)
+    return line((mark + told, how)) + end
 
 
 def epochs_total(states: Mapping[State, int], ascii: bool) -> str:

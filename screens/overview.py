@@ -14,6 +14,7 @@ from metlmon.ensemble.states import State
 from metlmon.ensemble.views import JobRow, RunRow, Status
 from metlmon.live.feed import Update
 from metlmon.live.nothing import Nothing
+from metlmon.stats.glance import glance
 from screens import headlines, queueword, runlist
 from screens.acting import ACTING, ActingScreen, jobs_of_runs
 from screens.actions import bindings_of
@@ -94,12 +95,20 @@ class OverviewScreen(ListScreen, ActingScreen):
         total = headlines.epochs_total(status.epoch_states, ascii)
         bar = headlines.bar(status.epoch_states, room - len(total) - 4, ascii)
         inset = line(" ")
+        figures = self.monitor.study.of(glance)
+        trouble = headlines.incident(figures, room - 2, ascii)
         return [
             *lines,
             *roomy,
             inset + bar + line("  ", (total, DIM)),
             *self._counts(status, room - 2),
-            inset + headlines.gpu_hours(status.gpu_hours, ascii),
+            *(
+                inset + told
+                for told in headlines.hours_and_prospects(
+                    status.gpu_hours, figures, room - 2, ascii
+                )
+            ),
+            *([inset + trouble] if trouble else []),
             *roomy,
         ]
 
