@@ -10,7 +10,7 @@ from typing import Final
 from metlmon.ensemble.ledger import HOUR, Ledger
 from metlmon.ensemble.states import State
 from metlmon.ensemble.views import Status
-from metlmon.ensemble.wording import DAG_STATES, count, moment, number, plain, share
+from metlmon.ensemble.wording import DAG_STATES, count, moment, number, plain
 from metlmon.report.definitions import definition
 from metlmon.report.figures import figures
 from metlmon.report.records import (
@@ -28,7 +28,7 @@ from metlmon.report.records import (
     Table,
     referred,
 )
-from metlmon.report.told import hours, hours_digits
+from metlmon.report.told import hours, hours_digits, percent
 from metlmon.stats.accounts import (
     Accounts,
     Share,
@@ -93,7 +93,11 @@ def _headline(books: Accounts, digits: int) -> str:
         begun = f"{number(books.epochs)} of {count(wanted, 'epoch')} of {runs} completed"
     else:
         begun = f"{epochs} of {runs} completed in the window"
-    lost = f" ({share(spent.bad, spent.good + spent.bad)} of what has ended)" if spent.bad else ""
+    lost = (
+        f" ({percent(_of(spent.bad, spent.good + spent.bad))} of what has ended)"
+        if spent.bad
+        else ""
+    )
     return (
         f"{begun}, with {hours(spent.total / HOUR, digits)} GPU-hours: "
         f"{hours(spent.good / HOUR, digits)} good, {hours(spent.bad / HOUR, digits)} bad{lost}, "
@@ -182,19 +186,23 @@ def _sections(status: Status, books: Accounts, drawn: Mapping[str, Figure]) -> I
 def _totals(books: Accounts) -> Facts:
     total, spent = books.total, books.total.spent
     runs = books.whole.runs
-    finished = sum(run.state is State.COMPLETED for run in runs)
+    over = sum(run.state is State.COMPLETED for run in runs)
+    # Of a window it is not known: runs have no moment at which they were complete.
+    finished: tuple[Fact, ...] = (Fact("runs_completed", "– completed", Kind.COUNT, over),)
+    finished = finished if books.window.whole else ()
     wanted = sum(run.epochs_total for run in runs)
     inputs = [move for move in books.moves if move.direction == "input"]
     settled = spent.good + spent.bad
     times, waits = books.epoch_times, books.waits
     of = f"of {number(wanted)}" if wanted else None
-    done = f"{number(finished)} completed" if books.window.whole else None
     return Facts(
         "totals",
         "Totals",
         (
-            Fact("runs", "Runs", Kind.COUNT, len(runs), None, done),
+            Fact("runs", "Runs", Kind.COUNT, len(runs)),
+            *finished,
             Fact("epochs", "Epochs completed", Kind.COUNT, books.epochs, "epochs", of),
+            Fact("hidden", "– with hidden compute", Kind.COUNT, books.hidden, "by_longest"),
             Fact("jobs", "Jobs", Kind.COUNT, len(jobs_in(books)), "executions"),
             Fact("executions", "Executions", Kind.COUNT, spent.executions, "executions"),
             Fact("success_rate", "Ended well", Kind.SHARE, spent.success_rate, "success"),
@@ -400,10 +408,11 @@ def _moved(books: Accounts) -> Table:
 
 def _places(books: Accounts) -> Table | None:
     """Completed epochs by resource and GPU model, where there are several of both."""
-    sites, gpus = list(books.sites), list(books.gpus)
+    done = {key: spent.completed for key, spent in books.places.items() if spent.completed}
+    sites = [site for site in books.sites if any(key[0] == site for key in done)]
+    gpus = [gpu for gpu in books.gpus if any(key[1] == gpu for key in done)]
     if len(sites) < 2 or len(gpus) < 2:
         return None
-    done = {key: spent.completed for key, spent in books.places.items()}
     columns = (
         Column("site", "Resource"),
         *(

@@ -8,8 +8,8 @@ from typing import Final
 
 from metlmon.ensemble.ledger import HOUR, SHORT_SUCCESS
 from metlmon.ensemble.states import State
-from metlmon.ensemble.wording import count, duration, number, share
-from metlmon.report.told import hours
+from metlmon.ensemble.wording import count, duration, number
+from metlmon.report.told import hours, percent
 from metlmon.stats.accounts import WHISKER, Accounts, box, jobs_in, quantile
 from metlmon.stats.windows import Unit
 
@@ -17,6 +17,10 @@ from metlmon.stats.windows import Unit
 def definition(key: str, books: Accounts, digits: int) -> str:
     """The text of one note, for these accounts; ``digits``: decimals of hours."""
     return DEFINITIONS[key](books, digits)
+
+
+def _share(part: float, whole: float) -> str:
+    return percent(part / whole if whole else None)
 
 
 def _epochs(books: Accounts, digits: int) -> str:
@@ -103,8 +107,8 @@ def _bad(books: Accounts, digits: int) -> str:
     settled = spent.good + spent.bad
     return (
         "GPU-hours of executions that ended in any other way: failed, evicted, held, removed, "
-        f"lost. Here: {hours(spent.bad / HOUR, digits)}, which is {share(spent.bad, settled)} of "
-        f"what has ended and {share(spent.bad, spent.total)} of all. Some of it may have been of "
+        f"lost. Here: {hours(spent.bad / HOUR, digits)}, which is {_share(spent.bad, settled)} of "
+        f"what has ended and {_share(spent.bad, spent.total)} of all. Some of it may have been of "
         "use: a checkpoint that was sent back is continued by the next execution."
     )
 
@@ -130,7 +134,7 @@ def _longest(books: Accounts, digits: int) -> str:
 def _success(books: Accounts, digits: int) -> str:
     spent = books.total.spent
     ended = spent.good_executions + spent.bad_executions
-    hours_share = share(spent.good, spent.good + spent.bad)
+    hours_share = _share(spent.good, spent.good + spent.bad)
     return (
         "Good executions of those that have ended: "
         f"{number(spent.good_executions)} of {number(ended)}. By GPU-hours instead of by number: "
@@ -250,7 +254,7 @@ def _lost_share(books: Accounts, digits: int) -> str:
     spent = books.total.spent
     return (
         f"Of all {hours(spent.bad / HOUR, digits)} bad GPU-hours. Of all GPU-hours that have "
-        f"ended, bad ones are {share(spent.bad, spent.good + spent.bad)}."
+        f"ended, bad ones are {_share(spent.bad, spent.good + spent.bad)}."
     )
 
 

@@ -42,7 +42,7 @@ def _drawn(books: Accounts) -> Iterable[Figure]:
             yield _epochs(books, series)
             yield _per_period(series)
         if any(map(sum, (series.good, series.bad, series.in_flight))):
-            yield _hours(series)
+            yield _hours(books, series)
             yield _contributions(series)
     times = _times(books)
     if times is not None:
@@ -57,11 +57,15 @@ def _edges(series: Series) -> tuple[datetime, ...]:
     return (*begins, *([last] if last is not None else []))
 
 
+def _end(books: Accounts, series: Series) -> datetime:
+    last = _edges(series)[-1]
+    return min(last, books.whole.as_of or last)
+
+
 def _epochs(books: Accounts, series: Series) -> Figure:
     edges = _edges(series)
     done = sorted(e.completed for e in books.part.epochs if e.counts and e.completed is not None)
-    end = min(edges[-1], books.whole.as_of or edges[-1])
-    moments = (edges[0], *done, max(end, done[-1]))
+    moments = (edges[0], *done, max(_end(books, series), done[-1]))
     values = (0.0, *(float(n) for n in range(1, len(done) + 1)), float(len(done)))
     return Figure(
         "epochs",
@@ -73,7 +77,7 @@ def _epochs(books: Accounts, series: Series) -> Figure:
     )
 
 
-def _hours(series: Series) -> Figure:
+def _hours(books: Accounts, series: Series) -> Figure:
     def band(name: str, values: tuple[float, ...], colour: int) -> Band:
         return Band(name, (0.0, *accumulate(value / HOUR for value in values)), colour)
 
@@ -82,12 +86,14 @@ def _hours(series: Series) -> Figure:
         band("bad", series.bad, VERMILLION),
         band("in flight", series.in_flight, SKY),
     )
+    # The last day is not over: what it has was there at its last moment.
+    edges = (*_edges(series)[:-1], _end(books, series))
     digits = hours_digits(sum(band.values[-1] for band in bands))
     ends = ", ".join(f"{hours(each.values[-1], digits)} {each.name}" for each in bands)
     return Figure(
         "hours",
         "GPU-hours, cumulated over time, by what their executions came to.",
-        Lines(_edges(series), tuple(b for b in bands if b.values[-1]), "GPU-hours", stacked=True),
+        Lines(edges, tuple(b for b in bands if b.values[-1]), "GPU-hours", stacked=True),
         f"GPU-hours at the end: {ends}.",
         "cumulated",
     )

@@ -11,7 +11,6 @@ from itertools import groupby
 from typing import Final
 
 from metlmon import __version__
-from metlmon.ensemble.wording import plain
 from metlmon.report.records import (
     Block,
     Column,
@@ -26,7 +25,10 @@ from metlmon.report.records import (
     Table,
 )
 from metlmon.report.svg import drawing
-from metlmon.report.told import told
+from metlmon.report.told import told, visible
+
+SHORT: Final = 25
+"""Rows of a table that is not broken between two pages."""
 
 POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
@@ -53,7 +55,7 @@ def page(report: Report) -> str:
 
 
 def _text(text: str) -> str:
-    return escape(plain(text))
+    return escape(visible(text))
 
 
 def _unknown(report: Report) -> str:
@@ -109,8 +111,9 @@ class _Writer:
         total = f"<tfoot>{self._row(table.columns, table.total)}</tfoot>" if table.total else ""
         remark = f'<p class="remark">{_text(table.remark)}</p>' if table.remark else ""
         key = escape(table.key, quote=True)
+        short = " short" if len(table.rows) <= SHORT else ""
         return (
-            f'<div class="table"><table id="{key}">{self._caption(table.caption)}'
+            f'<div class="table{short}"><table id="{key}">{self._caption(table.caption)}'
             f"{self._head(table.columns)}<tbody>{rows}</tbody>{total}</table></div>{remark}\n"
         )
 
@@ -133,7 +136,8 @@ class _Writer:
 
     def _heading(self, column: Column, span: str = "") -> str:
         kind = "" if column.kind is Kind.TEXT else ' class="n"'
-        return f'<th scope="col"{span}{kind}>{_text(column.head)}{self._ref(column.note)}</th>'
+        head = _text(column.head).replace("GPU-", "GPU\u2011")
+        return f'<th scope="col"{span}{kind}>{head}{self._ref(column.note)}</th>'
 
     def _row(self, columns: tuple[Column, ...], row: Row) -> str:
         cells = []
@@ -214,15 +218,15 @@ tfoot th,tfoot td{font-weight:600}
 .n{text-align:right!important;white-space:nowrap}
 thead .n{white-space:normal}
 .remark,.empty{font-size:.86rem;color:var(--faint)}
-.facts{display:grid;grid-template-columns:repeat(auto-fill,minmax(17rem,1fr));gap:0 2.4rem;
-font-size:.9rem;font-variant-numeric:tabular-nums lining-nums;margin-top:.8rem}
+.facts{columns:3 16rem;column-gap:2.4rem;font-size:.9rem;font-variant-numeric:tabular-nums
+lining-nums;margin-top:.8rem}
 .facts div{display:flex;justify-content:space-between;gap:1rem;padding:.26rem 0;
 border-bottom:1px solid var(--grid);break-inside:avoid}
 .facts dt{color:var(--faint)}
 .facts dd{font-weight:600;text-align:right;white-space:nowrap}
 .facts dd span{font-weight:400;color:var(--faint)}
 .facts .part dt{padding-left:.8rem}
-figure{margin:1.6rem 0 .6rem;break-inside:avoid}
+figure{margin:1.6rem 0 1.8rem;max-width:46rem;break-inside:avoid}
 figure>div{overflow-x:auto}
 svg{display:block;width:100%;min-width:34rem;height:auto;font-size:12px}
 svg text{fill:var(--ink);font-variant-numeric:tabular-nums lining-nums}
@@ -246,13 +250,14 @@ footer{margin-top:3rem;padding-top:.6rem;border-top:1px solid var(--rule);font-s
 color:var(--faint)}
 li,footer{overflow-wrap:anywhere}
 @media (max-width:44rem){main{padding:1.4rem 1rem 3rem}h1{font-size:1.5rem}
-.lead div{display:block;margin-bottom:.2rem}.facts{grid-template-columns:1fr}}
+.lead div{display:block;margin-bottom:.2rem}.facts{columns:1}}
 @page{margin:16mm 14mm}
 @media print{html{font-size:11px}body{font-size:11px}main{max-width:none;padding:0}
 h2{break-after:avoid;margin-top:1.6rem}
 a{color:inherit}.table,figure>div{overflow:visible}table{font-size:.8rem}
 th,td{padding:.2rem .35rem}tr{break-inside:avoid}thead{display:table-header-group}
-tfoot{display:table-row-group}caption{break-after:avoid}svg{min-width:0;max-width:100%}
-.facts{grid-template-columns:repeat(3,1fr);gap:0 1.6rem}.notes li{break-inside:avoid}
+tfoot{display:table-row-group}caption{break-after:avoid}svg{min-width:0;max-width:150mm}
+.short{break-inside:avoid}
+.facts{columns:3;column-gap:1.6rem}.notes li{break-inside:avoid}
 *{-webkit-print-color-adjust:exact;print-color-adjust:exact}}
 """

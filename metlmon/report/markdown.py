@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Final
 
-from metlmon.ensemble.wording import plain
 from metlmon.report.records import (
     Band,
     Bars,
@@ -20,7 +19,7 @@ from metlmon.report.records import (
     Row,
     Table,
 )
-from metlmon.report.told import told
+from metlmon.report.told import told, visible
 
 _MARKUP: Final = re.compile(r"([\\`*_{}\[\]<>#|~&])")
 
@@ -58,7 +57,7 @@ def _document(report: Report) -> Iterable[str]:
 
 def _text(text: str) -> str:
     """Foreign text that no Markdown, and no HTML in it, is read from."""
-    return _MARKUP.sub(r"\\\1", plain(text))
+    return _MARKUP.sub(r"\\\1", visible(text))
 
 
 def _ref(report: Report, key: str | None) -> str:

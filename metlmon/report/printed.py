@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from textwrap import wrap
 from typing import Final
 
-from metlmon.ensemble.wording import clip, plain
+from metlmon.ensemble.wording import clip
 from metlmon.report.records import Column, Facts, Figure, Kind, Raw, Report, Table
-from metlmon.report.told import told
+from metlmon.report.told import told, visible
 
 GAP: Final = 2
 
@@ -48,16 +48,11 @@ def lines(report: Report, width: int, ascii: bool = False) -> Iterable[str]:
 
 
 def _plain(text: str, ascii: bool) -> str:
-    return plain(text, ascii=ascii)
+    return visible(text, ascii)
 
 
 def _prose(text: str, width: int, ascii: bool) -> Iterable[str]:
-    return wrap(_digits(_plain(text, ascii)), min(width, PROSE), break_on_hyphens=False)
-
-
-def _digits(text: str) -> str:
-    """Escaped thin blanks between digits are told as nothing at all in ASCII."""
-    return text.replace("\\u202f", "")
+    return wrap(_plain(text, ascii), min(width, PROSE), break_on_hyphens=False)
 
 
 def _facts(report: Report, facts: Facts, width: int, ascii: bool) -> Iterable[str]:
@@ -65,14 +60,14 @@ def _facts(report: Report, facts: Facts, width: int, ascii: bool) -> Iterable[st
         (
             _plain(fact.head, ascii),
             told(fact.kind, fact.value, report.hours_digits, ascii),
-            f"  {fact.remark}" if fact.remark else "",
+            f"  {_plain(fact.remark, ascii)}" if fact.remark else "",
         )
         for fact in facts.facts
     ]
     names = max(len(name) for name, _, _ in cells)
     values = max(len(value) for _, value, _ in cells)
     for name, value, remark in cells:
-        yield clip(f"{name:<{names}}  {value:>{values}}{_plain(remark, ascii)}", width, ascii)
+        yield clip(f"{name:<{names}}  {value:>{values}}{remark}", width, ascii)
 
 
 def _table(report: Report, table: Table, width: int, ascii: bool) -> Iterable[str]:

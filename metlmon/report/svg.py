@@ -16,12 +16,13 @@ from typing import Final
 
 from metlmon.ensemble.wording import THIN, clip, plain
 from metlmon.report.records import Band, Bars, Boxes, Chart, Figure, Levels, Lines
+from metlmon.report.told import visible
 from metlmon.stats.windows import MONTHS
 
 WIDTH: Final = 720
 """The width of a drawing in its own units; at this width of the page text is 12 pixels."""
 
-HEIGHT: Final = 240
+HEIGHT: Final = 190
 """Of the plot of a chart over time."""
 
 LETTER: Final = 6.4
@@ -70,7 +71,7 @@ def _draw(canvas: _Canvas, chart: Chart) -> float:
 
 
 def _text(text: str) -> str:
-    return escape(plain(text))
+    return escape(visible(text))
 
 
 def _n(value: float) -> str:
@@ -373,8 +374,8 @@ def _apart(marks: list[tuple[float, str, int]], plot: _Plot) -> list[tuple[float
 
 
 def _bars(canvas: _Canvas, chart: Bars) -> float:
-    several = len(chart.bands) > 1
-    top = TOP + (canvas.legend(chart.bands, 36) if several else 0.0)
+    told = any(band.name not in chart.unit for band in chart.bands)
+    top = TOP + (canvas.legend(chart.bands, 36) if told else 0.0)
     n = len(chart.edges) - 1
     most = max(sum(band.values[at] for band in chart.bands) for at in range(n))
     moments = chart.edges[0], chart.edges[-1]
@@ -409,7 +410,8 @@ def _boxes(canvas: _Canvas, chart: Boxes) -> float:
     seconds, unit = _unit(max(max(box.high, *box.beyond, box.high) for box in boxes))
     most = max(max(box.high, *box.beyond, box.high) for box in boxes) / seconds
     ticks = nice_ticks(most, 6)
-    left = 16 + max(len(name) for name in names) * LETTER
+    heads = [head for head, _ in chart.groups]
+    left = 16 + max(len(name) for name in (*names, *heads)) * LETTER
     right = WIDTH - 56
     height = sum(LINE + 10 + BOX_ROW * len(group) for _, group in chart.groups)
 

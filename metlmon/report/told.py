@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from metlmon.ensemble.wording import THIN, duration, number, plain, size, unknown
@@ -9,6 +10,8 @@ from metlmon.report.records import Kind, Raw
 
 TEXT_LIMIT: Final = 300
 """Characters of a name or reason: ``--json`` has it whole."""
+
+_WITHIN_NUMBERS: Final = re.compile(rf"(?<=\d){THIN}(?=\d)")
 
 NOT_KNOWN: Final = "not known"
 
@@ -27,10 +30,18 @@ def told(kind: Kind, value: Raw, digits: int = 2, ascii: bool = False) -> str:
     if kind is Kind.HOURS:
         return hours(value, digits, ascii)
     if kind is Kind.SHARE:
-        return f"{100 * value:.1f}{' ' if ascii else THIN}%"
+        return percent(value, ascii)
     if kind is Kind.BYTES:
         return size(round(value), ascii).replace(" ", " " if ascii else THIN)
     return duration(value, ascii)
+
+
+def visible(text: str, ascii: bool = False) -> str:
+    """A sentence of the report on one line, with nothing in it that a reader would not see
+    (:func:`~metlmon.ensemble.wording.plain`); the blanks within its numbers stay narrow."""
+    if ascii:
+        text = _WITHIN_NUMBERS.sub(",", text).replace(THIN, " ")
+    return THIN.join(plain(part, ascii=ascii) for part in text.split(THIN))
 
 
 def hours(value: float, digits: int = 2, ascii: bool = False) -> str:
@@ -39,6 +50,13 @@ def hours(value: float, digits: int = 2, ascii: bool = False) -> str:
         return f"<{10**-digits:.{digits}f}"
     grouped = f"{value:,.{digits}f}" if value > 0 else "0"
     return grouped if ascii else grouped.replace(",", THIN)
+
+
+def percent(value: float | None, ascii: bool = False) -> str:
+    """A share of one, in per cent with one decimal; a dash of nothing."""
+    if value is None:
+        return unknown(ascii)
+    return f"{100 * value:.1f}{' ' if ascii else THIN}%"
 
 
 def hours_digits(total: float) -> int:
