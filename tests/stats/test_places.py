@@ -1,0 +1,368 @@
+"""Where the hours went: whatever they are added up by, they are the same hours."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from metlmon.ensemble.ledger import Ledger
+from metlmon.ensemble.states import Outcome
+from metlmon.live.reader import Reader
+from metlmon.stats.places import (
+    STALL_LEAST,
+    Cause,
+    Cell,
+    Choice,
+    Place,
+    Sites,
+    Waiting,
+    chosen,
+    habit,
+    places_in,
+    spread,
+)
+from metlmon.stats.tally import Tally, tally
+from metlmon.stats.windows import Unit, cut
+from tests.conftest import SHARED
+from tests.ensemble.written import Log, tell
+
+FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
+ENSEMBLES = (
+    *sorted({path.parent for path in FIXTURES.glob("*/*.dag")}),
+    SHARED / "examples" / "metl-aws",
+    SHARED / "examples" / "pool-ensemble",
+)
+EVERYWHERE = pytest.mark.parametrize("path", ENSEMBLES, ids=lambda path: path.name)
+
+L40S, A40 = "NVIDIA L40S", "NVIDIA A40"
+
+
+@cache
+def read(path: Path) -> Reader:
+    if not path.exists():
+        pytest.skip(f"no {path.name} here")
+    reader = Reader(path)
+    reader.open()
+    reader.read_all()
+    return reader
+
+
+@cache
+def ledger_of(path: Path) -> Ledger:
+    return read(path).painter().ledger()
+
+
+# --- a real ensemble --------------------------------------------------------------------------
+
+BAD_HOURS = {
+    "1023/0": 222.69,
+    "exited with return value 1": 78.80,
+    "1005/0": 48.58,
+    "removed, end not logged": 25.00,
+    "1007/0": 14.28,
+    "12/122": 11.68,
+}
+"""Of the ensemble at one site, with one GPU model."""
+
+
+@pytest.fixture(name="aws")
+def _aws(shared: Callable[[str], Path]) -> Sites:
+    return places_in(ledger_of(shared("examples/metl-aws")))
+
+
+def bad_hours(causes: Iterable[Cause]) -> dict[str, float]:
+    return {cause.key: round(cause.bad / 3600, 2) for cause in causes if cause.bad}
+
+
+def test_bad_hours_by_cause_site_and_gpu(aws: Sites) -> None:
+    assert bad_hours(aws.causes) == BAD_HOURS
+    (site,) = (place for place in aws.sites if place.name == "aws")
+    assert bad_hours(site.causes) == BAD_HOURS
+    (gpu,) = (place for place in aws.gpus if place.name == L40S)
+    assert bad_hours(gpu.causes) == BAD_HOURS
+
+
+def test_bad_hours_by_cause_as_the_jobs_have_them(shared: Callable[[str], Path]) -> None:
+    hours: dict[str, float] = defaultdict(float)
+    for job in read(shared("examples/metl-aws")).painter().job_rows():
+        for e in job.executions:
+            if e.outcome in (Outcome.GOOD, Outcome.IN_FLIGHT):
+                continue
+            key = (
+                f"{e.code}/{e.subcode}" if e.code else f"exited with return value {e.return_value}"
+            )
+            hours["removed, end not logged" if e.uncertain else key] += e.gpu_hours or 0.0
+    assert {key: round(value, 2) for key, value in hours.items()} == BAD_HOURS
+
+
+def test_what_a_cause_is_of_is_said(aws: Sites) -> None:
+    by_key = {cause.key: cause for cause in aws.causes}
+    assert by_key["1023/0"].text.startswith("DAG Removed")
+    assert "end not logged" in by_key["removed, end not logged"].text
+    assert by_key["removed, end not logged"].end_unknown
+    assert len(by_key["1007/0"].reasons) == 2
+    eviction = by_key["12/122"]
+    assert (eviction.executions, eviction.holds, eviction.both, eviction.times) == (1, 1, 1, 1)
+
+
+def test_epochs_that_another_execution_may_have_trained(aws: Sites) -> None:
+    marked = sorted((epoch.run_name, epoch.epoch) for epoch in aws.hidden)
+    assert marked == [
+        ("run0", 0), ("run0", 7), ("run1", 0), ("run2", 0), ("run2", 4),
+        ("run3", 0), ("run4", 0), ("run4", 4), ("run4", 7),
+    ]  # fmt: skip
+    assert aws.total.hidden == 9
+    for epoch in aws.hidden:
+        assert epoch.seconds is not None
+        assert epoch.longest_seconds is not None
+        assert epoch.seconds < epoch.longest_seconds / 2
+
+
+def test_one_site_cannot_be_compared(aws: Sites) -> None:
+    assert [place.name for place in aws.ranked] == ["aws"]
+    assert all(cell.times is None and not cell.slow for cell in aws.cells)
+    assert {(cell.gpu, cell.gpus): cell.sum.completed for cell in aws.cells} == {
+        (L40S, 2): 42,
+        (L40S, 4): 0,
+    }
+
+
+def test_stalled_transfers_at_the_site(aws: Sites) -> None:
+    (site,) = (place for place in aws.sites if place.name == "aws")
+    assert (site.input.ok.n, site.input.aborted, site.input.unfinished) == (93, 9, 3)
+    assert site.input.limit == STALL_LEAST
+    assert site.input.stalls == 3
+    assert site.input.stalled > 3 * STALL_LEAST
+
+
+# --- the same hours, whatever they are added up by --------------------------------------------
+
+
+def added(sums: Iterable[Tally]) -> tuple[float, ...]:
+    total = [0.0] * 7
+    for of in sums:
+        parts = (of.executions, of.good_executions, of.bad_executions, of.completed)
+        for i, value in enumerate((*parts, of.good, of.bad, of.in_flight)):
+            total[i] += value
+    return tuple(round(value, 6) for value in total)
+
+
+def moved(places: Iterable[Place]) -> tuple[float, ...]:
+    total = [0.0] * 9
+    for place in places:
+        of = place.input
+        parts = (of.ok.n, of.aborted, of.unfinished, of.in_flight, of.sent, of.received)
+        for i, value in enumerate((*parts, place.holds, place.evictions, place.hidden)):
+            total[i] += value
+    return tuple(total)
+
+
+@EVERYWHERE
+def test_places_sum_to_the_whole(path: Path) -> None:
+    found = places_in(ledger_of(path))
+    whole = added([found.total.sum])
+    assert added(place.sum for place in found.sites) == whole
+    assert added(place.sum for place in found.gpus) == whole
+    assert added(cell.sum for cell in found.cells) == whole
+    assert moved(found.sites) == moved(found.gpus) == moved([found.total])
+    bad = sum(cause.bad for cause in found.causes)
+    assert bad == pytest.approx(found.total.sum.bad, abs=1e-6)
+    assert sum(cause.holds for cause in found.causes) == found.total.holds
+    for place in (*found.sites, *found.gpus):
+        lost = sum(cause.bad for cause in place.causes)
+        assert lost == pytest.approx(place.sum.bad, abs=1e-6)
+        assert place.epoch.n == place.sum.completed
+
+
+@EVERYWHERE
+def test_months_sum_to_the_whole(path: Path) -> None:
+    ledger = ledger_of(path)
+    assert ledger.first is not None
+    assert ledger.as_of is not None
+    whole = places_in(ledger)
+    months = [places_in(ledger, w) for w in cut(ledger.first, ledger.as_of, Unit.MONTH)]
+    assert added(month.total.sum for month in months) == added([whole.total.sum])
+    for site in whole.sites:
+        parts = [p for month in months for p in month.sites if p.name == site.name]
+        assert added(part.sum for part in parts) == added([site.sum])
+        assert moved(parts) == moved([site])
+    assert len([epoch for month in months for epoch in month.hidden]) == len(whole.hidden)
+    for cause in whole.causes:
+        parts_of = [c for month in months for c in month.causes if c.key == cause.key]
+        assert sum(c.bad for c in parts_of) == pytest.approx(cause.bad, abs=1e-6)
+    removed = sum(each.removed for month in months for each in month.waiting)
+    assert removed == sum(each.removed for each in whole.waiting)
+
+
+@EVERYWHERE
+def test_the_executions_behind_a_number_have_its_sum(path: Path) -> None:
+    found = places_in(ledger_of(path))
+    for place in found.sites:
+        assert tally(chosen(found, Choice(site=(place.name,)))) == place.sum
+    for place in found.gpus:
+        assert tally(chosen(found, Choice(gpu=(place.name,)))) == place.sum
+    for cell in found.cells:
+        choice = Choice(site=(cell.site,), gpu=(cell.gpu,), gpus=(cell.gpus,))
+        assert tally(chosen(found, choice)) == cell.sum
+    for cause in found.causes:
+        told = tally(chosen(found, Choice(cause=cause.key)))
+        assert told.executions == cause.executions
+        assert told.bad == pytest.approx(cause.bad, abs=1e-6)
+        assert told.good == 0
+
+
+# --- slow sites -------------------------------------------------------------------------------
+
+
+def epochs_at(*runs: tuple[str, str, int, tuple[int, ...]]) -> Sites:
+    """Each epoch once: site, GPU model, number of GPUs, and minutes of each of its epochs."""
+    nodes = [
+        f"run{n}-train_epoch{m}" for n, (*_, took) in enumerate(runs) for m in range(len(took))
+    ]
+    log = Log()
+    for n, (site, gpu, gpus, took) in enumerate(runs):
+        for m, minutes in enumerate(took):
+            job = 100 * (n + 1) + m
+            log.submit(job, f"run{n}-train_epoch{m}")
+            log.execute(job, gpus=gpus, gpu=gpu, site=site)
+            log.terminate(job, at=str(log.clock + timedelta(minutes=minutes)))
+    told = tell("".join(f"JOB {node} train.sub\n" for node in nodes), log)
+    return places_in(told.painter().ledger())
+
+
+def cell(found: Sites, site: str, gpus: int = 1) -> Cell:
+    (one,) = (c for c in found.cells if (c.site, c.gpus) == (site, gpus))
+    return one
+
+
+def test_a_site_that_is_slow_with_the_same_gpu() -> None:
+    found = epochs_at(("near", A40, 1, (60, 62, 64)), ("far", A40, 1, (90, 92, 94)))
+    near, far = cell(found, "near"), cell(found, "far")
+    assert near.times == 1.0
+    assert not near.slow
+    assert far.slow
+    assert far.fastest == "near"
+    assert far.times == pytest.approx(92 / 62)
+
+
+def test_spreads_that_overlap_make_no_site_slow() -> None:
+    found = epochs_at(("near", A40, 1, (40, 60, 120)), ("far", A40, 1, (50, 80, 90)))
+    far = cell(found, "far")
+    assert far.times == pytest.approx(80 / 60)
+    assert not far.slow
+
+
+def test_too_few_epochs_are_not_compared() -> None:
+    found = epochs_at(("near", A40, 1, (60, 62)), ("far", A40, 1, (900, 920, 940)))
+    assert cell(found, "far").times is None
+
+
+def test_other_gpus_and_other_numbers_of_them_are_not_compared() -> None:
+    found = epochs_at(
+        ("near", A40, 2, (30, 30, 30)),
+        ("far", A40, 1, (60, 60, 60)),
+        ("else", L40S, 1, (10, 10, 10)),
+    )
+    assert all(c.times is None for c in found.cells)
+
+
+def test_where_a_gpu_hour_is_worth_most() -> None:
+    found = epochs_at(("dear", A40, 2, (60, 60, 60)), ("cheap", A40, 1, (90, 90, 90)))
+    assert [place.name for place in found.ranked] == ["cheap", "dear"]
+    assert [place.cost for place in found.ranked] == [90 * 60, 2 * 60 * 60]
+
+
+# --- causes -----------------------------------------------------------------------------------
+
+DAG = "JOB run0-train_epoch0 train.sub\nJOB run0-train_epoch1 train.sub\n"
+NODE, OTHER = "run0-train_epoch0", "run0-train_epoch1"
+
+
+def places(log: Log, as_of: str | None = None) -> Sites:
+    return places_in(tell(DAG, log).painter(as_of).ledger())
+
+
+def test_a_hold_and_the_eviction_it_caused_are_one_thing() -> None:
+    log = Log().submit(77, NODE).execute(77, site="near", at="11:00:00")
+    log.evict(77, None, at="12:00:00").hold(77, 34, "memory exceeded", at="12:00:01", subcode=102)
+    log.release(77).execute(77, site="near", at="13:00:00").terminate(77, at="14:00:00")
+    found = places(log)
+    (cause,) = found.causes
+    assert (cause.key, cause.times, cause.executions, cause.holds) == ("34/102", 1, 1, 1)
+    assert cause.bad == 3600
+    assert (found.total.evictions, found.total.holds) == (0, 1)
+
+
+def test_a_hold_of_a_job_that_never_ran_is_of_no_site() -> None:
+    found = places(Log().submit(77, NODE).hold(77, 13, "no such file", subcode=2))
+    (place,) = found.sites
+    assert (place.name, place.holds, place.sum.executions) == (None, 1, 0)
+    (cause,) = found.causes
+    assert (cause.key, cause.times, cause.executions) == ("13/2", 1, 0)
+
+
+def test_a_removal_whose_end_is_unknown_is_apart_from_one_whose_end_is_known() -> None:
+    log = Log()
+    log.submit(77, NODE).execute(77, site="near", at="11:00:00").remove(77, at="20:00:00")
+    log.submit(78, OTHER, at="20:30:00").execute(78, site="near", at="21:00:00")
+    log.remove(78, at="21:10:00")
+    by_end = {cause.end_unknown: (cause.key, cause.bad) for cause in places(log).causes}
+    assert by_end[True] == ("removed, end not logged", 9 * 3600)
+    assert by_end[False][1] == 600
+    assert "condor_rm" in by_end[False][0]
+
+
+def test_texts_of_one_code_stay_readable() -> None:
+    log = Log()
+    for job, node, at, why in ((77, NODE, 11, "disk is full"), (78, OTHER, 13, "disk is gone")):
+        log.submit(job, node, at=f"{at}:00:00").execute(job, at=f"{at}:10:00")
+        log.evict(job, 1007, why, at=f"{at + 1}:00:00")
+    (cause,) = places(log).causes
+    assert cause.key == "1007/0"
+    assert [reason.text for reason in cause.reasons] == ["disk is full", "disk is gone"]
+
+
+# --- waits and transfers ----------------------------------------------------------------------
+
+
+def test_waits_that_led_to_nothing_are_told_apart() -> None:
+    log = Log().submit(77, NODE, at="10:00:00").submit(78, OTHER, at="10:30:00")
+    log.remove(78, at="11:30:00")
+    found = places(log, as_of="13:00:00")
+    assert found.waiting == (Waiting(None, 1, 3 * 3600, 1, 3600),)
+    assert found.total.wait.n == 0
+
+
+def test_evicted_and_removed_in_one_breath_is_no_wait() -> None:
+    log = Log().submit(77, NODE, at="10:00:00").execute(77, at="10:05:00")
+    log.evict(77, 1023, "DAG Removed", at="12:00:00").remove(77, at="12:00:00")
+    found = places(log)
+    assert found.waiting == ()
+    assert found.total.wait.median == 300
+
+
+def test_a_transfer_that_led_nowhere_is_not_dropped() -> None:
+    log = Log().submit(77, NODE, at="10:00:00").transfer(77, "started input", at="10:10:00")
+    log.hold(77, 13, "transfer failed", at="12:10:00", subcode=2)
+    found = places(log)
+    assert (found.total.input.unfinished, found.total.input.stalls) == (1, 1)
+    assert found.total.input.stalled == 2 * 3600
+    assert sum(place.input.stalls for place in found.sites) == 1
+
+
+def test_a_stall_is_longer_than_the_habit() -> None:
+    assert habit(spread([3600.0] * 4)) == 3 * 3600
+    assert habit(spread([60.0] * 4)) == STALL_LEAST
+    assert habit(spread([3600.0])) == STALL_LEAST, "one transfer makes no habit"
+
+
+def test_a_spread_has_its_quartiles() -> None:
+    of = spread([None, 4.0, 1.0, 3.0, 2.0, 5.0])
+    assert (of.n, of.low, of.median, of.high, of.least, of.most) == (5, 2.0, 3.0, 4.0, 1.0, 5.0)
+    assert spread([7.0]).low == spread([7.0]).high == 7.0
+    assert spread([]).median is None
