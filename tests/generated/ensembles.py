@@ -467,15 +467,16 @@ def _succeeds(t: Telling, place: Place, short: bool) -> None:
 # --- all of them ------------------------------------------------------------------------------
 
 
-def live(seed: int, memory_every: float | None = None) -> Lived:
+def live(seed: int, memory_every: float | None = None, times: int = 1) -> Lived:
     """The first round: 16 heterogeneous and 5 control runs of 30 epochs, all completed.
 
-    ``memory_every``: seconds between two memory updates of a job; None: few.
+    ``memory_every``: seconds between two memory updates of a job; None: few. ``times``: as
+    many of everything.
     """
     rng = Random(seed)
-    dags = _plans(rng)
-    final = _final_places(dags, rng)
-    troubles = _troubles(final, rng)
+    dags = _plans(rng, times)
+    final = _final_places(dags, rng, times)
+    troubles = _troubles(final, rng, times)
     jobs: list[Job] = []
     for number, plan in enumerate(dags):
         for run, uuid in plan.runs:
@@ -491,29 +492,33 @@ def live(seed: int, memory_every: float | None = None) -> Lived:
     )
 
 
-def _plans(rng: Random) -> tuple[DagPlan, ...]:
+def _plans(rng: Random, times: int) -> tuple[DagPlan, ...]:
     def runs(kind: str, count: int) -> tuple[tuple[str, str], ...]:
         return tuple((f"{kind}{n}", f"{rng.getrandbits(32):08x}") for n in range(count))
 
     return (
         DagPlan(
             "heterogeneous.dag",
-            runs("hetero", HETEROGENEOUS),
+            runs("hetero", HETEROGENEOUS * times),
             (
                 Life(moment("2025-09-08 10:12:07"), moment("2025-09-29 16:41:30")),
                 Life(moment("2025-10-02 09:05:12"), moment("2025-10-29 22:17:48")),
                 Life(moment("2025-10-30 11:30:02")),
             ),
         ),
-        DagPlan("control.dag", runs("control", CONTROL), (Life(moment("2025-10-01 13:50:41")),)),
+        DagPlan(
+            "control.dag", runs("control", CONTROL * times), (Life(moment("2025-10-01 13:50:41")),)
+        ),
     )
 
 
-def _final_places(dags: tuple[DagPlan, ...], rng: Random) -> dict[tuple[str, int], Place]:
+def _final_places(
+    dags: tuple[DagPlan, ...], rng: Random, times: int
+) -> dict[tuple[str, int], Place]:
     """Where each epoch will complete."""
     final: dict[tuple[str, int], Place] = {}
     for number, plan in enumerate(dags):
-        hand = [place for place in PLACES for _ in range(place.shares[number])]
+        hand = [place for place in PLACES for _ in range(place.shares[number] * times)]
         rng.shuffle(hand)
         keys = [(run, epoch) for run, _ in plan.runs for epoch in range(EPOCHS)]
         final.update(zip(keys, hand, strict=True))
@@ -521,11 +526,11 @@ def _final_places(dags: tuple[DagPlan, ...], rng: Random) -> dict[tuple[str, int
 
 
 def _troubles(
-    final: dict[tuple[str, int], Place], rng: Random
+    final: dict[tuple[str, int], Place], rng: Random, times: int
 ) -> dict[tuple[str, int], list[tuple[Act, Place]]]:
     """What goes wrong before, and where: mostly at another site of the same target."""
     dealt: dict[tuple[str, int], list[tuple[Act, Place]]] = {}
-    hand = [act for act, count in DECK for _ in range(count)]
+    hand = [act for act, count in DECK for _ in range(count * times)]
     rng.shuffle(hand)
     last = [act for act in hand if act in SHORT]
     others = [act for act in hand if act not in SHORT]
