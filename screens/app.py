@@ -350,7 +350,8 @@ class MetlmonApp(App[int]):
 
     def go_back(self) -> None:
         """To the present; there, to the screen before. The overview stays."""
-        if self.travel.away and isinstance(self.screen, MonitorScreen) and self.screen.IN_TIME:
+        back = self.travel.away or self.travel.error is not None
+        if back and isinstance(self.screen, MonitorScreen) and self.screen.IN_TIME:
             self.travel.come_back()
         elif len(self.screen_stack) > 2:
             self.pop_screen()

@@ -47,7 +47,7 @@ NAME_CELLS: Final = 16
 """A run's name is cut here: the lane is what the screen is for."""
 
 CHART_LINES: Final = 4
-CHART_MOST: Final = 24
+CHART_MOST: Final = 16
 """Of the chart of how many ran at a time: where there is little room, and where there is much."""
 
 CLOSEST: Final = 0.25
@@ -266,11 +266,12 @@ class TimelineScreen(ListScreen):
         self._said = ""
         at = max(0.0, min(at, made.length))
         self.at = None if at >= made.length else at
-        if self.monitor.travel.away:
-            moment = made.last if self.at is None else made.moment(at)
-            if moment is not None:
-                # The newest moment is not the past; the one a travel stops at before it is.
-                self.monitor.travel.go(moment)
+        travel = self.monitor.travel
+        moment = made.moment(at)
+        if travel.away and self.at is None:
+            travel.come_back()
+        elif travel.away and moment is not None:
+            travel.go(moment)
         self._again()
 
     def _by_cells(self, cells: int) -> None:

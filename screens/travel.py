@@ -160,8 +160,8 @@ class Travel:
             return
         feed, progress = reading.feed, reading.progress
         if reading.error is not None:
-            self._drop()
-            self.wish, self.error = None, reading.error
+            self.come_back()
+            self.error = reading.error
         elif feed is not None and progress is not None and progress.fraction >= 1:
             self._reading = None
             before = self.then

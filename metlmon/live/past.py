@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 from metlmon.live.feed import Update
 from metlmon.live.session import LOADING_PICTURE_SECONDS, SHARE_MOVING, Session
@@ -26,6 +27,9 @@ class Past(Session):
         try:
             self._read(notify)
         except Exception as error:  # As in the present: the screen says it, and goes on.
+            with suppress(Exception):
+                if self._latest is None:
+                    self._publish(lambda update: None)
             self._tell_failure(notify, error)
 
     def _read(self, notify: Callable[[Update], None]) -> None:

@@ -231,7 +231,7 @@ _STEPS: Final = (
     *(1, 2, 5, 10, 15, 30),
     *(n * MINUTE for n in (1, 2, 5, 10, 15, 30)),
     *(n * HOUR for n in (1, 2, 3, 6, 12)),
-    *(n * DAY for n in (1, 2, 7)),
+    *(n * DAY for n in (1, 2, 7, 14)),
 )
 """Seconds between two ticks; beyond, months."""
 
@@ -302,11 +302,9 @@ def _ticks(made: Timeline, window: Window) -> Iterable[tuple[datetime, str]]:
 
 def _aligned(first: datetime, step: int) -> datetime:
     midnight = datetime.combine(first.date(), datetime.min.time())
-    if step == 7 * DAY:
-        return midnight - timedelta(days=first.weekday())
     if step >= DAY:
-        days = step // DAY
-        return midnight - timedelta(days=first.toordinal() % days)
+        # The first day of the calendar was a Monday: weeks begin with one.
+        return midnight - timedelta(days=(first.toordinal() - 1) % (step // DAY))
     since = (first - midnight).total_seconds()
     return midnight + timedelta(seconds=since // step * step)
 

@@ -66,7 +66,7 @@ class Lane:
 
     def between(self, low: float, high: float) -> Sequence[Span]:
         """The spans that reach into ``low`` … ``high``, and perhaps some before them."""
-        first = bisect_right(self.ends, low)
+        first = bisect_left(self.ends, low)
         last = bisect_left(self.spans, high, key=_at)
         return self.spans[first:last]
 

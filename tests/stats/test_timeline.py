@@ -1,0 +1,382 @@
+"""Timelines: the steps and spans, derived a second way, and what a cell shows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from itertools import pairwise
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from metlmon.ensemble.clock import Clock
+from metlmon.ensemble.ledger import ExecutionEntry, HoldEntry, JobEntry, Ledger, RunEntry
+from metlmon.ensemble.record import JobId
+from metlmon.ensemble.states import Outcome, State
+from metlmon.ensemble.views import JobRow
+from metlmon.live.reader import Reader
+from metlmon.stats.lanes import (
+    SIGNS,
+    Kind,
+    Window,
+    axis,
+    by_outcome,
+    by_site,
+    ceiling,
+    epoch_labels,
+    lane_cells,
+    lettered,
+    site_signs,
+    snapped,
+    stacked_rows,
+    stacks,
+    whole,
+)
+from metlmon.stats.timeline import NO_RUN, Timeline, drawn_up, in_queue
+
+FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
+RECORDED = ["trainer", "demo", "holds", "rescue", "first-round"]
+
+NOON = datetime(2025, 11, 10, 12)
+GOOD, LOST, HELD, IDLE = (SIGNS[k] for k in (Kind.GOOD, Kind.LOST, Kind.HELD, Kind.IDLE))
+
+
+def read(dagdir: Path) -> tuple[Timeline, Ledger, list[JobRow]]:
+    reader = Reader(dagdir)
+    reader.open()
+    reader.read_all()
+    painter = reader.painter()
+    ledger = painter.ledger()
+    return drawn_up(ledger), ledger, painter.job_rows()
+
+
+def area(made: Timeline, count: Callable[[object], int]) -> float:
+    """The integral of the steps, the last one to the end."""
+    edges = [*(step.at for step in made.steps), made.length]
+    return sum(
+        count(step) * (end - start)
+        for step, (start, end) in zip(made.steps, pairwise(edges), strict=True)
+    )
+
+
+# --- recorded ensembles, by another way -----------------------------------------------------
+
+
+@pytest.fixture(params=[*RECORDED, "metl-aws"], name="recorded")
+def _recorded(request: pytest.FixtureRequest, shared: Callable[[str], Path]) -> Path:
+    name: str = request.param
+    return shared("examples/metl-aws") if name == "metl-aws" else FIXTURES / name
+
+
+def test_the_steps_hold_every_second_that_was_executed(recorded: Path) -> None:
+    made, _, jobs = read(recorded)
+    executions = [e for job in jobs for e in job.executions]
+    seconds = sum(e.seconds or 0.0 for e in executions)
+    worth = sum((e.seconds or 0.0) * (e.gpus or 0) for e in executions)
+    assert area(made, lambda step: step.jobs) == pytest.approx(seconds, abs=0.5)  # type: ignore[attr-defined]
+    assert area(made, lambda step: step.gpus) == pytest.approx(worth, abs=0.5)  # type: ignore[attr-defined]
+    assert made.job_seconds == pytest.approx(seconds)
+    assert made.gpu_seconds == pytest.approx(worth)
+    for step in made.steps:
+        assert sum(step.jobs_by.values()) == step.jobs >= 0
+        assert sum(step.gpus_by.values()) == step.gpus >= 0
+
+
+def test_as_many_run_at_any_moment_as_the_jobs_say(recorded: Path) -> None:
+    made, ledger, jobs = read(recorded)
+    intervals = [
+        (e.start, e.end or ledger.as_of) for job in jobs for e in job.executions if e.end != e.start
+    ]
+    asked = [step.time for step in made.steps][:: max(1, len(made.steps) // 60)]
+    for when in asked:
+        running = sum(start <= when < end for start, end in intervals if end is not None)
+        step = made.step(made.seconds(when))
+        assert step is not None
+        assert step.jobs == running, when
+    assert made.max_jobs == max(
+        sum(s <= start < e for s, e in intervals if e is not None) for start, _ in intervals
+    )
+
+
+def test_the_stalls_are_what_no_execution_covers(recorded: Path) -> None:
+    made, _, jobs = read(recorded)
+    covered: list[list[float]] = []
+    spans = sorted(
+        (made.seconds(e.start), made.seconds(e.end or made.last or e.start))
+        for job in jobs
+        for e in job.executions
+    )
+    for start, end in spans:
+        if covered and start <= covered[-1][1]:
+            covered[-1][1] = max(covered[-1][1], end)
+        elif end > start:
+            covered.append([start, end])
+    gaps = [b[0] - a[1] for a, b in pairwise(covered)]
+    gaps += [made.length - covered[-1][1]] if made.length > covered[-1][1] else []
+    assert [stall.seconds for stall in made.stalls] == pytest.approx(gaps)
+
+
+def test_the_longest_standstill_of_a_real_ensemble(shared: Callable[[str], Path]) -> None:
+    made, _, _ = read(shared("examples/metl-aws"))
+    worst = max(made.stalls, key=lambda stall: stall.seconds)
+    assert worst.start == datetime(2025, 11, 7, 16, 2, 41)
+    assert worst.end == datetime(2025, 11, 10, 8, 14, 54)
+    assert (made.max_jobs, made.max_gpus) == (5, 10)
+    assert made.gpu_seconds / 3600 == pytest.approx(1011.31, abs=0.01)
+
+
+def test_every_span_is_a_stretch_of_its_jobs_states(recorded: Path) -> None:
+    made, ledger, _ = read(recorded)
+    states = {job.job: job for job in ledger.jobs}
+    for lane in made.lanes:
+        for span in lane.spans:
+            job = states[span.job]
+            assert span.until >= span.at
+            assert any(state is span.state and when <= span.start for when, state in job.states)
+            if span.end is None:
+                assert job.state is span.state
+    ran = sum(s.seconds for lane in made.lanes for s in lane.spans if s.execution is not None)
+    assert ran == pytest.approx(made.job_seconds, abs=0.5)
+
+
+# --- made by hand ---------------------------------------------------------------------------
+
+
+def job(
+    number: int, states: Sequence[tuple[float, State]], run: str | None = "a", epoch: int = 0
+) -> JobEntry:
+    entered = tuple((NOON + timedelta(seconds=at), state) for at, state in states)
+    holds = tuple(
+        HoldEntry(when, None, 0.0, 34, 0, "too much memory", None, None)
+        for when, state in entered
+        if state is State.HELD
+    )
+    return JobEntry(
+        (number, 0), "x.dag", f"n{number}", run, run, None, None, epoch, True, None,
+        entered[-1][1], entered[0][0], None, entered, holds, None, None, None, None, None, False,
+    )  # fmt: skip
+
+
+def execution(
+    number: int, start: float, end: float | None, outcome: Outcome, gpus: int | None = 1,
+    site: str | None = "delta", last: float = 0.0,
+) -> ExecutionEntry:  # fmt: skip
+    begun = NOON + timedelta(seconds=start)
+    ended = None if end is None else NOON + timedelta(seconds=end)
+    seconds = (last if end is None else end) - start
+    return ExecutionEntry(
+        (number, 0), 1, "x.dag", f"n{number}", "a", "a", None, None, 0, True, None, site, None,
+        None, gpus, begun, ended, seconds, 0.0, None if gpus is None else seconds * gpus, outcome,
+        None, None, None, None, None, None, False, None, None, None, None, False, False,
+    )  # fmt: skip
+
+
+def run(name: str = "a", state: State = State.RUNNING) -> RunEntry:
+    return RunEntry(name, name, None, None, "x.dag", state, 3, 0, 0, 0, None, NOON, 0.0, 0.0, 0.0)
+
+
+def ledger(
+    jobs: Sequence[JobEntry],
+    executions: Sequence[ExecutionEntry] = (),
+    as_of: float = 0.0,
+    live: bool = False,
+) -> Ledger:
+    return Ledger(
+        "/x", NOON + timedelta(seconds=as_of), live, (run(),), (), tuple(jobs), tuple(executions)
+    )
+
+
+DAY = 86400.0
+ONE_DAY = (
+    job(1, [(0, State.IDLE), (3600, State.RUNNING), (50000, State.COMPLETED)]),
+    job(2, [(50010, State.IDLE), (50060, State.HELD), (50120, State.REMOVED)], epoch=1),
+)
+RAN = (execution(1, 3600, 50000, Outcome.GOOD),)
+
+
+def test_nothing_and_one_event() -> None:
+    nothing = drawn_up(Ledger("/x", None, False))
+    assert nothing.first is None
+    assert nothing.lanes == ()
+    assert nothing.moment(5.0) is None
+    one = drawn_up(ledger([job(1, [(0, State.IDLE)])]))
+    assert (one.first, one.last, one.length) == (NOON, NOON, 0.0)
+    [span] = one.lanes[0].spans
+    assert (span.state, span.end, span.seconds) == (State.IDLE, None, 0.0)
+    assert one.lanes[0].then(0.0) == (span,)
+    [sign, *rest] = lane_cells(one.lanes[0], whole(one, 20), by_outcome)
+    assert sign == IDLE
+    assert set(rest) == {None}
+
+
+def test_a_hold_of_a_minute_is_seen_in_a_cell_of_a_day() -> None:
+    made = drawn_up(ledger(ONE_DAY, RAN, as_of=50120))
+    [lane] = made.lanes
+    assert lane_cells(lane, Window(0, DAY, 1), by_outcome) == [HELD]
+    before = lane_cells(lane, Window(0, 3600, 14), by_outcome)
+    assert before == [IDLE, *[GOOD] * 12, HELD]
+    assert lane.spans[-1].why == "too much memory"
+
+
+def test_a_failure_of_a_second_does_not_hide_hours_of_good_work() -> None:
+    jobs = [
+        job(1, [(0, State.RUNNING), (1, State.FAILED)]),
+        job(2, [(1, State.RUNNING), (9000, State.COMPLETED)]),
+    ]
+    ran = [execution(1, 0, 1, Outcome.FAILED), execution(2, 1, 9000, Outcome.GOOD)]
+    made = drawn_up(ledger(jobs, ran, as_of=9000))
+    [lane] = made.lanes
+    assert lane_cells(lane, Window(0, 10000, 1), by_outcome) == [GOOD]
+    assert lane_cells(lane, Window(0, 1, 3), by_outcome) == [LOST, GOOD, GOOD]
+
+
+def test_work_stands_before_waiting_and_gaps_are_empty() -> None:
+    jobs = [job(1, [(0, State.IDLE), (90, State.RUNNING), (100, State.COMPLETED)])]
+    made = drawn_up(ledger(jobs, [execution(1, 90, 100, Outcome.GOOD)], as_of=100))
+    assert lane_cells(made.lanes[0], Window(0, 100, 2), by_outcome) == [GOOD, None]
+
+
+def test_what_is_in_flight_lasts_to_the_end() -> None:
+    jobs = [job(1, [(0, State.IDLE), (10, State.RUNNING)])]
+    made = drawn_up(ledger(jobs, [execution(1, 10, None, Outcome.IN_FLIGHT, 2, last=100)], 100))
+    assert made.length == 100
+    assert [(s.at, s.jobs, s.gpus) for s in made.steps] == [(10, 1, 2)]
+    assert made.stalls == ()
+    [span] = made.lanes[0].then(100.0)
+    assert span.state is State.RUNNING
+    assert in_queue(made, 100.0) == {State.RUNNING: 1}
+
+
+def test_a_standstill_that_lasts() -> None:
+    made = drawn_up(
+        ledger(
+            [
+                job(1, [(0, State.RUNNING), (10, State.COMPLETED)]),
+                job(2, [(12, State.IDLE)], epoch=1),
+            ],
+            [execution(1, 0, 10, Outcome.GOOD)],
+            as_of=500,
+            live=True,
+        )
+    )
+    [stall] = made.stalls
+    assert (stall.at, stall.until, stall.lasts) == (10, 500, True)
+    assert [(w.lane.name, w.span.seconds) for w in made.waits] == [("a", 488)]
+
+
+def test_jobs_of_no_run_have_a_lane_of_their_own_and_dagmans_none() -> None:
+    stray = job(7, [(0, State.IDLE), (5, State.REMOVED)], run=None)
+    dagman = replace(job(8, [(0, State.RUNNING), (9, State.COMPLETED)]), dagman=True)
+    made = drawn_up(ledger([stray, dagman], as_of=9))
+    assert [lane.key for lane in made.lanes] == ["a", NO_RUN]
+    assert made.lanes[0].spans == ()
+    assert [span.job for span in made.lanes[1].spans] == [(7, 0)]
+
+
+def test_a_stamp_before_the_one_ahead_does_not_turn_time_back() -> None:
+    odd = job(1, [(0, State.IDLE), (50, State.RUNNING), (40, State.HELD), (60, State.IDLE)])
+    made = drawn_up(ledger([odd], as_of=100))
+    ends = [(span.at, span.until) for span in made.lanes[0].spans]
+    assert all(a[1] <= b[0] for a, b in pairwise(ends))
+    assert ends[-1][1] == 100
+
+
+def test_the_hour_that_is_there_twice_is_an_hour_long() -> None:
+    clock = Clock(ZoneInfo("America/Chicago"))
+    night = datetime(2025, 11, 2, 0, 30)
+    entered = ((night, State.RUNNING), (datetime(2025, 11, 2, 3, 30), State.COMPLETED))
+    one = replace(job(1, [(0, State.IDLE)]), states=entered, submitted=night)
+    made = drawn_up(replace(ledger([one]), between=clock.seconds, as_of=entered[1][0]))
+    assert made.length == 4 * 3600
+    assert made.moment(4 * 3600.0) == entered[1][0]
+    assert made.moment(0.0) == night
+    # The axis is real time: 3 o'clock is three and a half hours on.
+    line = axis(made, Window(0, 300, 48), ascii=True)
+    assert line.index("|03:00") == round(3.5 * 3600 / 300)
+
+
+# --- drawing --------------------------------------------------------------------------------
+
+
+def test_the_area_of_the_chart_is_what_was_used() -> None:
+    ran = [
+        execution(1, 0, 33, Outcome.GOOD, 2),
+        execution(2, 10, 47, Outcome.EVICTED, 1),
+        execution(3, 20, None, Outcome.IN_FLIGHT, None, last=100),
+    ]
+    jobs = [job(n, [(0, State.RUNNING), (100, State.COMPLETED)]) for n in (1, 2, 3)]
+    made = drawn_up(ledger(jobs, ran, as_of=100))
+    window = Window(0, 7, 15)
+    order = [SIGNS[kind] for kind in Kind]
+    drawn = stacks(made, window, by_outcome, order, gpus=True)
+    assert sum(stack.total for stack in drawn) * 7 == pytest.approx(2 * 33 + 37)
+    counted = stacks(made, window, by_outcome, order, gpus=False)
+    assert sum(stack.total for stack in counted) * 7 == pytest.approx(33 + 37 + 80)
+    assert ceiling(drawn) == 3
+    rows = stacked_rows(counted, ceiling(counted), 4, ascii=True)
+    assert len(rows) == 4
+    assert all(character.isascii() for row in rows for character, _ in row)
+    assert rows[-1][0] == ("=", GOOD)
+
+
+def test_sites_have_signs_that_are_told_apart() -> None:
+    names = [None, "delta", "Delta-GPU", "expanse", "anvil", "aws", "bridges2", "chtc", "hcc"]
+    signs = site_signs(names)
+    letters = [sign.letter for sign in signs.values()]
+    assert len(set(letters)) == len(names)
+    assert not {"H", "t", "~", "."} & set(letters), "those are what waits"
+    assert len({(sign.glyph, sign.colour) for sign in signs.values()}) == len(names)
+    made = drawn_up(ledger(ONE_DAY, RAN, as_of=50120))
+    some = site_signs(made.sites)
+    cells = lane_cells(made.lanes[0], Window(0, 3600, 14), by_site(some))
+    assert "".join(c for c, _ in lettered(cells, False, some.values())) == "░D" + "█" * 11 + "╳"
+    assert "".join(c for c, _ in lettered(cells, True, some.values())) == "." + "D" * 12 + "H"
+
+
+def test_epochs_are_labelled_where_they_begin_as_far_as_there_is_room() -> None:
+    made = drawn_up(ledger(ONE_DAY, RAN, as_of=50120))
+    assert epoch_labels(made.lanes[0], Window(0, 3600, 16)) == "0            1"
+    assert epoch_labels(made.lanes[0], Window(0, 40000, 2)) == "0"
+
+
+@pytest.mark.parametrize(
+    ("length", "expected"),
+    [
+        (66.0, "|12:00:15"),
+        (2 * 3600.0, "|12:15"),
+        (5 * DAY, "|11 Nov"),
+        (90 * DAY, "|17 Nov"),
+        (900 * DAY, "|Jan 2026"),
+        (20000 * DAY, "|Jan 2030"),
+    ],
+)
+def test_ticks_are_round_and_where_they_belong(length: float, expected: str) -> None:
+    made = drawn_up(ledger([job(1, [(0, State.IDLE)])], as_of=length, live=True))
+    window = whole(made, 65)
+    line = axis(made, window, ascii=True)
+    assert len(line) == 65
+    assert expected in line
+    assert 3 <= line.count("|") <= 10
+    assert "  " in line
+
+
+def test_the_cursor_snaps_to_round_moments() -> None:
+    made = drawn_up(ledger([job(1, [(7, State.IDLE)])], as_of=5 * DAY, live=True))
+    at = snapped(made, 4000.0, 3600)
+    assert made.moment(at) == datetime(2025, 11, 10, 13)
+    assert made.moment(snapped(made, 4000.4, 1)) == made.moment(4000.0)
+
+
+def test_only_what_is_in_view_is_drawn() -> None:
+    jobs = [job(n, [(n * 100, State.IDLE), (n * 100 + 50, State.COMPLETED)]) for n in range(1000)]
+    made = drawn_up(ledger(jobs, as_of=100000))
+    [lane] = made.lanes
+    assert len(lane.between(50_000, 51_000)) == 10
+    ids: list[JobId] = [span.job for span in lane.then(50_010)]
+    assert ids == [(500, 0)]
+    before, after = lane.before(50_060), lane.after(50_060)
+    assert before is not None
+    assert after is not None
+    assert (before.job, after.job) == ((500, 0), (501, 0))
