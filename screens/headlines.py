@@ -414,7 +414,7 @@ def incident(figures: Glance | None, cells: int, ascii: bool) -> Line:
     more = f"  and {figures.more} more" if figures.more else ""
     end = line((more, DIM), "  ", ("i", KEY))
     mark = f"{_INCIDENT[ascii]} "
-    told = both_ends(plain(worst.text, 400, ascii), cells - width(end) - len(mark), ascii)
+    told = both_ends(plain(worst.headline, 400, ascii), cells - width(end) - len(mark), ascii)
     return line((mark + told, how)) + end
 
 

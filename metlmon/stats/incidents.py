@@ -74,7 +74,7 @@ class Severity(IntEnum):
 class Incident:
     """One incident. ``until`` None with ``still``: it lasts. ``text``: what happened, one
     sentence; ``advice``: what to do next. ``runs`` are run keys; ``site`` where it is one
-    site's. Names in the text are as logged: they are made plain where they are drawn."""
+    site's. ``brief``: the text without the runs' names. Names in the text are as logged: they are made plain where they are drawn."""
 
     key: str
     kind: str
@@ -87,6 +87,12 @@ class Incident:
     runs: tuple[str, ...] = ()
     jobs: tuple[JobId, ...] = ()
     site: str | None = None
+    brief: str = ""
+
+    @property
+    def headline(self) -> str:
+        """As the header tells it, below which the runs' names stand anyway."""
+        return self.brief or self.text
 
 
 def incidents(basis: Basis) -> tuple[Incident, ...]:
@@ -406,8 +412,10 @@ def held_runs(basis: Basis) -> Iterator[Incident]:
         latest = [run.latest for run in runs if run.latest is not None]
         since = min((at.since for at in latest if at.since is not None), key=later, default=None)
         told = next((at.hold_reason for at in latest if at.hold_reason), None)
-        text = f"{_listed([run.run_name for run in runs])} {'is' if len(runs) == 1 else 'are'} held"
-        text += f": {told}" if told else ", and the log gives no reason"
+        one = len(runs) == 1
+        held = f"{'is' if one else 'are'} held"
+        held += f": {told}" if told else ", and the log gives no reason"
+        text = f"{_listed([run.run_name for run in runs])} {held}"
         advice = "Remove the cause, then release it (R); or remove the job (X) to have it retried"
         yield Incident(
             f"held {reason} {runs[0].run}",
@@ -420,6 +428,7 @@ def held_runs(basis: Basis) -> Iterator[Incident]:
             advice,
             tuple(run.run for run in runs),
             tuple((at.cluster, at.proc or 0) for at in latest if at.cluster is not None),
+            brief=f"{'a run' if one else count(len(runs), 'run')} {held}",
         )
 
 
@@ -434,7 +443,7 @@ def exhausted(basis: Basis) -> Iterator[Incident]:
             continue
         epoch = f"epoch {latest.epoch}" if latest.epoch is not None else latest.node
         tries = count(latest.attempt, "try", "tries")
-        text = f"{run.run_name} stands still: {epoch} failed after {tries}, its retries are used up"
+        told = f"stands still: {epoch} failed after {tries}, its retries are used up"
         advice = (
             "See in the job's output why; remove the cause, then submit the DAG again (U): it "
             "goes on from there"
@@ -446,10 +455,11 @@ def exhausted(basis: Basis) -> Iterator[Incident]:
             latest.since,
             None,
             True,
-            text,
+            f"{run.run_name} {told}",
             advice,
             (run.run,),
             () if latest.cluster is None else ((latest.cluster, latest.proc or 0),),
+            brief=f"a run {told}",
         )
 
 
