@@ -13,7 +13,7 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import ExitStack, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
@@ -26,7 +26,8 @@ import pandas as pd
 import pytest
 
 import metlmon
-from metlmon.cli import commands
+from metlmon.cli import commands, report
+from metlmon.cli import sites as sites_command
 from metlmon.cli.main import main, parser
 from metlmon.ensemble.wording import plain
 from metlmon.stats.frames import TEXT_LIMIT, Frames
@@ -73,17 +74,25 @@ class Ensemble:
         self.reader = commands.open_reader(parser().parse_args(["status", str(path), "--no-live"]))
         self.frames: Frames = metlmon.load(path, live=False)
 
-    def command(self, *arguments: str) -> dict[str, Any]:
-        """What a command prints as JSON. The directory is read once for all of them."""
+    def printed(self, command: str, *arguments: str) -> str:
+        """What a command prints. The directory is read once for all of them."""
         out = io.StringIO()
-        with (
-            mock.patch.object(commands, "open_reader", return_value=self.reader),
-            redirect_stdout(out),
-            redirect_stderr(io.StringIO()),
-        ):
-            code = main([*arguments, str(self.path), "--no-live", "--json"])
-        assert code == 0, arguments
-        told: dict[str, Any] = json.loads(out.getvalue())
+        with ExitStack() as stack:
+            for module in (commands, report, sites_command):
+                stack.enter_context(
+                    mock.patch.object(module, "open_reader", return_value=self.reader)
+                )
+            stack.enter_context(redirect_stdout(out))
+            stack.enter_context(redirect_stderr(io.StringIO()))
+            code = main([command, *arguments, "--no-live"])
+        assert code == 0, (command, arguments)
+        return out.getvalue()
+
+    def command(self, command: str, *arguments: str) -> dict[str, Any]:
+        """What it prints as JSON."""
+        told: dict[str, Any] = json.loads(
+            self.printed(command, *arguments, str(self.path), "--json")
+        )
         return told
 
     @property
@@ -96,6 +105,11 @@ def ensemble(path: Path) -> Ensemble:
     if not path.exists():
         pytest.skip(f"no {path.name} beside this checkout: the real recordings are not here")
     return Ensemble(path)
+
+
+def model(name: Any) -> Any:
+    """A GPU's model without its maker, as reports name it."""
+    return name if name is pd.NA or name is None else re.sub(r"^(NVIDIA |Tesla )+", "", name)
 
 
 def named(value: Any) -> object:
@@ -205,12 +219,22 @@ def executions_frame(of: Ensemble) -> Iterator[Said]:
     yield from sums("code", bad, ["code", "subcode"])
     yield from sums("node", every[every.node.notna()], ["dag", "node"])
     yield from sums("job", every, ["cluster", "proc"])
+    yield from sums("model", placed.assign(model=placed.gpu.map(model)), ["model"])
+    yield from sums("run's name", every[every.run.notna()], ["uuid", "run_name"])
+    yield from sums("label", every[every.run.notna()], ["label"])
     runs = of.frames.runs[["run", "uuid", "run_name", "dag"]]
     owned = every.drop(columns=["uuid", "run_name", "dag"]).merge(runs, on="run")
     yield from sums("run", owned, ["uuid", "run_name", "dag"])
     for family, column in (("site", "site"), ("GPU", "gpu")):
         for name, group in placed[placed.final].groupby(column, dropna=False):
             yield Said((f"completed epochs by {family}", named(name)), len(group))
+    finals = placed[placed.final]
+    for family, column in (("site", "site"), ("GPU", "gpu")):
+        for name, group in finals.groupby(column, dropna=False):
+            yield Said((f"median epoch by {family}", named(name)), float(group.seconds.median()))
+        for name, group in placed[placed.wait_seconds.notna()].groupby(column, dropna=False):
+            wait = float(group.wait_seconds.median())
+            yield Said((f"median wait by {family}", named(name)), wait)
     good = placed[placed.kind == "good"]
     for name, group in good.groupby("site", dropna=False):
         yield Said(("median seconds by site", named(name)), float(group.seconds.median()))
@@ -218,6 +242,7 @@ def executions_frame(of: Ensemble) -> Iterator[Said]:
     training = every.merge(done, on=["dag", "node"])
     longest = training.loc[training.groupby(["dag", "node"]).seconds.idxmax()]
     yield Said(("GPU-seconds of longest attempts",), float(longest.gpu_seconds.sum()))
+    yield Said(("seconds of longest attempts",), float(longest.seconds.sum()))
     for job, group in every.groupby(["cluster", "proc"]):
         if not group.uncertain.any():
             yield Said(("GPU-seconds by job in all", *job), float(group.gpu_seconds.sum()))
@@ -231,19 +256,18 @@ def executions_frame(of: Ensemble) -> Iterator[Said]:
 
 
 def months(of: Ensemble) -> Iterator[Said]:
-    """Windows of the frames, and the frames' labels."""
+    """Windows of the frames."""
     first, last = of.frames.executions.start.min(), of.frames.as_of
     assert last is not None
     month = first.replace(day=1, hour=0, minute=0, second=0)
     while month.replace(tzinfo=None) <= last:
         after = (month + pd.Timedelta(days=31)).replace(day=1)
         part = of.frames.windowed(str(month.date()), str(after.date())).executions
+        yield Said(("executions by month", f"{month:%Y-%m}"), int(part.counted.sum()))
         for kind in KINDS:
             worth = float(part.gpu_seconds[part.kind == kind].sum())
             yield Said(("GPU-seconds by month", f"{month:%Y-%m}", kind), worth)
         month = after
-    for (label, kind), group in of.frames.executions.groupby(["label", "kind"], observed=True):
-        yield Said(("GPU-seconds by label", label, kind), float(group.gpu_seconds.sum()))
 
 
 def epochs_frame(of: Ensemble) -> Iterator[Said]:
@@ -271,6 +295,8 @@ def epochs_frame(of: Ensemble) -> Iterator[Said]:
         yield Said(("run's epochs_done", *what), int((group.state == "completed").sum()))
         yield Said(("run's epochs_skipped", *what), int((group.state == "skipped").sum()))
     yield Said(("hidden epochs",), int(every.hidden.sum()))
+    counting = every[every.counts]
+    yield Said(("completed epochs",), int((counting.state == "completed").sum()))
 
 
 LATEST: Final = ("node", "cluster", "proc", "state", "attempt", "target", "site", "gpu", "gpus")
@@ -331,7 +357,8 @@ JOB_FIELDS: Final = (
 
 def kinds(what: str, name: What, told: dict[str, float]) -> Iterator[Said]:
     for kind in KINDS:
-        yield Said((what, *name, kind), told[kind] * 3600, TO_THE_HOUR)
+        if kind in told:
+            yield Said((what, *name, kind), told[kind] * 3600, TO_THE_HOUR)
 
 
 def status_json(of: Ensemble) -> Iterator[Said]:
@@ -346,17 +373,12 @@ def status_json(of: Ensemble) -> Iterator[Said]:
     for row in told["sites"]:
         median = row["seconds_median"]
         yield Said(("median seconds by site", named(row["site"])), median, TO_THE_MILLISECOND)
-    codes: defaultdict[What, list[float]] = defaultdict(lambda: [0, 0.0, 0.0])
     for row in told["causes"]:
-        code = (row["code"], row["subcode"])
-        name = (named(row["cause"]), *code)
+        name = (named(row["cause"]), row["code"], row["subcode"])
         yield Said(("executions by cause", *name), row["executions"])
         yield Said(("GPU-seconds by cause", *name, "bad"), row["bad"] * 3600, TO_THE_HOUR)
-        for i, value in enumerate((row["executions"], row["bad"] * 3600, TO_THE_HOUR)):
-            codes[code][i] += value
-    for code, (executions, bad, off) in codes.items():
-        yield Said(("executions by code", *code), executions)
-        yield Said(("GPU-seconds by code", *code, "bad"), bad, off)
+    rows = [(row["code"], row["subcode"], row["executions"], row["bad"]) for row in told["causes"]]
+    yield from by_code(rows)
     for outcome, row in told["transfers"]["input"].items():
         yield Said(("input transfers", outcome), row["n"])
         yield Said(("seconds of input transfers", outcome), row["seconds"], TO_THE_MILLISECOND)
@@ -367,6 +389,7 @@ def status_json(of: Ensemble) -> Iterator[Said]:
     yield Said(("bytes received",), told["transfers"]["bytes_received"])
     for state, count in told["states"]["epochs"].items():
         yield Said(("epochs by state", state), count)
+    yield Said(("completed epochs",), sum(run["epochs_done"] for run in told["runs"]))
     for run in told["runs"]:
         yield from one_run_json(run)
 
@@ -470,8 +493,103 @@ def one_place(family: str, place: Place) -> Iterator[Said]:
     name = named(place.name)
     yield Said((f"executions by {family}", name), place.sum.executions)
     yield Said((f"completed epochs by {family}", name), place.sum.completed)
+    yield Said((f"median epoch by {family}", name), place.epoch.median)
+    yield Said((f"median wait by {family}", name), place.wait.median)
     for kind in KINDS:
         yield Said((f"GPU-seconds by {family}", name, kind), getattr(place.sum, kind))
+
+
+def sites_json(of: Ensemble) -> Iterator[Said]:
+    told = of.command("sites")
+    for family, listed, field in (("site", "sites", "site"), ("GPU", "gpus", "gpu")):
+        for row in told[listed]:
+            name = named(row[field])
+            yield from kinds(f"GPU-seconds by {family}", (name,), row)
+            yield Said((f"executions by {family}", name), row["executions"])
+            yield Said((f"completed epochs by {family}", name), row["completed_epochs"])
+            for what, field_of in (("epoch", "epoch_seconds"), ("wait", "wait_seconds")):
+                median = row[field_of]["median"]
+                yield Said((f"median {what} by {family}", name), median, TO_THE_MILLISECOND)
+    for row in told["site_gpu"]:
+        cell = (named(row["gpu"]), row["gpus"], named(row["site"]))
+        yield from kinds("GPU-seconds by GPU, number and site", cell, row)
+        yield Said(("executions by GPU, number and site", *cell), row["executions"])
+    rows = [(row["code"], row["subcode"], row["executions"], row["bad"]) for row in told["causes"]]
+    yield from by_code(rows)
+    yield Said(("hidden epochs",), len(told["hidden_epochs"]))
+    yield from kinds("GPU-seconds", (), told["total"])
+    yield Said(("bytes sent",), told["total"]["input"]["bytes_sent"])
+    yield Said(("bytes received",), told["total"]["input"]["bytes_received"])
+
+
+def by_code(rows: Iterable[tuple[int | None, int | None, int, float]]) -> Iterator[Said]:
+    """Executions and GPU-hours of causes, added up by code: what has none goes together."""
+    codes: defaultdict[What, list[float]] = defaultdict(lambda: [0, 0.0, 0.0])
+    for code, subcode, executions, hours in rows:
+        for i, value in enumerate((executions, hours * 3600, TO_THE_HOUR)):
+            codes[code, subcode][i] += value
+    for what, (executions, bad, off) in codes.items():
+        yield Said(("executions by code", *what), executions)
+        yield Said(("GPU-seconds by code", *what, "bad"), bad, off)
+
+
+# --- the report -------------------------------------------------------------------------------
+
+
+def report_json(of: Ensemble) -> Iterator[Said]:
+    told = of.command("report")
+    totals = told["totals"]
+    yield from kinds("GPU-seconds", (), totals)
+    yield Said(("completed epochs",), totals["epochs"])
+    yield Said(("seconds of longest attempts",), totals["longest_hours"] * 3600, TO_THE_HOUR)
+    yield Said(("bytes sent",), totals["bytes_from_jobs"])
+    yield Said(("bytes received",), totals["bytes_to_jobs"])
+    for family, listed, field in (
+        *(("site", "sites", "site"), ("model", "gpus", "gpu")),
+        *(("month", "periods", "period"), ("label", "labels", "label")),
+    ):
+        for row in told.get(listed, {"rows": []})["rows"]:
+            name = named(row[field])
+            if family == "month":
+                name = month_of(row[field])
+                if name is None:
+                    continue
+            if "executions" not in row:
+                # Epochs that were completed without any execution: at no site, on no GPU.
+                continue
+            yield from kinds(f"GPU-seconds by {family}", (name,), row)
+            yield Said((f"executions by {family}", name), row["executions"])
+            if family == "site":
+                yield Said(("completed epochs by site", name), row["epochs"])
+    names: defaultdict[What, list[dict[str, Any]]] = defaultdict(list)
+    for row in told["runs"]["rows"]:
+        if "uuid" in row:  # not what is of no run
+            names[row["uuid"], named(row["run"])].append(row)
+    for name, rows in names.items():
+        yield Said(("executions by run's name", *name), sum(r["executions"] for r in rows))
+        for kind in KINDS:
+            worth = sum(row.get(kind, 0.0) for row in rows) * 3600
+            yield Said(("GPU-seconds by run's name", *name, kind), worth, TO_THE_HOUR * len(rows))
+    rows = told.get("causes", {"rows": []})["rows"]
+    yield from by_code((*code_of(r["code"]), r["executions"], r["gpu_hours"]) for r in rows)
+    for row in told["transfers"]["rows"]:
+        if row["direction"] == "input" and row["outcome"] != "in-flight":
+            yield Said(("input transfers", row["outcome"]), row["n"])
+            seconds = row["hours"] * 3600
+            yield Said(("seconds of input transfers", row["outcome"]), seconds, TO_THE_HOUR)
+
+
+def month_of(told: str) -> str | None:
+    """``2025-09`` of ``September 2025``; None of a day or a week."""
+    try:
+        return datetime.strptime(told, "%B %Y").strftime("%Y-%m")
+    except ValueError:
+        return None
+
+
+def code_of(told: str | None) -> tuple[int | None, int | None]:
+    found = re.fullmatch(r"(-?\d+)(?:/(-?\d+))?", told or "")
+    return (int(found[1]), int(found[2]) if found[2] else None) if found else (None, None)
 
 
 # --- who must tell what -----------------------------------------------------------------------
@@ -489,45 +607,60 @@ SOURCES: Final[dict[str, Source]] = {
     "run --json": run_json,
     "jobs --json": jobs_json,
     "sites": places_figure,
+    "sites --json": sites_json,
+    "report --json": report_json,
 }
 
 EXECUTIONS: Final = {"frame executions", "jobs --json"}
+PLACES: Final = {"sites", "sites --json"}
 TOLD_BY: Final[dict[str, set[str]]] = {
-    "GPU-seconds": {*EXECUTIONS, "status --json"},
-    "GPU-seconds by site": {*EXECUTIONS, "status --json", "sites"},
-    "GPU-seconds by GPU": {*EXECUTIONS, "status --json", "sites"},
-    "GPU-seconds by GPU, number and site": {*EXECUTIONS, "sites"},
+    "GPU-seconds": {*EXECUTIONS, "status --json", "sites --json", "report --json"},
+    "GPU-seconds by site": {*EXECUTIONS, *PLACES, "status --json", "report --json"},
+    "GPU-seconds by GPU": {*EXECUTIONS, *PLACES, "status --json"},
+    "GPU-seconds by model": {"frame executions", "report --json"},
+    "GPU-seconds by GPU, number and site": {*EXECUTIONS, *PLACES},
     "GPU-seconds by cause": {"frame executions", "status --json"},
-    "GPU-seconds by code": {*EXECUTIONS, "status --json"},
+    "GPU-seconds by code": {*EXECUTIONS, "status --json", "sites --json", "report --json"},
+    "GPU-seconds by run's name": {"frame executions", "report --json"},
+    "executions by run's name": {"frame executions", "report --json"},
+    "executions by model": {"frame executions", "report --json"},
+    "executions by label": {"frame executions"},
+    "executions by month": {"windows"},
+    "median epoch by site": {"frame executions", *PLACES},
+    "median epoch by GPU": {"frame executions", *PLACES},
+    "median wait by site": {"frame executions", *PLACES},
+    "median wait by GPU": {"frame executions", *PLACES},
+    "completed epochs": {"frame epochs", "status --json", "report --json"},
+    "seconds of longest attempts": {"frame executions", "report --json"},
     "GPU-seconds by run": {"frame executions", "frame runs", "status --json", "run --json"},
     "GPU-seconds by node": EXECUTIONS,
     "GPU-seconds by job": EXECUTIONS,
     "GPU-seconds by job in all": {"frame executions", "logs"},
-    "executions by site": {*EXECUTIONS, "status --json", "sites"},
-    "executions by GPU": {*EXECUTIONS, "status --json", "sites"},
-    "executions by GPU, number and site": {*EXECUTIONS, "sites"},
+    "executions by site": {*EXECUTIONS, *PLACES, "status --json", "report --json"},
+    "executions by GPU": {*EXECUTIONS, *PLACES, "status --json"},
+    "executions by GPU, number and site": {*EXECUTIONS, *PLACES},
     "executions by cause": {"frame executions", "status --json"},
-    "executions by code": {*EXECUTIONS, "status --json"},
+    "executions by code": {*EXECUTIONS, "status --json", "sites --json", "report --json"},
     "executions by node": EXECUTIONS,
     "executions by run": {"frame executions", "run --json"},
     "executions by job": EXECUTIONS,
-    "completed epochs by site": {"frame executions", "frame epochs", "status --json", "sites"},
-    "completed epochs by GPU": {"frame executions", "frame epochs", "status --json", "sites"},
+    "completed epochs by site": {"frame executions", "frame epochs", "status --json", *PLACES},
+    "completed epochs by GPU": {"frame executions", "frame epochs", "status --json", *PLACES},
     "median seconds by site": {"frame executions", "status --json"},
     "epochs by state": {"frame epochs", "status --json"},
     "GPU-seconds by month": {"windows"},
-    "GPU-seconds by label": {"windows"},
+    "GPU-seconds by label": {"frame executions"},
     "GPU-seconds of longest attempts": {"frame executions"},
-    "hidden epochs": {"frame epochs", "sites"},
-    "input transfers": {"frame transfers", "status --json"},
+    "hidden epochs": {"frame epochs", *PLACES},
+    "input transfers": {"frame transfers", "status --json", "report --json"},
     "timed input transfers": {"frame transfers"},
-    "seconds of input transfers": {"frame transfers", "status --json"},
+    "seconds of input transfers": {"frame transfers", "status --json", "report --json"},
     "output transfers": {"frame transfers", "status --json"},
     "seconds of output transfers": {"frame transfers", "status --json"},
     "transfers by job": {"frame transfers", "jobs --json"},
     "transfer seconds by job": {"frame transfers", "jobs --json"},
-    "bytes sent": {"frame jobs", "status --json", "sites"},
-    "bytes received": {"frame jobs", "status --json", "sites"},
+    "bytes sent": {"frame jobs", "status --json", "report --json", *PLACES},
+    "bytes received": {"frame jobs", "status --json", "report --json", *PLACES},
     "run's epochs_total": {"frame runs", "frame epochs", "status --json", "run --json"},
     "run's epochs_done": {"frame runs", "frame epochs", "status --json", "run --json"},
     "run's epochs_skipped": {"frame runs", "frame epochs", "status --json", "run --json"},
