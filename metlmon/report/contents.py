@@ -478,7 +478,8 @@ def _periods(books: Accounts) -> Table:
 
 def _times(books: Accounts) -> Table:
     columns = (
-        Column("place", "GPU model, resource"),
+        Column("place", "Where"),
+        Column("by", "which is a", drop=3),
         Column("n", "n", Kind.COUNT, "box"),
         Column("minimum", "least", Kind.SECONDS, drop=2),
         Column("first_quartile", "first quartile", Kind.SECONDS),
@@ -487,13 +488,13 @@ def _times(books: Accounts) -> Table:
         Column("maximum", "most", Kind.SECONDS, drop=1),
     )
     rows = []
-    for by in (
-        epoch_boxes(books, lambda e: gpu_model(e.gpu)),
-        epoch_boxes(books, lambda e: e.site),
+    for by, boxes in (
+        ("GPU model", epoch_boxes(books, lambda e: gpu_model(e.gpu))),
+        ("resource", epoch_boxes(books, lambda e: e.site)),
     ):
-        for name, box in by.items():
+        for name, box in boxes.items():
             least, most = min(box.low, *box.beyond, box.low), max(box.high, *box.beyond, box.high)
-            rows.append(Row((name, box.n, least, box.first, box.median, box.third, most)))
+            rows.append(Row((name, by, box.n, least, box.first, box.median, box.third, most)))
     return Table(
         "times",
         "Time of the successful execution of completed epochs",

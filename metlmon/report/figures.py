@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import datetime
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Final
 
 from metlmon.ensemble.ledger import HOUR
@@ -12,7 +13,7 @@ from metlmon.ensemble.wording import count, duration
 from metlmon.report.records import Band, Bars, Boxes, Figure, Levels, Lines
 from metlmon.report.told import NOT_KNOWN, hours, hours_digits
 from metlmon.stats.accounts import Accounts, Box, Series, epoch_boxes, gpu_model
-from metlmon.stats.windows import Unit
+from metlmon.stats.windows import Unit, Window
 
 GREEN: Final = 2
 VERMILLION: Final = 3
@@ -22,6 +23,9 @@ GREY: Final = 7
 
 SITE_COLOURS: Final = (0, 1, 2, 5, 4, 3, 6)
 """Of the largest sites; all others are drawn together, in grey."""
+
+STACKED_DAYS: Final = 40
+"""Stacks of more days than that are drawn by week."""
 
 BOXES: Final = 24
 LEVELS: Final = 12
@@ -114,6 +118,7 @@ def _per_period(series: Series) -> Figure:
 
 
 def _contributions(series: Series) -> Figure:
+    series = _coarser(series)
     per = PER[series.unit]
     named = list(series.sites.items())
     shown, rest = named[: len(SITE_COLOURS)], named[len(SITE_COLOURS) :]
@@ -134,6 +139,23 @@ def _contributions(series: Series) -> Figure:
         f"GPU-hours by resource: {sums}.",
         "gpu_hours",
     )
+
+
+def _coarser(series: Series) -> Series:
+    """Weeks, where there are so many days that stacks of them are too thin to be read."""
+    if series.unit is not Unit.DAY or len(series.windows) <= STACKED_DAYS:
+        return series
+    begins = [
+        at
+        for at, window in enumerate(series.windows)
+        if at == 0 or (window.since is not None and window.since.weekday() == 0)
+    ]
+    spans = list(pairwise([*begins, len(series.windows)]))
+    windows = tuple(Window(series.windows[a].since, series.windows[b - 1].until) for a, b in spans)
+    sites = {
+        name: tuple(sum(values[a:b]) for a, b in spans) for name, values in series.sites.items()
+    }
+    return replace(series, unit=Unit.WEEK, windows=windows, sites=sites)
 
 
 def _times(books: Accounts) -> Figure | None:

@@ -30,6 +30,9 @@ from metlmon.report.told import told, visible
 SHORT: Final = 25
 """Rows of a table that is not broken between two pages."""
 
+UNBROKEN: Final = 28
+"""Characters of a name that is never broken into two lines."""
+
 POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 
@@ -135,9 +138,14 @@ class _Writer:
         return f"<thead><tr>{''.join(upper)}</tr><tr>{''.join(lower)}</tr></thead>"
 
     def _heading(self, column: Column, span: str = "") -> str:
-        kind = "" if column.kind is Kind.TEXT else ' class="n"'
-        head = _text(column.head).replace("GPU-", "GPU\u2011")
-        return f'<th scope="col"{span}{kind}>{head}{self._ref(column.note)}</th>'
+        # Neither is broken into two lines, where there is room for both words.
+        head = (
+            _text(column.head).replace("GPU-", "GPU\u2011").replace("in flight", "in&nbsp;flight")
+        )
+        head += self._ref(column.note)
+        if column.kind is Kind.TEXT:
+            return f'<th scope="col"{span}>{head}</th>'
+        return f'<th scope="col"{span} class="n"><span>{head}</span></th>'
 
     def _row(self, columns: tuple[Column, ...], row: Row) -> str:
         cells = []
@@ -145,6 +153,8 @@ class _Writer:
             kind = "" if column.kind is Kind.TEXT else ' class="n"'
             tag = 'th scope="row"' if at == 0 and value != "" else "td"
             shown = self._value(column.kind, value)
+            if not kind and len(shown) <= UNBROKEN:
+                kind = ' class="whole"'
             cells.append(f"<{tag}{kind}>{shown}</{tag.split()[0]}>")
         part = ' class="part"' if row.part else ""
         return f"<tr{part}>{''.join(cells)}</tr>"
@@ -217,6 +227,8 @@ tfoot{border-top:1px solid var(--ink)}
 tfoot th,tfoot td{font-weight:600}
 .n{text-align:right!important;white-space:nowrap}
 thead .n{white-space:normal}
+thead .n span{display:inline-block;max-width:6.4em}
+tbody .whole{white-space:nowrap}
 .remark,.empty{font-size:.86rem;color:var(--faint)}
 .facts{columns:3 16rem;column-gap:2.4rem;font-size:.9rem;font-variant-numeric:tabular-nums
 lining-nums;margin-top:.8rem}

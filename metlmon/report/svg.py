@@ -25,8 +25,10 @@ WIDTH: Final = 720
 HEIGHT: Final = 190
 """Of the plot of a chart over time."""
 
-LETTER: Final = 6.4
-"""The width that a letter of 12 pixels is reckoned with: of a sans-serif's wider half."""
+LETTER: Final = 7.0
+CAPITAL: Final = 8.6
+"""The widths that letters of 12 pixels are reckoned with: those of a wide sans-serif. No font
+is asked, so there is room for any."""
 
 LINE: Final = 16
 TOP: Final = 14
@@ -72,6 +74,11 @@ def _draw(canvas: _Canvas, chart: Chart) -> float:
 
 def _text(text: str) -> str:
     return escape(visible(text))
+
+
+def _width(text: str) -> float:
+    """What a text takes, at most, in units of the drawing."""
+    return sum(CAPITAL if letter.isupper() or letter in "@%" else LETTER for letter in text)
 
 
 def _n(value: float) -> str:
@@ -148,7 +155,7 @@ class _Canvas:
         x, y = left, LINE - 4.0
         for band in bands:
             name = clip(plain(band.name), NAME)
-            width = 18 + len(name) * LETTER + 16
+            width = 18 + _width(name) + 14
             if x > left and x + width > WIDTH - RIGHT:
                 x, y = left, y + LINE
             self.rect(x, y - 10, 12, 12, self.fill(band.colour))
@@ -235,7 +242,7 @@ def _tick_name(tick: datetime, ticks: Sequence[datetime]) -> str:
     month = MONTHS[tick.month - 1][:3]
     if len(ticks) > 1 and all(each.day == 1 for each in ticks):
         return f"{month}" if any(each.month != ticks[0].month for each in ticks) else ""
-    return f"{tick.day}{THIN}{month}"
+    return f"{tick.day} {month}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,7 +278,7 @@ def _plot(
     ticks = nice_ticks(most, whole=unit.startswith("epochs"))
     step = ticks[1] - ticks[0]
     names = [tick_text(tick, step) for tick in ticks]
-    left = 30 + max(len(name) for name in names) * LETTER
+    left = 30 + max(map(_width, names))
     plot = _Plot(left, top, right, top + HEIGHT, *moments, ticks[-1])
     for tick, name in zip(ticks, names, strict=True):
         y = plot.y(tick)
@@ -310,10 +317,9 @@ def _lines(canvas: _Canvas, chart: Lines) -> float:
     ends = [band.values[-1] for band in chart.bands]
     most = sum(ends) if chart.stacked else max(max(band.values) for band in chart.bands)
     labels = [
-        f"{_end(value, most)}{THIN}{band.name}"
-        for band, value in zip(chart.bands, ends, strict=True)
+        f"{_end(value, most)} {band.name}" for band, value in zip(chart.bands, ends, strict=True)
     ]
-    right = WIDTH - 26 - max(len(label) for label in labels) * LETTER
+    right = WIDTH - 26 - max(map(_width, labels))
     moments = chart.moments[0], chart.moments[-1]
     plot = _plot(canvas, moments, most, chart.unit, TOP, right)
     floor = [0.0] * len(chart.moments)
@@ -411,7 +417,7 @@ def _boxes(canvas: _Canvas, chart: Boxes) -> float:
     most = max(max(box.high, *box.beyond, box.high) for box in boxes) / seconds
     ticks = nice_ticks(most, 6)
     heads = [head for head, _ in chart.groups]
-    left = 16 + max(len(name) for name in (*names, *heads)) * LETTER
+    left = 16 + max(map(_width, (*names, *heads)))
     right = WIDTH - 56
     height = sum(LINE + 10 + BOX_ROW * len(group) for _, group in chart.groups)
 
@@ -459,9 +465,9 @@ def _box(canvas: _Canvas, y: float, ends: tuple[float, ...], colour: int) -> Non
 def _levels(canvas: _Canvas, chart: Levels) -> float:
     names = [clip(plain(name), NAME + 6) for name, _ in chart.bars]
     most = max(value for _, value in chart.bars)
-    left = 16 + max(len(name) for name in names) * LETTER
+    left = 16 + max(map(_width, names))
     told = [_end(value, most) for _, value in chart.bars]
-    right = WIDTH - 16 - max(len(each) for each in told) * LETTER
+    right = WIDTH - 16 - max(map(_width, told))
     y = float(TOP)
     for name, value, (_, amount) in zip(names, told, chart.bars, strict=True):
         width = amount / most * (right - left)
