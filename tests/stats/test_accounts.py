@@ -1,0 +1,356 @@
+"""The accounts of an ensemble: every sum over GPU models, sites, causes, runs and time is the
+whole, and what the generator of an ensemble did is what is counted of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from metlmon.ensemble.ledger import HOUR
+from metlmon.ensemble.picture import Painter
+from metlmon.ensemble.settings import Settings
+from metlmon.live.reader import Reader
+from metlmon.live.settings import load_settings
+from metlmon.stats.accounts import (
+    Accounts,
+    Share,
+    accounts,
+    box,
+    epoch_boxes,
+    gpu_model,
+    quantile,
+)
+from metlmon.stats.windows import ALL, Unit, Window, cut
+from tests.conftest import shared_path
+from tests.ensemble.written import Log, of_one_job
+
+FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
+EXAMPLES = ("metl-aws", "pool-ensemble")
+NODE = "run0-train_epoch0"
+
+
+@cache
+def painter(name: str) -> Painter:
+    path = shared_path(f"examples/{name}") if name in EXAMPLES else FIXTURES / name
+    reader = Reader(path, load_settings(path))
+    reader.open()
+    reader.read_all()
+    return reader.painter()
+
+
+def books_of(name: str, window: Window = ALL) -> Accounts:
+    return accounts(painter(name).ledger(), window)
+
+
+def at(text: str) -> datetime:
+    return datetime.fromisoformat(text)
+
+
+# --- the numbers of a real ensemble -----------------------------------------------------------
+
+
+def test_the_hours_of_five_runs_by_cause() -> None:
+    books = books_of("metl-aws")
+    hours = {
+        loss.word or f"{loss.code}/{loss.subcode}": round(loss.seconds / HOUR, 2)
+        for loss in books.losses
+    }
+    assert hours == {
+        "1023/0": 222.69,
+        "return value 1": 78.80,
+        "1005/0": 48.58,
+        "removed, end unknown": 25.00,
+        "1007/0": 14.28,
+        "12/122": 11.68,
+    }
+    spent = books.total.spent
+    assert [round(s / HOUR, 2) for s in (spent.good, spent.bad, spent.in_flight)] == [
+        *(564.77, 401.01),
+        45.53,
+    ]
+    assert (books.epochs, books.hidden, list(books.gpus), list(books.sites)) == (
+        *(42, 9),
+        ["L40S"],
+        ["aws"],
+    )
+
+
+def test_two_reasons_of_one_code() -> None:
+    loss = next(each for each in books_of("metl-aws").losses if each.code == 1007)
+    assert loss.executions == 2
+    assert [round(seconds / HOUR, 2) for _, _, seconds in loss.reasons] == [10.16, 4.12]
+
+
+# --- the first round, generated with its truth ------------------------------------------------
+
+
+@cache
+def truth() -> dict[str, Any]:
+    path = FIXTURES / "first-round" / "truth.json"
+    if not path.exists():
+        pytest.skip("no fixtures/first-round: it is generated")
+    found: dict[str, Any] = json.loads(path.read_text())
+    return found
+
+
+def done(shares: dict[Any, Share]) -> dict[Any, int]:
+    return {name: share.spent.completed for name, share in shares.items()}
+
+
+def test_the_table_of_the_first_round() -> None:
+    truth()
+    books = books_of("first-round")
+    assert (len(books.runs), books.epochs) == (21, 630)
+    assert done(dict(books.gpus)) == {
+        "A100-PCIE-40GB": 6,
+        "A100-SXM4-40GB": 43,
+        "A100-SXM4-80GB": 73,
+        "A40": 108,
+        "RTX A5000": 354,
+        "V100-SXM2-32GB": 46,
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "of"),
+    [
+        ("by_gpu", lambda books: books.gpus),
+        ("by_site", lambda books: books.sites),
+        ("by_label", lambda books: books.labels),
+    ],
+)
+def test_the_first_round_by(name: str, of: Callable[[Accounts], dict[str, Share]]) -> None:
+    told = {
+        group: {
+            "executions": share.spent.executions,
+            "completed": share.spent.completed,
+            "good": share.spent.good,
+            "bad": share.spent.bad,
+        }
+        for group, share in of(books_of("first-round")).items()
+        if share.spent.executions
+    }
+    wanted = truth()[name]
+    keys = next(iter(wanted.values())).keys()
+    assert {g: {k: v for k, v in row.items() if k in keys} for g, row in told.items()} == wanted
+
+
+def test_the_first_round_by_month() -> None:
+    wanted = truth()["by_month"]
+    books = books_of("first-round")
+    assert books.period is Unit.MONTH
+    told = {
+        f"{window.since:%Y-%m}": {"good": share.spent.good, "bad": share.spent.bad}
+        for window, share in books.periods
+    }
+    assert told == wanted
+
+
+def test_the_rest_of_the_first_round() -> None:
+    wanted = truth()
+    books = books_of("first-round")
+    spent = books.total.spent
+    assert {"good": spent.good, "bad": spent.bad} == wanted["gpu_seconds"]
+    assert books.total.longest_gpu == wanted["longest_gpu_seconds"]
+    assert books.hidden == len(wanted["hidden"])
+    moved = books.total.moved
+    assert {"sent": moved.from_jobs, "received": moved.to_jobs} == wanted["bytes"]
+    assert sorted(loss.seconds for loss in books.losses) == sorted(
+        each["gpu_seconds"] for each in wanted["by_cause"].values()
+    )
+    transfers = {
+        (move.direction, move.outcome): (move.n, move.seconds) for move in books.moves if move.n
+    }
+    assert transfers == {
+        (direction, outcome): (each["count"], each["seconds"])
+        for direction, outcomes in wanted["transfers"].items()
+        for outcome, each in outcomes.items()
+    }
+
+
+# --- sums -------------------------------------------------------------------------------------
+
+ENSEMBLES = pytest.mark.parametrize(
+    "name",
+    ["metl-aws", "pool-ensemble", "first-round", "trainer", "rescue", "holds", "shared-log"],
+)
+
+
+def numbers(shares: Iterable[Share]) -> dict[str, float]:
+    added: dict[str, float] = {}
+    for share in shares:
+        spent = share.spent
+        for key, value in {
+            "executions": spent.executions,
+            "good executions": spent.good_executions,
+            "bad executions": spent.bad_executions,
+            "completed": spent.completed,
+            "good": spent.good,
+            "bad": spent.bad,
+            "in flight": spent.in_flight,
+            "by longest": share.by_longest,
+            "longest": share.longest,
+            "longest in GPU-seconds": share.longest_gpu,
+            "to jobs": share.moved.to_jobs,
+            "from jobs": share.moved.from_jobs,
+        }.items():
+            added[key] = round(added.get(key, 0) + value, 3)
+    return added
+
+
+def windows_of(name: str) -> list[Window]:
+    ledger = painter(name).ledger()
+    assert ledger.first is not None
+    assert ledger.as_of is not None
+    middle = ledger.first + (ledger.as_of - ledger.first) / 2
+    return [ALL, Window(until=middle), Window(since=middle)]
+
+
+@ENSEMBLES
+def test_every_division_sums_to_the_whole(name: str) -> None:
+    for window in windows_of(name):
+        books = books_of(name, window)
+        whole = numbers([books.total])
+        assert numbers(books.sites.values()) == whole
+        # What jobs that never ran have moved is no GPU's.
+        for part in (books.gpus, books.labels):
+            assert (
+                numbers(part.values()).items()
+                >= {k: v for k, v in whole.items() if "jobs" not in k}.items()
+            )
+        if not books.unmoored:
+            assert numbers(share for _, share in books.periods) == whole
+        spent = books.total.spent
+        assert sum(loss.seconds for loss in books.losses) == spent.bad
+        assert sum(loss.executions for loss in books.losses) == spent.bad_executions
+        for loss in books.losses:
+            assert sum(seconds for _, _, seconds in loss.reasons) == loss.seconds
+        assert sum(t.completed for t in books.places.values()) == spent.completed
+        assert spent.completed + books.unplaced - books.again == books.epochs
+        if books.series is not None:
+            series = books.series
+            assert sum(series.epochs) == books.epochs - books.unmoored
+            kinds = (series.good, series.bad, series.in_flight)
+            assert [sum(each) for each in kinds] == [spent.good, spent.bad, spent.in_flight]
+            assert sum(map(sum, series.sites.values())) == spent.total
+
+
+@ENSEMBLES
+def test_months_and_weeks_sum_to_the_whole(name: str) -> None:
+    ledger = painter(name).ledger()
+    assert ledger.first is not None
+    assert ledger.as_of is not None
+    whole = numbers([books_of(name).total])
+    for unit in (Unit.MONTH, Unit.WEEK):
+        parts = [books_of(name, window) for window in cut(ledger.first, ledger.as_of, unit)]
+        assert numbers(part.total for part in parts) == whole
+        assert sum(part.epochs for part in parts) == books_of(name).epochs
+
+
+@ENSEMBLES
+def test_it_agrees_with_the_status(name: str) -> None:
+    """The picture that ``status`` prints is added up elsewhere."""
+    status, books = painter(name).status(), books_of(name)
+    close = pytest.approx
+    for site in status.sites:
+        spent = books.sites[site.site].spent
+        assert (site.executions, site.completed_epochs) == (spent.executions, spent.completed)
+        assert site.gpu_hours.total == close(spent.total / HOUR)
+    assert sum(gpu.completed_epochs for gpu in status.gpus) == books.total.spent.completed
+    for gpu in status.gpus:
+        assert gpu.gpu_hours.good <= books.gpus[gpu_model(gpu.gpu)].spent.good / HOUR + 1e-9
+    assert sum(run.epochs_done for run in status.runs) == books.epochs
+    reasons = {
+        (loss.code, loss.subcode, reason): (n, seconds)
+        for loss in books.losses
+        for reason, n, seconds in loss.reasons
+    }
+    for cause in status.causes:
+        n, seconds = reasons[cause.code, cause.subcode, cause.cause]
+        assert (cause.executions, cause.bad) == (n, close(seconds / HOUR))
+    assert len(reasons) == len(status.causes)
+    moves = {(m.direction, m.outcome): m for m in books.moves}
+    for outcome, count in (
+        ("ok", status.transfers.input_ok),
+        ("aborted", status.transfers.input_aborted),
+        ("unfinished", status.transfers.input_unfinished),
+    ):
+        move = moves.get(("input", outcome))
+        told = (move.n, move.seconds) if move else (0, 0)
+        assert told == (count.n, close(count.seconds))
+    assert books.total.moved.to_jobs == status.transfers.bytes_received
+    assert books.total.moved.from_jobs == status.transfers.bytes_sent
+
+
+# --- hidden compute, and epochs that nothing is known of ----------------------------------------
+
+
+def books_of_log(log: Log, settings: Settings | None = None) -> Accounts:
+    return accounts(of_one_job(log, settings=settings).painter().ledger())
+
+
+def test_an_epoch_that_was_trained_elsewhere() -> None:
+    log = Log().submit(77, NODE, at="10:00:00")
+    log.execute(77, gpus=2, gpu="NVIDIA A40", site="there", at="10:10:00")
+    log.evict(77, at="16:10:00").execute(77, gpus=1, site="here", at="16:20:00")
+    log.terminate(77, at="16:30:00")
+    books = books_of_log(log)
+    assert (books.epochs, books.hidden) == (1, 1)
+    assert done(dict(books.gpus)) == {"A40": 0, "L40S": 1}
+    assert {name: share.by_longest for name, share in books.gpus.items()} == {"A40": 1, "L40S": 0}
+    assert {name: share.longest for name, share in books.sites.items()} == {
+        "there": 6 * HOUR,
+        "here": 0,
+    }
+    assert books.total.longest_gpu == 12 * HOUR
+    # Its short second execution is no time of an epoch.
+    assert epoch_boxes(books, lambda e: e.site) == {}
+    assert epoch_boxes(books, lambda e: e.site, hidden=True)["here"].median == 600
+
+
+def test_the_number_of_gpus_may_be_unknown() -> None:
+    log = Log().submit(77, NODE).execute(77, bare=True).terminate(77)
+    books = books_of_log(log)
+    assert (books.uncounted_gpus, books.total.spent.total) == (1, 0)
+    assert books.gpus[None].spent.executions == 1
+
+
+def test_nothing_logged() -> None:
+    books = books_of_log(Log())
+    assert (books.series, books.periods, books.losses, books.epochs) == (None, (), (), 0)
+    assert books.total == Share()
+
+
+# --- names and spreads ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("logged", "shown"),
+    [
+        ("NVIDIA A100-PCIE-40GB", "A100-PCIE-40GB"),
+        ("NVIDIA RTX A5000", "RTX A5000"),
+        ("Tesla V100-SXM2-32GB", "V100-SXM2-32GB"),
+        ("NVIDIA Tesla T4", "T4"),
+        ("NVIDIA A40 + Tesla T4", "A40 + T4"),
+        ("NVIDIA", "NVIDIA"),
+        ("Quadro RTX 6000", "Quadro RTX 6000"),
+        (None, None),
+    ],
+)
+def test_a_gpu_model_as_papers_name_it(logged: str | None, shown: str | None) -> None:
+    assert gpu_model(logged) == shown
+
+
+def test_quartiles_and_whiskers() -> None:
+    found = box([1, 2, 3, 4, 5, 100])
+    assert found is not None
+    assert (found.n, found.first, found.median, found.third) == (6, 2.25, 3.5, 4.75)
+    assert (found.low, found.high, found.beyond) == (1, 5, (100,))
+    assert box([]) is None
+    assert quantile([7], 0.25) == 7
