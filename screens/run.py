@@ -14,6 +14,9 @@ from metlmon.ensemble.states import TERMINAL, State
 from metlmon.ensemble.views import EpochRow, JobRow, RunView
 from metlmon.ensemble.wording import STATES, plain
 from metlmon.live.feed import Update
+from metlmon.stats import telling
+from metlmon.stats.curves import streams
+from metlmon.stats.estimates import outlook
 from screens import epochlist, queueword
 from screens.acting import ACTING, ActingScreen
 from screens.actions import bindings_of
@@ -21,7 +24,19 @@ from screens.chart import seconds_chart
 from screens.columns import cells, columns, fitted
 from screens.deeds import Selection
 from screens.headlines import gpu_hours
-from screens.ink import BOLD, DIM, GOOD, Line, first_that_fits, joined, line, signed, spread, width
+from screens.ink import (
+    BOLD,
+    DIM,
+    GOOD,
+    NOTE,
+    Line,
+    first_that_fits,
+    joined,
+    line,
+    signed,
+    spread,
+    width,
+)
 from screens.monitor import ListScreen
 from screens.runlist import between, place
 from screens.widgets.panel import Panel
@@ -105,6 +120,7 @@ class RunScreen(ListScreen, ActingScreen):
         lines = [
             line(" ") + self._title(view, room - 2),
             line(" ") + first_that_fits(self._progress(view), room - 2),
+            *self._rest(room - 2),
         ]
         if self.chart:
             height = epochlist.CHART_LINES if roomy else epochlist.CHART_LINES_NARROW
@@ -113,6 +129,31 @@ class RunScreen(ListScreen, ActingScreen):
             chart = [title, *drawn] if drawn else []
             lines += [()] * (roomy and bool(drawn)) + [line(" ") + each for each in chart]
         return [*lines, ()] if roomy else lines
+
+    def _rest(self, room: int) -> list[Line]:
+        """What is left of the run and of its epoch under way, where there is something."""
+        told = self.monitor.study.of(outlook)
+        run = next((run for run in told.runs if run.run == self.key), None) if told else None
+        if run is None or not run.left:
+            return []
+        ascii, span, epoch = self.ascii, run.span, run.epoch
+        if span is None:
+            return [line(" ", ("done  ", DIM), (run.why_not or "", NOTE))]
+        rest = line(("left  ", DIM), (telling.about(span.middle, ascii), BOLD))
+        rest += line(f" ({telling.between(span.low, span.high, ascii)})")
+        about = line((f", about {telling.minute(run.at)}", DIM))
+        sure = line((f"{telling.sureness(span)}: from {span.source}", DIM))
+        now: Line = ()
+        if epoch is not None:
+            now = line((f"epoch {run.number}  ", DIM), telling.span(epoch, ascii))
+        gap = line("   ")
+        candidates = (
+            joined((rest + about, now, sure), gap),
+            joined((rest + about, now), gap),
+            joined((rest, now), gap),
+            rest,
+        )
+        return [line(" ") + first_that_fits(candidates, room)]
 
     def _title(self, view: RunView, room: int) -> Line:
         ascii, row = self.ascii, view.row
@@ -165,7 +206,8 @@ class RunScreen(ListScreen, ActingScreen):
 
     def _fill(self, view: RunView, epochs: list[EpochRow], side: list[EpochRow]) -> None:
         room, ascii = self.app.size.width, self.ascii
-        specs = epochlist.specs(view, ascii)
+        self.monitor.study.want_written()
+        specs = epochlist.specs(view, ascii, self.monitor.study.of(streams) or {})
         widths = fitted(specs, [*view.epochs, *view.side], room)
         indent = MARGIN + widths["epoch"] + GAP
 

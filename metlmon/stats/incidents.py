@@ -74,7 +74,8 @@ class Severity(IntEnum):
 class Incident:
     """One incident. ``until`` None with ``still``: it lasts. ``text``: what happened, one
     sentence; ``advice``: what to do next. ``runs`` are run keys; ``site`` where it is one
-    site's. ``brief``: the text without the runs' names. Names in the text are as logged: they are made plain where they are drawn."""
+    site's. ``brief``: the text without the runs' names. Names in the text are as logged: they
+    are made plain where they are drawn."""
 
     key: str
     kind: str
@@ -97,9 +98,9 @@ class Incident:
 
 def incidents(basis: Basis) -> tuple[Incident, ...]:
     """All of them: what lasts first, then the newest first."""
-    found = [each for rule in RULES for each in rule(basis)]
-    found.sort(key=lambda each: (each.still, _when(each), each.severity), reverse=True)
-    return tuple(found)
+    every = [each for rule in RULES for each in rule(basis)]
+    every.sort(key=lambda each: (each.still, _when(each), each.severity), reverse=True)
+    return tuple(every)
 
 
 def pressing(basis: Basis, all_of_them: Sequence[Incident]) -> list[Incident]:
@@ -119,6 +120,34 @@ def pressing(basis: Basis, all_of_them: Sequence[Incident]) -> list[Incident]:
     ]
     kept.sort(key=lambda each: (each.severity, each.still, _when(each)), reverse=True)
     return kept
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """All incidents, those that matter now (the worst first), how long each lasted in seconds
+    (by key; where both ends are known), and what the runs are called."""
+
+    incidents: tuple[Incident, ...]
+    pressing: tuple[Incident, ...]
+    seconds: Mapping[str, float]
+    names: Mapping[str, str]
+
+
+def found(basis: Basis) -> Found:
+    """The incidents as a screen shows them."""
+    every = incidents(basis)
+    lasted = {
+        each.key: elapsed(basis.ledger, each.since, each.until)
+        for each in every
+        if each.since is not None and each.until is not None
+    }
+    names = {run.run: run.run_name for run in basis.ledger.runs}
+    return Found(every, tuple(pressing(basis, every)), lasted, names)
+
+
+def names_of(incident: Incident, told: Found) -> tuple[str, ...]:
+    """The names of the runs that it concerns."""
+    return tuple(told.names.get(run, run) for run in incident.runs)
 
 
 def _when(incident: Incident) -> datetime:

@@ -1,0 +1,213 @@
+"""Estimates: when will it be done, and how sure that is."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import ClassVar, Final
+
+from textual.app import ComposeResult
+from textual.binding import BindingType
+
+from metlmon.ensemble import wording
+from metlmon.ensemble.wording import plain
+from metlmon.live.feed import Update
+from metlmon.stats import telling
+from metlmon.stats.estimates import Outlook, RunOutlook, outlook
+from screens.actions import bindings_of
+from screens.columns import Spec, cells, columns, fitted
+from screens.ink import (
+    BAD,
+    BOLD,
+    DIM,
+    GOOD,
+    MOVING,
+    NOTE,
+    Ink,
+    Line,
+    bounded,
+    first_that_fits,
+    joined,
+    line,
+    spread,
+    width,
+    wrapped,
+)
+from screens.monitor import ListScreen
+from screens.widgets.keys import Keys
+from screens.widgets.panel import Panel
+from screens.widgets.table import Row, Table
+
+BAR: Final = 8
+"""Cells of a run's progress bar."""
+
+SOURCE_LINES: Final = 2
+"""Always as many below the table, so that it keeps its height while the cursor moves."""
+
+SURENESS: Final = {"good": GOOD, "fair": Ink(), "rough": NOTE}
+
+
+class EstimatesScreen(ListScreen):
+    """The rest of each run, and of the ensemble."""
+
+    SCOPES: ClassVar[tuple[str, ...]] = ("list", "below")
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("list", "below")]
+    ORDERS = (
+        ("run", None),
+        ("what ends last", lambda run: (run.span is None, -_middle(run))),
+        ("epochs left", lambda run: (-run.left,)),
+        ("time per epoch", lambda run: (-(run.pace.median if run.pace else 0.0),)),
+    )
+
+    def keys(self) -> Keys:
+        """Without the way to itself."""
+        return Keys((*self.SCOPES, "everywhere"), without=("estimates",))
+
+    def compose(self) -> ComposeResult:
+        yield Panel(id="head")
+        yield Table()
+        yield from self.foot()
+
+    def show(self, update: Update | None) -> None:
+        # Progress lines tell best what is left of an epoch.
+        self.monitor.study.want_written()
+        told = self.monitor.study.of(outlook)
+        room, ascii = self.app.size.width, self.ascii
+        self.query_one("#head", Panel).show(head(told, room, ascii))
+        runs = () if told is None else told.runs
+        kept = self.kept(runs, _text)
+        specs = _specs(ascii)
+        widths = fitted(specs, runs, room)
+        rows = [Row(run.run, partial(cells, specs, widths, run)) for run in kept]
+        self.table.show(columns(specs, widths), rows, self._empty(told, update))
+        under = next((run for run in kept if run.run == self.table.cursor), None)
+        note = self.note(len(kept), len(runs))
+        self.query_one("#note", Panel).show([note, *sources(under, room, ascii)])
+
+    def _empty(self, told: Outlook | None, update: Update | None) -> list[Line]:
+        if told is None or update is None or (not told.runs and update.progress.fraction < 1):
+            return [line("  ", ("Estimates come as soon as the logs are read.", DIM))]
+        if told.runs:
+            return [line("  ", "No run has this text."), line("  ", ("esc clears", DIM))]
+        return [
+            line("  ", "There is no run to be estimated."),
+            line("  ", ("Runs come from nodes that are called run-train_epochN.", DIM)),
+        ]
+
+    def open(self, key: str) -> None:
+        self.monitor.open_run(key)
+
+
+def head(told: Outlook | None, room: int, ascii: bool) -> list[Line]:
+    """When it will be done, in one line; then what that rests on."""
+    title = line(("Estimates", BOLD))
+    if told is None:
+        return [line(" ") + title + line("   ", ("reading the history of the runs", DIM)), ()]
+    how = GOOD if told.ended is not None else BOLD if told.span is not None else NOTE
+    when = line((telling.done_in(told, ascii), how))
+    at = line((f"about {telling.minute(told.at)}", DIM)) if told.at is not None else ()
+    rate = line((telling.rate(told.rate, ascii), DIM))
+    gap = line("   ")
+    brief = line((telling.done_in(told, ascii, brief=True), how))
+    whole = joined((title, when, at), gap)
+    first = first_that_fits(
+        (whole, joined((title, when), gap), joined((title, brief), gap)), room - 2
+    )
+    if width(whole) + width(rate) + 3 <= room - 2:
+        first = spread(whole, rate, room - 2, ascii)
+    return [line(" ") + first, line(" ") + _second(told, room - 2, ascii), ()]
+
+
+def _second(told: Outlook, room: int, ascii: bool) -> Line:
+    done = f"{wording.number(told.done, ascii)} of "
+    done += f"{wording.count(told.total, 'epoch', ascii=ascii)} done"
+    if told.span is None:
+        return line((done, DIM))
+    slowest = next((run.run_name for run in told.runs if run.run == told.slowest), None)
+    sure = telling.sureness(told.span)
+    parts = [
+        line((done, DIM)),
+        line((f"it hangs on {plain(slowest, 24, ascii)}", DIM)) if slowest else (),
+        line((f"how sure: {sure}", SURENESS[sure])),
+        line(("four in five end within the interval", DIM)),
+    ]
+    gap = line((" - " if ascii else " · ", DIM))
+    return first_that_fits([joined(parts[:n], gap) for n in (4, 3, 2, 1)], room)
+
+
+def sources(run: RunOutlook | None, room: int, ascii: bool) -> list[Line]:
+    """What the estimates of a run and of its epoch under way are made from."""
+    lines: list[Line] = []
+    if run is not None:
+        name = plain(run.run_name, 24, ascii)
+        parts = []
+        if run.epoch is not None:
+            which = f"epoch {run.number}" if run.number is not None else "the epoch now"
+            parts.append(
+                f"{which}: {telling.span(run.epoch, ascii)} more, from {run.epoch.source}."
+            )
+        if run.span is not None:
+            parts.append(
+                f"{wording.count(run.left, 'epoch', ascii=ascii)} left: from {run.span.source}."
+            )
+        elif run.left:
+            parts.append(f"{run.why_not}.")
+        text = plain(f"{name}  " + " ".join(parts), 600, ascii) if parts else name
+        lines = bounded(wrapped(text, room - 2, DIM, indent=1), SOURCE_LINES, room - 2, 1, ascii)
+    return [*lines, *[()] * (SOURCE_LINES - len(lines))]
+
+
+# --- columns ------------------------------------------------------------------------------
+
+
+def _middle(run: RunOutlook) -> float:
+    return run.span.middle if run.span is not None else 0.0
+
+
+def _text(run: RunOutlook) -> str:
+    parts = [run.run_name, run.run, run.state.value, run.why_not or "", telling.minute(run.at)]
+    return "\n".join(parts).lower()
+
+
+def _specs(ascii: bool) -> list[Spec[RunOutlook]]:
+    dash = line((wording.unknown(ascii), DIM))
+
+    def progress(run: RunOutlook, _: int | None) -> Line:
+        drawn = wording.progress_bar(run.done, run.total, BAR, ascii)
+        return line((drawn, GOOD if not run.left else MOVING), f" {run.done}/{run.total}")
+
+    def left(run: RunOutlook, _: int | None) -> Line:
+        if run.span is None:
+            how = GOOD if not run.left else BAD if run.why_not and "not" in run.why_not else DIM
+            return line((telling.run_left(run, ascii), how))
+        told = telling.about(run.span.middle, ascii)
+        return line((told, BOLD), f" ({telling.between(run.span.low, run.span.high, ascii)})")
+
+    def sure(run: RunOutlook, _: int | None) -> Line:
+        if run.span is None:
+            return dash
+        told = telling.sureness(run.span)
+        return line((told, SURENESS[told]))
+
+    def each(run: RunOutlook, _: int | None) -> Line:
+        return line(telling.pace(run.pace, ascii)) if run.pace else dash
+
+    def of(run: RunOutlook, _: int | None) -> Line:
+        return line((str(run.pace.epochs) if run.pace else "0", DIM))
+
+    def now(run: RunOutlook, _: int | None) -> Line:
+        return line(telling.span(run.epoch, ascii)) if run.epoch else dash
+
+    def at(run: RunOutlook, _: int | None) -> Line:
+        return line(telling.minute(run.at)) if run.at is not None else dash
+
+    return [
+        Spec("run", "RUN", lambda r, _: line(plain(r.run_name, 40, ascii)), least=5, soft=12),
+        Spec("progress", "DONE", progress, drop=3),
+        Spec("epochs", "LEFT", lambda run, _: line(str(run.left)), "right", drop=6),
+        Spec("each", "AN EPOCH TAKES", each, drop=4),
+        Spec("of", "OF", of, "right", drop=5),
+        Spec("now", "THIS EPOCH", now, drop=7),
+        Spec("left", "REST", left, least=10, soft=24, most=60),
+        Spec("at", "ABOUT", at, drop=2),
+        Spec("sure", "SURE", sure, drop=1),
+    ]

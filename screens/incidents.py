@@ -1,0 +1,208 @@
+"""Incidents: what happened that a person should know of, and what to do next."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import ClassVar, Final
+
+from textual.app import ComposeResult
+from textual.binding import BindingType
+
+from metlmon.ensemble import wording
+from metlmon.ensemble.wording import plain
+from metlmon.live.feed import Update
+from metlmon.stats.incidents import Found, Incident, Severity, found, names_of
+from screens.actions import bindings_of
+from screens.columns import Spec, cells, columns, fitted
+from screens.ink import (
+    ALARM,
+    BOLD,
+    DIM,
+    GOOD,
+    KEY,
+    NOTE,
+    Ink,
+    Line,
+    both_ends,
+    bounded,
+    line,
+    spread,
+    wrapped,
+)
+from screens.monitor import ListScreen
+from screens.widgets.keys import Keys
+from screens.widgets.panel import Panel
+from screens.widgets.table import Row, Table
+
+TEXT_LINES: Final = 3
+ADVICE_LINES: Final = 2
+"""Always as many below the table, so that it keeps its height while the cursor moves."""
+
+WORDS: Final = {
+    "log-gap": "log gap",
+    "log-damage": "log damaged",
+    "disk-quota": "disk full",
+    "evictions": "evictions",
+    "removed": "removed",
+    "stalled-transfer": "stalled",
+    "held": "held",
+    "exhausted": "retries up",
+    "misdirected": "misdirected",
+    "unserved": "no machine",
+    "configuration": "arguments",
+}
+
+SIGNS: Final = {
+    Severity.ALARM: ("■", "!", ALARM),
+    Severity.WARNING: ("▲", "*", NOTE),
+    Severity.NOTE: ("·", ".", DIM),
+}
+
+OF_A_SITE: Final = frozenset({"evictions", "stalled-transfer", "misdirected", "unserved"})
+"""Kinds whose next question is how the sites do."""
+
+
+class IncidentsScreen(ListScreen):
+    """All incidents, what lasts first, then the newest."""
+
+    SCOPES: ClassVar[tuple[str, ...]] = ("list", "below")
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("list", "below")]
+    ORDERS = (
+        ("what lasts, then the newest", None),
+        ("the worst", lambda each: (-each.severity, not each.still)),
+        ("kind", lambda each: (each.kind,)),
+    )
+
+    def keys(self) -> Keys:
+        """Without the way to itself."""
+        return Keys((*self.SCOPES, "everywhere"), without=("incidents",))
+
+    def compose(self) -> ComposeResult:
+        yield Panel(id="head")
+        yield Table()
+        yield from self.foot()
+
+    def show(self, update: Update | None) -> None:
+        # What a training was called with stands in files that it wrote.
+        self.monitor.study.want_written()
+        told = self.monitor.study.of(found)
+        room, ascii = self.app.size.width, self.ascii
+        self.query_one("#head", Panel).show(head(told, room, ascii))
+        every = () if told is None else told.incidents
+        kept = self.kept(every, lambda each: _text(each, told))
+        specs = _specs(told, ascii)
+        widths = fitted(specs, every, room)
+        rows = [Row(each.key, partial(cells, specs, widths, each)) for each in kept]
+        self.table.show(columns(specs, widths), rows, self._empty(told, update))
+        under = next((each for each in kept if each.key == self.table.cursor), None)
+        note = self.note(len(kept), len(every), noun="incident")
+        self.query_one("#note", Panel).show([note, *below(under, room, ascii)])
+
+    def _empty(self, told: Found | None, update: Update | None) -> list[Line]:
+        if told is None or update is None or update.progress.fraction < 1:
+            return [line("  ", ("Incidents appear as the logs are read.", DIM))]
+        if told.incidents:
+            return [line("  ", "No incident has this text."), line("  ", ("esc clears", DIM))]
+        return [
+            line("  ", ("Nothing out of the ordinary happened.", GOOD)),
+            line("  ", ("Holes in the logs, full disks, many evictions at once, stalled", DIM)),
+            line("  ", ("transfers, runs that stand still, targets that take no job and", DIM)),
+            line("  ", ("arguments that change between epochs would be listed here.", DIM)),
+        ]
+
+    def open(self, key: str) -> None:
+        told = self.monitor.study.of(found)
+        each = next((i for i in (told.incidents if told else ()) if i.key == key), None)
+        if each is None:
+            return
+        if each.kind in OF_A_SITE:
+            self.monitor.action_sites()
+        elif len(each.runs) == 1 and (each.still or len(each.jobs) != 1):
+            self.monitor.open_run(each.runs[0])
+        elif each.jobs:
+            self.monitor.open_job(*each.jobs[0])
+        elif each.runs:
+            self.monitor.open_run(each.runs[0])
+        else:
+            self.monitor.action_inputs()
+
+
+def head(told: Found | None, room: int, ascii: bool) -> list[Line]:
+    """How many matter now; then the worst of them."""
+    title = line(("Incidents", BOLD), "   ")
+    if told is None:
+        return [line(" ") + title + line(("reading what happened", DIM)), ()]
+    now, every = len(told.pressing), len(told.incidents)
+    if now:
+        how = ALARM if told.pressing[0].severity is Severity.ALARM else NOTE
+        first = line((wording.count(now, "incident", ascii=ascii), how))
+        first += line(f" {'matters' if now == 1 else 'matter'} now")
+    else:
+        first = line(("nothing is wrong now", GOOD))
+    all_told = line((f"{wording.number(every, ascii)} since the beginning", DIM)) if every else ()
+    lines = [line(" ") + spread(title + first, all_told, room - 2, ascii)]
+    if now:
+        lead = "the worst: "
+        worst = both_ends(plain(told.pressing[0].text, 400, ascii), room - 2 - len(lead), ascii)
+        lines.append(line(" ", (lead, DIM), worst))
+    return [*lines, ()]
+
+
+def below(each: Incident | None, room: int, ascii: bool) -> list[Line]:
+    """The incident under the cursor in full, and what to do next."""
+    if each is None:
+        return [()] * (TEXT_LINES + ADVICE_LINES)
+    text = wrapped(plain(each.text, 2000, ascii), room - 2, indent=1)
+    told = bounded(text, TEXT_LINES, room - 2, 1, ascii)
+    arrow = "> " if ascii else "→ "
+    advice = wrapped(arrow + plain(each.advice, 600, ascii), room - 2, Ink(KEY.colour), indent=1)
+    what = bounded(advice, ADVICE_LINES, room - 2, 1, ascii)
+    lines = [*told, *what]
+    return [*lines, *[()] * (TEXT_LINES + ADVICE_LINES - len(lines))]
+
+
+# --- columns ------------------------------------------------------------------------------
+
+
+def _text(each: Incident, told: Found | None) -> str:
+    names = names_of(each, told) if told is not None else ()
+    parts = [each.kind, WORDS.get(each.kind, ""), each.text, each.site or "", *names]
+    return "\n".join(parts).lower()
+
+
+def _specs(told: Found | None, ascii: bool) -> list[Spec[Incident]]:
+    def kind(each: Incident, _: int | None) -> Line:
+        glyph, letter, how = SIGNS[each.severity]
+        return line((f"{letter if ascii else glyph} {WORDS.get(each.kind, each.kind)}", how))
+
+    def since(each: Incident, _: int | None) -> Line:
+        return line(f"{each.since:%Y-%m-%d %H:%M}" if each.since else "")
+
+    def lasted(each: Incident, _: int | None) -> Line:
+        seconds = told.seconds.get(each.key) if told is not None else None
+        if each.still:
+            return line(("still", ALARM if each.severity is Severity.ALARM else NOTE))
+        if seconds is None:
+            return ()
+        return line((wording.age(seconds, ascii) if seconds >= 1 else "at once", DIM))
+
+    def runs(each: Incident, room: int | None) -> Line:
+        names: Sequence[str] = names_of(each, told) if told is not None else ()
+        shown = " ".join(plain(name, 24, ascii) for name in names[:12])
+        if room is not None and len(shown) > room and len(names) > 1:
+            shown = wording.count(len(names), "run", ascii=ascii)
+        return line((shown, DIM))
+
+    def what(each: Incident, room: int | None) -> Line:
+        text = plain(each.text, 400, ascii)
+        shown = text if room is None else both_ends(text, room, ascii)
+        return line((shown, BOLD if each.still else Ink()))
+
+    return [
+        Spec("kind", "KIND", kind, least=9),
+        Spec("since", "SINCE", since, drop=2),
+        Spec("lasted", "FOR", lasted, "right", drop=3),
+        Spec("runs", "RUNS", runs, drop=4, least=4, soft=8, most=20),
+        Spec("what", "WHAT", what, least=24, soft=60, most=400),
+    ]
