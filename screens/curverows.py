@@ -10,8 +10,9 @@ from typing import Final
 
 from metlmon.ensemble import wording
 from metlmon.ensemble.settings import Metrics
-from metlmon.ensemble.wording import Colour, Sign, Weight, plain
-from metlmon.stats.curves import Band, Course, Curve, Curves
+from metlmon.ensemble.wording import Colour, Weight, plain
+from metlmon.stats.curves import COURSES, NAME_LIMIT, Band, Course, Curve, Curves, told_course
+from metlmon.stats.curves import answer as answer_of
 from metlmon.training.records import Point, Streamed
 from screens.columns import Spec
 from screens.ink import (
@@ -28,18 +29,8 @@ from screens.ink import (
     ink,
     joined,
     line,
-    signed,
 )
 from screens.plot import Scale, Shade, Trace, scale_of
-
-COURSES: Final = {
-    Course.IMPROVES: Sign("✓", "+", "improves", Colour.GREEN),
-    Course.FLAT: Sign("≈", "~", "no better", Colour.ORANGE),
-    Course.DIVERGED: Sign("✗", "X", "diverged", Colour.VERMILLION, Weight.BOLD),
-    Course.NAN: Sign("✗", "X", "NaN", Colour.VERMILLION, Weight.BOLD),
-    Course.EARLY: Sign("◦", "i", "one value", Colour.GREY),
-    Course.NONE: Sign("·", ".", "no values", Colour.GREY, Weight.DIM),
-}
 
 CHOSEN: Final = Ink(Colour.SKY, Weight.BOLD)
 """The curve of the run under the cursor."""
@@ -56,67 +47,26 @@ COHORT_SIGNS: Final = "ox+%&"
 MOST_TRACES: Final = 200
 """Curves drawn one by one: more of them are a wall, and take long."""
 
-NAME_LIMIT: Final = 40
-NAMED: Final = 2
-"""So many lost runs are named in the first line; of more, how many they are."""
-
 
 # --- is it learning -------------------------------------------------------------------------
 
 
 def answer(of: Curves, live: bool, cells: int, ascii: bool) -> Line:
     """``5 of 6 runs improve · best 0.2308 run1 epoch 4 · run4 diverged in epoch 3``."""
+    told = answer_of(of, live, ascii)
     dot = line((" - " if ascii else " · ", DIM))
-    known = of.with_values
-    better = sum(curve.course is Course.IMPROVES for curve in known)
-    early = sum(curve.course is Course.EARLY for curve in known)
-    flat = sum(curve.course is Course.FLAT for curve in known)
-    runs = wording.count(len(known), "run", ascii=ascii)
-    if of.goal is None:
-        first = line(f"{runs} with {plain(of.metric, NAME_LIMIT, ascii)}")
-    elif early == len(known):
-        first = line(f"{runs} with one epoch each: too early to say")
-    else:
-        verb = ("improves" if len(known) == 1 else "improve") if live else "improved"
-        how = GOOD if better == len(known) else BOLD
-        first = line((wording.number(better, ascii), how), f" of {runs} {verb}")
-    best = _best(of, ascii)
-    stuck = line((f"{flat} no better since epochs", NOTE)) if flat else ()
-    lost = _lost(known, NAMED, ascii), _lost(known, 0, ascii)
+    runs = line((told.runs, GOOD if told.well else BOLD))
+    best, flat = line(told.best), line((told.flat, NOTE))
+    lost, short = line((told.lost, ALARM)), line((told.lost_short, ALARM))
     return first_that_fits(
         (
-            joined((first, best, lost[0], stuck), dot),
-            joined((first, best, lost[0]), dot),
-            joined((first, lost[0]), dot),
-            joined((first, lost[1]), dot),
+            joined((runs, best, lost, flat), dot),
+            joined((runs, best, lost), dot),
+            joined((runs, lost), dot),
+            joined((runs, short), dot),
         ),
         cells,
     )
-
-
-def _best(of: Curves, ascii: bool) -> Line:
-    curve = of.best
-    if curve is None or curve.best is None:
-        return ()
-    value = wording.metric(curve.best.value, ascii)
-    name = plain(curve.run_name, NAME_LIMIT, ascii)
-    return line(("best ", DIM), (value, BOLD), f" {name}", (f" epoch {curve.best.epoch}", DIM))
-
-
-def _lost(known: Sequence[Curve], named: int, ascii: bool) -> Line:
-    lost = [curve for curve in known if curve.lost]
-    if not lost:
-        return ()
-    if len(lost) > named:
-        return line((wording.count(len(lost), "run", ascii=ascii) + " diverged", ALARM))
-    told = (
-        f"{plain(curve.run_name, NAME_LIMIT, ascii)} {_went(curve)} {curve.since}" for curve in lost
-    )
-    return line((", ".join(told), ALARM))
-
-
-def _went(curve: Curve) -> str:
-    return "is NaN since epoch" if curve.course is Course.NAN else "diverged in epoch"
 
 
 def progress(streamed: Streamed, ascii: bool) -> Line:
@@ -252,15 +202,8 @@ def _trend(curve: Curve, cells: int | None, ascii: bool) -> Line:
 
 def _course(curve: Curve, cells: int | None, ascii: bool) -> Line:
     sign = COURSES[curve.course]
-    if curve.course is Course.NONE and curve.points:
-        return line((f"{sign.mark(ascii)} no goal", DIM))
-    told = signed(sign, ascii)
-    if curve.since is not None:
-        word = "in" if curve.course is Course.DIVERGED else "since"
-        told += line((f" {word} {curve.since}", ink(sign)))
-    if curve.odd and not curve.lost:
-        told += line((f", NaN in {curve.odd[-1]}", NOTE))
-    return told
+    word, comma, odd = told_course(curve).partition(",")
+    return line((f"{sign.mark(ascii)} {word}", ink(sign)), (comma + odd, NOTE))
 
 
 def _now(curve: Curve, cells: int | None, ascii: bool) -> Line:

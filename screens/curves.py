@@ -22,11 +22,12 @@ from screens.widgets.panel import Panel
 from screens.widgets.table import Row, Table
 
 LEAST_CHART: Final = 6
-MOST_CHART: Final = 24
+MOST_CHART: Final = 34
 """Lines of dots: fewer tell nothing, more are no clearer."""
 
-NOT_CHART: Final = 8
-"""Lines that are neither chart nor rows of the table; chart and rows share the others."""
+NOT_CHART: Final = 7
+"""Lines that are neither dots nor rows of the table; these share the others. The chart has half
+of them, and what the table does not need."""
 
 MANY: Final = 40
 """Runs from which on the band is shown first: so many curves are a wall."""
@@ -135,7 +136,8 @@ class CurvesScreen(ListScreen):
             ]
         if not plot.loaded():
             return [*lines, line("   ", ("the chart is being drawn", DIM)), ()]
-        height = (self.app.size.height - NOT_CHART) // 2
+        free = self.app.size.height - NOT_CHART
+        height = max(free // 2, free - len(of.with_values))
         height = max(LEAST_CHART, min(MOST_CHART, height))
         shades, traces = self._drawn(of, kept)
         return [*lines, *plot.chart(shades, traces, at, room - 2, height, ascii)]

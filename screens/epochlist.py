@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from statistics import median
 from typing import Final
 
 from metlmon.ensemble import wording
 from metlmon.ensemble.ledger import SHORT_SUCCESS
+from metlmon.ensemble.record import JobId
 from metlmon.ensemble.states import State
 from metlmon.ensemble.views import EpochRow, RunView
 from metlmon.ensemble.wording import STATES, plain
+from metlmon.training.records import Streamed
 from screens.chart import Bar
 from screens.columns import Spec
 from screens.ink import BAD, DIM, MOVING, NOTE, Ink, Line, both_ends, ink, line, signed
-from screens.runlist import because, place
+from screens.runlist import NOTHING, because, percent_of, place
 from screens.siterows import HIDDEN
 
 
@@ -41,12 +43,14 @@ def is_hidden(row: EpochRow) -> bool:
     return row.success_seconds < SHORT_SUCCESS * row.longest_seconds
 
 
-def specs(view: RunView, ascii: bool) -> list[Spec[EpochRow]]:
-    """The columns of a run's history."""
+def specs(
+    view: RunView, ascii: bool, streams: Mapping[JobId, Streamed] = NOTHING
+) -> list[Spec[EpochRow]]:
+    """The columns of a run's history. ``streams``: progress lines of running jobs."""
     run = view.row.run
     return [
         Spec("epoch", "EPOCH", partial(_epoch, run=run, ascii=ascii), "right", soft=12, most=28),
-        Spec("state", "STATE", partial(_state, ascii=ascii), least=11),
+        Spec("state", "STATE", partial(_state, ascii=ascii, streams=streams), least=11),
         Spec("site", "SITE", partial(_site, ascii=ascii), drop=1, least=7, soft=14, most=32),
         Spec("gpu", "GPU", partial(_gpu, ascii=ascii), drop=8, most=20),
         Spec("queued", "QUEUED", partial(_queued, ascii=ascii), "right", drop=4, least=8),
@@ -76,11 +80,14 @@ def _how(row: EpochRow) -> Ink:
     return DIM if row.state is State.WAITING else Ink()
 
 
-def _state(row: EpochRow, cells: int | None, ascii: bool) -> Line:
+def _state(
+    row: EpochRow, cells: int | None, ascii: bool, streams: Mapping[JobId, Streamed]
+) -> Line:
     sign = STATES[row.state]
     if row.inferred:
         return line((sign.mark(ascii), ink(sign)), (" inferred", DIM))
-    return signed(sign, ascii)
+    streamed = streams.get(row.jobs[-1]) if row.jobs else None
+    return signed(sign, ascii) + percent_of(row.state, streamed)
 
 
 def _unknown(row: EpochRow, ascii: bool) -> Line:

@@ -12,12 +12,13 @@ from textual.containers import Horizontal
 from textual.worker import get_current_worker
 
 from metlmon.ensemble import wording
-from metlmon.ensemble.states import TERMINAL
+from metlmon.ensemble.states import TERMINAL, State
 from metlmon.ensemble.views import JobView
 from metlmon.ensemble.wording import STATES, plain
 from metlmon.live.feed import Update
 from metlmon.live.tail import NotRead, output_file, read_tail
-from screens import jobstory, queueword
+from metlmon.stats.curves import streams
+from screens import curverows, jobstory, queueword
 from screens.acting import ActingScreen
 from screens.actions import bindings_of
 from screens.deeds import Selection
@@ -117,8 +118,20 @@ class JobScreen(ActingScreen):
         facts = jobstory.facts(row, ascii)
         if facts:
             lines += [line(" ") + each for each in packed(facts, line("   "), room - 2)]
+        lines += self._progress(view)
         lines += queueword.of_a_job(view.queue, self.monitor.now(), room - 2, ascii)
         return [*lines, ()]
+
+    def _progress(self, view: JobView) -> list[Line]:
+        """How far the running epoch is, as the job itself printed last."""
+        if view.row.state is not State.RUNNING:
+            return []
+        self.monitor.study.want_written()
+        streamed = (self.monitor.study.of(streams) or {}).get(self.job)
+        if streamed is None:
+            return []
+        told = line(("it printed last   ", DIM)) + curverows.progress(streamed, self.ascii)
+        return [line(" ") + told]
 
     def _which(self, view: JobView) -> Line:
         row, ascii = view.row, self.ascii

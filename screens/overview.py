@@ -14,6 +14,7 @@ from metlmon.ensemble.states import State
 from metlmon.ensemble.views import JobRow, RunRow, Status
 from metlmon.live.feed import Update
 from metlmon.live.nothing import Nothing
+from metlmon.stats.curves import streams
 from metlmon.stats.glance import glance
 from screens import headlines, queueword, runlist
 from screens.acting import ACTING, ActingScreen, jobs_of_runs
@@ -135,7 +136,8 @@ class OverviewScreen(ListScreen, ActingScreen):
         """Fill the table; returns the names of the columns that have room. They are fitted
         to all rows, so that a filter moves no column."""
         room, ascii = self.app.size.width, self.ascii
-        specs = runlist.specs(all_rows, ascii)
+        self.monitor.study.want_written()
+        specs = runlist.specs(all_rows, ascii, self.monitor.study.of(streams) or {})
         widths = fitted(specs, all_rows, room)
         indent = MARGIN
         for name, wide in widths.items():

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import PurePath
 from typing import Final
 
 from metlmon.ensemble import wording
+from metlmon.ensemble.record import JobId
 from metlmon.ensemble.states import State
 from metlmon.ensemble.views import Latest, RunRow
 from metlmon.ensemble.wording import STATES, plain
+from metlmon.training.records import Streamed
 from screens.columns import Spec
 from screens.ink import (
     ALARM,
@@ -19,6 +22,7 @@ from screens.ink import (
     BOLD,
     DIM,
     GOOD,
+    MOVING,
     NOTE,
     Ink,
     Line,
@@ -62,6 +66,8 @@ _URGENCY: Final = (
     State.COMPLETED,
 )
 
+NOTHING: Final[Mapping[JobId, Streamed]] = {}
+
 BAR: Final = 8
 BAR_GROWN: Final = 22
 REASON_CELLS: Final = 100
@@ -100,8 +106,11 @@ def seen_by_filter(row: RunRow) -> str:
     return "\n".join(str(part) for part in parts if part is not None).lower()
 
 
-def specs(rows: Sequence[RunRow], ascii: bool) -> list[Spec[RunRow]]:
-    """The overview's columns. The DAG's is there only when the runs are of several."""
+def specs(
+    rows: Sequence[RunRow], ascii: bool, streams: Mapping[JobId, Streamed] = NOTHING
+) -> list[Spec[RunRow]]:
+    """The overview's columns. The DAG's is there only when the runs are of several.
+    ``streams``: progress lines of running jobs."""
     twins = len({row.run for row in rows}) < len(rows)
     made: list[Spec[RunRow]] = [
         Spec("run", "RUN", partial(_run, ascii=ascii), least=6, most=28),
@@ -113,7 +122,7 @@ def specs(rows: Sequence[RunRow], ascii: bool) -> list[Spec[RunRow]]:
             grow=BAR_GROWN + 1 + _digits(rows),
         ),
         Spec("epoch", "EPOCH", partial(_epoch, ascii=ascii), "right", drop=5 if twins else 2),
-        Spec("state", "STATE", partial(_state, ascii=ascii), least=12),
+        Spec("state", "STATE", partial(_state, ascii=ascii, streams=streams), least=12),
         Spec("since", "FOR", partial(_since, ascii=ascii), "right", drop=1, least=9),
         Spec(
             "site",
@@ -184,11 +193,22 @@ def _epoch(row: RunRow, cells: int | None, ascii: bool) -> Line:
     return line(str(row.latest.epoch))
 
 
-def _state(row: RunRow, cells: int | None, ascii: bool) -> Line:
+def _state(row: RunRow, cells: int | None, ascii: bool, streams: Mapping[JobId, Streamed]) -> Line:
     if between(row):
         sign = STATES[row.state]
         return line((sign.mark(ascii), ink(sign)), " ", (wording.BETWEEN, DIM))
-    return signed(STATES[row.state], ascii)
+    latest = row.latest
+    streamed = None
+    if latest is not None and latest.cluster is not None and row.state is latest.state:
+        streamed = streams.get((latest.cluster, latest.proc or 0))
+    return signed(STATES[row.state], ascii) + percent_of(row.state, streamed)
+
+
+def percent_of(state: State, streamed: Streamed | None) -> Line:
+    """`` 64 %`` of a running epoch, behind its state: what its job printed last."""
+    if state is not State.RUNNING or streamed is None or streamed.fraction is None:
+        return ()
+    return line((f" {math.floor(100 * streamed.fraction):>2} %", MOVING))
 
 
 def between(row: RunRow) -> bool:

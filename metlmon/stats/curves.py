@@ -29,6 +29,8 @@ from typing import Final, Literal, Protocol
 from metlmon.ensemble.ledger import RunEntry
 from metlmon.ensemble.record import JobId
 from metlmon.ensemble.settings import Metrics
+from metlmon.ensemble.wording import Colour, Sign, Weight, count, number, plain
+from metlmon.ensemble.wording import metric as metric_told
 from metlmon.stats.study import Basis
 from metlmon.training.records import Point, Streamed
 
@@ -154,6 +156,87 @@ class Curves:
         known = [curve for curve in self.curves if curve.best is not None]
         sign = -1.0 if self.goal == "max" else 1.0
         return min(known, key=lambda c: sign * c.best.value if c.best else 0.0, default=None)
+
+
+COURSES: Final[Mapping[Course, Sign]] = {
+    Course.IMPROVES: Sign("✓", "+", "improves", Colour.GREEN),
+    Course.FLAT: Sign("≈", "~", "no better", Colour.ORANGE),
+    Course.DIVERGED: Sign("✗", "X", "diverged", Colour.VERMILLION, Weight.BOLD),
+    Course.NAN: Sign("✗", "X", "NaN", Colour.VERMILLION, Weight.BOLD),
+    Course.EARLY: Sign("◦", "i", "one value", Colour.GREY),
+    Course.NONE: Sign("·", ".", "no values", Colour.GREY, Weight.DIM),
+}
+
+NAMED: Final = 2
+"""So many runs that diverged are named in the answer; of more, how many they are."""
+
+NAME_LIMIT: Final = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Whether it is learning, in parts: ``5 of 6 runs improve``, ``best 0.2308 run1 epoch 4``,
+    ``run4 diverged in epoch 3`` (``lost_short``: ``1 run diverged``), ``1 run no better``; "" for
+    what there is not. ``well``: all improve."""
+
+    runs: str
+    best: str
+    lost: str
+    lost_short: str
+    flat: str
+    well: bool
+
+
+def answer(of: Curves, live: bool, ascii: bool = False) -> Answer:
+    """The sentence of one metric, told of now (``live``) or of then."""
+    known = of.with_values
+
+    def runs(course: Course) -> int:
+        return sum(curve.course is course for curve in known)
+
+    better, total = runs(Course.IMPROVES), count(len(known), "run", ascii=ascii)
+    if of.goal is None:
+        first = f"{total} with {plain(of.metric, NAME_LIMIT, ascii)}"
+    elif runs(Course.EARLY) == len(known):
+        each = "" if len(known) == 1 else " each"
+        first = f"{total} with one epoch{each}: too early to say"
+    else:
+        verb = "improved" if not live else "improves" if len(known) == 1 else "improve"
+        first = f"{number(better, ascii)} of {total} {verb}"
+    lost = [curve for curve in known if curve.lost]
+    short = f"{count(len(lost), 'run', ascii=ascii)} diverged" if lost else ""
+    named = ", ".join(
+        f"{plain(curve.run_name, NAME_LIMIT, ascii)} "
+        f"{'is NaN since' if curve.course is Course.NAN else 'diverged in'} epoch {curve.since}"
+        for curve in lost[:NAMED]
+    )
+    flat = runs(Course.FLAT)
+    return Answer(
+        first,
+        _told_best(of, ascii),
+        named if len(lost) <= NAMED else short,
+        short,
+        f"{count(flat, 'run', ascii=ascii)} no better for {PATIENCE} epochs" if flat else "",
+        better == len(known),
+    )
+
+
+def _told_best(of: Curves, ascii: bool) -> str:
+    curve = of.best
+    if curve is None or curve.best is None:
+        return ""
+    name = plain(curve.run_name, NAME_LIMIT, ascii)
+    return f"best {metric_told(curve.best.value, ascii)} {name} epoch {curve.best.epoch}"
+
+
+def told_course(curve: Curve) -> str:
+    """``diverged in 3``, ``no better since 12``, ``improves, NaN in 2``: without its sign."""
+    if curve.course is Course.NONE and curve.points:
+        return "no goal"
+    told = COURSES[curve.course].word
+    if curve.since is not None:
+        told += f" {'in' if curve.course is Course.DIVERGED else 'since'} {curve.since}"
+    return told + (f", NaN in {curve.odd[-1]}" if curve.odd and not curve.lost else "")
 
 
 class Figure(Protocol):
