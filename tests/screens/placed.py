@@ -1,0 +1,109 @@
+"""An ensemble at four sites with every kind of trouble, and a feed that shows it."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from functools import cache
+from pathlib import Path
+
+from ensemble_pictures import FakeFeed, update
+
+from metlmon.ensemble.ledger import Ledger
+from metlmon.ensemble.picture import Painter
+from metlmon.ensemble.settings import Settings
+from metlmon.ensemble.views import JobView, RunView
+from tests.ensemble.written import Log, tell
+
+A40, A100, L40S = "NVIDIA A40", "NVIDIA A100-SXM4-80GB", "NVIDIA L40S"
+
+AS_OF = "2026-05-14 20:00:00"
+
+PLACES = (
+    # run, site, GPU model, how many, minutes of each epoch
+    ("run0", "delta", A40, 2, (281, 275, 290, 279, 284, 288, 276)),
+    ("run1", "expanse", A40, 2, (502, 514, 489, 530, 497)),
+    ("run2", "CHTC-Spark-CE1", A100, 1, (252, 264, 249, 255, 260, 258, 262, 251)),
+    ("run3", "aws", L40S, 2, (349, 351, 347, 350)),
+)
+
+SCARE = "Error from slot1_4@\x1b[31mnode7: job has gone over cgroup memory limit of 65536 megabytes"
+
+
+def _log() -> tuple[Log, list[str], list[str]]:
+    log, nodes, targets = Log(), [], []
+    job = 14600000
+    for run, site, gpu, gpus, took in PLACES:
+        at = datetime(2026, 5, 4, 8)
+        for epoch, minutes in enumerate(took):
+            node = f"{run}-train_epoch{epoch}"
+            nodes.append(node)
+            targets.append(site if run != "run2" else "ospool")
+            job += 1
+            log.submit(job, node, at=str(at))
+            at += timedelta(minutes=20 + epoch * 13)
+            log.transfer(job, "started input", at=str(at))
+            at += timedelta(minutes=4 + epoch)
+            log.transfer(job, "finished input", at=str(at))
+            if epoch % 3 == 1:
+                log.execute(job, gpus=gpus, gpu=gpu, site=site, at=str(at))
+                at += timedelta(minutes=minutes + 40 if run == "run3" else 45)
+                if run == "run1":
+                    log.evict(job, None, at=str(at)).hold(job, 34, SCARE, at=str(at), subcode=102)
+                    at += timedelta(hours=3)
+                    log.release(job, at=str(at))
+                else:
+                    log.evict(job, 1005, "Unspecified job interruption", at=str(at))
+                at += timedelta(minutes=30)
+            log.execute(job, gpus=gpus, gpu=gpu, site=site, at=str(at))
+            # What was nearly done is finished in a short second try.
+            at += timedelta(minutes=19 if run == "run3" and epoch == 1 else minutes)
+            log.terminate(job, run=(2_000_000_000, 9_000_000_000), at=str(at))
+            at += timedelta(minutes=1)
+    # What is not done: one that runs, one that waits, one removed while it waited, one whose
+    # input never came.
+    for last, epoch in (("run0", 7), ("run1", 5), ("run2", 8), ("run3", 4)):
+        nodes.append(f"{last}-train_epoch{epoch}")
+        targets.append("ospool")
+    log.submit(14700001, "run0-train_epoch7", at="2026-05-14 09:00:00")
+    log.execute(14700001, gpus=2, gpu=A40, site="delta", at="2026-05-14 16:11:00")
+    log.submit(14700002, "run1-train_epoch5", at="2026-05-12 01:30:00")
+    log.submit(14700003, "run2-train_epoch8", at="2026-05-10 09:00:00")
+    log.remove(14700003, at="2026-05-11 21:00:00")
+    log.submit(14700004, "run3-train_epoch4", at="2026-05-14 11:00:00")
+    log.transfer(14700004, "started input", at="2026-05-14 12:00:00")
+    log.hold(14700004, 13, "Transfer input files failure at access point ap40: timed out",
+             at="2026-05-14 14:30:00", subcode=110)  # fmt: skip
+    return log, nodes, targets
+
+
+@cache
+def painter() -> Painter:
+    """Everything that is in the log."""
+    log, nodes, targets = _log()
+    dag = "".join(
+        f'JOB {node} train.sub\nVARS {node} ResourceName="{target}"\n'
+        for node, target in zip(nodes, targets, strict=True)
+    )
+    return tell({"/home/someone/global.dag": dag}, log).painter(AS_OF)
+
+
+class PlacedFeed(FakeFeed):
+    """Shows what a painter draws."""
+
+    def __init__(self, of: Painter | None = None) -> None:
+        self.painter = of or painter()
+        super().__init__(update(self.painter.status()), Path("/nowhere/global_pretraining"))
+        self.causes = self.painter.problems()
+
+    @property
+    def settings(self) -> Settings:
+        return Settings()
+
+    def ledger(self) -> Ledger:
+        return self.painter.ledger()
+
+    def run_view(self, key: str) -> RunView | None:
+        return self.painter.run_view(key)
+
+    def job_view(self, cluster: int, proc: int) -> JobView | None:
+        return self.painter.job_view(cluster, proc)

@@ -1,0 +1,353 @@
+"""Where the hours went: the answer first, bars on one scale, and the executions behind a row."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from ensemble_pictures import FakeFeed, update
+from eyes import MIDDLE, NARROW, WIDE, Eager, Show, pressed
+from hypothesis import given
+from hypothesis import strategies as st
+from placed import PlacedFeed, painter
+
+from metlmon.ensemble.ledger import Ledger
+from metlmon.live.reader import Reader
+from metlmon.stats.places import Choice, Sites, places_in
+from metlmon.stats.tally import Tally
+from screens import epochlist, executions, ink, siterows
+from screens.actions import actions_of
+from screens.app import AppOptions
+from screens.executions import ExecutionsScreen
+from screens.job import JobScreen
+from screens.run import RunScreen
+from screens.sites import SitesScreen
+from screens.widgets.table import Table
+from tests.ensemble.written import Log, of_one_job
+
+WAYS = {
+    "sites": ("w",),
+    "gpus": ("w", "tab"),
+    "cells": ("w", "tab", "tab", "down"),
+    "causes": ("w", "tab", "tab", "tab"),
+    "executions": ("w", "down", "enter", "down"),
+}
+
+
+@pytest.mark.parametrize("size", [NARROW, WIDE], ids=["80x24", "200x50"])
+@pytest.mark.parametrize("screen", WAYS)
+def test_picture(snap_compare, screen: str, size: tuple[int, int]) -> None:  # type: ignore[no-untyped-def]
+    app = Eager(PlacedFeed())
+    assert snap_compare(app, terminal_size=size, run_before=pressed(WAYS[screen]))
+
+
+# --- what is seen -----------------------------------------------------------------------------
+
+
+async def test_the_first_line_says_where_an_hour_is_worth_most(show: Show) -> None:
+    async with show(PlacedFeed(), size=MIDDLE) as seen:
+        await seen.press("w")
+        assert isinstance(seen.app.screen, SitesScreen)
+        assert "a GPU-hour is worth most at CHTC-Spark-CE1" in seen.lines[0]
+        assert "least at expanse" in seen.lines[0]
+
+
+async def test_the_essential_stays_at_80_columns(show: Show) -> None:
+    async with show(PlacedFeed(), size=NARROW) as seen:
+        await seen.press("w")
+        heading = seen.line("SITE")
+        for title in ("EPOCHS", "SUCCESS", "GPU-HOURS", "LOST h"):
+            assert title in heading
+        assert "▇" in seen.line("delta")
+
+
+@pytest.mark.parametrize("size", [NARROW, MIDDLE, WIDE], ids=str)
+async def test_ascii_draws_only_ascii(show: Show, size: tuple[int, int]) -> None:
+    async with show(PlacedFeed(), size=size, options=AppOptions(ascii=True)) as seen:
+        for keys in WAYS.values():
+            await seen.press(*keys)
+            assert seen.text.isascii(), [line for line in seen.lines if not line.isascii()]
+            await seen.press("escape", "escape")
+
+
+async def test_what_a_job_wrote_cannot_paint(show: Show) -> None:
+    async with show(PlacedFeed(), size=WIDE) as seen:
+        await seen.press("w", "tab", "tab", "tab", "down")
+        assert "\x1b" not in seen.text
+        assert "\\x1b[31m" in seen.text or "<slot>" in seen.text
+
+
+async def test_the_views_follow_each_other(show: Show) -> None:
+    async with show(PlacedFeed()) as seen:
+        await seen.press("w")
+        for title in ("[sites", "[GPU models", "[site by GPU", "[causes", "[sites"):
+            assert title in seen.text
+            await seen.press("tab")
+        await seen.press("shift+tab", "shift+tab")
+        assert "[causes" in seen.text
+
+
+async def test_a_slow_site_is_marked_by_word_and_texture(show: Show) -> None:
+    async with show(PlacedFeed()) as seen:
+        await seen.press("w", "tab", "tab")
+        slow, fastest = seen.line("1.79× slow"), seen.line("fastest")
+        assert "expanse" in slow
+        assert "▒" in slow
+        assert "delta" in fastest
+        assert "▒" not in fastest
+
+
+async def test_the_cursor_stays_on_its_row_in_each_view(show: Show) -> None:
+    async with show(PlacedFeed()) as seen:
+        await seen.press("w", "down", "down")
+        before = seen.under_cursor
+        await seen.press("tab", "down")
+        model = seen.under_cursor
+        await seen.press("tab", "tab", "tab")
+        assert seen.under_cursor == before
+        await seen.press("tab")
+        assert seen.under_cursor == model
+        await seen.tell(seen.feed.latest)
+        await seen.press("shift+tab")
+        assert seen.under_cursor == before
+
+
+async def test_sorting_by_what_was_lost(show: Show) -> None:
+    async with show(PlacedFeed()) as seen:
+        await seen.press("w", "s")
+        assert "by GPU-hours lost" in seen.text
+        rows = [row.key for row in seen.app.screen.query_one(Table).rows]
+        assert rows[0] == "aws"
+        await seen.press("S")
+        rows = [row.key for row in seen.app.screen.query_one(Table).rows]
+        assert rows[-1] == "aws"
+
+
+async def test_a_filter_looks_in_causes_too(show: Show) -> None:
+    async with show(PlacedFeed()) as seen:
+        await seen.press("w", "slash", *"cgroup", "enter")
+        rows = [row.key for row in seen.app.screen.query_one(Table).rows]
+        assert rows == ["expanse"]
+        await seen.press("escape")
+        assert len(seen.app.screen.query_one(Table).rows) == 5
+
+
+async def test_waits_that_led_nowhere_are_told_of_their_target(show: Show) -> None:
+    async with show(PlacedFeed(), size=MIDDLE) as seen:
+        await seen.press("w", "end", "up")
+        assert "CHTC-Spark-CE1" in seen.under_cursor
+        assert "1 still waiting for ospool, up to 2 d 18:30" in seen.text
+        assert "1 removed while waiting for ospool" in seen.text
+
+
+async def test_a_transfer_that_stalled_is_of_an_unknown_site(show: Show) -> None:
+    async with show(PlacedFeed(), size=MIDDLE) as seen:
+        await seen.press("w", "end")
+        assert "unknown" in seen.under_cursor
+        assert "1 stalled 2:30:00" in seen.text
+        assert "13/110" in seen.text
+
+
+# --- the executions behind a number -----------------------------------------------------------
+
+
+async def test_from_a_site_to_its_executions_to_a_job_and_back(show: Show) -> None:
+    async with show(PlacedFeed(), size=MIDDLE) as seen:
+        await seen.press("w", "down")
+        site = seen.under_cursor
+        assert "delta" in site
+        await seen.press("enter")
+        assert isinstance(seen.app.screen, ExecutionsScreen)
+        assert "at delta" in seen.lines[0]
+        assert "76.4 = ▇ 65.8 good + ▒ 3.0 lost (4 %) + ░ 7.6 in flight" in seen.lines[1]
+        await seen.press("down", "down")
+        execution = seen.under_cursor
+        await seen.press("enter")
+        assert isinstance(seen.app.screen, JobScreen)
+        await seen.press("escape")
+        assert seen.under_cursor == execution
+        await seen.press("escape")
+        assert isinstance(seen.app.screen, SitesScreen)
+        assert seen.under_cursor == site
+
+
+async def test_only_what_was_lost(show: Show) -> None:
+    async with show(PlacedFeed(), size=MIDDLE) as seen:
+        await seen.press("w", "down", "enter")
+
+        def rows() -> int:
+            return len(seen.app.screen.query_one(Table).rows)
+
+        numbers = []
+        for _ in executions.KINDS:
+            numbers.append(rows())
+            await seen.press("f")
+        assert numbers == [10, 7, 2, 1, 0]
+        await seen.press("f", "f")
+        assert "only lost" in seen.text
+        await seen.press("escape")
+        assert rows() == 10, "esc shows all again before it goes back"
+        assert isinstance(seen.app.screen, ExecutionsScreen)
+
+
+async def test_a_cause_leads_to_what_it_ended(show: Show) -> None:
+    async with show(PlacedFeed(), size=WIDE) as seen:
+        await seen.press("w", "tab", "tab", "tab", "down", "enter")
+        assert "lost to 34/102" in seen.lines[0]
+        assert "2 executions" in seen.lines[1]
+        await seen.press("r")
+        assert isinstance(seen.app.screen, RunScreen)
+
+
+async def test_a_cause_that_ended_nothing_says_so(show: Show) -> None:
+    async with show(PlacedFeed()) as seen:
+        await seen.press("w", "tab", "tab", "tab", "end", "enter")
+        assert "jobs were held before they ran" in seen.text
+
+
+async def test_the_marked_execution_says_why(show: Show) -> None:
+    async with show(PlacedFeed(), size=MIDDLE) as seen:
+        await seen.press("w", "slash", *"aws", "enter", "enter", "f", "f", "f", "f")
+        assert "✓ good ⇄" in seen.under_cursor
+        assert "its longest one, of 6:31:00 at aws" in " ".join(seen.text.split())
+
+
+async def test_executions_sort_by_what_they_took(show: Show) -> None:
+    async with show(PlacedFeed(), size=MIDDLE) as seen:
+        await seen.press("w", "enter", "s", "home")
+        assert "by GPU-hours" in seen.text
+        assert "8:50:00" in seen.under_cursor
+
+
+# --- nothing, and later ------------------------------------------------------------------------
+
+
+async def test_nothing_has_run(show: Show) -> None:
+    empty = of_one_job(Log()).painter("10:00:00")
+    async with show(PlacedFeed(empty)) as seen:
+        await seen.press("w")
+        assert "nothing has run yet" in seen.lines[0]
+        assert "A site appears with the first execution" in seen.text
+        await seen.press("tab", "tab", "tab")
+        assert "No execution was lost" in seen.text
+
+
+async def test_before_anything_was_read(show: Show) -> None:
+    feed = FakeFeed(None)
+    async with show(feed) as seen:
+        await seen.press("w")
+        assert "Sites appear as the logs are read" in seen.text
+
+
+async def test_a_site_appears_while_one_looks(show: Show) -> None:
+    first = Log().submit(77, "run0-train_epoch0").execute(77, site="near", at="11:00:00")
+    feed = PlacedFeed(of_one_job(first).painter("12:00:00"))
+    async with show(feed) as seen:
+        await seen.press("w")
+        assert "near" in seen.under_cursor
+        first.evict(77, at="13:00:00").execute(77, gpus=2, site="far", at="14:00:00")
+        feed.painter = of_one_job(first).painter("18:00:00")
+        await seen.tell(update(feed.painter.status()))
+        assert "far" in seen.text
+        assert "near" in seen.under_cursor, "the cursor stays on its site, which is second now"
+
+
+# --- pure -------------------------------------------------------------------------------------
+
+
+@pytest.fixture(name="found", scope="module")
+def _found() -> Sites:
+    return places_in(painter().ledger())
+
+
+@given(
+    st.floats(0, 1e7), st.floats(0, 1e7), st.floats(0, 1e7), st.floats(1, 3e7), st.integers(1, 90)
+)
+def test_a_bar_has_a_cell_for_all_there_is(
+    good: float, bad: float, flying: float, largest: float, cells: int
+) -> None:
+    of = Tally(1, 1, 0, 0, good, bad, flying)
+    largest = max(largest, of.total)
+    bar = siterows.stacked(of, largest, cells, ascii=False)
+    assert ink.width(bar) <= cells
+    parts = [sign for amount, sign in ((good, "▇"), (bad, "▒"), (flying, "░")) if amount > 0]
+    if cells >= 3:
+        assert all(sign in ink.text(bar) for sign in parts)
+
+
+def test_bars_share_their_scale(found: Sites) -> None:
+    longest = max(place.sum.total for place in found.sites)
+    for place in found.sites:
+        bar = ink.width(siterows.stacked(place.sum, longest, 60, ascii=False))
+        assert bar == pytest.approx(60 * place.sum.total / longest, abs=1.0)
+
+
+def test_two_models_with_one_short_name_are_told_apart() -> None:
+    names = ("NVIDIA A100-SXM4-40GB", "NVIDIA A100-PCIE-40GB", "NVIDIA A40", None)
+    assert list(siterows.models(names, ascii=False).values()) == [
+        "unknown", "A100-SXM4-40GB", "A100-PCIE-40GB", "A40",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("cells", [60, 80, 100, 140, 200])
+def test_details_fit_their_room(found: Sites, cells: int) -> None:
+    for view in siterows.VIEWS:
+        for row in view.rows(found):
+            for lines in (6, 12):
+                told = siterows.details(row, found, cells, lines, ascii=False)
+                assert len(told) <= lines
+                assert all(ink.width(each) <= cells for each in told)
+
+
+def test_the_header_has_the_sum_of_the_row_that_led_there(found: Sites) -> None:
+    for at, view in enumerate(siterows.VIEWS[:3]):
+        for row in view.rows(found):
+            behind = executions.rows_of(found, siterows.choice_of(row, at))
+            assert sum(d.entry.gpu_seconds or 0 for d in behind) == siterows.total_of(row)
+
+
+def test_no_key_is_used_twice() -> None:
+    for scopes in (("list", "sites", "below"), ("list", "executions", "below")):
+        keys = [key for a in actions_of((*scopes, "everywhere", "moving")) for key in a.keys]
+        assert len(keys) == len(set(keys)), scopes
+
+
+# --- a run's epochs ---------------------------------------------------------------------------
+
+
+def ledger_of(path: Path) -> Ledger:
+    reader = Reader(path)
+    reader.open()
+    reader.read_all()
+    return reader.painter().ledger()
+
+
+def test_the_nine_epochs_are_marked_in_their_runs(shared: Callable[[str], Path]) -> None:
+    reader = Reader(shared("examples/metl-aws"))
+    reader.open()
+    reader.read_all()
+    drawn = reader.painter()
+    views = [drawn.run_view(row.key) for row in drawn.status().runs]
+    rows = list(itertools.chain(*(view.epochs for view in views if view is not None)))
+    marked = [row for row in rows if epochlist.is_hidden(row)]
+    assert len(marked) == 9
+    for row in marked:
+        assert "may have trained it" in ink.text(epochlist.below(row, 100, ascii=False))
+        (time,) = (
+            spec
+            for spec in epochlist.specs(views[0], False)
+            if spec.name == "execution"  # type: ignore[arg-type]
+        )
+        assert ink.text(time.cell(row, None)).startswith("⇄")
+    half = replace(marked[0], success_seconds=100.0, longest_seconds=200.0)
+    assert not epochlist.is_hidden(half), "half of it is not less than half"
+
+
+def test_nine_executions_are_marked(shared: Callable[[str], Path]) -> None:
+    found = places_in(ledger_of(shared("examples/metl-aws")))
+    behind = executions.rows_of(found, Choice(site=("aws",)))
+    assert len(behind) == 93
+    assert sum(done.hidden is not None for done in behind) == 9
