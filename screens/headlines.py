@@ -27,7 +27,7 @@ from screens.ink import (
     NOTE,
     Ink,
     Line,
-    both_ends,
+    crop,
     first_that_fits,
     ink,
     joined,
@@ -414,8 +414,8 @@ def incident(figures: Glance | None, cells: int, ascii: bool) -> Line:
     more = f"  and {figures.more} more" if figures.more else ""
     end = line((more, DIM), "  ", ("i", KEY))
     mark = f"{_INCIDENT[ascii]} "
-    told = both_ends(plain(worst.headline, 400, ascii), cells - width(end) - len(mark), ascii)
-    return line((mark + told, how)) + end
+    told = line((mark + plain(worst.headline, 400, ascii), how))
+    return crop(told, cells - width(end), ascii) + end
 
 
 def epochs_total(states: Mapping[State, int], ascii: bool) -> str:

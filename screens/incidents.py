@@ -24,8 +24,8 @@ from screens.ink import (
     NOTE,
     Ink,
     Line,
-    both_ends,
     bounded,
+    crop,
     line,
     spread,
     wrapped,
@@ -144,8 +144,8 @@ def head(told: Found | None, room: int, ascii: bool) -> list[Line]:
     lines = [line(" ") + spread(title + first, all_told, room - 2, ascii)]
     if now:
         lead = "the worst: "
-        worst = both_ends(plain(told.pressing[0].text, 400, ascii), room - 2 - len(lead), ascii)
-        lines.append(line(" ", (lead, DIM), worst))
+        worst = line((lead, DIM), plain(told.pressing[0].text, 400, ascii))
+        lines.append(line(" ") + crop(worst, room - 2, ascii))
     return [*lines, ()]
 
 
@@ -194,15 +194,14 @@ def _specs(told: Found | None, ascii: bool) -> list[Spec[Incident]]:
             shown = wording.count(len(names), "run", ascii=ascii)
         return line((shown, DIM))
 
-    def what(each: Incident, room: int | None) -> Line:
+    def what(each: Incident, _: int | None) -> Line:
         text = plain(each.text, 400, ascii)
-        shown = text if room is None else both_ends(text, room, ascii)
-        return line((shown, BOLD if each.still else Ink()))
+        return line((text, BOLD if each.still else Ink()))
 
     return [
         Spec("kind", "KIND", kind, least=9),
         Spec("since", "SINCE", since, drop=2),
         Spec("lasted", "FOR", lasted, "right", drop=3),
         Spec("runs", "RUNS", runs, drop=4, least=4, soft=8, most=20),
-        Spec("what", "WHAT", what, least=24, soft=60, most=400),
+        Spec("what", "WHAT", what, least=24, soft=38, most=400),
     ]

@@ -202,14 +202,15 @@ def log_gaps(basis: Basis) -> Iterator[Incident]:
             and (e.end is None or later(e.end) > later(hole.since))
             for e in ledger.executions
         )
+        damaged = f" ({where} is damaged)" if where else ""
+        ends = "its true end" if len(hole.lost) == 1 else f"the true ends of {len(hole.lost)}"
         text = (
-            f"For {age(hole.seconds)} nothing was logged of {count(ran, 'job')} that ran: when "
-            f"{count(len(hole.lost), 'execution')} really ended is not known"
+            f"The log lacks {age(hole.seconds)} in which {count(ran, 'job')} ran{damaged}: "
+            f"{ends} {'is' if len(hole.lost) == 1 else 'are'} not known"
         )
-        text += f" ({where} is damaged)" if where else ""
         advice = (
-            "Look for a full disk or quota at that time where the log is written; the hours of "
-            "these executions are counted up to the moment that proves they were over"
+            "Look for a full disk or quota then, where the log is written; the hours are counted "
+            "up to the moment that proves the end"
         )
         yield _incident(
             "log-gap", Severity.WARNING, hole.since, hole.until, False, text, advice, hole.lost
