@@ -59,6 +59,9 @@ class Window:
 
 ALL: Final = Window()
 
+FAR: Final = timedelta(days=2)
+"""Stamps that are further apart stand in the order of time: no zone moves by more than a day."""
+
 
 # --- what is asked for ----------------------------------------------------------------------
 
@@ -241,7 +244,17 @@ class _Inside:
         upto = whole if self.until is None else min(whole, self.between(start, self.until))
         return upto - (0.0 if self.since is None else min(whole, self.between(start, self.since)))
 
+    def _far(self, start: datetime | None, end: datetime | None) -> bool:
+        """So far outside that no zone's offset matters: told without asking the clock."""
+        if start is None or end is None:
+            return False
+        return (self.until is not None and start > _shifted(self.until, FAR)) or (
+            self.since is not None and end < _shifted(self.since, -FAR)
+        )
+
     def execution(self, entry: ExecutionEntry) -> ExecutionEntry | None:
+        if self._far(entry.start, entry.end or self.as_of):
+            return None
         counted = self.has(entry.end or self.as_of)
         seconds = self.seconds(entry.start, entry.seconds)
         if not counted and not seconds:
@@ -265,6 +278,8 @@ class _Inside:
         )
 
     def transfer(self, entry: TransferEntry) -> TransferEntry | None:
+        if self._far(entry.start, entry.end):
+            return None
         in_flight = entry.outcome == "in-flight"
         counted = self.has(entry.end or (self.as_of if in_flight else entry.start))
         if entry.start is None or entry.seconds is None:
@@ -291,6 +306,13 @@ class _Inside:
 
     def has_epoch(self, epoch: EpochEntry) -> bool:
         return epoch.state is State.COMPLETED and self.has(epoch.completed)
+
+
+def _shifted(moment: datetime, by: timedelta) -> datetime:
+    try:
+        return moment + by
+    except OverflowError:
+        return datetime.max if by > timedelta() else datetime.min
 
 
 def _runs(runs: Iterable[RunEntry], executions: Iterable[ExecutionEntry]) -> Iterable[RunEntry]:
