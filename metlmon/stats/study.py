@@ -146,7 +146,7 @@ class Study:
             begun = time.monotonic()
             news = False
             wanted = begun - self._wanted_written < FORGET_SECONDS
-            if wanted and begun - looked >= WRITTEN_SECONDS:
+            if wanted and (begun - looked >= WRITTEN_SECONDS or not self._written):
                 try:
                     news |= self._read_written()
                 except Exception as error:
@@ -174,8 +174,10 @@ class Study:
         return news
 
     def _read_written(self) -> bool:
-        """Read what the jobs wrote; whether it is something new."""
-        if self._feed.latest is None:
+        """Read what the jobs wrote; whether it is something new. Not before the logs are read:
+        they say whose files there are."""
+        update = self._feed.latest
+        if update is None or update.progress.fraction < 1:
             return False
         trainings, streams = self._feed.trainings(), self._feed.streams()
         with self._lock:
