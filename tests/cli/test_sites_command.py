@@ -1,0 +1,142 @@
+"""``metlmon sites`` as a script and as a person meet it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from metlmon.cli.codes import Exit
+from metlmon.cli.main import main
+from tests.ensemble.written import Log
+from tests.live.dagdirs import NODE, Dagdir
+
+Captured = pytest.CaptureFixture[str]
+
+FIRST_ROUND = Path(__file__).resolve().parents[2] / "fixtures" / "first-round"
+
+BY_GPU = {
+    "A100-PCIE-40GB": 6,
+    "A100-SXM4-40GB": 43,
+    "A100-SXM4-80GB": 73,
+    "A40": 108,
+    "RTX A5000": 354,
+    "V100-SXM2-32GB": 46,
+}
+"""Completed epochs of the experiment's first round."""
+
+
+@pytest.fixture(autouse=True)
+def _no_users_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+
+
+@pytest.fixture(name="dagdir")
+def _dagdir(tmp_path: Path) -> Path:
+    """An epoch that was evicted after an hour on two GPUs at one site, and took ten minutes on
+    one at another; the next one is idle."""
+    dagdir = Dagdir(tmp_path / "ensemble")
+    log = Log().submit(77, NODE, at="10:00:00").execute(77, gpus=2, site="far", at="10:30:00")
+    log.evict(77, 1005, "Unspecified \x1b[31minterruption", at="11:30:00")
+    log.execute(77, gpus=1, site="near", at="12:00:00").terminate(77, at="12:10:00")
+    log.submit(78, "run0-train_epoch1", at="12:20:00")
+    dagdir.write("metl.log", log.data)
+    return dagdir.path
+
+
+def spoken(capsys: Captured, *arguments: str) -> str:
+    assert main(["sites", *arguments]) == Exit.OK
+    return capsys.readouterr().out
+
+
+def told(capsys: Captured, *arguments: str) -> dict[str, Any]:
+    read: dict[str, Any] = json.loads(spoken(capsys, *arguments, "--json"))
+    return read
+
+
+def test_the_tables(capsys: Captured, dagdir: Path) -> None:
+    out = spoken(capsys, str(dagdir), "--as-of", "2026-05-04T13:00:00")
+    assert "GPU-hours: 2.17 = 0.17 good + 2.00 lost (92 % of ended) + 0 in flight" in out
+    for heading in ("SITE", "GPU MODEL", "SAME GPU", "CAUSE"):
+        assert heading in out
+    (cause,) = (line for line in out.splitlines() if "1005/0" in line)
+    assert "far 2.00" in cause
+    assert "1 job still waiting, up to 0:40:00" in out
+    assert "near" in out.split("RUN ")[-1], "the epoch that may have been trained elsewhere"
+    assert "\x1b" not in out
+
+
+def test_ascii(capsys: Captured, dagdir: Path) -> None:
+    assert spoken(capsys, str(dagdir), "--ascii").isascii()
+
+
+def test_json(capsys: Captured, dagdir: Path) -> None:
+    read = told(capsys, str(dagdir), "--as-of", "2026-05-04T13:00:00")
+    assert read["schema"] == 1
+    assert read["window"] == {"since": None, "until": None}
+    by_site = {site["site"]: site for site in read["sites"]}
+    assert by_site["far"]["bad"] == 2
+    assert by_site["far"]["epoch_seconds"]["median"] is None, "what is not known is null"
+    assert by_site["near"]["epoch_seconds"]["median"] == 600
+    assert by_site["near"]["success_rate"] == 1
+    assert by_site["far"]["evictions"] == 1
+    (cause,) = read["causes"]
+    assert (cause["code"], cause["subcode"], cause["times"], cause["bad"]) == (1005, 0, 1, 2)
+    (waiting,) = read["waiting"]
+    assert (waiting["waiting"], waiting["waiting_longest"]) == (1, 2400)
+    (hidden,) = read["hidden_epochs"]
+    assert (hidden["site"], hidden["seconds"]) == ("near", 600)
+    assert (hidden["longest_site"], hidden["longest_seconds"]) == ("far", 3600)
+
+
+def test_a_window(capsys: Captured, dagdir: Path) -> None:
+    read = told(capsys, str(dagdir), "--since", "2026-05-04T11:00", "--until", "2026-05-04T12:05")
+    by_site = {site["site"]: site for site in read["sites"]}
+    assert by_site["far"]["bad"] == 1, "the half hour that is in it, on two GPUs"
+    assert by_site["far"]["executions"] == 1
+    assert by_site["near"]["good"] == pytest.approx(5 / 60, abs=1e-6)
+    assert by_site["near"]["executions"] == 0, "it is counted where it ended"
+    out = spoken(capsys, str(dagdir), "--month", "2026-05")
+    assert out.startswith("May 2026, as of")
+
+
+def test_a_window_that_is_none(capsys: Captured, dagdir: Path) -> None:
+    assert main(["sites", str(dagdir), "--month", "May"]) == Exit.USAGE
+    assert "--month 'May' is no month" in capsys.readouterr().err
+
+
+def test_nothing_ran(capsys: Captured, tmp_path: Path) -> None:
+    dagdir = Dagdir(tmp_path / "ensemble")
+    assert "Nothing ran" in spoken(capsys, str(dagdir.path))
+    read = told(capsys, str(dagdir.path))
+    assert read["sites"] == []
+    assert read["total"]["success_rate"] is None
+
+
+def test_the_first_round_by_gpu(capsys: Captured) -> None:
+    read = told(capsys, str(FIRST_ROUND))
+    epochs = {
+        gpu["gpu"].removeprefix("NVIDIA ").removeprefix("Tesla "): gpu["completed_epochs"]
+        for gpu in read["gpus"]
+        if gpu["gpu"] is not None
+    }
+    assert epochs == BY_GPU
+    assert read["total"]["completed_epochs"] == 630
+    slow = [(cell["gpu"], cell["site"]) for cell in read["site_gpu"] if cell["slow"]]
+    assert slow == [("RTX A5000", "NRP")]
+
+
+def test_a_real_ensembles_lost_hours(capsys: Captured, shared: Callable[[str], Path]) -> None:
+    directory = str(shared("examples/metl-aws"))
+    out = spoken(capsys, directory)
+    for hours in ("222.69", "78.80", "48.58", "25.00", "14.28", "11.68"):
+        (line,) = (line for line in out.splitlines() if line.strip().startswith(hours))
+        assert f"aws {hours}" in line
+        assert f"L40S {hours}" in line
+    assert "9 of 42 completed epochs" in out
+    read = told(capsys, directory)
+    assert len(read["hidden_epochs"]) == 9
+    assert sum(cause["bad"] for cause in read["causes"]) == pytest.approx(read["total"]["bad"])
