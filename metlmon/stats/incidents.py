@@ -203,7 +203,7 @@ def log_gaps(basis: Basis) -> Iterator[Incident]:
             for e in ledger.executions
         )
         damaged = f" ({where} is damaged)" if where else ""
-        ends = "its true end" if len(hole.lost) == 1 else f"the true ends of {len(hole.lost)}"
+        ends = "the true end of one" if len(hole.lost) == 1 else f"the ends of {len(hole.lost)}"
         text = (
             f"The log lacks {age(hole.seconds)} in which {count(ran, 'job')} ran{damaged}: "
             f"{ends} {'is' if len(hole.lost) == 1 else 'are'} not known"
@@ -226,10 +226,7 @@ def log_gaps(basis: Basis) -> Iterator[Incident]:
 
 def _lost_ends(group: Sequence[ExecutionEntry], since: datetime, until: datetime) -> Incident:
     """The log went on for others, and lacks what became of these."""
-    text = (
-        f"The log does not say how {count(len(group), 'execution')} of "
-        f"{_listed(_unique(e.run_name for e in group)) or 'no run'} ended"
-    )
+    text = f"The log does not say how {count(len(group), 'execution')} of {_names(group)} ended"
     advice = "Nothing to do: the hours are counted up to the moment that proves it was over"
     return _incident("log-damage", Severity.NOTE, since, until, False, text, advice, group, "end")
 
@@ -268,8 +265,8 @@ def full_disk(basis: Basis) -> Iterator[Incident]:
     for group in _together(hurt, lambda e: e.end or e.start, DAY):
         first, last = _ends(group)
         text = (
-            f"The disk quota was exceeded where the jobs' files are written: "
-            f"{count(len(group), 'execution')} of {_names(basis, group)} ended for it, "
+            f"The disk was full, or over its quota: "
+            f"{count(len(group), 'execution')} of {_names(group)} ended for it, "
             f"{_lost(group)} lost"
         )
         advice = "Free space or raise the quota (quota -s, df), then release what is held"
@@ -382,9 +379,9 @@ def stalled_transfers(basis: Basis) -> Iterator[Incident]:
             longest = max(span.seconds or 0.0 for span in group)
             failed = sum(span.outcome in ("unfinished", "aborted") for span in group)
             habit = usual(direction, site) or 0.0
-            at = f" at {site}" if site else ""
+            at, up_to = f" at {site}" if site else "", "up to " if len(group) > 1 else ""
             text = (
-                f"{count(len(group), direction + ' transfer')}{at} took up to {age(longest)}; "
+                f"{count(len(group), direction + ' transfer')}{at} took {up_to}{age(longest)}; "
                 f"usual is {age(habit)}"
             )
             if failed == len(group):
@@ -507,6 +504,9 @@ def targets(basis: Basis) -> Iterator[Incident]:
     known = frozenset(_squash(name) for name in names)
     for target, served in wanted.items():
         missed = [e for e in served if _elsewhere(target, e.site, known)]
+        if len(missed) == len(served):
+            # A name of its own for a site is no wrong way: only another target's site is one.
+            missed = [e for e in missed if _of_another(target, e.site, known)]
         if len(missed) >= MANY and 2 * len(missed) > len(served):
             sites = sorted({e.site for e in missed if e.site})
             text = (
@@ -564,6 +564,12 @@ def _squash(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
+def _of_another(target: str, site: str | None, known: frozenset[str]) -> bool:
+    """Whether a site bears the name of another target."""
+    got = _squash(site or "")
+    return any(name in got for name in known - ANYWHERE - POOLS - {_squash(target)})
+
+
 def _elsewhere(target: str, site: str | None, known: frozenset[str]) -> bool:
     """As the picture judges it: a pool-wide target is missed only at another target's site."""
     if not site:
@@ -571,9 +577,7 @@ def _elsewhere(target: str, site: str | None, known: frozenset[str]) -> bool:
     wanted, got = _squash(target), _squash(site)
     if wanted in ANYWHERE or wanted in got or got in wanted:
         return False
-    if wanted in POOLS:
-        return any(other in got for other in known - ANYWHERE - POOLS)
-    return True
+    return wanted not in POOLS or _of_another(target, site, known)
 
 
 # --- configuration --------------------------------------------------------------------------
@@ -715,7 +719,7 @@ def _lost(group: Iterable[ExecutionEntry]) -> str:
     return f"{hours(sum(e.gpu_seconds or 0.0 for e in group) / HOUR)} GPU-hours"
 
 
-def _names(basis: Basis, group: Iterable[ExecutionEntry]) -> str:
+def _names(group: Iterable[ExecutionEntry]) -> str:
     names = _unique(e.run_name for e in group)
     return _listed(names) if names else "no run"
 
