@@ -235,7 +235,7 @@ def places_in(ledger: Ledger, window: Window = ALL) -> Sites:
     """All places of what lies in ``window``. A sub-DAG's DAGMan runs at no site and has no
     GPU: its executions are left out."""
     part = clipped(ledger, window)
-    booking = _Books(part)
+    booking = _Books(part, window.whole)
     return Sites(
         ledger.as_of,
         window,
@@ -283,9 +283,10 @@ Held = tuple[HoldEntry, ExecutionEntry | None]
 
 
 class _Books:
-    """The entries of one ledger, and what they tell of each other."""
+    """The entries of one ledger, and what they tell of each other. ``whole``: of a window that
+    leaves nothing out, so that each entry has all of its seconds."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, whole: bool) -> None:
         self.between = ledger.between
         self.as_of = ledger.as_of
         self.executions = tuple(e for e in ledger.executions if not e.dagman)
@@ -297,6 +298,9 @@ class _Books:
             job: epoch for epoch in ledger.epochs for job in epoch.jobs
         }
         self._gpus = _gpus_by_start(self.executions)
+        # Asked four times each: for the whole, the site, the GPU model, and both.
+        timed: tuple[ExecutionEntry | TransferEntry, ...] = (*self.finals, *self.inputs)
+        self._lasted = {id(e): e.seconds if whole else self._between(e) for e in timed}
 
     def is_hidden(self, final: ExecutionEntry) -> bool:
         epoch = self.epochs.get(final.job)
@@ -366,11 +370,8 @@ class _Books:
 
     def _epochs(self, executions: Iterable[ExecutionEntry]) -> tuple[Spread, int]:
         """Whole seconds of the epochs completed, also where only a part is in the window."""
-        finals = [e for e in executions if e.final and e.counted]
-        return spread(map(self._whole, finals)), sum(map(self.is_hidden, finals))
-
-    def _whole(self, entry: ExecutionEntry) -> float:
-        return entry.seconds if entry.end is None else self.between(entry.start, entry.end)
+        finals = [e for e in executions if e.final]
+        return spread(self._lasted[id(e)] for e in finals), sum(map(self.is_hidden, finals))
 
     def _moved(
         self,
@@ -378,10 +379,10 @@ class _Books:
         inputs: Sequence[TransferEntry],
         more: Bytes,
     ) -> Moved:
-        ok = spread(self._lasted(t) for t in inputs if t.outcome == "ok")
+        ok = spread(self._lasted[id(t)] for t in inputs if t.outcome == "ok")
         limit = habit(ok)
         lost = [t for t in inputs if t.outcome != "ok"]
-        stalls = [s for t in lost if (s := self._lasted(t)) is not None and s > limit]
+        stalls = [s for t in lost if (s := self._lasted[id(t)]) is not None and s > limit]
         sent, received = more
         for entry in executions:
             sent += entry.bytes_sent or 0
@@ -399,12 +400,10 @@ class _Books:
             received,
         )
 
-    def _lasted(self, transfer: TransferEntry) -> float | None:
+    def _between(self, entry: ExecutionEntry | TransferEntry) -> float | None:
         """Its whole length, also where only a part is in the window."""
-        end = transfer.end or self.as_of
-        if transfer.start is None or end is None:
-            return None
-        return self.between(transfer.start, end)
+        end = entry.end or self.as_of
+        return None if entry.start is None or end is None else self.between(entry.start, end)
 
 
 def _gpus_by_start(
