@@ -1,0 +1,169 @@
+"""metrics.csv in every shape that trainings leave it in."""
+
+from __future__ import annotations
+
+import math
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from metlmon.training.metricscsv import MOST_METRICS, Table, read_metrics_csv
+from metlmon.training.numbers import number
+
+FIXTURE = Path(__file__).resolve().parents[2] / "fixtures" / "trainer" / "output"
+
+HEAD = "lr-Adagrad,step,train_loss_step,epoch,val_loss,test_loss\n"
+
+
+def read(text: str) -> Table:
+    return read_metrics_csv(text.splitlines(keepends=True))
+
+
+def test_rows_are_sparse_and_several_for_one_epoch() -> None:
+    table = read(HEAD + "0.1,49,,,,\n,49,0.9,0,,\n,127,,0,0.45,\n,127,,0,,\n")
+    assert table.values == {"val_loss": {0: 0.45}}
+    assert table.problems == ()
+
+
+def test_columns_are_found_by_their_names() -> None:
+    one = read("epoch,val_loss,step\n3,0.2,5\n")
+    other = read("val_loss,step,epoch\r\n0.2,5,3\r\n")
+    assert one.values == other.values == {"val_loss": {3: 0.2}}
+
+
+def test_losses_of_single_steps_are_not_kept() -> None:
+    table = read(HEAD + "".join(f",{n},{n / 7},0,,\n" for n in range(1000)))
+    assert table.values == {}
+
+
+def test_the_last_value_of_an_epoch_counts() -> None:
+    assert read("epoch,val_loss\n0,0.5\n0,0.4\n").values["val_loss"] == {0: 0.4}
+
+
+def test_a_test_belongs_to_the_epoch_just_finished() -> None:
+    """Lightning counts up before it tests: its row says how many epochs are complete."""
+    table = read(HEAD + ",127,,4,0.3,\n,128,,5,,0.31\n")
+    assert table.values == {"val_loss": {4: 0.3}, "test_loss": {4: 0.31}}
+
+
+def test_a_test_alone_is_of_the_epoch_before_its_number() -> None:
+    assert read("epoch,test_loss\n3,0.5\n").values["test_loss"] == {2: 0.5}
+    assert read("epoch,test_loss\n0,0.5\n").values["test_loss"] == {0: 0.5}
+
+
+def test_a_test_in_the_midst_of_an_epoch_is_of_that_epoch() -> None:
+    table = read("epoch,val_loss,test_loss\n0,1,\n1,0.9,\n0,,0.7\n")
+    assert table.values["test_loss"] == {0: 0.7}
+
+
+def test_a_row_that_is_still_written_is_left_out() -> None:
+    """Half of 0.2743 would be a better loss than there ever was."""
+    assert read("epoch,val_loss\n0,0.5\n1,0.27").values["val_loss"] == {0: 0.5}
+    assert read("epoch,val_lo").values == {}
+    assert read("").values == {}
+
+
+def test_a_header_in_the_midst_begins_anew_with_its_own_order() -> None:
+    table = read("epoch,val_loss\n0,0.5\nval_loss,epoch\n0.4,1\n")
+    assert table.values["val_loss"] == {0: 0.5, 1: 0.4}
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("nan", math.nan),
+        ("NaN", math.nan),
+        ("-nan", math.nan),
+        ("-nan(ind)", math.nan),
+        ("1.#QNAN", math.nan),
+        ("tensor(nan)", math.nan),
+        ("inf", math.inf),
+        ("-inf", -math.inf),
+        ("Infinity", math.inf),
+        ("1.#INF", math.inf),
+        ("tensor(0.27, device='cuda:0')", 0.27),
+        ("np.float64(0.27)", 0.27),
+        ("1e-05", 1e-5),
+        ("+3.", 3.0),
+        (".5", 0.5),
+        ("1_000", None),
+        ("0x10", None),
+        ("", None),
+        ("none", None),
+        ("infinite", None),
+    ],
+)
+def test_numbers_as_python_torch_and_numpy_write_them(written: str, meant: float | None) -> None:
+    found = number(written)
+    assert (found is None) == (meant is None)
+    assert found == meant or (math.isnan(found or 0) and math.isnan(meant or 0))
+
+
+def test_nan_is_kept_as_a_value() -> None:
+    values = read("epoch,val_loss\n0,0.5\n1,nan\n").values["val_loss"]
+    assert math.isnan(values[1])
+
+
+def test_a_file_without_epochs_says_so() -> None:
+    table = read("step,val_loss\n1,0.5\n")
+    assert table.values == {}
+    assert table.problems == ("has no column called epoch",)
+
+
+def test_odd_epochs_are_left_out() -> None:
+    table = read("epoch,val_loss\n-1,1\n0.5,1\nx,1\n1e9,1\nnan,1\n2.0,0.3\n")
+    assert table.values["val_loss"] == {2: 0.3}
+
+
+def test_what_a_file_can_make_us_keep_is_bounded() -> None:
+    many = MOST_METRICS + 50
+    names = ",".join(f"m{n}" for n in range(many))
+    table = read(f"epoch,{names}\n0,{','.join('1' for _ in range(many))}\n")
+    assert len(table.values) == MOST_METRICS
+    assert "more than" in table.problems[0]
+
+
+def test_a_field_without_end_is_told() -> None:
+    table = read('epoch,val_loss\n0,0.5\n1,"' + "x" * 200_000 + "\n")
+    assert table.values["val_loss"] == {0: 0.5}
+    assert "not read to its end" in table.problems[0]
+
+
+def test_a_hundred_thousand_steps_take_no_time_and_no_room() -> None:
+    def rows() -> object:
+        yield HEAD
+        for step in range(100_000):
+            yield f",{step},0.5,{step // 50_000},,\n"
+            if step % 50_000 == 49_999:
+                yield f",{step},,{step // 50_000},0.25,\n"
+
+    begun = time.process_time()
+    table = read_metrics_csv(rows())  # type: ignore[arg-type]
+    assert table.values == {"val_loss": {0: 0.25, 1: 0.25}}
+    assert time.process_time() - begun < 2.0
+
+
+@given(st.lists(st.text(max_size=40), max_size=20))
+def test_no_text_fails(lines: list[str]) -> None:
+    read_metrics_csv(f"{line}\n" for line in lines)
+
+
+def test_the_recorded_trainings_by_another_way() -> None:
+    """Each value of each file, found by splitting lines at commas and nothing else."""
+    files = sorted(FIXTURE.glob("training_logs/*/version_*/metrics.csv"))
+    assert len(files) > 30
+    for path in files:
+        rows = [line.split(",") for line in path.read_text().splitlines()]
+        head, place = rows[0], rows[0].index("epoch")
+        for name in ("val_loss", "train_loss_epoch"):
+            wanted = {
+                int(row[place]): row[head.index(name)]
+                for row in rows[1:]
+                if name in head and row[head.index(name)]
+            }
+            with open(path, newline="") as lines:
+                found = read_metrics_csv(lines).values.get(name, {})
+            assert {epoch: repr(value) for epoch, value in found.items()} == wanted
