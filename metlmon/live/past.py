@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 
+from metlmon.ensemble.record import JobId
 from metlmon.live.feed import Update
 from metlmon.live.session import LOADING_PICTURE_SECONDS, SHARE_MOVING, Session
+from metlmon.training.records import Streamed
 
 
 class Past(Session):
@@ -22,6 +24,10 @@ class Past(Session):
             target=self._run, args=(notify,), name="metlmon-past", daemon=True
         )
         self._thread.start()
+
+    def streams(self) -> Mapping[JobId, Streamed]:
+        """None: a progress line carries no time, and the newest one is not of then."""
+        return {}
 
     def _run(self, notify: Callable[[Update], None]) -> None:
         try:

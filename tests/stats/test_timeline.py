@@ -347,7 +347,7 @@ def test_epochs_are_labelled_where_they_begin_as_far_as_there_is_room() -> None:
         (66.0, "|12:00:15"),
         (2 * 3600.0, "|12:15"),
         (5 * DAY, "|11 Nov"),
-        (90 * DAY, "|17 Nov"),
+        (90 * DAY, "|24 Nov"),
         (900 * DAY, "|Jan 2026"),
         (20000 * DAY, "|Jan 2030"),
     ],

@@ -1,0 +1,140 @@
+"""``metlmon timeline``: one JSON object that agrees with ``jobs``, and a picture for people."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import datetime
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from metlmon.cli.main import main
+from tests.ensemble.written import Log
+from tests.live.dagdirs import NODE, Dagdir
+
+FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
+TRAINER = FIXTURES / "trainer"
+
+Captured = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(autouse=True)
+def _no_users_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+
+
+def said(capsys: Captured, *arguments: str) -> dict[str, Any]:
+    assert main([*arguments, "--json"]) == 0
+    value: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return value
+
+
+def printed(capsys: Captured, *arguments: str) -> list[str]:
+    assert main(["timeline", *arguments]) == 0
+    return capsys.readouterr().out.splitlines()
+
+
+@pytest.mark.parametrize("name", ["trainer", "rescue", "metl-aws"])
+def test_the_area_under_the_steps_is_what_jobs_executed(
+    name: str, capsys: Captured, shared: Callable[[str], Path]
+) -> None:
+    dagdir = str(shared("examples/metl-aws") if name == "metl-aws" else FIXTURES / name)
+    timeline, jobs = said(capsys, "timeline", dagdir), said(capsys, "jobs", dagdir)
+    executions = [e for job in jobs["jobs"] for e in job["executions"]]
+    steps = timeline["concurrency"]["steps"]
+    edges = [datetime.fromisoformat(step["time"]) for step in steps]
+    edges.append(datetime.fromisoformat(timeline["last"]))
+    lasted = [(b - a).total_seconds() for a, b in pairwise(edges)]
+    area = sum(step["jobs"] * s for step, s in zip(steps, lasted, strict=True))
+    worth = sum(step["gpus"] * s for step, s in zip(steps, lasted, strict=True))
+    assert area == sum(e["seconds"] for e in executions)
+    assert worth == sum(e["seconds"] * (e["gpus"] or 0) for e in executions)
+    concurrency = timeline["concurrency"]
+    assert concurrency["job_seconds"] == area
+    assert concurrency["gpu_seconds"] == worth
+    assert concurrency["max_jobs"] == max(step["jobs"] for step in steps)
+    assert concurrency["mean_gpus"] == pytest.approx(worth / timeline["seconds"])
+    mine = [e for run in timeline["runs"] for e in run["executions"]]
+    assert sorted((e["cluster"], e["start"], e["seconds"], e["outcome"]) for e in mine) == sorted(
+        (job["cluster"], e["start"], e["seconds"], e["outcome"])
+        for job in jobs["jobs"]
+        for e in job["executions"]
+    )
+
+
+def test_spans_follow_each_other_and_sum_to_each_jobs_life(capsys: Captured) -> None:
+    timeline, jobs = said(capsys, "timeline", str(TRAINER)), said(capsys, "jobs", str(TRAINER))
+    spent: dict[int, float] = {}
+    for run in timeline["runs"]:
+        for span in run["spans"]:
+            spent[span["cluster"]] = spent.get(span["cluster"], 0) + span["seconds"]
+    for job in jobs["jobs"]:
+        submitted = datetime.fromisoformat(job["submitted"])
+        ended = datetime.fromisoformat(job["since"])
+        life = (ended - submitted).total_seconds()
+        assert spent.get(job["cluster"], 0) == life, job["cluster"]
+
+
+def test_what_is_not_over_has_no_end(tmp_path: Path, capsys: Captured) -> None:
+    dagdir = Dagdir(tmp_path / "ensemble")
+    log = Log().submit(77, NODE, at="10:00:00").execute(77, gpus=2, at="10:05:00")
+    log.submit(78, "run0-train_epoch1", at="10:15:00")
+    dagdir.write("metl.log", log.data)
+    value = said(capsys, "timeline", str(dagdir.path), "--no-live")
+    [run] = value["runs"]
+    assert [(s["state"], s["end"] is None, s["seconds"]) for s in run["spans"]] == [
+        ("idle", False, 300),
+        ("running", True, 600),
+        ("idle", True, 0),
+    ]
+    assert [(s["jobs"], s["gpus"]) for s in value["concurrency"]["steps"]] == [(1, 2)]
+    assert value["stalls"] == []
+    assert value["seconds"] == 900
+
+
+def test_it_fits_the_terminal(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    for columns in (60, 80, 200):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        lines = printed(capsys, str(TRAINER), "--ascii")
+        lanes = [line for line in lines if line.startswith("run")]
+        assert len(lanes) == 6
+        assert all(len(line) <= columns for line in lanes)
+        assert max(map(len, lanes)) > columns - 12
+        assert all(line.isascii() for line in lines)
+    assert "nothing ran 5 times, for 8 s in all" in "\n".join(lines)
+
+
+def test_it_says_what_stalled(capsys: Captured, shared: Callable[[str], Path]) -> None:
+    text = "\n".join(printed(capsys, str(shared("examples/metl-aws")), "--ascii"))
+    assert "nothing ran 12 times, for 3 d 13:50 in all; the longest:" in text
+    assert "2 d 16:12  2025-11-07 16:02:41 -> 2025-11-10 08:14:54" in text
+    assert "GPUs at a time: 10 at most, 4.44 in the mean; jobs: 5 at most, 2.22" in text
+
+
+def test_before_anything_there_is_no_time_to_show(capsys: Captured) -> None:
+    lines = printed(capsys, str(TRAINER), "--as-of", "2020-01-01")
+    assert lines == ["No job has an event yet: there is no time to show."]
+    value = said(capsys, "timeline", str(TRAINER), "--as-of", "2020-01-01")
+    assert value["first"] is None
+    assert value["concurrency"]["steps"] == []
+
+
+def test_as_of_cuts_it_off(capsys: Captured) -> None:
+    value = said(capsys, "timeline", str(TRAINER), "--as-of", "2026-11-21T14:21:50")
+    assert value["last"] == "2026-11-21T14:21:50"
+    assert value["seconds"] == 20
+    ends = [s["end"] for run in value["runs"] for s in run["spans"] if s["end"]]
+    assert max(ends) <= "2026-11-21T14:21:50"
+
+
+def test_a_name_that_a_terminal_would_obey_is_harmless(tmp_path: Path, capsys: Captured) -> None:
+    dagdir = Dagdir(tmp_path / "ensemble")
+    node = "\x1b[31mrun0-train_epoch0"
+    dagdir.write("pretrain.dag", f"JOB {node} a.sub\n")
+    dagdir.write("metl.log", Log().submit(77, node).execute(77).data)
+    text = "\n".join(printed(capsys, str(dagdir.path)))
+    assert "\x1b" not in text
+    assert "\\x1b[31mrun0" in text

@@ -1,0 +1,242 @@
+"""The timeline: what is seen first, the cursor in time, zoom and pan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from eyes import NARROW, WIDE, pressed
+from whole_sessions import FIXTURES, app, opened, session
+
+from screens.app import AppOptions
+from screens.job import JobScreen
+from screens.run import RunScreen
+from screens.timeline import TimelineScreen
+from tests.ensemble.written import Log
+from tests.live.dagdirs import NODE, Dagdir
+
+TRAINER = FIXTURES / "trainer"
+
+
+def timeline(seen: object) -> TimelineScreen:
+    screen = seen.app.screen  # type: ignore[attr-defined]
+    assert isinstance(screen, TimelineScreen)
+    return screen
+
+
+# --- what is seen ---------------------------------------------------------------------------
+
+
+async def test_its_first_line_says_when_it_stalled(shared: Callable[[str], Path]) -> None:
+    async with opened(session(shared("examples/metl-aws")), WIDE) as seen:
+        await seen.press("t")
+        assert (
+            "nothing ran for 2 d 16:12, 2025-11-07 16:02:41 → 2025-11-10 08:14:54" in seen.lines[0]
+        )
+        assert "longest of 12 times" in seen.lines[0]
+        assert "GPUs at a time 10 max, 4.44 mean" in seen.lines[1]
+        assert "jobs at a time 5 max, 2.22 mean" in seen.lines[1]
+
+
+async def test_every_run_has_a_readable_lane_on_a_small_screen() -> None:
+    async with opened(session(TRAINER), NARROW) as seen:
+        await seen.press("t")
+        for run in range(6):
+            row = seen.line(f" run{run} ")
+            assert len(row.rstrip()) <= 80
+            assert set(row) & set("█▚░"), row
+        assert "╳" in seen.line(" run0 "), "its hold is seen"
+        assert "│14:21:45" in seen.line("RUN")
+        assert "██ ran well" in seen.text
+        assert "╳╳ held" in seen.text
+        assert "suspended" not in seen.text, "there was none"
+        assert "6 GPUs" in seen.text
+
+
+async def test_sites_have_their_letters_and_a_legend() -> None:
+    async with opened(session(TRAINER), WIDE) as seen:
+        await seen.press("t", "b")
+        assert "D█ Delta-GPU" in seen.text
+        assert "C▚ CHTC-Spark-CE1" in seen.text
+        assert "D█" in seen.line(" run0 ")
+        await seen.press("b")
+        assert "ran well" in seen.text
+
+
+async def test_only_ascii_where_it_is_asked_for() -> None:
+    async with opened(session(TRAINER), NARROW, AppOptions(ascii=True)) as seen:
+        for keys in (("t",), ("b",), ("left", "v"), ("plus",)):
+            await seen.press(*keys)
+            assert seen.text.isascii(), keys
+        assert "CCCC" in seen.line(" run0 "), "a site's letter all along"
+
+
+async def test_a_dagdir_without_an_event_says_what_will_fill_it(tmp_path: Path) -> None:
+    dagdir = Dagdir(tmp_path / "ensemble")
+    async with opened(session(dagdir.path), NARROW) as seen:
+        await seen.press("t", "left", "plus", "z", "v", "enter", "full_stop", "u")
+        assert "No job has an event yet." in seen.text
+        assert "lane" in seen.text
+
+
+async def test_one_event_is_a_timeline(tmp_path: Path) -> None:
+    dagdir = Dagdir(tmp_path / "ensemble")
+    dagdir.write("metl.log", Log().submit(77, NODE, at="10:00:00").data)
+    async with opened(session(dagdir.path), NARROW) as seen:
+        await seen.press("t")
+        assert "nothing has run yet" in seen.lines[0]
+        assert "idle" in seen.text
+        await seen.press("left", "right", "plus", "minus", "comma")
+        assert isinstance(seen.app.screen, TimelineScreen)
+
+
+async def test_more_runs_than_lines_scroll() -> None:
+    async with opened(session(FIXTURES / "first-round"), NARROW) as seen:
+        await seen.press("t")
+        assert "more" in seen.lines[-4]
+        await seen.press("end")
+        assert "hetero15" in seen.under_cursor
+
+
+async def test_a_filter_keeps_the_runs_with_its_text() -> None:
+    async with opened(session(TRAINER), NARROW) as seen:
+        await seen.press("t", "slash", *"run3", "enter")
+        assert " run3 " in seen.text
+        assert " run1 " not in seen.text
+        await seen.press("escape")
+        assert " run1 " in seen.text
+        assert isinstance(seen.app.screen, TimelineScreen)
+
+
+# --- the cursor -----------------------------------------------------------------------------
+
+
+async def test_the_cursor_tells_what_the_run_was_doing_then() -> None:
+    async with opened(session(TRAINER), WIDE) as seen:
+        await seen.press("t", "z")
+        made, screen = timeline(seen).made, timeline(seen)
+        assert made is not None
+        worst = max(made.stalls, key=lambda stall: stall.seconds)
+        assert screen.at == worst.at
+        assert f"{worst.start:%Y-%m-%d %H:%M:%S}" in seen.lines[-3]
+        assert "nothing ran" in seen.lines[-3]
+        # run0's one hold, from change to change.
+        while "■ held" not in seen.lines[-2]:
+            before = screen.at
+            await seen.press("full_stop")
+            assert screen.at != before, "it was never held"
+        assert "■ held epoch 1" in seen.lines[-2]
+        assert "for 0 s of 7 s" in seen.lines[-2]
+        assert "┃" in seen.line(" run0 ")
+
+
+async def test_left_and_right_are_round_steps() -> None:
+    async with opened(session(TRAINER), NARROW) as seen:
+        await seen.press("t", "left")
+        screen = timeline(seen)
+        made = screen.made
+        assert made is not None
+        first = screen.at
+        await seen.press("left", "shift+left")
+        assert screen.at is not None
+        assert first is not None
+        assert screen.at < first
+        moment = made.moment(screen.at)
+        assert moment is not None
+        assert moment.microsecond == 0
+        await seen.press(*["shift+right"] * 4)
+        assert screen.at is None, "at the end it goes along with it"
+        assert "2026-11-21 14:22:36" in seen.lines[-3]
+
+
+async def test_enter_opens_the_job_under_the_cursor_or_else_the_run() -> None:
+    async with opened(session(TRAINER), WIDE) as seen:
+        await seen.press("t", "comma", "comma")
+        screen = timeline(seen)
+        made = screen.made
+        assert made is not None
+        spans = made.lanes[0].then(screen.at or 0.0)
+        await seen.press("enter")
+        if spans:
+            assert isinstance(seen.app.screen, JobScreen)
+            assert seen.app.screen.job == spans[0].job
+        await seen.press("escape")
+        screen.at = None
+        assert not made.lanes[0].then(made.length), "the run was over by then"
+        await seen.press("enter")
+        assert isinstance(seen.app.screen, RunScreen)
+
+
+# --- zoom and pan ---------------------------------------------------------------------------
+
+
+async def test_zoom_keeps_the_cursor_in_its_place_and_comes_back() -> None:
+    async with opened(session(FIXTURES / "first-round"), WIDE) as seen:
+        await seen.press("t", "z")
+        screen = timeline(seen)
+
+        def window() -> tuple[float, float, int]:
+            view = screen._view
+            assert view is not None
+            at = screen.at or 0.0
+            return view.window.start, view.window.each, view.window.cell(at)
+
+        start, each, cell = window()
+        assert start == 0.0
+        await seen.press("plus", "plus")
+        closer = window()
+        assert closer[1] == pytest.approx(each / 4)
+        assert abs(closer[2] - cell) <= 1
+        assert "a cell is 3:01" in seen.lines[-4]
+        await seen.press("left_parenthesis")
+        panned = window()
+        assert panned[0] < closer[0]
+        assert panned[1] == closer[1]
+        assert abs(panned[2] - closer[2]) <= 1, "the cursor went along"
+        await seen.press("minus", "minus", "minus")
+        assert window()[:2] == (start, each)
+        await seen.press("plus", "0")
+        assert window()[:2] == (start, each)
+
+
+async def test_zooming_in_ends_where_there_is_nothing_more_to_see() -> None:
+    async with opened(session(TRAINER), NARROW) as seen:
+        await seen.press("t", "left", *["plus"] * 9)
+        assert "nothing to see" in seen.lines[-4]
+        assert timeline(seen).zoom is not None
+
+
+async def test_moving_out_of_view_takes_the_view_along() -> None:
+    async with opened(session(TRAINER), NARROW) as seen:
+        await seen.press("t", "left", "plus", "plus", *["shift+left"] * 12)
+        view = timeline(seen)._view
+        assert view is not None
+        assert view.window.start <= (timeline(seen).at or 0.0) <= view.window.end
+
+
+async def test_gpus_or_jobs_are_counted() -> None:
+    async with opened(session(FIXTURES / "rescue"), NARROW) as seen:
+        await seen.press("t")
+        assert [line for line in seen.lines if line.strip().startswith("5 GPUs ")]
+        await seen.press("u")
+        assert [line for line in seen.lines if line.strip().startswith("4 jobs ")]
+
+
+# --- how it looks, ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("keys", [("t", "z"), ("t", "left", "left", "b")], ids=["state", "site"])
+@pytest.mark.parametrize("size", [NARROW, WIDE], ids=["80x24", "200x50"])
+def test_picture(snap_compare, size: tuple[int, int], keys: tuple[str, ...]) -> None:  # type: ignore[no-untyped-def]
+    assert snap_compare(app(session(TRAINER)), terminal_size=size, run_before=pressed(keys))
+
+
+def test_picture_in_ascii(snap_compare) -> None:  # type: ignore[no-untyped-def]
+    made = app(session(TRAINER), AppOptions(ascii=True))
+    assert snap_compare(made, terminal_size=NARROW, run_before=pressed(("t", "z", "b")))
+
+
+def test_months_in_one_picture(snap_compare) -> None:  # type: ignore[no-untyped-def]
+    made = app(session(FIXTURES / "first-round"))
+    assert snap_compare(made, terminal_size=WIDE, run_before=pressed(("t", "z")))

@@ -1,0 +1,377 @@
+"""Time travel: every screen shows a prefix of the logs, and now is one key away."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+from eyes import NARROW, WIDE, Seen
+from whole_sessions import FIXTURES, Still, opened, session, until
+
+from metlmon.cli.main import main
+from metlmon.ensemble.states import State
+from metlmon.ensemble.views import Status
+from metlmon.live.errors import InputError
+from metlmon.live.feed import Feed, Update
+from metlmon.live.reader import Reader
+from metlmon.stats.timeline import drawn_up
+from screens.app import AppOptions
+from screens.ink import text
+from screens.menu import MenuScreen
+from screens.overview import OverviewScreen
+from screens.problems import ProblemsScreen
+from screens.run import RunScreen
+from screens.timeline import TimelineScreen
+from screens.travel import stepped
+from screens.widgets.document import Document
+from tests.ensemble.written import Log
+from tests.live.dagdirs import NODE, Dagdir
+
+TRAINER = FIXTURES / "trainer"
+MIDDLE = datetime(2026, 11, 21, 14, 21, 50)
+
+
+def as_it_was(dagdir: Path, moment: datetime) -> Status:
+    """By a reader of its own, as ``metlmon status --as-of`` reads."""
+    reader = Reader(dagdir, as_of=moment)
+    reader.open()
+    reader.read_all()
+    return reader.painter().status()
+
+
+async def travelled(seen: Seen, moment: datetime) -> None:
+    travel = seen.app.travel
+    travel.go(moment)
+    await until(seen, lambda: travel.then is not None and travel.then.moment == moment)
+
+
+# --- it is a prefix of the logs -------------------------------------------------------------
+
+
+def moments(dagdir: Path, count: int) -> list[datetime]:
+    """Evenly over the whole story, off the events."""
+    reader = Reader(dagdir)
+    reader.open()
+    reader.read_all()
+    made = drawn_up(reader.painter().ledger())
+    assert made.first is not None
+    assert made.last is not None
+    each = (made.last - made.first) / (count + 1)
+    return [
+        (made.first + each * n + timedelta(seconds=0.4)).replace(microsecond=0)
+        for n in range(count + 1)
+    ]
+
+
+@pytest.mark.parametrize("name", ["trainer", "demo", "holds", "rescue", "metl-aws"])
+async def test_the_picture_is_that_of_a_reader_as_of_then(
+    name: str, shared: Callable[[str], Path]
+) -> None:
+    dagdir = shared("examples/metl-aws") if name == "metl-aws" else FIXTURES / name
+    async with opened(session(dagdir), NARROW) as seen:
+        for moment in moments(dagdir, 5):
+            await travelled(seen, moment)
+            assert seen.app.picture is not None
+            status = seen.app.picture.status
+            assert status == as_it_was(dagdir, moment)
+            assert status.as_of == moment
+            assert not status.live
+            ledger = seen.app.feed.ledger()
+            assert all(job.submitted is None or job.submitted <= moment for job in ledger.jobs)
+            assert all(run.end is None or run.end <= moment for run in ledger.executions)
+
+
+async def test_it_is_what_the_command_says(capsys: pytest.CaptureFixture[str]) -> None:
+    async with opened(session(TRAINER), NARROW) as seen:
+        await travelled(seen, MIDDLE)
+        assert seen.app.picture is not None
+        status = seen.app.picture.status
+    assert main(["status", str(TRAINER), "--as-of", MIDDLE.isoformat(), "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["as_of"] == MIDDLE.isoformat()
+    assert {run["run"]: run["state"] for run in said["runs"]} == {
+        run.run: str(run.state) for run in status.runs
+    }
+    assert said["states"]["epochs"] == {
+        str(state): status.epoch_states.get(state, 0) for state in State
+    }
+    assert said["gpu_hours"]["total"] == pytest.approx(status.gpu_hours.total, abs=1e-6)
+
+
+# --- on every screen ------------------------------------------------------------------------
+
+
+async def test_the_cursor_takes_every_screen_along_and_esc_returns() -> None:
+    async with opened(session(TRAINER), WIDE) as seen:
+        now = seen.app.picture
+        await seen.press("t", "left", "left", "v")
+        travel = seen.app.travel
+        await until(seen, lambda: travel.then is not None)
+        assert travel.then is not None
+        first = travel.then.moment
+        assert seen.lines[0].lstrip().startswith(f"◀◀ as it was {first:%Y-%m-%d %H:%M:%S}")
+        assert "before the end) — esc returns to now" in seen.lines[0]
+        await seen.press("left")
+        await until(seen, lambda: travel.then is not None and travel.then.moment < first)
+        await seen.press("p")
+        assert isinstance(seen.app.screen, ProblemsScreen)
+        assert "as it was" in seen.lines[0]
+        await seen.press("escape")
+        assert isinstance(seen.app.screen, ProblemsScreen), "first to now, then back"
+        assert seen.app.picture is now
+        assert not travel.away
+        assert "as it was" not in seen.text
+        assert "Problems" in seen.lines[0]
+        await seen.press("escape")
+        assert isinstance(seen.app.screen, TimelineScreen)
+
+
+async def test_the_overview_shows_the_runs_of_then() -> None:
+    async with opened(session(TRAINER), WIDE) as seen:
+        assert "5/5" in seen.line(" run0 ")
+        await travelled(seen, MIDDLE)
+        then = {run.run: run for run in as_it_was(TRAINER, MIDDLE).runs}
+        assert f"{then['run0'].epochs_done}/5" in seen.line(" run0 ")
+        assert then["run0"].epochs_done < 5
+        await seen.press("enter")
+        assert isinstance(seen.app.screen, RunScreen)
+        assert "as it was" in seen.lines[0]
+        await seen.press("enter")
+        assert "as it was" in seen.lines[0]
+        await seen.press("question_mark")
+        assert "as it was" not in seen.lines[0], "the help is of no time"
+        await seen.press("escape", "escape")
+        assert not seen.app.travel.away
+        await seen.press("escape", "escape", "escape")
+        assert isinstance(seen.app.screen, OverviewScreen)
+        assert "5/5" in seen.line(" run0 ")
+
+
+async def test_a_filter_goes_before_the_past_does() -> None:
+    async with opened(session(TRAINER), NARROW) as seen:
+        await travelled(seen, MIDDLE)
+        await seen.press("slash", *"run3", "enter")
+        assert " run1 " not in seen.text
+        await seen.press("escape")
+        assert " run1 " in seen.text
+        assert seen.app.travel.away
+        await seen.press("escape")
+        assert not seen.app.travel.away
+
+
+async def test_nothing_can_be_acted_on_in_the_past() -> None:
+    async with opened(session(TRAINER), WIDE) as seen:
+        await travelled(seen, MIDDLE)
+        why = seen.app.why_nothing_can_be_done()
+        assert why is not None
+        assert "2026-11-21 14:21:50" in why
+        assert "only the present can be acted on" in why
+        await seen.press("H")
+        assert isinstance(seen.app.screen, MenuScreen)
+        assert "only the present can be acted on" in seen.text
+        await seen.press("escape")
+        assert isinstance(seen.app.screen, OverviewScreen)
+        assert seen.app.travel.away, "the menu was left, not the past"
+        await seen.press("n")
+        assert isinstance(seen.app.screen, OverviewScreen)
+        assert "only the present" in seen.text
+
+
+async def test_the_output_of_a_job_is_not_told_of_then() -> None:
+    async with opened(session(TRAINER), WIDE) as seen:
+        await travelled(seen, MIDDLE)
+        await seen.press("enter", "enter")
+        story = seen.app.screen.query_one("#story", Document)
+        told = "\n".join(text(line) for line in story.lines)
+        assert told.count("not known: its lines carry no times") == 2, "of .out and .err"
+        await seen.press("escape")
+        told = "\n".join(text(line) for line in story.lines)
+        assert "carry no times" not in told, "now it is read"
+
+
+async def test_two_keys_step_through_time_from_anywhere() -> None:
+    async with opened(session(TRAINER), NARROW) as seen:
+        travel = seen.app.travel
+        await seen.press("less_than_sign", "less_than_sign", "less_than_sign")
+        await until(seen, lambda: travel.then is not None and travel.wish is None)
+        assert travel.then is not None
+        assert travel.then.moment == datetime(2026, 11, 21, 14, 22, 33)
+        await seen.press("greater_than_sign")
+        await until(seen, lambda: travel.then is not None and travel.wish is None)
+        assert travel.then.moment == datetime(2026, 11, 21, 14, 22, 34)
+        await seen.press(*["greater_than_sign"] * 3)
+        await until(seen, lambda: not travel.away)
+
+
+def test_the_steps_are_round_and_end_with_the_story() -> None:
+    reader = Reader(FIXTURES / "first-round")
+    reader.open()
+    reader.read_all()
+    made = drawn_up(reader.painter().ledger())
+    assert made.last == datetime(2025, 12, 10, 13, 4, 6)
+    assert stepped(made, made.last, -1) == datetime(2025, 12, 10, 12)
+    assert stepped(made, datetime(2025, 12, 10, 12), -1) == datetime(2025, 12, 10, 0)
+    assert stepped(made, datetime(2025, 12, 10, 5), 1) == datetime(2025, 12, 10, 12)
+    assert stepped(made, datetime(2025, 9, 8, 11), -3) == made.first
+
+
+async def test_the_map_goes_on_to_now() -> None:
+    """What came after the moment stays on the timeline, so that one can go forward."""
+    async with opened(session(TRAINER), NARROW) as seen:
+        await seen.press("t")
+        axis = seen.line("RUN").replace("▼", "│")
+        await travelled(seen, MIDDLE)
+        assert seen.line("RUN").replace("▼", "│")[:30] == axis[:30]
+        assert "▼" in seen.line("RUN")
+        assert "of" not in seen.lines[-2].split("for")[-1], "how long it lasted was not known"
+
+
+# --- the present meanwhile, and what goes wrong ---------------------------------------------
+
+
+async def test_the_present_goes_on_meanwhile(tmp_path: Path) -> None:
+    dagdir = Dagdir(tmp_path / "ensemble")
+    log = Log().submit(77, NODE, at="10:00:00").execute(77, at="10:05:00")
+    dagdir.write("metl.log", log.data)
+
+    class Told(Still):
+        def start(self, notify: Callable[[Update], None]) -> None:
+            self.notify = notify
+
+        def news(self) -> None:
+            self._reader.look()
+            self._reader.read_all()
+            self.notify(self.take())
+
+    reader = Reader(dagdir.path, live=False)
+    reader.open()
+    reader.read_all()
+    feed = Told(reader)
+    began = feed.take().status.as_of
+    assert began is not None
+    async with opened(feed, NARROW) as seen:
+        await travelled(seen, began - timedelta(minutes=1))
+        assert "idle" in seen.line(" run0 ")
+        dagdir.append("metl.log", Log().hold(77, 34, "too large", at="11:00:00").data)
+        feed.news()
+        await seen.settle()
+        assert "idle" in seen.line(" run0 "), "the past does not change"
+        await seen.press("escape")
+        assert "held" in seen.line(" run0 ")
+
+
+class Slow(Still):
+    """A session whose pasts open when the test lets them."""
+
+    def __init__(self, reader: Reader) -> None:
+        super().__init__(reader)
+        self.gate = threading.Event()
+        self.asked: list[datetime] = []
+        self.made: list[Feed] = []
+
+    def past(self, moment: datetime) -> Feed:
+        self.asked.append(moment)
+        if len(self.asked) == 1:
+            assert self.gate.wait(20)
+        made = super().past(moment)
+        self.made.append(made)
+        return made
+
+
+def slow(dagdir: Path) -> Slow:
+    reader = Reader(dagdir)
+    reader.open()
+    reader.read_all()
+    made = Slow(reader)
+    made.take()
+    return made
+
+
+async def test_of_several_wishes_the_newest_counts() -> None:
+    feed = slow(TRAINER)
+    async with opened(feed, NARROW) as seen:
+        travel = seen.app.travel
+        travel.go(MIDDLE)
+        while not feed.asked:
+            await seen.pilot.pause(0.01)
+        newest = MIDDLE + timedelta(seconds=9)
+        # Two more wishes at once: only the last of them is read.
+        travel.go(MIDDLE + timedelta(seconds=5))
+        travel.go(newest)
+        assert "going to 2026-11-21 14:21:59" in text(travel.banner(80, False))
+        while travel.then is None or travel.then.moment != newest:
+            await seen.pilot.pause(0.01)
+        feed.gate.set()
+        await seen.settle()
+        assert feed.asked == [MIDDLE, newest]
+        assert travel.then is not None
+        assert travel.then.moment == newest
+        assert seen.app.picture is not None
+        assert seen.app.picture.status.as_of == newest
+
+
+async def test_esc_gives_up_a_journey_that_has_not_arrived() -> None:
+    feed = slow(TRAINER)
+    async with opened(feed, NARROW) as seen:
+        now = seen.app.picture
+        seen.app.travel.go(MIDDLE)
+        while not feed.asked:
+            await seen.pilot.pause(0.01)
+        assert "reading" in text(seen.app.travel.banner(80, False))
+        assert seen.app.picture is now, "the present stays until the past is whole"
+        await seen.pilot.press("escape")
+        feed.gate.set()
+        await seen.settle()
+        assert not seen.app.travel.away
+        assert seen.app.picture is now
+
+
+async def test_a_past_that_cannot_be_read_says_why() -> None:
+    class Gone(Still):
+        def past(self, moment: datetime) -> Feed:
+            raise InputError("/x: there is no DAG file here any more")
+
+    reader = Reader(TRAINER)
+    reader.open()
+    reader.read_all()
+    feed = Gone(reader)
+    feed.take()
+    async with opened(feed, NARROW) as seen:
+        seen.app.travel.go(MIDDLE)
+        await until(seen, lambda: seen.app.travel.error is not None)
+        assert "that past cannot be read: /x: there is no DAG file" in seen.lines[0]
+        assert not seen.app.travel.away
+        await seen.press("escape")
+        assert "cannot be read" not in seen.text
+
+
+async def test_now_or_later_is_the_present() -> None:
+    async with opened(session(TRAINER), NARROW) as seen:
+        seen.app.travel.go(datetime(2030, 1, 1))
+        assert not seen.app.travel.away
+
+
+async def test_ascii(shared: Callable[[str], Path]) -> None:
+    async with opened(session(TRAINER), NARROW, AppOptions(ascii=True)) as seen:
+        await travelled(seen, MIDDLE)
+        assert seen.lines[0].lstrip().startswith("<< as it was 2026-11-21 14:21:50")
+        assert seen.text.isascii()
+
+
+def test_picture_of_the_past(snap_compare) -> None:  # type: ignore[no-untyped-def]
+    from eyes import pressed
+    from textual.pilot import Pilot
+    from whole_sessions import app
+
+    made = app(session(TRAINER))
+
+    async def go(pilot: Pilot[int]) -> None:
+        await pressed(("t", "z", "v"))(pilot)
+        seen = Seen(made, made.feed, pilot)  # type: ignore[arg-type]
+        await until(seen, lambda: made.travel.then is not None)
+
+    assert snap_compare(made, terminal_size=NARROW, run_before=go)

@@ -1,0 +1,66 @@
+"""Sessions that have read all there is before a screen asks: no thread, no clock, no wait."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import cast
+
+from ensemble_pictures import FakeFeed
+from eyes import Eager, Seen
+
+from metlmon.live.feed import Feed, Update
+from metlmon.live.reader import Reader
+from metlmon.live.session import Session
+from screens.app import AppOptions
+
+FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
+
+PATIENCE = 20.0
+"""Seconds to wait for a past that never comes; a recording takes a tenth of one."""
+
+
+class Still(Session):
+    """A session whose one picture is there; its past is read in a thread as ever."""
+
+    def start(self, notify: Callable[[Update], None]) -> None:
+        """There will be no other picture."""
+
+
+def session(dagdir: Path) -> Still:
+    """All of ``dagdir``, read."""
+    reader = Reader(dagdir)
+    reader.open()
+    reader.read_all()
+    made = Still(reader)
+    made.take()
+    return made
+
+
+def app(feed: Feed, options: AppOptions | None = None) -> Eager:
+    return Eager(cast(FakeFeed, feed), options)
+
+
+@asynccontextmanager
+async def opened(
+    feed: Feed, size: tuple[int, int], options: AppOptions | None = None
+) -> AsyncIterator[Seen]:
+    made = app(feed, options)
+    async with made.run_test(size=size) as pilot:
+        seen = Seen(made, cast(FakeFeed, feed), pilot)
+        await seen.settle()
+        yield seen
+
+
+async def until(seen: Seen, what: Callable[[], bool]) -> None:
+    """Wait until it is so; an assertion with the screen when it does not come."""
+    deadline = time.monotonic() + PATIENCE
+    while not what():
+        assert time.monotonic() < deadline, seen.text
+        await seen.pilot.pause()
+        # The thread that reads needs a turn too.
+        await asyncio.sleep(0)
+    await seen.settle()
