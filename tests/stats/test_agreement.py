@@ -11,10 +11,10 @@ import io
 import json
 import math
 import re
+import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, redirect_stderr, redirect_stdout
-from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
 from pathlib import Path
@@ -26,14 +26,23 @@ import pandas as pd
 import pytest
 
 import metlmon
-from metlmon.cli import commands, report
+from metlmon.cli import commands, report, timeline
 from metlmon.cli import sites as sites_command
 from metlmon.cli.main import main, parser
-from metlmon.ensemble.wording import plain
-from metlmon.stats.frames import TEXT_LIMIT, Frames
+from metlmon.stats.frames import Frames
 from metlmon.stats.places import Place, Sites, sites
 from metlmon.stats.study import Basis
 from tests.conftest import SHARED
+from tests.stats import painted
+from tests.stats.said import (
+    KINDS,
+    TO_THE_HOUR,
+    TO_THE_MILLISECOND,
+    Said,
+    What,
+    model,
+    named,
+)
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 
@@ -42,26 +51,6 @@ ENSEMBLES: Final = (
     SHARED / "examples" / "metl-aws",
     SHARED / "examples" / "pool-ensemble",
 )
-
-KINDS: Final = ("good", "bad", "in_flight")
-
-TO_THE_HOUR = 0.5e-6 * 3600
-"""GPU-hours are printed to six decimals: so many seconds may be lost."""
-
-TO_THE_MILLISECOND = 0.5e-3
-
-What = tuple[object, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Said:
-    """``what`` begins with the family of numbers that it is of; ``off``: by how much the value
-    may be off, for what was rounded when it was printed."""
-
-    what: What
-    value: object
-    off: float = 0.0
-
 
 Source = Callable[["Ensemble"], Iterable[Said]]
 
@@ -78,7 +67,7 @@ class Ensemble:
         """What a command prints. The directory is read once for all of them."""
         out = io.StringIO()
         with ExitStack() as stack:
-            for module in (commands, report, sites_command):
+            for module in (commands, report, sites_command, timeline):
                 stack.enter_context(
                     mock.patch.object(module, "open_reader", return_value=self.reader)
                 )
@@ -105,20 +94,6 @@ def ensemble(path: Path) -> Ensemble:
     if not path.exists():
         pytest.skip(f"no {path.name} beside this checkout: the real recordings are not here")
     return Ensemble(path)
-
-
-def model(name: Any) -> Any:
-    """A GPU's model without its maker, as reports name it."""
-    return name if name is pd.NA or name is None else re.sub(r"^(NVIDIA |Tesla )+", "", name)
-
-
-def named(value: Any) -> object:
-    """A name or a code as all sources have it: one harmless line, None for "not known"."""
-    if value is None or value is pd.NA or (isinstance(value, float) and math.isnan(value)):
-        return None
-    if isinstance(value, str):
-        return plain(value, TEXT_LIMIT)
-    return str(value) if isinstance(value, pd.Timestamp) else value
 
 
 # --- the logs themselves ----------------------------------------------------------------------
@@ -210,7 +185,9 @@ def executions_frame(of: Ensemble) -> Iterator[Said]:
     every = of.frames.executions
     for kind in KINDS:
         yield Said(("GPU-seconds", kind), float(every.gpu_seconds[every.kind == kind].sum()))
+    yield Said(("GPU-seconds in all",), float(every.gpu_seconds.sum()))
     placed = every[~every.dagman]
+    yield Said(("seconds in all",), float(placed.seconds.sum()))
     yield from sums("site", placed, ["site"])
     yield from sums("GPU", placed, ["gpu"])
     yield from sums("GPU, number and site", placed, ["gpu", "gpus", "site"])
@@ -592,6 +569,31 @@ def code_of(told: str | None) -> tuple[int | None, int | None]:
     return (int(found[1]), int(found[2]) if found[2] else None) if found else (None, None)
 
 
+def timeline_json(of: Ensemble) -> Iterator[Said]:
+    told = of.command("timeline")["concurrency"]
+    yield Said(("GPU-seconds in all",), told["gpu_seconds"], TO_THE_MILLISECOND)
+    yield Said(("seconds in all",), told["job_seconds"], TO_THE_MILLISECOND)
+
+
+# --- what is printed and painted --------------------------------------------------------------
+
+
+def report_markdown(of: Ensemble) -> Iterator[Said]:
+    return painted.report(painted.markdown_tables(of.printed("report", str(of.path), "--md", "-")))
+
+
+def report_html(of: Ensemble) -> Iterator[Said]:
+    with tempfile.TemporaryDirectory() as place:
+        file = Path(place) / "report.html"
+        of.printed("report", str(of.path), "--html", str(file))
+        return painted.report(painted.html_tables(file.read_text(encoding="utf-8")))
+
+
+def screens(of: Ensemble) -> Iterator[Said]:
+    runs = {run.run: run for run in of.frames.runs.itertuples()}
+    return painted.screens(painted.screen_tables(of.path), runs)
+
+
 # --- who must tell what -----------------------------------------------------------------------
 
 SOURCES: Final[dict[str, Source]] = {
@@ -609,15 +611,22 @@ SOURCES: Final[dict[str, Source]] = {
     "sites": places_figure,
     "sites --json": sites_json,
     "report --json": report_json,
+    "timeline --json": timeline_json,
+    "report --md": report_markdown,
+    "report --html": report_html,
+    "screens": screens,
 }
 
 EXECUTIONS: Final = {"frame executions", "jobs --json"}
 PLACES: Final = {"sites", "sites --json"}
+REPORTS: Final = {"report --json", "report --md", "report --html"}
 TOLD_BY: Final[dict[str, set[str]]] = {
     "GPU-seconds": {*EXECUTIONS, "status --json", "sites --json", "report --json"},
-    "GPU-seconds by site": {*EXECUTIONS, *PLACES, "status --json", "report --json"},
-    "GPU-seconds by GPU": {*EXECUTIONS, *PLACES, "status --json"},
-    "GPU-seconds by model": {"frame executions", "report --json"},
+    "GPU-seconds in all": {"frame executions", "timeline --json"},
+    "seconds in all": {"frame executions", "timeline --json"},
+    "GPU-seconds by site": {*EXECUTIONS, *PLACES, "status --json", "screens", *REPORTS},
+    "GPU-seconds by GPU": {*EXECUTIONS, *PLACES, "status --json", "screens"},
+    "GPU-seconds by model": {"frame executions", *REPORTS},
     "GPU-seconds by GPU, number and site": {*EXECUTIONS, *PLACES},
     "GPU-seconds by cause": {"frame executions", "status --json"},
     "GPU-seconds by code": {*EXECUTIONS, "status --json", "sites --json", "report --json"},
@@ -682,9 +691,28 @@ TOLD_BY: Final[dict[str, set[str]]] = {
         )
     },
 }
-"""Families of numbers, and who must tell each number of them that is not nought. Others may:
-`run --json` has no node of another DAG that was never submitted, frames of epochs none that is
-no epoch."""
+"""Families of numbers, and who must tell each number of them that is not nought. Others may."""
+
+
+SOME_TOLD_BY: Final[dict[str, set[str]]] = {
+    "GPU-seconds": {"report --md", "report --html"},
+    "GPU-seconds by run": {"screens"},
+    "GPU-seconds by node": {"screens", "run --json"},
+    "GPU-seconds by code": {"screens"},
+    "GPU-seconds by GPU, number and site": {"screens"},
+    "GPU-seconds by label": {"report --json"},
+    "completed epochs by site": {"screens", "report --json"},
+    "completed epochs by GPU": {"screens"},
+    "executions by node": {"screens", "run --json"},
+    "executions by site": {"report --md", "report --html"},
+    "median epoch by site": {"screens"},
+    "median wait by site": {"screens"},
+    "run's epochs_done": {"screens"},
+    "epoch's state": {"run --json"},
+    "epoch's jobs": {"run --json"},
+    "timed input transfers": {"sites"},
+}
+"""Who tells some of a family: a screen shows one run's epochs, and nothing in flight of a run."""
 
 
 def agree(a: Said, b: Said) -> bool:
@@ -741,18 +769,28 @@ def test_all_sources_agree_on_every_number(path: Path) -> None:
     assert not complaints, "\n".join(complaints[:20])
 
 
+def of_no_cohort(path: Path) -> bool:
+    return bool(ensemble(path).frames.runs.label.isna().all())
+
+
 @EACH
 def test_every_source_has_its_say(path: Path) -> None:
     told = everything_said(path)
     for family, sources in TOLD_BY.items():
-        for where in sources:
-            found = [said for said in told[where] if said.what[0] == family]
-            # An ensemble may have no bad end, and no output that was transferred.
-            some = any(said.what[0] == family for listed in told.values() for said in listed)
-            assert found or not some, (family, where)
-    few = {where for where, listed in told.items() if len(listed) < 10}
+        # An ensemble may have no bad end, no cohort, no output that was transferred.
+        nothing = not any(s.value for each in told.values() for s in each if s.what[0] == family)
+        nothing |= family == "GPU-seconds by label" and of_no_cohort(path)
+        for where in sources | SOME_TOLD_BY.get(family, set()):
+            found = any(said.what[0] == family for said in told[where])
+            assert found or nothing, (family, where)
+    if path.name == "first-round":
+        for family in ("month", "label"):
+            assert any(said.what[0] == f"GPU-seconds by {family}" for said in told["report --json"])
+            assert any(said.what[0] == f"GPU-seconds by {family}" for said in told["truth"])
+    few = {where for where, listed in told.items() if len(listed) < 5} - {"timeline --json"}
     # Only one ensemble was generated; most were over within a month.
     assert few <= ({"windows"} if path.name == "first-round" else {"windows", "truth"})
+    assert told["timeline --json"]
 
 
 def test_a_second_that_differs_is_found() -> None:
@@ -765,7 +803,8 @@ def test_a_second_that_differs_is_found() -> None:
         for i in (numbers[0], numbers[-1]):
             said = listed[i]
             wrong = [*listed]
-            wrong[i] = Said(said.what, said.value + 1, said.off)  # type: ignore[operator]
+            far = said.value + 1 + 4 * said.off  # type: ignore[operator]
+            wrong[i] = Said(said.what, far, said.off)
             assert differing({**told, where: wrong}), (where, said)
     without = [said for said in told["status --json"] if said.what[0] != "GPU-seconds by site"]
     assert any("leave it out" in each for each in differing({**told, "status --json": without}))
