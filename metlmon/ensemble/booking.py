@@ -7,7 +7,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from metlmon.ensemble.causes import cause_of
 from metlmon.ensemble.job import Execution, JobLife, TransferSpan
@@ -49,6 +49,10 @@ class _Owner:
     dagman: bool = False
 
 
+NOBODY: Final = _Owner()
+"""Of a job that belongs to no node, or to nobody knows which."""
+
+
 def booked(painter: Painter) -> Ledger:
     """The ledger of the picture that ``painter`` draws."""
     return _Booking(painter).ledger()
@@ -62,7 +66,8 @@ class _Booking:
     def __init__(self, painter: Painter) -> None:
         self.painter = painter
         self.jobs = painter.real_jobs()
-        self.owners: dict[NodeKey | None, _Owner] = {None: _Owner()}
+        self.owners: dict[NodeKey, _Owner] = {}
+        self.names: dict[str, tuple[str, str | None]] = {}
         parts = painter.runs.parts
         self.rounds = {key: rounds(painter.nodes[key]) for key in parts}
         self.finals: dict[NodeKey, Execution] = {}
@@ -98,40 +103,39 @@ class _Booking:
 
     # --- whose it is --------------------------------------------------------------------
 
-    def _owner(self, job: Job) -> _Owner:
-        key = self.painter.node_of(job)
+    def _owner(self, key: NodeKey | None) -> _Owner:
+        if key is None:
+            return NOBODY
         if key not in self.owners:
             self.owners[key] = self._owner_of(key)
         return self.owners[key]
 
-    def _owner_of(self, key: NodeKey | None) -> _Owner:
+    def _owner_of(self, key: NodeKey) -> _Owner:
         painter = self.painter
-        if key is None:
-            return _Owner()
         run = painter.runs.of_node.get(key)
         part = painter.runs.parts.get(key)
-        name = self._name(run) if run else None
+        name, label = self._names(run) if run else (None, None)
         return _Owner(
             painter.dag_file(key[0]),
             key[1],
             run.key if run else None,
             name,
             run.uuid if run else None,
-            self._label(run),
+            label,
             part.epoch if part else None,
             part is not None and part.training,
             painter.target(key),
             painter.is_dagman(key),
         )
 
-    def _name(self, run: Run) -> str:
-        return run.names[self.painter.home(run)]
-
-    def _label(self, run: Run | None) -> str | None:
-        if run is None:
-            return None
-        labels = self.painter.ensemble.settings.labels
-        return next((each.name for each in labels if each.has(self._name(run), run.uuid)), None)
+    def _names(self, run: Run) -> tuple[str, str | None]:
+        """The run's name, and its label."""
+        if run.key not in self.names:
+            name = run.names[self.painter.home(run)]
+            labels = self.painter.ensemble.settings.labels
+            label = next((each.name for each in labels if each.has(name, run.uuid)), None)
+            self.names[run.key] = (name, label)
+        return self.names[run.key]
 
     def _attempts(self) -> dict[int, int]:
         """Each execution's number among those of its node, by identity."""
@@ -150,7 +154,7 @@ class _Booking:
     # --- executions ---------------------------------------------------------------------
 
     def _executions(self, job: Job) -> Iterable[ExecutionEntry]:
-        life, owner = job.life(), self._owner(job)
+        life, owner = job.life(), self._owner(self.painter.node_of(job))
         shares, idle = _shared_bytes(life), _idle(life)
         for at, execution in enumerate(life.executions):
             previous = life.executions[at - 1] if at else None
@@ -241,7 +245,7 @@ class _Booking:
     # --- jobs and transfers -------------------------------------------------------------
 
     def _transfers(self, job: Job) -> Iterable[TransferEntry]:
-        life, owner = job.life(), self._owner(job)
+        life, owner = job.life(), self._owner(self.painter.node_of(job))
         for span in life.transfers:
             timed = span.start is not None
             yield TransferEntry(
@@ -278,7 +282,7 @@ class _Booking:
         return None if known else self.painter.site_of_address(span.host)
 
     def _job(self, job: Job) -> JobEntry:
-        life, owner = job.life(), self._owner(job)
+        life, owner = job.life(), self._owner(self.painter.node_of(job))
         usage = next((u for u in life.usage if u.name == "Memory"), None)
         peaks = [m for m in (job.memory_max, usage.usage if usage else None) if m is not None]
         ended = life.since if life.state in TERMINAL else None
@@ -345,11 +349,13 @@ class _Booking:
         longest = max(booked, key=lambda entry: entry.seconds, default=None)
         made = self.rounds[key]
         submissions = [r.submitted for r in made if r.submitted is not None]
+        owner = self._owner(key)
+        name, label = self._names(run)
         return EpochEntry(
             run.key,
-            self._name(run),
+            name,
             run.uuid,
-            self._label(run),
+            label,
             painter.dag_file(key[0]),
             key[1],
             part.epoch,
@@ -357,7 +363,7 @@ class _Booking:
             counts,
             state.state,
             state.inferred,
-            painter.target(key),
+            owner.target,
             min(submissions, default=None),
             (final.end if final is not None else state.since) if done else None,
             len(booked),
@@ -375,6 +381,7 @@ class _Booking:
     def _run(self, run: Run) -> RunEntry:
         painter = self.painter
         stands, home = painter.standings[run.key], painter.home(run)
+        name, label = self._names(run)
         begun = [
             round_.submitted
             for key in run.nodes()
@@ -383,9 +390,9 @@ class _Booking:
         ]
         return RunEntry(
             run.key,
-            run.names[home],
+            name,
             run.uuid,
-            self._label(run),
+            label,
             painter.dag_file(home[0]),
             stands.state,
             len(stands.epochs),
