@@ -109,6 +109,7 @@ class Writer:
                     "executions": cause.executions,
                     "bad": hours(cause.bad),
                     "example": cause.example,
+                    "end_unknown": cause.end_unknown,
                 }
                 for cause in status.causes
             ],

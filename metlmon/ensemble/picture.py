@@ -133,6 +133,7 @@ class Painter:
             key: standing(run, self.states, order) for key, run in self.runs.by_key.items()
         }
         self.targets = self._all_targets()
+        self._ledger: Ledger | None = None
 
     # --- small questions ----------------------------------------------------------------
 
@@ -271,10 +272,13 @@ class Painter:
                 place.seconds.append(seconds)
 
     def ledger(self) -> Ledger:
-        """All entries of the ensemble, flat: what everything is added up from."""
+        """All entries of the ensemble, flat: what everything is added up from. Made once: who
+        asks again is told the same."""
         from metlmon.ensemble.booking import booked
 
-        return booked(self)
+        if self._ledger is None:
+            self._ledger = booked(self)
+        return self._ledger
 
     def _count_completed(
         self,
@@ -405,18 +409,19 @@ class Painter:
 
     def causes(self) -> list[CauseRow]:
         """Bad GPU-hours by reason, the most expensive first."""
-        groups: dict[tuple[str, int | None, int | None], list[tuple[float, str | None]]]
+        groups: dict[tuple[str, int | None, int | None, bool], list[tuple[float, str | None]]]
         groups = defaultdict(list)
         for job in self.real_jobs():
             for execution in self.life(job).executions:
                 if execution.outcome in (Outcome.GOOD, Outcome.IN_FLIGHT):
                     continue
-                cause = _cause(execution)
-                key = (cause, execution.code, execution.subcode)
+                # What a hole in the log is to blame for is not mixed with what is known.
+                unknown = execution.uncertain
+                key = (_cause(execution), execution.code, execution.subcode, unknown)
                 groups[key].append((self.hours(execution) or 0.0, execution.reason))
         rows = [
-            CauseRow(cause, code, sub, len(hits), sum(h for h, _ in hits), hits[-1][1])
-            for (cause, code, sub), hits in groups.items()
+            CauseRow(cause, code, sub, len(hits), sum(h for h, _ in hits), hits[-1][1], unknown)
+            for (cause, code, sub, unknown), hits in groups.items()
         ]
         return sorted(rows, key=lambda row: (-row.bad, -row.executions, row.cause))
 

@@ -123,7 +123,8 @@ class GpuRow:
 
 @dataclass(frozen=True, slots=True)
 class CauseRow:
-    """Bad GPU-hours by reason, its changing parts folded."""
+    """Bad GPU-hours by reason, its changing parts folded. ``end_unknown``: the log lost the
+    true end of these executions; it is taken from the event that proves they were over."""
 
     cause: str
     code: int | None
@@ -131,6 +132,7 @@ class CauseRow:
     executions: int
     bad: float
     example: str | None
+    end_unknown: bool = False
 
 
 @dataclass(frozen=True, slots=True)
