@@ -173,10 +173,8 @@ def _specs(ascii: bool) -> list[Spec[RunOutlook]]:
 
     def progress(run: RunOutlook, _: int | None) -> Line:
         drawn = wording.progress_bar(run.done, run.total, BAR, ascii)
-        return line(
-            (drawn, GOOD if not run.left else MOVING),
-            f" {run.done:>{len(str(run.total))}}/{run.total}",
-        )
+        done = str(run.done).rjust(len(str(run.total)))
+        return line((drawn, GOOD if not run.left else MOVING), f" {done}/{run.total}")
 
     def left(run: RunOutlook, _: int | None) -> Line:
         if run.span is None:

@@ -1,0 +1,100 @@
+"""``metlmon estimate`` and what ``status`` tells of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from metlmon.cli.main import main
+
+FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
+DEMO = str(FIXTURES / "demo")
+MIDDLE = "2026-11-21T09:45:00"
+
+
+def printed(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    assert main(list(words)) == 0
+    return capsys.readouterr().out
+
+
+def as_json(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
+    told: dict[str, Any] = json.loads(printed(capsys, *words, "--json"))
+    return told
+
+
+def test_the_first_line_is_the_answer(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = printed(capsys, "estimate", DEMO, "--as-of", MIDDLE).splitlines()
+    assert lines[0].startswith("16 of 36 epochs done by 2026-11-21 09:45; ")
+    assert " to go then, about 2026-11-21 09:4" in lines[0]
+    assert lines[0].endswith("16 epochs in 41 s")
+    assert [line.split()[0] for line in lines[3:]] == [f"run{n}" for n in range(6)]
+
+
+def test_an_ensemble_that_is_over(capsys: pytest.CaptureFixture[str]) -> None:
+    done = printed(capsys, "estimate", str(FIXTURES / "rescue"))
+    assert "done since 2026-11-21 09:44" in done.splitlines()[0]
+    gave_up = printed(capsys, "estimate", DEMO)
+    assert "no end in sight: run4 failed" in gave_up.splitlines()[0]
+
+
+def test_json_has_every_number(capsys: pytest.CaptureFixture[str]) -> None:
+    told = as_json(capsys, "estimate", DEMO, "--as-of", MIDDLE)
+    assert told["schema"] == 1
+    assert told["as_of"].startswith(MIDDLE)
+    estimate = told["estimate"]
+    assert (estimate["epochs_done"], estimate["epochs_total"]) == (16, 36)
+    remaining = estimate["remaining"]
+    assert 0 < remaining["low"] <= remaining["middle"] <= remaining["high"]
+    assert remaining["samples"] == 16
+    assert estimate["rate"]["epochs"] == 16
+    assert estimate["slowest"] in {run["key"] for run in estimate["runs"]}
+    for run in estimate["runs"]:
+        assert (run["remaining"] is None) == (run["why_not"] is not None or not run["epochs_left"])
+        assert run["seconds_per_epoch"]["epochs"] == run["epochs_done"]
+
+
+def test_status_has_the_same_estimate(capsys: pytest.CaptureFixture[str]) -> None:
+    status = as_json(capsys, "status", DEMO, "--as-of", MIDDLE)
+    told = as_json(capsys, "estimate", DEMO, "--as-of", MIDDLE)
+    assert status["estimate"] == told["estimate"]
+    assert status["incidents"] == []
+
+
+def test_status_tells_incidents(capsys: pytest.CaptureFixture[str]) -> None:
+    (incident,) = as_json(capsys, "status", DEMO)["incidents"]
+    assert incident["kind"] == "exhausted"
+    assert incident["severity"] == "alarm"
+    assert incident["still"] is True
+    assert incident["until"] is None
+    assert incident["advice"]
+    printed_status = printed(capsys, "status", DEMO)
+    assert "Incident: run4 stands still: epoch 4 failed after 3 tries" in printed_status
+    assert "Estimate: no end in sight: run4 failed" in printed_status
+
+
+def test_the_backtest_as_table_and_json(capsys: pytest.CaptureFixture[str]) -> None:
+    told = printed(capsys, "estimate", DEMO, "--backtest")
+    assert told.startswith("ensemble: off by ")
+    assert [line.split()[0] for line in told.splitlines() if " all " in line] == ["25", "50", "75"]
+    tested = as_json(capsys, "estimate", DEMO, "--backtest")["backtest"]
+    assert tested["epochs"] == 34
+    assert tested["ensemble"]["trials"] == 3
+    for trial in tested["trials"]:
+        error = (trial["predicted"] - trial["truth"]) / trial["truth"]
+        assert trial["error"] == pytest.approx(error, abs=1e-3)
+        assert trial["error_seconds"] == pytest.approx(trial["predicted"] - trial["truth"])
+        assert trial["inside"] == (trial["low"] <= trial["truth"] <= trial["high"])
+
+
+def test_nothing_to_test(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "one.dag").write_text("JOB run0-train_epoch0 train.sub\n")
+    assert "Nothing to test" in printed(capsys, "estimate", str(tmp_path), "--backtest")
+    assert "0 of 1 epochs done" in printed(capsys, "estimate", str(tmp_path))
+
+
+@pytest.mark.parametrize("words", [(), ("--backtest",)])
+def test_plain_characters_only(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    assert printed(capsys, "estimate", DEMO, "--as-of", MIDDLE, "--ascii", *words).isascii()

@@ -1,0 +1,292 @@
+"""Ensembles that are told in a line: what each epoch of each run took."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from functools import cache
+from pathlib import Path
+
+from metlmon.ensemble.ledger import EpochEntry, ExecutionEntry, JobEntry, Ledger, RunEntry
+from metlmon.ensemble.record import JobId
+from metlmon.ensemble.settings import Settings
+from metlmon.ensemble.states import DagState, Outcome, State
+from metlmon.ensemble.views import Count as Counted
+from metlmon.ensemble.views import DagRow, GpuHours, Latest, RunRow, Status, TransferTotals
+from metlmon.live.reader import Reader
+from metlmon.stats.study import Basis
+
+FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
+NOON = datetime(2026, 3, 2, 12, 0, 0)
+DAG = "ens.dag"
+A40 = "NVIDIA A40"
+
+
+@dataclass(frozen=True)
+class Past:
+    """One run: seconds of its epochs from completion to completion (``wait`` of them idle),
+    and how long the next has lasted; ``running``: it is executed, else it is idle."""
+
+    cycles: Sequence[float] = ()
+    age: float = 0.0
+    total: int = 10
+    running: bool = True
+    state: State | None = None
+    wait: float = 60.0
+    target: str | None = None
+    site: str | None = "delta"
+    lost: Sequence[float] = field(default=())
+
+
+def basis(runs: Mapping[str, Past], dag: DagState = DagState.RUNNING, live: bool = True) -> Basis:
+    """The ensemble of these runs at :data:`NOON`."""
+    epochs: list[EpochEntry] = []
+    executions: list[ExecutionEntry] = []
+    jobs: list[JobEntry] = []
+    entries: list[RunEntry] = []
+    for number, (name, past) in enumerate(runs.items()):
+        time = NOON - timedelta(seconds=sum(past.cycles) + past.age)
+        began = time
+        for at in range(past.total):
+            job = (1000 * (number + 1) + at, 0)
+            if at < len(past.cycles):
+                end = time + timedelta(seconds=past.cycles[at])
+                took = max(1.0, past.cycles[at] - past.wait)
+                epochs.append(_epoch(name, at, State.COMPLETED, past, job, time, end, took))
+                start = end - timedelta(seconds=took)
+                executions.append(_execution(name, at, past, job, start, end))
+                time = end
+            elif at == len(past.cycles):
+                state = past.state or (State.RUNNING if past.running else State.IDLE)
+                epochs.append(_epoch(name, at, state, past, job, time))
+                if past.running and past.state is None:
+                    start = min(NOON, time + timedelta(seconds=past.wait))
+                    executions.append(_execution(name, at, past, job, start, None))
+                jobs.append(_job(name, at, past, job, state, time))
+            else:
+                epochs.append(_epoch(name, at, State.WAITING, past, None, None))
+        entries.append(_run(name, past, began, time, 1000 * (number + 1) + len(past.cycles)))
+    ledger = Ledger(
+        "/ens", NOON, live, tuple(entries), tuple(epochs), tuple(jobs), tuple(executions)
+    )
+    return Basis(status(ledger, dag), ledger)
+
+
+def status(ledger: Ledger, dag: DagState = DagState.RUNNING) -> Status:
+    """The picture that goes with a ledger, as far as figures look at it."""
+    none = Counted()
+    rows = tuple(
+        RunRow(
+            run.run,
+            run.run_name,
+            run.uuid,
+            run.dag,
+            run.epochs_total,
+            run.epochs_done,
+            0,
+            0,
+            run.state,
+            run.latest,
+            GpuHours(),
+        )
+        for run in ledger.runs
+    )
+    return Status(
+        ledger.dagdir,
+        ledger.as_of,
+        ledger.live,
+        (),
+        (DagRow(DAG, dag, 1, len(ledger.epochs), 0, 0, None, ()),),
+        rows,
+        {},
+        {},
+        GpuHours(),
+        (),
+        (),
+        (),
+        TransferTotals(none, none, none, none, 0, 0),
+        (),
+    )
+
+
+def with_executions(before: Basis, *more: ExecutionEntry) -> Basis:
+    """The same ensemble with further executions."""
+    ledger = replace(before.ledger, executions=(*before.ledger.executions, *more))
+    return replace(before, ledger=ledger)
+
+
+def lost(
+    run: str,
+    end: datetime,
+    *,
+    seconds: float = 3600.0,
+    outcome: Outcome = Outcome.EVICTED,
+    code: int | None = 1005,
+    reason: str | None = "Unspecified job interruption",
+    site: str | None = "delta",
+    job: JobId = (9000, 0),
+    target: str | None = None,
+    uncertain: bool = False,
+) -> ExecutionEntry:
+    """An execution that was lost."""
+    past = Past(site=site, target=target)
+    made = _execution(run, 0, past, job, end - timedelta(seconds=seconds), end)
+    return replace(
+        made,
+        outcome=outcome,
+        code=code,
+        reason=reason,
+        cause=reason,
+        final=False,
+        uncertain=uncertain,
+    )
+
+
+def _epoch(
+    run: str,
+    at: int,
+    state: State,
+    past: Past,
+    job: JobId | None,
+    submitted: datetime | None,
+    completed: datetime | None = None,
+    seconds: float | None = None,
+) -> EpochEntry:
+    there = completed is not None
+    return EpochEntry(
+        run,
+        run,
+        None,
+        None,
+        DAG,
+        f"{run}-train_epoch{at}",
+        at,
+        at + 1,
+        True,
+        state,
+        False,
+        past.target,
+        submitted,
+        completed,
+        1,
+        () if job is None else (job,),
+        past.site if there else None,
+        A40 if there else None,
+        1 if there else None,
+        seconds,
+        past.site if there else None,
+        A40 if there else None,
+        seconds,
+        0.0,
+        0.0,
+        0.0,
+    )
+
+
+def _execution(
+    run: str, at: int, past: Past, job: JobId, start: datetime, end: datetime | None
+) -> ExecutionEntry:
+    seconds = ((end or NOON) - start).total_seconds()
+    good = end is not None
+    return ExecutionEntry(
+        job=job,
+        attempt=1,
+        dag=DAG,
+        node=f"{run}-train_epoch{at}",
+        run=run,
+        run_name=run,
+        uuid=None,
+        label=None,
+        epoch=at,
+        training=True,
+        target=past.target,
+        site=past.site,
+        host=None,
+        gpu=A40,
+        gpus=1,
+        start=start,
+        end=end,
+        seconds=seconds,
+        suspended=0.0,
+        gpu_seconds=seconds,
+        outcome=Outcome.GOOD if good else Outcome.IN_FLIGHT,
+        code=None,
+        subcode=None,
+        cause=None,
+        reason=None,
+        return_value=0 if good else None,
+        signal=None,
+        uncertain=False,
+        wait=past.wait,
+        transfer=None,
+        bytes_sent=None,
+        bytes_received=None,
+        final=good,
+        dagman=False,
+    )
+
+
+def _job(run: str, at: int, past: Past, job: JobId, state: State, submitted: datetime) -> JobEntry:
+    return JobEntry(
+        job,
+        DAG,
+        f"{run}-train_epoch{at}",
+        run,
+        run,
+        None,
+        None,
+        at,
+        True,
+        past.target,
+        state,
+        submitted,
+        None,
+        ((submitted, state),),
+        (),
+        None,
+        None,
+        None,
+        None,
+        None,
+        False,
+    )
+
+
+def _run(run: str, past: Past, began: datetime, since: datetime, cluster: int) -> RunEntry:
+    done = len(past.cycles)
+    over = done >= past.total
+    state = past.state or (State.RUNNING if past.running else State.IDLE)
+    state = State.COMPLETED if over else state
+    at = min(done, past.total - 1)
+    held = "memory usage exceeded" if state is State.HELD else None
+    latest = Latest(
+        at,
+        at + 1,
+        f"{run}-train_epoch{at}",
+        cluster,
+        0,
+        past.target,
+        past.site,
+        A40,
+        1,
+        state,
+        since,
+        past.age,
+        3,
+        held,
+        21 if held else None,
+    )
+    return RunEntry(
+        run, run, None, None, DAG, state, past.total, done, 0, 0, latest, began, 0.0, 0.0, 0.0
+    )
+
+
+@cache
+def recorded(directory: Path, as_of: datetime | None = None) -> Basis:
+    """A recorded ensemble as of a moment."""
+    reader = Reader(directory, Settings(), as_of=as_of)
+    reader.open()
+    reader.read_all()
+    painter = reader.painter()
+    return Basis(painter.status(), painter.ledger(), reader.ensemble.settings)

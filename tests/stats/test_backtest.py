@@ -1,0 +1,114 @@
+"""How far off the estimates would have been, on what was recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from metlmon.stats.backtest import Backtest, Trial, backtest, naive, usual_error, usual_naive_error
+from metlmon.stats.study import Basis
+from tests.stats.histories import FIXTURES, NOON, Past, basis, recorded
+
+HOUR = 3600.0
+RECORDINGS = ("trainer", "demo", "rescue", "holds", "scripts", "shared-log")
+
+
+def replayed(directory: Path) -> Backtest:
+    def then(moment: datetime) -> Basis:
+        return recorded(directory, moment)
+
+    return backtest(recorded(directory), then)
+
+
+def steady(moment: datetime) -> Basis:
+    """Two runs of twelve epochs of an hour each that began at the same time, at a moment."""
+    begun = NOON - timedelta(hours=12)
+    passed = (moment - begun).total_seconds()
+    done = int(passed // HOUR)
+    past = Past((HOUR,) * done, passed - done * HOUR, total=12, wait=0)
+    made = basis({"run0": past, "run1": past})
+    return _moved(made, moment)
+
+
+def _moved(made: Basis, moment: datetime) -> Basis:
+    """The same, told at another moment: all its times are moved."""
+    by = moment - NOON
+
+    def at(time: datetime | None) -> datetime | None:
+        return None if time is None else time + by
+
+    ledger = made.ledger
+    epochs = tuple(
+        replace(e, first_submitted=at(e.first_submitted), completed=at(e.completed))
+        for e in ledger.epochs
+    )
+    executions = tuple(replace(e, start=e.start + by, end=at(e.end)) for e in ledger.executions)
+    moved = replace(ledger, as_of=moment, epochs=epochs, executions=executions)
+    return replace(made, ledger=moved)
+
+
+def test_what_is_steady_is_foretold() -> None:
+    tested = backtest(steady(NOON), steady)
+    assert tested.epochs == 24
+    whole = tested.of_ensemble()
+    assert [trial.truth for trial in whole] == [9 * HOUR, 6 * HOUR, 3 * HOUR]
+    assert all(trial.inside for trial in whole)
+    assert all(abs(trial.error) < 0.15 for trial in whole)
+
+
+def test_errors_are_of_the_time_that_was_left() -> None:
+    trial = Trial(0.5, NOON, None, None, 50.0, 90.0, 130.0, 60.0, 30.0)
+    assert trial.error == 0.5
+    assert trial.naive_error == -0.5
+    assert trial.inside
+    assert not Trial(0.5, NOON, None, None, 70.0, 90.0, 130.0, 60.0, None).inside
+
+
+def test_the_plain_guess_is_the_last_cycle() -> None:
+    made = basis({"run0": Past((5 * HOUR, 2 * HOUR), HOUR), "new": Past((), 0.5 * HOUR)})
+    guesses = naive(made.ledger)
+    assert guesses["run0"](3) == 5 * HOUR
+    # A run without a cycle of its own goes by the newest there is.
+    assert guesses["new"](1) == 1.5 * HOUR
+
+
+def test_too_little_to_test() -> None:
+    tested = backtest(basis({"run0": Past((HOUR,))}), lambda _: basis({"run0": Past()}))
+    assert (tested.epochs, tested.trials) == (1, ())
+    assert usual_error(tested.trials) is None
+
+
+def test_what_was_recorded_is_foretold_better_than_by_the_last_value(
+    shared: Callable[[str], Path],
+) -> None:
+    """Over all recordings: the usual error is smaller than the plain guess's, for ensembles and
+    for single runs, and the interval of four in five holds in about four of five."""
+    places = [FIXTURES / name for name in RECORDINGS]
+    places += [shared("examples/metl-aws"), shared("examples/pool-ensemble")]
+    whole: list[Trial] = []
+    runs: list[Trial] = []
+    for place in places:
+        tested = replayed(place)
+        whole += tested.of_ensemble()
+        runs += tested.of_runs()
+    assert len(whole) == 3 * len(places)
+    for trials in (whole, runs):
+        error, plain = usual_error(trials), usual_naive_error(trials)
+        assert error is not None
+        assert plain is not None
+        assert error < 0.75 * plain
+        inside = sum(trial.inside for trial in trials) / len(trials)
+        assert 0.65 <= inside <= 0.95
+
+
+@pytest.mark.parametrize("name", RECORDINGS)
+def test_a_prefix_knows_nothing_of_what_came_later(name: str) -> None:
+    tested = replayed(FIXTURES / name)
+    assert tested.trials
+    for trial in tested.trials:
+        assert trial.truth > 0
+        assert 0 <= trial.low <= trial.predicted <= trial.high

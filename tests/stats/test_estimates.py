@@ -1,0 +1,350 @@
+"""When will it be done: properties of the estimates, and their inputs a second way."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from statistics import median
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from metlmon.cli.main import main
+from metlmon.ensemble.ledger import Ledger
+from metlmon.ensemble.states import DagState, State
+from metlmon.stats import telling
+from metlmon.stats.cycles import counted, cycles_of
+from metlmon.stats.estimates import Outlook, Rate, Span, outlook
+from metlmon.stats.study import Basis
+from metlmon.stats.survival import Curve, Sample
+from metlmon.training.records import Streamed
+from tests.stats.histories import FIXTURES, NOON, Past, basis, recorded, status
+
+HOUR, DAY = 3600.0, 86400.0
+
+LENGTHS = st.floats(min_value=600, max_value=3 * DAY)
+PASTS = st.builds(
+    Past,
+    cycles=st.lists(LENGTHS, max_size=10).map(tuple),
+    age=st.floats(min_value=0, max_value=3 * DAY),
+    running=st.booleans(),
+    target=st.sampled_from([None, "delta", "expanse"]),
+)
+ENSEMBLES = st.dictionaries(
+    st.sampled_from(["run0", "run1", "run2", "run3"]), PASTS, min_size=1, max_size=4
+)
+
+
+def said(told: Outlook) -> Span:
+    assert told.span is not None, told.why_not
+    return told.span
+
+
+# --- how long things last ----------------------------------------------------------------------
+
+
+def test_without_censored_samples_it_is_the_mean() -> None:
+    curve = Curve.of([Sample(10), Sample(20), Sample(60)])
+    assert curve is not None
+    assert curve.mean == pytest.approx(30)
+    assert [curve.lasting(t) for t in (0, 10, 30, 60)] == pytest.approx([1, 2 / 3, 1 / 3, 0])
+
+
+def test_kaplan_and_meier_by_hand() -> None:
+    # At 20 one of the three that are left ends; the one broken off at 15 was at risk before.
+    curve = Curve.of([Sample(10), Sample(15, ended=False), Sample(20), Sample(30), Sample(40)])
+    assert curve is not None
+    after = [4 / 5, 4 / 5 * 2 / 3, 4 / 5 * 1 / 3, 0]
+    assert curve.left == pytest.approx(after)
+    assert curve.remaining(0.5, 15) == 15
+
+
+def test_what_lasts_beyond_all_others_lasts_on() -> None:
+    curve = Curve.of([Sample(100), Sample(110), Sample(90)])
+    assert curve is not None
+    assert 0 < curve.remaining(0.5, 150) < curve.remaining(0.5, 1000)
+
+
+@given(st.lists(LENGTHS, min_size=1), st.lists(LENGTHS), LENGTHS, st.floats(0, 0.99))
+def test_one_that_lasts_still_never_shortens(
+    ended: list[float], open_ones: list[float], more: float, share: float
+) -> None:
+    samples = [Sample(each) for each in ended] + [Sample(each, False) for each in open_ones]
+    before, after = Curve.of(samples), Curve.of([*samples, Sample(more, False)])
+    assert before is not None
+    assert after is not None
+    assert all(
+        after.lasting(each) >= before.lasting(each) - 1e-9 for each in (*ended, *open_ones, more)
+    )
+    assert after.remaining(share) >= 0
+
+
+def test_nothing_is_said_of_what_never_ended() -> None:
+    assert Curve.of([Sample(5, ended=False)]) is None
+    assert Curve.of([]) is None
+
+
+# --- the ensemble ------------------------------------------------------------------------------
+
+
+@given(ENSEMBLES, st.sampled_from(list(DagState)), st.booleans())
+@settings(max_examples=60, deadline=None)
+def test_nothing_is_negative_and_nothing_crashes(
+    runs: dict[str, Past], dag: DagState, live: bool
+) -> None:
+    told = outlook(basis(runs, dag, live))
+    for each in (told, *told.runs):
+        answers = [each.span, each.ended, each.why_not]
+        assert sum(answer is not None for answer in answers) == 1
+    for span in (told.span, *(run.span for run in told.runs), *(run.epoch for run in told.runs)):
+        assert span is None or 0 <= span.low <= span.middle <= span.high
+    assert telling.done_in(told)
+
+
+def test_the_same_history_gives_the_same_answer() -> None:
+    runs = {f"run{n}": Past((5 * HOUR, 7 * HOUR, 6 * HOUR), 2 * HOUR) for n in range(3)}
+    assert outlook(basis(runs)) == outlook(basis(runs))
+
+
+def test_steady_epochs_are_multiplied() -> None:
+    told = outlook(basis({"run0": Past((6 * HOUR,) * 20, 3 * HOUR, total=25, wait=0)}))
+    # Half an epoch and four whole ones.
+    assert said(told).middle == pytest.approx(27 * HOUR, rel=0.1)
+    assert said(told).low < 27 * HOUR < said(told).high
+
+
+def test_more_evidence_narrows() -> None:
+    def width(epochs: int) -> float:
+        span = said(outlook(basis({"run0": Past((6 * HOUR,) * epochs, total=epochs + 10)})))
+        return (span.high - span.low) / span.middle
+
+    widths = [width(n) for n in (2, 5, 10, 20, 40)]
+    assert widths == sorted(widths, reverse=True)
+    assert widths[-1] < 0.7 * widths[0]
+
+
+@given(st.floats(min_value=0.1 * HOUR, max_value=12 * HOUR))
+@settings(max_examples=25, deadline=None)
+def test_a_wait_before_each_epoch_comes_on_top(wait: float) -> None:
+    def middle(more: float) -> float:
+        lengths = tuple(hours * HOUR + more for hours in (5, 6, 7, 6, 5, 7))
+        return said(outlook(basis({"run0": Past(lengths, running=False, wait=60 + more)}))).middle
+
+    shift = middle(wait) - middle(0)
+    assert shift == pytest.approx(4 * wait, rel=0.35)
+
+
+@given(ENSEMBLES, st.floats(min_value=0, max_value=10 * DAY))
+@settings(max_examples=40, deadline=None)
+def test_one_more_that_lasts_still_never_shortens(runs: dict[str, Past], age: float) -> None:
+    runs = {name: replace(past, total=12) for name, past in runs.items()}
+    runs["run0"] = Past((6 * HOUR, 7 * HOUR), 0.0, total=12)
+    without = outlook(basis(runs))
+    further = outlook(basis({**runs, "late": Past((), age, running=False, total=12)}))
+    before = {run.run: run.span for run in without.runs}
+    for run in further.runs:
+        earlier = before.get(run.run)
+        if run.span is not None and earlier is not None:
+            assert run.span.middle >= earlier.middle * 0.999
+    assert said(further).high >= said(without).high * 0.999
+
+
+def test_an_outage_of_days_is_not_multiplied() -> None:
+    calm = outlook(basis({"run0": Past((6 * HOUR,) * 8, total=18)}))
+    hurt = outlook(basis({"run0": Past((*(6 * HOUR,) * 7, 20 * DAY), total=18)}))
+    assert said(calm).middle < said(hurt).middle < 2.5 * said(calm).middle
+
+
+def test_the_ensemble_is_done_when_its_slowest_run_is() -> None:
+    runs = {"fast": Past((HOUR,) * 8), "slow": Past((9 * HOUR,) * 4)}
+    told = outlook(basis(runs))
+    spans = {run.run: run.span for run in told.runs}
+    assert told.slowest == "slow"
+    assert spans["slow"] is not None
+    assert said(told).middle >= spans["slow"].middle
+
+
+def test_a_target_that_takes_longer_is_expected_to() -> None:
+    runs = {
+        "here": Past((4 * HOUR,) * 6, running=False, target="delta"),
+        "there": Past((12 * HOUR,) * 6, running=False, target="expanse"),
+        "soon": Past((8 * HOUR,) * 6, running=False, target="expanse"),
+        "late": Past((8 * HOUR,) * 6, running=False, target="delta"),
+    }
+    middles = {run.run: run.span.middle for run in outlook(basis(runs)).runs if run.span}
+    assert middles["soon"] > middles["late"]
+
+
+# --- where nothing can be said -----------------------------------------------------------------
+
+
+def test_before_the_first_epoch_has_ended() -> None:
+    told = outlook(basis({"run0": Past((), HOUR)}))
+    assert told.why_not == "unknown: no epoch has ended yet"
+    assert told.runs[0].why_not == told.why_not
+
+
+def test_a_held_run_is_left_out() -> None:
+    runs = {"run1": Past((HOUR,) * 3), "run4": Past((HOUR,) * 3, state=State.HELD)}
+    told = outlook(basis(runs))
+    assert told.without == (("run4", "is held"),)
+    assert telling.done_in(told).endswith(" without run4, which is held")
+    assert told.runs[1].why_not == "not while it is held"
+
+
+@pytest.mark.parametrize(
+    ("dag", "why"),
+    [
+        (DagState.NOT_SUBMITTED, "not before its DAG is submitted"),
+        (DagState.REMOVED, "not while its DAG is removed"),
+        (DagState.FAILED, "not while its DAG is failed"),
+    ],
+)
+def test_a_run_whose_dag_does_not_run(dag: DagState, why: str) -> None:
+    told = outlook(basis({"run0": Past((HOUR,) * 3)}, dag))
+    assert told.why_not == why
+    assert told.span is None
+
+
+def test_an_ensemble_that_is_done_says_when() -> None:
+    told = outlook(basis({"run0": Past((HOUR,) * 4, total=4), "run1": Past((HOUR,), total=1)}))
+    assert told.ended == NOON
+    assert telling.done_in(told) == "done since 2026-03-02 12:00"
+    assert told.rate is None
+
+
+def test_no_run_at_all() -> None:
+    ledger = Ledger("/ens", None, False)
+    told = outlook(Basis(status(ledger), ledger))
+    assert (told.span, told.ended, told.why_not) == (None, None, "there is no run")
+
+
+# --- the epoch under way -----------------------------------------------------------------------
+
+
+def of_epoch(told: Outlook) -> Span:
+    span = told.runs[0].epoch
+    assert span is not None
+    return span
+
+
+def test_what_has_passed_is_taken_off() -> None:
+    young = of_epoch(outlook(basis({"run0": Past((6 * HOUR,) * 9, HOUR, wait=0)})))
+    old = of_epoch(outlook(basis({"run0": Past((6 * HOUR,) * 9, 5 * HOUR, wait=0)})))
+    assert young.middle == pytest.approx(5 * HOUR, rel=0.02)
+    assert old.middle == pytest.approx(HOUR, rel=0.02)
+    assert old.source == "9 executions on this site and GPU"
+
+
+def test_the_progress_line_knows_best() -> None:
+    made = basis({"run0": Past((6 * HOUR,) * 9, HOUR)})
+    job = next(entry.job for entry in made.ledger.executions if entry.end is None)
+    streamed = Streamed(0.5, 50, 100, 1.0, 1800.0, 9, None)
+    told = of_epoch(outlook(replace(made, streams={job: streamed})))
+    assert told.middle == pytest.approx(1800, rel=0.15)
+    assert told.source == "its progress line"
+    half = of_epoch(outlook(replace(made, streams={job: replace(streamed, remaining=None)})))
+    assert half.middle == pytest.approx(HOUR - 60, rel=0.15)
+
+
+def test_an_unfamiliar_machine_falls_back() -> None:
+    made = basis({"run0": Past((6 * HOUR,) * 9, HOUR)})
+    moved = [
+        replace(entry, site="anvil", gpu="NVIDIA H100") if entry.end is None else entry
+        for entry in made.ledger.executions
+    ]
+    ledger = replace(made.ledger, executions=tuple(moved))
+    assert of_epoch(outlook(replace(made, ledger=ledger))).source == "9 executions of its run"
+
+
+# --- rate, words -------------------------------------------------------------------------------
+
+
+def test_epochs_a_day_are_those_of_the_last_week() -> None:
+    told = outlook(basis({"run0": Past((*(2 * HOUR,) * 40, *(DAY,) * 7), total=60)}))
+    assert told.rate == Rate(8, 7 * DAY) or told.rate == Rate(7, 7 * DAY)
+
+
+def test_words_for_times() -> None:
+    assert telling.between(4 * DAY, 9 * DAY) == "4–9 d"
+    assert telling.between(20 * HOUR, 3 * DAY, ascii=True) == "20 h - 3 d"
+    assert telling.about(36 * HOUR) == "36 h"
+    assert telling.rate(Rate(34, 2 * DAY)) == "17 epochs/day"
+    assert telling.rate(Rate(12, 5 * HOUR)) == "12 epochs in 5 h"
+    assert telling.sureness(Span(1, 2, 9, 40, "")) == "rough"
+    assert telling.sureness(Span(5, 6, 8, 40, "")) == "good"
+
+
+@given(st.floats(min_value=0, max_value=1e9), st.floats(min_value=0, max_value=1e9))
+def test_ascii_words_are_ascii(low: float, more: float) -> None:
+    assert telling.between(low, low + more, ascii=True).isascii()
+
+
+# --- a second way ------------------------------------------------------------------------------
+
+
+def test_medians_from_the_jobs_alone(
+    shared: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The time per epoch from ``jobs --json``: from good execution to good execution."""
+    directory = shared("examples/metl-aws")
+    assert main(["jobs", "--json", str(directory)]) == 0
+    ends: dict[str, dict[int, datetime]] = {}
+    begun: dict[str, datetime] = {}
+    for job in json.loads(capsys.readouterr().out)["jobs"]:
+        if job["run"] is None or "train" not in job["node"]:
+            continue
+        submitted = datetime.fromisoformat(job["submitted"])
+        begun[job["run"]] = min(begun.get(job["run"], submitted), submitted)
+        for execution in job["executions"]:
+            if execution["outcome"] == "good":
+                ends.setdefault(job["run"], {})[job["epoch"]] = datetime.fromisoformat(
+                    execution["end"]
+                )
+    medians = {}
+    for run, done in ends.items():
+        times = [begun[run], *(done[epoch] for epoch in sorted(done))]
+        medians[run] = median((b - a).total_seconds() for a, b in itertools.pairwise(times))
+    told = outlook(recorded(directory))
+    assert {run.run_name: run.pace.median for run in told.runs if run.pace} == pytest.approx(
+        medians
+    )
+
+
+def test_cycles_of_a_run_add_up_to_its_life() -> None:
+    made = recorded(FIXTURES / "demo")
+    for run, epochs in counted(made.ledger).items():
+        cycles = [cycle for cycle in cycles_of(made.ledger, epochs) if cycle.ended]
+        first = epochs[0].first_submitted
+        last = epochs[len(cycles) - 1].completed
+        assert first is not None, run
+        assert last is not None, run
+        assert sum(cycle.seconds for cycle in cycles) == (last - first).total_seconds()
+
+
+def test_fifty_runs_of_thirty_epochs_take_little() -> None:
+    runs = {
+        f"run{n}": Past(tuple(HOUR * (4 + (n * k) % 5) for k in range(15)), HOUR, total=30)
+        for n in range(50)
+    }
+    made = basis(runs)
+    best = min(_seconds(lambda: outlook(made)) for _ in range(5))
+    assert best < 0.25, f"{best:.3f} s"
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    begun = time.perf_counter()
+    work()
+    return time.perf_counter() - begun
+
+
+def test_it_holds_for_a_copy_as_of_its_moment() -> None:
+    told = outlook(basis({"run0": Past((6 * HOUR,) * 9, HOUR)}, live=False))
+    assert told.at == NOON + timedelta(seconds=round(said(told).middle))
+    assert telling.done_in(told).endswith("to go then")
