@@ -1,0 +1,378 @@
+"""What the jobs write: found below the dagdir and nowhere else, and read again when it changed."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import os
+import re
+import time
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from metlmon.ensemble.settings import MetricPattern, Metrics, Settings
+from metlmon.live import written
+from metlmon.live.reader import Reader
+from metlmon.live.written import WrittenFiles
+from metlmon.training.records import Streamed, Training
+from tests.ensemble.written import DAY, Log
+from tests.live.dagdirs import NODE, Dagdir
+
+FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
+TRAINER = FIXTURES / "trainer"
+
+UUID = "aaaa1111-0000"
+NEXT = "run0-train_epoch1"
+LOGS = f"output/training_logs/{UUID}"
+
+DAG = f"""\
+SUBMIT-DESCRIPTION train {{
+    executable = train.sh
+    output = $(Cluster).out
+    log = metl.log
+}}
+JOB {NODE} train
+VARS {NODE} run_uuid="{UUID}" epoch="1"
+JOB {NEXT} train
+VARS {NEXT} run_uuid="{UUID}" epoch="2"
+PARENT {NODE} CHILD {NEXT}
+"""
+
+BAR = "Epoch 1:  45%|####      | 45/100 [00:45<00:55, 1.00it/s, loss=0.5, v_num=0]"
+
+
+@pytest.fixture(name="dagdir")
+def _dagdir(tmp_path: Path) -> Dagdir:
+    """One run of two epochs: the first is done, the second runs."""
+    dagdir = Dagdir(tmp_path / "ensemble", DAG)
+    log = Log().submit(77, NODE, at="10:00:00").execute(77).terminate(77, 0, at="11:00:00")
+    log.submit(78, NEXT).execute(78, at="11:30:00")
+    dagdir.write("metl.log", log.data)
+    return dagdir
+
+
+def csv_of(*rows: tuple[int, float | str]) -> str:
+    lines = [f",{epoch},{value}" for epoch, value in rows]
+    return "\n".join(["train_loss,epoch,val_loss", *lines, ""])
+
+
+class Look:
+    """Looks at a dagdir's files as often as it is asked to, with one reader."""
+
+    def __init__(self, dagdir: Dagdir | Path, settings: Settings | None = None) -> None:
+        path = dagdir.path if isinstance(dagdir, Dagdir) else dagdir
+        self.settings = settings or Settings()
+        self.reader = _read(path, self.settings)
+        self.files = WrittenFiles(path, self.settings)
+
+    def trainings(self) -> Mapping[str, Training]:
+        painter = self.reader.painter()
+        return self.files.trainings(painter.ledger(), painter)
+
+    def training(self) -> Training:
+        (found,) = self.trainings().values()
+        return found
+
+    def values(self, metric: str = "val_loss") -> dict[int, float]:
+        found = self.trainings().get(UUID)
+        points = found.metrics.get(metric, ()) if found is not None else ()
+        return {point.epoch: point.value for point in points}
+
+    def streams(self) -> Mapping[tuple[int, int], Streamed]:
+        painter = self.reader.painter()
+        return self.files.streams(painter.ledger(), painter)
+
+
+def _read(path: Path, settings: Settings, as_of: datetime | None = None) -> Reader:
+    reader = Reader(path, settings, as_of=as_of)
+    reader.open()
+    reader.read_all()
+    return reader
+
+
+# --- versions -----------------------------------------------------------------------------
+
+
+def test_a_later_version_goes_before_an_earlier_one_by_its_number(dagdir: Dagdir) -> None:
+    for k, value in ((9, 0.9), (10, 0.5), (2, 0.2)):
+        dagdir.write(f"{LOGS}/version_{k}/metrics.csv", csv_of((0, value)))
+    found = Look(dagdir).training().metrics["val_loss"]
+    assert [(p.epoch, p.value, p.version) for p in found] == [(0, 0.5, 10)]
+    assert found[0].file == f"{LOGS}/version_10/metrics.csv"
+
+
+def test_each_version_has_its_own_epochs(dagdir: Dagdir) -> None:
+    dagdir.write(f"{LOGS}/version_0/metrics.csv", csv_of((0, 0.9)))
+    dagdir.write(f"{LOGS}/version_1/metrics.csv", "train_loss,epoch,val_loss\n0.5,1,\n")
+    dagdir.write(f"{LOGS}/version_2/args.txt", "--max_epochs\n2\n--api_key\nhunter2\n")
+    dagdir.write(f"{LOGS}/version_3/metrics.csv", csv_of((1, "nan")))
+    dagdir.write(f"{LOGS}/checkpoints/last.ckpt", b"")
+    look = Look(dagdir)
+    found = look.training()
+    assert [p.epoch for p in found.metrics["val_loss"]] == [0, 1]
+    assert math.isnan(found.metrics["val_loss"][1].value)
+    assert found.arguments == {2: {"max_epochs": "2"}}
+
+
+def test_the_summary_is_the_newest_there_is(dagdir: Dagdir) -> None:
+    dagdir.write(f"{LOGS}/version_0/metrics.txt", "test_loss,0.5\n")
+    dagdir.write(f"{LOGS}/version_1/metrics.txt", "best_model_path,x\ntest_loss,0.4\n")
+    dagdir.write(f"{LOGS}/version_2/metrics.csv", csv_of((1, 0.3)))
+    assert Look(dagdir).training().summary == {"test_loss": 0.4}
+
+
+def test_a_dagdir_without_any_of_it(dagdir: Dagdir) -> None:
+    assert Look(dagdir).trainings() == {}
+
+
+def test_folders_as_the_settings_name_them(dagdir: Dagdir) -> None:
+    dagdir.write("my/run0/logs/metrics.csv", csv_of((0, 0.7)))
+    assert Look(dagdir).values() == {}
+    settings = Settings(metrics=Metrics(files=("my/{run}/lo*",)))
+    assert Look(dagdir, settings).values() == {0: 0.7}
+
+
+def test_damage_is_told_with_the_files_name(dagdir: Dagdir) -> None:
+    dagdir.write(f"{LOGS}/version_0/metrics.csv", "step,val_loss\n1,2\n")
+    (problem,) = Look(dagdir).training().problems
+    assert problem == f"{LOGS}/version_0/metrics.csv has no column called epoch"
+
+
+def test_a_file_too_large_is_told(dagdir: Dagdir, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(written, "LARGEST_CSV", 10)
+    dagdir.write(f"{LOGS}/version_0/metrics.csv", csv_of((0, 0.5)))
+    assert "larger than" in Look(dagdir).training().problems[0]
+
+
+# --- again ----------------------------------------------------------------------------------
+
+
+def test_unchanged_files_are_not_read_again(
+    dagdir: Dagdir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[Path] = []
+
+    def opened(path: Path, most: int) -> object:
+        read.append(path)
+        return written_opened(path, most)
+
+    written_opened = written.opened
+    monkeypatch.setattr(written, "opened", opened)
+    dagdir.write(f"{LOGS}/version_0/metrics.csv", csv_of((0, 0.5)))
+    dagdir.write(f"{LOGS}/version_1/metrics.csv", csv_of((1, "nan")))
+    look = Look(dagdir)
+    first = look.training()
+    assert len(read) == 2
+    assert look.training() is first
+    assert len(read) == 2
+    dagdir.write(f"{LOGS}/version_1/metrics.csv", csv_of((1, 0.25), (1, 0.25)))
+    assert look.values() == {0: 0.5, 1: 0.25}
+    assert [path.parent.name for path in read[2:]] == ["version_1"]
+
+
+def test_a_file_that_goes_takes_its_values_along(dagdir: Dagdir) -> None:
+    path = dagdir.write(f"{LOGS}/version_0/metrics.csv", csv_of((0, 0.5)))
+    look = Look(dagdir)
+    assert look.values() == {0: 0.5}
+    path.unlink()
+    assert look.trainings() == {}
+
+
+# --- names that are not to be trusted -----------------------------------------------------------
+
+
+def test_links_are_not_followed_out_of_the_dagdir(dagdir: Dagdir, tmp_path: Path) -> None:
+    outside = Dagdir(tmp_path / "outside", "")
+    outside.write("version_0/metrics.csv", csv_of((0, 0.1)))
+    (dagdir.path / "output/training_logs").mkdir(parents=True)
+    link = dagdir.path / LOGS
+    link.symlink_to(outside.path)
+    assert Look(dagdir).trainings() == {}
+    link.unlink()
+    (link / "version_1").mkdir(parents=True)
+    (link / "version_0").symlink_to(outside.path / "version_0")
+    (link / "version_1/metrics.csv").symlink_to(outside.path / "version_0/metrics.csv")
+    assert Look(dagdir).trainings() == {}
+
+
+def test_links_within_the_dagdir_are_followed(dagdir: Dagdir) -> None:
+    dagdir.write("elsewhere/version_0/metrics.csv", csv_of((0, 0.5)))
+    (dagdir.path / "output/training_logs").mkdir(parents=True)
+    (dagdir.path / LOGS).symlink_to(dagdir.path / "elsewhere")
+    assert Look(dagdir).values() == {0: 0.5}
+
+
+@pytest.mark.parametrize("uuid", ["../outside", "..", ".", "*", "a/../..", "[a-z]*"])
+def test_a_uuid_that_is_no_name_matches_nothing(tmp_path: Path, uuid: str) -> None:
+    dagdir = Dagdir(tmp_path / "ensemble", DAG.replace(UUID, uuid))
+    outside = Dagdir(tmp_path / "outside", "")
+    outside.write("version_0/metrics.csv", csv_of((0, 0.1)))
+    dagdir.write("output/training_logs/other/version_0/metrics.csv", csv_of((0, 0.1)))
+    dagdir.write("metl.log", Log().submit(77, NODE).data)
+    settings = Settings(metrics=Metrics(files=("*/training_logs/{uuid}", "{uuid}", "../outside")))
+    assert Look(dagdir, settings).trainings() == {}
+
+
+def test_what_is_no_regular_file_is_not_opened(dagdir: Dagdir) -> None:
+    (dagdir.path / LOGS / "version_0").mkdir(parents=True)
+    os.mkfifo(dagdir.path / LOGS / "version_0" / "metrics.csv")
+    assert Look(dagdir).trainings() == {}
+
+
+# --- what jobs print ----------------------------------------------------------------------------
+
+
+def test_a_printed_value_stands_in_where_no_file_has_one(dagdir: Dagdir) -> None:
+    dagdir.write(f"{LOGS}/version_0/metrics.csv", csv_of((0, 0.5)))
+    dagdir.write("77.out", "val_loss: 0.4\n")
+    dagdir.write("78.out", "noise\n" * 50_000 + f"\r{BAR}\nval_loss: 0.3\n")
+    (first, second) = Look(dagdir).training().metrics["val_loss"]
+    assert (first.value, first.version) == (0.5, 0)
+    assert (second.epoch, second.value, second.version, second.file) == (1, 0.3, None, "78.out")
+
+
+def test_the_epoch_that_a_line_names_counts(dagdir: Dagdir) -> None:
+    message = "Epoch 0, global step 9: 'val_loss' reached 0.61234, saving model to 'x'\n"
+    dagdir.write("78.out", message + "val_loss: 0.3\n")
+    assert Look(dagdir).values() == {0: 0.61234, 1: 0.3}
+
+
+def test_the_primary_metric_is_what_is_looked_for(dagdir: Dagdir) -> None:
+    dagdir.write("77.out", "val_loss: 0.4\nperplexity=9\n")
+    look = Look(dagdir, Settings(metrics=Metrics(primary="perplexity")))
+    assert look.values("perplexity") == {0: 9.0}
+    assert look.values("val_loss") == {}
+
+
+def test_a_pattern_for_what_jobs_print(dagdir: Dagdir) -> None:
+    pattern = MetricPattern("perplexity", "out", re.compile(r"ppl (?P<value>\S+)"))
+    dagdir.write("77.out", "ppl 9\nppl 8\n")
+    dagdir.write("78.out", "ppl inf\n")
+    look = Look(dagdir, Settings(metrics=Metrics(patterns=(pattern,))))
+    assert look.values("perplexity") == {0: 8.0, 1: math.inf}
+
+
+def test_a_pattern_for_files(dagdir: Dagdir) -> None:
+    numbered = re.compile(r"^(?P<epoch>\d+) (?P<value>\S+)$")
+    patterns = (
+        MetricPattern("loss", "log/{uuid}.txt", numbered),
+        MetricPattern("speed", "log/{run}.txt", re.compile(r"speed (?P<value>\d+)")),
+    )
+    dagdir.write(f"log/{UUID}.txt", "0 9\n1 8\n1 7\n")
+    dagdir.write("log/run0.txt", "speed 5\nspeed 6\n")
+    look = Look(dagdir, Settings(metrics=Metrics(patterns=patterns)))
+    assert look.values("loss") == {0: 9.0, 1: 7.0}
+    assert look.values("speed") == {0: 5.0, 1: 6.0}
+
+
+# --- as it was ----------------------------------------------------------------------------------
+
+
+def test_of_the_past_only_completed_epochs_are_told(dagdir: Dagdir) -> None:
+    """A file does not say when its lines were written; the ledger says what was done by then."""
+    dagdir.write(f"{LOGS}/version_0/metrics.csv", csv_of((0, 0.5)))
+    dagdir.write(f"{LOGS}/version_0/args.txt", "--a\n1\n")
+    dagdir.write(f"{LOGS}/version_1/metrics.csv", csv_of((1, 0.4)))
+    dagdir.write(f"{LOGS}/version_1/args.txt", "--a\n2\n")
+    dagdir.write(f"{LOGS}/version_1/metrics.txt", "test_loss,0.4\n")
+    dagdir.write("78.out", BAR)
+    look = Look(dagdir)
+    assert look.values() == {0: 0.5, 1: 0.4}
+    look.reader = _read(dagdir.path, Settings(), datetime.fromisoformat(f"{DAY} 11:45:00"))
+    assert look.values() == {0: 0.5}
+    assert look.training().arguments == {0: {"a": "1"}}
+    assert look.training().summary == {}
+    assert look.streams() == {}
+    look.reader = _read(dagdir.path, Settings(), datetime.fromisoformat(f"{DAY} 10:30:00"))
+    assert look.values() == {}
+
+
+# --- progress -----------------------------------------------------------------------------------
+
+
+def test_the_progress_of_jobs_that_run(dagdir: Dagdir) -> None:
+    dagdir.write("77.out", BAR)
+    dagdir.write("78.out", "begun\n" * 9000 + f"\r{BAR}")
+    assert Look(dagdir).streams() == {(78, 0): Streamed(0.45, 45, 100, 1.0, 55.0, 1, 0.5)}
+
+
+def test_the_progress_line_goes_on(dagdir: Dagdir) -> None:
+    dagdir.write("78.out", BAR)
+    look = Look(dagdir)
+    assert look.streams()[78, 0].done == 45
+    dagdir.append("78.out", b"\r" + BAR.replace("45/100", "46/100").encode())
+    assert look.streams()[78, 0].done == 46
+
+
+def test_an_earlier_starts_line_is_not_this_ones_progress(tmp_path: Path) -> None:
+    dagdir = Dagdir(tmp_path / "ensemble", DAG)
+    log = Log().submit(77, NODE, at="10:00:00").execute(77, at="11:59:00")
+    dagdir.write("metl.log", log.data)
+    path = dagdir.write("77.out", BAR)
+    reader = dagdir.reader(live=True, now=f"{DAY} 12:00:00")
+    painter = reader.painter()
+    files = WrittenFiles(dagdir.path, Settings())
+    assert len(files.streams(painter.ledger(), painter)) == 1
+    old = time.time() - 3600
+    os.utime(path, (old, old))
+    assert files.streams(painter.ledger(), painter) == {}
+
+
+# --- recorded trainings ---------------------------------------------------------------------------
+
+
+def test_recorded_trainings_by_another_way() -> None:
+    """Each run's val_loss: of its versions in order of their numbers, the last that has one."""
+    look = Look(TRAINER)
+    found = look.trainings()
+    assert len(found) == 6
+    for uuid, training in found.items():
+        wanted: dict[int, str] = {}
+        folder = TRAINER / "output/training_logs" / uuid
+        for version in sorted(folder.glob("version_*"), key=lambda p: int(p.name[8:])):
+            if (version / "metrics.csv").exists():
+                with open(version / "metrics.csv", newline="") as file:
+                    for row in csv.DictReader(file):
+                        if row.get("val_loss"):
+                            wanted[int(row["epoch"])] = row["val_loss"]
+        values = {p.epoch: repr(p.value) for p in training.metrics["val_loss"]}
+        assert values == wanted
+        assert set(values) == set(range(5))
+
+
+def test_recorded_trainings_have_as_many_epochs_as_the_schedd_saw_done() -> None:
+    truth = json.loads((TRAINER / "truth.json").read_text())
+    done = {job["node"] for job in truth["jobs"] if job["state"] == "completed"}
+    look = Look(TRAINER)
+    names = {run.run: run.run_name for run in look.reader.painter().ledger().runs}
+    told = {
+        f"{names[run]}-train_epoch{point.epoch}"
+        for run, training in look.trainings().items()
+        for point in training.metrics["val_loss"]
+    }
+    assert told == {node for node in done if "train" in node}
+    assert len(told) == truth["totals"]["done"]
+
+
+def test_what_jobs_printed_agrees_with_their_files() -> None:
+    """The recorded jobs printed five digits of what their files have in full; of epochs that
+    were no better than one before only the three of the progress line."""
+    look = Look(TRAINER)
+    blind = Look(TRAINER, Settings(metrics=Metrics(files=("nowhere/{uuid}",))))
+    printed, filed = blind.trainings(), look.trainings()
+    compared = 0
+    for run, training in printed.items():
+        exact = {p.epoch: p.value for p in filed[run].metrics["val_loss"]}
+        for point in training.metrics["val_loss"]:
+            assert point.version is None
+            assert point.value == pytest.approx(exact[point.epoch], rel=0.005, nan_ok=True)
+            compared += 1
+    assert compared == 30
+
+
+def test_a_pool_ensemble_without_metrics(shared) -> None:  # type: ignore[no-untyped-def]
+    assert Look(shared("examples/pool-ensemble")).trainings() == {}
