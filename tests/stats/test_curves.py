@@ -1,0 +1,289 @@
+"""Curves: best and last, trend and divergence, bands over runs and cohorts."""
+
+from __future__ import annotations
+
+import csv
+import math
+import statistics
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from metlmon.ensemble.ledger import Ledger, RunEntry
+from metlmon.ensemble.settings import Metrics, Settings
+from metlmon.ensemble.states import State
+from metlmon.ensemble.views import Latest, Status
+from metlmon.live.reader import Reader
+from metlmon.live.settings import load_settings
+from metlmon.live.written import WrittenFiles
+from metlmon.stats.curves import (
+    Course,
+    Curve,
+    Curves,
+    answer,
+    course_of,
+    curves,
+    curves_of,
+    goal_of,
+    metric_names,
+    told_course,
+    trend_of,
+)
+from metlmon.stats.study import Basis
+from metlmon.training.records import Point, Streamed, Training
+
+ROOT = Path(__file__).resolve().parents[2]
+NAN = math.nan
+
+
+def points(*values: float, start: int = 0) -> tuple[Point, ...]:
+    return tuple(Point(start + n, value, 0, "x") for n, value in enumerate(values))
+
+
+def run(name: str, label: str | None = None, latest: Latest | None = None) -> RunEntry:
+    return RunEntry(
+        name, name, None, label, "a.dag", State.RUNNING, 9, 0, 0, 0, latest, None, 0.0, 0.0, 0.0
+    )
+
+
+def basis(
+    of: Mapping[str, Mapping[str, tuple[Point, ...]]],
+    labels: Mapping[str, str] | None = None,
+    settings: Settings | None = None,
+) -> Basis:
+    ledger = Ledger("/nowhere", None, False, tuple(run(n, (labels or {}).get(n)) for n in of))
+    trainings = {name: Training(name, metrics, {}, {}) for name, metrics in of.items() if metrics}
+    return Basis(
+        Status.__new__(Status), ledger, settings or Settings(), trainings, {}, written=True
+    )
+
+
+def of_losses(**values: tuple[float, ...]) -> Curves:
+    return curves(basis({name: {"val_loss": points(*each)} for name, each in values.items()}))
+
+
+# --- one curve ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("values", "course", "since"),
+    [
+        ((), Course.NONE, None),
+        ((0.9,), Course.EARLY, None),
+        ((0.9, 0.5, 0.4, 0.3), Course.IMPROVES, None),
+        ((0.9, 0.5, 0.4, 0.41, 0.42), Course.IMPROVES, None),
+        ((0.9, 0.5, 0.4, 0.41, 0.4, 0.42), Course.FLAT, 2),
+        ((0.9, 0.5, 0.5, 0.5, 0.5), Course.FLAT, 1),
+        ((0.9, 0.4, 0.3, 2428.0), Course.DIVERGED, 3),
+        ((0.9, 0.4, 0.3, 2428.0, NAN), Course.DIVERGED, 3),
+        ((0.9, 0.4, 0.3, 2428.0, 1000.0), Course.DIVERGED, 3),
+        ((0.9, 0.4, 0.3, NAN, NAN), Course.NAN, 3),
+        ((0.9, 0.4, 0.3, math.inf), Course.NAN, 3),
+        ((NAN,), Course.NAN, 0),
+        ((NAN, NAN), Course.NAN, 0),
+        # What comes back has not diverged.
+        ((0.9, 0.4, 0.3, 2428.0, 0.29), Course.IMPROVES, None),
+        ((0.9, 0.4, NAN, 0.3), Course.IMPROVES, None),
+        ((NAN, 0.9, 0.4), Course.IMPROVES, None),
+        # Worse than in the first epoch: one may be chance, two in a row are not.
+        ((1.2, 0.8, 1.25), Course.IMPROVES, None),
+        ((1.2, 0.8, 1.1, 1.3), Course.DIVERGED, 2),
+        ((1.2, 0.8, 0.9, 1.1), Course.IMPROVES, None),
+        # Losses may be below 0, or 0.
+        ((-1.0, -2.0, -3.0), Course.IMPROVES, None),
+        ((-1.0, -2.0, -3.0, 50.0), Course.DIVERGED, 3),
+        ((0.0, 0.0, 0.0), Course.IMPROVES, None),
+    ],
+)
+def test_how_a_loss_goes(values: tuple[float, ...], course: Course, since: int | None) -> None:
+    assert course_of(points(*values), "min") == (course, since)
+
+
+def test_more_may_be_better() -> None:
+    assert course_of(points(0.1, 0.7, 0.9), "max") == (Course.IMPROVES, None)
+    assert course_of(points(0.5, 0.9, 0.4, 0.2), "max") == (Course.DIVERGED, 2)
+
+
+def test_what_has_no_goal_goes_nowhere_but_to_nan() -> None:
+    assert course_of(points(0.1, 0.2), None) == (Course.NONE, None)
+    assert course_of(points(0.1, NAN), None) == (Course.NAN, 1)
+
+
+def test_the_trend_is_the_change_per_epoch_over_the_last_three() -> None:
+    assert trend_of(points(9.0, 4.0, 3.0, 2.5, 1.0)) == pytest.approx((1.0 - 4.0) / 3)
+    assert trend_of(points(9.0, 4.0)) == -5.0
+    assert trend_of(points(9.0)) is None
+    # An epoch without a value is an epoch all the same.
+    gap = (Point(0, 8.0, 0, "x"), Point(4, 4.0, 0, "x"))
+    assert trend_of(gap) == -1.0
+
+
+def test_best_and_last_of_a_run() -> None:
+    (curve,) = of_losses(run0=(0.9, 0.3, 0.3, NAN)).curves
+    assert curve.best is not None
+    assert (curve.best.epoch, curve.best.value) == (1, 0.3)
+    assert curve.last is not None
+    assert math.isnan(curve.last.value)
+    assert curve.odd == (3,)
+    assert told_course(curve) == "NaN since 3"
+
+
+def test_a_nan_that_passed_is_told_too() -> None:
+    (curve,) = of_losses(run0=(0.9, NAN, 0.3)).curves
+    assert told_course(curve) == "improves, NaN in 1"
+
+
+# --- metrics --------------------------------------------------------------------------------
+
+
+def test_which_values_are_good_ones() -> None:
+    metrics = Metrics()
+    goals = {name: goal_of(name, metrics) for name in
+             ("val_loss", "test/pearson_total_score", "val_acc", "mse", "lr-AdamW")}  # fmt: skip
+    assert goals == {"val_loss": "min", "test/pearson_total_score": "max", "val_acc": "max",
+                     "mse": "min", "lr-AdamW": None}  # fmt: skip
+    assert goal_of("score", Metrics(primary="score", goal="max")) == "max"
+
+
+def test_the_primary_metric_comes_first() -> None:
+    of = {"a": {name: points(1.0) for name in ("train_loss", "test_loss", "b", "val_loss")}}
+    assert metric_names(basis(of)) == ("val_loss", "test_loss", "train_loss", "b")
+    assert curves(basis(of)).metric == "val_loss"
+    settings = Settings(metrics=Metrics(primary="b"))
+    assert curves(basis(of, settings=settings)).metric == "b"
+    assert curves(basis({"a": {"x": points(1.0)}})).metric == "x"
+
+
+def test_the_same_metric_is_the_same_figure() -> None:
+    assert curves_of("val_loss") is curves_of("val_loss")
+    assert curves_of("val_loss") is not curves_of(None)
+
+
+# --- all of them ------------------------------------------------------------------------------
+
+
+def test_a_band_has_the_values_of_each_epoch() -> None:
+    band = of_losses(a=(1.0, 0.5), b=(2.0, 0.4), c=(3.0, 0.3), d=(4.0,), e=()).band
+    assert band.runs == 4
+    first, second = band.levels
+    assert (first.n, first.least, first.lower, first.median, first.upper, first.most) == (
+        4, 1.0, 1.75, 2.5, 3.25, 4.0)  # fmt: skip
+    assert (second.n, second.median) == (3, 0.4)
+
+
+def test_a_run_that_diverged_is_in_no_band_from_there_on() -> None:
+    band = of_losses(a=(1.0, 0.5, 0.4), b=(1.0, 0.5, 900.0), c=(1.0, NAN, 0.4)).band
+    assert [(level.n, level.lost, level.most) for level in band.levels] == [
+        (3, 0, 1.0), (2, 0, 0.5), (2, 1, 0.4)]  # fmt: skip
+
+
+def test_cohorts_have_a_band_each() -> None:
+    of = {name: {"val_loss": points(value)} for name, value in
+          (("a", 1.0), ("b", 2.0), ("c", 3.0), ("d", 9.0))}  # fmt: skip
+    found = curves(basis(of, {"a": "mixed", "b": "mixed", "c": "control"}))
+    assert [(band.label, band.runs, band.levels[0].median) for band in found.bands] == [
+        ("mixed", 2, 1.5), ("control", 1, 3.0), (None, 1, 9.0)]  # fmt: skip
+    assert curves(basis(of)).bands == ()
+
+
+def test_the_answer_names_what_matters() -> None:
+    told = answer(of_losses(a=(0.9, 0.3), b=(0.9, 0.2), c=(0.9, 0.4, 99.0)), live=True)
+    assert told.runs == "2 of 3 runs improve"
+    assert told.best == "best 0.2 b epoch 1"
+    assert told.lost == "c diverged in epoch 2"
+    assert not told.well
+    assert answer(of_losses(a=(0.9,)), live=True).runs == "1 run with one epoch: too early to say"
+    assert answer(of_losses(a=(0.9, 0.1)), live=True).runs == "1 of 1 run improves"
+    assert answer(of_losses(a=(0.9, 0.1)), live=False).well
+    many = answer(of_losses(**{f"r{n}": (0.9, 0.4, 99.0) for n in range(4)}), live=False)
+    assert many.lost == "4 runs diverged"
+
+
+def test_the_running_epoch_is_told_with_its_run() -> None:
+    latest = Latest(
+        3, 4, "n", 78, 0, None, None, None, None, State.RUNNING, None, None, 1, None, None
+    )
+    streamed = Streamed(0.5, 5, 10, 1.0, 5.0, 3, 0.4)
+    ledger = Ledger("/nowhere", None, True, (run("a", latest=latest), run("b")))
+    found = curves(Basis(Status.__new__(Status), ledger, Settings(), {}, {(78, 0): streamed}))
+    assert [(c.running, c.streamed) for c in found.curves] == [(3, streamed), (None, None)]
+
+
+# --- recorded ones --------------------------------------------------------------------------
+
+
+def recorded(name: str) -> Curves:
+    path = ROOT / "fixtures" / name
+    reader = Reader(path, load_settings(path))
+    reader.open()
+    reader.read_all()
+    painter, settings = reader.painter(), reader.ensemble.settings
+    ledger = painter.ledger()
+    trainings = WrittenFiles(path, settings).trainings(ledger, painter)
+    return curves(Basis(painter.status(), ledger, settings, trainings, {}, written=True))
+
+
+def by_hand(name: str) -> dict[str, dict[int, float]]:
+    """Each uuid's val_loss by epoch, by the shortest way there is."""
+    found: dict[str, dict[int, float]] = {}
+    files = (ROOT / "fixtures" / name / "output/training_logs").glob("*/version_*/metrics.csv")
+    for path in sorted(files, key=lambda p: int(p.parent.name.removeprefix("version_"))):
+        for row in csv.DictReader(path.read_text().splitlines()):
+            if row.get("val_loss"):
+                losses = found.setdefault(path.parent.parent.name, {})
+                losses[int(row["epoch"])] = float(row["val_loss"])
+    return found
+
+
+@pytest.mark.parametrize(("name", "lost"), [("trainer", {"run4": 3}), ("demo", {"run4": 2})])
+def test_the_run_that_diverged_and_no_other(name: str, lost: dict[str, int]) -> None:
+    """fixtures/README.md: run4 diverges in its fourth epoch, or from its third on; the numbers
+    are those of nodes, from 0."""
+    found = recorded(name)
+    assert {c.run_name: c.since for c in found.curves if c.lost} == lost
+    others = [c for c in found.curves if not c.lost]
+    assert {c.course for c in others} == {Course.IMPROVES}
+    assert len(others) == 5
+
+
+def test_recorded_figures_by_another_way() -> None:
+    found, losses = recorded("trainer"), by_hand("trainer")
+    assert len(found.curves) == len(losses) == 6
+    for curve in found.curves:
+        mine = losses[curve.uuid or ""]
+        finite = {epoch: value for epoch, value in mine.items() if math.isfinite(value)}
+        assert curve.best is not None
+        assert curve.best.value == min(finite.values())
+        assert repr(curve.last.value if curve.last else None) == repr(mine[4])
+    best = found.best
+    assert best is not None
+    assert (best.run_name, best.best.epoch if best.best else None) == ("run1", 4)
+    gone = next(c.uuid for c in found.curves if c.lost)
+    for level in found.band.levels:
+        values = [v[level.epoch] for u, v in losses.items() if u != gone or level.epoch < 3]
+        assert level.n == len(values)
+        assert level.median == statistics.median(values)
+        assert (level.least, level.most) == (min(values), max(values))
+
+
+def test_the_cohorts_of_the_generated_round() -> None:
+    found, losses = recorded("first-round"), by_hand("first-round")
+    assert [(band.label, band.runs) for band in found.bands] == [
+        ("control", 5), ("heterogeneous", 16)]  # fmt: skip
+    for band in found.bands:
+        uuids = [c.uuid or "" for c in found.curves if c.label == band.label and not c.lost]
+        assert len(uuids) == band.runs
+        for level in band.levels:
+            values = [
+                losses[u][level.epoch]
+                for u in uuids
+                if math.isfinite(losses[u].get(level.epoch, NAN))
+            ]
+            assert (level.n, level.median) == (len(values), statistics.median(values))
+
+
+def test_a_curve_knows_whether_it_is_lost() -> None:
+    curve: Curve = of_losses(a=(0.9, 0.4, NAN)).curves[0]
+    assert curve.lost
+    assert not of_losses(a=(0.9, 0.4)).curves[0].lost
