@@ -11,6 +11,10 @@ import pytest
 from metlmon.cli.codes import Exit
 from metlmon.cli.main import main
 from metlmon.ensemble.sites import BUILT_IN_SITES
+from metlmon.live.reader import Reader
+from metlmon.live.settings import load_settings
+from tests.ensemble.written import Log
+from tests.live.dagdirs import NODE, Dagdir
 
 Captured = pytest.CaptureFixture[str]
 
@@ -163,3 +167,78 @@ def test_a_dag_file_stands_for_its_directory(capsys: Captured, own: Path) -> Non
     _, said = told(capsys, "show", own.parent / "a.dag")
     assert said["dagdir"] == str(own.parent)
     assert said["settings"][0]["value"] == "UTC"
+
+
+# --- how settings reach the figures -------------------------------------------------------------
+
+
+@pytest.fixture(name="aliased")
+def _aliased(own: Path) -> Path:
+    """Two executions: a glidein's, and one on a host that only a rule of the user's names. The
+    rule is of the user's own file, the aliases are the dagdir's."""
+    log = Log().submit(77, NODE).execute(77, site="SDSC-PRP-CE1", gpus=1).terminate(77, 1)
+    log.submit(78, NODE).execute(78, site=None, slot="slot1@gpu7.hpc.example.edu", gpus=2)
+    log.terminate(78, 0, at="13:00:00")
+    Dagdir(own.parent).write("metl.log", log.data)
+    return own
+
+
+def figures(capsys: Captured, dagdir: Path) -> dict[str, set[str | None]]:
+    """Sites and GPU models that every command names."""
+    said: dict[str, dict[str, Any]] = {}
+    for command in (["status"], ["jobs"], ["run", "run0"]):
+        assert main([*command, str(dagdir), "--json"]) == Exit.OK
+        said[command[0]] = json.loads(capsys.readouterr().out)
+    reader = Reader(dagdir, load_settings(dagdir))
+    reader.open()
+    reader.read_all()
+    ledger = reader.painter().ledger()
+    return {
+        "status sites": {row["site"] for row in said["status"]["sites"]},
+        "status gpus": {row["gpu"] for row in said["status"]["gpus"]},
+        "jobs sites": {e["site"] for j in said["jobs"]["jobs"] for e in j["executions"]},
+        "jobs gpus": {e["gpu"] for j in said["jobs"]["jobs"] for e in j["executions"]},
+        "run sites": {e["site"] for e in said["run"]["epochs"] if e["site"]},
+        "ledger sites": {e.site for e in ledger.executions},
+        "ledger gpus": {e.gpu for e in ledger.executions},
+    }
+
+
+def test_rules_and_aliases_reach_every_figure(capsys: Captured, aliased: Path, user: Path) -> None:
+    before = figures(capsys, aliased.parent)
+    assert before["ledger sites"] == {"SDSC-PRP-CE1", "hpc.example.edu"}
+    (gpu,) = before["ledger gpus"]
+    user.write_text('[[site]]\nhost = "*.hpc.example.edu"\nname = "campus"\n')
+    aliased.write_text(
+        f'[site_aliases]\n"SDSC-PRP-CE1" = "NRP"\ncampus = "Campus"\n[gpu_aliases]\n"{gpu}" = "X"\n'
+    )
+    after = figures(capsys, aliased.parent)
+    for name, shown in after.items():
+        if name == "run sites":
+            assert shown == {"Campus"}
+        else:
+            assert shown == ({"X"} if name.endswith("gpus") else {"NRP", "Campus"}), name
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["status"], ["jobs"], ["run", "run0"], ["sites"], ["timeline"], ["estimate"], ["report"]],
+    ids=lambda command: command[0],
+)
+def test_no_command_tells_a_name_that_has_an_alias(
+    capsys: Captured, aliased: Path, command: list[str]
+) -> None:
+    aliased.write_text(
+        '[site_aliases]\n"SDSC-PRP-CE1" = "NRP"\n[gpu_aliases]\n"NVIDIA L40S" = "Ada"\n'
+    )
+    assert main([*command, str(aliased.parent), "--json"]) == Exit.OK
+    said = capsys.readouterr().out
+    assert "SDSC-PRP-CE1" not in said
+    assert "NVIDIA L40S" not in said
+
+
+def test_two_names_of_one_site_are_counted_as_one(capsys: Captured, aliased: Path) -> None:
+    aliased.write_text('[site_aliases]\n"SDSC-PRP-CE1" = "here"\n"hpc.example.edu" = "here"\n')
+    main(["status", str(aliased.parent), "--json"])
+    (site,) = json.loads(capsys.readouterr().out)["sites"]
+    assert (site["site"], site["executions"]) == ("here", 2)
