@@ -116,7 +116,9 @@ def _check_outside(name: str, dagdir: Path) -> None:
     path = Path(name)
     if path.is_dir():
         raise InputError(f"{plain(name)}: this is a directory; name a file")
-    if path.parent.resolve().is_relative_to(dagdir.resolve()):
+    inside = dagdir.resolve()
+    # Both: a link may lie in it, or lead into it.
+    if any(each.is_relative_to(inside) for each in (path.parent.resolve(), path.resolve())):
         raise InputError(
             f"{plain(name)}: this is in the dagdir, where metlmon report writes nothing; name a "
             "file elsewhere"

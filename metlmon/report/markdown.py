@@ -117,7 +117,7 @@ def _facts(report: Report, facts: Facts) -> Iterable[str]:
 def _figure(report: Report, figure: Figure) -> Iterable[str]:
     """In words, and over time as blocks; boxes and causes are in the tables."""
     caption = _text(figure.caption).rstrip(".")
-    told_of = f"**{caption}**{_ref(report, figure.note)}: {_text(figure.summary)}"
+    told_of = f"**{caption}.**{_ref(report, figure.note)} {_text(figure.summary)}"
     yield from (told_of, "")
     if isinstance(figure.chart, Bars):
         moments = figure.chart.edges

@@ -85,12 +85,12 @@ def _table(report: Report, table: Table, width: int, ascii: bool) -> Iterable[st
     ]
     kept, widths = _fitting(table.columns, [heads, *cells], width)
     rule = ("-" if ascii else "─") * (sum(widths[at] for at in kept) + GAP * (len(kept) - 1))
-    yield _line(table.columns, heads, kept, widths, ascii)
+    yield _line(table.columns, heads, kept, widths, width, ascii)
     yield rule[:width]
     for row, texts in zip(rows, cells, strict=True):
         if row is table.total:
             yield rule[:width]
-        yield _line(table.columns, texts, kept, widths, ascii)
+        yield _line(table.columns, texts, kept, widths, width, ascii)
     if len(kept) < len(table.columns):
         left_out = ", ".join(heads[at] for at in range(len(heads)) if at not in kept)
         yield from _prose(f"No room for: {left_out}.", width, ascii)
@@ -129,6 +129,8 @@ def _fitting(
         if over() <= 0:
             break
         kept.remove(at)
+    while over() > 0 and len(kept) > 2:
+        del kept[-2]
     for at in (at for at in names if at in kept):
         widths[at] = min(natural[at], widths[at] + max(0, -over()))
     return kept, widths
@@ -139,6 +141,7 @@ def _line(
     texts: Sequence[str],
     kept: Sequence[int],
     widths: Sequence[int],
+    room: int,
     ascii: bool,
 ) -> str:
     cells = []
@@ -146,4 +149,4 @@ def _line(
         text = clip(texts[at], widths[at], ascii)
         left = columns[at].kind is Kind.TEXT
         cells.append(f"{text:<{widths[at]}}" if left else f"{text:>{widths[at]}}")
-    return (" " * GAP).join(cells).rstrip()
+    return clip((" " * GAP).join(cells).rstrip(), room, ascii)

@@ -41,6 +41,9 @@ NAME: Final = 34
 TICKS: Final = 5
 """About so many on an axis of values."""
 
+NOTHING: Final = 1e-6
+"""What is less is drawn as nothing: a thousandth of a second, in hours, is more."""
+
 TIME_TICKS: Final = 8
 """At most so many on an axis of time."""
 
@@ -169,11 +172,15 @@ class _Canvas:
 
 def nice_ticks(most: float, about: int = TICKS, whole: bool = False) -> list[float]:
     """Round values from 0 to the first one that is not below ``most``; ``whole``: counts."""
-    if most <= 0:
+    if most < NOTHING:
         return [0.0, 1.0]
     rough = most / about
     power = 10.0 ** math.floor(math.log10(rough))
-    step = next(power * m for m in (1, 2, 2.5, 5, 10) if power * m >= rough * (1 - 1e-9))
+    step = next(
+        power * m
+        for m in ((1, 2, 5, 10) if whole else (1, 2, 2.5, 5, 10))
+        if power * m >= rough * (1 - 1e-9)
+    )
     if whole:
         step = max(1.0, float(math.ceil(step)))
     steps = math.ceil(most / step - 1e-9)
@@ -299,12 +306,19 @@ def _time_axis(canvas: _Canvas, plot: _Plot) -> None:
     for tick in ticks:
         x = plot.x(tick)
         canvas.line(x, plot.bottom, x, plot.bottom + 5, "axis")
-        canvas.text(x, plot.bottom + 18, _tick_name(tick, ticks) or str(tick.year), "middle")
+        name = _tick_name(tick, ticks) or str(tick.year)
+        canvas.text(_inside(x, name), plot.bottom + 18, name, "middle")
         hours = any(each.hour or each.minute for each in ticks)
         context = f"{tick:%Y-%m-%d}" if hours else str(tick.year)
         if context != under:
-            canvas.text(x, plot.bottom + 32, context, "middle", "faint")
+            canvas.text(_inside(x, context), plot.bottom + 32, context, "middle", "faint")
             under = context
+
+
+def _inside(x: float, text: str) -> float:
+    """The middle of a text as near to ``x`` as the drawing has room for it."""
+    half = _width(text) / 2
+    return min(max(x, half), WIDTH - half)
 
 
 # --- charts over time ---------------------------------------------------------------------------
@@ -464,7 +478,7 @@ def _box(canvas: _Canvas, y: float, ends: tuple[float, ...], colour: int) -> Non
 
 def _levels(canvas: _Canvas, chart: Levels) -> float:
     names = [clip(plain(name), NAME + 6) for name, _ in chart.bars]
-    most = max(value for _, value in chart.bars)
+    most = max(max(value for _, value in chart.bars), NOTHING)
     left = 16 + max(map(_width, names))
     told = [_end(value, most) for _, value in chart.bars]
     right = WIDTH - 16 - max(map(_width, told))

@@ -10,7 +10,7 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metlmon.ensemble.ledger import Ledger
@@ -209,6 +209,7 @@ def test_days_weeks_and_months_sum_to_the_whole(name: str, zone: str | None, uni
 
 
 @REAL
+@settings(deadline=None, max_examples=40)
 @given(data=st.data())
 def test_windows_cut_anywhere_sum_to_the_whole(
     name: str, zone: str | None, data: st.DataObject

@@ -1,0 +1,205 @@
+"""``metlmon report`` as a script meets it: files that are there whole or not at all, nothing
+written into the dagdir, windows that sum to the whole."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from metlmon.cli.codes import Exit
+from metlmon.cli.main import main
+from metlmon.report.printed import lines
+from tests.ensemble.written import Log
+from tests.live.dagdirs import NODE, Dagdir
+from tests.report.made import FIXTURES, report_of
+
+Captured = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(autouse=True)
+def _no_users_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+
+
+@pytest.fixture(name="dagdir")
+def _dagdir(tmp_path: Path) -> Dagdir:
+    """One epoch, over the border of a month."""
+    dagdir = Dagdir(tmp_path / "ensemble")
+    log = Log().submit(77, NODE, at="2025-10-31 20:00:00")
+    log.execute(77, gpus=2, at="2025-10-31 22:00:00")
+    log.terminate(77, run=(5, 6), total=(5, 6), at="2025-11-01 04:00:00")
+    dagdir.write("metl.log", log.data)
+    return dagdir
+
+
+def spoken(capsys: Captured, *arguments: str) -> tuple[int, str, str]:
+    code = main(["report", *arguments])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def as_json(capsys: Captured, *arguments: str) -> dict[str, Any]:
+    code, out, _ = spoken(capsys, *arguments, "--json")
+    assert code == Exit.OK
+    told: dict[str, Any] = json.loads(out)
+    return told
+
+
+def a_sentence(capsys: Captured, *arguments: str) -> str:
+    code, out, err = spoken(capsys, *arguments)
+    assert (code, out) == (Exit.USAGE, "")
+    assert err.startswith("metlmon: ")
+    assert err.count("\n") == 1
+    return err
+
+
+def listing(folder: Path) -> list[str]:
+    return sorted(os.listdir(folder))
+
+
+def test_files(capsys: Captured, tmp_path: Path, dagdir: Dagdir) -> None:
+    before = listing(dagdir.path)
+    out = tmp_path / "out"
+    out.mkdir()
+    html, md = out / "report.html", out / "report.md"
+    html.write_text("an older one")
+    code, said, err = spoken(capsys, str(dagdir.path), "--html", str(html), "--md", str(md))
+    assert (code, said) == (Exit.OK, "")
+    assert err.count("written") == 2
+    assert html.read_text().startswith("<!DOCTYPE html>")
+    assert md.read_text().startswith("# Report of ensemble")
+    # Nothing is left beside them, and the dagdir is as it was.
+    assert listing(out) == ["report.html", "report.md"]
+    assert listing(dagdir.path) == before
+    mask = os.umask(0)
+    os.umask(mask)
+    assert md.stat().st_mode & 0o777 == 0o666 & ~mask
+
+
+def test_the_same_report_is_the_same_file(tmp_path: Path, dagdir: Dagdir) -> None:
+    files = [tmp_path / "a.html", tmp_path / "b.html"]
+    for file in files:
+        assert main(["report", str(dagdir.path), "--html", str(file)]) == Exit.OK
+    assert files[0].read_bytes() == files[1].read_bytes()
+
+
+def test_to_standard_output(capsys: Captured, dagdir: Dagdir) -> None:
+    code, out, err = spoken(capsys, str(dagdir.path), "--md", "-", "--title", "Two nights")
+    assert (code, err) == (Exit.OK, "")
+    assert out.startswith("# Two nights\n")
+
+
+@pytest.mark.parametrize(
+    "name", ["report.html", "metl.log", "output/../report.html", "./below/report.html"]
+)
+def test_nothing_is_written_into_the_dagdir(capsys: Captured, dagdir: Dagdir, name: str) -> None:
+    (dagdir.path / "output").mkdir()
+    (dagdir.path / "below").mkdir()
+    before = {path: path.read_bytes() for path in dagdir.path.rglob("*") if path.is_file()}
+    said = a_sentence(capsys, str(dagdir.path), "--html", str(dagdir.path / name))
+    assert "this is in the dagdir" in said
+    assert {p: p.read_bytes() for p in dagdir.path.rglob("*") if p.is_file()} == before
+
+
+def test_nor_through_a_link(capsys: Captured, tmp_path: Path, dagdir: Dagdir) -> None:
+    log = dagdir.path / "metl.log"
+    before = log.read_bytes()
+    (tmp_path / "link.html").symlink_to(log)
+    assert "in the dagdir" in a_sentence(
+        capsys, str(dagdir.path), "--html", str(tmp_path / "link.html")
+    )
+    (tmp_path / "folder").symlink_to(dagdir.path)
+    assert "in the dagdir" in a_sentence(
+        capsys, str(dagdir.path), "--md", str(tmp_path / "folder" / "report.md")
+    )
+    assert log.read_bytes() == before
+
+
+def test_what_cannot_be_written(capsys: Captured, tmp_path: Path, dagdir: Dagdir) -> None:
+    where = tmp_path / "nowhere" / "report.html"
+    assert "No such file or directory" in a_sentence(capsys, str(dagdir.path), "--html", str(where))
+    assert "this is a directory" in a_sentence(capsys, str(dagdir.path), "--md", str(tmp_path))
+    assert "give each a file" in a_sentence(
+        capsys, str(dagdir.path), "--md", str(tmp_path / "x"), "--html", str(tmp_path / "x")
+    )
+    assert "only one of them" in a_sentence(capsys, str(dagdir.path), "--md", "-", "--html", "-")
+    assert "leave out --html, or --json" in a_sentence(
+        capsys, str(dagdir.path), "--json", "--html", str(tmp_path / "x")
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--month", "November"], "is no month"),
+        (["--since", "2025-11-02", "--until", "2025-11-01"], "nothing is between"),
+    ],
+)
+def test_no_window(capsys: Captured, dagdir: Dagdir, arguments: list[str], sentence: str) -> None:
+    assert sentence in a_sentence(capsys, str(dagdir.path), *arguments)
+
+
+def test_a_month(capsys: Captured, dagdir: Dagdir) -> None:
+    october, november, whole = (
+        as_json(capsys, str(dagdir.path), *arguments)
+        for arguments in (["--month", "2025-10"], ["--month", "2025-11"], [])
+    )
+    assert [t["totals"]["good"] for t in (october, november, whole)] == [4, 8, 12]
+    assert [t["totals"]["epochs"] for t in (october, november, whole)] == [0, 1, 1]
+    assert [t["totals"]["bytes_to_jobs"] for t in (october, november, whole)] == [0, 6, 6]
+    assert october["window"] == {"since": "2025-10-01T00:00:00", "until": "2025-11-01T00:00:00"}
+    assert whole["gpus"]["rows"][0]["gpu"] == "L40S"
+    assert whole["gpus"]["total"]["epochs"] == 1
+    assert "hidden compute" in whole["definitions"]["by_longest"]
+
+
+def test_printed(capsys: Captured, dagdir: Dagdir) -> None:
+    code, out, _ = spoken(capsys, str(dagdir.path), "--ascii")
+    assert code == Exit.OK
+    assert out.isascii()
+    assert "1 of 2 epochs of 1 run completed, with 12.00 GPU-hours: 12.00 good" in out
+    assert re.search(r"^L40S +1 +100\.0 %", out, re.MULTILINE)
+
+
+def test_no_line_is_wider_than_the_terminal() -> None:
+    for name in ("trainer", "first-round", "metl-aws"):
+        for width in (40, 60, 80, 120, 200):
+            for ascii in (False, True):
+                assert max(map(len, lines(report_of(name), width, ascii))) <= width
+
+
+def test_the_months_of_the_first_round(capsys: Captured) -> None:
+    path = str(FIXTURES / "first-round")
+    whole = as_json(capsys, path)
+    months = [as_json(capsys, path, "--month", f"2025-{month:02}") for month in range(9, 13)]
+
+    def summed(pick: Callable[[dict[str, Any]], float]) -> float:
+        return round(sum(pick(month) for month in months), 4)
+
+    for key in ("good", "bad", "in_flight", "executions", "epochs", "bytes_to_jobs"):
+        assert summed(lambda told, key=key: told["totals"][key]) == pytest.approx(  # type: ignore[misc]
+            whole["totals"][key], abs=1e-4
+        )
+    assert whole["totals"]["epochs"] == 630
+    assert {row["gpu"]: row["epochs"] for row in whole["gpus"]["rows"]}["RTX A5000"] == 354
+
+
+def test_a_real_ensemble(capsys: Captured, shared: Callable[[str], Path]) -> None:
+    told = as_json(capsys, str(shared("examples/metl-aws")))
+    assert told["totals"]["runs"] == 5
+    assert told["headline"].startswith("42 of 150 epochs of 5 runs completed")
+    causes = {row["code"]: round(row["gpu_hours"], 2) for row in told["causes"]["rows"]}
+    assert causes["1023/0"] == 222.69
+    assert [round(part["gpu_hours"], 2) for part in _parts(told, "1007/0")] == [10.16, 4.12]
+
+
+def _parts(told: dict[str, Any], code: str) -> list[dict[str, Any]]:
+    row = next(row for row in told["causes"]["rows"] if row["code"] == code)
+    parts: list[dict[str, Any]] = row["parts"]
+    return parts

@@ -1,0 +1,54 @@
+"""Reports of ensembles, made as the command makes them."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+from metlmon.ensemble.picture import Painter
+from metlmon.live.reader import Reader
+from metlmon.live.settings import load_settings
+from metlmon.report.contents import compiled
+from metlmon.report.records import Report
+from metlmon.stats.windows import ALL, Window
+from tests.conftest import shared_path
+from tests.ensemble.written import Log, of_one_job
+
+FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
+EXAMPLES = ("metl-aws", "pool-ensemble")
+NODE = "run0-train_epoch0"
+
+HOSTILE = "</title><script>alert(1)</script><img src=x onerror=alert(2)>|`&\"'\x1b[31m\u202e"
+"""What a job, a host or a person may write: markup, pipes, escape sequences."""
+
+
+@cache
+def painter(name: str) -> Painter:
+    path = shared_path(f"examples/{name}") if name in EXAMPLES else FIXTURES / name
+    reader = Reader(path, load_settings(path))
+    reader.open()
+    reader.read_all()
+    return reader.painter()
+
+
+def report_of(name: str, window: Window = ALL, title: str | None = None) -> Report:
+    found = painter(name)
+    return compiled(found.status(), found.ledger(), window, title)
+
+
+def report_of_log(log: Log, title: str | None = None) -> Report:
+    found = of_one_job(log).painter()
+    return compiled(found.status(), found.ledger(), ALL, title)
+
+
+def hostile() -> Report:
+    """One whose sites, GPU models and reasons mean harm."""
+    log = Log().submit(77, NODE, at="10:00:00")
+    gpu = HOSTILE.replace('"', "'").replace("\\", "")
+    log.execute(77, gpu=gpu, site=gpu, at="10:10:00")
+    log.hold(77, 12, f"cannot {HOSTILE}", at="11:10:00")
+    log.submit(78, NODE).execute(78, gpu=gpu, site=gpu, at="12:00:00").terminate(78, at="15:00:00")
+    return report_of_log(log, title=HOSTILE)
+
+
+EMPTY = Log()

@@ -1,0 +1,284 @@
+"""The HTML of a report: one file that needs nothing else, in which nothing foreign is markup;
+and, where there is a browser, as it is drawn."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import xml.etree.ElementTree as ET
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from metlmon.report.html import page
+from metlmon.report.records import Report, Table
+from tests.report.made import EMPTY, hostile, report_of, report_of_log
+
+VOID = {"meta", "br", "img", "link", "input", "hr"}
+
+NAMES = ["metl-aws", "trainer", "holds", "rescue", "first-round"]
+
+
+class Tags(HTMLParser):
+    """Every tag with its attributes; fails where one is not closed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: list[tuple[str, dict[str, str | None]]] = []
+        self.text: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text.append(data)
+
+
+def tags_of(html: str) -> Tags:
+    tags = Tags()
+    tags.feed(html)
+    tags.close()
+    assert tags.open == []
+    return tags
+
+
+def drawings(html: str) -> list[str]:
+    return re.findall(r"<svg.*?</svg>", html, re.DOTALL)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_needs_nothing_else(name: str) -> None:
+    html = page(report_of(name))
+    tags = tags_of(html)
+    names = {tag for tag, _ in tags.seen}
+    assert not names & {"script", "link", "img", "iframe", "object", "embed", "form"}
+    for _, attributes in tags.seen:
+        assert not any(key.startswith("on") for key in attributes)
+        assert (attributes.get("href") or "#").startswith("#")
+    assert "http:" not in html
+    assert "https:" not in html
+    assert "@import" not in html
+    assert re.findall(r"url\((?!#)", html) == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_reference_leads_somewhere(name: str) -> None:
+    html = page(report_of(name))
+    tags = tags_of(html)
+    ids = [attributes["id"] for _, attributes in tags.seen if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    wanted = {a["href"] for _, a in tags.seen if a.get("href")}
+    wanted |= {f"#{key}" for key in re.findall(r"url\(#([^)]+)\)", html)}
+    wanted |= {f"#{key}" for _, a in tags.seen for key in (a.get("aria-labelledby") or "").split()}
+    assert wanted <= {f"#{key}" for key in ids}
+    # Every note is referred to, and every table and figure is numbered once.
+    notes = {key for key in ids if key and key.startswith("note-")}
+    assert notes == {key.removeprefix("#") for key in wanted if key.startswith("#note-")}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_number_is_defined(name: str) -> None:
+    """A column of numbers has a note, or stands under one that has."""
+    report = report_of(name)
+    for block in report.blocks():
+        if isinstance(block, Table) and block.rows:
+            assert any(column.note for column in block.columns), block.key
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_drawings_are_well_formed_and_say_what_they_show(name: str) -> None:
+    found = drawings(page(report_of(name)))
+    assert found
+    for svg in found:
+        root = ET.fromstring(svg)
+        assert root.get("role") == "img"
+        assert [child.tag for child in root][:2] == ["title", "desc"]
+        assert all((child.text or "").strip() for child in list(root)[:2])
+        assert "nan" not in svg.lower().replace("nanny", "")
+        assert "inf" not in re.sub(r">[^<]*<", "><", svg)
+        assert re.findall(r'(?:width|height)="-', svg) == []
+
+
+def test_the_table_of_the_first_round_is_in_it() -> None:
+    html = page(report_of("first-round"))
+    table = re.search(r'<table id="gpus">.*?</table>', html, re.DOTALL)
+    assert table is not None
+    rows = re.findall(r'<th scope="row"[^>]*>(.*?)</th><td class="n">(.*?)</td>', table[0])
+    assert dict(rows) == {
+        "A100-PCIE-40GB": "6",
+        "A100-SXM4-40GB": "43",
+        "A100-SXM4-80GB": "73",
+        "A40": "108",
+        "RTX A5000": "354",
+        "V100-SXM2-32GB": "46",
+        "Total": "630",
+    }
+
+
+def test_both_definitions_stand_beside_each_other() -> None:
+    html = page(report_of("metl-aws"))
+    for number in ("1\u202f011.31", "365.88", "731.76"):
+        assert number in html
+    assert "9 of 42 completed epochs had a successful execution shorter than 50% of" in html
+
+
+def test_what_is_foreign_is_text() -> None:
+    html = page(hostile())
+    tags = tags_of(html)
+    assert not {tag for tag, _ in tags.seen} & {"script", "img"}
+    assert not any("onerror" in attributes for _, attributes in tags.seen)
+    assert "\x1b" not in html
+    assert "\u202e" not in html
+    shown = "".join(tags.text)
+    assert "</title><script>alert(1)</script>" in shown
+    for svg in drawings(html):
+        ET.fromstring(svg)
+
+
+def test_nothing_was_logged() -> None:
+    html = page(report_of_log(EMPTY))
+    tags_of(html)
+    assert drawings(html) == []
+    assert "Nothing ran: the logs have no execution in this window." in html
+
+
+# --- in a browser -----------------------------------------------------------------------------
+
+
+BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("chrome")
+
+in_a_browser = pytest.mark.skipif(BROWSER is None, reason="no Chromium here")
+
+PROBE = """
+<script>
+window.bad = [];
+addEventListener('securitypolicyviolation', e => window.bad.push(e.blockedURI));
+addEventListener('error', e => window.bad.push(String(e.message)));
+addEventListener('load', () => {
+  const root = document.documentElement;
+  const svgs = [...document.querySelectorAll('svg')];
+  const outside = svgs.flatMap(svg => {
+    const box = svg.getBoundingClientRect();
+    return [...svg.querySelectorAll('text,rect,path,line,circle')]
+      .filter(e => !e.closest('defs'))
+      .filter(e => { const r = e.getBoundingClientRect();
+        return r.left < box.left - 1 || r.right > box.right + 1
+          || r.top < box.top - 1 || r.bottom > box.bottom + 1; })
+      .map(e => e.tagName + ' ' + e.textContent);
+  });
+  const ink = getComputedStyle(root);
+  const wide = [...document.querySelectorAll('main > section > *, header *')]
+    .filter(e => !e.closest('.table') && !e.closest('figure') && !e.closest('sup'))
+    .filter(e => e.getBoundingClientRect().right > root.clientWidth + 1)
+    .map(e => e.tagName + '.' + e.className);
+  const told = document.createElement('pre');
+  told.id = 'told';
+  told.textContent = JSON.stringify({
+    sizes: svgs.map(s => [s.getBoundingClientRect().width, s.getBoundingClientRect().height]),
+    outside, wide, overflow: root.scrollWidth - root.clientWidth,
+    fetched: performance.getEntriesByType('resource').map(e => e.name),
+    bad: window.bad, ground: ink.backgroundColor, ink: ink.color,
+  });
+  document.body.append(told);
+});
+</script>
+"""
+
+
+def probed(report: Report, path: Path, width: int, *options: str) -> dict[str, object]:
+    """What the browser makes of it. The probe stands in the page, whose policy is loosened for
+    inline scripts alone."""
+    html = page(report)
+    policy = "default-src 'none';"
+    assert policy in html
+    html = html.replace(policy, f"{policy} script-src 'unsafe-inline';")
+    html = html.replace("<style>", PROBE + "<style>", 1)
+    path.write_text(html, encoding="utf-8")
+    assert BROWSER is not None
+    done = subprocess.run(
+        [
+            *(BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"),
+            *("--enable-logging=stderr", "--virtual-time-budget=3000", "--dump-dom"),
+            *(f"--user-data-dir={path.parent / 'profile'}", f"--window-size={width},1000"),
+            *(*options, path.as_uri()),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=90,
+    )
+    assert "CONSOLE" not in done.stderr
+    told = re.search(r'<pre id="told">(.*?)</pre>', done.stdout, re.DOTALL)
+    assert told is not None, done.stderr[-2000:]
+    found: dict[str, object] = json.loads(told[1].replace("&lt;", "<").replace("&amp;", "&"))
+    return found
+
+
+@in_a_browser
+@pytest.mark.parametrize(
+    ("name", "width"), [("first-round", 1200), ("first-round", 600), ("metl-aws", 1200)]
+)
+def test_as_it_is_drawn(tmp_path: Path, name: str, width: int) -> None:
+    report = report_of(name)
+    told = probed(report, tmp_path / "report.html", width)
+    assert told["bad"] == []
+    assert told["fetched"] == []
+    assert told["overflow"] == 0
+    assert told["wide"] == []
+    assert told["outside"] == []
+    sizes = told["sizes"]
+    assert isinstance(sizes, list)
+    assert len(sizes) == 6
+    assert all(w > 300 and h > 60 for w, h in sizes)
+    assert told["ground"] == "rgb(255, 255, 255)"
+
+
+@in_a_browser
+def test_on_a_dark_screen(tmp_path: Path) -> None:
+    told = probed(
+        report_of("metl-aws"),
+        tmp_path / "report.html",
+        1200,
+        "--blink-settings=preferredColorScheme=0",
+    )
+    assert (told["ground"], told["ink"]) == ("rgb(21, 23, 26)", "rgb(232, 230, 227)")
+
+
+@in_a_browser
+def test_hostile_text_in_a_browser(tmp_path: Path) -> None:
+    told = probed(hostile(), tmp_path / "report.html", 600)
+    assert (told["bad"], told["fetched"], told["overflow"]) == ([], [], 0)
+    assert told["outside"] == []
+
+
+@in_a_browser
+def test_on_paper(tmp_path: Path) -> None:
+    """A few pages, and text in them that can be searched."""
+    path = tmp_path / "report.html"
+    path.write_text(page(report_of("metl-aws")), encoding="utf-8")
+    assert BROWSER is not None
+    subprocess.run(
+        [
+            *(BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--no-pdf-header-footer"),
+            f"--user-data-dir={tmp_path / 'profile'}",
+            f"--print-to-pdf={tmp_path / 'report.pdf'}",
+            path.as_uri(),
+        ],
+        capture_output=True,
+        timeout=90,
+        check=True,
+    )
+    pdf = (tmp_path / "report.pdf").read_bytes()
+    assert pdf.startswith(b"%PDF")
+    assert 2 <= len(re.findall(rb"/Type\s*/Page\b", pdf)) <= 8

@@ -1,0 +1,96 @@
+"""The Markdown of a report: tables that a wiki draws, the same numbers as in HTML."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from metlmon.report.html import page
+from metlmon.report.markdown import SPARKS, document, sparks
+from metlmon.report.records import Kind, Table
+from metlmon.report.told import told
+from tests.report.made import EMPTY, hostile, report_of, report_of_log
+
+NAMES = ["metl-aws", "trainer", "first-round"]
+
+
+def cells(line: str) -> list[str]:
+    return re.split(r"(?<!\\)\|", line)[1:-1]
+
+
+def tables(text: str) -> list[list[list[str]]]:
+    """Every pipe table, by its rows' cells."""
+    found: list[list[list[str]]] = []
+    inside = False
+    for line in text.splitlines():
+        if line.startswith("|"):
+            if not inside:
+                found.append([])
+            found[-1].append([cell.strip() for cell in cells(line)])
+        inside = line.startswith("|")
+    return found
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_row_has_as_many_cells_as_its_table(name: str) -> None:
+    found = tables(document(report_of(name)))
+    assert len(found) >= 7
+    for table in found:
+        assert len({len(row) for row in table}) == 1
+        assert all(re.fullmatch(r"-+:?", cell) for cell in table[1])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_has_the_numbers_of_the_html(name: str) -> None:
+    report = report_of(name)
+    text, html = document(report), page(report)
+    for block in report.blocks():
+        if isinstance(block, Table):
+            for row in block.rows:
+                for column, value in zip(block.columns, row.cells, strict=True):
+                    if column.kind is not Kind.TEXT and value != "":
+                        shown = told(column.kind, value, report.hours_digits)
+                        assert shown in text
+                        assert f">{shown}</td>" in html.replace("&lt;", "<")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_note_is_there_and_referred_to(name: str) -> None:
+    text = document(report_of(name))
+    defined = set(re.findall(r"^\[\^(\d+)\]: ", text, re.MULTILINE))
+    assert set(re.findall(r"\[\^(\d+)\](?!:)", text)) == defined
+
+
+def test_the_table_of_the_first_round() -> None:
+    table = next(each for each in tables(document(report_of("first-round"))) if "GPU" in each[0][0])
+    assert {row[0]: row[1] for row in table[2:]} == {
+        "A100-PCIE-40GB": "6",
+        "A100-SXM4-40GB": "43",
+        "A100-SXM4-80GB": "73",
+        "A40": "108",
+        "RTX A5000": "354",
+        "V100-SXM2-32GB": "46",
+        "**Total**": "**630**",
+    }
+
+
+def test_what_is_foreign_is_text() -> None:
+    text = document(hostile())
+    assert not re.search(r"(?<!\\)<", text)
+    assert "\x1b" not in text
+    assert "\u202e" not in text
+    for table in tables(text):
+        assert len({len(row) for row in table}) == 1
+
+
+def test_nothing_was_logged() -> None:
+    text = document(report_of_log(EMPTY))
+    assert "Nothing ran: the logs have no execution in this window." in text
+
+
+def test_blocks() -> None:
+    assert sparks([0, 1, 2, 4]) == "▁▂▄█"
+    assert sparks([0, 0]) == "▁▁"
+    long = sparks([0.0] * 500 + [9.0])
+    assert (len(long), long[-1]) == (SPARKS, "█")

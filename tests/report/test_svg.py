@@ -1,0 +1,135 @@
+"""Charts as SVG: round ticks that reach over all values, and drawings of whatever comes."""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ET
+from datetime import datetime, timedelta
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from metlmon.report.records import Band, Bars, Boxes, Chart, Figure, Levels, Lines
+from metlmon.report.svg import TIME_TICKS, drawing, nice_ticks, tick_text, time_ticks
+from metlmon.stats.accounts import box
+
+T0 = datetime(2025, 9, 8, 10, 12, 7)
+NAMES = st.text(max_size=60)
+VALUES = st.floats(0, 1e12, allow_nan=False)
+
+
+def drawn(chart: Chart, caption: str = "A figure.") -> ET.Element:
+    """The drawing, well-formed, and with no coordinate that is no number."""
+    svg = drawing(Figure("key", caption, chart, "What is to be seen."))
+    assert not re.search(r'="[^"]*\b(?:nan|inf)\b', svg)
+    return ET.fromstring(svg)
+
+
+@given(most=st.floats(1e-9, 1e15), whole=st.booleans())
+def test_ticks_are_round_and_reach_over_all_values(most: float, whole: bool) -> None:
+    ticks = nice_ticks(most, whole=whole)
+    assert ticks[0] == 0
+    assert ticks[-1] >= most * (1 - 1e-6)
+    assert 2 <= len(ticks) <= 12
+    if not whole and most > 1e-6:
+        assert f"{ticks[1]:.6e}"[:3] in ("1.0", "2.0", "2.5", "5.0")
+    if whole:
+        assert all(tick == int(tick) for tick in ticks)
+
+
+@pytest.mark.parametrize(
+    ("most", "ticks"),
+    [
+        (1011, [0, 250, 500, 750, 1000, 1250]),
+        (42, [0, 10, 20, 30, 40, 50]),
+        (0.3, [0, 0.1, 0.2, 0.3]),
+        (0, [0, 1]),
+    ],
+)
+def test_some_ticks(most: float, ticks: list[float]) -> None:
+    assert nice_ticks(most) == ticks
+
+
+def test_counts_have_no_fractions() -> None:
+    assert nice_ticks(3, whole=True) == [0, 1, 2, 3]
+
+
+def test_a_tick_has_the_decimals_that_its_step_needs() -> None:
+    assert [tick_text(value, 0.25) for value in (0, 0.25, 1)] == ["0.00", "0.25", "1.00"]
+    assert tick_text(12500, 2500) == "12\u202f500"
+
+
+@given(
+    start=st.datetimes(datetime(1990, 1, 1), datetime(2090, 1, 1)),
+    seconds=st.integers(1, 40 * 365 * 86400),
+)
+def test_ticks_of_time(start: datetime, seconds: int) -> None:
+    end = start + timedelta(seconds=seconds)
+    ticks = time_ticks(start, end)
+    assert len(ticks) <= TIME_TICKS
+    assert ticks == sorted(set(ticks))
+    assert all(start <= tick <= end for tick in ticks)
+    if seconds > 600:
+        assert ticks
+
+
+def test_ticks_of_three_months_are_mondays() -> None:
+    ticks = time_ticks(datetime(2025, 9, 8), datetime(2025, 12, 10))
+    assert {tick.weekday() for tick in ticks} == {0}
+    assert len(ticks) == 7
+
+
+@given(
+    values=st.lists(st.lists(VALUES, min_size=3, max_size=3), min_size=1, max_size=4),
+    name=NAMES,
+    stacked=st.booleans(),
+)
+def test_whatever_is_drawn_over_time(values: list[list[float]], name: str, stacked: bool) -> None:
+    moments = tuple(T0 + timedelta(days=day) for day in range(4))
+    bands = tuple(Band(name, tuple(each), at) for at, each in enumerate(values))
+    drawn(Lines(moments[:3], bands, "GPU-hours", stacked), name)
+    drawn(Bars(moments, bands, "GPU-hours per day"), name)
+
+
+@given(values=st.lists(VALUES, min_size=1, max_size=9), name=NAMES)
+def test_whatever_is_boxed_and_levelled(values: list[float], name: str) -> None:
+    found = box(values)
+    assert found is not None
+    drawn(Boxes(((name, ((name, found),)),)), name)
+    drawn(Levels(tuple((name, value) for value in values), "GPU-hours", 3), name)
+
+
+def test_bars_are_as_high_as_their_values() -> None:
+    edges = tuple(T0 + timedelta(days=day) for day in range(3))
+    root = drawn(Bars(edges, (Band("epochs", (5.0, 10.0), 0),), "epochs per day"))
+    heights = [float(rect.get("height", "")) for rect in root.iter("rect")]
+    assert heights == [95, 190]
+
+
+def test_a_line_keeps_its_value_to_the_next_moment() -> None:
+    moments = (T0, T0 + timedelta(days=1), T0 + timedelta(days=2))
+    root = drawn(Lines(moments, (Band("epochs", (0.0, 1.0, 2.0), 0),), "epochs"))
+    path = next(each.get("d", "") for each in root.iter("path"))
+    assert re.fullmatch(r"M[\d.]+ [\d.]+(?:H[\d.]+V[\d.]+){2}", path)
+
+
+def test_colours_are_not_all_that_tells_bands_apart() -> None:
+    edges = (T0, T0 + timedelta(days=1))
+    bands = tuple(Band(f"site{n}", (1.0,), n) for n in range(8))
+    root = drawn(Bars(edges, bands, "GPU-hours per day"))
+    hatches = [path.get("d") for path in root.iter("path") if path.get("class") == "hatch"]
+    # Two are bare: the darkest, and one that is never beside it in brightness.
+    assert len(set(hatches)) == 6
+    assert {each.text for each in root.iter("text")} >= {band.name for band in bands}
+
+
+def test_labels_at_the_ends_of_lines_do_not_overlap() -> None:
+    moments = (T0, T0 + timedelta(days=1))
+    bands = tuple(Band(f"site{n}", (0.0, 0.001), n) for n in range(4))
+    root = drawn(Lines(moments, (*bands, Band("most", (0.0, 9.0), 5)), "GPU-hours", True))
+    heights = sorted(
+        float(each.get("y", "")) for each in root.iter("text") if "site" in (each.text or "")
+    )
+    assert all(b - a >= 14.9 for a, b in pairwise(heights))
