@@ -208,12 +208,14 @@ class TimelineScreen(ListScreen):
 
     def _draw(self, made: Timeline, window: Window) -> None:
         """Forget what was drawn for something else; lanes are drawn when they are in view."""
-        view = _View(made, window, self.sites, self._gpus(made))
-        if self._view is not None and view == self._view and made is self._view.made:
+        view, before = _View(made, window, self.sites, self._gpus(made)), self._view
+        known = before is not None and before.made is made
+        if known and view == before:
             return
         self._view, self._lanes, self._labels = view, {}, {}
-        self._signs = site_signs(made.sites)
-        self._kinds = frozenset(kind_of(span) for lane in made.lanes for span in lane.spans)
+        if not known:
+            self._signs = site_signs(made.sites)
+            self._kinds = frozenset(kind_of(span) for lane in made.lanes for span in lane.spans)
         order = list(self._signs.values()) if self.sites else list(OUTCOMES)
         self._columns = stacks(made, window, self._sign_of, order, view.gpus)
 

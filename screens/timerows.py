@@ -11,7 +11,7 @@ from metlmon.ensemble import wording
 from metlmon.ensemble.states import State
 from metlmon.ensemble.wording import OUTCOMES, STATES, Sign, plain
 from metlmon.stats.lanes import SIGNS, Cell, Kind, Stack, Window, ceiling, stacked_rows
-from metlmon.stats.timeline import Lane, Span, Stall, Timeline, Wait, in_queue
+from metlmon.stats.timeline import Lane, Span, Stall, Step, Timeline, Wait, in_queue
 from screens.ink import (
     ALARM,
     BOLD,
@@ -60,23 +60,22 @@ def answer(made: Timeline, cells: int, ascii: bool) -> Line:
     if not made.steps:
         told = f"nothing has run yet, for {wording.duration(made.length, ascii)}"
         return title + line((told, ALARM if made.waits else NOTE))
-    now = [stall for stall in made.stalls if stall.lasts]
-    if now and made.waits:
-        return title + _stands(now[0], made, cells, ascii)
+    if made.steps[-1].jobs == 0 and made.waits:
+        return title + _stands(made.steps[-1], made, cells, ascii)
     if made.stalls:
         return title + _stalled(made.stalls, cells, ascii)
     busy = line(("something ran all the time", GOOD))
     return title + joined((busy, _waited(made, ascii)), line("   "))
 
 
-def _stands(stall: Stall, made: Timeline, cells: int, ascii: bool) -> Line:
+def _stands(over: Step, made: Timeline, cells: int, ascii: bool) -> Line:
     counts = dict.fromkeys((State.HELD, State.IDLE), 0)
     for wait in made.waits:
         counts[wait.span.state] = counts.get(wait.span.state, 0) + 1
     waiting = ", ".join(f"{n} {STATES[state].word}" for state, n in counts.items() if n)
-    lasted = wording.duration(stall.seconds, ascii)
+    lasted = wording.duration(made.length - over.at, ascii)
     told: Line = line((f"nothing runs for {lasted}", ALARM))
-    since: Line = line((", since ", DIM), clock(stall.start, ascii))
+    since: Line = line((", since ", DIM), clock(over.time, ascii))
     who: Line = line((f": {waiting}", NOTE))
     return first_that_fits((told + since + who, told + who, told), cells - 11)
 
@@ -155,20 +154,26 @@ def lane_line(
     cells: Sequence[Cell], cursor: int | None, selected: bool, known: int | None, ascii: bool
 ) -> Line:
     """A lane. ``cursor``: the cell that the cursor in time is in; in the row under the other
-    cursor it covers what is there. Cells from ``known`` on were not known then."""
+    cursor it covers what is there. Cells behind ``known`` were not known then: they are a
+    shadow of themselves."""
     spans: list[tuple[str, Ink]] = []
     for at, (character, sign) in enumerate(cells):
-        how = DIM if sign is None or (known is not None and at > known) else ink(sign)
-        if at == cursor and (selected or sign is None):
-            character, how = (
-                ("|" if ascii else "┃" if selected else "│"),
-                (CURSOR if selected else DIM),
-            )
+        how = DIM if sign is None else ink(sign)
+        if sign is not None and known is not None and at > known:
+            waits = sign in _WAITING
+            character, how = ((":", ".") if ascii else ("╌", "·"))[waits], DIM
+        if at == cursor and selected:
+            character, how = "|" if ascii else "┃", CURSOR
+        elif at == cursor and sign is None:
+            character, how = "|" if ascii else "│", DIM
         if spans and spans[-1][1] == how:
             spans[-1] = (spans[-1][0] + character, how)
         else:
             spans.append((character, how))
     return line(*spans)
+
+
+_WAITING: Final = (SIGNS[Kind.IDLE], SIGNS[Kind.MOVING])
 
 
 def axis_line(axis: str, cursor: int | None, ascii: bool) -> str:

@@ -1,0 +1,95 @@
+"""A feed of the past: read once in a thread, whole at the end, and then left alone."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from datetime import datetime
+from pathlib import Path
+
+from metlmon.live.feed import Update
+from metlmon.live.past import Past
+from metlmon.live.reader import Reader, Step
+from metlmon.live.session import Session
+from tests.ensemble.written import Log
+from tests.live.dagdirs import NODE, Dagdir
+
+PATIENCE = 20.0
+THEN = datetime(2025, 11, 10, 10, 5)
+
+
+def written(path: Path) -> Dagdir:
+    dagdir = Dagdir(path / "ensemble")
+    log = Log().submit(77, NODE, at="10:00:00").execute(77, at="10:10:00")
+    dagdir.write("metl.log", log.data)
+    return dagdir
+
+
+def present(dagdir: Dagdir) -> Session:
+    reader = Reader(dagdir.path, live=False)
+    reader.open()
+    reader.read_all()
+    return Session(reader)
+
+
+def test_its_thread_ends_when_all_is_read(tmp_path: Path) -> None:
+    session = present(written(tmp_path))
+    first = session.take().status.runs[0].latest
+    assert first is not None
+    assert first.since is not None
+    moment = first.since.replace(minute=5)
+    past = session.past(moment)
+    assert isinstance(past, Past)
+    assert past.latest is None
+    told: queue.Queue[Update] = queue.Queue()
+    past.start(told.put)
+    update = told.get(timeout=PATIENCE)
+    assert update.progress.fraction == 1.0
+    assert update.status.as_of == moment
+    assert update.status.runs[0].state == "idle"
+    thread = next((t for t in threading.enumerate() if t.name == "metlmon-past"), None)
+    if thread is not None:
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
+    past.stop()
+    assert past.ledger().executions == ()
+    assert past.streams() == {}
+    assert past.settings == session.settings
+
+
+def test_a_failure_that_nobody_foresaw_is_told(tmp_path: Path) -> None:
+    class Broken(Reader):
+        def step(self, seconds: float = 0.05) -> Step:
+            raise ValueError("something odd")
+
+    reader = Broken(written(tmp_path).path, as_of=THEN)
+    reader.open()
+    past = Past(reader)
+    told: queue.Queue[Update] = queue.Queue()
+    past.start(told.put)
+    update = told.get(timeout=PATIENCE)
+    past.stop()
+    assert update.error is not None
+    assert "something odd" in update.error
+
+
+def test_stopping_it_drops_what_is_not_read_yet(tmp_path: Path) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    class Waiting(Reader):
+        def step(self, seconds: float = 0.05) -> Step:
+            begun.set()
+            assert go_on.wait(PATIENCE)
+            return Step(super().step(seconds).changes, True)
+
+    reader = Waiting(written(tmp_path).path, as_of=THEN)
+    reader.open()
+    past = Past(reader)
+    past.start(lambda update: None)
+    assert begun.wait(PATIENCE)
+    stopper = threading.Thread(target=past.stop)
+    stopper.start()
+    go_on.set()
+    stopper.join(PATIENCE)
+    assert not stopper.is_alive()
+    assert not [t for t in threading.enumerate() if t.name == "metlmon-past"]
