@@ -8,6 +8,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any, Final
@@ -28,8 +29,6 @@ PATIENCE: Final = 30.0
 
 HOUR: Final = 3600.0
 GAPS: Final = re.compile(r"[\s\u2009\u202f\u00a0,]")
-SUMMED: Final = 1.0
-"""Hours that are told together with their sum may be off by a unit of their last digit."""
 
 
 # --- values -----------------------------------------------------------------------------------
@@ -62,6 +61,17 @@ def duration(told: str) -> tuple[float, float] | None:
     if found := re.fullmatch(r"(\d+) d (\d+):(\d\d)", told):
         return int(found[1]) * 86400 + int(found[2]) * HOUR + int(found[3]) * 60, 60.0
     return None
+
+
+# --- printed status ---------------------------------------------------------------------------
+
+
+def hours_line(told: str) -> Iterator[Said]:
+    """``GPU-hours: 0.116 = 0.092 good + 0.024 lost (21 % of ended) + 0 in flight``."""
+    found = re.search(r"GPU-hours: \S+ = (\S+) good \+ (\S+) lost.* \+ (\S+) in flight", told)
+    assert found, told
+    for kind, amount in zip(("good", "bad", "in_flight"), found.groups(), strict=True):
+        yield from said_hours(("GPU-seconds", kind), amount)
 
 
 # --- printed reports --------------------------------------------------------------------------
@@ -204,13 +214,13 @@ Rows = list[dict[str, str]]
 """A table's rows: text by heading, and the row's key."""
 
 
-def screen_tables(path: Path) -> dict[str, Rows]:
+def screen_tables(path: Path, as_of: datetime | None = None) -> dict[str, Rows]:
     """What stands in the tables of the dashboard over ``path``, on a wide screen."""
-    return asyncio.run(_looked(path))
+    return asyncio.run(_looked(path, as_of))
 
 
-async def _looked(path: Path) -> dict[str, Rows]:
-    reader = Reader(path, load_settings(path), live=False)
+async def _looked(path: Path, as_of: datetime | None) -> dict[str, Rows]:
+    reader = Reader(path, load_settings(path), as_of=as_of, live=False)
     reader.open()
     reader.read_all()  # so that the first picture is whole
     session = Session(reader)

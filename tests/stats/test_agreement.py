@@ -15,6 +15,7 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, redirect_stderr, redirect_stdout
+from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
 from pathlib import Path
@@ -46,10 +47,33 @@ from tests.stats.said import (
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 
-ENSEMBLES: Final = (
-    *sorted({path.parent for path in FIXTURES.glob("*/*.dag")}),
-    SHARED / "examples" / "metl-aws",
-    SHARED / "examples" / "pool-ensemble",
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A dagdir, as it was at ``as_of``; None: at its end."""
+
+    path: Path
+    as_of: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.path.name} at {self.as_of}" if self.as_of else self.path.name
+
+    @property
+    def is_the_first_round(self) -> bool:
+        return self.path.name == "first-round" and self.as_of is None
+
+
+CASES: Final = (
+    *(Case(path) for path in sorted({path.parent for path in FIXTURES.glob("*/*.dag")})),
+    Case(SHARED / "examples" / "metl-aws"),
+    Case(SHARED / "examples" / "pool-ensemble"),
+    # In the middle of it: jobs run, are held, wait and transfer.
+    Case(FIXTURES / "demo", "2026-11-21T09:44:50"),
+    Case(FIXTURES / "holds", "2026-11-21T09:42:40"),
+    Case(FIXTURES / "scripts", "2026-11-21T09:44:20"),
+    Case(FIXTURES / "shared-log", "2026-11-21T09:42:20"),
+    Case(FIXTURES / "first-round", "2025-11-03T12:00:00"),
+    Case(SHARED / "examples" / "metl-aws", "2025-11-09T12:00:00"),
 )
 
 Source = Callable[["Ensemble"], Iterable[Said]]
@@ -58,10 +82,12 @@ Source = Callable[["Ensemble"], Iterable[Said]]
 class Ensemble:
     """One dagdir, and what each source makes of it."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.reader = commands.open_reader(parser().parse_args(["status", str(path), "--no-live"]))
-        self.frames: Frames = metlmon.load(path, live=False)
+    def __init__(self, case: Case) -> None:
+        self.case, self.path = case, case.path
+        moment = ["--as-of", case.as_of] if case.as_of else []
+        options = parser().parse_args(["status", str(case.path), "--no-live", *moment])
+        self.reader = commands.open_reader(options)
+        self.frames: Frames = metlmon.load(case.path, as_of=case.as_of, live=False)
 
     def printed(self, command: str, *arguments: str) -> str:
         """What a command prints. The directory is read once for all of them."""
@@ -90,10 +116,10 @@ class Ensemble:
 
 
 @cache
-def ensemble(path: Path) -> Ensemble:
-    if not path.exists():
-        pytest.skip(f"no {path.name} beside this checkout: the real recordings are not here")
-    return Ensemble(path)
+def ensemble(case: Case) -> Ensemble:
+    if not case.path.exists():
+        pytest.skip(f"no {case.path.name} beside this checkout: the real recordings are not here")
+    return Ensemble(case)
 
 
 # --- the logs themselves ----------------------------------------------------------------------
@@ -117,7 +143,11 @@ def raw_logs(of: Ensemble) -> Iterator[Said]:
                     seen.setdefault((*rest, number), body)
     worth: defaultdict[What, float] = defaultdict(float)
     begun: dict[What, tuple[datetime, int]] = {}
+    known = of.frames.as_of
+    assert known is not None
     for (cluster, proc, at, _, number), body in sorted(seen.items(), key=lambda item: item[0][2]):
+        if datetime.fromisoformat(at) > known:
+            break
         job, when = (int(cluster), int(proc)), datetime.fromisoformat(at).replace(tzinfo=zone)
         if number == "001":
             gpus = re.search(r"^\tGPUs = (\d+)", body, re.MULTILINE)
@@ -126,8 +156,7 @@ def raw_logs(of: Ensemble) -> Iterator[Said]:
             start, n = begun.pop(job)
             worth[job] += (when.timestamp() - start.timestamp()) * n
     for job, (start, n) in begun.items():
-        assert of.frames.as_of is not None
-        worth[job] += (of.frames.as_of - start.replace(tzinfo=None)).total_seconds() * n
+        worth[job] += (known.replace(tzinfo=zone).timestamp() - start.timestamp()) * n
     guessed = of.frames.executions[of.frames.executions.uncertain]
     for job in worth.keys() - set(zip(guessed.cluster, guessed.proc, strict=True)):
         yield Said(("GPU-seconds by job in all", *job), worth[job])
@@ -135,10 +164,9 @@ def raw_logs(of: Ensemble) -> Iterator[Said]:
 
 def generated_truth(of: Ensemble) -> Iterator[Said]:
     """What the generator of the first round knows of what it wrote."""
-    truth = of.path / "truth.json"
-    if of.path.name != "first-round":
+    if not of.case.is_the_first_round:
         return
-    told = json.loads(truth.read_text())
+    told = json.loads((of.path / "truth.json").read_text())
     for kind in KINDS:
         yield Said(("GPU-seconds", kind), told["gpu_seconds"].get(kind, 0))
         for month, row in told["by_month"].items():
@@ -578,6 +606,10 @@ def timeline_json(of: Ensemble) -> Iterator[Said]:
 # --- what is printed and painted --------------------------------------------------------------
 
 
+def status_printed(of: Ensemble) -> Iterator[Said]:
+    return painted.hours_line(of.printed("status", str(of.path), "--ascii"))
+
+
 def report_markdown(of: Ensemble) -> Iterator[Said]:
     return painted.report(painted.markdown_tables(of.printed("report", str(of.path), "--md", "-")))
 
@@ -591,7 +623,9 @@ def report_html(of: Ensemble) -> Iterator[Said]:
 
 def screens(of: Ensemble) -> Iterator[Said]:
     runs = {run.run: run for run in of.frames.runs.itertuples()}
-    return painted.screens(painted.screen_tables(of.path), runs)
+    return painted.screens(
+        painted.screen_tables(of.path, of.frames.as_of if of.case.as_of else None), runs
+    )
 
 
 # --- who must tell what -----------------------------------------------------------------------
@@ -612,6 +646,7 @@ SOURCES: Final[dict[str, Source]] = {
     "sites --json": sites_json,
     "report --json": report_json,
     "timeline --json": timeline_json,
+    "status": status_printed,
     "report --md": report_markdown,
     "report --html": report_html,
     "screens": screens,
@@ -695,7 +730,7 @@ TOLD_BY: Final[dict[str, set[str]]] = {
 
 
 SOME_TOLD_BY: Final[dict[str, set[str]]] = {
-    "GPU-seconds": {"report --md", "report --html"},
+    "GPU-seconds": {"report --md", "report --html", "status"},
     "GPU-seconds by run": {"screens"},
     "GPU-seconds by node": {"screens", "run --json"},
     "GPU-seconds by code": {"screens"},
@@ -749,12 +784,12 @@ def differing(told: dict[str, list[Said]]) -> list[str]:
 
 
 @cache
-def everything_said(path: Path) -> dict[str, list[Said]]:
-    of = ensemble(path)
+def everything_said(case: Case) -> dict[str, list[Said]]:
+    of = ensemble(case)
     return {where: list(source(of)) for where, source in SOURCES.items()}
 
 
-EACH = pytest.mark.parametrize("path", ENSEMBLES, ids=lambda path: path.name)
+EACH = pytest.mark.parametrize("case", CASES, ids=str)
 
 
 @pytest.fixture(autouse=True)
@@ -763,38 +798,40 @@ def _no_users_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @EACH
-def test_all_sources_agree_on_every_number(path: Path) -> None:
-    told = everything_said(path)
+def test_all_sources_agree_on_every_number(case: Case) -> None:
+    told = everything_said(case)
     complaints = differing(told)
     assert not complaints, "\n".join(complaints[:20])
 
 
-def of_no_cohort(path: Path) -> bool:
-    return bool(ensemble(path).frames.runs.label.isna().all())
+def of_no_cohort(case: Case) -> bool:
+    return bool(ensemble(case).frames.runs.label.isna().all())
 
 
 @EACH
-def test_every_source_has_its_say(path: Path) -> None:
-    told = everything_said(path)
+def test_every_source_has_its_say(case: Case) -> None:
+    told = everything_said(case)
     for family, sources in TOLD_BY.items():
         # An ensemble may have no bad end, no cohort, no output that was transferred.
         nothing = not any(s.value for each in told.values() for s in each if s.what[0] == family)
-        nothing |= family == "GPU-seconds by label" and of_no_cohort(path)
+        nothing |= family == "GPU-seconds by label" and of_no_cohort(case)
         for where in sources | SOME_TOLD_BY.get(family, set()):
             found = any(said.what[0] == family for said in told[where])
             assert found or nothing, (family, where)
-    if path.name == "first-round":
+    if case.is_the_first_round:
         for family in ("month", "label"):
             assert any(said.what[0] == f"GPU-seconds by {family}" for said in told["report --json"])
             assert any(said.what[0] == f"GPU-seconds by {family}" for said in told["truth"])
-    few = {where for where, listed in told.items() if len(listed) < 5} - {"timeline --json"}
+    few = {where for where, listed in told.items() if len(listed) < 5}
+    few -= {"timeline --json", "status"}
     # Only one ensemble was generated; most were over within a month.
-    assert few <= ({"windows"} if path.name == "first-round" else {"windows", "truth"})
+    assert few <= ({"windows"} if case.is_the_first_round else {"windows", "truth"})
     assert told["timeline --json"]
+    assert told["status"]
 
 
 def test_a_second_that_differs_is_found() -> None:
-    told = dict(everything_said(FIXTURES / "rescue"))
+    told = dict(everything_said(Case(FIXTURES / "rescue")))
     assert not differing(told)
     for where, listed in told.items():
         numbers = [i for i, said in enumerate(listed) if isinstance(said.value, int | float)]
@@ -814,8 +851,8 @@ def test_a_second_that_differs_is_found() -> None:
 
 
 @EACH
-def test_parts_sum_to_the_whole_to_the_second(path: Path) -> None:
-    frames = ensemble(path).frames
+def test_parts_sum_to_the_whole_to_the_second(case: Case) -> None:
+    frames = ensemble(case).frames
     every = frames.executions
     total = every.gpu_seconds.sum()
     assert total > 0
