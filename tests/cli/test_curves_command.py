@@ -1,0 +1,125 @@
+"""``metlmon curves`` as a script meets it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+
+from metlmon.cli.codes import Exit
+from metlmon.cli.main import main
+from tests.ensemble.written import Log
+from tests.live.dagdirs import NODE, Dagdir
+
+TRAINER = Path(__file__).resolve().parents[2] / "fixtures" / "trainer"
+LOGS = "output/training_logs/aaaa1111-0000"
+
+Captured = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(autouse=True)
+def _no_users_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+
+
+def strict(text: str) -> dict[str, Any]:
+    """JSON as the standard has it: no NaN, no Infinity."""
+
+    def refuse(name: str) -> NoReturn:
+        raise AssertionError(f"{name} is no JSON")
+
+    found = json.loads(text, parse_constant=refuse)
+    assert isinstance(found, dict)
+    return found
+
+
+def test_the_recorded_ensemble_as_json(capsys: Captured) -> None:
+    assert main(["curves", str(TRAINER), "--json"]) == Exit.OK
+    told = strict(capsys.readouterr().out)
+    assert (told["schema"], told["metric"], told["goal"]) == (1, "val_loss", "min")
+    runs = {each["run"]: each for each in told["runs"]}
+    assert list(runs) == [f"run{n}" for n in range(6)]
+    last = runs["run4"]["last"]
+    assert (last["epoch"], last["value"], last["odd"], last["version"]) == (4, None, "nan", 11)
+    assert (runs["run4"]["course"], runs["run4"]["since"], runs["run4"]["odd_epochs"]) == (
+        "diverged", 3, [4])  # fmt: skip
+    assert runs["run1"]["best"]["value"] == 0.23083655800909886
+    assert runs["run1"]["best"]["odd"] is None
+    assert [level["n"] for level in told["band"]] == [6, 6, 6, 5, 5]
+    assert told["labels"] == []
+    assert told["problems"] == []
+
+
+def test_infinities_are_told_beside_their_null(tmp_path: Path, capsys: Captured) -> None:
+    dagdir = Dagdir(tmp_path / "ensemble")
+    dagdir.write("metl.log", Log().submit(77, NODE).execute(77).terminate(77, 0).data)
+    dagdir.write(f"{LOGS}/version_0/metrics.csv", "epoch,val_loss\n0,inf\n1,-inf\n")
+    assert main(["curves", str(dagdir.path), "--json"]) == Exit.OK
+    (run,) = strict(capsys.readouterr().out)["runs"]
+    assert [(p["value"], p["odd"]) for p in run["points"]] == [(None, "inf"), (None, "-inf")]
+    assert run["course"] == "nan"
+
+
+def test_the_recorded_ensemble_for_people(capsys: Captured) -> None:
+    assert main(["curves", str(TRAINER), "--ascii"]) == Exit.OK
+    told = capsys.readouterr().out
+    assert told.isascii()
+    lines = told.splitlines()
+    assert lines[0] == (
+        "5 of 6 runs improved - best 0.2308 run1 epoch 4 - run4 diverged in epoch 3"
+    )
+    assert "run4      4     NaN  0.2759" in told
+    assert "X diverged in 3" in told
+
+
+def test_another_metric(capsys: Captured) -> None:
+    name = "test/pearson_total_score"
+    assert main(["curves", str(TRAINER), "--metric", name, "--json"]) == Exit.OK
+    told = strict(capsys.readouterr().out)
+    assert (told["metric"], told["goal"]) == (name, "max")
+    run = told["runs"][0]
+    assert [point["epoch"] for point in run["points"]] == [0, 1, 2, 3, 4]
+    assert run["best"] == run["last"]
+
+
+def test_a_metric_that_there_is_not(capsys: Captured) -> None:
+    assert main(["curves", str(TRAINER), "--metric", "val_los"]) == Exit.USAGE
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "--metric val_los: no run has it; there are: val_loss, val_loss_best," in said.err
+
+
+def test_where_nothing_was_written(tmp_path: Path, capsys: Captured) -> None:
+    dagdir = Dagdir(tmp_path / "ensemble")
+    dagdir.write("metl.log", Log().submit(77, NODE).data)
+    assert main(["curves", str(dagdir.path)]) == Exit.OK
+    told = capsys.readouterr().out
+    assert "training_logs/{uuid}/version_<k>/metrics.csv" in told
+    assert main(["curves", str(dagdir.path), "--json"]) == Exit.OK
+    empty = strict(capsys.readouterr().out)
+    assert empty["metrics"] == []
+    assert [run["course"] for run in empty["runs"]] == ["none"]
+
+
+def test_as_it_was(capsys: Captured) -> None:
+    """Of a moment only the epochs that were completed by then."""
+    moment = "2026-11-21T14:22:00"
+    assert main(["status", str(TRAINER), "--as-of", moment, "--json"]) == Exit.OK
+    done = strict(capsys.readouterr().out)
+    assert main(["curves", str(TRAINER), "--as-of", moment, "--json"]) == Exit.OK
+    told = strict(capsys.readouterr().out)
+    epochs = {run["run"]: run["epochs_done"] for run in done["runs"]}
+    assert {run["run"]: len(run["points"]) for run in told["runs"]} == epochs
+    assert 0 < sum(epochs.values()) < 30
+
+
+def test_what_files_say_moves_no_cursor(tmp_path: Path, capsys: Captured) -> None:
+    dagdir = Dagdir(tmp_path / "ensemble")
+    dagdir.write("metl.log", Log().submit(77, NODE).execute(77).terminate(77, 0).data)
+    dagdir.write(f"{LOGS}/version_0/metrics.csv", "epoch,val\x1b[2J\n0,1\n")
+    for extra in ([], ["--json"], ["--metric", "x\x1b[2J"]):
+        main(["curves", str(dagdir.path), *extra])
+        said = capsys.readouterr()
+        assert "\x1b" not in said.out + said.err
