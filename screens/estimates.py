@@ -25,6 +25,7 @@ from screens.ink import (
     Ink,
     Line,
     bounded,
+    crop,
     first_that_fits,
     joined,
     line,
@@ -114,7 +115,8 @@ def head(told: Outlook | None, room: int, ascii: bool) -> list[Line]:
     )
     if width(whole) + width(rate) + 3 <= room - 2:
         first = spread(whole, rate, room - 2, ascii)
-    return [line(" ") + first, line(" ") + _second(told, room - 2, ascii), ()]
+    lines = (first, _second(told, room - 2, ascii))
+    return [*(line(" ") + crop(each, room - 2, ascii) for each in lines), ()]
 
 
 def _second(told: Outlook, room: int, ascii: bool) -> Line:

@@ -394,12 +394,11 @@ def hours_and_prospects(
     """GPU-hours and when it will be done: on one line where there is room for what matters."""
     spent = gpu_hours(hours, ascii)
     gap = line("     ")
-    whole = prospects(figures, cells, ascii)
     room = cells - width(spent) - width(gap)
     beside = prospects(figures, room, ascii)
     if width(beside) <= room:
         return [joined((spent, beside), gap)]
-    return [spent, whole]
+    return [spent, crop(prospects(figures, cells, ascii), cells, ascii)]
 
 
 _INCIDENT: Final = {True: "!", False: "▲"}

@@ -202,8 +202,8 @@ class _Foresight:
         reasons = [run.why_not for run in runs if run.why_not is not None]
         if not reasons:
             return "there is no run"
-        if NO_EPOCH in reasons:
-            return NO_EPOCH
+        if self._unknown() in reasons:
+            return self._unknown()
         stopped = [run for run in runs if run.why_not is not None and run.state in _WHICH]
         if not stopped:
             return reasons[0]
@@ -213,6 +213,11 @@ class _Foresight:
         words = zip(counts, ("held", "failed", "removed"), strict=True)
         told = ", ".join(f"{n} {word}" for n, word in words if n)
         return f"no end in sight: no run goes on ({told})"
+
+    def _unknown(self) -> str:
+        """Why there is no cycle to go by."""
+        done = any(run.epochs_done for run in self.ledger.runs)
+        return "unknown: no log tells what an epoch took" if done else NO_EPOCH
 
     def _rate(self) -> Rate | None:
         ledger, now = self.ledger, self.ledger.as_of
@@ -284,7 +289,7 @@ class _Foresight:
             source = f"{_epochs(len(own))} of its own"
             source += f", {others} of other runs" if others else ""
             span = self._span(trials, source)
-        why = self.stops[run.run] or (NO_EPOCH if not self.history.ended else None)
+        why = self.stops[run.run] or (self._unknown() if not self.history.ended else None)
         return RunOutlook(
             run.run,
             run.run_name,

@@ -1,0 +1,176 @@
+"""The estimates screen, and what other screens tell of estimates."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+from eyes import MIDDLE, NARROW, WIDE, Eager, Seen
+
+from metlmon.live.reader import Reader
+from metlmon.live.session import Session
+from metlmon.stats import telling
+from metlmon.stats.estimates import Outlook, Rate, Span, outlook
+from metlmon.stats.glance import Glance
+from metlmon.stats.incidents import Incident, Severity
+from screens import headlines
+from screens.app import AppOptions
+from screens.estimates import EstimatesScreen, head
+from screens.ink import text, width
+from screens.run import RunScreen
+from tests.stats.histories import NOON, Past, basis
+
+FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
+HALFWAY = datetime(2026, 11, 21, 9, 45, 0)
+HOUR, DAY = 3600.0, 86400.0
+
+
+@asynccontextmanager
+async def watching(
+    name: str,
+    as_of: datetime | None = None,
+    size: tuple[int, int] = MIDDLE,
+    options: AppOptions | None = None,
+) -> AsyncIterator[Seen]:
+    reader = Reader(FIXTURES / name, as_of=as_of)
+    reader.open()
+    reader.read_all()
+    session = Session(reader)
+    session.take()
+    app = Eager(session, options)  # type: ignore[arg-type]
+    try:
+        async with app.run_test(size=size) as pilot:
+            seen = Seen(app, session, pilot)  # type: ignore[arg-type]
+            await seen.settle()
+            yield seen
+    finally:
+        session.stop()
+
+
+def told(**more: object) -> Outlook:
+    made = Outlook(
+        NOON,
+        True,
+        412,
+        450,
+        Rate(119, 7 * DAY),
+        Span(4 * DAY, 6 * DAY, 9 * DAY, 412, "412 epochs of all runs"),
+        NOON + timedelta(days=6),
+        None,
+        None,
+        (),
+        None,
+        (),
+    )
+    return replace(made, **more)  # type: ignore[arg-type]
+
+
+# --- the screen --------------------------------------------------------------------------------
+
+
+async def test_the_first_line_answers() -> None:
+    async with watching("demo", HALFWAY) as seen:
+        await seen.press("e")
+        assert isinstance(seen.app.screen, EstimatesScreen)
+        found = seen.app.study.of(outlook)
+        assert found is not None
+        assert telling.done_in(found) in seen.lines[0]
+        assert "16 of 36 epochs done" in seen.lines[1]
+        run0 = seen.under_cursor
+        assert "3/6" in run0
+        assert telling.span(found.runs[0].span) in run0
+        below = " ".join(seen.text.split())
+        assert "3 epochs left: from 3 epochs of its own, 13 of other runs." in below
+
+
+async def test_enter_opens_the_run_which_tells_its_rest_too() -> None:
+    async with watching("demo", HALFWAY) as seen:
+        found = seen.app.study.of(outlook)
+        assert found is not None
+        await seen.press("e", "down", "enter")
+        assert isinstance(seen.app.screen, RunScreen)
+        assert f"left  {telling.span(found.runs[1].span)}" in seen.text
+
+
+async def test_sorted_by_what_ends_last() -> None:
+    async with watching("demo", HALFWAY) as seen:
+        found = seen.app.study.of(outlook)
+        assert found is not None
+        await seen.press("e", "s")
+        last = max(found.runs, key=lambda run: run.span.middle if run.span else 0.0)
+        first_row = next(line for line in seen.lines[4:] if "run" in line)
+        assert last.run_name in first_row
+
+
+async def test_an_ensemble_that_is_done() -> None:
+    async with watching("rescue") as seen:
+        assert "done since 2026-11-21 09:44" in seen.text
+        await seen.press("e")
+        assert "done since 2026-11-21 09:44" in seen.lines[0]
+
+
+async def test_a_run_that_failed_has_no_date() -> None:
+    async with watching("demo") as seen:
+        await seen.press("e")
+        assert "no end in sight: run4 failed" in seen.lines[0]
+        assert "not after it failed" in seen.line("4/6")
+
+
+@pytest.mark.parametrize("size", [NARROW, WIDE])
+async def test_plain_characters_only(size: tuple[int, int]) -> None:
+    async with watching("demo", HALFWAY, size, AppOptions(ascii=True)) as seen:
+        await seen.press("e")
+        assert seen.text.isascii(), seen.text
+
+
+@pytest.mark.parametrize("cells", [40, 60, 80, 120, 200])
+def test_the_head_fits(cells: int) -> None:
+    for made in (told(), told(without=(("run4", "is held"),)), told(span=None, why_not="x" * 300)):
+        assert all(width(line) <= cells for line in head(made, cells, ascii=False))
+
+
+def test_before_anything_is_known() -> None:
+    assert "reading the history" in text(head(None, 80, ascii=False)[0])
+
+
+# --- the header of the overview ----------------------------------------------------------------
+
+
+def header(cells: int, made: Outlook) -> str:
+    return text(headlines.prospects(Glance(made, None, 0), cells, ascii=False))
+
+
+def test_the_line_of_the_overview() -> None:
+    assert header(100, told()) == "17 epochs/day   done in 6 d (4–9 d)"
+    held = told(without=(("run4", "is held"),))
+    assert header(100, held).endswith("done in 6 d (4–9 d) without run4, which is held")
+    # The date stays longest.
+    assert header(30, held) == "done in 6 d (4–9 d)"
+
+
+def test_nothing_before_it_is_computed() -> None:
+    assert headlines.prospects(None, 80, ascii=False) == ()
+    assert headlines.incident(None, 80, ascii=False) == ()
+
+
+@pytest.mark.parametrize("cells", [78, 118, 198])
+def test_hours_and_prospects_fit(cells: int) -> None:
+    status = basis({"run0": Past((HOUR,) * 3)}).status
+    lines = headlines.hours_and_prospects(
+        status.gpu_hours, Glance(told(), None, 0), cells, ascii=False
+    )
+    assert all(width(line) <= cells for line in lines)
+    assert "done in 6 d" in "".join(text(line) for line in lines)
+
+
+def test_the_worst_incident_and_how_many_more() -> None:
+    worst = Incident(
+        "k", "held", Severity.ALARM, NOON, None, True, "run4 is held: \x1b[31mred", "", ("run4",)
+    )
+    line = headlines.incident(Glance(told(), worst, 2), 60, ascii=True)
+    assert text(line) == r"! run4 is held: \x1b[31mred  and 2 more  i"
+    assert width(headlines.incident(Glance(told(), worst, 2), 30, ascii=False)) <= 30

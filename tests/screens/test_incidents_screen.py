@@ -1,0 +1,59 @@
+"""The incidents screen: what happened, what to do next, and where it leads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from ensemble_pictures import FakeFeed, update
+from eyes import MIDDLE, NARROW, WIDE, Show
+from test_estimates_screen import watching
+
+from screens.app import AppOptions
+from screens.incidents import IncidentsScreen
+from screens.run import RunScreen
+
+
+async def test_a_run_that_stands_still() -> None:
+    async with watching("demo") as seen:
+        assert "a run stands still: epoch 4 failed after 3 tries" in seen.text
+        await seen.press("i")
+        assert isinstance(seen.app.screen, IncidentsScreen)
+        assert "1 incident matters now" in seen.lines[0]
+        assert "run4 stands still" in seen.lines[1]
+        assert "retries up" in seen.under_cursor
+        assert "submit the DAG again (U)" in seen.text
+        await seen.press("enter")
+        assert isinstance(seen.app.screen, RunScreen)
+        assert seen.lines[0].strip().startswith("run4")
+
+
+async def test_nothing_out_of_the_ordinary() -> None:
+    async with watching("rescue") as seen:
+        assert "▲" not in seen.text
+        await seen.press("i")
+        assert "nothing is wrong now" in seen.lines[0]
+        assert "Nothing out of the ordinary happened." in seen.text
+
+
+async def test_a_filter_that_nothing_passes() -> None:
+    async with watching("demo") as seen:
+        await seen.press("i", "slash", *"zebra", "enter")
+        assert "No incident has this text." in seen.text
+
+
+@pytest.mark.parametrize("size", [NARROW, MIDDLE, WIDE])
+async def test_plain_characters_only(size: tuple[int, int]) -> None:
+    async with watching("demo", size=size, options=AppOptions(ascii=True)) as seen:
+        await seen.press("i")
+        assert seen.text.isascii(), seen.text
+        assert "run4 stands still" in seen.text
+
+
+async def test_held_runs_of_any_ensemble(show: Show) -> None:
+    async with show(FakeFeed(update(), Path("/nowhere/x"))) as seen:
+        assert "▲" in seen.text
+        await seen.press("i")
+        assert "held" in seen.text
+        await seen.press("s")
+        assert "by the worst" in seen.text
