@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from metlmon.ensemble.picture import Painter
 
 
+BYTES_TOLD: Final = frozenset({4, 5})
+"""Evicted and terminated: the events that say how much a job moved."""
+
 JobKey = tuple[int, int, int]
 
 
@@ -304,7 +307,7 @@ class _Booking:
             tuple(self._holds(life)),
             life.bytes_sent,
             life.bytes_received,
-            _bytes_at(life),
+            _bytes_at(job),
             int(max(peaks)) if peaks else None,
             int(usage.request) if usage is not None and usage.request is not None else None,
             owner.dagman,
@@ -405,8 +408,8 @@ class _Booking:
         )
 
     def _of_node(self, key: NodeKey) -> list[ExecutionEntry]:
-        """What is booked of a node's jobs, in their order."""
-        jobs = self.painter.nodes[key].jobs
+        """What is booked of a node's jobs, in the order in which these were submitted."""
+        jobs = sorted(self.painter.nodes[key].jobs, key=_key)
         return [entry for job in jobs for entry in self.booked.get(_key(job), ())]
 
 
@@ -446,12 +449,17 @@ def _cause(e: Execution) -> str:
     return cause_of(e.outcome, e.code, e.reason, e.return_value, e.signal)
 
 
-def _bytes_at(life: JobLife) -> datetime | None:
+def _bytes_at(job: Job) -> datetime | None:
     """When its bytes were told last: they are booked at that moment."""
+    life = job.life()
     if life.bytes_sent is None and life.bytes_received is None:
         return None
     ends = [e.end for e in life.executions if e.end is not None and e.bytes_sent is not None]
-    return max(ends, default=None) or life.last or life.submitted
+    if not ends:
+        # Told by an eviction before it ever ran. Its newest sign of life says nothing: that
+        # can be a memory update of a later attempt.
+        ends = [event.time for event in job.events() if event.number in BYTES_TOLD]
+    return max(ends, default=None) or life.submitted
 
 
 def _shared_bytes(life: JobLife) -> list[tuple[int | None, int | None]]:

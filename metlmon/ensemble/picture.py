@@ -605,7 +605,8 @@ class Painter:
 
     def longest(self, key: NodeKey) -> Execution | None:
         """The node's longest execution, the first of several that lasted as long."""
-        executions = [e for job in self.nodes[key].jobs for e in self.life(job).executions]
+        jobs = sorted(self.nodes[key].jobs, key=lambda job: (job.cluster, job.proc, job.subproc))
+        executions = [e for job in jobs for e in self.life(job).executions]
         return max(executions, key=lambda e: self.seconds(e.start, e.end) or 0.0, default=None)
 
     def success(self, key: NodeKey) -> tuple[float | None, float | None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 from metlmon.ensemble.ledger import ExecutionEntry, Ledger
 from metlmon.ensemble.picture import Painter
 from metlmon.ensemble.record import JobId
+from metlmon.ensemble.settings import Settings
 from metlmon.ensemble.states import Outcome, State
 from metlmon.live.reader import Reader
 from metlmon.live.settings import load_settings
@@ -240,6 +242,43 @@ def test_executions_lie_in_their_jobs_running_states(ledger: Ledger) -> None:
         assert entry.start in entered
         assert entry.seconds >= 0
         assert entry.end is None or entry.start <= entry.end
+
+
+GROWTH_STEPS = 12
+
+
+@pytest.mark.parametrize("name", ["examples/metl-aws", "fixtures/holds", "fixtures/trainer"])
+def test_a_log_that_grows_is_booked_like_one_that_is_read_at_once(
+    name: str, tmp_path: Path
+) -> None:
+    """What a reader keeps of a job between two pictures never shows in the second one."""
+    data = (place(name) / "metl.log").read_bytes()
+    growing, anew = tmp_path / "growing", tmp_path / "anew"
+    for directory in (growing, anew):
+        directory.mkdir()
+        for dag in place(name).glob("*.dag"):
+            (directory / dag.name).write_bytes(dag.read_bytes())
+    (growing / "metl.log").write_bytes(b"")
+    reader = Reader(growing, Settings(), live=False)
+    reader.open()
+    reader.read_all()
+    for step in range(1, GROWTH_STEPS + 1):
+        end = len(data) * step // GROWTH_STEPS
+        with (growing / "metl.log").open("ab") as log:
+            log.write(data[len(data) * (step - 1) // GROWTH_STEPS : end])
+        reader.look()
+        reader.read_all()
+        (anew / "metl.log").write_bytes(data[:end])
+        other = Reader(anew, Settings(), live=False)
+        other.open()
+        other.read_all()
+        ledger = other.painter().ledger()
+        assert reader.painter().ledger() == replace(ledger, dagdir=str(growing))
+        assert ledger.jobs
+
+
+def test_one_picture_has_one_ledger(painter: Painter) -> None:
+    assert painter.ledger() is painter.ledger()
 
 
 # --- against the raw lines ---------------------------------------------------------------------
