@@ -46,6 +46,11 @@ NO_EXECUTION: Final = "no execution in the logs"
 REASONS: Final = 6
 """Different reasons of one cause that are told; the rest are told together."""
 
+DAMAGED: Final = (
+    "No time can be told: the stamps of the logs are decades apart, or all the same. A damaged "
+    "line may say so; --since leaves it out."
+)
+
 TITLE_LIMIT: Final = 200
 
 
@@ -472,14 +477,14 @@ def _periods(books: Accounts) -> Table:
         columns,
         tuple(rows),
         row("Total", books.total, books.epochs, ""),
-        "Nothing happened: the logs have no job in this window.",
+        DAMAGED if books.part.jobs else "Nothing happened: the logs have no job in this window.",
     )
 
 
 def _times(books: Accounts) -> Table:
     columns = (
-        Column("place", "Where"),
-        Column("by", "which is a", drop=3),
+        Column("place", "GPU model, resource"),
+        Column("by", "Kind", drop=3),
         Column("n", "n", Kind.COUNT, "box"),
         Column("minimum", "least", Kind.SECONDS, drop=2),
         Column("first_quartile", "first quartile", Kind.SECONDS),

@@ -70,12 +70,13 @@ def _by_longest(books: Accounts, digits: int) -> str:
 def _executions(books: Accounts, digits: int) -> str:
     jobs = len(jobs_in(books))
     spent = books.total.spent
+    inside = "" if books.window.whole else " in this window"
     ran = len({e.job for e in books.part.executions if not e.dagman})
     return (
         "An execution is the time from a job's start on a machine (event 001) to the first event "
         "that ends it; a job that is evicted and starts again has several. It is counted where "
         "and when it ended (in flight: as of the end of the log). Counted by jobs instead: "
-        f"{count(jobs, 'job')}, of which {number(ran)} ran, with "
+        f"{count(jobs, 'job')} in the queue{inside}, of which {number(ran)} ran, with "
         f"{count(spent.executions, 'execution')}."
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from datetime import timedelta
 from itertools import pairwise
 from typing import Final
 
@@ -127,7 +128,9 @@ def _figure(report: Report, figure: Figure) -> Iterable[str]:
         values = _summed(figure.chart.bands)
     else:
         return
-    yield from (f"`{sparks(values)}` {moments[0]:%Y-%m-%d} to {moments[-1]:%Y-%m-%d}", "")
+    # A bar ends where the next would begin.
+    last = moments[-1] - timedelta(microseconds=1)
+    yield from (f"`{sparks(values)}` {moments[0]:%Y-%m-%d} to {last:%Y-%m-%d}", "")
 
 
 def _summed(bands: Sequence[Band]) -> list[float]:

@@ -129,6 +129,10 @@ def _fitting(
         if over() <= 0:
             break
         kept.remove(at)
+    # What went before a wide one may have room again without it.
+    for at in sorted(set(range(len(columns))) - set(kept), key=lambda at: columns[at].drop):
+        if widths[at] + GAP <= -over():
+            kept = sorted([*kept, at])
     while over() > 0 and len(kept) > 2:
         del kept[-2]
     for at in (at for at in names if at in kept):

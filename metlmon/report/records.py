@@ -30,7 +30,8 @@ class Kind(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Column:
     """``key``: its name in JSON; ``note``: the key of its definition; ``drop``: when a narrow
-    terminal leaves it out (1 first; 0 never); ``group``: a heading over several columns."""
+    terminal leaves it out (the highest first; 0 last of all); ``group``: a heading over several
+    columns."""
 
     key: str
     head: str

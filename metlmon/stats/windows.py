@@ -163,25 +163,24 @@ def told_window(window: Window) -> str:
     """``November 2025``, ``2025-11-01 to 2025-11-30``, ``since 2025-11-01 08:00``: days that are
     wholly in it, or moments."""
     since, until = window.since, window.until
-    if since is None and until is None:
-        return "all time"
+    if since is None:
+        return "all time" if until is None else f"until {_told(until)}"
     if until is None:
         return f"since {_told(since)}"
-    if since is None:
-        return f"until {_told(until)}"
     if since.time() != time() or until.time() != time():
-        return f"{_told(since)} to {_told(until)}"
+        # Beside a moment, a day would be read as the whole of it.
+        return f"{_moment_told(since)} to {_moment_told(until)}"
     if since.day == 1 and until == _after(since, Unit.MONTH):
         return f"{MONTHS[since.month - 1]} {since.year}"
     last = until - timedelta(days=1)
     return _told(since) if last == since else f"{_told(since)} to {_told(last)}"
 
 
-def _told(moment: datetime | None) -> str:
-    if moment is None:
-        return ""
-    if moment.time() == time():
-        return str(moment.date())
+def _told(moment: datetime) -> str:
+    return str(moment.date()) if moment.time() == time() else _moment_told(moment)
+
+
+def _moment_told(moment: datetime) -> str:
     return moment.isoformat(" ", "seconds" if moment.second else "minutes")
 
 

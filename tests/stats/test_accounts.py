@@ -327,6 +327,29 @@ def test_nothing_logged() -> None:
     assert books.total == Share()
 
 
+def test_stamps_that_are_centuries_apart() -> None:
+    log = (
+        Log().submit(77, NODE, at="0001-01-01 00:00:00").submit(78, NODE, at="2025-11-01 10:00:00")
+    )
+    log.execute(78, at="2025-11-01 11:00:00").terminate(78, at="2025-11-01 12:00:00")
+    books = books_of_log(log)
+    assert (books.series, books.periods) == (None, ())
+    assert books.total.spent.good == HOUR
+
+
+def test_a_window_that_ends_where_a_day_begins() -> None:
+    log = Log().submit(77, NODE, at="2025-11-01 10:00:00").execute(77, at="2025-11-01 12:00:00")
+    log.terminate(77, at="2025-11-03 12:00:00")
+    ledger = of_one_job(log).painter().ledger()
+    books = accounts(ledger, Window(at("2025-11-01T18:00"), at("2025-11-03")))
+    assert books.series is not None
+    assert [(w.since, w.until) for w in books.series.windows] == [
+        (at("2025-11-01T18:00"), at("2025-11-02")),
+        (at("2025-11-02"), at("2025-11-03")),
+    ]
+    assert books.series.good == (6 * HOUR, 24 * HOUR)
+
+
 # --- names and spreads ------------------------------------------------------------------------
 
 
