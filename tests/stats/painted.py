@@ -17,6 +17,7 @@ from metlmon.live.reader import Reader
 from metlmon.live.session import Session
 from metlmon.live.settings import load_settings
 from screens.app import AppOptions, MetlmonApp
+from screens.executions import ExecutionsScreen
 from screens.ink import text
 from screens.overview import OverviewScreen
 from screens.run import RunScreen
@@ -235,23 +236,31 @@ async def _looked(path: Path, as_of: datetime | None) -> dict[str, Rows]:
                 await pilot.pause(0.02)
             found[what] = _rows(app.screen.query_one(Table))
 
-        def is_there() -> bool:
-            return isinstance(app.screen, OverviewScreen) and bool(app.screen.query_one(Table).rows)
+        def has_rows() -> bool:
+            return bool(app.screen.query_one(Table).rows)
 
         try:
-            await see("overview", is_there)
+            await see("overview", lambda: isinstance(app.screen, OverviewScreen) and has_rows())
             await pilot.press("enter")
             await see("run", lambda: isinstance(app.screen, RunScreen))
             await pilot.press("escape", "w")
             for view in range(4):
                 await see(VIEWS[view], lambda view=view: _on_view(app, view))  # type: ignore[misc]
                 await pilot.press("tab")
+            first = app.screen.query_one(Table).cursor
+            await pilot.press("enter")
+            await see(BEHIND, lambda: isinstance(app.screen, ExecutionsScreen) and has_rows())
+            for row in found[BEHIND]:
+                row["site"] = str(first)
         finally:
             session.stop()
     return found
 
 
 VIEWS: Final = ("sites", "GPUs", "pairs", "causes")
+
+BEHIND: Final = "executions"
+"""Those behind the first site: what ``enter`` opens there."""
 
 
 def _on_view(app: MetlmonApp, view: int) -> bool:
@@ -307,6 +316,7 @@ def screens(tables: Mapping[str, Rows], runs: Mapping[str, Any]) -> Iterator[Sai
         if (tries := count(row["TRIES"])) is not None:
             yield Said(("executions by node", *what), tries)
     yield from _causes(tables["causes"])
+    yield from _executions(tables[BEHIND])
 
 
 def _causes(rows: Rows) -> Iterator[Said]:
@@ -320,3 +330,14 @@ def _causes(rows: Rows) -> Iterator[Said]:
         lost[key][1] += off
     for key, (seconds, off) in lost.items():
         yield Said(("GPU-seconds by code", *key, "bad"), seconds, off)
+
+
+def _executions(rows: Rows) -> Iterator[Said]:
+    """As many as the site says, and each job's among them."""
+    site = None if rows[0]["site"] == "None" else rows[0]["site"]
+    yield Said(("executions by site", site), len(rows))
+    for row in rows:
+        job, _, attempt = row["key"].partition("/")
+        what = (*map(int, job.split(".")), int(attempt))
+        yield from said_duration(("seconds by attempt", *what), row["TIME"])
+        yield from said_hours(("GPU-seconds by attempt", *what), row["GPU-h"])

@@ -72,7 +72,6 @@ CASES: Final = (
     Case(FIXTURES / "holds", "2026-11-21T09:42:40"),
     Case(FIXTURES / "scripts", "2026-11-21T09:44:20"),
     Case(FIXTURES / "shared-log", "2026-11-21T09:42:20"),
-    Case(FIXTURES / "first-round", "2025-11-03T12:00:00"),
     Case(SHARED / "examples" / "metl-aws", "2025-11-09T12:00:00"),
 )
 
@@ -252,6 +251,10 @@ def executions_frame(of: Ensemble) -> Iterator[Said]:
         if not group.uncertain.any():
             yield Said(("GPU-seconds by job in all", *job), float(group.gpu_seconds.sum()))
     for e in every.itertuples():
+        attempt = (e.cluster, e.proc, e.attempt)
+        yield Said(("seconds by attempt", *attempt), e.seconds)
+        if not math.isnan(e.gpu_seconds):
+            yield Said(("GPU-seconds by attempt", *attempt), e.gpu_seconds)
         what = (e.cluster, e.proc, named(e.start.isoformat()))
         for name in ("seconds", "suspended_seconds", "gpus", "return_value", "signal", "code"):
             yield Said((f"execution's {name}", *what), named(getattr(e, name)))
@@ -666,6 +669,8 @@ TOLD_BY: Final[dict[str, set[str]]] = {
     "GPU-seconds by cause": {"frame executions", "status --json"},
     "GPU-seconds by code": {*EXECUTIONS, "status --json", "sites --json", "report --json"},
     "GPU-seconds by run's name": {"frame executions", "report --json"},
+    "GPU-seconds by attempt": {"frame executions"},
+    "seconds by attempt": {"frame executions"},
     "executions by run's name": {"frame executions", "report --json"},
     "executions by model": {"frame executions", "report --json"},
     "executions by label": {"frame executions"},
@@ -739,7 +744,9 @@ SOME_TOLD_BY: Final[dict[str, set[str]]] = {
     "completed epochs by site": {"screens", "report --json"},
     "completed epochs by GPU": {"screens"},
     "executions by node": {"screens", "run --json"},
-    "executions by site": {"report --md", "report --html"},
+    "executions by site": {"report --md", "report --html", "screens"},
+    "GPU-seconds by attempt": {"screens"},
+    "seconds by attempt": {"screens"},
     "median epoch by site": {"screens"},
     "median wait by site": {"screens"},
     "run's epochs_done": {"screens"},
