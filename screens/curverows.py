@@ -151,7 +151,7 @@ def specs(curves: Sequence[Curve], ascii: bool) -> list[Spec[Curve]]:
     if any(curve.label for curve in curves):
         made.insert(1, Spec("label", "LABEL", partial(_label, ascii=ascii), soft=8, most=20))
     if any(curve.streamed for curve in curves):
-        made.append(Spec("now", "NOW", partial(_now, ascii=ascii), drop=1))
+        made.append(Spec("now", "NOW", partial(_now, ascii=ascii), drop=1, soft=5))
     return made
 
 
@@ -210,7 +210,9 @@ def _now(curve: Curve, cells: int | None, ascii: bool) -> Line:
     if curve.streamed is None:
         return ()
     epoch = "" if curve.running is None else f"epoch {curve.running}  "
-    return line((epoch, DIM)) + progress(curve.streamed, ascii)
+    whole = line((epoch, DIM)) + progress(curve.streamed, ascii)
+    short = line((percent(curve.streamed), MOVING))
+    return whole if cells is None else first_that_fits((whole, short), cells)
 
 
 # --- the chart ------------------------------------------------------------------------------

@@ -172,11 +172,12 @@ class CurvesScreen(ListScreen):
             joined((name, line((goal, DIM)), line((number, DIM)), log, *legend), gap),
             joined((name, line((goal, DIM)), log, *legend), gap),
             joined((name, log, *legend), gap),
+            joined((name, log, *self._legend(of, short=True)), line("  ")),
             joined((name, log, *legend[:2]), gap),
             joined((name, log), gap),
         ]
 
-    def _legend(self, of: Curves) -> list[Line]:
+    def _legend(self, of: Curves, short: bool = False) -> list[Line]:
         ascii = self.ascii
         chosen = next((c for c in of.curves if c.run == self.table.cursor), None)
         own = []
@@ -191,17 +192,18 @@ class CurvesScreen(ListScreen):
             return [*own, others, *([gone] if gone else [])]
         if self.view == 1:
             signs = ("o", ":", ".") if ascii else ("━", "⣿", "⡂")
-            words = ("median", "half of the runs", "all")
+            words = ("median", "half" if short else "half of the runs", "all")
             band = [line(f"{signs[0]} {words[0]}")]
             band += [line((f"{s} {w}", DIM)) for s, w in zip(signs[1:], words[1:], strict=True)]
             return [*own, *band]
-        return [*own, *(self._cohort(place, band) for place, band in enumerate(of.bands))]
+        return [*own, *(self._cohort(n, band, short) for n, band in enumerate(of.bands))]
 
-    def _cohort(self, place: int, band: Band) -> Line:
+    def _cohort(self, place: int, band: Band, short: bool) -> Line:
         sign = curverows.COHORT_SIGNS[place % 5] if self.ascii else "━"
         name = plain(band.label or "no label", 24, self.ascii)
         how = curverows.COHORTS[place % len(curverows.COHORTS)]
-        return line((f"{sign} {name}", how), (f" {wording.count(band.runs, 'run')}", DIM))
+        runs = "" if short else f" {wording.count(band.runs, 'run', ascii=self.ascii)}"
+        return line((f"{sign} {name}", how), (runs, DIM))
 
     # --- what can be done ---------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from metlmon.ensemble.states import State
 from screens.actions import ACTIONS
 from screens.answers import AnswersScreen
 from screens.app import AppOptions, MetlmonApp
+from screens.curves import CurvesScreen
 from screens.help import HelpScreen
 from screens.job import JobScreen
 from screens.menu import MenuScreen
@@ -247,6 +248,7 @@ async def test_every_action_of_the_registry_is_there(show: Show) -> None:
                 "run": [RunScreen],
                 "job": [JobScreen],
                 "cause": [CauseScreen],
+                "curves": [CurvesScreen],
                 "below": [*acting[1:], MenuScreen, AnswersScreen, HelpScreen],
                 "marking": [OverviewScreen, RunScreen, ProblemsScreen, CauseScreen],
                 "acting": [*acting, MenuScreen],

@@ -1,0 +1,93 @@
+"""What trainings wrote, made up: twelve runs that learn, of which one runs away, in two
+cohorts; and a feed that tells of them."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+
+from ensemble_pictures import FakeFeed, ledger, run, status, update
+from textual.pilot import Pilot
+
+from metlmon.ensemble.states import State
+from metlmon.training.records import Point, Streamed, Training
+
+RUNS = tuple(
+    run(f"run{n}", 7 - n % 3, 30, State.RUNNING if n % 4 else State.IDLE) for n in range(12)
+)
+LOST = "run7"
+DEADLINE = 10.0
+"""Seconds within which figures come: they are computed in a thread."""
+
+
+def loss(n: int, epoch: int) -> float:
+    """A fixed curve for each run; run7 runs away in epoch 4 and is NaN from 5 on."""
+    if n == 7 and epoch >= 4:
+        return 90.0 if epoch == 4 else math.nan
+    wave = ((n * 7919 + epoch * 104729) % 1000) / 20000
+    return 0.2 + 0.01 * n + 0.8 * math.exp(-0.6 * epoch) + wave
+
+
+def training(key: str, n: int, epochs: int) -> Training:
+    def points(value: Callable[[int], float]) -> tuple[Point, ...]:
+        return tuple(Point(e, value(e), e, f"version_{e}/metrics.csv") for e in range(epochs))
+
+    metrics = {
+        "val_loss": points(lambda epoch: loss(n, epoch)),
+        "test/pearson_total_score": points(lambda epoch: 1 - loss(1, epoch) / 3),
+    }
+    return Training(key, metrics, {}, {})
+
+
+def learning(labels: bool = True) -> FakeFeed:
+    """A live feed whose runs have written what they reached."""
+    picture = update(replace(status(), runs=RUNS))
+    feed = FakeFeed(picture, Path("/nowhere/global_pretraining"))
+    book = ledger(picture)
+    named = tuple(
+        replace(each, label="heterogeneous" if place % 3 else "control") if labels else each
+        for place, each in enumerate(book.runs)
+    )
+    feed.book = replace(book, runs=named)
+    feed.written = {row.key: training(row.key, n, row.epochs_done) for n, row in enumerate(RUNS)}
+    feed.streamed = {
+        (row.latest.cluster or 0, row.latest.proc or 0): Streamed(
+            0.64, 64, 100, 1.17, 48601.0, row.epochs_done, 0.25
+        )
+        for row in RUNS[1:6:4]
+        if row.latest is not None
+    }
+    return feed
+
+
+async def until(pilot: Pilot[int], there: Callable[[], bool]) -> None:
+    """Wait for what comes from another thread."""
+    loop = asyncio.get_running_loop()
+    end = loop.time() + DEADLINE
+    while not there():
+        assert loop.time() < end, "it never came"
+        await asyncio.sleep(0.01)
+        await pilot.pause()
+
+
+def text_of(pilot: Pilot[int]) -> str:
+    return "\n".join(s.text for s in pilot.app.screen._compositor.render_strips())
+
+
+def pressed_until(keys: tuple[str, ...], words: str) -> Callable[[Pilot[int]], Awaitable[None]]:
+    """What a picture is taken after: these keys, and then until these words stand there."""
+
+    async def go(pilot: Pilot[int]) -> None:
+        await pilot.pause()
+        for place, key in enumerate(keys):
+            await pilot.press(key)
+            await pilot.pause()
+            await pilot.app.workers.wait_for_complete()
+            if place == 0:
+                await until(pilot, lambda: words in text_of(pilot))
+        await pilot.pause()
+
+    return go

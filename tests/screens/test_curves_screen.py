@@ -1,0 +1,284 @@
+"""Curves on the screen: is it learning, drawn and told; and the running epoch's percent."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from ensemble_pictures import FakeFeed, update
+from eyes import NARROW, WIDE, Eager, Seen, Show
+from learning import LOST, RUNS, learning, pressed_until, until
+
+from metlmon.ensemble.settings import Metrics, Settings
+from metlmon.training.records import Point, Streamed, Training
+from screens.app import AppOptions
+from screens.curves import CurvesScreen
+from screens.ink import DIM, PLAIN, text
+from screens.plot import Scale, Shade, Trace, chart, scale_of
+from screens.run import RunScreen
+
+DRAWN = "┤"
+
+
+async def opened(seen: Seen, *keys: str) -> None:
+    """To the curves, and until they are drawn."""
+    await seen.press(*keys, "c")
+    await until(seen.pilot, lambda: DRAWN in seen.text or "+" in seen.lines[3])
+
+
+# --- the screen -----------------------------------------------------------------------------
+
+
+async def test_the_first_line_says_whether_it_is_learning(show: Show) -> None:
+    async with show(learning(), size=NARROW) as seen:
+        await opened(seen)
+        assert isinstance(seen.app.screen, CurvesScreen)
+        assert seen.lines[0].startswith(" 11 of 12 runs improve · best 0.2")
+        assert f"{LOST} diverged in epoch 4" in seen.lines[0]
+        assert f"{LOST} " in seen.line("✗ diverged in 4")
+        assert "NaN" in seen.line("✗ diverged in 4")
+
+
+async def test_what_ran_away_does_not_press_the_others_flat(show: Show) -> None:
+    async with show(learning(), size=NARROW) as seen:
+        await opened(seen)
+        assert "▲" in seen.text
+        assert "1 value above, to 90" in seen.lines[1]
+        scale = [line.split(DRAWN)[0].strip() for line in seen.lines if DRAWN in line]
+        assert all(float(value) <= 1.2 for value in scale)
+
+
+async def test_the_cursors_curve_stands_out(show: Show) -> None:
+    async with show(learning(), size=NARROW) as seen:
+        await opened(seen)
+        assert "━ run0" in seen.lines[1]
+        await seen.press("down", "down")
+        assert "━ run2" in seen.lines[1]
+        await seen.press("enter")
+        assert isinstance(seen.app.screen, RunScreen)
+        assert seen.app.screen.key == RUNS[2].key
+
+
+async def test_from_a_run_to_its_own_curve_over_the_band(show: Show) -> None:
+    async with show(learning()) as seen:
+        await opened(seen, "down", "down", "down", "enter")
+        assert "━ run3" in seen.lines[1]
+        assert "median" in seen.lines[1]
+        assert "run3" in seen.under_cursor
+
+
+async def test_views_by_turns(show: Show) -> None:
+    async with show(learning()) as seen:
+        await opened(seen)
+        assert "others" in seen.lines[1]
+        await seen.press("v")
+        assert "median" in seen.lines[1]
+        await seen.press("v")
+        assert "control 4 runs" in seen.lines[1]
+        assert "heterogeneous 8 runs" in seen.lines[1]
+        await seen.press("v")
+        assert "others" in seen.lines[1]
+
+
+async def test_without_labels_there_are_two_views(show: Show) -> None:
+    async with show(learning(labels=False)) as seen:
+        await opened(seen)
+        assert "LABEL" not in seen.text
+        await seen.press("v", "v")
+        assert "others" in seen.lines[1]
+        assert "[[label]] in metlmon.toml" in seen.text
+
+
+async def test_the_next_metric_and_back(show: Show) -> None:
+    async with show(learning()) as seen:
+        await opened(seen)
+        await seen.press("m")
+        await until(seen.pilot, lambda: "test/pearson_total_score" in seen.lines[1])
+        assert "higher is better" in seen.lines[1]
+        await seen.press("M")
+        await until(seen.pilot, lambda: "val_loss" in seen.lines[1])
+
+
+async def test_values_by_their_logarithm(show: Show) -> None:
+    async with show(learning()) as seen:
+        await opened(seen)
+        await seen.press("l")
+        assert "log" in seen.lines[1]
+        await seen.press("l")
+        assert "log" not in seen.lines[1]
+
+
+async def test_a_logarithm_of_nothing_says_so(show: Show) -> None:
+    feed = learning()
+    below = tuple(Point(epoch, -1.0 - epoch, 0, "x") for epoch in range(3))
+    feed.written = {RUNS[0].key: Training(RUNS[0].key, {"val_loss": below}, {}, {})}
+    async with show(feed) as seen:
+        await opened(seen)
+        await seen.press("l")
+        assert "a logarithm needs values above 0" in seen.text
+
+
+async def test_filter_and_order(show: Show) -> None:
+    async with show(learning()) as seen:
+        await opened(seen)
+        await seen.press("slash", *"control", "enter")
+        assert "4 of 12 runs" in seen.text
+        assert " run1 " not in seen.text.split("HOW IT GOES")[1]
+        await seen.press("escape", "s", "s", "s")
+        rows = seen.text.split("HOW IT GOES")[1].splitlines()
+        assert LOST in rows[1]
+
+
+async def test_progress_within_the_running_epoch(show: Show) -> None:
+    async with show(learning(), size=WIDE) as seen:
+        await opened(seen)
+        row = seen.line(" run1 ")
+        assert "64 %   1.17 steps/s   13:30:01 left   loss 0.25" in row
+
+
+async def test_new_values_come_while_one_looks(show: Show) -> None:
+    feed = learning()
+    async with show(feed) as seen:
+        await opened(seen)
+        await seen.press("down")
+        key = RUNS[1].key
+        longer = (*feed.written[key].metrics["val_loss"], Point(6, 0.001, 6, "x"))
+        feed.written = {**feed.written, key: Training(key, {"val_loss": longer}, {}, {})}
+        later = feed.latest
+        assert later is not None
+        status = replace(later.status, as_of=later.status.as_of + timedelta(seconds=9))  # type: ignore[operator]
+        seen.app.study._wake.set()
+        await seen.tell(replace(later, status=status))
+        await until(seen.pilot, lambda: "best 0.001 run1" in seen.lines[0])
+        assert "run1" in seen.under_cursor
+
+
+# --- nothing to show ------------------------------------------------------------------------
+
+
+async def test_what_would_fill_it_where_it_was_looked_for_and_how_to_say(show: Show) -> None:
+    feed = learning()
+    feed.written = {}
+    feed.set = Settings(metrics=Metrics(files=("logs/{uuid}",)))
+    async with show(feed, size=NARROW) as seen:
+        await seen.press("c")
+        await until(seen.pilot, lambda: "No training has written" in seen.text)
+        assert f"logs/{RUNS[0].uuid}/version_<k>/metrics.csv" in seen.text
+        assert "/nowhere/global_pretraining" in seen.text
+        for said in ("*.out", "val_loss", "metlmon.toml", "[[metric]]", "pattern ="):
+            assert said in seen.text
+
+
+async def test_while_reading_it_says_so(show: Show) -> None:
+    picture = update()
+    part = replace(picture, progress=replace(picture.progress, done=1, total=3))
+    async with show(FakeFeed(part), size=NARROW) as seen:
+        await seen.press("c")
+        assert "reading what the trainings wrote" in seen.text
+
+
+async def test_an_application_that_shows_no_curve_loads_no_plotext() -> None:
+    import subprocess
+
+    code = "import screens.app, screens.curves, sys; assert 'plotext' not in sys.modules"
+    root = Path(__file__).resolve().parents[2]
+    assert subprocess.run([sys.executable, "-c", code], cwd=root).returncode == 0
+
+
+# --- percent of the running epoch on other screens ----------------------------------------------
+
+
+async def test_a_running_run_shows_its_percent(show: Show) -> None:
+    async with show(learning(), size=NARROW) as seen:
+        await until(seen.pilot, lambda: "▶ running 64 %" in seen.text)
+        assert "▶ running 64 %" in seen.line(" run1 ")
+        assert "%" not in seen.line(" run2 ")
+
+
+async def test_an_epoch_and_its_job_show_it_too(show: Show) -> None:
+    async with show(learning()) as seen:
+        await seen.press("down", "enter")
+        await until(seen.pilot, lambda: "▶ running 64 %" in seen.text)
+        await seen.press("enter")
+        await until(seen.pilot, lambda: "it printed last" in seen.text)
+        assert "64 %   1.17 steps/s   13:30:01 left   loss 0.25" in seen.text
+
+
+def test_a_hundred_percent_only_when_it_is() -> None:
+    from screens.curverows import percent
+
+    def of(fraction: float | None) -> str:
+        return percent(Streamed(fraction, None, None, None, None, None, None))
+
+    assert [of(0.0), of(0.999), of(1.0), of(None)] == ["0 %", "99 %", "100 %", ""]
+
+
+# --- the chart ------------------------------------------------------------------------------
+
+
+def test_a_falling_line_falls() -> None:
+    trace = Trace(((0.0, 1.0), (4.0, 0.0)), PLAIN)
+    drawn = [text(each) for each in chart([], [trace], Scale(0, 4, 0, 1), 40, 8, True)]
+    columns = [line.index("*") for line in drawn[:-1]]
+    assert columns == sorted(columns)
+    assert len(set(columns)) == 8
+    assert drawn[-1].split() == ["0", "1", "2", "3", "4"]
+
+
+def test_all_lines_are_as_wide_as_they_may_be() -> None:
+    trace = Trace(((0.0, 1.0), (1.0, 90.0), (2.0, float("nan")), (3.0, 0.5)), PLAIN)
+    shade = Shade(((0.0, 0.2, 0.9), (3.0, 0.4, 0.5)), DIM, True)
+    for cells, height in ((80, 9), (200, 24), (30, 3)):
+        for ascii in (False, True):
+            drawn = [text(each) for each in
+                     chart([shade], [trace], Scale(0, 3, 0, 1), cells, height, ascii)]  # fmt: skip
+            assert {len(line) for line in drawn[:-1]} == {cells}
+            assert ("^" if ascii else "▲") in drawn[0]
+            assert all(line.isascii() for line in drawn) is ascii or not ascii
+
+
+def test_a_scale_for_one_value_and_for_none() -> None:
+    one = scale_of([0.5], [3.0], log=False)
+    assert one is not None
+    assert one.low < 0.5 < one.high
+    assert one.first < one.last
+    assert scale_of([float("nan")], [0.0], log=False) is None
+    assert scale_of([-1.0, 0.0], [0.0], log=True) is None
+    assert scale_of([], [], log=False) is None
+
+
+@pytest.mark.parametrize("log", [False, True])
+@pytest.mark.parametrize(("low", "high"), [(1e-9, 2e-9), (0.23, 1.02), (1, 1e9), (5, 5.0001)])
+def test_labels_are_round_and_in_order(low: float, high: float, log: bool) -> None:
+    scale = scale_of([low, high], [0.0, 1e5], log)
+    assert scale is not None
+    drawn = [text(each) for each in chart([], [], scale, 80, 12, True)]
+    labels = [float(line.split("+")[0]) for line in drawn[:-1] if "+" in line.split("|")[0]]
+    assert 2 <= len(labels) <= 12
+    assert labels == sorted(labels, reverse=True)
+
+
+# --- pictures -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [NARROW, WIDE], ids=["80x24", "200x50"])
+@pytest.mark.parametrize("view", [(), ("v", "down"), ("v", "v")], ids=["runs", "band", "labels"])
+def test_curves(snap_compare, view: tuple[str, ...], size: tuple[int, int]) -> None:  # type: ignore[no-untyped-def]
+    go = pressed_until(("c", *view), DRAWN)
+    assert snap_compare(Eager(learning()), terminal_size=size, run_before=go)
+
+
+def test_curves_in_ascii(snap_compare) -> None:  # type: ignore[no-untyped-def]
+    app = Eager(learning(), AppOptions(ascii=True))
+    go = pressed_until(("c", "v"), "0.8 +")
+    assert snap_compare(app, terminal_size=NARROW, run_before=go)
+
+
+def test_no_curves(snap_compare) -> None:  # type: ignore[no-untyped-def]
+    feed = learning()
+    feed.written = {}
+    go = pressed_until(("c",), "No training has written")
+    assert snap_compare(Eager(feed), terminal_size=NARROW, run_before=go)
