@@ -22,7 +22,7 @@ from metlmon.report.records import (
 )
 from metlmon.report.told import told, visible
 
-_MARKUP: Final = re.compile(r"([\\`*_{}\[\]<>#|~&])")
+_MARKUP: Final = re.compile(r"([\\`*_{}\[\]<>#|~&$])")
 
 _TALL: Final = "▁▂▃▄▅▆▇█"
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from metlmon.ensemble.ledger import Ledger
 from metlmon.ensemble.settings import Settings
-from metlmon.ensemble.states import State
+from metlmon.ensemble.states import Outcome, State
 from metlmon.live.errors import InputError
 from metlmon.live.reader import Reader
 from metlmon.stats.tally import tally
@@ -224,6 +224,29 @@ def test_windows_cut_anywhere_sum_to_the_whole(
     )
     cuts = data.draw(st.lists(st.one_of(st.sampled_from(moments), anywhere), max_size=4))
     check(ledger, cuts)
+
+
+def test_the_days_of_five_runs_added_up_from_their_jobs() -> None:
+    """The same from what ``jobs --json`` says, by plain subtraction."""
+    reader = Reader(shared_path("examples/metl-aws"), Settings())
+    reader.open()
+    reader.read_all()
+    painter = reader.painter()
+    ledger, as_of = painter.ledger(), painter.as_of
+    assert as_of is not None
+    for day in range(4, 15):
+        since, until = datetime(2025, 11, day), datetime(2025, 11, day) + timedelta(days=1)
+        added = {"good": 0.0, "bad": 0.0, "in flight": 0.0}
+        ended = 0
+        for row in painter.job_rows():
+            for e in row.executions:
+                end = e.end or as_of
+                inside = (min(end, until) - max(e.start, since)).total_seconds()
+                name = {Outcome.GOOD: "good", Outcome.IN_FLIGHT: "in flight"}.get(e.outcome, "bad")
+                added[name] += max(0.0, inside) * (e.gpus or 0)
+                ended += since <= end < until
+        part = clipped(ledger, Window(since, until))
+        assert (seconds(part), tally(part.executions).executions) == (added, ended)
 
 
 def test_a_window_without_ends_is_the_whole() -> None:
