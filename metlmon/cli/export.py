@@ -55,7 +55,9 @@ def export(options: argparse.Namespace) -> int:
         rows = _write(path, frames, name, WRITERS[options.to], options.force)
         told = f"{plain(str(path))}: {count(rows, 'row')}, {size(path.stat().st_size)}"
         print(f"metlmon: {told}", file=sys.stderr)
-        print(plain(str(path)))
+        if not sys.stdout.isatty():
+            # For scripts; a person has just read it.
+            print(plain(str(path)))
     print_warnings(painter.notices())
     return Exit.OK
 

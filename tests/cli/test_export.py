@@ -71,7 +71,9 @@ def test_csv_says_what_the_frames_say(capsys: Captured) -> None:
     for table in TABLES.values():
         kinds = {c.name: c.dtype for c in table.columns if c.dtype != TIME}
         times = [c.name for c in table.columns if c.dtype == TIME]
-        read = pd.read_csv(f"x/{table.name}.csv", dtype=kinds, parse_dates=times)
+        read = pd.read_csv(
+            f"x/{table.name}.csv", dtype=kinds, parse_dates=times, float_precision="round_trip"
+        )
         frame = frames.frame(table.name)
         assert list(read.columns) == list(frame.columns)
         for column in table.columns:
