@@ -16,7 +16,7 @@ import metlmon
 from metlmon.cli import export as exporting
 from metlmon.cli.codes import Exit
 from metlmon.cli.main import main
-from metlmon.stats.columns import TABLES, TIME
+from metlmon.stats.columns import NUMBER, TABLES, TIME
 from tests.ensemble.written import Log
 from tests.live.dagdirs import NODE, Dagdir
 
@@ -65,15 +65,20 @@ def test_one_file_for_each_frame_beside_the_dagdir(capsys: Captured) -> None:
     assert listing(RESCUE) == before
 
 
+def _float(told: str) -> float:
+    return float(told or "nan")
+
+
 def test_csv_says_what_the_frames_say(capsys: Captured) -> None:
     spoken(capsys, str(RESCUE), "--out", "x")
     frames = metlmon.load(RESCUE)
     for table in TABLES.values():
-        kinds = {c.name: c.dtype for c in table.columns if c.dtype != TIME}
+        kinds = {c.name: c.dtype for c in table.columns if c.dtype not in (TIME, NUMBER)}
+        # Python's own reading: that of older pandas is off in the last digit.
+        floats = {c.name: _float for c in table.columns if c.dtype == NUMBER}
         times = [c.name for c in table.columns if c.dtype == TIME]
-        read = pd.read_csv(
-            f"x/{table.name}.csv", dtype=kinds, parse_dates=times, float_precision="round_trip"
-        )
+        file = f"x/{table.name}.csv"
+        read = pd.read_csv(file, dtype=kinds, converters=floats, parse_dates=times)
         frame = frames.frame(table.name)
         assert list(read.columns) == list(frame.columns)
         for column in table.columns:
