@@ -138,7 +138,8 @@ class RunScreen(ListScreen, ActingScreen):
             return []
         ascii, span, epoch = self.ascii, run.span, run.epoch
         if span is None:
-            return [line(" ", ("done  ", DIM), (run.why_not or "", NOTE))]
+            left = wording.count(run.left, "epoch", ascii=self.ascii)
+            return [line(" ", ("left  ", DIM), f"{left}, ", (run.why_not or "", NOTE))]
         rest = line(("left  ", DIM), (telling.about(span.middle, ascii), BOLD))
         rest += line(f" ({telling.between(span.low, span.high, ascii)})")
         about = line((f", about {telling.minute(run.at)}", DIM))

@@ -89,7 +89,7 @@ def elapsed(ledger: Ledger, start: datetime, end: datetime) -> float:
 
 def later(when: datetime) -> datetime:
     """A key to put moments in order, whether or not they have a zone."""
-    return when.replace(tzinfo=None)
+    return when if when.tzinfo is None else when.replace(tzinfo=None)
 
 
 def cycles_of(ledger: Ledger, epochs: Sequence[EpochEntry]) -> list[Cycle]:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import IntEnum
+from functools import lru_cache
 from itertools import pairwise
 from statistics import median
 from typing import Final, TypeVar
@@ -469,8 +470,10 @@ def exhausted(basis: Basis) -> Iterator[Incident]:
         if latest is None:
             continue
         epoch = f"epoch {latest.epoch}" if latest.epoch is not None else latest.node
-        tries = count(latest.attempt, "try", "tries")
-        told = f"stands still: {epoch} failed after {tries}, its retries are used up"
+        told = f"stands still: {epoch} failed, and is not tried again"
+        if latest.attempt > 1:
+            tries = count(latest.attempt, "try", "tries")
+            told = f"stands still: {epoch} failed after {tries}, its retries are used up"
         advice = (
             "See in the job's output why; remove the cause, then submit the DAG again (U): it "
             "goes on from there"
@@ -560,6 +563,7 @@ def _unserved(basis: Basis, served: Mapping[str, Sequence[ExecutionEntry]]) -> I
         )
 
 
+@lru_cache(maxsize=1024)
 def _squash(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", name.lower())
 

@@ -85,7 +85,8 @@ def done_in(outlook: Outlook, ascii: bool = False, brief: bool = False) -> str:
     if outlook.ended is not None:
         return f"done since {minute(outlook.ended)}"
     if outlook.span is None:
-        return plain(outlook.why_not or "", ascii=ascii)
+        why = plain(outlook.why_not or "", ascii=ascii)
+        return f"end {why}" if why.startswith("unknown") else why
     told = span(outlook.span, ascii)
     told = f"done in {told}" if outlook.live else f"{told} to go then"
     return told + without(outlook.without, ascii, brief)
