@@ -86,7 +86,8 @@ def _gpu_hours(books: Accounts, digits: int) -> str:
     wall = sum(e.seconds for e in books.part.executions if not e.dagman) / HOUR
     return (
         "(end − start) × GPUs of every execution, whatever came of it; GPUs are those that this "
-        "execution was given. Transfers of input are not in it; time suspended is. "
+        "execution was given. Transfers of input are not in it; time suspended is. Sums are made "
+        "of seconds, and each number is rounded for itself. "
         f"Here: {hours(total.spent.total / HOUR, digits)} GPU-hours, in "
         f"{hours(wall, digits)} hours by the clock. Other reports count only the hours of the "
         f"longest attempt of each completed epoch: {hours(total.longest / HOUR, digits)} hours, or "

@@ -42,12 +42,16 @@ def figures(books: Accounts) -> Mapping[str, Figure]:
 def _drawn(books: Accounts) -> Iterable[Figure]:
     series = books.series
     if series is not None:
+        # Of one day alone, bars and areas by day would be one block.
+        several = len(series.windows) > 1
         if any(series.epochs):
             yield _epochs(books, series)
-            yield _per_period(series)
+            if several:
+                yield _per_period(series)
         if any(map(sum, (series.good, series.bad, series.in_flight))):
-            yield _hours(books, series)
-            yield _contributions(series)
+            if several:
+                yield _hours(books, series)
+            yield _contributions(series) if several else _contributed(series)
     times = _times(books)
     if times is not None:
         yield times
@@ -61,15 +65,18 @@ def _edges(series: Series) -> tuple[datetime, ...]:
     return (*begins, *([last] if last is not None else []))
 
 
-def _end(books: Accounts, series: Series) -> datetime:
-    last = _edges(series)[-1]
-    return min(last, books.whole.as_of or last)
+def _ends(books: Accounts, series: Series) -> tuple[datetime, datetime]:
+    """Where lines begin and end: nothing is known of a day before its first event, and the
+    last one is not over."""
+    edges = _edges(series)
+    first, last = books.whole.first or edges[0], books.whole.as_of or edges[-1]
+    return max(edges[0], first), min(edges[-1], last)
 
 
 def _epochs(books: Accounts, series: Series) -> Figure:
-    edges = _edges(series)
+    first, last = _ends(books, series)
     done = sorted(e.completed for e in books.part.epochs if e.counts and e.completed is not None)
-    moments = (edges[0], *done, max(_end(books, series), done[-1]))
+    moments = (first, *done, max(last, done[-1]))
     values = (0.0, *(float(n) for n in range(1, len(done) + 1)), float(len(done)))
     return Figure(
         "epochs",
@@ -90,8 +97,8 @@ def _hours(books: Accounts, series: Series) -> Figure:
         band("bad", series.bad, VERMILLION),
         band("in flight", series.in_flight, SKY),
     )
-    # The last day is not over: what it has was there at its last moment.
-    edges = (*_edges(series)[:-1], _end(books, series))
+    first, last = _ends(books, series)
+    edges = (first, *_edges(series)[1:-1], last)
     digits = hours_digits(sum(band.values[-1] for band in bands))
     ends = ", ".join(f"{hours(each.values[-1], digits)} {each.name}" for each in bands)
     return Figure(
@@ -137,6 +144,19 @@ def _contributions(series: Series) -> Figure:
         f"GPU-hours per {per} by resource.",
         Bars(_edges(series), tuple(bands), f"GPU-hours per {per}"),
         f"GPU-hours by resource: {sums}.",
+        "gpu_hours",
+    )
+
+
+def _contributed(series: Series) -> Figure:
+    sums = [(name or NOT_KNOWN, sum(values) / HOUR) for name, values in series.sites.items()]
+    first, most = sums[0]
+    digits = hours_digits(sum(value for _, value in sums))
+    return Figure(
+        "contributions",
+        "GPU-hours by resource.",
+        Levels(tuple(sums[:LEVELS]), "GPU-hours", BLUE),
+        f"The most, {hours(most, digits)} GPU-hours, were spent at {first}.",
         "gpu_hours",
     )
 

@@ -147,6 +147,13 @@ def test_what_is_foreign_is_text() -> None:
         ET.fromstring(svg)
 
 
+def test_an_ensemble_of_one_day_has_no_bars_by_day() -> None:
+    html = page(report_of("trainer"))
+    assert re.findall(r'<figure id="figure-([a-z_]+)"', html) == [
+        *("epochs", "contributions", "times", "causes"),
+    ]
+
+
 def test_nothing_was_logged() -> None:
     html = page(report_of_log(EMPTY))
     tags_of(html)
