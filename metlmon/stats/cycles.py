@@ -119,7 +119,9 @@ def cycles_of(ledger: Ledger, epochs: Sequence[EpochEntry]) -> list[Cycle]:
 
 
 class History:
-    """What the cycles of an ensemble say of those to come."""
+    """What the cycles of an ensemble say of those to come. ``curve`` is of all of them;
+    ``usual``, seconds, the mean of those that have ended: what is measured by it does not look
+    short because another lasts long."""
 
     def __init__(self, cycles: Iterable[Cycle]) -> None:
         self.cycles = list(cycles)
@@ -133,9 +135,8 @@ class History:
             id(cycle): 0.5 ** ((last - i) / self.round / HALF_LIFE) for i, cycle in enumerate(ended)
         }
         self._in_order = ended
-        weight = sum(self._weights.values())
-        total = sum(self._weights[id(cycle)] * self._capped(cycle) for cycle in ended)
-        self._middle = total / weight if weight else 0.0
+        past = Curve.of(self._samples(ended))
+        self.usual, self._spread = (past.mean, past.spread) if past is not None else (0.0, 0.0)
         self.curve = Curve.of(self._samples(self.cycles))
         self._own: dict[str, float] = {}
         self._factors: dict[str | None, float] = {}
@@ -165,11 +166,11 @@ class History:
     def _factor(self, target: str | None) -> float:
         """How many times as long as on the average it takes there, by cycles that have ended:
         one that lasts long on the average must not make the others look short."""
-        if target is None or not self._middle:
+        if target is None or not self.usual:
             return 1.0
         if target not in self._factors:
             there = [cycle for cycle in self._by_target.get(target, ()) if cycle.ended]
-            self._factors[target] = self._leaning(there, self._middle) / self._middle
+            self._factors[target] = self._leaning(there, self.usual) / self.usual
         return self._factors[target]
 
     def _leaning(self, cycles: Iterable[Cycle], towards: float) -> float:
@@ -215,8 +216,7 @@ class History:
     @cached_property
     def within(self) -> float:
         """How far one cycle is from its mean, as a share of it (one sigma)."""
-        curve = self.curve
-        return min(3.0, curve.spread / curve.mean) if curve is not None and curve.mean else 1.0
+        return min(3.0, self._spread / self.usual) if self.usual else 1.0
 
 
 def _grouped(cycles: Iterable[Cycle], key: Callable[[Cycle], K]) -> dict[K, list[Cycle]]:

@@ -339,7 +339,7 @@ class _Foresight:
         if curve is None or not waiting:
             return [0.0] * TRIALS
         age = next((c.seconds for c in self.cycles[run.run] if not c.ended), 0.0)
-        ratio = self.history.expected(run.run, waiting[0].target) / curve.mean
+        ratio = self.history.expected(run.run, waiting[0].target) / self.history.usual
         training, _ = self.executions.curve(None, run.run)
         floor = training.remaining(LOW) if training is not None else 0.0
         return [max(floor, ratio * curve.remaining(_U[i], age / ratio)) for i in luck.first]

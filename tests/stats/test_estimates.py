@@ -141,7 +141,7 @@ def test_a_wait_before_each_epoch_comes_on_top(wait: float) -> None:
 
 
 @given(ENSEMBLES, st.floats(min_value=0, max_value=10 * DAY))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_one_more_that_lasts_still_never_shortens(runs: dict[str, Past], age: float) -> None:
     runs = {name: replace(past, total=12) for name, past in runs.items()}
     runs["run0"] = Past((6 * HOUR, 7 * HOUR), 0.0, total=12)
