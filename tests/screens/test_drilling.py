@@ -26,6 +26,7 @@ from screens.run import RunScreen
 from screens.shades import DARK, LIGHT
 from screens.submit import SubmitScreen
 from screens.submitlaunch import LaunchScreen
+from screens.timeline import TimelineScreen
 from screens.widgets.form import Form
 from screens.widgets.sheet import Sheet
 
@@ -249,6 +250,7 @@ async def test_every_action_of_the_registry_is_there(show: Show) -> None:
                 "job": [JobScreen],
                 "cause": [CauseScreen],
                 "curves": [CurvesScreen],
+                "timeline": [TimelineScreen],
                 "below": [*acting[1:], MenuScreen, AnswersScreen, HelpScreen],
                 "marking": [OverviewScreen, RunScreen, ProblemsScreen, CauseScreen],
                 "acting": [*acting, MenuScreen],
