@@ -52,20 +52,30 @@ class Places:
 
     def folder(self, path: Path) -> Mapping[str, bool]:
         """The names in a folder, sorted, and of each whether it is a folder itself; none where
-        it cannot be read."""
+        it cannot be read. Links are there only where they stay inside the dagdir."""
         if path not in self._listed:
             try:
                 with os.scandir(path) as entries:
-                    some = [(each.name, each.is_dir()) for each in islice(entries, MOST_ENTRIES)]
+                    some = [
+                        (each.name, each.is_dir())
+                        for each in islice(entries, MOST_ENTRIES)
+                        if not each.is_symlink() or self.inside(path / each.name) is not None
+                    ]
             except OSError:
                 some = []
             self._listed[path] = dict(sorted(some))
         return self._listed[path]
 
+    def below(self, path: str) -> str:
+        """The name of a file below the dagdir, as one would say it there."""
+        return path.removeprefix(f"{self.base}/")
+
     def inside(self, path: Path) -> Path | None:
-        """The path with its links followed, where that is below the dagdir."""
+        """The path with its links followed, where that is below the dagdir. Of a name in a
+        resolved folder it takes one look whether it is a link at all."""
         try:
-            found = path.resolve(strict=True)
+            is_link = stat.S_ISLNK(os.lstat(path).st_mode)
+            found = path.resolve(strict=True) if is_link else path
         except (OSError, RuntimeError, ValueError):
             return None
         return found if found.is_relative_to(self.base) and found != self.base else None
@@ -101,7 +111,7 @@ Seen = tuple[int, int, int]
 """By what a file is known to be unchanged: inode, size, nanoseconds of its mtime."""
 
 
-def seen(path: Path) -> Seen | None:
+def seen(path: str) -> Seen | None:
     """How a regular file stands now; None where there is none."""
     try:
         status = os.lstat(path)
@@ -112,7 +122,7 @@ def seen(path: Path) -> Seen | None:
     return status.st_ino, status.st_size, status.st_mtime_ns
 
 
-def opened(path: Path, most: int) -> TextIOWrapper:
+def opened(path: str, most: int) -> TextIOWrapper:
     """A regular file for reading as text, with its line ends as they are; raises NotRead for
     anything else, for one that cannot be read, and for one of more than ``most`` bytes."""
     handle = _handle(path)
@@ -122,7 +132,7 @@ def opened(path: Path, most: int) -> TextIOWrapper:
     return open(handle, encoding="utf-8", errors="replace", newline="")
 
 
-def end_of(path: Path, most: int) -> str:
+def end_of(path: str, most: int) -> str:
     """The last ``most`` bytes of a regular file, as text. Raises NotRead."""
     handle = _handle(path)
     try:
@@ -135,7 +145,7 @@ def end_of(path: Path, most: int) -> str:
     return content.decode("utf-8", "replace")
 
 
-def _handle(path: Path) -> int:
+def _handle(path: str) -> int:
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         handle = os.open(path, flags)

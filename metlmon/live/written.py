@@ -7,6 +7,7 @@ import os
 import re
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -61,21 +62,21 @@ _PROBLEMS: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class _Version:
-    """A folder like METL's ``version_<k>``."""
+    """A folder like METL's ``version_<k>``; ``path`` a text, since there are thousands."""
 
     number: int | None
-    path: Path
+    path: str
 
 
 class _Read(Generic[T]):
     """What was read from files, by file: one that did not change is not read again."""
 
-    def __init__(self, read: Callable[[Path], T]) -> None:
+    def __init__(self, read: Callable[[str], T]) -> None:
         self._read = read
-        self._known: dict[Path, tuple[Seen, T]] = {}
-        self._used: set[Path] = set()
+        self._known: dict[str, tuple[Seen, T]] = {}
+        self._used: set[str] = set()
 
-    def of(self, path: Path) -> tuple[Seen, T] | None:
+    def of(self, path: str) -> tuple[Seen, T] | None:
         """The file's state and content; None where there is no such file."""
         now = seen(path)
         if now is None:
@@ -101,7 +102,7 @@ class _Gathered:
     summary: Mapping[str, float] = field(default_factory=dict)
     arguments: dict[int, Mapping[str, str]] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
-    signs: list[tuple[Path, Seen]] = field(default_factory=list)
+    signs: list[tuple[str, Seen]] = field(default_factory=list)
 
     def take(self, metric: str, point: Point) -> None:
         """Take a value; it goes before the one that there is for its epoch."""
@@ -206,21 +207,24 @@ class WrittenFiles:
         return gathered
 
     def _add_version(self, gathered: _Gathered, version: _Version, places: Places) -> None:
-        table = self._csv.of(version.path / "metrics.csv")
+        path = f"{version.path}/metrics.csv"
+        table = self._csv.of(path)
         if table is not None:
-            gathered.signs.append((version.path / "metrics.csv", table[0]))
-            file = str((version.path / "metrics.csv").relative_to(places.base))
+            gathered.signs.append((path, table[0]))
+            file = places.below(path)
             gathered.problems += [f"{file} {problem}" for problem in table[1].problems]
             for metric, values in table[1].values.items():
                 for epoch, value in values.items():
                     gathered.take(metric, Point(epoch, value, version.number, file))
-        summary = self._summaries.of(version.path / "metrics.txt")
+        path = f"{version.path}/metrics.txt"
+        summary = self._summaries.of(path)
         if summary is not None:
-            gathered.signs.append((version.path / "metrics.txt", summary[0]))
+            gathered.signs.append((path, summary[0]))
             gathered.summary = summary[1]
-        arguments = self._arguments.of(version.path / "args.txt")
+        path = f"{version.path}/args.txt"
+        arguments = self._arguments.of(path)
         if arguments is not None:
-            gathered.signs.append((version.path / "args.txt", arguments[0]))
+            gathered.signs.append((path, arguments[0]))
             gathered.arguments[version.number or 0] = arguments[1]
 
     def _add_matches_of_files(
@@ -232,12 +236,12 @@ class WrittenFiles:
     ) -> None:
         """Values without an epoch are those of epochs 0, 1, 2 … in order of their lines."""
         new: dict[int, Point] = {}
-        for path in places.matching(pattern.file, filled):
+        for path in map(str, places.matching(pattern.file, filled)):
             found = self._matched[pattern].of(path)
             if found is None:
                 continue
             gathered.signs.append((path, found[0]))
-            file = str(path.relative_to(places.base))
+            file = places.below(path)
             for place, (said, value) in enumerate(found[1]):
                 epoch = place if said is None else said
                 new[epoch] = Point(epoch, value, None, file)
@@ -283,16 +287,16 @@ class WrittenFiles:
                     new[epoch] = Point(epoch, found[1][said], None, name)
         gathered.take_missing(metric, new)
 
-    def _output(self, job: JobId, painter: Painter) -> tuple[Path | None, str]:
+    def _output(self, job: JobId, painter: Painter) -> tuple[str | None, str]:
         name = painter.output(*job)
         if name is None:
             return None, ""
         try:
-            return output_file(self._dagdir, name), name
+            return str(output_file(self._dagdir, name)), name
         except NotRead:
             return None, name
 
-    def _read_end(self, path: Path) -> dict[int | None, float]:
+    def _read_end(self, path: str) -> dict[int | None, float]:
         try:
             text = end_of(path, VALUES_TAIL)
         except NotRead:
@@ -327,7 +331,7 @@ def _stale(file: Seen, seconds: float | None) -> bool:
     return seconds is not None and time.time() - file[2] / 1e9 > seconds + STALE_SECONDS
 
 
-def _read_progress(path: Path) -> Streamed | None:
+def _read_progress(path: str) -> Streamed | None:
     try:
         return newest_progress(end_of(path, PROGRESS_TAIL))
     except NotRead:
@@ -337,7 +341,7 @@ def _read_progress(path: Path) -> Streamed | None:
 # --- reading ------------------------------------------------------------------------------
 
 
-def _read_csv(path: Path) -> Table:
+def _read_csv(path: str) -> Table:
     try:
         with opened(path, LARGEST_CSV) as lines:
             return read_metrics_csv(lines)
@@ -345,8 +349,8 @@ def _read_csv(path: Path) -> Table:
         return Table({}, (f"is not read: {problem}",))
 
 
-def _reader_of_text(take: Callable[[str], dict[str, T]]) -> Callable[[Path], dict[str, T]]:
-    def read(path: Path) -> dict[str, T]:
+def _reader_of_text(take: Callable[[str], dict[str, T]]) -> Callable[[str], dict[str, T]]:
+    def read(path: str) -> dict[str, T]:
         try:
             with opened(path, LARGEST_TEXT) as file:
                 return take(file.read())
@@ -356,8 +360,8 @@ def _reader_of_text(take: Callable[[str], dict[str, T]]) -> Callable[[Path], dic
     return read
 
 
-def _reader_of(pattern: MetricPattern) -> Callable[[Path], list[tuple[int | None, float]]]:
-    def read(path: Path) -> list[tuple[int | None, float]]:
+def _reader_of(pattern: MetricPattern) -> Callable[[str], list[tuple[int | None, float]]]:
+    def read(path: str) -> list[tuple[int | None, float]]:
         limit = VALUES_TAIL if pattern.file == "out" else LARGEST_CSV
         try:
             lines: Iterable[str]
@@ -380,28 +384,33 @@ def _versions(
     places: Places, patterns: Iterable[str], filled: Mapping[str, str | None]
 ) -> list[_Version]:
     """The folders of a run's starts, in the order in which they began."""
-    found: dict[Path, _Version] = {}
+    found: dict[str, _Version] = {}
     for pattern in patterns:
         for folder in places.matching(pattern, filled):
-            names = places.folder(folder)
+            names, path = places.folder(folder), str(folder)
             for name, is_folder in names.items():
                 number = _VERSION.fullmatch(name)
-                inside = places.inside(folder / name) if number and is_folder else None
-                if number and inside is not None:
-                    found[inside] = _Version(int(number.group(1)), inside)
+                if number and is_folder:
+                    inner = f"{path}/{name}"
+                    found[inner] = _Version(int(number.group(1)), inner)
             if "metrics.csv" in names or "metrics.txt" in names:
                 number = _VERSION.fullmatch(folder.name)
-                found[folder] = _Version(int(number.group(1)) if number else None, folder)
-    order = sorted(found.values(), key=lambda v: (-1 if v.number is None else v.number, _age(v)))
-    return order[-MOST_VERSIONS:]
+                found[path] = _Version(int(number.group(1)) if number else None, path)
+    times = Counter(version.number for version in found.values())
+
+    def place(version: _Version) -> tuple[int, tuple[float, str]]:
+        told = _age(version) if times[version.number] > 1 else (0.0, "")
+        return -1 if version.number is None else version.number, told
+
+    return sorted(found.values(), key=place)[-MOST_VERSIONS:]
 
 
 def _age(version: _Version) -> tuple[float, str]:
     """Two folders with the same number: the one that was written to last is the later one."""
     try:
-        return os.stat(version.path).st_mtime, str(version.path)
+        return os.stat(version.path).st_mtime, version.path
     except OSError:
-        return 0.0, str(version.path)
+        return 0.0, version.path
 
 
 def _completed(ledger: Ledger) -> dict[str, set[int | None]]:

@@ -177,7 +177,7 @@ NAME_LIMIT: Final = 40
 class Answer:
     """Whether it is learning, in parts: ``5 of 6 runs improve``, ``best 0.2308 run1 epoch 4``,
     ``run4 diverged in epoch 3`` (``lost_short``: ``1 run diverged``), ``1 run no better``; "" for
-    what there is not. ``well``: all improve."""
+    what there is not. ``well``: all of which it can be said improve."""
 
     runs: str
     best: str
@@ -195,14 +195,16 @@ def answer(of: Curves, live: bool, ascii: bool = False) -> Answer:
         return sum(curve.course is course for curve in known)
 
     better, total = runs(Course.IMPROVES), count(len(known), "run", ascii=ascii)
+    early = runs(Course.EARLY)
     if of.goal is None:
         first = f"{total} with {plain(of.metric, NAME_LIMIT, ascii)}"
-    elif runs(Course.EARLY) == len(known):
+    elif early == len(known):
         each = "" if len(known) == 1 else " each"
         first = f"{total} with one epoch{each}: too early to say"
     else:
         verb = "improved" if not live else "improves" if len(known) == 1 else "improve"
         first = f"{number(better, ascii)} of {total} {verb}"
+        first += f", {number(early, ascii)} too early to say" if early else ""
     lost = [curve for curve in known if curve.lost]
     short = f"{count(len(lost), 'run', ascii=ascii)} diverged" if lost else ""
     named = ", ".join(
@@ -217,7 +219,7 @@ def answer(of: Curves, live: bool, ascii: bool = False) -> Answer:
         named if len(lost) <= NAMED else short,
         short,
         f"{count(flat, 'run', ascii=ascii)} no better for {PATIENCE} epochs" if flat else "",
-        better == len(known),
+        0 < better == len(known) - early,
     )
 
 

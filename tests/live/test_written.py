@@ -156,8 +156,8 @@ def test_unchanged_files_are_not_read_again(
 ) -> None:
     read: list[Path] = []
 
-    def opened(path: Path, most: int) -> object:
-        read.append(path)
+    def opened(path: str, most: int) -> object:
+        read.append(Path(path))
         return written_opened(path, most)
 
     written_opened = written.opened

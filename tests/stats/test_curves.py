@@ -196,6 +196,9 @@ def test_the_answer_names_what_matters() -> None:
     assert answer(of_losses(a=(0.9,)), live=True).runs == "1 run with one epoch: too early to say"
     assert answer(of_losses(a=(0.9, 0.1)), live=True).runs == "1 of 1 run improves"
     assert answer(of_losses(a=(0.9, 0.1)), live=False).well
+    begun = answer(of_losses(a=(0.9, 0.1), b=(0.9,)), live=True)
+    assert begun.runs == "1 of 2 runs improve, 1 too early to say"
+    assert begun.well
     many = answer(of_losses(**{f"r{n}": (0.9, 0.4, 99.0) for n in range(4)}), live=False)
     assert many.lost == "4 runs diverged"
 
