@@ -16,7 +16,7 @@ from typing import Final
 
 from metlmon.ensemble.wording import THIN, clip, plain
 from metlmon.report.records import Band, Bars, Boxes, Chart, Figure, Levels, Lines
-from metlmon.report.told import visible
+from metlmon.report.told import hours, visible
 from metlmon.stats.windows import MONTHS
 
 WIDTH: Final = 720
@@ -357,7 +357,7 @@ def _end(value: float, most: float) -> str:
     """A value at the end of its line: three digits or so of the largest."""
     if value == round(value):
         return tick_text(value, 1)
-    return tick_text(value, 1 if most >= 100 else 0.1 if most >= 10 else 0.001)
+    return hours(value, 0 if most >= 100 else 1 if most >= 10 else 2 if most >= 1 else 4)
 
 
 def _steps(canvas: _Canvas, plot: _Plot, moments: Sequence[datetime], band: Band) -> None:
