@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import accumulate
 from typing import Final, TypeAlias
@@ -120,6 +121,8 @@ class Job:
     def add(self, event: Event, stream: Stream) -> bool:
         """Take one event in; False when it is known already."""
         self.sign(event.time)
+        if event.number in TELLS_ATTRIBUTES:
+            event = _without_environment(event)
         identity = (event.number, event.time.replace(microsecond=0), event.text)
         known = next((s for s, events in self._streams.items() if identity in events), None)
         if known is not None and not self._supersedes(identity, event, known, stream):
@@ -181,6 +184,24 @@ def _woven(events: list[Event], more: list[Event]) -> list[Event]:
         woven.append(more[i])
         done = places[i][0]
     return woven + events[done:]
+
+
+TELLS_ATTRIBUTES: Final = frozenset({28, 33})
+"""Events that tell attributes of the job's ClassAd (job ad information, attribute update)."""
+
+_ENVIRONMENT: Final = re.compile(
+    r"\b(env(?:ironment)?)\b(\s*=|\s+from\b|\s+to\b).*", re.IGNORECASE
+)
+
+
+def _without_environment(event: Event) -> Event:
+    """The event without values of the job's environment: keys and tokens are passed that way,
+    and what is not kept cannot be shown."""
+    return replace(
+        event,
+        text=_ENVIRONMENT.sub(r"\1\2 (not shown)", event.text),
+        body=_ENVIRONMENT.sub(r"\1\2 (not shown)", event.body),
+    )
 
 
 def _slim(event: Event) -> Event:

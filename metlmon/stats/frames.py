@@ -9,7 +9,6 @@ and by nothing before.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, tzinfo
@@ -47,9 +46,6 @@ cell ends at 32767."""
 
 GREATEST: Final = 2**63 - 1
 """The largest whole number of a column; only a damaged log has a larger one."""
-
-ENVIRONMENT: Final = re.compile(r"\b(env(?:ironment)?)\b(\s*=|\s+from\b|\s+to\b).*", re.IGNORECASE)
-"""The job's environment in the text of an event (028, 033): secrets are passed that way."""
 
 Value = str | int | float | bool | datetime | None
 
@@ -213,8 +209,9 @@ class Frames:
         for job in self._painter.real_jobs():
             for line in self._painter.event_lines(job):
                 if (since is None or since <= line.time) and (until is None or line.time < until):
-                    text = ENVIRONMENT.sub(r"\1\2 (not shown)", line.text)
-                    yield EventRecord(job.id, line.time, line.number, line.name, text, line.damaged)
+                    yield EventRecord(
+                        job.id, line.time, line.number, line.name, line.text, line.damaged
+                    )
 
     def stated(self, when: datetime) -> str:
         """ISO 8601, with the offset from UTC where a zone is known."""

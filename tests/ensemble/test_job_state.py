@@ -3,12 +3,14 @@ state, from events" and "GPU-hours")."""
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 
+from metlmon.ensemble.record import Job, Stream
 from metlmon.ensemble.settings import Settings
 from metlmon.ensemble.states import Outcome, State
+from metlmon.eventlog import Event
 from tests.ensemble.written import Log, moment, of_one_job
 
 NODE = "run0-train_epoch0"
@@ -461,3 +463,17 @@ def test_memory_is_the_peak() -> None:
     assert view.memory_updates == 3
     assert 6 not in [event.number for event in view.events]
     assert of_one_job(log.terminate(77)).job(77).request_memory_mb == 160_000
+
+
+def test_no_value_of_an_environment_is_kept() -> None:
+    when = datetime(2026, 1, 5, 9)
+    change = 'Changing job attribute Environment from "KEY=s3cret" to "KEY=0ther"'
+    body = 'Environment = "KEY=s3cret"\nJobStatus = 2\nenv = "KEY=0ther"\n'
+    job = Job(7, 0)
+    for number, text, told in ((33, change, ""), (28, "Job ad information event triggered.", body)):
+        event = Event(number, 7, 0, 0, when, text, told, None, 1)
+        assert job.add(event, Stream(0, "metl.log"))
+    kept = repr(job.events()) + repr(job._streams)
+    assert "s3cret" not in kept
+    assert "0ther" not in kept
+    assert "JobStatus = 2" in kept
