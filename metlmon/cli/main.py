@@ -144,8 +144,12 @@ def _report(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         "figures over time. Without --html or --md the tables are printed.",
     )
     report.add_argument("dir", nargs="?", default=".", metavar="DIR", help=DIR_HELP)
-    report.add_argument("--html", metavar="FILE", help="write one self-contained HTML file")
-    report.add_argument("--md", metavar="FILE", help="write Markdown (- for standard output)")
+    report.add_argument(
+        "--html",
+        metavar="FILE",
+        help="write one self-contained HTML file; an older one is replaced (-: standard output)",
+    )
+    report.add_argument("--md", metavar="FILE", help="write Markdown, likewise")
     report.add_argument("--json", action="store_true", help="print its tables as one JSON object")
     report.add_argument("--title", metavar="TEXT", help="of the report (default: the directory)")
     _window(report)
