@@ -151,7 +151,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
         "b",
         "state/site",
         "Colours and textures by what came of it, or by site",
-        7,
+        9,
     ),
     Action("timeline", "units", ("u",), "u", "GPUs/jobs", "Count GPUs at a time, or jobs"),
     Action(
