@@ -342,7 +342,7 @@ class _Foresight:
         ratio = self.history.expected(run.run, waiting[0].target) / self.history.usual
         training, _ = self.executions.curve(None, run.run)
         floor = training.remaining(LOW) if training is not None else 0.0
-        return [max(floor, ratio * curve.remaining(_U[i], age / ratio)) for i in luck.first]
+        return [max(floor, ratio * curve.remaining(_U[i], age)) for i in luck.first]
 
     def _now(self, run: RunEntry, epoch: EpochEntry, luck: _Luck) -> _Now | None:
         """The epoch that is executed now, if one is."""

@@ -8,7 +8,7 @@ product-limit estimate of any textbook since.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import log, sqrt
 from typing import Final
@@ -32,8 +32,9 @@ class Curve:
     """The share that lasts longer than a time: ``left`` of them behind each of ``times``.
 
     Beyond ``last``, the longest time seen, the share that is left dies away at a rate of one
-    per ``spread`` (or per what has passed since, if that is longer: what has lasted for long
-    beyond all others may last for long again). ``events``: samples that have ended.
+    per ``spread``, which is that of the times that have ended (or per what has passed since, if
+    that is longer: what has lasted for long beyond all others may last for long again).
+    ``events``: samples that have ended.
     """
 
     times: tuple[float, ...]
@@ -53,24 +54,20 @@ class Curve:
         times: list[float] = []
         left: list[float] = []
         at_risk, share = sum(sample.weight for sample in ordered), 1.0
-        first = second = 0.0
+        first = 0.0
         for sample in ordered:
             if sample.ended and at_risk > 0:
                 after = share * max(0.0, 1 - sample.weight / at_risk)
                 after = after if after > 1e-12 else 0.0
                 first += (share - after) * sample.seconds
-                second += (share - after) * sample.seconds**2
                 share = after
                 times.append(sample.seconds)
                 left.append(share)
             at_risk -= sample.weight
         last = ordered[-1].seconds
-        seen = first + share * last
-        spread = sqrt(max(0.0, second + share * last**2 - seen**2))
-        spread = max(spread, ALIKE * seen)
-        return Curve(
-            tuple(times), tuple(left), last, first + share * (last + spread), spread, events
-        )
+        spread = _spread([sample for sample in ordered if sample.ended])
+        mean = first + share * (last + spread)
+        return Curve(tuple(times), tuple(left), last, mean, spread, events)
 
     def lasting(self, age: float) -> float:
         """The share that lasts longer than ``age``, 0–1."""
@@ -95,3 +92,11 @@ class Curve:
         rate = max(self.spread, age - self.last)
         over = log(there / wanted) if there > 0 and wanted > 0 else -log(1 - share)
         return beyond - age + rate * max(0.0, over)
+
+
+def _spread(ended: Sequence[Sample]) -> float:
+    """One sigma of the times that have ended, at least :data:`ALIKE`."""
+    weight = sum(sample.weight for sample in ended)
+    mean = sum(sample.weight * sample.seconds for sample in ended) / weight
+    square = sum(sample.weight * (sample.seconds - mean) ** 2 for sample in ended) / weight
+    return max(sqrt(square), ALIKE * mean)
