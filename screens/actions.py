@@ -134,7 +134,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
     ),
     Action("timeline", "stall", ("z",), "z", "stall", "To the longest stretch without work", 4),
     Action(
-        "timeline", "zoom_in", ("plus", "equals_sign"), "+ -", "zoom", "Closer, at the cursor", 8
+        "timeline", "zoom_in", ("plus", "equals_sign"), "+ -", "zoom", "Closer, at the cursor", 9
     ),
     Action("timeline", "zoom_out", ("minus",), "-", "zoom out", "Further away"),
     Action("timeline", "whole", ("0",), "0", "all", "All of it from the first event to now", 3),
