@@ -7,6 +7,7 @@ from typing import ClassVar, Final
 
 from textual.app import ComposeResult
 from textual.binding import BindingType
+from textual.worker import get_current_worker
 
 from metlmon.ensemble import wording
 from metlmon.ensemble.wording import plain
@@ -50,6 +51,7 @@ class CurvesScreen(ListScreen):
         self.view = None if key is None else 1
         self.logarithm = False
         self._placed = key is None
+        self._no_chart: str | None = None
 
     def compose(self) -> ComposeResult:
         yield Panel(id="head")
@@ -62,8 +64,13 @@ class CurvesScreen(ListScreen):
         self.run_worker(self._load, thread=True, exit_on_error=True)
 
     def _load(self) -> None:
-        plot.load()
-        self.app.call_from_thread(self._again)
+        problem = plot.load()
+        if not get_current_worker().is_cancelled:
+            self.app.call_from_thread(self._have_loaded, problem)
+
+    def _have_loaded(self, problem: str | None) -> None:
+        self._no_chart = problem
+        self._again()
 
     # --- what is shown ----------------------------------------------------------------------
 
@@ -86,6 +93,8 @@ class CurvesScreen(ListScreen):
         self.query_one("#head", Panel).show(self._head(of, kept, update))
         without = len(of.curves) - len(known)
         more = [line((f"{without} without values", DIM))] if without else []
+        if self.view == 0 and len(kept) > curverows.MOST_TRACES:
+            more.append(line((f"the first {curverows.MOST_TRACES} are drawn", DIM)))
         more += [line((problem, NOTE)) for problem in self._problems(of)]
         self.query_one("#note", Panel).show([self.note(len(kept), len(known), more)])
 
@@ -133,6 +142,11 @@ class CurvesScreen(ListScreen):
                 *lines,
                 line("   ", ("a logarithm needs values above 0; l goes back", NOTE)),
                 (),
+            ]
+        if self._no_chart is not None:
+            return [
+                *lines,
+                line("   ", (plain(f"no chart: {self._no_chart}", room - 4, ascii), NOTE)),
             ]
         if not plot.loaded():
             return [*lines, line("   ", ("the chart is being drawn", DIM)), ()]

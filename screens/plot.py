@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from typing import Final
 
 from metlmon.ensemble import wording
@@ -55,7 +56,7 @@ class Shade:
 class Scale:
     """What the chart shows: epochs and values from … to …; ``log``: values by their logarithm.
     What lies outside is drawn at
-    the edge, and marked."""
+    the edge, and marked; so is where a line ends in what is no number."""
 
     first: float
     last: float
@@ -70,14 +71,19 @@ class Scale:
         return math.log10(value) if value > 0 else -math.inf
 
 
-def load() -> None:
-    """Load what draws; it may take a while, and be called in any thread."""
-    import plotext  # noqa: F401
+def load() -> str | None:
+    """Load what draws; it may take a while, and be called in any thread. Why it cannot be
+    loaded, or None."""
+    try:
+        import plotext
+    except (ImportError, OSError) as problem:
+        return f"plotext cannot be loaded: {problem}"
+    return None if hasattr(plotext, "pixel") else "plotext 6 or later is needed"
 
 
 def loaded() -> bool:
     """Would a chart be drawn at once?"""
-    return "plotext" in sys.modules and hasattr(sys.modules["plotext"], "figure")
+    return all(hasattr(sys.modules.get("plotext"), name) for name in ("figure", "pixel"))
 
 
 def chart(
@@ -237,6 +243,8 @@ def _canvas(
         gone, fallen = [*gone, *above], [*fallen, *below]
     draw(gone, ALARM, "^" if ascii else "▲", joined=False)
     draw(fallen, ALARM, "v" if ascii else "▼", joined=False)
+    ends = [place for trace in traces for place in _ending(trace.places, scale)]
+    draw(ends, ALARM, "X" if ascii else "✗", joined=False)
     return tuple(_lines(figure.build().string(), inks, wide, height))
 
 
@@ -257,6 +265,15 @@ def _outside(places: Sequence[Place], scale: Scale) -> tuple[list[Place], list[P
     low, high = scale.height(scale.low), scale.height(scale.high)
     above = [(x, high) for x, y in places if y > scale.high]
     return above, [(x, low) for x, y in places if y < scale.low]
+
+
+def _ending(places: Sequence[Place], scale: Scale) -> list[Place]:
+    """The last places before what is no number, where they are on the chart."""
+    return [
+        (x, scale.height(y))
+        for (x, y), (_, after) in pairwise(places)
+        if math.isnan(after) and scale.low <= y <= scale.high
+    ]
 
 
 def _stippled(shade: Shade, scale: Scale, columns: int, rows: int) -> list[Place]:

@@ -228,6 +228,24 @@ def test_a_falling_line_falls() -> None:
     assert drawn[-1].split() == ["0", "1", "2", "3", "4"]
 
 
+def test_where_a_line_ends_in_no_number_it_is_marked() -> None:
+    nan = float("nan")
+    trace = Trace(((0.0, 1.0), (2.0, 0.0), (3.0, nan), (4.0, nan)), PLAIN)
+    drawn = [text(each) for each in chart([], [trace], Scale(0, 4, 0, 1), 44, 8, True)]
+    assert sum(line.count("X") for line in drawn) == 1
+    assert drawn[-2].index("X") == pytest.approx(drawn[-1].index("2"), abs=1)
+
+
+async def test_without_plotext_the_rest_is_there(
+    show: Show, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "plotext", None)
+    async with show(learning(), size=NARROW) as seen:
+        await seen.press("c")
+        await until(seen.pilot, lambda: "no chart: plotext cannot be loaded" in seen.text)
+        assert "✗ diverged in 4" in seen.text
+
+
 def test_all_lines_are_as_wide_as_they_may_be() -> None:
     trace = Trace(((0.0, 1.0), (1.0, 90.0), (2.0, float("nan")), (3.0, 0.5)), PLAIN)
     shade = Shade(((0.0, 0.2, 0.9), (3.0, 0.4, 0.5)), DIM, True)
