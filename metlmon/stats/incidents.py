@@ -606,7 +606,7 @@ def configurations(basis: Basis) -> Iterator[Incident]:
         if not changed:
             continue
         told = "; ".join(
-            f"{argument} is {before} up to version {old}, then {after} (version {new})"
+            f"{argument}: {before} in version {old}, {after} in version {new}"
             for argument, old, before, new, after in changed[:3]
         )
         more = f", and {len(changed) - 3} more" if len(changed) > 3 else ""
@@ -617,7 +617,7 @@ def configurations(basis: Basis) -> Iterator[Incident]:
             None,
             None,
             state not in (State.COMPLETED, State.FAILED, State.REMOVED),
-            f"{name} was not trained with the same arguments throughout: {told}{more}",
+            f"{name} changed {told}{more}",
             "If that was not meant, compare the args.txt of these versions: epochs trained "
             "otherwise are not of the same model",
             (key,),

@@ -255,7 +255,7 @@ def test_arguments_that_change_between_epochs() -> None:
     later_ = {**same, "stop_after_epoch": "2", "ckpt_path": "/b/last.ckpt"}
     assert kinds(arguments(same, later_)) == []
     each = only(arguments(same, later_, {**later_, "learning_rate": "0.1"}), "configuration")
-    assert "learning_rate is 0.001 up to version 1, then 0.1 (version 2)" in each.text
+    assert each.text == "run0 changed learning_rate: 0.001 in version 1, 0.1 in version 2"
     assert each.runs == ("run0",)
 
 
