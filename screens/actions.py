@@ -149,7 +149,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
         "by",
         ("b",),
         "b",
-        "state/site",
+        "by site",
         "Colours and textures by what came of it, or by site",
         9,
     ),
