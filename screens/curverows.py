@@ -38,7 +38,7 @@ CHOSEN: Final = Ink(Colour.SKY, Weight.BOLD)
 OTHER: Final = DIM
 COHORTS: Final = tuple(
     Ink(colour)
-    for colour in (Colour.ORANGE, Colour.BLUE, Colour.GREEN, Colour.PURPLE, Colour.YELLOW)
+    for colour in (Colour.ORANGE, Colour.GREEN, Colour.PURPLE, Colour.YELLOW, Colour.BLUE)
 )
 """Of cohorts in their order, then again from the first."""
 

@@ -29,6 +29,8 @@ _LEAST_TICK_CELLS: Final = 6
 """Cells from one label below the chart to the next."""
 
 _LINES_PER_TICK: Final = 2
+_MOST_TICKS: Final = 6
+"""Labels beside the chart: each has its line, and none the line next to another's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,21 +135,23 @@ def scale_of(values: Iterable[float], epochs: Iterable[float], log: bool) -> Sca
 def _value_labels(scale: Scale, height: int) -> dict[int, str]:
     """Round values beside the lines at whose height they are, as many as are legible."""
     low, high = scale.height(scale.low), scale.height(scale.high)
-    most = max(2, min(6, height // _LINES_PER_TICK))
-    values = _round_powers(scale, most) if scale.log else _round_values(low, high, most)
+    most = max(2, min(_MOST_TICKS, height // _LINES_PER_TICK))
+    line_height = (high - low) / (height - 1)
+    least = _LINES_PER_TICK * line_height
+    values = _round_powers(scale, most) if scale.log else _round_values(low, high, most, least)
     found = {}
     for value in values:
-        row = round((high - scale.height(value)) / (high - low) * (height - 1))
-        found[row] = wording.metric(round(value, 12), ascii=True)
+        row = round((high - scale.height(value)) / line_height)
+        found[row] = wording.metric(float(f"{value:.10g}"), ascii=True)
     if len(found) < 2:
         found = {0: wording.metric(scale.high, True), height - 1: wording.metric(scale.low, True)}
     return found
 
 
-def _round_values(low: float, high: float, most: int) -> list[float]:
+def _round_values(low: float, high: float, most: int, least: float) -> list[float]:
     for step in _steps((high - low) / most / 2):
         values = _rounds(low, high, step)
-        if len(values) <= most:
+        if len(values) <= most and step >= least:
             return values
     return []
 

@@ -291,7 +291,7 @@ def test_curves(snap_compare, view: tuple[str, ...], size: tuple[int, int]) -> N
 
 def test_curves_in_ascii(snap_compare) -> None:  # type: ignore[no-untyped-def]
     app = Eager(learning(), AppOptions(ascii=True))
-    go = pressed_until(("c", "v"), "0.8 +")
+    go = pressed_until(("c", "v"), "0.5 +")
     assert snap_compare(app, terminal_size=NARROW, run_before=go)
 
 
