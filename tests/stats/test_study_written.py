@@ -1,0 +1,66 @@
+"""What jobs write is read as soon as the logs are, and again while somebody wants it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
+
+from metlmon.ensemble.ledger import Ledger
+from metlmon.ensemble.settings import Settings
+from metlmon.ensemble.views import Progress, Status
+from metlmon.live.feed import Feed, Update
+from metlmon.stats.study import WRITTEN_SECONDS, Basis, Study
+from metlmon.training.records import Training
+
+SOON = WRITTEN_SECONDS / 2
+
+
+class Reading:
+    """A feed whose logs are read half."""
+
+    settings = Settings()
+
+    def __init__(self) -> None:
+        status = cast(Status, SimpleNamespace(node_states={}))
+        self.latest = Update(status, frozenset(), Progress(1, 2))
+        self.asked = 0
+
+    def ledger(self) -> Ledger:
+        return Ledger("/nowhere", None, True)
+
+    def trainings(self) -> dict[str, Training]:
+        self.asked += 1
+        return {"run0": Training("run0", {}, {}, {})}
+
+    def streams(self) -> dict[Any, Any]:
+        return {}
+
+
+def written(basis: Basis) -> bool:
+    return basis.written
+
+
+def came(what: Callable[[], object], seconds: float = SOON) -> bool:
+    end = time.monotonic() + seconds
+    while not what() and time.monotonic() < end:
+        time.sleep(0.01)
+    return bool(what())
+
+
+def test_files_are_read_at_once_when_the_logs_have_been_read() -> None:
+    feed = Reading()
+    study = Study(cast(Feed, feed), lambda: None)
+    try:
+        study.want_written()
+        assert came(lambda: study.of(written) is not None)
+        assert study.of(written) is False
+        assert feed.asked == 0
+        feed.latest = replace(feed.latest, progress=Progress(2, 2))
+        study.want_written()
+        assert came(lambda: study.of(written))
+        assert feed.asked == 1
+    finally:
+        study.close()
