@@ -314,9 +314,11 @@ class _Booking:
         )
 
     def _holds(self, life: JobLife) -> Iterable[HoldEntry]:
+        entered = life.states
         for when, held in life.holds:
-            later = [t for t, state in life.states if t >= when and state is not State.HELD]
-            end = later[0] if later else None
+            # By place, not by time: the eviction that a hold causes has the same second.
+            at = [i for i, (t, state) in enumerate(entered) if state is State.HELD and t <= when]
+            end = entered[at[-1] + 1][0] if at and at[-1] + 1 < len(entered) else None
             before = [e for e in life.executions if e.start <= when]
             machine = before[-1].machine if before else None
             code = held.code if held else None

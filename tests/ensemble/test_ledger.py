@@ -406,3 +406,14 @@ def test_what_was_lost_and_why(aws: Ledger) -> None:
         "1007/0": 14.28,
         "12/122": 11.68,
     }
+
+
+def test_a_hold_lasts_to_its_release(aws: Ledger) -> None:
+    # The eviction that came with this hold has the same second.
+    (job,) = [job for job in aws.jobs if job.job == (12713917, 0)]
+    (hold,) = job.holds
+    assert (hold.start, hold.end) == (
+        datetime(2025, 11, 12, 16, 40, 10),
+        datetime(2025, 11, 13, 9, 22, 27),
+    )
+    assert hold.seconds == 60137
