@@ -171,7 +171,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
         "[",
         "older",
         "The job of this node that was submitted before",
-        5,
+        8,
     ),
     Action(
         "job",
@@ -180,7 +180,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
         "]",
         "newer job",
         "The job of this node that was submitted after",
-        5,
+        8,
     ),
     Action("acting", "acts", ("a",), "a", "act", "All that can be done here, and why not", 8),
     Action("acting", "hold", ("H",), "H", "hold", "Hold jobs: they stop, and wait for R"),

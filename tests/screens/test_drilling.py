@@ -15,6 +15,7 @@ from screens.actions import ACTIONS
 from screens.answers import AnswersScreen
 from screens.app import AppOptions, MetlmonApp
 from screens.curves import CurvesScreen
+from screens.executions import ExecutionsScreen
 from screens.help import HelpScreen
 from screens.job import JobScreen
 from screens.menu import MenuScreen
@@ -24,6 +25,7 @@ from screens.problems import CauseScreen, ProblemsScreen
 from screens.question import QuestionScreen
 from screens.run import RunScreen
 from screens.shades import DARK, LIGHT
+from screens.sites import SitesScreen
 from screens.submit import SubmitScreen
 from screens.submitlaunch import LaunchScreen
 from screens.timeline import TimelineScreen
@@ -251,6 +253,8 @@ async def test_every_action_of_the_registry_is_there(show: Show) -> None:
                 "cause": [CauseScreen],
                 "curves": [CurvesScreen],
                 "timeline": [TimelineScreen],
+                "sites": [SitesScreen],
+                "executions": [ExecutionsScreen],
                 "below": [*acting[1:], MenuScreen, AnswersScreen, HelpScreen],
                 "marking": [OverviewScreen, RunScreen, ProblemsScreen, CauseScreen],
                 "acting": [*acting, MenuScreen],
