@@ -68,6 +68,7 @@ class Study:
         self._tell = tell
         self._lock = threading.RLock()
         self._wake = threading.Event()
+        self._hurry = threading.Event()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._figures: dict[Callable[[Basis], Any], _Figure] = {}
@@ -90,7 +91,11 @@ class Study:
                 return cast(T | None, known.value)
             if sum(update.status.node_states.values()) <= AT_ONCE:
                 self._bring(known, figure, self._newest(update))
-            elif known.basis is None or self._of is not update:
+            elif known.basis is None:
+                # Somebody waits before an empty screen: the thread rests later.
+                self._hurry.set()
+                self._rouse()
+            elif self._of is not update:
                 self._rouse()
             return cast(T | None, known.value)
 
@@ -105,6 +110,7 @@ class Study:
     def close(self) -> None:
         """End the thread; it is not waited for, it may be in the middle of a file."""
         self._stop.set()
+        self._hurry.set()
         self._wake.set()
 
     # --- the work -----------------------------------------------------------------------
@@ -144,6 +150,7 @@ class Study:
         looked = float("-inf")
         while not self._stop.is_set():
             begun = time.monotonic()
+            self._hurry.clear()
             news = False
             wanted = begun - self._wanted_written < FORGET_SECONDS
             if wanted and (begun - looked >= WRITTEN_SECONDS or not self._written):
@@ -159,7 +166,7 @@ class Study:
             if news and not self._stop.is_set():
                 self._tell()
             pause = (time.monotonic() - begun) * SHARE
-            self._stop.wait(pause)
+            self._hurry.wait(pause)
             self._wake.wait(WRITTEN_SECONDS if wanted else None)
             self._wake.clear()
 

@@ -97,8 +97,11 @@ async def pressed(app: Painted, press: Callable[[str], Any], key: str) -> tuple[
     """Seconds from the press of ``key`` until all is painted, and of work in them."""
     begun, work = perf_counter(), process_time()
     await press(key)
-    while app.computing or perf_counter() - max(app.painted, begun) < SILENCE:
+    quiet_since = begun
+    while perf_counter() - max(app.painted, quiet_since) < SILENCE:
         await asyncio.sleep(0.02)
+        if app.computing:
+            quiet_since = perf_counter()
         if perf_counter() - begun > PATIENCE:
             raise TimeoutError(f"{key}: painted on for {PATIENCE:.0f} s")
     return max(0.0, app.painted - begun), max(0.0, app.worked - work)

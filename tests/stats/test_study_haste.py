@@ -1,0 +1,65 @@
+"""Who waits before an empty screen does not wait for the thread's rest."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from metlmon.ensemble.ledger import Ledger
+from metlmon.ensemble.settings import Settings
+from metlmon.ensemble.states import State
+from metlmon.ensemble.views import Progress, Status
+from metlmon.live.feed import Feed, Update
+from metlmon.stats import study as studies
+from metlmon.stats.study import AT_ONCE, Basis, Study
+
+PATIENCE = 10.0
+
+
+class Large:
+    """A feed of so many nodes that figures are computed in the thread."""
+
+    settings = Settings()
+
+    def __init__(self) -> None:
+        status = SimpleNamespace(node_states={State.COMPLETED: AT_ONCE + 1})
+        self.latest = Update(cast(Status, status), frozenset(), Progress(1, 1))
+
+    def ledger(self) -> Ledger:
+        return Ledger("/nowhere", None, False)
+
+    def trainings(self) -> dict[str, Any]:
+        return {}
+
+    def streams(self) -> dict[Any, Any]:
+        return {}
+
+
+def first(basis: Basis) -> str:
+    return "first"
+
+
+def second(basis: Basis) -> str:
+    return "second"
+
+
+def comes(what: Callable[[], object]) -> bool:
+    end = time.monotonic() + PATIENCE
+    while not what() and time.monotonic() < end:
+        time.sleep(0.01)
+    return bool(what())
+
+
+def test_a_figure_asked_for_the_first_time_ends_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    # After the least work the thread would rest for longer than anybody waits here.
+    monkeypatch.setattr(studies, "SHARE", 1e7)
+    study = Study(cast(Feed, Large()), lambda: None)
+    try:
+        assert comes(lambda: study.of(first) == "first")
+        assert comes(lambda: study.of(second) == "second")
+    finally:
+        study.close()
