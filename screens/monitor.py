@@ -99,7 +99,9 @@ class MonitorScreen(Screen[None]):
 
     def remarks(self) -> list[Line]:
         """What the note line has to say first."""
-        return [line(plain(self._said, ascii=self.ascii))] if self._said else []
+        failed = self.monitor.study.error
+        told = [each for each in (self._said, failed) if each]
+        return [line(plain(each, 200, self.ascii)) for each in told]
 
     def refusals(self) -> Mapping[str, str]:
         """Actions of this screen that cannot be done now, by name, and why."""

@@ -24,9 +24,13 @@ from metlmon.training.records import Streamed, Training
 
 T = TypeVar("T")
 
-AT_ONCE: Final = 1000
-"""Nodes up to which a figure is computed when it is asked for (tens of milliseconds); those of
+AT_ONCE: Final = 200
+"""Nodes up to which a figure is computed when it is asked for (some ten milliseconds); those of
 a larger ensemble are computed in a thread, and told of when they are there."""
+
+FIRST_AT_ONCE: Final = 1000
+"""Nodes up to which that is so when a screen has nothing to show yet: a tenth of a second's wait
+is better than a screen that is empty for as long."""
 
 WRITTEN_SECONDS: Final = 5.0
 """How often what the jobs write is looked at again while somebody wants it: an epoch takes
@@ -89,8 +93,12 @@ class Study:
             update = self._feed.latest
             if update is None:
                 return cast(T | None, known.value)
-            if sum(update.status.node_states.values()) <= AT_ONCE:
-                self._bring(known, figure, self._newest(update))
+            nodes = sum(update.status.node_states.values())
+            if nodes <= (FIRST_AT_ONCE if known.basis is None else AT_ONCE):
+                try:
+                    self._bring(known, figure, self._newest(update))
+                except Exception as error:
+                    self._tell_failure(error)
             elif known.basis is None:
                 # Somebody waits before an empty screen: the thread rests later.
                 self._hurry.set()
@@ -161,7 +169,7 @@ class Study:
                 looked = time.monotonic()
             try:
                 news |= self._compute()
-            except Exception as error:  # One figure that fails must not end all others.
+            except Exception as error:
                 news |= self._tell_failure(error)
             if news and not self._stop.is_set():
                 self._tell()
@@ -208,5 +216,10 @@ class Study:
         if not asked:
             return False
         basis = self._newest(update)
-        news = [self._bring(known, figure, basis) for figure, known in asked]
-        return any(news)
+        news = False
+        for figure, known in asked:
+            try:
+                news |= self._bring(known, figure, basis)
+            except Exception as error:  # One figure that fails must not end all others.
+                news |= self._tell_failure(error)
+        return news

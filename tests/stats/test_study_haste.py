@@ -15,7 +15,7 @@ from metlmon.ensemble.states import State
 from metlmon.ensemble.views import Progress, Status
 from metlmon.live.feed import Feed, Update
 from metlmon.stats import study as studies
-from metlmon.stats.study import AT_ONCE, Basis, Study
+from metlmon.stats.study import FIRST_AT_ONCE, Basis, Study
 
 PATIENCE = 10.0
 
@@ -26,7 +26,7 @@ class Large:
     settings = Settings()
 
     def __init__(self) -> None:
-        status = SimpleNamespace(node_states={State.COMPLETED: AT_ONCE + 1})
+        status = SimpleNamespace(node_states={State.COMPLETED: FIRST_AT_ONCE + 1})
         self.latest = Update(cast(Status, status), frozenset(), Progress(1, 1))
 
     def ledger(self) -> Ledger:
@@ -61,5 +61,35 @@ def test_a_figure_asked_for_the_first_time_ends_the_rest(monkeypatch: pytest.Mon
     try:
         assert comes(lambda: study.of(first) == "first")
         assert comes(lambda: study.of(second) == "second")
+    finally:
+        study.close()
+
+
+class Small(Large):
+    """A feed of one node: its figures are computed when they are asked for."""
+
+    def __init__(self) -> None:
+        status = SimpleNamespace(node_states={State.COMPLETED: 1})
+        self.latest = Update(cast(Status, status), frozenset(), Progress(1, 1))
+
+
+def broken(basis: Basis) -> str:
+    raise ValueError("no such thing")
+
+
+def test_a_figure_that_fails_is_told_of_and_leaves_the_others() -> None:
+    study = Study(cast(Feed, Small()), lambda: None)
+    assert study.of(broken) is None
+    assert study.error is not None
+    assert "ValueError: no such thing" in study.error
+    assert study.of(first) == "first"
+
+
+def test_a_figure_that_fails_in_the_thread_leaves_the_others() -> None:
+    study = Study(cast(Feed, Large()), lambda: None)
+    try:
+        study.of(broken)
+        assert comes(lambda: study.error)
+        assert comes(lambda: study.of(first) == "first")
     finally:
         study.close()
