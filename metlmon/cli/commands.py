@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
@@ -19,9 +18,9 @@ from metlmon.cli.notices import print_warnings
 from metlmon.cli.to_json import Writer, figures_json, queue_word
 from metlmon.cli.waiting import condition
 from metlmon.ensemble.picture import Painter
-from metlmon.ensemble.settings import Settings
 from metlmon.ensemble.views import JobRow, Progress, RunRow, Status
 from metlmon.live.errors import InputError
+from metlmon.live.moments import asked_moment
 from metlmon.live.reader import Reader
 from metlmon.live.settings import load_settings, zone
 from metlmon.pool.compare import Difference
@@ -141,27 +140,12 @@ def new_reader(options: argparse.Namespace) -> Reader:
     settings = load_settings(path.parent if path.is_file() else path)
     if options.tz:
         settings = replace(settings, zone=zone(options.tz))
-    return Reader(path, settings, as_of=_as_of(options.as_of, settings), live=options.live)
-
-
-def _as_of(text: str | None, settings: Settings) -> datetime | None:
-    if text is None:
-        return None
-    try:
-        moment = datetime.fromisoformat(text.strip())
-    except ValueError:
-        raise InputError(f"--as-of {text!r} is no time; write it as 2025-11-14T08:14:00") from None
-    if moment.tzinfo is None:
-        return moment
-    if settings.zone is None:
-        raise InputError(
-            f"--as-of {text!r} names a zone, but the logs' own is not known: add --tz, or "
-            "give the logs' local time"
-        )
-    try:
-        return moment.astimezone(settings.zone).replace(tzinfo=None)
-    except OverflowError:
-        raise InputError(f"--as-of {text!r} is outside the calendar") from None
+    return Reader(
+        path,
+        settings,
+        as_of=asked_moment("--as-of", options.as_of, settings.zone),
+        live=options.live,
+    )
 
 
 def open_reader(options: argparse.Namespace) -> Reader:

@@ -189,9 +189,7 @@ def _woven(events: list[Event], more: list[Event]) -> list[Event]:
 TELLS_ATTRIBUTES: Final = frozenset({28, 33})
 """Events that tell attributes of the job's ClassAd (job ad information, attribute update)."""
 
-_ENVIRONMENT: Final = re.compile(
-    r"\b(env(?:ironment)?)\b(\s*=|\s+from\b|\s+to\b).*", re.IGNORECASE
-)
+_ENVIRONMENT: Final = re.compile(r"\b(env(?:ironment)?)\b(\s*=|\s+from\b|\s+to\b).*", re.IGNORECASE)
 
 
 def _without_environment(event: Event) -> Event:

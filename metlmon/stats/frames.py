@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Final
 
 from metlmon.ensemble.ledger import Ledger
 from metlmon.ensemble.picture import Painter
-from metlmon.ensemble.settings import Settings
 from metlmon.ensemble.views import Status
 from metlmon.ensemble.wording import count, plain
 from metlmon.live.errors import InputError
+from metlmon.live.moments import asked_moment
 from metlmon.live.reader import Reader
 from metlmon.live.settings import load_settings, zone
 from metlmon.stats.columns import (
@@ -68,31 +68,10 @@ def load(
     settings = load_settings(path.parent if path.is_file() else path)
     if tz is not None:
         settings = replace(settings, zone=zone(tz))
-    reader = Reader(path, settings, as_of=_moment(as_of, settings, "as_of"), live=live)
+    reader = Reader(path, settings, as_of=asked_moment("as_of=", as_of, settings.zone), live=live)
     reader.open()
     reader.read_all()
     return Frames(reader.painter())
-
-
-def _moment(told: str | datetime | None, settings: Settings, name: str) -> datetime | None:
-    """A moment as the logs' local time. Raises InputError."""
-    if told is None:
-        return None
-    try:
-        when = told if isinstance(told, datetime) else datetime.fromisoformat(told.strip())
-    except ValueError:
-        raise InputError(f"{name}={told!r} is no time; write it as 2025-11-14T08:14:00") from None
-    if when.tzinfo is None:
-        return when
-    if settings.zone is None:
-        raise InputError(
-            f"{name}={told!r} names a zone, but the logs' own is not known: add tz=, or give the "
-            "logs' local time"
-        )
-    try:
-        return when.astimezone(settings.zone).replace(tzinfo=None)
-    except OverflowError:
-        raise InputError(f"{name}={told!r} is outside the calendar") from None
 
 
 class Frames:
@@ -182,7 +161,10 @@ class Frames:
         cut into add up to the whole. ``status`` stays that of the whole ensemble. Raises
         InputError."""
         settings = self._painter.ensemble.settings
-        window = Window(_moment(since, settings, "since"), _moment(until, settings, "until"))
+        window = Window(
+            asked_moment("since=", since, settings.zone),
+            asked_moment("until=", until, settings.zone),
+        )
         if window.since is not None and window.until is not None and window.since >= window.until:
             raise InputError(f"since={since!r} is not before until={until!r}: nothing is between")
         return Frames(self._painter, window)

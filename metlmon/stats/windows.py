@@ -24,6 +24,7 @@ from metlmon.ensemble.ledger import (
 )
 from metlmon.ensemble.states import State
 from metlmon.live.errors import InputError
+from metlmon.live.moments import asked_moment
 from metlmon.stats.tally import tally
 
 T = TypeVar("T")
@@ -75,7 +76,7 @@ def asked_window(
         if since is not None or until is not None:
             raise InputError("--month is a window of its own: leave out --since and --until")
         return _month(month)
-    window = Window(_moment("--since", since, zone), _moment("--until", until, zone))
+    window = Window(asked_moment("--since", since, zone), asked_moment("--until", until, zone))
     if window.since is not None and window.until is not None and window.since >= window.until:
         raise InputError(f"--since {since!r} is not before --until {until!r}: nothing is between")
     return window
@@ -87,40 +88,6 @@ def _month(text: str) -> Window:
     except ValueError:
         raise InputError(f"--month {text!r} is no month; write it as 2025-11") from None
     return Window(first, _after(first, Unit.MONTH))
-
-
-def _moment(option: str, text: str | None, zone: tzinfo | None) -> datetime | None:
-    if text is None:
-        return None
-    try:
-        moment = datetime.fromisoformat(text.strip())
-    except ValueError:
-        raise InputError(
-            f"{option} {text!r} is no time; write it as 2025-11-14 or 2025-11-14T08:14:00"
-        ) from None
-    if moment.tzinfo is not None:
-        if zone is None:
-            raise InputError(
-                f"{option} {text!r} names a zone, but the logs' own is not known: add --tz, or "
-                "give the logs' local time"
-            )
-        try:
-            return moment.astimezone(zone).replace(tzinfo=None)
-        except OverflowError:
-            raise InputError(f"{option} {text!r} is outside the calendar") from None
-    if zone is not None and not _exists(moment, zone):
-        raise InputError(
-            f"{option} {text!r} is a time that the logs' zone left out: clocks went forward then"
-        )
-    return moment
-
-
-def _exists(moment: datetime, zone: tzinfo) -> bool:
-    """False in the hour that a zone jumps over: there, the earlier reading has the smaller
-    offset. (In the hour that exists twice it has the larger.)"""
-    earlier = moment.replace(tzinfo=zone, fold=0).utcoffset()
-    later = moment.replace(tzinfo=zone, fold=1).utcoffset()
-    return earlier is None or later is None or earlier >= later
 
 
 # --- cutting a time into windows ------------------------------------------------------------
