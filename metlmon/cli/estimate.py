@@ -210,6 +210,7 @@ def _backtest_json(reader: Reader, tested: Backtest) -> dict[str, Any]:
                 "predicted": round(trial.predicted, 3),
                 "high": round(trial.high, 3),
                 "truth": round(trial.truth, 3),
+                "paused": round(trial.paused, 3),
                 "error": round(trial.error, 6),
                 "error_seconds": round(trial.predicted - trial.truth, 3),
                 "inside": trial.inside,

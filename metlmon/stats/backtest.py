@@ -3,8 +3,10 @@
 At the moments when 25, 50 and 75 % of the epochs that it has completed by now were completed,
 the estimates are made from what was known then, and compared with what happened. Of an
 ensemble that is not finished the moment is foretold at which each run reached the last epoch
-that it did complete. Beside it stands the plain guess: a run's last cycle, times the epochs
-that were left.
+that it did complete. Estimates assume that the DAG goes on running; that somebody removes it and
+submits it again days later is not foretold: such time is taken off what happened, too
+(:mod:`metlmon.stats.pauses`). Beside it stands the plain guess: a run's last cycle, times the
+epochs that were left, held against the same.
 """
 
 from __future__ import annotations
@@ -18,8 +20,9 @@ from typing import Final
 
 from metlmon.ensemble.ledger import Ledger
 from metlmon.ensemble.states import DONE
-from metlmon.stats.cycles import counted, cycles_of, elapsed, later
+from metlmon.stats.cycles import Paused, counted, cycles_of, elapsed, later
 from metlmon.stats.estimates import Outlook, expected
+from metlmon.stats.pauses import Pauses
 from metlmon.stats.study import Basis
 
 SHARES: Final = (0.25, 0.5, 0.75)
@@ -28,7 +31,8 @@ SHARES: Final = (0.25, 0.5, 0.75)
 @dataclass(frozen=True, slots=True)
 class Trial:
     """One prediction, seconds from ``at``. ``run`` None: the ensemble (those of its runs that
-    went on then). ``naive`` None: there was no cycle to go by."""
+    went on then). ``paused``: seconds in which nobody was trying, not in ``truth``. ``naive``
+    None: there was no cycle to go by."""
 
     share: float
     at: datetime
@@ -39,6 +43,7 @@ class Trial:
     high: float
     truth: float
     naive: float | None
+    paused: float = 0.0
 
     @property
     def error(self) -> float:
@@ -89,11 +94,13 @@ def backtest(final: Basis, then: Callable[[datetime], Basis]) -> Backtest:
     reached = _reached(final.ledger)
     moments = sorted((time for times in reached.values() for time in times), key=later)
     goals = {run: len(times) for run, times in reached.items()}
+    paused = Pauses(final.ledger, final.status.dags).within
     trials: list[Trial] = []
     unsaid: list[float] = []
     for share in SHARES if len(moments) > 1 else ():
         at = moments[ceil(share * len(moments)) - 1]
-        made = _trials(share, at, expected(basis := then(at), goals), basis.ledger, reached)
+        outlook = expected(basis := then(at), goals)
+        made = _trials(share, at, outlook, basis.ledger, reached, paused)
         trials += made
         if not made:
             unsaid.append(share)
@@ -106,11 +113,16 @@ def _trials(
     outlook: Outlook,
     ledger: Ledger,
     reached: dict[str, list[datetime]],
+    paused: Paused,
 ) -> list[Trial]:
     made: list[Trial] = []
     guesses = naive(ledger)
     for run in outlook.runs:
-        truth = elapsed(ledger, at, reached[run.run][-1]) if reached.get(run.run) else 0.0
+        if not reached.get(run.run):
+            continue
+        end = reached[run.run][-1]
+        off = paused(run.run, at, end)
+        truth = elapsed(ledger, at, end) - off
         if run.span is None or truth <= 0:
             continue
         guess = guesses.get(run.run)
@@ -127,11 +139,13 @@ def _trials(
                 span.high,
                 truth,
                 plain,
+                off,
             )
         )
     if outlook.span is None or not made:
         return made
     plains = [trial.naive for trial in made if trial.naive is not None]
+    last = max(made, key=lambda trial: trial.truth)
     whole = Trial(
         share,
         at,
@@ -140,8 +154,9 @@ def _trials(
         outlook.span.low,
         outlook.span.middle,
         outlook.span.high,
-        max(trial.truth for trial in made),
+        last.truth,
         max(plains, default=None),
+        last.paused,
     )
     return [whole, *made]
 

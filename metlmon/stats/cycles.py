@@ -59,7 +59,8 @@ the intervals hold in four of five cases with it."""
 
 @dataclass(frozen=True, slots=True)
 class Cycle:
-    """What one epoch took; not ``ended``: it lasts still. ``at``: when it was completed."""
+    """What one epoch took; not ``ended``: it ``lasts`` still, or was broken off. ``at``: when it
+    was completed or broken off."""
 
     run: str
     epoch: int
@@ -67,6 +68,11 @@ class Cycle:
     seconds: float
     ended: bool
     at: datetime
+    broken: bool = False
+
+    @property
+    def lasts(self) -> bool:
+        return not self.ended and not self.broken
 
 
 def counted(ledger: Ledger) -> dict[str, list[EpochEntry]]:
@@ -92,11 +98,22 @@ def later(when: datetime) -> datetime:
     return when if when.tzinfo is None else when.replace(tzinfo=None)
 
 
-def cycles_of(ledger: Ledger, epochs: Sequence[EpochEntry]) -> list[Cycle]:
-    """The cycles of one run, the one under way too."""
+Paused = Callable[[str, datetime, datetime], float]
+"""Seconds between two moments in which nobody was trying to go on with a run."""
+
+
+def cycles_of(
+    ledger: Ledger, epochs: Sequence[EpochEntry], paused: Paused | None = None
+) -> list[Cycle]:
+    """The cycles of one run, the one under way too, without what it ``paused``."""
     now = ledger.as_of
     if now is None:
         return []
+
+    def lasted(epoch: EpochEntry, start: datetime, end: datetime) -> float:
+        off = 0.0 if paused is None else paused(epoch.run, start, end)
+        return max(0.0, elapsed(ledger, start, end) - off)
+
     made: list[Cycle] = []
     before: datetime | None = None
     for number, epoch in enumerate(epochs):
@@ -104,7 +121,7 @@ def cycles_of(ledger: Ledger, epochs: Sequence[EpochEntry]) -> list[Cycle]:
         if epoch.state not in DONE:
             begun = before or first
             if begun is not None:
-                age = elapsed(ledger, begun, now)
+                age = lasted(epoch, begun, now)
                 made.append(Cycle(epoch.run, number, epoch.target, age, False, now))
             break
         begun, before = before or first, epoch.completed
@@ -112,7 +129,7 @@ def cycles_of(ledger: Ledger, epochs: Sequence[EpochEntry]) -> list[Cycle]:
             continue
         if first is not None and later(begun) > later(epoch.completed):
             begun = first
-        took = elapsed(ledger, begun, epoch.completed)
+        took = lasted(epoch, begun, epoch.completed)
         if took > 0:
             made.append(Cycle(epoch.run, number, epoch.target, took, True, epoch.completed))
     return made
@@ -128,15 +145,16 @@ class History:
         ended = sorted((c for c in self.cycles if c.ended), key=lambda cycle: later(cycle.at))
         self.ended = len(ended)
         self.round = max(1, len({cycle.run for cycle in ended}))
-        last = len(ended) - 1
         middle = median(cycle.seconds for cycle in ended) if ended else 0.0
         self._cap = OUTLIER * middle
+        past = sorted((c for c in self.cycles if not c.lasts), key=lambda cycle: later(cycle.at))
         self._weights: Mapping[int, float] = {
-            id(cycle): 0.5 ** ((last - i) / self.round / HALF_LIFE) for i, cycle in enumerate(ended)
+            id(cycle): 0.5 ** ((len(past) - 1 - i) / self.round / HALF_LIFE)
+            for i, cycle in enumerate(past)
         }
         self._in_order = ended
-        past = Curve.of(self._samples(ended))
-        self.usual, self._spread = (past.mean, past.spread) if past is not None else (0.0, 0.0)
+        over = Curve.of(self._samples(ended))
+        self.usual, self._spread = (over.mean, over.spread) if over is not None else (0.0, 0.0)
         self.curve = Curve.of(self._samples(self.cycles))
         self._own: dict[str, float] = {}
         self._factors: dict[str | None, float] = {}
@@ -183,7 +201,7 @@ class History:
                 total += self._weights[id(cycle)] * self._capped(cycle)
                 weight += self._weights[id(cycle)]
         for cycle in cycles:
-            if not cycle.ended and self._capped(cycle) > total / weight:
+            if cycle.lasts and self._capped(cycle) > total / weight:
                 total, weight = total + self._capped(cycle), weight + 1
         return total / weight
 

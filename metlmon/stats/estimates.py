@@ -26,6 +26,7 @@ from zlib import crc32
 from metlmon.ensemble.ledger import EpochEntry, ExecutionEntry, RunEntry
 from metlmon.ensemble.states import ACTIVE, DONE, DagState, State
 from metlmon.stats.cycles import Executions, History, counted, cycles_of, elapsed, later
+from metlmon.stats.pauses import Pauses
 from metlmon.stats.study import Basis
 from metlmon.training.records import Streamed
 
@@ -152,8 +153,10 @@ class _Foresight:
             for job in self.ledger.jobs
             if job.run is not None and job.training and job.state in ACTIVE
         }
+        pauses = Pauses(self.ledger, basis.status.dags)
         self.cycles = {
-            run.run: cycles_of(self.ledger, self.epochs[run.run]) for run in self.ledger.runs
+            run.run: cycles_of(self.ledger, self.epochs[run.run], pauses.within)
+            for run in self.ledger.runs
         }
         times = [c.seconds for cycles in self.cycles.values() for c in cycles if c.ended]
         self.usual = median(times) if times else None
@@ -162,7 +165,9 @@ class _Foresight:
             if why is not None:
                 # What nobody goes on with says nothing of how long the others take.
                 self.cycles[key] = [cycle for cycle in self.cycles[key] if cycle.ended]
-        self.history = History(cycle for cycles in self.cycles.values() for cycle in cycles)
+        cycles = [cycle for cycles in self.cycles.values() for cycle in cycles]
+        broken = [cycle for run in self.ledger.runs for cycle in pauses.broken(run.run)]
+        self.history = History([*cycles, *broken])
         self.executions = Executions(self.ledger)
 
     # --- the whole ------------------------------------------------------------------------

@@ -54,6 +54,7 @@ class DagPlan:
     file: str
     runs: tuple[tuple[str, str], ...]
     lives: tuple[Life, ...]
+    epochs: int = EPOCHS
 
 
 @dataclass(slots=True)
@@ -477,6 +478,18 @@ def live(seed: int, memory_every: float | None = None, times: int = 1) -> Lived:
     dags = _plans(rng, times)
     final = _final_places(dags, rng, times)
     troubles = _troubles(final, rng, times)
+    return lived_through(seed, dags, final, troubles, rng, memory_every)
+
+
+def lived_through(
+    seed: int,
+    dags: tuple[DagPlan, ...],
+    final: dict[tuple[str, int], Place],
+    troubles: dict[tuple[str, int], list[tuple[Act, Place]]],
+    rng: Random,
+    memory_every: float | None = None,
+) -> Lived:
+    """What comes of these DAGs, where each epoch completes at its place and after its troubles."""
     jobs: list[Job] = []
     for number, plan in enumerate(dags):
         for run, uuid in plan.runs:
@@ -563,7 +576,7 @@ def _run(
     lives = iter(plan.lives)
     life = next(lives)
     now = life.start + rng.randint(2, 40)
-    for epoch in range(EPOCHS):
+    for epoch in range(plan.epochs):
         acts = list(troubles.get((run, epoch), ()))
         trained = completed = False
         while not completed:

@@ -12,7 +12,6 @@ from typing import Any, Final
 from tests.generated import events
 from tests.generated.ensembles import (
     CHECKPOINTED,
-    EPOCHS,
     ZONE,
     DagPlan,
     Execution,
@@ -122,7 +121,7 @@ def _dag(plan: DagPlan, lived: Lived) -> str:
         "\tqueue",
         "}",
     ]
-    nodes = [(run, uuid, n) for run, uuid in plan.runs for n in range(EPOCHS)]
+    nodes = [(run, uuid, n) for run, uuid in plan.runs for n in range(plan.epochs)]
     lines += [f"JOB {run}-train_epoch{n} pretrain.sub" for run, _, n in nodes]
     lines.append("")
     for run, uuid, n in nodes:
@@ -228,21 +227,21 @@ def _rescue(plan: DagPlan, jobs: list[Job], when: int) -> str:
         f"# Created {utc:%m/%d/%Y %H:%M:%S} UTC",
         "# Rescue DAG version: 2.0.1 (partial)",
         "#",
-        f"# Total number of Nodes: {len(plan.runs) * EPOCHS}",
+        f"# Total number of Nodes: {len(plan.runs) * plan.epochs}",
         f"# Nodes premarked DONE: {len(done)}",
         "# Nodes that failed: 0",
         "#   <ENDLIST>",
         "",
     ]
     for run, _ in plan.runs:
-        for epoch in range(EPOCHS):
+        for epoch in range(plan.epochs):
             node = f"{run}-train_epoch{epoch}"
             lines += [f"DONE {node}"] * (node in done) + [f"RETRY {node} {RETRIES}"]
     return "\n".join(lines) + "\n"
 
 
 def _metrics(cluster: int, life: Life, end: int, rescue: int, plan: DagPlan) -> str:
-    nodes = len(plan.runs) * EPOCHS
+    nodes = len(plan.runs) * plan.epochs
     said: dict[str, Any] = {
         "client": "condor_dagman",
         "version": "25.3.1",
