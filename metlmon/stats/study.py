@@ -36,6 +36,10 @@ WRITTEN_SECONDS: Final = 5.0
 """How often what the jobs write is looked at again while somebody wants it: an epoch takes
 hours, a progress line counts seconds; each look is one ``stat`` per file."""
 
+CLOCK_SECONDS: Final = 5.0
+"""While nothing happens but that time goes by, figures are this old at most: they are hours and
+days, and each costs as much as a picture."""
+
 SHARE: Final = 5.0
 """After work that took so long the thread rests for this many times as long."""
 
@@ -77,6 +81,7 @@ class Study:
         self._thread: threading.Thread | None = None
         self._figures: dict[Callable[[Basis], Any], _Figure] = {}
         self._of: Update | None = None
+        self._made = float("-inf")
         self._basis: Basis | None = None
         self._trainings: Mapping[str, Training] = {}
         self._streams: Mapping[JobId, Streamed] = {}
@@ -127,14 +132,21 @@ class Study:
         """The basis of this picture: made once."""
         with self._lock:
             basis, written = self._basis, (self._trainings, self._streams, self._written)
-            if basis is not None and self._of is update:
+            if basis is not None and (self._of is update or self._only_older(update)):
                 return basis
         # Not under the lock: a screen that asks meanwhile gets what there is.
         basis = Basis(update.status, self._feed.ledger(), self._feed.settings, *written)
         with self._lock:
             if written == (self._trainings, self._streams, self._written):
-                self._basis, self._of = basis, update
+                self._basis, self._of, self._made = basis, update, time.monotonic()
         return basis
+
+    def _only_older(self, update: Update) -> bool:
+        """Has nothing happened since the basis was made but that a little time went by?"""
+        before, now = self._of, update
+        if before is None or time.monotonic() - self._made > CLOCK_SECONDS:
+            return False
+        return _happened(before.status) == _happened(now.status)
 
     @staticmethod
     def _bring(known: _Figure, figure: Callable[[Basis], Any], basis: Basis) -> bool:
@@ -223,3 +235,16 @@ class Study:
             except Exception as error:  # One figure that fails must not end all others.
                 news |= self._tell_failure(error)
         return news
+
+
+def _happened(status: Status) -> tuple[object, ...]:
+    """What is another one as soon as anything has happened."""
+    hours = status.gpu_hours
+    return (
+        status.live,
+        status.dags,
+        status.logs,
+        status.warnings,
+        status.node_states,
+        (hours.good, hours.bad),
+    )
