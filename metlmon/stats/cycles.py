@@ -2,8 +2,9 @@
 the next ones.
 
 A cycle is the time from the completion of the epoch before (of a run's first one: from its
-submission) to an epoch's own: queue waits, transfers, lost executions, holds and the hours in
-which no DAG ran are in it as they happened. The cycle under way counts as "at least so long".
+submission) to an epoch's own: queue waits, transfers, lost executions and holds are in it as they
+happened; what a run paused because its DAG did not run is not (:mod:`metlmon.stats.pauses`). The
+cycle under way counts as "at least so long", and so does one that was broken off.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 from math import log, sqrt
-from statistics import median
 from typing import Final, TypeVar
 
 from metlmon.ensemble.ledger import EpochEntry, ExecutionEntry, Ledger
@@ -24,9 +24,10 @@ from metlmon.stats.survival import Curve, Sample
 
 K = TypeVar("K")
 
-HALF_LIFE: Final = 6.0
-"""Rounds (a round: an epoch of every run) after which what happened counts half: queues and
-sites change within weeks. Chosen by the backtest; between 4 and 12 it hardly matters."""
+HALF_LIFE: Final = 3.0
+"""Rounds (a round: an epoch of every run) after which what happened counts half: queues, sites
+and what is trained change within weeks. Chosen on generated ensembles, where weeks differ;
+between 2 and 6 it hardly matters (``tests/bench/backtest.py``)."""
 
 BY_A_PERSON: Final = frozenset({1004, 1023})
 """Vacate codes of what a person did: vacated, removed (``condor_holdcodes.h``)."""
@@ -41,8 +42,9 @@ ENOUGH: Final = 3
 """Ended executions that a group needs to speak for itself."""
 
 OUTLIER: Final = 3.0
-"""A cycle counts for no more than so many times the middle one: an outage of days comes once,
-and must not be multiplied by the epochs that are left."""
+"""A cycle counts for no more than so many times the middle one (of those of late): an outage of
+days comes once, and must not be multiplied by the epochs that are left. With 2 estimates come
+too early where waits differ much, with 5 too late after an outage."""
 
 SWING: Final = 0.6
 """How far one round's mean is from all rounds' mean, as a logarithm, where nothing is known of
@@ -136,25 +138,25 @@ def cycles_of(
 
 
 class History:
-    """What the cycles of an ensemble say of those to come. ``curve`` is of all of them;
-    ``usual``, seconds, the mean of those that have ended: what is measured by it does not look
-    short because another lasts long."""
+    """What the cycles of an ensemble say of those to come. ``curve`` is of all of them, ``past``
+    of those that have ended and ``usual``, seconds, its mean: what is measured by them does not
+    look short because another lasts long, and does not count twice that it does."""
 
     def __init__(self, cycles: Iterable[Cycle]) -> None:
         self.cycles = list(cycles)
-        ended = sorted((c for c in self.cycles if c.ended), key=lambda cycle: later(cycle.at))
+        over = sorted((c for c in self.cycles if not c.lasts), key=lambda cycle: later(cycle.at))
+        ended = [cycle for cycle in over if cycle.ended]
         self.ended = len(ended)
         self.round = max(1, len({cycle.run for cycle in ended}))
-        middle = median(cycle.seconds for cycle in ended) if ended else 0.0
-        self._cap = OUTLIER * middle
-        past = sorted((c for c in self.cycles if not c.lasts), key=lambda cycle: later(cycle.at))
         self._weights: Mapping[int, float] = {
-            id(cycle): 0.5 ** ((len(past) - 1 - i) / self.round / HALF_LIFE)
-            for i, cycle in enumerate(past)
+            id(cycle): 0.5 ** ((len(over) - 1 - i) / self.round / HALF_LIFE)
+            for i, cycle in enumerate(over)
         }
         self._in_order = ended
-        over = Curve.of(self._samples(ended))
-        self.usual, self._spread = (over.mean, over.spread) if over is not None else (0.0, 0.0)
+        self._cap = OUTLIER * _middle([(c.seconds, self._weights[id(c)]) for c in ended])
+        self.past = Curve.of(self._samples(ended))
+        past = self.past
+        self.usual, self._spread = (past.mean, past.spread) if past is not None else (0.0, 0.0)
         self.curve = Curve.of(self._samples(self.cycles))
         self._own: dict[str, float] = {}
         self._factors: dict[str | None, float] = {}
@@ -220,7 +222,7 @@ class History:
     def swing(self) -> float:
         """How far one round's mean is from the mean of all, as a logarithm (one sigma)."""
         means = [
-            sum(cycle.seconds for cycle in part) / len(part)
+            sum(self._capped(cycle) for cycle in part) / len(part)
             for part in (
                 self._in_order[i : i + self.round] for i in range(0, self.ended, self.round)
             )
@@ -235,6 +237,17 @@ class History:
     def within(self) -> float:
         """How far one cycle is from its mean, as a share of it (one sigma)."""
         return min(3.0, self._spread / self.usual) if self.usual else 1.0
+
+
+def _middle(weighed: Iterable[tuple[float, float]]) -> float:
+    """The median of values by their weights; 0 of none."""
+    ordered = sorted(weighed)
+    half, passed = sum(weight for _, weight in ordered) / 2, 0.0
+    for value, weight in ordered:
+        passed += weight
+        if passed >= half:
+            return value
+    return 0.0
 
 
 def _grouped(cycles: Iterable[Cycle], key: Callable[[Cycle], K]) -> dict[K, list[Cycle]]:

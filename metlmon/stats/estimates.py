@@ -11,6 +11,13 @@ one that should hold in four of five cases; ``metlmon estimate --backtest`` tell
 Where history is short one falls back: for an execution from its site, GPU model and number of
 GPUs to any site, any number, its run, all; for a cycle its run's own and its target's are mixed
 with all others', by how many there are.
+
+All of it assumes that the DAG goes on running: time in which it was removed and waited for somebody
+to submit it again is neither in the history nor foretold (:mod:`metlmon.stats.pauses`). Epochs a
+day are not an estimate: that many were completed, whatever came between them.
+
+One more run or epoch that lasts still makes no run's expected cycle shorter, and so no middle;
+it can make an interval's early end come earlier, as there is one more to be unsure of.
 """
 
 from __future__ import annotations
@@ -340,7 +347,7 @@ class _Foresight:
     def _first(self, run: RunEntry, waiting: Sequence[EpochEntry], luck: _Luck) -> list[float]:
         """What is left of the cycle under way when its epoch does not run now: by how long it
         has taken already, and never less than the training itself takes."""
-        curve = self.history.curve
+        curve = self.history.past
         if curve is None or not waiting:
             return [0.0] * TRIALS
         age = next((c.seconds for c in self.cycles[run.run] if not c.ended), 0.0)

@@ -18,6 +18,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
+from itertools import pairwise
 from typing import Final
 
 from metlmon.ensemble.ledger import JobEntry, Ledger
@@ -85,7 +86,7 @@ class Pauses:
         ]
         self._lost[run] = [
             ((job.submitted, left), job)
-            for job, after in zip(jobs, jobs[1:], strict=False)
+            for job, after in pairwise(jobs)
             if job.state is State.REMOVED
             and job.submitted is not None
             and (left := _left(job)) is not None
@@ -95,9 +96,9 @@ class Pauses:
         self._of_run[run] = _united([*self._of_dags[dags], *own, *lost])
 
 
-def _by(jobs: Iterable[JobEntry], key: Callable[[JobEntry], str | None]) -> dict[
-    str | None, list[JobEntry]
-]:
+def _by(
+    jobs: Iterable[JobEntry], key: Callable[[JobEntry], str | None]
+) -> dict[str | None, list[JobEntry]]:
     """In groups, each in order of submission."""
     groups: defaultdict[str | None, list[JobEntry]] = defaultdict(list)
     for job in jobs:
@@ -133,9 +134,9 @@ def _gaps(jobs: Sequence[JobEntry]) -> list[tuple[Pause, JobEntry]]:
     before: JobEntry | None = None
     free: datetime | None = None
     for job in jobs:
-        if before is not None and free is not None and job.submitted is not None:
-            if later(free) < later(job.submitted):
-                gaps.append(((free, job.submitted), before))
+        start = job.submitted
+        if before is not None and free is not None and start and later(free) < later(start):
+            gaps.append(((free, start), before))
         left = _left(job)
         if left is None:
             break

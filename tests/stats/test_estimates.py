@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -296,12 +296,12 @@ def test_medians_from_the_jobs_alone(
     directory = shared("examples/metl-aws")
     assert main(["jobs", "--json", str(directory)]) == 0
     ends: dict[str, dict[int, datetime]] = {}
-    begun: dict[str, datetime] = {}
+    mine: dict[str, list[tuple[datetime, datetime, str]]] = {}
     for job in json.loads(capsys.readouterr().out)["jobs"]:
         if job["run"] is None or "train" not in job["node"]:
             continue
-        submitted = datetime.fromisoformat(job["submitted"])
-        begun[job["run"]] = min(begun.get(job["run"], submitted), submitted)
+        since = [datetime.fromisoformat(job[key]) for key in ("submitted", "since")]
+        mine.setdefault(job["run"], []).append((since[0], since[1], job["state"]))
         for execution in job["executions"]:
             if execution["outcome"] == "good":
                 ends.setdefault(job["run"], {})[job["epoch"]] = datetime.fromisoformat(
@@ -309,12 +309,29 @@ def test_medians_from_the_jobs_alone(
                 )
     medians = {}
     for run, done in ends.items():
-        times = [begun[run], *(done[epoch] for epoch in sorted(done))]
-        medians[run] = median((b - a).total_seconds() for a, b in itertools.pairwise(times))
+        times = [min(mine[run])[0], *(done[epoch] for epoch in sorted(done))]
+        medians[run] = median(
+            (b - a).total_seconds() - sum(_nobody_tried(mine[run], a, b))
+            for a, b in itertools.pairwise(times)
+        )
     told = outlook(recorded(directory))
     assert {run.run_name: run.pace.median for run in told.runs if run.pace} == pytest.approx(
         medians
     )
+
+
+def _nobody_tried(
+    jobs: list[tuple[datetime, datetime, str]], start: datetime, end: datetime
+) -> Iterator[float]:
+    """Seconds between two moments that jobs were in the queue which a person removed, and in
+    which there was none after one that failed or was removed. (Nobody but a person removed jobs
+    of this ensemble, and none of them apart from the others.)"""
+    jobs = sorted(job for job in jobs if start <= job[0] < end)
+    for (begun, over, state), (then, *_) in itertools.pairwise(jobs):
+        if state == "removed":
+            yield (min(over, then) - begun).total_seconds()
+        if state in ("removed", "failed") and (then - over).total_seconds() > 600:
+            yield (then - over).total_seconds()
 
 
 def test_cycles_of_a_run_add_up_to_its_life() -> None:
