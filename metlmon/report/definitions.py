@@ -149,10 +149,12 @@ def _per_epoch(books: Accounts, digits: int) -> str:
     if not books.epochs:
         return "GPU-hours of all executions for each completed epoch: no epoch is completed."
     each = spent.total / HOUR / books.epochs
+    ended = (spent.good + spent.bad) / HOUR / books.epochs
     good = spent.good / HOUR / books.epochs
     return (
         "GPU-hours of all executions (good, bad and in flight) for each completed epoch: "
-        f"{hours(each, digits)}. Of good executions alone: {hours(good, digits)}."
+        f"{hours(each, digits)}. Of those that have ended: "
+        f"{hours(ended, digits)}. Of good executions alone: {hours(good, digits)}."
     )
 
 
@@ -161,7 +163,9 @@ def _epoch_time(books: Accounts, digits: int) -> str:
         e.seconds for e in books.part.epochs if e.counts and e.seconds is not None and not e.hidden
     )
     longest = sorted(
-        e.longest_seconds for e in books.part.epochs if e.counts and e.longest_seconds is not None
+        e.longest_seconds
+        for e in books.part.epochs
+        if e.counts and e.state is State.COMPLETED and e.longest_seconds is not None
     )
     told = [
         f"{name} {duration(quantile(values, 0.5)) if values else '–'} (n = {number(len(values))})"
@@ -192,10 +196,11 @@ def _wait(books: Accounts, digits: int) -> str:
     spread = box(books.waits)
     mean = f"; mean {duration(sum(books.waits) / n)}" if n else ""
     ends = f"; longest {duration(max(books.waits))}" if spread else ""
+    inside = "" if books.window.whole else " that ended in the window or are in flight at its end"
     return (
         "Time that a job was idle before an execution: from its submission, or from the end of its "
         "execution before. Input transfer, holds and suspension are not in it. Of "
-        f"{count(n, 'execution')} that began{mean}{ends}."
+        f"{count(n, 'execution')}{inside}{mean}{ends}."
     )
 
 
@@ -207,12 +212,19 @@ def _bytes(books: Accounts, digits: int) -> str:
     )
 
 
+WHOLE_TRANSFERS: Final = (
+    "; they are those inside the window, where median and longest are of the whole length of the "
+    "transfers that ended in it"
+)
+
+
 def _transfers(books: Accounts, digits: int) -> str:
+    inside = "" if books.window.whole else WHOLE_TRANSFERS
     return (
         "Transfers of files, as the access point logged their start and end. Input: ok when the "
         "job then ran; aborted when the transfer ended and it did not; unfinished when its end "
         "was never logged before the job was evicted, held or removed. Hours are by the clock, "
-        "those in the transfer queue of the access point among them."
+        f"those in the transfer queue of the access point among them{inside}."
     )
 
 

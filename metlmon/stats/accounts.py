@@ -86,7 +86,7 @@ class Box:
 @dataclass(frozen=True, slots=True)
 class Moves:
     """Transfers of one direction and outcome. ``timed``: those whose start was logged; seconds
-    are theirs."""
+    are theirs, those in the window. ``median`` and ``longest`` are of whole transfers."""
 
     direction: str
     outcome: str
@@ -212,7 +212,7 @@ class _Books:
             self._by(lambda e: e.label, lambda e: e.label),
             periods,
             unit,
-            tuple(_moves(self.part.transfers)),
+            tuple(_moves(self.part.transfers, self._length)),
             tuple(_losses(self.executions)),
             self._series(),
             self.times(),
@@ -220,6 +220,13 @@ class _Books:
             sum(e.gpus is None and e.counted for e in self.executions),
             sum(e.uncertain and e.counted for e in self.executions),
         )
+
+    def _length(self, transfer: TransferEntry) -> float | None:
+        """How long it took as a whole, also where only a part is in the window."""
+        end = transfer.end or self.whole.as_of
+        if self.window.whole or transfer.start is None or end is None:
+            return transfer.seconds
+        return self.whole.between(transfer.start, end)
 
     def times(self) -> tuple[float, ...]:
         return tuple(sorted(e.seconds for e in self.epochs if e.seconds is not None))
@@ -382,7 +389,9 @@ def _longest(ledger: Ledger) -> dict[tuple[str, str], ExecutionEntry]:
 _ORDER: Final = ("ok", "aborted", "unfinished", "in-flight")
 
 
-def _moves(transfers: Iterable[TransferEntry]) -> Iterable[Moves]:
+def _moves(
+    transfers: Iterable[TransferEntry], length: Callable[[TransferEntry], float | None]
+) -> Iterable[Moves]:
     groups = _grouped(transfers, lambda t: (t.direction, t.outcome))
 
     def place(key: tuple[str, str]) -> tuple[str, int]:
@@ -391,14 +400,14 @@ def _moves(transfers: Iterable[TransferEntry]) -> Iterable[Moves]:
     for key in sorted(groups, key=place):
         group = groups[key]
         counted = [t for t in group if t.counted]
-        seconds = sorted(t.seconds for t in counted if t.seconds is not None)
+        lengths = sorted(s for t in counted if (s := length(t)) is not None)
         yield Moves(
             *key,
             len(counted),
-            len(seconds),
+            len(lengths),
             sum(t.seconds or 0.0 for t in group),
-            quantile(seconds, 0.5) if seconds else None,
-            seconds[-1] if seconds else None,
+            quantile(lengths, 0.5) if lengths else None,
+            lengths[-1] if lengths else None,
             sum(t.queue_seconds or 0 for t in counted),
         )
 

@@ -186,15 +186,26 @@ def _holes(basis: Basis) -> list[_Hole]:
     return holes
 
 
+def _silent(basis: Basis) -> float:
+    """Seconds without an event from which on a log is silent longer than it is its way."""
+    pauses = [
+        elapsed(basis.ledger, log.first, log.last) / max(1, log.events)
+        for log in basis.status.logs
+        if log.first is not None and log.last is not None
+    ]
+    return max(SILENT_SECONDS, SILENT_TIMES * min(pauses, default=0.0))
+
+
 def log_gaps(basis: Basis) -> Iterator[Incident]:
-    """Executions whose end was not logged: the log has a hole while jobs ran. And a log that
-    is damaged without such a loss; and one that has fallen silent."""
+    """Executions whose end was not logged: the log has a hole while jobs ran, where it is silent
+    for longer than is its way. And a log that is damaged without such a loss; and one that has
+    fallen silent."""
     ledger = basis.ledger
     glued = [notice for notice in basis.status.warnings if notice.kind == "glued-header"]
     where = ", ".join(f"{each.file}:{each.line}" for each in glued[:3])
-    holes = _holes(basis)
+    holes, silent = _holes(basis), _silent(basis)
     for hole in holes:
-        if hole.seconds < SILENT_SECONDS:
+        if hole.seconds < silent:
             yield _lost_ends(hole.lost, hole.since, hole.until)
             continue
         ran = sum(
@@ -330,7 +341,8 @@ def mass_evictions(basis: Basis) -> Iterator[Incident]:
 
 
 def removals(basis: Basis) -> Iterator[Incident]:
-    """That a person removed a DAG, or its jobs, while they ran: told for what it cost."""
+    """That a person removed a DAG, or the jobs of many runs, while they ran: told for what it
+    cost."""
     ended = [
         e
         for e in basis.ledger.executions
@@ -340,10 +352,10 @@ def removals(basis: Basis) -> Iterator[Incident]:
         and (e.outcome is Outcome.REMOVED or e.code in BY_A_PERSON)
     ]
     for group in _together(ended, lambda e: e.end or e.start, TOGETHER_SECONDS):
-        if len({e.run for e in group}) < MANY:
+        dag = any("DAG Removed" in (e.reason or "") for e in group)
+        if not dag and len({e.run for e in group}) < MANY:
             continue
         first, last = _ends(group)
-        dag = any("DAG Removed" in (e.reason or "") for e in group)
         text = (
             f"A person removed the {'DAG' if dag else 'jobs'} while "
             f"{count(len(group), 'job')} ran: {_lost(group)} lost"
