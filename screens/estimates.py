@@ -130,10 +130,11 @@ def _second(told: Outlook, room: int, ascii: bool) -> Line:
         line((done, DIM)),
         line((f"it hangs on {plain(slowest, 24, ascii)}", DIM)) if slowest else (),
         line((f"how sure: {sure}", SURENESS[sure])),
+        line(("if the DAG goes on", DIM)),
         line(("four in five end within the interval", DIM)),
     ]
     gap = line((" - " if ascii else " · ", DIM))
-    return first_that_fits([joined(parts[:n], gap) for n in (4, 3, 2, 1)], room)
+    return first_that_fits([joined(parts[:n], gap) for n in (5, 4, 3, 2, 1)], room)
 
 
 def sources(run: RunOutlook | None, room: int, ascii: bool) -> list[Line]:

@@ -54,7 +54,7 @@ SWING_BELIEF: Final = 8.0
 """So many rounds are needed to know better than :data:`SWING`."""
 
 
-ALIKE_ROUNDS: Final = 2.0
+ALIKE_ROUNDS: Final = 2.5
 """So many rounds in a row count as one where it is told how sure it is. Chosen by the backtest:
 the intervals hold in four of five cases with it."""
 

@@ -95,3 +95,21 @@ def _move(job: Job, when: Callable[[int], int]) -> None:
     job.moved = [(when(time), sent, received) for time, sent, received in job.moved]
     for each in (*job.executions, *job.transfers):
         each.start, each.end = when(each.start), when(each.end) if each.end else 0
+
+
+KINDS: Final = (
+    Kind("small", 3, 8),
+    Kind("one run", 1, 25),
+    Kind("many runs", 36, 12),
+    Kind("long", 12, 30),
+    Kind("one site", 8, 15, places=1),
+    Kind("bad sites", 8, 12, trouble=2.5),
+    Kind("evictions", 15, 15, trouble=1.2),
+    Kind("removed", 6, 12, removed=((4, 3), (3, 6), (2, 1))),
+    Kind("removed often", 12, 15, 0.8, removed=((2, 0.1), (3, 2), (5, 9), (2, 4))),
+    Kind("weeks", 10, 20, weeks=0.5),
+    Kind("weeks, removed", 6, 15, 0.8, removed=((5, 2), (4, 5)), weeks=0.5),
+    Kind("small, weeks", 4, 12, 1.0, weeks=0.7),
+)
+"""Small and large ones, sites that lose most of what they run, evictions, a DAG that is removed
+and submitted again, weeks of which some are twice as slow as others."""

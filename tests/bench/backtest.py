@@ -1,0 +1,130 @@
+"""How far off are the estimates, and do their intervals hold?
+
+    python tests/bench/backtest.py                 # generated ensembles and all fixtures
+    python tests/bench/backtest.py DIR [DIR …]     # and these dagdirs among the recordings
+
+Ensembles of a dozen kinds are generated twice: the first ones are those that constants were
+chosen on ("tuned"), the second ones were only looked at ("held out"). For each the estimates
+are replayed at 25, 50 and 75 % of the way (:mod:`metlmon.stats.backtest`). Printed are the signed
+errors of the ensemble's estimate, "!" where the truth lay outside of its interval, and of the
+single runs' the median size of the error, the plain guess's beside it, and how many of their
+intervals held; at last the same of each group. No test asserts them.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parents[1]))
+
+from metlmon.live.reader import Reader  # noqa: E402
+from metlmon.live.settings import load_settings  # noqa: E402
+from metlmon.stats.backtest import (  # noqa: E402
+    SHARES,
+    Backtest,
+    Trial,
+    backtest,
+    usual_error,
+    usual_naive_error,
+)
+from metlmon.stats.study import Basis  # noqa: E402
+from tests.generated.varied import KINDS, Kind, varied  # noqa: E402
+from tests.generated.write import write  # noqa: E402
+
+FIXTURES: Final = HERE.parents[1] / "fixtures"
+TUNED: Final = 1
+HELD_OUT: Final = 2
+
+
+def replayed(directory: Path) -> Backtest:
+    """The backtest of a dagdir."""
+
+    def at(moment: datetime | None) -> Basis:
+        as_of = None if moment is None else moment.replace(tzinfo=None)
+        reader = Reader(directory, load_settings(directory), as_of=as_of)
+        reader.open()
+        reader.read_all()
+        painter = reader.painter()
+        return Basis(painter.status(), painter.ledger(), reader.ensemble.settings)
+
+    return backtest(at(None), at)
+
+
+def generated(kind: Kind, seed: int) -> Backtest:
+    """The backtest of a generated ensemble."""
+    with tempfile.TemporaryDirectory() as place:
+        write(varied(kind, seed), Path(place))
+        return replayed(Path(place))
+
+
+def share(value: float | None, signed: bool = False) -> str:
+    if value is None:
+        return "-"
+    return f"{100 * value:+.0f} %" if signed else f"{100 * value:.0f} %"
+
+
+def inside(trials: Sequence[Trial]) -> str:
+    return f"{sum(trial.inside for trial in trials)}/{len(trials)}"
+
+
+def one(name: str, tested: Backtest) -> None:
+    """The line of one ensemble."""
+    whole = {trial.share: trial for trial in tested.of_ensemble()}
+    told = ""
+    for at in SHARES:
+        trial = whole.get(at)
+        error = "-" if trial is None else share(trial.error, signed=True)
+        told += f"{error + ('' if trial is None or trial.inside else ' !'):>10}"
+    runs = tested.of_runs()
+    naive = share(usual_naive_error(tested.of_ensemble()))
+    told += f"{naive:>9}   {share(usual_error(runs)):>6}{share(usual_naive_error(runs)):>9}"
+    print(f"{name:20}{told}{inside(runs):>9}", flush=True)
+
+
+def all_of(name: str, tests: Sequence[Backtest]) -> None:
+    """The lines of a group."""
+    for what in ("ensembles", "runs"):
+        every: list[Trial] = []
+        for tested in tests:
+            every += tested.of_ensemble() if what == "ensembles" else tested.of_runs()
+        told = f"{share(usual_error(every)):>7}{share(usual_naive_error(every)):>9}"
+        held = sum(trial.inside for trial in every) / max(1, len(every))
+        told += f"{share(held):>9}   "
+        for at in SHARES:
+            then = [trial for trial in every if trial.share == at]
+            told += f"{share(usual_error(then)):>7}{inside(then):>9}"
+        print(f"{name:12}{what:10}{told}")
+
+
+def recordings(further: Sequence[Path]) -> Iterator[tuple[str, Backtest]]:
+    fixtures = sorted(path for path in FIXTURES.iterdir() if path.is_dir())
+    for path in (*fixtures, *further):
+        yield path.resolve().name, replayed(path)
+
+
+def main(further: Sequence[Path]) -> None:
+    runs = f"   {'RUNS':>6}{'NAIVE':>9}{'INSIDE':>9}"
+    print(f"{'ENSEMBLE':20}{'25 %':>10}{'50 %':>10}{'75 %':>10}{'NAIVE':>9}{runs}")
+    groups: dict[str, list[Backtest]] = {}
+    for group, seed in (("tuned", TUNED), ("held out", HELD_OUT)):
+        for kind in KINDS:
+            tested = generated(kind, seed)
+            groups.setdefault(group, []).append(tested)
+            one(f"{kind.name} {seed}", tested)
+    for name, tested in recordings(further):
+        groups.setdefault("recorded", []).append(tested)
+        one(name, tested)
+    ways = "".join(f"{f'{at:.0%}':>7}{'INSIDE':>9}" for at in SHARES)
+    print(f"\n{'GROUP':12}{'OF':10}{'ERROR':>7}{'NAIVE':>9}{'INSIDE':>9}   {ways}")
+    for group, tests in groups.items():
+        all_of(group, tests)
+
+
+if __name__ == "__main__":
+    main([Path(argument) for argument in sys.argv[1:]])

@@ -1,0 +1,159 @@
+"""Time in which nobody was trying: what is one, and what is not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from metlmon.ensemble.ledger import JobEntry, Ledger
+from metlmon.ensemble.states import DagState, State
+from metlmon.ensemble.views import DagRow
+from metlmon.stats.cycles import counted, cycles_of
+from metlmon.stats.pauses import Pauses
+from tests.generated.ensembles import Lived
+from tests.generated.varied import KINDS, varied
+from tests.generated.write import local, write
+from tests.stats.histories import DAG, NOON, recorded
+
+HOUR = 3600.0
+
+
+def hours(number: float) -> datetime:
+    return NOON + timedelta(hours=number)
+
+
+def job(
+    run: str, begun: float, over: float | None, state: State, *between: tuple[float, State]
+) -> JobEntry:
+    """A training job in the queue between two hours."""
+    states = [(begun, State.IDLE), *between, *(() if over is None else ((over, state),))]
+    made = tuple((hours(at), entered) for at, entered in states)
+    ended = None if over is None else hours(over)
+    cluster = round(100 * begun) + sum(run.encode())
+    return JobEntry(
+        (cluster, 0), DAG, f"{run}-train_epoch0", run, run, None, None, 0, True, None, state,
+        hours(begun), ended, made, (), None, None, None, None, None, False,
+    )  # fmt: skip
+
+
+def pauses(jobs: Sequence[JobEntry], lives: Sequence[float] = ()) -> Pauses:
+    ledger = Ledger("/ens", hours(200), True, jobs=tuple(jobs))
+    submissions = tuple(hours(life) for life in lives)
+    dag = DagRow(DAG, DagState.RUNNING, len(lives), 1, 0, 0, None, submissions)
+    return Pauses(ledger, (dag,))
+
+
+def paused(jobs: Sequence[JobEntry], lives: Sequence[float] = (), run: str = "run0") -> float:
+    return pauses(jobs, lives).within(run, hours(0), hours(200)) / HOUR
+
+
+BEFORE = job("run0", 0, 5, State.COMPLETED)
+AFTER = job("run0", 53, 60, State.COMPLETED)
+
+
+@pytest.mark.parametrize("lives", [(), (0.0, 53.0)])
+def test_an_empty_queue_until_the_dag_is_submitted_again(lives: Sequence[float]) -> None:
+    assert paused([BEFORE, AFTER], lives) == 48
+    # Of a span that it lies across, only what is in it.
+    assert pauses([BEFORE, AFTER], lives).within("run0", hours(4), hours(9)) == 4 * HOUR
+
+
+def test_a_long_script_of_one_life_is_none() -> None:
+    assert paused([BEFORE, AFTER], lives=(0.0,)) == 0
+
+
+def test_between_two_jobs_dagman_takes_seconds() -> None:
+    assert paused([BEFORE, job("run0", 5.003, 9, State.COMPLETED)]) == 0
+
+
+def test_a_hold_of_the_whole_ensemble_is_none() -> None:
+    held = [
+        job(run, 0, 60, State.COMPLETED, (2, State.RUNNING), (5, State.HELD), (53, State.IDLE))
+        for run in ("run0", "run1")
+    ]
+    assert paused(held) == 0
+
+
+def test_a_pool_that_gives_nothing_is_none() -> None:
+    waits = [job(run, 0, 60, State.COMPLETED, (53, State.RUNNING)) for run in ("run0", "run1")]
+    assert paused(waits) == 0
+
+
+def test_a_run_that_failed_until_the_dag_was_submitted_again() -> None:
+    others = [job("run1", 0, 30, State.REMOVED), job("run1", 30.1, 60, State.COMPLETED)]
+    failed = [job("run0", 0, 5, State.FAILED), job("run0", 30.1, 60, State.COMPLETED)]
+    assert paused([*others, *failed]) == pytest.approx(25.1)
+    # What the others had done since they were submitted is lost with their DAG.
+    assert paused([*others, *failed], run="run1") == pytest.approx(30.1)
+
+
+def test_a_try_that_failed_is_what_an_epoch_takes() -> None:
+    tries = [job("run0", 0, 5, State.FAILED), job("run0", 5.01, 9, State.COMPLETED)]
+    assert paused(tries) == 0
+
+
+def test_what_was_removed_with_its_dag_was_broken_off() -> None:
+    jobs = [job(run, 0, 30, State.REMOVED) for run in ("run0", "run1")]
+    jobs += [job(run, 30.1, 40, State.COMPLETED) for run in ("run0", "run1")]
+    broken = pauses(jobs).broken("run0")
+    assert [cycle.seconds for cycle in broken] == [30 * HOUR]
+    assert not broken[0].ended
+    assert not broken[0].lasts
+
+
+def test_one_job_that_was_removed_while_the_others_went_on() -> None:
+    jobs = [job("run0", 0, 5, State.REMOVED), job("run0", 5.01, 40, State.COMPLETED)]
+    jobs += [job("run1", 0, 30, State.COMPLETED)]
+    assert paused(jobs) == 0
+    assert not pauses(jobs).broken("run0")
+
+
+def test_a_dag_that_is_removed_now_has_not_begun_a_pause_that_is_over() -> None:
+    assert paused([job("run0", 0, 5, State.REMOVED)]) == 0
+
+
+# --- as it was generated -----------------------------------------------------------------------
+
+
+@pytest.fixture(name="removed", scope="module")
+def _removed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Lived, Path]:
+    lived = varied(next(kind for kind in KINDS if kind.name == "removed"), 3)
+    directory = tmp_path_factory.mktemp("removed")
+    write(lived, directory)
+    return lived, directory
+
+
+@pytest.mark.parametrize("files", [True, False])
+def test_what_a_generated_dag_paused(removed: tuple[Lived, Path], files: bool) -> None:
+    """The same by the generator's own lives, whether or not DAGMan's files tell of them: from
+    the job that was cut off by the end of a life to the first of the run in the next."""
+    lived, directory = removed
+    made = recorded(directory)
+    dags = made.status.dags if files else [replace(d, submissions=()) for d in made.status.dags]
+    found = Pauses(made.ledger, dags)
+    starts = [life.start for life in lived.dags[0].lives]
+    for run in made.ledger.runs:
+        own = [each for each in lived.jobs if each.run == run.run_name]
+        truth = 0
+        for start in starts[1:]:
+            before = max((e for e in own if e.submitted < start), key=lambda e: e.submitted)
+            after = min((e for e in own if e.submitted >= start), key=lambda e: e.submitted)
+            truth += after.submitted - (before.last if before.completed else before.submitted)
+        first, last = local(own[0].submitted), local(own[-1].last)
+        assert found.within(run.run, first, last) == pytest.approx(truth, abs=60), run.run_name
+
+
+def test_cycles_and_pauses_add_up_to_a_runs_life(removed: tuple[Lived, Path]) -> None:
+    made = recorded(removed[1])
+    found = Pauses(made.ledger, made.status.dags)
+    for run, epochs in counted(made.ledger).items():
+        cycles = cycles_of(made.ledger, epochs, found.within)
+        first, last = epochs[0].first_submitted, epochs[-1].completed
+        assert first is not None
+        assert last is not None
+        off = found.within(run, first, last)
+        assert sum(cycle.seconds for cycle in cycles) == (last - first).total_seconds() - off
