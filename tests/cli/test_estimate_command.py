@@ -30,7 +30,10 @@ def test_the_first_line_is_the_answer(capsys: pytest.CaptureFixture[str]) -> Non
     assert lines[0].startswith("16 of 36 epochs done by 2026-11-21 09:45; ")
     assert " to go then, about 2026-11-21 09:4" in lines[0]
     assert lines[0].endswith("16 epochs in 41 s")
-    assert [line.split()[0] for line in lines[3:]] == [f"run{n}" for n in range(6)]
+    *runs, blank, assumption = lines[3:]
+    assert [line.split()[0] for line in runs] == [f"run{n}" for n in range(6)]
+    assert blank == ""
+    assert "if the DAG goes on running" in assumption
 
 
 def test_an_ensemble_that_is_over(capsys: pytest.CaptureFixture[str]) -> None:
