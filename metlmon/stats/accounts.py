@@ -297,6 +297,15 @@ class _Books:
         first, last = self.whole.first, self.whole.as_of
         if first is None or last is None:
             return None
+        # DAGMan's own files may tell of epochs before the jobs' log begins and after it ends.
+        moments = {e.completed for e in self.whole.epochs if e.counts and e.completed is not None}
+        known = [
+            when
+            for when in moments
+            if (when.tzinfo is None) == (first.tzinfo is None)
+            and abs(when - first) < LONGEST_SERIES
+        ]
+        first, last = min([first, *known]), max([last, *known])
         first, last = max(first, self.window.since or first), min(last, self.window.until or last)
         return (first, last) if first < last and last - first < LONGEST_SERIES else None
 

@@ -3,7 +3,9 @@ log says, and its words to what was counted."""
 
 from __future__ import annotations
 
+import shutil
 from datetime import datetime, timedelta
+from pathlib import Path
 
 from metlmon.ensemble.ledger import HOUR, TransferEntry
 from metlmon.live.reader import Reader
@@ -84,6 +86,31 @@ def test_waits_of_a_window_are_said_to_be_of_what_ended_in_it() -> None:
     assert "Of 1 execution; mean" in whole
     day = datetime(2025, 1, 1)
     assert "ended in the window" in note(reported(log, Window(day)), "wait")
+
+
+def test_periods_have_the_epochs_that_dagman_alone_tells_of(tmp_path: Path) -> None:
+    """The jobs' log breaks off (a full disk), and DAGMan writes on: the epochs that it saw done
+    after that are in the months in which they were, not in the total alone."""
+    for name in ("heterogeneous.dag", "control.dag"):
+        for end in ("", ".dagman.out"):
+            shutil.copy(FIXTURES / "first-round" / f"{name}{end}", tmp_path)
+    whole = (FIXTURES / "first-round" / "metl.log").read_bytes()
+    half = whole[: whole.index(b"\n...\n", len(whole) // 2) + 5]
+    (tmp_path / "metl.log").write_bytes(half)
+    reader = Reader(tmp_path, load_settings(tmp_path))
+    reader.open()
+    reader.read_all()
+    books = accounts(reader.painter().ledger())
+    assert books.whole.as_of is not None
+    assert any(
+        e.completed is not None and e.completed > books.whole.as_of for e in books.part.epochs
+    )
+    months = {f"{window.since:%Y-%m}": share.by_longest for window, share in books.periods}
+    assert sum(months.values()) + books.unmoored == books.epochs
+    assert months["2025-11"] > 0
+    assert books.series is not None
+    assert sum(books.series.epochs) == sum(months.values())
+    assert sum(share.spent.total for _, share in books.periods) == books.total.spent.total
 
 
 # --- incidents ----------------------------------------------------------------------------------
