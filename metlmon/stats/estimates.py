@@ -16,8 +16,9 @@ All of it assumes that the DAG goes on running: time in which it was removed and
 to submit it again is neither in the history nor foretold (:mod:`metlmon.stats.pauses`). Epochs a
 day are not an estimate: that many were completed, whatever came between them.
 
-One more run or epoch that lasts still makes no run's expected cycle shorter, and so no middle;
-it can make an interval's early end come earlier, as there is one more to be unsure of.
+One more epoch that lasts still, of whatever age, makes no run's estimate come earlier. For one
+that was broken off this holds of the share that lasts (:mod:`metlmon.stats.survival`), not strictly
+of estimates: what happened before it fades a little more.
 """
 
 from __future__ import annotations

@@ -151,7 +151,9 @@ def test_one_more_that_lasts_still_never_shortens(runs: dict[str, Past], age: fl
     for run in further.runs:
         earlier = before.get(run.run)
         if run.span is not None and earlier is not None:
+            assert run.span.low >= earlier.low * 0.999
             assert run.span.middle >= earlier.middle * 0.999
+            assert run.span.high >= earlier.high * 0.999
     assert said(further).high >= said(without).high * 0.999
 
 
