@@ -103,8 +103,8 @@ def _print(told: Outlook, ascii: bool) -> None:
         out.print()
         out.print(
             Text(
-                "Four in five end within the interval, if the DAG goes on running: time in which it "
-                "was removed and waited to be submitted again is neither in the history nor "
+                "Four in five end within the interval, if the DAG goes on running: time in which "
+                "it was removed and waited to be submitted again is neither in the history nor "
                 "foretold. Epochs a day are those of the last week, whatever came between them.",
                 style="dim",
             )
@@ -162,8 +162,8 @@ def _print_backtest(tested: Backtest, ascii: bool) -> None:
         Text(
             "Error: of the time that was left, + too late, - too early. Inside: the truth lay in "
             "the interval. The plain guess is a run's last cycle times the epochs that were left. "
-            "Time in which a removed DAG waited to be submitted again, and what was lost with it, is "
-            "not in the truth. "
+            "Time in which a removed DAG waited to be submitted again, and what was lost with it, "
+            "is not in the truth. "
             "Of what is not finished: until the last epoch that each run has completed.",
             style="dim",
         )
