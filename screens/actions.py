@@ -121,10 +121,10 @@ ACTIONS: Final[tuple[Action, ...]] = (
     ),
     Action("timeline", "after", ("right", "l"), "right", "later", "The cursor one cell on"),
     Action(
-        "timeline", "far_before", ("shift+left",), "s-left", "far back", "A tenth of the view back"
+        "timeline", "far_before", ("shift+left",), "sh+left", "far back", "A tenth of the view back"
     ),
     Action(
-        "timeline", "far_after", ("shift+right",), "s-right", "far on", "A tenth of the view on"
+        "timeline", "far_after", ("shift+right",), "sh+right", "far on", "A tenth of the view on"
     ),
     Action(
         "timeline", "change_before", ("comma",), ",", "change", "To the last change of this run"
@@ -330,6 +330,14 @@ ACTIONS: Final[tuple[Action, ...]] = (
     Action("moving", "first", ("home", "g"), "home g", "first", "To the first row"),
     Action("moving", "last", ("end", "G"), "end G", "last", "To the last row"),
 )
+
+
+def cap_of(action: Action) -> str:
+    """What the key cap says where each action has a line of its own: without the key of its
+    counterpart, which the footer names along with it."""
+    others = {each.shown for each in ACTIONS if each.scope == action.scope and each != action}
+    return " ".join(key for key in action.shown.split(" ") if key not in others) or action.shown
+
 
 SCOPES: Final[dict[str, str]] = {
     "everywhere": "Everywhere",

@@ -145,7 +145,7 @@ def specs(curves: Sequence[Curve], ascii: bool) -> list[Spec[Curve]]:
         Spec("last", "LAST", partial(_last, ascii=ascii), "right", least=6),
         Spec("best", "BEST", partial(_best_value, ascii=ascii), "right", least=6),
         Spec("at", "IN EPOCH", partial(_best_epoch, ascii=ascii), "right", drop=4),
-        Spec("trend", "PER EPOCH", partial(_trend, ascii=ascii), "right", drop=2),
+        Spec("trend", "TREND/EPOCH", partial(_trend, ascii=ascii), "right", drop=2),
         Spec("course", "HOW IT GOES", partial(_course, ascii=ascii), least=9),
     ]
     if any(curve.label for curve in curves):

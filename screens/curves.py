@@ -16,9 +16,22 @@ from metlmon.stats.curves import Band, Curve, Curves, curves_of
 from screens import curverows, plot
 from screens.actions import bindings_of
 from screens.columns import cells, columns, fitted
-from screens.ink import BAD, BOLD, DIM, NOTE, PLAIN, Line, first_that_fits, joined, line, spread
+from screens.ink import (
+    BAD,
+    BOLD,
+    DIM,
+    NOTE,
+    PLAIN,
+    Line,
+    first_that_fits,
+    joined,
+    line,
+    spread,
+    width,
+)
 from screens.monitor import ListScreen
 from screens.plot import Shade, Trace
+from screens.widgets.keys import Keys
 from screens.widgets.panel import Panel
 from screens.widgets.table import Row, Table
 
@@ -52,6 +65,10 @@ class CurvesScreen(ListScreen):
         self.logarithm = False
         self._placed = key is None
         self._no_chart: str | None = None
+
+    def keys(self) -> Keys:
+        """Without the way to itself."""
+        return Keys((*self.SCOPES, "everywhere"), without=("curves",))
 
     def compose(self) -> ComposeResult:
         yield Panel(id="head")
@@ -121,6 +138,12 @@ class CurvesScreen(ListScreen):
         self.table.show([], [], told)
         self.query_one("#note", Panel).show([self.note(0, 0)])
 
+    @property
+    def _signs(self) -> bool:
+        """Whether curves are drawn with signs: cohorts in one colour would all be alike."""
+        colourless = self.monitor.no_color or self.monitor.options.no_color
+        return self.ascii or (colourless and self.view == 2)
+
     def _fill(self, of: Curves, kept: list[Curve]) -> None:
         ascii, room = self.ascii, self.app.size.width
         specs = curverows.specs(of.with_values, ascii)
@@ -132,7 +155,8 @@ class CurvesScreen(ListScreen):
     def _head(self, of: Curves, kept: list[Curve], update: Update | None) -> list[Line]:
         ascii, room = self.ascii, self.app.size.width
         live = update is not None and update.status.live
-        answer = curverows.answer(of, live, room - 2, ascii)
+        name = line(("Curves", BOLD), "   ")
+        answer = name + curverows.answer(of, live, room - 2 - width(name), ascii)
         at = curverows.scale(of, self.logarithm)
         beyond = curverows.outside(of, at) if at is not None else ()
         title = first_that_fits(self._titles(of), room - 4 - sum(len(t) for t, _ in beyond))
@@ -154,7 +178,7 @@ class CurvesScreen(ListScreen):
         height = max(free // 2, free - len(of.with_values))
         height = max(LEAST_CHART, min(MOST_CHART, height))
         shades, traces = self._drawn(of, kept)
-        return [*lines, *plot.chart(shades, traces, at, room - 2, height, ascii)]
+        return [*lines, *plot.chart(shades, traces, at, room - 2, height, self._signs)]
 
     def _drawn(self, of: Curves, kept: list[Curve]) -> tuple[list[Shade], list[Trace]]:
         chosen = self.table.cursor
@@ -178,12 +202,13 @@ class CurvesScreen(ListScreen):
         name = line((plain(of.metric, 40, ascii), BOLD))
         goal = {"min": "lower is better", "max": "higher is better", None: "no goal"}[of.goal]
         place = of.metrics.index(of.metric) + 1 if of.metric in of.metrics else 1
-        number = f"{place} of {len(of.metrics)} metrics"
+        several = len(of.metrics) > 1
+        number = line((f"metric {place} of {len(of.metrics)}", DIM)) if several else ()
         log = line(("log", NOTE)) if self.logarithm else ()
         legend = self._legend(of)
         gap = line("   ")
         return [
-            joined((name, line((goal, DIM)), line((number, DIM)), log, *legend), gap),
+            joined((name, line((goal, DIM)), number, log, *legend), gap),
             joined((name, line((goal, DIM)), log, *legend), gap),
             joined((name, log, *legend), gap),
             joined((name, log, *self._legend(of, short=True)), line("  ")),
@@ -192,12 +217,12 @@ class CurvesScreen(ListScreen):
         ]
 
     def _legend(self, of: Curves, short: bool = False) -> list[Line]:
-        ascii = self.ascii
+        ascii = self._signs
         chosen = next((c for c in of.curves if c.run == self.table.cursor), None)
         own = []
         if chosen is not None:
             sign = "*" if ascii else "━"
-            name = plain(chosen.run_name, 24, ascii)
+            name = plain(chosen.run_name, 24, self.ascii)
             own = [line((f"{sign} {name}", curverows.CHOSEN))]
         if self.view == 0:
             others = line((". others" if ascii else "━ others", curverows.OTHER))
@@ -213,7 +238,7 @@ class CurvesScreen(ListScreen):
         return [*own, *(self._cohort(n, band, short) for n, band in enumerate(of.bands))]
 
     def _cohort(self, place: int, band: Band, short: bool) -> Line:
-        sign = curverows.COHORT_SIGNS[place % 5] if self.ascii else "━"
+        sign = curverows.COHORT_SIGNS[place % 5] if self._signs else "━"
         name = plain(band.label or "no label", 24, self.ascii)
         how = curverows.COHORTS[place % len(curverows.COHORTS)]
         runs = "" if short else f" {wording.count(band.runs, 'run', ascii=self.ascii)}"

@@ -121,15 +121,17 @@ class ExecutionsScreen(ListScreen):
 
     def _head(self, found: Sites | None, whole: Sequence[Done], rows: Sequence[Done]) -> list[Line]:
         ascii, room = self.ascii, self.app.size.width - 2
-        title = line(("Executions", BOLD), "  ", (self._what(found, room - 13), Ink()))
         told: Tally = tally(done.entry for done in whole)
-        number = line(wording.count(told.executions, "execution", ascii=ascii))
+        number = wording.number(told.executions, ascii)
+        what = line(f"{number} ", self._what(found, room - 14 - len(number)))
+        ended = line((f": {_ended(told, ascii)}", DIM)) if self.choice.cause is None else ()
+        title = line(("Executions", BOLD), "   ")
+        title += first_that_fits((what + ended, what), room - 13) if found is not None else ()
         epochs = line((f"{wording.number(told.completed, ascii)} completed an epoch", DIM))
         sums = legend(told, ascii)
         narrow = first_that_fits(
             (
-                joined((number, sums, epochs), line("   ")),
-                joined((number, sums), line("   ")),
+                joined((sums, epochs), line("   ")),
                 sums,
             ),
             room,
@@ -206,6 +208,13 @@ class ExecutionsScreen(ListScreen):
         view = self.monitor.feed.job_view(int(cluster), int(proc)) if cluster else None
         if view is not None:
             self.monitor.open_run_of(view.row)
+
+
+def _ended(of: Tally, ascii: bool) -> str:
+    """``153 good, 53 lost, 2 in flight``: as far as there are such."""
+    flying = of.executions - of.good_executions - of.bad_executions
+    counts = (of.good_executions, "good"), (of.bad_executions, "lost"), (flying, "in flight")
+    return ", ".join(f"{wording.number(n, ascii)} {word}" for n, word in counts if n) or "nothing"
 
 
 def _longer(epoch: EpochEntry, ascii: bool) -> str:

@@ -11,8 +11,8 @@ from textual.binding import BindingType
 from metlmon.ensemble.states import State
 from metlmon.ensemble.wording import BETWEEN, OUTCOMES, STALLED, STATES, Sign
 from metlmon.live.feed import Update
-from screens.actions import SCOPES, actions_of, bindings_of
-from screens.ink import BOLD, DIM, KEY, Line, fit, ink, line
+from screens.actions import SCOPES, actions_of, bindings_of, cap_of
+from screens.ink import BOLD, DIM, KEY, Line, fit, ink, line, wrapped
 from screens.monitor import MonitorScreen, heading, rule
 from screens.widgets.document import Document
 from screens.widgets.panel import Panel
@@ -69,11 +69,12 @@ def help_lines(
 ) -> list[Line]:
     """Keys and legend: side by side where there is room. With ``read_only`` without the keys
     that change something; the scopes ``first`` come first."""
-    keys, signs = _keys(read_only, first), _signs(ascii)
+    signs = _signs(ascii)
     if room < 140:
-        left = [heading("Keys", room, ascii), *keys]
+        left = [heading("Keys", room, ascii), *_keys(read_only, first, room - 1)]
         return [*left, (), heading("Signs", room, ascii), *signs]
     half = room // 2
+    keys = _keys(read_only, first, half - 1)
     lines = [heading("Keys", half - 1, ascii) + line("  ") + heading("Signs", half - 1, ascii)]
     for i in range(max(len(keys), len(signs))):
         left_part = keys[i] if i < len(keys) else ()
@@ -82,7 +83,7 @@ def help_lines(
     return lines
 
 
-def _keys(read_only: bool, first: Sequence[str]) -> list[Line]:
+def _keys(read_only: bool, first: Sequence[str], cells: int) -> list[Line]:
     lines: list[Line] = []
     for scope in dict.fromkeys((*first, *SCOPES)):
         title = SCOPES[scope]
@@ -92,17 +93,28 @@ def _keys(read_only: bool, first: Sequence[str]) -> list[Line]:
         if lines:
             lines.append(())
         lines.append(line(" ", (title, BOLD)))
-        lines += [line("  ", (f"{action.shown:<8}", KEY), f"  {action.help}") for action in actions]
-        lines += [line("  ", (told, DIM)) for told in REMARKS.get(scope, ())]
+        for action in actions:
+            told = wrapped(action.help, cells, indent=KEY_CELLS)
+            cap = line("  ", (cap_of(action), KEY))
+            lines.append(fit(cap, KEY_CELLS, "left", ascii=True) + told[0][1:])
+            lines += told[1:]
+        lines += wrapped(REMARKS[scope], cells, DIM, 2) if scope in REMARKS else []
     return lines
 
 
-REMARKS: Final[dict[str, tuple[str, ...]]] = {
+KEY_CELLS: Final = 12
+"""Where the help of a key begins: behind the longest key cap."""
+
+REMARKS: Final[dict[str, str]] = {
     "acting": (
-        "An act is for the marked rows, or else for the row under the cursor. It asks first,",
-        "names every job it touches and those it leaves out, and only y does it. States change",
-        "on the screens when the log tells of it.",
-    )
+        "An act is for the marked rows, or else for the row under the cursor. It asks first, "
+        "names every job it touches and those it leaves out, and only y does it. States change "
+        "on the screens when the log tells of it."
+    ),
+    "timeline": (
+        "While the past is shown, the first line of every screen says of when, and esc returns "
+        "to now."
+    ),
 }
 """What else is to be known of some scopes."""
 

@@ -28,6 +28,7 @@ from screens.ink import (
     crop,
     line,
     spread,
+    width,
     wrapped,
 )
 from screens.monitor import ListScreen
@@ -141,7 +142,8 @@ def head(told: Found | None, room: int, ascii: bool) -> list[Line]:
     else:
         first = line(("nothing is wrong now", GOOD))
     all_told = line((f"{wording.number(every, ascii)} since the beginning", DIM)) if every else ()
-    lines = [line(" ") + spread(title + first, all_told, room - 2, ascii)]
+    both = width(title + first) + width(all_told) + 3 <= room - 2
+    lines = [line(" ") + spread(title + first, all_told if both else (), room - 2, ascii)]
     if now:
         lead = "the worst: "
         worst = line((lead, DIM), plain(told.pressing[0].text, 400, ascii))

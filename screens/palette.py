@@ -14,7 +14,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Input
 
 from metlmon.ensemble.wording import plain
-from screens.actions import Action, actions_of
+from screens.actions import Action, actions_of, cap_of
 from screens.ink import DIM, KEY, Line, line
 from screens.monitor import Prompt
 from screens.widgets.table import Column, Row, Table
@@ -56,8 +56,8 @@ class PaletteScreen(ModalScreen[str | None]):
         table = self.query_one(Table)
         words = self.query_one(Prompt).value.lower().split()
         fitting = [a for a in self._actions if all(word in _text(a) for word in words)]
-        room = table.size.width - 16
-        columns = [Column("KEY", 6), Column("ACTION", max(10, room))]
+        room = table.size.width - 18
+        columns = [Column("KEY", 8), Column("ACTION", max(10, room))]
         rows = [
             Row(f"{a.scope}.{a.name}", partial(_cells, a, self._refusals.get(a.name), table.ascii))
             for a in fitting
@@ -94,6 +94,6 @@ def _text(action: Action) -> str:
 
 def _cells(action: Action, refused: str | None, ascii: bool) -> tuple[Line, Line]:
     if refused is None:
-        return line((action.shown, KEY)), line(action.help)
+        return line((cap_of(action), KEY)), line(action.help)
     why = f"{'x' if ascii else '✗'} {action.label}: {plain(refused, 200, ascii)}"
-    return line((action.shown, DIM)), line((why, DIM))
+    return line((cap_of(action), DIM)), line((why, DIM))

@@ -36,6 +36,7 @@ from screens.ink import (
 )
 from screens.monitor import ListScreen
 from screens.runlist import place
+from screens.widgets.keys import Keys
 from screens.widgets.panel import Panel
 from screens.widgets.table import Row, Table
 
@@ -107,6 +108,10 @@ class ProblemsScreen(ListScreen, ActingScreen):
         ("times", lambda group: (-group.times,)),
         ("kind", lambda group: (group.kind, -group.lost)),
     )
+
+    def keys(self) -> Keys:
+        """Without the way to itself."""
+        return Keys((*self.SCOPES, "everywhere"), without=("problems",))
 
     def compose(self) -> ComposeResult:
         yield Panel(id="head")

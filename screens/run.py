@@ -139,14 +139,14 @@ class RunScreen(ListScreen, ActingScreen):
         ascii, span, epoch = self.ascii, run.span, run.epoch
         if span is None:
             left = wording.count(run.left, "epoch", ascii=self.ascii)
-            return [line(" ", ("left  ", DIM), f"{left}, ", (run.why_not or "", NOTE))]
-        rest = line(("left  ", DIM), (telling.about(span.middle, ascii), BOLD))
+            return [line(" ", ("to go  ", DIM), f"{left}, ", (run.why_not or "", NOTE))]
+        rest = line(("to go  ", DIM), (telling.about(span.middle, ascii), BOLD))
         rest += line(f" ({telling.between(span.low, span.high, ascii)})")
         about = line((f", about {telling.minute(run.at)}", DIM))
         sure = line((f"{telling.sureness(span)}: from {span.source}", DIM))
         now: Line = ()
         if epoch is not None:
-            now = line((f"epoch {run.number}  ", DIM), telling.span(epoch, ascii))
+            now = line((f"in epoch {run.number}  ", DIM), telling.span(epoch, ascii))
         gap = line("   ")
         candidates = (
             joined((rest + about, now, sure), gap),

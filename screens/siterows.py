@@ -11,7 +11,7 @@ from typing import Final
 from metlmon.ensemble import wording
 from metlmon.ensemble.ledger import HOUR
 from metlmon.ensemble.wording import OUTCOMES, Colour, Sign, plain
-from metlmon.stats.places import Cause, Cell, Choice, Place, Sites, Spread
+from metlmon.stats.places import WORTH_LEAST, Cause, Cell, Choice, Place, Sites, Spread
 from metlmon.stats.tally import Tally
 from screens.columns import Spec
 from screens.headlines import apportioned
@@ -214,10 +214,12 @@ def answer(found: Sites, cells: int, ascii: bool) -> Line:
     if not found.executions:
         return line(("nothing has run yet", DIM))
     if not ranked:
-        return line(("no site has completed enough epochs to be compared", DIM))
+        return line((f"no site has completed {WORTH_LEAST} epochs yet: too few to compare", DIM))
     best, worst = ranked[0], ranked[-1]
     name, most = (named(each.name, NAME_LIMIT, ascii) for each in (best, worst))
     cost, dear = (wording.hours((each.cost or 0.0) / HOUR, ascii) for each in (best, worst))
+    if cost == dear and len(ranked) > 1:
+        return line("an epoch costs ", (cost, BOLD), " GPU-hours at every site")
     if len(ranked) == 1:
         lost = wording.hours(best.sum.bad / HOUR / best.sum.completed, ascii)
         each = line("an epoch costs ", (cost, BOLD), " GPU-hours at ", (name, GOOD))
@@ -329,6 +331,8 @@ def _place_specs(rows: Sequence[Place], view: int, ascii: bool) -> list[Spec[Row
     def time(value: Callable[[Place], float | None]) -> Callable[..., Line]:
         return lambda row, cells: _time(value(row), ascii)
 
+    flying = hours(lambda row: row.sum.in_flight, MOVING)
+
     def stalls(row: Place, cells: int | None) -> Line:
         return _number(row.input.stalls, ascii)
 
@@ -352,7 +356,7 @@ def _place_specs(rows: Sequence[Place], view: int, ascii: bool) -> list[Spec[Row
         Spec("bar", "GPU-HOURS", of(bar), least=LEAST_BAR, grow=MOST_BAR),
         Spec("good", "GOOD h", of(hours(lambda row: row.sum.good, Ink())), "right", drop=5),
         Spec("lost", "LOST h", of(hours(lambda row: row.sum.bad, BAD)), "right"),
-        Spec("flying", "FLYING h", of(hours(lambda r: r.sum.in_flight, MOVING)), "right", drop=8),
+        Spec("flying", "IN FLIGHT h", of(flying), "right", drop=8),
         Spec("cost", "h/EPOCH", of(cost), "right", drop=2),
         Spec("epoch", "EPOCH TIME", of(time(lambda row: row.epoch.median)), "right", drop=1),
         Spec("spread", "HALF OF THEM", of(spreads), drop=10, most=24),
@@ -485,6 +489,8 @@ def _alike(seconds: Sequence[float], ascii: bool) -> Callable[[float], str]:
 def _exact(seconds: float, ascii: bool) -> str:
     """Hours to the hundredth."""
     told = f"{seconds / HOUR:,.2f}" if seconds else "0"
+    # What is something is never drawn as nothing.
+    told = "<0.01" if seconds > 0 and told == "0.00" else told
     return told if ascii else told.replace(",", wording.THIN)
 
 
@@ -509,7 +515,13 @@ def quartiles(of: Spread, ascii: bool) -> str:
     """``5:47:36 to 5:51:00``: half of them lie there."""
     if of.low is None or of.high is None or of.n < 2:
         return ""
-    return f"{wording.duration(of.low, ascii)} to {wording.duration(of.high, ascii)}"
+    return _from_to(of.low, of.high, ascii)
+
+
+def _from_to(low: float, high: float, ascii: bool) -> str:
+    """``4 s to 5 s``; where both ends are written alike, only once."""
+    ends = wording.duration(low, ascii), wording.duration(high, ascii)
+    return " to ".join(dict.fromkeys(ends))
 
 
 # --- the row under the cursor -----------------------------------------------------------------
@@ -574,16 +586,15 @@ def _label(word: str) -> Line:
 
 
 def _spread(of: Spread, ascii: bool, hidden: int = 0) -> list[Line]:
-    if of.median is None:
+    if of.median is None or of.least is None or of.most is None:
         return []
-    least, most = (wording.duration(value, ascii) for value in (of.least, of.most))
     several = of.n > 1
     mark = f"{HIDDEN.mark(ascii)} {hidden}: {HIDDEN.word}" if hidden else ""
     return [
         line(("median ", DIM), wording.duration(of.median, ascii),
              (f" of {wording.number(of.n, ascii)}", DIM)),
         line(("half of them ", DIM), quartiles(of, ascii)) if several else (),
-        line((f"all {least} to {most}", DIM)) if several else (),
+        line((f"all {_from_to(of.least, of.most, ascii)}", DIM)) if several else (),
         line((mark, ink(HIDDEN))),
     ]  # fmt: skip
 
@@ -673,11 +684,11 @@ def _cell_details(row: Cell, found: Sites, cells: int, ascii: bool) -> list[Line
         _kept(_label("epoch time"), _spread(row.epoch, ascii, row.hidden), cells),
     ]
     if row.slow:
-        told = (
-            f"{row.times:.2f} times the median at {row.fastest}, and the middle halves do not "
-            "overlap"
-        )
-        lines.append(_label("slow") + line((plain(told, 200, ascii), NOTE)))
+        fastest = named(row.fastest, NAME_LIMIT, ascii)
+        times = f"{row.times:.2f} times the median at {fastest}"
+        whys = (", and the middle halves do not overlap", ", middle halves apart", "")
+        candidates = (_label("slow") + line((times + why, NOTE)) for why in whys)
+        lines.append(first_that_fits(candidates, cells))
     elif row.times is None:
         lines.append(
             _label("compared")
@@ -707,7 +718,7 @@ def _cause_details(row: Cause, found: Sites, cells: int, lines: int, ascii: bool
     share = wording.share(row.bad, found.total.sum.bad, ascii)
     first = joined(
         (
-            line((code_of(row) or row.key[:40], BOLD)),
+            line((code_of(row) or wording.clip(plain(row.key, 80, ascii), 32, ascii), BOLD)),
             line((_exact(row.bad, ascii), BAD), f" GPU-hours lost, {share} of all")
             if row.bad > 0
             else line(("nothing lost", DIM)),

@@ -32,6 +32,9 @@ TALL_LINES: Final = 40
 DETAILS, DETAILS_TALL = 6, 12
 """Lines below the table, always as many, so that it keeps its height."""
 
+FIRST_LINES: Final = 12
+"""Lines that the answer and some rows have before what is told of one row."""
+
 
 class SitesScreen(ListScreen):
     """The same hours in four views, which a key changes."""
@@ -89,7 +92,8 @@ class SitesScreen(ListScreen):
 
     @property
     def _lines(self) -> int:
-        return DETAILS_TALL if self.app.size.height >= TALL_LINES else DETAILS
+        height = self.app.size.height
+        return DETAILS_TALL if height >= TALL_LINES else max(1, min(DETAILS, height - FIRST_LINES))
 
     def _told(self, lines: Sequence[Line]) -> list[Line]:
         return [*lines, *[()] * (self._lines - len(lines))]

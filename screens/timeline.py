@@ -35,8 +35,9 @@ from metlmon.stats.lanes import (
 from metlmon.stats.timeline import Lane, Timeline, timeline
 from screens import timerows
 from screens.actions import bindings_of
-from screens.ink import DIM, Line, crop, fit, ink, line, width
+from screens.ink import BOLD, DIM, Line, crop, fit, ink, line, width
 from screens.monitor import ListScreen
+from screens.widgets.keys import Keys
 from screens.widgets.panel import Panel
 from screens.widgets.table import GAP, MARGIN, Column, Row, Table
 
@@ -89,6 +90,10 @@ class TimelineScreen(ListScreen):
         self._signs: dict[str | None, Sign] = {}
         self._columns: list[Stack] = []
         self._kinds: frozenset[Kind] = frozenset()
+
+    def keys(self) -> Keys:
+        """Without the way to itself."""
+        return Keys((*self.SCOPES, "everywhere"), without=("timeline",))
 
     def compose(self) -> ComposeResult:
         yield Panel(id="head")
@@ -148,11 +153,11 @@ class TimelineScreen(ListScreen):
         self.query_one("#note", Panel).show(self._note_lines(made, kept, moment is not None))
 
     def _nothing(self, made: Timeline | None, update: Update | None) -> None:
-        title = "Timeline"
-        self.query_one("#head", Panel).show([line(f" {title}"), ()])
         self.query_one("#chart", Panel).show([])
-        reading = update is None or update.progress.fraction < 1
-        if made is None or reading:
+        waits = made is None or update is None or update.progress.fraction < 1
+        first = ("", DIM) if waits else ("nothing has happened yet", DIM)
+        self.query_one("#head", Panel).show([line(" ", ("Timeline", BOLD), "   ", first), ()])
+        if waits:
             told = [line("  ", ("The times of all jobs are being added up.", DIM))]
         else:
             told = [

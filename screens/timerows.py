@@ -60,7 +60,8 @@ def answer(made: Timeline, cells: int, ascii: bool) -> Line:
     if not made.steps:
         told = f"nothing has run yet, for {wording.duration(made.length, ascii)}"
         return title + line((told, ALARM if made.waits else NOTE))
-    if made.steps[-1].jobs == 0 and made.waits:
+    # What follows upon another within the second does not stand.
+    if made.steps[-1].jobs == 0 and made.waits and made.length - made.steps[-1].at >= 1:
         return title + _stands(made.steps[-1], made, cells, ascii)
     if made.stalls:
         return title + _stalled(made.stalls, cells, ascii)
@@ -196,6 +197,7 @@ def chart(
     if height <= 0:
         return []
     top = ceiling(columns)
+    unit = unit.removesuffix("s") if top == 1 else unit
     lines = []
     for at, row in enumerate(stacked_rows(columns, top, height, ascii)):
         label = f"{top} {unit}" if at == 0 else "0" if at == height - 1 else ""
@@ -295,13 +297,15 @@ def _between(made: Timeline, lane: Lane, at: float, then: bool, ascii: bool) -> 
     ended = f"nothing in the queue since {before.end:%m-%d %H:%M:%S}" if before.end else ""
     lasted = wording.duration(at - before.until, ascii)
     last = "" if before.epoch is None else f"; epoch {before.epoch} was the last"
+    if after is None and not then and lane.state is State.COMPLETED and before.end:
+        return f"done since {before.end:%m-%d %H:%M:%S}, for {lasted}{last}"
     if after is not None and not then:
         return f"{ended}, for {lasted} of {wording.duration(after.at - before.until, ascii)}{last}"
     return f"{ended}, for {lasted}{last}"
 
 
 def scale(window: Window, ascii: bool) -> Line:
-    """How much time one cell is."""
+    """How much time one cell is: the highest number at a time is seldom that of a whole cell."""
     each = window.each
     told = f"{each:.2g} s" if each < 10 else wording.duration(each, ascii)
-    return line((f"a cell is {told}", DIM))
+    return line((f"a cell is {told}, its bar the mean", DIM))

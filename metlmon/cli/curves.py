@@ -217,7 +217,7 @@ _COLUMNS: Final = (
     Column("LAST", right=True),
     Column("BEST", right=True),
     Column("IN EPOCH", right=True),
-    Column("PER EPOCH", right=True, drop=2),
+    Column("TREND/EPOCH", right=True, drop=2),
     Column("HOW IT GOES"),
 )
 

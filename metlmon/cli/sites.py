@@ -222,7 +222,7 @@ PLACE_COLUMNS: Final = (
     Column("SUCCESS", right=True),
     Column("GOOD H", right=True, drop=9),
     Column("LOST H", right=True),
-    Column("FLYING H", right=True, drop=6),
+    Column("IN FLIGHT H", right=True, drop=6),
     Column("H/EPOCH", right=True, drop=10),
     Column("EPOCH TIME", right=True),
     Column("HALF OF THEM", drop=4),
@@ -325,6 +325,8 @@ def _place_cells(place: Place, name: str, ascii: bool) -> list[str | Text]:
 def _exact(value: float, ascii: bool) -> str:
     """Hours to the hundredth."""
     told = f"{value:,.2f}"
+    # What is something is never printed as nothing.
+    told = "<0.01" if value > 0 and told == "0.00" else told
     return told if ascii else told.replace(",", "\u202f")
 
 

@@ -202,7 +202,7 @@ def answer(of: Curves, live: bool, ascii: bool = False) -> Answer:
         each = "" if len(known) == 1 else " each"
         first = f"{total} with one epoch{each}: too early to say"
     else:
-        verb = "improved" if not live else "improves" if len(known) == 1 else "improve"
+        verb = "still improved" if not live else "improves" if len(known) == 1 else "improve"
         first = f"{number(better, ascii)} of {total} {verb}"
         first += f", {number(early, ascii)} too early to say" if early else ""
     lost = [curve for curve in known if curve.lost]

@@ -106,12 +106,14 @@ def incidents(basis: Basis) -> tuple[Incident, ...]:
 
 def pressing(basis: Basis, all_of_them: Sequence[Incident]) -> list[Incident]:
     """Those that the header tells of, the worst first: what lasts or was lately, and is more
-    than a note."""
+    than a note. What befell only runs that are done is over for them."""
     now = basis.ledger.as_of
+    done = {run.run for run in basis.ledger.runs if run.state is State.COMPLETED}
     kept = [
         each
         for each in all_of_them
         if each.severity > Severity.NOTE
+        and (each.still or not each.runs or not done.issuperset(each.runs))
         and (
             each.still
             or now is None

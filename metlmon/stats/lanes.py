@@ -32,13 +32,13 @@ class Kind(StrEnum):
 
 
 SIGNS: Final[Mapping[Kind, Sign]] = {
-    Kind.GOOD: Sign("█", "=", "ran well", Colour.GREEN),
-    Kind.LOST: Sign("▚", "x", "ran, lost", Colour.ORANGE),
+    Kind.GOOD: Sign("█", "=", "good", Colour.GREEN),
+    Kind.LOST: Sign("▚", "x", "lost", Colour.ORANGE),
     Kind.FLYING: Sign("▓", "R", "running", Colour.SKY),
     Kind.MOVING: Sign("▒", "t", "transfer", Colour.BLUE),
     Kind.IDLE: Sign("░", ".", "idle", Colour.GREY),
     Kind.HELD: Sign("╳", "H", "held", Colour.VERMILLION, Weight.BOLD),
-    Kind.STOPPED: Sign("┄", "~", "suspended, disconnected", Colour.PURPLE),
+    Kind.STOPPED: Sign("┄", "~", "interrupted", Colour.PURPLE),
 }
 """The textures are those of the other bars. Each glyph, letter and colour is told apart
 without the others."""

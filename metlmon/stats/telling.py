@@ -48,7 +48,12 @@ def span(value: Span | None, ascii: bool = False) -> str:
     """``6 d (4–9 d)``."""
     if value is None:
         return ""
-    return f"{about(value.middle, ascii)} ({between(value.low, value.high, ascii)})"
+    return _within(about(value.middle, ascii), between(value.low, value.high, ascii))
+
+
+def _within(middle: str, ends: str) -> str:
+    """``6 d (4–9 d)``; only ``6 d`` where both ends are written like that too."""
+    return middle if middle == ends else f"{middle} ({ends})"
 
 
 def sureness(value: Span) -> str:
@@ -74,9 +79,9 @@ def pace(value: Pace | None, ascii: bool = False) -> str:
     if value is None:
         return ""
     told = about(value.median, ascii)
-    if value.lower is not None and value.upper is not None:
-        told += f" ({between(value.lower, value.upper, ascii)})"
-    return told
+    if value.lower is None or value.upper is None:
+        return told
+    return _within(told, between(value.lower, value.upper, ascii))
 
 
 def done_in(outlook: Outlook, ascii: bool = False, brief: bool = False) -> str:
@@ -86,6 +91,8 @@ def done_in(outlook: Outlook, ascii: bool = False, brief: bool = False) -> str:
         return f"done since {minute(outlook.ended)}"
     if outlook.span is None:
         why = plain(outlook.why_not or "", ascii=ascii)
+        if why.startswith("not before"):
+            return f"no estimate {why.removeprefix('not ')}"
         return f"end {why}" if why.startswith("unknown") else why
     told = span(outlook.span, ascii)
     told = f"done in {told}" if outlook.live else f"{told} to go then"

@@ -9,7 +9,9 @@ from screens.actions import Action, actions_of
 from screens.ink import DIM, KEY, Line, joined, line, width
 from screens.widgets.canvas import Canvas
 
-ELSEWHERE: Final = frozenset({"problems", "inputs", "palette"})
+ELSEWHERE: Final = frozenset(
+    {"problems", "timeline", "sites", "curves", "estimates", "incidents", "inputs", "palette"}
+)
 """Ways to other screens. A screen that asks something offers its answers, not these."""
 
 

@@ -36,10 +36,17 @@ async def test_the_first_line_says_whether_it_is_learning(show: Show) -> None:
     async with show(learning(), size=NARROW) as seen:
         await opened(seen)
         assert isinstance(seen.app.screen, CurvesScreen)
-        assert seen.lines[0].startswith(" 11 of 12 runs improve · best 0.2")
+        assert seen.lines[0].startswith(" Curves   11 of 12 runs improve · ")
         assert f"{LOST} diverged in epoch 4" in seen.lines[0]
         assert f"{LOST} " in seen.line("✗ diverged in 4")
         assert "NaN" in seen.line("✗ diverged in 4")
+
+
+async def test_where_there_is_room_the_best_value_is_told_too(show: Show) -> None:
+    async with show(learning(), size=WIDE) as seen:
+        await opened(seen)
+        assert "11 of 12 runs improve · best 0.2" in seen.lines[0]
+        assert f"{LOST} diverged in epoch 4" in seen.lines[0]
 
 
 async def test_what_ran_away_does_not_press_the_others_flat(show: Show) -> None:

@@ -93,7 +93,7 @@ async def test_enter_opens_the_run_which_tells_its_rest_too() -> None:
         assert found is not None
         await seen.press("e", "down", "enter")
         assert isinstance(seen.app.screen, RunScreen)
-        assert f"left  {telling.span(found.runs[1].span)}" in seen.text
+        assert f"to go  {telling.span(found.runs[1].span)}" in seen.text
 
 
 async def test_sorted_by_what_ends_last() -> None:

@@ -296,7 +296,7 @@ def screens(tables: Mapping[str, Rows], runs: Mapping[str, Any]) -> Iterator[Sai
     for family, view in (("site", "sites"), ("GPU", "GPUs")):
         for row in tables[view]:
             who = None if row["key"] == "None" else row["key"]
-            for head, kind in (("GOOD h", "good"), ("LOST h", "bad"), ("FLYING h", "in_flight")):
+            for head, kind in (("GOOD h", "good"), ("LOST h", "bad"), ("IN FLIGHT h", "in_flight")):
                 yield from said_hours((f"GPU-seconds by {family}", who, kind), row.get(head, ""))
             if (epochs := count(row["EPOCHS"])) is not None:
                 yield Said((f"completed epochs by {family}", who), epochs)
