@@ -53,10 +53,16 @@ def hours(value: float, digits: int = 2, ascii: bool = False) -> str:
 
 
 def percent(value: float | None, ascii: bool = False) -> str:
-    """A share of one, in per cent with one decimal; a dash of nothing."""
+    """A share of one, in per cent with one decimal; a dash of nothing. Never 0.0 % or 100.0 %
+    of what is neither."""
     if value is None:
         return unknown(ascii)
-    return f"{100 * value:.1f}{' ' if ascii else THIN}%"
+    shown = f"{100 * value:.1f}"
+    if value > 0 and shown == "0.0":
+        shown = "<0.1"
+    elif value < 1 and shown == "100.0":
+        shown = ">99.9"
+    return f"{shown}{' ' if ascii else THIN}%"
 
 
 def hours_digits(total: float) -> int:

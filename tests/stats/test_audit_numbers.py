@@ -12,6 +12,7 @@ from metlmon.live.reader import Reader
 from metlmon.live.settings import load_settings
 from metlmon.report.contents import compiled
 from metlmon.report.records import Report
+from metlmon.report.told import percent
 from metlmon.stats.accounts import accounts
 from metlmon.stats.incidents import incidents
 from metlmon.stats.places import places_in
@@ -111,6 +112,11 @@ def test_periods_have_the_epochs_that_dagman_alone_tells_of(tmp_path: Path) -> N
     assert books.series is not None
     assert sum(books.series.epochs) == sum(months.values())
     assert sum(share.spent.total for _, share in books.periods) == books.total.spent.total
+
+
+def test_a_share_is_never_rounded_to_none_or_all() -> None:
+    shown = [percent(value, ascii=True) for value in (0.0, 0.0004, 0.0005, 0.9994, 0.9996, 1.0)]
+    assert shown == ["0.0 %", "<0.1 %", "0.1 %", "99.9 %", ">99.9 %", "100.0 %"]
 
 
 # --- incidents ----------------------------------------------------------------------------------
