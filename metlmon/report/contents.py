@@ -41,7 +41,7 @@ from metlmon.stats.accounts import (
 from metlmon.stats.tally import Tally, tally
 from metlmon.stats.windows import ALL, Unit, Window, told_window
 
-NO_EXECUTION: Final = "no execution in the logs"
+NO_EXECUTION: Final = "no successful execution"
 
 REASONS: Final = 6
 """Different reasons of one cause that are told; the rest are told together."""
@@ -315,7 +315,7 @@ def _placed(books: Accounts) -> int:
 
 
 def _nowhere(books: Accounts, cells: int) -> tuple[Row, ...]:
-    """The row of completed epochs that no execution is known of."""
+    """The row of completed epochs of which no execution that succeeded is known."""
     if not books.unplaced:
         return ()
     share = _of(books.unplaced, _placed(books))

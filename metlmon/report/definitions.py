@@ -37,7 +37,8 @@ def _epochs(books: Accounts, digits: int) -> str:
     if books.unplaced:
         text += (
             f" For {number(books.unplaced)} of {number(books.epochs)} the logs have no successful "
-            "execution (they are marked done, or inferred): no GPU and no site has them."
+            "execution (they are marked done, inferred, or saved by a POST script): no GPU and no "
+            "site has them."
         )
     if books.again:
         text += (

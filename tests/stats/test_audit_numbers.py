@@ -11,7 +11,7 @@ from metlmon.ensemble.ledger import HOUR, TransferEntry
 from metlmon.live.reader import Reader
 from metlmon.live.settings import load_settings
 from metlmon.report.contents import compiled
-from metlmon.report.records import Report
+from metlmon.report.records import Report, Table
 from metlmon.report.told import percent
 from metlmon.stats.accounts import accounts
 from metlmon.stats.incidents import incidents
@@ -87,6 +87,25 @@ def test_waits_of_a_window_are_said_to_be_of_what_ended_in_it() -> None:
     assert "Of 1 execution; mean" in whole
     day = datetime(2025, 1, 1)
     assert "ended in the window" in note(reported(log, Window(day)), "wait")
+
+
+def test_an_epoch_that_a_post_script_saved_is_not_without_execution() -> None:
+    """Its job ran and returned 3; the POST script took that for success. No GPU has the epoch,
+    but the logs have its execution."""
+    log = Log().submit(77, NODE, at="09:00:00").execute(77, at="10:00:00")
+    log.terminate(77, 3, at="12:00:00").post(77, NODE, 0, at="12:00:10")
+    made = reported(log)
+    (table,) = (
+        block
+        for section in made.sections
+        for block in section.blocks
+        if isinstance(block, Table) and block.key == "gpus"
+    )
+    assert [(row.cells[0], row.cells[1]) for row in table.rows][-1] == (
+        "no successful execution",
+        1,
+    )
+    assert "saved by a POST script" in note(made, "epochs")
 
 
 def test_periods_have_the_epochs_that_dagman_alone_tells_of(tmp_path: Path) -> None:
