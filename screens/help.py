@@ -112,8 +112,8 @@ REMARKS: Final[dict[str, str]] = {
         "on the screens when the log tells of it."
     ),
     "timeline": (
-        "While the past is shown, the first line of every screen says of when, and esc returns "
-        "to now."
+        "Interrupted is what was suspended, or has lost its connection. While the past is shown, "
+        "the first line of every screen says of when, and esc returns to now."
     ),
 }
 """What else is to be known of some scopes."""

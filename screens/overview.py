@@ -32,6 +32,7 @@ ROOMY_LINES = 30
 
 
 OF_RUNS: Final = frozenset({"open", "filter", "sort", "faults", "acts", "mark"})
+OF_FIGURES: Final = frozenset({"timeline", "sites", "curves", "estimates", "incidents"})
 """Actions that are for nothing where there is no ensemble."""
 
 
@@ -59,7 +60,7 @@ class OverviewScreen(ListScreen, ActingScreen):
             runlist.seen_by_filter,
         )
         nothing = update is not None and not update.status.dags
-        self.query_one(Keys).leave_out(OF_RUNS if nothing else ())
+        self.query_one(Keys).leave_out(OF_RUNS | OF_FIGURES if nothing else ())
         if self.table.marks:
             self.table.keep_marks({row.key for row in rows})
         shown = self._rows(kept, rows, update)
