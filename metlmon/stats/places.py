@@ -7,7 +7,7 @@ so that the places of one kind sum to the whole.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from statistics import median, quantiles
@@ -235,7 +235,7 @@ def places_in(ledger: Ledger, window: Window = ALL) -> Sites:
     """All places of what lies in ``window``. A sub-DAG's DAGMan runs at no site and has no
     GPU: its executions are left out."""
     part = clipped(ledger, window)
-    booking = _Books(part, window.whole)
+    booking = _Books(part, window.whole, {e.job for e in ledger.executions if not e.dagman})
     return Sites(
         ledger.as_of,
         window,
@@ -284,16 +284,17 @@ Held = tuple[HoldEntry, ExecutionEntry | None]
 
 class _Books:
     """The entries of one ledger, and what they tell of each other. ``whole``: of a window that
-    leaves nothing out, so that each entry has all of its seconds."""
+    leaves nothing out, so that each entry has all of its seconds. ``ran``: the jobs that have
+    an execution, in the window or not."""
 
-    def __init__(self, ledger: Ledger, whole: bool) -> None:
+    def __init__(self, ledger: Ledger, whole: bool, ran: Set[JobId]) -> None:
         self.between = ledger.between
         self.as_of = ledger.as_of
         self.executions = tuple(e for e in ledger.executions if not e.dagman)
         self.finals = [e for e in self.executions if e.final]
         self.inputs = [t for t in ledger.transfers if t.direction == "input" and t.counted]
         self.holds = _tied(ledger.jobs, self.executions)
-        self.idle_bytes = _bytes_of_idle(ledger.jobs)
+        self.idle_bytes = _bytes_of_idle(job for job in ledger.jobs if job.job not in ran)
         self.epochs: dict[JobId, EpochEntry] = {
             job: epoch for epoch in ledger.epochs for job in epoch.jobs
         }
@@ -416,13 +417,9 @@ def _gpus_by_start(
 
 
 def _bytes_of_idle(jobs: Iterable[JobEntry]) -> Bytes:
-    """Bytes of jobs that never ran: no execution has them."""
-    never = [
-        job
-        for job in jobs
-        if not job.dagman and all(state is not State.RUNNING for _, state in job.states)
-    ]
-    return sum(job.bytes_sent or 0 for job in never), sum(job.bytes_received or 0 for job in never)
+    """Bytes of jobs without an execution: nothing else has them."""
+    own = [job for job in jobs if not job.dagman]
+    return sum(job.bytes_sent or 0 for job in own), sum(job.bytes_received or 0 for job in own)
 
 
 def _grouped(things: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:

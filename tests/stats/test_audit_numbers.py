@@ -108,6 +108,21 @@ def test_an_epoch_that_a_post_script_saved_is_not_without_execution() -> None:
     assert "saved by a POST script" in note(made, "epochs")
 
 
+def test_bytes_of_a_job_whose_start_was_lost_are_at_no_site() -> None:
+    """Its 001 is not in the log; that it went on after a suspension, and its end, are. The sites'
+    table has its bytes, as the report has."""
+    log = Log().submit(77, NODE, at="09:00:00").suspend(77, at="10:00:00")
+    log.resume(77, at="10:30:00")
+    log.terminate(77, at="12:00:01", total=(877, 13209))
+    ledger = tell(DAG, log).painter().ledger()
+    assert ledger.executions == ()
+    of = places_in(ledger)
+    assert (of.total.input.sent, of.total.input.received) == (877, 13209)
+    assert [(place.name, place.input.sent) for place in of.sites] == [(None, 877)]
+    moved = accounts(ledger).total.moved
+    assert (moved.from_jobs, moved.to_jobs) == (877, 13209)
+
+
 def test_periods_have_the_epochs_that_dagman_alone_tells_of(tmp_path: Path) -> None:
     """The jobs' log breaks off (a full disk), and DAGMan writes on: the epochs that it saw done
     after that are in the months in which they were, not in the total alone."""
