@@ -240,7 +240,9 @@ class _Foresight:
         window = min(RATE_SECONDS, max(elapsed(ledger, each, now) for each in begun))
         since = later(now) - timedelta(seconds=window)
         ends = [c.at for cycles in self.cycles.values() for c in cycles if c.ended]
-        return Rate(sum(later(end) >= since for end in ends), window) if window > 0 else None
+        # DAGMan's own files can be ahead of the log that says what time it is.
+        recent = sum(since <= later(end) <= later(now) for end in ends)
+        return Rate(recent, window) if window > 0 else None
 
     def _span(self, trials: Sequence[float], source: str, samples: int | None = None) -> Span:
         ordered = sorted(max(0.0, each) for each in trials)
