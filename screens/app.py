@@ -119,6 +119,7 @@ class MetlmonApp(App[int]):
         super().__init__()
         self.feed = self.present = feed
         self.study = self.present_study = Study(feed, self.figures_came)
+        self._foreseen: Study | None = None
         self.travel = Travel(self)
         self.desk = None if self.options.read_only else self.options.desk
         self.deed: Deed | None = None
@@ -212,6 +213,18 @@ class MetlmonApp(App[int]):
         self._shown_at = monotonic()
         if not self._time_to_leave():
             self.show_again()
+            self._foresee()
+
+    def _foresee(self) -> None:
+        """As soon as all is read, what the screens of a large ensemble will ask for."""
+        update = self.newest
+        if self._foreseen is self.present_study or update is None or update.progress.fraction < 1:
+            return
+        self._foreseen = self.present_study
+        from metlmon.stats.places import sites
+        from metlmon.stats.timeline import timeline
+
+        self.present_study.foresee(timeline, sites)
 
     def show_again(self) -> None:
         """Show the picture on the screen that is looked at."""

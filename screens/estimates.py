@@ -211,7 +211,7 @@ def _specs(ascii: bool) -> list[Spec[RunOutlook]]:
         Spec("each", "AN EPOCH TAKES", each, drop=4),
         Spec("of", "OF", of, "right", drop=5),
         Spec("now", "THIS EPOCH", now, drop=7),
-        Spec("left", "REST", left, least=10, soft=24, most=60),
+        Spec("left", "TO GO", left, least=10, soft=24, most=60),
         Spec("at", "ABOUT", at, drop=2),
         Spec("sure", "SURE", sure, drop=1),
     ]

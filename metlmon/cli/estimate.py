@@ -93,7 +93,7 @@ def _print(told: Outlook, ascii: bool) -> None:
         Column("DONE", right=True),
         Column("PER EPOCH", drop=2),
         Column("OF", right=True, drop=1),
-        Column("LEFT", shrinks=14),
+        Column("TO GO", shrinks=14),
         Column("ABOUT", drop=3),
         Column("SURE", drop=4),
         Column("EPOCH NOW", drop=5),

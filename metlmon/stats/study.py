@@ -112,6 +112,17 @@ class Study:
                 self._rouse()
             return cast(T | None, known.value)
 
+    def foresee(self, *figures: Callable[[Basis], Any]) -> None:
+        """Compute these once in the thread, before a screen asks for them: where that takes long
+        enough to be felt."""
+        update = self._feed.latest
+        if update is None or sum(update.status.node_states.values()) <= AT_ONCE:
+            return
+        with self._lock:
+            for figure in figures:
+                self._figures.setdefault(figure, _Figure()).asked = time.monotonic()
+        self._rouse()
+
     def want_written(self) -> None:
         """Somebody looks at what the jobs write: it is read again every few seconds, in the
         thread, until nobody has asked for a while."""

@@ -93,3 +93,20 @@ def test_a_figure_that_fails_in_the_thread_leaves_the_others() -> None:
         assert comes(lambda: study.of(first) == "first")
     finally:
         study.close()
+
+
+def test_what_is_foreseen_is_there_when_it_is_asked_for() -> None:
+    told: list[str] = []
+    study = Study(cast(Feed, Large()), lambda: told.append("came"))
+    try:
+        study.foresee(first, second)
+        assert comes(lambda: told)
+        assert study.of(second) == "second"
+    finally:
+        study.close()
+
+
+def test_nothing_is_foreseen_where_it_takes_no_time() -> None:
+    study = Study(cast(Feed, Small()), lambda: None)
+    study.foresee(first)
+    assert study._thread is None
