@@ -303,6 +303,9 @@ def _at_rest(ads: Iterable[Ad]) -> bool:
     """Nothing happened lately, and nothing is about to: a running job executes."""
     now = datetime.now(UTC).timestamp()
     for ad in ads:
+        if ad["JobStatus"] not in IN_QUEUE:
+            # Removed or completed: it is about to leave the queue.
+            return False
         moments = [ad["EnteredCurrentStatus"]]
         if ad["JobStatus"] == RUNNING:
             started = ad["JobCurrentStartExecutingDate"]
