@@ -29,6 +29,10 @@ REMOVED_EXIT = 2
 QUIET_SECONDS = 2
 """The queue and the logs tell the same when nothing has happened for so long."""
 
+LATE_SECONDS = 20
+"""The log may be so much behind the queue: a job that is held while its shadow starts is HELD at
+once, and its 012 is written when that shadow has given up (seen: 9 s, two tries of 5 s)."""
+
 IDLE, RUNNING, REMOVED, COMPLETED, HELD, TRANSFERRING_OUTPUT, SUSPENDED = range(1, 8)
 IN_QUEUE = {
     IDLE: {"idle"},
@@ -270,8 +274,10 @@ def quiet_moment(pool: Pool, directory: Path, seconds: float = PATIENCE) -> list
         if before != _queue(pool, ours):
             return None
         said = {(job["cluster"], job["proc"]): job for job in jobs}
-        wrong = [text for ad in before if (text := _differs(ad, said))]
-        assert not wrong, wrong
+        wrong = [(ad, text) for ad in before if (text := _differs(ad, said))]
+        if any(_age(ad) < LATE_SECONDS for ad, _ in wrong):
+            return None
+        assert not wrong, [text for _, text in wrong]
         return [f"{said[ad['ClusterId'], ad['ProcId']]['state']}" for ad in before]
 
     found = until(look, "a quiet moment", seconds)
@@ -297,6 +303,11 @@ SEEN = (
 def _queue(pool: Pool, ours: str) -> list[Ad]:
     ads = [ad for ad in pool.queue(ours) if ad["JobUniverse"] != SCHEDULER_UNIVERSE]
     return [{name: ad.get(name) for name in SEEN} for ad in ads]
+
+
+def _age(ad: Ad) -> float:
+    """Seconds since the job entered the state that the queue says."""
+    return datetime.now(UTC).timestamp() - float(ad["EnteredCurrentStatus"])
 
 
 def _at_rest(ads: Iterable[Ad]) -> bool:
