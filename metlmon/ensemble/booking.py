@@ -203,7 +203,7 @@ class _Booking:
             e.outcome,
             e.code,
             e.subcode,
-            _cause(e) if bad else None,
+            e.cause if bad else None,
             e.reason,
             e.return_value,
             e.signal,
@@ -445,10 +445,6 @@ def _idle(life: JobLife) -> list[tuple[datetime, datetime | None]]:
     if life.states and life.states[-1][1] is State.IDLE:
         spans.append((life.states[-1][0], None))
     return spans
-
-
-def _cause(e: Execution) -> str:
-    return cause_of(e.outcome, e.code, e.reason, e.return_value, e.signal)
 
 
 def _bytes_at(job: Job) -> datetime | None:

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from metlmon.ensemble.causes import cause_of
 from metlmon.ensemble.states import TERMINAL, Outcome, State
 from metlmon.eventlog import (
     Aborted,
@@ -67,6 +68,11 @@ class Execution:
         if self.machine is not None and self.machine.has_properties:
             return self.machine.gpus or 0
         return None
+
+    @property
+    def cause(self) -> str:
+        """Why it ended, its changing parts folded; of one that did not end well."""
+        return cause_of(self.outcome, self.code, self.reason, self.return_value, self.signal)
 
 
 @dataclass(slots=True)

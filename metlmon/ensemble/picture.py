@@ -417,7 +417,7 @@ class Painter:
                     continue
                 # What a hole in the log is to blame for is not mixed with what is known.
                 unknown = execution.uncertain
-                key = (_cause(execution), execution.code, execution.subcode, unknown)
+                key = (execution.cause, execution.code, execution.subcode, unknown)
                 groups[key].append((self.hours(execution) or 0.0, execution.reason))
         rows = [
             CauseRow(cause, code, sub, len(hits), sum(h for h, _ in hits), hits[-1][1], unknown)
@@ -757,7 +757,7 @@ class Painter:
                 if execution.held_by is not None:
                     self._lost_to_hold(groups, execution)
                     continue
-                trouble = _trouble(groups, str(execution.outcome), _cause(execution))
+                trouble = _trouble(groups, str(execution.outcome), execution.cause)
                 trouble.strike(job, execution.end, self.hours(execution), execution.reason)
                 trouble.code, trouble.subcode = execution.code, execution.subcode
             self._holds(groups, job, life)
@@ -850,16 +850,6 @@ class _Trouble:
 
 def _trouble(groups: dict[tuple[str, str], _Trouble], kind: str, cause: str) -> _Trouble:
     return groups.setdefault((kind, cause), _Trouble())
-
-
-def _cause(execution: Execution) -> str:
-    return cause_of(
-        execution.outcome,
-        execution.code,
-        execution.reason,
-        execution.return_value,
-        execution.signal,
-    )
 
 
 def _machine(life: JobLife | None) -> Execute | None:

@@ -16,11 +16,10 @@ from typing import Final, TypeVar
 from metlmon.ensemble.ledger import EpochEntry, ExecutionEntry, Ledger, RunEntry, TransferEntry
 from metlmon.ensemble.record import JobId
 from metlmon.ensemble.states import Outcome, State
-from metlmon.stats.tally import Tally, tallied, tally
+from metlmon.stats.tally import Tally, grouped, tallied, tally
 from metlmon.stats.windows import ALL, Unit, Window, clipped, cut, spread
 
 K = TypeVar("K")
-V = TypeVar("V")
 
 _MAKER: Final = re.compile(r"^(?:(?:NVIDIA|Tesla)\s+)+", re.IGNORECASE)
 
@@ -258,8 +257,8 @@ class _Books:
         longest: Callable[[EpochEntry], K],
     ) -> dict[K, Share]:
         """A share for each value of ``key``, the most GPU-seconds first."""
-        executions = _grouped(self.executions, key)
-        epochs = _grouped(self.epochs, longest)
+        executions = grouped(self.executions, key)
+        epochs = grouped(self.epochs, longest)
         order = [*tallied(self.executions, key), *epochs]
         return {
             name: self._share(executions.get(name, ()), epochs.get(name, ()))
@@ -268,7 +267,7 @@ class _Books:
 
     def _sites(self) -> dict[str | None, Share]:
         shares: dict[str | None, Share] = self._by(lambda e: e.site, lambda e: e.longest_site)
-        moves = _grouped((t for t in self.part.transfers if t.counted), lambda t: t.site)
+        moves = grouped((t for t in self.part.transfers if t.counted), lambda t: t.site)
         for name in moves.keys() - shares.keys():
             shares[name] = Share()
         if self.idle_bytes != Bytes() and None not in shares:
@@ -283,8 +282,8 @@ class _Books:
         }
 
     def _runs(self) -> tuple[tuple[RunEntry, Share], ...]:
-        executions = _grouped(self.executions, lambda e: e.run)
-        epochs = _grouped(self.epochs, lambda e: e.run)
+        executions = grouped(self.executions, lambda e: e.run)
+        epochs = grouped(self.epochs, lambda e: e.run)
         return tuple(
             (run, self._share(executions.get(run.run, ()), epochs.get(run.run, ())))
             for run in self.part.runs
@@ -369,13 +368,6 @@ def _bytes(entry: ExecutionEntry) -> Bytes:
     return Bytes(entry.bytes_received or 0, entry.bytes_sent or 0)
 
 
-def _grouped(values: Iterable[V], key: Callable[[V], K]) -> dict[K, list[V]]:
-    groups: dict[K, list[V]] = {}
-    for value in values:
-        groups.setdefault(key(value), []).append(value)
-    return groups
-
-
 def _epochs_of(executions: Iterable[ExecutionEntry]) -> set[tuple[str, int | None]]:
     return {(entry.run, entry.epoch) for entry in executions if entry.run is not None}
 
@@ -401,7 +393,7 @@ _ORDER: Final = ("ok", "aborted", "unfinished", "in-flight")
 def _moves(
     transfers: Iterable[TransferEntry], length: Callable[[TransferEntry], float | None]
 ) -> Iterable[Moves]:
-    groups = _grouped(transfers, lambda t: (t.direction, t.outcome))
+    groups = grouped(transfers, lambda t: (t.direction, t.outcome))
 
     def place(key: tuple[str, str]) -> tuple[str, int]:
         return key[0], _ORDER.index(key[1]) if key[1] in _ORDER else len(_ORDER)
@@ -476,7 +468,7 @@ def epoch_boxes(
 ) -> dict[K, Box]:
     """How long the successful executions of completed epochs took, by ``key``, the most epochs
     first; without those that trained elsewhere unless ``hidden``."""
-    groups = _grouped(
+    groups = grouped(
         (
             e
             for e in books.part.epochs

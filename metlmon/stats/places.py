@@ -26,10 +26,9 @@ from metlmon.ensemble.picture import STALLED_TRANSFER
 from metlmon.ensemble.record import JobId
 from metlmon.ensemble.states import Outcome, State
 from metlmon.stats.study import Basis
-from metlmon.stats.tally import Tally, tally
+from metlmon.stats.tally import Tally, grouped, tally
 from metlmon.stats.windows import ALL, Window, clipped
 
-T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
 
 SLOW_TIMES: Final = 1.25
@@ -320,9 +319,9 @@ class _Books:
         of_transfer: Callable[[TransferEntry], str | None],
         of_hold: Callable[[HoldEntry], str | None],
     ) -> tuple[Place, ...]:
-        executions = _grouped(self.executions, of_execution)
-        inputs = _grouped(self.inputs, of_transfer)
-        holds = _grouped(self.holds, lambda held: of_hold(held[0]))
+        executions = grouped(self.executions, of_execution)
+        inputs = grouped(self.inputs, of_transfer)
+        holds = grouped(self.holds, lambda held: of_hold(held[0]))
         names: dict[str | None, None] = dict.fromkeys((*executions, *inputs, *holds))
         if any(self.idle_bytes):
             names[None] = None
@@ -363,7 +362,7 @@ class _Books:
         )
 
     def cells(self) -> list[Cell]:
-        groups = _grouped(self.executions, lambda e: (e.gpu, e.gpus, e.site))
+        groups = grouped(self.executions, lambda e: (e.gpu, e.gpus, e.site))
         return [
             Cell(*where, tally(entries), *self._epochs(entries))
             for where, entries in groups.items()
@@ -422,13 +421,6 @@ def _bytes_of_idle(jobs: Iterable[JobEntry]) -> Bytes:
     return sum(job.bytes_sent or 0 for job in own), sum(job.bytes_received or 0 for job in own)
 
 
-def _grouped(things: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
-    groups: dict[K, list[T]] = {}
-    for thing in things:
-        groups.setdefault(key(thing), []).append(thing)
-    return groups
-
-
 def _by_number(values: Iterable[K]) -> tuple[K, ...]:
     """Each value once, the most frequent first."""
     counts: dict[K, int] = {}
@@ -447,7 +439,7 @@ def _largest_first(place: Place) -> tuple[float, int, str]:
 def _compared(cells: Iterable[Cell]) -> tuple[Cell, ...]:
     """The cells, model by model, the most GPU-seconds first; each with how it compares."""
     made: list[tuple[float, list[Cell]]] = []
-    for group in _grouped(cells, lambda cell: (cell.gpu, cell.gpus)).values():
+    for group in grouped(cells, lambda cell: (cell.gpu, cell.gpus)).values():
         fastest = _fastest(group)
         ordered = sorted(group, key=lambda c: (c.epoch.median or float("inf"), c.site or ""))
         made.append(
@@ -498,8 +490,8 @@ def causes_of(
 ) -> tuple[Cause, ...]:
     """What ended bad executions and what held jobs, the most GPU-seconds first. A hold that
     ended an execution is of that one's cause."""
-    struck = _grouped((e for e in executions if e.kind == "bad"), cause_of_execution)
-    held = _grouped(
+    struck = grouped((e for e in executions if e.kind == "bad"), cause_of_execution)
+    held = grouped(
         holds,
         lambda pair: (
             cause_key(pair[0].code, pair[0].subcode, pair[0].cause)
@@ -513,7 +505,7 @@ def causes_of(
 
 def _tied(jobs: Iterable[JobEntry], executions: Iterable[ExecutionEntry]) -> list[Held]:
     """Every hold with the execution that it ended, which is logged within seconds before it."""
-    ended = _grouped((e for e in executions if e.kind == "bad" and e.counted), lambda e: e.job)
+    ended = grouped((e for e in executions if e.kind == "bad" and e.counted), lambda e: e.job)
     return [
         (hold, next((e for e in ended.get(job.job, ()) if _ends(hold, e)), None))
         for job in jobs
@@ -533,7 +525,7 @@ def _comparable_times(one: datetime, other: datetime) -> bool:
 
 
 def _cause(key: str, executions: Sequence[ExecutionEntry], holds: Sequence[Held]) -> Cause:
-    texts = _grouped(executions, lambda e: (e.cause or e.outcome.value, e.outcome))
+    texts = grouped(executions, lambda e: (e.cause or e.outcome.value, e.outcome))
     reasons = [
         Reason(text, outcome, sum(e.counted for e in es), sum(e.gpu_seconds or 0.0 for e in es))
         for (text, outcome), es in texts.items()

@@ -10,6 +10,7 @@ from metlmon.ensemble.ledger import HOUR, ExecutionEntry
 from metlmon.ensemble.views import GpuHours
 
 K = TypeVar("K")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +57,19 @@ def tally(entries: Iterable[ExecutionEntry]) -> Tally:
     return Tally(executions, good_n, bad_n, completed, **seconds)
 
 
+def grouped(things: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
+    """The things by their key, each group in the order they came."""
+    groups: dict[K, list[T]] = {}
+    for thing in things:
+        groups.setdefault(key(thing), []).append(thing)
+    return groups
+
+
 def tallied(
     entries: Iterable[ExecutionEntry], key: Callable[[ExecutionEntry], K]
 ) -> dict[K, Tally]:
     """A sum for each value of ``key``, the most GPU-seconds first."""
-    groups: dict[K, list[ExecutionEntry]] = {}
-    for entry in entries:
-        groups.setdefault(key(entry), []).append(entry)
-    sums = {name: tally(group) for name, group in groups.items()}
+    sums = {name: tally(group) for name, group in grouped(entries, key).items()}
     return dict(
         sorted(sums.items(), key=lambda item: (-item[1].total, -item[1].executions, str(item[0])))
     )
