@@ -435,6 +435,8 @@ class Dag:
 
     def _ended_by_epoch(self, clock: Clock) -> tuple[DagState, datetime | None] | None:
         """By the files that count seconds since 1970, if they are of the newest life."""
+        if self._has_yet_to_speak():
+            return None
         begun = max(self.jobstate_started, default=0.0)
         starts = [clock.epoch(t) for t in self.starts(clock)]
         begun = max([begun, *(s for s in starts if s is not None)])
@@ -452,6 +454,13 @@ class Dag:
             epoch, value = self.jobstate_finished
             return (DagState.DONE if value == 0 else DagState.FAILED), clock.local(epoch)
         return None
+
+    def _has_yet_to_speak(self) -> bool:
+        """Is the newest DAGMan in the queue, but not yet in ``.dagman.out``? Then what the
+        files say of an end is of the one before it."""
+        begun = self.lives[-1].start if self.lives else None
+        submitted = self.tenures[-1].start if self.tenures else None
+        return begun is not None and submitted is not None and submitted > begun
 
     def _of_an_older_dagman(self, metrics: Metrics) -> bool:
         """Did a DAGMan write them whose job is not the newest?"""

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC
+from datetime import UTC, tzinfo
 
 import pytest
 
@@ -508,6 +508,25 @@ def test_a_dag_submitted_again_in_the_second_of_its_removal_runs() -> None:
     log.remove(900, at="10:00:00").submit(901, at="10:00:00")
     out = Out().start(at="09:00:01").exit(1, at="10:00:00")
     (dag,) = tell(CHAIN, log, out=out).painter().status().dags
+    assert (dag.state, dag.cluster) == (DagState.RUNNING, 901)
+
+
+@pytest.mark.parametrize("zone", [None, UTC])
+def test_what_the_jobstate_log_says_of_an_end_is_not_the_next_dagmans(zone: tzinfo | None) -> None:
+    """The next one waits in the queue, and has written nothing yet."""
+    log = Log("run.dag.dagman.log", Role.DAGMAN, "run.dag")
+    log.submit(900, at="09:00:00").execute(900, gpus=None, at="09:00:01")
+    log.remove(900, at="10:00:00").submit(901, at="10:00:01")
+    out = Out().start(at="09:00:01").exit(1, at="10:00:00")
+    began, ended = (
+        int(moment(at).replace(tzinfo=UTC).timestamp()) for at in ("09:00:01", "10:00:00")
+    )
+    written = (
+        f"{began} INTERNAL *** DAGMAN_STARTED 900.0 ***\n"
+        f"{ended} INTERNAL *** DAGMAN_FINISHED 1 ***\n"
+    ).encode()
+    told = tell(CHAIN, log, out=out, jobstate=written, settings=Settings(zone=zone))
+    (dag,) = told.painter().status().dags
     assert (dag.state, dag.cluster) == (DagState.RUNNING, 901)
 
 
