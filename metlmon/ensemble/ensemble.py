@@ -30,7 +30,15 @@ from metlmon.ensemble.record import (
 from metlmon.ensemble.settings import Settings
 from metlmon.ensemble.states import ACTIVE, DONE, DagState
 from metlmon.ensemble.views import Notice
-from metlmon.eventlog import Aborted, ClusterSubmit, Event, PostScript, PreSkip, Terminated
+from metlmon.eventlog import (
+    Aborted,
+    ClusterSubmit,
+    Event,
+    ImageSizes,
+    PostScript,
+    PreSkip,
+    Terminated,
+)
 
 TRANSFER_SHADOW_PROC = -1000
 """Procs at or below this are the schedd's transfer shadows (``077.-1000.000``), no jobs."""
@@ -59,12 +67,17 @@ class Role(Enum):
 @dataclass(frozen=True, slots=True)
 class Batch:
     """Events of one log, in its order. ``dag`` is the key of the DAG that a nodes.log or a
-    dagman.log belongs to — also of a DAG whose own file is not here."""
+    dagman.log belongs to — also of a DAG whose own file is not here. ``images``: 006 of this
+    piece of the log that are not among ``events``; ``first`` and ``last`` are then the times of
+    the piece's first and last event in the log's order, 006 among them."""
 
     file: str
     role: Role
     events: Sequence[Event]
     dag: str | None = None
+    images: Sequence[ImageSizes] = ()
+    first: datetime | None = None
+    last: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +135,10 @@ class Ensemble:
         self._waiting: dict[ScriptKey, Event] = {}
         self._tenures: dict[str, list[Tenure]] = {}
         self._states: dict[str, tuple[bool, dict[str, NodeState]]] = {}
+        self.stale_jobs: set[JobKey] = set()
+        """Jobs whose events or place changed since whoever adds things up emptied this."""
+        self.all_stale = True
+        """Everything is to be added up anew: other DAGs, another clock."""
 
     # --- the workflow -------------------------------------------------------------------
 
@@ -144,6 +161,7 @@ class Ensemble:
         self.members = {}
         self._weighed = set()
         self._states = {}
+        self.all_stale = True
         for job_key in self.jobs:
             self._place(job_key)
         self._waiting = dict(self._scripts)
@@ -173,6 +191,7 @@ class Ensemble:
                 nodes |= self._hear_script(batch.dag, event)
             elif event.proc > TRANSFER_SHADOW_PROC:
                 self._job_event(batch, stream, event, touched)
+        self.stale_jobs |= touched
         for job_key in touched:
             nodes |= self._place(job_key)
         if dags:
@@ -271,7 +290,7 @@ class Ensemble:
     def _hear_end(self, event: Event, ended: datetime) -> None:
         """Until 24.7 an event 005 says in UTC when its job ended."""
         if self.clock.zone is None and self.clock.hint(event.time, ended.timestamp()):
-            self._states = {}
+            self._states, self.all_stale = {}, True
 
     def _factory(self, cluster: int, node: str, touched: set[JobKey]) -> None:
         """035 names the node of all jobs that its cluster has and will have."""
@@ -367,7 +386,7 @@ class Ensemble:
     def _observe(self, local: datetime, epoch: float) -> None:
         if self.clock.observe(local, epoch):
             # Words that were told in seconds since 1970 have another local time now.
-            self._states = {}
+            self._states, self.all_stale = {}, True
 
     def _told_of(
         self, dag_key: str, names: Iterable[str] = (), clusters: Iterable[int | None] = ()
@@ -407,6 +426,7 @@ class Ensemble:
             self._weighed.discard(key)
         old, new = self._record(before), self._record(now)
         if old is not new:
+            self.stale_jobs.add(key)
             if old is not None:
                 old.jobs.remove(job)
             if new is not None:
