@@ -16,21 +16,20 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 from metlmon.cli.codes import CONDITIONS, Exit
 from metlmon.cli.notices import print_warnings
 from metlmon.cli.to_json import Writer, figures_json, queue_word
-from metlmon.cli.waiting import condition
 from metlmon.ensemble.picture import Painter
 from metlmon.ensemble.views import JobRow, Progress, RunRow, Status
 from metlmon.live.errors import InputError
 from metlmon.live.moments import asked_moment
 from metlmon.live.reader import Reader
 from metlmon.live.settings import load_settings, zone
-from metlmon.pool.compare import Difference
-from metlmon.pool.records import QueueWord
-from metlmon.stats.glance import glance
-from metlmon.stats.study import Basis
 
 if TYPE_CHECKING:
     from metlmon.authoring.records import Request
     from metlmon.cli.pooling import Staffed
+    from metlmon.pool.compare import Difference
+    from metlmon.pool.records import QueueWord
+
+    Said = tuple[QueueWord, tuple[Difference, ...]]
 
 POLL_SECONDS: Final = 1.0
 """How often ``--exit-on`` looks again: as often as the dashboard does."""
@@ -44,6 +43,8 @@ def status(options: argparse.Namespace) -> int:
     reader = open_reader(options)
     code = _wait(reader, options) if options.exit_on else Exit.OK
     said = _asked_queue(reader, options)
+    from metlmon.stats.study import Basis
+
     painter = reader.painter()
     picture = narrowed(painter.status(), options.only)
     basis = Basis(painter.status(), painter.ledger(), reader.ensemble.settings)
@@ -53,6 +54,7 @@ def status(options: argparse.Namespace) -> int:
         print_warnings(picture.warnings)
     else:
         from metlmon.cli.tables import print_status
+        from metlmon.stats.glance import glance
 
         print_status(picture, glance(basis), options.ascii or not can_show(sys.stdout))
         _print_queue(said)
@@ -76,9 +78,6 @@ def jobs(options: argparse.Namespace) -> int:
         print_jobs(rows, ascii=options.ascii or not can_show(sys.stdout))
         _print_queue(said)
     return Exit.OK
-
-
-Said = tuple[QueueWord, tuple[Difference, ...]]
 
 
 def _asked_queue(reader: Reader, options: argparse.Namespace) -> Said | None:
@@ -179,6 +178,8 @@ def _teller(stream: TextIO) -> Callable[[Progress | None], None]:
 
 def _wait(reader: Reader, options: argparse.Namespace) -> Exit:
     """Until one of ``--exit-on`` is so."""
+    from metlmon.cli.waiting import condition
+
     met = condition(exit_conditions(options.exit_on))
     deadline = time.monotonic() + options.timeout if options.timeout is not None else None
     while True:
@@ -288,6 +289,7 @@ def show(
     """Open the screens over a feed, on the overview, on the run with this ``key``, or on the
     submit pane with this ``draft``; the one place where the core knows of them."""
     from metlmon.cli.pooling import another
+    from metlmon.cli.waiting import condition
     from metlmon.pool.office import open_pool
     from screens.app import AppOptions, run_app
 

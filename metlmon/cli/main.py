@@ -38,8 +38,9 @@ FIGURES: Final = ("sites", "timeline", "curves", "estimate", "report", "export",
 DIR_HELP: Final = "the directory of a DAG, or the DAG file (default: here)"
 
 
-def parser() -> argparse.ArgumentParser:
-    """All commands and their options."""
+def parser(command: str | None = None) -> argparse.ArgumentParser:
+    """All commands and their options; only ``command`` and its own, where that is one: to make
+    the other thirteen takes longer than to answer ``--help``."""
     top = argparse.ArgumentParser(
         prog="metlmon",
         description=DESCRIPTION,
@@ -47,22 +48,10 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     top.add_argument("--version", action="store_true", help="print the version and exit")
-    commands = top.add_subparsers(dest="command", metavar="COMMAND")
-    _watch(commands)
-    _run(commands)
-    _status(commands)
-    _jobs(commands)
-    _sites(commands)
-    _timeline(commands)
-    _curves(commands)
-    _estimate(commands)
-    _report(commands)
-    _export(commands)
-    _config(commands)
-    _submit(commands)
-    _act(commands)
-    _demo(commands)
-    _completion(commands)
+    # Without a name argparse would print a usage line for itself, and load what that takes.
+    commands = top.add_subparsers(dest="command", metavar="COMMAND", prog=top.prog)
+    for add in [COMMANDS[command]] if command in COMMANDS else COMMANDS.values():
+        add(commands)
     return top
 
 
@@ -338,6 +327,26 @@ def _completion(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     completion.add_argument("shell", choices=["bash", "zsh", "fish"])
 
 
+COMMANDS: Final = {
+    "watch": _watch,
+    "run": _run,
+    "status": _status,
+    "jobs": _jobs,
+    "sites": _sites,
+    "timeline": _timeline,
+    "curves": _curves,
+    "estimate": _estimate,
+    "report": _report,
+    "export": _export,
+    "config": _config,
+    "submit": _submit,
+    "act": _act,
+    "demo": _demo,
+    "completion": _completion,
+}
+"""In the order of ``--help``."""
+
+
 def _moment(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--as-of",
@@ -394,7 +403,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments == ["--version"]:
         return _version()
-    top = parser()
+    top = parser(arguments[0] if arguments else None)
     options, rest = top.parse_known_args(arguments)
     if rest and options.command == "act" and not any(word.startswith("-") for word in rest):
         # Targets behind an option: argparse takes those before it alone.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from metlmon.ensemble.picture import Painter
 from metlmon.ensemble.states import State
@@ -25,12 +25,13 @@ from metlmon.ensemble.views import (
     Status,
     TransferRow,
 )
-from metlmon.pool.compare import WORDS as STATUS_WORDS
-from metlmon.pool.compare import Difference
-from metlmon.pool.records import QueueWord
-from metlmon.stats.estimates import Outlook, RunOutlook, Span, outlook
-from metlmon.stats.incidents import Incident, incidents
-from metlmon.stats.study import Basis
+
+if TYPE_CHECKING:
+    from metlmon.pool.compare import Difference
+    from metlmon.pool.records import QueueWord
+    from metlmon.stats.estimates import Outlook, RunOutlook, Span
+    from metlmon.stats.incidents import Incident
+    from metlmon.stats.study import Basis
 
 SCHEMA: Final = 1
 
@@ -274,6 +275,8 @@ class Writer:
 def queue_word(word: QueueWord, differing: Iterable[Difference]) -> dict[str, Any]:
     """The queue's word: its own times are seconds since the epoch, written in UTC.
     ``differs`` is how it is at this moment: the log may be a moment behind."""
+    from metlmon.pool.compare import WORDS
+
     differs = {each.job: each.queue_says for each in differing}
     gone = sorted(differs.keys() - {(job.cluster, job.proc) for job in word.jobs})
     return {
@@ -286,7 +289,7 @@ def queue_word(word: QueueWord, differing: Iterable[Difference]) -> dict[str, An
             {
                 "cluster": job.cluster,
                 "proc": job.proc,
-                "status": STATUS_WORDS.get(job.status),
+                "status": WORDS.get(job.status),
                 "owner": job.owner or None,
                 "priority": job.priority,
                 "position": job.position,
@@ -313,6 +316,9 @@ def _utc(seconds_since_1970: float | None) -> str | None:
 
 def figures_json(writer: Writer, basis: Basis) -> dict[str, Any]:
     """What ``status --json`` adds to the picture: when it will be done, and every incident."""
+    from metlmon.stats.estimates import outlook
+    from metlmon.stats.incidents import incidents
+
     return {
         "estimate": outlook_json(writer, outlook(basis)),
         "incidents": [incident_json(writer, each) for each in incidents(basis)],
