@@ -26,6 +26,7 @@ from metlmon.ensemble.record import (
     NodeRecord,
     PostResult,
     Stream,
+    woven,
 )
 from metlmon.ensemble.settings import Settings
 from metlmon.ensemble.states import ACTIVE, DONE, DagState
@@ -34,6 +35,7 @@ from metlmon.eventlog import (
     Aborted,
     ClusterSubmit,
     Event,
+    ImageSize,
     ImageSizes,
     PostScript,
     PreSkip,
@@ -69,7 +71,9 @@ class Batch:
     """Events of one log, in its order. ``dag`` is the key of the DAG that a nodes.log or a
     dagman.log belongs to — also of a DAG whose own file is not here. ``images``: 006 of this
     piece of the log that are not among ``events``; ``first`` and ``last`` are then the times of
-    the piece's first and last event in the log's order, 006 among them."""
+    the piece's first and last event in the log's order, 006 among them. Images are added up
+    without regard to a cut or to an hour that exists twice: where the ensemble has a ``cut``
+    that they reach behind, or its clock a zone, 006 are to be given among ``events``."""
 
     file: str
     role: Role
@@ -174,29 +178,42 @@ class Ensemble:
         """Take a batch of events in; returns the keys of what may look different now."""
         book = self.books.setdefault(batch.file, LogBook(batch.file, batch.role))
         stream = Stream(batch.role.value, batch.file)
+        unopened = book.first is None
         touched: set[JobKey] = set()
         nodes: set[NodeKey] = set()
         dags: set[str] = set()
+        heard: list[Event] = []
         for raw in batch.events:
             event = self._stamped(raw, book)
             if self.cut is not None and event.time > self.cut:
                 continue
             self._enter_book(book, event)
             if batch.role is Role.DAGMAN:
-                if batch.dag is not None:
-                    note_tenure(self._tenures.setdefault(batch.dag, []), event)
-                    dags.add(batch.dag)
-                continue
-            if isinstance(event.detail, PostScript | PreSkip):
+                heard.append(event)
+            elif isinstance(event.detail, PostScript | PreSkip):
                 nodes |= self._hear_script(batch.dag, event)
             elif event.proc > TRANSFER_SHADOW_PROC:
                 self._job_event(batch, stream, event, touched)
+        # No 006 tells where a job belongs, but one may be all that there is of it.
+        placed = touched.copy()
+        if batch.images:
+            self._enter_images(batch, book, unopened)
+        if batch.role is Role.DAGMAN:
+            if batch.dag is not None and (heard or batch.images):
+                self._hear_tenures(batch, heard)
+                dags.add(batch.dag)
+        else:
+            self._add_images(batch, touched, placed)
         self.stale_jobs |= touched
         for job_key in touched:
-            nodes |= self._place(job_key)
+            if job_key in placed:
+                nodes |= self._place(job_key)
+            else:
+                record = self._record(self.members[job_key])
+                nodes |= {record.key} if record is not None else set()
         if dags:
             nodes |= self._weigh_again()
-        if touched:
+        if placed:
             # The jobstate log may have been read before the job's own events.
             for dag in self.dags.values():
                 self._learn_offset(dag)
@@ -204,6 +221,41 @@ class Ensemble:
         dags &= self.dags.keys()
         self._forget_states(dags)
         return Changes(frozenset((c, p) for c, p, _ in touched), frozenset(nodes), frozenset(dags))
+
+    def _enter_images(self, batch: Batch, book: LogBook, unopened: bool) -> None:
+        naive = self.clock.naive
+        last = max(naive(image.last) for image in batch.images)
+        book.events += sum(image.updates for image in batch.images)
+        if unopened and batch.first is not None:
+            book.first = naive(batch.first)
+        if batch.last is not None:
+            book.previous = naive(batch.last)
+        book.last = max(book.last or last, last)
+        self.newest = max(self.newest or last, last)
+
+    def _add_images(self, batch: Batch, touched: set[JobKey], placed: set[JobKey]) -> None:
+        for image in batch.images:
+            if image.proc < 0:
+                continue
+            key, job = self._job(image.cluster, image.proc, image.subproc)
+            if self._found_in(batch, job) or key not in self.members:
+                placed.add(key)
+            job.note_memory(self.clock.naive(image.last), image.memory_mb, image.updates)
+            touched.add(key)
+
+    def _hear_tenures(self, batch: Batch, events: list[Event]) -> None:
+        """Events of DAGMan's own job. That it was in the queue a 006 says, too, where its log
+        has nothing older of it."""
+        tenures = self._tenures.setdefault(batch.dag or "", [])
+        known = {tenure.cluster for tenure in tenures}
+        for image in batch.images:
+            first = self.clock.naive(image.first)
+            mine = (event.time for event in events if event.cluster == image.cluster)
+            if image.cluster not in known and first < min(mine, default=datetime.max):
+                sign = Event(6, image.cluster, image.proc, image.subproc, first, "", "", None, 0)
+                events = woven(events, [sign])
+        for event in events:
+            note_tenure(tenures, event)
 
     def forget_log(self, file: str, dag_key: str | None) -> Changes:
         """A log begins anew: its figures do, and what a DAGMan's own job log told does. Jobs
@@ -261,21 +313,12 @@ class Ensemble:
             if isinstance(event.detail, ClusterSubmit) and event.detail.node:
                 self._factory(event.cluster, event.detail.node, touched)
             return
-        noop = event.proc == NOOP_PROC
-        key = (event.cluster, event.proc, event.subproc if noop else 0)
-        job = self.jobs.get(key)
-        if job is None:
-            job = self.jobs[key] = Job(*key, self.settings.checkpoint_codes)
-            self._by_cluster.setdefault(event.cluster, []).append(key)
-            job.node_name = self._factories.get(event.cluster)
-        if batch.role is Role.NODES and batch.dag is not None:
-            if batch.dag not in job.nodes_logs:
-                job.nodes_logs.add(batch.dag)
-                touched.add(key)
-        else:
-            job.user_logs.add(batch.file)
+        key, job = self._job(event.cluster, event.proc, event.subproc)
+        if self._found_in(batch, job):
+            touched.add(key)
         if event.number == 6:
-            job.note_memory(event)
+            size = event.detail.memory_mb if isinstance(event.detail, ImageSize) else None
+            job.note_memory(event.time, size)
             touched.add(key)
         elif job.add(event, stream):
             touched.add(key)
@@ -286,6 +329,27 @@ class Ensemble:
                 if named:
                     job.aborted_by = int(named.group(1))
                 job.swept |= bool(named) or event.detail.reason.startswith(SWEEPS)
+
+    def _job(self, cluster: int, proc: int, subproc: int) -> tuple[JobKey, Job]:
+        key = (cluster, proc, subproc if proc == NOOP_PROC else 0)
+        job = self.jobs.get(key)
+        if job is None:
+            job = self.jobs[key] = Job(*key, self.settings.checkpoint_codes)
+            self._by_cluster.setdefault(cluster, []).append(key)
+            job.node_name = self._factories.get(cluster)
+        return key, job
+
+    def _found_in(self, batch: Batch, job: Job) -> bool:
+        """Note which log the job is in; True where that may tell more of where it belongs."""
+        if batch.role is Role.NODES and batch.dag is not None:
+            if batch.dag in job.nodes_logs:
+                return False
+            job.nodes_logs.add(batch.dag)
+            return True
+        if batch.file in job.user_logs:
+            return False
+        job.user_logs.add(batch.file)
+        return True
 
     def _hear_end(self, event: Event, ended: datetime) -> None:
         """Until 24.7 an event 005 says in UTC when its job ended."""

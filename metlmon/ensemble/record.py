@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 from metlmon.dagman import Node
 from metlmon.ensemble.job import JobLife, fold
 from metlmon.ensemble.states import State
-from metlmon.eventlog import Event, Generic, ImageSize, Submit
+from metlmon.eventlog import Event, Generic, Submit
 
 BODY_LIMIT: Final = 500
 """Characters kept of the body of an event that has no typed detail: enough to read what it
@@ -105,18 +105,19 @@ class Job:
         if self.newest_sign is None or when > self.newest_sign:
             self.newest_sign = when
 
-    def note_memory(self, event: Event) -> None:
-        """006: nine in ten events of a real log; only their largest value is kept."""
-        self.memory_updates += 1
-        self.sign(event.time)
-        if self.last_image is None or event.time > self.last_image:
-            self.last_image = event.time
-            # Only where the fold would look at it: a sign of life after a silence.
-            if self._life is not None and self._life.state is State.DISCONNECTED:
+    def note_memory(self, last: datetime, memory_mb: int | None, updates: int = 1) -> None:
+        """006: nine in ten events of a real log; only their largest value (MB) is kept.
+        ``last``: the time of the latest of these ``updates``."""
+        self.memory_updates += updates
+        self.sign(last)
+        if self.last_image is None or last > self.last_image:
+            self.last_image = last
+            # Only where the fold looks at it: a sign of life after a silence.
+            life = self._life
+            if life is not None and any(state is State.DISCONNECTED for _, state in life.states):
                 self._life = None
-        detail = event.detail
-        if isinstance(detail, ImageSize) and detail.memory_mb is not None:
-            self.memory_max = max(self.memory_max or 0, detail.memory_mb)
+        if memory_mb is not None:
+            self.memory_max = max(self.memory_max or 0, memory_mb)
 
     def add(self, event: Event, stream: Stream) -> bool:
         """Take one event in; False when it is known already."""
@@ -158,7 +159,7 @@ class Job:
             streams = sorted(s for s in self._streams if self._streams[s])
             merged = list(self._streams[streams[0]].values()) if streams else []
             for stream in streams[1:]:
-                merged = _woven(merged, list(self._streams[stream].values()))
+                merged = woven(merged, list(self._streams[stream].values()))
             self._order = merged
         return self._order
 
@@ -169,7 +170,7 @@ class Job:
         return self._life
 
 
-def _woven(events: list[Event], more: list[Event]) -> list[Event]:
+def woven(events: list[Event], more: list[Event]) -> list[Event]:
     """``events`` in their order, and each of ``more`` behind the last of them that is not
     later than it."""
     if not more:

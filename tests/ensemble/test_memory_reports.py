@@ -1,0 +1,121 @@
+"""Memory reports (006) that are added up before the state model is told of them come to what
+they come to one by one."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from metlmon.cli.to_json import Writer
+from metlmon.ensemble.ensemble import Batch, Ensemble, Role
+from metlmon.ensemble.picture import Painter
+from metlmon.eventlog import Event, ImageSize, ImageSizes, parse
+from tests.ensemble.written import ONE_NODE, Log, Told, of_one_job, tell
+
+NODE = "run0-train_epoch0"
+
+
+def some_log(dice: random.Random, log: Log) -> Log:
+    """A few jobs' lives, their 006 anywhere between their other events."""
+    steps = {
+        "submit": lambda job: log.submit(job, NODE),
+        "execute": log.execute,
+        "evict": log.evict,
+        "terminate": log.terminate,
+        "disconnect": log.disconnect,
+        "reconnect": log.reconnect,
+        "hold": log.hold,
+        "release": log.release,
+        "remove": log.remove,
+    }
+    for _ in range(dice.randrange(1, 30)):
+        job = dice.randrange(7, 10)
+        if dice.random() < 0.6:
+            log.image(job, dice.randrange(1, 5000))
+        else:
+            steps[dice.choice(list(steps))](job)
+    return log
+
+
+def added_up(events: Sequence[Event], log: Log) -> Batch:
+    """These events as a skimming reader gives them."""
+    rest = [event for event in events if event.number != 6]
+    images: dict[tuple[int, int, int], list[Event]] = {}
+    for event in events:
+        if event.number == 6:
+            images.setdefault((event.cluster, event.proc, event.subproc), []).append(event)
+    sums = []
+    for job, reports in images.items():
+        times = [event.time for event in reports]
+        sizes = [e.detail.memory_mb for e in reports if isinstance(e.detail, ImageSize)]
+        known = [size for size in sizes if size is not None]
+        largest = max(known, default=None)
+        sums.append(ImageSizes(*job, len(reports), min(times), max(times), largest))
+    first, last = (events[0].time, events[-1].time) if events else (None, None)
+    return Batch(log.file, log.role, rest, log.dag, sums, first, last)
+
+
+def in_pieces(events: Sequence[Event], dice: random.Random) -> list[Sequence[Event]]:
+    ends = sorted(dice.randrange(len(events) + 1) for _ in range(dice.randrange(4)))
+    return [events[a:b] for a, b in zip([0, *ends], [*ends, len(events)], strict=True)]
+
+
+def says(ensemble: Ensemble) -> dict[str, object]:
+    painter = Painter(ensemble, "here")
+    writer = Writer(painter.clock.stated)
+    views = [painter.job_view(job.cluster, job.proc) for job in painter.real_jobs()]
+    return {
+        "status": writer.status(painter.status()),
+        "jobs": [repr(view) for view in views],
+        "books": [repr(book) for book in ensemble.books.values()],
+        "newest": ensemble.newest,
+        "tenures": repr(ensemble.dags["run.dag"].tenures),
+    }
+
+
+@settings(max_examples=80, deadline=None)
+@given(seed=st.integers(0, 2**32))
+def test_added_up_or_one_by_one_in_any_pieces(seed: int) -> None:
+    dice = random.Random(seed)
+    logs = [
+        some_log(dice, Log("metl.log")),
+        some_log(dice, Log("run.dag.nodes.log", Role.NODES, "run.dag")),
+    ]
+    one_by_one, together = tell(ONE_NODE).ensemble, tell(ONE_NODE).ensemble
+    for log in logs:
+        events = parse(log.data).events
+        for piece in in_pieces(events, dice):
+            one_by_one.apply(Batch(log.file, log.role, piece, log.dag))
+        for piece in in_pieces(events, dice):
+            together.apply(added_up(piece, log))
+            if dice.random() < 0.2:
+                says(together)
+    assert says(together) == says(one_by_one)
+
+
+def test_a_dagman_whose_log_begins_with_its_memory_reports_was_in_the_queue() -> None:
+    log = Log("run.dag.dagman.log", Role.DAGMAN, "run.dag")
+    log.image(5, 10, at="10:00:00").image(5, 11).terminate(5)
+    log.submit(6, at="11:00:00").execute(6).image(6, 12)
+    events = parse(log.data).events
+    told = tell(ONE_NODE)
+    told.ensemble.apply(added_up(events, log))
+    assert (
+        told.ensemble.dags["run.dag"].tenures
+        == tell(ONE_NODE, log).ensemble.dags["run.dag"].tenures
+    )
+    assert [t.cluster for t in told.ensemble.dags["run.dag"].tenures] == [5, 6]
+
+
+def test_a_job_that_only_memory_reports_are_left_of_is_a_job() -> None:
+    log = Log().image(7, 100).image(7, 300).image(7, 200)
+    told = of_one_job()
+    changes = told.ensemble.apply(added_up(parse(log.data).events, log))
+    assert changes.jobs == {(7, 0)}
+    assert told.ensemble.stale_jobs == {(7, 0, 0)}
+    view = Told(told.ensemble).painter().job_view(7, 0)
+    assert view is not None
+    assert (view.memory_updates, view.row.memory_mb) == (3, 300)
