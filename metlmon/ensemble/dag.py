@@ -161,6 +161,9 @@ class Dag:
         self._last_clusters: dict[str, int] = {}
         self._rescues_written: dict[str, datetime] = {}
         self._order: list[str] | None = None
+        self._marked: frozenset[str] | None = None
+        self._done: tuple[Rescue | None, frozenset[str]] | None = None
+        self._found: dict[int, tuple[Rescue, int]] = {}
 
     @property
     def is_top(self) -> bool:
@@ -331,9 +334,16 @@ class Dag:
 
     def done_names(self) -> frozenset[str]:
         """Nodes that the DAG file or the rescue file marks ``DONE``."""
-        marked = {name for name, node in self.workflow.nodes.items() if node.done}
         rescue = self.rescue()
-        return frozenset(marked | (rescue.done if rescue else frozenset()))
+        if self._done is None or self._done[0] is not rescue:
+            self._done = rescue, self._with(rescue)
+        return self._done[1]
+
+    def _with(self, rescue: Rescue | None) -> frozenset[str]:
+        if self._marked is None:
+            nodes = self.workflow.nodes
+            self._marked = frozenset(name for name, node in nodes.items() if node.done)
+        return self._marked | rescue.done if rescue is not None else self._marked
 
     def fresh_start(self) -> datetime | None:
         """When the newest life began, if it began from its DONE nodes alone.
@@ -347,9 +357,15 @@ class Dag:
         life = self.lives[-1]
         if life.start is None or life.pre_completed is None:
             return None
-        marked = {name for name, node in self.workflow.nodes.items() if node.done}
-        counts = {len(marked)} | {len(marked | r.done) for r in self.rescues().values()}
+        counts = {len(self._with(None))}
+        counts.update(self._number_done(rescue) for rescue in self.rescues().values())
         return life.start if life.pre_completed in counts else None
+
+    def _number_done(self, rescue: Rescue) -> int:
+        known = self._found.get(rescue.number)
+        if known is None or known[0] is not rescue:
+            known = self._found[rescue.number] = rescue, len(self._with(rescue))
+        return known[1]
 
     def last_start(self) -> datetime | None:
         """When the newest life began that did not recover an older one; None: not known."""
@@ -375,7 +391,8 @@ class Dag:
     def replace_workflow(self, workflow: Workflow) -> None:
         """The DAG file was written anew."""
         self.workflow = workflow
-        self._order = None
+        self._order = self._marked = self._done = None
+        self._found = {}
 
     def starts(self, clock: Clock) -> tuple[datetime, ...]:
         """When its DAGMans began, oldest first, from the file that tells most."""

@@ -17,7 +17,8 @@ from metlmon.dagman import Jobstate, Said
 from metlmon.ensemble.clock import Clock
 from metlmon.ensemble.dag import Dag, Tenure, note_tenure
 from metlmon.ensemble.membership import REMOVED_WITH, SWEEPS, Membership, membership
-from metlmon.ensemble.node import NodeJudge, NodeState, weigh_neighbours
+from metlmon.ensemble.node import NodeState
+from metlmon.ensemble.nodestates import NodeStates, Weighed
 from metlmon.ensemble.record import (
     NOOP_PROC,
     Job,
@@ -138,7 +139,7 @@ class Ensemble:
         self._scripts: dict[ScriptKey, Event] = {}
         self._waiting: dict[ScriptKey, Event] = {}
         self._tenures: dict[str, list[Tenure]] = {}
-        self._states: dict[str, tuple[bool, dict[str, NodeState]]] = {}
+        self._states = NodeStates(self.clock, cut)
         self.stale_jobs: set[JobKey] = set()
         """Jobs whose events or place changed since whoever adds things up emptied this."""
         self.all_stale = True
@@ -164,7 +165,7 @@ class Ensemble:
                 self.nodes[key] = NodeRecord(key, node)
         self.members = {}
         self._weighed = set()
-        self._states = {}
+        self._states.begin(self.nodes)
         self.all_stale = True
         for job_key in self.jobs:
             self._place(job_key)
@@ -219,7 +220,7 @@ class Ensemble:
                 self._learn_offset(dag)
         dags |= {key[0] for key in nodes}
         dags &= self.dags.keys()
-        self._forget_states(dags)
+        self._states.touch(nodes)
         return Changes(frozenset((c, p) for c, p, _ in touched), frozenset(nodes), frozenset(dags))
 
     def _enter_images(self, batch: Batch, book: LogBook, unopened: bool) -> None:
@@ -267,8 +268,8 @@ class Ensemble:
         self.notices = [notice for notice in self.notices if notice.file != file]
         if book.role is Role.DAGMAN and dag_key in self._tenures:
             self._tenures[dag_key].clear()
-            self._weigh_again()
-            self._states = {}
+            self._states.touch(self._weigh_again())
+            self._states.forget()
         return Changes(dags=frozenset(self.dags))
 
     def _stamped(self, event: Event, book: LogBook) -> Event:
@@ -354,7 +355,8 @@ class Ensemble:
     def _hear_end(self, event: Event, ended: datetime) -> None:
         """Until 24.7 an event 005 says in UTC when its job ended."""
         if self.clock.zone is None and self.clock.hint(event.time, ended.timestamp()):
-            self._states, self.all_stale = {}, True
+            self._states.forget()
+            self.all_stale = True
 
     def _factory(self, cluster: int, node: str, touched: set[JobKey]) -> None:
         """035 names the node of all jobs that its cluster has and will have."""
@@ -432,6 +434,7 @@ class Ensemble:
     def words_forgotten(self, dag_key: str) -> Changes:
         """A growing file of this DAG's DAGMan began anew, and the DAG forgot what it had said
         (:meth:`Dag.forget_out`, :meth:`Dag.forget_jobstate`)."""
+        self._states.forget(dag_key)
         return self._told_of(dag_key, (), self._by_cluster.keys())
 
     def _learn_offset(self, dag: Dag) -> None:
@@ -450,7 +453,8 @@ class Ensemble:
     def _observe(self, local: datetime, epoch: float) -> None:
         if self.clock.observe(local, epoch):
             # Words that were told in seconds since 1970 have another local time now.
-            self._states, self.all_stale = {}, True
+            self._states.forget()
+            self.all_stale = True
 
     def _told_of(
         self, dag_key: str, names: Iterable[str] = (), clusters: Iterable[int | None] = ()
@@ -458,7 +462,7 @@ class Ensemble:
         nodes = {(dag_key, name) for name in names if (dag_key, name) in self.nodes}
         nodes |= self._weigh_again(clusters)
         dags = {dag_key} | {key[0] for key in nodes}
-        self._forget_states(dags)
+        self._states.touch(nodes)
         return Changes(nodes=frozenset(nodes), dags=frozenset(dags))
 
     # --- which DAG a job is of ----------------------------------------------------------
@@ -489,8 +493,9 @@ class Ensemble:
         else:
             self._weighed.discard(key)
         old, new = self._record(before), self._record(now)
-        if old is not new:
+        if now != before:
             self.stale_jobs.add(key)
+        if old is not new:
             if old is not None:
                 old.jobs.remove(job)
             if new is not None:
@@ -504,22 +509,14 @@ class Ensemble:
 
     # --- answers ------------------------------------------------------------------------
 
-    def _forget_states(self, dags: Iterable[str]) -> None:
-        for key in dags:
-            self._states.pop(key, None)
-
     def node_states(self, dag_key: str, live: bool = False) -> dict[str, NodeState]:
-        """The states of all nodes of one DAG, by name."""
+        """The states of all nodes of one DAG, by name; the ensemble keeps them up to date."""
+        return self.weighed(dag_key, live).states
+
+    def weighed(self, dag_key: str, live: bool = False) -> Weighed:
+        """As :meth:`node_states`, and what of them is new."""
         dag = self.dags[dag_key]
-        alive = self._alive(dag, live)
-        cached = self._states.get(dag_key)
-        if cached is not None and cached[0] is alive:
-            return cached[1]
-        judge = NodeJudge(dag, self.clock, alive, self.cut)
-        own = {name: judge.own(self.nodes[(dag_key, name)]) for name in dag.workflow.nodes}
-        states = weigh_neighbours(dag, own)
-        self._states[dag_key] = (alive, states)
-        return states
+        return self._states.of(dag, self._alive(dag, live))
 
     def _alive(self, dag: Dag, live: bool) -> bool:
         # A DAGMan that was told to go removes its jobs first: they are not retried.

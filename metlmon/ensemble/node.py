@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from metlmon.dagman import NodeKind
+from metlmon.dagman import Node, NodeKind
 from metlmon.ensemble.clock import Clock
 from metlmon.ensemble.dag import STATUS_CLAIMS, Claim, Dag, NodeWord
 from metlmon.ensemble.record import Job, NodeRecord, PostResult
@@ -101,6 +101,30 @@ def job_says(round_: Round) -> tuple[State, datetime | None, Job]:
     return life.state or State.IDLE, life.since or job.newest_sign, job
 
 
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What the submissions of a node come to. ``state``, ``since``, ``job``: what the jobs of
+    the last one say; ``begun``: when each was made."""
+
+    last: Round
+    state: State
+    since: datetime | None
+    job: Job
+    begun: tuple[datetime | None, ...]
+
+    @property
+    def submitted(self) -> datetime | None:
+        return self.last.submitted
+
+
+def made_of(record: NodeRecord) -> Made | None:
+    """What the node's submissions come to; None when there was none."""
+    made = rounds(record)
+    if not made:
+        return None
+    return Made(made[-1], *job_says(made[-1]), tuple(round_.submitted for round_ in made))
+
+
 class NodeJudge:
     """Judges the nodes of one DAG, all by the same facts.
 
@@ -115,61 +139,56 @@ class NodeJudge:
         self._done = dag.done_names()
         self._fresh = dag.fresh_start()
 
-    def own(self, record: NodeRecord) -> NodeState:
-        """The node's state by what is said of itself, its neighbours not asked."""
-        made = rounds(record)
+    def own(self, record: NodeRecord, made: Made | None) -> NodeState:
+        """The node's state by what is said of itself, its neighbours not asked. ``made``: what
+        its submissions come to."""
         word = self._word(record)
-        last = made[-1] if made else None
-        if self._before_this_life(last, word):
+        if self._before_this_life(made, word):
             stays = record.node.name in self._done
-            if not stays or not self._was_skipped(record, last):
-                return self._at_rest(stays, last)
-        if self._skipped(record, last, word):
+            if not stays or not self._was_skipped(record, made):
+                return self._at_rest(stays, made)
+        if self._skipped(record, made, word):
             return NodeState(State.SKIPPED, self._skipped_at(record, word), None)
         if record.node.name in self._done:
-            return self._marked_done(last)
+            return self._marked_done(made)
         return self._judged(record, made, word)
 
-    def _before_this_life(self, last: Round | None, word: NodeWord | None) -> bool:
+    def _before_this_life(self, made: Made | None, word: NodeWord | None) -> bool:
         """All that is known of the node is older than the newest life of DAGMan."""
         if self._fresh is None:
             return False
         told = word.time if word is not None else None
-        submitted = last.submitted if last is not None else None
+        submitted = made.submitted if made is not None else None
         newest = max((t for t in (told, submitted) if t is not None), default=None)
         return newest is not None and newest < self._fresh
 
-    def _at_rest(self, done: bool, last: Round | None) -> NodeState:
+    def _at_rest(self, done: bool, made: Made | None) -> NodeState:
         if done:
-            return self._marked_done(last)
+            return self._marked_done(made)
         # Its jobs belong to a life that is over: DAGMan began again as if they were not.
-        job = last.jobs[-1] if last else None
-        if last is not None and job is not None and job_says(last)[0] in ACTIVE:
-            state, since, job = job_says(last)
-            return NodeState(state, since, job, submitted=last.submitted)
-        return NodeState(State.WAITING, None, None, superseded=last is not None)
+        if made is not None and made.state in ACTIVE:
+            return NodeState(made.state, made.since, made.job, submitted=made.submitted)
+        return NodeState(State.WAITING, None, None, superseded=made is not None)
 
-    def _marked_done(self, last: Round | None) -> NodeState:
-        if last is None:
+    def _marked_done(self, made: Made | None) -> NodeState:
+        if made is None:
             return NodeState(State.COMPLETED)
-        state, since, job = job_says(last)
-        if state in ACTIVE:
-            since = None
-        return NodeState(State.COMPLETED, since, job, submitted=last.submitted)
+        since = None if made.state in ACTIVE else made.since
+        return NodeState(State.COMPLETED, since, made.job, submitted=made.submitted)
 
-    def _was_skipped(self, record: NodeRecord, last: Round | None) -> bool:
+    def _was_skipped(self, record: NodeRecord, made: Made | None) -> bool:
         words = self._dag.words.get(record.node.name, ())
         skipped = bool(record.skips) or any(w.claim is Claim.SKIPPED for w in words)
-        return skipped and last is None
+        return skipped and made is None
 
-    def _skipped(self, record: NodeRecord, last: Round | None, word: NodeWord | None) -> bool:
+    def _skipped(self, record: NodeRecord, made: Made | None, word: NodeWord | None) -> bool:
         if word is not None and word.claim is Claim.SKIPPED:
             when = word.time
         elif record.skips:
             when = record.skips[-1]
         else:
-            return self._was_skipped(record, last) and record.node.name in self._done
-        return last is None or last.submitted is None or when is None or when >= last.submitted
+            return self._was_skipped(record, made) and record.node.name in self._done
+        return made is None or made.submitted is None or when is None or when >= made.submitted
 
     def _skipped_at(self, record: NodeRecord, word: NodeWord | None) -> datetime | None:
         if word is not None and word.claim is Claim.SKIPPED:
@@ -222,11 +241,10 @@ class NodeJudge:
             return None
         return NodeWord(claim, local, None, said.retry_count)
 
-    def _judged(self, record: NodeRecord, made: list[Round], word: NodeWord | None) -> NodeState:
-        if not made:
+    def _judged(self, record: NodeRecord, made: Made | None, word: NodeWord | None) -> NodeState:
+        if made is None:
             return self._by_word_alone(record, word)
-        last = made[-1]
-        state, since, job = job_says(last)
+        last, state, since, job = made.last, made.state, made.since, made.job
         if word is not None and self._submitted_since(word, since, state):
             return NodeState(State.IDLE, word.time, None, submitted=word.time)
         post = self._post(record, last)
@@ -264,7 +282,7 @@ class NodeJudge:
             case Claim.PRE | Claim.PRE_OK:
                 return (State.PRE if self._alive else State.WAITING), word.time
             case Claim.PRE_FAILED | Claim.FAILED | Claim.JOB_FAILED:
-                again = self._retries_left(record, [])
+                again = self._retries_left(record, None)
                 return (State.RETRYING if again else State.FAILED), word.time
             case Claim.RETRYING:
                 return (State.RETRYING if self._alive else State.FAILED), word.time
@@ -323,81 +341,58 @@ class NodeJudge:
             case _:
                 return state, since
 
-    def _retries_left(self, record: NodeRecord, made: list[Round]) -> bool:
+    def _retries_left(self, record: NodeRecord, made: Made | None) -> bool:
         node = record.node
         if not self._alive or node.retries <= 0 or node.kind is NodeKind.SERVICE:
             return False
-        if made and any(job.swept for job in made[-1].jobs):
+        if made is not None and any(job.swept for job in made.last.jobs):
             return False
-        if made and node.unless_exit is not None:
-            codes = [job.life().return_value for job in made[-1].jobs]
+        if made is not None and node.unless_exit is not None:
+            codes = [job.life().return_value for job in made.last.jobs]
             if node.unless_exit in codes:
                 return False
-        submissions = len([r for r in made if self._in_this_life(r.submitted)])
+        begun = made.begun if made is not None else ()
+        submissions = sum(map(self._in_this_life, begun))
         said = [w for w in self._dag.words.get(node.name, ()) if w.epoch is None]
         said = [w for w in said if self._in_this_life(w.time)]
-        begun = max((w.value or 0 for w in said if w.claim is Claim.RETRYING), default=0)
-        if said and said[-1].claim is Claim.RETRYING and begun >= submissions:
+        retry = max((w.value or 0 for w in said if w.claim is Claim.RETRYING), default=0)
+        if said and said[-1].claim is Claim.RETRYING and retry >= submissions:
             # Even the last retry: it has begun, and its submission was not seen yet.
             return True
-        return max(submissions, begun + 1) <= node.retries
+        return max(submissions, retry + 1) <= node.retries
 
     def _in_this_life(self, when: datetime | None) -> bool:
         begun = self._dag.last_start()
         return begun is None or when is None or when >= begun
 
 
-def weigh_neighbours(dag: Dag, own: Mapping[str, NodeState]) -> dict[str, NodeState]:
-    """The states of all nodes of a DAG, each seen in the light of its neighbours.
+# --- in the light of its neighbours -----------------------------------------------------------
 
-    A node that was submitted before one of its ancestors was submitted again is superseded:
-    what it did was made void. A node whose child was submitted after it must be done,
-    whatever its own log lost (``inferred``). A join node is done with its parents.
-    """
-    states = dict(own)
-    done = dag.done_names()
-    for name, ancestor in _latest_ancestors(dag, own).items():
-        mine = own[name]
-        if mine.submitted is None or ancestor <= mine.submitted or name in done:
+
+def made_void(mine: NodeState, ancestor: datetime | None, done: bool) -> NodeState:
+    """A node that was submitted before one of its ancestors was submitted again is superseded:
+    what it did was made void. ``ancestor``: when any node before it was last submitted;
+    ``done``: a file marks it ``DONE``."""
+    if ancestor is None or mine.submitted is None or ancestor <= mine.submitted or done:
+        return mine
+    return mine if mine.state in ACTIVE else NodeState(State.WAITING, superseded=True)
+
+
+def inferred_done(
+    node: Node, mine: NodeState, nodes: Mapping[str, Node], states: Mapping[str, NodeState]
+) -> NodeState:
+    """A node whose child was submitted after it must be done, whatever its own log lost."""
+    if mine.state in DONE:
+        return mine
+    for child in node.children:
+        if node.name in nodes[child].weak_parents:
             continue
-        if mine.state not in ACTIVE:
-            states[name] = NodeState(State.WAITING, superseded=True)
-    _infer_done(dag, states)
-    _finish_joins(dag, states)
-    return states
-
-
-def _latest_ancestors(dag: Dag, own: Mapping[str, NodeState]) -> dict[str, datetime]:
-    """For each node the time at which any node before it was last submitted."""
-    nodes = dag.workflow.nodes
-    latest: dict[str, datetime] = {}
-    for name in dag.topological():
-        times = [
-            when
-            for parent in nodes[name].parents
-            for when in (latest.get(parent), own[parent].submitted if parent in own else None)
-            if when is not None
-        ]
-        if times:
-            latest[name] = max(times)
-    return latest
-
-
-def _infer_done(dag: Dag, states: dict[str, NodeState]) -> None:
-    nodes = dag.workflow.nodes
-    for name in reversed(dag.topological()):
-        mine = states[name]
-        if mine.state in DONE:
-            continue
-        for child in nodes[name].children:
-            if name in nodes[child].weak_parents:
-                continue
-            begun, when = _begun(states[child])
-            if begun and (mine.submitted is None or (when and when > mine.submitted)):
-                states[name] = NodeState(
-                    State.COMPLETED, when, mine.job, inferred=True, submitted=mine.submitted
-                )
-                break
+        begun, when = _begun(states[child])
+        if begun and (mine.submitted is None or (when and when > mine.submitted)):
+            return NodeState(
+                State.COMPLETED, when, mine.job, inferred=True, submitted=mine.submitted
+            )
+    return mine
 
 
 def _begun(child: NodeState) -> tuple[bool, datetime | None]:
@@ -409,10 +404,10 @@ def _begun(child: NodeState) -> tuple[bool, datetime | None]:
     return child.inferred or child.state in (State.PRE, State.SKIPPED), child.since
 
 
-def _finish_joins(dag: Dag, states: dict[str, NodeState]) -> None:
-    nodes = dag.workflow.nodes
-    for name in dag.topological():
-        if nodes[name].kind is NodeKind.JOIN and states[name].state is State.WAITING:
-            parents = [states[p].state for p in nodes[name].parents if p in states]
-            if parents and all(state in DONE for state in parents):
-                states[name] = NodeState(State.COMPLETED)
+def finished_join(node: Node, mine: NodeState, states: Mapping[str, NodeState]) -> NodeState:
+    """A join node is done with its parents."""
+    if node.kind is not NodeKind.JOIN or mine.state is not State.WAITING:
+        return mine
+    parents = [states[parent].state for parent in node.parents if parent in states]
+    done = bool(parents) and all(state in DONE for state in parents)
+    return NodeState(State.COMPLETED) if done else mine

@@ -1,0 +1,218 @@
+"""The states of all nodes, kept: what changed is judged anew, and whom it concerns.
+
+What a node's state is says :mod:`metlmon.ensemble.node`; here it is remembered. A change of one
+node costs what it changes around it, whatever the size of its DAG.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from heapq import heapify, heappop, heappush
+from typing import TypeAlias
+
+from metlmon.dagman import NodeKind, StatusFile
+from metlmon.ensemble.clock import Clock
+from metlmon.ensemble.dag import Dag
+from metlmon.ensemble.node import (
+    Made,
+    NodeJudge,
+    NodeState,
+    finished_join,
+    inferred_done,
+    made_of,
+    made_void,
+)
+from metlmon.ensemble.record import NodeKey, NodeRecord
+
+Facts: TypeAlias = tuple[frozenset[str], datetime | None, datetime | None, StatusFile | None]
+
+
+class NodeStates:
+    """The states of the nodes of some DAGs."""
+
+    def __init__(self, clock: Clock, cut: datetime | None = None) -> None:
+        self._clock = clock
+        self._cut = cut
+        self._nodes: Mapping[NodeKey, NodeRecord] = {}
+        self._made: dict[NodeKey, Made | None] = {}
+        self._weighed: dict[tuple[str, bool], Weighed] = {}
+
+    def begin(self, nodes: Mapping[NodeKey, NodeRecord]) -> None:
+        """These are the nodes now."""
+        self._nodes = nodes
+        self._made = {}
+        self._weighed = {}
+
+    def touch(self, nodes: Iterable[NodeKey]) -> None:
+        """What is said of these nodes, or their jobs, may be otherwise now."""
+        for key in nodes:
+            self._made.pop(key, None)
+            for alive in (False, True):
+                weighed = self._weighed.get((key[0], alive))
+                if weighed is not None:
+                    weighed.touched.add(key[1])
+
+    def forget(self, dag_key: str | None = None) -> None:
+        """Everything is to be judged anew, of one DAG or of all: a clock, or the files of a
+        DAGMan, tell otherwise than before."""
+        for (key, _), weighed in self._weighed.items():
+            if dag_key is None or key == dag_key:
+                weighed.facts = None
+
+    def of(self, dag: Dag, alive: bool) -> Weighed:
+        """The states of a DAG's nodes. ``alive``: its DAGMan has not ended."""
+        weighed = self._weighed.get((dag.key, alive))
+        if weighed is None:
+            weighed = self._weighed[dag.key, alive] = Weighed(dag)
+        facts = (dag.done_names(), dag.fresh_start(), dag.last_start(), dag.status)
+        if weighed.facts is None or not _same(weighed.facts, facts):
+            weighed.facts = facts
+            weighed.touched.update(dag.workflow.nodes)
+        if weighed.touched:
+            judge = NodeJudge(dag, self._clock, alive, self._cut)
+            weighed.judge(lambda name: judge.own(*self._asked((dag.key, name))))
+        return weighed
+
+    def _asked(self, key: NodeKey) -> tuple[NodeRecord, Made | None]:
+        record = self._nodes[key]
+        if key not in self._made:
+            self._made[key] = made_of(record)
+        return record, self._made[key]
+
+
+def _same(before: Facts, now: Facts) -> bool:
+    # The status file is read anew as a whole: that it is another one is enough to know.
+    return before[3] is now[3] and before[:3] == now[:3]
+
+
+class Weighed:
+    """The states of one DAG's nodes, each seen in the light of its neighbours.
+
+    A node that was submitted before one of its ancestors was submitted again is superseded:
+    what it did was made void. A node whose child was submitted after it must be done,
+    whatever its own log lost (``inferred``). A join node is done with its parents.
+
+    ``touched``: names of those to be judged anew. ``news``: names whose state, or what it was
+    judged by, is another one since whoever looks at it emptied this. ``version`` grows with
+    every change.
+    """
+
+    def __init__(self, dag: Dag) -> None:
+        self.facts: Facts | None = None
+        self.touched: set[str] = set()
+        self.news: set[str] = set()
+        self.version = 0
+        self._nodes = dag.workflow.nodes
+        self._order = dag.topological()
+        self._place = {name: at for at, name in enumerate(self._order)}
+        self._own: dict[str, NodeState] = {}
+        self._ancestor: dict[str, datetime] = {}
+        self._inferred: dict[str, NodeState] = {}
+        joins = any(node.kind is NodeKind.JOIN for node in self._nodes.values())
+        self.states: dict[str, NodeState] = {} if joins else self._inferred
+
+    def judge(self, own: Callable[[str], NodeState]) -> None:
+        """Judge anew what was touched, and whom it concerns. ``own`` tells a node's state, its
+        neighbours not asked."""
+        touched, self.touched = self.touched, set()
+        moved: set[str] = set()
+        for name in touched:
+            before, now = self._own.get(name), own(name)
+            self._own[name] = now
+            if before is None or before.submitted != now.submitted:
+                moved.add(name)
+        concerned = touched | self._new_ancestors(moved)
+        changed = self._infer(concerned)
+        if self.states is not self._inferred:
+            changed = self._finish_joins(changed)
+        self.news |= touched | changed
+        self.version += 1
+
+    def _new_ancestors(self, moved: Iterable[str]) -> set[str]:
+        """Reckon anew when any node before those after ``moved`` was last submitted; returns
+        for whom that is another time."""
+        nodes, told = self._nodes, set[str]()
+
+        def reckon(name: str) -> Iterable[str]:
+            times = [
+                when
+                for parent in nodes[name].parents
+                if parent in self._own
+                for when in (self._ancestor.get(parent), self._own[parent].submitted)
+                if when is not None
+            ]
+            latest = max(times, default=None)
+            if latest == self._ancestor.get(name):
+                return ()
+            if latest is None:
+                del self._ancestor[name]
+            else:
+                self._ancestor[name] = latest
+            told.add(name)
+            return nodes[name].children
+
+        after = {child for name in moved for child in nodes[name].children}
+        self._in_turn(after, reckon)
+        return told
+
+    def _infer(self, concerned: Iterable[str]) -> set[str]:
+        """States in the light of the ancestors, and of the nodes after; returns whose is
+        another one."""
+        nodes, states, changed = self._nodes, self._inferred, set[str]()
+        done = self.facts[0] if self.facts is not None else frozenset()
+
+        def infer(name: str) -> Iterable[str]:
+            mine = made_void(self._own[name], self._ancestor.get(name), name in done)
+            if name in self._place:
+                mine = inferred_done(nodes[name], mine, nodes, states)
+            if mine == states.get(name):
+                return ()
+            states[name] = mine
+            changed.add(name)
+            return nodes[name].parents
+
+        # Nodes of a cycle have no place in the order: nothing is inferred for them.
+        concerned = set(concerned)
+        for name in concerned - self._place.keys():
+            infer(name)
+            concerned.update(nodes[name].parents)
+        self._in_turn(concerned, infer, backwards=True)
+        return changed
+
+    def _finish_joins(self, concerned: Iterable[str]) -> set[str]:
+        """The states with those of the joins; returns whose is another one."""
+        nodes, states, changed = self._nodes, self.states, set[str]()
+
+        def finish(name: str) -> Iterable[str]:
+            mine = finished_join(nodes[name], self._inferred[name], states)
+            if mine == states.get(name):
+                return ()
+            states[name] = mine
+            changed.add(name)
+            return nodes[name].children
+
+        concerned = set(concerned)
+        for name in concerned - self._place.keys():
+            states[name] = self._inferred[name]
+            changed.add(name)
+            concerned.update(nodes[name].children)
+        self._in_turn(concerned, finish)
+        return changed
+
+    def _in_turn(
+        self, names: Iterable[str], step: Callable[[str], Iterable[str]], backwards: bool = False
+    ) -> None:
+        """Take ``names`` in the DAG's order, and with them those that ``step`` names: they
+        stand later in it."""
+        sign = -1 if backwards else 1
+        turns = [sign * self._place[name] for name in names if name in self._place]
+        heapify(turns)
+        waiting = set(turns)
+        while turns:
+            at = heappop(turns)
+            for name in step(self._order[sign * at]):
+                place = self._place.get(name)
+                if place is not None and sign * place not in waiting:
+                    waiting.add(sign * place)
+                    heappush(turns, sign * place)
