@@ -7,7 +7,7 @@ stays open, and whoever looks decides as of when.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -109,7 +109,7 @@ class JobLife:
     run_bytes_received: int | None = None
     total_bytes_sent: int | None = None
     total_bytes_received: int | None = None
-    usage: tuple[UsageRow, ...] = ()
+    usage: Sequence[UsageRow] = ()
     contradictions: int = 0
     gaps: list[tuple[int, datetime, str]] = field(default_factory=list)
     last: datetime | None = None
@@ -271,7 +271,7 @@ def _settle_transfers(life: JobLife, when: datetime) -> None:
             return
 
 
-def _note_usage(life: JobLife, usage: tuple[UsageRow, ...]) -> None:
+def _note_usage(life: JobLife, usage: Sequence[UsageRow]) -> None:
     if usage:
         life.usage = usage
 

@@ -7,7 +7,7 @@ A picture never changes once it is taken; the next one replaces it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -341,7 +341,7 @@ class JobView:
     row: JobRow
     events: tuple[EventLine, ...]
     memory_updates: int
-    usage: tuple[UsageRow, ...]
+    usage: Sequence[UsageRow]
     output: str | None
     error: str | None
     siblings: tuple[tuple[int, int], ...]

