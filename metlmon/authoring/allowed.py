@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
 from typing import Final
+
+from metlmon.frozen import frozen
 
 _RANGE: Final = re.compile(r"(whole\s+)?(-?[\d.]*\d)?\.\.(-?\d[\d.]*)?")
 _WHOLE: Final = re.compile(r"[+-]?\d{1,18}")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Allowed:
     """Values that a parameter may have: one of ``words``, or, without them, a number from
     ``low`` to ``high`` (``whole``: without a fraction)."""

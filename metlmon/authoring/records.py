@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from pathlib import Path
 
 from metlmon.authoring.allowed import Allowed
+from metlmon.frozen import frozen
 
 
 class Policy(StrEnum):
@@ -21,7 +22,7 @@ class Policy(StrEnum):
     """A run stays at one site; runs take the sites in turn."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Request:
     """An ensemble to be written. ``template``: the name of one that comes along, or the path
     of a template file. ``name``: of the DAG file, without ``.dag``. ``seeds``: one for each
@@ -43,7 +44,7 @@ class Request:
     values: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Parameter:
     """A template's own parameter. ``required``: there is no default that could serve.
     ``allowed``: what it may be, where the template says so."""
@@ -55,7 +56,7 @@ class Parameter:
     allowed: Allowed | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Template:
     """A job that trains one epoch: a submit description with parameters. ``ships``: (name
     beside the DAG, text, executable) of files that go along."""
@@ -69,7 +70,7 @@ class Template:
     path: Path | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Complaint:
     """What is wrong with one field of a request (its name in :class:`Request`, or
     ``values.<parameter>``), in a sentence that says what to do. ``fatal`` False: a warning;
@@ -80,7 +81,7 @@ class Complaint:
     fatal: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PlannedFile:
     """One file to be written. ``exists``: something is at its place already."""
 
@@ -91,7 +92,7 @@ class PlannedFile:
     exists: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RunPlan:
     """One run of the plan: its name, its uuid (the same for the same parameters), its seed,
     and where each epoch is meant to go ("any": anywhere)."""
@@ -102,7 +103,7 @@ class RunPlan:
     targets: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Plan:
     """All that would be written, and how much that makes."""
 

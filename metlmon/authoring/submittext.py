@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
+
+from metlmon.frozen import frozen
 
 _ASSIGNMENT: Final = re.compile(r"([+\w.]+)[ \t]*=(?!=)(.*)", re.DOTALL)
 _QUEUE: Final = re.compile(r"queue\b(.*)", re.IGNORECASE | re.DOTALL)
@@ -20,7 +21,7 @@ _SECRET: Final = re.compile(r"key|token|secret|passw|credential", re.IGNORECASE)
 _ENVIRONMENTS: Final = frozenset({"environment", "environment2", "env"})
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Assignment:
     """``key = value`` of one logical line; ``key`` in lower case, ``line`` counts from 1."""
 

@@ -7,11 +7,11 @@ for nobody.
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from metlmon.authoring.records import Request
+from metlmon.frozen import frozen
 from metlmon.live.feed import Feed
 from metlmon.live.reader import Reader
 from metlmon.live.session import Session
@@ -25,7 +25,7 @@ PAST: Final = "this is how it was then; only the present can be acted on (leave 
 RECORDING: Final = "this is a recording; there is no pool behind it"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Staffed:
     """A feed, and the desk that acts on its jobs (None: for the reason in ``no_desk``)."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from textwrap import wrap
 from typing import TYPE_CHECKING, Final
 
@@ -43,6 +42,7 @@ from metlmon.ensemble.wording import (
     site,
     unknown,
 )
+from metlmon.frozen import frozen
 from metlmon.stats.telling import done_in, rate
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def _signed(sign: Sign, ascii: bool, text: str | None = None) -> Text:
     return Text(text if text is not None else sign.text(ascii), style=style)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Column:
     """A column: its heading, the side its values stick to, and when it is dropped on a
     narrow terminal (1 first; 0 never). ``shrinks``: cut rather than dropped, to that many."""

@@ -5,11 +5,11 @@ Source followed: HTCondor manual, "DAG input file reference".
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 
 from metlmon.dagman.records import NodeKind
 from metlmon.dagman.submit import Description
+from metlmon.frozen import frozen
 
 #: Stands for all of a DAG's own nodes; written in any case.
 ALL_NODES = "ALL_NODES"
@@ -31,14 +31,14 @@ class Placement(Enum):
     APPEND = "append"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Command:
     """A command that only DAGMan itself cares for (MAXJOBS, CONFIG, DOT, ENV, …)."""
 
     line: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NodeCommand(Command):
     """JOB, FINAL, PROVISIONER, SERVICE, SUBDAG EXTERNAL. ``submit`` is None for a block."""
 
@@ -51,40 +51,40 @@ class NodeCommand(Command):
     done: bool
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DescriptionCommand(Command):
     name: str
     description: Description
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SpliceCommand(Command):
     name: str
     file: str
     dir: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class IncludeCommand(Command):
     file: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StatusFileCommand(Command):
     file: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class JobstateCommand(Command):
     file: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RejectCommand(Command):
     pass
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EdgeCommand(Command):
     """[WEAK] PARENT … CHILD …"""
 
@@ -93,69 +93,69 @@ class EdgeCommand(Command):
     weak: bool
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NodeModifier(Command):
     """A command about one node, or about ALL_NODES."""
 
     node: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ScriptCommand(NodeModifier):
     kind: ScriptKind
     command: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RetryCommand(NodeModifier):
     retries: int
     unless_exit: int | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AbortCommand(NodeModifier):
     on: int
     returns: int | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class VarsCommand(NodeModifier):
     pairs: tuple[tuple[str, str], ...]
     placement: Placement
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PriorityCommand(NodeModifier):
     priority: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PreSkipCommand(NodeModifier):
     code: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CategoryCommand(NodeModifier):
     category: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DoneCommand(NodeModifier):
     pass
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CheckedCommand(NodeModifier):
     """TOLERANCE and SAVE_POINT_FILE: only that the node exists matters here."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PinCommand(NodeModifier):
     number: int
     out: bool
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ConnectCommand(Command):
     parent: str
     child: str

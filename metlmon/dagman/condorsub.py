@@ -9,15 +9,17 @@ file is read: its ``environment`` can hold secrets.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
+
+from metlmon.frozen import frozen
 
 _ARGUMENTS: Final = re.compile(r"^[ \t]*arguments[ \t]*=[ \t]*(\S.*?)[ \t\r]*$", re.I | re.M)
 _WORD: Final = re.compile(r"(?:[^\s']|'(?:[^']|'')*(?:'|\Z))+")
 _QUOTED: Final = re.compile(r"'((?:[^']|'')*)(?:'|\Z)")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CondorSub:
     """DAGMan's command line: the DAG files in their order (several make one workflow whose
     nodes are called ``0.A``, ``1.A``), whether each is read in its own directory

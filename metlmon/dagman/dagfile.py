@@ -8,18 +8,18 @@ and sub-DAGs are only named here.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from metlmon.dagman.commands import Command
 from metlmon.dagman.dagtext import Line, Lines, SyntaxFault, Tokens, shown
 from metlmon.dagman.readers import READERS
 from metlmon.dagman.records import Problem
+from metlmon.frozen import frozen
 
 #: Kinds of problems that make the official parser refuse the text of a file.
 REFUSED_BY_PARSER = frozenset({"syntax", "unknown-command"})
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DagFile:
     """What one file says. ``commands`` are those that could be read, in file order."""
 

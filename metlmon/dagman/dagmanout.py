@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
 from metlmon.dagman.records import Said, Word
+from metlmon.frozen import frozen
 
 LONGEST_LINE: Final = 256 * 1024
 """Bytes, fewer than are read at once. A longer line is passed over, so that a file without
@@ -33,7 +34,7 @@ then reads its log; beyond this the old ones are forgotten, and may be said a se
 JobId = tuple[int, int, int]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OutState:
     """What must be known to go on reading: pass it back with the next bytes.
 

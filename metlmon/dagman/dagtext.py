@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container
-from dataclasses import dataclass
+
+from metlmon.frozen import frozen
 
 #: What C's ``isspace`` calls a blank: physical lines are trimmed of these and no others.
 _BLANKS = " \t\n\v\f\r"
@@ -36,7 +37,7 @@ class SyntaxFault(Exception):
     """One command cannot be read; the message is the sentence for the user, without a place."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Line:
     """One line: ``number`` counts physical lines from 1 (the first one, when continued)."""
 

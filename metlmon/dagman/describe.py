@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from metlmon.dagman.commands import Placement, VarsCommand
@@ -13,9 +13,10 @@ from metlmon.dagman.library import Library, places
 from metlmon.dagman.records import Node, Problem
 from metlmon.dagman.scope import Scope
 from metlmon.dagman.submit import Description, submission
+from metlmon.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Undescribed:
     """A node that waits for its description: where it was written, its block if it has one,
     and the names of its VARS that override the description (APPEND)."""

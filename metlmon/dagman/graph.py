@@ -8,9 +8,9 @@ Source followed: ``ProcessDependencies``, ``ConnectSplices`` and
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from metlmon.dagman.records import Node, NodeKind
+from metlmon.frozen import frozen
 
 #: Nodes outside the graph: they can have neither parents nor children.
 APART = frozenset({NodeKind.FINAL, NodeKind.PROVISIONER, NodeKind.SERVICE})
@@ -18,7 +18,7 @@ APART = frozenset({NodeKind.FINAL, NodeKind.PROVISIONER, NodeKind.SERVICE})
 JOIN_NAME = "_condor_join_node"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Shape:
     """The figures ``condor_dag_checker`` gives. ``nodes`` are JOBs; ``total`` counts all,
     sub-DAGs, join nodes and the nodes outside the graph included. ``widths`` are the numbers

@@ -11,6 +11,8 @@ from datetime import datetime
 from enum import Enum
 from pathlib import Path
 
+from metlmon.frozen import frozen
+
 
 class NodeKind(Enum):
     JOB = "job"
@@ -21,7 +23,7 @@ class NodeKind(Enum):
     JOIN = "join"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Problem:
     """Something wrong in an input file. ``error``: the file cannot be used as DAGMan would.
 
@@ -39,7 +41,7 @@ class Problem:
         return f"{where}: {self.text}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Script:
     """SCRIPT PRE|POST|HOLD: the command line as written (never run, never expanded)."""
 
@@ -125,7 +127,7 @@ class Workflow:
 # --- what DAGMan itself writes beside the DAG file -------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Rescue:
     """A rescue file ``X.rescueNNN``: applied to the DAG before any log is read.
 
@@ -142,7 +144,7 @@ class Rescue:
     failed: frozenset[str]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StatusNode:
     """One node of a node status file. ``status``: 0 not ready, 1 ready, 2 prerun,
     3 submitted, 4 postrun, 5 done, 6 error, 7 futile (``DagmanUtils`` NodeStatus)."""
@@ -154,7 +156,7 @@ class StatusNode:
     procs_held: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StatusFile:
     """NODE_STATUS_FILE. ``epoch`` is its Timestamp (seconds since 1970), ``local`` the same
     moment as the access point's local time from the comment beside it (naive): together
@@ -170,7 +172,7 @@ class StatusFile:
     nodes: dict[str, StatusNode]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Jobstate:
     """One line of a JOBSTATE_LOG. ``node`` None for INTERNAL lines, whose ``event`` is
     DAGMAN_STARTED, DAGMAN_FINISHED, RECOVERY_STARTED, … ; ``value`` is the return value of
@@ -239,7 +241,7 @@ class Word(Enum):
     ERROR = "error"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Said:
     """One thing that ``.dagman.out`` says. ``time`` naive, local to the access point: of
     the line, or of the event where the line quotes one (``{11/21/26 00:17:25}``)."""
@@ -254,7 +256,7 @@ class Said:
     totals: tuple[tuple[str, int], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Metrics:
     """``.metrics``, version 1 or 2, made one: nodes, never "jobs" that mean nodes.
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 
 from metlmon.dagman.dagtext import integer
+from metlmon.frozen import frozen
 
 #: Reads the lines of a file that ``include : name`` names; None when there is none.
 Include = Callable[[str], Sequence[str] | None]
@@ -79,21 +79,21 @@ class _Word(Enum):
     QUEUE = "queue"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Statement:
     word: _Word
     key: str
     value: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Description:
     """A submit description that was read, ready to be expanded for any number of nodes."""
 
     statements: tuple[_Statement, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Submission:
     """What a description says for one node. Paths as written there, put behind
     ``initialdir``; ``request_gpus`` None when absent or an expression; ``queue_count`` None

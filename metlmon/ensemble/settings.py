@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from datetime import tzinfo
 from fnmatch import fnmatchcase
 from typing import Final
+
+from metlmon.frozen import frozen
 
 TRAIN_NODE: Final = r"^(?P<run>.*?)[-_.+]?train[-_]?epoch[-_]?(?P<epoch>\d+)$"
 """A training node: the part before it names the run, the number is the epoch."""
@@ -15,7 +16,7 @@ SIDE_NODE: Final = r"^(?P<run>.*?)[-_.+]?eval(?:uate|uation)?[-_]?epoch[-_]?(?P<
 """A node of a run that trains nothing."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Label:
     """A cohort of runs. ``runs``: names, uuids, beginnings of uuids, or patterns (``run1*``)."""
 
@@ -31,7 +32,7 @@ class Label:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MetricPattern:
     """How to find a metric's values in a text that jobs write. ``file``: a name pattern below
     the dagdir, in which ``{uuid}`` and ``{run}`` stand for a run's, or ``out`` for the jobs' own
@@ -43,7 +44,7 @@ class MetricPattern:
     pattern: re.Pattern[str]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Metrics:
     """Where trainings write their metrics. ``files``: name patterns of directories like METL's
     ``version_<k>``, below the dagdir, with ``{uuid}`` and ``{run}``. ``primary``: the metric that
@@ -55,7 +56,7 @@ class Metrics:
     patterns: tuple[MetricPattern, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Settings:
     """``sites``: (host pattern, site), tried before the built-in table. ``site_aliases`` and
     ``gpu_aliases``: (as logged, as shown and counted).

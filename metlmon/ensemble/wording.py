@@ -12,12 +12,12 @@ import math
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
 from metlmon.ensemble.states import DagState, Outcome, State
+from metlmon.frozen import frozen
 
 THIN: Final = "\u202f"
 """Separates groups of three digits; the no-break form, so that no number is wrapped."""
@@ -53,7 +53,7 @@ class Weight(StrEnum):
     DIM = "dim"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Sign:
     """How one state is told: each of glyph, letter and word is enough alone."""
 

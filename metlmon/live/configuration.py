@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
@@ -17,6 +16,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 from metlmon.ensemble.settings import Label, MetricPattern, Metrics, Settings
 from metlmon.ensemble.sites import BUILT_IN_SITES
+from metlmon.frozen import frozen
 from metlmon.live.errors import InputError
 from metlmon.live.tomlfile import Complaint, TomlFile, Where, spelled
 
@@ -30,7 +30,7 @@ PLACEHOLDERS: Final = frozenset({"uuid", "run"})
 Pairs = tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Source:
     """One of the files that are looked at. ``origin``: ``user`` or ``dagdir``."""
 
@@ -39,7 +39,7 @@ class Source:
     exists: bool
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Entry:
     """One setting as it holds, or one item of a list of them (``number``, from 0, in the order
     in which they are tried). ``value``: as JSON has it. ``origin``: ``built-in``, ``user`` or
@@ -53,7 +53,7 @@ class Entry:
     number: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Configuration:
     """All of it. ``settings``: what holds when whatever is complained of is left out."""
 

@@ -19,6 +19,7 @@ from metlmon.dagman import Problem, Workflow, load_workflow, read_condor_sub
 from metlmon.ensemble.dag import Dag
 from metlmon.ensemble.ensemble import Role
 from metlmon.eventlog import looks_like_event_log
+from metlmon.frozen import frozen
 from metlmon.live.errors import InputError
 
 SNIFF: Final = 4096
@@ -35,7 +36,7 @@ NOT_A_DAG: Final = re.compile(r"\.(rescue\d+|old|orig|bak|tmp|swp|save)$|~$|^\.#
 _JOB_MACRO: Final = re.compile(r"\$\((?:cluster|clusterid|process|procid)\)", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LogFile:
     """One event log. ``name`` is relative to the dagdir where it lies in it; ``dag`` the key
     of the DAG whose nodes.log or dagman.log it is (also of one whose file is not here)."""

@@ -8,7 +8,6 @@ immutable picture.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Protocol
@@ -17,10 +16,11 @@ from metlmon.ensemble.ledger import Ledger
 from metlmon.ensemble.record import JobId
 from metlmon.ensemble.settings import Settings
 from metlmon.ensemble.views import JobRow, JobView, ProblemGroup, Progress, RunView, Status
+from metlmon.frozen import frozen
 from metlmon.training.records import Streamed, Training
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Update:
     """One new picture. ``changed`` are run keys whose rows differ from the picture before;
     ``progress`` tells how far the first reading is; ``error`` a sentence when the dagdir

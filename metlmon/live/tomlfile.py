@@ -9,10 +9,11 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterable
-from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
+
+from metlmon.frozen import frozen
 
 Where = tuple[str | int, ...]
 """The way to a key: ``("site", 1, "host")`` is ``host`` of the second ``[[site]]``."""
@@ -23,7 +24,7 @@ _HEAD: Final = re.compile(rf"\s*(\[\[?)\s*({_NAME}(?:\s*\.\s*{_NAME})*)\s*\]\]?"
 _PART: Final = re.compile(_NAME)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Complaint:
     """One thing that is wrong. ``line`` None: it is not about a line; ``key``: as a person
     writes it, ``site.host``; empty where the file itself is meant."""

@@ -9,12 +9,12 @@ Pure.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
 from metlmon.ensemble.states import ACTIVE, TERMINAL, State
 from metlmon.ensemble.views import JobRow
+from metlmon.frozen import frozen
 from metlmon.pool.records import QueueJob, QueueWord
 
 JobId = tuple[int, int]
@@ -59,7 +59,7 @@ GONE: Final = 0
 """In place of a status: the queue does not have the job."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Difference:
     """A job of which the queue says something else than the logs. ``state`` None: no log tells
     of it. ``first``: when the queue said so first (seconds since the epoch)."""

@@ -7,11 +7,11 @@ a screen.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
 from metlmon.ensemble.states import State
+from metlmon.frozen import frozen
 
 
 class PoolError(Exception):
@@ -37,7 +37,7 @@ JOB_ACTS: Final = (Act.HOLD, Act.RELEASE, Act.REMOVE, Act.VACATE, Act.PRIORITY)
 DAG_ACTS: Final = (Act.HALT, Act.RESUME, Act.REMOVE_DAG, Act.RESUBMIT)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Target:
     """One job that an order touches; ``dag`` is its DAG file, ``state`` the logs' word."""
 
@@ -55,7 +55,7 @@ class Target:
         return f"{self.cluster}.{self.proc}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Order:
     """One thing to do, to exactly these. ``targets``: jobs (for REMOVE_DAG the job is
     DAGMan's own). ``dag``: the DAG file as given in the picture, for the DAG's acts.
@@ -67,7 +67,7 @@ class Order:
     value: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Offer:
     """An act as a screen offers it for what is selected. ``refused`` None: it can be asked
     for with ``order``; else the reason, and it is shown grey. ``left_out``: jobs among the
@@ -95,7 +95,7 @@ class Reply(StrEnum):
     FAILED = "failed"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Answer:
     """What became of one target. ``subject`` is ``cluster.proc``, or the DAG file's name;
     ``text`` says more where there is more to say (whose job it is, which file was written)."""
@@ -105,7 +105,7 @@ class Answer:
     text: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class QueueJob:
     """One job as the queue has it (attributes of its ClassAd in brackets). ``status``
     [JobStatus] 1 idle, 2 running, 3 removed, 4 completed, 5 held, 6 transferring output,
@@ -135,7 +135,7 @@ class QueueJob:
     arguments: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class QueueWord:
     """What the schedd said, as of ``asked`` (seconds since the epoch). ``error``: why there
     is no word (no HTCondor here, the schedd does not answer), None when there is one.
@@ -163,7 +163,7 @@ class QueueWord:
         return None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Submitted:
     """A DAG in the queue: DAGMan's cluster, and by which way it came there ("htcondor2" or
     "condor_submit_dag")."""
@@ -173,7 +173,7 @@ class Submitted:
     text: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SiteOffer:
     """A site that the collector knows now: the value of GLIDEIN_ResourceName, how many slots
     advertise it, and the names of their GPUs."""
@@ -183,7 +183,7 @@ class SiteOffer:
     gpus: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Where:
     """The pool at hand. ``dagman``: is condor_dagman at hand for the bindings;
     ``submit_command``: path of condor_submit_dag, None when there is none."""

@@ -11,12 +11,12 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from metlmon.dagman import CondorSub, read_condor_sub, rescue_number
 from metlmon.ensemble.wording import plain
+from metlmon.frozen import frozen
 from metlmon.pool.connection import Connection
 from metlmon.pool.records import PoolError, Submitted
 
@@ -90,7 +90,7 @@ _BATCH_NAME: Final = re.compile(r'^(?:My\.|\+)JobBatchName\s*=\s*"([^"\\]*)"\s*$
 _CLUSTER: Final = re.compile(r"submitted to cluster (\d+)\.")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Former:
     """How a DAG was submitted before: from which ``directory``, with which ``files`` (as
     written then, the DAG's own first), and its ``options``, as ``from_dag`` calls them."""

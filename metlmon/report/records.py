@@ -6,10 +6,10 @@ Nothing here is formatted: HTML, Markdown, JSON and the terminal each write the 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+from metlmon.frozen import frozen
 from metlmon.stats.accounts import Box
 
 Raw = str | int | float | None
@@ -27,7 +27,7 @@ class Kind(StrEnum):
     BYTES = "bytes"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Column:
     """``key``: its name in JSON; ``note``: the key of its definition; ``drop``: when a narrow
     terminal leaves it out (the highest first; 0 last of all); ``group``: a heading over several
@@ -41,7 +41,7 @@ class Column:
     group: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Row:
     """``part``: it is a part of the row above it that is no part, and not added again."""
 
@@ -49,7 +49,7 @@ class Row:
     part: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Table:
     """``total``: the sum of the rows, where they add up to something. ``empty``: the sentence
     in place of a table without rows. ``remark``: a sentence below it."""
@@ -63,7 +63,7 @@ class Table:
     remark: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Fact:
     """One line of the totals."""
 
@@ -75,7 +75,7 @@ class Fact:
     remark: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Facts:
     key: str
     caption: str
@@ -85,7 +85,7 @@ class Facts:
 # --- figures --------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Band:
     """One of the values that are stacked, or one line. ``colour``: a number of the palette."""
 
@@ -94,7 +94,7 @@ class Band:
     colour: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Lines:
     """Values over time, each reached at its moment and kept to the next one. ``stacked``: areas
     upon each other."""
@@ -105,7 +105,7 @@ class Lines:
     stacked: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Bars:
     """Stacked bars, one from each edge in time to the next."""
 
@@ -114,14 +114,14 @@ class Bars:
     unit: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Boxes:
     """Box plots below one another. ``groups``: heading and its boxes by name."""
 
     groups: tuple[tuple[str, tuple[tuple[str, Box], ...]], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Levels:
     """Horizontal bars with their names."""
 
@@ -133,7 +133,7 @@ class Levels:
 Chart = Lines | Bars | Boxes | Levels
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Figure:
     """``summary``: what is to be seen, in words, for who cannot see it."""
 
@@ -147,13 +147,13 @@ class Figure:
 Block = Table | Facts | Figure
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Section:
     head: str
     blocks: tuple[Block, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Note:
     """A definition. Text alone."""
 
@@ -161,7 +161,7 @@ class Note:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Report:
     """``lead``: what it is of, and when; ``headline``: its totals in a sentence; ``unknown``:
     what the numbers cannot tell. ``hours_digits``: decimals of all hours in it."""

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from html import escape
 from typing import Final
 
 from metlmon.ensemble.wording import THIN, clip, plain
+from metlmon.frozen import frozen
 from metlmon.report.records import Band, Bars, Boxes, Chart, Figure, Levels, Lines
 from metlmon.report.told import hours, visible
 from metlmon.stats.windows import MONTHS
@@ -252,7 +252,7 @@ def _tick_name(tick: datetime, ticks: Sequence[datetime]) -> str:
     return f"{tick.day} {month}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Plot:
     """Where values over time are drawn."""
 

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final
 
+from metlmon.frozen import frozen
 from metlmon.training.numbers import number
 
 EPOCH: Final = "epoch"
@@ -35,7 +35,7 @@ MOST_EPOCHS: Final = 100_000
 NAME_CHARACTERS: Final = 200
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Table:
     """One file: for each metric its value by epoch, and sentences about what is odd."""
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from metlmon.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Point:
     """A metric's value of one epoch. ``epoch`` from 0, as in the node's name; ``value`` may be
     NaN or infinite: that is told, not hidden. ``version``: the ``version_<k>`` it comes from,
@@ -18,7 +19,7 @@ class Point:
     file: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Training:
     """All that is known of one run's training. ``metrics``: for each metric its points in order
     of epoch, one per epoch (a later version wins). ``summary``: ``metrics.txt`` of the newest
@@ -32,7 +33,7 @@ class Training:
     problems: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Streamed:
     """The newest progress line of a running job. ``fraction``: 0–1 of its epoch; ``rate``:
     steps a second; ``remaining``: seconds as the line says; ``loss``: the newest it tells.
