@@ -51,6 +51,8 @@ class DagFacts:
         self._metrics = Follower(path.with_name(f"{path.name}.metrics"))
         self._rescues: dict[str, tuple[int, int]] = {}
         self.problems: dict[str, list[Problem]] = {}
+        self.misjudged = False
+        """The DAG file has been changed so that what was heard would be understood otherwise."""
 
     def fits(self, dag: Dag, shared: frozenset[str]) -> bool:
         """Does the DAG file, written anew, still name the same files?"""
@@ -71,6 +73,23 @@ class DagFacts:
     def total(self) -> int:
         """Bytes of the growing files."""
         return self._out.size + (self._jobstate.size if self._jobstate else 0)
+
+    # --- being kept ---------------------------------------------------------------------
+
+    @property
+    def growing(self) -> list[Follower]:
+        """The growing files that there may be."""
+        return [self._out, *([self._jobstate] if self._jobstate is not None else [])]
+
+    def standing(self) -> tuple[OutState, int, list[Problem]]:
+        """What must be known beside the files' offsets to read on in them."""
+        return self._out_state, self._jobstate_line, list(self.problems.get("jobstate", ()))
+
+    def resume(self, out: OutState, line: int, problems: list[Problem]) -> None:
+        """Go on from there (:meth:`standing`)."""
+        self._out_state, self._jobstate_line = out, line
+        if problems:
+            self.problems["jobstate"] = problems
 
     # --- small files --------------------------------------------------------------------
 

@@ -58,6 +58,17 @@ class Follower:
         """True once the file was there to be read."""
         return self._start is not None
 
+    def resume(self, offset: int, inode: int, start: bytes) -> None:
+        """Go on where another follower stood, in the file that :meth:`follows` that."""
+        self.offset, self._start = offset, start
+        self._seen = (inode, 0, 0)
+
+    def follows(self, inode: int, start: bytes) -> bool:
+        """Is the file of this inode, which begins with ``start``, the one that is followed?"""
+        if self._seen is None or self._start is None:
+            return False
+        return inode == self._seen[0] and start.startswith(self._start[: len(start)])
+
     def look(self) -> Look:
         """Ask the file system how the file stands; reads at most its first bytes."""
         try:

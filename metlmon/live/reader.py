@@ -12,15 +12,17 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from metlmon.dagman import Problem
 from metlmon.ensemble.dag import Dag
 from metlmon.ensemble.ensemble import NOTICES_PER_KIND, Batch, Changes, Ensemble, LogBook, Role
+from metlmon.ensemble.heard import judged_by_jobs
 from metlmon.ensemble.picture import Painter
 from metlmon.ensemble.settings import Settings
 from metlmon.ensemble.views import Notice, Progress
 from metlmon.eventlog import Event, LogWarning, Position, new_years, parse
+from metlmon.live.cache import Cache, entry_of
 from metlmon.live.discovery import (
     LogFile,
     check_dagdir,
@@ -31,6 +33,9 @@ from metlmon.live.discovery import (
 from metlmon.live.errors import InputError
 from metlmon.live.facts import DagFacts
 from metlmon.live.follower import CHUNK, GREATEST_REST, FolderWatch, Follower, Look
+
+if TYPE_CHECKING:
+    from metlmon.live.kept import Kept, Recalled
 
 FRESH: Final = timedelta(days=1)
 """An ensemble whose newest event is older than this by its own stamp is not running: a
@@ -44,6 +49,11 @@ EVENTS_AT_ONCE: Final = 5000
 
 STEP_SECONDS: Final = 0.05
 """How long one step may take before the screen gets its turn."""
+
+WORTH_KEEPING: Final = 5 << 20
+SHARE_WORTH_KEEPING: Final = 0.02
+"""So many bytes, and this share of all, must have been read since they were kept last: less is
+read again sooner than it is kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +74,16 @@ class LogReader:
         self.unreadable: str | None = None
         self.at_end = False
         self._year: int | None = None
+
+    @property
+    def year(self) -> int | None:
+        """The year of the first event, where a log writes none."""
+        return self._year
+
+    def resume(self, position: Position, year: int | None, inode: int, start: bytes) -> None:
+        """Go on where another reader stood; see :meth:`Follower.resume`."""
+        self.position, self._year = position, year
+        self.follower.resume(position.offset, inode, start)
 
     def look(self) -> Look:
         """See how the file stands."""
@@ -136,7 +156,8 @@ class Reader:
     ``now`` gives seconds since 1970, ``local_now`` the access point's own time where the
     caller knows it (a replay). ``as_of`` cuts off what happened later; ``live``
     overrides what the files say about being live. ``in_queue`` is set from outside: a
-    reachable schedd has the jobs.
+    reachable schedd has the jobs. ``cache``: where what was learnt is kept for the next reader
+    of this dagdir (never what holds of a moment only).
     """
 
     def __init__(
@@ -148,6 +169,7 @@ class Reader:
         live: bool | None = None,
         now: Callable[[], float] = time.time,
         local_now: Callable[[], datetime] | None = None,
+        cache: Cache | None = None,
     ) -> None:
         self.given = str(dagdir)
         self._only = dagdir.name if dagdir.is_file() else None
@@ -170,13 +192,70 @@ class Reader:
         self._turn = 0
         self._grew = False
         self._caught_up = False
+        self._cache = cache if as_of is None else None
+        self._entry = entry_of(self.dagdir, self._only, self.ensemble.settings)
+        self._recalled: Recalled | None = None
+        self._kept = 0
+        self._diverged = False
 
     # --- looking ------------------------------------------------------------------------
 
     def open(self) -> Changes:
         """The first look. Raises InputError when the dagdir cannot be used."""
-        changes = self._take_dags()
+        self._recalled = self._recall()
+        try:
+            changes = self._take_dags()
+            holds = self._recalled is None or self._recalled.complete
+        except InputError:
+            raise
+        except Exception:
+            # What was kept is not of the shape that it should be of.
+            if self._recalled is None:
+                raise
+            holds = False
+        if not holds:
+            self._forget()
+            changes = self._take_dags()
+        self._recalled, self._kept = None, self._consumed()
         return changes | self.look()
+
+    # --- being kept ---------------------------------------------------------------------
+
+    def _recall(self) -> Recalled | None:
+        """What an earlier reader learnt of this dagdir, where that still holds."""
+        if self._cache is None or not self._cache.has(self._entry.name):
+            return None
+        from metlmon.live.kept import Recalled  # It takes 5 ms, which small dagdirs need not pay.
+
+        try:
+            return Recalled(self._cache, self._entry, self.ensemble)
+        except Exception:
+            # Whatever is wrong with an entry, it is none: the logs will say it again.
+            self._forget()
+            return None
+
+    def _forget(self) -> None:
+        """Begin with nothing."""
+        self.ensemble = Ensemble(self.ensemble.settings, self.as_of)
+        self._logs, self._facts, self._recalled = {}, [], None
+
+    def _consumed(self) -> int:
+        """Bytes of the growing files that the model has, and that cost time to read."""
+        logs = sum(reader.position.offset for reader in self._logs.values())
+        return logs + sum(each.offset for facts in self._facts for each in facts.growing)
+
+    def keep(self) -> Kept | None:
+        """What has been learnt, to be written to the cache when nobody waits; None when there
+        is no cache, when little has been read since it was kept last, and when the model knows
+        what is not in the files any more: a reader of those would not know it."""
+        consumed = self._consumed()
+        worth = max(WORTH_KEEPING, SHARE_WORTH_KEEPING * consumed)
+        if self._cache is None or self._diverged or consumed - self._kept < worth:
+            return None
+        from metlmon.live.kept import keep  # As above.
+
+        self._kept = consumed
+        return keep(self._cache, self._entry, self.ensemble, self._logs.values(), self._facts)
 
     def look(self) -> Changes:
         """See what is new in the dagdir; reads only small files. A dagdir that has become
@@ -198,6 +277,7 @@ class Reader:
             size = reader.follower.size
             look = reader.look()
             if look.restarted:
+                self._diverged = True
                 changes |= self.ensemble.forget_log(reader.log.name, reader.log.dag)
             # A torn tail is read again when its file is only touched: that is no growth.
             if self._caught_up and look.grew and (look.restarted or look.size > size):
@@ -229,8 +309,12 @@ class Reader:
             known = self.ensemble.dags.get(dag.key)
             if known is None or not facts[dag.key].fits(dag, shared):
                 facts[dag.key] = DagFacts(dag, shared)
+                if self._recalled is not None:
+                    self._recalled.tell(facts[dag.key], dag)
                 dags.append(dag)
                 continue
+            if judged_by_jobs(known.workflow) != judged_by_jobs(dag.workflow):
+                facts[dag.key].misjudged = True
             known.replace_workflow(dag.workflow)
             known.top = dag.top
             dags.append(known)
@@ -250,9 +334,12 @@ class Reader:
         for log in found.logs:
             reader = self._logs.get(log.name)
             if reader is None:
-                self._logs[log.name] = LogReader(log)
+                reader = self._logs[log.name] = LogReader(log)
+                if self._recalled is not None:
+                    self._recalled.resume(reader)
                 self.ensemble.books.setdefault(log.name, LogBook(log.name, log.role))
             else:
+                self._diverged |= (log.role, log.dag) != (reader.log.role, reader.log.dag)
                 reader.log = log
 
     # --- reading ------------------------------------------------------------------------
@@ -298,6 +385,9 @@ class Reader:
         while self.step(0.25).more:
             if progress is not None:
                 progress(self.progress())
+        kept = self.keep()
+        if kept is not None:
+            kept.write()
 
     def progress(self) -> Progress:
         """How far reading is, over all files."""

@@ -1,0 +1,275 @@
+"""What a reader has learnt, kept in the user's cache for the next one of the same dagdir.
+
+An entry is used only by the same code, for the same dagdir and settings, and only while every
+log in it is still what it was, as far as it was read: the same file (by inode), no shorter, and
+the same bytes (:func:`mark_of`). Otherwise all is read anew. What has been appended since is
+read on from there, and DAG files and DAGMan's small files are always read.
+
+A file of more than :data:`WHOLLY` bytes is compared by samples. A change that keeps the inode
+and each byte of the samples, in a file that is longer than before as well, goes unnoticed: no
+program that writes logs does that, and an editor writes another file, or moves the bytes that
+follow.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import astuple, dataclass
+from functools import cache
+from hashlib import blake2b
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from metlmon import __version__
+from metlmon.dagman import OutState, Problem
+from metlmon.ensemble.dag import Dag
+from metlmon.ensemble.ensemble import Ensemble
+from metlmon.ensemble.heard import hear_again, heard, judged_by_jobs
+from metlmon.eventlog import Form, Position
+from metlmon.live.cache import STARTED, Cache, Entry, Spoilt
+from metlmon.live.facts import DagFacts
+from metlmon.live.follower import FINGERPRINT, Follower
+
+if TYPE_CHECKING:
+    from metlmon.live.reader import LogReader
+
+WHOLLY: Final = 4 << 20
+"""Bytes: up to these a file is compared whole, in some milliseconds."""
+
+SAMPLES: Final = 64
+SAMPLE: Final = 4096
+"""Of a larger file its beginning, its end, and so many pieces between them are compared: few
+enough that a slow file system has them in a tenth of a second."""
+
+CODE: Final = ("eventlog", "dagman", "ensemble", "live")
+"""The packages that decide what is made of a log's bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """How a file was known when ``offset`` bytes of it had been read. ``start``: its first
+    bytes, as a follower compares them."""
+
+    path: str
+    offset: int
+    inode: int
+    size: int
+    mtime: int
+    digest: bytes
+    start: bytes
+
+    def holds(self) -> bool:
+        """Is the file still that one, as far as it was read?"""
+        try:
+            now = mark_of(Path(self.path), self.offset)
+        except OSError:
+            return False
+        if now is None or (now.inode, now.digest) != (self.inode, self.digest):
+            return False
+        # Written without having grown: it was changed somewhere.
+        return now.size > self.size or (now.size, now.mtime) == (self.size, self.mtime)
+
+
+def mark_of(path: Path, offset: int) -> Mark | None:
+    """The mark of a file of which ``offset`` bytes have been read; None when it is no regular
+    file, or shorter. Raises OSError."""
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode) or status.st_size < offset:
+            return None
+        digest = blake2b(digest_size=16)
+        for at, length in _samples(offset):
+            digest.update(os.pread(handle, length, at))
+        start = os.pread(handle, min(FINGERPRINT, offset), 0)
+        return Mark(
+            str(path),
+            offset,
+            status.st_ino,
+            status.st_size,
+            status.st_mtime_ns,
+            digest.digest(),
+            start,
+        )
+    finally:
+        os.close(handle)
+
+
+def _samples(offset: int) -> list[tuple[int, int]]:
+    if offset <= WHOLLY:
+        return [(0, offset)]
+    last = offset - SAMPLE
+    return [(last * i // (SAMPLES - 1), SAMPLE) for i in range(SAMPLES)]
+
+
+@cache
+def code() -> str | None:
+    """What tells this code from any other: what one version learnt is nothing to another. None
+    when it has been replaced while it ran."""
+    digest = blake2b(digest_size=16)
+    digest.update(f"{__version__} {sys.version_info[:2]}".encode())
+    here = Path(__file__).parents[1]
+    for package in CODE:
+        for path in sorted((here / package).glob("*.py")):
+            if path.stat().st_ctime > STARTED:
+                return None
+            digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What had been learnt at one moment, to be written when nobody waits."""
+
+    cache: Cache
+    entry: Entry
+    records: Iterator[Any]
+
+    def write(self) -> bool:
+        """False when that cannot be done; nobody need be told."""
+        return self.cache.write(self.entry.name, self.records)
+
+
+def keep(
+    cache: Cache,
+    entry: Entry,
+    ensemble: Ensemble,
+    logs: Iterable[LogReader],
+    facts: Iterable[DagFacts],
+) -> Kept | None:
+    """What these have learnt, as plain data; what they learn later is not in it. None when it
+    cannot be said of which bytes it was learnt."""
+    version = code()
+    places = [_place(log) for log in logs if log.position.offset]
+    if version is None or None in places:
+        return None
+    words = {each.key: _words(each, ensemble.dags[each.key]) for each in facts}
+    header = {"code": version, "key": entry.key, "logs": places, "dags": words}
+    said = [(key, heard(ensemble.dags[key])) for key, told in words.items() if told is not None]
+    return Kept(cache, entry, _records(header, said, ensemble.kept()))  # type: ignore[attr-defined]
+
+
+def _records(
+    header: dict[str, Any], said: list[tuple[str, Iterator[Any]]], learnt: Iterable[Any]
+) -> Iterator[Any]:
+    yield header
+    for key, records in said:
+        for record in records:
+            yield key, record
+    for record in learnt:
+        yield None, record
+
+
+def _place(reader: LogReader) -> dict[str, Any] | None:
+    """Which log it is, and where reading stands in it."""
+    log, mark = reader.log, _mark(reader.follower)
+    if mark is None:
+        return None
+    offset, line, form, year, last = astuple(reader.position)
+    return {
+        "log": (log.name, log.role.value, log.dag),
+        "mark": mark,
+        "position": (offset, line, form and form.value, year, last),
+        "year": reader.year,
+    }
+
+
+def _mark(follower: Follower) -> tuple[Any, ...] | None:
+    """Of the file that was read: another may be in its place since it was looked at."""
+    try:
+        mark = mark_of(follower.path, follower.offset)
+    except OSError:
+        return None
+    if mark is None or not follower.follows(mark.inode, mark.start):
+        return None
+    return astuple(mark)
+
+
+def _words(facts: DagFacts, dag: Dag) -> dict[str, Any] | None:
+    """Where reading stands in the growing files of one DAGMan; None when that cannot be said."""
+    marks = [_mark(each) if each.offset else () for each in facts.growing]
+    if None in marks or facts.misjudged:
+        return None
+    out, line, problems = facts.standing()
+    return {
+        "marks": marks,
+        "judged": _judged(dag),
+        "out": astuple(out),
+        "line": line,
+        "problems": [astuple(problem) for problem in problems],
+    }
+
+
+def _judged(dag: Dag) -> bytes:
+    names = "\n".join(sorted(judged_by_jobs(dag.workflow)))
+    return blake2b(names.encode("utf-8", "surrogateescape"), digest_size=16).digest()
+
+
+class Recalled:
+    """An entry that holds, on its way to a reader that has read nothing yet."""
+
+    def __init__(self, cache: Cache, entry: Entry, ensemble: Ensemble) -> None:
+        """Raises whatever comes first when there is none, or it does not hold, or is not what
+        it should be; ``ensemble``, which is given what the logs had told, is then spoilt."""
+        records = cache.records(entry.name)
+        header = next(records)
+        if header["code"] != code() or header["key"] != entry.key:
+            raise Spoilt("of other code, or of another dagdir")
+        self._places = {place["log"]: place for place in header["logs"]}
+        if not all(Mark(*place["mark"]).holds() for place in header["logs"]):
+            raise Spoilt("its logs have changed")
+        self._dags = header["dags"]
+        self._heard: dict[str, list[Any]] = {}
+        behind = self._of_dags(records)
+        ensemble.restore(record for _, record in chain(behind, records))  # type: ignore[attr-defined]
+        if next(records, None) is not None:
+            raise Spoilt("it holds more than there is a use for")
+
+    def _of_dags(self, records: Iterator[Any]) -> list[Any]:
+        """Take the records of DAGs; returns the one that was met behind them."""
+        for key, record in records:
+            if key is None:
+                return [(key, record)]
+            self._heard.setdefault(key, []).append(record)
+        return []
+
+    @property
+    def complete(self) -> bool:
+        """Have all logs gone on that it was learnt from?"""
+        return not self._places
+
+    def resume(self, reader: LogReader) -> None:
+        """Let a log go on where it was left. One that is new is read from its beginning."""
+        log = reader.log
+        place = self._places.get((log.name, log.role.value, log.dag))
+        if place is None:
+            return
+        mark = Mark(*place["mark"])
+        if mark.path == str(log.path):
+            offset, line, form, year, last = place["position"]
+            position = Position(offset, line, form and Form(form), year, last)
+            reader.resume(position, place["year"], mark.inode, mark.start)
+            del self._places[place["log"]]
+
+    def tell(self, facts: DagFacts, dag: Dag) -> None:
+        """Let a DAGMan's growing files go on where they were left, where they are still what
+        they were; else they are read from their beginning."""
+        told = self._dags.get(dag.key)
+        if told is None or told["judged"] != _judged(dag):
+            return
+        marks = [Mark(*mark) if mark else None for mark in told["marks"]]
+        if len(marks) != len(facts.growing):
+            return
+        for mark, follower in zip(marks, facts.growing, strict=True):
+            if mark is not None and not (mark.path == str(follower.path) and mark.holds()):
+                return
+        hear_again(dag, self._heard[dag.key])
+        out = OutState(*told["out"])
+        facts.resume(out, told["line"], [Problem(*problem) for problem in told["problems"]])
+        for mark, follower in zip(marks, facts.growing, strict=True):
+            if mark is not None:
+                follower.resume(mark.offset, mark.inode, mark.start)
