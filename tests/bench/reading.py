@@ -1,0 +1,252 @@
+"""One measurement of reading, in a process of its own: prints it as JSON.
+
+    python tests/bench/reading.py WHAT DIR [--check]
+
+On one core. ``seconds`` are elapsed and ``cpu`` this process's work (user and system): imports
+are in neither. ``peak`` is the greatest resident size in MB (VmHWM), imports in it; ``bytes``
+those of the logs that were read.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from datetime import datetime, timedelta
+from pathlib import Path
+from time import perf_counter, process_time
+from typing import Any, Final
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+BLOCK: Final = 1 << 20
+SEPARATOR: Final = b"\n...\n"
+
+PICTURES: Final = 7
+"""Pictures drawn of each kind; the median counts."""
+
+ENDINGS: Final = ("metl.log", "nodes.log", "dagman.log")
+
+
+def logs(directory: Path) -> list[Path]:
+    """The event logs of a dagdir, as metlmon reads them."""
+    return sorted(path for path in directory.iterdir() if path.name.endswith(ENDINGS))
+
+
+def timed(work: Callable[[], Any]) -> dict[str, float]:
+    begun, worked = perf_counter(), process_time()
+    work()
+    return {"seconds": perf_counter() - begun, "cpu": process_time() - worked}
+
+
+def peak() -> float:
+    """The greatest resident size of this process so far, MB."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024 / 1e6
+    return float("nan")
+
+
+def blocks(path: Path) -> Iterator[bytes]:
+    with path.open("rb", buffering=0) as file:
+        while data := file.read(BLOCK):
+            yield data
+
+
+def plain(directory: Path) -> dict[str, Any]:
+    """The bytes, read and forgotten."""
+
+    def work() -> None:
+        for path in logs(directory):
+            for _ in blocks(path):
+                pass
+
+    return timed(work)
+
+
+def count(directory: Path) -> dict[str, Any]:
+    """The bytes, read, and the separators in them counted."""
+
+    def work() -> None:
+        for path in logs(directory):
+            sum(data.count(SEPARATOR) for data in blocks(path))
+
+    return timed(work)
+
+
+def htcondor(directory: Path) -> dict[str, Any]:
+    """HTCondor's own reader: every event is made, none is looked at."""
+    # Nothing of this machine's pool is wanted.
+    os.environ["CONDOR_CONFIG"] = os.devnull
+    try:
+        import htcondor2
+    except ImportError:
+        return {"missing": "HTCondor's bindings are not installed"}
+
+    def work() -> None:
+        for path in logs(directory):
+            for _ in htcondor2.JobEventLog(str(path)).events(stop_after=0):
+                pass
+
+    return timed(work)
+
+
+def parse(directory: Path) -> dict[str, Any]:
+    """All events with all their details, none kept."""
+    from metlmon.eventlog import Position, parse
+
+    def work() -> None:
+        for path in logs(directory):
+            at, rest = Position(), b""
+            for data in blocks(path):
+                rest += data
+                parsed = parse(rest, at)
+                rest, at = rest[parsed.after.offset - at.offset :], parsed.after
+
+    return timed(work)
+
+
+def skim(directory: Path) -> dict[str, Any]:
+    """The fast way: 006 added up."""
+    from metlmon import eventlog
+
+    if not hasattr(eventlog, "skim"):
+        return {"missing": "there is no such reader"}
+
+    def work() -> None:
+        for path in logs(directory):
+            at, rest = eventlog.Position(), b""
+            for data in blocks(path):
+                rest += data
+                skimmed = eventlog.skim(rest, at)
+                rest, at = rest[skimmed.after.offset - at.offset :], skimmed.after
+
+    return timed(work)
+
+
+class Moving:
+    """A clock that is put forward by hand."""
+
+    def __init__(self, now: datetime) -> None:
+        self.now = now
+
+    def __call__(self) -> datetime:
+        return self.now
+
+
+def _reader(directory: Path, now: Callable[[], datetime] | None = None) -> Any:
+    from metlmon.live.reader import Reader
+    from metlmon.live.settings import load_settings
+
+    settings = load_settings(directory)
+    if now is None:
+        return Reader(directory, settings)
+    return Reader(directory, settings, live=True, local_now=now)
+
+
+def state(directory: Path) -> dict[str, Any]:
+    """From bytes to the whole state, and one picture of it."""
+    import metlmon.live.reader  # noqa: F401 - importing is not what is measured
+
+    made: list[Any] = []
+
+    def work() -> None:
+        reader = _reader(directory)
+        reader.open()
+        reader.read_all()
+        made[:] = [reader, reader.painter().status()]
+
+    found: dict[str, Any] = timed(work)
+    found["peak"] = peak()
+    (found["differences"], found["figures"]) = _differences(directory, *made)
+    return found
+
+
+def _differences(directory: Path, reader: Any, status: Any) -> tuple[list[str], int]:
+    """Totals that the generator knows otherwise, where it left its truth; of how many."""
+    truth_file = directory / "truth.json"
+    if not truth_file.exists():
+        return [], 0
+    from tests.bench import totals
+
+    truth = json.loads(truth_file.read_text())
+    if "--check" in sys.argv:
+        true = (totals.true_of_status(truth), totals.true_of_jobs(truth))
+        return totals.differences(reader, truth), sum(map(_figures, true))
+    true = totals.true_of_status(truth)
+    return totals.differing("status", totals.of_status(status), true), _figures(true)
+
+
+def _figures(true: Any) -> int:
+    return sum(map(_figures, true.values())) if isinstance(true, dict) else 1
+
+
+def pictures(directory: Path) -> dict[str, Any]:
+    """Of an ensemble that is read: a picture when only time has changed, and one after one
+    event of a running job; both with the cost of taking it in."""
+    clock = Moving(datetime(1970, 1, 1))
+    reader = _reader(directory, clock)
+    reader.open()
+    reader.read_all()
+    clock.now = reader.ensemble.newest + timedelta(seconds=1)
+    first = timed(lambda: reader.painter().status())
+    passed, changed = [], []
+    for _ in range(PICTURES):
+        clock.now += timedelta(seconds=1)
+        passed.append(timed(lambda: reader.painter().status()))
+        clock.now += timedelta(seconds=1)
+        batch = _change(reader, clock.now)
+        if batch is not None:
+            changed.append(timed(lambda batch=batch: _taken(reader, batch)))
+    return {
+        "first": first["cpu"],
+        "time passed": sorted(each["cpu"] for each in passed)[PICTURES // 2],
+        "one change": sorted(each["cpu"] for each in changed)[PICTURES // 2] if changed else None,
+    }
+
+
+def _taken(reader: Any, batch: Any) -> None:
+    reader.ensemble.apply(batch)
+    reader.painter().status()
+
+
+def _change(reader: Any, now: datetime) -> Any:
+    """A running job's execution is suspended, or goes on: None where nothing runs."""
+    from metlmon.ensemble.ensemble import Batch, Role
+    from metlmon.ensemble.states import State
+    from metlmon.eventlog import parse
+
+    words = {
+        State.RUNNING: "010 ({}.000.000) {} Job was suspended.\n\tNumber of processes actually "
+        "suspended: 9\n...\n",
+        State.SUSPENDED: "011 ({}.000.000) {} Job was unsuspended.\n...\n",
+    }
+    for job in reversed(list(reader.ensemble.jobs.values())):
+        text = words.get(job.life().state)
+        if text is not None:
+            said = text.format(job.cluster, now.isoformat(" ", "seconds"))
+            return Batch("metl.log", Role.USER, parse(said.encode()).events)
+    return None
+
+
+WHAT: Final = {each.__name__: each for each in (plain, count, htcondor, parse, skim, state)} | {
+    "pictures": pictures,
+    "restart": state,
+}
+
+
+def main() -> None:
+    what, directory = sys.argv[1], Path(sys.argv[2])
+    with suppress(OSError, AttributeError):
+        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+    found = WHAT[what](directory)
+    found.setdefault("peak", peak())
+    found["bytes"] = sum(path.stat().st_size for path in logs(directory))
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()
