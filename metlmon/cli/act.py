@@ -10,7 +10,8 @@ from dataclasses import replace
 from typing import Any, Final
 
 from metlmon.cli.codes import Exit
-from metlmon.cli.commands import one_run, open_reader, print_json
+from metlmon.cli.commands import one_run, open_reader
+from metlmon.cli.printing import print_json
 from metlmon.cli.to_json import SCHEMA
 from metlmon.ensemble.picture import Painter
 from metlmon.ensemble.views import DagRow, JobRow, Status

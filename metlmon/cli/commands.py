@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import fnmatch
-import json
 import os
 import sys
 import time
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from metlmon.cli.codes import CONDITIONS, Exit
 from metlmon.cli.notices import print_warnings
+from metlmon.cli.printing import can_show, is_terminal, print_json
 from metlmon.cli.to_json import Writer, figures_json, queue_word
 from metlmon.ensemble.picture import Painter
 from metlmon.ensemble.views import JobRow, Progress, RunRow, Status
@@ -249,29 +249,7 @@ def narrowed(picture: Status, only: str | None) -> Status:
     return replace(picture, runs=runs)
 
 
-# --- printing -----------------------------------------------------------------------------
-
-
-def print_json(value: dict[str, Any]) -> None:
-    """One JSON object on standard output; ASCII, so that nothing in it moves a cursor."""
-    indent = 2 if sys.stdout.isatty() else None
-    sys.stdout.write(json.dumps(value, indent=indent, ensure_ascii=True) + "\n")
-    sys.stdout.flush()
-
-
-def can_show(stream: TextIO) -> bool:
-    """Can ``stream`` show the signs that are not ASCII?"""
-    encoding = (getattr(stream, "encoding", None) or "").lower().replace("-", "")
-    return encoding in ("utf8", "utf8sig", "utf16", "utf32")
-
-
 # --- screens ------------------------------------------------------------------------------
-
-
-def is_terminal() -> bool:
-    """Is there a terminal that can show the dashboard? (It is drawn on standard error.)"""
-    dumb = os.environ.get("TERM", "") in ("", "dumb", "unknown")
-    return all(each.isatty() for each in (sys.stdin, sys.stdout, sys.stderr)) and not dumb
 
 
 def _open_screens(reader: Reader, options: argparse.Namespace, key: str | None) -> int:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from metlmon.cli.codes import Exit
-from metlmon.cli.commands import can_show, print_json
+from metlmon.cli.printing import can_show, print_json
 from metlmon.ensemble.wording import count, plain
 from metlmon.live.configuration import Configuration, Entry, Source, configuration
 from metlmon.live.tomlfile import Complaint

@@ -8,8 +8,9 @@ import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from metlmon.cli.codes import Exit
-from metlmon.cli.commands import can_show, open_reader, print_json
+from metlmon.cli.commands import open_reader
 from metlmon.cli.notices import print_warnings
+from metlmon.cli.printing import can_show, print_json
 from metlmon.cli.tables import NAME_LIMIT, SHADES, Column, console, print_table
 from metlmon.cli.to_json import SCHEMA, Writer, warnings
 from metlmon.ensemble.settings import Metrics

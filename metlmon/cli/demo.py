@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Final
 
 from metlmon.cli.codes import Exit
-from metlmon.cli.commands import can_show, is_terminal, show
+from metlmon.cli.commands import show
 from metlmon.cli.pooling import RECORDING, Staffed
+from metlmon.cli.printing import can_show, is_terminal
 from metlmon.live.errors import InputError
 from metlmon.live.reader import Reader
 from metlmon.live.replay import Replay

@@ -10,8 +10,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from metlmon.cli.codes import Exit
-from metlmon.cli.commands import can_show, open_reader, print_json
+from metlmon.cli.commands import open_reader
 from metlmon.cli.notices import print_warnings
+from metlmon.cli.printing import can_show, print_json
 from metlmon.cli.to_json import SCHEMA, Writer, outlook_json, warnings
 from metlmon.ensemble.wording import plain, share, unknown
 from metlmon.live.reader import Reader

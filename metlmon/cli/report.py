@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from metlmon.cli.codes import Exit
-from metlmon.cli.commands import can_show, open_reader, print_json
+from metlmon.cli.commands import open_reader
+from metlmon.cli.printing import can_show, print_json
 from metlmon.cli.to_json import SCHEMA, Writer
 from metlmon.ensemble.wording import plain
 from metlmon.live.errors import InputError

@@ -9,8 +9,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from metlmon.cli.codes import Exit
-from metlmon.cli.commands import can_show, open_reader, print_json
+from metlmon.cli.commands import open_reader
 from metlmon.cli.notices import print_warnings
+from metlmon.cli.printing import can_show, print_json
 from metlmon.cli.tables import NAME_LIMIT, Column, console, hours_line, print_table
 from metlmon.cli.to_json import SCHEMA, Writer, warnings
 from metlmon.cli.to_json import hours as hours_number

@@ -14,7 +14,7 @@ from metlmon import authoring
 from metlmon.authoring.records import Complaint, Plan, PlanError, Policy, Request, Template
 from metlmon.authoring.typed import megabytes, seeds_in, sites_in
 from metlmon.cli.codes import Exit
-from metlmon.cli.commands import is_terminal, print_json
+from metlmon.cli.printing import is_terminal, print_json
 from metlmon.ensemble.wording import plain
 from metlmon.live.errors import InputError
 from metlmon.live.settings import load_settings

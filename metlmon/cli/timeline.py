@@ -9,8 +9,9 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from metlmon.cli.codes import Exit
-from metlmon.cli.commands import can_show, open_reader, print_json
+from metlmon.cli.commands import open_reader
 from metlmon.cli.notices import print_warnings
+from metlmon.cli.printing import can_show, print_json
 from metlmon.cli.to_json import SCHEMA, Writer, seconds, warnings
 from metlmon.ensemble.picture import Painter
 from metlmon.ensemble.wording import Weight, count, duration, moment, number, plain

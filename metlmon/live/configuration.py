@@ -9,16 +9,18 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
-from difflib import get_close_matches
+from datetime import tzinfo
 from pathlib import Path
-from typing import Any, Final
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
+from typing import TYPE_CHECKING, Any, Final
 
 from metlmon.ensemble.settings import Label, MetricPattern, Metrics, Settings
 from metlmon.ensemble.sites import BUILT_IN_SITES
 from metlmon.frozen import frozen
 from metlmon.live.errors import InputError
 from metlmon.live.tomlfile import Complaint, TomlFile, Where, spelled
+
+if TYPE_CHECKING:
+    from zoneinfo import ZoneInfo
 
 NAME: Final = "metlmon.toml"
 
@@ -65,6 +67,10 @@ class Configuration:
 
 def zone(name: str) -> ZoneInfo:
     """The zone called ``name`` ("America/Chicago", "UTC"). Raises InputError."""
+    # Few set one, and what tells a slip of the pen fewer need.
+    from difflib import get_close_matches
+    from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
+
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
@@ -408,8 +414,8 @@ def _placed(
 def _json(value: Any) -> Any:
     """A setting's value as JSON has it."""
     match value:
-        case ZoneInfo():
-            return value.key
+        case tzinfo():
+            return str(value)
         case re.Pattern():
             return value.pattern
         case frozenset():

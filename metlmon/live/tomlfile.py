@@ -7,9 +7,7 @@ lines once more (TOML 1.0, "Keys", "Table" and "Array of Tables").
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterable
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
 
@@ -58,6 +56,8 @@ class TomlFile:
             self.exists = True
             self.complaints.append(Complaint(path, None, "", f"cannot be read: {error}"))
             return
+        import tomllib  # Most dagdirs and users have no such file.
+
         try:
             self.table = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
@@ -82,6 +82,8 @@ class TomlFile:
         for key in keys:
             if key in names:
                 continue
+            from difflib import get_close_matches
+
             near = get_close_matches(key, names, n=1)
             meant = f"did you mean {near[0]!r}? " if near else ""
             table = f" in {spelled(where)}" if where else ""
