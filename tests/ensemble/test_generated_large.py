@@ -1,0 +1,163 @@
+"""Large generated ensembles, in small: what is read is what their generator knows to be true."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from metlmon.live.reader import Reader
+from metlmon.live.settings import load_settings
+from tests.bench.totals import differences
+from tests.generated.large import PLANS, Large, Plan
+
+SIZE = 300_000
+
+
+def small(name: str, at_once: int, **limits: Any) -> Plan:
+    plan = PLANS[name]
+    return replace(plan, habit=replace(plan.habit, at_once=at_once), **limits)
+
+
+SMALL = {
+    "mix": small("mix20", 4, size=SIZE),
+    "storm": small("storm20", 4, size=SIZE),
+    "nodes": small("nodes10k", 6, epochs=9, runs=8, completed=60),
+    "jobs": small("jobs100k", 12, epochs=5, runs=20, jobs=90),
+}
+
+Ensembles = dict[str, Path]
+
+
+@pytest.fixture(name="ensembles", scope="module")
+def _ensembles(tmp_path_factory: pytest.TempPathFactory) -> Ensembles:
+    base = tmp_path_factory.mktemp("large")
+    for name, plan in SMALL.items():
+        Large(name, plan).write(base / name)
+    return {name: base / name for name in SMALL}
+
+
+@pytest.fixture(autouse=True)
+def _no_settings_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def opened(directory: Path, live: bool | None = None) -> Reader:
+    reader = Reader(directory, load_settings(directory), live=live)
+    reader.open()
+    reader.read_all()
+    return reader
+
+
+def truth_of(directory: Path) -> dict[str, Any]:
+    truth: dict[str, Any] = json.loads((directory / "truth.json").read_text())
+    return truth
+
+
+def copied(directory: Path, to: Path) -> Path:
+    to.mkdir()
+    for path in directory.iterdir():
+        (to / path.name).write_bytes(path.read_bytes())
+    return to
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in directory.iterdir()}
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_every_figure_is_the_generators(ensembles: Ensembles, name: str) -> None:
+    reader = opened(ensembles[name])
+    assert differences(reader, truth_of(ensembles[name])) == []
+    assert list(reader.painter().notices()) == []
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_a_live_one_goes_on_from_the_newest_event(ensembles: Ensembles, name: str) -> None:
+    """Live, durations are as of now; where nothing has happened since, all else is the same."""
+    directory, truth = ensembles[name], truth_of(ensembles[name])
+    reader = opened(directory)
+    now = reader.ensemble.newest
+    assert now is not None
+    reader = Reader(directory, load_settings(directory), live=True, local_now=lambda: now)
+    reader.open()
+    reader.read_all()
+    assert differences(reader, truth, live=True) == []
+    assert sum(truth["nodes"].get(state, 0) for state in ("idle", "running")) > 0
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_read_in_pieces_it_is_the_same(ensembles: Ensembles, name: str, tmp_path: Path) -> None:
+    """All logs grow by pieces that end anywhere: in a line, in a separator, in a number."""
+    directory, rng = ensembles[name], Random(name)
+    growing = copied(directory, tmp_path / "growing")
+    whole = {path.name: path.read_bytes() for path in growing.glob("*.log")}
+    ends = {
+        file: sorted(rng.randrange(len(data)) for _ in range(40)) for file, data in whole.items()
+    }
+    for file in whole:
+        (growing / file).write_bytes(b"")
+    reader = Reader(growing, load_settings(growing), live=False)
+    reader.open()
+    for number in range(41):
+        for file, data in whole.items():
+            end = [*ends[file], len(data)][number]
+            with (growing / file).open("r+b") as log:
+                log.seek(0, 2)
+                log.write(data[log.tell() : end])
+        reader.look()
+        reader.read_all()
+    assert differences(reader, truth_of(directory)) == []
+
+
+@pytest.mark.parametrize("number", [b"000", b"001", b"004", b"005", b"006", b"009", b"040"])
+def test_one_event_less_is_noticed(ensembles: Ensembles, number: bytes, tmp_path: Path) -> None:
+    """The figures hang on every event: the comparison is none that always agrees."""
+    changed = copied(ensembles["mix"], tmp_path / "changed")
+    log = changed / "metl.log"
+    said = log.read_bytes().split(b"...\n")
+    said.remove(next(event for event in said if event.startswith(number)))
+    log.write_bytes(b"...\n".join(said))
+    told = [line.split()[1] for line in differences(opened(changed), truth_of(changed))]
+    own = {"log_bytes"} if number == b"006" else {"log_bytes", "log_events"}
+    assert set(told) - own, "nothing but the log's own size tells of it"
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_the_same_seed_writes_the_same_files(
+    ensembles: Ensembles, name: str, tmp_path: Path
+) -> None:
+    Large(name, SMALL[name]).write(tmp_path / "again")
+    assert contents(tmp_path / "again") == contents(ensembles[name])
+    Large(name, SMALL[name], seed=2).write(tmp_path / "other")
+    assert contents(tmp_path / "other")["metl.log"] != contents(ensembles[name])["metl.log"]
+
+
+def test_its_log_is_like_a_real_one(ensembles: Ensembles) -> None:
+    shares = {}
+    for name, directory in ensembles.items():
+        log = (directory / "metl.log").read_bytes()
+        heads = re.findall(rb"^(\d{3}) \((\d{8})\.000\.000\) (\S{10} \S{8}) ", log, re.MULTILINE)
+        stamps = [stamp for _, _, stamp in heads]
+        assert stamps == sorted(stamps)
+        assert len(heads) == log.count(b"\n...\n") == sum(truth_of(directory)["events"].values())
+        shares[name] = sum(number == b"006" for number, _, _ in heads) / len(heads)
+        jobs = [job for _, job, _ in heads]
+        moves_on = sum(a != b for a, b in pairwise(jobs))
+        assert moves_on > len(jobs) / 3, "jobs are told of in turn, as they run side by side"
+    assert shares["mix"] > 0.8
+    assert shares["storm"] < 0.2
+
+
+@pytest.mark.parametrize("name", ["mix", "storm"])
+def test_it_is_as_long_as_was_asked_for(ensembles: Ensembles, name: str) -> None:
+    size = (ensembles[name] / "metl.log").stat().st_size
+    assert SIZE <= size < SIZE + 10_000
+    assert size == truth_of(ensembles[name])["log_bytes"]
