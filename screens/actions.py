@@ -7,13 +7,14 @@ An action's ``name`` is the method ``action_<name>`` of the screen (or, for scop
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
 
 from textual.binding import Binding, BindingType
 
+from metlmon.frozen import frozen
 
-@dataclass(frozen=True, slots=True)
+
+@frozen
 class Action:
     """One thing a person can do.
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from metlmon.ensemble import wording
+from metlmon.frozen import frozen
 from screens.ink import DIM, PLAIN, Ink, Line, line
 
 _EIGHTHS: Final = " ▁▂▃▄▅▆▇█"
@@ -14,7 +14,7 @@ WIDEST: Final = 3
 """Cells per bar at most: few epochs should not become a wall."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Bar:
     """One value of the chart (None: there is none yet) under its label."""
 

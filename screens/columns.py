@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 from rich.cells import cell_len
 
+from metlmon.frozen import frozen
 from screens.ink import DIM, Align, Line, fit, line, width
 from screens.widgets.table import GAP, MARGIN, Column
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Spec(Generic[T]):
     """A column as the screen wants it.
 

@@ -10,6 +10,7 @@ from typing import Final
 from metlmon.ensemble import wording
 from metlmon.ensemble.views import DagRow, JobRow
 from metlmon.ensemble.wording import Colour, Sign, Weight, plain
+from metlmon.frozen import frozen
 from metlmon.pool.records import DAG_ACTS, JOB_ACTS, Act, Answer, Offer, Order, Reply, Target
 from screens.actions import ACTIONS, Action
 from screens.ink import ALARM, DIM, Line, ink, joined, line
@@ -55,7 +56,7 @@ AWAITED: Final = Sign("·", ".", "no answer yet", Colour.GREY, Weight.DIM)
 NOT_ASKED: Final = Sign("–", "-", "not answered", Colour.ORANGE)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Selection:
     """What is marked, or under the cursor: in ``words``, its jobs whatever their state, and
     the DAGs that they belong to."""
@@ -167,7 +168,7 @@ def summary(answers: Sequence[Answer], ascii: bool) -> list[Line]:
     ]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Part:
     """A target and what became of it; ``target`` None: the DAG itself."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar, Final
 
@@ -14,6 +13,7 @@ from metlmon.ensemble import wording
 from metlmon.ensemble.ledger import HOUR, EpochEntry, ExecutionEntry
 from metlmon.ensemble.record import JobId
 from metlmon.ensemble.wording import OUTCOMES, plain
+from metlmon.frozen import frozen
 from metlmon.live.feed import Update
 from metlmon.stats.places import Choice, Sites, chosen, hidden_jobs, sites
 from metlmon.stats.tally import Tally, tally
@@ -49,7 +49,7 @@ REASON_LINES: Final = 2
 REASON_LIMIT: Final = 2000
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Done:
     """One execution as a row; ``epoch``: of one that completed an epoch which had an execution
     twice as long."""

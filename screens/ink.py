@@ -8,15 +8,15 @@ parsed, so what a job wrote can never become a style.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final, Literal
 
 from rich.cells import cell_len, set_cell_size
 
 from metlmon.ensemble.wording import Colour, Sign, Weight
+from metlmon.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Ink:
     """Colour and weight of a piece of text; the theme decides the shade."""
 

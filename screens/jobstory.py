@@ -19,6 +19,7 @@ from metlmon.ensemble.views import (
     UsageRow,
 )
 from metlmon.ensemble.wording import OUTCOMES, STATES, Colour, Sign, Weight, plain
+from metlmon.frozen import frozen
 from screens.columns import Spec, drawn
 from screens.headlines import seconds_ago
 from screens.ink import ALARM, BAD, DIM, NOTE, Ink, Line, ink, line, signed, wrapped
@@ -32,7 +33,7 @@ REASON: Final = 4000
 """Characters of a reason "in full": a reason can hold a whole error log."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Tail:
     """The end of an output file: its ``lines``, or why there are none (``problem``)."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
@@ -11,6 +10,7 @@ from metlmon.ensemble import wording
 from metlmon.ensemble.states import TERMINAL, State
 from metlmon.ensemble.views import JobView
 from metlmon.ensemble.wording import STATES
+from metlmon.frozen import frozen
 from screens.headlines import seconds_ago
 from screens.ink import DIM, Line, ink, line, packed, spread
 
@@ -26,7 +26,7 @@ _TEXTURE: Final[Mapping[State, str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Stretch:
     """A job's time in one state, in seconds since its first event."""
 

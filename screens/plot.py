@@ -11,12 +11,12 @@ import math
 import re
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 from typing import Final
 
 from metlmon.ensemble import wording
+from metlmon.frozen import frozen
 from screens.ink import ALARM, DIM, PLAIN, Ink, Line, line
 
 Place = tuple[float, float]
@@ -33,7 +33,7 @@ _MOST_TICKS: Final = 6
 """Labels beside the chart: each has its line, and none the line next to another's."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Trace:
     """A line through places (epoch, value) in order of epochs; it is broken at NaN. ``sign`` is
     what draws it in ASCII."""
@@ -43,7 +43,7 @@ class Trace:
     sign: str = "*"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Shade:
     """An area between two lines: (epoch, lower, upper) in order of epochs. ``dense``: every
     second dot, else every eighth. ``sign`` as for lines."""
@@ -54,7 +54,7 @@ class Shade:
     sign: str = ":"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Scale:
     """What the chart shows: epochs and values from … to …; ``log``: values by their logarithm.
     What lies outside is drawn at

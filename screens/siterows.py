@@ -4,13 +4,13 @@ cursor. Pure functions."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
 from metlmon.ensemble import wording
 from metlmon.ensemble.ledger import HOUR
 from metlmon.ensemble.wording import OUTCOMES, Colour, Sign, plain
+from metlmon.frozen import frozen
 from metlmon.stats.places import WORTH_LEAST, Cause, Cell, Choice, Place, Sites, Spread
 from metlmon.stats.tally import Tally
 from screens.columns import Spec
@@ -50,7 +50,7 @@ GAP: Final = line("   ")
 Row = Place | Cell | Cause
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class View:
     """One way to look at the same hours: ``rows`` of them, called ``noun``."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
@@ -13,12 +12,13 @@ from textual.containers import Vertical
 from textual.screen import ModalScreen
 
 from metlmon.ensemble.wording import plain
+from metlmon.frozen import frozen
 from screens.ink import BOLD, DIM, GOOD, KEY, Line, line
 from screens.widgets.panel import Panel
 from screens.widgets.table import Column, Row, Table
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Choice:
     """One thing to choose: what stands in the field then, and what there is to say of it."""
 

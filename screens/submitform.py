@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Final
 
 from metlmon.authoring.records import Complaint, Policy, Request, Template
 from metlmon.authoring.typed import megabytes, seeds_in, sites_in
+from metlmon.frozen import frozen
 
 POLICIES: Final[Mapping[str, str]] = {
     Policy.ANY.value: "every epoch at any of the sites",
@@ -18,7 +19,7 @@ POLICIES: Final[Mapping[str, str]] = {
 """Policies with their meaning in one line."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Field:
     """One field. ``name`` is that of a :class:`Complaint`. ``options``: what it may be, or
     may also be; ``closed``: nothing else."""
@@ -103,7 +104,7 @@ def fields_of(template: Template | None, names: Sequence[str]) -> tuple[Field, .
     return (chosen, *rest, *own)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Draft:
     """The form as it is typed: texts by the names of their fields."""
 

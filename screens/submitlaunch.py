@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 from functools import partial
 from pathlib import Path
@@ -18,6 +18,7 @@ from metlmon import authoring
 from metlmon.authoring.records import Plan, PlanError
 from metlmon.ensemble import wording
 from metlmon.ensemble.wording import plain
+from metlmon.frozen import frozen
 from metlmon.live.errors import InputError
 from metlmon.live.feed import Update
 from metlmon.pool.desk import Desk
@@ -64,7 +65,7 @@ SIGNS: Final[Mapping[Stage, tuple[str, str, Ink]]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Step:
     """One thing that is done, and what there is to say of it. ``begun``: by the monotonic
     clock."""

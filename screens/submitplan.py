@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from metlmon import authoring
 from metlmon.authoring.records import Complaint, Plan, PlanError, Request, Template
+from metlmon.frozen import frozen
 from screens.submitform import Draft, asked, fields_of
 
 UNREADABLE: Final = (PlanError, OSError, ValueError)
 """What a template of one's own, or a directory, may raise while it is looked at."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Verdict:
     """What there is to say of a form. ``templates`` come along; ``template`` is the chosen
     one, None when it cannot be read. ``plan`` None: something fatal is among the complaints."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from metlmon.ensemble.wording import plain
+from metlmon.frozen import frozen
 from metlmon.pool.records import SiteOffer, Where
 from screens.ink import DIM, NOTE, Line, line
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Known:
     """The schedd at hand, or in ``error`` why there is none; ``asking``: its answer is
     awaited for so many seconds. The same of the collector's sites."""

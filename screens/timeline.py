@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import ClassVar, Final
 
@@ -11,6 +11,7 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 
 from metlmon.ensemble.wording import STATES, Sign, plain
+from metlmon.frozen import frozen
 from metlmon.live.feed import Update
 from metlmon.stats.lanes import (
     SIGNS,
@@ -57,7 +58,7 @@ CLOSEST: Final = 0.25
 OUTCOMES: Final = (SIGNS[Kind.GOOD], SIGNS[Kind.FLYING], SIGNS[Kind.LOST])
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _View:
     """What is drawn: made anew only when it differs."""
 

@@ -17,6 +17,7 @@ from textual.message import Message
 from metlmon.ensemble import wording
 from metlmon.ensemble.views import Progress
 from metlmon.ensemble.wording import plain
+from metlmon.frozen import frozen
 from metlmon.live.errors import InputError
 from metlmon.live.feed import Feed, Update
 from metlmon.live.nothing import Nothing
@@ -49,7 +50,7 @@ class Reading:
     dropped: Event = field(default_factory=Event)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Then:
     """The past that the screens show."""
 

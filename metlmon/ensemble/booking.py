@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from copy import deepcopy
-from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
@@ -25,6 +24,7 @@ from metlmon.ensemble.record import Job, JobId, NodeKey
 from metlmon.ensemble.runs import Run
 from metlmon.ensemble.sites import alias_of, host_of
 from metlmon.ensemble.states import TERMINAL, Outcome, State
+from metlmon.frozen import frozen
 
 if TYPE_CHECKING:
     from metlmon.ensemble.picture import Painter
@@ -36,7 +36,7 @@ BYTES_TOLD: Final = frozenset({4, 5})
 JobKey = tuple[int, int, int]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Owner:
     """Whose a job is: said once for all its entries."""
 

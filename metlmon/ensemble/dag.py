@@ -26,6 +26,7 @@ from metlmon.dagman import (
 from metlmon.ensemble.clock import Clock
 from metlmon.ensemble.states import DagState
 from metlmon.eventlog import Event, Terminated
+from metlmon.frozen import frozen
 
 
 class Claim(Enum):
@@ -44,7 +45,7 @@ class Claim(Enum):
     JOB_FAILED = "job-failed"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NodeWord:
     """DAGMan's word on one node. ``epoch`` in place of ``time`` for files that count
     seconds since 1970. ``value``: return value, or the number of the retry."""

@@ -42,6 +42,7 @@ from metlmon.eventlog import (
     PreSkip,
     Terminated,
 )
+from metlmon.frozen import frozen
 
 TRANSFER_SHADOW_PROC = -1000
 """Procs at or below this are the schedd's transfer shadows (``077.-1000.000``), no jobs."""
@@ -67,7 +68,7 @@ class Role(Enum):
     DAGMAN = 2
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Batch:
     """Events of one log, in its order. ``dag`` is the key of the DAG that a nodes.log or a
     dagman.log belongs to — also of a DAG whose own file is not here. ``images``: 006 of this
@@ -85,7 +86,7 @@ class Batch:
     last: datetime | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Changes:
     """What a batch changed."""
 

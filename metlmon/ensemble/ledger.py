@@ -9,13 +9,14 @@ where the log said UTC), durations seconds, bytes bytes; None is "not known".
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from typing import Final
 
 from metlmon.ensemble.record import JobId
 from metlmon.ensemble.states import Outcome, State
 from metlmon.ensemble.views import Latest
+from metlmon.frozen import frozen
 
 HOUR: Final = 3600.0
 
@@ -24,7 +25,7 @@ SHORT_SUCCESS: Final = 0.5
 trained elsewhere than where it succeeded ("hidden compute")."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ExecutionEntry:
     """One execution of a job.
 
@@ -84,7 +85,7 @@ class ExecutionEntry:
         return "in_flight" if self.outcome is Outcome.IN_FLIGHT else "bad"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TransferEntry:
     """One transfer of a job. ``direction``: input, output; ``outcome``: ok, aborted,
     unfinished, in-flight. ``end`` None: in flight. ``seconds`` up to as-of; None when its start
@@ -105,7 +106,7 @@ class TransferEntry:
     counted: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class HoldEntry:
     """One hold. ``end``: when the job was released or removed, None while it is held.
     ``site``: where it ran last before."""
@@ -120,7 +121,7 @@ class HoldEntry:
     gpu: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class JobEntry:
     """One job. ``states``: every state it entered, and when; the last one lasts (to as-of,
     unless it is terminal). ``ended``: when it left the queue."""
@@ -148,7 +149,7 @@ class JobEntry:
     dagman: bool
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EpochEntry:
     """One training node of a run.
 
@@ -195,7 +196,7 @@ class EpochEntry:
         return self.seconds < SHORT_SUCCESS * self.longest_seconds
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RunEntry:
     """One run. ``label``: its cohort (``metlmon.toml``), None without one. GPU-seconds are of
     all its nodes, side nodes too. ``began``: its first submission."""
@@ -222,7 +223,7 @@ def plain_seconds(start: datetime, end: datetime) -> float:
     return max(0.0, (end - start).total_seconds())
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Ledger:
     """All entries of the ensemble at ``as_of``.
 

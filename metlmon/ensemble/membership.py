@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Final
 
 from metlmon.ensemble.dag import Dag
 from metlmon.ensemble.record import Job
+from metlmon.frozen import frozen
 
 REMOVED_WITH: Final = re.compile(r"DAGManJobId\s*=[?=]+=?\s*(\d+)")
 """The schedd's reason for removing a node job together with its DAGMan names that DAGMan."""
@@ -23,7 +23,7 @@ SWEEPS: Final = ("DAG Removed: ", "DAG Abort: ")
 ``main_shutdown_rescue`` in ``dagman_main.cpp``."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Membership:
     """``dag`` and ``node`` None: in no DAG here. ``candidates``: keys of the DAGs it may
     belong to when that cannot be told. ``weighed``: told, or not, by evidence that grows as

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
@@ -13,6 +12,7 @@ from metlmon.ensemble.clock import Clock
 from metlmon.ensemble.dag import STATUS_CLAIMS, Claim, Dag, NodeWord
 from metlmon.ensemble.record import Job, NodeRecord, PostResult
 from metlmon.ensemble.states import ACTIVE, DONE, State
+from metlmon.frozen import frozen
 
 WORST_FIRST: Final = (
     State.HELD,
@@ -35,7 +35,7 @@ SWEPT_AWAY: Final = "Was STATUS_"
 not over yet. That is no verdict: its job may even have succeeded."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NodeState:
     """``job``: the job that stands for the node. ``inferred``: done because a node after it
     was submitted. ``superseded``: its jobs were made void by a later submission of a node
@@ -49,7 +49,7 @@ class NodeState:
     submitted: datetime | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Round:
     """One submission of a node: all procs of one cluster."""
 
@@ -101,7 +101,7 @@ def job_says(round_: Round) -> tuple[State, datetime | None, Job]:
     return life.state or State.IDLE, life.since or job.newest_sign, job
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Made:
     """What the submissions of a node come to. ``state``, ``since``, ``job``: what the jobs of
     the last one say; ``begun``: when each was made."""

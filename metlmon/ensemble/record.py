@@ -13,6 +13,7 @@ from metlmon.dagman import Node
 from metlmon.ensemble.job import JobLife, fold
 from metlmon.ensemble.states import State
 from metlmon.eventlog import Event, Generic, Submit
+from metlmon.frozen import frozen
 
 BODY_LIMIT: Final = 500
 """Characters kept of the body of an event that has no typed detail: enough to read what it
@@ -227,7 +228,7 @@ def _slim(event: Event) -> Event:
 NodeKey: TypeAlias = tuple[str, str]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PostResult:
     """016: how the POST script ended, and for which submission (None: its submit failed)."""
 

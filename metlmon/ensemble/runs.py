@@ -12,9 +12,10 @@ from metlmon.ensemble.node import NodeState
 from metlmon.ensemble.record import NodeKey
 from metlmon.ensemble.settings import Settings
 from metlmon.ensemble.states import DONE, State
+from metlmon.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Part:
     """What a node is to its run. ``epoch`` is the number in its name, for a training node;
     ``epoch_var`` VAR ``epoch``."""
@@ -113,7 +114,7 @@ class Runs:
         self.of_node[key] = run
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Standing:
     """Where a run stands. ``epochs``: the node that counts for each epoch, by number."""
 

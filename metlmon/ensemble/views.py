@@ -8,14 +8,14 @@ A picture never changes once it is taken; the next one replaces it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 
 from metlmon.ensemble.states import DagState, Outcome, State
 from metlmon.eventlog import UsageRow as UsageRow
+from metlmon.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GpuHours:
     """GPU-hours: ended well, ended in any other way, and not ended yet."""
 
@@ -28,7 +28,7 @@ class GpuHours:
         return self.good + self.bad + self.in_flight
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Notice:
     """A warning about the input, never about the jobs."""
 
@@ -38,7 +38,7 @@ class Notice:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DagRow:
     """One top-level DAG. ``dagmans`` None: its files cannot tell. ``rescue``: number of the
     rescue file in force. ``halted``: a halt file lies beside it. ``recoveries``: lives that
@@ -64,7 +64,7 @@ class DagRow:
         return max(0, (self.dagmans or len(self.submissions)) - self.recoveries)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Latest:
     """A run's latest epoch. ``attempt`` counts the node's executions."""
 
@@ -86,7 +86,7 @@ class Latest:
     off_target: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RunRow:
     """One run. ``key`` is stable over refreshes (the uuid, or DAG and run name)."""
 
@@ -103,7 +103,7 @@ class RunRow:
     gpu_hours: GpuHours
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SiteRow:
     site: str | None
     target: tuple[str, ...]
@@ -113,7 +113,7 @@ class SiteRow:
     seconds_median: float | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GpuRow:
     gpu: str | None
     executions: int
@@ -121,7 +121,7 @@ class GpuRow:
     gpu_hours: GpuHours
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CauseRow:
     """Bad GPU-hours by reason, its changing parts folded. ``end_unknown``: the log lost the
     true end of these executions; it is taken from the event that proves they were over."""
@@ -135,7 +135,7 @@ class CauseRow:
     end_unknown: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Count:
     """So many of them, and their seconds together."""
 
@@ -143,7 +143,7 @@ class Count:
     seconds: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TransferTotals:
     """Input transfers by outcome, output transfers, and bytes of all jobs."""
 
@@ -155,7 +155,7 @@ class TransferTotals:
     bytes_received: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LogRow:
     """One event log: its size in bytes as far as read, its events, first and last time."""
 
@@ -166,7 +166,7 @@ class LogRow:
     last: datetime | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Status:
     """The whole ensemble at ``as_of``."""
 
@@ -186,7 +186,7 @@ class Status:
     logs: tuple[LogRow, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ExecutionRow:
     """One execution of a job. ``uncertain``: its end was not logged, and is taken from the
     event that proves it was over."""
@@ -209,7 +209,7 @@ class ExecutionRow:
     uncertain: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TransferRow:
     """``direction`` input or output; ``outcome`` ok, aborted, unfinished, in-flight."""
 
@@ -222,7 +222,7 @@ class TransferRow:
     queue_seconds: int | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class JobRow:
     """One job. ``dag``, ``node``, ``run`` None when it belongs to no DAG."""
 
@@ -254,7 +254,7 @@ class JobRow:
     off_target: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EpochRow:
     """One node of a run in the run's history.
 
@@ -293,7 +293,7 @@ class EpochRow:
     longest_seconds: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RunView:
     """One run with its epochs in order, and its side nodes."""
 
@@ -302,7 +302,7 @@ class RunView:
     side: tuple[EpochRow, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EventLine:
     """One line of a job's history."""
 
@@ -313,7 +313,7 @@ class EventLine:
     damaged: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class QueueRow:
     """What the queue adds to a job's log. ``asked``: when (seconds since the epoch).
     ``position`` of ``waiting``: its place among this ensemble's idle jobs, from 1.
@@ -330,7 +330,7 @@ class QueueRow:
     differs: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class JobView:
     """The life of one job. ``output`` and ``error`` are names as the submit description
     gives them, its macros filled in (relative to the dagdir); None when unknown.
@@ -349,7 +349,7 @@ class JobView:
     queue: QueueRow | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ProblemGroup:
     """One cause of trouble. ``kind``: held, failed, evicted, stalled, removed,
     shadow-exception, reconnect-failed. ``now`` counts jobs that are in this trouble at this
@@ -371,7 +371,7 @@ class ProblemGroup:
     example: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Progress:
     """How far the first reading is: bytes read of bytes there, 0–1."""
 

@@ -7,7 +7,6 @@ complete when its list is closed and its line is ended.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
@@ -15,9 +14,10 @@ from metlmon.eventlog import stamps, trouble
 from metlmon.eventlog.details import detail
 from metlmon.eventlog.records import Event, LogWarning, Parsed, Position
 from metlmon.eventlog.wording import Ad, integer, wording
+from metlmon.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Span:
     """Where one attribute list stands: [``start``, ``end``), and ``after`` its newline.
 

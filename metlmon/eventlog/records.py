@@ -8,10 +8,11 @@ what the log said once.  Those that a log has most of are tuples, made in a fift
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
 from typing import Final, NamedTuple
+
+from metlmon.frozen import frozen
 
 EVENT_NAMES: Final[dict[int, str]] = {
     0: "SUBMIT",
@@ -65,7 +66,7 @@ EVENT_NAMES: Final[dict[int, str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class UsageRow:
     """One row of the "Partitionable Resources" table. A blank cell is None.
 
@@ -146,7 +147,7 @@ class Terminated(NamedTuple):
     usage: Sequence[UsageRow]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ImageSize:
     """006. Sizes as logged: image and RSS in KB, memory in MB."""
 
@@ -155,7 +156,7 @@ class ImageSize:
     rss_kb: int | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ShadowException:
     """007."""
 
@@ -164,21 +165,21 @@ class ShadowException:
     bytes_received: int | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Generic:
     """008: free text; a job may publish a line with ``condor_chirp ulog``."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Aborted:
     """009."""
 
     reason: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Held:
     """012."""
 
@@ -187,14 +188,14 @@ class Held:
     subcode: int | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Released:
     """013."""
 
     reason: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PostScript:
     """016: the POST script's result, and the node it belongs to."""
 
@@ -204,7 +205,7 @@ class PostScript:
     signal: int | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RemoteError:
     """021. ``warning`` for "Message from", else an error; ``source`` e.g. "starter on slot…"."""
 
@@ -215,7 +216,7 @@ class RemoteError:
     subcode: int | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Connection:
     """022, 023, 024: disconnected, reconnected, reconnect failed."""
 
@@ -223,14 +224,14 @@ class Connection:
     host: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PreSkip:
     """034: the PRE script's exit code ended the node without a job."""
 
     node: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ClusterSubmit:
     """035: a factory cluster was submitted."""
 
@@ -238,7 +239,7 @@ class ClusterSubmit:
     node: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ClusterRemove:
     """036. ``complete`` when the factory had materialised all its jobs."""
 
@@ -257,7 +258,7 @@ class Transfer(Enum):
     OUTPUT_FINISHED = "output-finished"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FileTransfer:
     """040. ``kind`` None for a text that no known HTCondor writes."""
 
@@ -333,7 +334,7 @@ class ImageSizes(NamedTuple):
     memory_mb: int | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LogWarning:
     """Something in a log that is not as it should be; nothing is silently lost.
 
@@ -354,7 +355,7 @@ class Form(Enum):
     JSON = "json"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Position:
     """Where a reader stands in one log: all that parsing the next bytes needs.
 
@@ -370,7 +371,7 @@ class Position:
     last: datetime | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Parsed:
     """What one call of :func:`metlmon.eventlog.parse` found: ``after.offset`` minus the
     offset it started from bytes were consumed; the rest is to be passed again."""
@@ -380,7 +381,7 @@ class Parsed:
     after: Position
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Skimmed:
     """What one call of :func:`metlmon.eventlog.skim` found: :class:`Parsed` with the 006 events
     added up. ``first`` is the time of the first event in the log's order, 006 among them (the

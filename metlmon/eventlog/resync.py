@@ -35,6 +35,7 @@ from metlmon.eventlog.header import (
     first_text_fits,
 )
 from metlmon.eventlog.records import LogWarning
+from metlmon.frozen import frozen
 
 _LONGEST_FIRST_TEXT: Final = 2048
 """No first text that a header in mid-line may have is longer: addresses take a few hundred."""
@@ -99,7 +100,7 @@ _BODY_OF_ITS_OWN: Final = frozenset({1, 3, 4, 5, 6, 10, 14, 15, 16, 36, 40})
 _NO_BODY: Final = frozenset({2, 8, 11, 29, 30, 31, 32, 33})
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Piece:
     """A header in a damaged block, its line in the file, and whether it is in mid-line."""
 

@@ -13,12 +13,12 @@ import stat
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 from zlib import adler32, crc32
 
 from metlmon.ensemble.settings import Settings
+from metlmon.frozen import frozen
 
 NAME: Final = "metlmon"
 ENDING: Final = ".kept"
@@ -57,7 +57,7 @@ def cache_directory() -> Path | None:
     return home / NAME if home.is_absolute() else None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Entry:
     """What an entry is of. ``key``: the dagdir, the one DAG file that was asked for, and the
     settings that decide what is learnt from a log; all others are asked when a picture is

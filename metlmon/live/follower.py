@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from metlmon.frozen import frozen
 
 FINGERPRINT: Final = 256
 """Bytes at the beginning that tell one life of a file from another: the first event's ids
@@ -26,7 +27,7 @@ GREATEST_REST: Final = 64 << 20
 long; a file that never ends one is not read into memory without bound."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Look:
     """What one look at a file found. ``restarted``: it begins anew, the offset is 0 again.
     ``grew``: there is more to read. ``problem``: why it cannot be read, None when it can."""

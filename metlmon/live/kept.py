@@ -17,7 +17,7 @@ import os
 import stat
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import astuple, dataclass
+from dataclasses import astuple
 from functools import cache
 from hashlib import blake2b
 from itertools import chain
@@ -30,6 +30,7 @@ from metlmon.ensemble.dag import Dag
 from metlmon.ensemble.ensemble import Ensemble
 from metlmon.ensemble.heard import hear_again, heard, judged_by_jobs
 from metlmon.eventlog import Form, Position
+from metlmon.frozen import frozen
 from metlmon.live.cache import STARTED, Cache, Entry, Spoilt
 from metlmon.live.facts import DagFacts
 from metlmon.live.follower import FINGERPRINT, Follower
@@ -49,7 +50,7 @@ CODE: Final = ("eventlog", "dagman", "ensemble", "live")
 """The packages that decide what is made of a log's bytes."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Mark:
     """How a file was known when ``offset`` bytes of it had been read. ``start``: its first
     bytes, as a follower compares them."""
@@ -121,7 +122,7 @@ def code() -> str | None:
     return digest.hexdigest()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Kept:
     """What had been learnt at one moment, to be written when nobody waits."""
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -22,6 +21,7 @@ from metlmon.ensemble.picture import Painter
 from metlmon.ensemble.settings import Settings
 from metlmon.ensemble.views import Notice, Progress
 from metlmon.eventlog import Event, LogWarning, Position, new_years, parse
+from metlmon.frozen import frozen
 from metlmon.live.cache import Cache, entry_of
 from metlmon.live.discovery import (
     LogFile,
@@ -56,7 +56,7 @@ SHARE_WORTH_KEEPING: Final = 0.02
 read again sooner than it is kept."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Step:
     """What one step did. ``more``: there is more to read right now."""
 

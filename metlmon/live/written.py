@@ -19,6 +19,7 @@ from metlmon.ensemble.picture import Painter
 from metlmon.ensemble.record import JobId
 from metlmon.ensemble.settings import MetricPattern, Settings
 from metlmon.ensemble.states import State
+from metlmon.frozen import frozen
 from metlmon.live.places import Places, Seen, end_of, opened, seen
 from metlmon.live.tail import NotRead, output_file
 from metlmon.training.metricscsv import Table, read_metrics_csv
@@ -60,7 +61,7 @@ _PROBLEMS: Final = 20
 """Sentences kept of one run."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Version:
     """A folder like METL's ``version_<k>``; ``path`` a text, since there are thousands."""
 

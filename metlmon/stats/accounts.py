@@ -9,13 +9,14 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import datetime, timedelta
 from typing import Final, TypeVar
 
 from metlmon.ensemble.ledger import EpochEntry, ExecutionEntry, Ledger, RunEntry, TransferEntry
 from metlmon.ensemble.record import JobId
 from metlmon.ensemble.states import Outcome, State
+from metlmon.frozen import frozen
 from metlmon.stats.tally import Tally, grouped, tallied, tally
 from metlmon.stats.windows import ALL, Unit, Window, clipped, cut, spread
 
@@ -38,7 +39,7 @@ def gpu_model(name: str | None) -> str | None:
     return " + ".join(_MAKER.sub("", part).strip() or part for part in name.split(" + "))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Bytes:
     """Bytes to the jobs (their input) and from them (their output)."""
 
@@ -49,7 +50,7 @@ class Bytes:
         return Bytes(self.to_jobs + other.to_jobs, self.from_jobs + other.from_jobs)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Share:
     """What one GPU model, site, run or month did.
 
@@ -68,7 +69,7 @@ class Share:
     targets: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Box:
     """The spread of some durations in seconds: quartiles (linear between values), the whiskers'
     ends, and what lies beyond them."""
@@ -82,7 +83,7 @@ class Box:
     beyond: tuple[float, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Moves:
     """Transfers of one direction and outcome. ``timed``: those whose start was logged; seconds
     are theirs, those in the window. ``median`` and ``longest`` are of whole transfers."""
@@ -97,7 +98,7 @@ class Moves:
     queued: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Loss:
     """Bad GPU-seconds of one cause. ``code``, ``subcode``: the event's; ``word``: what it is
     known by without one (``return value 1``). ``reasons``: its folded reasons, the most
@@ -111,7 +112,7 @@ class Loss:
     reasons: tuple[tuple[str, int, float], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Series:
     """What happened in each of some adjoining windows: completed epochs, GPU-seconds by what
     they came to, and GPU-seconds by site (the largest first)."""
@@ -125,7 +126,7 @@ class Series:
     sites: Mapping[str | None, tuple[float, ...]]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Accounts:
     """All accounts of one window. ``whole``: the ledger; ``part``: what of it is inside.
 

@@ -12,7 +12,6 @@ epochs that were left, held against the same.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from datetime import datetime
 from math import ceil
 from statistics import median
@@ -20,6 +19,7 @@ from typing import Final
 
 from metlmon.ensemble.ledger import Ledger
 from metlmon.ensemble.states import DONE
+from metlmon.frozen import frozen
 from metlmon.stats.cycles import Paused, counted, cycles_of, elapsed, later
 from metlmon.stats.estimates import Outlook, expected
 from metlmon.stats.pauses import Pauses
@@ -28,7 +28,7 @@ from metlmon.stats.study import Basis
 SHARES: Final = (0.25, 0.5, 0.75)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Trial:
     """One prediction, seconds from ``at``. ``run`` None: the ensemble (those of its runs that
     went on then). ``paused``: seconds in which nobody was trying, not in ``truth``. ``naive``
@@ -60,7 +60,7 @@ class Trial:
         return self.low <= self.truth <= self.high
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Backtest:
     """``epochs`` were completed. ``trials`` of the ensemble and of its runs, in order of time.
     ``unsaid``: shares of the way at which no date was given."""

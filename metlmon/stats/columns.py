@@ -7,7 +7,6 @@ about them is written from it, so that none of the three can say something else.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from datetime import datetime
 from operator import attrgetter
 from typing import Any, Final
@@ -15,6 +14,7 @@ from typing import Any, Final
 from metlmon.ensemble.ledger import HOUR, EpochEntry, ExecutionEntry, JobEntry
 from metlmon.ensemble.record import JobId
 from metlmon.ensemble.states import Outcome, State
+from metlmon.frozen import frozen
 
 TEXT: Final = "string"
 COUNT: Final = "Int64"
@@ -29,7 +29,7 @@ TIMES_UNIT: Final = "local time"
 """Of the access point, as stamps in logs are."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Column:
     """One column. ``unit``: of its numbers, "" where there is none; ``of``: its value in one
     entry of the ledger; ``words``: all that a :data:`WORD` can be."""
@@ -42,7 +42,7 @@ class Column:
     words: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EventRecord:
     """One event of one job."""
 
@@ -296,7 +296,7 @@ EVENTS: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Table:
     """One frame: what a row is, and its columns in order."""
 

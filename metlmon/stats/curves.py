@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 from statistics import quantiles
@@ -31,6 +30,7 @@ from metlmon.ensemble.record import JobId
 from metlmon.ensemble.settings import Metrics
 from metlmon.ensemble.wording import Colour, Sign, Weight, count, number, plain
 from metlmon.ensemble.wording import metric as metric_told
+from metlmon.frozen import frozen
 from metlmon.stats.study import Basis
 from metlmon.training.records import Point, Streamed
 
@@ -78,7 +78,7 @@ class Course(StrEnum):
     NONE = "none"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Curve:
     """One run's curve. ``course``: :class:`Course`; NONE without values or for a metric without
     a goal, EARLY with one value. ``since``: the epoch in which it diverged or became NaN, or of
@@ -107,7 +107,7 @@ class Curve:
         return self.course in (Course.DIVERGED, Course.NAN)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Level:
     """The curves at one epoch: how many have a value there (``n``), and what these are. Values
     of runs that diverged are in it up to the epoch before; ``lost``: how many are not."""
@@ -122,7 +122,7 @@ class Level:
     lost: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Band:
     """The curves of some runs together. ``label`` None: of those that have none, or of all."""
 
@@ -131,7 +131,7 @@ class Band:
     levels: tuple[Level, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Curves:
     """One metric of an ensemble. ``goal`` None: it has no better and worse. ``metrics``: all that
     there are, the primary one first. ``curves``: of all runs in the ledger's order, with points
@@ -173,7 +173,7 @@ NAMED: Final = 2
 NAME_LIMIT: Final = 40
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Answer:
     """Whether it is learning, in parts: ``5 of 6 runs improve``, ``best 0.2308 run1 epoch 4``,
     ``run4 diverged in epoch 3`` (``lost_short``: ``1 run diverged``), ``1 run no better``; "" for

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 from math import log, sqrt
@@ -20,6 +19,7 @@ from typing import Final, TypeVar
 from metlmon.ensemble.ledger import EpochEntry, ExecutionEntry, Ledger
 from metlmon.ensemble.record import JobId
 from metlmon.ensemble.states import DONE, Outcome, State
+from metlmon.frozen import frozen
 from metlmon.stats.survival import Curve, Sample
 
 K = TypeVar("K")
@@ -59,7 +59,7 @@ ALIKE_ROUNDS: Final = 2.5
 the intervals hold in four of five cases with it."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Cycle:
     """What one epoch took; not ``ended``: it ``lasts`` still, or was broken off. ``at``: when it
     was completed or broken off."""

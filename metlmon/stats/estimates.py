@@ -24,7 +24,6 @@ of estimates: what happened before it fades a little more.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from math import exp, sqrt
 from statistics import NormalDist, median, quantiles
@@ -33,6 +32,7 @@ from zlib import crc32
 
 from metlmon.ensemble.ledger import EpochEntry, ExecutionEntry, RunEntry
 from metlmon.ensemble.states import ACTIVE, DONE, DagState, State
+from metlmon.frozen import frozen
 from metlmon.stats.cycles import Executions, History, counted, cycles_of, elapsed, later
 from metlmon.stats.pauses import Pauses
 from metlmon.stats.study import Basis
@@ -63,7 +63,7 @@ _Z: Final = tuple(_NORMAL.inv_cdf((i + 0.5) / TRIALS) for i in range(TRIALS))
 _U: Final = tuple((i + 0.5) / TRIALS for i in range(TRIALS))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Span:
     """So many seconds from as-of: the middle of what may be, and the interval that holds in
     four of five cases. ``samples``: what it was made from; ``source``: in words."""
@@ -75,7 +75,7 @@ class Span:
     source: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Pace:
     """What the epochs of a run took from completion to completion, seconds: the middle one,
     and the quarter points beside it (None of fewer than three)."""
@@ -86,7 +86,7 @@ class Pace:
     epochs: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RunOutlook:
     """One run. Exactly one of ``span`` (when it will be done), ``ended`` (when it was) and
     ``why_not`` (a few words: why nothing can be said) is there. ``epoch``: of the epoch that
@@ -107,7 +107,7 @@ class RunOutlook:
     why_not: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Rate:
     """``epochs`` were completed within the last ``seconds``."""
 
@@ -119,7 +119,7 @@ class Rate:
         return self.epochs * 86400.0 / self.seconds
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Outlook:
     """The ensemble: done when its slowest run is. As for a run; ``without``: the runs that are
     left out of the span, (name, "is held" or the like). ``slowest``: key of the run whose
@@ -391,7 +391,7 @@ class _Foresight:
         return _Now(epoch, trials, source, samples, True)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Now:
     epoch: EpochEntry
     trials: list[float]

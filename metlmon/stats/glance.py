@@ -3,14 +3,13 @@ goes, and the worst incident."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from metlmon.frozen import frozen
 from metlmon.stats.estimates import Outlook, outlook
 from metlmon.stats.incidents import Incident, incidents, pressing
 from metlmon.stats.study import Basis
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Glance:
     """``worst``: the incident that the header names, None when there is none that matters now;
     ``more``: how many others do."""

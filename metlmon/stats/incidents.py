@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import IntEnum
 from functools import lru_cache
@@ -24,6 +23,7 @@ from metlmon.ensemble.picture import ANYWHERE, POOLS
 from metlmon.ensemble.record import JobId
 from metlmon.ensemble.states import DagState, Outcome, State
 from metlmon.ensemble.wording import age, count, hours
+from metlmon.frozen import frozen
 from metlmon.stats.cycles import BY_A_PERSON, elapsed, later
 from metlmon.stats.study import Basis
 
@@ -71,7 +71,7 @@ class Severity(IntEnum):
     ALARM = 3
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Incident:
     """One incident. ``until`` None with ``still``: it lasts. ``text``: what happened, one
     sentence; ``advice``: what to do next. ``runs`` are run keys; ``site`` where it is one
@@ -125,7 +125,7 @@ def pressing(basis: Basis, all_of_them: Sequence[Incident]) -> list[Incident]:
     return kept
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Found:
     """All incidents, those that matter now (the worst first), how long each lasted in seconds
     (by key; where both ends are known), and what the runs are called."""
@@ -160,7 +160,7 @@ def _when(incident: Incident) -> datetime:
 # --- the log, the disk ----------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Hole:
     """Between two moments nothing was logged; ``lost`` are the executions whose ends are."""
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
@@ -16,6 +15,7 @@ from typing import Final
 from metlmon.ensemble.ledger import ExecutionEntry
 from metlmon.ensemble.states import State
 from metlmon.ensemble.wording import DAY, HOUR, MINUTE, Colour, Sign, Weight, plain
+from metlmon.frozen import frozen
 from metlmon.stats.timeline import Lane, Span, Timeline
 
 
@@ -126,7 +126,7 @@ def by_site(signs: Mapping[str | None, Sign]) -> SignOf:
 # --- cells ----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Window:
     """What of the time is in view: from ``start``, in so many cells of ``each`` seconds."""
 
@@ -325,7 +325,7 @@ def _label_of(step: int, cells: float) -> Callable[[datetime], str]:
 # --- how many at a time ---------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Stack:
     """Mean numbers at a time within one cell, by sign; ``total`` is their sum."""
 

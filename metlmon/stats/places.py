@@ -8,7 +8,7 @@ so that the places of one kind sum to the whole.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from statistics import median, quantiles
 from typing import Final, TypeVar
@@ -25,6 +25,7 @@ from metlmon.ensemble.ledger import (
 from metlmon.ensemble.picture import STALLED_TRANSFER
 from metlmon.ensemble.record import JobId
 from metlmon.ensemble.states import Outcome, State
+from metlmon.frozen import frozen
 from metlmon.stats.study import Basis
 from metlmon.stats.tally import Tally, grouped, tally
 from metlmon.stats.windows import ALL, Window, clipped
@@ -58,7 +59,7 @@ END_UNKNOWN: Final = "end not logged"
 """Stands in the key of a cause whose executions ended at a time that no event tells."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Spread:
     """``n`` durations in seconds: median, quartiles (linear between ranks), least and most;
     None of nothing."""
@@ -71,7 +72,7 @@ class Spread:
     most: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Moved:
     """Input transfers of a place, and the bytes of its executions.
 
@@ -95,7 +96,7 @@ class Moved:
         return self.aborted + self.unfinished
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Reason:
     """One folded text of a cause; ``bad``: GPU-seconds, ``outcome``: how its executions ended."""
 
@@ -105,7 +106,7 @@ class Reason:
     bad: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Cause:
     """One cause of lost time: executions and holds with the same code, or, where there is none,
     with the same folded reason.
@@ -134,7 +135,7 @@ class Cause:
         return self.executions + self.holds - self.both
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Place:
     """A site, a GPU model (``name``; None: not known), or the whole.
 
@@ -166,7 +167,7 @@ class Place:
         return spent / self.sum.completed if self.sum.completed and spent else None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Cell:
     """A GPU model, so many of them, at a site. ``times``: its median epoch against that of the
     fastest site with as many of the same model (``fastest``), where both have enough of them;
@@ -183,7 +184,7 @@ class Cell:
     slow: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Waiting:
     """Waits that led to no execution, of the jobs for one target: they are not in any median.
     ``waiting``: idle at as-of; ``removed``: while idle. The longest of each, in seconds."""
@@ -195,7 +196,7 @@ class Waiting:
     longest_removed: float | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Sites:
     """All places of the ensemble in ``window``; those of each kind by GPU-seconds, the most
     first. ``hidden``: completed epochs whose successful execution lasted less than half of
@@ -589,7 +590,7 @@ def _has(ledger: Ledger, window: Window, moment: datetime) -> bool:
 # --- the executions behind a number -----------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Choice:
     """Which executions a number was added up from. ``site``, ``gpu``: as logged, in a tuple of
     one, since None is a place too; ``gpus``: so many; ``cause``: a cause's key. What is None

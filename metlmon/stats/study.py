@@ -19,6 +19,7 @@ from metlmon.ensemble.ledger import Ledger
 from metlmon.ensemble.record import JobId
 from metlmon.ensemble.settings import Settings
 from metlmon.ensemble.views import Status
+from metlmon.frozen import frozen
 from metlmon.live.feed import Feed, Update
 from metlmon.training.records import Streamed, Training
 
@@ -47,7 +48,7 @@ FORGET_SECONDS: Final = 10.0
 """A figure that nobody asked for since is not computed anew."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Basis:
     """All that figures are computed from. ``trainings`` by run key, ``streams`` by job: what
     the jobs wrote, empty until it was read once (``written`` tells)."""

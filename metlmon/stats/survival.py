@@ -9,16 +9,17 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from math import log, sqrt
 from typing import Final
+
+from metlmon.frozen import frozen
 
 ALIKE: Final = 0.1
 """Spread of things that seem to last equally long, as a share of it: two or three of them say
 little of how far the next one may be off."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Sample:
     """Something lasted for so many seconds; not ``ended``: it lasts still, or was broken off."""
 
@@ -27,7 +28,7 @@ class Sample:
     weight: float = 1.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Curve:
     """The share that lasts longer than a time: ``left`` of them behind each of ``times``.
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import TypeVar
 
 from metlmon.ensemble.ledger import HOUR, ExecutionEntry
 from metlmon.ensemble.views import GpuHours
+from metlmon.frozen import frozen
 
 K = TypeVar("K")
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Tally:
     """``executions`` that ended in the window looked at (or are in flight), GPU-seconds by what
     they came to, and ``completed`` epochs: distinct ones whose successful execution is here."""

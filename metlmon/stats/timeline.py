@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime, timedelta
 from itertools import accumulate, pairwise
 from typing import Final
@@ -17,6 +17,7 @@ from typing import Final
 from metlmon.ensemble.ledger import ExecutionEntry, JobEntry, Ledger, plain_seconds
 from metlmon.ensemble.record import JobId
 from metlmon.ensemble.states import ACTIVE, TERMINAL, State
+from metlmon.frozen import frozen
 from metlmon.stats.study import Basis
 
 NO_RUN: Final = ""
@@ -26,7 +27,7 @@ WAITING: Final = frozenset({State.IDLE, State.HELD})
 """States in which a job gets nowhere until somebody gives it a machine or releases it."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Span:
     """A job's time in one state. ``start``, ``end`` as logged (``end`` None: it lasts),
     ``at``, ``until``: seconds since the timeline's first moment. ``execution``: the one that
@@ -49,7 +50,7 @@ class Span:
         return self.until - self.at
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Lane:
     """One run's spans in order of their start (two jobs of a run can overlap). ``key``
     :data:`NO_RUN`: those of jobs of no run. ``changes``: every moment at which something
@@ -95,7 +96,7 @@ def _at(span: Span) -> float:
     return span.at
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Step:
     """From ``at`` (``time``) to the next step, the last one to the end of the timeline, so many
     executions ran, on so many GPUs.
@@ -109,7 +110,7 @@ class Step:
     gpus_by: Mapping[str | None, int]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Ran:
     """An execution and when it was, in seconds since the first moment."""
 
@@ -118,7 +119,7 @@ class Ran:
     entry: ExecutionEntry
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Stall:
     """A stretch in which nothing ran. ``lasts``: up to the end of the timeline."""
 
@@ -133,7 +134,7 @@ class Stall:
         return self.until - self.at
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Wait:
     """A span in which a job waited, and whose."""
 
@@ -141,7 +142,7 @@ class Wait:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Timeline:
     """All of it, at one moment.
 

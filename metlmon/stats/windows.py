@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import date, datetime, time, timedelta, tzinfo
 from enum import StrEnum
 from typing import Final, TypeVar
@@ -23,6 +23,7 @@ from metlmon.ensemble.ledger import (
     TransferEntry,
 )
 from metlmon.ensemble.states import State
+from metlmon.frozen import frozen
 from metlmon.live.errors import InputError
 from metlmon.live.moments import asked_moment
 from metlmon.stats.tally import tally
@@ -44,7 +45,7 @@ class Unit(StrEnum):
     MONTH = "month"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Window:
     """From ``since`` up to ``until``, which is not in it; None: without that end. Naive
     datetimes of the access point's local time, like those of the ledger."""

@@ -7,7 +7,7 @@ kilobytes on every move. This is one canvas with one cursor.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar, Final
 
 from rich.cells import cell_len
@@ -19,6 +19,7 @@ from textual.message import Message
 from textual.strip import Strip
 
 from metlmon.ensemble.wording import Colour
+from metlmon.frozen import frozen
 from screens.actions import actions_of, bindings_of
 from screens.exact import exact
 from screens.ink import BOLD, DIM, Ink, Line, both_ends, fit, line
@@ -34,7 +35,7 @@ CURSOR: Final = Ink(Colour.SKY)
 _NAMES: Final = {key: action.name for action in actions_of(["form"]) for key in action.keys}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Entry:
     """One field as it is drawn; ``name`` None: a heading. ``note`` stands beside it.
     ``options`` are stepped through with left and right; ``closed``: nothing else can be

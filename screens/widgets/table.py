@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Container, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import ClassVar, Final
 
@@ -18,6 +17,7 @@ from textual.binding import BindingType
 from textual.message import Message
 
 from metlmon.ensemble.wording import Colour, Weight
+from metlmon.frozen import frozen
 from screens.actions import bindings_of
 from screens.ink import Align, Ink, Line, fit, line
 from screens.widgets.canvas import Canvas
@@ -33,7 +33,7 @@ CURSOR: Final = Ink(Colour.SKY)
 MARKED: Final = Ink(Colour.ORANGE, Weight.BOLD)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Column:
     """A column as it is drawn: heading, cells wide, side that its values stick to."""
 
@@ -42,7 +42,7 @@ class Column:
     align: Align = "left"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Row:
     """One thing in the table. ``key`` None: a heading among the rows, where no cursor goes.
     ``cells`` is asked only when the row is in view: of ten thousand runs forty are.
