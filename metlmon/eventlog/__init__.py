@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from datetime import datetime
 from typing import Final
 
-from metlmon.eventlog import ads, text
+from metlmon.eventlog import ads, skimming, text
 from metlmon.eventlog.header import HEADER
 from metlmon.eventlog.jsonform import Json
 from metlmon.eventlog.records import (
@@ -78,6 +79,7 @@ __all__ = [
     "looks_like_event_log",
     "new_years",
     "parse",
+    "skim",
     "sniff",
 ]
 
@@ -119,6 +121,30 @@ def parse(
     if form is Form.TEXT:
         return text.parse(data, at, limit, final)
     return ads.parse(data, at, limit, final, Xml() if form is Form.XML else Json())
+
+
+def skim(
+    data: bytes,
+    at: Position = Position(),  # noqa: B008 - frozen, so one default serves every call
+    *,
+    year_hint: int | None = None,
+    until: datetime | None = None,
+) -> Skimmed:
+    """The complete events of ``data`` as :func:`parse` reads them, ten times as fast where most
+    are 006: these are added up for each job.
+
+    How the bytes are divided among calls changes nothing but how the sums are divided.
+
+    ``until``: 006 that are later than this (naive) are not added up, but stand among the events,
+    as may others beside them.
+    """
+    if at.form in (None, Form.TEXT):
+        skimmed = skimming.skim(data, at, until)
+        if skimmed is not None:
+            return skimmed
+    parsed = parse(data, at, year_hint=year_hint)
+    first = parsed.events[0].time if parsed.events else None
+    return Skimmed(parsed.events, (), parsed.warnings, parsed.after, first)
 
 
 def _form(data: bytes) -> Form | None:

@@ -74,7 +74,13 @@ _ENDED: Final = re.compile(r"^\s*Job terminated .*\bat ([-0-9]{10}T[0-9:.]{8,16}
 _DAG_NODE: Final = re.compile(r"^\s*DAG Node: (\S+)")
 _NODE_ALONE: Final = re.compile(r" {4}DAG Node: (\S+)")
 _ALIAS: Final = re.compile(r"[?&]alias=([^&>\s]+)")
-_TOLD_OF_MACHINES: Final = frozenset({"glidein_resourcename", "gpus", "cpus", "memory"})
+_SLOT: Final = "SlotName:"
+_OF_THE_MOMENT: Final = ("\tCondorScratchDir = ", "\tDisk = ")
+"""Attributes that differ each time a job begins, and that nobody asks for."""
+
+_Gpu = tuple[str | None, int | None]
+"""DeviceName and GlobalMemoryMb."""
+
 _WARNING: Final = re.compile(
     r"WARNING: (?:Committed job submission into the queue with the following warning\(s\): ?)?"
 )
@@ -150,68 +156,73 @@ def _submit(text: str, lines: Lines) -> Submit:
 
 
 def _execute(text: str, lines: Lines) -> Execute:
-    host = _after(text, "on host:")
-    alias = _ALIAS.search(host)
+    host, alias = _host(text)
     slot: str | None = None
     found_any = False
     properties: dict[str, str] = {}
+    records: list[_Gpu] = []
     for line in lines:
-        name, _, value = line.partition(" = ")
-        value = value.strip()
-        if value and value[0] != "=" and name[:1] == "\t" and _is_name(name[1:]):
+        if line.startswith(_OF_THE_MOMENT):
             found_any = True
-            name = name[1:].lower()
-            # The rest of a machine's ad is not kept.
-            if name in _TOLD_OF_MACHINES or name.startswith("gpus_"):
-                properties[name] = value
             continue
-        stripped = line.strip()
-        if stripped.startswith("SlotName:"):
-            slot = stripped.removeprefix("SlotName:").strip() or None
-        elif named := classad.attribute(stripped):
-            found_any = True
-            properties[named[0].lower()] = named[1]
-    gpu, gpu_memory = _gpu(properties)
+        told = _told_of_machine(line)
+        if told is None:
+            continue
+        name, value, record = told
+        if name == _SLOT:
+            slot = value
+            continue
+        found_any = True
+        if record is not None:
+            records.append(record)
+        else:
+            properties[name] = value
+    names = {name for name, _ in records if name}
+    if not names and (only := classad.string(properties.get("gpus_devicename", ""))):
+        names = {only}
     return Execute(
-        host=host,
-        alias=alias[1] if alias else None,
-        slot=slot,
-        site=classad.string(properties.get("glidein_resourcename", "")),
-        gpus=classad.integer(properties.get("gpus", "")),
-        gpu=gpu,
-        gpu_memory_mb=gpu_memory,
-        cpus=classad.integer(properties.get("cpus", "")),
-        memory_mb=classad.integer(properties.get("memory", "")),
-        has_properties=slot is not None or found_any,
+        host,
+        alias,
+        slot or None,
+        classad.string(properties.get("glidein_resourcename", "")),
+        classad.integer(properties.get("gpus", "")),
+        " + ".join(sorted(names)) or None,
+        min((size for _, size in records if size is not None), default=None),
+        classad.integer(properties.get("cpus", "")),
+        classad.integer(properties.get("memory", "")),
+        bool(slot) or found_any,
     )
-
-
-def _is_name(word: str) -> bool:
-    """What :func:`classad.attribute` takes for a name, told in less time."""
-    return word.isidentifier() and word.isascii()
 
 
 @lru_cache(maxsize=1024)
-def _gpu_record(record: str) -> tuple[str | None, int | None]:
-    """DeviceName and GlobalMemoryMb of one GPU; a machine lists the same ones again and again."""
-    return (
-        classad.strings_in(record).get("devicename"),
-        classad.integers_in(record).get("globalmemorymb"),
-    )
+def _host(text: str) -> tuple[str, str | None]:
+    """The address behind ``on host:``, and its alias."""
+    host = _after(text, "on host:")
+    alias = _ALIAS.search(host)
+    return host, alias[1] if alias else None
 
 
-def _gpu(properties: Mapping[str, str]) -> tuple[str | None, int | None]:
-    """The GPUs' model, several joined by " + ", and the memory (MB) of the smallest one."""
-    records = [
-        _gpu_record(value)
-        for name, value in properties.items()
-        if name.startswith("gpus_") and value.startswith("[")
-    ]
-    names = {name for name, _ in records if name}
-    sizes = [size for _, size in records if size is not None]
-    if not names and (only := classad.string(properties.get("gpus_devicename", ""))):
-        names = {only}
-    return " + ".join(sorted(names)) or None, min(sizes, default=None)
+@lru_cache(maxsize=4096)
+def _told_of_machine(line: str) -> tuple[str, str, _Gpu | None] | None:
+    """(attribute in lower case, expression, the GPU that it describes) of a line of a machine's
+    ad, or its slot: a machine says the same each time. None for a line that says nothing."""
+    stripped = line.strip()
+    if stripped.startswith("SlotName:"):
+        return _SLOT, stripped.removeprefix("SlotName:").strip(), None
+    named = classad.attribute(stripped)
+    if named is None:
+        return None
+    name, value = named[0].lower(), named[1]
+    if name.startswith("gpus_") and value.startswith("["):
+        return (
+            name,
+            "",
+            (
+                classad.strings_in(value).get("devicename"),
+                classad.integers_in(value).get("globalmemorymb"),
+            ),
+        )
+    return name, value, None
 
 
 def _evicted(text: str, lines: Lines) -> Evicted:
