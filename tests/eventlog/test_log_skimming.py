@@ -113,8 +113,11 @@ def test_a_log_with_any_damage(data: st.DataObject) -> None:
         length = data.draw(st.integers(0, 200))
         put_in = data.draw(
             st.sampled_from(
-                [b"", b"\0", b"\0" * 300, b"\r", b"\xff", b"\n...\n", b"...\n", b"9", b" ", b"\n"]
-                + [bytes(log[at : at + 90]), b"006 (1.2.3) 2025-", b"006 (12714074.000.000) 2"]
+                [
+                    *(b"", b"\0", b"\0" * 300, b"\r", b"\xff", b"\n...\n", b"...\n", b"9", b" "),
+                    *(b"\n", b"006 (1.2.3) 2025-", b"006 (12714074.000.000) 2"),
+                    bytes(log[at : at + 90]),
+                ]
             )
         )
         log[at : at + length] = put_in
@@ -154,6 +157,15 @@ def test_dates_of_two_forms_in_one_log() -> None:
     one, other = (MEMORY % (hour, 0, 10**7, 4000, 10**6) for hour in (9, 10))
     log = one + other.replace(b":00 Image", b":00.500 Image") + one
     assert quickly(log) == carefully(log)
+
+
+def test_a_date_between_two_others_that_is_none() -> None:
+    log = b"".join(
+        (MEMORY % (9, 0, 10**7, size, 10**6)).replace(b"11-04", day)
+        for size, day in ((1, b"11-30"), (9, b"11-31"), (3, b"12-01"))
+    )
+    assert quickly(log) == carefully(log)
+    assert [warning.kind for warning in skim(log).warnings] == ["bad-header"]
 
 
 def test_stamps_that_step_back() -> None:
