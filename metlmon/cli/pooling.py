@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from metlmon.authoring.records import Request
 from metlmon.frozen import frozen
 from metlmon.live.feed import Feed
 from metlmon.live.reader import Reader
@@ -20,6 +19,9 @@ from metlmon.pool.connection import Connection
 from metlmon.pool.desk import Desk
 from metlmon.pool.office import Office
 from metlmon.pool.queue import Queue, WithQueue
+
+if TYPE_CHECKING:
+    from metlmon.authoring.records import Request
 
 PAST: Final = "this is how it was then; only the present can be acted on (leave out --as-of)"
 RECORDING: Final = "this is a recording; there is no pool behind it"
