@@ -43,7 +43,6 @@ from metlmon.ensemble.wording import (
     unknown,
 )
 from metlmon.frozen import frozen
-from metlmon.stats.telling import done_in, rate
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -182,6 +181,8 @@ def print_status(status: Status, figures: Glance, ascii: bool = False) -> None:
 def _figures(figures: Glance, ascii: bool) -> Iterable[Text]:
     """The rate, when it will be done, and the worst incident that matters now."""
     from rich.text import Text
+
+    from metlmon.stats.telling import done_in, rate
 
     told = figures.outlook
     if told.total:

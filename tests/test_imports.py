@@ -1,0 +1,123 @@
+"""What each command may import: packages and modules by name, not milliseconds.
+
+``tests/bench/startup.py`` measures what they cost, and ``--imports`` lists what is slow.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+DEMO = str(ROOT / "fixtures" / "demo")
+
+NAME = {"metlmon.cli.main", "metlmon.cli.codes"}
+
+READING = {f"metlmon.{name}" for name in ("frozen", "live", "eventlog", "dagman", "ensemble")}
+PRINTING = {f"metlmon.cli.{name}" for name in ("commands", "notices", "printing", "to_json")}
+FIGURES = {"metlmon.stats", "metlmon.training"}
+
+OURS: dict[str, set[str]] = {
+    "--version": set(),
+    "--help": set(),
+    "completion bash": {"metlmon.cli.completion", "metlmon.live.errors"},
+    # What is in force is settings, which name states of the model; no log is read for it.
+    "config path DIR": {
+        *("metlmon.frozen", "metlmon.cli.config", "metlmon.cli.printing"),
+        *("metlmon.ensemble.settings", "metlmon.ensemble.sites", "metlmon.ensemble.states"),
+        *("metlmon.ensemble.wording", "metlmon.eventlog", "metlmon.live.configuration"),
+        *("metlmon.live.errors", "metlmon.live.tomlfile"),
+    },
+    "jobs --json DIR": READING | PRINTING,
+    "status --json DIR": READING | PRINTING | FIGURES,
+    "status DIR": READING | PRINTING | FIGURES | {"metlmon.cli.tables"},
+    "jobs DIR": READING | PRINTING | {"metlmon.cli.tables"},
+    "sites --json DIR": READING | PRINTING | FIGURES | {"metlmon.cli.tables", "metlmon.cli.sites"},
+}
+"""Commands, and the packages and modules of ours that each may import besides :data:`NAME`."""
+
+TABLES = {"rich", "pygments", "markdown_it", "mdurl"}
+"""What is not Python's own may be imported by commands that print tables for people only."""
+
+SELDOM = {
+    *("asyncio", "concurrent.futures", "multiprocessing", "subprocess", "socket", "ssl"),
+    *("email", "http", "logging", "unittest", "sqlite3", "ctypes", "tomllib", "zoneinfo"),
+    *("difflib", "importlib.metadata", "importlib.resources", "xml", "zipfile", "pydoc"),
+}
+"""Slow modules of the standard library that no command needs which only reads and prints."""
+
+NEVER_AT_FIRST = {
+    *("pandas", "numpy", "plotext", "htcondor2", "classad2", "watchfiles", "pyarrow"),
+    *("metlmon.authoring", "metlmon.report", "metlmon.stats.frames", "metlmon.stats.backtest"),
+    *("metlmon.trainer", "metlmon.cli.tables", "metlmon.cli.submit", "metlmon.cli.act"),
+    *("screens.submit", "screens.timeline", "screens.sites", "screens.curves"),
+    *("screens.estimates", "screens.incidents"),
+}
+"""What ``watch`` does not wait for before its first screen stands."""
+
+
+def imported(code: str, *arguments: str) -> set[str]:
+    """What a new interpreter has imported beyond what it starts with, after this code."""
+    told = "import atexit, sys\nbefore = set(sys.modules)\n"
+    told += "tell = lambda: print(*sorted(set(sys.modules) - before), file=sys.stderr)\n"
+    told += "atexit.register(tell)\n" + code
+    done = subprocess.run(
+        [sys.executable, "-c", told, *arguments],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "TERM": "dumb"},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    return set(done.stderr.splitlines()[-1].split())
+
+
+def of(command: str) -> set[str]:
+    """What this command imports."""
+    words = command.replace("DIR", DEMO).split()
+    return imported("from metlmon.cli.main import main\nassert main(sys.argv[1:]) == 0", *words)
+
+
+def within(name: str, packages: set[str]) -> bool:
+    """Is it one of these, or below one, or above one (its package)?"""
+    return any(
+        name == each or name.startswith(f"{each}.") or each.startswith(f"{name}.")
+        for each in packages
+    )
+
+
+@pytest.mark.parametrize("command", OURS)
+def test_a_command_imports_what_it_needs(command: str) -> None:
+    found = of(command)
+    assert "metlmon.cli.main" in found
+    ours = {name for name in found if name.split(".")[0] in ("metlmon", "screens")}
+    assert {name for name in ours if not within(name, OURS[command] | NAME)} == set()
+    others = {name.split(".")[0] for name in found - ours} - set(sys.stdlib_module_names)
+    tables = "--json" not in command and "metlmon.cli.tables" in OURS[command]
+    assert others <= (TABLES if tables else set())
+    assert {name for name in found if name in SELDOM} == set()
+
+
+def test_what_reads_nothing_defines_no_records() -> None:
+    for command in ("--version", "--help", "completion bash"):
+        assert not of(command) & {"dataclasses", "inspect", "pathlib", "json", "datetime"}
+
+
+def test_the_first_screen_waits_for_no_other() -> None:
+    opening = "metlmon.cli.main metlmon.cli.commands metlmon.cli.pooling metlmon.pool.office"
+    code = "import importlib\nfor each in sys.argv[1:]: importlib.import_module(each)"
+    found = imported(code, *opening.split(), "screens.app")
+    assert "textual.app" in found
+    unwanted = {
+        name
+        for name in found
+        for never in NEVER_AT_FIRST
+        if name == never or name.startswith(f"{never}.")
+    }
+    assert unwanted == set()
