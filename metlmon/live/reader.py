@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from metlmon.dagman import Problem
+from metlmon.ensemble.clock import Clock
 from metlmon.ensemble.dag import Dag
 from metlmon.ensemble.ensemble import NOTICES_PER_KIND, Batch, Changes, Ensemble, LogBook, Role
 from metlmon.ensemble.heard import judged_by_jobs
 from metlmon.ensemble.picture import Painter
 from metlmon.ensemble.settings import Settings
 from metlmon.ensemble.views import Notice, Progress
-from metlmon.eventlog import Event, LogWarning, Position, new_years, parse
+from metlmon.eventlog import LogWarning, Position, Skimmed, new_years, parse, skim
 from metlmon.frozen import frozen
 from metlmon.live.cache import Cache, entry_of
 from metlmon.live.discovery import (
@@ -43,9 +44,6 @@ running one logs memory sizes every few minutes."""
 
 YEARLESS: Final = re.compile(rb"\d{3} \([-\d.]+\) \d\d/\d\d ")
 """A header whose date has no year."""
-
-EVENTS_AT_ONCE: Final = 5000
-"""Events applied between two looks at the clock: some ten milliseconds."""
 
 STEP_SECONDS: Final = 0.05
 """How long one step may take before the screen gets its turn."""
@@ -99,33 +97,44 @@ class LogReader:
     def behind(self) -> int:
         return 0 if self.at_end else self.follower.behind
 
-    def read(self, limit: int) -> tuple[Batch, tuple[LogWarning, ...]]:
-        """The next complete events, at most ``limit`` and those of one chunk."""
+    def read(self, clock: Clock, until: datetime | None) -> tuple[Batch, tuple[LogWarning, ...]]:
+        """The next complete events, those of one chunk. ``until``: what is later will not be
+        looked at."""
         size = CHUNK
         while True:
             try:
                 data = self.follower.read(self.follower.offset, size)
             except OSError as error:
                 self.unreadable, self.at_end = error.strerror or str(error), True
-                return self._batch(()), ()
+                return Batch(self.log.name, self.log.role, (), self.log.dag), ()
             year = self._first_year(data)
             to_the_end, endless = len(data) < size, size >= GREATEST_REST
-            parsed = parse(data, self.position, limit=limit, year_hint=year)
-            if parsed.after.offset > self.position.offset or to_the_end:
+            got = self._skimmed(data, year, clock, until)
+            if got.after.offset > self.position.offset or to_the_end:
                 break
             if endless:
-                parsed = parse(data, self.position, limit=limit, year_hint=year, final=True)
+                got = _carefully(data, self.position, year, final=True)
                 break
             # One event longer than the chunk: look further for its end.
             size *= 4
-        self.position = parsed.after
-        self.follower.offset = parsed.after.offset
-        stopped_early = len(parsed.events) + len(parsed.warnings) >= limit
-        self.at_end = to_the_end and not stopped_early
-        return self._batch(parsed.events), parsed.warnings
+        self.position = got.after
+        self.follower.offset = got.after.offset
+        self.at_end = to_the_end
+        log, last = self.log, got.after.last
+        return Batch(
+            log.name, log.role, got.events, log.dag, got.images, got.first, last
+        ), got.warnings
 
-    def _batch(self, events: tuple[Event, ...]) -> Batch:
-        return Batch(self.log.name, self.log.role, events, self.log.dag)
+    def _skimmed(
+        self, data: bytes, year: int | None, clock: Clock, until: datetime | None
+    ) -> Skimmed:
+        got = skim(data, self.position, year_hint=year, until=until)
+        if got.images and not clock.steady(
+            min(image.first for image in got.images), max(image.last for image in got.images)
+        ):
+            # Which pass of the hour that exists twice an event is in, only its neighbour tells.
+            return _carefully(data, self.position, year)
+        return got
 
     def _first_year(self, data: bytes) -> int | None:
         """For a log that writes no years: the file's mtime says in which it ends."""
@@ -192,7 +201,7 @@ class Reader:
         self._turn = 0
         self._grew = False
         self._caught_up = False
-        self._cache = cache if as_of is None else None
+        self._cache = cache if as_of is None and not self._has_inside(cache) else None
         self._entry = entry_of(self.dagdir, self._only, self.ensemble.settings)
         self._recalled: Recalled | None = None
         self._kept = 0
@@ -216,10 +225,17 @@ class Reader:
         if not holds:
             self._forget()
             changes = self._take_dags()
-        self._recalled, self._kept = None, self._consumed()
+        # In the order in which they were found: an earlier reader may have met them in another.
+        self.ensemble.books = {name: self.ensemble.books[name] for name in self._logs}
+        self._recalled, self._kept = None, self.consumed
         return changes | self.look()
 
     # --- being kept ---------------------------------------------------------------------
+
+    def _has_inside(self, cache: Cache | None) -> bool:
+        """The dagdir is never written to."""
+        dagdir = self.dagdir.resolve()
+        return cache is not None and cache.directory.resolve().is_relative_to(dagdir)
 
     def _recall(self) -> Recalled | None:
         """What an earlier reader learnt of this dagdir, where that still holds."""
@@ -239,8 +255,9 @@ class Reader:
         self.ensemble = Ensemble(self.ensemble.settings, self.as_of)
         self._logs, self._facts, self._recalled = {}, [], None
 
-    def _consumed(self) -> int:
-        """Bytes of the growing files that the model has, and that cost time to read."""
+    @property
+    def consumed(self) -> int:
+        """Bytes of the files that grow, as far as the model has them."""
         logs = sum(reader.position.offset for reader in self._logs.values())
         return logs + sum(each.offset for facts in self._facts for each in facts.growing)
 
@@ -248,7 +265,7 @@ class Reader:
         """What has been learnt, to be written to the cache when nobody waits; None when there
         is no cache, when little has been read since it was kept last, and when the model knows
         what is not in the files any more: a reader of those would not know it."""
-        consumed = self._consumed()
+        consumed = self.consumed
         worth = max(WORTH_KEEPING, SHARE_WORTH_KEEPING * consumed)
         if self._cache is None or self._diverged or consumed - self._kept < worth:
             return None
@@ -363,7 +380,7 @@ class Reader:
         return Step(changes, more)
 
     def _apply(self, reader: LogReader) -> Changes:
-        batch, warnings = reader.read(EVENTS_AT_ONCE)
+        batch, warnings = reader.read(self.ensemble.clock, self.as_of)
         changes = self.ensemble.apply(batch)
         book = self.ensemble.books[reader.log.name]
         book.bytes = reader.follower.size
@@ -476,6 +493,11 @@ class Reader:
             )
             for dag, log in lost.items()
         ]
+
+
+def _carefully(data: bytes, at: Position, year: int | None, final: bool = False) -> Skimmed:
+    parsed = parse(data, at, year_hint=year, final=final)
+    return Skimmed(parsed.events, (), parsed.warnings, parsed.after)
 
 
 def _changed_at(paths: Iterable[Path]) -> dict[Path, tuple[int, int]]:
