@@ -20,6 +20,9 @@ PROMPT: Final = 60
 """Seconds. A job's end is logged within a minute, or its output took long and the line is no
 hint; that it took just as long as zones differ, twice in a row, is not to be feared."""
 
+A_MONTH: Final = timedelta(days=31)
+"""Clocks that are changed twice within it may show the same offset at both its ends."""
+
 FOLD_STEP: Final = timedelta(minutes=30)
 """Stamps of one log that step back by more than this in an hour that exists twice are in
 its second pass; smaller steps back are two writers' clocks."""
@@ -165,6 +168,17 @@ class Clock:
             return False
         first = stamp.replace(tzinfo=self.zone, fold=0).utcoffset()
         return first != stamp.replace(tzinfo=self.zone, fold=1).utcoffset()
+
+    def steady(self, first: datetime, last: datetime) -> bool:
+        """True when no clock was changed between these stamps, as far as the zone that was
+        given tells: each is its own moment."""
+        if self.zone is None:
+            return True
+        first, last = self.naive(first), self.naive(last)
+        if last - first > A_MONTH or self.ambiguous(first) or self.ambiguous(last):
+            return False
+        begun, ended = first.replace(tzinfo=self.zone), last.replace(tzinfo=self.zone)
+        return begun.utcoffset() == ended.utcoffset()
 
     def with_fold(self, stamp: datetime, before: datetime | None) -> datetime:
         """``stamp`` with its ``fold`` set when it lies in the second pass of the hour that

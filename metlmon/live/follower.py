@@ -18,9 +18,9 @@ FINGERPRINT: Final = 256
 """Bytes at the beginning that tell one life of a file from another: the first event's ids
 and time to the second stand within them."""
 
-CHUNK: Final = 1 << 20
+CHUNK: Final = 1 << 19
 """Bytes read at once: large enough that system calls cost nothing, small enough that one
-read and its parsing stay within a few tens of milliseconds."""
+read and its parsing stay within ten milliseconds."""
 
 GREATEST_REST: Final = 64 << 20
 """Bytes of unconsumed rest that are kept waiting for an event's end. No event is near that
