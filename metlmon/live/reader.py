@@ -201,7 +201,7 @@ class Reader:
         self._turn = 0
         self._grew = False
         self._caught_up = False
-        self._cache = cache if as_of is None else None
+        self._cache = cache if as_of is None and not self._has_inside(cache) else None
         self._entry = entry_of(self.dagdir, self._only, self.ensemble.settings)
         self._recalled: Recalled | None = None
         self._kept = 0
@@ -225,10 +225,17 @@ class Reader:
         if not holds:
             self._forget()
             changes = self._take_dags()
-        self._recalled, self._kept = None, self._consumed()
+        # In the order in which they were found: an earlier reader may have met them in another.
+        self.ensemble.books = {name: self.ensemble.books[name] for name in self._logs}
+        self._recalled, self._kept = None, self.consumed
         return changes | self.look()
 
     # --- being kept ---------------------------------------------------------------------
+
+    def _has_inside(self, cache: Cache | None) -> bool:
+        """The dagdir is never written to."""
+        dagdir = self.dagdir.resolve()
+        return cache is not None and cache.directory.resolve().is_relative_to(dagdir)
 
     def _recall(self) -> Recalled | None:
         """What an earlier reader learnt of this dagdir, where that still holds."""
@@ -248,8 +255,9 @@ class Reader:
         self.ensemble = Ensemble(self.ensemble.settings, self.as_of)
         self._logs, self._facts, self._recalled = {}, [], None
 
-    def _consumed(self) -> int:
-        """Bytes of the growing files that the model has, and that cost time to read."""
+    @property
+    def consumed(self) -> int:
+        """Bytes of the files that grow, as far as the model has them."""
         logs = sum(reader.position.offset for reader in self._logs.values())
         return logs + sum(each.offset for facts in self._facts for each in facts.growing)
 
@@ -257,7 +265,7 @@ class Reader:
         """What has been learnt, to be written to the cache when nobody waits; None when there
         is no cache, when little has been read since it was kept last, and when the model knows
         what is not in the files any more: a reader of those would not know it."""
-        consumed = self._consumed()
+        consumed = self.consumed
         worth = max(WORTH_KEEPING, SHARE_WORTH_KEEPING * consumed)
         if self._cache is None or self._diverged or consumed - self._kept < worth:
             return None
