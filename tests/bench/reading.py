@@ -137,24 +137,48 @@ class Moving:
         return self.now
 
 
-def _reader(directory: Path, now: Callable[[], datetime] | None = None) -> Any:
+def _reader(directory: Path, **more: Any) -> Any:
     from metlmon.live.reader import Reader
     from metlmon.live.settings import load_settings
 
-    settings = load_settings(directory)
-    if now is None:
-        return Reader(directory, settings)
-    return Reader(directory, settings, live=True, local_now=now)
+    return Reader(directory, load_settings(directory), **more)
 
 
 def state(directory: Path) -> dict[str, Any]:
     """From bytes to the whole state, and one picture of it."""
+    return _whole(directory)
+
+
+def keep(directory: Path) -> dict[str, Any]:
+    """The same, and all of it kept for the next reader."""
+    return _kept_in(directory, first=True)
+
+
+def restart(directory: Path) -> dict[str, Any]:
+    """The same by a reader for whom another has kept it."""
+    return _kept_in(directory, first=False)
+
+
+def _kept_in(directory: Path, first: bool) -> dict[str, Any]:
+    try:
+        from metlmon.live.cache import Cache, cache_directory
+    except ImportError:
+        return {"missing": "nothing is kept"}
+    place = cache_directory()
+    if place is None or place.exists() is first:
+        return {"missing": "the cache directory is not as it should be: rows keep, then restart"}
+    found = _whole(directory, cache=Cache(place))
+    found["kept"] = sum(path.stat().st_size for path in place.iterdir())
+    return found
+
+
+def _whole(directory: Path, **more: Any) -> dict[str, Any]:
     import metlmon.live.reader  # noqa: F401 - importing is not what is measured
 
     made: list[Any] = []
 
     def work() -> None:
-        reader = _reader(directory)
+        reader = _reader(directory, **more)
         reader.open()
         reader.read_all()
         made[:] = [reader, reader.painter().status()]
@@ -188,7 +212,7 @@ def pictures(directory: Path) -> dict[str, Any]:
     """Of an ensemble that is read: a picture when only time has changed, and one after one
     event of a running job; both with the cost of taking it in."""
     clock = Moving(datetime(1970, 1, 1))
-    reader = _reader(directory, clock)
+    reader = _reader(directory, live=True, local_now=clock)
     reader.open()
     reader.read_all()
     clock.now = reader.ensemble.newest + timedelta(seconds=1)
@@ -232,10 +256,8 @@ def _change(reader: Any, now: datetime) -> Any:
     return None
 
 
-WHAT: Final = {each.__name__: each for each in (plain, count, htcondor, parse, skim, state)} | {
-    "pictures": pictures,
-    "restart": state,
-}
+MEASUREMENTS: Final = (plain, count, htcondor, parse, skim, state, keep, restart, pictures)
+WHAT: Final = {each.__name__: each for each in MEASUREMENTS}
 
 
 def main() -> None:
