@@ -379,6 +379,10 @@ class Dag:
         """The node that DAGMan submitted the cluster for; None when it does not say."""
         return self._out_submitted.get(cluster) or self._jobstate_submitted.get(cluster)
 
+    def clusters(self) -> set[int]:
+        """The clusters that DAGMan says it submitted."""
+        return self._out_submitted.keys() | self._jobstate_submitted.keys()
+
     def last_cluster(self, node: str) -> int | None:
         """The cluster that DAGMan submitted for the node last; None when it does not say."""
         return self._last_clusters.get(node)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from metlmon.dagman import Jobstate, Said
 from metlmon.ensemble.clock import Clock
@@ -23,9 +23,11 @@ from metlmon.ensemble.record import (
     NOOP_PROC,
     Job,
     JobId,
+    JobKey,
     NodeKey,
     NodeRecord,
     PostResult,
+    Shelf,
     Stream,
     woven,
 )
@@ -35,27 +37,23 @@ from metlmon.ensemble.views import Notice
 from metlmon.eventlog import (
     Aborted,
     ClusterSubmit,
+    Detail,
     Event,
     ImageSize,
     ImageSizes,
     PostScript,
     PreSkip,
+    Submit,
     Terminated,
 )
 from metlmon.frozen import frozen
-
-TRANSFER_SHADOW_PROC = -1000
-"""Procs at or below this are the schedd's transfer shadows (``077.-1000.000``), no jobs."""
 
 NOTICES_PER_KIND = 50
 """Notices kept of one kind from one log: the first ones tell what is wrong; a log of noise
 must not fill the memory with complaints."""
 
 
-JobKey: TypeAlias = tuple[int, int, int]
-"""Cluster, proc and, of what is no job's, subproc."""
-
-ScriptKey: TypeAlias = tuple[str | None, int, int, int, datetime, str]
+ScriptKey: TypeAlias = tuple[str | None, int, int, int, datetime, Detail | None]
 """The DAG whose nodes.log it stands in, and an event's identity: a log that is read again
 tells of the same scripts."""
 
@@ -115,6 +113,25 @@ class LogBook:
     notices: dict[str, int] = field(default_factory=dict)
 
 
+class _Concerned:
+    """What a batch concerns: jobs of which it told anything, among them those that may belong
+    elsewhere now and the submissions (cluster and local time), and nodes."""
+
+    __slots__ = ("nodes", "placed", "submitted", "touched")
+
+    def __init__(self) -> None:
+        self.touched: set[JobKey] = set()
+        self.placed: set[JobKey] = set()
+        self.submitted: list[tuple[int, datetime]] = []
+        self.nodes: set[NodeKey] = set()
+
+
+_OF_NODES: Final = (PostScript, PreSkip)
+
+_TELLING: Final = frozenset({0, 5, 9, 15})
+"""Events that may tell where their job belongs, or the access point's offset."""
+
+
 class Ensemble:
     """Everything known of one dagdir.
 
@@ -129,12 +146,14 @@ class Ensemble:
         self.jobs: dict[JobKey, Job] = {}
         self.nodes: dict[NodeKey, NodeRecord] = {}
         self.members: dict[JobKey, Membership] = {}
+        self.shelf = Shelf(self.settings.checkpoint_codes)
         self.books: dict[str, LogBook] = {}
         self.notices: list[Notice] = []
         self.conditions: list[Notice] = []
         self.newest: datetime | None = None
         self._by_node: dict[str, list[str]] = {}
-        self._by_cluster: dict[int, list[JobKey]] = {}
+        self._procs: dict[int, list[JobKey]] = {}
+        self._tellers: dict[int, str] = {}
         self._weighed: set[JobKey] = set()
         self._factories: dict[int, str] = {}
         self._scripts: dict[ScriptKey, Event] = {}
@@ -164,6 +183,7 @@ class Ensemble:
                 key = (dag.key, name)
                 self._by_node.setdefault(name, []).append(dag.key)
                 self.nodes[key] = NodeRecord(key, node)
+        self._list_tellers()
         self.members = {}
         self._weighed = set()
         self._states.begin(self.nodes)
@@ -179,73 +199,95 @@ class Ensemble:
     def apply(self, batch: Batch) -> Changes:
         """Take a batch of events in; returns the keys of what may look different now."""
         book = self.books.setdefault(batch.file, LogBook(batch.file, batch.role))
-        stream = Stream(batch.role.value, batch.file)
-        unopened = book.first is None
-        touched: set[JobKey] = set()
-        nodes: set[NodeKey] = set()
+        events = self._entered(batch, book)
         dags: set[str] = set()
-        heard: list[Event] = []
-        for raw in batch.events:
-            event = self._stamped(raw, book)
-            if self.cut is not None and event.time > self.cut:
-                continue
-            self._enter_book(book, event)
-            if batch.role is Role.DAGMAN:
-                heard.append(event)
-            elif isinstance(event.detail, PostScript | PreSkip):
-                nodes |= self._hear_script(batch.dag, event)
-            elif event.proc > TRANSFER_SHADOW_PROC:
-                self._job_event(batch, stream, event, touched)
-        # No 006 tells where a job belongs, but one may be all that there is of it.
-        placed = touched.copy()
-        if batch.images:
-            self._enter_images(batch, book, unopened)
-        if batch.role is Role.DAGMAN:
-            if batch.dag is not None and (heard or batch.images):
-                self._hear_tenures(batch, heard)
-                dags.add(batch.dag)
-        else:
-            self._add_images(batch, touched, placed)
-        self.stale_jobs |= touched
-        for job_key in touched:
-            if job_key in placed:
-                nodes |= self._place(job_key)
+        jobs = _Concerned()
+        if batch.role is not Role.DAGMAN:
+            self._hear_jobs(batch, events, jobs)
+            self._add_images(batch, jobs)
+        elif batch.dag is not None and (events or batch.images):
+            self._hear_tenures(batch, events)
+            dags.add(batch.dag)
+        self.stale_jobs |= jobs.touched
+        nodes = jobs.nodes
+        for key in jobs.touched:
+            if key in jobs.placed or key in self._weighed:
+                nodes.update(self._place(key))
             else:
-                record = self._record(self.members[job_key])
-                nodes |= {record.key} if record is not None else set()
+                placed = self.members[key]
+                node = (placed.dag, placed.node)
+                if node in self.nodes:
+                    nodes.add(node)
         if dags:
             nodes |= self._weigh_again()
-        if placed:
-            # The jobstate log may have been read before the job's own events.
-            for dag in self.dags.values():
-                self._learn_offset(dag)
+        if jobs.submitted and not self.clock.known:
+            self._learn_from_submissions(jobs.submitted)
+        self.shelf.tidy()
         dags |= {key[0] for key in nodes}
         dags &= self.dags.keys()
         self._states.touch(nodes)
-        return Changes(frozenset((c, p) for c, p, _ in touched), frozenset(nodes), frozenset(dags))
+        return Changes(
+            frozenset([(c, p) for c, p, _ in jobs.touched]), frozenset(nodes), frozenset(dags)
+        )
 
-    def _enter_images(self, batch: Batch, book: LogBook, unopened: bool) -> None:
-        naive = self.clock.naive
-        last = max(naive(image.last) for image in batch.images)
-        book.events += sum(image.updates for image in batch.images)
-        if unopened and batch.first is not None:
-            book.first = naive(batch.first)
-        if batch.last is not None:
-            book.previous = naive(batch.last)
-        book.last = max(book.last or last, last)
-        self.newest = max(self.newest or last, last)
+    def _entered(self, batch: Batch, book: LogBook) -> Sequence[Event]:
+        """The batch's events, up to the cut, by the access point's local time; and the figures
+        of their log."""
+        unopened = book.first is None
+        events = batch.events
+        times = [event[4] for event in events]
+        if self.clock.zone is not None or {time.tzinfo for time in times} - {None}:
+            events = [self._stamped(event, book) for event in events]
+            times = [event[4] for event in events]
+        elif times:
+            book.previous = self.clock.naive(times[-1])
+        if self.cut is not None:
+            events = [event for event in events if event.time <= self.cut]
+            times = [event[4] for event in events]
+        if events:
+            # One that was cut is no event of the log's: what is left of it is told as a warning.
+            book.events += len(events) - len([event for event in events if event[9]])
+            book.first = book.first or times[0]
+            self._reached(book, max(times))
+        if batch.images:
+            naive = self.clock.naive
+            book.events += sum(image.updates for image in batch.images)
+            if unopened and batch.first is not None:
+                book.first = naive(batch.first)
+            if batch.last is not None:
+                book.previous = naive(batch.last)
+            self._reached(book, max(naive(image.last) for image in batch.images))
+        return events
 
-    def _add_images(self, batch: Batch, touched: set[JobKey], placed: set[JobKey]) -> None:
-        for image in batch.images:
-            if image.proc < 0:
+    def _reached(self, book: LogBook, time: datetime) -> None:
+        if book.last is None or time > book.last:
+            book.last = time
+        if self.newest is None or time > self.newest:
+            self.newest = time
+
+    def _stamped(self, event: Event, book: LogBook) -> Event:
+        """The event with its time as the access point's local time."""
+        time = self.clock.naive(event.time)
+        if self.clock.zone is not None:
+            time = self.clock.with_fold(time, book.previous)
+        book.previous = time
+        return event if time is event.time else event._replace(time=time)
+
+    def _add_images(self, batch: Batch, concerned: _Concerned) -> None:
+        jobs, naive = self.jobs, self.clock.naive
+        for cluster, proc, subproc, updates, _, last, memory_mb in batch.images:
+            if proc < 0:
                 continue
-            key, job = self._job(image.cluster, image.proc, image.subproc)
-            if self._found_in(batch, job) or key not in self.members:
-                placed.add(key)
-            job.note_memory(self.clock.naive(image.last), image.memory_mb, image.updates)
-            touched.add(key)
+            key = (cluster, proc, subproc if proc == NOOP_PROC else 0)
+            job = jobs.get(key)
+            if job is None:
+                job = self._new_job(key, concerned)
+            if batch.file not in job.user_logs:
+                self._found_in(batch, job, concerned)
+            job.note_memory(naive(last), memory_mb, updates)
+            concerned.touched.add(key)
 
-    def _hear_tenures(self, batch: Batch, events: list[Event]) -> None:
+    def _hear_tenures(self, batch: Batch, events: Sequence[Event]) -> None:
         """Events of DAGMan's own job. That it was in the queue a 006 says, too, where its log
         has nothing older of it."""
         tenures = self._tenures.setdefault(batch.dag or "", [])
@@ -255,9 +297,78 @@ class Ensemble:
             mine = (event.time for event in events if event.cluster == image.cluster)
             if image.cluster not in known and first < min(mine, default=datetime.max):
                 sign = Event(6, image.cluster, image.proc, image.subproc, first, "", "", None, 0)
-                events = woven(events, [sign])
+                events = woven(list(events), [sign])
         for event in events:
             note_tenure(tenures, event)
+
+    def _hear_jobs(self, batch: Batch, events: Sequence[Event], concerned: _Concerned) -> None:
+        stream, jobs, touched = Stream(batch.role.value, batch.file), self.jobs, concerned.touched
+        for event in events:
+            number, cluster, proc, subproc, time, _, _, detail, _, _ = event
+            if isinstance(detail, _OF_NODES):
+                concerned.nodes |= self._hear_script(batch.dag, event)
+                continue
+            if proc < 0:
+                if isinstance(detail, ClusterSubmit) and detail.node:
+                    self._factory(cluster, detail.node, concerned)
+                continue
+            key = (cluster, proc, subproc if proc == NOOP_PROC else 0)
+            job = jobs.get(key)
+            if job is None:
+                job = self._new_job(key, concerned)
+            if batch.file not in job.user_logs:
+                self._found_in(batch, job, concerned)
+            if number == 6:
+                job.note_memory(time, detail.memory_mb if isinstance(detail, ImageSize) else None)
+                touched.add(key)
+            elif job.add(event, stream):
+                touched.add(key)
+                if number in _TELLING:
+                    self._hear_of_job(key, job, event, concerned)
+
+    def _hear_of_job(self, key: JobKey, job: Job, event: Event, concerned: _Concerned) -> None:
+        """What an event tells of more than its job's life."""
+        detail = event.detail
+        if isinstance(detail, Submit):
+            concerned.placed.add(key)
+            concerned.submitted.append((event.cluster, event.time))
+        elif isinstance(detail, Terminated):
+            if detail.ended_utc is not None:
+                self._hear_end(event, detail.ended_utc)
+        elif isinstance(detail, Aborted) and detail.reason:
+            named = REMOVED_WITH.search(detail.reason)
+            if named:
+                job.aborted_by = int(named.group(1))
+            job.swept |= bool(named) or detail.reason.startswith(SWEEPS)
+            concerned.placed.add(key)
+
+    def _new_job(self, key: JobKey, concerned: _Concerned) -> Job:
+        job = self.jobs[key] = Job(*key, self.shelf)
+        self._note_proc(key)
+        job.node_name = self._factories.get(key[0])
+        concerned.placed.add(key)
+        return job
+
+    def _note_proc(self, key: JobKey) -> None:
+        # Most clusters have one job, 0: those need no list.
+        if key[1:] != (0, 0):
+            self._procs.setdefault(key[0], []).append(key)
+
+    def _of_cluster(self, cluster: int) -> list[JobKey]:
+        """The keys of its jobs."""
+        first = (cluster, 0, 0)
+        return [*([first] if first in self.jobs else ()), *self._procs.get(cluster, ())]
+
+    def _found_in(self, batch: Batch, job: Job, concerned: _Concerned) -> None:
+        """Note which log the job is in: it may tell more of where it belongs."""
+        if batch.role is not Role.NODES or batch.dag is None:
+            job.user_logs = self.shelf.one_more(job.user_logs, batch.file)
+        elif batch.dag not in job.nodes_logs:
+            job.nodes_logs = self.shelf.one_more(job.nodes_logs, batch.dag)
+        else:
+            return
+        concerned.touched.add(job.key)
+        concerned.placed.add(job.key)
 
     def forget_log(self, file: str, dag_key: str | None) -> Changes:
         """A log begins anew: its figures do, and what a DAGMan's own job log told does. Jobs
@@ -273,105 +384,26 @@ class Ensemble:
             self._states.forget()
         return Changes(dags=frozenset(self.dags))
 
-    def _stamped(self, event: Event, book: LogBook) -> Event:
-        """The event with its time as the access point's local time."""
-        time = self.clock.naive(event.time)
-        if self.clock.zone is not None:
-            time = self.clock.with_fold(time, book.previous)
-        book.previous = time
-        if time is event.time:
-            return event
-        return Event(
-            event.number,
-            event.cluster,
-            event.proc,
-            event.subproc,
-            time,
-            event.text,
-            event.body,
-            event.detail,
-            event.line,
-            event.damaged,
-        )
-
-    def _enter_book(self, book: LogBook, event: Event) -> None:
-        # One that was cut is no event of the log's: what is left of it is told as a warning.
-        book.events += not event.damaged
-        if book.first is None:
-            book.first = event.time
-        if book.last is None or event.time > book.last:
-            book.last = event.time
-        if self.newest is None or event.time > self.newest:
-            self.newest = event.time
-
-    def _job_event(
-        self,
-        batch: Batch,
-        stream: Stream,
-        event: Event,
-        touched: set[JobKey],
-    ) -> None:
-        if event.proc < 0:
-            if isinstance(event.detail, ClusterSubmit) and event.detail.node:
-                self._factory(event.cluster, event.detail.node, touched)
-            return
-        key, job = self._job(event.cluster, event.proc, event.subproc)
-        if self._found_in(batch, job):
-            touched.add(key)
-        if event.number == 6:
-            size = event.detail.memory_mb if isinstance(event.detail, ImageSize) else None
-            job.note_memory(event.time, size)
-            touched.add(key)
-        elif job.add(event, stream):
-            touched.add(key)
-            if isinstance(event.detail, Terminated) and event.detail.ended_utc is not None:
-                self._hear_end(event, event.detail.ended_utc)
-            if isinstance(event.detail, Aborted) and event.detail.reason:
-                named = REMOVED_WITH.search(event.detail.reason)
-                if named:
-                    job.aborted_by = int(named.group(1))
-                job.swept |= bool(named) or event.detail.reason.startswith(SWEEPS)
-
-    def _job(self, cluster: int, proc: int, subproc: int) -> tuple[JobKey, Job]:
-        key = (cluster, proc, subproc if proc == NOOP_PROC else 0)
-        job = self.jobs.get(key)
-        if job is None:
-            job = self.jobs[key] = Job(*key, self.settings.checkpoint_codes)
-            self._by_cluster.setdefault(cluster, []).append(key)
-            job.node_name = self._factories.get(cluster)
-        return key, job
-
-    def _found_in(self, batch: Batch, job: Job) -> bool:
-        """Note which log the job is in; True where that may tell more of where it belongs."""
-        if batch.role is Role.NODES and batch.dag is not None:
-            if batch.dag in job.nodes_logs:
-                return False
-            job.nodes_logs.add(batch.dag)
-            return True
-        if batch.file in job.user_logs:
-            return False
-        job.user_logs.add(batch.file)
-        return True
-
     def _hear_end(self, event: Event, ended: datetime) -> None:
         """Until 24.7 an event 005 says in UTC when its job ended."""
         if self.clock.zone is None and self.clock.hint(event.time, ended.timestamp()):
             self._states.forget()
             self.all_stale = True
 
-    def _factory(self, cluster: int, node: str, touched: set[JobKey]) -> None:
+    def _factory(self, cluster: int, node: str, concerned: _Concerned) -> None:
         """035 names the node of all jobs that its cluster has and will have."""
         self._factories[cluster] = node
-        for key in self._by_cluster.get(cluster, ()):
+        for key in self._of_cluster(cluster):
             job = self.jobs[key]
             if job.node_name is None:
                 job.node_name = node
-                touched.add(key)
+                concerned.touched.add(key)
+                concerned.placed.add(key)
 
     def _hear_script(self, dag_key: str | None, event: Event) -> set[NodeKey]:
         """016 and 034: they are of a node, and wait where it is not known yet."""
-        key = (dag_key, event.cluster, event.proc, event.number, event.time, event.body)
-        self._scripts[key] = event
+        key = (dag_key, event.cluster, event.proc, event.number, event.time, event.detail)
+        self._scripts[key] = event._replace(body="")
         return self._place_script(key, event)
 
     def _place_script(self, key: ScriptKey, event: Event) -> set[NodeKey]:
@@ -417,6 +449,7 @@ class Ensemble:
         if self.cut is not None:
             said = [line for line in said if line.time is None or line.time <= self.cut]
         touched = self.dags[dag_key].hear(said)
+        self._note_teller(dag_key, (line.cluster for line in said))
         self._learn_offset(self.dags[dag_key])
         return self._told_of(dag_key, touched, {line.cluster for line in said})
 
@@ -424,6 +457,7 @@ class Ensemble:
         """Lines of a jobstate log."""
         dag = self.dags[dag_key]
         touched = dag.read_jobstate(entries)
+        self._note_teller(dag_key, (entry.cluster for entry in entries))
         self._learn_offset(dag)
         return self._told_of(dag_key, touched, {entry.cluster for entry in entries})
 
@@ -436,7 +470,8 @@ class Ensemble:
         """A growing file of this DAG's DAGMan began anew, and the DAG forgot what it had said
         (:meth:`Dag.forget_out`, :meth:`Dag.forget_jobstate`)."""
         self._states.forget(dag_key)
-        return self._told_of(dag_key, (), self._by_cluster.keys())
+        self._list_tellers()
+        return self._told_of(dag_key, (), {key[0] for key in self.jobs})
 
     def _learn_offset(self, dag: Dag) -> None:
         """Moments that DAGMan's files state in local time and in UTC as well."""
@@ -450,6 +485,16 @@ class Ensemble:
             if submitted is not None:
                 self._observe(submitted, epoch)
                 return
+
+    def _learn_from_submissions(self, submitted: Iterable[tuple[int, datetime]]) -> None:
+        """The jobstate log may have been read before the jobs' own events."""
+        told = [dag.submit_epochs for dag in self.dags.values() if dag.submit_epochs]
+        for cluster, local in submitted if told else ():
+            for epochs in told:
+                if cluster in epochs:
+                    self._observe(local, epochs[cluster])
+                    if self.clock.known:
+                        return
 
     def _observe(self, local: datetime, epoch: float) -> None:
         if self.clock.observe(local, epoch):
@@ -474,34 +519,56 @@ class Ensemble:
         asked = set(self._weighed)
         for cluster in clusters:
             if cluster is not None:
-                asked.update(self._by_cluster.get(cluster, ()))
+                asked.update(self._of_cluster(cluster))
         changed: set[NodeKey] = set()
         for key in asked:
             before = self.members.get(key)
             concerned = self._place(key)
             if self.members[key] != before:
-                changed |= concerned
+                changed.update(concerned)
         return changed | self._place_scripts()
 
-    def _place(self, key: JobKey) -> set[NodeKey]:
+    def _list_tellers(self) -> None:
+        """Which DAG's DAGMan says that it submitted a cluster: the first one's that does."""
+        self._tellers = {}
+        for dag in self.dags.values():
+            for cluster in dag.clusters():
+                self._tellers.setdefault(cluster, dag.key)
+
+    def _note_teller(self, dag_key: str, clusters: Iterable[int | None]) -> None:
+        dag = self.dags[dag_key]
+        for cluster in clusters:
+            if cluster is None or dag.node_of(cluster) is None:
+                continue
+            before = self._tellers.setdefault(cluster, dag_key)
+            if before != dag_key:
+                both = (before, dag_key)
+                self._tellers[cluster] = next(key for key in self.dags if key in both)
+
+    def _place(self, key: JobKey) -> list[NodeKey]:
         """Find the job's node anew; returns the nodes that gained, lost or have it."""
         job = self.jobs[key]
         before = self.members.get(key)
-        now = membership(job, self.dags, self._by_node)
+        now = membership(job, self.dags, self._by_node, self._tellers.get(key[0]))
+        if now == before:
+            record = self._record(before)
+            return [record.key] if record is not None else []
         self.members[key] = now
+        self.stale_jobs.add(key)
         if now.weighed:
             self._weighed.add(key)
         else:
             self._weighed.discard(key)
         old, new = self._record(before), self._record(now)
-        if now != before:
-            self.stale_jobs.add(key)
+        if new is not None and job.node_name == new.node.name:
+            # One object for all that have the name.
+            job.node_name = new.node.name
         if old is not new:
             if old is not None:
                 old.jobs.remove(job)
             if new is not None:
                 new.jobs.append(job)
-        return {record.key for record in (old, new) if record is not None}
+        return [record.key for record in (old, new) if record is not None]
 
     def _record(self, placed: Membership | None) -> NodeRecord | None:
         if placed is None or placed.dag is None or placed.node is None:

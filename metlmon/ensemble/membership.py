@@ -36,17 +36,20 @@ class Membership:
 
 
 def membership(
-    job: Job, dags: Mapping[str, Dag], by_node: Mapping[str, Sequence[str]]
+    job: Job,
+    dags: Mapping[str, Dag],
+    by_node: Mapping[str, Sequence[str]],
+    teller: str | None = None,
 ) -> Membership:
-    """Where ``job`` belongs. ``by_node`` maps node names to the keys of DAGs that have one."""
-    for dag in dags.values():
-        node = dag.node_of(job.cluster)
-        if node is not None:
-            return Membership(dag.key, node)
+    """Where ``job`` belongs. ``by_node`` maps node names to the keys of DAGs that have one;
+    ``teller`` is the DAG whose DAGMan says that it submitted the job's cluster."""
+    if teller is not None:
+        return Membership(teller, dags[teller].node_of(job.cluster))
     name = job.node_name
-    owners = sorted(job.nodes_logs & dags.keys())
-    if len(owners) == 1:
-        return Membership(owners[0], name)
+    if job.nodes_logs:
+        owners = sorted(job.nodes_logs & dags.keys())
+        if len(owners) == 1:
+            return Membership(owners[0], name)
     if name is None:
         return Membership()
     candidates = _told_elsewhere(job, [dags[key] for key in by_node.get(name, ())])

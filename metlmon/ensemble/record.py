@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import accumulate
-from typing import Final, TypeAlias
+from operator import itemgetter
+from typing import Final, NamedTuple, TypeAlias
 
 from metlmon.dagman import Node
 from metlmon.ensemble.job import JobLife, fold
+from metlmon.ensemble.packed import Words, pack, unpack
 from metlmon.ensemble.states import State
 from metlmon.eventlog import Event, Generic, Submit
 from metlmon.frozen import frozen
@@ -23,14 +26,27 @@ NOOP_PROC: Final = 2147483647
 """DAGMan writes events of a NOOP node under this proc, with a number of its own as subproc
 (``dagman_main.cpp``): they are no job's."""
 
+MOST_LOOSE: Final = 2000
+"""Jobs whose events lie unpacked, some five kilobytes each: more than are busy in most
+ensembles, and few enough that packing half of them is done in ten milliseconds."""
+
+MOST_FOLDED: Final = 4000
+"""Packed jobs whose lives are kept when somebody asked for them, some two kilobytes each."""
+
+NOTHING: Final = b""
+
+NO_LOGS: Final[frozenset[str]] = frozenset()
+
 JobId: TypeAlias = tuple[int, int]
+
+JobKey: TypeAlias = tuple[int, int, int]
+"""Cluster, proc and, of what is no job's, subproc."""
 
 Identity: TypeAlias = tuple[int, datetime, str]
 """What makes an event of one job this event: see :class:`Job`."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Stream:
+class Stream(NamedTuple):
     """Where an event was read. User logs come before nodes.logs (``rank`` 0 and 1): they
     have all of a job's events, a nodes.log only some."""
 
@@ -38,23 +54,62 @@ class Stream:
     file: str
 
 
+Streams: TypeAlias = dict[Stream, dict[Identity, Event]]
+
+
+class Shelf:
+    """What the jobs of one ensemble share: the texts of their packed events, and the bounds on
+    how many of them lie unpacked.
+
+    ``checkpoint_codes`` are as in :func:`metlmon.ensemble.job.fold`. ``loose``: jobs whose
+    events are not packed; who adds events to them tells them to :meth:`tidy` in between.
+    """
+
+    def __init__(self, checkpoint_codes: frozenset[int] = frozenset()) -> None:
+        self.checkpoint_codes = checkpoint_codes
+        self.words = Words()
+        self.loose: dict[Job, None] = {}
+        self._folded: dict[Job, None] = {}
+        self._logs: dict[frozenset[str], frozenset[str]] = {}
+
+    def tidy(self) -> None:
+        """Pack the jobs that were unpacked longest ago, where they have become many."""
+        if len(self.loose) > MOST_LOOSE:
+            for job in list(self.loose)[: len(self.loose) - MOST_LOOSE // 2]:
+                job.pack()
+
+    def one_more(self, logs: frozenset[str], log: str) -> frozenset[str]:
+        """``logs`` and ``log``: one object for all jobs that are in the same."""
+        more = logs | {log}
+        return self._logs.setdefault(more, more)
+
+    def note_folded(self, job: Job) -> None:
+        """A packed job was asked for its life, and has it now; others forget theirs."""
+        self._folded[job] = None
+        if len(self._folded) > MOST_FOLDED:
+            for other in list(self._folded)[: MOST_FOLDED // 2]:
+                self._folded.pop(other, None)
+                other.forget_life()
+
+
 class Job:
     """One job and its events, whichever logs they were in.
 
     An event in two logs counts once: identity is its number, its time to the second and
     its first line (cluster and proc are the job's own). What a job's events come to does
-    not depend on which log was read first. ``checkpoint_codes`` are as in
-    :func:`metlmon.ensemble.job.fold`. ``swept``: it was removed because its whole DAG ended;
-    ``aborted_by``: the cluster of that DAG's DAGMan, where the log names it.
+    not depend on which log was read first. ``swept``: it was removed because its whole DAG
+    ended; ``aborted_by``: the cluster of that DAG's DAGMan, where the log names it.
+
+    Its events lie packed on the ``shelf`` when nobody has needed them for long; nobody else
+    sees a difference.
     """
 
     __slots__ = (
+        "_events",
         "_life",
-        "_order",
-        "_streams",
+        "_shelf",
         "aborted_by",
         "batch_name",
-        "checkpoint_codes",
         "cluster",
         "last_image",
         "memory_max",
@@ -68,14 +123,7 @@ class Job:
         "user_logs",
     )
 
-    def __init__(
-        self,
-        cluster: int,
-        proc: int,
-        subproc: int = 0,
-        checkpoint_codes: frozenset[int] = frozenset(),
-    ) -> None:
-        self.checkpoint_codes = checkpoint_codes
+    def __init__(self, cluster: int, proc: int, subproc: int = 0, shelf: Shelf | None = None):
         self.cluster = cluster
         self.proc = proc
         self.subproc = subproc
@@ -83,14 +131,14 @@ class Job:
         self.batch_name: str | None = None
         self.aborted_by: int | None = None
         self.swept = False
-        self.nodes_logs: set[str] = set()
-        self.user_logs: set[str] = set()
+        self.nodes_logs = NO_LOGS
+        self.user_logs = NO_LOGS
         self.memory_max: int | None = None
         self.memory_updates = 0
         self.last_image: datetime | None = None
         self.newest_sign: datetime | None = None
-        self._streams: dict[Stream, dict[Identity, Event]] = {}
-        self._order: list[Event] | None = None
+        self._shelf = shelf or Shelf()
+        self._events: Streams | bytes = NOTHING
         self._life: JobLife | None = None
 
     @property
@@ -98,57 +146,61 @@ class Job:
         return (self.cluster, self.proc)
 
     @property
+    def key(self) -> JobKey:
+        return (self.cluster, self.proc, self.subproc)
+
+    @property
     def noop(self) -> bool:
         return self.proc == NOOP_PROC
-
-    def sign(self, when: datetime) -> None:
-        """Any event at all is a sign of life."""
-        if self.newest_sign is None or when > self.newest_sign:
-            self.newest_sign = when
 
     def note_memory(self, last: datetime, memory_mb: int | None, updates: int = 1) -> None:
         """006: nine in ten events of a real log; only their largest value (MB) is kept.
         ``last``: the time of the latest of these ``updates``."""
         self.memory_updates += updates
-        self.sign(last)
+        if self.newest_sign is None or last > self.newest_sign:
+            self.newest_sign = last
         if self.last_image is None or last > self.last_image:
             self.last_image = last
             # Only where the fold looks at it: a sign of life after a silence.
             life = self._life
             if life is not None and any(state is State.DISCONNECTED for _, state in life.states):
                 self._life = None
-        if memory_mb is not None:
-            self.memory_max = max(self.memory_max or 0, memory_mb)
+        if memory_mb is not None and (self.memory_max is None or memory_mb > self.memory_max):
+            self.memory_max = memory_mb
 
     def add(self, event: Event, stream: Stream) -> bool:
-        """Take one event in; False when it is known already."""
-        self.sign(event.time)
-        if event.number in TELLS_ATTRIBUTES:
+        """Take one event in; False when it is known already, and tells nothing new."""
+        number, _, _, _, when, text, body, detail, _, damaged = event
+        # Any event at all is a sign of life.
+        if self.newest_sign is None or when > self.newest_sign:
+            self.newest_sign = when
+        if number in TELLS_ATTRIBUTES:
             event = _without_environment(event)
-        identity = (event.number, event.time.replace(microsecond=0), event.text)
-        known = next((s for s, events in self._streams.items() if identity in events), None)
-        if known is not None and not self._supersedes(identity, event, known, stream):
+            text, body = event.text, event.body
+        if body:
+            event = _slim(event)
+        identity = (number, when.replace(microsecond=0) if when.microsecond else when, text)
+        streams = self._events
+        if isinstance(streams, bytes):
+            streams = self._unpack(streams)
+        events = streams.get(stream)
+        if events is not None and len(streams) == 1:
+            known = events.get(identity)
+            if known is None or (known.damaged and not damaged):
+                events[identity] = event
+            else:
+                return False
+        elif not _taken(streams, stream, identity, event):
             return False
-        self._streams.setdefault(stream, {})[identity] = _slim(event)
-        self._order = self._life = None
-        if isinstance(event.detail, Submit):
-            self.node_name = self.node_name or event.detail.node
-            self.batch_name = self.batch_name or event.detail.batch_name
+        self._life = None
+        if number == 0 and isinstance(detail, Submit):
+            self._submitted(detail)
         return True
 
-    def _supersedes(self, identity: Identity, event: Event, known: Stream, stream: Stream) -> bool:
-        """Of two copies of an event the whole one is kept, else the one in the log that has
-        more of the job; the other copy is taken out."""
-        events = self._streams[known]
-        if events[identity].damaged and not event.damaged:
-            if known <= stream:
-                events[identity] = _slim(event)
-                self._order = self._life = None
-                return False
-        elif event.damaged or known <= stream:
-            return False
-        del events[identity]
-        return True
+    def _submitted(self, detail: Submit) -> None:
+        self.node_name = self.node_name or detail.node
+        if self.batch_name is None and detail.batch_name is not None:
+            self.batch_name = self._shelf.words.shared(detail.batch_name)
 
     def events(self) -> list[Event]:
         """Its events but 006, each once, in the order they happened.
@@ -156,19 +208,87 @@ class Job:
         The order of one log is the truth of that log (stamps may step back); what only
         another log has is put in by its time.
         """
-        if self._order is None:
-            streams = sorted(s for s in self._streams if self._streams[s])
-            merged = list(self._streams[streams[0]].values()) if streams else []
-            for stream in streams[1:]:
-                merged = woven(merged, list(self._streams[stream].values()))
-            self._order = merged
-        return self._order
+        streams = self._events
+        if isinstance(streams, bytes):
+            parts = [(rank, file, events) for rank, file, events in self._unpacked(streams)]
+        else:
+            parts = [
+                (rank, file, list(events.values())) for (rank, file), events in streams.items()
+            ]
+        if len(parts) == 1:
+            return parts[0][2]
+        merged: list[Event] = []
+        for _, _, events in sorted(parts, key=itemgetter(0, 1)):
+            merged = woven(merged, events) if merged else events
+        return merged
 
     def life(self) -> JobLife:
         """What its events come to."""
-        if self._life is None:
-            self._life = fold(self.events(), self.checkpoint_codes, self.last_image)
-        return self._life
+        life = self._life
+        if life is None:
+            life = fold(self.events(), self._shelf.checkpoint_codes, self.last_image)
+            self._life = life
+            if self._events.__class__ is bytes:
+                self._shelf.note_folded(self)
+        return life
+
+    def forget_life(self) -> None:
+        """It can be had from the events again."""
+        self._life = None
+
+    # --- packed -------------------------------------------------------------------------
+
+    def pack(self) -> None:
+        """Pack its events, and forget its life."""
+        self._events = self.packed()
+        self._life = None
+        self._shelf.loose.pop(self, None)
+
+    def packed(self) -> bytes:
+        """Its events, packed with the words of its shelf."""
+        streams = self._events
+        if isinstance(streams, bytes):
+            return streams
+        parts: dict[tuple[int, str], Iterable[Event]]
+        parts = {stream: events.values() for stream, events in streams.items()}
+        return pack(parts, self._shelf.words) if parts else NOTHING
+
+    def _unpacked(self, packed: bytes) -> list[tuple[int, str, list[Event]]]:
+        if not packed:
+            return []
+        return unpack(packed, self.cluster, self.proc, self.subproc, self._shelf.words)
+
+    def _unpack(self, packed: bytes) -> Streams:
+        streams: Streams = {
+            Stream(rank, file): {_identity(event): event for event in events}
+            for rank, file, events in self._unpacked(packed)
+        }
+        self._events = streams
+        self._shelf.loose[self] = None
+        return streams
+
+
+def _identity(event: Event) -> Identity:
+    return (event.number, event.time.replace(microsecond=0), event.text)
+
+
+def _taken(streams: Streams, stream: Stream, identity: Identity, event: Event) -> bool:
+    """Add an event of a job that is in several logs. Of two copies the whole one is kept, else
+    the one in the log that has more of the job; the other copy is taken out."""
+    for other, events in streams.items():
+        known = events.get(identity)
+        if known is None:
+            continue
+        if known.damaged and not event.damaged:
+            if other <= stream:
+                events[identity] = event
+                return True
+        elif event.damaged or other <= stream:
+            return False
+        del events[identity]
+        break
+    streams.setdefault(stream, {})[identity] = event
+    return True
 
 
 def woven(events: list[Event], more: list[Event]) -> list[Event]:
@@ -206,23 +326,8 @@ def _without_environment(event: Event) -> Event:
 def _slim(event: Event) -> Event:
     """The event without what its typed detail has said already."""
     if event.detail is not None and not isinstance(event.detail, Generic):
-        body = ""
-    else:
-        body = event.body[:BODY_LIMIT]
-    if body == event.body:
-        return event
-    return Event(
-        event.number,
-        event.cluster,
-        event.proc,
-        event.subproc,
-        event.time,
-        event.text,
-        body,
-        event.detail,
-        event.line,
-        event.damaged,
-    )
+        return event._replace(body="")
+    return event if len(event.body) <= BODY_LIMIT else event._replace(body=event.body[:BODY_LIMIT])
 
 
 NodeKey: TypeAlias = tuple[str, str]

@@ -1,0 +1,264 @@
+"""Events that nobody asks for at the moment, packed.
+
+A year of trouble has a hundred thousand jobs, and each of their events is some ten objects.
+Packed, a job's events are one string of bytes (:mod:`marshal` of plain tuples): a tenth of the
+memory, and nothing that Python's garbage collector has to walk over. Texts that many jobs have
+are kept once, in :class:`Words`.
+"""
+
+from __future__ import annotations
+
+import marshal
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from operator import attrgetter
+from typing import Any, Final, NamedTuple, TypeAlias, cast, get_args
+
+from metlmon.eventlog import Detail, Event, Execute, Submit, Transfer, UsageRow
+from metlmon.eventlog.usage import Usage
+
+SHARED_LENGTH: Final = 400
+"""Characters of the longest text that is kept once for many jobs: an address with all its
+parameters. Longer ones are reasons, and few of them are alike."""
+
+SEEN_ONCE: Final = 5000
+"""Texts remembered that one event had: a second one that has it too makes it a shared one."""
+
+SHORTHAND: Final = (
+    ("\x01", "\tPartitionable Resources :"),
+    ("\x02", " " * 9),
+    ("\x03", " " * 4),
+)
+"""One character each for what a usage table mostly consists of: its spaces tell which column a
+number is in. More of them save less than they take time."""
+
+VERSION: Final = 4
+"""Of marshal's format: the one in which short texts and tuples are small."""
+
+Plain: TypeAlias = Any
+"""Tuples of numbers, texts, bytes, None, True and False: what marshal takes."""
+
+_EPOCH: Final = datetime(2000, 1, 1)
+_make: Final = cast("Callable[[type[Event], tuple[Any, ...]], Event]", tuple.__new__)
+
+
+class Words:
+    """Texts that several events have, each under a number."""
+
+    def __init__(self, words: Iterable[str] = ()) -> None:
+        self.by_number = list(words)
+        self.numbers = {word: number for number, word in enumerate(self.by_number)}
+        self._once: set[str] = set()
+
+    def numbered(self, text: str) -> int | str:
+        """The number of ``text``; itself where it is nobody else's yet."""
+        number = self.numbers.get(text)
+        if number is not None:
+            return number
+        if len(text) > SHARED_LENGTH:
+            return text
+        if text in self._once:
+            self._once.discard(text)
+            return self.number(text)
+        if len(self._once) >= SEEN_ONCE:
+            self._once.clear()
+        self._once.add(text)
+        return text
+
+    def number(self, text: str) -> int:
+        """The number of a text that is known to be shared."""
+        number = self.numbers.setdefault(text, len(self.by_number))
+        if number == len(self.by_number):
+            self.by_number.append(text)
+        return number
+
+    def shared(self, text: str) -> str:
+        """The one object for a text that many have."""
+        return self.by_number[self.number(text)]
+
+
+def pack(streams: Mapping[tuple[int, str], Iterable[Event]], words: Words) -> bytes:
+    """The events of one job, by the logs they were read in (rank and file)."""
+    return marshal.dumps(
+        tuple(
+            [
+                (rank, words.number(file), *[pack_event(event, words) for event in events])
+                for (rank, file), events in streams.items()
+                if events
+            ]
+        ),
+        VERSION,
+    )
+
+
+def unpack(
+    packed: bytes, cluster: int, proc: int, subproc: int, words: Words
+) -> list[tuple[int, str, list[Event]]]:
+    """What :func:`pack` packed: rank and file of each log, and the events from it."""
+    return [
+        (
+            rank,
+            words.by_number[file],
+            [unpack_event(event, cluster, proc, subproc, words) for event in events],
+        )
+        for rank, file, *events in marshal.loads(packed)
+    ]
+
+
+def pack_event(event: Event, words: Words) -> Plain:
+    """One event as plain data, but for its job."""
+    number, _, _, _, time, text, body, detail, line, damaged = event
+    since = time - _EPOCH
+    when: Plain = since.days * 86400 + since.seconds
+    if since.microseconds or time.fold:
+        when = (when, since.microseconds, time.fold)
+    known, numbered = words.numbers.get, words.numbered
+    kind: int = 0
+    values: list[Any] = []
+    if detail is not None:
+        kind = _KINDS[detail.__class__]
+        _, get, texts, others = _PACKINGS[kind]
+        values = list(get(detail))
+        if kind in _PREFIXES and text == _PREFIXES[kind] + values[0]:
+            text = ""
+        for at in texts:
+            value = values[at]
+            if value is not None:
+                number_of = known(value)
+                values[at] = numbered(value) if number_of is None else number_of
+        for at, put, _ in others:
+            value = values[at]
+            if value is not None:
+                values[at] = put(value)
+    number_of = known(text)
+    first = numbered(text) if number_of is None else number_of
+    if body or damaged:
+        return (number, when, line, ~kind, first, body, damaged, *values)
+    return (number, when, line, kind, first, *values)
+
+
+def unpack_event(plain: Plain, cluster: int, proc: int, subproc: int, words: Words) -> Event:
+    """The event that :func:`pack_event` packed."""
+    number, when, line, kind, text, *values = plain
+    if when.__class__ is int:
+        time = _EPOCH + timedelta(0, when)
+    else:
+        seconds, microseconds, fold = when
+        time = (_EPOCH + timedelta(0, seconds, microseconds)).replace(fold=fold)
+    by_number = words.by_number
+    if text.__class__ is int:
+        text = by_number[text]
+    body, damaged = "", False
+    if kind < 0:
+        kind = ~kind
+        body, damaged, *values = values
+    detail = None
+    if kind:
+        type_, _, texts, others = _PACKINGS[kind]
+        for at in texts:
+            if values[at].__class__ is int:
+                values[at] = by_number[values[at]]
+        if not text and kind in _PREFIXES:
+            text = _PREFIXES[kind] + values[0]
+        for at, _, take in others:
+            if values[at] is not None:
+                values[at] = take(values[at])
+        detail = type_(*values)
+    return _make(Event, (number, cluster, proc, subproc, time, text, body, detail, line, damaged))
+
+
+# --- details --------------------------------------------------------------------------------
+
+
+class Packing(NamedTuple):
+    """How details of one type are packed. ``values`` gives their fields; ``texts`` are the places
+    of those that are text, ``others`` of those that are no plain value, with what makes one of
+    them and back."""
+
+    type: Callable[..., Detail]
+    values: Callable[[Any], Iterable[Any]]
+    texts: tuple[int, ...]
+    others: tuple[tuple[int, Callable[[Any], Plain], Callable[[Plain], Any]], ...]
+
+
+def _fields(type_: Any) -> tuple[str, ...]:
+    return tuple(type_._fields if issubclass(type_, tuple) else type_.__dataclass_fields__)
+
+
+def _values_of(type_: Any) -> Callable[[Any], Iterable[Any]]:
+    names = _fields(type_)
+    if issubclass(type_, tuple):
+        return tuple
+    if len(names) == 1:
+        return lambda record: (getattr(record, names[0]),)
+    return attrgetter(*names)
+
+
+_ROW: Final = _values_of(UsageRow)
+
+
+def _put_usage(usage: Sequence[UsageRow]) -> Plain:
+    if not isinstance(usage, Usage):
+        return tuple(tuple(_ROW(row)) for row in usage)
+    text = usage.text
+    if "\0" in text or any(mark in text for mark, _ in SHORTHAND):
+        return "\0" + text
+    for mark, long in SHORTHAND:
+        text = text.replace(long, mark)
+    return text
+
+
+def _take_usage(plain: Plain) -> Sequence[UsageRow]:
+    if not isinstance(plain, str):
+        return tuple(UsageRow(*row) for row in plain)
+    if plain.startswith("\0"):
+        return Usage(plain[1:])
+    for mark, long in SHORTHAND:
+        plain = plain.replace(mark, long)
+    return Usage(plain)
+
+
+def _put_moment(moment: datetime) -> Plain:
+    return moment.timestamp()
+
+
+def _take_moment(seconds: Plain) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)
+
+
+_TRANSFERS: Final = tuple(Transfer)
+
+_OTHERS: Final[dict[str, tuple[Callable[[Any], Plain], Callable[[Plain], Any]]]] = {
+    "Sequence[UsageRow]": (_put_usage, _take_usage),
+    "Transfer | None": (_TRANSFERS.index, _TRANSFERS.__getitem__),
+    "datetime | None": (_put_moment, _take_moment),
+}
+
+_PLAIN: Final = frozenset(
+    {"int", "bool", "int | None", "bool | None", "float | None", "tuple[str, ...]"}
+)
+
+
+def _packing(type_: Any) -> Packing:
+    texts, others = [], []
+    for at, name in enumerate(_fields(type_)):
+        told = type_.__annotations__[name]
+        kind = getattr(told, "__forward_arg__", told)
+        if kind in ("str", "str | None"):
+            texts.append(at)
+        elif kind in _OTHERS:
+            others.append((at, *_OTHERS[kind]))
+        elif kind not in _PLAIN:
+            raise TypeError(f"{type_.__name__}.{name}: {kind} has no plain form")
+    return Packing(type_, _values_of(type_), tuple(texts), tuple(others))
+
+
+_DETAILS: Final[tuple[Any, ...]] = get_args(Detail)
+_KINDS: Final[dict[Any, int]] = {type_: kind for kind, type_ in enumerate(_DETAILS, 1)}
+_PACKINGS: Final = {kind: _packing(type_) for type_, kind in _KINDS.items()}
+
+_PREFIXES: Final = {
+    _KINDS[Submit]: "Job submitted from host: ",
+    _KINDS[Execute]: "Job executing on host: ",
+}
+"""First lines that end with the host, which the detail says as well."""
