@@ -41,6 +41,7 @@ class Clock:
         self._seen: list[tuple[datetime, int]] = []
         self._saw_utc = self._saw_local = False
         self._hinted: int | None = None
+        self._steady: tuple[datetime, datetime] | None = None
 
     @property
     def utc_only(self) -> bool:
@@ -166,6 +167,8 @@ class Clock:
         """True for the hour that exists twice."""
         if self.zone is None or stamp.tzinfo is not None:
             return False
+        if self._steady is not None and self._steady[0] <= stamp <= self._steady[1]:
+            return False
         first = stamp.replace(tzinfo=self.zone, fold=0).utcoffset()
         return first != stamp.replace(tzinfo=self.zone, fold=1).utcoffset()
 
@@ -178,7 +181,10 @@ class Clock:
         if last - first > A_MONTH or self.ambiguous(first) or self.ambiguous(last):
             return False
         begun, ended = first.replace(tzinfo=self.zone), last.replace(tzinfo=self.zone)
-        return begun.utcoffset() == ended.utcoffset()
+        if begun.utcoffset() != ended.utcoffset():
+            return False
+        self._steady = (first, last)
+        return True
 
     def with_fold(self, stamp: datetime, before: datetime | None) -> datetime:
         """``stamp`` with its ``fold`` set when it lies in the second pass of the hour that

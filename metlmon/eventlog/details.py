@@ -78,6 +78,11 @@ _SLOT: Final = "SlotName:"
 _OF_THE_MOMENT: Final = ("\tCondorScratchDir = ", "\tDisk = ")
 """Attributes that differ each time a job begins, and that nobody asks for."""
 
+_USUAL_GPU: Final = re.compile(
+    r'; DeviceName = "([^"]*)"; .*; GlobalMemoryMb = ([0-9]{1,18})(?:; [^"]*|) \]'
+)
+"""A GPU's record as HTCondor writes it: its strings before its memory."""
+
 _Gpu = tuple[str | None, int | None]
 """DeviceName and GlobalMemoryMb."""
 
@@ -202,6 +207,16 @@ def _host(text: str) -> tuple[str, str | None]:
     return host, alias[1] if alias else None
 
 
+def _gpu(record: str) -> _Gpu:
+    usual = _USUAL_GPU.search(record) if "\\" not in record else None
+    if usual is not None:
+        return usual[1], int(usual[2])
+    return (
+        classad.strings_in(record).get("devicename"),
+        classad.integers_in(record).get("globalmemorymb"),
+    )
+
+
 @lru_cache(maxsize=4096)
 def _told_of_machine(line: str) -> tuple[str, str, _Gpu | None] | None:
     """(attribute in lower case, expression, the GPU that it describes) of a line of a machine's
@@ -214,14 +229,7 @@ def _told_of_machine(line: str) -> tuple[str, str, _Gpu | None] | None:
         return None
     name, value = named[0].lower(), named[1]
     if name.startswith("gpus_") and value.startswith("["):
-        return (
-            name,
-            "",
-            (
-                classad.strings_in(value).get("devicename"),
-                classad.integers_in(value).get("globalmemorymb"),
-            ),
-        )
+        return name, "", _gpu(value)
     return name, value, None
 
 

@@ -16,7 +16,8 @@ from functools import lru_cache
 from operator import itemgetter
 from typing import Final
 
-from metlmon.eventlog import stamps, text
+from metlmon.eventlog import stamps
+from metlmon.eventlog import text as careful
 from metlmon.eventlog.details import detail
 from metlmon.eventlog.header import CANDIDATE
 from metlmon.eventlog.records import Event, Form, ImageSizes, LogWarning, Position, Skimmed
@@ -42,6 +43,8 @@ _BEFORE_A_DATE: Final = b") "
 _DIGITS: Final = frozenset(b"0123456789")
 
 _LINES_OF_006: Final = 4
+
+_NUMBERS: Final = {b"%03d" % number: number for number in range(1000)}
 
 _event: Final = tuple.__new__
 """An event from its fields: in half the time that its own constructor takes."""
@@ -148,7 +151,7 @@ class _Skimmer:
             del self._events[events:]
             year = self._at.year if self._last is None else self._last.year
             at = Position(0, line, Form.TEXT, year, self._last)
-            parsed = text.parse(blocks, at, None, False)
+            parsed = careful.parse(blocks, at, None, False)
             if parsed.after.offset != len(blocks):
                 raise
             self._events += parsed.events
@@ -217,46 +220,37 @@ class _Skimmer:
     # --- all others ---------------------------------------------------------------------
 
     def _read(self, blocks: bytes) -> None:
-        """Read whole events that stand one behind the other."""
+        """Read whole events that stand one behind the other. All in one loop: each call of a
+        function would be a tenth of the time that an event takes."""
         if b"\0" in blocks:
             raise _Unusual
-        start, size = 0, len(blocks)
+        jobs, times, append = self._jobs, self._times, self._events.append
+        line, start, size = self._line, 0, len(blocks)
         while start < size:
             found = _HEADER.match(blocks, start)
             if found is None:
                 raise _Unusual
-            text_start, end = found.end(), blocks.index(_END, start) + 1
-            if _may_hold_a_header(blocks, text_start, end):
+            number, ids, stamp = found.groups()
+            begins = found.end()
+            end = blocks.index(_END, begins)
+            if blocks.find(_BEFORE_A_DATE, begins, end) >= 0 and _may_hold_a_header(
+                blocks, begins, end
+            ):
                 raise _Unusual
-            self._event(found, blocks[text_start:end])
-            after = end + len(_END) - 1
-            self._line += blocks.count(b"\n", start, after)
+            try:
+                said = blocks[begins:end].decode()
+            except UnicodeDecodeError:
+                raise _Unusual from None
+            text, _, body = said.partition("\n")
+            kind = _NUMBERS[number]
+            job = jobs.get(ids) or self._job(ids)
+            time = times.get(stamp) or self._time(stamp)
+            said_more = detail(kind, text, body)
+            append(_event(Event, (kind, *job, time, text, body, said_more, line, False)))
+            after = end + len(_END)
+            line += blocks.count(b"\n", start, after)
             start = after
-
-    def _event(self, header: re.Match[bytes], raw: bytes) -> None:
-        number, ids, stamp = header.groups()
-        try:
-            said = raw.decode()
-        except UnicodeDecodeError:
-            raise _Unusual from None
-        first, _, body = said.partition("\n")
-        body = body[:-1]
-        kind = int(number)
-        self._events.append(
-            _event(
-                Event,
-                (
-                    kind,
-                    *self._job(ids),
-                    self._time(stamp),
-                    first,
-                    body,
-                    detail(kind, first, body),
-                    self._line,
-                    False,
-                ),
-            )
-        )
+        self._line = line
 
 
 def _may_hold_a_header(blocks: bytes, start: int, end: int) -> bool:

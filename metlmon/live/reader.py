@@ -23,17 +23,19 @@ from metlmon.ensemble.settings import Settings
 from metlmon.ensemble.views import Notice, Progress
 from metlmon.eventlog import LogWarning, Position, Skimmed, new_years, parse, skim
 from metlmon.frozen import frozen
-from metlmon.live.cache import Cache, entry_of
+from metlmon.live.cache import Cache
 from metlmon.live.discovery import (
     LogFile,
     check_dagdir,
     dag_file_paths,
     discover_dags,
     discover_logs,
+    load_files,
 )
 from metlmon.live.errors import InputError
 from metlmon.live.facts import DagFacts
 from metlmon.live.follower import CHUNK, GREATEST_REST, FolderWatch, Follower, Look
+from metlmon.live.keeping import Keeping
 
 if TYPE_CHECKING:
     from metlmon.live.kept import Kept, Recalled
@@ -47,11 +49,6 @@ YEARLESS: Final = re.compile(rb"\d{3} \([-\d.]+\) \d\d/\d\d ")
 
 STEP_SECONDS: Final = 0.05
 """How long one step may take before the screen gets its turn."""
-
-WORTH_KEEPING: Final = 5 << 20
-SHARE_WORTH_KEEPING: Final = 0.02
-"""So many bytes, and this share of all, must have been read since they were kept last: less is
-read again sooner than it is kept."""
 
 
 @frozen
@@ -129,12 +126,14 @@ class LogReader:
         self, data: bytes, year: int | None, clock: Clock, until: datetime | None
     ) -> Skimmed:
         got = skim(data, self.position, year_hint=year, until=until)
-        if got.images and not clock.steady(
-            min(image.first for image in got.images), max(image.last for image in got.images)
-        ):
-            # Which pass of the hour that exists twice an event is in, only its neighbour tells.
-            return _carefully(data, self.position, year)
-        return got
+        if clock.zone is None or not got.images:
+            return got
+        times = [event.time for event in got.events]
+        first = min([image.first for image in got.images] + times)
+        if clock.steady(first, max([image.last for image in got.images] + times)):
+            return got
+        # Which pass of the hour that exists twice an event is in, only its neighbour tells.
+        return _carefully(data, self.position, year)
 
     def _first_year(self, data: bytes) -> int | None:
         """For a log that writes no years: the file's mtime says in which it ends."""
@@ -201,54 +200,45 @@ class Reader:
         self._turn = 0
         self._grew = False
         self._caught_up = False
-        self._cache = cache if as_of is None and not self._has_inside(cache) else None
-        self._entry = entry_of(self.dagdir, self._only, self.ensemble.settings)
+        self._keeping: Keeping | None = None
+        if cache is not None and as_of is None and not cache.lies_in(self.dagdir):
+            self._keeping = Keeping(cache, self.dagdir, self._only, self.ensemble.settings)
         self._recalled: Recalled | None = None
-        self._kept = 0
         self._diverged = False
 
     # --- looking ------------------------------------------------------------------------
 
     def open(self) -> Changes:
         """The first look. Raises InputError when the dagdir cannot be used."""
-        self._recalled = self._recall()
+        self._recall()
         try:
             changes = self._take_dags()
-            holds = self._recalled is None or self._recalled.complete
         except InputError:
             raise
         except Exception:
             # What was kept is not of the shape that it should be of.
             if self._recalled is None:
                 raise
-            holds = False
-        if not holds:
-            self._forget()
-            changes = self._take_dags()
+            changes = self._take_dags_anew()
+        if self._recalled is not None and not self._recalled.complete:
+            changes = self._take_dags_anew()
         # In the order in which they were found: an earlier reader may have met them in another.
         self.ensemble.books = {name: self.ensemble.books[name] for name in self._logs}
-        self._recalled, self._kept = None, self.consumed
+        self._recalled = None
+        if self._keeping is not None:
+            self._keeping.holds(self.consumed)
         return changes | self.look()
 
-    # --- being kept ---------------------------------------------------------------------
+    def _recall(self) -> None:
+        """Take over what an earlier reader learnt of this dagdir, where that still holds."""
+        if self._keeping is not None:
+            self._recalled = self._keeping.recall(self.ensemble)
+            if self._recalled is None:
+                self._forget()
 
-    def _has_inside(self, cache: Cache | None) -> bool:
-        """The dagdir is never written to."""
-        dagdir = self.dagdir.resolve()
-        return cache is not None and cache.directory.resolve().is_relative_to(dagdir)
-
-    def _recall(self) -> Recalled | None:
-        """What an earlier reader learnt of this dagdir, where that still holds."""
-        if self._cache is None or not self._cache.has(self._entry.name):
-            return None
-        from metlmon.live.kept import Recalled  # It takes 5 ms, which small dagdirs need not pay.
-
-        try:
-            return Recalled(self._cache, self._entry, self.ensemble)
-        except Exception:
-            # Whatever is wrong with an entry, it is none: the logs will say it again.
-            self._forget()
-            return None
+    def _take_dags_anew(self) -> Changes:
+        self._forget()
+        return self._take_dags()
 
     def _forget(self) -> None:
         """Begin with nothing."""
@@ -261,18 +251,13 @@ class Reader:
         logs = sum(reader.position.offset for reader in self._logs.values())
         return logs + sum(each.offset for facts in self._facts for each in facts.growing)
 
-    def keep(self) -> Kept | None:
-        """What has been learnt, to be written to the cache when nobody waits; None when there
-        is no cache, when little has been read since it was kept last, and when the model knows
-        what is not in the files any more: a reader of those would not know it."""
-        consumed = self.consumed
-        worth = max(WORTH_KEEPING, SHARE_WORTH_KEEPING * consumed)
-        if self._cache is None or self._diverged or consumed - self._kept < worth:
-            return None
-        from metlmon.live.kept import keep  # As above.
-
-        self._kept = consumed
-        return keep(self._cache, self._entry, self.ensemble, self._logs.values(), self._facts)
+    def keep(self) -> list[Kept]:
+        """What is worth keeping of what has been learnt, to be written when nobody waits."""
+        if self._keeping is None:
+            return []
+        # A model that knows what is in no file any more says more than a new reader would.
+        consumed = 0 if self._diverged else self.consumed
+        return self._keeping.keep(consumed, self.ensemble, self._logs.values(), self._facts)
 
     def look(self) -> Changes:
         """See what is new in the dagdir; reads only small files. A dagdir that has become
@@ -318,7 +303,8 @@ class Reader:
     def _take_dags(self) -> Changes:
         self._dag_paths = dag_file_paths(self.dagdir)
         before = self._dag_files_signature()
-        found = discover_dags(self.dagdir, self._only)
+        load = self._keeping.load if self._keeping is not None else load_files
+        found = discover_dags(self.dagdir, self._only, load)
         shared = _shared_names(found.dags)
         facts = {each.key: each for each in self._facts}
         dags = []
@@ -402,8 +388,7 @@ class Reader:
         while self.step(0.25).more:
             if progress is not None:
                 progress(self.progress())
-        kept = self.keep()
-        if kept is not None:
+        for kept in self.keep():
             kept.write()
 
     def progress(self) -> Progress:

@@ -186,13 +186,13 @@ def test_reports_behind_a_moment_are_told_one_by_one() -> None:
 def test_a_real_log_is_read_fast(monkeypatch: pytest.MonkeyPatch) -> None:
     """But for what is cut: most of it never goes the careful way."""
     data, expected = bytes_of(REAL[0])
-    careful: list[int] = []
-    text_parse = skimming.text.parse
+    noted_bytes: list[int] = []
+    text_parse = skimming.careful.parse
 
     def noted(blocks: bytes, *rest: object) -> object:
-        careful.append(len(blocks))
+        noted_bytes.append(len(blocks))
         return text_parse(blocks, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(skimming.text, "parse", noted)
+    monkeypatch.setattr(skimming.careful, "parse", noted)
     assert quickly(data) == expected
-    assert 0 < sum(careful) < 20_000
+    assert 0 < sum(noted_bytes) < 20_000
