@@ -2,6 +2,7 @@
 
     python tests/bench/latency.py            # all of it; the pool's part needs root, or an HTCondor
     python tests/bench/latency.py local      # events written by this process, no HTCondor
+    python tests/bench/latency.py polling    # the same where no wake-up comes, as on NFS
 
 Measured from outside, on a pseudo-terminal of 80×24, as a person sees it:
 
@@ -12,11 +13,13 @@ already open  the same for a screen that was opened before, on the same director
 cell          from the moment at which an event's bytes are in the log to the one at which the
               row's state has changed. The log is looked at every millisecond for that. On the
               pool the events are real (hold, release, execute of a running job); locally this
-              process appends them to a recorded form of log.
+              process appends them to a recorded form of log, at random phases of metlmon's
+              own clock: the emulator's reading of the screen is in it, 1–2 ms.
 
-Printed are the number of measurements, the median, the 90th percentile and the worst, in
-seconds, and the median's and the worst's ratio to the interval in which metlmon looks at files
-where no wake-up comes (a network file system).
+Printed are the number of measurements, the median, the 90th and the 99th percentile and the
+worst, in seconds, and the median's and the worst's ratio to the interval in which metlmon looks
+at files where no wake-up comes (a network file system; here: watchfiles cannot be imported).
+Goals, 99 %: 0.15 s on a local disk, 1.5 s where no wake-up comes.
 """
 
 from __future__ import annotations
@@ -46,7 +49,15 @@ from metlmon.live.session import POLL_SECONDS  # noqa: E402
 
 SIZE = (80, 24)
 TIMES = 20
-"""Measurements of each kind, at least."""
+"""Measurements of each kind on the pool, at least."""
+
+LOCAL_TIMES = 210
+"""Of our own writer: the 99th percentile is then not the worst."""
+
+PAUSE = (0.3, 1.8)
+"""Seconds between two events of our own writer: the clock's tick, a second after the last change,
+falls before half of them, at any distance; and each event is the only one."""
+
 LOOK_SECONDS = 0.001
 
 
@@ -115,7 +126,7 @@ HOLD = "012 ({job}) {at} Job was held.\n\tmeasuring\n\tCode 1 Subcode 0\n...\n"
 RELEASE = "013 ({job}) {at} Job was released.\n\tmeasuring\n...\n"
 
 
-def local(times: int = TIMES) -> list[float]:
+def local(times: int = LOCAL_TIMES, wakeup: bool = True) -> list[float]:
     """Cells of a running, then held, then idle job, in a log that this process writes."""
     with tempfile.TemporaryDirectory() as made:
         directory = Path(made)
@@ -134,22 +145,27 @@ def local(times: int = TIMES) -> list[float]:
             write(SUBMIT, f"{number + 1:03d}.000.000", node)
         argv = [sys.executable, "-m", "metlmon", "watch", "--live", str(directory)]
         env = {**os.environ, "TERM": "xterm-256color", "TZ": "UTC"}
+        if not wakeup:
+            stub = directory / "stub" / "watchfiles.py"
+            stub.parent.mkdir()
+            stub.write_text("raise ImportError\n")
+            env["PYTHONPATH"] = f"{stub.parent}:{env.get('PYTHONPATH', '')}"
         found = []
         with Terminal(argv, SIZE, env) as screen:
             shown(screen, r"run7 .*idle")
             for _ in range(-(-times // 3)):
                 for event, word in ((EXECUTE, "running"), (HOLD, "held"), (RELEASE, "idle")):
-                    settle(screen)
+                    settle(screen, PAUSE)
                     begun = write(event, "008.000.000", nodes[7])
                     found.append(shown(screen, rf"run7 .*{word}") - begun)
         return found
 
 
-def settle(screen: Terminal) -> None:
+def settle(screen: Terminal, pause: tuple[float, float] = (0.3, 1.5)) -> None:
     """Some time, of no fixed length: nothing is in step with metlmon's own looking."""
-    deadline = time.monotonic() + random.uniform(0.3, 1.5)
-    while time.monotonic() < deadline:
-        screen.pump(0.1)
+    deadline = time.monotonic() + random.uniform(*pause)
+    while (left := deadline - time.monotonic()) > 0:
+        screen.pump(left)
 
 
 # --- the real pool ------------------------------------------------------------------------
@@ -225,22 +241,28 @@ def watching(pool: Pool, directory: Path) -> Iterator[Terminal]:
 
 
 def table(rows: dict[str, list[float]]) -> str:
-    head = f"{'seconds':40} {'n':>3} {'median':>7} {'90 %':>7} {'worst':>7}   ÷ {POLL_SECONDS:g} s"
+    head = f"{'seconds':40} {'n':>3} {'median':>7} {'90 %':>7} {'99 %':>7} {'worst':>7}"
+    head += f"   ÷ {POLL_SECONDS:g} s"
     lines = [head]
     for name, values in rows.items():
         ordered = sorted(values)
         median, worst = statistics.median(ordered), ordered[-1]
-        high = ordered[min(len(ordered) - 1, int(0.9 * len(ordered)))]
+        high, highest = (ordered[min(len(ordered) - 1, int(p * len(ordered)))] for p in (0.9, 0.99))
         lines.append(
-            f"{name:40} {len(values):3d} {median:7.3f} {high:7.3f} {worst:7.3f}"
+            f"{name:40} {len(values):3d} {median:7.3f} {high:7.3f} {highest:7.3f}"
+            f" {worst:7.3f}"
             f"   {median / POLL_SECONDS:.2f}, {worst / POLL_SECONDS:.2f}"
         )
     return "\n".join(lines)
 
 
 def main(what: str) -> None:
-    rows = {"cell, own writer": local()}
+    rows = {}
+    if what != "polling":
+        rows["cell, own writer"] = local()
     if what != "local":
+        rows["cell, own writer, no wake-up"] = local(wakeup=False)
+    if what == "all":
         pool, _ = find_pool()
         try:
             cells = cells_on_pool(pool)
