@@ -50,9 +50,9 @@ def peak() -> float:
     return float("nan")
 
 
-def blocks(path: Path) -> Iterator[bytes]:
+def blocks(path: Path, size: int = BLOCK) -> Iterator[bytes]:
     with path.open("rb", buffering=0) as file:
-        while data := file.read(BLOCK):
+        while data := file.read(size):
             yield data
 
 
@@ -97,11 +97,12 @@ def htcondor(directory: Path) -> dict[str, Any]:
 def parse(directory: Path) -> dict[str, Any]:
     """All events with all their details, none kept."""
     from metlmon.eventlog import Position, parse
+    from metlmon.live.follower import CHUNK
 
     def work() -> None:
         for path in logs(directory):
             at, rest = Position(), b""
-            for data in blocks(path):
+            for data in blocks(path, CHUNK):
                 rest += data
                 parsed = parse(rest, at)
                 rest, at = rest[parsed.after.offset - at.offset :], parsed.after
@@ -112,6 +113,7 @@ def parse(directory: Path) -> dict[str, Any]:
 def skim(directory: Path) -> dict[str, Any]:
     """The fast way: 006 added up."""
     from metlmon import eventlog
+    from metlmon.live.follower import CHUNK
 
     if not hasattr(eventlog, "skim"):
         return {"missing": "there is no such reader"}
@@ -119,7 +121,7 @@ def skim(directory: Path) -> dict[str, Any]:
     def work() -> None:
         for path in logs(directory):
             at, rest = eventlog.Position(), b""
-            for data in blocks(path):
+            for data in blocks(path, CHUNK):
                 rest += data
                 skimmed = eventlog.skim(rest, at)
                 rest, at = rest[skimmed.after.offset - at.offset :], skimmed.after

@@ -47,6 +47,7 @@ ROWS: Final = {
 }
 OPENING: Final = ("state", "keep", "restart")
 PICTURES: Final = "pictures"
+FAILED: Final = "failed"
 REFERENCE: Final = "htcondor"
 TIMES: Final = 3
 HUGE: Final = "1000"
@@ -65,7 +66,8 @@ def measured(what: str, directory: Path, cache: Path, check: bool) -> Found:
         argv + ["--check"] * check, env=env, stdout=subprocess.PIPE, timeout=PATIENCE, check=False
     )
     if done.returncode:
-        raise SystemExit(f"{what} of {directory.name} failed")
+        # The other rows are worth having; that this one failed is told at the end.
+        return {"missing": "it failed", "failed": f"{directory.name}: {what} failed"}
     found: Found = json.loads(done.stdout)
     return found
 
@@ -80,6 +82,8 @@ def turns(directory: Path, rows: Sequence[str], times: int) -> dict[str, list[Fo
                 # What is reopened is what was kept before: only these two share a cache.
                 cache = Path(made) / ("keep" if row == "restart" else row)
                 one = measured(row, directory, cache, check=turn == 0 and row in OPENING)
+                if "failed" in one:
+                    found[FAILED].append(one)
                 if "missing" in one:
                     print(f"{directory.name}: {row}: {one['missing']}", file=sys.stderr)
                 else:
@@ -162,7 +166,9 @@ def _processor() -> str:
 def heading(directory: Path, found: dict[str, list[Found]]) -> str:
     truth = json.loads((directory / "truth.json").read_text(encoding="utf-8"))
     events = sum(truth["events"].values())
-    size = next((many[0]["bytes"] for many in found.values() if many), truth["log_bytes"])
+    size = next(
+        (many[0]["bytes"] for many in found.values() if "bytes" in many[0]), truth["log_bytes"]
+    )
     share = 100 * truth["events"].get("006", 0) / events
     return (
         f"{directory.name}: {size / 1e6:,.0f} MB of logs, {truth['epochs']:,} nodes, "
@@ -174,7 +180,7 @@ def heading(directory: Path, found: dict[str, list[Found]]) -> str:
 def report(
     directory: Path, found: dict[str, list[Found]], table: Callable[[list[list[str]]], str]
 ) -> list[str]:
-    """Prints one ensemble's table; returns the figures that differ from the truth."""
+    """Prints one ensemble's table; returns what failed, and figures that are not the truth's."""
     print(f"\n{heading(directory, found)}\n")
     rows = list(lines(found))
     if rows:
@@ -188,7 +194,8 @@ def report(
     if checked and not wrong:
         figures = max(one["figures"] for one in checked)
         print(f"\nAll {figures} figures held against the generator's are its own.", flush=True)
-    return [f"{directory.name}: {line}" for line in wrong]
+    failed = [one["failed"] for one in found.get(FAILED, [])]
+    return [*failed, *(f"{directory.name}: {line}" for line in wrong)]
 
 
 def main() -> int:

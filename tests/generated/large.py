@@ -43,7 +43,12 @@ JOBS_AT_ONCE: Final = 200
 WATCHED: Final = 37
 """Of every so many jobs one's memory is in the truth."""
 
-SLOTS: Final = 1500
+SLOTS: Final = 100
+NEW_MACHINE: Final = 0.25
+"""How often a slot is one that nothing ran on before: slots come and go with their glideins, and
+METL's 93 executions ran on 32 of them."""
+
+SHARES: Final = [sum(place.shares) for place in PLACES]
 INPUT: Final = 26_479_000_000
 NOT_KNOWN_YET: Final = math.inf
 EVER: Final = math.inf
@@ -229,22 +234,19 @@ class _Machine:
     after: bytes
 
 
-def _machines(rng: Random, gpus: tuple[int, int, int, int]) -> list[_Machine]:
-    made = []
-    for _ in range(SLOTS):
-        place = rng.choices(PLACES, [sum(p.shares) for p in PLACES])[0]
-        number = rng.randint(1, 60)
-        host = place.host.format(number)
-        count = rng.choices((1, 2, 3, 4), gpus)[0]
-        ids = tuple(f"GPU-{rng.getrandbits(32):08x}" for _ in range(count))
-        name = f"slot1_{rng.randint(1, 8)}@"
-        if place.resource:
-            name += f"glidein_{rng.randint(100, 999)}_{rng.randint(10**8, 10**9)}@"
-        slot = Slot(place, host, name + host, f"198.51.100.{number}", ids)
-        text = events.executing("", slot).removeprefix("001 ").encode()
-        before, _, after = text.partition(f"dir_{place.sock}".encode())
-        made.append(_Machine(slot, before + b"dir_", after + b"\n...\n"))
-    return made
+def _machine(rng: Random, gpus: tuple[int, int, int, int]) -> _Machine:
+    place = rng.choices(PLACES, SHARES)[0]
+    number = rng.randint(1, 60)
+    host = place.host.format(number)
+    count = rng.choices((1, 2, 3, 4), gpus)[0]
+    ids = tuple(f"GPU-{rng.getrandbits(32):08x}" for _ in range(count))
+    name = f"slot1_{rng.randint(1, 8)}@"
+    if place.resource:
+        name += f"glidein_{rng.randint(100, 999)}_{rng.randint(10**8, 10**9)}@"
+    slot = Slot(place, host, name + host, f"198.51.100.{number}", ids)
+    text = events.executing("", slot).removeprefix("001 ").encode()
+    before, _, after = text.partition(f"dir_{place.sock}".encode())
+    return _Machine(slot, before + b"dir_", after + b"\n...\n")
 
 
 # --- one job ----------------------------------------------------------------------------------
@@ -257,7 +259,7 @@ class _Telling:
         self.world, self.job, self.rng, self.now = world, job, world.rng, job.submitted
         self.habit = world.plan.habit
         self.head = f"({job.cluster}.000.000) "
-        self.machine = self.rng.choice(world.machines)
+        self.machine = world.machine()
         self.peak = 0
         run = world.runs[job.run]
         self.node = f"{run.name}-train_epoch{job.epoch}"
@@ -292,7 +294,7 @@ class _Telling:
 
     def waits(self) -> None:
         self.passes(30, 900)
-        self.machine = self.rng.choice(self.world.machines)
+        self.machine = self.world.machine()
 
     def begins_to_fetch(self) -> Moved:
         slot, waited = self.machine.slot, None
@@ -536,7 +538,7 @@ class Large:
         self.name, self.plan, self.seed = name, plan, seed
         self.rng = Random(f"{name} {plan.size} {plan.runs} {seed}")
         self.stamps = _Stamps()
-        self.machines = _machines(self.rng, plan.habit.gpus)
+        self._machines = [_machine(self.rng, plan.habit.gpus) for _ in range(SLOTS)]
         self.noise = [self.rng.randrange(1024) for _ in range(1024)]
         self.runs: list[Run] = []
         self._next: list[tuple[int, int]] = []
@@ -568,6 +570,13 @@ class Large:
         truth = self._truth(cut)
         (directory / "truth.json").write_text(json.dumps(truth, indent=1) + "\n", encoding="utf-8")
         return truth
+
+    def machine(self) -> _Machine:
+        """A slot for one execution."""
+        number = self.rng.randrange(SLOTS)
+        if self.rng.random() < NEW_MACHINE:
+            self._machines[number] = _machine(self.rng, self.plan.habit.gpus)
+        return self._machines[number]
 
     # --- time goes by -------------------------------------------------------------------
 
