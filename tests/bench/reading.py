@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
+from statistics import median
 from time import perf_counter, process_time
 from typing import Any, Final
 
@@ -26,7 +27,9 @@ BLOCK: Final = 1 << 20
 SEPARATOR: Final = b"\n...\n"
 
 PICTURES: Final = 7
-"""Pictures drawn of each kind; the median counts."""
+ENOUGH_SECONDS: Final = 10.0
+"""So many pictures are drawn of each kind, fewer when they take longer than this together; the
+median counts."""
 
 ENDINGS: Final = ("metl.log", "nodes.log", "dagman.log")
 
@@ -220,7 +223,8 @@ def pictures(directory: Path) -> dict[str, Any]:
     clock.now = reader.ensemble.newest + timedelta(seconds=1)
     first = timed(lambda: reader.painter().status())
     passed, changed = [], []
-    for _ in range(PICTURES):
+    begun = process_time()
+    while len(passed) < PICTURES and process_time() - begun < ENOUGH_SECONDS:
         clock.now += timedelta(seconds=1)
         passed.append(timed(lambda: reader.painter().status()))
         clock.now += timedelta(seconds=1)
@@ -229,8 +233,8 @@ def pictures(directory: Path) -> dict[str, Any]:
             changed.append(timed(lambda batch=batch: _taken(reader, batch)))
     return {
         "first": first["cpu"],
-        "time passed": sorted(each["cpu"] for each in passed)[PICTURES // 2],
-        "one change": sorted(each["cpu"] for each in changed)[PICTURES // 2] if changed else None,
+        "time passed": median(each["cpu"] for each in passed),
+        "one change": median(each["cpu"] for each in changed) if changed else None,
     }
 
 
