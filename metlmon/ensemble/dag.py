@@ -209,7 +209,7 @@ class Dag:
                 life.ended, life.end, life.status = True, line.time, line.value
             case Word.SUBMITTED if line.node is not None and line.cluster is not None:
                 self._out_submitted[line.cluster] = line.node
-                self._last_clusters[line.node] = line.cluster
+                self._submitted_as(line.node, line.cluster)
                 self._say(line.node, NodeWord(Claim.SUBMITTED, line.time))
             case _:
                 claim = _OUT_CLAIMS.get(line.word) or self._job_word(line)
@@ -222,7 +222,9 @@ class Dag:
         self.heard_until = None
         self._rescues_written = {}
         self._out_submitted = {}
-        self._last_clusters = {node: c for c, node in self._jobstate_submitted.items()}
+        self._last_clusters = {}
+        for cluster, node in self._jobstate_submitted.items():
+            self._submitted_as(node, cluster)
         for node, words in self.words.items():
             self.words[node] = [word for word in words if word.time is None]
 
@@ -231,7 +233,9 @@ class Dag:
         self.jobstate_started, self.jobstate_finished = [], None
         self.submit_epochs = {}
         self._jobstate_submitted = {}
-        self._last_clusters = {node: c for c, node in self._out_submitted.items()}
+        self._last_clusters = {}
+        for cluster, node in self._out_submitted.items():
+            self._submitted_as(node, cluster)
         for node, words in self.words.items():
             self.words[node] = [word for word in words if word.epoch is None]
 
@@ -251,11 +255,16 @@ class Dag:
                 self._jobstate_submitted.setdefault(entry.cluster, entry.node)
                 self.submit_epochs.setdefault(entry.cluster, entry.epoch)
                 if entry.cluster not in self._out_submitted:
-                    self._last_clusters[entry.node] = entry.cluster
+                    self._submitted_as(entry.node, entry.cluster)
             claim = _JOBSTATE_CLAIMS.get(entry.event) or self._job_claim(entry)
             if claim is not None:
                 self._say(entry.node, NodeWord(claim, None, entry.epoch, entry.value))
         return touched
+
+    def _submitted_as(self, node: str, cluster: int) -> None:
+        """Of two files that tell of a node's submissions either may be ahead, and be read first;
+        the schedd numbers clusters in the order they were made."""
+        self._last_clusters[node] = max(cluster, self._last_clusters.get(node, cluster))
 
     def _job_word(self, line: Said) -> Claim | None:
         node = self.workflow.nodes.get(line.node or "")
