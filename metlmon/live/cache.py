@@ -67,14 +67,19 @@ class Entry:
     key: tuple[str, ...]
 
 
-def entry_of(dagdir: Path, only: str | None, settings: Settings) -> Entry:
-    """``only``: the one DAG file that was asked for."""
-    codes = ",".join(map(str, sorted(settings.checkpoint_codes)))
-    key = (str(dagdir.resolve()), only or "", str(settings.zone or ""), codes)
-    known = re.sub(r"[^A-Za-z0-9._-]+", "_", Path(key[0]).name)[:40]
+def entry_of(dagdir: Path, only: str | None, settings: Settings, kind: str = "logs") -> Entry:
+    """``only``: the one DAG file that was asked for; ``kind``: what is kept of them."""
+    key: tuple[str, ...] = (kind, str(dagdir.resolve()), only or "")
+    if kind == "logs":
+        codes = ",".join(map(str, sorted(settings.checkpoint_codes)))
+        key = (*key, str(settings.zone or ""), codes)
+    else:
+        # Workflows have paths as the dagdir was given.
+        key = (*key, str(dagdir))
+    known = re.sub(r"[^A-Za-z0-9._-]+", "_", Path(key[1]).name)[:40]
     told = "\0".join(key).encode("utf-8", "surrogateescape")
     # No digest: the key stands in the file as well, and hashlib takes 3 ms to load.
-    return Entry(f"{known}-{crc32(told):08x}{adler32(told):08x}", key)
+    return Entry(f"{known}-{kind}-{crc32(told):08x}{adler32(told):08x}", key)
 
 
 class Cache:
@@ -82,6 +87,10 @@ class Cache:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
+
+    def lies_in(self, dagdir: Path) -> bool:
+        """A dagdir is never written to."""
+        return self.directory.resolve().is_relative_to(dagdir.resolve())
 
     def has(self, name: str) -> bool:
         """Is it worth while to open this entry?"""

@@ -10,10 +10,10 @@ import errno
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 from metlmon.dagman import Problem, Workflow, load_workflow, read_condor_sub
 from metlmon.ensemble.dag import Dag
@@ -32,6 +32,8 @@ BESIDE: Final = (".condor.sub", ".dagman.out", ".dagman.log", ".nodes.log", ".me
 """What DAGMan and condor_submit_dag put beside a DAG file, whatever its name ends in."""
 
 NOT_A_DAG: Final = re.compile(r"\.(rescue\d+|old|orig|bak|tmp|swp|save)$|~$|^\.#?|^#")
+
+Load: TypeAlias = Callable[[Sequence[Path]], Workflow]
 
 _JOB_MACRO: Final = re.compile(r"\$\((?:cluster|clusterid|process|procid)\)", re.IGNORECASE)
 
@@ -103,17 +105,24 @@ def dag_files(names: Iterable[str]) -> list[str]:
     return sorted(found)
 
 
-def read_workflows(dagdir: Path, only: str | None = None) -> list[Workflow]:
+def load_files(paths: Sequence[Path]) -> Workflow:
+    """The workflow of these files, as they are now."""
+    return load_workflow(paths, read_regular)
+
+
+def read_workflows(
+    dagdir: Path, only: str | None = None, load: Load = load_files
+) -> list[Workflow]:
     """The top-level workflows of a dagdir: DAG files that no other names.
 
     DAG files of one command line (``.condor.sub`` says which) are one workflow. ``only``:
-    the one DAG file that was asked for.
+    the one DAG file that was asked for. ``load`` gives the workflow of some files.
     """
     names = _listing(dagdir)
     groups = _groups(dagdir, names)
     if only is not None:
         groups = [g for g in groups if g[0] == only] or [[only]]
-    workflows = [load_workflow([dagdir / n for n in group], read_regular) for group in groups]
+    workflows = [load([dagdir / name for name in group]) for group in groups]
     named = {_same(path) for workflow in workflows for path in workflow.references}
     tops = [w for w in workflows if _same(w.path) not in named]
     # DAGs that name each other in a circle are all named; none of them is to be lost.
@@ -162,11 +171,12 @@ def dag_file_paths(dagdir: Path) -> list[Path]:
     return [dagdir / name for name in dag_files(_listing(dagdir))]
 
 
-def discover_dags(dagdir: Path, only: str | None = None) -> Found:
-    """Read the DAG files of a dagdir. Raises InputError when none of them can be used."""
+def discover_dags(dagdir: Path, only: str | None = None, load: Load = load_files) -> Found:
+    """Read the DAG files of a dagdir; ``load`` as above. Raises InputError when none of them can
+    be used."""
     check_dagdir(dagdir)
     found = Found()
-    workflows = read_workflows(dagdir, only)
+    workflows = read_workflows(dagdir, only, load)
     if only is not None and _is_no_dag(workflows[0]):
         raise InputError(
             f"{dagdir / only}: not a DAG file: no line of it is a JOB or any other node; give "

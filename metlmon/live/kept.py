@@ -34,6 +34,7 @@ from metlmon.frozen import frozen
 from metlmon.live.cache import STARTED, Cache, Entry, Spoilt
 from metlmon.live.facts import DagFacts
 from metlmon.live.follower import FINGERPRINT, Follower
+from metlmon.live.workflows import Workflows, workflows_of
 
 if TYPE_CHECKING:
     from metlmon.live.reader import LogReader
@@ -88,7 +89,7 @@ def mark_of(path: Path, offset: int) -> Mark | None:
             digest.update(os.pread(handle, length, at))
         start = os.pread(handle, min(FINGERPRINT, offset), 0)
         return Mark(
-            str(path),
+            os.path.realpath(path),
             offset,
             status.st_ino,
             status.st_size,
@@ -135,6 +136,22 @@ class Kept:
         return self.cache.write(self.entry.name, self.records)
 
 
+def keep_workflows(cache: Cache, entry: Entry, workflows: Workflows) -> Kept | None:
+    """What was woven from the DAG files."""
+    version = code()
+    if version is None:
+        return None
+    return Kept(cache, entry, chain([(version, entry.key)], workflows.records()))
+
+
+def recalled_workflows(cache: Cache, entry: Entry) -> Workflows:
+    """Raises whatever comes first when there are none."""
+    records = cache.records(entry.name)
+    if next(records) != (code(), entry.key):
+        raise Spoilt("of other code, or of another dagdir")
+    return workflows_of(records)
+
+
 def keep(
     cache: Cache,
     entry: Entry,
@@ -151,7 +168,7 @@ def keep(
     words = {each.key: _words(each, ensemble.dags[each.key]) for each in facts}
     header = {"code": version, "key": entry.key, "logs": places, "dags": words}
     said = [(key, heard(ensemble.dags[key])) for key, told in words.items() if told is not None]
-    return Kept(cache, entry, _records(header, said, ensemble.kept()))  # type: ignore[attr-defined]
+    return Kept(cache, entry, _records(header, said, ensemble.kept()))
 
 
 def _records(
@@ -163,6 +180,7 @@ def _records(
             yield key, record
     for record in learnt:
         yield None, record
+    yield _LAST
 
 
 def _place(reader: LogReader) -> dict[str, Any] | None:
@@ -210,6 +228,10 @@ def _judged(dag: Dag) -> bytes:
     return blake2b(names.encode("utf-8", "surrogateescape"), digest_size=16).digest()
 
 
+_LAST: Final = "all"
+"""Behind all others: without it something is missing."""
+
+
 class Recalled:
     """An entry that holds, on its way to a reader that has read nothing yet."""
 
@@ -225,18 +247,24 @@ class Recalled:
             raise Spoilt("its logs have changed")
         self._dags = header["dags"]
         self._heard: dict[str, list[Any]] = {}
-        behind = self._of_dags(records)
-        ensemble.restore(record for _, record in chain(behind, records))  # type: ignore[attr-defined]
-        if next(records, None) is not None:
+        ensemble.restore(self._learnt(records))
+        known = {name for name, _, _ in self._places}
+        if next(records, None) is not None or any(
+            book.events and book.file not in known for book in ensemble.books.values()
+        ):
             raise Spoilt("it holds more than there is a use for")
 
-    def _of_dags(self, records: Iterator[Any]) -> list[Any]:
-        """Take the records of DAGs; returns the one that was met behind them."""
-        for key, record in records:
+    def _learnt(self, records: Iterator[Any]) -> Iterator[Any]:
+        """What the logs had told; what the DAGs had heard stands before it."""
+        for record in records:
+            if record == _LAST:
+                return
+            key, content = record
             if key is None:
-                return [(key, record)]
-            self._heard.setdefault(key, []).append(record)
-        return []
+                yield content
+            else:
+                self._heard.setdefault(key, []).append(content)
+        raise Spoilt("it is not whole")
 
     @property
     def complete(self) -> bool:
@@ -250,7 +278,7 @@ class Recalled:
         if place is None:
             return
         mark = Mark(*place["mark"])
-        if mark.path == str(log.path):
+        if mark.path == os.path.realpath(log.path):
             offset, line, form, year, last = place["position"]
             position = Position(offset, line, form and Form(form), year, last)
             reader.resume(position, place["year"], mark.inode, mark.start)
@@ -266,7 +294,9 @@ class Recalled:
         if len(marks) != len(facts.growing):
             return
         for mark, follower in zip(marks, facts.growing, strict=True):
-            if mark is not None and not (mark.path == str(follower.path) and mark.holds()):
+            if mark is not None and not (
+                mark.path == os.path.realpath(follower.path) and mark.holds()
+            ):
                 return
         hear_again(dag, self._heard[dag.key])
         out = OutState(*told["out"])

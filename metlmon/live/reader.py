@@ -25,12 +25,12 @@ from metlmon.eventlog import LogWarning, Position, Skimmed, new_years, parse, sk
 from metlmon.frozen import frozen
 from metlmon.live.cache import Cache
 from metlmon.live.discovery import (
+    Found,
     LogFile,
     check_dagdir,
     dag_file_paths,
     discover_dags,
     discover_logs,
-    load_files,
 )
 from metlmon.live.errors import InputError
 from metlmon.live.facts import DagFacts
@@ -303,8 +303,7 @@ class Reader:
     def _take_dags(self) -> Changes:
         self._dag_paths = dag_file_paths(self.dagdir)
         before = self._dag_files_signature()
-        load = self._keeping.load if self._keeping is not None else load_files
-        found = discover_dags(self.dagdir, self._only, load)
+        found = self._discover_dags()
         shared = _shared_names(found.dags)
         facts = {each.key: each for each in self._facts}
         dags = []
@@ -329,6 +328,11 @@ class Reader:
         self._dag_signature = {path: before.get(path, stat) for path, stat in now.items()}
         self._find_logs()
         return changes
+
+    def _discover_dags(self) -> Found:
+        if self._keeping is None:
+            return discover_dags(self.dagdir, self._only)
+        return discover_dags(self.dagdir, self._only, self._keeping.load)
 
     def _find_logs(self) -> None:
         found = discover_logs(self.dagdir, list(self.ensemble.dags.values()))

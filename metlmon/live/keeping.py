@@ -1,0 +1,90 @@
+"""What one reader does with the cache: it recalls what an earlier one learnt of the dagdir, and
+keeps what it has learnt itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from metlmon.dagman import Workflow
+from metlmon.ensemble.ensemble import Ensemble
+from metlmon.ensemble.settings import Settings
+from metlmon.live.cache import Cache, entry_of
+from metlmon.live.facts import DagFacts
+from metlmon.live.workflows import Workflows
+
+if TYPE_CHECKING:
+    from metlmon.live.kept import Kept, Recalled
+    from metlmon.live.reader import LogReader
+
+WORTH_KEEPING: Final = 5 << 20
+SHARE_WORTH_KEEPING: Final = 0.02
+"""So many bytes, and this share of all, must have been read since they were kept last: less is
+read again sooner than it is kept."""
+
+# The modules that are imported late take 5 ms, with pickle and hashlib: small dagdirs, of which
+# nothing is ever kept, need not pay for that.
+
+
+class Keeping:
+    """The cache, for one dagdir. Nothing here raises for what is wrong with the cache."""
+
+    def __init__(self, cache: Cache, dagdir: Path, only: str | None, settings: Settings) -> None:
+        self._cache = cache
+        self._entry = entry_of(dagdir, only, settings)
+        self._dags = entry_of(dagdir, only, settings, "dags")
+        self._workflows: Workflows | None = None
+        self._kept = 0
+
+    def load(self, paths: Sequence[Path]) -> Workflow:
+        """The workflow of these DAG files, as they are now."""
+        if self._workflows is None:
+            self._workflows = self._recalled_workflows()
+        return self._workflows.load(paths)
+
+    def _recalled_workflows(self) -> Workflows:
+        if self._cache.has(self._dags.name):
+            from metlmon.live.kept import recalled_workflows
+
+            # Whatever is wrong with it, it is none.
+            with suppress(Exception):
+                return recalled_workflows(self._cache, self._dags)
+        return Workflows()
+
+    def recall(self, ensemble: Ensemble) -> Recalled | None:
+        """What an earlier reader learnt from the logs, where that still holds: it has been
+        given to ``ensemble``. Where there is none that may be spoilt."""
+        if self._cache.has(self._entry.name):
+            from metlmon.live.kept import Recalled
+
+            # As above: the logs will say it again.
+            with suppress(Exception):
+                return Recalled(self._cache, self._entry, ensemble)
+        return None
+
+    def holds(self, consumed: int) -> None:
+        """So many bytes of the logs need not be kept: they are."""
+        self._kept = consumed
+
+    def keep(
+        self,
+        consumed: int,
+        ensemble: Ensemble,
+        logs: Iterable[LogReader],
+        facts: Iterable[DagFacts],
+    ) -> list[Kept]:
+        """What is worth keeping, to be written when nobody waits. ``consumed``: bytes that were
+        read of the logs; 0 where what was learnt is not to be kept."""
+        found: list[Kept | None] = []
+        if self._workflows is not None and self._workflows.news:
+            from metlmon.live.kept import keep_workflows
+
+            found.append(keep_workflows(self._cache, self._dags, self._workflows))
+        if consumed - self._kept >= max(WORTH_KEEPING, SHARE_WORTH_KEEPING * consumed):
+            from metlmon.live.kept import keep
+
+            self._kept = consumed
+            found.append(keep(self._cache, self._entry, ensemble, logs, facts))
+        return [each for each in found if each is not None]
