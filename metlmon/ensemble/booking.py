@@ -19,7 +19,7 @@ from metlmon.ensemble.ledger import (
     RunEntry,
     TransferEntry,
 )
-from metlmon.ensemble.node import Round, rounds
+from metlmon.ensemble.node import last_success, rounds
 from metlmon.ensemble.record import Job, JobId, NodeKey
 from metlmon.ensemble.runs import Run
 from metlmon.ensemble.sites import alias_of, host_of
@@ -76,7 +76,7 @@ class _Booking:
         self.finals: dict[NodeKey, Execution] = {}
         for key, part in parts.items():
             if part.training and painter.states[key].state is State.COMPLETED:
-                final = _final_success(self.rounds[key])
+                final = last_success(self.rounds[key])
                 if final is not None:
                     self.finals[key] = final
         self.final_ids = frozenset(id(final) for final in self.finals.values())
@@ -417,16 +417,6 @@ class _Booking:
 
 def _key(job: Job) -> JobKey:
     return job.cluster, job.proc, job.subproc
-
-
-def _final_success(made: list[Round]) -> Execution | None:
-    """The execution that completed a node: the last good one of its last good job."""
-    for round_ in reversed(made):
-        for job in round_.jobs:
-            for execution in reversed(job.life().executions):
-                if execution.outcome is Outcome.GOOD:
-                    return execution
-    return None
 
 
 def _sums(booked: Iterable[ExecutionEntry]) -> tuple[float, float, float]:

@@ -17,7 +17,7 @@ from metlmon.dagman import Jobstate, Said
 from metlmon.ensemble.clock import Clock
 from metlmon.ensemble.dag import Dag, Tenure, note_tenure
 from metlmon.ensemble.membership import REMOVED_WITH, SWEEPS, Membership, membership
-from metlmon.ensemble.node import NodeState
+from metlmon.ensemble.node import Made, NodeState
 from metlmon.ensemble.nodestates import NodeStates, Weighed
 from metlmon.ensemble.record import (
     NOOP_PROC,
@@ -32,7 +32,8 @@ from metlmon.ensemble.record import (
     woven,
 )
 from metlmon.ensemble.settings import Settings
-from metlmon.ensemble.states import ACTIVE, DONE, DagState
+from metlmon.ensemble.states import DONE, DagState
+from metlmon.ensemble.summary import Summary
 from metlmon.ensemble.views import Notice
 from metlmon.eventlog import (
     Aborted,
@@ -164,6 +165,7 @@ class Ensemble:
         """Jobs whose events or place changed since whoever adds things up emptied this."""
         self.all_stale = True
         """Everything is to be added up anew: other DAGs, another clock."""
+        self.summary = Summary(self)
 
     # --- the workflow -------------------------------------------------------------------
 
@@ -586,6 +588,10 @@ class Ensemble:
         dag = self.dags[dag_key]
         return self._states.of(dag, self._alive(dag, live))
 
+    def made(self, key: NodeKey) -> Made | None:
+        """What the submissions of one node come to."""
+        return self._states.made(key)
+
     def _alive(self, dag: Dag, live: bool) -> bool:
         # A DAGMan that was told to go removes its jobs first: they are not retried.
         if self.ending(dag) is not None or (dag.lives and dag.lives[-1].removed):
@@ -623,7 +629,8 @@ class Ensemble:
             return True
         if any(state is not DagState.NOT_SUBMITTED for state in states):
             return False
-        return any(job.life().state in ACTIVE for job in self.jobs.values())
+        self.summary.add_up()
+        return bool(self.summary.sums.queued)
 
 
 def _note_post(record: NodeRecord, event: Event, detail: PostScript) -> None:

@@ -3,15 +3,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Final
 
 from metlmon.dagman import Node, NodeKind
 from metlmon.ensemble.clock import Clock
 from metlmon.ensemble.dag import STATUS_CLAIMS, Claim, Dag, NodeWord
+from metlmon.ensemble.job import Execution
 from metlmon.ensemble.record import Job, NodeRecord, PostResult
-from metlmon.ensemble.states import ACTIVE, DONE, State
+from metlmon.ensemble.states import ACTIVE, DONE, Outcome, State
+from metlmon.eventlog import Execute
 from metlmon.frozen import frozen
 
 WORST_FIRST: Final = (
@@ -104,13 +106,15 @@ def job_says(round_: Round) -> tuple[State, datetime | None, Job]:
 @frozen
 class Made:
     """What the submissions of a node come to. ``state``, ``since``, ``job``: what the jobs of
-    the last one say; ``begun``: when each was made."""
+    the last one say; ``begun``: when each was made. ``success``: where the last good execution
+    of the last good job ran, in brackets; empty without one."""
 
     last: Round
     state: State
     since: datetime | None
     job: Job
     begun: tuple[datetime | None, ...]
+    success: tuple[Execute | None, ...]
 
     @property
     def submitted(self) -> datetime | None:
@@ -122,7 +126,20 @@ def made_of(record: NodeRecord) -> Made | None:
     made = rounds(record)
     if not made:
         return None
-    return Made(made[-1], *job_says(made[-1]), tuple(round_.submitted for round_ in made))
+    begun = tuple(round_.submitted for round_ in made)
+    success = last_success(made)
+    where = (success.machine,) if success is not None else ()
+    return Made(made[-1], *job_says(made[-1]), begun, where)
+
+
+def last_success(made: Iterable[Round]) -> Execution | None:
+    """The execution that completed a node: the last good one of its last good job."""
+    for round_ in reversed(list(made)):
+        for job in round_.jobs:
+            for execution in reversed(job.life().executions):
+                if execution.outcome is Outcome.GOOD:
+                    return execution
+    return None
 
 
 class NodeJudge:

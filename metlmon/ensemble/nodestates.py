@@ -71,14 +71,15 @@ class NodeStates:
             weighed.touched.update(dag.workflow.nodes)
         if weighed.touched:
             judge = NodeJudge(dag, self._clock, alive, self._cut)
-            weighed.judge(lambda name: judge.own(*self._asked((dag.key, name))))
+            nodes, made, key = self._nodes, self.made, dag.key
+            weighed.judge(lambda name: judge.own(nodes[key, name], made((key, name))))
         return weighed
 
-    def _asked(self, key: NodeKey) -> tuple[NodeRecord, Made | None]:
-        record = self._nodes[key]
+    def made(self, key: NodeKey) -> Made | None:
+        """What a node's submissions come to."""
         if key not in self._made:
-            self._made[key] = made_of(record)
-        return record, self._made[key]
+            self._made[key] = made_of(self._nodes[key])
+        return self._made[key]
 
 
 def _same(before: Facts, now: Facts) -> bool:

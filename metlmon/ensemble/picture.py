@@ -9,24 +9,24 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta
-from statistics import median
-from typing import Final
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Final, TypeAlias
 
 from metlmon.dagman import NodeKind
-from metlmon.ensemble.causes import cause_of
 from metlmon.ensemble.ensemble import Ensemble
 from metlmon.ensemble.job import Execution, JobLife, TransferSpan
 from metlmon.ensemble.ledger import Ledger
-from metlmon.ensemble.node import NodeState, rounds
-from metlmon.ensemble.record import Job, JobId, NodeKey
-from metlmon.ensemble.runs import Run, Runs, Standing, standing, variable
-from metlmon.ensemble.sites import BUILT_IN_SITES, host_of, site_of, site_of_address
-from metlmon.ensemble.states import ACTIVE, DONE, DagState, Outcome, State
+from metlmon.ensemble.node import last_success, rounds
+from metlmon.ensemble.record import Job, NodeKey
+from metlmon.ensemble.runs import Run, variable
+from metlmon.ensemble.sites import host_of
+from metlmon.ensemble.states import ACTIVE, DagState, Outcome, State
+from metlmon.ensemble.summary import squash
+from metlmon.ensemble.sums import AN_HOUR, SECOND, Cause, Hours, Served, blamed
+from metlmon.ensemble.troubles import Trouble
 from metlmon.ensemble.views import (
     CauseRow,
-    Count,
     DagRow,
     EpochRow,
     EventLine,
@@ -44,7 +44,6 @@ from metlmon.ensemble.views import (
     SiteRow,
     Status,
     TransferRow,
-    TransferTotals,
 )
 from metlmon.eventlog import (
     Aborted,
@@ -59,50 +58,11 @@ from metlmon.eventlog import (
 
 HOUR: Final = 3600.0
 
-STALLED_TRANSFER: Final = timedelta(minutes=30)
-"""Input transfers of tens of GB take minutes; one that is still going after this long has
-in every real log ended in an eviction, not in an execution."""
-
-STALLED_DISCONNECT: Final = timedelta(minutes=10)
-"""24 of 26 real disconnects reconnected; the others failed within the lease of 40 minutes.
-After this long it is worth a look."""
-
 ANYWHERE: Final = frozenset({"any", "anywhere", "all"})
 """Targets that every site meets."""
 
 POOLS: Final = frozenset({"osg", "ospool"})
 """Targets that name a pool of many sites: only another target's own site is off them."""
-
-
-@dataclass(slots=True)
-class _Sum:
-    """GPU-hours being added up."""
-
-    good: float = 0.0
-    bad: float = 0.0
-    in_flight: float = 0.0
-
-    def add(self, outcome: Outcome, hours: float) -> None:
-        if outcome is Outcome.GOOD:
-            self.good += hours
-        elif outcome is Outcome.IN_FLIGHT:
-            self.in_flight += hours
-        else:
-            self.bad += hours
-
-    def done(self) -> GpuHours:
-        return GpuHours(self.good, self.bad, self.in_flight)
-
-
-@dataclass(slots=True)
-class _Place:
-    """What a site or a GPU model served."""
-
-    executions: int = 0
-    completed: int = 0
-    hours: _Sum = field(default_factory=_Sum)
-    targets: set[str] = field(default_factory=set)
-    seconds: list[float] = field(default_factory=list)
 
 
 class Painter:
@@ -119,27 +79,15 @@ class Painter:
         self.as_of = as_of or ensemble.newest
         self.live = live
         self.clock = ensemble.clock
-        self.sites = (*ensemble.settings.sites, *BUILT_IN_SITES)
-        self._site_aliases = dict(ensemble.settings.site_aliases)
-        self._gpu_aliases = dict(ensemble.settings.gpu_aliases)
-        self.runs = Runs(ensemble.dags, ensemble.settings)
-        self.states: dict[NodeKey, NodeState] = {
-            (dag_key, name): state
-            for dag_key in ensemble.dags
-            for name, state in ensemble.node_states(dag_key, live).items()
-        }
-        order = {key: place for place, key in enumerate(ensemble.dags)}
-        self.standings: dict[str, Standing] = {
-            key: standing(run, self.states, order) for key, run in self.runs.by_key.items()
-        }
-        self.targets = self._all_targets()
+        self.summary = ensemble.summary
+        self.summary.add_up()
+        self.summary.settle(live)
+        self.runs, self.states = self.summary.runs, self.summary.states
+        self.standings, self.targets = self.summary.standings, self.summary.targets
+        self.sums, self._rows = self.summary.sums, self.summary.rows
         self._ledger: Ledger | None = None
 
     # --- small questions ----------------------------------------------------------------
-
-    def _all_targets(self) -> frozenset[str]:
-        named = (variable(record.node, "ResourceName") for record in self.nodes.values())
-        return frozenset(_squash(name) for name in named if name)
 
     def target(self, key: NodeKey | None) -> str | None:
         record = self.nodes.get(key) if key else None
@@ -147,25 +95,22 @@ class Painter:
 
     def site(self, machine: Execute | None) -> str | None:
         """The site of an execution, by the name that the settings give it."""
-        found = site_of(machine, self.sites)
-        return self._site_aliases.get(found, found) if found is not None else None
+        return self.summary.names.site(machine)
 
     def site_of_address(self, address: str) -> str | None:
         """The site of a host that nothing ran on yet, as far as rules tell."""
-        found = site_of_address(address, self.sites)
-        return self._site_aliases.get(found, found) if found is not None else None
+        return self.summary.names.site_of_address(address)
 
     def gpu(self, machine: Execute | None) -> str | None:
         """The GPU's model as logged, or as the settings call it."""
-        found = machine.gpu if machine is not None else None
-        return self._gpu_aliases.get(found, found) if found is not None else None
+        return self.summary.names.gpu(machine)
 
     def off_target(self, target: str | None, site: str | None) -> bool:
         """Did it run where it did not want to go? A pool-wide target is missed only where
         another target's own site was used."""
         if not target or not site:
             return False
-        wanted, got = _squash(target), _squash(site)
+        wanted, got = squash(target), squash(site)
         if wanted in ANYWHERE or wanted in got or got in wanted:
             return False
         if wanted in POOLS:
@@ -212,64 +157,39 @@ class Painter:
 
     def status(self) -> Status:
         """The whole ensemble."""
-        total = _Sum()
-        sites: defaultdict[str | None, _Place] = defaultdict(_Place)
-        gpus: defaultdict[str | None, _Place] = defaultdict(_Place)
-        by_run: defaultdict[str, _Sum] = defaultdict(_Sum)
-        for job in self.real_jobs():
-            key = self.node_of(job)
-            run = self.runs.of_node.get(key) if key else None
-            for execution in self.life(job).executions:
-                hours = self.hours(execution) or 0.0
-                total.add(execution.outcome, hours)
-                if run is not None:
-                    by_run[run.key].add(execution.outcome, hours)
-                if not self.is_dagman(key):
-                    self._note_place(sites, gpus, execution, hours, self.target(key))
-        self._count_completed(sites, gpus)
-        runs = tuple(
-            self._run_row(run, by_run[key].done()) for key, run in self.runs.by_key.items()
-        )
+        now = self._in_flight()
+        sums, summary = self.sums, self.summary
         return Status(
             self.dagdir,
             self.as_of,
             self.live,
             tuple(self.notices()),
             tuple(self._dag_rows()),
-            runs,
-            self._epoch_states(),
-            _counted(state.state for state in self.states.values()),
-            total.done(),
-            tuple(_site_row(site, place) for site, place in _largest_first(sites)),
-            tuple(
-                GpuRow(gpu, place.executions, place.completed, place.hours.done())
-                for gpu, place in _largest_first(gpus)
-            ),
+            tuple(self._run_row(run, now.runs) for run in self.runs.by_key.values()),
+            _counted(summary.epoch_states),
+            _counted(summary.node_states),
+            sums.total.gpu_hours(now.total),
+            tuple(_site_row(*each) for each in _largest_first(sums.sites, now.sites)),
+            tuple(_gpu_row(*each) for each in _largest_first(sums.gpus, now.gpus)),
             tuple(self.causes()),
-            self._transfer_totals(),
+            sums.transfers(),
             tuple(self._log_rows()),
         )
 
-    def _note_place(
-        self,
-        sites: defaultdict[str | None, _Place],
-        gpus: defaultdict[str | None, _Place],
-        execution: Execution,
-        hours: float,
-        target: str | None,
-    ) -> None:
-        machine = execution.machine
-        for place in (
-            sites[self.site(machine)],
-            gpus[self.gpu(machine)],
-        ):
-            place.executions += 1
-            place.hours.add(execution.outcome, hours)
-            if target:
-                place.targets.add(target)
-            seconds = self.seconds(execution.start, execution.end)
-            if execution.outcome is Outcome.GOOD and seconds is not None:
-                place.seconds.append(seconds)
+    def _in_flight(self) -> _InFlight:
+        """What executions have come to that have not ended."""
+        now = _InFlight()
+        if self.as_of is None:
+            return now
+        for each in self.sums.open.values():
+            spent = round(self.clock.seconds(each.start, self.as_of) * SECOND) * each.gpus
+            now.total += spent
+            if each.run is not None:
+                now.runs[each.run] += spent
+            if not each.dagman:
+                now.sites[each.site] += spent
+                now.gpus[each.gpu] += spent
+        return now
 
     def ledger(self) -> Ledger:
         """All entries of the ensemble, flat: what everything is added up from. Made once: who
@@ -280,32 +200,9 @@ class Painter:
             self._ledger = booked(self)
         return self._ledger
 
-    def _count_completed(
-        self,
-        sites: defaultdict[str | None, _Place],
-        gpus: defaultdict[str | None, _Place],
-    ) -> None:
-        for key, part in self.runs.parts.items():
-            if not part.training or self.states[key].state is not State.COMPLETED:
-                continue
-            final = self.final_success(key)
-            if final is not None:
-                sites[self.site(final.machine)].completed += 1
-                gpus[self.gpu(final.machine)].completed += 1
-
     def final_success(self, key: NodeKey) -> Execution | None:
         """The execution that completed the node: the last good one of its last good job."""
-        for round_ in reversed(rounds(self.nodes[key])):
-            for job in round_.jobs:
-                for execution in reversed(self.life(job).executions):
-                    if execution.outcome is Outcome.GOOD:
-                        return execution
-        return None
-
-    def _epoch_states(self) -> Mapping[State, int]:
-        return _counted(
-            self.states[key].state for key, part in self.runs.parts.items() if part.training
-        )
+        return last_success(rounds(self.nodes[key]))
 
     def notices(self) -> Iterable[Notice]:
         yield from self.ensemble.conditions
@@ -316,8 +213,9 @@ class Painter:
 
     def _ambiguous(self) -> Iterable[Notice]:
         groups: dict[tuple[str, ...], list[Job]] = defaultdict(list)
-        for key, placed in sorted(self.members.items(), key=lambda item: item[0]):
-            if placed.candidates:
+        for key in sorted(self.summary.ambiguous):
+            placed = self.members.get(key)
+            if placed is not None and placed.candidates:
                 groups[placed.candidates].append(self.ensemble.jobs[key])
         for candidates, jobs in groups.items():
             files = ", ".join(self.dags[key].file for key in candidates)
@@ -339,9 +237,10 @@ class Painter:
                 yield Notice("dagman-error", f"{dag.key}.dagman.out", None, f"DAGMan: {error}")
 
     def _gaps(self) -> Iterable[Notice]:
-        for job in self.real_jobs():
-            for line, _, text in self.life(job).gaps:
-                file = min(job.user_logs or job.nodes_logs, default=None)
+        for key in sorted(self.sums.gaps):
+            job = self.ensemble.jobs[key]
+            file = min(job.user_logs or job.nodes_logs, default=None)
+            for line, text in self.sums.gaps[key]:
                 where = line if job.user_logs else None
                 yield Notice("log-gap", file, where, f"job {job.cluster}.{job.proc}: {text}")
 
@@ -350,19 +249,15 @@ class Painter:
             if not dag.is_top:
                 continue
             state, ended = self.ensemble.dag_state(dag.key)
-            nodes = [
-                self.states[(dag.key, name)]
-                for name, node in dag.workflow.nodes.items()
-                if node.kind is not NodeKind.SERVICE
-            ]
+            counts = self.summary.counts[dag.key]
             rescue = dag.rescue()
             yield DagRow(
                 dag.file,
                 state,
                 dag.dagmans(),
-                len(nodes),
-                sum(node.state in DONE for node in nodes),
-                sum(map(_has_failed, nodes)),
+                counts.total,
+                counts.done,
+                counts.failed,
                 rescue.number if rescue else None,
                 dag.starts(self.clock),
                 dag.halted,
@@ -375,59 +270,48 @@ class Painter:
         for book in self.ensemble.books.values():
             yield LogRow(book.file, book.bytes, book.events, book.first, book.last)
 
-    def _transfer_totals(self) -> TransferTotals:
-        tally: dict[str, list[float]] = {
-            kind: [0, 0.0] for kind in ("ok", "aborted", "unfinished", "output")
-        }
-        sent = received = 0
-        for job in self.real_jobs():
-            life = self.life(job)
-            sent += life.bytes_sent or 0
-            received += life.bytes_received or 0
-            for span in life.transfers:
-                kind = self._transfer_kind(span)
-                if kind is not None:
-                    tally[kind][0] += 1
-                    if span.start is not None and span.end is not None:
-                        tally[kind][1] += self.clock.seconds(span.start, span.end)
-        counts = {kind: Count(int(n), seconds) for kind, (n, seconds) in tally.items()}
-        return TransferTotals(
-            counts["ok"],
-            counts["aborted"],
-            counts["unfinished"],
-            counts["output"],
-            sent,
-            received,
-        )
-
-    @staticmethod
-    def _transfer_kind(span: TransferSpan) -> str | None:
-        if span.direction == "output":
-            measured = span.start is not None and span.outcome == "ok"
-            return "output" if measured else None
-        return span.outcome if span.outcome in ("ok", "aborted", "unfinished") else None
-
     def causes(self) -> list[CauseRow]:
         """Bad GPU-hours by reason, the most expensive first."""
-        groups: dict[tuple[str, int | None, int | None, bool], list[tuple[float, str | None]]]
-        groups = defaultdict(list)
-        for job in self.real_jobs():
-            for execution in self.life(job).executions:
-                if execution.outcome in (Outcome.GOOD, Outcome.IN_FLIGHT):
-                    continue
-                # What a hole in the log is to blame for is not mixed with what is known.
-                unknown = execution.uncertain
-                key = (execution.cause, execution.code, execution.subcode, unknown)
-                groups[key].append((self.hours(execution) or 0.0, execution.reason))
         rows = [
-            CauseRow(cause, code, sub, len(hits), sum(h for h, _ in hits), hits[-1][1], unknown)
-            for (cause, code, sub, unknown), hits in groups.items()
+            CauseRow(
+                *known[:3], spent.executions, spent.micros / AN_HOUR, self._said(known), known[3]
+            )
+            for known, spent in self.sums.causes.items()
         ]
-        return sorted(rows, key=lambda row: (-row.bad, -row.executions, row.cause))
+
+        def order(row: CauseRow) -> tuple[object, ...]:
+            codes = (-1 if each is None else each for each in (row.code, row.subcode))
+            return -row.bad, -row.executions, row.cause, *codes, row.end_unknown
+
+        return sorted(rows, key=order)
+
+    def _said(self, cause: Cause) -> str | None:
+        """What was said of the last one that ended for this cause."""
+        spent = self.sums.causes[cause]
+        if spent.example is None:
+            executions = self.ensemble.jobs[spent.last_job()].life().executions
+            said = (e.reason for e in reversed(executions) if blamed(e) == cause)
+            spent.example = (next(said, None),)
+        return spent.example[0]
 
     # --- runs ---------------------------------------------------------------------------
 
-    def _run_row(self, run: Run, hours: GpuHours) -> RunRow:
+    def _run_row(self, run: Run, in_flight: Mapping[str, int]) -> RunRow:
+        """A run's row: drawn anew where its nodes have changed, else only its times are."""
+        row = self._rows.get(run.key)
+        if row is None:
+            row = self._rows[run.key] = self._drawn_row(run)
+        latest = row.latest
+        if latest is not None and latest.since is not None:
+            latest = replace(latest, seconds=self.seconds(latest.since, None))
+        hours = self._run_hours(run, in_flight)
+        if latest == row.latest and hours == row.gpu_hours:
+            return row
+        row = replace(row, latest=latest, gpu_hours=hours)
+        self._rows[run.key] = row
+        return row
+
+    def _drawn_row(self, run: Run) -> RunRow:
         stands = self.standings[run.key]
         latest = self.latest(stands.latest) if stands.latest else None
         home = self.home(run)
@@ -442,7 +326,7 @@ class Painter:
             stands.skipped,
             stands.state,
             latest,
-            hours,
+            GpuHours(),
         )
 
     def home(self, run: Run) -> NodeKey:
@@ -485,7 +369,8 @@ class Painter:
     def find_runs(self, wanted: str) -> list[RunRow]:
         """Runs whose uuid begins with ``wanted``, or whose name is it (any case); an exact
         uuid or name alone wins over prefixes of others."""
-        rows = [self._run_row(run, self._run_hours(run)) for run in self.runs.by_key.values()]
+        now = self._in_flight().runs
+        rows = [self._run_row(run, now) for run in self.runs.by_key.values()]
         exact = [r for r in rows if wanted in (r.uuid, r.key)]
         if exact:
             return exact
@@ -494,16 +379,22 @@ class Painter:
             return named
         return [r for r in rows if wanted and (r.uuid or "").lower().startswith(wanted.lower())]
 
-    def _run_hours(self, run: Run) -> GpuHours:
-        total = _Sum()
-        for key in run.nodes():
-            self._add_hours(total, key)
-        return total.done()
+    def _run_hours(self, run: Run, in_flight: Mapping[str, int]) -> GpuHours:
+        hours = self.sums.runs.get(run.key) or Hours()
+        return hours.gpu_hours(in_flight.get(run.key, 0))
 
-    def _add_hours(self, total: _Sum, key: NodeKey) -> None:
+    def _node_hours(self, key: NodeKey) -> GpuHours:
+        hours, in_flight = Hours(), 0
         for job in self.nodes[key].jobs:
-            for execution in self.life(job).executions:
-                total.add(execution.outcome, self.hours(execution) or 0.0)
+            for e in self.life(job).executions:
+                spent = round((self.seconds(e.start, e.end) or 0.0) * SECOND) * (e.gpus or 0)
+                if e.outcome is Outcome.GOOD:
+                    hours.good += spent
+                elif e.outcome is Outcome.IN_FLIGHT:
+                    in_flight += spent
+                else:
+                    hours.bad += spent
+        return hours.gpu_hours(in_flight)
 
     def run_view(self, key: str) -> RunView | None:
         """One run with its epochs; None when there is no such run."""
@@ -519,7 +410,7 @@ class Painter:
             key=lambda k: (self.runs.parts[k].epoch or 0, self.states[k].submitted is None),
         )
         return RunView(
-            self._run_row(run, self._run_hours(run)),
+            self._run_row(run, self._in_flight().runs),
             tuple(self.epoch_row(k) for k in listed),
             tuple(self.epoch_row(k) for k in run.side),
         )
@@ -531,8 +422,6 @@ class Painter:
         life = self.life(state.job) if state.job else None
         machine = _machine(life)
         target, site = self.target(key), self.site(machine)
-        hours = _Sum()
-        self._add_hours(hours, key)
         wait, transfer, execution = self._phases(life)
         hold = life.hold if life is not None and state.state is State.HELD else None
         return EpochRow(
@@ -555,7 +444,7 @@ class Painter:
             transfer,
             execution,
             self._attempts(key),
-            hours.done(),
+            self._node_hours(key),
             self.trained_on(key),
             hold.reason if hold else None,
             hold.code if hold else None,
@@ -626,7 +515,7 @@ class Painter:
 
     def queued(self, run: str | None = None) -> tuple[JobRow, ...]:
         """The jobs that are in the queue by their logs: of the run with this key, or all."""
-        rows = (self.job_row(job) for job in self.real_jobs() if self.life(job).state in ACTIVE)
+        rows = (self.job_row(self.ensemble.jobs[key]) for key in sorted(self.sums.queued))
         if run is None:
             return tuple(rows)
         view = self.run_view(run)
@@ -748,63 +637,11 @@ class Painter:
 
     def problems(self) -> tuple[ProblemGroup, ...]:
         """Trouble grouped by cause: what is in trouble now first, then by what it cost."""
-        groups: dict[tuple[str, str], _Trouble] = {}
-        for job in self.real_jobs():
-            life = self.life(job)
-            for execution in life.executions:
-                if execution.outcome in (Outcome.GOOD, Outcome.IN_FLIGHT):
-                    continue
-                if execution.held_by is not None:
-                    self._lost_to_hold(groups, execution)
-                    continue
-                trouble = _trouble(groups, str(execution.outcome), execution.cause)
-                trouble.strike(job, execution.end, self.hours(execution), execution.reason)
-                trouble.code, trouble.subcode = execution.code, execution.subcode
-            self._holds(groups, job, life)
-            self._stalls(groups, job, life)
+        groups = self.summary.troubles.by_cause(self.as_of)
         drawn = [self._group(key, trouble) for key, trouble in groups.items()]
-        return tuple(sorted(drawn, key=lambda g: (-g.now, -g.lost, -g.times, g.cause)))
+        return tuple(sorted(drawn, key=lambda g: (-g.now, -g.lost, -g.times, g.cause, g.kind)))
 
-    def _lost_to_hold(self, groups: dict[tuple[str, str], _Trouble], execution: Execution) -> None:
-        """The eviction was the hold's doing: what it cost is the hold's, counted there."""
-        hold = execution.held_by
-        if hold is not None:
-            cause = cause_of(Outcome.HELD, hold.code, hold.reason, None, None)
-            trouble = _trouble(groups, str(Outcome.HELD), cause)
-            trouble.lost += self.hours(execution) or 0.0
-
-    def _holds(self, groups: dict[tuple[str, str], _Trouble], job: Job, life: JobLife) -> None:
-        ends = {e.end for e in life.executions if e.outcome is Outcome.HELD}
-        for when, held in life.holds:
-            reason = held.reason if held else None
-            code = held.code if held else None
-            cause = cause_of(Outcome.HELD, code, reason, None, None)
-            trouble = _trouble(groups, str(Outcome.HELD), cause)
-            trouble.code, trouble.subcode = code, held.subcode if held else None
-            if when not in ends:
-                trouble.strike(job, when, None, reason)
-        if life.state is State.HELD and life.hold is not None:
-            cause = cause_of(Outcome.HELD, life.hold.code, life.hold.reason, None, None)
-            _trouble(groups, str(Outcome.HELD), cause).now.add(job.id)
-
-    def _stalls(self, groups: dict[tuple[str, str], _Trouble], job: Job, life: JobLife) -> None:
-        for span in life.transfers:
-            seconds = self.seconds(span.start, span.end)
-            stuck = span.outcome in ("unfinished", "in-flight") and span.direction == "input"
-            if not stuck or seconds is None or seconds < STALLED_TRANSFER.total_seconds():
-                continue
-            trouble = _trouble(groups, "stalled", "input transfer stalled")
-            trouble.strike(job, span.end or self.as_of, None, None)
-            if span.end is None and life.state is State.TRANSFERRING_INPUT:
-                trouble.now.add(job.id)
-        if life.state is State.DISCONNECTED:
-            seconds = self.seconds(life.since, None)
-            if seconds is not None and seconds >= STALLED_DISCONNECT.total_seconds():
-                trouble = _trouble(groups, "stalled", "lost contact with the execute host")
-                trouble.strike(job, life.since, None, None)
-                trouble.now.add(job.id)
-
-    def _group(self, key: tuple[str, str], trouble: _Trouble) -> ProblemGroup:
+    def _group(self, key: tuple[str, str], trouble: Trouble) -> ProblemGroup:
         kind, cause = key
         runs: dict[str, str] = {}
         for cluster, proc in trouble.jobs:
@@ -830,65 +667,50 @@ class Painter:
 
 
 @dataclass(slots=True)
-class _Trouble:
-    now: set[JobId] = field(default_factory=set)
-    times: int = 0
-    lost: float = 0.0
-    jobs: dict[JobId, datetime] = field(default_factory=dict)
-    code: int | None = None
-    subcode: int | None = None
-    example: str | None = None
+class _InFlight:
+    """GPU-microseconds in flight."""
 
-    def strike(
-        self, job: Job, when: datetime | None, hours: float | None, reason: str | None
-    ) -> None:
-        self.times += 1
-        self.lost += hours or 0.0
-        self.jobs[job.id] = max(self.jobs.get(job.id, datetime.min), when or datetime.min)
-        self.example = reason or self.example
-
-
-def _trouble(groups: dict[tuple[str, str], _Trouble], kind: str, cause: str) -> _Trouble:
-    return groups.setdefault((kind, cause), _Trouble())
+    total: int = 0
+    runs: Counter[str] = field(default_factory=Counter)
+    sites: Counter[str | None] = field(default_factory=Counter)
+    gpus: Counter[str | None] = field(default_factory=Counter)
 
 
 def _machine(life: JobLife | None) -> Execute | None:
     return life.executions[-1].machine if life is not None and life.executions else None
 
 
-def _counted(states: Iterable[State]) -> Mapping[State, int]:
-    counts = Counter(states)
+def _counted(counts: Mapping[State, int]) -> Mapping[State, int]:
     return {state: counts.get(state, 0) for state in State}
 
 
-def _has_failed(node: NodeState) -> bool:
-    """As DAGMan counts: a node whose job somebody removed has failed, one whose job left
-    together with its DAG has not."""
-    if node.state is State.REMOVED:
-        return node.job is None or not node.job.swept
-    return node.state is State.FAILED
+_Ranked: TypeAlias = tuple[str | None, Served, GpuHours]
 
 
-def _squash(name: str) -> str:
-    return re.sub(r"[^a-z0-9]", "", name.lower())
+def _largest_first(
+    places: Mapping[str | None, Served], in_flight: Mapping[str | None, int]
+) -> list[_Ranked]:
+    """Name, what it served, and GPU-hours with those in flight."""
+    ranked = [
+        (name, served, served.hours.gpu_hours(in_flight.get(name, 0)))
+        for name, served in places.items()
+    ]
+    return sorted(ranked, key=lambda each: (-each[2].total, -each[1].executions, each[0] or ""))
 
 
-def _largest_first(places: Mapping[str | None, _Place]) -> list[tuple[str | None, _Place]]:
-    return sorted(
-        places.items(),
-        key=lambda item: (-item[1].hours.done().total, -item[1].executions, item[0] or ""),
-    )
-
-
-def _site_row(site: str | None, place: _Place) -> SiteRow:
+def _site_row(site: str | None, served: Served, hours: GpuHours) -> SiteRow:
     return SiteRow(
         site,
-        tuple(sorted(place.targets)),
-        place.executions,
-        place.completed,
-        place.hours.done(),
-        median(place.seconds) if place.seconds else None,
+        tuple(sorted(served.targets)),
+        served.executions,
+        served.completed,
+        hours,
+        served.seconds.value(),
     )
+
+
+def _gpu_row(gpu: str | None, served: Served, hours: GpuHours) -> GpuRow:
+    return GpuRow(gpu, served.executions, served.completed, hours)
 
 
 def _told(text: str, detail: object, body: str) -> str:

@@ -22,9 +22,9 @@ from metlmon.ensemble.ledger import (
     Ledger,
     TransferEntry,
 )
-from metlmon.ensemble.picture import STALLED_TRANSFER
 from metlmon.ensemble.record import JobId
 from metlmon.ensemble.states import Outcome, State
+from metlmon.ensemble.troubles import STALLED_TRANSFER
 from metlmon.frozen import frozen
 from metlmon.stats.study import Basis
 from metlmon.stats.tally import Tally, grouped, tally

@@ -1,0 +1,228 @@
+"""What follows from an ensemble, kept up to date: runs, the states of nodes, and all sums.
+
+A picture (:mod:`metlmon.ensemble.picture`) is drawn from it; to bring it up to date costs what
+changed since the one before.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from metlmon.dagman import NodeKind
+from metlmon.ensemble.dag import Dag
+from metlmon.ensemble.node import NodeState
+from metlmon.ensemble.nodestates import Weighed
+from metlmon.ensemble.record import NodeKey, NodeRecord
+from metlmon.ensemble.runs import Runs, Standing, standing, variable
+from metlmon.ensemble.states import DONE, State
+from metlmon.ensemble.sums import NOBODYS, JobKey, Names, Owner, Sums
+from metlmon.ensemble.troubles import Troubles
+from metlmon.ensemble.views import RunRow
+from metlmon.eventlog import Execute
+
+if TYPE_CHECKING:
+    from metlmon.ensemble.ensemble import Ensemble
+
+AT_ONCE: Final = 32
+"""Jobs added up between two looks at the clock: a millisecond."""
+
+
+class Counts:
+    """Nodes of one DAG, as DAGMan counts them: SERVICE nodes are not among them."""
+
+    __slots__ = ("done", "failed", "total")
+
+    def __init__(self, total: int) -> None:
+        self.total = total
+        self.done = 0
+        self.failed = 0
+
+
+class Summary:
+    """Of one ensemble. Not thread-safe, like the ensemble itself.
+
+    ``runs``, ``states``, ``standings``, ``rows`` and ``sums`` are replaced by other ones, not
+    emptied, when the DAGs are others: a picture that is shown still goes on with its own.
+    ``rows``: the rows of runs that have not changed, as they were drawn.
+    """
+
+    def __init__(self, ensemble: Ensemble) -> None:
+        self._ensemble = ensemble
+        self.names = Names(ensemble.settings)
+        self.version = 0
+        self._dags: Mapping[str, Dag] | None = None
+        self._begin_nodes()
+        self._begin_jobs()
+
+    def _begin_nodes(self) -> None:
+        ensemble = self._ensemble
+        self._dags = ensemble.dags
+        self.runs = Runs(ensemble.dags, ensemble.settings)
+        self.states: dict[NodeKey, NodeState] = {}
+        self.standings: dict[str, Standing] = {}
+        self.rows: dict[str, RunRow] = {}
+        self.node_states: Counter[State] = Counter()
+        self.epoch_states: Counter[State] = Counter()
+        self.counts = {key: Counts(dag.counted) for key, dag in ensemble.dags.items()}
+        self.targets = _targets(ensemble.nodes.values())
+        self._place = {key: place for place, key in enumerate(ensemble.dags)}
+        self._failed: set[NodeKey] = set()
+        self._completed: dict[NodeKey, Execute | None] = {}
+        self._weighed: dict[str, Weighed] = {}
+        self._owners: dict[NodeKey, Owner] = {}
+
+    def _begin_jobs(self) -> None:
+        self.sums = Sums(self.names, self._ensemble.clock)
+        self.troubles = Troubles(self._ensemble.clock)
+        self.ambiguous: set[JobKey] = set()
+        self._ensemble.stale_jobs = set(self._ensemble.jobs)
+        self._ensemble.all_stale = False
+        for machine in self._completed.values():
+            self.sums.complete(machine, 1)
+
+    # --- jobs ---------------------------------------------------------------------------
+
+    def add_up(self, seconds: float | None = None) -> bool:
+        """Add up the jobs that changed, for about ``seconds``; False while some are left."""
+        ensemble = self._ensemble
+        if ensemble.dags is not self._dags:
+            self._begin_nodes()
+            ensemble.all_stale = True
+        if ensemble.all_stale:
+            self._begin_jobs()
+        deadline = None if seconds is None else time.monotonic() + seconds
+        stale = ensemble.stale_jobs
+        if stale:
+            self.version += 1
+        while stale:
+            for _ in range(min(AT_ONCE, len(stale))):
+                self._take_node(stale)
+                if not stale:
+                    return True
+            if deadline is not None and time.monotonic() >= deadline:
+                return False
+        return True
+
+    def _take_node(self, stale: set[JobKey]) -> None:
+        """Take one of the stale jobs, and those of its node with it: what all of them say is
+        asked of the node as well."""
+        key = stale.pop()
+        placed = self._ensemble.members.get(key)
+        record = None
+        if placed is not None and placed.dag is not None and placed.node is not None:
+            record = self._ensemble.nodes.get((placed.dag, placed.node))
+        if record is None:
+            self._take(key, NOBODYS)
+            return
+        owner = self._owner(record)
+        self._take(key, owner)
+        for job in record.jobs:
+            other = (job.cluster, job.proc, job.subproc)
+            if other in stale:
+                stale.discard(other)
+                self._take(other, owner)
+        self._ensemble.made(record.key)
+
+    def _take(self, key: JobKey, owner: Owner) -> None:
+        job = self._ensemble.jobs.get(key)
+        if job is None or job.noop:
+            return
+        placed = self._ensemble.members.get(key)
+        if placed is not None and placed.candidates:
+            self.ambiguous.add(key)
+        else:
+            self.ambiguous.discard(key)
+        self.sums.take(key, job, owner)
+        self.troubles.take(key, job)
+
+    def _owner(self, record: NodeRecord) -> Owner:
+        owner = self._owners.get(record.key)
+        if owner is None:
+            run = self.runs.of_node.get(record.key)
+            owner = self._owners[record.key] = Owner(
+                run.key if run is not None else None,
+                variable(record.node, "ResourceName"),
+                record.node.kind is NodeKind.SUBDAG,
+            )
+        return owner
+
+    # --- nodes --------------------------------------------------------------------------
+
+    def settle(self, live: bool) -> None:
+        """See what the states of nodes are now. ``live`` is as in a picture."""
+        news: list[NodeKey] = []
+        for key in self._ensemble.dags:
+            weighed = self._ensemble.weighed(key, live)
+            if self._weighed.get(key) is not weighed:
+                self._weighed[key] = weighed
+                weighed.news.update(weighed.states)
+            for name in weighed.news:
+                self._note((key, name), weighed.states[name])
+                news.append((key, name))
+            weighed.news.clear()
+        runs = {run.key: run for node in news if (run := self.runs.of_node.get(node)) is not None}
+        for key, run in runs.items():
+            self.standings[key] = standing(run, self.states, self._place)
+            self.rows.pop(key, None)
+        if news:
+            self.version += 1
+
+    def _note(self, key: NodeKey, now: NodeState) -> None:
+        """Count a node's state, and no longer the one before."""
+        before = self.states.get(key)
+        self.states[key] = now
+        part = self.runs.parts.get(key)
+        training = part is not None and part.training
+        if before is None or before.state is not now.state:
+            self._count(key, now.state, training, 1)
+            if before is not None:
+                self._count(key, before.state, training, -1)
+        self._note_failure(key, now)
+        if training:
+            self._note_completion(key, now)
+
+    def _count(self, key: NodeKey, state: State, training: bool, by: int) -> None:
+        self.node_states[state] += by
+        if training:
+            self.epoch_states[state] += by
+        if state in DONE and not self._is_service(key):
+            self.counts[key[0]].done += by
+
+    def _is_service(self, key: NodeKey) -> bool:
+        return self._ensemble.nodes[key].node.kind is NodeKind.SERVICE
+
+    def _note_failure(self, key: NodeKey, now: NodeState) -> None:
+        failed = _has_failed(now) and not self._is_service(key)
+        if failed is not (key in self._failed):
+            self.counts[key[0]].failed += 1 if failed else -1
+            (self._failed.add if failed else self._failed.discard)(key)
+
+    def _note_completion(self, key: NodeKey, now: NodeState) -> None:
+        if key in self._completed:
+            self.sums.complete(self._completed.pop(key), -1)
+        made = self._ensemble.made(key) if now.state is State.COMPLETED else None
+        if made is not None and made.success:
+            self._completed[key] = made.success[0]
+            self.sums.complete(made.success[0], 1)
+
+
+def squash(name: str) -> str:
+    """A site's or a target's name without what people write differently."""
+    return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
+def _targets(records: Iterable[NodeRecord]) -> frozenset[str]:
+    named = {variable(record.node, "ResourceName") for record in records}
+    return frozenset(squash(name) for name in named if name)
+
+
+def _has_failed(node: NodeState) -> bool:
+    """As DAGMan counts: a node whose job somebody removed has failed, one whose job left
+    together with its DAG has not."""
+    if node.state is State.REMOVED:
+        return node.job is None or not node.job.swept
+    return node.state is State.FAILED

@@ -1,0 +1,380 @@
+"""What jobs add up to, kept: each job's share is taken out and put in anew when it changes.
+
+All sums are of whole microseconds (times whole GPUs), so that they do not drift, and do not
+depend on the order in which jobs came. All definitions are those of ``domain.md``.
+"""
+
+from __future__ import annotations
+
+import marshal
+from array import array
+from bisect import bisect_left, insort
+from collections import Counter
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
+
+from metlmon.ensemble.clock import Clock
+from metlmon.ensemble.job import Execution, JobLife, TransferSpan
+from metlmon.ensemble.record import Job
+from metlmon.ensemble.settings import Settings
+from metlmon.ensemble.sites import BUILT_IN_SITES, site_of, site_of_address
+from metlmon.ensemble.states import ACTIVE, Outcome
+from metlmon.ensemble.views import Count, GpuHours, TransferTotals
+from metlmon.eventlog import Execute
+
+H = TypeVar("H", bound=Hashable)
+
+SECOND: Final = 1_000_000
+AN_HOUR: Final = 3600 * SECOND
+"""In microseconds: so fine are the stamps."""
+
+FEW: Final = 64
+"""Up to so many new values are put among the sorted ones each for itself."""
+
+JobKey: TypeAlias = tuple[int, int, int]
+
+Cause: TypeAlias = tuple[str, int | None, int | None, bool]
+"""The cause of a bad end, code, subcode, and whether the true end is not known: what a hole in
+the log is to blame for is not mixed with what is known."""
+
+KINDS: Final = ("ok", "aborted", "unfinished", "output")
+"""What transfers are counted as."""
+
+PLAIN: Final = 2
+"""The version of the format that writes the same for what is equal: later ones do not."""
+
+GOOD, BAD, IN_FLIGHT = range(3)
+
+
+class Names:
+    """Sites and GPU models, as the settings call them."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._sites = (*settings.sites, *BUILT_IN_SITES)
+        self._site_aliases = dict(settings.site_aliases)
+        self._gpu_aliases = dict(settings.gpu_aliases)
+
+    def site(self, machine: Execute | None) -> str | None:
+        """The site of an execution, by the name that the settings give it."""
+        found = site_of(machine, self._sites)
+        return self._site_aliases.get(found, found) if found is not None else None
+
+    def site_of_address(self, address: str) -> str | None:
+        """The site of a host that nothing ran on yet, as far as rules tell."""
+        found = site_of_address(address, self._sites)
+        return self._site_aliases.get(found, found) if found is not None else None
+
+    def gpu(self, machine: Execute | None) -> str | None:
+        """The GPU's model as logged, or as the settings call it."""
+        found = machine.gpu if machine is not None else None
+        return self._gpu_aliases.get(found, found) if found is not None else None
+
+
+@dataclass(slots=True)
+class Hours:
+    """GPU-microseconds of executions that have ended."""
+
+    good: int = 0
+    bad: int = 0
+
+    def gpu_hours(self, in_flight: int = 0) -> GpuHours:
+        return GpuHours(self.good / AN_HOUR, self.bad / AN_HOUR, in_flight / AN_HOUR)
+
+
+class Middle:
+    """The median of values that come and go."""
+
+    __slots__ = ("_new", "_sorted")
+
+    def __init__(self) -> None:
+        self._sorted = array("d")
+        self._new: list[float] = []
+
+    def add(self, value: float) -> None:
+        self._new.append(value)
+
+    def remove(self, value: float) -> None:
+        self._settle()
+        del self._sorted[bisect_left(self._sorted, value)]
+
+    def value(self) -> float | None:
+        """None of none."""
+        self._settle()
+        n = len(self._sorted)
+        if not n:
+            return None
+        upper = self._sorted[n // 2]
+        return upper if n % 2 else (self._sorted[n // 2 - 1] + upper) / 2
+
+    def _settle(self) -> None:
+        if len(self._new) > FEW:
+            self._sorted = array("d", sorted([*self._sorted, *self._new]))
+        else:
+            for value in self._new:
+                insort(self._sorted, value)
+        self._new.clear()
+
+
+@dataclass(slots=True)
+class Served:
+    """What a site or a GPU model served. ``targets``: where those wanted to go that ran there,
+    and how many."""
+
+    executions: int = 0
+    completed: int = 0
+    hours: Hours = field(default_factory=Hours)
+    targets: Counter[str] = field(default_factory=Counter)
+    seconds: Middle = field(default_factory=Middle)
+
+
+@dataclass(slots=True)
+class Spent:
+    """What one cause cost, and the jobs that it struck. ``last``: the last of them, None where
+    that is to be found anew; ``example``: what was said of the last one, in brackets, None where
+    that is."""
+
+    executions: int = 0
+    micros: int = 0
+    jobs: Counter[JobKey] = field(default_factory=Counter)
+    last: JobKey | None = None
+    example: tuple[str | None] | None = None
+
+    def last_job(self) -> JobKey:
+        if self.last is None:
+            self.last = max(self.jobs)
+        return self.last
+
+
+class Open(NamedTuple):
+    """An execution in flight: what it comes to depends on as-of."""
+
+    start: datetime
+    gpus: int
+    run: str | None
+    site: str | None
+    gpu: str | None
+    dagman: bool
+
+
+class Owner(NamedTuple):
+    """Whose a job is, as far as sums are made by it. ``dagman``: it is a sub-DAG's DAGMan,
+    which runs at no site."""
+
+    run: str | None
+    target: str | None
+    dagman: bool
+
+
+NOBODYS: Final = Owner(None, None, False)
+
+
+class _Numbers(Generic[H]):
+    """Numbers for things, so that a share can be kept small."""
+
+    def __init__(self) -> None:
+        self.things: list[H] = []
+        self._numbers: dict[H, int] = {}
+
+    def of(self, thing: H) -> int:
+        number = self._numbers.get(thing)
+        if number is None:
+            number = self._numbers[thing] = len(self.things)
+            self.things.append(thing)
+        return number
+
+
+_Ran: TypeAlias = tuple[int, int, int, int, int]
+"""One execution: where (a number), kind, GPU-microseconds, microseconds, cause (a number)."""
+
+_Share: TypeAlias = tuple[int, int, int, tuple[int, ...], tuple[_Ran, ...]]
+"""What one job adds: owner (a number), bytes sent, received, transfers (kind and microseconds
+by turns), executions."""
+
+NO_CAUSE: Final = -1
+
+
+class Sums:
+    """The sums over all jobs.
+
+    ``queued``: the jobs that are in the queue; ``open``: executions in flight, by job; ``gaps``:
+    what the log lacks, by job: line and sentence.
+    """
+
+    def __init__(self, names: Names, clock: Clock) -> None:
+        self.total = Hours()
+        self.runs: dict[str, Hours] = {}
+        self.sites: dict[str | None, Served] = {}
+        self.gpus: dict[str | None, Served] = {}
+        self.causes: dict[Cause, Spent] = {}
+        self.queued: set[JobKey] = set()
+        self.open: dict[JobKey, Open] = {}
+        self.gaps: dict[JobKey, tuple[tuple[int, str], ...]] = {}
+        self._names = names
+        self._clock = clock
+        self._transfers = [[0, 0] for _ in KINDS]
+        self._sent = self._received = 0
+        self._shares: dict[JobKey, bytes] = {}
+        self._owners = _Numbers[Owner]()
+        self._places = _Numbers[tuple[str | None, str | None]]()
+        self._causes = _Numbers[Cause]()
+
+    def take(self, key: JobKey, job: Job, owner: Owner) -> None:
+        """Put in what the job comes to now, and take out what it came to before."""
+        before = self._shares.get(key)
+        life = job.life()
+        share: _Share = (
+            self._owners.of(owner),
+            life.bytes_sent or 0,
+            life.bytes_received or 0,
+            tuple(self._moves(life.transfers)),
+            tuple(map(self._ran, life.executions)),
+        )
+        packed = marshal.dumps(share, PLAIN)
+        if packed != before:
+            if before is not None:
+                self._count(key, marshal.loads(before), -1)
+            self._count(key, share, 1)
+            self._shares[key] = packed
+        self._note_present(key, life, owner)
+        if life.gaps:
+            self.gaps[key] = tuple((line, text) for line, _, text in life.gaps)
+        else:
+            self.gaps.pop(key, None)
+
+    def complete(self, machine: Execute | None, by: int) -> None:
+        """An epoch was completed there (1), or was not after all (-1)."""
+        for served, name in (
+            (self.sites, self._names.site(machine)),
+            (self.gpus, self._names.gpu(machine)),
+        ):
+            place = served.setdefault(name, Served())
+            place.completed += by
+            _drop_empty(served, name)
+
+    def transfers(self) -> TransferTotals:
+        """All transfers, and all bytes."""
+        ok, aborted, unfinished, output = (Count(n, us / SECOND) for n, us in self._transfers)
+        return TransferTotals(ok, aborted, unfinished, output, self._sent, self._received)
+
+    # --- one job ------------------------------------------------------------------------
+
+    def _moves(self, spans: Iterable[TransferSpan]) -> Iterable[int]:
+        for span in spans:
+            kind = _transfer_kind(span)
+            if kind is not None:
+                yield KINDS.index(kind)
+                timed = span.start is not None and span.end is not None
+                yield self._micros(span.start, span.end) if timed else 0
+
+    def _micros(self, start: datetime | None, end: datetime | None) -> int:
+        if start is None or end is None:
+            return 0
+        return round(self._clock.seconds(start, end) * SECOND)
+
+    def _ran(self, e: Execution) -> _Ran:
+        where = self._places.of((self._names.site(e.machine), self._names.gpu(e.machine)))
+        if e.outcome is Outcome.IN_FLIGHT:
+            return where, IN_FLIGHT, 0, 0, NO_CAUSE
+        micros = self._micros(e.start, e.end)
+        spent = micros * (e.gpus or 0)
+        if e.outcome is Outcome.GOOD:
+            return where, GOOD, spent, micros, NO_CAUSE
+        cause = self._causes.of(blamed(e))
+        return where, BAD, spent, micros, cause
+
+    def _note_present(self, key: JobKey, life: JobLife, owner: Owner) -> None:
+        if life.state in ACTIVE:
+            self.queued.add(key)
+        else:
+            self.queued.discard(key)
+        e = life.open
+        if e is None:
+            self.open.pop(key, None)
+        else:
+            site, gpu = self._names.site(e.machine), self._names.gpu(e.machine)
+            self.open[key] = Open(e.start, e.gpus or 0, owner.run, site, gpu, owner.dagman)
+
+    # --- in and out ---------------------------------------------------------------------
+
+    def _count(self, key: JobKey, share: _Share, by: int) -> None:
+        number, sent, received, moves, ran = share
+        owner = self._owners.things[number]
+        self._sent += by * sent
+        self._received += by * received
+        for at in range(0, len(moves), 2):
+            count = self._transfers[moves[at]]
+            count[0] += by
+            count[1] += by * moves[at + 1]
+        sums = [self.total]
+        if owner.run is not None:
+            sums.append(self.runs.setdefault(owner.run, Hours()))
+        for each in ran:
+            where, kind, spent, _, cause = each
+            for hours in sums:
+                _add(hours, kind, by * spent)
+            if not owner.dagman:
+                site, gpu = self._places.things[where]
+                _serve(self.sites, site, owner.target, each, by)
+                _serve(self.gpus, gpu, owner.target, each, by)
+            if cause != NO_CAUSE:
+                self._blame(self._causes.things[cause], key, spent, by)
+
+    def _blame(self, cause: Cause, key: JobKey, micros: int, by: int) -> None:
+        spent = self.causes.setdefault(cause, Spent())
+        spent.executions += by
+        spent.micros += by * micros
+        spent.jobs[key] += by
+        if not spent.jobs[key]:
+            del spent.jobs[key]
+            if spent.last == key:
+                spent.last = spent.example = None
+        elif spent.last is not None and key >= spent.last:
+            spent.last, spent.example = key, None
+        if not spent.executions:
+            del self.causes[cause]
+
+
+def blamed(e: Execution) -> Cause:
+    """What a bad end is put down to."""
+    return e.cause, e.code, e.subcode, e.uncertain
+
+
+def _serve(
+    all_served: dict[str | None, Served], name: str | None, target: str | None, ran: _Ran, by: int
+) -> None:
+    _, kind, spent, micros, _ = ran
+    served = all_served.get(name)
+    if served is None:
+        served = all_served[name] = Served()
+    served.executions += by
+    _add(served.hours, kind, by * spent)
+    if target:
+        served.targets[target] += by
+        if not served.targets[target]:
+            del served.targets[target]
+    if kind == GOOD:
+        (served.seconds.add if by > 0 else served.seconds.remove)(micros / SECOND)
+    if by < 0:
+        _drop_empty(all_served, name)
+
+
+def _drop_empty(all_served: dict[str | None, Served], name: str | None) -> None:
+    served = all_served[name]
+    if not served.executions and not served.completed:
+        del all_served[name]
+
+
+def _add(hours: Hours, kind: int, micros: int) -> None:
+    if kind == GOOD:
+        hours.good += micros
+    elif kind == BAD:
+        hours.bad += micros
+
+
+def _transfer_kind(span: TransferSpan) -> str | None:
+    if span.direction == "output":
+        measured = span.start is not None and span.outcome == "ok"
+        return "output" if measured else None
+    return span.outcome if span.outcome in ("ok", "aborted", "unfinished") else None

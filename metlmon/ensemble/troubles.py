@@ -1,0 +1,207 @@
+"""Trouble by its cause, kept: what struck which job, and what it cost.
+
+Definitions are those of ``domain.md``. What depends on as-of (a transfer that goes on, a lost
+contact) is looked at when it is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import Enum
+from typing import Final, NamedTuple, TypeAlias
+
+from metlmon.ensemble.causes import cause_of
+from metlmon.ensemble.clock import Clock
+from metlmon.ensemble.job import Execution, JobLife, TransferSpan
+from metlmon.ensemble.record import Job, JobId
+from metlmon.ensemble.states import Outcome, State
+from metlmon.ensemble.sums import AN_HOUR, SECOND, JobKey
+
+STALLED_TRANSFER: Final = timedelta(minutes=30)
+"""Input transfers of tens of GB take minutes; one that is still going after this long has
+in every real log ended in an eviction, not in an execution."""
+
+STALLED_DISCONNECT: Final = timedelta(minutes=10)
+"""24 of 26 real disconnects reconnected; the others failed within the lease of 40 minutes.
+After this long it is worth a look."""
+
+Cause: TypeAlias = tuple[str, str]
+"""Kind of trouble, and its cause."""
+
+STUCK: Final[Cause] = ("stalled", "input transfer stalled")
+OUT_OF_TOUCH: Final[Cause] = ("stalled", "lost contact with the execute host")
+
+
+class Mark(Enum):
+    """What is said of a job: trouble struck; a hold, which is struck by the end it made; what
+    a hold's eviction cost; a job is in trouble now."""
+
+    STRUCK = 0
+    HOLD = 1
+    COST = 2
+    NOW = 3
+
+
+class Strike(NamedTuple):
+    """``micros``: GPU-microseconds that it cost."""
+
+    cause: Cause
+    mark: Mark
+    when: datetime | None = None
+    micros: int = 0
+    code: int | None = None
+    subcode: int | None = None
+    reason: str | None = None
+
+
+@dataclass(slots=True)
+class Trouble:
+    """One cause, added up over jobs. ``jobs``: when it struck each last."""
+
+    now: set[JobId] = field(default_factory=set)
+    times: int = 0
+    micros: int = 0
+    jobs: dict[JobId, datetime] = field(default_factory=dict)
+    code: int | None = None
+    subcode: int | None = None
+    example: str | None = None
+
+    @property
+    def lost(self) -> float:
+        """GPU-hours."""
+        return self.micros / AN_HOUR
+
+    def add(self, job: JobId, strike: Strike) -> None:
+        match strike.mark:
+            case Mark.COST:
+                self.micros += strike.micros
+                return
+            case Mark.NOW:
+                self.now.add(job)
+                return
+            case Mark.STRUCK:
+                self.times += 1
+                self.micros += strike.micros
+                when = strike.when or datetime.min
+                self.jobs[job] = max(self.jobs.get(job, datetime.min), when)
+                self.example = strike.reason or self.example
+        if strike.cause[0] != "stalled":
+            self.code, self.subcode = strike.code, strike.subcode
+
+
+class Troubles:
+    """All trouble of an ensemble."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._of_job: dict[JobKey, tuple[Strike, ...]] = {}
+        self._by_cause: dict[Cause, dict[JobKey, None]] = {}
+        self._drawn: dict[Cause, Trouble] = {}
+        self._moving: dict[JobKey, Job] = {}
+
+    def take(self, key: JobKey, job: Job) -> None:
+        """Put in what is to be said of the job now, in place of what was."""
+        life = job.life()
+        strikes = tuple(self._of(job, life))
+        before = self._of_job.get(key, ())
+        if strikes != before:
+            for cause in {each.cause for each in before}:
+                del self._by_cause[cause][key]
+                self._drawn.pop(cause, None)
+            for cause in {each.cause for each in strikes}:
+                self._by_cause.setdefault(cause, {})[key] = None
+                self._drawn.pop(cause, None)
+            self._of_job[key] = strikes
+            if not strikes:
+                del self._of_job[key]
+        if life.state is State.DISCONNECTED or any(map(_goes_on, life.transfers)):
+            self._moving[key] = job
+        else:
+            self._moving.pop(key, None)
+
+    def by_cause(self, as_of: datetime | None) -> Mapping[Cause, Trouble]:
+        """All trouble up to ``as_of``."""
+        moving: dict[Cause, dict[JobKey, list[Strike]]] = {}
+        for key, job in self._moving.items():
+            for strike in self._present(job, job.life(), as_of):
+                moving.setdefault(strike.cause, {}).setdefault(key, []).append(strike)
+        found: dict[Cause, Trouble] = {}
+        for cause in {**self._by_cause, **moving}:
+            if cause in moving:
+                found[cause] = self._draw(cause, moving[cause])
+            elif self._by_cause[cause]:
+                if cause not in self._drawn:
+                    self._drawn[cause] = self._draw(cause, {})
+                found[cause] = self._drawn[cause]
+        return found
+
+    def _draw(self, cause: Cause, moving: Mapping[JobKey, Iterable[Strike]]) -> Trouble:
+        trouble = Trouble()
+        for key in sorted({*self._by_cause.get(cause, ()), *moving}):
+            job = (key[0], key[1])
+            for strike in (*self._of_job.get(key, ()), *moving.get(key, ())):
+                if strike.cause == cause:
+                    trouble.add(job, strike)
+        return trouble
+
+    # --- one job ------------------------------------------------------------------------
+
+    def _of(self, job: Job, life: JobLife) -> Iterable[Strike]:
+        for execution in life.executions:
+            if execution.outcome not in (Outcome.GOOD, Outcome.IN_FLIGHT):
+                yield self._bad_end(execution)
+        yield from self._holds(life)
+        for span in life.transfers:
+            if span.end is not None and self._stuck(span, span.end):
+                yield Strike(STUCK, Mark.STRUCK, span.end)
+
+    def _bad_end(self, e: Execution) -> Strike:
+        micros = round(self._clock.seconds(e.start, e.end or e.start) * SECOND) * (e.gpus or 0)
+        if e.held_by is not None:
+            # The eviction was the hold's doing: what it cost is the hold's.
+            held = e.held_by
+            return Strike(_held(held.code, held.reason), Mark.COST, None, micros)
+        cause = (str(e.outcome), e.cause)
+        return Strike(cause, Mark.STRUCK, e.end, micros, e.code, e.subcode, e.reason)
+
+    def _holds(self, life: JobLife) -> Iterable[Strike]:
+        ends = {e.end for e in life.executions if e.outcome is Outcome.HELD}
+        for when, held in life.holds:
+            reason, code = (held.reason, held.code) if held else (None, None)
+            mark = Mark.HOLD if when in ends else Mark.STRUCK
+            subcode = held.subcode if held else None
+            yield Strike(_held(code, reason), mark, when, 0, code, subcode, reason)
+        if life.state is State.HELD and life.hold is not None:
+            yield Strike(_held(life.hold.code, life.hold.reason), Mark.NOW)
+
+    def _stuck(self, span: TransferSpan, end: datetime) -> bool:
+        if span.direction != "input" or span.outcome not in ("unfinished", "in-flight"):
+            return False
+        return span.start is not None and self._longer(span.start, end, STALLED_TRANSFER)
+
+    def _longer(self, start: datetime, end: datetime, than: timedelta) -> bool:
+        return self._clock.seconds(start, end) >= than.total_seconds()
+
+    def _present(self, job: Job, life: JobLife, as_of: datetime | None) -> Iterable[Strike]:
+        """What lasts still."""
+        if as_of is None:
+            return
+        for span in life.transfers:
+            if span.end is None and self._stuck(span, as_of):
+                yield Strike(STUCK, Mark.STRUCK, as_of)
+                if life.state is State.TRANSFERRING_INPUT:
+                    yield Strike(STUCK, Mark.NOW)
+        lost = life.since if life.state is State.DISCONNECTED else None
+        if lost is not None and self._longer(lost, as_of, STALLED_DISCONNECT):
+            yield Strike(OUT_OF_TOUCH, Mark.STRUCK, lost)
+            yield Strike(OUT_OF_TOUCH, Mark.NOW)
+
+
+def _held(code: int | None, reason: str | None) -> Cause:
+    return str(Outcome.HELD), cause_of(Outcome.HELD, code, reason, None, None)
+
+
+def _goes_on(span: TransferSpan) -> bool:
+    return span.end is None and span.direction == "input"
