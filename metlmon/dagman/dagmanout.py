@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -59,6 +58,46 @@ class OutState:
 _START: Final = OutState()
 
 
+class _Now:
+    """The state while lines are read: many change it, and one is passed on in the end."""
+
+    __slots__ = (
+        "assigned",
+        "columns",
+        "dag_follows",
+        "dumped",
+        "dumped_value",
+        "halted",
+        "last",
+        "skipping",
+        "submitting",
+        "total",
+        "year",
+    )
+
+    def __init__(self, state: OutState) -> None:
+        self.year, self.last, self.halted = state.year, state.last, state.halted
+        self.submitting, self.assigned = state.submitting, set(state.assigned)
+        self.dag_follows, self.total, self.columns = state.dag_follows, state.total, state.columns
+        self.dumped, self.dumped_value = state.dumped, state.dumped_value
+        self.skipping = state.skipping
+
+    def kept(self) -> OutState:
+        return OutState(
+            self.year,
+            self.last,
+            self.halted,
+            self.submitting,
+            frozenset(self.assigned),
+            self.dag_follows,
+            self.total,
+            self.columns,
+            self.dumped,
+            self.dumped_value,
+            self.skipping,
+        )
+
+
 def read_dagman_out(
     data: bytes, state: OutState = _START, limit_lines: int | None = None
 ) -> tuple[list[Said], OutState, int]:
@@ -75,19 +114,19 @@ def read_dagman_out(
         start = data.find(b"\n") + 1
         if not start:
             return [], state, len(data)
-        reader.state = replace(state, skipping=False)
+        reader.now.skipping = False
     while limit_lines is None or lines < limit_lines:
         end = data.find(b"\n", start)
         if end < 0:
             if len(data) - start > LONGEST_LINE:
-                reader.state = replace(reader.state, skipping=True)
+                reader.now.skipping = True
                 start = len(data)
             break
         if end - start <= LONGEST_LINE:
             reader.line(data[start : min(end, start + _LOOKED_AT)])
         start = end + 1
         lines += 1
-    return reader.said, reader.state, start
+    return reader.said, reader.now.kept(), start
 
 
 _HEADER: Final = re.compile(
@@ -111,10 +150,10 @@ _CENTURY: Final = 2000
 
 
 class _Reader:
-    """Lines in, ``said`` out; ``state`` is what the next line must know."""
+    """Lines in, ``said`` out; ``now`` is what the next line must know."""
 
     def __init__(self, state: OutState) -> None:
-        self.state = state
+        self.now = _Now(state)
         self.said: list[Said] = []
         self._stamp = b""
         self._time: datetime | None = None
@@ -124,7 +163,7 @@ class _Reader:
         if head is None:
             return
         start = head.end()
-        if self.state.columns and self.table_row(line[start:], head.group(1)):
+        if self.now.columns and self.table_row(line[start:], head.group(1)):
             return
         for pattern, meaning in _MEANINGS.get(line[start : start + _TOLD_APART_BY], ()):
             found = pattern.match(line, start)
@@ -169,73 +208,76 @@ class _Reader:
         return self._yearless(found)
 
     def _yearless(self, found: re.Match[bytes]) -> datetime | None:
-        year, last = self.state.year, self.state.last
+        year, last = self.now.year, self.now.last
         time = _moment(found, year) if year is not None else None
         if time is not None and last is not None and last - time > _HALF_A_YEAR:
             time = _moment(found, time.year + 1)
         if time is not None:
-            self.state = replace(self.state, year=time.year, last=time)
+            self.now.year, self.now.last = time.year, time
         return time
 
     def started(self, found: re.Match[bytes], stamp: bytes) -> None:
         """A new life remembers only what the old one submitted and had not yet seen logged."""
-        old = self.state
-        self.state = OutState(year=old.year, last=old.last, assigned=old.assigned)
+        old = self.now
+        assigned = frozenset(old.assigned)
+        self.now = _Now(OutState(year=old.year, last=old.last, assigned=assigned))
         self.say(Word.STARTED, found, stamp)
 
     def argument(self, found: re.Match[bytes], stamp: bytes) -> None:
         follows = found["text"].lower() == b"-dag"
-        if self.state.dag_follows:
+        if self.now.dag_follows:
             self.say(Word.DAG_FILE, found, stamp)
             follows = False
-        if follows != self.state.dag_follows:
-            self.state = replace(self.state, dag_follows=follows)
+        if follows != self.now.dag_follows:
+            self.now.dag_follows = follows
 
     def submitting(self, found: re.Match[bytes], stamp: bytes) -> None:
-        self.state = replace(self.state, submitting=_text(found["node"]))
+        self.now.submitting = _text(found["node"])
 
     def assigned(self, found: re.Match[bytes], stamp: bytes) -> None:
-        node, job = self.state.submitting, _job_id(found)
+        node, job = self.now.submitting, _job_id(found)
         if node is not None:
-            awaited = self.state.assigned if len(self.state.assigned) < _MOST_AWAITED else set()
-            self.state = replace(self.state, submitting=None, assigned=frozenset({*awaited, job}))
+            if len(self.now.assigned) >= _MOST_AWAITED:
+                self.now.assigned.clear()
+            self.now.submitting = None
+            self.now.assigned.add(job)
             time = self.time(stamp)
             self.said.append(Said(Word.SUBMITTED, time, node, job[0], job[1]))
 
     def submit_seen(self, found: re.Match[bytes], stamp: bytes) -> None:
         job = _job_id(found)
-        if job in self.state.assigned:
-            self.state = replace(self.state, assigned=self.state.assigned - {job})
+        if job in self.now.assigned:
+            self.now.assigned.discard(job)
         else:
             self.say(Word.SUBMITTED, found, stamp)
 
     def halted(self, found: re.Match[bytes], stamp: bytes) -> None:
         """A halted DAGMan says so at every cycle: the first time counts."""
-        if not self.state.halted:
-            self.state = replace(self.state, halted=True)
+        if not self.now.halted:
+            self.now.halted = True
             self.say(Word.HALTED, found, stamp)
 
     def resumed(self, found: re.Match[bytes], stamp: bytes) -> None:
-        if self.state.halted:
-            self.state = replace(self.state, halted=False)
+        if self.now.halted:
+            self.now.halted = False
             self.say(Word.RESUMED, found, stamp)
 
     def table_total(self, found: re.Match[bytes], stamp: bytes) -> None:
-        self.state = replace(self.state, total=int(found["value"]), columns=())
+        self.now.total, self.now.columns = int(found["value"]), ()
 
     def table_head(self, found: re.Match[bytes], stamp: bytes) -> None:
         """Old tables have no Futile; the words are taken as they stand."""
-        if self.state.total is not None:
+        if self.now.total is not None:
             words = found["text"].decode("ascii").lower().replace("un-ready", "unready")
-            self.state = replace(self.state, columns=("done", *words.split()))
+            self.now.columns = ("done", *words.split())
 
     def table_row(self, message: bytes, stamp: bytes) -> bool:
         """The numbers below the table's head. False: this line is something else."""
         cells = message.split()
         if cells and cells[0].startswith(b"="):
             return True
-        columns, total = self.state.columns, self.state.total or 0
-        self.state = replace(self.state, total=None, columns=())
+        columns, total = self.now.columns, self.now.total or 0
+        self.now.total, self.now.columns = None, ()
         if len(cells) != len(columns) or not all(_CELL.fullmatch(cell) for cell in cells):
             return False
         numbers = zip(columns, map(int, cells), strict=True)
@@ -244,16 +286,16 @@ class _Reader:
         return True
 
     def dump_name(self, found: re.Match[bytes], stamp: bytes) -> None:
-        self.state = replace(self.state, dumped=_text(found["node"]), dumped_value=None)
+        self.now.dumped, self.now.dumped_value = _text(found["node"]), None
 
     def dump_value(self, found: re.Match[bytes], stamp: bytes) -> None:
-        self.state = replace(self.state, dumped_value=int(found["value"]))
+        self.now.dumped_value = int(found["value"])
 
     def dump_error(self, found: re.Match[bytes], stamp: bytes) -> None:
         """Only nodes that failed for good are dumped with an error, when the DAG ends."""
-        node, value = self.state.dumped, self.state.dumped_value
+        node, value = self.now.dumped, self.now.dumped_value
         if node is not None:
-            self.state = replace(self.state, dumped=None, dumped_value=None)
+            self.now.dumped, self.now.dumped_value = None, None
             time, text = self.time(stamp), _text(found["text"])
             self.said.append(Said(Word.NODE_FAILED, time, node, value=value, text=text))
 
