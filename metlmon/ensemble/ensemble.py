@@ -7,15 +7,16 @@ and no clock: as-of is an argument of the picture.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from metlmon.dagman import Jobstate, Said
 from metlmon.ensemble.clock import Clock
 from metlmon.ensemble.dag import Dag, Tenure, note_tenure
+from metlmon.ensemble.learnt import learn_again, learnt
 from metlmon.ensemble.membership import REMOVED_WITH, SWEEPS, Membership, membership
 from metlmon.ensemble.node import Made, NodeState
 from metlmon.ensemble.nodestates import NodeStates, Weighed
@@ -232,6 +233,17 @@ class Ensemble:
             frozenset([(c, p) for c, p, _ in jobs.touched]), frozenset(nodes), frozenset(dags)
         )
 
+    def kept(self) -> Iterator[Any]:
+        """All that was learnt from job event logs up to this call, as records of plain data:
+        see :mod:`metlmon.ensemble.learnt`."""
+        return learnt(self)
+
+    def restore(self, records: Iterable[Any]) -> None:
+        """Learn again what another ensemble :meth:`kept`, which had the same settings and no
+        cut. To be called before anything else; raises whatever comes first when the records
+        are none of those, and then this ensemble is spoilt."""
+        learn_again(self, records)
+
     def _entered(self, batch: Batch, book: LogBook) -> Sequence[Event]:
         """The batch's events, up to the cut, by the access point's local time; and the figures
         of their log."""
@@ -346,12 +358,13 @@ class Ensemble:
 
     def _new_job(self, key: JobKey, concerned: _Concerned) -> Job:
         job = self.jobs[key] = Job(*key, self.shelf)
-        self._note_proc(key)
+        self.note_proc(key)
         job.node_name = self._factories.get(key[0])
         concerned.placed.add(key)
         return job
 
-    def _note_proc(self, key: JobKey) -> None:
+    def note_proc(self, key: JobKey) -> None:
+        """A job is known now."""
         # Most clusters have one job, 0: those need no list.
         if key[1:] != (0, 0):
             self._procs.setdefault(key[0], []).append(key)
@@ -404,9 +417,13 @@ class Ensemble:
 
     def _hear_script(self, dag_key: str | None, event: Event) -> set[NodeKey]:
         """016 and 034: they are of a node, and wait where it is not known yet."""
+        return self._place_script(self.note_script(dag_key, event), event)
+
+    def note_script(self, dag_key: str | None, event: Event) -> ScriptKey:
+        """A script's result is known now."""
         key = (dag_key, event.cluster, event.proc, event.number, event.time, event.detail)
         self._scripts[key] = event._replace(body="")
-        return self._place_script(key, event)
+        return key
 
     def _place_script(self, key: ScriptKey, event: Event) -> set[NodeKey]:
         detail = event.detail

@@ -105,22 +105,36 @@ def unpack(
     ]
 
 
+def plain_time(time: datetime) -> Plain:
+    """A time without zone: whole seconds, or those, microseconds and fold."""
+    since = time - _EPOCH
+    seconds = since.days * 86400 + since.seconds
+    if since.microseconds or time.fold:
+        return (seconds, since.microseconds, time.fold)
+    return seconds
+
+
+def time_of(plain: Plain) -> datetime:
+    """The time that :func:`plain_time` made plain."""
+    if plain.__class__ is int:
+        return _EPOCH + timedelta(0, plain)
+    seconds, microseconds, fold = plain
+    return (_EPOCH + timedelta(0, seconds, microseconds)).replace(fold=fold)
+
+
 def pack_event(event: Event, words: Words) -> Plain:
     """One event as plain data, but for its job."""
     number, _, _, _, time, text, body, detail, line, damaged = event
-    since = time - _EPOCH
-    when: Plain = since.days * 86400 + since.seconds
-    if since.microseconds or time.fold:
-        when = (when, since.microseconds, time.fold)
+    when = plain_time(time)
     known, numbered = words.numbers.get, words.numbered
     kind: int = 0
     values: list[Any] = []
+    told = False
     if detail is not None:
         kind = _KINDS[detail.__class__]
         _, get, texts, others = _PACKINGS[kind]
         values = list(get(detail))
-        if kind in _PREFIXES and text == _PREFIXES[kind] + values[0]:
-            text = ""
+        told = kind in _PREFIXES and text == _PREFIXES[kind] + values[0]
         for at in texts:
             value = values[at]
             if value is not None:
@@ -131,7 +145,7 @@ def pack_event(event: Event, words: Words) -> Plain:
             if value is not None:
                 values[at] = put(value)
     number_of = known(text)
-    first = numbered(text) if number_of is None else number_of
+    first = None if told else numbered(text) if number_of is None else number_of
     if body or damaged:
         return (number, when, line, ~kind, first, body, damaged, *values)
     return (number, when, line, kind, first, *values)
@@ -140,11 +154,7 @@ def pack_event(event: Event, words: Words) -> Plain:
 def unpack_event(plain: Plain, cluster: int, proc: int, subproc: int, words: Words) -> Event:
     """The event that :func:`pack_event` packed."""
     number, when, line, kind, text, *values = plain
-    if when.__class__ is int:
-        time = _EPOCH + timedelta(0, when)
-    else:
-        seconds, microseconds, fold = when
-        time = (_EPOCH + timedelta(0, seconds, microseconds)).replace(fold=fold)
+    time = time_of(when)
     by_number = words.by_number
     if text.__class__ is int:
         text = by_number[text]
@@ -158,7 +168,7 @@ def unpack_event(plain: Plain, cluster: int, proc: int, subproc: int, words: Wor
         for at in texts:
             if values[at].__class__ is int:
                 values[at] = by_number[values[at]]
-        if not text and kind in _PREFIXES:
+        if text is None:
             text = _PREFIXES[kind] + values[0]
         for at, _, take in others:
             if values[at] is not None:

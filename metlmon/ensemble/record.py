@@ -253,6 +253,11 @@ class Job:
         parts = {stream: events.values() for stream, events in streams.items()}
         return pack(parts, self._shelf.words) if parts else NOTHING
 
+    def unpack_later(self, packed: bytes) -> None:
+        """Its events are those that another job of the same cluster and proc had
+        :meth:`packed`, with the words that the shelf has."""
+        self._events = packed
+
     def _unpacked(self, packed: bytes) -> list[tuple[int, str, list[Event]]]:
         if not packed:
             return []
