@@ -31,6 +31,9 @@ ENOUGH_SECONDS: Final = 10.0
 """So many pictures are drawn of each kind, fewer when they take longer than this together; the
 median counts."""
 
+PARTS: Final = ("opening", "reading", "first picture")
+"""Of the way to the whole state: the DAG files and what was kept; the logs; the sums."""
+
 ENDINGS: Final = ("metl.log", "nodes.log", "dagman.log")
 
 
@@ -181,15 +184,22 @@ def _whole(directory: Path, **more: Any) -> dict[str, Any]:
     import metlmon.live.reader  # noqa: F401 - importing is not what is measured
 
     made: list[Any] = []
+    reached: list[float] = []
 
     def work() -> None:
         reader = _reader(directory, **more)
         reader.open()
+        reached.append(process_time())
         reader.read_all()
+        reached.append(process_time())
         made[:] = [reader, reader.painter().status()]
+        reached.append(process_time())
 
+    begun = process_time()
     found: dict[str, Any] = timed(work)
     found["peak"] = peak()
+    steps = zip(PARTS, reached, [begun, *reached], strict=False)
+    found["parts"] = {part: until - since for part, until, since in steps}
     (found["differences"], found["figures"]) = _differences(directory, *made)
     return found
 

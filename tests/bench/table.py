@@ -130,6 +130,15 @@ def picture_line(many: list[Found]) -> str:
     )
 
 
+def parts_line(row: str, many: list[Found]) -> str:
+    """What the way to the state is made of."""
+    parts = (
+        f"{part} {1000 * median(one['parts'][part] for one in many):.0f}"
+        for part in many[0]["parts"]
+    )
+    return f"{ROWS[row].capitalize()} (CPU, ms): {', '.join(parts)}."
+
+
 def plain_table(rows: list[list[str]]) -> str:
     widths = [max(len(row[i]) for row in rows) for i in range(len(HEADS))]
     return "\n".join(
@@ -187,6 +196,9 @@ def report(
         print(table([HEADS, *rows]), flush=True)
     if many := found.get(PICTURES):
         print(f"\n{picture_line(many)}", flush=True)
+    for row in OPENING:
+        if many := found.get(row):
+            print(f"\n{parts_line(row, many)}", flush=True)
     if many := found.get("keep"):
         print(f"\nKept: {median(one['kept'] for one in many) / 1e6:.1f} MB.", flush=True)
     checked = [one for row in OPENING for one in found.get(row, [])]
