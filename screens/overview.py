@@ -97,7 +97,8 @@ class OverviewScreen(ListScreen, ActingScreen):
         total = headlines.epochs_total(status.epoch_states, ascii)
         bar = headlines.bar(status.epoch_states, room - len(total) - 4, ascii)
         inset = line(" ")
-        figures = self.monitor.study.of(glance)
+        # Half a log foretells nothing.
+        figures = self.monitor.study.of(glance) if update.progress.fraction == 1 else None
         trouble = headlines.incident(figures, room - 2, ascii)
         return [
             *lines,

@@ -434,8 +434,11 @@ class Reader:
         if self.as_of is not None:
             return self.as_of
         newest = self.ensemble.newest
-        if not live:
+        if newest is not None and not (live and self._caught_up):
+            # What is read of a log is the ensemble as it was then, and not for weeks since.
             return newest
+        if not live:
+            return None
         # An access point in another zone, or with a faster clock, is not behind itself.
         return max(self._local_now(), newest) if newest else self._local_now()
 

@@ -34,10 +34,12 @@ def long_log(events: int) -> bytes:
 class Steps:
     """A reader whose clock goes on by one second with every batch of events."""
 
-    def __init__(self, dagdir: Dagdir, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(
+        self, dagdir: Dagdir, monkeypatch: pytest.MonkeyPatch, live: bool | None = None
+    ) -> None:
         self.now = 0.0
         self.batches: list[int] = []
-        self.reader = Reader(dagdir.path)
+        self.reader = Reader(dagdir.path, live=live)
         monkeypatch.setattr(reader_module.time, "monotonic", lambda: self.now)
         apply = self.reader.ensemble.apply
 
@@ -76,6 +78,21 @@ def test_the_first_picture_comes_before_a_long_log_is_read(
     steps = Steps(dagdir, monkeypatch)
     assert steps.reader.step(seconds=0.5).more
     assert steps.reader.painter().status().runs[0].state == "idle"
+
+
+def test_while_a_log_is_read_it_is_the_time_that_reading_has_come_to(
+    dagdir: Dagdir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job that runs as far as the log is read did not run until now."""
+    monkeypatch.setattr(reader_module, "CHUNK", 8_000)
+    dagdir.write("metl.log", long_log(500))
+    steps = Steps(dagdir, monkeypatch, live=True)
+    assert steps.reader.step(seconds=0.5).more
+    newest = steps.reader.ensemble.newest
+    assert steps.reader.painter().status().as_of == newest
+    while steps.reader.step(seconds=0.5).more:
+        pass
+    assert steps.reader.painter().status().as_of > newest
 
 
 def test_dagmans_own_log_is_read_first(dagdir: Dagdir, monkeypatch: pytest.MonkeyPatch) -> None:
