@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from metlmon.cli.codes import CONDITIONS, Exit
 from metlmon.cli.notices import print_warnings
-from metlmon.cli.printing import can_show, is_terminal, print_json
+from metlmon.cli.printing import can_show, is_terminal, print_json, print_json_list
 from metlmon.cli.to_json import Writer, figures_json, queue_word
 from metlmon.ensemble.picture import Painter
 from metlmon.ensemble.views import JobRow, Progress, RunRow, Status
+from metlmon.live.cache import user_cache
 from metlmon.live.errors import InputError
 from metlmon.live.moments import asked_moment
 from metlmon.live.reader import Reader
@@ -70,7 +71,9 @@ def jobs(options: argparse.Namespace) -> int:
     if options.only:
         rows = [row for row in rows if _job_wanted(row, options.only)]
     if options.json:
-        print_json(Writer(painter.clock.stated).jobs(painter, rows) | _queue_json(said))
+        writer = Writer(painter.clock.stated)
+        listed = (writer.job(row) for row in rows)
+        print_json_list(writer.jobs_head(painter), "jobs", listed, _queue_json(said))
         print_warnings(painter.notices())
     else:
         from metlmon.cli.tables import print_jobs
@@ -144,6 +147,7 @@ def new_reader(options: argparse.Namespace) -> Reader:
         settings,
         as_of=asked_moment("--as-of", options.as_of, settings.zone),
         live=options.live,
+        cache=user_cache(),
     )
 
 

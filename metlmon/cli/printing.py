@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Iterable
 from typing import Any, TextIO
 
 
@@ -12,6 +13,22 @@ def print_json(value: dict[str, Any]) -> None:
     """One JSON object on standard output; ASCII, so that nothing in it moves a cursor."""
     indent = 2 if sys.stdout.isatty() else None
     sys.stdout.write(json.dumps(value, indent=indent, ensure_ascii=True) + "\n")
+    sys.stdout.flush()
+
+
+def print_json_list(
+    head: dict[str, Any], name: str, items: Iterable[dict[str, Any]], rest: dict[str, Any]
+) -> None:
+    """The object ``{**head, name: [*items], **rest}`` as :func:`print_json` writes it; into a
+    file each item is written as it is made: a hundred thousand are never there at once."""
+    if sys.stdout.isatty():
+        print_json({**head, name: list(items), **rest})
+        return
+    write = sys.stdout.write
+    write(f"{json.dumps(head)[:-1]}, {json.dumps(name)}: [")
+    for number, item in enumerate(items):
+        write((", " if number else "") + json.dumps(item))
+    write("]" + (f", {json.dumps(rest)[1:]}" if rest else "}") + "\n")
     sys.stdout.flush()
 
 

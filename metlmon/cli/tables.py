@@ -104,25 +104,68 @@ def print_table(
     console: Console, columns: Sequence[Column], rows: Sequence[Sequence[str | Text]]
 ) -> None:
     """Columns side by side, as many as the terminal is wide enough for."""
+    from rich.cells import cell_len
     from rich.text import Text
 
-    lines = [[Text(c) if isinstance(c, str) else c for c in row] for row in rows]
     widths = [
-        max([len(column.head), *(row[i].cell_len for row in lines)])
+        max([len(column.head), *(cell_len(_words(row[i])) for row in rows)])
         for i, column in enumerate(columns)
     ]
     kept, widths = _fitting(columns, widths, console.width)
+    layout = [(i, widths[i], columns[i].right) for i in kept]
     heads = [Text(column.head, style="bold") for column in columns]
-    for cells in (heads, *lines):
-        line = Text(no_wrap=True, overflow="ignore")
-        for i in kept:
-            shown = cells[i].copy()
-            shown.truncate(widths[i], overflow="ellipsis")
-            blanks = Text(" " * (widths[i] - shown.cell_len))
-            line.append_text(blanks + shown if columns[i].right else shown + blanks)
-            line.append("  ")
-        line.rstrip()
-        console.print(line, soft_wrap=True)
+    if console.color_system is None:
+        # Nothing is to be coloured, and rich takes twenty times as long for a line.
+        for cells in (heads, *rows):
+            print(_plain_line(cells, layout), file=console.file)
+        return
+    for cells in (heads, *rows):
+        console.print(_line(cells, layout), soft_wrap=True)
+
+
+Layout = Sequence[tuple[int, int, bool]]
+"""Of the columns that are kept: which it is, its width, and whether it sticks to the right."""
+
+
+def _words(cell: str | Text) -> str:
+    return cell if isinstance(cell, str) else cell.plain
+
+
+def _plain_line(cells: Sequence[str | Text], layout: Layout) -> str:
+    from rich.cells import cell_len
+
+    parts = []
+    for i, width, right in layout:
+        words = _words(cells[i])
+        room = width - cell_len(words)
+        if room < 0:
+            words, room = _cut(words, width).plain, 0
+        parts.append(" " * room + words if right else words + " " * room)
+    return "  ".join(parts).rstrip()
+
+
+def _line(cells: Sequence[str | Text], layout: Layout) -> Text:
+    from rich.text import Text
+
+    line = Text(no_wrap=True, overflow="ignore")
+    for i, width, right in layout:
+        shown = _cut(cells[i], width)
+        blanks = " " * (width - shown.cell_len)
+        if right:
+            line.append(blanks)
+        line.append_text(shown)
+        line.append("  " if right else f"{blanks}  ")
+    line.rstrip()
+    return line
+
+
+def _cut(cell: str | Text, width: int) -> Text:
+    """As much of it as there is room for."""
+    from rich.text import Text
+
+    shown = Text(cell) if isinstance(cell, str) else cell.copy()
+    shown.truncate(width, overflow="ellipsis")
+    return shown
 
 
 def _fitting(

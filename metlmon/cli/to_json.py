@@ -204,12 +204,15 @@ class Writer:
         }
 
     def jobs(self, painter: Painter, rows: Iterable[JobRow]) -> dict[str, Any]:
+        return {**self.jobs_head(painter), "jobs": [self.job(row) for row in rows]}
+
+    def jobs_head(self, painter: Painter) -> dict[str, Any]:
+        """What stands before the jobs."""
         return {
             "schema": SCHEMA,
             "dagdir": painter.dagdir,
             "as_of": self.time(painter.as_of),
             "warnings": warnings(painter.notices()),
-            "jobs": [self.job(row) for row in rows],
         }
 
     def job(self, job: JobRow) -> dict[str, Any]:

@@ -1,0 +1,63 @@
+"""What is printed piece by piece is what is printed at once."""
+
+from __future__ import annotations
+
+import io
+import re
+import sys
+from typing import Any
+
+import pytest
+from rich.console import Console
+from rich.text import Text
+
+from metlmon.cli.printing import print_json, print_json_list
+from metlmon.cli.tables import Column, print_table
+
+JOBS: list[dict[str, Any]] = [
+    {"cluster": 12, "node": 'a "quoted" é]'},
+    {"cluster": 13, "executions": [{"seconds": 1.5}], "site": None},
+]
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+@pytest.mark.parametrize("jobs", [[], JOBS[:1], JOBS])
+@pytest.mark.parametrize("rest", [{}, {"queue": {"jobs": []}}])
+def test_a_list_is_printed_item_by_item(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    terminal: bool,
+    jobs: list[dict[str, Any]],
+    rest: dict[str, Any],
+) -> None:
+    head = {"schema": 1, "warnings": [{"text": '"jobs": []'}]}
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
+    print_json({**head, "jobs": jobs, **rest})
+    whole = capsys.readouterr().out
+    print_json_list(head, "jobs", iter(jobs), rest)
+    assert capsys.readouterr().out == whole
+
+
+COLUMNS = (Column("RUN", shrinks=6), Column("N", right=True), Column("SITE", drop=1))
+ROWS: list[list[str | Text]] = [
+    ["run1", "3", Text("日本", style="bold red")],
+    ["a-long-name-of-a-run", "12", "Delta"],
+    [Text("another-long-name", style="green"), "—", ""],
+]
+
+
+@pytest.mark.parametrize("width", [1000, 24, 12])
+def test_a_table_has_the_same_words_with_and_without_colours(width: int) -> None:
+    shown = []
+    for colours in (None, "truecolor"):
+        stream = io.StringIO()
+        console = Console(
+            file=stream, width=width, color_system=colours, force_terminal=bool(colours)
+        )
+        print_table(console, COLUMNS, ROWS)
+        shown.append(stream.getvalue())
+    plain, coloured = shown
+    assert "\x1b[" in coloured
+    assert "\x1b" not in plain
+    assert re.sub(r"\x1b\[[\d;]*m", "", coloured) == plain
+    assert ("…" in plain) == (width == 12)
