@@ -31,7 +31,7 @@ OURS: dict[str, set[str]] = {
         *("metlmon.frozen", "metlmon.cli.config", "metlmon.cli.printing"),
         *("metlmon.ensemble.settings", "metlmon.ensemble.sites", "metlmon.ensemble.states"),
         *("metlmon.ensemble.wording", "metlmon.eventlog", "metlmon.live.configuration"),
-        *("metlmon.live.errors", "metlmon.live.tomlfile"),
+        *("metlmon.live.cache", "metlmon.live.errors", "metlmon.live.tomlfile"),
     },
     "jobs --json DIR": READING | PRINTING,
     "status --json DIR": READING | PRINTING | FIGURES,

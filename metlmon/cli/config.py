@@ -11,6 +11,7 @@ from typing import Any, Final
 from metlmon.cli.codes import Exit
 from metlmon.cli.printing import can_show, print_json
 from metlmon.ensemble.wording import count, plain
+from metlmon.live.cache import cache_directory
 from metlmon.live.configuration import Configuration, Entry, Source, configuration
 from metlmon.live.tomlfile import Complaint
 
@@ -52,6 +53,9 @@ def _as_json(what: str, dagdir: str, found: Configuration) -> dict[str, Any]:
         "dagdir": dagdir,
         "files": [_source(source) for source in found.sources],
     }
+    if what == "path":
+        cache = cache_directory()
+        said["cache"] = str(cache) if cache is not None else None
     if what == "show":
         said["settings"] = [_entry(entry) for entry in found.entries]
     if what != "path":
@@ -112,6 +116,9 @@ def _print_files(found: Configuration) -> None:
             for source in reversed(found.sources)
         ]
     )
+    cache = cache_directory()
+    if cache is not None:
+        _say(f"{cache}  what was read of large logs, for the next time; it can be removed")
 
 
 def _print_verdict(found: Configuration) -> None:

@@ -57,6 +57,12 @@ def cache_directory() -> Path | None:
     return home / NAME if home.is_absolute() else None
 
 
+def user_cache() -> Cache | None:
+    """The user's own, None where there is no place for one."""
+    directory = cache_directory()
+    return Cache(directory) if directory is not None else None
+
+
 @frozen
 class Entry:
     """What an entry is of. ``key``: the dagdir, the one DAG file that was asked for, and the

@@ -41,6 +41,9 @@ FAILURE_PAUSE_SECONDS: Final = 5.0
 """After a failure that nobody foresaw reading rests for this long: what caused it may pass,
 and a loop of failures must not take a core."""
 
+KEEP_SECONDS: Final = 300.0
+"""What was read is kept for the next session at most this often, and when this one ends."""
+
 CLOCK_SECONDS: Final = 1.0
 """How often a live picture is drawn anew only because time went by."""
 
@@ -59,6 +62,7 @@ class Session:
         self._painter: Painter | None = None
         self._cost = 0.0
         self._told = False
+        self._kept = -KEEP_SECONDS
         self._written = WrittenFiles(reader.dagdir, self.settings)
 
     @property
@@ -158,6 +162,7 @@ class Session:
             except Exception as error:  # A monitor that dies at night is useless: say so, go on.
                 self._tell_failure(notify, error)
                 self._stop.wait(FAILURE_PAUSE_SECONDS)
+        self._keep()
 
     def _tell_failure(self, notify: Callable[[Update], None], error: Exception) -> None:
         """Something went wrong that nobody foresaw: the last picture stays, with a sentence."""
@@ -196,7 +201,17 @@ class Session:
                 self._publish(notify)
                 drawn, dirty, first = time.monotonic(), False, False
             if not step.more:
+                if not dirty and time.monotonic() - self._kept >= KEEP_SECONDS:
+                    self._keep()
                 self._wake.wait(PICTURE_SECONDS if dirty else POLL_SECONDS)
+
+    def _keep(self) -> None:
+        """Keep what was read, if that is worth while."""
+        with self._lock:
+            worth = self._reader.keep()
+        for each in worth:
+            each.write()
+            self._kept = time.monotonic()
 
     def _publish(self, notify: Callable[[Update], None]) -> None:
         begun = time.monotonic()

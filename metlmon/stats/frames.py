@@ -19,6 +19,7 @@ from metlmon.ensemble.ledger import Ledger
 from metlmon.ensemble.picture import Painter
 from metlmon.ensemble.views import Status
 from metlmon.ensemble.wording import count, plain
+from metlmon.live.cache import user_cache
 from metlmon.live.errors import InputError
 from metlmon.live.moments import asked_moment
 from metlmon.live.reader import Reader
@@ -68,7 +69,8 @@ def load(
     settings = load_settings(path.parent if path.is_file() else path)
     if tz is not None:
         settings = replace(settings, zone=zone(tz))
-    reader = Reader(path, settings, as_of=asked_moment("as_of=", as_of, settings.zone), live=live)
+    moment = asked_moment("as_of=", as_of, settings.zone)
+    reader = Reader(path, settings, as_of=moment, live=live, cache=user_cache())
     reader.open()
     reader.read_all()
     return Frames(reader.painter())

@@ -93,7 +93,10 @@ def test_show_has_the_rules_in_the_order_in_which_they_are_tried(
     assert [entry["line"] for entry in sites][:4] == [1, 4, 1, None]
 
 
-def test_path_names_the_files_that_are_looked_at(capsys: Captured, own: Path, user: Path) -> None:
+def test_path_names_the_files_that_are_looked_at(
+    capsys: Captured, own: Path, user: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere/cache")
     own.write_text("tz = ")
     code, said = told(capsys, "path", own.parent)
     assert code == Exit.OK, "who mends a file asks where it is"
@@ -104,9 +107,11 @@ def test_path_names_the_files_that_are_looked_at(capsys: Captured, own: Path, us
             {"origin": "user", "path": str(user), "exists": False},
             {"origin": "dagdir", "path": str(own), "exists": True},
         ],
+        "cache": "/somewhere/cache/metlmon",
     }
     _, out, _ = spoken(capsys, "path", own.parent)
-    first, second = out.splitlines()
+    first, second, cache = out.splitlines()
+    assert cache.startswith("/somewhere/cache/metlmon ")
     assert first.startswith(str(own))
     assert "is read" in first
     assert second.startswith(str(user))
