@@ -75,6 +75,8 @@ _DAG_NODE: Final = re.compile(r"^\s*DAG Node: (\S+)")
 _NODE_ALONE: Final = re.compile(r" {4}DAG Node: (\S+)")
 _ALIAS: Final = re.compile(r"[?&]alias=([^&>\s]+)")
 _SLOT: Final = "SlotName:"
+_INTEGERS: Final = frozenset({"gpus", "cpus", "memory"})
+_STRINGS: Final = frozenset({"glidein_resourcename", "gpus_devicename"})
 _OF_THE_MOMENT: Final = ("\tCondorScratchDir = ", "\tDisk = ")
 """Attributes that differ each time a job begins, and that nobody asks for."""
 
@@ -162,40 +164,41 @@ def _submit(text: str, lines: Lines) -> Submit:
 
 def _execute(text: str, lines: Lines) -> Execute:
     host, alias = _host(text)
-    slot: str | None = None
-    found_any = False
-    properties: dict[str, str] = {}
-    records: list[_Gpu] = []
+    has_any = False
+    strings: dict[str, str | None] = {}
+    integers: dict[str, int | None] = {}
+    gpus: list[_Gpu] = []
     for line in lines:
         if line.startswith(_OF_THE_MOMENT):
-            found_any = True
+            has_any = True
             continue
         told = _told_of_machine(line)
         if told is None:
             continue
-        name, value, record = told
-        if name == _SLOT:
-            slot = value
+        has_any = True
+        name, value = told
+        if name is None:
             continue
-        found_any = True
-        if record is not None:
-            records.append(record)
+        if isinstance(value, tuple):
+            gpus.append(value)
+        elif name in _INTEGERS:
+            integers[name] = value  # type: ignore[assignment]
         else:
-            properties[name] = value
-    names = {name for name, _ in records if name}
-    if not names and (only := classad.string(properties.get("gpus_devicename", ""))):
-        names = {only}
+            strings[name] = value  # type: ignore[assignment]
+    models = {model for model, _ in gpus if model}
+    if not models and (only := strings.get("gpus_devicename")):
+        models = {only}
     return Execute(
         host,
         alias,
-        slot or None,
-        classad.string(properties.get("glidein_resourcename", "")),
-        classad.integer(properties.get("gpus", "")),
-        " + ".join(sorted(names)) or None,
-        min((size for _, size in records if size is not None), default=None),
-        classad.integer(properties.get("cpus", "")),
-        classad.integer(properties.get("memory", "")),
-        bool(slot) or found_any,
+        strings.get(_SLOT),
+        strings.get("glidein_resourcename"),
+        integers.get("gpus"),
+        " + ".join(sorted(models)) or None,
+        min((size for _, size in gpus if size is not None), default=None),
+        integers.get("cpus"),
+        integers.get("memory"),
+        has_any,
     )
 
 
@@ -218,19 +221,23 @@ def _gpu(record: str) -> _Gpu:
 
 
 @lru_cache(maxsize=4096)
-def _told_of_machine(line: str) -> tuple[str, str, _Gpu | None] | None:
-    """(attribute in lower case, expression, the GPU that it describes) of a line of a machine's
-    ad, or its slot: a machine says the same each time. None for a line that says nothing."""
+def _told_of_machine(line: str) -> tuple[str | None, str | int | _Gpu | None] | None:
+    """(attribute in lower case, its value) of a line of a machine's ad, or its slot, or one of
+    its GPUs: a machine says the same each time. The attribute is None where nobody asks for it;
+    None for a line that says nothing."""
     stripped = line.strip()
     if stripped.startswith("SlotName:"):
-        return _SLOT, stripped.removeprefix("SlotName:").strip(), None
+        slot = stripped.removeprefix("SlotName:").strip()
+        return (_SLOT, slot) if slot else None
     named = classad.attribute(stripped)
     if named is None:
         return None
     name, value = named[0].lower(), named[1]
     if name.startswith("gpus_") and value.startswith("["):
-        return name, "", _gpu(value)
-    return name, value, None
+        return name, _gpu(value)
+    if name in _INTEGERS:
+        return name, classad.integer(value)
+    return (name, classad.string(value)) if name in _STRINGS else (None, None)
 
 
 def _evicted(text: str, lines: Lines) -> Evicted:
