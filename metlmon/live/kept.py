@@ -24,7 +24,6 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from metlmon import __version__
 from metlmon.dagman import OutState, Problem
 from metlmon.ensemble.dag import Dag
 from metlmon.ensemble.ensemble import Ensemble
@@ -47,7 +46,7 @@ SAMPLE: Final = 4096
 """Of a larger file its beginning, its end, and so many pieces between them are compared: few
 enough that a slow file system has them in a tenth of a second."""
 
-CODE: Final = ("eventlog", "dagman", "ensemble", "live")
+CODE: Final = (".", "eventlog", "dagman", "ensemble", "live")
 """The packages that decide what is made of a log's bytes."""
 
 
@@ -111,16 +110,16 @@ def _samples(offset: int) -> list[tuple[int, int]]:
 @cache
 def code() -> str | None:
     """What tells this code from any other: what one version learnt is nothing to another. None
-    when it has been replaced while it ran."""
+    when it has been replaced while it ran, or lies in no files."""
     digest = blake2b(digest_size=16)
-    digest.update(f"{__version__} {sys.version_info[:2]}".encode())
+    digest.update(repr(sys.version_info[:2]).encode())
     here = Path(__file__).parents[1]
-    for package in CODE:
-        for path in sorted((here / package).glob("*.py")):
-            if path.stat().st_ctime > STARTED:
-                return None
-            digest.update(path.read_bytes())
-    return digest.hexdigest()
+    files = [path for package in CODE for path in sorted((here / package).glob("*.py"))]
+    for path in files:
+        if path.stat().st_ctime > STARTED:
+            return None
+        digest.update(path.read_bytes())
+    return digest.hexdigest() if files else None
 
 
 @frozen

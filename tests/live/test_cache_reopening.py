@@ -8,6 +8,7 @@ import math
 import os
 import random
 import shutil
+import time
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime
@@ -35,6 +36,8 @@ RECORDED = [
     SHARED / "examples/pool-ensemble",
     SHARED / "examples/metl-aws",
 ]
+
+CODE = kept_module.code
 
 GROWING = (".log", ".dagman.out")
 
@@ -579,6 +582,17 @@ def test_another_version_is_read_anew(
     reader.read_all()
     assert same(reader)
     assert all_recalled(opened(dagdir.path, cache))
+
+
+def test_code_is_known_by_its_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And no more once one of them is younger than what runs."""
+    monkeypatch.setattr(kept_module, "STARTED", time.time() + 1.0)
+    known = CODE.__wrapped__()
+    assert known == CODE.__wrapped__() is not None
+    monkeypatch.setattr(kept_module, "CODE", ("eventlog", "dagman"))
+    assert CODE.__wrapped__() not in (None, known)
+    monkeypatch.setattr(kept_module, "STARTED", 0.0)
+    assert CODE.__wrapped__() is None
 
 
 def test_code_that_was_replaced_while_it_ran_keeps_nothing(
