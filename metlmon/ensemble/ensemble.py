@@ -7,10 +7,11 @@ and no clock: as-of is an argument of the picture.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
+from operator import attrgetter
 from typing import Any, Final, TypeAlias
 
 from metlmon.dagman import Jobstate, Said
@@ -128,7 +129,15 @@ class _Concerned:
         self.nodes: set[NodeKey] = set()
 
 
-_OF_NODES: Final = (PostScript, PreSkip)
+def _log_of(batch: Batch) -> tuple[str, Callable[[Job], frozenset[str]]]:
+    """By what the batch's log is known, and where a job has it when it is in that log."""
+    if batch.role is Role.NODES and batch.dag is not None:
+        return batch.dag, attrgetter("nodes_logs")
+    return batch.file, attrgetter("user_logs")
+
+
+_OF_NODES: Final = frozenset({16, 34})
+"""Events that are of a node, not of a job."""
 
 _TELLING: Final = frozenset({0, 5, 9, 15})
 """Events that may tell where their job belongs, or the access point's offset."""
@@ -289,6 +298,7 @@ class Ensemble:
 
     def _add_images(self, batch: Batch, concerned: _Concerned) -> None:
         jobs, naive = self.jobs, self.clock.naive
+        log, in_log = _log_of(batch)
         for cluster, proc, subproc, updates, _, last, memory_mb in batch.images:
             if proc < 0:
                 continue
@@ -296,7 +306,7 @@ class Ensemble:
             job = jobs.get(key)
             if job is None:
                 job = self._new_job(key, concerned)
-            if batch.file not in job.user_logs:
+            if log not in in_log(job):
                 self._found_in(batch, job, concerned)
             job.note_memory(naive(last), memory_mb, updates)
             concerned.touched.add(key)
@@ -317,9 +327,10 @@ class Ensemble:
 
     def _hear_jobs(self, batch: Batch, events: Sequence[Event], concerned: _Concerned) -> None:
         stream, jobs, touched = Stream(batch.role.value, batch.file), self.jobs, concerned.touched
+        log, in_log = _log_of(batch)
         for event in events:
             number, cluster, proc, subproc, time, _, _, detail, _, _ = event
-            if isinstance(detail, _OF_NODES):
+            if number in _OF_NODES and isinstance(detail, PostScript | PreSkip):
                 concerned.nodes |= self._hear_script(batch.dag, event)
                 continue
             if proc < 0:
@@ -330,7 +341,7 @@ class Ensemble:
             job = jobs.get(key)
             if job is None:
                 job = self._new_job(key, concerned)
-            if batch.file not in job.user_logs:
+            if log not in in_log(job):
                 self._found_in(batch, job, concerned)
             if number == 6:
                 job.note_memory(time, detail.memory_mb if isinstance(detail, ImageSize) else None)
@@ -378,10 +389,8 @@ class Ensemble:
         """Note which log the job is in: it may tell more of where it belongs."""
         if batch.role is not Role.NODES or batch.dag is None:
             job.user_logs = self.shelf.one_more(job.user_logs, batch.file)
-        elif batch.dag not in job.nodes_logs:
-            job.nodes_logs = self.shelf.one_more(job.nodes_logs, batch.dag)
         else:
-            return
+            job.nodes_logs = self.shelf.one_more(job.nodes_logs, batch.dag)
         concerned.touched.add(job.key)
         concerned.placed.add(job.key)
 

@@ -7,9 +7,10 @@ stays open, and whoever looks decides as of when.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import Final, TypeAlias
 
 from metlmon.ensemble.causes import cause_of
 from metlmon.ensemble.states import TERMINAL, Outcome, State
@@ -28,6 +29,8 @@ from metlmon.eventlog import (
     UsageRow,
 )
 
+Codes: TypeAlias = frozenset[int]
+
 LATE_TRANSFER = timedelta(minutes=5)
 """An input transfer that is logged after its own 001 follows within seconds. One that begins
 later than this belongs to a new attempt: the end of the execution before it was lost."""
@@ -40,6 +43,28 @@ SAME_MOMENT = timedelta(seconds=10)
 """An eviction and the hold that caused it are logged within this time of each other."""
 
 
+# By name here: Python 3.11 looks a member of an Enum up by a function each time, and a job's life
+# asks for dozens.
+_IDLE: Final = State.IDLE
+_TRANSFERRING_INPUT: Final = State.TRANSFERRING_INPUT
+_STARTING: Final = State.STARTING
+_RUNNING: Final = State.RUNNING
+_TRANSFERRING_OUTPUT: Final = State.TRANSFERRING_OUTPUT
+_SUSPENDED: Final = State.SUSPENDED
+_DISCONNECTED: Final = State.DISCONNECTED
+_HELD: Final = State.HELD
+_COMPLETED: Final = State.COMPLETED
+_FAILED: Final = State.FAILED
+_REMOVED: Final = State.REMOVED
+_EVICTED: Final = Outcome.EVICTED
+_IN_FLIGHT: Final = Outcome.IN_FLIGHT
+_INPUT_QUEUED: Final = Transfer.INPUT_QUEUED
+_INPUT_STARTED: Final = Transfer.INPUT_STARTED
+_INPUT_FINISHED: Final = Transfer.INPUT_FINISHED
+_OUTPUT_STARTED: Final = Transfer.OUTPUT_STARTED
+_OUTPUT_FINISHED: Final = Transfer.OUTPUT_FINISHED
+
+
 @dataclass(slots=True)
 class Execution:
     """From a 001 to the first later event that ends it. ``end`` None: in flight.
@@ -49,7 +74,7 @@ class Execution:
     start: datetime
     machine: Execute | None
     end: datetime | None = None
-    outcome: Outcome = Outcome.IN_FLIGHT
+    outcome: Outcome = _IN_FLIGHT
     code: int | None = None
     subcode: int | None = None
     reason: str | None = None
@@ -94,7 +119,7 @@ class TransferSpan:
 @dataclass(slots=True)
 class JobLife:
     """All that a job's events say. ``state`` None: no event told one yet. ``states``: every
-    state it entered, and when."""
+    state it entered, and when. ``open``: the execution in flight, if there is one."""
 
     state: State | None = None
     since: datetime | None = None
@@ -114,13 +139,7 @@ class JobLife:
     gaps: list[tuple[int, datetime, str]] = field(default_factory=list)
     last: datetime | None = None
     states: list[tuple[datetime, State]] = field(default_factory=list)
-
-    @property
-    def open(self) -> Execution | None:
-        """The execution in flight, if there is one."""
-        if self.executions and self.executions[-1].end is None:
-            return self.executions[-1]
-        return None
+    open: Execution | None = None
 
     @property
     def bytes_sent(self) -> int | None:
@@ -144,7 +163,7 @@ def _plus(a: int | None, b: int | None) -> int | None:
 
 def fold(
     events: Iterable[Event],
-    checkpoint_codes: frozenset[int] = frozenset(),
+    checkpoint_codes: Codes = frozenset(),
     last_image: datetime | None = None,
 ) -> JobLife:
     """Fold ``events`` of one job, in log order, into its life.
@@ -155,11 +174,19 @@ def fold(
     """
     life = JobLife()
     for event in events:
-        if last_image is not None and event.time >= last_image:
+        number, when = event[0], event[4]
+        if last_image is not None and when >= last_image:
             _note_image(life, last_image)
-        _apply(life, event, checkpoint_codes)
-        if life.last is None or event.time > life.last:
-            life.last = event.time
+        if life.state in TERMINAL:
+            _after_the_end(life, event)
+        else:
+            if life.state is _DISCONNECTED and number != 22:
+                _enter(life, _RUNNING, when)
+            tell = _TELLS.get(number)
+            if tell is not None:
+                tell(life, event, checkpoint_codes)
+        if life.last is None or when > life.last:
+            life.last = when
     if last_image is not None:
         _note_image(life, last_image)
     return life
@@ -168,49 +195,15 @@ def fold(
 def _note_image(life: JobLife, when: datetime) -> None:
     if life.last is None or when > life.last:
         life.last = when
-        if life.state is State.DISCONNECTED:
-            _enter(life, State.RUNNING, when)
+        if life.state is _DISCONNECTED:
+            _enter(life, _RUNNING, when)
 
 
-def _apply(life: JobLife, event: Event, checkpoint_codes: frozenset[int]) -> None:
-    if life.state in TERMINAL:
-        if event.number in (0, 1, 4, 5, 7, 9, 12, 13, 24):
-            life.contradictions += 1
-        if event.number == 5 and isinstance(event.detail, Terminated):
-            _note_usage(life, event.detail.usage)
-        return
-    if life.state is State.DISCONNECTED and event.number != 22:
-        _enter(life, State.RUNNING, event.time)
-    match event.number:
-        case 0:
-            _submitted(life, event)
-        case 1:
-            _executing(life, event)
-        case 4:
-            _evicted(life, event, checkpoint_codes)
-        case 5:
-            _terminated(life, event, checkpoint_codes)
-        case 7:
-            _lost(life, event, Outcome.SHADOW_EXCEPTION)
-        case 9:
-            _removed(life, event)
-        case 10:
-            _suspended(life, event)
-        case 11:
-            _unsuspended(life, event)
-        case 12:
-            _held(life, event)
-        case 13:
-            _released(life, event)
-        # Also without an execution: its 001 may be lost, or older than this log.
-        case 22 if life.state is not State.HELD:
-            _enter(life, State.DISCONNECTED, event.time)
-        case 23 if life.state is not State.HELD:
-            _enter(life, State.RUNNING, event.time)
-        case 24:
-            _lost(life, event, Outcome.RECONNECT_FAILED)
-        case 40:
-            _transfer(life, event)
+def _after_the_end(life: JobLife, event: Event) -> None:
+    if event.number in _CONTRADICTING:
+        life.contradictions += 1
+    if event.number == 5 and isinstance(event.detail, Terminated):
+        _note_usage(life, event.detail.usage)
 
 
 def _enter(life: JobLife, state: State, when: datetime) -> None:
@@ -219,14 +212,14 @@ def _enter(life: JobLife, state: State, when: datetime) -> None:
         life.states.append((when, state))
 
 
-def _submitted(life: JobLife, event: Event) -> None:
+def _submitted(life: JobLife, event: Event, _: Codes) -> None:
     if life.submitted is None and isinstance(event.detail, Submit | None):
         life.submitted = event.time
     if life.state is None:
-        _enter(life, State.IDLE, event.time)
+        _enter(life, _IDLE, event.time)
 
 
-def _executing(life: JobLife, event: Event) -> None:
+def _executing(life: JobLife, event: Event, _: Codes) -> None:
     before = life.open
     if before is not None:
         _lost_end(life, before, event)
@@ -237,24 +230,26 @@ def _executing(life: JobLife, event: Event) -> None:
         elif pending.outcome == "in-flight":
             pending.outcome, pending.end, pending.late = "ok", event.time, True
     machine = event.detail if isinstance(event.detail, Execute) else None
-    life.executions.append(Execution(event.time, machine))
+    life.open = Execution(event.time, machine)
+    life.executions.append(life.open)
     life.hold = None
     if before is not None:
         # What ran before is over, and so is its time in this state.
         life.state = None
-    _enter(life, State.RUNNING, event.time)
+    _enter(life, _RUNNING, event.time)
 
 
 def _lost_end(life: JobLife, execution: Execution, event: Event) -> None:
     """``event`` proves that ``execution`` is over although nothing says when it ended."""
-    _close(execution, event.time, Outcome.EVICTED)
+    _close(life, execution, event.time, _EVICTED)
     execution.uncertain = True
     life.gaps.append(
         (event.line, event.time, "a new attempt begins although the one before never ended")
     )
 
 
-def _close(execution: Execution, when: datetime, outcome: Outcome) -> None:
+def _close(life: JobLife, execution: Execution, when: datetime, outcome: Outcome) -> None:
+    life.open = None
     execution.end, execution.outcome = when, outcome
     if execution.suspensions and execution.suspensions[-1][1] is None:
         execution.suspensions[-1] = (execution.suspensions[-1][0], when)
@@ -276,11 +271,11 @@ def _note_usage(life: JobLife, usage: Sequence[UsageRow]) -> None:
         life.usage = usage
 
 
-def _evicted(life: JobLife, event: Event, checkpoint_codes: frozenset[int]) -> None:
+def _evicted(life: JobLife, event: Event, checkpoint_codes: Codes) -> None:
     detail = event.detail if isinstance(event.detail, Evicted) else None
     execution = life.open
     if execution is not None:
-        _close(execution, event.time, Outcome.EVICTED)
+        _close(life, execution, event.time, _EVICTED)
         if detail is not None:
             execution.code, execution.subcode = detail.code, detail.subcode
             execution.reason = detail.reason
@@ -294,18 +289,18 @@ def _evicted(life: JobLife, event: Event, checkpoint_codes: frozenset[int]) -> N
         life.run_bytes_sent = _plus(life.run_bytes_sent, detail.bytes_sent)
         life.run_bytes_received = _plus(life.run_bytes_received, detail.bytes_received)
         _note_usage(life, detail.usage)
-    if life.state is not State.HELD:
-        _enter(life, State.IDLE, event.time)
+    if life.state is not _HELD:
+        _enter(life, _IDLE, event.time)
 
 
-def _terminated(life: JobLife, event: Event, checkpoint_codes: frozenset[int]) -> None:
+def _terminated(life: JobLife, event: Event, checkpoint_codes: Codes) -> None:
     detail = event.detail if isinstance(event.detail, Terminated) else None
     returned = detail.return_value if detail is not None and detail.normal is True else None
     good = returned == 0
     execution = life.open
     if execution is not None:
         well = good or returned in checkpoint_codes
-        _close(execution, event.time, Outcome.GOOD if well else Outcome.FAILED)
+        _close(life, execution, event.time, Outcome.GOOD if well else Outcome.FAILED)
         if detail is not None:
             execution.return_value, execution.signal = detail.return_value, detail.signal
             execution.bytes_sent = detail.run_bytes_sent
@@ -318,22 +313,34 @@ def _terminated(life: JobLife, event: Event, checkpoint_codes: frozenset[int]) -
         life.total_bytes_sent = detail.total_bytes_sent
         life.total_bytes_received = detail.total_bytes_received
         _note_usage(life, detail.usage)
-    _enter(life, State.COMPLETED if good else State.FAILED, event.time)
+    _enter(life, _COMPLETED if good else _FAILED, event.time)
 
 
-def _lost(life: JobLife, event: Event, outcome: Outcome) -> None:
+def _lost(life: JobLife, event: Event, _: Codes) -> None:
     """007 and 024: the access point lost the execution, and the job is to run again."""
     execution = life.open
     if execution is not None:
-        _close(execution, event.time, outcome)
+        outcome = Outcome.SHADOW_EXCEPTION if event.number == 7 else Outcome.RECONNECT_FAILED
+        _close(life, execution, event.time, outcome)
         if isinstance(event.detail, ShadowException | Connection):
             execution.reason = event.detail.reason
     _settle_transfers(life, event.time)
-    if life.state is not State.HELD:
-        _enter(life, State.IDLE, event.time)
+    if life.state is not _HELD:
+        _enter(life, _IDLE, event.time)
 
 
-def _removed(life: JobLife, event: Event) -> None:
+def _disconnected(life: JobLife, event: Event, _: Codes) -> None:
+    # Also without an execution: its 001 may be lost, or older than this log.
+    if life.state is not _HELD:
+        _enter(life, _DISCONNECTED, event.time)
+
+
+def _reconnected(life: JobLife, event: Event, _: Codes) -> None:
+    if life.state is not _HELD:
+        _enter(life, _RUNNING, event.time)
+
+
+def _removed(life: JobLife, event: Event, _: Codes) -> None:
     execution = life.open
     if execution is not None:
         if life.last is not None and event.time - life.last > SILENT_END:
@@ -346,34 +353,34 @@ def _removed(life: JobLife, event: Event) -> None:
                     f"since {life.last:%Y-%m-%d %H:%M:%S}: its true end is unknown",
                 )
             )
-        _close(execution, event.time, Outcome.REMOVED)
+        _close(life, execution, event.time, Outcome.REMOVED)
         if isinstance(event.detail, Aborted):
             execution.reason = event.detail.reason
     _settle_transfers(life, event.time)
-    _enter(life, State.REMOVED, event.time)
+    _enter(life, _REMOVED, event.time)
 
 
-def _suspended(life: JobLife, event: Event) -> None:
+def _suspended(life: JobLife, event: Event, _: Codes) -> None:
     execution = life.open
     if execution is not None:
         execution.suspensions.append((event.time, None))
-    if life.state is not State.HELD:
-        _enter(life, State.SUSPENDED, event.time)
+    if life.state is not _HELD:
+        _enter(life, _SUSPENDED, event.time)
 
 
-def _unsuspended(life: JobLife, event: Event) -> None:
+def _unsuspended(life: JobLife, event: Event, _: Codes) -> None:
     execution = life.open
     if execution is not None and execution.suspensions and execution.suspensions[-1][1] is None:
         execution.suspensions[-1] = (execution.suspensions[-1][0], event.time)
-    if life.state is not State.HELD:
-        _enter(life, State.RUNNING, event.time)
+    if life.state is not _HELD:
+        _enter(life, _RUNNING, event.time)
 
 
-def _held(life: JobLife, event: Event) -> None:
+def _held(life: JobLife, event: Event, _: Codes) -> None:
     detail = event.detail if isinstance(event.detail, Held) else None
     execution = life.open
     if execution is not None:
-        _close(execution, event.time, Outcome.HELD)
+        _close(life, execution, event.time, Outcome.HELD)
         if detail is not None:
             execution.code, execution.subcode = detail.code, detail.subcode
             execution.reason = detail.reason
@@ -382,12 +389,12 @@ def _held(life: JobLife, event: Event) -> None:
     _settle_transfers(life, event.time)
     life.hold = detail
     life.holds.append((event.time, detail))
-    _enter(life, State.HELD, event.time)
+    _enter(life, _HELD, event.time)
 
 
 def _explain_eviction(execution: Execution, when: datetime, hold: Held) -> None:
     """The eviction that a hold causes often says nothing; the hold says why."""
-    if execution.end is None or execution.outcome is not Outcome.EVICTED:
+    if execution.end is None or execution.outcome is not _EVICTED:
         return
     if not timedelta(0) <= when - execution.end <= SAME_MOMENT:
         return
@@ -398,40 +405,47 @@ def _explain_eviction(execution: Execution, when: datetime, hold: Held) -> None:
             execution.code, execution.subcode = hold.code, hold.subcode
 
 
-def _released(life: JobLife, event: Event) -> None:
-    if life.state is State.HELD:
+def _released(life: JobLife, event: Event, _: Codes) -> None:
+    if life.state is _HELD:
         life.hold = None
-        _enter(life, State.IDLE, event.time)
+        _enter(life, _IDLE, event.time)
 
 
-def _transfer(life: JobLife, event: Event) -> None:
+def _transfer(life: JobLife, event: Event, _: Codes) -> None:
     detail = event.detail
-    if not isinstance(detail, FileTransfer) or detail.kind is None:
+    if not isinstance(detail, FileTransfer):
         return
-    match detail.kind:
-        case Transfer.INPUT_QUEUED:
-            if life.open is None and life.state is not State.HELD:
-                _enter(life, State.TRANSFERRING_INPUT, event.time)
-        case Transfer.INPUT_STARTED:
-            _input_started(life, event, detail)
-        case Transfer.INPUT_FINISHED:
-            _finished(life, event, "input", detail)
-            if life.open is not None:
-                _enter(life, State.RUNNING, event.time)
-            elif life.state is not State.HELD:
-                _enter(life, State.STARTING, event.time)
-        case Transfer.OUTPUT_STARTED:
-            life.transfers.append(
-                TransferSpan("output", event.time, None, "in-flight", detail.host, None)
-            )
-            if life.open is not None:
-                _enter(life, State.TRANSFERRING_OUTPUT, event.time)
-        case Transfer.OUTPUT_FINISHED:
-            _finished(life, event, "output", detail)
-            if life.state is State.TRANSFERRING_OUTPUT:
-                _enter(life, State.RUNNING, event.time)
-        case Transfer.OUTPUT_QUEUED:
-            pass
+    kind = detail.kind
+    if kind is _INPUT_STARTED:
+        _input_started(life, event, detail)
+    elif kind is _INPUT_FINISHED:
+        _input_finished(life, event, detail)
+    elif kind is _OUTPUT_STARTED:
+        _output_started(life, event, detail)
+    elif kind is _OUTPUT_FINISHED:
+        _output_finished(life, event, detail)
+    elif kind is _INPUT_QUEUED and life.open is None and life.state is not _HELD:
+        _enter(life, _TRANSFERRING_INPUT, event.time)
+
+
+def _input_finished(life: JobLife, event: Event, detail: FileTransfer) -> None:
+    _finished(life, event, "input", detail)
+    if life.open is not None:
+        _enter(life, _RUNNING, event.time)
+    elif life.state is not _HELD:
+        _enter(life, _STARTING, event.time)
+
+
+def _output_started(life: JobLife, event: Event, detail: FileTransfer) -> None:
+    life.transfers.append(TransferSpan("output", event.time, None, "in-flight", detail.host))
+    if life.open is not None:
+        _enter(life, _TRANSFERRING_OUTPUT, event.time)
+
+
+def _output_finished(life: JobLife, event: Event, detail: FileTransfer) -> None:
+    _finished(life, event, "output", detail)
+    if life.state is _TRANSFERRING_OUTPUT:
+        _enter(life, _RUNNING, event.time)
 
 
 def _input_started(life: JobLife, event: Event, detail: FileTransfer) -> None:
@@ -442,8 +456,8 @@ def _input_started(life: JobLife, event: Event, detail: FileTransfer) -> None:
     life.transfers.append(
         TransferSpan("input", event.time, None, "in-flight", detail.host, detail.queue_seconds)
     )
-    if life.state is not State.HELD:
-        _enter(life, State.TRANSFERRING_INPUT, event.time)
+    if life.state is not _HELD:
+        _enter(life, _TRANSFERRING_INPUT, event.time)
 
 
 def _finished(life: JobLife, event: Event, direction: str, detail: FileTransfer) -> None:
@@ -460,3 +474,24 @@ def _finished(life: JobLife, event: Event, direction: str, detail: FileTransfer)
         span.outcome = "pending"
     else:
         span.outcome = "ok"
+
+
+_CONTRADICTING: Final = frozenset({0, 1, 4, 5, 7, 9, 12, 13, 24})
+"""Events that a job which has ended does not have."""
+
+_TELLS: Final[dict[int, Callable[[JobLife, Event, Codes], None]]] = {
+    0: _submitted,
+    1: _executing,
+    4: _evicted,
+    5: _terminated,
+    7: _lost,
+    9: _removed,
+    10: _suspended,
+    11: _unsuspended,
+    12: _held,
+    13: _released,
+    22: _disconnected,
+    23: _reconnected,
+    24: _lost,
+    40: _transfer,
+}

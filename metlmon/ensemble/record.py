@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import accumulate
 from operator import itemgetter
-from typing import Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 from metlmon.dagman import Node
 from metlmon.ensemble.job import JobLife, fold
@@ -30,10 +30,13 @@ MOST_LOOSE: Final = 2000
 """Jobs whose events lie unpacked, some five kilobytes each: more than are busy in most
 ensembles, and few enough that packing half of them is done in ten milliseconds."""
 
-MOST_FOLDED: Final = 4000
+MOST_FOLDED: Final = 1000
 """Packed jobs whose lives are kept when somebody asked for them, some two kilobytes each."""
 
 NOTHING: Final = b""
+
+# NamedTuple's own constructor is a Python function.
+_make: Final = cast("Callable[[type[Event], tuple[Any, ...]], Event]", tuple.__new__)
 
 NO_LOGS: Final[frozenset[str]] = frozenset()
 
@@ -170,7 +173,7 @@ class Job:
 
     def add(self, event: Event, stream: Stream) -> bool:
         """Take one event in; False when it is known already, and tells nothing new."""
-        number, _, _, _, when, text, body, detail, _, damaged = event
+        number, cluster, proc, subproc, when, text, body, detail, line, damaged = event
         # Any event at all is a sign of life.
         if self.newest_sign is None or when > self.newest_sign:
             self.newest_sign = when
@@ -178,7 +181,12 @@ class Job:
             event = _without_environment(event)
             text, body = event.text, event.body
         if body:
-            event = _slim(event)
+            # What a typed detail has said already is not kept.
+            told = detail is not None and detail.__class__ is not Generic
+            body = "" if told else body[:BODY_LIMIT]
+            event = _make(
+                Event, (number, cluster, proc, subproc, when, text, body, detail, line, damaged)
+            )
         identity = (number, when.replace(microsecond=0) if when.microsecond else when, text)
         streams = self._events
         if isinstance(streams, bytes):
@@ -326,13 +334,6 @@ def _without_environment(event: Event) -> Event:
         text=_ENVIRONMENT.sub(r"\1\2 (not shown)", event.text),
         body=_ENVIRONMENT.sub(r"\1\2 (not shown)", event.body),
     )
-
-
-def _slim(event: Event) -> Event:
-    """The event without what its typed detail has said already."""
-    if event.detail is not None and not isinstance(event.detail, Generic):
-        return event._replace(body="")
-    return event if len(event.body) <= BODY_LIMIT else event._replace(body=event.body[:BODY_LIMIT])
 
 
 NodeKey: TypeAlias = tuple[str, str]
