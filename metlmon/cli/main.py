@@ -7,6 +7,7 @@ uses when it is called.
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -34,6 +35,11 @@ user's configuration directory. NO_COLOR is respected. Watching never writes to 
 
 FIGURES: Final = ("sites", "timeline", "curves", "estimate", "report", "export", "config")
 """Commands that have a module of their own, with a function of their name."""
+
+COLLECT: Final = (50_000, 20, 50)
+"""When Python looks for cycles, instead of at every 700 objects: a model grows by millions, none
+of them in a cycle, and the looking took a tenth to a fifth of reading ten thousand jobs. The
+memory is the same to a megabyte."""
 
 DIR_HELP: Final = "the directory of a DAG, or the DAG file (default: here)"
 
@@ -403,6 +409,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments == ["--version"]:
         return _version()
+    gc.set_threshold(*COLLECT)
     top = parser(arguments[0] if arguments else None)
     options, rest = top.parse_known_args(arguments)
     if rest and options.command == "act" and not any(word.startswith("-") for word in rest):
