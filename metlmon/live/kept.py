@@ -115,10 +115,13 @@ def code() -> str | None:
     digest.update(repr(sys.version_info[:2]).encode())
     here = Path(__file__).parents[1]
     files = [path for package in CODE for path in sorted((here / package).glob("*.py"))]
-    for path in files:
-        if path.stat().st_ctime > STARTED:
-            return None
-        digest.update(path.read_bytes())
+    try:
+        for path in files:
+            if path.stat().st_ctime > STARTED:
+                return None
+            digest.update(path.read_bytes())
+    except OSError:
+        return None
     return digest.hexdigest() if files else None
 
 
