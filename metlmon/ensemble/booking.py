@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from datetime import datetime
-from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from itertools import chain, pairwise
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from metlmon.ensemble.causes import cause_of
 from metlmon.ensemble.job import Execution, JobLife, TransferSpan
@@ -19,7 +20,7 @@ from metlmon.ensemble.ledger import (
     RunEntry,
     TransferEntry,
 )
-from metlmon.ensemble.node import last_success, rounds
+from metlmon.ensemble.node import Round, rounds
 from metlmon.ensemble.record import Job, JobId, NodeKey
 from metlmon.ensemble.runs import Run
 from metlmon.ensemble.sites import alias_of, host_of
@@ -29,6 +30,9 @@ from metlmon.frozen import frozen
 if TYPE_CHECKING:
     from metlmon.ensemble.picture import Painter
 
+
+AT_ONCE: Final = 8
+"""Nodes whose entries are made between two looks at the clock: a millisecond."""
 
 BYTES_TOLD: Final = frozenset({4, 5})
 """Evicted and terminated: the events that say how much a job moved."""
@@ -56,68 +60,113 @@ NOBODY: Final = _Owner()
 """Of a job that belongs to no node, or to nobody knows which."""
 
 
-def booked(painter: Painter) -> Ledger:
-    """The ledger of the picture that ``painter`` draws."""
-    return _Booking(painter).ledger()
+Page: TypeAlias = tuple[JobEntry, tuple[ExecutionEntry, ...], tuple[TransferEntry, ...]]
+"""The entries of one job."""
 
 
-class _Booking:
-    """What is made of the picture once and used by several entries: the owners of jobs, the
-    submissions of nodes, the executions that completed an epoch, and, as they are booked, the
-    entries of each job's executions, from which epochs and runs are added up."""
+class Books:
+    """The entries of an ensemble, kept: those of a node's jobs are made together, and made again
+    when something of the node has changed, or while it has an execution, a transfer or a hold
+    that lasts still.
+
+    ``nodes`` and ``strays`` (jobs of no node): whose entries are to be made.
+    """
 
     def __init__(self, painter: Painter) -> None:
-        self.painter = painter
-        self.jobs = painter.real_jobs()
-        self.owners: dict[NodeKey, _Owner] = {}
-        self.names: dict[str, tuple[str, str | None]] = {}
-        parts = painter.runs.parts
-        self.rounds = {key: rounds(painter.nodes[key]) for key in parts}
-        self.finals: dict[NodeKey, Execution] = {}
-        for key, part in parts.items():
-            if part.training and painter.states[key].state is State.COMPLETED:
-                final = last_success(self.rounds[key])
-                if final is not None:
-                    self.finals[key] = final
-        self.final_ids = frozenset(id(final) for final in self.finals.values())
-        self.attempts = self._attempts()
-        self.known_hosts: dict[str, set[str]] = {}
-        self.booked: dict[JobKey, list[ExecutionEntry]] = {}
+        self.nodes: set[NodeKey] = {key for key, record in painter.nodes.items() if record.jobs}
+        self.nodes.update(painter.runs.parts)
+        self.strays: set[JobKey] = {
+            _key(job) for job in painter.real_jobs() if painter.node_of(job) not in painter.nodes
+        }
+        self._pages: dict[JobKey, Page] = {}
+        self._order: list[JobKey] = []
+        self._epochs: dict[NodeKey, EpochEntry] = {}
+        self._counting: dict[str, dict[int, NodeKey]] = {}
+        self._names: dict[str, tuple[str, str | None]] = {}
+        self._owners: dict[NodeKey, _Owner] = {}
+        self._turned_to: Painter | None = None
+        self._moving: set[NodeKey | JobKey] = set()
+        self._known_hosts: dict[str, set[str]] = {}
+        self._asked_hosts: dict[str, set[NodeKey | JobKey]] = {}
+        self._painter = painter
+        self._unit: NodeKey | JobKey = ("", "")
+
+    def bring(self, painter: Painter, deadline: float | None = None) -> bool:
+        """Make what is to be made for this picture; False when it was not done by ``deadline``
+        (of ``time.monotonic``)."""
+        if painter is not self._turned_to:
+            self._turn_to(painter)
+        while self.nodes or self.strays:
+            for _ in range(AT_ONCE):
+                if self.nodes:
+                    self._make_node(self.nodes.pop())
+                elif self.strays:
+                    self._make_stray(self.strays.pop())
+            if deadline is not None and time.monotonic() >= deadline:
+                return not (self.nodes or self.strays)
+        return True
+
+    def _turn_to(self, painter: Painter) -> None:
+        self._painter = self._turned_to = painter
+        for unit in self._moving:
+            self._again(unit)
+        self._moving = set()
+        changed = {run.key: run for n in self.nodes if (run := painter.runs.of_node.get(n))}
+        for key, run in changed.items():
+            names = self._names_of(run)
+            if self._names.get(key, names) != names:
+                self.nodes.update(run.nodes())
+                for node in run.nodes():
+                    self._owners.pop(node, None)
+            self._names[key] = names
+            counting = painter.standings[key].epochs
+            if self._counting.get(key, counting) != counting:
+                self.nodes.update(run.nodes())
+            self._counting[key] = counting
+
+    def _again(self, unit: NodeKey | JobKey) -> None:
+        if len(unit) == 2:
+            self.nodes.add(unit)
+        else:
+            self.strays.add(unit)
 
     def ledger(self) -> Ledger:
-        painter = self.painter
-        for job in self.jobs:
-            self.booked[_key(job)] = list(self._executions(job))
-        executions = tuple(entry for job in self.jobs for entry in self.booked[_key(job)])
-        # Executions first: they tell which site a host is of.
-        transfers = tuple(entry for job in self.jobs for entry in self._transfers(job))
+        """The ledger of the picture that :meth:`bring` was called for."""
+        painter = self._painter
+        if len(self._order) != len(self._pages):
+            self._order = sorted(self._pages)
+        pages = [self._pages[key] for key in self._order]
+        in_flight = painter.in_flight().runs
         return Ledger(
             painter.dagdir,
             painter.as_of,
             painter.live,
-            tuple(self._run(run) for run in painter.runs.by_key.values()),
-            tuple(self._epochs()),
-            tuple(self._job(job) for job in self.jobs),
-            executions,
-            transfers,
+            tuple(self._run(run, in_flight) for run in painter.runs.by_key.values()),
+            tuple(
+                self._epochs[key]
+                for run in painter.runs.by_key.values()
+                for number in sorted(run.epochs)
+                for key in run.epochs[number]
+            ),
+            tuple(page[0] for page in pages),
+            tuple(chain.from_iterable(page[1] for page in pages)),
+            tuple(chain.from_iterable(page[2] for page in pages)),
             # A copy: the reader goes on learning what the offset from UTC is.
             deepcopy(painter.clock).seconds,
         )
 
     # --- whose it is --------------------------------------------------------------------
 
-    def _owner(self, key: NodeKey | None) -> _Owner:
-        if key is None:
-            return NOBODY
-        if key not in self.owners:
-            self.owners[key] = self._owner_of(key)
-        return self.owners[key]
+    def _owner(self, key: NodeKey) -> _Owner:
+        if key not in self._owners:
+            self._owners[key] = self._owner_of(key)
+        return self._owners[key]
 
     def _owner_of(self, key: NodeKey) -> _Owner:
-        painter = self.painter
+        painter = self._painter
         run = painter.runs.of_node.get(key)
         part = painter.runs.parts.get(key)
-        name, label = self._names(run) if run else (None, None)
+        name, label = self._names[run.key] if run else (None, None)
         return _Owner(
             painter.dag_file(key[0]),
             key[1],
@@ -131,57 +180,99 @@ class _Booking:
             painter.is_dagman(key),
         )
 
-    def _names(self, run: Run) -> tuple[str, str | None]:
+    def _names_of(self, run: Run) -> tuple[str, str | None]:
         """The run's name, and its label."""
-        if run.key not in self.names:
-            name = run.names[self.painter.home(run)]
-            labels = self.painter.ensemble.settings.labels
-            label = next((each.name for each in labels if each.has(name, run.uuid)), None)
-            self.names[run.key] = (name, label)
-        return self.names[run.key]
+        name = run.names[self._painter.home(run)]
+        labels = self._painter.ensemble.settings.labels
+        label = next((each.name for each in labels if each.has(name, run.uuid)), None)
+        return name, label
 
-    def _attempts(self) -> dict[int, int]:
-        """Each execution's number among those of its node, by identity."""
-        by_node: dict[NodeKey | JobId, list[Execution]] = {}
-        for job in self.jobs:
-            by_node.setdefault(self.painter.node_of(job) or job.id, []).extend(
-                job.life().executions
-            )
-        numbers: dict[int, int] = {}
-        for executions in by_node.values():
-            executions.sort(key=lambda execution: execution.start)
-            for number, execution in enumerate(executions, start=1):
-                numbers[id(execution)] = number
-        return numbers
+    # --- a node, and a job of none ------------------------------------------------------
+
+    def _make_node(self, key: NodeKey) -> None:
+        painter, self._unit = self._painter, key
+        record = painter.nodes[key]
+        made = rounds(record)
+        lives = {_key(job): (job, job.life()) for job in record.jobs if not job.noop}
+        state, part = painter.states[key].state, painter.runs.parts.get(key)
+        training = part is not None and part.training
+        final = _final(made, lives) if training and state is State.COMPLETED else None
+        booked = self._make(lives, self._owner(key), final)
+        run = painter.runs.of_node.get(key)
+        if run is not None and part is not None and training and part.epoch is not None:
+            self._epochs[key] = self._epoch(run, key, made, booked, final)
+
+    def _make_stray(self, key: JobKey) -> None:
+        job = self._painter.ensemble.jobs[key]
+        node = self._painter.node_of(job)
+        if node in self._painter.nodes:
+            # It has been found since.
+            self.nodes.add(node)
+        elif not job.noop:
+            self._unit = key
+            self._make({key: (job, job.life())}, NOBODY, None)
+
+    def _make(self, lives: _Lives, owner: _Owner, final: Execution | None) -> list[ExecutionEntry]:
+        """The pages of some jobs that belong together; returns what was booked, in the order
+        in which the jobs were submitted."""
+        booked: list[ExecutionEntry] = []
+        keys = sorted(lives)
+        began = [e for key in keys for e in lives[key][1].executions]
+        began.sort(key=lambda execution: execution.start)
+        attempts = {id(execution): number for number, execution in enumerate(began, start=1)}
+        for key in keys:
+            job, life = lives[key]
+            entries = tuple(self._executions(job, life, owner, attempts, final))
+            moves = tuple(self._transfers(job, life, owner))
+            self._pages[key] = self._job(job, life, owner), entries, moves
+            booked += entries
+            if (
+                life.state is State.HELD
+                or life.open is not None
+                or any(map(_lasts, life.transfers))
+            ):
+                self._moving.add(self._unit)
+        return booked
 
     # --- executions ---------------------------------------------------------------------
 
-    def _executions(self, job: Job) -> Iterable[ExecutionEntry]:
-        life, owner = job.life(), self._owner(self.painter.node_of(job))
+    def _executions(
+        self,
+        job: Job,
+        life: JobLife,
+        owner: _Owner,
+        attempts: Mapping[int, int],
+        final: Execution | None,
+    ) -> Iterable[ExecutionEntry]:
         shares, idle = _shared_bytes(life), _idle(life)
         for at, execution in enumerate(life.executions):
             previous = life.executions[at - 1] if at else None
             wait, transfer = self._before(life, idle, execution, previous)
-            yield self._execution(job.id, owner, execution, wait, transfer, shares[at])
+            number, is_final = attempts[id(execution)], execution is final
+            yield self._execution(
+                job.id, owner, execution, number, wait, transfer, shares[at], is_final
+            )
 
     def _execution(
         self,
         job: JobId,
         owner: _Owner,
         e: Execution,
+        attempt: int,
         wait: float | None,
         transfer: float | None,
         moved: tuple[int | None, int | None],
+        final: bool,
     ) -> ExecutionEntry:
-        painter, machine = self.painter, e.machine
+        painter, machine = self._painter, e.machine
         seconds = painter.seconds(e.start, e.end) or 0.0
         bad = e.outcome not in (Outcome.GOOD, Outcome.IN_FLIGHT)
         site = painter.site(machine)
         if machine is not None and machine.alias and site:
-            self.known_hosts.setdefault(machine.alias, set()).add(site)
+            self._learn_host(machine.alias, site)
         return ExecutionEntry(
             job,
-            self.attempts[id(e)],
+            attempt,
             owner.dag,
             owner.node,
             owner.run,
@@ -211,7 +302,7 @@ class _Booking:
             wait,
             transfer,
             *moved,
-            id(e) in self.final_ids,
+            final,
             owner.dagman,
         )
 
@@ -223,7 +314,7 @@ class _Booking:
         previous: Execution | None,
     ) -> tuple[float | None, float | None]:
         """Seconds idle before an execution, and of the input transfer that it came from."""
-        painter = self.painter
+        painter = self._painter
         since = previous.end if previous is not None and previous.end else life.submitted
         spans = [
             span
@@ -247,8 +338,15 @@ class _Booking:
 
     # --- jobs and transfers -------------------------------------------------------------
 
-    def _transfers(self, job: Job) -> Iterable[TransferEntry]:
-        life, owner = job.life(), self._owner(self.painter.node_of(job))
+    def _learn_host(self, alias: str, site: str) -> None:
+        """Who asked of which site a host is, where nothing ran, is told otherwise now."""
+        known = self._known_hosts.setdefault(alias, set())
+        if site not in known:
+            known.add(site)
+            for unit in self._asked_hosts.get(alias, ()):
+                self._again(unit)
+
+    def _transfers(self, job: Job, life: JobLife, owner: _Owner) -> Iterable[TransferEntry]:
         for span in life.transfers:
             timed = span.start is not None
             yield TransferEntry(
@@ -258,7 +356,7 @@ class _Booking:
                 span.direction,
                 span.start,
                 span.end,
-                self.painter.seconds(span.start, span.end) if timed else None,
+                self._painter.seconds(span.start, span.end) if timed else None,
                 "in-flight" if span.outcome == "pending" else span.outcome,
                 span.host,
                 self._site_of(life, span),
@@ -270,22 +368,23 @@ class _Booking:
         from; where nothing ran, the host may be known from elsewhere."""
         if span.direction == "output":
             came = [e for e in life.executions if span.start is None or e.start <= span.start]
-            return self.painter.site(came[-1].machine) if came else self._host_site(span)
+            return self._painter.site(came[-1].machine) if came else self._host_site(span)
         if span.outcome == "ok" and span.start is not None:
             went = [e for e in life.executions if e.start >= span.start or e.end is None]
-            return self.painter.site(went[0].machine) if went else None
+            return self._painter.site(went[0].machine) if went else None
         return self._host_site(span)
 
     def _host_site(self, span: TransferSpan) -> str | None:
         if not span.host:
             return None
-        known = self.known_hosts.get(alias_of(span.host) or "", set())
+        alias = alias_of(span.host) or ""
+        self._asked_hosts.setdefault(alias, set()).add(self._unit)
+        known = self._known_hosts.get(alias, set())
         if len(known) == 1:
             return next(iter(known))
-        return None if known else self.painter.site_of_address(span.host)
+        return None if known else self._painter.site_of_address(span.host)
 
-    def _job(self, job: Job) -> JobEntry:
-        life, owner = job.life(), self._owner(self.painter.node_of(job))
+    def _job(self, job: Job, life: JobLife, owner: _Owner) -> JobEntry:
         usage = next((u for u in life.usage if u.name == "Memory"), None)
         peaks = [m for m in (job.memory_max, usage.usage if usage else None) if m is not None]
         ended = life.since if life.state in TERMINAL else None
@@ -325,37 +424,34 @@ class _Booking:
             yield HoldEntry(
                 when,
                 end,
-                self.painter.seconds(when, end) or 0.0,
+                self._painter.seconds(when, end) or 0.0,
                 code,
                 held.subcode if held else None,
                 cause_of(Outcome.HELD, code, held.reason if held else None, None, None),
-                self.painter.site(machine),
-                self.painter.gpu(machine),
+                self._painter.site(machine),
+                self._painter.gpu(machine),
             )
 
     # --- epochs and runs ----------------------------------------------------------------
 
-    def _epochs(self) -> Iterable[EpochEntry]:
-        painter = self.painter
-        for run in painter.runs.by_key.values():
-            counting = set(painter.standings[run.key].epochs.values())
-            for number in sorted(run.epochs):
-                for key in run.epochs[number]:
-                    yield self._epoch(run, key, key in counting)
-
-    def _epoch(self, run: Run, key: NodeKey, counts: bool) -> EpochEntry:
-        painter = self.painter
+    def _epoch(
+        self,
+        run: Run,
+        key: NodeKey,
+        made: Sequence[Round],
+        booked: Sequence[ExecutionEntry],
+        final: Execution | None,
+    ) -> EpochEntry:
+        painter = self._painter
         part, state = painter.runs.parts[key], painter.states[key]
+        counts = key in painter.standings[run.key].epochs.values()
         done = state.state is State.COMPLETED
-        final = self.finals.get(key)
-        booked = self._of_node(key)
         success = next((entry for entry in booked if entry.final), None)
         # The first of several that lasted as long.
         longest = max(booked, key=lambda entry: entry.seconds, default=None)
-        made = self.rounds[key]
         submissions = [r.submitted for r in made if r.submitted is not None]
         owner = self._owner(key)
-        name, label = self._names(run)
+        name, label = self._names[run.key]
         return EpochEntry(
             run.key,
             name,
@@ -383,16 +479,18 @@ class _Booking:
             *_sums(booked),
         )
 
-    def _run(self, run: Run) -> RunEntry:
-        painter = self.painter
+    def _run(self, run: Run, in_flight: Mapping[str, int]) -> RunEntry:
+        painter = self._painter
         stands, home = painter.standings[run.key], painter.home(run)
-        name, label = self._names(run)
-        begun = [
-            round_.submitted
+        name, label = self._names[run.key]
+        row = painter.run_row(run, in_flight)
+        submitted = (
+            when
             for key in run.nodes()
-            for round_ in self.rounds[key]
-            if round_.submitted is not None
-        ]
+            if (made := painter.made(key)) is not None
+            for when in made.begun
+            if when is not None
+        )
         return RunEntry(
             run.key,
             name,
@@ -404,15 +502,28 @@ class _Booking:
             stands.done,
             stands.inferred,
             stands.skipped,
-            painter.latest(stands.latest) if stands.latest else None,
-            min(begun, default=None),
-            *_sums(entry for key in run.nodes() for entry in self._of_node(key)),
+            row.latest,
+            min(submitted, default=None),
+            *painter.run_seconds(run, in_flight),
         )
 
-    def _of_node(self, key: NodeKey) -> list[ExecutionEntry]:
-        """What is booked of a node's jobs, in the order in which these were submitted."""
-        jobs = sorted(self.painter.nodes[key].jobs, key=_key)
-        return [entry for job in jobs for entry in self.booked.get(_key(job), ())]
+
+_Lives: TypeAlias = Mapping[JobKey, tuple[Job, JobLife]]
+
+
+def _lasts(span: TransferSpan) -> bool:
+    return span.start is not None and span.end is None
+
+
+def _final(made: Sequence[Round], lives: _Lives) -> Execution | None:
+    """The execution that completed a node: the last good one of its last good job."""
+    for round_ in reversed(made):
+        for job in round_.jobs:
+            _, life = lives.get(_key(job), (job, None))
+            for execution in reversed(life.executions if life is not None else ()):
+                if execution.outcome is Outcome.GOOD:
+                    return execution
+    return None
 
 
 def _key(job: Job) -> JobKey:

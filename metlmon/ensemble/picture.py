@@ -7,17 +7,18 @@ follows from it at one moment; its methods draw the immutable views.
 from __future__ import annotations
 
 import re
+import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from metlmon.dagman import NodeKind
 from metlmon.ensemble.ensemble import Ensemble
 from metlmon.ensemble.job import Execution, JobLife, TransferSpan
 from metlmon.ensemble.ledger import Ledger
-from metlmon.ensemble.node import last_success, rounds
+from metlmon.ensemble.node import Made, last_success, made_of, rounds
 from metlmon.ensemble.record import Job, NodeKey
 from metlmon.ensemble.runs import Run, variable
 from metlmon.ensemble.sites import host_of
@@ -56,6 +57,9 @@ from metlmon.eventlog import (
     RemoteError,
 )
 
+if TYPE_CHECKING:
+    from metlmon.ensemble.booking import Books
+
 HOUR: Final = 3600.0
 
 ANYWHERE: Final = frozenset({"any", "anywhere", "all"})
@@ -86,6 +90,7 @@ class Painter:
         self.standings, self.targets = self.summary.standings, self.summary.targets
         self.sums, self._rows = self.summary.sums, self.summary.rows
         self._ledger: Ledger | None = None
+        self._books: Books | None = None
 
     # --- small questions ----------------------------------------------------------------
 
@@ -157,7 +162,7 @@ class Painter:
 
     def status(self) -> Status:
         """The whole ensemble."""
-        now = self._in_flight()
+        now = self.in_flight()
         sums, summary = self.sums, self.summary
         return Status(
             self.dagdir,
@@ -165,7 +170,7 @@ class Painter:
             self.live,
             tuple(self.notices()),
             tuple(self._dag_rows()),
-            tuple(self._run_row(run, now.runs) for run in self.runs.by_key.values()),
+            tuple(self.run_row(run, now.runs) for run in self.runs.by_key.values()),
             _counted(summary.epoch_states),
             _counted(summary.node_states),
             sums.total.gpu_hours(now.total),
@@ -176,9 +181,9 @@ class Painter:
             tuple(self._log_rows()),
         )
 
-    def _in_flight(self) -> _InFlight:
+    def in_flight(self) -> InFlight:
         """What executions have come to that have not ended."""
-        now = _InFlight()
+        now = InFlight()
         if self.as_of is None:
             return now
         for each in self.sums.open.values():
@@ -194,11 +199,32 @@ class Painter:
     def ledger(self) -> Ledger:
         """All entries of the ensemble, flat: what everything is added up from. Made once: who
         asks again is told the same."""
-        from metlmon.ensemble.booking import booked
-
         if self._ledger is None:
-            self._ledger = booked(self)
+            self.book()
+            assert self._books is not None
+            self._ledger, self._books = self._books.ledger(), None
         return self._ledger
+
+    def book(self, seconds: float | None = None) -> bool:
+        """Make what the ledger consists of, for about ``seconds``; whether all of it is made.
+        The ensemble must not change until it is, and :meth:`ledger` was called."""
+        from metlmon.ensemble.booking import Books
+
+        if self._ledger is not None:
+            return True
+        if self._books is None:
+            shared = self.summary.books if self.runs is self.summary.runs else None
+            self._books = shared or Books(self)
+            if self.runs is self.summary.runs:
+                self.summary.books = self._books
+        deadline = None if seconds is None else time.monotonic() + seconds
+        return self._books.bring(self, deadline)
+
+    def made(self, key: NodeKey) -> Made | None:
+        """What the submissions of a node come to."""
+        if self.nodes is self.ensemble.nodes:
+            return self.ensemble.made(key)
+        return made_of(self.nodes[key])
 
     def final_success(self, key: NodeKey) -> Execution | None:
         """The execution that completed the node: the last good one of its last good job."""
@@ -296,7 +322,7 @@ class Painter:
 
     # --- runs ---------------------------------------------------------------------------
 
-    def _run_row(self, run: Run, in_flight: Mapping[str, int]) -> RunRow:
+    def run_row(self, run: Run, in_flight: Mapping[str, int]) -> RunRow:
         """A run's row: drawn anew where its nodes have changed, else only its times are."""
         row = self._rows.get(run.key)
         if row is None:
@@ -369,8 +395,8 @@ class Painter:
     def find_runs(self, wanted: str) -> list[RunRow]:
         """Runs whose uuid begins with ``wanted``, or whose name is it (any case); an exact
         uuid or name alone wins over prefixes of others."""
-        now = self._in_flight().runs
-        rows = [self._run_row(run, now) for run in self.runs.by_key.values()]
+        now = self.in_flight().runs
+        rows = [self.run_row(run, now) for run in self.runs.by_key.values()]
         exact = [r for r in rows if wanted in (r.uuid, r.key)]
         if exact:
             return exact
@@ -382,6 +408,11 @@ class Painter:
     def _run_hours(self, run: Run, in_flight: Mapping[str, int]) -> GpuHours:
         hours = self.sums.runs.get(run.key) or Hours()
         return hours.gpu_hours(in_flight.get(run.key, 0))
+
+    def run_seconds(self, run: Run, in_flight: Mapping[str, int]) -> tuple[float, float, float]:
+        """GPU-seconds of a run: good, bad, in flight."""
+        hours = self.sums.runs.get(run.key) or Hours()
+        return hours.good / SECOND, hours.bad / SECOND, in_flight.get(run.key, 0) / SECOND
 
     def _node_hours(self, key: NodeKey) -> GpuHours:
         hours, in_flight = Hours(), 0
@@ -410,7 +441,7 @@ class Painter:
             key=lambda k: (self.runs.parts[k].epoch or 0, self.states[k].submitted is None),
         )
         return RunView(
-            self._run_row(run, self._in_flight().runs),
+            self.run_row(run, self.in_flight().runs),
             tuple(self.epoch_row(k) for k in listed),
             tuple(self.epoch_row(k) for k in run.side),
         )
@@ -667,7 +698,7 @@ class Painter:
 
 
 @dataclass(slots=True)
-class _InFlight:
+class InFlight:
     """GPU-microseconds in flight."""
 
     total: int = 0

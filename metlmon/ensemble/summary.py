@@ -25,6 +25,7 @@ from metlmon.ensemble.views import RunRow
 from metlmon.eventlog import Execute
 
 if TYPE_CHECKING:
+    from metlmon.ensemble.booking import Books
     from metlmon.ensemble.ensemble import Ensemble
 
 AT_ONCE: Final = 32
@@ -54,6 +55,7 @@ class Summary:
         self._ensemble = ensemble
         self.names = Names(ensemble.settings)
         self.version = 0
+        self.books: Books | None = None
         self._dags: Mapping[str, Dag] | None = None
         self._begin_nodes()
         self._begin_jobs()
@@ -74,8 +76,10 @@ class Summary:
         self._completed: dict[NodeKey, Execute | None] = {}
         self._weighed: dict[str, Weighed] = {}
         self._owners: dict[NodeKey, Owner] = {}
+        self.books = None
 
     def _begin_jobs(self) -> None:
+        self.books = None
         self.sums = Sums(self.names, self._ensemble.clock)
         self.troubles = Troubles(self._ensemble.clock)
         self.ambiguous: set[JobKey] = set()
@@ -117,6 +121,8 @@ class Summary:
             record = self._ensemble.nodes.get((placed.dag, placed.node))
         if record is None:
             self._take(key, NOBODYS)
+            if self.books is not None:
+                self.books.strays.add(key)
             return
         owner = self._owner(record)
         self._take(key, owner)
@@ -170,6 +176,8 @@ class Summary:
             self.rows.pop(key, None)
         if news:
             self.version += 1
+        if self.books is not None:
+            self.books.nodes.update(news)
 
     def _note(self, key: NodeKey, now: NodeState) -> None:
         """Count a node's state, and no longer the one before."""

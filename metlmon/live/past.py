@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from metlmon.ensemble.record import JobId
 from metlmon.live.feed import Update
-from metlmon.live.session import LOADING_PICTURE_SECONDS, SHARE_MOVING, Session
+from metlmon.live.session import LOADING_PICTURE_SECONDS, SHARE_MOVING, TURN_SECONDS, Session
 from metlmon.training.records import Streamed
 
 
@@ -41,8 +41,8 @@ class Past(Session):
     def _read(self, notify: Callable[[Update], None]) -> None:
         drawn, more = time.monotonic(), True
         while more and not self._stop.is_set():
-            with self._lock:
-                more = self._reader.step().more
+            with self._turns.still, self._turns.working():
+                more = self._reader.step(TURN_SECONDS).more
             pause = max(LOADING_PICTURE_SECONDS, SHARE_MOVING * self._cost)
             if not more or time.monotonic() - drawn >= pause:
                 self._publish(notify)

@@ -19,6 +19,7 @@ from metlmon.ensemble.settings import Settings
 from metlmon.ensemble.views import JobRow, JobView, ProblemGroup, RunView
 from metlmon.live.feed import Feed, Update
 from metlmon.live.reader import Reader
+from metlmon.live.turns import Turns
 from metlmon.live.written import WrittenFiles
 from metlmon.training.records import Streamed, Training
 
@@ -29,8 +30,11 @@ client wrote. It costs a twentieth of a per cent of a core."""
 PICTURE_SECONDS: Final = 0.1
 """At least this long between two pictures: nobody reads faster."""
 
-LOADING_PICTURE_SECONDS: Final = 0.4
+LOADING_PICTURE_SECONDS: Final = 0.25
 """While the first reading goes on, pictures are rarer: they take time from it."""
+
+TURN_SECONDS: Final = 0.01
+"""For so long reading and adding up go on before a screen's question gets its turn."""
 
 SHARE_MOVING: Final = 5.0
 SHARE_IDLE: Final = 100.0
@@ -53,7 +57,7 @@ class Session:
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
-        self._lock = threading.RLock()
+        self._turns = Turns()
         self._wake = threading.Event()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -91,19 +95,19 @@ class Session:
                 thread.join(timeout=5.0)
 
     def run_view(self, key: str) -> RunView | None:
-        with self._lock:
+        with self._turns.asking():
             return self._paint().run_view(key)
 
     def job_view(self, cluster: int, proc: int) -> JobView | None:
-        with self._lock:
+        with self._turns.asking():
             return self._paint().job_view(cluster, proc)
 
     def problems(self) -> tuple[ProblemGroup, ...]:
-        with self._lock:
+        with self._turns.asking():
             return self._paint().problems()
 
     def queued(self, run: str | None = None) -> tuple[JobRow, ...]:
-        with self._lock:
+        with self._turns.asking():
             return self._paint().queued(run)
 
     @property
@@ -111,20 +115,27 @@ class Session:
         return self._reader.ensemble.settings
 
     def ledger(self) -> Ledger:
-        with self._lock:
-            return self._paint().ledger()
+        return self._book()[1]
 
     def trainings(self) -> Mapping[str, Training]:
-        with self._lock:
-            painter = self._paint()
-            ledger = painter.ledger()
+        painter, ledger = self._book()
         return self._written.trainings(ledger, painter)
 
     def streams(self) -> Mapping[JobId, Streamed]:
-        with self._lock:
-            painter = self._paint()
-            ledger = painter.ledger()
+        painter, ledger = self._book()
         return self._written.streams(ledger, painter)
+
+    def _book(self) -> tuple[Painter, Ledger]:
+        """The ledger of the picture that is shown. It is made in turns, between which screens
+        are answered; nothing is read meanwhile."""
+        with self._turns.still:
+            with self._turns.working():
+                painter = self._paint()
+            made = False
+            while not made:
+                with self._turns.working():
+                    made = painter.book(TURN_SECONDS)
+            return painter, painter.ledger()
 
     def past(self, moment: datetime) -> Feed:
         from metlmon.live.past import Past  # It is a session itself.
@@ -134,7 +145,7 @@ class Session:
         return Past(reader)
 
     def in_queue(self, there: bool) -> None:
-        with self._lock:
+        with self._turns.asking():
             if self._reader.in_queue != there:
                 self._reader.in_queue = there
                 self._told = True
@@ -142,10 +153,9 @@ class Session:
 
     def take(self) -> Update:
         """One picture of what has been read, without the thread; it becomes the latest."""
-        with self._lock:
-            self._publish(lambda update: None)
-            assert self._latest is not None
-            return self._latest
+        self._publish(lambda update: None)
+        assert self._latest is not None
+        return self._latest
 
     def _paint(self) -> Painter:
         """The painter of the picture that is shown; a new one when there is none."""
@@ -183,12 +193,13 @@ class Session:
         dirty = first = True
         while not self._stop.is_set():
             now = time.monotonic()
-            with self._lock:
+            with self._turns.still, self._turns.working():
                 if first or now - looked >= POLL_SECONDS or self._wake.is_set():
                     self._wake.clear()
                     dirty |= bool(self._reader.look())
                     looked = now
-                step = self._reader.step()
+            with self._turns.still, self._turns.working():
+                step = self._reader.step(TURN_SECONDS)
                 dirty |= bool(step.changes) or self._told
                 self._told = False
             pause = LOADING_PICTURE_SECONDS if step.more else PICTURE_SECONDS
@@ -207,24 +218,34 @@ class Session:
 
     def _keep(self) -> None:
         """Keep what was read, if that is worth while."""
-        with self._lock:
+        # It reads the model alone: screens may read it at the same time.
+        with self._turns.still:
             worth = self._reader.keep()
         for each in worth:
             each.write()
             self._kept = time.monotonic()
 
     def _publish(self, notify: Callable[[Update], None]) -> None:
-        begun = time.monotonic()
-        with self._lock:
-            self._painter = self._reader.painter()
-            status = self._painter.status()
-            progress = self._reader.progress()
-        self._cost = time.monotonic() - begun
+        begun = time.thread_time()
+        with self._turns.still:
+            self._add_up()
+            with self._turns.working():
+                self._painter = self._reader.painter()
+                status = self._painter.status()
+                progress = self._reader.progress()
+        self._cost = time.thread_time() - begun
         before = {r.key: r for r in self._latest.status.runs} if self._latest else {}
         changed = frozenset(r.key for r in status.runs if before.get(r.key) != r)
         update = Update(status, changed, progress, self._reader.error)
         self._latest = update
         notify(update)
+
+    def _add_up(self) -> None:
+        """Add up the jobs that changed, in turns."""
+        summary, done = self._reader.ensemble.summary, False
+        while not done:
+            with self._turns.working():
+                done = summary.add_up(TURN_SECONDS)
 
     # --- the wake-up --------------------------------------------------------------------
 
