@@ -272,10 +272,10 @@ def _dagman_logs(dags: list[Dag]) -> Iterator[tuple[Path, Role, str | None]]:
 def _named_logs(dags: list[Dag]) -> Iterator[tuple[Path, Role, str | None]]:
     """Logs that submit descriptions name (their nodes' DIR is in the name already)."""
     wanted = {
-        (dag.workflow.path.parent, node.log)
+        (dag.workflow.path.parent, log)
         for dag in dags
-        for node in dag.workflow.nodes.values()
-        if node.log
+        for log in {node.log for node in dag.workflow.nodes.values()}
+        if log
     }
     for folder, log in sorted(wanted):
         for path in _places(folder, log):

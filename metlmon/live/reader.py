@@ -6,9 +6,11 @@ somebody else's part.
 
 from __future__ import annotations
 
+import gc
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -210,6 +212,17 @@ class Reader:
 
     def open(self) -> Changes:
         """The first look. Raises InputError when the dagdir cannot be used."""
+        with _no_look_for_cycles():
+            changes = self._take_over()
+        # In the order in which they were found: an earlier reader may have met them in another.
+        self.ensemble.books = {name: self.ensemble.books[name] for name in self._logs}
+        self._recalled = None
+        if self._keeping is not None:
+            self._keeping.holds(self.consumed)
+        return changes | self.look()
+
+    def _take_over(self) -> Changes:
+        """Begin with what was kept, if that holds, else with nothing."""
         self._recall()
         try:
             changes = self._take_dags()
@@ -222,12 +235,7 @@ class Reader:
             changes = self._take_dags_anew()
         if self._recalled is not None and not self._recalled.complete:
             changes = self._take_dags_anew()
-        # In the order in which they were found: an earlier reader may have met them in another.
-        self.ensemble.books = {name: self.ensemble.books[name] for name in self._logs}
-        self._recalled = None
-        if self._keeping is not None:
-            self._keeping.holds(self.consumed)
-        return changes | self.look()
+        return changes
 
     def _recall(self) -> None:
         """Take over what an earlier reader learnt of this dagdir, where that still holds."""
@@ -490,6 +498,23 @@ class Reader:
 def _carefully(data: bytes, at: Position, year: int | None, final: bool = False) -> Skimmed:
     parsed = parse(data, at, year_hint=year, final=final)
     return Skimmed(parsed.events, (), parsed.warnings, parsed.after)
+
+
+@contextmanager
+def _no_look_for_cycles() -> Iterator[None]:
+    """A million objects come at once when what was kept is taken over, none of them in a cycle;
+    looking for cycles among them takes as long as all the rest."""
+    looking = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if not gc.get_freeze_count():
+            # Together they make all that is there old, so that it is not looked at now either.
+            gc.freeze()
+            gc.unfreeze()
+        if looking:
+            gc.enable()
 
 
 def _changed_at(paths: Iterable[Path]) -> dict[Path, tuple[int, int]]:
