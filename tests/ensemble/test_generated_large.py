@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from metlmon.ensemble import record
+from metlmon.ensemble.states import State
 from metlmon.live.reader import Reader
 from metlmon.live.settings import load_settings
 from tests.bench.totals import differences
@@ -115,6 +117,21 @@ def test_read_in_pieces_it_is_the_same(ensembles: Ensembles, name: str, tmp_path
         reader.look()
         reader.read_all()
     assert differences(reader, truth_of(directory)) == []
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_packed_it_is_the_same(
+    ensembles: Ensembles, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of a large one most jobs lie packed, and lives are folded again when they are asked
+    for: every time as other objects."""
+    monkeypatch.setattr(record, "MOST_FOLDED", 4)
+    reader = opened(ensembles[name])
+    for job in reader.ensemble.jobs.values():
+        job.pack()
+    assert differences(reader, truth_of(ensembles[name])) == []
+    epochs = reader.painter().ledger().epochs
+    assert all(epoch.site for epoch in epochs if epoch.state is State.COMPLETED)
 
 
 @pytest.mark.parametrize("number", [b"000", b"001", b"004", b"005", b"006", b"009", b"040"])
