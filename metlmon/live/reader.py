@@ -452,6 +452,8 @@ class Reader:
 
     def painter(self) -> Painter:
         """A painter of the ensemble as it stands now."""
+        # Before anybody asks for the states of nodes: what a job comes to is then at hand for both.
+        self.ensemble.summary.add_up()
         live = self.live()
         self._gather_notices(live)
         return Painter(self.ensemble, self.given, self.moment(live), live)
