@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from operator import attrgetter
 from typing import Any, Final, NamedTuple, TypeAlias, cast, get_args
 
-from metlmon.eventlog import Detail, Event, Execute, Submit, Transfer, UsageRow
+from metlmon.eventlog import Detail, Event, Execute, Generic, Submit, Transfer, UsageRow
 from metlmon.eventlog.usage import Usage
 
 SHARED_LENGTH: Final = 400
@@ -32,11 +32,18 @@ SHORTHAND: Final = (
 """One character each for what a usage table mostly consists of: its spaces tell which column a
 number is in. More of them save less than they take time."""
 
+BODY_LIMIT: Final = 500
+"""Characters kept of the body of an event that has no typed detail: enough to read what it
+is about; months of them must fit in memory."""
+
 VERSION: Final = 4
 """Of marshal's format: the one in which short texts and tuples are small."""
 
 Plain: TypeAlias = Any
 """Tuples of numbers, texts, bytes, None, True and False: what marshal takes."""
+
+Identity: TypeAlias = tuple[int, int, str]
+"""What makes an event of one job this event: number, seconds, and first line."""
 
 _EPOCH: Final = datetime(2000, 1, 1)
 _make: Final = cast("Callable[[type[Event], tuple[Any, ...]], Event]", tuple.__new__)
@@ -77,32 +84,18 @@ class Words:
         return self.by_number[self.number(text)]
 
 
-def pack(streams: Mapping[tuple[int, str], Iterable[Event]], words: Words) -> bytes:
-    """The events of one job, by the logs they were read in (rank and file)."""
-    return marshal.dumps(
-        tuple(
-            [
-                (rank, words.number(file), *[pack_event(event, words) for event in events])
-                for (rank, file), events in streams.items()
-                if events
-            ]
-        ),
-        VERSION,
-    )
-
-
-def unpack(
-    packed: bytes, cluster: int, proc: int, subproc: int, words: Words
-) -> list[tuple[int, str, list[Event]]]:
-    """What :func:`pack` packed: rank and file of each log, and the events from it."""
-    return [
-        (
-            rank,
-            words.by_number[file],
-            [unpack_event(event, cluster, proc, subproc, words) for event in events],
-        )
-        for rank, file, *events in marshal.loads(packed)
+def pack(streams: Mapping[Any, Sequence[Plain]], words: Words) -> bytes:
+    """The plain events of one job, by the logs they were read in (rank and file)."""
+    parts = [
+        (rank, words.number(file), *filter(None, events))
+        for (rank, file), events in streams.items()
     ]
+    return marshal.dumps(tuple([part for part in parts if len(part) > 2]), VERSION)
+
+
+def unpack(packed: bytes, words: Words) -> list[tuple[int, str, list[Plain]]]:
+    """What :func:`pack` packed: rank and file of each log, and the plain events from it."""
+    return [(rank, words.by_number[file], events) for rank, file, *events in marshal.loads(packed)]
 
 
 def plain_time(time: datetime) -> Plain:
@@ -123,9 +116,13 @@ def time_of(plain: Plain) -> datetime:
 
 
 def pack_event(event: Event, words: Words) -> Plain:
-    """One event as plain data, but for its job."""
+    """One event as plain data, but for its job, and for a body of which the typed detail has
+    said all."""
     number, _, _, _, time, text, body, detail, line, damaged = event
-    when = plain_time(time)
+    since = time - _EPOCH
+    when: Plain = since.days * 86400 + since.seconds
+    if since.microseconds or time.fold:
+        when = (when, since.microseconds, time.fold)
     known, numbered = words.numbers.get, words.numbered
     kind: int = 0
     values: list[Any] = []
@@ -146,6 +143,8 @@ def pack_event(event: Event, words: Words) -> Plain:
                 values[at] = put(value)
     number_of = known(text)
     first = None if told else numbered(text) if number_of is None else number_of
+    if body:
+        body = "" if kind and kind != _GENERIC else body[:BODY_LIMIT]
     if body or damaged:
         return (number, when, line, ~kind, first, body, damaged, *values)
     return (number, when, line, kind, first, *values)
@@ -175,6 +174,23 @@ def unpack_event(plain: Plain, cluster: int, proc: int, subproc: int, words: Wor
                 values[at] = take(values[at])
         detail = type_(*values)
     return _make(Event, (number, cluster, proc, subproc, time, text, body, detail, line, damaged))
+
+
+def identity(plain: Plain, words: Words) -> Identity:
+    """What makes a plain event of one job this one."""
+    number, when, _, kind, text = plain[:5]
+    if text is None:
+        host = plain[7 if kind < 0 else 5]
+        host = words.by_number[host] if host.__class__ is int else host
+        text = _PREFIXES[~kind if kind < 0 else kind] + host
+    elif text.__class__ is int:
+        text = words.by_number[text]
+    return number, when if when.__class__ is int else when[0], text
+
+
+def damaged(plain: Plain) -> bool:
+    """Was the event cut before its end?"""
+    return plain[3] < 0 and bool(plain[6])
 
 
 # --- details --------------------------------------------------------------------------------
@@ -266,6 +282,8 @@ def _packing(type_: Any) -> Packing:
 _DETAILS: Final[tuple[Any, ...]] = get_args(Detail)
 _KINDS: Final[dict[Any, int]] = {type_: kind for kind, type_ in enumerate(_DETAILS, 1)}
 _PACKINGS: Final = {kind: _packing(type_) for type_, kind in _KINDS.items()}
+
+_GENERIC: Final = _KINDS[Generic]
 
 _PREFIXES: Final = {
     _KINDS[Submit]: "Job submitted from host: ",

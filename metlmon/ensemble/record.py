@@ -4,23 +4,29 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import accumulate
 from operator import itemgetter
-from typing import Any, Final, NamedTuple, TypeAlias, cast
+from typing import Final, NamedTuple, TypeAlias
 
 from metlmon.dagman import Node
 from metlmon.ensemble.job import JobLife, fold
-from metlmon.ensemble.packed import Words, pack, unpack
+from metlmon.ensemble.packed import (
+    Identity,
+    Plain,
+    Words,
+    damaged,
+    identity,
+    pack,
+    pack_event,
+    unpack,
+    unpack_event,
+)
 from metlmon.ensemble.states import State
-from metlmon.eventlog import Event, Generic, Submit
+from metlmon.eventlog import Event, Submit
 from metlmon.frozen import frozen
-
-BODY_LIMIT: Final = 500
-"""Characters kept of the body of an event that has no typed detail: enough to read what it
-is about; months of them must fit in memory."""
 
 NOOP_PROC: Final = 2147483647
 """DAGMan writes events of a NOOP node under this proc, with a number of its own as subproc
@@ -33,10 +39,7 @@ ensembles, and few enough that packing half of them is done in ten milliseconds.
 MOST_FOLDED: Final = 1000
 """Packed jobs whose lives are kept when somebody asked for them, some two kilobytes each."""
 
-NOTHING: Final = b""
-
-# NamedTuple's own constructor is a Python function.
-_make: Final = cast("Callable[[type[Event], tuple[Any, ...]], Event]", tuple.__new__)
+NOTHING: Final = pack({}, Words())
 
 NO_LOGS: Final[frozenset[str]] = frozenset()
 
@@ -45,9 +48,6 @@ JobId: TypeAlias = tuple[int, int]
 JobKey: TypeAlias = tuple[int, int, int]
 """Cluster, proc and, of what is no job's, subproc."""
 
-Identity: TypeAlias = tuple[int, datetime, str]
-"""What makes an event of one job this event: see :class:`Job`."""
-
 
 class Stream(NamedTuple):
     """Where an event was read. User logs come before nodes.logs (``rank`` 0 and 1): they
@@ -55,9 +55,6 @@ class Stream(NamedTuple):
 
     rank: int
     file: str
-
-
-Streams: TypeAlias = dict[Stream, dict[Identity, Event]]
 
 
 class Shelf:
@@ -141,7 +138,7 @@ class Job:
         self.last_image: datetime | None = None
         self.newest_sign: datetime | None = None
         self._shelf = shelf or Shelf()
-        self._events: Streams | bytes = NOTHING
+        self._events: Loose | bytes = NOTHING
         self._life: JobLife | None = None
 
     @property
@@ -173,32 +170,23 @@ class Job:
 
     def add(self, event: Event, stream: Stream) -> bool:
         """Take one event in; False when it is known already, and tells nothing new."""
-        number, cluster, proc, subproc, when, text, body, detail, line, damaged = event
-        # Any event at all is a sign of life.
-        if self.newest_sign is None or when > self.newest_sign:
+        number, when, detail = event[0], event[4], event[7]
+        # Any event at all is a sign of life, and one in a later second than all others is new.
+        newest = self.newest_sign
+        new = newest is None or when > newest
+        if new:
             self.newest_sign = when
+            new = not when.microsecond
         if number in TELLS_ATTRIBUTES:
             event = _without_environment(event)
-            text, body = event.text, event.body
-        if body:
-            # What a typed detail has said already is not kept.
-            told = detail is not None and detail.__class__ is not Generic
-            body = "" if told else body[:BODY_LIMIT]
-            event = _make(
-                Event, (number, cluster, proc, subproc, when, text, body, detail, line, damaged)
-            )
-        identity = (number, when.replace(microsecond=0) if when.microsecond else when, text)
-        streams = self._events
-        if isinstance(streams, bytes):
-            streams = self._unpack(streams)
-        events = streams.get(stream)
-        if events is not None and len(streams) == 1:
-            known = events.get(identity)
-            if known is None or (known.damaged and not damaged):
-                events[identity] = event
-            else:
-                return False
-        elif not _taken(streams, stream, identity, event):
+        words = self._shelf.words
+        events = self._events
+        if isinstance(events, bytes):
+            events = self._unpack(events)
+        plain = pack_event(event, words)
+        if new:
+            events.append(stream, plain, words)
+        elif not events.take(stream, plain, words):
             return False
         self._life = None
         if number == 0 and isinstance(detail, Submit):
@@ -216,19 +204,18 @@ class Job:
         The order of one log is the truth of that log (stamps may step back); what only
         another log has is put in by its time.
         """
-        streams = self._events
-        if isinstance(streams, bytes):
-            parts = [(rank, file, events) for rank, file, events in self._unpacked(streams)]
-        else:
-            parts = [
-                (rank, file, list(events.values())) for (rank, file), events in streams.items()
-            ]
-        if len(parts) == 1:
-            return parts[0][2]
+        parts = sorted(self._parts(), key=itemgetter(0, 1))
+        job, words = (self.cluster, self.proc, self.subproc), self._shelf.words
         merged: list[Event] = []
-        for _, _, events in sorted(parts, key=itemgetter(0, 1)):
-            merged = woven(merged, events) if merged else events
+        for _, _, events in parts:
+            merged = woven(merged, [unpack_event(plain, *job, words) for plain in events if plain])
         return merged
+
+    def _parts(self) -> Iterable[tuple[int, str, list[Plain]]]:
+        events = self._events
+        if isinstance(events, bytes):
+            return unpack(events, self._shelf.words)
+        return [(rank, file, some) for (rank, file), some in events.streams.items()]
 
     def life(self) -> JobLife:
         """What its events come to."""
@@ -254,61 +241,71 @@ class Job:
 
     def packed(self) -> bytes:
         """Its events, packed with the words of its shelf."""
-        streams = self._events
-        if isinstance(streams, bytes):
-            return streams
-        parts: dict[tuple[int, str], Iterable[Event]]
-        parts = {stream: events.values() for stream, events in streams.items()}
-        return pack(parts, self._shelf.words) if parts else NOTHING
+        events = self._events
+        return events if isinstance(events, bytes) else pack(events.streams, self._shelf.words)
 
     def unpack_later(self, packed: bytes) -> None:
         """Its events are those that another job of the same cluster and proc had
         :meth:`packed`, with the words that the shelf has."""
         self._events = packed
 
-    def _unpacked(self, packed: bytes) -> list[tuple[int, str, list[Event]]]:
-        if not packed:
-            return []
-        return unpack(packed, self.cluster, self.proc, self.subproc, self._shelf.words)
-
-    def _unpack(self, packed: bytes) -> Streams:
-        streams: Streams = {
-            Stream(rank, file): {_identity(event): event for event in events}
-            for rank, file, events in self._unpacked(packed)
-        }
-        self._events = streams
+    def _unpack(self, packed: bytes) -> Loose:
+        parts = unpack(packed, self._shelf.words)
+        loose = self._events = Loose({Stream(rank, file): events for rank, file, events in parts})
         self._shelf.loose[self] = None
-        return streams
+        return loose
 
 
-def _identity(event: Event) -> Identity:
-    return (event.number, event.time.replace(microsecond=0), event.text)
+class Loose:
+    """The plain events of one job by the logs they were read in, while they are not packed.
+    None is in place of one that was taken out."""
 
+    __slots__ = ("_index", "streams")
 
-def _taken(streams: Streams, stream: Stream, identity: Identity, event: Event) -> bool:
-    """Add an event of a job that is in several logs. Of two copies the whole one is kept, else
-    the one in the log that has more of the job; the other copy is taken out."""
-    for other, events in streams.items():
-        known = events.get(identity)
-        if known is None:
-            continue
-        if known.damaged and not event.damaged:
-            if other <= stream:
-                events[identity] = event
-                return True
-        elif event.damaged or other <= stream:
-            return False
-        del events[identity]
-        break
-    streams.setdefault(stream, {})[identity] = event
-    return True
+    def __init__(self, streams: dict[Stream, list[Plain]]) -> None:
+        self.streams = streams
+        # Made when it is asked for: most jobs are in one log, and few of their events are in
+        # one second.
+        self._index: dict[Identity, tuple[Stream, int]] | None = None
+
+    def append(self, stream: Stream, plain: Plain, words: Words) -> None:
+        """Add one that is not among them."""
+        events = self.streams.get(stream)
+        if events is None:
+            events = self.streams[stream] = []
+        if self._index is not None:
+            self._index[identity(plain, words)] = (stream, len(events))
+        events.append(plain)
+
+    def take(self, stream: Stream, plain: Plain, words: Words) -> bool:
+        """Add one that may be among them; False when it is, and tells nothing new. Of two copies
+        the whole one is kept, else the one in the log that has more of the job."""
+        if self._index is None:
+            self._index = {
+                identity(known, words): (other, at)
+                for other, events in self.streams.items()
+                for at, known in enumerate(events)
+                if known
+            }
+        found = self._index.get(identity(plain, words))
+        if found is not None:
+            other, at = found
+            if damaged(self.streams[other][at]) and not damaged(plain):
+                if other <= stream:
+                    self.streams[other][at] = plain
+                    return True
+            elif damaged(plain) or other <= stream:
+                return False
+            self.streams[other][at] = None
+        self.append(stream, plain, words)
+        return True
 
 
 def woven(events: list[Event], more: list[Event]) -> list[Event]:
     """``events`` in their order, and each of ``more`` behind the last of them that is not
     later than it."""
-    if not more:
-        return events
+    if not events or not more:
+        return events or more
     # The earliest time from each event on: stamps may step back, this never does.
     earliest = list(accumulate((event.time for event in reversed(events)), min))[::-1]
     places = [(bisect_right(earliest, event.time), event.time) for event in more]
