@@ -244,13 +244,13 @@ class Books:
         attempts: Mapping[int, int],
         final: Execution | None,
     ) -> Iterable[ExecutionEntry]:
-        shares, idle = _shared_bytes(life), _idle(life)
+        id_, shares, idle = job.id, _shared_bytes(life), _idle(life)
         for at, execution in enumerate(life.executions):
             previous = life.executions[at - 1] if at else None
             wait, transfer = self._before(life, idle, execution, previous)
             number, is_final = attempts[id(execution)], execution is final
             yield self._execution(
-                job.id, owner, execution, number, wait, transfer, shares[at], is_final
+                id_, owner, execution, number, wait, transfer, shares[at], is_final
             )
 
     def _execution(

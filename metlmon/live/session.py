@@ -23,7 +23,7 @@ from metlmon.live.turns import Turns
 from metlmon.live.written import WrittenFiles
 from metlmon.training.records import Streamed, Training
 
-POLL_SECONDS: Final = 1.0
+POLL_SECONDS: Final = 0.9
 """``stat`` of the known files this often is the truth: inotify does not see what another NFS
 client wrote. It costs a twentieth of a per cent of a core."""
 
@@ -189,7 +189,7 @@ class Session:
 
     def _read(self, notify: Callable[[Update], None]) -> None:
         """Read, draw and wait until the end is asked for."""
-        drawn = looked = 0.0
+        drawn = changed = looked = 0.0
         dirty = first = True
         while not self._stop.is_set():
             now = time.monotonic()
@@ -208,13 +208,21 @@ class Session:
             tick = max(CLOCK_SECONDS, self._cost * SHARE_IDLE)
             due = dirty or (ticking and time.monotonic() - drawn >= tick)
             due |= self._latest is not None and self._latest.error != self._reader.error
-            if due and (first or time.monotonic() - drawn >= pause):
+            # That the clock ticked a moment ago keeps no change waiting.
+            rest = changed + pause - time.monotonic()
+            if due and (first or rest <= 0):
                 self._publish(notify)
-                drawn, dirty, first = time.monotonic(), False, False
+                drawn = time.monotonic()
+                changed = drawn if dirty else changed
+                dirty = first = False
             if not step.more:
                 if not dirty and time.monotonic() - self._kept >= KEEP_SECONDS:
                     self._keep()
-                self._wake.wait(PICTURE_SECONDS if dirty else POLL_SECONDS)
+                if dirty:
+                    # Nothing that comes meanwhile is drawn earlier for being seen at once.
+                    self._stop.wait(max(0.0, min(rest, POLL_SECONDS)))
+                else:
+                    self._wake.wait(POLL_SECONDS)
 
     def _keep(self) -> None:
         """Keep what was read, if that is worth while."""
@@ -263,7 +271,7 @@ class Session:
                 stop_event=self._stop,
                 recursive=False,
                 debounce=50,
-                step=20,
+                step=10,
                 rust_timeout=500,
                 raise_interrupt=False,
             ):

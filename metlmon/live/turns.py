@@ -24,6 +24,11 @@ class Turns:
         """Held by who needs the model to stay as it is from one turn to the next, and by who
         changes it."""
 
+    @property
+    def asked(self) -> bool:
+        """Does somebody wait for an answer?"""
+        return self._asking > 0
+
     @contextmanager
     def asking(self) -> Iterator[None]:
         """A screen asks: it waits for the turn that is under way, for no other."""

@@ -41,6 +41,9 @@ CLOCK_SECONDS: Final = 5.0
 """While nothing happens but that time goes by, figures are this old at most: they are hours and
 days, and each costs as much as a picture."""
 
+SHARE_IDLE: Final = 400.0
+"""And where they take long, so many times as old as that takes: a quarter of a per cent."""
+
 SHARE: Final = 5.0
 """After work that took so long the thread rests for this many times as long."""
 
@@ -83,6 +86,7 @@ class Study:
         self._figures: dict[Callable[[Basis], Any], _Figure] = {}
         self._of: Update | None = None
         self._made = float("-inf")
+        self._cost = 0.0
         self._basis: Basis | None = None
         self._trainings: Mapping[str, Training] = {}
         self._streams: Mapping[JobId, Streamed] = {}
@@ -156,7 +160,8 @@ class Study:
     def _only_older(self, update: Update) -> bool:
         """Has nothing happened since the basis was made but that a little time went by?"""
         before, now = self._of, update
-        if before is None or time.monotonic() - self._made > CLOCK_SECONDS:
+        oldest = max(CLOCK_SECONDS, SHARE_IDLE * self._cost)
+        if before is None or time.monotonic() - self._made > oldest:
             return False
         return _happened(before.status) == _happened(now.status)
 
@@ -239,13 +244,16 @@ class Study:
             ]
         if not asked:
             return False
-        basis = self._newest(update)
+        begun = time.thread_time()
+        before, basis = self._basis, self._newest(update)
         news = False
         for figure, known in asked:
             try:
                 news |= self._bring(known, figure, basis)
             except Exception as error:  # One figure that fails must not end all others.
                 news |= self._tell_failure(error)
+        if basis is not before:
+            self._cost = time.thread_time() - begun
         return news
 
 

@@ -1,0 +1,141 @@
+"""Pictures that are kept up to date say what those say that are drawn of everything anew."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import pytest
+
+from metlmon.ensemble.ensemble import Batch, Role
+from metlmon.ensemble.picture import Painter
+from metlmon.ensemble.sums import Middle
+from metlmon.eventlog import Event, parse
+from tests.ensemble.written import Log, Told, tell
+
+DAG = """\
+JOB run0-train_epoch0 train.sub
+JOB run0-train_epoch1 train.sub
+JOB run0-train_epoch2 train.sub
+JOB run1-train_epoch0 train.sub
+JOB run1-train_epoch1 train.sub
+JOB after train.sub
+PARENT run0-train_epoch0 CHILD run0-train_epoch1
+PARENT run0-train_epoch1 CHILD run0-train_epoch2
+PARENT run1-train_epoch0 CHILD run1-train_epoch1
+PARENT run0-train_epoch2 run1-train_epoch1 CHILD after
+RETRY ALL_NODES 2
+VARS ALL_NODES ResourceName="delta"
+"""
+
+NODES = [line.split()[1] for line in DAG.splitlines() if line.startswith("JOB")]
+
+ENDS = (
+    lambda log, job: log.execute(job),
+    lambda log, job: log.execute(job).terminate(job),
+    lambda log, job: log.execute(job).terminate(job, code=3),
+    lambda log, job: log.execute(job).evict(job),
+    lambda log, job: log.execute(job).hold(job, 34, "too large"),
+    lambda log, job: log.transfer(job, "started input"),
+    lambda log, job: log.execute(job).disconnect(job),
+    lambda log, job: log.execute(job).remove(job),
+)
+
+
+def history(dice: random.Random) -> Log:
+    """Jobs of any node in any order: submitted again, lost, held, and done before their time."""
+    log = Log()
+    for job in range(70, 70 + dice.randrange(3, 16)):
+        log.submit(job, dice.choice(NODES))
+        for _ in range(dice.randrange(3)):
+            dice.choice(ENDS)(log, dice.randrange(70, job + 1))
+    return log
+
+
+def pieces(log: Log, dice: random.Random) -> Iterator[list[Event]]:
+    events = list(parse(log.data).events)
+    while events:
+        n = dice.randrange(1, 6)
+        yield events[:n]
+        del events[:n]
+
+
+def facts(painter: Painter) -> tuple[object, ...]:
+    states = {
+        key: (state.state, state.since, state.inferred, state.superseded, state.submitted)
+        for key, state in painter.states.items()
+    }
+    rows = [painter.run_view(run.key) for run in painter.status().runs]
+    return painter.status(), painter.problems(), painter.queued(), painter.ledger(), states, rows
+
+
+def both(kept: Told, log: Log, events: list[Event], live: bool) -> tuple[object, object]:
+    anew = tell(DAG)
+    anew.ensemble.apply(Batch(log.file, Role.USER, events))
+    as_of = "2026-05-20 10:00:00"
+    return facts(kept.painter(as_of, live)), facts(anew.painter(as_of, live))
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_a_picture_after_each_piece_is_that_of_all_pieces_at_once(seed: int) -> None:
+    dice = random.Random(seed)
+    log, live = history(dice), bool(seed % 2)
+    kept, so_far = tell(DAG), list[Event]()
+    for piece in pieces(log, dice):
+        kept.ensemble.apply(Batch(log.file, Role.USER, piece))
+        so_far += piece
+        ours, anew = both(kept, log, so_far, live)
+        assert ours == anew
+
+
+def test_sums_are_the_same_in_whatever_order_jobs_are_added() -> None:
+    dice = random.Random(1)
+    log = history(dice)
+    events = list(parse(log.data).events)
+    kept = tell(DAG)
+    kept.ensemble.apply(Batch(log.file, Role.USER, events))
+    before = kept.painter().status()
+    for _ in range(3):
+        keys = list(kept.ensemble.jobs)
+        kept.ensemble.stale_jobs.update(dice.sample(keys, len(keys) // 2))
+        assert kept.painter().status() == before
+    kept.ensemble.all_stale = True
+    assert kept.painter().status() == before
+
+
+def test_a_picture_for_which_nothing_changed_adds_nothing_up() -> None:
+    kept = tell(DAG, history(random.Random(2)))
+    kept.painter()
+    version = kept.ensemble.summary.version
+    kept.painter()
+    assert kept.ensemble.summary.version == version
+
+
+def test_one_jobs_change_judges_its_node_and_those_it_concerns() -> None:
+    log = Log()
+    for at, node in enumerate(NODES):
+        log.submit(70 + at, node).execute(70 + at)
+    kept = tell(DAG, log)
+    kept.painter()
+    seen = kept.ensemble.weighed("run.dag")
+    kept.ensemble.apply(
+        Batch(log.file, Role.USER, parse(Log().terminate(70, at="23:00:00").data).events)
+    )
+    assert seen.touched == {"run0-train_epoch0"}
+    assert kept.ensemble.weighed("run.dag") is seen
+    assert seen.news == {"run0-train_epoch0"}
+
+
+def test_the_median_of_values_that_come_and_go() -> None:
+    dice, middle, there = random.Random(3), Middle(), list[float]()
+    assert middle.value() is None
+    for _ in range(300):
+        for _ in range(dice.choice([1, 2, 90])):
+            there.append(float(dice.randrange(50)))
+            middle.add(there[-1])
+        for _ in range(dice.randrange(len(there))):
+            middle.remove(there.pop(dice.randrange(len(there))))
+        ordered = sorted(there)
+        half = len(ordered) // 2
+        wanted = ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
+        assert middle.value() == wanted
