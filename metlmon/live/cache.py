@@ -75,7 +75,7 @@ class Entry:
 
 def entry_of(dagdir: Path, only: str | None, settings: Settings, kind: str = "logs") -> Entry:
     """``only``: the one DAG file that was asked for; ``kind``: what is kept of them."""
-    key: tuple[str, ...] = (kind, str(dagdir.resolve()), only or "")
+    key: tuple[str, ...] = (kind, os.path.realpath(dagdir), only or "")
     if kind == "logs":
         codes = ",".join(map(str, sorted(settings.checkpoint_codes)))
         key = (*key, str(settings.zone or ""), codes)
@@ -96,11 +96,11 @@ class Cache:
 
     def lies_in(self, dagdir: Path) -> bool:
         """A dagdir is never written to."""
-        return self.directory.resolve().is_relative_to(dagdir.resolve())
+        return Path(os.path.realpath(self.directory)).is_relative_to(os.path.realpath(dagdir))
 
     def has(self, name: str) -> bool:
         """Is it worth while to open this entry?"""
-        return self._path(name).exists()
+        return os.path.exists(self._path(name))
 
     def records(self, name: str) -> Iterator[Any]:
         """The records of an entry, in their order. Raises Spoilt or OSError as soon as

@@ -172,7 +172,9 @@ class Session:
             except Exception as error:  # A monitor that dies at night is useless: say so, go on.
                 self._tell_failure(notify, error)
                 self._stop.wait(FAILURE_PAUSE_SECONDS)
-        self._keep()
+        # Nobody is there any more who could be told.
+        with suppress(Exception):
+            self._keep()
 
     def _tell_failure(self, notify: Callable[[Update], None], error: Exception) -> None:
         """Something went wrong that nobody foresaw: the last picture stays, with a sentence."""

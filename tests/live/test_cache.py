@@ -143,6 +143,18 @@ def test_a_pipe_is_not_waited_for(cache: Cache, written: Path) -> None:
     assert lost(cache)
 
 
+def test_a_place_that_is_none_is_no_cache(tmp_path: Path) -> None:
+    """A circle of links, and a name that no file system takes."""
+    (tmp_path / "one").symlink_to(tmp_path / "other")
+    (tmp_path / "other").symlink_to(tmp_path / "one")
+    for place in (tmp_path / "one" / "metlmon", tmp_path / ("x" * 300) / "metlmon"):
+        cache = Cache(place)
+        assert not cache.has("x")
+        assert not cache.lies_in(tmp_path / "ensemble")
+        assert not cache.write("x", RECORDS)
+        assert lost(cache)
+
+
 @pytest.mark.parametrize("bits", [0o602, 0o620])
 def test_what_others_may_have_written_is_none(cache: Cache, written: Path, bits: int) -> None:
     written.chmod(bits)

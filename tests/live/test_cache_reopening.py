@@ -679,6 +679,24 @@ def test_no_value_of_an_environment_gets_there(dagdir: Dagdir, cache: Cache) -> 
         assert secret not in path.read_bytes()
 
 
+def test_a_dagdir_whose_name_is_no_text(tmp_path: Path, cache: Cache) -> None:
+    dagdir = Dagdir(tmp_path / os.fsdecode(b"ens\xff\xc3\n\x1b[2J"))
+    told(dagdir, cache)
+    assert same(read(dagdir.path, cache))
+
+
+def test_a_dagdir_is_the_same_however_it_is_named(
+    dagdir: Dagdir, cache: Cache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told(dagdir, cache)
+    (tmp_path / "link").symlink_to(dagdir.path)
+    assert all_recalled(opened(tmp_path / "link", cache))
+    monkeypatch.chdir(dagdir.path)
+    reader = opened(Path(), cache)
+    assert all_recalled(reader)
+    assert same(reader)
+
+
 def test_the_dagdir_is_left_alone(dagdir: Dagdir, cache: Cache) -> None:
     told(dagdir, cache)
     inside = Cache(dagdir.path / ".cache" / "metlmon")
