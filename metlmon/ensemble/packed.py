@@ -107,6 +107,12 @@ def plain_time(time: datetime) -> Plain:
     return seconds
 
 
+def whole_seconds(time: datetime) -> int:
+    """A time as identities have it."""
+    since = time - _EPOCH
+    return since.days * 86400 + since.seconds
+
+
 def time_of(plain: Plain) -> datetime:
     """The time that :func:`plain_time` made plain."""
     if plain.__class__ is int:

@@ -23,6 +23,7 @@ from metlmon.ensemble.packed import (
     pack_event,
     unpack,
     unpack_event,
+    whole_seconds,
 )
 from metlmon.ensemble.states import State
 from metlmon.eventlog import Event, Submit
@@ -183,10 +184,9 @@ class Job:
         events = self._events
         if isinstance(events, bytes):
             events = self._unpack(events)
-        plain = pack_event(event, words)
         if new:
-            events.append(stream, plain, words)
-        elif not events.take(stream, plain, words):
+            events.append(stream, pack_event(event, words), words)
+        elif not events.take(stream, event, words):
             return False
         self._life = None
         if number == 0 and isinstance(detail, Submit):
@@ -277,7 +277,7 @@ class Loose:
             self._index[identity(plain, words)] = (stream, len(events))
         events.append(plain)
 
-    def take(self, stream: Stream, plain: Plain, words: Words) -> bool:
+    def take(self, stream: Stream, event: Event, words: Words) -> bool:
         """Add one that may be among them; False when it is, and tells nothing new. Of two copies
         the whole one is kept, else the one in the log that has more of the job."""
         if self._index is None:
@@ -287,17 +287,17 @@ class Loose:
                 for at, known in enumerate(events)
                 if known
             }
-        found = self._index.get(identity(plain, words))
+        found = self._index.get((event.number, whole_seconds(event.time), event.text))
         if found is not None:
             other, at = found
-            if damaged(self.streams[other][at]) and not damaged(plain):
+            if not event.damaged and damaged(self.streams[other][at]):
                 if other <= stream:
-                    self.streams[other][at] = plain
+                    self.streams[other][at] = pack_event(event, words)
                     return True
-            elif damaged(plain) or other <= stream:
+            elif event.damaged or other <= stream:
                 return False
             self.streams[other][at] = None
-        self.append(stream, plain, words)
+        self.append(stream, pack_event(event, words), words)
         return True
 
 
