@@ -265,7 +265,8 @@ class Reader:
             return []
         # A model that knows what is in no file any more says more than a new reader would.
         consumed = 0 if self._diverged else self.consumed
-        return self._keeping.keep(consumed, self.ensemble, self._logs.values(), self._facts)
+        with _no_look_for_cycles():
+            return self._keeping.keep(consumed, self.ensemble, self._logs.values(), self._facts)
 
     def look(self) -> Changes:
         """See what is new in the dagdir; reads only small files. A dagdir that has become
@@ -504,8 +505,8 @@ def _carefully(data: bytes, at: Position, year: int | None, final: bool = False)
 
 @contextmanager
 def _no_look_for_cycles() -> Iterator[None]:
-    """A million objects come at once when what was kept is taken over, none of them in a cycle;
-    looking for cycles among them takes as long as all the rest."""
+    """A million objects come at once when what was kept is taken over, or told to be kept, none
+    of them in a cycle; looking for cycles among them takes as long as all the rest, or longer."""
     looking = gc.isenabled()
     gc.disable()
     try:
