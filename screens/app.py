@@ -11,19 +11,18 @@ import termios
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from time import monotonic, time
 from types import FrameType
-from typing import Any, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
-from textual.app import App
+from textual import events
 from textual.binding import BindingType
 from textual.message import Message
 
-from metlmon.authoring.records import Request
 from metlmon.ensemble.views import JobRow, Status
+from metlmon.frozen import frozen
 from metlmon.live.feed import Feed, Update
 from metlmon.pool.desk import Desk
 from metlmon.pool.records import Answer, Offer, Order, PoolError, QueueWord, Reply
@@ -39,11 +38,20 @@ from screens.palette import PaletteScreen
 from screens.problems import ProblemsScreen
 from screens.run import RunScreen
 from screens.shades import DARK, LIGHT, SIXTEEN, fitting_theme
-from screens.submitform import Draft
+from screens.thrifty import ThriftyApp
 from screens.travel import Travel
+
+if TYPE_CHECKING:
+    from metlmon.authoring.records import Request
+    from screens.submitform import Draft
 
 REPAINT_SECONDS: Final = 0.2
 """Pictures are shown at most so often: more is not seen, and costs bytes over ssh."""
+
+REST_AFTER: Final = 60.0
+REST_SECONDS: Final = 5.0
+"""Nobody has touched a key and nothing has happened for the first of these: of pictures in which
+only time went by, one is shown in the second. The clock beside them says of when they are."""
 
 LISTEN_SECONDS: Final = 1.0
 """How often the queue's word is looked at: it costs nothing, and a DAG that does not live has no
@@ -64,7 +72,7 @@ TIMEOUT_CODE: Final = 5
 """The exit status when ``--timeout`` passed first; the commands document it."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AppOptions:
     """How to show it.
 
@@ -95,7 +103,7 @@ class AppOptions:
     draft: Request | None = None
 
 
-class MetlmonApp(App[int]):
+class MetlmonApp(ThriftyApp):
     """Shows the pictures of a feed. The feed is started here, and stopped by
     :func:`run_app` (or by who started the application otherwise)."""
 
@@ -130,6 +138,7 @@ class MetlmonApp(App[int]):
         self._told = False
         self._asleep: asyncio.AbstractEventLoop | None = None
         self._shown_at = float("-inf")
+        self._stirred = monotonic()
         for theme in (DARK, LIGHT, SIXTEEN):
             self.register_theme(theme)
         self.theme = fitting_theme(
@@ -198,12 +207,30 @@ class MetlmonApp(App[int]):
             self._told = True
             self.post_message(self.NewPicture())
 
+    async def on_event(self, event: events.Event) -> None:
+        if isinstance(event, events.InputEvent):
+            self._stirred = monotonic()
+        await super().on_event(event)
+
     def on_metlmon_app_new_picture(self) -> None:
+        if self._rests():
+            return
         wait = self._shown_at + self.REPAINT_SECONDS - monotonic()
         if wait > 0:
             self.set_timer(wait, self._show_newest)
         else:
             self._show_newest()
+
+    def _rests(self) -> bool:
+        """Has only time gone by, and nobody looks? Then the next picture will do."""
+        before, now = self.picture, monotonic()
+        # First the flag, as below.
+        self._told = False
+        if before is None or self.newest is None or not only_later(before, self.newest):
+            self._stirred = now
+        lately = now - self._shown_at < REST_SECONDS - LISTEN_SECONDS / 2
+        self._told = now - self._stirred <= REST_AFTER or not lately
+        return not self._told
 
     def _show_newest(self) -> None:
         # First the flag, then the picture: the other way round one could be missed.
@@ -459,6 +486,17 @@ class MetlmonApp(App[int]):
         self.exit(INTERRUPTED_CODE, return_code=INTERRUPTED_CODE)
 
 
+def only_later(before: Update, now: Update) -> bool:
+    """Do these differ in nothing but what time does: how long things last?"""
+
+    def read(update: Update) -> tuple[object, ...]:
+        told = update.status
+        states = told.live, told.epoch_states, told.node_states
+        return update.progress, update.error, told.logs, told.dags, told.warnings, *states
+
+    return read(before) == read(now)
+
+
 def _close(feed: Feed, desk: Desk | None) -> None:
     feed.stop()
     if desk is not None:
@@ -517,9 +555,9 @@ def _terminal_given_back(app: MetlmonApp) -> Iterator[None]:
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 
 _RESTORED: Final = (
-    b"\x1b[?2004l\x1b[?7h\x1b[?1000l\x1b[?1003l\x1b[<u\x1b[?1049l\x1b[?25h\x1b[?1004l"
+    b"\x1b[0m\x1b[?2004l\x1b[?7h\x1b[?1000l\x1b[?1003l\x1b[<u\x1b[?1049l\x1b[?25h\x1b[?1004l"
 )
-"""What Textual's driver writes when it leaves: paste mode, wrap, mouse, keys, screen, cursor."""
+"""What the driver writes when it leaves: pen, paste mode, wrap, mouse, keys, screen, cursor."""
 
 
 def _modes() -> list[Any] | None:

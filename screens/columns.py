@@ -62,7 +62,7 @@ def fitted(specs: Sequence[Spec[T]], things: Sequence[T], cells: int) -> dict[st
     return widths
 
 
-SAMPLE: Final = 400
+SAMPLE: Final = 200
 """Rows that decide how wide a column is; of more of them every n-th is asked, and what is
 wider than those is cut. Asking ten thousand takes a second, at every picture."""
 

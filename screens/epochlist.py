@@ -180,6 +180,12 @@ def below(row: EpochRow, cells: int, ascii: bool) -> Line:
     return ()
 
 
+def has_below(row: EpochRow) -> bool:
+    """Is there something of :func:`below`? Asked of all epochs, so not made for it."""
+    held = row.state is State.HELD and bool(row.hold_reason)
+    return held or is_hidden(row) or row.trained_on is not None
+
+
 CHART_LINES: Final = 5
 CHART_LINES_NARROW: Final = 3
 """Lines of bars; a heading above and labels below come to them."""

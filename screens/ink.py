@@ -55,9 +55,14 @@ def signed(sign: Sign, ascii: bool) -> Line:
     return ((sign.text(ascii), ink(sign)),)
 
 
+def reach(text: str) -> int:
+    """Cells that a text takes."""
+    return len(text) if text.isascii() and text.isprintable() else cell_len(text)
+
+
 def width(of: Line) -> int:
     """Cells that a line takes."""
-    return sum(cell_len(text) for text, _ in of)
+    return sum([reach(text) for text, _ in of])
 
 
 def text(of: Line) -> str:
@@ -97,7 +102,7 @@ def crop(of: Line, cells: int, ascii: bool) -> Line:
     out: list[Span] = []
     style = PLAIN
     for piece, style in of:
-        taken = cell_len(piece)
+        taken = reach(piece)
         if taken > room:
             out.append((set_cell_size(piece, room), style))
             break

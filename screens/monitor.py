@@ -18,7 +18,6 @@ from screens.ink import DIM, NOTE, Line, crop, joined, line, width
 from screens.widgets.keys import Keys
 from screens.widgets.panel import Panel
 from screens.widgets.table import Table
-from screens.widgets.tight import TightCompositor
 
 if TYPE_CHECKING:
     from screens.app import MetlmonApp
@@ -38,7 +37,6 @@ class MonitorScreen(Screen[None]):
 
     def __init__(self) -> None:
         super().__init__()
-        self._compositor = TightCompositor()
         self._ready = False
         self._said = ""
         self._when: Panel | None = None
@@ -219,7 +217,7 @@ class ListScreen(MonitorScreen):
         marks = self.table.marks
         if not marks:
             return []
-        hidden = len(marks.difference(row.key or "" for row in self.table.rows))
+        hidden = self.table.hidden_marks
         unseen = f", {hidden} of them not shown" if hidden else ""
         return [line((f"{len(marks)} marked", NOTE), (f"{unseen}, esc clears", DIM))]
 

@@ -10,22 +10,25 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 
 from metlmon.ensemble import wording
+from metlmon.ensemble.record import JobId
 from metlmon.ensemble.states import State
 from metlmon.ensemble.views import JobRow, RunRow, Status
 from metlmon.live.feed import Update
 from metlmon.live.nothing import Nothing
 from metlmon.stats.curves import streams
 from metlmon.stats.glance import glance
+from metlmon.training.records import Streamed
 from screens import headlines, queueword, runlist
 from screens.acting import ACTING, ActingScreen, jobs_of_runs
 from screens.actions import bindings_of
-from screens.columns import cells, columns, fitted
+from screens.columns import Spec, cells, columns, fitted
 from screens.deeds import Selection
 from screens.ink import BOLD, DIM, NOTE, Line, joined, line, width
 from screens.monitor import ListScreen
+from screens.once import Once
 from screens.widgets.keys import Keys
 from screens.widgets.panel import Panel
-from screens.widgets.table import GAP, MARGIN, Row, Table
+from screens.widgets.table import GAP, MARGIN, Column, Row, Rows, Table
 
 ROOMY_LINES = 30
 """From this height on, blank lines set the parts of the header apart."""
@@ -34,6 +37,21 @@ ROOMY_LINES = 30
 OF_RUNS: Final = frozenset({"open", "filter", "sort", "faults", "acts", "mark"})
 OF_FIGURES: Final = frozenset({"timeline", "sites", "curves", "estimates", "incidents"})
 """Actions that are for nothing where there is no ensemble."""
+
+
+Fitted = tuple[list[Spec[RunRow]], dict[str, int], list[Column], int]
+"""Columns, their cells by name, those that have room, and where a row's second line begins."""
+
+
+def _fit(rows: Sequence[RunRow], told: Mapping[JobId, Streamed], room: int, ascii: bool) -> Fitted:
+    specs = runlist.specs(rows, ascii, told)
+    widths = fitted(specs, rows, room)
+    indent = MARGIN
+    for name, wide in widths.items():
+        if name == "state":
+            break
+        indent += wide + GAP
+    return specs, widths, columns(specs, widths), indent
 
 
 class OverviewScreen(ListScreen, ActingScreen):
@@ -46,6 +64,10 @@ class OverviewScreen(ListScreen, ActingScreen):
     def __init__(self) -> None:
         super().__init__()
         self.faults_only = False
+        self._interest: Once[list[RunRow]] = Once()
+        self._kept: Once[list[RunRow]] = Once()
+        self._fitted: Once[Fitted] = Once()
+        self._listed: Once[Rows] = Once()
 
     def compose(self) -> ComposeResult:
         yield Panel(id="head")
@@ -54,18 +76,19 @@ class OverviewScreen(ListScreen, ActingScreen):
 
     def show(self, update: Update | None) -> None:
         self.query_one("#head", Panel).show(self._head(update))
-        rows = [] if update is None else self._of_interest(update.status.runs)
-        kept = self.kept(
-            [row for row in rows if not self.faults_only or row.state in runlist.FAULTS],
-            runlist.seen_by_filter,
+        runs = () if update is None else update.status.runs
+        rows = self._interest(lambda: self._of_interest(runs), runs)
+        kept = self._kept(
+            lambda: self._that_pass(rows),
+            *(rows, self.faults_only, self.wanted, self.order, self.reversed),
         )
         nothing = update is not None and not update.status.dags
         self.query_one(Keys).leave_out(OF_RUNS | OF_FIGURES if nothing else ())
         if self.table.marks:
             self.table.keep_marks({row.key for row in rows})
         shown = self._rows(kept, rows, update)
-        by_key = {row.key: row for row in kept}
-        at = by_key.get(self.table.cursor or "")
+        place = self.table.place_of(self.table.cursor)
+        at = None if place is None else kept[place]
         under = runlist.under_the_table(at, shown, self.app.size.width, self.ascii)
         queue = self._queue(at)
         faults = [line(("faults only", NOTE))] if self.faults_only else []
@@ -75,6 +98,12 @@ class OverviewScreen(ListScreen, ActingScreen):
         roomy = self.app.size.height >= ROOMY_LINES and self.monitor.word is not None
         queued = [queue] if queue or roomy else []
         self.query_one("#note", Panel).show([note, *under, *queued] if narrow else [note, *queued])
+
+    def _that_pass(self, rows: Sequence[RunRow]) -> list[RunRow]:
+        """The rows that are shown, in order."""
+        if self.faults_only:
+            rows = [row for row in rows if row.state in runlist.FAULTS]
+        return self.kept(rows, runlist.seen_by_filter)
 
     def _queue(self, row: RunRow | None) -> Line:
         """Of an idle run under the cursor: what the queue says of its job."""
@@ -139,23 +168,21 @@ class OverviewScreen(ListScreen, ActingScreen):
         to all rows, so that a filter moves no column."""
         room, ascii = self.app.size.width, self.ascii
         self.monitor.study.want_written()
-        specs = runlist.specs(all_rows, ascii, self.monitor.study.of(streams) or {})
-        widths = fitted(specs, all_rows, room)
-        indent = MARGIN
-        for name, wide in widths.items():
-            if name == "state":
-                break
-            indent += wide + GAP
-        rows = [
-            Row(
-                row.key,
-                partial(cells, specs, widths, row),
-                runlist.below(row, room, indent, ascii),
-                indent,
-            )
-            for row in kept
-        ]
-        self.table.show(columns(specs, widths), rows, self._empty(all_rows, update))
+        told = self.monitor.study.of(streams)
+        specs, widths, heads, indent = self._fitted(
+            lambda: _fit(all_rows, told or {}, room, ascii), all_rows, told, room
+        )
+
+        def made(at: int) -> Row:
+            below = runlist.below(kept[at], room, indent, ascii)
+            return Row(kept[at].key, partial(cells, specs, widths, kept[at]), below, indent)
+
+        def listed() -> Rows:
+            heights = [1 + runlist.has_below(row, room) for row in kept]
+            return Rows([row.key for row in kept], heights, made)
+
+        rows = self._listed(listed, kept, specs)
+        self.table.show(heads, rows, self._empty(all_rows, update))
         return set(widths)
 
     def _empty(self, rows: list[RunRow], update: Update | None) -> list[Line]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import PurePath
 from typing import ClassVar, Final
@@ -10,6 +11,7 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 
 from metlmon.ensemble import wording
+from metlmon.ensemble.record import JobId
 from metlmon.ensemble.states import TERMINAL, State
 from metlmon.ensemble.views import EpochRow, JobRow, RunView
 from metlmon.ensemble.wording import STATES, plain
@@ -17,11 +19,12 @@ from metlmon.live.feed import Update
 from metlmon.stats import telling
 from metlmon.stats.curves import streams
 from metlmon.stats.estimates import outlook
+from metlmon.training.records import Streamed
 from screens import epochlist, queueword
 from screens.acting import ACTING, ActingScreen
 from screens.actions import bindings_of
 from screens.chart import seconds_chart
-from screens.columns import cells, columns, fitted
+from screens.columns import Spec, cells, columns, fitted
 from screens.deeds import Selection
 from screens.headlines import gpu_hours
 from screens.ink import (
@@ -38,9 +41,10 @@ from screens.ink import (
     width,
 )
 from screens.monitor import ListScreen
+from screens.once import Once
 from screens.runlist import between, place
 from screens.widgets.panel import Panel
-from screens.widgets.table import GAP, MARGIN, Row, Table
+from screens.widgets.table import GAP, MARGIN, Row, Rows, Table
 
 ROOMY_LINES: Final = 30
 """From this height on, the chart is larger and blank lines set the parts apart."""
@@ -64,6 +68,12 @@ class RunScreen(ListScreen, ActingScreen):
         self.key = key
         self.chart = True
         self._placed = False
+        self._view: Once[RunView | None] = Once()
+        self._by_key: Once[dict[str, EpochRow]] = Once()
+        self._headed: Once[list[Line]] = Once()
+        self._kept: Once[tuple[list[EpochRow], list[EpochRow]]] = Once()
+        self._fitted: Once[tuple[list[Spec[EpochRow]], dict[str, int]]] = Once()
+        self._listed: Once[Rows] = Once()
 
     def compose(self) -> ComposeResult:
         yield Panel(id="head")
@@ -71,18 +81,26 @@ class RunScreen(ListScreen, ActingScreen):
         yield from self.foot()
 
     def show(self, update: Update | None) -> None:
-        view = self.monitor.feed.run_view(self.key)
+        feed = self.monitor.feed
+        view = self._view(lambda: feed.run_view(self.key), feed, update)
         head = self.query_one("#head", Panel)
         if view is None:
             head.show([line(" ", ("run", DIM))])
             self.table.show([], [], self._missing(update))
             self.query_one("#note", Panel).show([self.note(0, 0, noun="epoch")])
             return
-        head.show(self._head(view))
-        epochs = self.kept(view.epochs, epochlist.seen_by_filter)
-        side = self.kept(view.side, epochlist.seen_by_filter)
+        size, told = self.app.size, self.monitor.study.of(outlook)
+        of = view, told, self.chart, size.width, size.height
+        head.show(self._headed(lambda: self._head(view), *of))
+        epochs, side = self._kept(
+            lambda: (
+                self.kept(view.epochs, epochlist.seen_by_filter),
+                self.kept(view.side, epochlist.seen_by_filter),
+            ),
+            *(view, self.wanted, self.order, self.reversed),
+        )
         if self.table.marks:
-            self.table.keep_marks({epochlist.key_of(row) for row in _rows(view)})
+            self.table.keep_marks(self._index(view).keys())
         self._fill(view, epochs, side)
         if not self._placed and view.row.latest is not None and view.epochs:
             self._placed = True
@@ -96,14 +114,17 @@ class RunScreen(ListScreen, ActingScreen):
         roomy = self.app.size.height >= ROOMY_LINES and self.monitor.word is not None
         self.query_one("#note", Panel).show([*note, *([queue] if queue or roomy else [])])
 
+    def _index(self, view: RunView) -> dict[str, EpochRow]:
+        return self._by_key(lambda: {epochlist.key_of(row): row for row in _rows(view)}, view)
+
     def _queue(self, view: RunView) -> Line:
         """Of an idle epoch under the cursor: what the queue says of its job."""
-        at = [row for row in _rows(view) if epochlist.key_of(row) == self.table.cursor]
-        if not at or at[0].state is not State.IDLE or not at[0].jobs:
+        at = self._index(view).get(self.table.cursor or "")
+        if at is None or at.state is not State.IDLE or not at.jobs:
             return ()
-        job = self.monitor.feed.job_view(*at[0].jobs[-1])
+        job = self.monitor.feed.job_view(*at.jobs[-1])
         told = queueword.in_short(job.queue if job else None, self.monitor.now(), self.ascii)
-        name = "" if at[0].epoch is None else f"epoch {at[0].epoch}"
+        name = "" if at.epoch is None else f"epoch {at.epoch}"
         return line(" ", (name, BOLD), "  ") + told if told else ()
 
     def _missing(self, update: Update | None) -> list[Line]:
@@ -208,20 +229,11 @@ class RunScreen(ListScreen, ActingScreen):
     def _fill(self, view: RunView, epochs: list[EpochRow], side: list[EpochRow]) -> None:
         room, ascii = self.app.size.width, self.ascii
         self.monitor.study.want_written()
-        specs = epochlist.specs(view, ascii, self.monitor.study.of(streams) or {})
-        widths = fitted(specs, [*view.epochs, *view.side], room)
-        indent = MARGIN + widths["epoch"] + GAP
-
-        def made(row: EpochRow) -> Row:
-            told = partial(cells, specs, widths, row)
-            below = epochlist.below(row, room - indent - 1, ascii)
-            return Row(epochlist.key_of(row), told, below, indent)
-
-        rows = [made(row) for row in epochs]
-        if side:
-            title = line(("side nodes", DIM))
-            rows += [Row(None, lambda: ((),)), Row(None, lambda: (title,))]
-            rows += [made(row) for row in side]
+        told = self.monitor.study.of(streams)
+        specs, widths = self._fitted(lambda: _fit(view, told or {}, room, ascii), view, told, room)
+        rows = self._listed(
+            lambda: _listed(epochs, side, specs, widths, room, ascii), epochs, specs
+        )
         empty = [line("  ", "No epoch has this in any column."), line("  ", ("esc clears", DIM))]
         self.table.show(columns(specs, widths), rows, empty)
 
@@ -254,6 +266,43 @@ class RunScreen(ListScreen, ActingScreen):
     def action_chart(self) -> None:
         self.chart = not self.chart
         self._again()
+
+
+def _fit(
+    view: RunView, told: Mapping[JobId, Streamed], room: int, ascii: bool
+) -> tuple[list[Spec[EpochRow]], dict[str, int]]:
+    specs = epochlist.specs(view, ascii, told)
+    return specs, fitted(specs, [*view.epochs, *view.side], room)
+
+
+def _listed(
+    epochs: Sequence[EpochRow],
+    side: Sequence[EpochRow],
+    specs: Sequence[Spec[EpochRow]],
+    widths: Mapping[str, int],
+    room: int,
+    ascii: bool,
+) -> Rows:
+    """Epochs, then side nodes under a heading of their own."""
+    indent = MARGIN + widths["epoch"] + GAP
+
+    def made(row: EpochRow) -> Row:
+        below = epochlist.below(row, room - indent - 1, ascii)
+        return Row(epochlist.key_of(row), partial(cells, specs, widths, row), below, indent)
+
+    title = line(("side nodes", DIM))
+    between = (Row(None, lambda: ((),)), Row(None, lambda: (title,))) if side else ()
+    keys = [epochlist.key_of(row) for row in epochs], [epochlist.key_of(row) for row in side]
+    heights = [[1 + epochlist.has_below(row) for row in rows] for rows in (epochs, side)]
+
+    def at(number: int) -> Row:
+        if number < len(epochs):
+            return made(epochs[number])
+        number -= len(epochs)
+        return between[number] if number < len(between) else made(side[number - len(between)])
+
+    blank = [None] * len(between)
+    return Rows([*keys[0], *blank, *keys[1]], [*heights[0], *(1 for _ in blank), *heights[1]], at)
 
 
 def _rows(view: RunView | None) -> list[EpochRow]:

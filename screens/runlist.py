@@ -103,7 +103,7 @@ def seen_by_filter(row: RunRow) -> str:
     if (latest := row.latest) is not None:
         job = wording.job_id(latest.cluster, latest.proc)
         parts += [latest.node, latest.target, latest.site, latest.gpu, job, latest.hold_reason]
-    return "\n".join(str(part) for part in parts if part is not None).lower()
+    return "\n".join([str(part) for part in parts if part is not None]).lower()
 
 
 def specs(
@@ -111,15 +111,15 @@ def specs(
 ) -> list[Spec[RunRow]]:
     """The overview's columns. The DAG's is there only when the runs are of several.
     ``streams``: progress lines of running jobs."""
-    twins = len({row.run for row in rows}) < len(rows)
+    twins, digits = len({row.run for row in rows}) < len(rows), _digits(rows)
     made: list[Spec[RunRow]] = [
         Spec("run", "RUN", partial(_run, ascii=ascii), least=6, most=28),
         Spec("uuid", "UUID", partial(_uuid, ascii=ascii), drop=8, most=8),
         Spec(
             "progress",
             "PROGRESS",
-            partial(_progress, ascii=ascii, digits=_digits(rows)),
-            grow=BAR_GROWN + 1 + _digits(rows),
+            partial(_progress, ascii=ascii, digits=digits),
+            grow=BAR_GROWN + 1 + digits,
         ),
         Spec("epoch", "EPOCH", partial(_epoch, ascii=ascii), "right", drop=5 if twins else 2),
         Spec("state", "STATE", partial(_state, ascii=ascii, streams=streams), least=12),
@@ -157,7 +157,8 @@ def specs(
 
 
 def _digits(rows: Sequence[RunRow]) -> int:
-    return max((len(f"{row.epochs_done}/{row.epochs_total}") for row in rows), default=3)
+    different = {(row.epochs_done, row.epochs_total) for row in rows}
+    return max((len(f"{done}/{total}") for done, total in different), default=3)
 
 
 def _run(row: RunRow, cells: int | None, ascii: bool) -> Line:
@@ -302,6 +303,13 @@ def below(row: RunRow, cells: int, indent: int, ascii: bool) -> Line:
     if not why or cells < REASON_CELLS:
         return ()
     return line((both_ends(why, cells - indent - 1, ascii), BAD))
+
+
+def has_below(row: RunRow, cells: int) -> bool:
+    """Has this run a second line? Asked of all runs, so not made for it."""
+    latest = row.latest
+    held = latest is not None and latest.state is State.HELD and bool(latest.hold_reason)
+    return held and cells >= REASON_CELLS
 
 
 REASON_LIMIT: Final = 4000

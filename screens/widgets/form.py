@@ -23,7 +23,7 @@ from metlmon.frozen import frozen
 from screens.actions import actions_of, bindings_of
 from screens.exact import exact
 from screens.ink import BOLD, DIM, Ink, Line, both_ends, fit, line
-from screens.widgets.canvas import Canvas
+from screens.widgets.canvas import Canvas, Told
 
 MARGIN: Final = 2
 GAP: Final = 2
@@ -201,8 +201,12 @@ class Form(Canvas, can_focus=True):
             start += max(1, (at - room) // 2)
         return start, at
 
-    def strip_at(self, y: int) -> Strip:
-        strip = super().strip_at(y)
+    def told_at(self, y: int) -> Told:
+        at = self._top + y
+        return *self.line_at(y), at, at == self._at and self.has_focus and self._caret
+
+    def strip_of(self, y: int, told: Told) -> Strip:
+        strip = super().strip_of(y, told)
         at = self._top + y
         if at >= len(self._entries) or self._entries[at].name is None:
             return strip
@@ -210,10 +214,10 @@ class Form(Canvas, can_focus=True):
         start = MARGIN + self._label + GAP
         pieces = [
             strip.crop(0, start),
-            _under(strip.crop(start, start + self._value), self._ground),
+            _under(strip.crop(start, start + self._value), self._field_ground),
             strip.crop(start + self._value, self.size.width),
         ]
-        strip = Strip.join(pieces).adjust_cell_length(self.size.width, self.rich_style)
+        strip = Strip.join(pieces).adjust_cell_length(self.size.width, self.base)
         if at == self._at and self.has_focus and not entry.chosen:
             caret = start + 1 + self._window(entry, self._value - 2)[1]
             under = _under(strip.crop(caret, caret + 1), Style(reverse=True))
@@ -222,7 +226,7 @@ class Form(Canvas, can_focus=True):
         return strip
 
     @property
-    def _ground(self) -> Style:
+    def _field_ground(self) -> Style:
         # Where there are no shades a line tells how far a field goes.
         panel = self.shades.selection
         return Style(underline=True) if panel is None else Style(bgcolor=panel)

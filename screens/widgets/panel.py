@@ -27,7 +27,7 @@ class Panel(Canvas):
         self._lines = lines
         if higher:
             self.styles.height = len(lines)
-            self._painted.clear()
+            self.paint_afresh()
         else:
             self.repaint()
 

@@ -8,9 +8,9 @@ that changed.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from itertools import accumulate
-from typing import ClassVar, Final
+from typing import ClassVar, Final, overload
 
 from textual import events
 from textual.binding import BindingType
@@ -58,6 +58,43 @@ class Row:
         return 2 if self.below else 1
 
 
+class Rows(Sequence[Row]):
+    """Rows of which only their keys and heights are known; the others are made when they are
+    in view, by their number."""
+
+    def __init__(
+        self, keys: Sequence[str | None], heights: Sequence[int], make: Callable[[int], Row]
+    ) -> None:
+        self.keys, self.heights = keys, heights
+        self._make = make
+        self._made: dict[int, Row] = {}
+
+    @classmethod
+    def of(cls, rows: Sequence[Row]) -> Rows:
+        """Rows that are there already."""
+        if isinstance(rows, Rows):
+            return rows
+        keys, heights = [row.key for row in rows], [row.height for row in rows]
+        return cls(keys, heights, rows.__getitem__)
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    @overload
+    def __getitem__(self, at: int) -> Row: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[Row]: ...
+    def __getitem__(self, at: int | slice) -> Row | Sequence[Row]:
+        if isinstance(at, slice):
+            return [self[i] for i in range(*at.indices(len(self)))]
+        if at not in self._made:
+            self._made[at] = self._make(at)
+        return self._made[at]
+
+    def __iter__(self) -> Iterator[Row]:
+        return map(self.__getitem__, range(len(self)))
+
+
 class Table(Canvas, can_focus=True):
     """Rows under a heading that stays; ``Table.Opened`` and ``Table.Moved`` tell what is
     done with them."""
@@ -81,9 +118,12 @@ class Table(Canvas, can_focus=True):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._columns: Sequence[Column] = ()
-        self._rows: Sequence[Row] = ()
+        self._rows = Rows((), (), lambda at: Row(None, tuple))
         self._ends: list[int] = []
         self._place: dict[str, int] = {}
+        self._keyed: list[str] = []
+        self._rank: dict[str, int] = {}
+        self._drawn: dict[tuple[int, bool, bool], Line] = {}
         self._empty: Sequence[Line] = ()
         self._key: str | None = None
         self._marks: set[str] = set()
@@ -113,6 +153,11 @@ class Table(Canvas, can_focus=True):
         return frozenset(self._marks)
 
     @property
+    def hidden_marks(self) -> int:
+        """How many of the marked rows are not shown now."""
+        return len(self._marks - self._place.keys())
+
+    @property
     def above(self) -> int:
         """How many rows lie above what is in view."""
         return bisect_right(self._ends, self._top)
@@ -132,9 +177,11 @@ class Table(Canvas, can_focus=True):
         """
         offset = self._offset_of(self._key)
         index = self._place.get(self._key or "", 0)
-        self._columns, self._rows, self._empty = columns, rows, empty
-        self._ends = list(accumulate(row.height for row in rows))
-        self._place = {row.key: i for i, row in enumerate(rows) if row.key is not None}
+        if columns != self._columns:
+            self._drawn.clear()
+        self._columns, self._empty = columns, empty
+        if rows is not self._rows:
+            self._take(Rows.of(rows))
         before = self._key
         if self._key not in self._place:
             self._key = self._nearest(index)
@@ -145,11 +192,24 @@ class Table(Canvas, can_focus=True):
         if self._key != before:
             self.post_message(self.Moved(self._key))
 
+    def _take(self, rows: Rows) -> None:
+        self._rows = rows
+        self._drawn.clear()
+        self._ends = list(accumulate(rows.heights))
+        self._place = {key: i for i, key in enumerate(rows.keys) if key is not None}
+        self._keyed = list(self._place)
+        self._rank = {key: i for i, key in enumerate(self._keyed)}
+
+    def place_of(self, key: str | None) -> int | None:
+        """The number of the row with this key, if it is there."""
+        return self._place.get(key or "")
+
     def _nearest(self, index: int) -> str | None:
-        for candidates in (self._rows[index:], reversed(self._rows[:index])):
-            for row in candidates:
-                if row.key is not None:
-                    return row.key
+        keys = self._rows.keys
+        for candidates in (range(index, len(keys)), reversed(range(min(index, len(keys))))):
+            for at in candidates:
+                if keys[at] is not None:
+                    return keys[at]
         return None
 
     def select(self, key: str) -> None:
@@ -205,8 +265,7 @@ class Table(Canvas, can_focus=True):
             index = self._place[self._key]
             self._top = max(self._top, self._ends[index] - self._view)
             # The first row takes the headings above it along.
-            first = next((r.key for r in self._rows if r.key is not None), None)
-            self._top = min(self._top, 0 if self._key == first else self._start(index))
+            self._top = min(self._top, 0 if self._key == self._keyed[0] else self._start(index))
         self._top = max(0, min(self._top, total - self._view))
 
     def on_resize(self) -> None:
@@ -237,7 +296,10 @@ class Table(Canvas, can_focus=True):
             return line(self._sign(selected), " " * (row.below_at - 1)) + row.below, selected
         if row.key is None:
             return line(" " * MARGIN) + row.cells()[0], False
-        return self._composed(row.cells(), selected, row.key in self._marks), selected
+        drawn = index, selected, row.key in self._marks
+        if drawn not in self._drawn:
+            self._drawn[drawn] = self._composed(row.cells(), *drawn[1:])
+        return self._drawn[drawn], selected
 
     def _sign(self, selected: bool) -> tuple[str, Ink]:
         return ((">" if self.ascii else "▌") if selected else " ", CURSOR)
@@ -253,10 +315,9 @@ class Table(Canvas, can_focus=True):
     # --- moving ---------------------------------------------------------------------------
 
     def _move(self, by: int) -> None:
-        keys = [row.key for row in self._rows if row.key is not None]
-        if self._key is not None and keys:
-            at = keys.index(self._key) + by
-            self.select(keys[max(0, min(at, len(keys) - 1))])
+        if self._key is not None and self._keyed:
+            at = self._rank[self._key] + by
+            self.select(self._keyed[max(0, min(at, len(self._keyed) - 1))])
 
     def action_up(self) -> None:
         self._move(-1)

@@ -12,7 +12,6 @@ from eyes import MIDDLE, NARROW, WIDE, Show
 from metlmon.ensemble.states import DagState, State
 from metlmon.ensemble.views import Progress
 from screens.app import AppOptions
-from screens.widgets.canvas import Canvas
 from screens.widgets.table import Table
 
 
@@ -211,56 +210,6 @@ async def test_an_error_is_told_and_the_last_picture_stays(show: Show) -> None:
         await seen.tell(replace(update(), error="/data/x: the directory is gone"))
         assert "/data/x: the directory is gone" in seen.text
         assert "run4" in seen.text
-
-
-async def test_a_tick_of_the_clock_repaints_only_its_cells(show: Show) -> None:
-    async with show() as seen:
-        painted: list[tuple[str, tuple[object, ...]]] = []
-        for widget in seen.app.screen.query(Canvas):
-            refresh = widget.refresh
-
-            def spy(*regions: object, _name: str = type(widget).__name__, _was=refresh, **more):  # type: ignore[no-untyped-def]
-                painted.append((_name, regions))
-                return _was(*regions, **more)
-
-            widget.refresh = spy  # type: ignore[method-assign]
-        later = replace(
-            RUNS[4],
-            latest=replace(RUNS[4].latest, seconds=13271.0),  # type: ignore[type-var]
-        )
-        runs = (*RUNS[:4], later, *RUNS[5:])
-        await seen.tell(update(status(runs)))
-        assert len(painted) == 1
-        (name, (region,)) = painted[0]
-        assert name == "Table"
-        assert (region.height, region.width) <= (1, 12)  # type: ignore[attr-defined]
-        assert "3:41:11" in seen.line("run4")
-
-
-async def test_a_tick_writes_the_ticking_cells_and_no_more(show: Show) -> None:
-    async with show() as seen:
-        later = replace(
-            RUNS[4],
-            latest=replace(RUNS[4].latest, seconds=13271.0),  # type: ignore[type-var]
-        )
-        seen.app.screen.query_one(Table).repaint()
-        await seen.settle()
-        written: list[str] = []
-        compositor = seen.app.screen._compositor
-        was = compositor.render_partial_update
-
-        def spy():  # type: ignore[no-untyped-def]
-            made = was()
-            if made is not None:
-                written.append(made.render_segments(seen.app.console))
-            return made
-
-        compositor.render_partial_update = spy  # type: ignore[method-assign]
-        await seen.tell(update(status((*RUNS[:4], later, *RUNS[5:]))))
-        text = "".join(written)
-        assert "3:41:11" in text
-        assert "run4" not in text
-        assert len(text) < 200
 
 
 async def test_the_same_picture_again_repaints_nothing(show: Show) -> None:

@@ -237,7 +237,7 @@ def test_without_colours_no_colour_is_sent(how: dict[str, str]) -> None:
         codes = [
             code for found in re.findall(rb"\x1b\[([\d;]*)m", t.bytes) for code in found.split(b";")
         ]
-        assert set(codes) <= {b"", b"0", b"1", b"2", b"3", b"4", b"7", b"39", b"49"}
+        assert set(codes) <= {b"", b"0", b"1", b"2", b"22", b"3", b"4", b"7", b"27", b"39", b"49"}
         assert b"7" in codes, "the cursor's row is told by inversion"
 
 

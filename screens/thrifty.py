@@ -1,0 +1,222 @@
+"""An application that writes what differs, and no more than the terminal takes.
+
+Two things of Textual are replaced. Its updates are laid on a :class:`~screens.glass.Glass`,
+which knows what the terminal shows already. And a picture is written only when the one before
+has arrived: Textual's own queue holds thirty pictures, over a slow line the screen is that far
+behind, and then the event loop waits for it. What is written here is always the newest state.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from time import monotonic
+from typing import IO, Any, Final
+
+from textual import events
+from textual._compositor import ChopsUpdate, LayoutUpdate
+from textual.app import App
+from textual.driver import Driver
+from textual.drivers.linux_driver import LinuxDriver
+from textual.message import Message
+from textual.widgets import Input
+
+from screens.glass import Glass
+
+TORN_BYTES: Final = 256
+"""A larger picture is bracketed, where the terminal knows how to show one all at once."""
+
+ASKED_BYTES: Final = 2048
+"""After so many bytes the terminal is asked whether it has them: what a program has written may
+stand in the buffers of ssh for many seconds. At 20 kB/s this is a tenth of one."""
+
+ASK: Final = "\x1b[6n"
+"""Where is the cursor? Every terminal tells, as soon as it has come to the question."""
+
+ANSWER_SECONDS: Final = 3.0
+"""An answer that takes longer is not waited for: it was lost, or goes to another program."""
+
+LEAVING_SECONDS: Final = 0.3
+"""Nor at the end, by which an answer should have come: the shell would take it for typed."""
+
+
+class Outlet:
+    """The terminal as Textual's writing thread sees it. Tells when all it was given is written."""
+
+    def __init__(self, file: IO[str], written: Callable[[int], None]) -> None:
+        self._file, self._tell = file, written
+        self._count = 0
+
+    def write(self, text: str) -> None:
+        self._file.write(text)
+        self._count += 1
+
+    def flush(self) -> None:
+        self._file.flush()
+        self._tell(self._count)
+
+    def fileno(self) -> int:
+        return self._file.fileno()
+
+
+class PatientDriver(LinuxDriver):
+    """Textual's driver, which can be asked whether the terminal has what it was given."""
+
+    def __init__(self, app: App[Any], **how: Any) -> None:
+        super().__init__(app, **how)
+        self._file: Any = Outlet(self._file, self._written)
+        self._handed = self._arrived = 0
+        self._unasked = ASKED_BYTES
+        self._asked: float | None = None
+        self._answers = False
+        self._answer = threading.Event()
+        self.waited_for = False
+
+    @property
+    def behind(self) -> bool:
+        """Is something still on its way to the terminal?"""
+        if self._arrived < self._handed:
+            return True
+        waits = self._answers and self._asked is not None
+        return waits and monotonic() - (self._asked or 0.0) < ANSWER_SECONDS
+
+    def write(self, data: str) -> None:
+        self._handed += 1
+        super().write(data)
+
+    def draw(self, strokes: str) -> None:
+        """Write a picture, and behind a large one the question whether it has arrived."""
+        self._unasked += len(strokes)
+        if self._unasked >= ASKED_BYTES:
+            self._unasked = 0
+            self._answer.clear()
+            self._asked = monotonic()
+            strokes += ASK
+            self._loop.call_later(ANSWER_SECONDS, self._clear)
+        self.write(strokes)
+
+    def _written(self, count: int) -> None:
+        """Called in the writing thread."""
+        self._arrived = count
+        self._clear()
+
+    def process_message(self, message: Message) -> None:
+        if not isinstance(message, events.CursorPosition):
+            super().process_message(message)
+            return
+        self._asked, self._answers = None, True
+        self._answer.set()
+        self._clear()
+
+    def _clear(self) -> None:
+        """Called in any thread: it may be that nothing is on its way any more."""
+        if self.waited_for and not self.behind and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._app.call_later, self._catch_up)
+
+    def _catch_up(self) -> None:
+        if isinstance(self._app, ThriftyApp):
+            self._app.paint()
+
+    def start_application_mode(self) -> None:
+        if isinstance(self._app, ThriftyApp):
+            self._app.glass.forget()
+        super().start_application_mode()  # type: ignore[no-untyped-call]
+
+    def stop_application_mode(self) -> None:
+        if self._asked is not None and monotonic() - self._asked < 2 * LEAVING_SECONDS:
+            self._answer.wait(LEAVING_SECONDS)
+        self.write("\x1b[0m")
+        super().stop_application_mode()
+
+
+class ThriftyApp(App[int]):
+    """The base of an application on a terminal that may be far away."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._glass: Glass | None = None
+
+    @property
+    def glass(self) -> Glass:
+        """What the terminal shows."""
+        if self._glass is None:
+            # As Textual's strips do, where the terminal's colours are not known.
+            system = self.console._color_system
+            self._glass = Glass(fills=fills()) if system is None else Glass(system, fills())
+        return self._glass
+
+    def get_driver_class(self) -> type[Driver]:
+        found = super().get_driver_class()
+        return PatientDriver if found is LinuxDriver else found
+
+    def on_resize(self, event: events.Resize) -> None:
+        # The terminal may have moved anything anywhere. Of another size Textual draws all anew.
+        self.glass.forget()
+        if tuple(event.size) == self.glass.size:
+            self.paint()
+
+    def action_redraw(self) -> None:
+        """Write the whole screen again, whatever stands on it."""
+        self.glass.forget()
+        self.paint()
+
+    def _display(self, screen: Any, renderable: Any) -> None:
+        drawn = isinstance(renderable, LayoutUpdate | ChopsUpdate) and self._draws()
+        if not drawn:
+            super()._display(screen, renderable)
+            return
+        if isinstance(renderable, LayoutUpdate):
+            self.glass.shape(renderable.region.width, renderable.region.height)
+            for y, strips in enumerate(renderable.strips):
+                self.glass.lay(y, 0, (segment for strip in strips for segment in strip))
+        else:
+            for y in {y for y, _, _ in renderable.spans}:
+                for x, strip in renderable.chops[y].items():
+                    if strip is not None:
+                        self.glass.lay(y, x, strip)
+        self.paint()
+        self.post_display_hook()
+
+    def _draws(self) -> bool:
+        """Is there a terminal, and is it ours? As Textual asks it."""
+        idle = self._running and not self._closed and not self._batch_count
+        return idle and not self.is_headless and self._driver is not None
+
+    def paint(self) -> None:
+        """Write what differs on the terminal, now or as soon as it has what was written."""
+        if not self._draws() or self._driver is None:
+            return
+        driver = self._driver
+        if isinstance(driver, PatientDriver):
+            driver.waited_for = True
+            if driver.behind:
+                return
+            driver.waited_for = False
+        strokes = self.glass.strokes()
+        if not strokes:
+            return
+        if isinstance(self.focused, Input):
+            # There an input method shows what is being composed.
+            x, y = self.screen.outer_size.clamp_offset(self.cursor_position)
+            strokes += self.glass.point(y, x)
+        if self._sync_available and len(strokes) > TORN_BYTES:
+            strokes = f"\x1b[?2026h{strokes}\x1b[?2026l"
+        if isinstance(driver, PatientDriver):
+            driver.draw(strokes)
+        else:
+            driver.write(strokes)
+        driver.flush()
+
+
+def fills() -> bool:
+    """Does this terminal fill what it erases with the background that is set? Asked of
+    terminfo; of a terminal that is not known there it is not expected."""
+    try:
+        import curses
+    except ImportError:
+        return False
+    try:
+        curses.setupterm(None, 2)
+        return curses.tigetflag("bce") > 0
+    except (curses.error, OSError, ValueError):
+        return False

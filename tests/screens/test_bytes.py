@@ -1,0 +1,111 @@
+"""How much is written to the terminal, and that it then shows what the application does."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from ensemble_pictures import RUNS, FakeFeed, run, status, update
+from written import Terminal, terminal
+
+from metlmon.ensemble.states import State
+from metlmon.ensemble.views import RunRow
+from metlmon.live.feed import Update
+
+SIZES = ((80, 24), (120, 40), (200, 50))
+
+CHANGED_ROW = 600
+"""Bytes of a row that changed, at 120×40, with what it changes in the header."""
+
+GROWN_ROW = 1000
+"""The same of one that gets or loses a second line, while the header tells another incident: all
+lines below move, and one comes into view."""
+
+DURATION = 20
+"""Bytes of a duration that grew by a second."""
+
+
+def with_run(at: int, row: RunRow) -> Update:
+    return update(status((*RUNS[:at], row, *RUNS[at + 1 :])))
+
+
+def later(row: RunRow, seconds: float) -> RunRow:
+    assert row.latest is not None
+    assert row.latest.seconds is not None
+    return replace(row, latest=replace(row.latest, seconds=row.latest.seconds + seconds))
+
+
+async def settled(seen: Terminal, *keys: str) -> int:
+    seen.taken()
+    await seen.press(*keys)
+    assert not seen.differing()
+    return seen.taken()
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_the_terminal_shows_what_the_application_does(size: tuple[int, int]) -> None:
+    way = "down down pagedown s S / r u n 4 escape enter down enter escape escape p escape w escape"
+    way += " t left left plus escape c escape e escape i escape exclamation_mark escape"
+    way += " question_mark pagedown escape colon escape space a escape T"
+    async with terminal(size=size) as seen:
+        for key in way.split():
+            await seen.press(key)
+            assert not seen.differing(), key
+
+
+async def test_a_changed_row_is_small() -> None:
+    async with terminal() as seen:
+        for row in (
+            run("run8", 19, 30, State.IDLE, seconds=0.0, site=None, target="aws"),
+            run("run8", 20, 30, State.RUNNING, seconds=3.0, site="Delta"),
+            run("run8", 20, 30, State.FAILED, seconds=0.0, site="Delta"),
+            RUNS[8],
+        ):
+            seen.taken()
+            await seen.tell(with_run(8, row))
+            assert 0 < seen.taken() < CHANGED_ROW, row
+            assert not seen.differing()
+
+
+async def test_a_row_that_grows_moves_those_below_it_and_does_not_write_them_again() -> None:
+    """A held run has a second line."""
+    many = tuple(run(f"run{n}", n % 30, 30, State.RUNNING, seconds=90000.0) for n in range(60))
+    feed = FakeFeed(update(status(many)))
+    async with terminal(feed) as seen:
+        held = run("run2", 2, 30, State.HELD, seconds=0.0, hold="out of memory")
+        for row in (held, many[2]):
+            seen.taken()
+            await seen.tell(update(status((*many[:2], row, *many[3:]))))
+            assert 0 < seen.taken() < GROWN_ROW
+            assert not seen.differing()
+
+
+async def test_a_tick_of_the_clock_writes_durations_only() -> None:
+    async with terminal() as seen:
+        await seen.tell(with_run(4, later(RUNS[4], 1)))
+        seen.taken()
+        await seen.tell(with_run(4, later(RUNS[4], 2)))
+        assert 0 < seen.taken() <= DURATION
+        assert "3:41:12" in seen.line("run4")
+        assert not seen.differing()
+
+
+async def test_a_tick_that_changes_no_duration_writes_nothing() -> None:
+    async with terminal() as seen:
+        seen.taken()
+        # Its duration is one of days and minutes.
+        await seen.tell(with_run(1, later(RUNS[1], 1)))
+        assert seen.taken() == 0
+
+
+async def test_a_screen_that_is_opened_is_written_once() -> None:
+    async with terminal() as seen:
+        cells = 120 * 40
+        for keys in (("enter",), ("escape",), ("p",), ("escape",), ("t",), ("escape",)):
+            assert await settled(seen, *keys) < 2 * cells
+
+
+async def test_a_cursor_key_writes_two_rows() -> None:
+    async with terminal() as seen:
+        await settled(seen, "down")
+        assert await settled(seen, "down") < 800

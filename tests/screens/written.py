@@ -1,0 +1,87 @@
+"""What an application writes to its terminal, and what an emulated one shows of it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pyte
+from ensemble_pictures import FakeFeed, update
+from eyes import Eager, Seen
+from filling import Filling
+from rich.color import ColorSystem
+
+from screens.app import AppOptions
+from screens.glass import Glass
+
+
+class Drawn(Eager):
+    """Paints as for a terminal."""
+
+    @property
+    def is_headless(self) -> bool:
+        return False
+
+
+class Terminal(Seen):
+    """An application under a pilot, its bytes, and what a terminal makes of them."""
+
+    def __init__(self, app: Eager, feed: FakeFeed, pilot: object, size: tuple[int, int]) -> None:
+        super().__init__(app, feed, pilot)  # type: ignore[arg-type]
+        self.written: list[str] = []
+        self.screen = Filling(*size)
+        self.stream = pyte.Stream(self.screen)
+
+    def write(self, text: str) -> None:
+        self.written.append(text)
+        self.stream.feed(text)
+
+    def taken(self) -> int:
+        """Bytes written since this was asked last."""
+        text, self.written = "".join(self.written), []
+        return len(text.encode())
+
+    def differing(self) -> list[tuple[int, int]]:
+        """Cells in which the terminal does not show what the application does: text, ground,
+        bold, reverse; the foreground where something is written."""
+        found = []
+        for y, strip in enumerate(self.app.screen._compositor.render_strips()):
+            x = 0
+            for text, style, _ in strip:
+                for character in text:
+                    at = self.screen.buffer[y][x]
+                    back = hexed(style and style.bgcolor)
+                    marks = bool(style and style.reverse), bool(style and style.underline)
+                    same = (character, back, *marks) == (at.data, at.bg, at.reverse, at.underscore)
+                    if character != " ":
+                        same &= (hexed(style and style.color), bool(style and style.bold)) == (
+                            at.fg,
+                            at.bold,
+                        )
+                    if not same:
+                        found.append((y, x))
+                    x += 1
+        return found
+
+
+def hexed(colour: object) -> str:
+    return colour.get_truecolor().hex[1:] if colour else "default"  # type: ignore[attr-defined]
+
+
+@asynccontextmanager
+async def terminal(
+    feed: FakeFeed | None = None, size: tuple[int, int] = (120, 40)
+) -> AsyncIterator[Terminal]:
+    """The application on such a terminal, all that it paints at first painted."""
+    feed = feed or FakeFeed(update())
+    app = Drawn(feed, AppOptions())
+    async with app.run_test(size=size) as pilot:
+        made = Terminal(app, feed, pilot, size)
+        assert app._driver is not None
+        app._driver.write = made.write  # type: ignore[method-assign]
+        # Of all colours, whatever terminal the tests run in.
+        app._glass = Glass(ColorSystem.TRUECOLOR)
+        app.glass.shape(*size)
+        app.screen.refresh()
+        await made.settle()
+        yield made
