@@ -448,8 +448,7 @@ class Ensemble:
         if isinstance(detail, PostScript):
             _note_post(record, event, detail)
         elif event.time not in record.skips:
-            record.skips.append(event.time)
-            record.skips.sort()
+            record.skips = tuple(sorted((*record.skips, event.time)))
         return {record.key}
 
     def _place_scripts(self) -> set[NodeKey]:
@@ -664,5 +663,4 @@ def _note_post(record: NodeRecord, event: Event, detail: PostScript) -> None:
     cluster = event.cluster if event.cluster > 0 or event.proc == NOOP_PROC else None
     result = PostResult(event.time, cluster, ok)
     if result not in record.posts:
-        record.posts.append(result)
-        record.posts.sort(key=lambda post: post.time)
+        record.posts = tuple(sorted((*record.posts, result), key=lambda post: post.time))

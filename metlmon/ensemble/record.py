@@ -347,10 +347,11 @@ class PostResult:
 
 @dataclass(slots=True)
 class NodeRecord:
-    """A node of one DAG and what the logs say of it. Identity is (DAG, node name)."""
+    """A node of one DAG and what the logs say of it. Identity is (DAG, node name). Most nodes
+    have no script, and no memory of their own for what theirs said."""
 
     key: NodeKey
     node: Node
     jobs: list[Job] = field(default_factory=list)
-    posts: list[PostResult] = field(default_factory=list)
-    skips: list[datetime] = field(default_factory=list)
+    posts: tuple[PostResult, ...] = ()
+    skips: tuple[datetime, ...] = ()
