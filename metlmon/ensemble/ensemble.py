@@ -608,10 +608,10 @@ class Ensemble:
         """The states of all nodes of one DAG, by name; the ensemble keeps them up to date."""
         return self.weighed(dag_key, live).states
 
-    def weighed(self, dag_key: str, live: bool = False) -> Weighed:
-        """As :meth:`node_states`, and what of them is new."""
+    def weighed(self, dag_key: str, live: bool = False, most: int | None = None) -> Weighed:
+        """As :meth:`node_states`, and what of them is new; ``most`` nodes are judged anew."""
         dag = self.dags[dag_key]
-        return self._states.of(dag, self._alive(dag, live))
+        return self._states.of(dag, self._alive(dag, live), most)
 
     def made(self, key: NodeKey) -> Made | None:
         """What the submissions of one node come to."""

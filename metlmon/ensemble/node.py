@@ -404,6 +404,9 @@ def inferred_done(
     for child in node.children:
         if node.name in nodes[child].weak_parents:
             continue
+        if child not in states:
+            # It is judged later, and its parents again with it.
+            continue
         begun, when = _begun(states[child])
         if begun and (mine.submitted is None or (when and when > mine.submitted)):
             return NodeState(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from heapq import heapify, heappop, heappush
+from itertools import islice
 from typing import TypeAlias
 
 from metlmon.dagman import NodeKind, StatusFile
@@ -60,8 +61,9 @@ class NodeStates:
             if dag_key is None or key == dag_key:
                 weighed.facts = None
 
-    def of(self, dag: Dag, alive: bool) -> Weighed:
-        """The states of a DAG's nodes. ``alive``: its DAGMan has not ended."""
+    def of(self, dag: Dag, alive: bool, most: int | None = None) -> Weighed:
+        """The states of a DAG's nodes. ``alive``: its DAGMan has not ended. ``most``: of those
+        that were touched so many are judged, the rest stay ``touched``."""
         weighed = self._weighed.get((dag.key, alive))
         if weighed is None:
             weighed = self._weighed[dag.key, alive] = Weighed(dag)
@@ -72,7 +74,7 @@ class NodeStates:
         if weighed.touched:
             judge = NodeJudge(dag, self._clock, alive, self._cut)
             nodes, made, key = self._nodes, self.made, dag.key
-            weighed.judge(lambda name: judge.own(nodes[key, name], made((key, name))))
+            weighed.judge(lambda name: judge.own(nodes[key, name], made((key, name))), most)
         return weighed
 
     def made(self, key: NodeKey) -> Made | None:
@@ -113,10 +115,11 @@ class Weighed:
         joins = any(node.kind is NodeKind.JOIN for node in self._nodes.values())
         self.states: dict[str, NodeState] = {} if joins else self._inferred
 
-    def judge(self, own: Callable[[str], NodeState]) -> None:
-        """Judge anew what was touched, and whom it concerns. ``own`` tells a node's state, its
-        neighbours not asked."""
-        touched, self.touched = self.touched, set()
+    def judge(self, own: Callable[[str], NodeState], most: int | None = None) -> None:
+        """Judge anew what was touched, ``most`` of it, and whom it concerns. ``own`` tells a
+        node's state, its neighbours not asked."""
+        touched = set(islice(self.touched, most))
+        self.touched -= touched
         moved: set[str] = set()
         for name in touched:
             before, now = self._own.get(name), own(name)
@@ -164,6 +167,9 @@ class Weighed:
         done = self.facts[0] if self.facts is not None else frozenset()
 
         def infer(name: str) -> Iterable[str]:
+            if name not in self._own:
+                # Its turn comes.
+                return ()
             mine = made_void(self._own[name], self._ancestor.get(name), name in done)
             if name in self._place:
                 mine = inferred_done(nodes[name], mine, nodes, states)
@@ -186,6 +192,8 @@ class Weighed:
         nodes, states, changed = self._nodes, self.states, set[str]()
 
         def finish(name: str) -> Iterable[str]:
+            if name not in self._inferred:
+                return ()
             mine = finished_join(nodes[name], self._inferred[name], states)
             if mine == states.get(name):
                 return ()
@@ -195,8 +203,9 @@ class Weighed:
 
         concerned = set(concerned)
         for name in concerned - self._place.keys():
-            states[name] = self._inferred[name]
-            changed.add(name)
+            if name in self._inferred:
+                states[name] = self._inferred[name]
+                changed.add(name)
             concerned.update(nodes[name].children)
         self._in_turn(concerned, finish)
         return changed

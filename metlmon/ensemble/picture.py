@@ -674,12 +674,8 @@ class Painter:
 
     def _group(self, key: tuple[str, str], trouble: Trouble) -> ProblemGroup:
         kind, cause = key
-        runs: dict[str, str] = {}
-        for cluster, proc in trouble.jobs:
-            node = self.node_of(self.ensemble.jobs[(cluster, proc, 0)])
-            run = self.runs.of_node.get(node) if node else None
-            if run is not None:
-                runs[run.key] = run.names[self.home(run)]
+        by_key = self.runs.by_key
+        runs = {key: by_key[key] for key in trouble.runs if key in by_key}
         return ProblemGroup(
             f"{kind}:{cause}",
             kind,
@@ -690,9 +686,9 @@ class Painter:
             trouble.times,
             trouble.lost,
             tuple(runs),
-            tuple(runs.values()),
-            tuple(sorted(trouble.jobs, key=lambda j: trouble.jobs[j], reverse=True)),
-            max(trouble.jobs.values(), default=None),
+            tuple(run.names[self.home(run)] for run in runs.values()),
+            trouble.latest,
+            trouble.jobs[trouble.latest[0]] if trouble.latest else None,
             trouble.example,
         )
 

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 AT_ONCE: Final = 32
 """Jobs added up between two looks at the clock: a millisecond."""
 
+NODES_AT_ONCE: Final = 200
+"""Nodes judged between two looks at the clock: some milliseconds."""
+
 
 class Counts:
     """Nodes of one DAG, as DAGMan counts them: SERVICE nodes are not among them."""
@@ -75,6 +78,7 @@ class Summary:
         self._failed: set[NodeKey] = set()
         self._completed: dict[NodeKey, Execute | None] = {}
         self._weighed: dict[str, Weighed] = {}
+        self._changed: set[str] = set()
         self._owners: dict[NodeKey, Owner] = {}
         self.books = None
 
@@ -143,7 +147,7 @@ class Summary:
         else:
             self.ambiguous.discard(key)
         self.sums.take(key, job, owner)
-        self.troubles.take(key, job)
+        self.troubles.take(key, job, owner.run)
 
     def _owner(self, record: NodeRecord) -> Owner:
         owner = self._owners.get(record.key)
@@ -158,26 +162,40 @@ class Summary:
 
     # --- nodes --------------------------------------------------------------------------
 
-    def settle(self, live: bool) -> None:
-        """See what the states of nodes are now. ``live`` is as in a picture."""
-        news: list[NodeKey] = []
+    def settle(self, live: bool, seconds: float | None = None) -> bool:
+        """See what the states of nodes are now, for about ``seconds``; False while some are to
+        be judged. ``live`` is as in a picture."""
+        deadline = None if seconds is None else time.monotonic() + seconds
+        most = None if seconds is None else NODES_AT_ONCE
         for key in self._ensemble.dags:
-            weighed = self._ensemble.weighed(key, live)
-            if self._weighed.get(key) is not weighed:
-                self._weighed[key] = weighed
-                weighed.news.update(weighed.states)
-            for name in weighed.news:
-                self._note((key, name), weighed.states[name])
-                news.append((key, name))
-            weighed.news.clear()
-        runs = {run.key: run for node in news if (run := self.runs.of_node.get(node)) is not None}
-        for key, run in runs.items():
-            self.standings[key] = standing(run, self.states, self._place)
-            self.rows.pop(key, None)
+            while self._hear(key, self._ensemble.weighed(key, live, most)):
+                if deadline is not None and time.monotonic() >= deadline:
+                    return False
+        while self._changed:
+            run = self.runs.by_key[self._changed.pop()]
+            self.standings[run.key] = standing(run, self.states, self._place)
+            self.rows.pop(run.key, None)
+            if deadline is not None and self._changed and time.monotonic() >= deadline:
+                return False
+        return True
+
+    def _hear(self, dag: str, weighed: Weighed) -> bool:
+        """Take in what is new; whether there is more to judge."""
+        if self._weighed.get(dag) is not weighed:
+            self._weighed[dag] = weighed
+            weighed.news.update(weighed.states)
+        news = [(dag, name) for name in weighed.news]
+        weighed.news.clear()
+        for key in news:
+            self._note(key, weighed.states[key[1]])
+            run = self.runs.of_node.get(key)
+            if run is not None:
+                self._changed.add(run.key)
         if news:
             self.version += 1
         if self.books is not None:
             self.books.nodes.update(news)
+        return bool(weighed.touched)
 
     def _note(self, key: NodeKey, now: NodeState) -> None:
         """Count a node's state, and no longer the one before."""

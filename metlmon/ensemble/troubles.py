@@ -58,12 +58,15 @@ class Strike(NamedTuple):
 
 @dataclass(slots=True)
 class Trouble:
-    """One cause, added up over jobs. ``jobs``: when it struck each last."""
+    """One cause, added up over jobs. ``jobs``: when it struck each last; ``latest``: those, the
+    latest first; ``runs``: the keys of their runs."""
 
     now: set[JobId] = field(default_factory=set)
     times: int = 0
     micros: int = 0
     jobs: dict[JobId, datetime] = field(default_factory=dict)
+    latest: tuple[JobId, ...] = ()
+    runs: dict[str, None] = field(default_factory=dict)
     code: int | None = None
     subcode: int | None = None
     example: str | None = None
@@ -97,16 +100,18 @@ class Troubles:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._of_job: dict[JobKey, tuple[Strike, ...]] = {}
+        self._runs: dict[JobKey, str] = {}
         self._by_cause: dict[Cause, dict[JobKey, None]] = {}
         self._drawn: dict[Cause, Trouble] = {}
         self._moving: dict[JobKey, Job] = {}
 
-    def take(self, key: JobKey, job: Job) -> None:
-        """Put in what is to be said of the job now, in place of what was."""
+    def take(self, key: JobKey, job: Job, run: str | None) -> None:
+        """Put in what is to be said of the job now, in place of what was; ``run``: its run's
+        key."""
         life = job.life()
         strikes = tuple(self._of(job, life))
         before = self._of_job.get(key, ())
-        if strikes != before:
+        if strikes != before or run != self._runs.get(key):
             for cause in {each.cause for each in before}:
                 del self._by_cause[cause][key]
                 self._drawn.pop(cause, None)
@@ -116,6 +121,10 @@ class Troubles:
             self._of_job[key] = strikes
             if not strikes:
                 del self._of_job[key]
+            if run is None:
+                self._runs.pop(key, None)
+            else:
+                self._runs[key] = run
         if life.state is State.DISCONNECTED or any(map(_goes_on, life.transfers)):
             self._moving[key] = job
         else:
@@ -144,6 +153,11 @@ class Troubles:
             for strike in (*self._of_job.get(key, ()), *moving.get(key, ())):
                 if strike.cause == cause:
                     trouble.add(job, strike)
+            run = self._runs.get(key)
+            if run is not None and job in trouble.jobs:
+                trouble.runs[run] = None
+        struck = trouble.jobs
+        trouble.latest = tuple(sorted(struck, key=struck.__getitem__, reverse=True))
         return trouble
 
     # --- one job ------------------------------------------------------------------------

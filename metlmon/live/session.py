@@ -64,7 +64,7 @@ class Session:
         self._watcher: threading.Thread | None = None
         self._latest: Update | None = None
         self._painter: Painter | None = None
-        self._cost = 0.0
+        self._cost = self._tick_cost = 0.0
         self._told = False
         self._kept = -KEEP_SECONDS
         self._written = WrittenFiles(reader.dagdir, self.settings)
@@ -207,7 +207,7 @@ class Session:
             pause = LOADING_PICTURE_SECONDS if step.more else PICTURE_SECONDS
             pause = max(pause, self._cost * SHARE_MOVING)
             ticking = self._latest is not None and self._latest.status.live
-            tick = max(CLOCK_SECONDS, self._cost * SHARE_IDLE)
+            tick = max(CLOCK_SECONDS, self._tick_cost * SHARE_IDLE)
             due = dirty or (ticking and time.monotonic() - drawn >= tick)
             due |= self._latest is not None and self._latest.error != self._reader.error
             # That the clock ticked a moment ago keeps no change waiting.
@@ -241,7 +241,10 @@ class Session:
             self._add_up()
             with self._turns.working():
                 self._painter = self._reader.painter()
+                painted = time.thread_time()
                 status = self._painter.status()
+                # What a picture costs for which only time went by.
+                self._tick_cost = time.thread_time() - painted
                 progress = self._reader.progress()
         self._cost = time.thread_time() - begun
         before = {r.key: r for r in self._latest.status.runs} if self._latest else {}
@@ -251,11 +254,15 @@ class Session:
         notify(update)
 
     def _add_up(self) -> None:
-        """Add up the jobs that changed, in turns."""
+        """Add up the jobs that changed, and judge the nodes, in turns."""
         summary, done = self._reader.ensemble.summary, False
         while not done:
             with self._turns.working():
                 done = summary.add_up(TURN_SECONDS)
+        done = False
+        while not done:
+            with self._turns.working():
+                done = summary.settle(self._reader.live(), TURN_SECONDS)
 
     # --- the wake-up --------------------------------------------------------------------
 
