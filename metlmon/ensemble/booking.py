@@ -87,6 +87,7 @@ class Books:
         self._turned_to: Painter | None = None
         self._moving: set[NodeKey | JobKey] = set()
         self._known_hosts: dict[str, set[str]] = {}
+        self._hosts: dict[str | None, str | None] = {}
         self._asked_hosts: dict[str, set[NodeKey | JobKey]] = {}
         self._painter = painter
         self._unit: NodeKey | JobKey = ("", "")
@@ -222,9 +223,10 @@ class Books:
         attempts = {id(execution): number for number, execution in enumerate(began, start=1)}
         for key in keys:
             job, life = lives[key]
-            entries = tuple(self._executions(job, life, owner, attempts, final))
-            moves = tuple(self._transfers(job, life, owner))
-            self._pages[key] = self._job(job, life, owner), entries, moves
+            id_ = job.id
+            entries = tuple(self._executions(id_, life, owner, attempts, final))
+            moves = tuple(self._transfers(id_, life, owner))
+            self._pages[key] = self._job(job, id_, life, owner), entries, moves
             booked += entries
             if (
                 life.state is State.HELD
@@ -238,13 +240,13 @@ class Books:
 
     def _executions(
         self,
-        job: Job,
+        id_: JobId,
         life: JobLife,
         owner: _Owner,
         attempts: Mapping[int, int],
         final: Execution | None,
     ) -> Iterable[ExecutionEntry]:
-        id_, shares, idle = job.id, _shared_bytes(life), _idle(life)
+        shares, idle = _shared_bytes(life), _idle(life)
         for at, execution in enumerate(life.executions):
             previous = life.executions[at - 1] if at else None
             wait, transfer = self._before(life, idle, execution, previous)
@@ -268,6 +270,8 @@ class Books:
         seconds = painter.seconds(e.start, e.end) or 0.0
         bad = e.outcome not in (Outcome.GOOD, Outcome.IN_FLIGHT)
         site = painter.site(machine)
+        # A host's name is cut out of its slot's anew each time: one object for all is enough.
+        host = host_of(machine) if machine else None
         if machine is not None and machine.alias and site:
             self._learn_host(machine.alias, site)
         return ExecutionEntry(
@@ -283,7 +287,7 @@ class Books:
             owner.training,
             owner.target,
             site,
-            host_of(machine) if machine else None,
+            self._hosts.setdefault(host, host),
             painter.gpu(machine),
             e.gpus,
             e.start,
@@ -346,11 +350,11 @@ class Books:
             for unit in self._asked_hosts.get(alias, ()):
                 self._again(unit)
 
-    def _transfers(self, job: Job, life: JobLife, owner: _Owner) -> Iterable[TransferEntry]:
+    def _transfers(self, id_: JobId, life: JobLife, owner: _Owner) -> Iterable[TransferEntry]:
         for span in life.transfers:
             timed = span.start is not None
             yield TransferEntry(
-                job.id,
+                id_,
                 owner.run,
                 owner.epoch,
                 span.direction,
@@ -384,12 +388,12 @@ class Books:
             return next(iter(known))
         return None if known else self._painter.site_of_address(span.host)
 
-    def _job(self, job: Job, life: JobLife, owner: _Owner) -> JobEntry:
+    def _job(self, job: Job, id_: JobId, life: JobLife, owner: _Owner) -> JobEntry:
         usage = next((u for u in life.usage if u.name == "Memory"), None)
         peaks = [m for m in (job.memory_max, usage.usage if usage else None) if m is not None]
         ended = life.since if life.state in TERMINAL else None
         return JobEntry(
-            job.id,
+            id_,
             owner.dag,
             owner.node,
             owner.run,
