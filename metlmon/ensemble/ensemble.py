@@ -576,6 +576,10 @@ class Ensemble:
         """Find the job's node anew; returns the nodes that gained, lost or have it."""
         job = self.jobs[key]
         before = self.members.get(key)
+        named = self._by_node.get(job.node_name or "")
+        if before is None and named:
+            # One object for all that have the name.
+            job.node_name = self.nodes[named[0], job.node_name or ""].node.name
         now = membership(job, self.dags, self._by_node, self._tellers.get(key[0]))
         if now == before:
             record = self._record(before)
@@ -587,9 +591,6 @@ class Ensemble:
         else:
             self._weighed.discard(key)
         old, new = self._record(before), self._record(now)
-        if new is not None and job.node_name == new.node.name:
-            # One object for all that have the name.
-            job.node_name = new.node.name
         if old is not new:
             if old is not None:
                 old.jobs.remove(job)

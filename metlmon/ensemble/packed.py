@@ -26,8 +26,10 @@ SEEN_ONCE: Final = 5000
 
 SHORTHAND: Final = (
     ("\x01", "\tPartitionable Resources :"),
-    ("\x02", " " * 9),
-    ("\x03", " " * 4),
+    ("\x02", " Request Allocated Assigned"),
+    ("\x03", "\n\t   "),
+    ("\x04", " " * 9),
+    ("\x05", " " * 4),
 )
 """One character each for what a usage table mostly consists of: its spaces tell which column a
 number is in. More of them save less than they take time."""
