@@ -508,7 +508,7 @@ class Ensemble:
             return
         for cluster, epoch in dag.submit_epochs.items():
             job = self.jobs.get((cluster, 0, 0))
-            submitted = job.life().submitted if job else None
+            submitted = job.submitted if job else None
             if submitted is not None:
                 self._observe(submitted, epoch)
                 return

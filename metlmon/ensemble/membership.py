@@ -73,7 +73,7 @@ def _told_elsewhere(job: Job, candidates: list[Dag]) -> list[Dag]:
 def _by_silence(job: Job, candidates: list[Dag]) -> list[Dag]:
     """A DAG whose ``.dagman.out`` tells of every submission then, and not of this one, did
     not make it."""
-    submitted = job.life().submitted
+    submitted = job.submitted
     if submitted is None:
         return candidates
     return [d for d in candidates if not d.submits_all_it_says(submitted)] or candidates
@@ -101,7 +101,7 @@ def _by_dagman(job: Job, candidates: list[Dag]) -> list[Dag]:
 
 def _by_lifetime(job: Job, candidates: list[Dag]) -> list[Dag]:
     """Submitted while just one of the DAGs was alive."""
-    submitted = job.life().submitted
+    submitted = job.submitted
     if submitted is None:
         return candidates
     alive = [(dag, dag.alive_at(submitted)) for dag in candidates]

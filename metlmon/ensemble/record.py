@@ -109,6 +109,7 @@ class Job:
         "_events",
         "_life",
         "_shelf",
+        "_submission",
         "aborted_by",
         "batch_name",
         "cluster",
@@ -141,6 +142,7 @@ class Job:
         self._shelf = shelf or Shelf()
         self._events: Loose | bytes = NOTHING
         self._life: JobLife | None = None
+        self._submission: tuple[datetime | None] | None = None
 
     @property
     def id(self) -> JobId:
@@ -188,7 +190,7 @@ class Job:
             events.append(stream, pack_event(event, words), words)
         elif not events.take(stream, event, words):
             return False
-        self._life = None
+        self._life = self._submission = None
         if number == 0 and isinstance(detail, Submit):
             self._submitted(detail)
         return True
@@ -226,6 +228,14 @@ class Job:
             if self._events.__class__ is bytes:
                 self._shelf.note_folded(self)
         return life
+
+    @property
+    def submitted(self) -> datetime | None:
+        """As its life has it: kept, for it is asked for each time that DAGMan says something
+        which may tell where the job belongs."""
+        if self._submission is None:
+            self._submission = (self.life().submitted,)
+        return self._submission[0]
 
     def forget_life(self) -> None:
         """It can be had from the events again."""
