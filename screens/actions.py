@@ -321,6 +321,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
         2,
     ),
     Action("everywhere", "light", ("ctrl+t",), "^t", "light/dark", "Change between dark and light"),
+    Action("everywhere", "redraw", ("ctrl+l",), "^l", "redraw", "Write the whole screen again"),
     Action("everywhere", "help", ("question_mark",), "?", "help", "Keys and signs", 10),
     Action("everywhere", "leave", ("q", "ctrl+q"), "q", "quit", "Leave", 11),
     Action("everywhere", "interrupt", ("ctrl+c",), "^c", "interrupt", "Leave with exit status 130"),

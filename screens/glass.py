@@ -43,6 +43,10 @@ SCROLL_BYTES: Final = 25
 """Bytes of telling it; a cell that stands right afterwards saves at least one."""
 
 
+KNOWN: Final = 4096
+"""Pieces of text whose cells are kept: most of a line that changed is what it was before."""
+
+
 class Pen(NamedTuple):
     """How a cell is drawn: marks, and the codes of its colours. ``fore`` is empty where none
     is seen."""
@@ -81,6 +85,7 @@ class Glass:
         self._fills = fills
         self._pens: dict[Style | None, tuple[Pen, Pen]] = {}
         self._alike: dict[Pen, Pen] = {}
+        self._known: dict[tuple[str, Style | None], Line] = {}
         self._wanted: list[Line] = []
         self._shown: list[Line | None] = []
         self._touched: set[int] = set()
@@ -148,17 +153,27 @@ class Glass:
         for text, style, control in segments:
             if control:
                 continue
-            pen, blank = self._pens.get(style) or self._learn(style)
-            if text.isascii() and text.isprintable():
-                out += [(c, pen) if c != " " else (c, blank) for c in text]
-                continue
-            for c in text:
-                wide = cell_len(c)
-                if wide:
-                    out.append((c, pen) if c != " " else (c, blank))
-                    out += [("", pen)] * (wide - 1)
-                elif out and not c.isascii():
-                    out[-1] = (out[-1][0] + c, out[-1][1])
+            cells = self._known.get((text, style))
+            if cells is None:
+                cells = self._cells_of(text, style)
+                if len(self._known) >= KNOWN:
+                    self._known.clear()
+                self._known[text, style] = cells
+            out += cells
+        return out
+
+    def _cells_of(self, text: str, style: Style | None) -> Line:
+        pen, blank = self._pens.get(style) or self._learn(style)
+        if text.isascii() and text.isprintable():
+            return [(c, pen) if c != " " else (c, blank) for c in text]
+        out: Line = []
+        for c in text:
+            wide = cell_len(c)
+            if wide:
+                out.append((c, pen) if c != " " else (c, blank))
+                out += [("", pen)] * (wide - 1)
+            elif out and not c.isascii():
+                out[-1] = (out[-1][0] + c, out[-1][1])
         return out
 
     def _learn(self, style: Style | None) -> tuple[Pen, Pen]:

@@ -68,6 +68,8 @@ class OverviewScreen(ListScreen, ActingScreen):
         self._kept: Once[list[RunRow]] = Once()
         self._fitted: Once[Fitted] = Once()
         self._listed: Once[Rows] = Once()
+        self._lasting: Once[list[tuple[object, ...]]] = Once()
+        self._same: list[tuple[object, ...]] = []
 
     def compose(self) -> ComposeResult:
         yield Panel(id="head")
@@ -169,8 +171,11 @@ class OverviewScreen(ListScreen, ActingScreen):
         room, ascii = self.app.size.width, self.ascii
         self.monitor.study.want_written()
         told = self.monitor.study.of(streams)
+        lasting = self._lasting(lambda: [runlist.lasting(row) for row in all_rows], all_rows)
+        # One object for as long as only time goes by.
+        self._same = lasting = self._same if self._same == lasting else lasting
         specs, widths, heads, indent = self._fitted(
-            lambda: _fit(all_rows, told or {}, room, ascii), all_rows, told, room
+            lambda: _fit(all_rows, told or {}, room, ascii), lasting, told, room
         )
 
         def made(at: int) -> Row:

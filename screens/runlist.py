@@ -156,6 +156,30 @@ def specs(
     return made
 
 
+def lasting(row: RunRow) -> tuple[object, ...]:
+    """What the columns say of a run, but for the digits of how long its state has lasted: their
+    widths depend on no more."""
+    latest, hours = row.latest, row.gpu_hours
+    epochs = row.epochs_done, row.epochs_skipped, row.epochs_total
+    told = (row.run, row.uuid, row.dag, row.state, *epochs)
+    if latest is None:
+        return told
+    where = latest.site, latest.target, latest.off_target, latest.gpu, latest.gpus
+    length = len(wording.duration(latest.seconds))
+    job = latest.cluster, latest.proc
+    return (
+        *told,
+        *where,
+        *job,
+        latest.epoch,
+        latest.state,
+        latest.attempt,
+        length,
+        hours.good,
+        hours.bad,
+    )
+
+
 def _digits(rows: Sequence[RunRow]) -> int:
     different = {(row.epochs_done, row.epochs_total) for row in rows}
     return max((len(f"{done}/{total}") for done, total in different), default=3)

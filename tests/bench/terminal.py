@@ -10,7 +10,8 @@ emulator's screen then differs from the application's own picture (text, both co
 underline, reverse).
 
 idle      nobody touches it and no log grows, but jobs run: bytes per second, and the share of a
-          core that the process takes (all its threads).
+          core that the process takes (all its threads); and the same when nobody has touched it
+          for a minute.
 row       one event of one job is written: bytes until nothing more comes, one tick of the
           clock among them.
 keys      bytes of one key, the work of all threads, and the worst of the event loop's stalls
@@ -101,7 +102,7 @@ def inside(argv: Sequence[str]) -> int:
         watched: asyncio.Task[None] | None = None
 
         def on_mount(self) -> None:
-            super().on_mount()
+            # Textual calls those of the classes above by itself.
             self.watched = asyncio.create_task(self.keep_time())
             threading.Thread(target=self.answer, daemon=True).start()
 
@@ -442,23 +443,32 @@ SCREENS: Final = (
 """Name, keys that lead to where it is opened, key that opens it."""
 
 
+IDLE: Final = (
+    *(("overview", (), size, 0.0) for size in SIZES),
+    ("overview, a minute later", (), SIZES[1], 62.0),
+    ("run", ("down", "down", "enter"), SIZES[1], 0.0),
+    ("timeline", ("t",), SIZES[1], 0.0),
+)
+"""What is looked at, the keys that lead there, the size, and seconds until it is measured."""
+
+
 def idle(base: Path) -> None:
     head("B/s", "% of core", "differs")
     ensemble = Ensemble(base / "idle")
-    for name, keys in (("overview", ()), ("run", ("down", "down", "enter")), ("timeline", ("t",))):
-        for size in SIZES if name == "overview" else SIZES[1:2]:
-            with watched("--live", str(ensemble.directory), size=size) as seen:
-                seen.whole()
-                for key in keys:
-                    seen.settle()
-                    seen.press(key)
-                seen.settle(2.0)
-                seen.ask("rest")
-                before, worked = len(seen.got), seen.work()
-                time.sleep(IDLE_SECONDS)
-                written, work = len(seen.got) - before, seen.work() - worked
-                share = 100 * work / IDLE_SECONDS
-                row(f"idle {name}", size, written / IDLE_SECONDS, f"{share:.2f}", seen.differs())
+    for name, keys, size, rests in IDLE:
+        with watched("--live", str(ensemble.directory), size=size) as seen:
+            seen.whole()
+            for key in keys:
+                seen.settle()
+                seen.press(key)
+            seen.settle(2.0)
+            seen.ask("rest")
+            time.sleep(rests)
+            before, worked = len(seen.got), seen.work()
+            time.sleep(IDLE_SECONDS)
+            written, work = len(seen.got) - before, seen.work() - worked
+            share = 100 * work / IDLE_SECONDS
+            row(f"idle {name}", size, written / IDLE_SECONDS, f"{share:.2f}", seen.differs())
 
 
 def changed_row(base: Path) -> None:
