@@ -48,8 +48,9 @@ and a loop of failures must not take a core."""
 KEEP_SECONDS: Final = 300.0
 """What was read is kept for the next session at most this often, and when this one ends."""
 
-CLOCK_SECONDS: Final = 1.0
-"""How often a live picture is drawn anew only because time went by."""
+CLOCK_SECONDS: Final = POLL_SECONDS
+"""How often a live picture is drawn anew only because time went by: at each look, or it would be
+at every second one."""
 
 
 class Session:
@@ -280,7 +281,7 @@ class Session:
                 stop_event=self._stop,
                 recursive=False,
                 debounce=50,
-                step=10,
+                step=20,
                 rust_timeout=500,
                 raise_interrupt=False,
             ):

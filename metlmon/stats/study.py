@@ -87,6 +87,7 @@ class Study:
         self._of: Update | None = None
         self._made = float("-inf")
         self._cost = 0.0
+        self._cost_of: Update | None = None
         self._basis: Basis | None = None
         self._trainings: Mapping[str, Training] = {}
         self._streams: Mapping[JobId, Streamed] = {}
@@ -105,10 +106,12 @@ class Study:
                 return cast(T | None, known.value)
             nodes = sum(update.status.node_states.values())
             if nodes <= (FIRST_AT_ONCE if known.basis is None else AT_ONCE):
+                begun = time.thread_time()
                 try:
                     self._bring(known, figure, self._newest(update))
                 except Exception as error:
                     self._tell_failure(error)
+                self._charge(time.thread_time() - begun)
             elif known.basis is None:
                 # Somebody waits before an empty screen: the thread rests later.
                 self._hurry.set()
@@ -245,16 +248,21 @@ class Study:
         if not asked:
             return False
         begun = time.thread_time()
-        before, basis = self._basis, self._newest(update)
+        basis = self._newest(update)
         news = False
         for figure, known in asked:
             try:
                 news |= self._bring(known, figure, basis)
             except Exception as error:  # One figure that fails must not end all others.
                 news |= self._tell_failure(error)
-        if basis is not before:
-            self._cost = time.thread_time() - begun
+        self._charge(time.thread_time() - begun)
         return news
+
+    def _charge(self, seconds: float) -> None:
+        """So long was worked for the newest basis."""
+        if self._cost_of is not self._of:
+            self._cost_of, self._cost = self._of, 0.0
+        self._cost += seconds
 
 
 def _happened(status: Status) -> tuple[object, ...]:
