@@ -245,7 +245,9 @@ class Study:
                 for figure, known in self._figures.items()
                 if now - known.asked < FORGET_SECONDS
             ]
-        if not asked:
+        nodes = sum(update.status.node_states.values())
+        if not asked or (update.progress.fraction < 1 and nodes > FIRST_AT_ONCE):
+            # To book what is only half read takes the time from reading the rest.
             return False
         begun = time.thread_time()
         basis = self._newest(update)
