@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import ClassVar, Final
@@ -52,6 +52,9 @@ CHART_LINES: Final = 4
 CHART_MOST: Final = 16
 """Of the chart of how many ran at a time: where there is little room, and where there is much."""
 
+AT_ONCE: Final = 5000
+"""Executions that are stacked at once; of more the chart comes a moment later, from a thread."""
+
 CLOSEST: Final = 0.25
 """Seconds of a cell beyond which zooming in shows nothing more: stamps are whole seconds."""
 
@@ -89,7 +92,7 @@ class TimelineScreen(ListScreen):
         self._lanes: dict[str, list[Cell]] = {}
         self._labels: dict[str, str] = {}
         self._signs: dict[str | None, Sign] = {}
-        self._columns: list[Stack] = []
+        self._columns: list[Stack] | None = []
         self._kinds: frozenset[Kind] = frozenset()
 
     def keys(self) -> Keys:
@@ -146,9 +149,10 @@ class TimelineScreen(ListScreen):
             )
         self.table.show(columns, rows, self._empty(made))
         unit = "GPUs" if self._gpus(made) else "jobs"
-        drawn = timerows.chart(
-            self._columns, chart, MARGIN + names + GAP, unit, cursor, known, self.ascii
-        )
+        indent = MARGIN + names + GAP
+        drawn: list[Line] = [()] * chart
+        if self._columns is not None:
+            drawn = timerows.chart(self._columns, chart, indent, unit, cursor, known, self.ascii)
         self.query_one("#chart", Panel).show(drawn)
         # What is under the cursor is known when the table has its rows.
         self.query_one("#note", Panel).show(self._note_lines(made, kept, moment is not None))
@@ -223,7 +227,22 @@ class TimelineScreen(ListScreen):
             self._signs = site_signs(made.sites)
             self._kinds = frozenset(kind_of(span) for lane in made.lanes for span in lane.spans)
         order = list(self._signs.values()) if self.sites else list(OUTCOMES)
-        self._columns = stacks(made, window, self._sign_of, order, view.gpus)
+        work = partial(stacks, made, window, self._sign_of, order, view.gpus)
+        if sum(len(lane.spans) for lane in made.lanes) <= AT_ONCE:
+            self._columns = work()
+            return
+        self._columns = None
+        stack = partial(self._stack, view, work)
+        self.run_worker(stack, thread=True, exclusive=True, group="chart")
+
+    def _stack(self, view: _View, work: Callable[[], list[Stack]]) -> None:
+        """Called in a thread."""
+        self.call_later(self._stacked, view, work())
+
+    def _stacked(self, view: _View, columns: list[Stack]) -> None:
+        if self._view is view:
+            self._columns = columns
+            self._again()
 
     @property
     def _sign_of(self) -> SignOf:

@@ -104,7 +104,8 @@ def inside(argv: Sequence[str]) -> int:
         def on_mount(self) -> None:
             # Textual calls those of the classes above by itself.
             self.watched = asyncio.create_task(self.keep_time())
-            threading.Thread(target=self.answer, daemon=True).start()
+            loop = asyncio.get_running_loop()
+            threading.Thread(target=self.answer, args=(loop,), daemon=True).start()
 
         async def keep_time(self) -> None:
             while True:
@@ -113,14 +114,14 @@ def inside(argv: Sequence[str]) -> int:
                 self.late = max(self.late, time.perf_counter() - before - PACE)
                 self.busy = max(self.busy, time.thread_time() - worked)
 
-        def answer(self) -> None:
+        def answer(self, loop: asyncio.AbstractEventLoop) -> None:
             server = socket.socket(socket.AF_UNIX)
             server.bind(address)
             server.listen()
             while True:
                 line, _ = server.accept()
                 asked = line.recv(100).decode()
-                told = asyncio.run_coroutine_threadsafe(self.told(asked), self._asleep)
+                told = asyncio.run_coroutine_threadsafe(self.told(asked), loop)
                 line.sendall(json.dumps(told.result()).encode())
                 line.close()
 

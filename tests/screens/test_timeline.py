@@ -54,6 +54,17 @@ async def test_every_run_has_a_readable_lane_on_a_small_screen() -> None:
         assert "6 GPUs" in seen.text
 
 
+async def test_the_chart_of_many_executions_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = []
+    for at_once in (5000, 0):
+        monkeypatch.setattr("screens.timeline.AT_ONCE", at_once)
+        async with opened(session(TRAINER), NARROW) as seen:
+            for keys in (("t",), ("b",), ("plus",), ("z",)):
+                await seen.press(*keys)
+                shown.append(seen.text)
+    assert shown[:4] == shown[4:]
+
+
 async def test_sites_have_their_letters_and_a_legend() -> None:
     async with opened(session(TRAINER), WIDE) as seen:
         await seen.press("t", "b")
