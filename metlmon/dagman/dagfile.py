@@ -13,6 +13,7 @@ from metlmon.dagman.commands import Command
 from metlmon.dagman.dagtext import Line, Lines, SyntaxFault, Tokens, shown
 from metlmon.dagman.readers import READERS
 from metlmon.dagman.records import Problem
+from metlmon.dagman.usual import UsualLines
 from metlmon.frozen import frozen
 
 #: Kinds of problems that make the official parser refuse the text of a file.
@@ -42,7 +43,12 @@ def parse_dag(data: bytes, name: str) -> DagFile:
     lines = Lines(data)
     commands: list[Command] = []
     problems: list[Problem] = []
-    while (line := lines.logical()) is not None:
+    usual = UsualLines(lines)
+    while True:
+        while (command := usual.next()) is not None:
+            commands.append(command)
+        if (line := lines.logical()) is None:
+            break
         tokens = Tokens(line.text)
         keyword = ""
         try:

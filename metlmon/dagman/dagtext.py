@@ -20,6 +20,7 @@ _DOUBLE = r'"((?:[^"\\]|\\.)*)"'
 _SINGLE = r"'((?:[^'\\]|\\.)*)'"
 _QUOTED = re.compile(f"{_DOUBLE}|{_SINGLE}", re.DOTALL)
 _TOKEN = re.compile(rf"""[ \t]*+((?:[^ \t"']|{_DOUBLE}|{_SINGLE})*)""", re.DOTALL)
+_PLAIN = re.compile(r"""[ \t]*+([^ \t"']++)(?:[ \t]++|\Z)""")
 _KEY = re.compile(r"""[ \t]*+([^ \t="']++)""")
 _EQUALS = re.compile(r"[ \t]*+=")
 _EMPTY = re.compile(r"""[ \t]*+(?:""|'')(?![^ \t])""")
@@ -53,20 +54,34 @@ class Lines:
     """
 
     def __init__(self, data: bytes) -> None:
-        kept = []
-        for number, raw in enumerate(data.decode("utf-8", "replace").split("\n"), start=1):
-            text = raw.strip(_BLANKS)
-            if text and not text.startswith(("#", "//")):
-                kept.append(Line(number, text))
-        self._lines = kept
-        self._next = 0
+        self._text = data.decode("utf-8", "replace")
+        self._at = 0
+        self.number = 1
+        """Of the line that comes next, empty or not."""
+
+    def usual(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
+        """What ``pattern`` finds in the next line, which it must take with its newline. It stays
+        the next one until :meth:`pass_over`."""
+        return pattern.match(self._text, self._at)
+
+    def pass_over(self, found: re.Match[str]) -> None:
+        """The line that :meth:`usual` found has been read."""
+        self._at = found.end()
+        self.number += 1
 
     def physical(self) -> Line | None:
         """The next line as it stands, None at the end of the file."""
-        if self._next >= len(self._lines):
-            return None
-        self._next += 1
-        return self._lines[self._next - 1]
+        whole = len(self._text)
+        while self._at < whole:
+            end = self._text.find("\n", self._at)
+            if end < 0:
+                end = whole
+            text = self._text[self._at : end].strip(_BLANKS)
+            self._at = end + 1
+            self.number += 1
+            if text and not text.startswith(("#", "//")):
+                return Line(self.number - 1, text)
+        return None
 
     def logical(self) -> Line | None:
         """The next command line, continuation lines joined by one blank.
@@ -114,6 +129,9 @@ class Tokens:
 
     def next(self) -> str:
         """The next word without its quotes, "" at the end. Raises SyntaxFault on open quotes."""
+        if plain := _PLAIN.match(self.text, self.position):
+            self.position = plain.end()
+            return plain[1]
         while True:
             match = _TOKEN.match(self.text, self.position)
             assert match is not None  # the pattern matches the empty string

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterable
-from dataclasses import field
+from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from metlmon.dagman.commands import Placement, VarsCommand
 from metlmon.dagman.dagtext import shown
 from metlmon.dagman.library import Library, places
-from metlmon.dagman.records import Node, Problem
+from metlmon.dagman.records import NO_NAMES, Node, Problem
 from metlmon.dagman.scope import Scope
-from metlmon.dagman.submit import Description, submission
-from metlmon.frozen import frozen
+from metlmon.dagman.submit import Description, Submission, Submissions, submission
 
 
-@frozen
+@dataclass(slots=True)
 class Undescribed:
     """A node that waits for its description: where it was written, its block if it has one,
     and the names of its VARS that override the description (APPEND)."""
@@ -25,15 +26,14 @@ class Undescribed:
     scope: Scope
     file: Path
     inline: Description | None
-    appended: set[str] = field(default_factory=set)
+    appended: AbstractSet[str] = NO_NAMES
 
     def place(self, command: VarsCommand) -> None:
         """Remembers whether these VARS stand before or behind the description."""
-        names = {key for key, _ in command.pairs}
         if command.placement is Placement.APPEND:
-            self.appended.update(names)
-        else:
-            self.appended.difference_update(names)
+            self.appended = self.appended | {key for key, _ in command.pairs}
+        elif self.appended:
+            self.appended = self.appended - {key for key, _ in command.pairs}
 
 
 class Describer:
@@ -48,13 +48,22 @@ class Describer:
             for name, description in scope.descriptions.items():
                 self._shared.setdefault(name, description)
         self._found: dict[tuple[str, str, Path], Description | None] = {}
+        self._submissions: dict[int, Submissions] = {}
         self.files: dict[Path, None] = {}
         self.problems: list[Problem] = []
 
     def describe(self, waiting: Undescribed) -> None:
         description = self._description(waiting)
-        if description is not None:
-            _fill_in(waiting, description)
+        if description is None:
+            return
+        if description is waiting.inline:
+            # Of this node alone: there is nothing to find for many.
+            _fill_in(waiting, partial(submission, description))
+            return
+        submissions = self._submissions.get(id(description))
+        if submissions is None:
+            submissions = self._submissions[id(description)] = Submissions(description)
+        _fill_in(waiting, submissions.of)
 
     def _description(self, waiting: Undescribed) -> Description | None:
         node = waiting.node
@@ -63,13 +72,13 @@ class Describer:
         own = waiting.scope.descriptions.get(node.submit)
         if named := own or self._shared.get(node.submit):
             return named
-        key = (node.submit, node.dir or "", waiting.file.parent)
+        key = (node.submit, node.dir or "", waiting.file)
         if key not in self._found:
             self._found[key] = self._read(node, *key)
         return self._found[key]
 
-    def _read(self, node: Node, name: str, folder: str, beside: Path) -> Description | None:
-        for place in places(name, self._home / folder, self._home, beside):
+    def _read(self, node: Node, name: str, folder: str, file: Path) -> Description | None:
+        for place in places(name, self._home / folder, self._home, file.parent):
             if (description := self._library.submit(place)) is not None:
                 self.files[place] = None
                 return description
@@ -80,11 +89,17 @@ class Describer:
         return None
 
 
-def _fill_in(waiting: Undescribed, description: Description) -> None:
+def _fill_in(
+    waiting: Undescribed, submit: Callable[[Mapping[str, str], Mapping[str, str]], Submission]
+) -> None:
     node, appended = waiting.node, waiting.appended
-    before = {"JOB": node.name} | {k: v for k, v in node.vars.items() if k not in appended}
-    after = {k: v for k, v in node.vars.items() if k in appended}
-    said = submission(description, before, after)
+    after: Mapping[str, str] = {}
+    if appended:
+        before = {"JOB": node.name} | {k: v for k, v in node.vars.items() if k not in appended}
+        after = {k: v for k, v in node.vars.items() if k in appended}
+    else:
+        before = {"JOB": node.name, **node.vars}
+    said = submit(before, after)
     node.log = _below(node.dir, said.log)
     node.output = _below(node.dir, said.output)
     node.error = _below(node.dir, said.error)

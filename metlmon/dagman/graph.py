@@ -8,8 +8,9 @@ Source followed: ``ProcessDependencies``, ``ConnectSplices`` and
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 
-from metlmon.dagman.records import Node, NodeKind
+from metlmon.dagman.records import NO_NAMES, Node, NodeKind
 from metlmon.frozen import frozen
 
 #: Nodes outside the graph: they can have neither parents nor children.
@@ -42,13 +43,31 @@ class Shape:
 
 def connect(parents: Iterable[Node], children: Sequence[Node], *, weak: bool = False) -> None:
     """Every parent before every child."""
-    names = [child.name for child in children]
     for parent in parents:
-        parent.children.update(names)
         for child in children:
-            child.parents.add(parent.name)
+            parent.children = _with(parent.children, child.name)
+            child.parents = _with(child.parents, parent.name)
             if weak:
-                child.weak_parents.add(parent.name)
+                child.weak_parents = _with(child.weak_parents, parent.name)
+
+
+def _with(names: AbstractSet[str], name: str) -> AbstractSet[str]:
+    if isinstance(names, set):
+        names.add(name)
+        return names
+    return {*names, name} if names else frozenset((name,))
+
+
+def settle(nodes: Iterable[Node]) -> None:
+    """No more edges will be drawn: nodes with the same neighbours have them together. In a chain
+    each name is the only child of one node and the only parent of another."""
+    known: dict[AbstractSet[str], AbstractSet[str]] = {NO_NAMES: NO_NAMES}
+    for node in nodes:
+        for side in ("parents", "children", "weak_parents"):
+            names = getattr(node, side)
+            if names:
+                same = frozenset(names)
+                setattr(node, side, known.setdefault(same, same))
 
 
 def roots(nodes: Iterable[Node]) -> list[Node]:

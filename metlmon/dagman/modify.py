@@ -22,13 +22,12 @@ from metlmon.dagman.records import Node, NodeKind, Script
 
 #: What RETRY, PRIORITY, CATEGORY, SAVE_POINT_FILE and DONE can be about.
 _ORDINARY = frozenset({NodeKind.JOB, NodeKind.SUBDAG, NodeKind.JOIN})
+_FOR_ORDINARY = (RetryCommand, PriorityCommand, CategoryCommand, CheckedCommand, DoneCommand)
 
 
 def applies(command: NodeModifier, node: Node) -> bool:
     """Whether DAGMan lets a node of this kind have that."""
-    if isinstance(
-        command, RetryCommand | PriorityCommand | CategoryCommand | CheckedCommand | DoneCommand
-    ):
+    if isinstance(command, _FOR_ORDINARY):
         return node.kind in _ORDINARY
     if isinstance(command, AbortCommand):
         return node.kind is not NodeKind.FINAL
@@ -60,22 +59,25 @@ def apply(command: NodeModifier, node: Node) -> None:
 
 def attribute_name(key: str) -> str | None:
     """The job attribute that a VARS name stands for (``+x``, ``My.x``), None for a macro."""
-    if key.startswith("+"):
+    if key[0] == "+":
         return key[1:]
-    if key.lower().startswith("my."):
+    if key[0] in "mM" and key.lower().startswith("my."):
         return key[len("my.") :]
     return None
 
 
 def _set_vars(node: Node, pairs: tuple[tuple[str, str], ...]) -> None:
+    attributes: dict[str, str] = {}
     for key, value in pairs:
         if (name := attribute_name(key)) is not None:
-            node.attributes[name] = value
+            attributes[name] = value
         else:
             # Out and in again, so that the order is that of writing: HTCondor takes macros
             # without regard to case, and the one written last wins.
             node.vars.pop(key, None)
             node.vars[key] = value
+    if attributes:
+        node.attributes = {**node.attributes, **attributes}
 
 
 def _set_script(node: Node, kind: ScriptKind, script: Script) -> None:

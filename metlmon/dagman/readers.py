@@ -38,7 +38,7 @@ from metlmon.dagman.dagtext import Lines, SyntaxFault, Tokens, integer, shown
 from metlmon.dagman.records import NodeKind
 from metlmon.dagman.submit import is_environment, parse_description
 
-_RESERVED = frozenset({"PARENT", "CHILD", ALL_NODES})
+RESERVED = frozenset({"PARENT", "CHILD", ALL_NODES})
 
 _HIGHEST_EXIT_CODE = 255
 
@@ -100,7 +100,7 @@ def _read_node(line: int, tokens: Tokens, lines: Lines, kind: NodeKind) -> Comma
     if kind is not NodeKind.SUBDAG and (end := _block_end(submit)):
         block, behind = lines.block(end)
         submit, inline, tokens = None, parse_description(block), Tokens(behind)
-    if name.upper() in _RESERVED:
+    if name.upper() in RESERVED:
         raise SyntaxFault(f"Node name '{shown(name)}' is a reserved word")
     if SCOPE_SIGN in name:
         raise SyntaxFault(f"Node name '{shown(name)}' contains the illegal character +")
@@ -235,17 +235,22 @@ def _read_vars(line: int, tokens: Tokens, _: Lines) -> Command:
     pairs = []
     seen = False
     while (pair := tokens.pair()) is not None:
-        key, _value = pair
         seen = True
-        if key == "+":
-            raise SyntaxFault("Variable name must contain at least one alphanumeric character")
-        if key.lower().startswith("queue"):
-            raise SyntaxFault(f"Illegal variable name '{shown(key)}': it begins with 'queue'")
-        if not is_environment(key):
+        if counts(pair[0]):
             pairs.append(pair)
     if not seen:
         raise SyntaxFault("No key=value pairs specified")
     return VarsCommand(line, node, tuple(pairs), placement)
+
+
+def counts(key: str) -> bool:
+    """Whether VARS of this name are kept: all but those that hold a job's environment. Raises
+    SyntaxFault when DAGMan refuses the name."""
+    if key == "+":
+        raise SyntaxFault("Variable name must contain at least one alphanumeric character")
+    if key.lower().startswith("queue"):
+        raise SyntaxFault(f"Illegal variable name '{shown(key)}': it begins with 'queue'")
+    return not is_environment(key)
 
 
 def _read_priority(line: int, tokens: Tokens, _: Lines) -> Command:

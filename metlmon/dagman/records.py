@@ -6,12 +6,19 @@ Source followed: HTCondor manual, "DAGMan Workflows", and the public DAGMan sour
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
 from pathlib import Path
+from typing import Final
 
 from metlmon.frozen import frozen
+
+NO_NAMES: Final[frozenset[str]] = frozenset()
+NO_ATTRIBUTES: Final[Mapping[str, str]] = {}
+"""One for all nodes that have none: an empty set of its own takes as much memory as a node."""
 
 
 class NodeKind(Enum):
@@ -63,6 +70,8 @@ class Node:
     ``request_gpus`` is the integer, or None when absent or an expression.
     ``queue_count`` is the number of procs (``queue N``), 1 when not said, None unknown.
     ``subdag`` is the index into ``Workflow.subdags`` for a SUBDAG EXTERNAL node.
+
+    Only who weaves the workflow changes its nodes; what they hold is shared among them.
     """
 
     name: str
@@ -74,7 +83,7 @@ class Node:
     noop: bool = False
     done: bool = False
     vars: dict[str, str] = field(default_factory=dict)
-    attributes: dict[str, str] = field(default_factory=dict)
+    attributes: Mapping[str, str] = field(default_factory=lambda: NO_ATTRIBUTES)
     retries: int = 0
     unless_exit: int | None = None
     pre: Script | None = None
@@ -85,9 +94,9 @@ class Node:
     abort_return: int | None = None
     priority: int = 0
     category: str | None = None
-    parents: set[str] = field(default_factory=set)
-    children: set[str] = field(default_factory=set)
-    weak_parents: set[str] = field(default_factory=set)
+    parents: AbstractSet[str] = NO_NAMES
+    children: AbstractSet[str] = NO_NAMES
+    weak_parents: AbstractSet[str] = NO_NAMES
     log: str | None = None
     output: str | None = None
     error: str | None = None

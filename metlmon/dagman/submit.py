@@ -241,32 +241,53 @@ def submission(
     ``before`` are macros that stand before the description is read (DAGMan's own and VARS
     PREPEND, the default), which it may override; ``after`` override it (VARS APPEND).
     """
+    expanded, count = _expanded(description, before, after)
+    return _submission(expanded, count)
+
+
+#: What a submission is made of, and the commands that say it; the first that is there counts.
+_SAID = (
+    ("initialdir", "initial_dir"),
+    ("log", "userlog"),
+    ("output", "stdout", "out"),
+    ("error", "stderr", "err"),
+    ("request_gpus",),
+)
+
+
+def _expanded(
+    description: Description, before: Mapping[str, str], after: Mapping[str, str]
+) -> tuple[list[str | None], int | None]:
+    """The values of :data:`_SAID` with their macros filled in, and the number of procs."""
     macros = _Macros({key.lower(): value for key, value in before.items()})
     queue = _run(description.statements, macros)
     for key, value in after.items():
         macros.set(key.lower(), value)
+    # This first: the names of its items stay as they are written in all else.
     count = _queued(queue, macros)
-    folder = _value(macros, "initialdir", "initial_dir") or ""
-    gpus = _value(macros, "request_gpus") or ""
-    return Submission(
-        log=_path(folder, _value(macros, "log", "userlog")),
-        output=_path(folder, _value(macros, "output", "stdout", "out")),
-        error=_path(folder, _value(macros, "error", "stderr", "err")),
-        request_gpus=integer(gpus) if gpus.isdecimal() else None,
-        queue_count=count,
-    )
+    return [_value(macros, *keys) for keys in _SAID], count
 
 
 def _value(macros: _Macros, *keys: str) -> str | None:
     for key in keys:
         if (raw := macros.values.get(key)) is not None:
-            value = macros.expand(raw)
-            return value.strip() or None if value is not None else None
+            return macros.expand(raw)
     return None
 
 
+def _submission(expanded: Sequence[str | None], count: int | None) -> Submission:
+    folder, log, output, error, gpus = [(each and each.strip()) or None for each in expanded]
+    return Submission(
+        log=_path(folder or "", log),
+        output=_path(folder or "", output),
+        error=_path(folder or "", error),
+        request_gpus=integer(gpus) if gpus is not None and gpus.isdecimal() else None,
+        queue_count=count,
+    )
+
+
 def _path(folder: str, name: str | None) -> str | None:
-    return None if name is None else posixpath.join(folder, name)
+    return posixpath.join(folder, name) if name is not None and folder else name
 
 
 def _run(statements: tuple[_Statement, ...], macros: _Macros) -> str:
@@ -337,3 +358,99 @@ def _queued(text: str, macros: _Macros) -> int | None:
     count = sum(1 for item in found if item.strip())
     each = integer(times)
     return None if each is None else count * each
+
+
+# --- the submissions of many nodes ----------------------------------------------------------
+
+#: Stands for the value of a macro while a form is made: with its place in between.
+_MARK = "\0"
+_MARKED = re.compile(f"{_MARK}([0-9]+){_MARK}")
+
+#: Longest value, and longest list of them, that a form is filled in with: far below what
+#: :data:`_LONGEST_VALUE` would cut off somewhere on the way.
+_LONGEST_FILLED = 4096
+
+
+class Submissions:
+    """:func:`submission` of one description for many nodes. Most of them differ in the values of
+    some macros only: what comes of the description is then found once for the names."""
+
+    def __init__(self, description: Description) -> None:
+        self._description = description
+        self._has_forms = _leads_the_same_way(description)
+        self._forms: dict[tuple[tuple[str, ...], tuple[str, ...]], _Form | None] = {}
+
+    def of(self, before: Mapping[str, str], after: Mapping[str, str]) -> Submission:
+        if self._has_forms:
+            names = (tuple(before), tuple(after))
+            if names not in self._forms:
+                self._forms[names] = _form(self._description, *names)
+            form = self._forms[names]
+            if form is not None:
+                said = form.filled_in((*before.values(), *after.values()))
+                if said is not None:
+                    return said
+        return submission(self._description, before, after)
+
+
+def _leads_the_same_way(description: Description) -> bool:
+    """Does it say the same whatever the values of its macros are, but for the values? Not where
+    a condition or the number of procs asks for one, nor where a macro is put together from what it
+    was before."""
+    for statement in description.statements:
+        if _MARK in statement.value:
+            return False
+        value = statement.value.lower()
+        asked = f"$({statement.key})" if statement.word is _Word.SET else "$("
+        if asked in value:
+            return False
+    return True
+
+
+@frozen
+class _Form:
+    """The values of :data:`_SAID`, each as a format and the places of the values that it takes;
+    ``always`` is the submission, where none takes any."""
+
+    parts: tuple[tuple[str | None, tuple[int, ...]], ...]
+    queue_count: int | None
+    always: Submission | None
+
+    def filled_in(self, values: tuple[str, ...]) -> Submission | None:
+        """None where one of the values might lead another way."""
+        together = "".join(values)
+        if "$" in together or len(together) > _LONGEST_FILLED or "" in values:
+            return None
+        if self.always is not None:
+            return self.always
+        expanded = [
+            form % tuple([values[place] for place in places]) if form and places else form
+            for form, places in self.parts
+        ]
+        if any(value and len(value) > _LONGEST_FILLED for value in expanded):
+            return None
+        return _submission(expanded, self.queue_count)
+
+
+def _form(
+    description: Description, before: tuple[str, ...], after: tuple[str, ...]
+) -> _Form | None:
+    """What comes of it for any values of these names; None where that depends on them."""
+    marks = [f"{_MARK}{place}{_MARK}" for place in range(len(before) + len(after))]
+    expanded, count = _expanded(
+        description,
+        dict(zip(before, marks, strict=False)),
+        dict(zip(after, marks[len(before) :], strict=True)),
+    )
+    if any(value and len(value) > _LONGEST_FILLED for value in expanded):
+        return None
+    parts = tuple(_part(value) for value in expanded)
+    always = None if any(places for _, places in parts) else _submission(expanded, count)
+    return _Form(parts, count, always)
+
+
+def _part(value: str | None) -> tuple[str | None, tuple[int, ...]]:
+    places = tuple(int(place) for place in _MARKED.findall(value or ""))
+    if value is None or not places:
+        return value, ()
+    return _MARKED.sub("%s", value.replace("%", "%%")), places

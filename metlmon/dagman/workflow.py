@@ -52,6 +52,9 @@ _SPLICE_WORK = 100
 #: Names of a cycle that its sentence tells: a sentence, not a page.
 _CYCLE_SHOWN = 6
 
+#: Commands that the first pass has nothing to do with: nearly all of them.
+_SECOND = (NodeModifier, EdgeCommand)
+
 _ONCE = frozenset({NodeKind.FINAL, NodeKind.PROVISIONER})
 _CAN_BE_DONE = frozenset({NodeKind.JOB, NodeKind.SUBDAG})
 
@@ -120,6 +123,7 @@ class _Weaver:
         except TooLarge:
             self._say("too-large", "more nodes and edges than can be held: the rest is left out")
         out.nodes = {node.name: node for node in self._top.all_nodes()}
+        graph.settle(out.nodes.values())
         if names := graph.cycle(out.nodes):
             self._say("cycle", f"nodes wait for each other in a circle: {_chain(names)}")
         describer = Describer(self._library, self._top.here, self._scopes)
@@ -149,9 +153,11 @@ class _Weaver:
         self._woven[path] = None
         self._problems |= dict.fromkeys(dag.problems)
         for command in dag.commands:
-            self._first_pass(command, scope)
+            if not isinstance(command, _SECOND):
+                self._first_pass(command, scope)
         for command in dag.commands:
-            self._second_pass(command, scope)
+            if not isinstance(command, NodeCommand):
+                self._second_pass(command, scope)
         self._reading.pop()
 
     def _named_dag(
@@ -206,17 +212,19 @@ class _Weaver:
                 pass
 
     def _node(self, command: NodeCommand, scope: Scope) -> None:
-        key = f"{self._munge}{command.name}"
+        # Not as an f-string: what nothing is put before is the same object.
+        key = self._munge + command.name
         if complaint := _misplaced(command, key, scope):
             self._refuse("duplicate-node", command, complaint)
             return
         node = Node(
-            name=f"{scope.prefix}{key}",
+            name=scope.prefix + key,
             kind=command.kind,
             file=self._library.name(self._reading[-1]),
             line=command.line,
             submit=command.submit,
-            dir=posixpath.join(scope.dir, command.dir or "") or None,
+            dir=(posixpath.join(scope.dir, command.dir or "") if scope.dir else command.dir)
+            or None,
             noop=command.noop,
             done=command.done and command.kind in _CAN_BE_DONE,
         )
@@ -300,7 +308,7 @@ class _Weaver:
         found: dict[str, Node] = {}
         unknown = []
         for name in command.parents if parents else command.children:
-            key = f"{self._munge}{name}"
+            key = self._munge + name
             if (splice := scope.splices.get(key)) is not None:
                 ends = splice.leaves if parents else splice.roots
                 self._library.spend(len(ends))
@@ -367,7 +375,7 @@ class _Weaver:
                 if node.kind is not NodeKind.FINAL and applies(command, node):
                     self._apply(command, node)
             return
-        named = scope.find(f"{self._munge}{command.node}")
+        named = scope.find(self._munge + command.node)
         if named is None:
             self._refuse("unknown-node", command, f"unknown node {shown(command.node)}")
         elif not applies(command, named):
