@@ -14,11 +14,12 @@ jobs were removed at once, and after the queue was empty for longer than :data:`
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
-from itertools import pairwise
+from heapq import heappop, heappush
+from itertools import islice, pairwise
 from typing import Final
 
 from metlmon.ensemble.ledger import JobEntry, Ledger
@@ -56,10 +57,13 @@ class Pauses:
 
     def within(self, run: str, start: datetime, end: datetime) -> float:
         """Seconds of this run's pauses between two moments."""
+        pauses = self._of_run.get(run, ())
+        # They do not overlap: their ends are in order, too.
+        first = bisect_right(pauses, later(start), key=_over)
+        last = bisect_left(pauses, later(end), first, key=_begun)
         return sum(
             elapsed(self._ledger, max(begun, start, key=later), min(over, end, key=later))
-            for begun, over in self._of_run.get(run, ())
-            if later(begun) < later(end) and later(start) < later(over)
+            for begun, over in pauses[first:last]
         )
 
     def broken(self, run: str) -> list[Cycle]:
@@ -116,15 +120,27 @@ def _seen(jobs: Sequence[JobEntry]) -> list[datetime]:
     ]
     removed = [(later(left), job) for job in jobs if (left := _removed(job)) is not None]
     removed.sort(key=lambda each: each[0])
-    while removed:
-        first = removed[0][0]
-        group = {job.job for left, job in removed if left <= first + TOGETHER}
-        removed = [each for each in removed if each[1].job not in group]
-        others = [job for job in jobs if job.job not in group]
-        at = bisect_right(others, first - TOGETHER, key=_submitted)
-        stayed = (left is None or later(left) > first for left in map(_left, others[:at]))
-        if at < len(others) and not any(stayed):
-            lives.append(_submitted(others[at]))
+    # When those left that were submitted before: who asks comes later and later.
+    staying: list[datetime] = []
+    before = at = 0
+    while at < len(removed):
+        first = removed[at][0]
+        past = bisect_right(removed, first + TOGETHER, at, key=lambda each: each[0])
+        group = [job for _, job in removed[at:past]]
+        at = past
+        after = bisect_right(jobs, first - TOGETHER, before, key=_submitted)
+        for job in jobs[before:after]:
+            heappush(staying, _last(job))
+        before = after
+        while staying and staying[0] <= first:
+            heappop(staying)
+        own = sum(_submitted(job) <= first - TOGETHER and _last(job) > first for job in group)
+        if len(staying) > own:
+            continue
+        ids = {job.job for job in group}
+        following = next((job for job in islice(jobs, after, None) if job.job not in ids), None)
+        if following is not None:
+            lives.append(_submitted(following))
     return sorted(lives)
 
 
@@ -163,8 +179,22 @@ def _left(job: JobEntry) -> datetime | None:
     return job.ended
 
 
+def _last(job: JobEntry) -> datetime:
+    """As :func:`_left`, for comparing: what is in the queue leaves it at the end of time."""
+    left = _left(job)
+    return datetime.max if left is None else later(left)
+
+
 def _removed(job: JobEntry) -> datetime | None:
     return _left(job) if job.state is State.REMOVED else None
+
+
+def _begun(pause: Pause) -> datetime:
+    return later(pause[0])
+
+
+def _over(pause: Pause) -> datetime:
+    return later(pause[1])
 
 
 def _united(pauses: Iterable[Pause]) -> list[Pause]:
