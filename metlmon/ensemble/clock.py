@@ -23,6 +23,9 @@ hint; that it took just as long as zones differ, twice in a row, is not to be fe
 A_MONTH: Final = timedelta(days=31)
 """Clocks that are changed twice within it may show the same offset at both its ends."""
 
+A_DAY: Final = 86400
+"""Seconds."""
+
 FOLD_STEP: Final = timedelta(minutes=30)
 """Stamps of one log that step back by more than this in an hour that exists twice are in
 its second pass; smaller steps back are two writers' clocks."""
@@ -42,6 +45,7 @@ class Clock:
         self._saw_utc = self._saw_local = False
         self._hinted: int | None = None
         self._steady: tuple[datetime, datetime] | None = None
+        self._days: dict[int, timedelta | None] = {}
 
     @property
     def utc_only(self) -> bool:
@@ -157,11 +161,41 @@ class Clock:
         """Seconds from ``start`` to ``end``, never negative: clocks of two writers differ."""
         # Not by seconds since 1970: those are floats that lose what sub-second stamps say.
         # One offset alone changes no difference.
-        if self.zone is not None or len(self._seen) > 1:
+        if (self.zone is not None or len(self._seen) > 1) and not self._alike(start, end):
             a, b = self._utc(start), self._utc(end)
             if a is not None and b is not None:
                 return max(0.0, (b - a).total_seconds())
         return max(0.0, (end - start).total_seconds())
+
+    def _alike(self, start: datetime, end: datetime) -> bool:
+        """Does one offset hold at both stamps, for all that is easily told?"""
+        if start.tzinfo is not None or end.tzinfo is not None:
+            return False
+        if self.zone is None:
+            return len(self._seen) == 2 and self._seen[0][1] == self._seen[1][1]
+        days, begun, ended = self._days, start.toordinal(), end.toordinal()
+        if begun not in days:
+            days[begun] = self._offset_of_day(start)
+        if ended not in days:
+            days[ended] = self._offset_of_day(end)
+        return days[begun] is not None and days[begun] == days[ended]
+
+    def _offset_of_day(self, stamp: datetime) -> timedelta | None:
+        """The one offset of a whole day and the hours around it; None where it has several, or
+        lies at an end of the calendar."""
+        begun = stamp.replace(hour=0, minute=0, second=0, microsecond=0, fold=0)
+        try:
+            at = [begun + timedelta(seconds=s) for s in range(0, A_DAY + 1, QUARTER_HOUR)]
+            offsets = {
+                each.replace(tzinfo=self.zone, fold=fold).utcoffset()
+                for each in at
+                for fold in (0, 1)
+            }
+            for each in (at[0], at[-1]):
+                each.replace(tzinfo=self.zone).astimezone(UTC)
+        except OverflowError:
+            return None
+        return offsets.pop() if len(offsets) == 1 else None
 
     def ambiguous(self, stamp: datetime) -> bool:
         """True for the hour that exists twice."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import Final, TypeAlias
 
 from metlmon.ensemble.causes import cause_of
@@ -30,6 +31,8 @@ from metlmon.eventlog import (
 )
 
 Codes: TypeAlias = frozenset[int]
+
+_cause_of: Final = lru_cache(maxsize=4096)(cause_of)
 
 LATE_TRANSFER = timedelta(minutes=5)
 """An input transfer that is logged after its own 001 follows within seconds. One that begins
@@ -97,7 +100,7 @@ class Execution:
     @property
     def cause(self) -> str:
         """Why it ended, its changing parts folded; of one that did not end well."""
-        return cause_of(self.outcome, self.code, self.reason, self.return_value, self.signal)
+        return _cause_of(self.outcome, self.code, self.reason, self.return_value, self.signal)
 
 
 @dataclass(slots=True)

@@ -14,7 +14,16 @@ from datetime import UTC, datetime, timedelta
 from operator import attrgetter
 from typing import Any, Final, NamedTuple, TypeAlias, cast, get_args
 
-from metlmon.eventlog import Detail, Event, Execute, Generic, Submit, Transfer, UsageRow
+from metlmon.eventlog import (
+    Detail,
+    Event,
+    Execute,
+    FileTransfer,
+    Generic,
+    Submit,
+    Transfer,
+    UsageRow,
+)
 from metlmon.eventlog.usage import Usage
 
 SHARED_LENGTH: Final = 400
@@ -33,6 +42,9 @@ SHORTHAND: Final = (
 )
 """One character each for what a usage table mostly consists of: its spaces tell which column a
 number is in. More of them save less than they take time."""
+
+MOST_ALIKE: Final = 5000
+"""Details of machines and transfers that are kept: more than a pool has at a time."""
 
 BODY_LIMIT: Final = 500
 """Characters kept of the body of an event that has no typed detail: enough to read what it
@@ -58,6 +70,7 @@ class Words:
         self.by_number = list(words)
         self.numbers = {word: number for number, word in enumerate(self.by_number)}
         self._once: set[str] = set()
+        self.details: dict[Plain, Detail] = {}
 
     def numbered(self, text: str) -> int | str:
         """The number of ``text``; itself where it is nobody else's yet."""
@@ -171,17 +184,46 @@ def unpack_event(plain: Plain, cluster: int, proc: int, subproc: int, words: Wor
         body, damaged, *values = values
     detail = None
     if kind:
-        type_, _, texts, others = _PACKINGS[kind]
-        for at in texts:
-            if values[at].__class__ is int:
-                values[at] = by_number[values[at]]
+        detail = unpack_detail(kind, values, words)
         if text is None:
-            text = _PREFIXES[kind] + values[0]
-        for at, _, take in others:
-            if values[at] is not None:
-                values[at] = take(values[at])
-        detail = type_(*values)
+            host = values[0]
+            text = _PREFIXES[kind] + (by_number[host] if host.__class__ is int else host)
     return _make(Event, (number, cluster, proc, subproc, time, text, body, detail, line, damaged))
+
+
+def unpack_told(plain: Plain, words: Words) -> Event:
+    """As much of an event as its job's life is made of: number, time, detail and line. Details
+    that many have are one object."""
+    number, when, line, kind = plain[:4]
+    time = _EPOCH + timedelta(0, when) if when.__class__ is int else time_of(when)
+    if kind in _ALIKE:
+        told = plain[3:]
+        detail = words.details.get(told)
+        if detail is None:
+            detail = unpack_detail(kind, plain[5:], words)
+            if len(words.details) >= MOST_ALIKE:
+                words.details.clear()
+            words.details[told] = detail
+    elif kind > 0:
+        detail = unpack_detail(kind, plain[5:], words)
+    elif kind:
+        detail = unpack_detail(~kind, plain[7:], words) if ~kind else None
+    else:
+        detail = None
+    return _make(Event, (number, 0, 0, 0, time, "", "", detail, line, False))
+
+
+def unpack_detail(kind: int, values: tuple[Plain, ...], words: Words) -> Detail:
+    """An event's typed detail."""
+    type_, _, texts, others = _PACKINGS[kind]
+    by_number, told = words.by_number, list(values)
+    for at in texts:
+        if told[at].__class__ is int:
+            told[at] = by_number[told[at]]
+    for at, _, take in others:
+        if told[at] is not None:
+            told[at] = take(told[at])
+    return type_(*told)
 
 
 def identity(plain: Plain, words: Words) -> Identity:
@@ -245,11 +287,25 @@ def _put_usage(usage: Sequence[UsageRow]) -> Plain:
 def _take_usage(plain: Plain) -> Sequence[UsageRow]:
     if not isinstance(plain, str):
         return tuple(UsageRow(*row) for row in plain)
-    if plain.startswith("\0"):
-        return Usage(plain[1:])
-    for mark, long in SHORTHAND:
-        plain = plain.replace(mark, long)
-    return Usage(plain)
+    return Usage(plain[1:]) if plain.startswith("\0") else _Shortened(plain)
+
+
+class _Shortened(Usage):
+    """A table whose text is written out when somebody asks for it: most are never looked at."""
+
+    __slots__ = ("_short",)
+
+    def __init__(self, short: str) -> None:
+        self._short = short
+
+    def __getattr__(self, name: str) -> str:
+        if name != "text":
+            raise AttributeError(name)
+        text = self._short
+        for mark, long in SHORTHAND:
+            text = text.replace(mark, long)
+        self.text = text
+        return text
 
 
 def _put_moment(moment: datetime) -> Plain:
@@ -292,6 +348,9 @@ _KINDS: Final[dict[Any, int]] = {type_: kind for kind, type_ in enumerate(_DETAI
 _PACKINGS: Final = {kind: _packing(type_) for type_, kind in _KINDS.items()}
 
 _GENERIC: Final = _KINDS[Generic]
+
+_ALIKE: Final = frozenset({_KINDS[Execute], _KINDS[FileTransfer]})
+"""Kinds that most events of most jobs are of: machines are few, and so are transfers' words."""
 
 _PREFIXES: Final = {
     _KINDS[Submit]: "Job submitted from host: ",

@@ -23,6 +23,7 @@ from metlmon.ensemble.packed import (
     pack_event,
     unpack,
     unpack_event,
+    unpack_told,
     whole_seconds,
 )
 from metlmon.ensemble.states import State
@@ -206,12 +207,26 @@ class Job:
         The order of one log is the truth of that log (stamps may step back); what only
         another log has is put in by its time.
         """
-        parts = sorted(self._parts(), key=itemgetter(0, 1))
         job, words = (self.cluster, self.proc, self.subproc), self._shelf.words
         merged: list[Event] = []
-        for _, _, events in parts:
+        for events in self._in_order():
             merged = woven(merged, [unpack_event(plain, *job, words) for plain in events if plain])
         return merged
+
+    def _told(self) -> list[Event]:
+        """As :meth:`events`, with no more of each than its life is made of."""
+        words = self._shelf.words
+        merged: list[Event] = []
+        for events in self._in_order():
+            merged = woven(merged, [unpack_told(plain, words) for plain in events if plain])
+        return merged
+
+    def _in_order(self) -> list[list[Plain]]:
+        """Its plain events by log, in the logs' order."""
+        parts = list(self._parts())
+        if len(parts) > 1:
+            parts.sort(key=itemgetter(0, 1))
+        return [events for _, _, events in parts]
 
     def _parts(self) -> Iterable[tuple[int, str, list[Plain]]]:
         events = self._events
@@ -223,7 +238,7 @@ class Job:
         """What its events come to."""
         life = self._life
         if life is None:
-            life = fold(self.events(), self._shelf.checkpoint_codes, self.last_image)
+            life = fold(self._told(), self._shelf.checkpoint_codes, self.last_image)
             self._life = life
             if self._events.__class__ is bytes:
                 self._shelf.note_folded(self)

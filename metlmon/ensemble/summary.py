@@ -19,10 +19,9 @@ from metlmon.ensemble.nodestates import Weighed
 from metlmon.ensemble.record import NodeKey, NodeRecord
 from metlmon.ensemble.runs import Runs, Standing, standing, variable
 from metlmon.ensemble.states import DONE, State
-from metlmon.ensemble.sums import NOBODYS, JobKey, Names, Owner, Sums
+from metlmon.ensemble.sums import NOBODYS, JobKey, Names, Owner, Place, Sums
 from metlmon.ensemble.troubles import Troubles
 from metlmon.ensemble.views import RunRow
-from metlmon.eventlog import Execute
 
 if TYPE_CHECKING:
     from metlmon.ensemble.booking import Books
@@ -76,7 +75,7 @@ class Summary:
         self.targets = _targets(ensemble.nodes.values())
         self._place = {key: place for place, key in enumerate(ensemble.dags)}
         self._failed: set[NodeKey] = set()
-        self._completed: dict[NodeKey, Execute | None] = {}
+        self._completed: dict[NodeKey, Place] = {}
         self._weighed: dict[str, Weighed] = {}
         self._changed: set[str] = set()
         self._owners: dict[NodeKey, Owner] = {}
@@ -89,8 +88,8 @@ class Summary:
         self.ambiguous: set[JobKey] = set()
         self._ensemble.stale_jobs = set(self._ensemble.jobs)
         self._ensemble.all_stale = False
-        for machine in self._completed.values():
-            self.sums.complete(machine, 1)
+        for place in self._completed.values():
+            self.sums.complete(place, 1)
 
     # --- jobs ---------------------------------------------------------------------------
 
@@ -232,8 +231,8 @@ class Summary:
             self.sums.complete(self._completed.pop(key), -1)
         made = self._ensemble.made(key) if now.state is State.COMPLETED else None
         if made is not None and made.success:
-            self._completed[key] = made.success[0]
-            self.sums.complete(made.success[0], 1)
+            place = self._completed[key] = self.names.place(made.success[0])
+            self.sums.complete(place, 1)
 
 
 def squash(name: str) -> str:

@@ -42,8 +42,17 @@ the log is to blame for is not mixed with what is known."""
 KINDS: Final = ("ok", "aborted", "unfinished", "output")
 """What transfers are counted as."""
 
+Place: TypeAlias = tuple[str | None, str | None]
+"""Site and GPU model."""
+
+MOST_PLACES: Final = 5000
+"""Machines of which it is remembered where they are: more than a pool has at a time."""
+
 PLAIN: Final = 2
 """The version of the format that writes the same for what is equal: later ones do not."""
+
+_COUNTED: Final = {kind: number for number, kind in enumerate(KINDS[:3])}
+_OUTPUT: Final = KINDS.index("output")
 
 GOOD, BAD, IN_FLIGHT = range(3)
 
@@ -55,6 +64,7 @@ class Names:
         self._sites = (*settings.sites, *BUILT_IN_SITES)
         self._site_aliases = dict(settings.site_aliases)
         self._gpu_aliases = dict(settings.gpu_aliases)
+        self._places: dict[Execute | None, Place] = {}
 
     def site(self, machine: Execute | None) -> str | None:
         """The site of an execution, by the name that the settings give it."""
@@ -70,6 +80,16 @@ class Names:
         """The GPU's model as logged, or as the settings call it."""
         found = machine.gpu if machine is not None else None
         return self._gpu_aliases.get(found, found) if found is not None else None
+
+    def place(self, machine: Execute | None) -> Place:
+        """Site and GPU model of an execution."""
+        # Jobs that ran on one machine mostly have one object for it, and all are compared fast.
+        place = self._places.get(machine)
+        if place is None:
+            if len(self._places) >= MOST_PLACES:
+                self._places.clear()
+            place = self._places[machine] = self.site(machine), self.gpu(machine)
+        return place
 
 
 @dataclass(slots=True)
@@ -217,7 +237,7 @@ class Sums:
         self._sent = self._received = 0
         self._shares: dict[JobKey, bytes] = {}
         self._owners = _Numbers[Owner]()
-        self._places = _Numbers[tuple[str | None, str | None]]()
+        self._places = _Numbers[Place]()
         self._causes = _Numbers[Cause]()
 
     def take(self, key: JobKey, job: Job, owner: Owner) -> None:
@@ -243,15 +263,15 @@ class Sums:
         else:
             self.gaps.pop(key, None)
 
-    def complete(self, machine: Execute | None, by: int) -> None:
+    def complete(self, place: Place, by: int) -> None:
         """An epoch was completed there (1), or was not after all (-1)."""
-        for served, name in (
-            (self.sites, self._names.site(machine)),
-            (self.gpus, self._names.gpu(machine)),
-        ):
-            place = served.setdefault(name, Served())
-            place.completed += by
-            _drop_empty(served, name)
+        for all_served, name in zip((self.sites, self.gpus), place, strict=True):
+            served = all_served.get(name)
+            if served is None:
+                served = all_served[name] = Served()
+            served.completed += by
+            if by < 0:
+                _drop_empty(all_served, name)
 
     def transfers(self) -> TransferTotals:
         """All transfers, and all bytes."""
@@ -262,11 +282,15 @@ class Sums:
 
     def _moves(self, spans: Iterable[TransferSpan]) -> Iterable[int]:
         for span in spans:
-            kind = _transfer_kind(span)
+            if span.direction != "output":
+                kind = _COUNTED.get(span.outcome)
+            elif span.start is not None and span.outcome == "ok":
+                kind = _OUTPUT
+            else:
+                continue
             if kind is not None:
-                yield KINDS.index(kind)
-                timed = span.start is not None and span.end is not None
-                yield self._micros(span.start, span.end) if timed else 0
+                yield kind
+                yield self._micros(span.start, span.end)
 
     def _micros(self, start: datetime | None, end: datetime | None) -> int:
         if start is None or end is None:
@@ -274,7 +298,7 @@ class Sums:
         return round(self._clock.seconds(start, end) * SECOND)
 
     def _ran(self, e: Execution) -> _Ran:
-        where = self._places.of((self._names.site(e.machine), self._names.gpu(e.machine)))
+        where = self._places.of(self._names.place(e.machine))
         if e.outcome is Outcome.IN_FLIGHT:
             return where, IN_FLIGHT, 0, 0, NO_CAUSE
         micros = self._micros(e.start, e.end)
@@ -293,7 +317,7 @@ class Sums:
         if e is None:
             self.open.pop(key, None)
         else:
-            site, gpu = self._names.site(e.machine), self._names.gpu(e.machine)
+            site, gpu = self._names.place(e.machine)
             self.open[key] = Open(e.start, e.gpus or 0, owner.run, site, gpu, owner.dagman)
 
     # --- in and out ---------------------------------------------------------------------
@@ -371,10 +395,3 @@ def _add(hours: Hours, kind: int, micros: int) -> None:
         hours.good += micros
     elif kind == BAD:
         hours.bad += micros
-
-
-def _transfer_kind(span: TransferSpan) -> str | None:
-    if span.direction == "output":
-        measured = span.start is not None and span.outcome == "ok"
-        return "output" if measured else None
-    return span.outcome if span.outcome in ("ok", "aborted", "unfinished") else None

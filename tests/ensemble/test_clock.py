@@ -242,6 +242,27 @@ def test_local_time_and_back(when: datetime) -> None:
     assert abs(local - when) in (timedelta(0), timedelta(hours=1))
 
 
+near_a_change = st.builds(
+    lambda day, minutes, fold: (day + timedelta(minutes=minutes)).replace(fold=fold),
+    st.sampled_from([datetime(2026, 3, 8), datetime(2026, 11, 1), datetime(2026, 7, 4)]),
+    st.integers(-3000, 3000),
+    st.integers(0, 1),
+)
+
+
+@given(near_a_change, near_a_change)
+def test_a_difference_is_that_of_the_two_moments(a: datetime, b: datetime) -> None:
+    clock = Clock(CHICAGO)
+    begun, ended = (each.replace(tzinfo=CHICAGO).astimezone(UTC) for each in (a, b))
+    assert clock.seconds(a, b) == max(0.0, (ended - begun).total_seconds())
+
+
+def test_a_difference_at_the_ends_of_the_calendar() -> None:
+    clock = Clock(CHICAGO)
+    assert clock.seconds(datetime.min, datetime.min + timedelta(hours=1)) == 3600.0
+    assert clock.seconds(datetime.max - timedelta(hours=1), datetime.max) == 3600.0
+
+
 # --- as-of --------------------------------------------------------------------------------
 
 
