@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -116,6 +117,8 @@ def read_dagman_out(
             return [], state, len(data)
         reader.now.skipping = False
     while limit_lines is None or lines < limit_lines:
+        if start and limit_lines is None and not reader.now.columns:
+            start = _worth_reading(data, start)
         end = data.find(b"\n", start)
         if end < 0:
             if len(data) - start > LONGEST_LINE:
@@ -145,6 +148,8 @@ _STAMP: Final = re.compile(
     rb"[ T](?P<hour>\d{1,2}):(?P<minute>\d\d):(?P<second>\d\d)(?:[.,](?P<fraction>\d{1,6}))?"
 )
 
+_USUAL_STAMP: Final = len("11/21/26 00:17:25")
+
 _CENTURY: Final = 2000
 """No HTCondor wrote two-digit years before 2000."""
 
@@ -162,18 +167,24 @@ class _Reader:
         head = _HEADER.match(line) or _HEADER.match(line := line.lstrip(b"\0"))
         if head is None:
             return
-        start = head.end()
-        if self.now.columns and self.table_row(line[start:], head.group(1)):
+        start, stamp = head.end(), head[1]
+        if self.now.columns and self.table_row(line[start:], stamp):
             return
         for pattern, meaning in _MEANINGS.get(line[start : start + _TOLD_APART_BY], ()):
             found = pattern.match(line, start)
             if found is None:
                 continue
             if isinstance(meaning, Word):
-                self.say(meaning, found, head.group(1))
+                self.say(meaning, found, stamp)
             else:
-                meaning(self, found, head.group(1))
+                meaning(self, found, stamp)
             return
+
+    def job_ok(self, found: re.Match[bytes], stamp: bytes) -> None:
+        """As :meth:`say`, which takes twice the time: every job has such a line."""
+        node, cluster, proc, _ = found.groups()
+        time = self.time(stamp)
+        self.said.append(Said(Word.JOB_OK, time, _text(node), int(cluster), int(proc)))
 
     def say(self, word: Word, found: re.Match[bytes], stamp: bytes) -> None:
         """One record from the pattern's named groups."""
@@ -198,6 +209,10 @@ class _Reader:
         return self._time
 
     def _parsed(self, stamp: bytes) -> datetime | None:
+        if len(stamp) == _USUAL_STAMP and stamp[2:9:3] == b"// ":
+            with suppress(ValueError):
+                text = stamp.decode("ascii")
+                return datetime.fromisoformat(f"20{text[6:8]}-{text[:2]}-{text[3:5]}{text[8:]}")
         found = _STAMP.search(stamp)
         if found is None:
             return None
@@ -309,7 +324,8 @@ def _number(raw: bytes | None) -> int | None:
 
 
 def _job_id(found: re.Match[bytes]) -> JobId:
-    return int(found["cluster"]), int(found["proc"]), int(found["subproc"])
+    cluster, proc, subproc = found.group("cluster", "proc", "subproc")
+    return int(cluster), int(proc), int(subproc)
 
 
 def _moment(found: re.Match[bytes], year: int) -> datetime | None:
@@ -362,7 +378,7 @@ _WORDINGS: Final[tuple[tuple[bytes, bytes, _Meaning], ...]] = (
     (b"PRE_SKIP return value ", _NUMBER + rb" indicates .* with " + _NODE, Word.PRE_SKIPPED),
     (b"POST ", rb"[Ss]cript of " + _NODE + rb" completed successfully", Word.POST_OK),
     (b"POST ", rb"[Ss]cript of " + _NODE + _FAILED, Word.POST_FAILED),
-    (b"Node ", rb"(?P<node>\S+) job proc " + _ID + rb" completed successfully\.", Word.JOB_OK),
+    (b"Node ", rb"(?P<node>\S+) job proc " + _ID + rb" completed successfully\.", _Reader.job_ok),
     (
         b"Node ",
         rb"(?P<node>\S+) job proc "
@@ -415,3 +431,26 @@ def _by_first_bytes() -> dict[bytes, list[tuple[re.Pattern[bytes], _Meaning]]]:
 
 
 _MEANINGS: Final = _by_first_bytes()
+
+_OFTEN: Final = {b"Node ": rb"\S+ job proc ", b"Submitting ": rb"(?:\S+ )?(?:Node|Job) "}
+"""Starts that every job has lines with which mean nothing, and how those go on that do not."""
+
+
+def _starts() -> list[bytes]:
+    """How a message starts that may mean something; one in parentheses is more header."""
+    starts = {start: re.escape(start) + _OFTEN.get(start, b"") for start, _, _ in _WORDINGS}
+    return [rb"\(", *starts.values()]
+
+
+_WORTH_READING: Final = re.compile(
+    rb"\n(?!\d\d/\d\d/\d\d \d\d:\d\d:\d\d (?!" + b"|".join(_starts()) + rb"))"
+)
+"""The end of a line before one that may mean something: one without the usual header, or with a
+message that starts like one of the wordings. The others are passed over in C."""
+
+
+def _worth_reading(data: bytes, start: int) -> int:
+    """Where the next line begins, from ``start`` (a line's beginning, not the first) on, that may
+    mean something: the last, incomplete one, if no other does."""
+    found = _WORTH_READING.search(data, start - 1)
+    return found.end() if found is not None else data.rfind(b"\n") + 1

@@ -1,7 +1,7 @@
 """Workflows of large DAG files: woven again only when a file that they are made of is not what
 it was.
 
-Weaving takes a tenth of a millisecond for each node, comparing the files a hundredth of that.
+Weaving takes some 25 µs for each node, comparing the files and taking it over a tenth of that.
 What a workflow is made of is known exactly: every file that was asked for, and what it held, or
 that it could not be read.
 """
@@ -185,11 +185,9 @@ def _workflow(told: dict[str, Any], rest: Iterator[Any], inner: list[Workflow]) 
 
 
 def _column(name: str, told: Any) -> list[Any]:
-    """The values of one field. Sets and dictionaries are each node's own."""
+    """The values of one field."""
     if isinstance(told, tuple):
         count, alike = told
-        if isinstance(alike, set | dict):
-            return [alike.copy() for _ in range(count)]
         told = [alike] * count
     if name == "kind":
         return [NodeKind(value) for value in told]

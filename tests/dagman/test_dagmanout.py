@@ -461,3 +461,39 @@ def test_no_bytes_make_the_reader_fail(lines: list[tuple[bytes, bytes]], year: i
     first, between, read = read_dagman_out(data[:half], OutState(year=year))
     second, after, _ = read_dagman_out(data[read:], between)
     assert (first + second, after) == (whole, state)
+
+
+OFTEN = st.sampled_from(
+    [
+        b"Node A job proc (77.0.0) completed successfully.",
+        b"Node A job proc (77.0.0) failed with status 3.",
+        b"Node A job completed",
+        b"Node return val: 3",
+        b"Job (77.0.0) x",
+        b"Submitting node A from file x.sub using direct job submission",
+        b"Submitting Job A job(s)...",
+        b"Number of idle job procs: 3",
+        b"Number of pre-completed nodes: 3",
+        b"Event: ULOG_EXECUTE for HTCondor Node A (77.0.0) {01/06/25 09:30:24}",
+        b"(pid:1) (D_ALWAYS) Received SIGUSR1",
+        b"(pid:1) Number of idle job procs: 3",
+        b"Retrying node A (retry #1 of 3)...",
+        b"Number of pre-completed nodes: ",
+        b"",
+    ]
+)
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([STAMP, STAMP, STAMP, b"\0" + STAMP, b""]), MESSAGES | OFTEN)
+    ),
+    st.sampled_from([b"", b"\n", b"\n" + STAMP[:9], b"\n" + STAMP + b"Node A j"]),
+)
+def test_lines_that_are_passed_over_would_have_said_nothing(
+    lines: list[tuple[bytes, bytes]], end: bytes
+) -> None:
+    """With a budget of lines each is counted, and looked at."""
+    data = b"\n".join(header + message for header, message in lines) + end
+    each = read_dagman_out(data, limit_lines=1000)
+    assert read_dagman_out(data) == each
