@@ -8,6 +8,7 @@ lines already written are not repeated; over a rescue the sequence numbers go on
 from __future__ import annotations
 
 import re
+from sys import intern
 from typing import Final
 
 from metlmon.dagman.records import Jobstate, Problem
@@ -63,15 +64,17 @@ def _record(line: bytes) -> Jobstate | None:
     found = _LINE.fullmatch(line)
     if found is None:
         return None
-    job = found["argument"] if found["internal"] else found["job"]
+    epoch, internal, argument, node, event, job, sequence = found.groups()
+    if internal:
+        job = argument
     ids = _JOB.fullmatch(job) if job else None
-    value = _VALUE.fullmatch(job) if job else None
+    value = _VALUE.fullmatch(job) if job and not ids else None
     return Jobstate(
-        epoch=int(found["epoch"]),
-        node=None if found["internal"] else found["node"].decode("utf-8", "replace"),
-        event=(found["internal"] or found["event"]).decode("ascii"),
-        cluster=int(ids.group(1)) if ids else None,
-        proc=int(ids.group(2)) if ids else None,
-        value=int(value.group()) if value else None,
-        sequence=int(found["sequence"]) if found["sequence"] else None,
+        epoch=int(epoch),
+        node=None if internal else node.decode("utf-8", "replace"),
+        event=intern((internal or event).decode("ascii")),
+        cluster=int(ids[1]) if ids else None,
+        proc=int(ids[2]) if ids else None,
+        value=int(job) if value else None,
+        sequence=int(sequence) if sequence else None,
     )

@@ -208,13 +208,14 @@ class Dag:
             case Word.EXITED if life:
                 life.ended, life.end, life.status = True, line.time, line.value
             case Word.SUBMITTED if line.node is not None and line.cluster is not None:
-                self._out_submitted[line.cluster] = line.node
-                self._submitted_as(line.node, line.cluster)
-                self._say(line.node, NodeWord(Claim.SUBMITTED, line.time))
+                name = self._own(line.node)
+                self._out_submitted[line.cluster] = name
+                self._submitted_as(name, line.cluster)
+                self._say(name, NodeWord(Claim.SUBMITTED, line.time))
             case _:
                 claim = _OUT_CLAIMS.get(line.word) or self._job_word(line)
                 if claim is not None and line.node is not None:
-                    self._say(line.node, NodeWord(claim, line.time, None, line.value))
+                    self._say(self._own(line.node), NodeWord(claim, line.time, None, line.value))
 
     def forget_out(self) -> None:
         """``.dagman.out`` begins anew; what it said before is not in it any more."""
@@ -250,16 +251,22 @@ class Dag:
                 elif entry.event == "DAGMAN_FINISHED":
                     self.jobstate_finished = (entry.epoch, entry.value)
                 continue
-            touched.add(entry.node)
+            name = self._own(entry.node)
+            touched.add(name)
             if entry.event == "SUBMIT" and entry.cluster is not None and entry.cluster > 0:
-                self._jobstate_submitted.setdefault(entry.cluster, entry.node)
+                self._jobstate_submitted.setdefault(entry.cluster, name)
                 self.submit_epochs.setdefault(entry.cluster, entry.epoch)
                 if entry.cluster not in self._out_submitted:
-                    self._submitted_as(entry.node, entry.cluster)
+                    self._submitted_as(name, entry.cluster)
             claim = _JOBSTATE_CLAIMS.get(entry.event) or self._job_claim(entry)
             if claim is not None:
-                self._say(entry.node, NodeWord(claim, None, entry.epoch, entry.value))
+                self._say(name, NodeWord(claim, None, entry.epoch, entry.value))
         return touched
+
+    def _own(self, name: str) -> str:
+        """The name as the DAG file gave it: one object, however often DAGMan says it."""
+        node = self.workflow.nodes.get(name)
+        return name if node is None else node.name
 
     def _submitted_as(self, node: str, cluster: int) -> None:
         """Of two files that tell of a node's submissions either may be ahead, and be read first;

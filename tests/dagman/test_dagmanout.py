@@ -484,6 +484,7 @@ OFTEN = st.sampled_from(
 )
 
 
+@settings(max_examples=300)
 @given(
     st.lists(
         st.tuples(st.sampled_from([STAMP, STAMP, STAMP, b"\0" + STAMP, b""]), MESSAGES | OFTEN)
