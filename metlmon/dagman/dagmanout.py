@@ -118,7 +118,12 @@ def read_dagman_out(
         reader.now.skipping = False
     while limit_lines is None or lines < limit_lines:
         if start and limit_lines is None and not reader.now.columns:
-            start = _worth_reading(data, start)
+            found = _WORTH_READING.search(data, start - 1)
+            if found is not None and found.lastindex and reader.usual(found):
+                start = found.end() + 1
+                continue
+            # The last, incomplete line, if no other is worth it.
+            start = found.start() + 1 if found is not None else data.rfind(b"\n") + 1
         end = data.find(b"\n", start)
         if end < 0:
             if len(data) - start > LONGEST_LINE:
@@ -180,11 +185,23 @@ class _Reader:
                 meaning(self, found, stamp)
             return
 
-    def job_ok(self, found: re.Match[bytes], stamp: bytes) -> None:
-        """As :meth:`say`, which takes twice the time: every job has such a line."""
-        node, cluster, proc, _ = found.groups()
-        time = self.time(stamp)
-        self.said.append(Said(Word.JOB_OK, time, _text(node), int(cluster), int(proc)))
+    def usual(self, found: re.Match[bytes]) -> bool:
+        """One of the usual lines; False, and nothing done, when it is not as usual."""
+        stamp = found[1]
+        match found.lastindex:
+            case 2:
+                self.now.submitting = _text(found[2])
+            case 5:
+                self.assign((int(found[3]), int(found[4]), int(found[5])), stamp)
+            case 8:
+                job = int(found[6]), int(found[7]), int(found[8])
+                if job not in self.now.assigned:
+                    return False
+                self.now.assigned.discard(job)
+            case _:
+                node, cluster, proc = _text(found[9]), int(found[10]), int(found[11])
+                self.said.append(Said(Word.JOB_OK, self.time(stamp), node, cluster, proc))
+        return True
 
     def say(self, word: Word, found: re.Match[bytes], stamp: bytes) -> None:
         """One record from the pattern's named groups."""
@@ -250,7 +267,10 @@ class _Reader:
         self.now.submitting = _text(found["node"])
 
     def assigned(self, found: re.Match[bytes], stamp: bytes) -> None:
-        node, job = self.now.submitting, _job_id(found)
+        self.assign(_job_id(found), stamp)
+
+    def assign(self, job: JobId, stamp: bytes) -> None:
+        node = self.now.submitting
         if node is not None:
             if len(self.now.assigned) >= _MOST_AWAITED:
                 self.now.assigned.clear()
@@ -378,7 +398,7 @@ _WORDINGS: Final[tuple[tuple[bytes, bytes, _Meaning], ...]] = (
     (b"PRE_SKIP return value ", _NUMBER + rb" indicates .* with " + _NODE, Word.PRE_SKIPPED),
     (b"POST ", rb"[Ss]cript of " + _NODE + rb" completed successfully", Word.POST_OK),
     (b"POST ", rb"[Ss]cript of " + _NODE + _FAILED, Word.POST_FAILED),
-    (b"Node ", rb"(?P<node>\S+) job proc " + _ID + rb" completed successfully\.", _Reader.job_ok),
+    (b"Node ", rb"(?P<node>\S+) job proc " + _ID + rb" completed successfully\.", Word.JOB_OK),
     (
         b"Node ",
         rb"(?P<node>\S+) job proc "
@@ -432,6 +452,21 @@ def _by_first_bytes() -> dict[bytes, list[tuple[re.Pattern[bytes], _Meaning]]]:
 
 _MEANINGS: Final = _by_first_bytes()
 
+_STAMPED: Final = rb"\d\d/\d\d/\d\d \d\d:\d\d:\d\d "
+_USUAL_ID: Final = rb"\((\d{1,9})\.(\d{1,9})\.(\d{1,9})\)"
+_USUAL: Final = (
+    rb"(" + _STAMPED[:-1] + rb") (?:Submitting HTCondor Node (\S{1,1000}+) job\(s\)\.\.\."
+    rb"|\tassigned HTCondor ID "
+    + _USUAL_ID
+    + rb"|Event: ULOG_SUBMIT for HTCondor Node \S{1,1000}+ "
+    + _USUAL_ID
+    + rb" \{[^}\n]{1,40}\}|Node (\S{1,1000}+) job proc "
+    + _USUAL_ID
+    + rb" completed successfully\.)(?=\n)"
+)
+"""What every job has: its four lines are most of those that mean something. Which they are, and
+what they mean, is said in :data:`_WORDINGS`."""
+
 _OFTEN: Final = {b"Node ": rb"\S+ job proc ", b"Submitting ": rb"(?:\S+ )?(?:Node|Job) "}
 """Starts that every job has lines with which mean nothing, and how those go on that do not."""
 
@@ -443,14 +478,7 @@ def _starts() -> list[bytes]:
 
 
 _WORTH_READING: Final = re.compile(
-    rb"\n(?!\d\d/\d\d/\d\d \d\d:\d\d:\d\d (?!" + b"|".join(_starts()) + rb"))"
+    rb"\n(?:" + _USUAL + rb"|(?!" + _STAMPED + rb"(?!" + b"|".join(_starts()) + rb")))"
 )
-"""The end of a line before one that may mean something: one without the usual header, or with a
-message that starts like one of the wordings. The others are passed over in C."""
-
-
-def _worth_reading(data: bytes, start: int) -> int:
-    """Where the next line begins, from ``start`` (a line's beginning, not the first) on, that may
-    mean something: the last, incomplete one, if no other does."""
-    found = _WORTH_READING.search(data, start - 1)
-    return found.end() if found is not None else data.rfind(b"\n") + 1
+"""The end of a line before one that may mean something: a usual one, one without the usual header,
+or with a message that starts like one of the wordings. The others are passed over in C."""
