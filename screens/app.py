@@ -139,6 +139,8 @@ class MetlmonApp(ThriftyApp):
         self._asleep: asyncio.AbstractEventLoop | None = None
         self._shown_at = float("-inf")
         self._stirred = monotonic()
+        self._moved_at = float("-inf")
+        self._resting = False
         for theme in (DARK, LIGHT, SIXTEEN):
             self.register_theme(theme)
         self.theme = fitting_theme(
@@ -210,12 +212,14 @@ class MetlmonApp(ThriftyApp):
     async def on_event(self, event: events.Event) -> None:
         if isinstance(event, events.InputEvent):
             self._stirred = monotonic()
+            self._rest(False)
         await super().on_event(event)
 
     def on_metlmon_app_new_picture(self) -> None:
         if self._rests():
             return
-        wait = self._shown_at + self.REPAINT_SECONDS - monotonic()
+        # That the clock ticked a moment ago keeps no change waiting.
+        wait = self._moved_at + self.REPAINT_SECONDS - monotonic()
         if wait > 0:
             self.set_timer(wait, self._show_newest)
         else:
@@ -228,16 +232,25 @@ class MetlmonApp(ThriftyApp):
         self._told = False
         if before is None or self.newest is None or not only_later(before, self.newest):
             self._stirred = now
+        self._rest(now - self._stirred > REST_AFTER)
         lately = now - self._shown_at < REST_SECONDS - LISTEN_SECONDS / 2
-        self._told = now - self._stirred <= REST_AFTER or not lately
+        self._told = not self._resting or not lately
         return not self._told
+
+    def _rest(self, resting: bool) -> None:
+        if resting != self._resting:
+            self._resting = resting
+            self.feed.rest(resting)
 
     def _show_newest(self) -> None:
         # First the flag, then the picture: the other way round one could be missed.
         self._told = False
-        if self.travel.then is None:
-            self.picture = self.newest
         self._shown_at = monotonic()
+        before, now = self.picture, self.newest
+        if before is None or now is None or not only_later(before, now):
+            self._moved_at = self._shown_at
+        if self.travel.then is None:
+            self.picture = now
         if not self._time_to_leave():
             self.show_again()
             self._foresee()

@@ -81,3 +81,7 @@ class Feed(Protocol):
     def in_queue(self, there: bool) -> None:
         """A reachable schedd has jobs of this ensemble, or has none of them any more: the
         ensemble counts as live while it does."""
+
+    def rest(self, resting: bool) -> None:
+        """Nobody looks, or somebody does again: for whom nothing but time goes by there is a new
+        picture every few seconds, or at once and every second."""

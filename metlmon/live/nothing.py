@@ -93,3 +93,6 @@ class Nothing:
 
     def in_queue(self, there: bool) -> None:
         """There is nothing that could be in the queue."""
+
+    def rest(self, resting: bool) -> None:
+        """There is no other picture anyway."""

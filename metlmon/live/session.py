@@ -20,6 +20,7 @@ from metlmon.ensemble.views import JobRow, JobView, ProblemGroup, RunView
 from metlmon.live.feed import Feed, Update
 from metlmon.live.reader import Reader
 from metlmon.live.turns import Turns
+from metlmon.live.wakeup import Wakeup
 from metlmon.live.written import WrittenFiles
 from metlmon.training.records import Streamed, Training
 
@@ -53,6 +54,11 @@ CLOCK_SECONDS: Final = POLL_SECONDS
 at every second one."""
 
 
+REST_SECONDS: Final = 5.0
+"""How often that is while nobody looks: the least for which one who glances over sees that it
+lives."""
+
+
 class Session:
     """Implements :class:`metlmon.live.feed.Feed` over a :class:`Reader`."""
 
@@ -63,6 +69,8 @@ class Session:
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._watcher: threading.Thread | None = None
+        self._wakeup: Wakeup | None = None
+        self._resting = False
         self._latest: Update | None = None
         self._painter: Painter | None = None
         self._cost = self._tick_cost = 0.0
@@ -80,17 +88,22 @@ class Session:
 
     def start(self, notify: Callable[[Update], None]) -> None:
         """Begin to read, in a thread of its own; see :class:`Feed`."""
+        self._wakeup, told = Wakeup(), (self._reader.watched(), self._wake.set)
         self._thread = threading.Thread(
             target=self._run, args=(notify,), name="metlmon-reader", daemon=True
         )
         self._thread.start()
-        self._watcher = threading.Thread(target=self._watch, name="metlmon-wake", daemon=True)
+        self._watcher = threading.Thread(
+            target=self._wakeup.run, args=told, name="metlmon-wake", daemon=True
+        )
         self._watcher.start()
 
     def stop(self) -> None:
         """End both threads; returns when reading has ended."""
         self._stop.set()
         self._wake.set()
+        if self._wakeup is not None:
+            self._wakeup.end()
         for thread in (self._thread, self._watcher):
             if thread is not None and thread is not threading.current_thread():
                 thread.join(timeout=5.0)
@@ -152,6 +165,11 @@ class Session:
                 self._told = True
                 self._wake.set()
 
+    def rest(self, resting: bool) -> None:
+        self._resting = resting
+        if not resting:
+            self._wake.set()
+
     def take(self) -> Update:
         """One picture of what has been read, without the thread; it becomes the latest."""
         self._publish(lambda update: None)
@@ -208,7 +226,8 @@ class Session:
             pause = LOADING_PICTURE_SECONDS if step.more else PICTURE_SECONDS
             pause = max(pause, self._cost * SHARE_MOVING)
             ticking = self._latest is not None and self._latest.status.live
-            tick = max(CLOCK_SECONDS, self._tick_cost * SHARE_IDLE)
+            tick = REST_SECONDS if self._resting else CLOCK_SECONDS
+            tick = max(tick, self._tick_cost * SHARE_IDLE)
             due = dirty or (ticking and time.monotonic() - drawn >= tick)
             due |= self._latest is not None and self._latest.error != self._reader.error
             # That the clock ticked a moment ago keeps no change waiting.
@@ -264,27 +283,3 @@ class Session:
         while not done:
             with self._turns.working():
                 done = summary.settle(self._reader.live(), TURN_SECONDS)
-
-    # --- the wake-up --------------------------------------------------------------------
-
-    def _watch(self) -> None:
-        """Wake the reader when the file system says that something changed. Whatever goes
-        wrong here costs only the second until the next poll."""
-        try:
-            from watchfiles import watch
-        except ImportError:
-            return
-        try:
-            folders = self._reader.watched()
-            for _ in watch(
-                *folders,
-                stop_event=self._stop,
-                recursive=False,
-                debounce=50,
-                step=20,
-                rust_timeout=500,
-                raise_interrupt=False,
-            ):
-                self._wake.set()
-        except (OSError, RuntimeError):
-            return

@@ -346,6 +346,9 @@ class WithQueue:
     def in_queue(self, there: bool) -> None:
         self._feed.in_queue(there)
 
+    def rest(self, resting: bool) -> None:
+        self._feed.rest(resting)
+
     def _added(self, update: Update) -> Update:
         more = notices(self._queue.lasting)
         if not more:

@@ -189,6 +189,9 @@ class Logs:
     def in_queue(self, there: bool) -> None:
         self.there = there
 
+    def rest(self, resting: bool) -> None:
+        """Nothing ticks here."""
+
 
 class Schedd:
     """Stands in for a Connection: a queue in memory, its answers to acts, and what was

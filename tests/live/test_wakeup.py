@@ -1,0 +1,76 @@
+"""Being told of a change: at once on Linux, by watchfiles elsewhere, and never after the end."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from metlmon.live.wakeup import Wakeup
+
+DEADLINE = 20.0
+
+
+@contextmanager
+def woken(folder: Path) -> Iterator[threading.Event]:
+    """Set whenever something in ``folder`` changed."""
+    told, wakeup = threading.Event(), Wakeup()
+    thread = threading.Thread(target=wakeup.run, args=([folder], told.set))
+    thread.start()
+    try:
+        yield told
+    finally:
+        wakeup.end()
+        thread.join(DEADLINE)
+        assert not thread.is_alive()
+
+
+def until_told(told: threading.Event, log: Path) -> bool:
+    """Whether a change is told of: the first may come before anybody listens."""
+    deadline = time.monotonic() + DEADLINE
+    while time.monotonic() < deadline:
+        with log.open("ab") as file:
+            file.write(b"...\n")
+        if told.wait(0.2):
+            return True
+    return False
+
+
+@pytest.mark.parametrize("kernel", [True, False])
+def test_what_is_appended_wakes(
+    tmp_path: Path, kernel: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not kernel:
+        monkeypatch.delattr(ctypes, "CDLL")
+    with woken(tmp_path) as told:
+        assert until_told(told, tmp_path / "metl.log")
+
+
+def test_what_lies_deeper_does_not(tmp_path: Path) -> None:
+    """Jobs write their output there, all the time."""
+    deeper = tmp_path / "output"
+    deeper.mkdir()
+    with woken(tmp_path) as told:
+        assert until_told(told, tmp_path / "metl.log")
+        while told.wait(0.1):
+            told.clear()
+        (deeper / "0.out").write_bytes(b"epoch 1")
+        assert not told.wait(0.1)
+
+
+def test_a_directory_that_is_gone(tmp_path: Path) -> None:
+    """Nobody can tell of it: looking every second is left."""
+    with woken(tmp_path / "gone") as told:
+        assert not told.wait(0.1)
+
+
+def test_the_end_before_the_beginning(tmp_path: Path) -> None:
+    wakeup = Wakeup()
+    wakeup.end()
+    wakeup.end()
+    wakeup.run([tmp_path], lambda: pytest.fail("told of nothing"))
