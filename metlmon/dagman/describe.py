@@ -48,6 +48,7 @@ class Describer:
             for name, description in scope.descriptions.items():
                 self._shared.setdefault(name, description)
         self._found: dict[tuple[str, str, Path], Description | None] = {}
+        self._folders: dict[Path, Path] = {}
         self._submissions: dict[int, Submissions] = {}
         self.files: dict[Path, None] = {}
         self.problems: list[Problem] = []
@@ -72,13 +73,16 @@ class Describer:
         own = waiting.scope.descriptions.get(node.submit)
         if named := own or self._shared.get(node.submit):
             return named
-        key = (node.submit, node.dir or "", waiting.file)
+        beside = self._folders.get(waiting.file)
+        if beside is None:
+            beside = self._folders[waiting.file] = waiting.file.parent
+        key = (node.submit, node.dir or "", beside)
         if key not in self._found:
             self._found[key] = self._read(node, *key)
         return self._found[key]
 
-    def _read(self, node: Node, name: str, folder: str, file: Path) -> Description | None:
-        for place in places(name, self._home / folder, self._home, file.parent):
+    def _read(self, node: Node, name: str, folder: str, beside: Path) -> Description | None:
+        for place in places(name, self._home / folder, self._home, beside):
             if (description := self._library.submit(place)) is not None:
                 self.files[place] = None
                 return description

@@ -254,6 +254,23 @@ def test_a_missing_submit_file_leaves_the_dag_usable():
     assert (flow.nodes["A"].log, flow.nodes["A"].submit) == (None, "gone.sub")
 
 
+def test_a_submit_file_that_splices_of_one_directory_miss_is_told_once():
+    flow = weave("SPLICE S s.dag\nSPLICE T t.dag", s_dag="JOB A gone.sub", t_dag="JOB A gone.sub")
+    assert told(flow) == ["s.dag:1: submit file gone.sub cannot be read: its log is not known"]
+
+
+def test_nodes_share_what_is_the_same_in_them():
+    """Large DAGs are chains: of sets of their own there would be three for each node."""
+    jobs = "".join(f'JOB {name} x.sub\nVARS {name} v="value"\n' for name in "ABC")
+    flow = weave(f"{jobs}PARENT A CHILD B\nPARENT B CHILD C\n")
+    first, second, third = flow.nodes.values()
+    assert first.children is third.parents
+    assert first.parents is third.children is second.weak_parents
+    assert first.attributes is second.attributes
+    assert first.vars["v"] is third.vars["v"]
+    assert next(iter(first.children)) is second.name
+
+
 def test_files_are_found_beside_the_dag_when_it_was_copied_away():
     flow = weave(
         "JOB A /home/someone/jobs/a.sub\nSPLICE S ../elsewhere/s.dag\n"
