@@ -603,6 +603,22 @@ class Ensemble:
             return None
         return self.nodes.get((placed.dag, placed.node))
 
+    # --- what it comes to ---------------------------------------------------------------
+
+    def weighed_is(self, dag_key: str, alive: bool, weighed: Weighed) -> bool:
+        """Are these the states of a DAG's nodes now, for a DAGMan that is alive or not?"""
+        return self._states.known(dag_key, alive) is weighed
+
+    def recall_weighed(self, dag_key: str, alive: bool, weighed: Weighed) -> None:
+        """The states of a DAG's nodes were these, by what is known now."""
+        self._states.recall(dag_key, alive, weighed)
+
+    def reckon_anew(self) -> None:
+        """Forget what jobs and nodes come to."""
+        self._states.begin(self.nodes)
+        self.summary = Summary(self)
+        self.all_stale = True
+
     # --- answers ------------------------------------------------------------------------
 
     def node_states(self, dag_key: str, live: bool = False) -> dict[str, NodeState]:

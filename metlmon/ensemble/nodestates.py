@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from heapq import heapify, heappop, heappush
 from itertools import islice
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from metlmon.dagman import NodeKind, StatusFile
 from metlmon.ensemble.clock import Clock
@@ -27,6 +27,11 @@ from metlmon.ensemble.node import (
 from metlmon.ensemble.record import NodeKey, NodeRecord
 
 Facts: TypeAlias = tuple[frozenset[str], datetime | None, datetime | None, StatusFile | None]
+
+
+Judged: TypeAlias = tuple[NodeState, NodeState, NodeState, datetime | None]
+"""A node's own state, that in the light of the nodes around it, that with the joins', and when
+any node before it was last submitted."""
 
 
 class NodeStates:
@@ -60,6 +65,14 @@ class NodeStates:
         for (key, _), weighed in self._weighed.items():
             if dag_key is None or key == dag_key:
                 weighed.facts = None
+
+    def known(self, dag_key: str, alive: bool) -> Weighed | None:
+        """The states as they were judged last, if they were."""
+        return self._weighed.get((dag_key, alive))
+
+    def recall(self, dag_key: str, alive: bool, weighed: Weighed) -> None:
+        """These were the states, judged by what is known now as well."""
+        self._weighed[dag_key, alive] = weighed
 
     def of(self, dag: Dag, alive: bool, most: int | None = None) -> Weighed:
         """The states of a DAG's nodes. ``alive``: its DAGMan has not ended. ``most``: of those
@@ -103,17 +116,45 @@ class Weighed:
 
     def __init__(self, dag: Dag) -> None:
         self.facts: Facts | None = None
+        self.nodes = dag.workflow.nodes
         self.touched: set[str] = set()
         self.news: set[str] = set()
         self.version = 0
-        self._nodes = dag.workflow.nodes
         self._order = dag.topological()
         self._place = {name: at for at, name in enumerate(self._order)}
         self._own: dict[str, NodeState] = {}
         self._ancestor: dict[str, datetime] = {}
         self._inferred: dict[str, NodeState] = {}
-        joins = any(node.kind is NodeKind.JOIN for node in self._nodes.values())
+        joins = any(node.kind is NodeKind.JOIN for node in self.nodes.values())
         self.states: dict[str, NodeState] = {} if joins else self._inferred
+
+    def kept(self) -> Any:
+        """As plain data what :meth:`judged` does not tell. What a status file said is not kept:
+        all nodes are judged anew where there is one."""
+        if self.facts is None or self.facts[3] is not None:
+            return None, list(self.touched)
+        return (tuple(self.facts[0]), *self.facts[1:3]), list(self.touched)
+
+    def judged(self) -> list[Judged]:
+        """What is known of each node, in the DAG's order of them."""
+        inferred, states, after = self._inferred, self.states, self._ancestor.get
+        return [(self._own[name], inferred[name], states[name], after(name)) for name in self.nodes]
+
+    def recall(self, standing: Any, judged: Iterable[Judged]) -> None:
+        """Take over what another one of this DAG had :meth:`kept`, and had :meth:`judged`."""
+        facts, touched = standing
+        joins = self.states is not self._inferred
+        for name, (own, inferred, state, after) in zip(self.nodes, judged, strict=True):
+            self._own[name], self._inferred[name] = own, inferred
+            if joins:
+                self.states[name] = state
+            if after is not None:
+                self._ancestor[name] = after
+        if facts is not None:
+            done, *begun = facts
+            self.facts = frozenset(done), *begun, None
+        self.touched = set(touched)
+        self.version = 1
 
     def judge(self, own: Callable[[str], NodeState], most: int | None = None) -> None:
         """Judge anew what was touched, ``most`` of it, and whom it concerns. ``own`` tells a
@@ -136,7 +177,7 @@ class Weighed:
     def _new_ancestors(self, moved: Iterable[str]) -> set[str]:
         """Reckon anew when any node before those after ``moved`` was last submitted; returns
         for whom that is another time."""
-        nodes, told = self._nodes, set[str]()
+        nodes, told = self.nodes, set[str]()
 
         def reckon(name: str) -> Iterable[str]:
             times = [
@@ -163,7 +204,7 @@ class Weighed:
     def _infer(self, concerned: Iterable[str]) -> set[str]:
         """States in the light of the ancestors, and of the nodes after; returns whose is
         another one."""
-        nodes, states, changed = self._nodes, self._inferred, set[str]()
+        nodes, states, changed = self.nodes, self._inferred, set[str]()
         done = self.facts[0] if self.facts is not None else frozenset()
 
         def infer(name: str) -> Iterable[str]:
@@ -189,7 +230,7 @@ class Weighed:
 
     def _finish_joins(self, concerned: Iterable[str]) -> set[str]:
         """The states with those of the joins; returns whose is another one."""
-        nodes, states, changed = self._nodes, self.states, set[str]()
+        nodes, states, changed = self.nodes, self.states, set[str]()
 
         def finish(name: str) -> Iterable[str]:
             if name not in self._inferred:

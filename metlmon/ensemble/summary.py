@@ -10,7 +10,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from metlmon.dagman import NodeKind
 from metlmon.ensemble.dag import Dag
@@ -90,6 +90,61 @@ class Summary:
         self._ensemble.all_stale = False
         for place in self._completed.values():
             self.sums.complete(place, 1)
+
+    # --- kept ---------------------------------------------------------------------------
+
+    def weighed(self) -> list[tuple[str, bool, Weighed]] | None:
+        """The DAGs' states that its counts are of, and whether each DAG's DAGMan was taken to
+        be alive; None where they are of others, or of nothing yet."""
+        ensemble = self._ensemble
+        if ensemble.dags is not self._dags or ensemble.all_stale:
+            return None
+        found = [
+            (dag, alive, weighed)
+            for dag, weighed in self._weighed.items()
+            for alive in (False, True)
+            if ensemble.weighed_is(dag, alive, weighed)
+        ]
+        whole = all(not each.news and len(each.states) == len(each.nodes) for _, _, each in found)
+        return found if whole and len(found) == len(ensemble.dags) else None
+
+    def kept(self) -> Any:
+        """As plain data the counts of nodes."""
+        return {
+            "states": [
+                [(state.value, count) for state, count in counts.items()]
+                for counts in (self.node_states, self.epoch_states)
+            ],
+            "counts": {dag: (each.done, each.failed) for dag, each in self.counts.items()},
+            "failed": list(self._failed),
+            "completed": list(self._completed.items()),
+            "ambiguous": list(self.ambiguous),
+        }
+
+    def recall(self, kept: Any) -> None:
+        """What another, of the same settings and DAGs, had :meth:`kept`; its sums, trouble and
+        states of nodes are still to come."""
+        self._begin_nodes()
+        self._begin_jobs()
+        for counts, found in zip(
+            (self.node_states, self.epoch_states), kept["states"], strict=True
+        ):
+            counts.update({State(state): count for state, count in found})
+        for dag, (done, failed) in kept["counts"].items():
+            self.counts[dag].done, self.counts[dag].failed = done, failed
+        nodes = self._ensemble.nodes
+        self._failed = {nodes[key].key for key in kept["failed"]}
+        self._completed = {nodes[key].key: place for key, place in kept["completed"]}
+        self.ambiguous = set(kept["ambiguous"])
+        self._changed = set(self.runs.by_key)
+        self.version += 1
+
+    def recall_nodes(self, dag: str, weighed: Weighed) -> None:
+        """The states of a DAG's nodes, which its counts are of."""
+        self._weighed[dag] = weighed
+        nodes = self._ensemble.nodes
+        for name, state in weighed.states.items():
+            self.states[nodes[dag, name].key] = state
 
     # --- jobs ---------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from metlmon.ensemble.clock import Clock
 from metlmon.ensemble.job import Execution, JobLife, TransferSpan
@@ -108,9 +108,13 @@ class Middle:
 
     __slots__ = ("_new", "_sorted")
 
-    def __init__(self) -> None:
-        self._sorted = array("d")
+    def __init__(self, kept: bytes = b"") -> None:
+        self._sorted = array("d", kept)
         self._new: list[float] = []
+
+    def kept(self) -> bytes:
+        """As plain data. Somebody else may look meanwhile: nothing is put in order here."""
+        return array("d", sorted([*self._sorted, *self._new])).tobytes()
 
     def add(self, value: float) -> None:
         self._new.append(value)
@@ -147,6 +151,16 @@ class Served:
     hours: Hours = field(default_factory=Hours)
     targets: Counter[str] = field(default_factory=Counter)
     seconds: Middle = field(default_factory=Middle)
+
+    def kept(self) -> Any:
+        """As plain data."""
+        hours = (self.hours.good, self.hours.bad)
+        return self.executions, self.completed, hours, dict(self.targets), self.seconds.kept()
+
+
+def _served(kept: Any) -> Served:
+    executions, completed, hours, targets, seconds = kept
+    return Served(executions, completed, Hours(*hours), Counter(targets), Middle(seconds))
 
 
 @dataclass(slots=True)
@@ -203,6 +217,11 @@ class _Numbers(Generic[H]):
             number = self._numbers[thing] = len(self.things)
             self.things.append(thing)
         return number
+
+    def recall(self, things: Iterable[H]) -> None:
+        """These are the things, in the order of their numbers."""
+        self.things = list(things)
+        self._numbers = {thing: number for number, thing in enumerate(self.things)}
 
 
 _Ran: TypeAlias = tuple[int, int, int, int, int]
@@ -272,6 +291,54 @@ class Sums:
             served.completed += by
             if by < 0:
                 _drop_empty(all_served, name)
+
+    # --- kept ---------------------------------------------------------------------------
+
+    def share_of(self, key: JobKey) -> bytes | None:
+        """What a job adds, as it lies here."""
+        return self._shares.get(key)
+
+    def kept(self) -> Any:
+        """As plain data all but the shares (:meth:`share_of`)."""
+        return {
+            "numbers": [[*map(tuple, each.things)] for each in self._all_numbers()],
+            "total": (self.total.good, self.total.bad),
+            "runs": {key: (hours.good, hours.bad) for key, hours in self.runs.items()},
+            "sites": [(name, served.kept()) for name, served in self.sites.items()],
+            "gpus": [(name, served.kept()) for name, served in self.gpus.items()],
+            "causes": [
+                (cause, spent.executions, spent.micros, dict(spent.jobs))
+                for cause, spent in self.causes.items()
+            ],
+            "queued": list(self.queued),
+            "open": [(key, tuple(each)) for key, each in self.open.items()],
+            "gaps": dict(self.gaps),
+            "moved": (self._transfers, self._sent, self._received),
+        }
+
+    def recall(self, kept: Any) -> None:
+        """What another, of the same settings, had :meth:`kept`; this one has nothing yet."""
+        owners, places, causes = kept["numbers"]
+        self._owners.recall(Owner(*each) for each in owners)
+        self._places.recall(places)
+        self._causes.recall(causes)
+        self.total = Hours(*kept["total"])
+        self.runs = {key: Hours(*hours) for key, hours in kept["runs"].items()}
+        self.sites = {name: _served(served) for name, served in kept["sites"]}
+        self.gpus = {name: _served(served) for name, served in kept["gpus"]}
+        for cause, executions, micros, jobs in kept["causes"]:
+            self.causes[cause] = Spent(executions, micros, Counter(jobs))
+        self.queued = set(kept["queued"])
+        self.open = {key: Open(*each) for key, each in kept["open"]}
+        self.gaps = kept["gaps"]
+        self._transfers, self._sent, self._received = kept["moved"]
+
+    def recall_share(self, key: JobKey, share: bytes) -> None:
+        """What another had as a job's (:meth:`share_of`)."""
+        self._shares[key] = share
+
+    def _all_numbers(self) -> tuple[_Numbers[Owner], _Numbers[Place], _Numbers[Cause]]:
+        return self._owners, self._places, self._causes
 
     def transfers(self) -> TransferTotals:
         """All transfers, and all bytes."""

@@ -6,11 +6,11 @@ contact) is looked at when it is asked for.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from enum import Enum
-from typing import Final, NamedTuple, TypeAlias
+from enum import IntEnum
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from metlmon.ensemble.causes import cause_of
 from metlmon.ensemble.clock import Clock
@@ -34,7 +34,7 @@ STUCK: Final[Cause] = ("stalled", "input transfer stalled")
 OUT_OF_TOUCH: Final[Cause] = ("stalled", "lost contact with the execute host")
 
 
-class Mark(Enum):
+class Mark(IntEnum):
     """What is said of a job: trouble struck; a hold, which is struck by the end it made; what
     a hold's eviction cost; a job is in trouble now."""
 
@@ -99,7 +99,7 @@ class Troubles:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._of_job: dict[JobKey, tuple[Strike, ...]] = {}
+        self._of_job: dict[JobKey, Sequence[Strike]] = {}
         self._runs: dict[JobKey, str] = {}
         self._by_cause: dict[Cause, dict[JobKey, None]] = {}
         self._drawn: dict[Cause, Trouble] = {}
@@ -112,7 +112,7 @@ class Troubles:
         strikes = tuple(self._of(job, life))
         before = self._of_job.get(key, ())
         if strikes != before or run != self._runs.get(key):
-            for cause in {each.cause for each in before}:
+            for cause in {each[0] for each in before}:
                 del self._by_cause[cause][key]
                 self._drawn.pop(cause, None)
             for cause in {each.cause for each in strikes}:
@@ -129,6 +129,29 @@ class Troubles:
             self._moving[key] = job
         else:
             self._moving.pop(key, None)
+
+    def of_job(self, key: JobKey) -> tuple[Any, str | None]:
+        """What is said of a job, as plain data, and its run."""
+        strikes = [(each[0], int(each[1]), *each[2:]) for each in self._of_job.get(key, ())]
+        return strikes, self._runs.get(key)
+
+    def kept(self) -> Any:
+        """As plain data what :meth:`of_job` does not tell."""
+        return list(self._moving)
+
+    def recall_job(self, key: JobKey, strikes: Any, run: str | None) -> None:
+        """What another had said of a job (:meth:`of_job`)."""
+        if run is not None:
+            self._runs[key] = run
+        if strikes:
+            # They are made Strikes when they are looked at.
+            self._of_job[key] = tuple(strikes)
+            for cause in {each[0] for each in strikes}:
+                self._by_cause.setdefault(cause, {})[key] = None
+
+    def recall(self, kept: Any, jobs: Mapping[JobKey, Job]) -> None:
+        """What another had :meth:`kept`."""
+        self._moving = {key: jobs[key] for key in kept}
 
     def by_cause(self, as_of: datetime | None) -> Mapping[Cause, Trouble]:
         """All trouble up to ``as_of``."""
@@ -150,7 +173,7 @@ class Troubles:
         trouble = Trouble()
         for key in sorted({*self._by_cause.get(cause, ()), *moving}):
             job = (key[0], key[1])
-            for strike in (*self._of_job.get(key, ()), *moving.get(key, ())):
+            for strike in map(Strike._make, (*self._of_job.get(key, ()), *moving.get(key, ()))):
                 if strike.cause == cause:
                     trouble.add(job, strike)
             run = self._runs.get(key)

@@ -64,6 +64,15 @@ class Keeping:
                 return Recalled(self._cache, self._entry, ensemble)
         return None
 
+    def reckon(self, recalled: Recalled, ensemble: Ensemble) -> None:
+        """Take over what jobs and nodes came to, where it still follows from what is known."""
+        if self._workflows is not None and not recalled.reckon(ensemble, self._workflows.made_of()):
+            ensemble.reckon_anew()
+
+    def worth(self, consumed: int) -> bool:
+        """Has so much been read since it was kept last that it is to be kept again?"""
+        return consumed - self._kept >= max(WORTH_KEEPING, SHARE_WORTH_KEEPING * consumed)
+
     def holds(self, consumed: int) -> None:
         """So many bytes of the logs need not be kept: they are."""
         self._kept = consumed
@@ -82,9 +91,10 @@ class Keeping:
             from metlmon.live.kept import keep_workflows
 
             found.append(keep_workflows(self._cache, self._dags, self._workflows))
-        if consumed - self._kept >= max(WORTH_KEEPING, SHARE_WORTH_KEEPING * consumed):
+        if self.worth(consumed):
             from metlmon.live.kept import keep
 
             self._kept = consumed
-            found.append(keep(self._cache, self._entry, ensemble, logs, facts))
+            made_of = self._workflows.made_of() if self._workflows is not None else None
+            found.append(keep(self._cache, self._entry, ensemble, logs, facts, made_of))
         return [each for each in found if each is not None]

@@ -17,6 +17,7 @@ import os
 import stat
 import sys
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import astuple
 from functools import cache
 from hashlib import blake2b
@@ -28,6 +29,7 @@ from metlmon.dagman import OutState, Problem
 from metlmon.ensemble.dag import Dag
 from metlmon.ensemble.ensemble import Ensemble
 from metlmon.ensemble.heard import hear_again, heard, judged_by_jobs
+from metlmon.ensemble.reckoned import reckon_again, reckoned
 from metlmon.eventlog import Form, Position
 from metlmon.frozen import frozen
 from metlmon.live.cache import STARTED, Cache, Entry, Spoilt
@@ -160,9 +162,11 @@ def keep(
     ensemble: Ensemble,
     logs: Iterable[LogReader],
     facts: Iterable[DagFacts],
+    workflows: bytes | None = None,
 ) -> Kept | None:
     """What these have learnt, as plain data; what they learn later is not in it. None when it
-    cannot be said of which bytes it was learnt."""
+    cannot be said of which bytes it was learnt. ``workflows`` tells the DAG files from all others:
+    without it, what jobs and nodes came to is not kept."""
     version = code()
     places = [_place(log) for log in logs if log.position.offset]
     if version is None or None in places:
@@ -170,11 +174,15 @@ def keep(
     words = {each.key: _words(each, ensemble.dags[each.key]) for each in facts}
     header = {"code": version, "key": entry.key, "logs": places, "dags": words}
     said = [(key, heard(ensemble.dags[key])) for key, told in words.items() if told is not None]
-    return Kept(cache, entry, _records(header, said, ensemble.kept()))
+    came_to = reckoned(ensemble, workflows) if workflows is not None else None
+    return Kept(cache, entry, _records(header, said, ensemble.kept(), came_to or ()))
 
 
 def _records(
-    header: dict[str, Any], said: list[tuple[str, Iterator[Any]]], learnt: Iterable[Any]
+    header: dict[str, Any],
+    said: list[tuple[str, Iterator[Any]]],
+    learnt: Iterable[Any],
+    came_to: Iterable[Any],
 ) -> Iterator[Any]:
     yield header
     for key, records in said:
@@ -182,6 +190,8 @@ def _records(
             yield key, record
     for record in learnt:
         yield None, record
+    for record in came_to:
+        yield _RECKONED, record
     yield _LAST
 
 
@@ -230,6 +240,9 @@ def _judged(dag: Dag) -> bytes:
     return blake2b(names.encode("utf-8", "surrogateescape"), digest_size=16).digest()
 
 
+_RECKONED: Final = ("reckoned",)
+"""Beside the keys of DAGs, which are texts."""
+
 _LAST: Final = "all"
 """Behind all others: without it something is missing."""
 
@@ -249,6 +262,8 @@ class Recalled:
             raise Spoilt("its logs have changed")
         self._dags = header["dags"]
         self._heard: dict[str, list[Any]] = {}
+        self._reckoned: list[Any] = []
+        self._told: set[str] = set()
         ensemble.restore(self._learnt(records))
         known = {name for name, _, _ in self._places}
         if next(records, None) is not None or any(
@@ -257,13 +272,16 @@ class Recalled:
             raise Spoilt("it holds more than there is a use for")
 
     def _learnt(self, records: Iterator[Any]) -> Iterator[Any]:
-        """What the logs had told; what the DAGs had heard stands before it."""
+        """What the logs had told; what the DAGs had heard stands before it, what all of it came
+        to behind it."""
         for record in records:
             if record == _LAST:
                 return
             key, content = record
             if key is None:
                 yield content
+            elif key == _RECKONED:
+                self._reckoned.append(content)
             else:
                 self._heard.setdefault(key, []).append(content)
         raise Spoilt("it is not whole")
@@ -301,8 +319,20 @@ class Recalled:
             ):
                 return
         hear_again(dag, self._heard[dag.key])
+        self._told.add(dag.key)
         out = OutState(*told["out"])
         facts.resume(out, told["line"], [Problem(*problem) for problem in told["problems"]])
         for mark, follower in zip(marks, facts.growing, strict=True):
             if mark is not None:
                 follower.resume(mark.offset, mark.inode, mark.start)
+
+    def reckon(self, ensemble: Ensemble, workflows: bytes) -> bool:
+        """Take over what jobs and nodes came to. False where it is not known, or may be another
+        by now: then ``ensemble`` is to reckon anew."""
+        if not self._reckoned or self._told != ensemble.dags.keys():
+            return False
+        # Whatever is wrong with it: it is none.
+        with suppress(Exception):
+            reckon_again(ensemble, workflows, self._reckoned)
+            return True
+        return False

@@ -214,6 +214,8 @@ class Reader:
         """The first look. Raises InputError when the dagdir cannot be used."""
         with _no_look_for_cycles():
             changes = self._take_over()
+            if self._keeping is not None and self._recalled is not None:
+                self._keeping.reckon(self._recalled, self.ensemble)
         # In the order in which they were found: an earlier reader may have met them in another.
         self.ensemble.books = {name: self.ensemble.books[name] for name in self._logs}
         self._recalled = None
@@ -401,6 +403,10 @@ class Reader:
         while self.step(0.25).more:
             if progress is not None:
                 progress(self.progress())
+        if self._keeping is not None and self._keeping.worth(self.consumed):
+            # Who asked for all of it wants to know what it comes to, and so will the next one.
+            self.ensemble.summary.add_up()
+            self.ensemble.summary.settle(self.live())
         for kept in self.keep():
             kept.write()
 

@@ -63,6 +63,8 @@ class Workflows:
 
     def __init__(self, known: dict[tuple[str, ...], Woven] | None = None) -> None:
         self._known = known or {}
+        self._loaded: dict[tuple[str, ...], Reads] = {}
+        self._unkept: dict[tuple[str, ...], dict[str, bytes | OSError]] = {}
         self.news = False
 
     def load(self, paths: Sequence[Path]) -> Workflow:
@@ -70,14 +72,29 @@ class Workflows:
         key = tuple(map(str, paths))
         known = self._known.pop(key, None)
         if known is None or not known.holds():
-            known = self._woven(paths)
+            known, self._unkept[key] = self._woven(paths)
             self.news |= known.reads != {}
         if known.reads:
             self._known[key] = known
+        self._loaded[key] = known.reads
         return known.workflow
 
-    def _woven(self, paths: Sequence[Path]) -> Woven:
-        """Without ``reads`` where it is not worth while to know them."""
+    def made_of(self) -> bytes:
+        """A digest of all that the workflows were made of that it was asked for."""
+        from hashlib import blake2b
+
+        told = []
+        for key, reads in self._loaded.items():
+            if not reads:
+                # These are few and small, and most are never asked for.
+                reads = {path: _known_by(data) for path, data in self._unkept[key].items()}
+                self._loaded[key], self._unkept[key] = reads, {}
+            told.append((key, sorted(reads.items())))
+        return blake2b(repr(sorted(told)).encode("utf-8", "surrogateescape")).digest()
+
+    def _woven(self, paths: Sequence[Path]) -> tuple[Woven, dict[str, bytes | OSError]]:
+        """Without ``reads`` where it is not worth while to know them; then what they are made
+        from."""
         begun = time.monotonic()
         reads: dict[str, bytes | OSError] = {}
 
@@ -89,8 +106,8 @@ class Workflows:
 
         workflow = load_workflow(paths, read)
         if time.monotonic() - begun < WORTH_SECONDS:
-            reads = {}
-        return Woven({path: _known_by(data) for path, data in reads.items()}, workflow)
+            return Woven({}, workflow), reads
+        return Woven({path: _known_by(data) for path, data in reads.items()}, workflow), {}
 
     def records(self) -> Iterator[Any]:
         """All of them as plain data, for :func:`workflows_of`."""
