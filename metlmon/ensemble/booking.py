@@ -7,11 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from datetime import datetime
 from itertools import chain, pairwise
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from metlmon.ensemble.causes import cause_of
 from metlmon.ensemble.job import Execution, JobLife, TransferSpan
 from metlmon.ensemble.ledger import (
+    Entered,
     EpochEntry,
     ExecutionEntry,
     HoldEntry,
@@ -25,6 +26,8 @@ from metlmon.ensemble.record import Job, JobId, NodeKey
 from metlmon.ensemble.runs import Run
 from metlmon.ensemble.sites import alias_of, host_of
 from metlmon.ensemble.states import TERMINAL, Outcome, State
+from metlmon.eventlog import UsageRow
+from metlmon.eventlog.usage import Usage
 from metlmon.frozen import frozen
 
 if TYPE_CHECKING:
@@ -33,6 +36,13 @@ if TYPE_CHECKING:
 
 AT_ONCE: Final = 8
 """Nodes whose entries are made between two looks at the clock: a millisecond."""
+
+BLOCK: Final = 256
+"""Clusters whose entries are put in order together: what changes costs one block's."""
+
+SHARED_SECONDS: Final = 4096.0
+"""Up to so many seconds (an hour) one object serves for all entries: transfers and waits are
+mostly shorter, and logged in whole ones."""
 
 BYTES_TOLD: Final = frozenset({4, 5})
 """Evicted and terminated: the events that say how much a job moved."""
@@ -60,8 +70,19 @@ NOBODY: Final = _Owner()
 """Of a job that belongs to no node, or to nobody knows which."""
 
 
-Page: TypeAlias = tuple[JobEntry, tuple[ExecutionEntry, ...], tuple[TransferEntry, ...]]
+Page: TypeAlias = tuple[JobEntry | ExecutionEntry | TransferEntry, ...]
 """The entries of one job."""
+
+PageKey: TypeAlias = tuple[int, ...]
+"""Cluster and process (the very tuple of the entries), and the subprocess where there is one."""
+
+
+class _Block(NamedTuple):
+    """The entries of some clusters, in order."""
+
+    jobs: tuple[JobEntry, ...]
+    executions: tuple[ExecutionEntry, ...]
+    transfers: tuple[TransferEntry, ...]
 
 
 class Books:
@@ -78,16 +99,21 @@ class Books:
         self.strays: set[JobKey] = {
             _key(job) for job in painter.real_jobs() if painter.node_of(job) not in painter.nodes
         }
-        self._pages: dict[JobKey, Page] = {}
-        self._order: list[JobKey] = []
+        self._pages: dict[int, dict[PageKey, Page]] = {}
+        self._blocks: dict[int, _Block] = {}
         self._epochs: dict[NodeKey, EpochEntry] = {}
+        self._epochs_of: dict[str, tuple[EpochEntry, ...]] = {}
+        self._began: dict[str, datetime | None] = {}
         self._counting: dict[str, dict[int, NodeKey]] = {}
         self._names: dict[str, tuple[str, str | None]] = {}
         self._owners: dict[NodeKey, _Owner] = {}
         self._turned_to: Painter | None = None
         self._moving: set[NodeKey | JobKey] = set()
         self._known_hosts: dict[str, set[str]] = {}
-        self._hosts: dict[str | None, str | None] = {}
+        self._texts: dict[str | None, str | None] = {}
+        self._numbers: dict[int | None, int | None] = {}
+        self._seconds: dict[float | None, float | None] = {}
+        self._ways: dict[tuple[State, ...], tuple[State, ...]] = {}
         self._asked_hosts: dict[str, set[NodeKey | JobKey]] = {}
         self._painter = painter
         self._unit: NodeKey | JobKey = ("", "")
@@ -114,6 +140,7 @@ class Books:
         self._moving = set()
         changed = {run.key: run for n in self.nodes if (run := painter.runs.of_node.get(n))}
         for key, run in changed.items():
+            self._began.pop(key, None)
             names = self._names_of(run)
             if self._names.get(key, names) != names:
                 self.nodes.update(run.nodes())
@@ -134,27 +161,45 @@ class Books:
     def ledger(self) -> Ledger:
         """The ledger of the picture that :meth:`bring` was called for."""
         painter = self._painter
-        if len(self._order) != len(self._pages):
-            self._order = sorted(self._pages)
-        pages = [self._pages[key] for key in self._order]
+        blocks = [self._block(number) for number in sorted(self._pages)]
         in_flight = painter.in_flight().runs
         return Ledger(
             painter.dagdir,
             painter.as_of,
             painter.live,
             tuple(self._run(run, in_flight) for run in painter.runs.by_key.values()),
-            tuple(
-                self._epochs[key]
-                for run in painter.runs.by_key.values()
-                for number in sorted(run.epochs)
-                for key in run.epochs[number]
-            ),
-            tuple(page[0] for page in pages),
-            tuple(chain.from_iterable(page[1] for page in pages)),
-            tuple(chain.from_iterable(page[2] for page in pages)),
+            tuple(chain.from_iterable(map(self._epochs_in, painter.runs.by_key.values()))),
+            tuple(chain.from_iterable(block.jobs for block in blocks)),
+            tuple(chain.from_iterable(block.executions for block in blocks)),
+            tuple(chain.from_iterable(block.transfers for block in blocks)),
             # A copy: the reader goes on learning what the offset from UTC is.
             deepcopy(painter.clock).seconds,
         )
+
+    def _keep(self, key: PageKey, page: Page) -> None:
+        number = key[0] // BLOCK
+        self._pages.setdefault(number, {})[key] = page
+        self._blocks.pop(number, None)
+
+    def _block(self, number: int) -> _Block:
+        block = self._blocks.get(number)
+        if block is None:
+            pages = self._pages[number]
+            entries = list(chain.from_iterable(pages[key] for key in sorted(pages)))
+            block = self._blocks[number] = _Block(
+                tuple([e for e in entries if isinstance(e, JobEntry)]),
+                tuple([e for e in entries if isinstance(e, ExecutionEntry)]),
+                tuple([e for e in entries if isinstance(e, TransferEntry)]),
+            )
+        return block
+
+    def _epochs_in(self, run: Run) -> tuple[EpochEntry, ...]:
+        epochs = self._epochs_of.get(run.key)
+        if epochs is None:
+            epochs = self._epochs_of[run.key] = tuple(
+                self._epochs[key] for number in sorted(run.epochs) for key in run.epochs[number]
+            )
+        return epochs
 
     # --- whose it is --------------------------------------------------------------------
 
@@ -202,6 +247,7 @@ class Books:
         run = painter.runs.of_node.get(key)
         if run is not None and part is not None and training and part.epoch is not None:
             self._epochs[key] = self._epoch(run, key, made, booked, final)
+            self._epochs_of.pop(run.key, None)
 
     def _make_stray(self, key: JobKey) -> None:
         job = self._painter.ensemble.jobs[key]
@@ -224,9 +270,12 @@ class Books:
         for key in keys:
             job, life = lives[key]
             id_ = job.id
-            entries = tuple(self._executions(id_, life, owner, attempts, final))
-            moves = tuple(self._transfers(id_, life, owner))
-            self._pages[key] = self._job(job, id_, life, owner), entries, moves
+            entries = list(self._executions(id_, life, owner, attempts, final))
+            moves = self._transfers(id_, life, owner)
+            self._keep(
+                key if key[2] else id_,
+                (self._job(job, id_, life, owner, entries), *entries, *moves),
+            )
             booked += entries
             if (
                 life.state is State.HELD
@@ -287,14 +336,14 @@ class Books:
             owner.training,
             owner.target,
             site,
-            self._hosts.setdefault(host, host),
+            self._texts.setdefault(host, host),
             painter.gpu(machine),
             e.gpus,
             e.start,
             e.end,
             seconds,
             sum(painter.seconds(a, b) or 0.0 for a, b in e.suspensions),
-            None if e.gpus is None else seconds * e.gpus,
+            None if e.gpus is None else seconds if e.gpus == 1 else seconds * e.gpus,
             e.outcome,
             e.code,
             e.subcode,
@@ -303,8 +352,8 @@ class Books:
             e.return_value,
             e.signal,
             e.uncertain,
-            wait,
-            transfer,
+            self._shared(wait),
+            self._shared(transfer),
             *moved,
             final,
             owner.dagman,
@@ -360,9 +409,9 @@ class Books:
                 span.direction,
                 span.start,
                 span.end,
-                self._painter.seconds(span.start, span.end) if timed else None,
+                self._shared(self._painter.seconds(span.start, span.end)) if timed else None,
                 "in-flight" if span.outcome == "pending" else span.outcome,
-                span.host,
+                self._texts.setdefault(span.host, span.host),
                 self._site_of(life, span),
                 span.queue_seconds,
             )
@@ -388,10 +437,30 @@ class Books:
             return next(iter(known))
         return None if known else self._painter.site_of_address(span.host)
 
-    def _job(self, job: Job, id_: JobId, life: JobLife, owner: _Owner) -> JobEntry:
-        usage = next((u for u in life.usage if u.name == "Memory"), None)
+    def _shared(self, seconds: float | None) -> float | None:
+        if seconds is None or seconds > SHARED_SECONDS:
+            return seconds
+        return self._seconds.setdefault(seconds, seconds)
+
+    def _entered(self, life: JobLife) -> Entered:
+        kinds = tuple([state for _, state in life.states])
+        times = tuple([when for when, _ in life.states])
+        return Entered(self._ways.setdefault(kinds, kinds), times)
+
+    def _job(
+        self, job: Job, id_: JobId, life: JobLife, owner: _Owner, booked: Sequence[ExecutionEntry]
+    ) -> JobEntry:
+        usage = _memory(life.usage)
         peaks = [m for m in (job.memory_max, usage.usage if usage else None) if m is not None]
         ended = life.since if life.state in TERMINAL else None
+        request = int(usage.request) if usage is not None and usage.request is not None else None
+        sent, received = life.bytes_sent, life.bytes_received
+        if len(booked) == 1 and (booked[0].bytes_sent, booked[0].bytes_received) == (
+            sent,
+            received,
+        ):
+            # The same objects.
+            sent, received = booked[0].bytes_sent, booked[0].bytes_received
         return JobEntry(
             id_,
             owner.dag,
@@ -406,13 +475,13 @@ class Books:
             life.state or State.IDLE,
             life.submitted,
             ended,
-            tuple(life.states),
+            self._entered(life),
             tuple(self._holds(life)),
-            life.bytes_sent,
-            life.bytes_received,
+            sent,
+            received,
             _bytes_at(job),
             int(max(peaks)) if peaks else None,
-            int(usage.request) if usage is not None and usage.request is not None else None,
+            self._numbers.setdefault(request, request),
             owner.dagman,
         )
 
@@ -488,13 +557,8 @@ class Books:
         stands, home = painter.standings[run.key], painter.home(run)
         name, label = self._names[run.key]
         row = painter.run_row(run, in_flight)
-        submitted = (
-            when
-            for key in run.nodes()
-            if (made := painter.made(key)) is not None
-            for when in made.begun
-            if when is not None
-        )
+        if run.key not in self._began:
+            self._began[run.key] = self._first_submission(run)
         return RunEntry(
             run.key,
             name,
@@ -507,9 +571,13 @@ class Books:
             stands.inferred,
             stands.skipped,
             row.latest,
-            min(submitted, default=None),
+            self._began[run.key],
             *painter.run_seconds(run, in_flight),
         )
+
+    def _first_submission(self, run: Run) -> datetime | None:
+        made = filter(None, map(self._painter.made, run.nodes()))
+        return min((when for each in made for when in each.begun if when is not None), default=None)
 
 
 _Lives: TypeAlias = Mapping[JobKey, tuple[Job, JobLife]]
@@ -532,6 +600,12 @@ def _final(made: Sequence[Round], lives: _Lives) -> Execution | None:
 
 def _key(job: Job) -> JobKey:
     return job.cluster, job.proc, job.subproc
+
+
+def _memory(usage: Sequence[UsageRow]) -> UsageRow | None:
+    if isinstance(usage, Usage):
+        return usage.named("Memory")
+    return next((row for row in usage if row.name == "Memory"), None)
 
 
 def _sums(booked: Iterable[ExecutionEntry]) -> tuple[float, float, float]:

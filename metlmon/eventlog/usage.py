@@ -57,6 +57,12 @@ class Usage(Sequence[UsageRow]):
         columns = _columns(title)
         return tuple(_row(*_cells(line), columns) for line in lines)
 
+    def named(self, name: str) -> UsageRow | None:
+        """The first row of this name, None without one: no other is read."""
+        title, *lines = self.text.split("\n")
+        rows = (_row(*_cells(line), _columns(title)) for line in lines if name in line)
+        return next((row for row in rows if row.name == name), None)
+
     def __len__(self) -> int:
         return self.text.count("\n")
 

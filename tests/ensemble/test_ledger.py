@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from metlmon.ensemble.ledger import ExecutionEntry, Ledger
+from metlmon.ensemble.ledger import Entered, ExecutionEntry, Ledger
 from metlmon.ensemble.picture import Painter
 from metlmon.ensemble.record import JobId
 from metlmon.ensemble.settings import Settings
@@ -417,3 +417,17 @@ def test_a_hold_lasts_to_its_release(aws: Ledger) -> None:
         datetime(2025, 11, 13, 9, 22, 27),
     )
     assert hold.seconds == 60137
+
+
+def test_states_kept_apart_from_their_times_are_as_pairs() -> None:
+    noon = datetime(2026, 5, 20, 12)
+    times = (noon, noon + timedelta(hours=1), noon + timedelta(hours=2))
+    kinds = (State.IDLE, State.RUNNING, State.COMPLETED)
+    pairs = tuple(zip(times, kinds, strict=True))
+    entered = Entered(kinds, times)
+    assert entered == pairs and pairs == entered and hash(entered) == hash(pairs)
+    assert entered == Entered(tuple(kinds), tuple(times)) and entered != pairs[:2]
+    assert entered != Entered(kinds[:2], times[:2])
+    assert [*entered] == [*pairs] and len(entered) == 3
+    assert entered[-1] == pairs[-1] and entered[1:] == pairs[1:]
+    assert not Entered((), ())

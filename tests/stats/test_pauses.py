@@ -62,6 +62,17 @@ def test_an_empty_queue_until_the_dag_is_submitted_again(lives: Sequence[float])
     assert pauses([BEFORE, AFTER], lives).within("run0", hours(4), hours(9)) == 4 * HOUR
 
 
+def test_each_time_that_all_jobs_are_removed_another_life_begins() -> None:
+    removed, done = State.REMOVED, State.COMPLETED
+    made = [job(f"run{i}", 0, 2, removed) for i in range(3)]
+    made += [job(f"run{i}", 2.05, 4.05, removed) for i in range(3)]
+    # Of these one stays in the queue: a person removed the others, and their DAG goes on.
+    made += [job(f"run{i}", 4.1, 6.1, removed) for i in range(2)] + [job("run2", 4.1, 9, done)]
+    made += [job(f"run{i}", 6.15, 9, done) for i in range(2)]
+    for run in ("run0", "run1", "run2"):
+        assert paused(made, run=run) == pytest.approx(2 * 2.05)
+
+
 def test_a_long_script_of_one_life_is_none() -> None:
     assert paused([BEFORE, AFTER], lives=(0.0,)) == 0
 
