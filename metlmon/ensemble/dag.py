@@ -180,15 +180,20 @@ class Dag:
     def hear(self, said: Iterable[Said]) -> set[str]:
         """Take lines of ``.dagman.out`` in; returns the names of nodes they speak of."""
         touched: set[str] = set()
+        until = self.heard_until
         for line in said:
-            self._hear(line)
-            if line.time is not None:
-                self.heard_until = max(self.heard_until or line.time, line.time)
-            if line.node is not None:
-                touched.add(line.node)
+            time = line.time
+            if time is not None and (until is None or time > until):
+                until = time
+            if line.node is None:
+                self._hear(line)
+            else:
+                touched.add(self._hear_of(line.node, line))
+        self.heard_until = until
         return touched
 
     def _hear(self, line: Said) -> None:
+        """What the DAG as a whole came to."""
         life = self.lives[-1] if self.lives else None
         match line.word:
             case Word.STARTED:
@@ -207,15 +212,25 @@ class Dag:
                 life.removed = True
             case Word.EXITED if life:
                 life.ended, life.end, life.status = True, line.time, line.value
-            case Word.SUBMITTED if line.node is not None and line.cluster is not None:
-                name = self._own(line.node)
+
+    def _hear_of(self, name: str, line: Said) -> str:
+        """What a node came to; returns its name, as :meth:`_own` has it."""
+        node, word, claim = self.workflow.nodes.get(name), line.word, None
+        if node is not None:
+            name = node.name
+        if word is Word.SUBMITTED:
+            claim = Claim.SUBMITTED
+            if line.cluster is not None:
                 self._out_submitted[line.cluster] = name
                 self._submitted_as(name, line.cluster)
-                self._say(name, NodeWord(Claim.SUBMITTED, line.time))
-            case _:
-                claim = _OUT_CLAIMS.get(line.word) or self._job_word(line)
-                if claim is not None and line.node is not None:
-                    self._say(self._own(line.node), NodeWord(claim, line.time, None, line.value))
+        elif word is not Word.JOB_OK and word is not Word.JOB_FAILED:
+            claim = _OUT_CLAIMS.get(word)
+        elif node is not None and node.post is None:
+            # The job's result is the node's where no POST script has the last word.
+            claim = Claim.JOB_DONE if word is Word.JOB_OK else Claim.JOB_FAILED
+        if claim is not None:
+            self._say(name, NodeWord(claim, line.time, None, line.value))
+        return name
 
     def forget_out(self) -> None:
         """``.dagman.out`` begins anew; what it said before is not in it any more."""
@@ -272,12 +287,6 @@ class Dag:
         """Of two files that tell of a node's submissions either may be ahead, and be read first;
         the schedd numbers clusters in the order they were made."""
         self._last_clusters[node] = max(cluster, self._last_clusters.get(node, cluster))
-
-    def _job_word(self, line: Said) -> Claim | None:
-        node = self.workflow.nodes.get(line.node or "")
-        if node is None or node.post is not None:
-            return None
-        return {Word.JOB_OK: Claim.JOB_DONE, Word.JOB_FAILED: Claim.JOB_FAILED}.get(line.word)
 
     def _job_claim(self, entry: Jobstate) -> Claim | None:
         """The job's result is the node's where no POST script has the last word."""
