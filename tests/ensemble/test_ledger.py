@@ -425,9 +425,14 @@ def test_states_kept_apart_from_their_times_are_as_pairs() -> None:
     kinds = (State.IDLE, State.RUNNING, State.COMPLETED)
     pairs = tuple(zip(times, kinds, strict=True))
     entered = Entered(kinds, times)
-    assert entered == pairs and pairs == entered and hash(entered) == hash(pairs)
-    assert entered == Entered(tuple(kinds), tuple(times)) and entered != pairs[:2]
+    assert entered == pairs
+    assert pairs == entered
+    assert hash(entered) == hash(pairs)
+    assert entered == Entered(tuple(kinds), tuple(times))
+    assert entered != pairs[:2]
     assert entered != Entered(kinds[:2], times[:2])
-    assert [*entered] == [*pairs] and len(entered) == 3
-    assert entered[-1] == pairs[-1] and entered[1:] == pairs[1:]
+    assert [*entered] == [*pairs]
+    assert len(entered) == 3
+    assert entered[-1] == pairs[-1]
+    assert entered[1:] == pairs[1:]
     assert not Entered((), ())
