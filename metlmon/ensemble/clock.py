@@ -23,8 +23,8 @@ hint; that it took just as long as zones differ, twice in a row, is not to be fe
 A_MONTH: Final = timedelta(days=31)
 """Clocks that are changed twice within it may show the same offset at both its ends."""
 
-A_DAY: Final = 86400
-"""Seconds."""
+LOOKS: Final = tuple(timedelta(hours=hours) for hours in range(0, 25, 6))
+"""Into a day: no zone on earth changes its clocks twice within six hours."""
 
 FOLD_STEP: Final = timedelta(minutes=30)
 """Stamps of one log that step back by more than this in an hour that exists twice are in
@@ -185,7 +185,7 @@ class Clock:
         lies at an end of the calendar."""
         begun = stamp.replace(hour=0, minute=0, second=0, microsecond=0, fold=0)
         try:
-            at = [begun + timedelta(seconds=s) for s in range(0, A_DAY + 1, QUARTER_HOUR)]
+            at = [begun + hours for hours in LOOKS]
             offsets = {
                 each.replace(tzinfo=self.zone, fold=fold).utcoffset()
                 for each in at

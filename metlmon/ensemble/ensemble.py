@@ -61,6 +61,10 @@ ScriptKey: TypeAlias = tuple[str | None, int, int, int, datetime, Detail | None]
 tells of the same scripts."""
 
 
+Place: TypeAlias = tuple[str | None, str | None, tuple[str, ...], bool]
+"""A :class:`Membership` as plain data."""
+
+
 class Role(Enum):
     """What a log is: a user's job event log, a DAGMan's nodes.log, DAGMan's own job log."""
 
@@ -179,11 +183,12 @@ class Ensemble:
 
     # --- the workflow -------------------------------------------------------------------
 
-    def set_dags(self, dags: Iterable[Dag]) -> Changes:
+    def set_dags(self, dags: Iterable[Dag], placed: Iterable[Place] | None = None) -> Changes:
         """These are the DAGs now; what was known of their jobs is placed anew.
 
         A DAG file is away, or half written, for a moment when it is replaced: what the logs
-        told of its nodes is kept until it is back.
+        told of its nodes is kept until it is back. ``placed``: where each job belongs, in
+        their order, where that is known.
         """
         self.dags = {dag.key: dag for dag in dags}
         self._by_node = {}
@@ -200,8 +205,11 @@ class Ensemble:
         self._weighed = set()
         self._states.begin(self.nodes)
         self.all_stale = True
-        for job_key in self.jobs:
-            self._place(job_key)
+        if placed is not None:
+            self._place_again(placed)
+        else:
+            for job_key in self.jobs:
+                self._place(job_key)
         self._waiting = dict(self._scripts)
         self._place_scripts()
         return Changes(dags=frozenset(self.dags))
@@ -597,6 +605,27 @@ class Ensemble:
             if new is not None:
                 new.jobs.append(job)
         return [record.key for record in (old, new) if record is not None]
+
+    def _place_again(self, placed: Iterable[Place]) -> None:
+        """Each job belongs where it did."""
+        known: dict[Place, tuple[Membership, NodeRecord | None]] = {}
+        for (key, job), place in zip(self.jobs.items(), placed, strict=True):
+            found = known.get(place)
+            if found is None:
+                member = Membership(*place)
+                record = self._record(member)
+                if record is not None:
+                    # One object for all that have the name.
+                    member = Membership(member.dag, record.node.name, *place[2:])
+                found = known[place] = member, record
+            member, record = found
+            self.members[key] = member
+            if member.weighed:
+                self._weighed.add(key)
+            if record is not None:
+                record.jobs.append(job)
+                if job.node_name == record.node.name:
+                    job.node_name = record.node.name
 
     def _record(self, placed: Membership | None) -> NodeRecord | None:
         if placed is None or placed.dag is None or placed.node is None:

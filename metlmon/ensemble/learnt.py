@@ -7,13 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from metlmon.ensemble.dag import Tenure
-from metlmon.ensemble.packed import (
-    Words,
-    pack_event,
-    plain_time,
-    time_of,
-    unpack_event,
-)
+from metlmon.ensemble.packed import Words, pack_event, unpack_event
 from metlmon.ensemble.record import Job, JobKey
 from metlmon.ensemble.views import Notice
 
@@ -101,8 +95,8 @@ def _plain(job: Job) -> tuple[Any, ...]:
         tuple(job.user_logs),
         job.memory_max,
         job.memory_updates,
-        job.last_image and plain_time(job.last_image),
-        job.newest_sign and plain_time(job.newest_sign),
+        job.last_image,
+        job.newest_sign,
         job.packed(),
     )
 
@@ -138,7 +132,7 @@ def _job(
         job.user_logs = sets.get(user_logs) or sets.setdefault(user_logs, frozenset(user_logs))
     job.memory_max = memory_max
     job.memory_updates = memory_updates
-    job.newest_sign = None if newest is None else time_of(newest)
-    job.last_image = None if last is None else time_of(last)
+    job.newest_sign = newest
+    job.last_image = last
     job.unpack_later(packed)
     return (cluster, proc, subproc), job

@@ -120,8 +120,9 @@ class Weighed:
         self.touched: set[str] = set()
         self.news: set[str] = set()
         self.version = 0
-        self._order = dag.topological()
-        self._place = {name: at for at, name in enumerate(self._order)}
+        self._dag = dag
+        self._order: list[str] = []
+        self._place: dict[str, int] = {}
         self._own: dict[str, NodeState] = {}
         self._ancestor: dict[str, datetime] = {}
         self._inferred: dict[str, NodeState] = {}
@@ -159,6 +160,9 @@ class Weighed:
     def judge(self, own: Callable[[str], NodeState], most: int | None = None) -> None:
         """Judge anew what was touched, ``most`` of it, and whom it concerns. ``own`` tells a
         node's state, its neighbours not asked."""
+        if not self._order:
+            self._order = self._dag.topological()
+            self._place = {name: at for at, name in enumerate(self._order)}
         touched = set(islice(self.touched, most))
         self.touched -= touched
         moved: set[str] = set()

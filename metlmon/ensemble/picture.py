@@ -390,7 +390,11 @@ class Painter:
         )
 
     def _attempts(self, key: NodeKey) -> int:
-        return sum(len(self.life(job).executions) for job in self.nodes[key].jobs)
+        return sum(map(self._executions, self.nodes[key].jobs))
+
+    def _executions(self, job: Job) -> int:
+        known = self.sums.executions_of(job.key)
+        return len(self.life(job).executions) if known is None else known
 
     def find_runs(self, wanted: str) -> list[RunRow]:
         """Runs whose uuid begins with ``wanted``, or whose name is it (any case); an exact

@@ -8,9 +8,8 @@ and else reckoned anew. What was not added up yet, or not judged, is not either 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
-from hashlib import blake2b
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,7 +19,9 @@ from metlmon.ensemble.record import Job, JobKey
 from metlmon.ensemble.states import State
 
 if TYPE_CHECKING:
-    from metlmon.ensemble.ensemble import Ensemble
+    from metlmon.ensemble.dag import Dag
+    from metlmon.ensemble.ensemble import Ensemble, Place
+    from metlmon.ensemble.membership import Membership
 
 AT_ONCE: Final = 2000
 """Jobs or nodes in one record: some milliseconds of work."""
@@ -38,7 +39,7 @@ def reckoned(ensemble: Ensemble, workflows: bytes) -> Iterator[Any] | None:
     if weighed is None:
         return None
     facts = {
-        "basis": _basis(ensemble, workflows),
+        "basis": _basis(ensemble, ensemble.dags.values(), workflows),
         "stale": list(ensemble.stale_jobs),
         "sums": summary.sums.kept(),
         "moving": summary.troubles.kept(),
@@ -46,7 +47,8 @@ def reckoned(ensemble: Ensemble, workflows: bytes) -> Iterator[Any] | None:
         "weighed": [(dag, alive, each.kept()) for dag, alive, each in weighed],
     }
     shares, strikes = summary.sums.share_of, summary.troubles.of_job
-    jobs = [(shares(key), *strikes(key)) for key in ensemble.jobs]
+    members = ensemble.members
+    jobs = [(shares(key), *strikes(key), _place(members[key])) for key in ensemble.jobs]
     nodes = [state for _, _, each in weighed for state in each.judged()]
     return _records(facts, jobs, nodes)
 
@@ -73,17 +75,16 @@ def _plain(state: NodeState) -> Any:
     return _NUMBERS[state.state], state.since, job, *flags, state.submitted
 
 
-def _basis(ensemble: Ensemble, workflows: bytes) -> tuple[Any, ...]:
+def _place(member: Membership) -> Place:
+    return member.dag, member.node, member.candidates, member.weighed
+
+
+def _basis(ensemble: Ensemble, dags: Iterable[Dag], workflows: bytes) -> tuple[Any, ...]:
     """What all of it follows from, but for what was learnt and heard, which is kept with it."""
-    digest = blake2b(digest_size=16)
-    members = ensemble.members
-    placed = [(m.dag, m.node, m.candidates) for m in map(members.__getitem__, ensemble.jobs)]
-    digest.update(repr(placed).encode("utf-8", "surrogateescape"))
     return (
         workflows,
-        [(dag.key, dag.top, len(dag.workflow.nodes)) for dag in ensemble.dags.values()],
-        len(placed),
-        digest.digest(),
+        [(dag.key, dag.top, len(dag.workflow.nodes)) for dag in dags],
+        len(ensemble.jobs),
         _told(ensemble.settings),
     )
 
@@ -104,21 +105,32 @@ def _told(setting: Any) -> Any:
 # --- again ----------------------------------------------------------------------------------
 
 
-def reckon_again(ensemble: Ensemble, workflows: bytes, records: Iterable[Any]) -> None:
-    """Give an ensemble that was given again what another had learnt and heard, and has the same
-    DAGs, what :func:`reckoned` told. Raises whatever comes first where it does not follow from
-    what this ensemble has, or is of another shape; then all is to be reckoned anew
-    (:meth:`Ensemble.reckon_anew`)."""
+def follows(
+    ensemble: Ensemble, dags: Iterable[Dag], workflows: bytes, records: Sequence[Any]
+) -> bool:
+    """Does what :func:`reckoned` told follow as well from what an ensemble has learnt that is
+    about to be given these DAGs, which have heard what they had then?"""
+    return bool(records) and records[0]["basis"] == _basis(ensemble, dags, workflows)
+
+
+def places(ensemble: Ensemble, records: Sequence[Any]) -> list[Place]:
+    """Where each job belongs, by what :func:`reckoned` told."""
+    chunks = -(-len(ensemble.jobs) // AT_ONCE)
+    return [job[3] for record in records[1 : 1 + chunks] for job in record]
+
+
+def reckon_again(ensemble: Ensemble, records: Iterable[Any]) -> None:
+    """Give an ensemble what :func:`reckoned` told, which :func:`follows` from what it has been
+    given. Raises whatever comes first where it is of another shape; then all is to be reckoned
+    anew (:meth:`Ensemble.reckon_anew`)."""
     rest = iter(records)
     facts = next(rest)
-    if facts["basis"] != _basis(ensemble, workflows):
-        raise ValueError("it follows from something else")
     summary = ensemble.summary
     summary.recall(facts["summary"])
     summary.sums.recall(facts["sums"])
     keys = iter(list(ensemble.jobs))
     for _ in range(0, len(ensemble.jobs), AT_ONCE):
-        for share, strikes, run in next(rest):
+        for share, strikes, run, _ in next(rest):
             key = next(keys)
             if share is not None:
                 summary.sums.recall_share(key, share)

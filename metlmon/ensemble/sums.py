@@ -294,6 +294,11 @@ class Sums:
 
     # --- kept ---------------------------------------------------------------------------
 
+    def executions_of(self, key: JobKey) -> int | None:
+        """How many executions a job had, None where that is not added up."""
+        share = self._shares.get(key)
+        return None if share is None else len(marshal.loads(share)[4])
+
     def share_of(self, key: JobKey) -> bytes | None:
         """What a job adds, as it lies here."""
         return self._shares.get(key)

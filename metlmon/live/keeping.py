@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from metlmon.dagman import Workflow
-from metlmon.ensemble.ensemble import Ensemble
+from metlmon.ensemble.dag import Dag
+from metlmon.ensemble.ensemble import Ensemble, Place
 from metlmon.ensemble.settings import Settings
 from metlmon.live.cache import Cache, entry_of
 from metlmon.live.facts import DagFacts
@@ -64,10 +65,13 @@ class Keeping:
                 return Recalled(self._cache, self._entry, ensemble)
         return None
 
-    def reckon(self, recalled: Recalled, ensemble: Ensemble) -> None:
-        """Take over what jobs and nodes came to, where it still follows from what is known."""
-        if self._workflows is not None and not recalled.reckon(ensemble, self._workflows.made_of()):
-            ensemble.reckon_anew()
+    def places(
+        self, recalled: Recalled, ensemble: Ensemble, dags: Sequence[Dag]
+    ) -> list[Place] | None:
+        """Where each job belongs, where that was kept and still follows from what is known."""
+        if self._workflows is None:
+            return None
+        return recalled.places(ensemble, dags, self._workflows.made_of())
 
     def worth(self, consumed: int) -> bool:
         """Has so much been read since it was kept last that it is to be kept again?"""

@@ -16,8 +16,7 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import astuple
 from functools import cache
 from hashlib import blake2b
@@ -27,9 +26,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from metlmon.dagman import OutState, Problem
 from metlmon.ensemble.dag import Dag
-from metlmon.ensemble.ensemble import Ensemble
+from metlmon.ensemble.ensemble import Ensemble, Place
 from metlmon.ensemble.heard import hear_again, heard, judged_by_jobs
-from metlmon.ensemble.reckoned import reckon_again, reckoned
+from metlmon.ensemble.reckoned import follows, places, reckon_again, reckoned
 from metlmon.eventlog import Form, Position
 from metlmon.frozen import frozen
 from metlmon.live.cache import STARTED, Cache, Entry, Spoilt
@@ -326,13 +325,23 @@ class Recalled:
             if mark is not None:
                 follower.resume(mark.offset, mark.inode, mark.start)
 
-    def reckon(self, ensemble: Ensemble, workflows: bytes) -> bool:
-        """Take over what jobs and nodes came to. False where it is not known, or may be another
-        by now: then ``ensemble`` is to reckon anew."""
-        if not self._reckoned or self._told != ensemble.dags.keys():
-            return False
-        # Whatever is wrong with it: it is none.
-        with suppress(Exception):
-            reckon_again(ensemble, workflows, self._reckoned)
-            return True
-        return False
+    def places(
+        self, ensemble: Ensemble, dags: Sequence[Dag], workflows: bytes
+    ) -> list[Place] | None:
+        """Where each job belongs, where that still follows from what is known; None where not,
+        and then what jobs and nodes came to does not either."""
+        told = self._told == {dag.key for dag in dags}
+        if not told or not follows(ensemble, dags, workflows, self._reckoned):
+            self._reckoned = []
+            return None
+        return places(ensemble, self._reckoned)
+
+    def reckon(self, ensemble: Ensemble) -> None:
+        """Take over what jobs and nodes came to, where that is known."""
+        if not self._reckoned:
+            return
+        try:
+            reckon_again(ensemble, self._reckoned)
+        except Exception:
+            # Whatever is wrong with it: it is none.
+            ensemble.reckon_anew()

@@ -214,8 +214,8 @@ class Reader:
         """The first look. Raises InputError when the dagdir cannot be used."""
         with _no_look_for_cycles():
             changes = self._take_over()
-            if self._keeping is not None and self._recalled is not None:
-                self._keeping.reckon(self._recalled, self.ensemble)
+            if self._recalled is not None:
+                self._recalled.reckon(self.ensemble)
         # In the order in which they were found: an earlier reader may have met them in another.
         self.ensemble.books = {name: self.ensemble.books[name] for name in self._logs}
         self._recalled = None
@@ -333,7 +333,10 @@ class Reader:
             dags.append(known)
         self._found_problems = found.problems
         self._facts = [facts[dag.key] for dag in dags]
-        changes = self.ensemble.set_dags(dags)
+        placed = None
+        if self._keeping is not None and self._recalled is not None:
+            placed = self._keeping.places(self._recalled, self.ensemble, dags)
+        changes = self.ensemble.set_dags(dags, placed)
         # A file that was still being written while it was read is to be read again.
         now = self._dag_files_signature()
         self._dag_signature = {path: before.get(path, stat) for path, stat in now.items()}
