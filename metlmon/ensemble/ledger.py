@@ -25,6 +25,11 @@ SHORT_SUCCESS: Final = 0.5
 trained elsewhere than where it succeeded ("hidden compute")."""
 
 
+# By name here: Python 3.11 looks a member of an Enum up by a function each time.
+_GOOD: Final = Outcome.GOOD
+_IN_FLIGHT: Final = Outcome.IN_FLIGHT
+
+
 @frozen
 class ExecutionEntry:
     """One execution of a job.
@@ -80,9 +85,9 @@ class ExecutionEntry:
     @property
     def kind(self) -> str:
         """``good``, ``bad`` or ``in_flight``."""
-        if self.outcome is Outcome.GOOD:
+        if self.outcome is _GOOD:
             return "good"
-        return "in_flight" if self.outcome is Outcome.IN_FLIGHT else "bad"
+        return "in_flight" if self.outcome is _IN_FLIGHT else "bad"
 
 
 @frozen

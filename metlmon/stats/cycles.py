@@ -257,42 +257,72 @@ def _grouped(cycles: Iterable[Cycle], key: Callable[[Cycle], K]) -> dict[K, list
     return groups
 
 
+ITS_RUN: Final = "its run"
+ALL: Final = "all"
+
+LIKE: Final[Mapping[str, Callable[[ExecutionEntry], tuple[object, ...]]]] = {
+    "this site and GPU": lambda entry: (entry.site, entry.gpu, entry.gpus),
+    "this GPU": lambda entry: (entry.gpu, entry.gpus),
+    "this GPU model": lambda entry: (entry.gpu,),
+    ITS_RUN: lambda entry: (entry.run,),
+    ALL: lambda entry: (),
+}
+"""What executions are alike in, those that are most alike first."""
+
+
 class Executions:
     """How long one execution of a training takes, by where it runs."""
 
     def __init__(self, ledger: Ledger) -> None:
         hidden = {job for epoch in ledger.epochs if epoch.hidden for job in epoch.jobs}
         self.under_way: dict[JobId, ExecutionEntry] = {}
-        self._groups: dict[tuple[object, ...], list[Sample]] = {}
-        self._curves: dict[tuple[object, ...], Curve | None] = {}
+        self._samples: list[tuple[ExecutionEntry, Sample]] = []
+        self._groups: dict[str, dict[tuple[object, ...], list[Sample]]] = {}
+        self._curves: dict[tuple[str, tuple[object, ...]], Curve | None] = {}
         self._good: list[float] = []
         self._lost: list[float] = []
         entries = [e for e in ledger.executions if e.training and not e.dagman]
         weights = _fading(ledger, entries)
+        in_flight, removed = Outcome.IN_FLIGHT, Outcome.REMOVED
         for entry, weight in zip(entries, weights, strict=True):
-            if entry.outcome is Outcome.IN_FLIGHT:
+            if entry.outcome is in_flight:
                 self.under_way[entry.job] = entry
-            elif entry.outcome is not Outcome.REMOVED and entry.code not in BY_A_PERSON:
+            elif entry.outcome is not removed and entry.code not in BY_A_PERSON:
                 # What a person took away says nothing of how reliable it is there.
                 (self._good if entry.final else self._lost).append(entry.seconds)
             if entry.job not in hidden:
-                sample = Sample(entry.seconds, entry.final, weight)
-                for group, _ in _groups(entry):
-                    self._groups.setdefault(group, []).append(sample)
+                self._samples.append((entry, Sample(entry.seconds, entry.final, weight)))
         self._good.sort()
         self._lost.sort()
 
     def curve(self, entry: ExecutionEntry | None, run: str) -> tuple[Curve | None, str]:
         """The curve of those that are most like it, and what they are: its site, GPU model and
         number of GPUs; any site; any number; its run; all."""
-        wanted = _groups(entry) if entry is not None else ((("run", run), "its run"), ((), "all"))
-        for group, words in wanted:
-            if group not in self._curves:
-                self._curves[group] = Curve.of(self._groups.get(group, ()))
-            curve = self._curves[group]
-            if curve is not None and (curve.events >= ENOUGH or not group):
+        for words, group in LIKE.items():
+            if entry is not None:
+                key = group(entry)
+            elif words == ITS_RUN:
+                key = (run,)
+            elif words == ALL:
+                key = ()
+            else:
+                continue
+            if (words, key) not in self._curves:
+                self._curves[words, key] = Curve.of(self._like(words).get(key, ()))
+            curve = self._curves[words, key]
+            if curve is not None and (curve.events >= ENOUGH or words == ALL):
                 return curve, words
         return None, ""
+
+    def _like(self, words: str) -> Mapping[tuple[object, ...], Sequence[Sample]]:
+        """The groups of one kind: made when one of them is asked for."""
+        groups = self._groups.get(words)
+        if groups is None:
+            groups, group = {}, LIKE[words]
+            for entry, sample in self._samples:
+                groups.setdefault(group(entry), []).append(sample)
+            self._groups[words] = groups
+        return groups
 
     def risk(self, age: float) -> float:
         """The share of executions of this age that are lost before they are good; where few
@@ -314,13 +344,3 @@ def _fading(ledger: Ledger, entries: Sequence[ExecutionEntry]) -> list[float]:
     for rank, i in enumerate(newest_first):
         weights[i] = float(0.5 ** (rank / runs / FRESH))
     return weights
-
-
-def _groups(entry: ExecutionEntry) -> tuple[tuple[tuple[object, ...], str], ...]:
-    return (
-        ((entry.site, entry.gpu, entry.gpus), "this site and GPU"),
-        ((entry.gpu, entry.gpus), "this GPU"),
-        ((entry.gpu,), "this GPU model"),
-        (("run", entry.run), "its run"),
-        ((), "all"),
-    )

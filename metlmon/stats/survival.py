@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from math import log, sqrt
+from operator import attrgetter
 from typing import Final
 
 from metlmon.frozen import frozen
@@ -26,6 +27,10 @@ class Sample:
     seconds: float
     ended: bool = True
     weight: float = 1.0
+
+
+_SECONDS: Final = attrgetter("seconds")
+_ENDED: Final = attrgetter("ended")
 
 
 @frozen
@@ -48,27 +53,31 @@ class Curve:
     @staticmethod
     def of(samples: Iterable[Sample]) -> Curve | None:
         """The curve of some samples; None when none of them has ended."""
-        ordered = sorted(samples, key=lambda sample: (sample.seconds, not sample.ended))
-        events = sum(sample.ended for sample in ordered)
-        if not events:
+        # The shortest first, and of those that are as long the ones that have ended.
+        ordered = sorted(samples, key=_ENDED, reverse=True)
+        ordered.sort(key=_SECONDS)
+        ended = [sample for sample in ordered if sample.ended]
+        if not ended:
             return None
         times: list[float] = []
         left: list[float] = []
-        at_risk, share = sum(sample.weight for sample in ordered), 1.0
+        at_risk, share = sum([sample.weight for sample in ordered]), 1.0
         first = 0.0
         for sample in ordered:
+            weight = sample.weight
             if sample.ended and at_risk > 0:
-                after = share * max(0.0, 1 - sample.weight / at_risk)
+                stays = 1 - weight / at_risk
+                after = share * stays if stays > 0 else 0.0
                 after = after if after > 1e-12 else 0.0
                 first += (share - after) * sample.seconds
                 share = after
                 times.append(sample.seconds)
                 left.append(share)
-            at_risk -= sample.weight
+            at_risk -= weight
         last = ordered[-1].seconds
-        spread = _spread([sample for sample in ordered if sample.ended])
+        spread = _spread(ended)
         mean = first + share * (last + spread)
-        return Curve(tuple(times), tuple(left), last, mean, spread, events)
+        return Curve(tuple(times), tuple(left), last, mean, spread, len(ended))
 
     def lasting(self, age: float) -> float:
         """The share that lasts longer than ``age``, 0–1."""
@@ -97,7 +106,7 @@ class Curve:
 
 def _spread(ended: Sequence[Sample]) -> float:
     """One sigma of the times that have ended, at least :data:`ALIKE`."""
-    weight = sum(sample.weight for sample in ended)
-    mean = sum(sample.weight * sample.seconds for sample in ended) / weight
-    square = sum(sample.weight * (sample.seconds - mean) ** 2 for sample in ended) / weight
+    weight = sum([sample.weight for sample in ended])
+    mean = sum([sample.weight * sample.seconds for sample in ended]) / weight
+    square = sum([sample.weight * (sample.seconds - mean) ** 2 for sample in ended]) / weight
     return max(sqrt(square), ALIKE * mean)
