@@ -26,7 +26,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from math import exp, sqrt
-from statistics import NormalDist, median, quantiles
 from typing import Final
 from zlib import crc32
 
@@ -34,6 +33,7 @@ from metlmon.ensemble.ledger import EpochEntry, ExecutionEntry, RunEntry
 from metlmon.ensemble.states import ACTIVE, DONE, DagState, State
 from metlmon.frozen import frozen
 from metlmon.stats.cycles import Executions, History, counted, cycles_of, elapsed, later
+from metlmon.stats.middles import median, normal, quarters
 from metlmon.stats.pauses import Pauses
 from metlmon.stats.study import Basis
 from metlmon.training.records import Streamed
@@ -58,8 +58,7 @@ RECENT: Final = 2.0
 """Where no file of DAGMan tells, a run that has had nothing in the queue for so many cycles'
 time is not going on."""
 
-_NORMAL: Final = NormalDist()
-_Z: Final = tuple(_NORMAL.inv_cdf((i + 0.5) / TRIALS) for i in range(TRIALS))
+_Z: Final = tuple(normal((i + 0.5) / TRIALS) for i in range(TRIALS))
 _U: Final = tuple((i + 0.5) / TRIALS for i in range(TRIALS))
 
 
@@ -457,7 +456,7 @@ def _pace(seconds: Sequence[float]) -> Pace | None:
         return None
     if len(seconds) < 3:
         return Pace(median(seconds), None, None, len(seconds))
-    lower, middle, upper = quantiles(seconds, n=4, method="inclusive")
+    lower, middle, upper = quarters(seconds)
     return Pace(middle, lower, upper, len(seconds))
 
 

@@ -14,7 +14,6 @@ from datetime import datetime, timedelta
 from enum import IntEnum
 from functools import lru_cache
 from itertools import pairwise
-from statistics import median
 from typing import Final, TypeVar
 
 from metlmon.ensemble.causes import fold_reason
@@ -25,6 +24,7 @@ from metlmon.ensemble.states import DagState, Outcome, State
 from metlmon.ensemble.wording import age, count, hours
 from metlmon.frozen import frozen
 from metlmon.stats.cycles import BY_A_PERSON, elapsed, later
+from metlmon.stats.middles import median
 from metlmon.stats.study import Basis
 
 T = TypeVar("T")
