@@ -273,7 +273,9 @@ def _silence(basis: Basis) -> Iterator[Incident]:
 def full_disk(basis: Basis) -> Iterator[Incident]:
     """Executions and holds whose reason is that a disk or a quota is full."""
     ended = [e for e in basis.ledger.executions if e.end is not None and e.kind == "bad"]
-    hurt = [e for e in ended if e.reason and FULL_DISK.search(e.reason)]
+    hurt = [e for e in ended if e.reason and _tells_of_a_full_disk(e.reason)]
+    if not hurt:
+        return
     # A full disk cuts the log, too: with the reason of one that ended in the same moment.
     hurt += [e for e in ended if not e.reason and e.code is not None and _beside(e, hurt)]
     for group in _together(hurt, lambda e: e.end or e.start, DAY):
@@ -299,6 +301,11 @@ def _beside(e: ExecutionEntry, others: Sequence[ExecutionEntry]) -> bool:
     )
 
 
+@lru_cache(maxsize=4096)
+def _tells_of_a_full_disk(reason: str) -> bool:
+    return FULL_DISK.search(reason) is not None
+
+
 def _full(latest: object) -> bool:
     reason = getattr(latest, "hold_reason", None)
     return bool(reason and FULL_DISK.search(reason))
@@ -318,7 +325,7 @@ def mass_evictions(basis: Basis) -> Iterator[Incident]:
     sites: dict[str | None, list[ExecutionEntry]] = {}
     for e in entries:
         let_go = e.outcome in _LET_GO and e.code not in BY_A_PERSON and not e.dagman
-        if let_go and not (e.reason and FULL_DISK.search(e.reason)):
+        if let_go and not (e.reason and _tells_of_a_full_disk(e.reason)):
             sites.setdefault(e.site, []).append(e)
     for site, lost in sites.items():
         for group in _together(lost, lambda e: e.end or e.start, window):
@@ -372,10 +379,13 @@ def removals(basis: Basis) -> Iterator[Incident]:
 def stalled_transfers(basis: Basis) -> Iterator[Incident]:
     """Transfers that took much longer than is usual at their site."""
     ledger = basis.ledger
+    long = [span for span in ledger.transfers if (span.seconds or 0.0) >= STALL_SECONDS]
+    if not long:
+        return
     usual = _habits(ledger.transfers)
     gaps: list[tuple[datetime, datetime]] | None = None
     stalls: dict[tuple[str, str | None], list[TransferEntry]] = {}
-    for span in ledger.transfers:
+    for span in long:
         if span.seconds is None or span.start is None:
             continue
         habit = usual(span.direction, span.site)
@@ -520,7 +530,8 @@ def targets(basis: Basis) -> Iterator[Incident]:
     names = [e.target for e in basis.ledger.epochs if e.target is not None]
     known = frozenset(_squash(name) for name in names)
     for target, served in wanted.items():
-        missed = [e for e in served if _elsewhere(target, e.site, known)]
+        wrong = {site for site in {e.site for e in served} if _elsewhere(target, site, known)}
+        missed = [e for e in served if e.site in wrong]
         if len(missed) == len(served):
             # A name of its own for a site is no wrong way: only another target's site is one.
             missed = [e for e in missed if _of_another(target, e.site, known)]
