@@ -164,7 +164,11 @@ class History:
         self._by_target = _grouped(self.cycles, lambda cycle: cycle.target)
 
     def _samples(self, cycles: Iterable[Cycle]) -> list[Sample]:
-        return [Sample(self._capped(c), c.ended, self._weights.get(id(c), 1.0)) for c in cycles]
+        most, weights = self._cap or float("inf"), self._weights
+        return [
+            Sample(c.seconds if c.seconds < most else most, c.ended, weights.get(id(c), 1.0))
+            for c in cycles
+        ]
 
     def _capped(self, cycle: Cycle) -> float:
         return min(cycle.seconds, self._cap) if self._cap else cycle.seconds

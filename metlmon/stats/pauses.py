@@ -57,7 +57,9 @@ class Pauses:
 
     def within(self, run: str, start: datetime, end: datetime) -> float:
         """Seconds of this run's pauses between two moments."""
-        pauses = self._of_run.get(run, ())
+        pauses = self._of_run.get(run)
+        if not pauses:
+            return 0.0
         # They do not overlap: their ends are in order, too.
         first = bisect_right(pauses, later(start), key=_over)
         last = bisect_left(pauses, later(end), first, key=_begun)
