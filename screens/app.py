@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 REPAINT_SECONDS: Final = 0.2
 """Pictures are shown at most so often: more is not seen, and costs bytes over ssh."""
 
-REST_AFTER: Final = 60.0
+REST_AFTER: Final = 20.0
 REST_SECONDS: Final = 5.0
 """Nobody has touched a key and nothing has happened for the first of these: of pictures in which
 only time went by, one is shown in the second. The clock beside them says of when they are."""

@@ -37,7 +37,7 @@ WRITTEN_SECONDS: Final = 5.0
 """How often what the jobs write is looked at again while somebody wants it: an epoch takes
 hours, a progress line counts seconds; each look is one ``stat`` per file."""
 
-CLOCK_SECONDS: Final = 5.0
+CLOCK_SECONDS: Final = 15.0
 """While nothing happens but that time goes by, figures are this old at most: they are hours and
 days, and each costs as much as a picture."""
 

@@ -446,7 +446,7 @@ SCREENS: Final = (
 
 IDLE: Final = (
     *(("overview", (), size, 0.0) for size in SIZES),
-    ("overview, a minute later", (), SIZES[1], 62.0),
+    ("overview, left alone", (), SIZES[1], 22.0),
     ("run", ("down", "down", "enter"), SIZES[1], 0.0),
     ("timeline", ("t",), SIZES[1], 0.0),
 )
