@@ -104,6 +104,7 @@ class Troubles:
         self._by_cause: dict[Cause, dict[JobKey, None]] = {}
         self._drawn: dict[Cause, Trouble] = {}
         self._moving: dict[JobKey, Job] = {}
+        self._causes: dict[Cause, Cause] = {}
 
     def take(self, key: JobKey, job: Job, run: str | None) -> None:
         """Put in what is to be said of the job now, in place of what was; ``run``: its run's
@@ -111,7 +112,7 @@ class Troubles:
         life = job.life()
         strikes = tuple(self._of(job, life))
         before = self._of_job.get(key, ())
-        if strikes != before or run != self._runs.get(key):
+        if strikes != before or (strikes and run != self._runs.get(key)):
             for cause in {each[0] for each in before}:
                 del self._by_cause[cause][key]
                 self._drawn.pop(cause, None)
@@ -121,14 +122,15 @@ class Troubles:
             self._of_job[key] = strikes
             if not strikes:
                 del self._of_job[key]
-            if run is None:
-                self._runs.pop(key, None)
-            else:
-                self._runs[key] = run
-        if life.state is State.DISCONNECTED or any(map(_goes_on, life.transfers)):
+        moving = life.state is State.DISCONNECTED or any(map(_goes_on, life.transfers))
+        if moving:
             self._moving[key] = job
         else:
             self._moving.pop(key, None)
+        if run is not None and (strikes or moving):
+            self._runs[key] = run
+        else:
+            self._runs.pop(key, None)
 
     def of_job(self, key: JobKey) -> tuple[Any, str | None]:
         """What is said of a job, as plain data, and its run."""
@@ -145,8 +147,9 @@ class Troubles:
             self._runs[key] = run
         if strikes:
             # They are made Strikes when they are looked at.
-            self._of_job[key] = tuple(strikes)
-            for cause in {each[0] for each in strikes}:
+            said: Any = tuple([(self._one(each[0]), *each[1:]) for each in strikes])
+            self._of_job[key] = said
+            for cause in {each[0] for each in said}:
                 self._by_cause.setdefault(cause, {})[key] = None
 
     def recall(self, kept: Any, jobs: Mapping[JobKey, Job]) -> None:
@@ -199,8 +202,8 @@ class Troubles:
         if e.held_by is not None:
             # The eviction was the hold's doing: what it cost is the hold's.
             held = e.held_by
-            return Strike(_held(held.code, held.reason), Mark.COST, None, micros)
-        cause = (str(e.outcome), e.cause)
+            return Strike(self._held(held.code, held.reason), Mark.COST, None, micros)
+        cause = self._one((str(e.outcome), e.cause))
         return Strike(cause, Mark.STRUCK, e.end, micros, e.code, e.subcode, e.reason)
 
     def _holds(self, life: JobLife) -> Iterable[Strike]:
@@ -209,9 +212,9 @@ class Troubles:
             reason, code = (held.reason, held.code) if held else (None, None)
             mark = Mark.HOLD if when in ends else Mark.STRUCK
             subcode = held.subcode if held else None
-            yield Strike(_held(code, reason), mark, when, 0, code, subcode, reason)
+            yield Strike(self._held(code, reason), mark, when, 0, code, subcode, reason)
         if life.state is State.HELD and life.hold is not None:
-            yield Strike(_held(life.hold.code, life.hold.reason), Mark.NOW)
+            yield Strike(self._held(life.hold.code, life.hold.reason), Mark.NOW)
 
     def _stuck(self, span: TransferSpan, end: datetime) -> bool:
         if span.direction != "input" or span.outcome not in ("unfinished", "in-flight"):
@@ -235,9 +238,12 @@ class Troubles:
             yield Strike(OUT_OF_TOUCH, Mark.STRUCK, lost)
             yield Strike(OUT_OF_TOUCH, Mark.NOW)
 
+    def _held(self, code: int | None, reason: str | None) -> Cause:
+        return self._one((str(Outcome.HELD), cause_of(Outcome.HELD, code, reason, None, None)))
 
-def _held(code: int | None, reason: str | None) -> Cause:
-    return str(Outcome.HELD), cause_of(Outcome.HELD, code, reason, None, None)
+    def _one(self, cause: Cause) -> Cause:
+        """One object for all that were struck by it."""
+        return self._causes.setdefault(cause, cause)
 
 
 def _goes_on(span: TransferSpan) -> bool:
