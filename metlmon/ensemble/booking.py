@@ -522,6 +522,8 @@ class Books:
         success = next((entry for entry in booked if entry.final), None)
         # The first of several that lasted as long.
         longest = max(booked, key=lambda entry: entry.seconds, default=None)
+        jobs = [job.id for round_ in made for job in round_.jobs if not job.noop]
+        ids = {entry.job: entry.job for entry in booked}  # The same objects.
         submissions = [r.submitted for r in made if r.submitted is not None]
         owner = self._owner(key)
         name, label = self._names[run.key]
@@ -541,7 +543,7 @@ class Books:
             min(submissions, default=None),
             (final.end if final is not None else state.since) if done else None,
             len(booked),
-            tuple(job.id for round_ in made for job in round_.jobs if not job.noop),
+            tuple([ids.get(each, each) for each in jobs]),
             success.site if success else None,
             success.gpu if success else None,
             success.gpus if success else None,
