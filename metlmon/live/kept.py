@@ -336,12 +336,18 @@ class Recalled:
             return None
         return places(ensemble, self._reckoned)
 
+    def _given_away(self) -> Iterator[Any]:
+        """What jobs and nodes came to; who takes it is the only one that has it."""
+        self._reckoned.reverse()
+        while self._reckoned:
+            yield self._reckoned.pop()
+
     def reckon(self, ensemble: Ensemble) -> None:
         """Take over what jobs and nodes came to, where that is known."""
         if not self._reckoned:
             return
         try:
-            reckon_again(ensemble, self._reckoned)
+            reckon_again(ensemble, self._given_away())
         except Exception:
             # Whatever is wrong with it: it is none.
             ensemble.reckon_anew()
