@@ -402,11 +402,11 @@ class Reader:
         self.ensemble.notices.append(Notice(warning.kind, book.file, warning.line, text))
 
     def read_all(self, progress: Callable[[Progress], None] | None = None) -> None:
-        """Read until there is nothing more to read."""
-        while self.step(0.25).more:
-            if progress is not None:
-                progress(self.progress())
-        if self._keeping is not None and self._keeping.worth(self.consumed):
+        """Read until there is nothing more to read, and add it up."""
+        with _no_look_for_cycles():
+            while self.step(0.25).more:
+                if progress is not None:
+                    progress(self.progress())
             # Who asked for all of it wants to know what it comes to, and so will the next one.
             self.ensemble.summary.add_up()
             self.ensemble.summary.settle(self.live())
