@@ -6,6 +6,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# A busy machine is no failure: nothing here depends on how long an example takes.
+settings.register_profile("metlmon", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("metlmon")
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 """Real recordings and HTCondor's own files, beside the checkout; nothing of them is copied in."""
