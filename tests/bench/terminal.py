@@ -11,7 +11,7 @@ underline, reverse).
 
 idle      nobody touches it and no log grows, but jobs run: bytes per second, and the share of a
           core that the process takes (all its threads); and the same when nobody has touched it
-          for a minute.
+          for twenty seconds.
 row       one event of one job is written: bytes until nothing more comes, one tick of the
           clock among them.
 keys      bytes of one key, the work of all threads, and the worst of the event loop's stalls
