@@ -46,6 +46,7 @@ from pools import Pool, find_pool, is_below, until  # noqa: E402
 from terminals import Terminal  # noqa: E402
 
 from metlmon.live.session import POLL_SECONDS  # noqa: E402
+from tests.bench.appended import EXECUTE, HOLD, RELEASE, SUBMIT  # noqa: E402
 
 SIZE = (80, 24)
 TIMES = 20
@@ -116,14 +117,6 @@ def shown(screen: Terminal, pattern: str, seconds: float = 60.0) -> float:
 
 
 # --- a writer of our own ------------------------------------------------------------------
-
-SUBMIT = "000 ({job}) {at} Job submitted from host: <127.0.0.1:9618>\n    DAG Node: {node}\n...\n"
-EXECUTE = (
-    "001 ({job}) {at} Job executing on host: <127.0.0.1:9618>\n\tSlotName: slot1@node.example.org\n"
-    '\tGLIDEIN_ResourceName = "Delta-GPU"\n\tGPUs = 1\n...\n'
-)
-HOLD = "012 ({job}) {at} Job was held.\n\tmeasuring\n\tCode 1 Subcode 0\n...\n"
-RELEASE = "013 ({job}) {at} Job was released.\n\tmeasuring\n...\n"
 
 
 def local(times: int = LOCAL_TIMES, wakeup: bool = True) -> list[float]:

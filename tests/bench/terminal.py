@@ -59,6 +59,7 @@ sys.path[:0] = [str(HERE.parents[1])]
 import pyte  # noqa: E402
 from pyte.screens import Char  # noqa: E402
 
+from tests.bench.appended import EXECUTE, HOLD, RELEASE, SUBMIT  # noqa: E402
 from tests.screens.filling import Filling  # noqa: E402
 
 SIZES: Final = ((80, 24), (120, 40), (200, 50))
@@ -357,13 +358,6 @@ def head(*cells: str) -> None:
 
 # --- ensembles -------------------------------------------------------------------------------
 
-SUBMIT = "000 ({job}) {at} Job submitted from host: <127.0.0.1:9618>\n    DAG Node: {node}\n...\n"
-EXECUTE = (
-    "001 ({job}) {at} Job executing on host: <127.0.0.1:9618>\n\tSlotName: slot1@node.example.org\n"
-    '\tGLIDEIN_ResourceName = "Delta-GPU"\n\tGPUs = 1\n...\n'
-)
-HOLD = "012 ({job}) {at} Job was held.\n\tmeasuring\n\tCode 1 Subcode 0\n...\n"
-RELEASE = "013 ({job}) {at} Job was released.\n\tmeasuring\n...\n"
 END = (
     "005 ({job}) {at} Job terminated.\n\t(1) Normal termination (return value 0)\n"
     "\t0  -  Run Bytes Sent By Job\n...\n"

@@ -5,13 +5,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from metlmon.ensemble import record as record_module
 from metlmon.ensemble.settings import Settings
-from metlmon.live import keeping as keeping_module
 from metlmon.live import kept as kept_module
 from metlmon.live import workflows as workflows_module
 from metlmon.live.cache import Cache
@@ -32,22 +30,7 @@ from tests.live.test_cache_reopening import (
 SOURCE = FIXTURES / "first-round"
 
 
-@pytest.fixture(autouse=True)
-def _all_is_worth_keeping(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keeping_module, "WORTH_KEEPING", 1)
-    monkeypatch.setattr(keeping_module, "SHARE_WORTH_KEEPING", 0.0)
-    # Tests run while somebody edits the code.
-    monkeypatch.setattr(kept_module, "code", lambda: "this code")
-
-
-@pytest.fixture(name="cache")
-def _cache(tmp_path: Path) -> Cache:
-    return Cache(tmp_path / "cache")
-
-
-@pytest.fixture(name="dagdir")
-def _dagdir(tmp_path: Path) -> Dagdir:
-    return Dagdir(tmp_path / "ensemble")
+pytestmark = pytest.mark.usefixtures("all_is_worth_keeping")
 
 
 @pytest.fixture(name="folded")
@@ -71,7 +54,9 @@ def add_up(reader: Reader) -> None:
 
 
 def test_no_job_is_folded_twice_for_a_first_picture(folded: list[int]) -> None:
-    reader = read(SOURCE)
+    reader = opened(SOURCE)
+    while reader.step().more:
+        pass
     folded.clear()
     reader.painter()
     assert 0 < len(folded) <= len(reader.ensemble.jobs)

@@ -43,22 +43,10 @@ GROWING = (".log", ".dagman.out")
 
 
 @pytest.fixture(autouse=True)
-def _all_is_worth_keeping(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keeping_module, "WORTH_KEEPING", 1)
-    monkeypatch.setattr(keeping_module, "SHARE_WORTH_KEEPING", 0.0)
+def _workflows_are_worth_keeping_too(
+    all_is_worth_keeping: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(workflows_module, "WORTH_SECONDS", 0.0)
-    # Tests run while somebody edits the code.
-    monkeypatch.setattr(kept_module, "code", lambda: "this code")
-
-
-@pytest.fixture(name="cache")
-def _cache(tmp_path: Path) -> Cache:
-    return Cache(tmp_path / "cache")
-
-
-@pytest.fixture(name="dagdir")
-def _dagdir(tmp_path: Path) -> Dagdir:
-    return Dagdir(tmp_path / "ensemble")
 
 
 def opened(path: Path, cache: Cache | None = None, settings: Settings | None = None) -> Reader:
