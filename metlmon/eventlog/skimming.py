@@ -116,6 +116,7 @@ class _Skimmer:
         self._jobs: dict[bytes, Job] = {}
         self._events: list[Event] = []
         self._warnings: list[LogWarning] = []
+        self._first: datetime | None = None
         self._last = at.last
         self._passed = 0
 
@@ -128,11 +129,11 @@ class _Skimmer:
                 self._piece(other, before)
         self._line += _LINES_OF_006 * (len(self._ids) - passed)
         images = self._added_up()
-        others, events, told = self._others, self._events, self._stamps
-        first = events[0].time if others[0] and events else None
+        events, told = self._events, self._stamps
+        first = self._first
         if first is None and told:
             first = self._time(told[0])
-        last = self._last if others[-1] or not told else self._time(told[-1])
+        last = self._last if self._others[-1] or not told else self._time(told[-1])
         year = self._at.year if last is None else last.year
         after = Position(offset, self._line, Form.TEXT, year, last)
         return Skimmed(tuple(events), images, tuple(self._warnings), after, first)
@@ -159,6 +160,8 @@ class _Skimmer:
             self._line = parsed.after.line
         if len(self._events) > events:
             self._last = self._events[-1].time
+            if not before:
+                self._first = self._events[0].time
 
     def _time(self, stamp: bytes) -> datetime:
         time = self._times.get(stamp)

@@ -130,9 +130,11 @@ class LogReader:
         got = skim(data, self.position, year_hint=year, until=until)
         if clock.zone is None or not got.images:
             return got
-        times = [event.time for event in got.events]
-        first = min([image.first for image in got.images] + times)
-        if clock.steady(first, max([image.last for image in got.images] + times)):
+        # A log may say UTC from some day on: only what is made local can be compared.
+        times = [clock.naive(event.time) for event in got.events]
+        for image in got.images:
+            times += clock.naive(image.first), clock.naive(image.last)
+        if clock.steady(min(times), max(times)):
             return got
         # Which pass of the hour that exists twice an event is in, only its neighbour tells.
         return _carefully(data, self.position, year)

@@ -21,6 +21,7 @@ from metlmon.eventlog import (
     skim,
     skimming,
 )
+from tests.eventlog.test_log_damage import RELEASED
 from tests.eventlog.test_log_prefixes import REAL, real
 
 Sums = dict[tuple[int, int, int], tuple[int, datetime, datetime, int | None]]
@@ -166,6 +167,16 @@ def test_a_date_between_two_others_that_is_none() -> None:
     )
     assert quickly(log) == carefully(log)
     assert [warning.kind for warning in skim(log).warnings] == ["bad-header"]
+
+
+def test_a_log_that_begins_with_what_is_no_event() -> None:
+    """The first event is the 006 behind it, not the one behind that."""
+    report = MEMORY % (9, 0, 10**7, 1, 10**6)
+    log = RELEASED.replace(b"2025-11", b"2025-13") + report + RELEASED
+    got = skim(log)
+    assert got.images
+    assert got.events
+    assert got.first == datetime(2025, 11, 4, 9)
 
 
 def test_stamps_that_step_back() -> None:

@@ -7,10 +7,12 @@ import time
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import pytest
 
 from metlmon.ensemble.ensemble import Batch
+from metlmon.ensemble.settings import Settings
 from metlmon.live import reader as reader_module
 from metlmon.live.reader import Reader
 from tests.ensemble.written import Log, Out, moment
@@ -102,6 +104,22 @@ def test_dagmans_own_log_is_read_first(dagdir: Dagdir, monkeypatch: pytest.Monke
     steps = Steps(dagdir, monkeypatch)
     assert steps.reader.step(seconds=1.5).more
     assert steps.reader.painter().status().dags[0].state == "running"
+
+
+def test_a_log_that_says_utc_from_some_day_on(dagdir: Dagdir) -> None:
+    """An administrator may choose so while jobs run; with a zone both are the same time."""
+    log = Log().submit(77, NODE)
+    report = (
+        b"006 (077.000.000) 2026-05-04 10:30:00Z Image size of job updated: 5\n"
+        b"\t5  -  MemoryUsage of job (MB)\n\t5  -  ResidentSetSize of job (KB)\n...\n"
+    )
+    dagdir.write("metl.log", report + log.data)
+    reader = Reader(dagdir.path, Settings(zone=ZoneInfo("America/Chicago")))
+    reader.open()
+    reader.read_all()
+    (job,) = reader.painter().job_rows()
+    assert job.memory_mb == 5
+    assert reader.ensemble.books["metl.log"].first == datetime(2026, 5, 4, 5, 30)
 
 
 def test_nothing_new_is_nothing_to_do(dagdir: Dagdir) -> None:
