@@ -14,7 +14,7 @@ from metlmon.live.feed import Update
 from screens import queueword
 from screens.actions import bindings_of
 from screens.headlines import reading, seconds_ago
-from screens.ink import BOLD, DIM, GOOD, MOVING, NOTE, Line, ink, line, spread, wrapped
+from screens.ink import BOLD, DIM, GOOD, MOVING, NOTE, Line, ink, line, spread, width, wrapped
 from screens.monitor import MonitorScreen, heading, rule
 from screens.widgets.document import Document
 from screens.widgets.panel import Panel
@@ -74,7 +74,8 @@ def inputs(status: Status, room: int, ascii: bool) -> list[Line]:
             line(" ", ("No event log yet: it is written when the first job is submitted.", DIM))
         )
     widest = min(60, max((len(plain(log.file, 60, ascii)) for log in status.logs), default=0))
-    lines.extend(_log(log, status, widest, ascii) for log in status.logs)
+    for log in status.logs:
+        lines.extend(_log(log, status, widest, room, ascii))
     return lines
 
 
@@ -111,16 +112,14 @@ def _dag(dag: DagRow, ascii: bool) -> list[Line]:
     return made
 
 
-def _log(log: LogRow, status: Status, widest: int, ascii: bool) -> Line:
+def _log(log: LogRow, status: Status, widest: int, room: int, ascii: bool) -> list[Line]:
     ago = wording.age(seconds_ago(status.as_of, log.last), ascii)
-    age = line((f"{ago} ago", MOVING)) if status.live and log.last else ()
+    age = line((f"   {ago} ago", MOVING)) if status.live and log.last else ()
     span = f"{wording.moment(log.first, ascii)} to {wording.moment(log.last, ascii)}"
-    return (
-        line(
-            f" {plain(log.file, 60, ascii):<{widest}}  ",
-            f"{wording.size(log.bytes, ascii):>8}  ",
-            f"{wording.count(log.events, 'event', ascii=ascii):>14}",
-            (f"   {span}   ", DIM),
-        )
-        + age
+    read = line(
+        f" {plain(log.file, 60, ascii):<{widest}}  ",
+        f"{wording.size(log.bytes, ascii):>8}  ",
+        f"{wording.count(log.events, 'event', ascii=ascii):>14}",
     )
+    when = line((f"   {span}", DIM)) + age
+    return [read + when] if width(read + when) <= room else [read, when]
