@@ -214,13 +214,20 @@ def differences(truth: Truth, status: dict[str, Any], jobs: Iterable[dict[str, A
         if abs(hours * 3600 - gpu_seconds) > slack:
             found.append(f"GPU-seconds {kind}: {hours * 3600:.1f}, HTCondor {gpu_seconds}")
     (dag,) = status["dags"]
-    counts = [("nodes_total", truth.totals.nodes), ("nodes_done", truth.totals.done)]
+    counts = [("nodes_total", truth.totals.nodes)]
     if truth.totals.exit_code != REMOVED_EXIT:
         # Of a DAG that was removed, DAGMan's metrics and its node status file count otherwise.
         counts.append(("nodes_failed", truth.totals.failed))
     for name, value in counts:
         if dag[name] != value:
             found.append(f"{name}: {dag[name]}, DAGMan {value}")
+    done = {truth.totals.done}
+    if truth.totals.exit_code == REMOVED_EXIT:
+        # A job that ends well while its DAGMan is removed is done by the schedd's history, and
+        # DAGMan has not heard of it.
+        done.add(len({job.node for job in truth.jobs if job.state == "completed"}))
+    if dag["nodes_done"] not in done:
+        found.append(f"nodes_done: {dag['nodes_done']}, HTCondor {sorted(done)}")
     return found
 
 
