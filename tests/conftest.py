@@ -12,8 +12,20 @@ from hypothesis import HealthCheck, settings
 settings.register_profile("metlmon", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("metlmon")
 
+HERE = Path(__file__).resolve().parent
+
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 """Real recordings and HTCondor's own files, beside the checkout; nothing of them is copied in."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Several processes may share the tests: those of one file stay together, for they share
+    fixtures, and all that need the one real pool; these first, since they mostly wait."""
+    places = {item: item.path.relative_to(HERE).parts for item in items}
+    items.sort(key=lambda item: places[item][0] != "pool")
+    for item in items:
+        group = "pool" if places[item][0] == "pool" else "/".join(places[item])
+        item.add_marker(pytest.mark.xdist_group(group))
 
 
 def shared_path(path: str) -> Path:
