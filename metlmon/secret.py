@@ -3,30 +3,309 @@
 Real DAG files hold ``environment = "WANDB_API_KEY=…"``; keys also come in arguments, in VARS, in
 reasons that quote a command line, in addresses of storage. What is hidden where it is read can
 neither be shown nor exported, cached or logged. Guessing errs on the side of hiding, but for
-what people look for: uuids, names of GPUs, slots, hosts and files, numbers.
+what people look for: uuids, names of GPUs, slots, hosts and files, numbers, and what a reason
+says of a token or a credential in plain words.
+
+Three things tell a secret: what it is named (``--token X``, ``password: X``), the form that its
+issuer gives it (``ghp_…``, ``AKIA…``, a JWT, a PEM block), and, of long words, that they look
+like drawn by lot. Any text is read in time linear in its length.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Final
+from collections.abc import Iterator
+from operator import itemgetter
+from typing import Final, NamedTuple
 
 HIDDEN: Final = "(hidden)"
 """Stands in the place of a secret; the name before it stays, so that one knows what was there."""
 
-_NAME: Final = (
-    r"(?:api|access|secret|private|account|signing|encryption|wandb|aws|hf|ssh|s3|auth)[_-]?key"
-    r"|(?<![a-z])key(?![a-z])|token|secret|passw(?:or)?d|passphrase|passwd|credential|signature"
-)
 
-_NAMED: Final = re.compile(_NAME, re.IGNORECASE)
+class Found(NamedTuple):
+    """Where in a text a secret stands, and what tells it: the name that it is given
+    (``WANDB_API_KEY``), or what it looks like (``GitHub token``). Never what it is."""
 
-
-def is_secret_name(name: str) -> bool:
-    """Whether something of this name is likely not meant for everybody's eyes."""
-    return _NAMED.search(name) is not None
+    start: int
+    end: int
+    name: str
 
 
 def hide(text: str) -> str:
     """``text`` with :data:`HIDDEN` in the place of every value that looks like a secret."""
-    return text
+    if not may_hold(text):
+        return text
+    pieces: list[str] = []
+    done = 0
+    for start, end, _ in find(text):
+        pieces += (text[done:start], HIDDEN)
+        done = end
+    if not pieces:
+        return text
+    pieces.append(text[done:])
+    return "".join(pieces)
+
+
+def find(text: str) -> list[Found]:
+    """The secrets of ``text``, in their order; none overlaps another."""
+    if not may_hold(text):
+        return []
+    merged: list[Found] = []
+    # What is named goes first: sorting leaves it before what else begins at the same place.
+    all_found = [*_named(text), *_blocks(text), *_users(text), *_shaped(text)]
+    all_found.sort(key=itemgetter(0))
+    for found in all_found:
+        if merged and found.start < merged[-1].end:
+            if found.end > merged[-1].end:
+                merged[-1] = merged[-1]._replace(end=found.end)
+        else:
+            merged.append(found)
+    return merged
+
+
+# --- whether it is worth looking ------------------------------------------------------------
+
+_HINTS: Final = (
+    *("key", "token", "secret", "passw", "passphrase", "pass=", "_pass", "pwd", "credential"),
+    *("sig", "bearer", "basic ", "cookie", "claimid", "auth", "eyj", "-----begin"),
+    *("akia", "asia", "aroa", "aida", "gh", "gl", "hf_", "sk-", "k_live_", "k_test_"),
+    *("xox", "xapp", "aiza", "ya29", "wandb_v", "hvs.", "npm_", "pypi-", "dckr_"),
+)
+_LONG: Final = re.compile(r"[0-9A-Za-z+/%]{32}")
+_USER: Final = re.compile(r"://[^\s/@]*+@")
+
+
+def may_hold(text: str) -> bool:
+    """Whether a text is worth looking through: False of most, in a fraction of the time."""
+    lower = text.lower()
+    return (
+        any(hint in lower for hint in _HINTS)
+        or _LONG.search(text) is not None
+        or ("@" in text and _USER.search(text) is not None)
+    )
+
+
+# --- by name --------------------------------------------------------------------------------
+
+_PASSWORD: Final = re.compile(r"passw(?:or)?d|passwd|passphrase|secret|pwd", re.IGNORECASE)
+"""Names of what may be a plain word, or a number."""
+
+_NAMED: Final = re.compile(
+    r"(?:api|access|private|account|signing|encrypt(?:ion)?|master|wandb|aws|hf|ssh|s3|auth"
+    r"|shared|session|storage|deploy|license)[_-]?key"
+    r"|(?<![a-z])key(?![a-z])|(?:^|[_-])pwd$|(?:^|[_-])pass$|(?:^|[_-])auth$"
+    r"|token(?!i[sz])|secret|passw(?:or)?d|passphrase|credential|signature|authorization"
+    r"|cookie|claim_?id|^sig$",
+    re.IGNORECASE,
+)
+_NOT_NAMED: Final = re.compile(
+    r"(?:^|[_-])(?:max|min|num|n|total|pad|mask|cls|sep|eos|bos|unk|class|special|per|public|pub"
+    r"|primary|foreign|sort|group|cache|dict|new|prompt|image)[_-]?(?:token|key|claim_?id)s?"
+    r"|(?:file|path|dir|directory|name|type|len|length|size|count|dim|dims|url|uri|host|endpoint"
+    r"|location|expir\w*|ttl|lifetime|issuer|scopes?|policy|padding|mask|embed\w*|methods?"
+    r"|per[_-]\w+|error|errors|services?|seconds|required|needed)$",
+    re.IGNORECASE,
+)
+_WEAK: Final = re.compile(r"key|sig|auth|pass|signature", re.IGNORECASE)
+"""Names that much else has: what bears one is a secret only where it looks like one."""
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether something of this name is likely not meant for everybody's eyes."""
+    return _NAMED.search(name) is not None and _NOT_NAMED.search(name) is None
+
+
+_WORD: Final = re.compile(r"[A-Za-z][\w.-]*+")
+_BREAK: Final = r"(?:[ \t]|\\\r?\n)"
+"""Between a name and its value: blanks, or a line that is continued."""
+
+_QUOTE: Final = r"""(?:\\*+["']|&quot;|&apos;|&#3[49];|%2[27])"""
+_SETS: Final = re.compile(
+    rf"{_QUOTE}{{0,2}}{_BREAK}*+(:?=|=>|@=|%3[Dd]|:|%3[Aa])(?!=){_BREAK}*+", re.ASCII
+)
+_BLANK: Final = re.compile(rf"{_BREAK}++(?!-)")
+_SCHEME: Final = re.compile(r"(?:bearer|basic|token|digest|negotiate)[ \t]+", re.IGNORECASE)
+
+_OPEN: Final = re.compile(rf"{_QUOTE}{{1,3}}")
+_BARE: Final = re.compile(r"""(?:[^\s"'<>,;&|`)\]}\\]|\\(?!["'])(?:\r?\n[ \t]*+)?)++""")
+_ANY: Final = re.compile(
+    r"""(?:[^\s"'\\,;&]|\\(?!["'])(?:\r?\n[ \t]*+)?|[,;&](?![\w.+-]*+=|\s|$))++"""
+)
+_LINE: Final = re.compile(r"(?:[^\n\\]|\\.|\\$)*+", re.DOTALL)
+
+_EMPTY: Final = re.compile(
+    r"\(hidden\)|\$+\(|\$ENV\(|\$\{?\w+|<|none\b|null\b|true\b|false\b|undefined\b|\*+(?![\w*])|\.\.\.",
+    re.IGNORECASE,
+)
+"""Values that are none: empty ones, macros, switches."""
+
+_NUMBER: Final = re.compile(
+    r"[-+]?[0-9]{0,9}(?:\.[0-9]*)?(?:e[-+]?[0-9]+)?(?![\w/+=])(?!\.\w)", re.IGNORECASE
+)
+_PATH: Final = re.compile(r"(?:file:|osdf:|stash:|pelican:)?(?:~|\.{1,2})?/")
+_URL: Final = re.compile(r"[a-z][a-z0-9+.-]*+://", re.IGNORECASE)
+_SAID: Final = re.compile(r"(?:[A-Za-z]?[a-z'-]*+|[A-Z]++)[.,;:!?)\]|]*+(?:\s|$)")
+"""A word of a sentence, not a value."""
+
+_SENTENCE: Final = re.compile(
+    r"(?:no|not|none|expired|invalid|missing|unknown|denied|failed|failure|error|errno|cannot"
+    r"|could|unable|permission|file|bad|wrong|incorrect|unauthorized|forbidden|required"
+    r"|unavailable|refused|rejected|timeout|timed|empty|unset|is|was|has|the|a|an|must|does)\b",
+    re.IGNORECASE,
+)
+
+
+def _named(text: str) -> Iterator[Found]:
+    """Values behind a name: ``NAME=value``, ``"name": "value"``, ``--name value``."""
+    done = 0
+    for word in _WORD.finditer(text):
+        name = word[0].rstrip(".-")
+        if word.start() < done or not is_secret_name(name):
+            continue
+        sets = _SETS.match(text, word.end())
+        if sets is not None:
+            colon = sets[1] == ":"
+        elif name.lower() == "bearer" or text[word.start() - 1 : word.start()] == "-":
+            sets, colon = _BLANK.match(text, word.end()), False
+        if sets is None:
+            continue
+        start = sets.end()
+        if scheme := _SCHEME.match(text, start):
+            start, colon = scheme.end(), False
+        if text.startswith(HIDDEN, start):
+            continue
+        begins, end = _value(text, start, name)
+        if begins < end and _is_value(text[begins:end], name, colon and begins == start):
+            done = end
+            yield Found(begins, end, name)
+
+
+def _value(text: str, start: int, name: str) -> tuple[int, int]:
+    """Where the value begins and ends that stands at ``start``."""
+    opened = _OPEN.match(text, start)
+    if opened is None:
+        bare = (_ANY if _PASSWORD.search(name) else _BARE).match(text, start)
+        return start, bare.end() if bare else start
+    begins = opened.end()
+    line = _LINE.match(text, begins)
+    ends = line.end() if line else len(text)
+    closes = text.find(opened[0], begins, ends)
+    return begins, closes if closes >= 0 else ends
+
+
+def _is_value(value: str, name: str, colon: bool) -> bool:
+    if _EMPTY.match(value):
+        return False
+    if _PASSWORD.search(name):
+        return not (colon and _SENTENCE.match(value)) and not _is_path(value)
+    number = _NUMBER.match(value)
+    if (number and number.end()) or _is_path(value) or _URL.match(value):
+        return False
+    if colon and _SAID.match(value):
+        return False
+    if _WEAK.fullmatch(name):
+        return len(value) >= 12 and _mixed(value)
+    return True
+
+
+def _is_path(value: str) -> bool:
+    return _PATH.match(value) is not None and not any(map(_by_lot, value.split("/")))
+
+
+def _mixed(value: str) -> bool:
+    return any(map(str.isdigit, value)) and any(map(str.isalpha, value))
+
+
+# --- by form --------------------------------------------------------------------------------
+
+_BEGIN: Final = re.compile(r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----")
+_END: Final = re.compile(r"-----END [A-Z0-9 ]*-----|\Z")
+
+
+def _blocks(text: str) -> Iterator[Found]:
+    """Private keys as PEM has them, to their end or that of the text."""
+    at = 0
+    while begin := _BEGIN.search(text, at):
+        end = _END.search(text, begin.end())
+        at = end.end() if end else len(text)
+        yield Found(begin.start(), at, "private key")
+
+
+_USERINFO: Final = re.compile(r"://([^\s/@\"'<>]*+)@")
+
+
+def _users(text: str) -> Iterator[Found]:
+    """User and password of a URL."""
+    for user in _USERINFO.finditer(text):
+        if ":" in user[1] and user[1] != HIDDEN:
+            yield Found(user.start(1), user.end(1), "user and password of a URL")
+
+
+_SHAPES: Final = (
+    ("AWS key", r"(?:AKIA|ASIA|AROA|AIDA|AGPA|ABIA|ACCA)[A-Z0-9]{12,}+"),
+    ("GitHub token", r"gh[pousr]_[A-Za-z0-9]{16,}+|github_pat_\w{16,}+"),
+    ("GitLab token", r"gl(?:pat|dt|rt|cbt|ptt|ft|agent|soat)-[\w-]{16,}+"),
+    ("Hugging Face token", r"hf_[A-Za-z0-9]{16,}+|api_org_[A-Za-z0-9]{16,}+"),
+    ("API key", r"sk-(?=[\w-]*[A-Z])(?=[\w-]*[0-9])[\w-]{20,}+|[sr]k_(?:live|test)_\w{10,}+"),
+    ("Slack token", r"xox[a-z]-[\w-]{10,}+|xapp-[\w-]{10,}+"),
+    ("Google key", r"AIza[\w-]{30,}+|ya29\.[\w.-]{10,}+|GOCSPX-[\w-]{10,}+"),
+    ("W&B key", r"wandb_v[0-9]_\w{16,}+"),
+    ("token", r"hvs\.[\w-]{16,}+|npm_\w{30,}+|pypi-[\w-]{30,}+|dckr_pat_[\w-]{16,}+"),
+    ("JSON web token", r"eyJ[\w-]{8,}+(?:\.[\w-]*+){0,4}"),
+)
+_SHAPED: Final = re.compile(
+    r"(?<![A-Za-z0-9])(?:" + "|".join(f"({shape})" for _, shape in _SHAPES) + ")"
+)
+_BEARER: Final = re.compile(r"\b(?:bearer|basic)[ \t]+([\w.+/~-]{8,}+=*+)", re.IGNORECASE)
+
+_HEX: Final = re.compile(
+    r"(?<![0-9A-Za-z/_.@#%-])(?:local-)?[0-9a-f]{40}(?![0-9A-Za-z/_@-])(?!\.[A-Za-z0-9])"
+)
+_SUM: Final = re.compile(
+    r"(?:commit|sha-?[0-9]*|rev|revision|hash|digest|checksum|git|blob|tree|head|version|etag|id)"
+    r"""[\s"':=]*$""",
+    re.IGNORECASE,
+)
+_NEAR: Final = 24
+"""Characters before a hexadecimal number that may say that it is a sum, not a key."""
+
+
+def _shaped(text: str) -> Iterator[Found]:
+    """Words that look like a key, whatever stands before them."""
+    for match in _SHAPED.finditer(text):
+        yield Found(match.start(), match.end(), _SHAPES[(match.lastindex or 1) - 1][0])
+    for match in _BEARER.finditer(text):
+        if _mixed(match[1]):
+            yield Found(match.start(1), match.end(1), "bearer token")
+    for match in _HEX.finditer(text):
+        if not _SUM.search(text, max(0, match.start() - _NEAR), match.start()):
+            yield Found(match.start(), match.end(), "W&B key")
+    for match in _LONG_WORD.finditer(text):
+        if _by_lot(match[0]):
+            yield Found(match.start(), match.end(), "long random word")
+
+
+SHORTEST_BY_LOT: Final = 32
+"""Characters of a word that may be taken for one drawn by lot: keys have more, and few names of
+files or hosts mix both cases and digits for so long."""
+
+_LONG_WORD: Final = re.compile(
+    r"[0-9A-Za-z]{32,}+={0,2}|(?<![\w/.+-])[0-9A-Za-z/+]{40}(?![\w/.+-])={0,2}"
+)
+_CLASSES: Final = re.compile(r"[A-Z]++|[a-z]++|[0-9]++")
+
+
+def _by_lot(word: str) -> bool:
+    """Whether a word mixes cases and digits as chance does: nobody writes ``aB3xQ9…``. In
+    names, letters stand in words."""
+    if len(word) < SHORTEST_BY_LOT:
+        return False
+    runs = _CLASSES.findall(word)
+    in_words = sum(len(run) for run in runs if len(run) > 3)
+    return (
+        len(runs) > 0.4 * len(word)
+        and in_words < 0.35 * len(word)
+        and any(run.isdigit() for run in runs)
+        and any(run.islower() for run in runs)
+        and any(run.isupper() for run in runs)
+    )
