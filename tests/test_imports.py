@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 DEMO = str(ROOT / "fixtures" / "demo")
 
-NAME = {"metlmon.cli.main", "metlmon.cli.codes"}
+NAME = {"metlmon.cli.main", "metlmon.cli.arguments", "metlmon.cli.codes"}
 
 READING = {f"metlmon.{name}" for name in ("frozen", "live", "eventlog", "dagman", "ensemble")}
 PRINTING = {f"metlmon.cli.{name}" for name in ("commands", "notices", "printing", "to_json")}

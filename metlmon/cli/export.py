@@ -6,6 +6,7 @@ import argparse
 import csv
 import json
 import os
+import re
 import secrets
 import shutil
 import sys
@@ -26,9 +27,18 @@ from metlmon.stats.frames import Frames, Value
 PARQUET_ENGINES: Final = ("pyarrow", "fastparquet")
 """What pandas writes Parquet with. Neither is required: CSV and JSON need nothing."""
 
-FORMULAS: Final = ("=", "+", "-", "@", "\t", "\r")
-"""A text that begins with one of these is a formula to a spreadsheet. An apostrophe before it
-makes it a text again."""
+_FORMULA: Final = re.compile(r"(?:^|(?<=;))(?=\s*[=+\-@＝＋－＠])")
+"""A text that begins so is a formula to a spreadsheet; some take the wide signs of East Asia,
+too, and where the comma is for decimals a semicolon begins another cell. An apostrophe before
+it makes it a text again."""
+
+ABOUT_TEXTS: Final = """\
+In CSV an apostrophe stands before a text that a spreadsheet would take for a formula (one that
+begins with = + - or @, or goes on so behind a semicolon). Numbers, JSON, Parquet and the frames
+of metlmon.load() have none. Texts are one line each; what a terminal would obey is written as
+\\x1b or \\u202e.
+"""
+"""Stands below ``--columns``."""
 
 
 def export(options: argparse.Namespace) -> int:
@@ -40,6 +50,7 @@ def export(options: argparse.Namespace) -> int:
             print(listing(tables, shutil.get_terminal_size().columns), end="")
         else:
             print(markdown(tables), end="")
+        print(f"\n{ABOUT_TEXTS}", end="")
         return Exit.OK
     if options.to == "parquet":
         _check_parquet()
@@ -164,7 +175,7 @@ def _cell(frames: Frames, value: Value, text: bool) -> str:
     if isinstance(value, datetime):
         return frames.stated(value)
     told = str(value)
-    return f"'{told}" if text and told.startswith(FORMULAS) else told
+    return _FORMULA.sub("'", told) if text else told
 
 
 def _json(path: Path, frames: Frames, name: str) -> int:

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Final
 
+from metlmon.cli.arguments import Parser
 from metlmon.cli.codes import CONDITIONS, Exit
 
 DESCRIPTION: Final = "Watch ensembles of model trainings that run as HTCondor DAGs."
@@ -47,7 +48,7 @@ DIR_HELP: Final = "the directory of a DAG, or the DAG file (default: here)"
 def parser(command: str | None = None) -> argparse.ArgumentParser:
     """All commands and their options; only ``command`` and its own, where that is one: to make
     the other thirteen takes longer than to answer ``--help``."""
-    top = argparse.ArgumentParser(
+    top: argparse.ArgumentParser = Parser(
         prog="metlmon",
         description=DESCRIPTION,
         epilog=EPILOG,

@@ -343,9 +343,10 @@ def progress_bar(done: int, total: int, width: int, ascii: bool = False) -> str:
     return "━" * full + "╸" * half + "─" * (width - full - half)
 
 
-_HIDDEN: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+_HIDDEN: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Me"})
 """Unicode categories that a terminal obeys, hides or draws at no certain width: controls,
-formats (bidi overrides, zero-width, tags), surrogates, private use, unassigned, line ends."""
+formats (bidi overrides, zero-width, tags), surrogates, private use, unassigned, line ends,
+enclosing marks (no language is written with them)."""
 
 _STACKED: Final = 2
 """Combining marks in a row that real languages need; more are meant to climb over lines."""
@@ -395,12 +396,13 @@ def _visible(text: str) -> list[str]:
         if category[0] == "M":
             marks += 1
             selector = "\ufe00" <= character <= "\ufe0f" or character >= "\U000e0100"
-            out.append(character if marks <= _STACKED and not selector else _escaped(character))
+            unseen = selector or category == "Me" or marks > _STACKED or character in _UNSEEN
+            out.append(_escaped(character) if unseen else character)
             continue
         marks = 0
         if character.isspace() and category != "Zl" and category != "Zp":
             out.append(" ")
-        elif category in _HIDDEN or character in _INVISIBLE_LETTERS:
+        elif category in _HIDDEN or character in _UNSEEN:
             out.append(_escaped(character))
             marks = _STACKED
         else:
@@ -408,8 +410,11 @@ def _visible(text: str) -> list[str]:
     return out
 
 
-_INVISIBLE_LETTERS: Final = frozenset("\u115f\u1160\u3164\uffa0\u2800")
-"""Fillers that count as letters or symbols and show nothing."""
+_UNSEEN: Final = frozenset(
+    "\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0\U00016fe4"
+)
+"""Fillers, joiners and selectors that count as letters, marks or symbols and show nothing
+(Default_Ignorable_Code_Point of Unicode, and blank cells)."""
 
 
 def _escaped(character: str) -> str:

@@ -112,7 +112,7 @@ def test_times_carry_the_zone_that_is_known(capsys: Captured) -> None:
 # --- text that others wrote -------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("first", ["=", "+", "-", "@", "\t=", "\r="])
+@pytest.mark.parametrize("first", ["=", "+", "-", "@", "\t=", "\r=", "＝", "＠"])
 def test_no_spreadsheet_takes_a_text_for_a_formula(
     capsys: Captured, tmp_path: Path, first: str
 ) -> None:
