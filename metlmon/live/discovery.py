@@ -35,6 +35,9 @@ NOT_A_DAG: Final = re.compile(r"\.(rescue\d+|old|orig|bak|tmp|swp|save)$|~$|^\.#
 
 Load: TypeAlias = Callable[[Sequence[Path]], Workflow]
 
+Sniffed: TypeAlias = dict[Path, tuple[tuple[int, int, int], bool]]
+"""Of a file: inode, size and mtime (ns), and whether it was an event log then."""
+
 _JOB_MACRO: Final = re.compile(r"\$\((?:cluster|clusterid|process|procid)\)", re.IGNORECASE)
 
 
@@ -85,12 +88,24 @@ def check_dagdir(dagdir: Path) -> None:
         raise InputError(f"{dagdir}: cannot be listed: {error.strerror}") from None
 
 
-def _listing(directory: Path) -> list[str]:
+def _listing(directory: Path, ending: str = "", inside: Path | None = None) -> list[str]:
+    """The names of its files, those that end so. Links to a place that is not ``inside`` are
+    left out: nobody said that what they lead to belongs here."""
     try:
         with os.scandir(directory) as entries:
-            return sorted(e.name for e in entries if e.is_file())
+            return sorted(
+                entry.name
+                for entry in entries
+                if entry.name.endswith(ending)
+                and entry.is_file()
+                and (inside is None or not entry.is_symlink() or _leads(entry.path, inside))
+            )
     except OSError:
         return []
+
+
+def _leads(link: str, inside: Path) -> bool:
+    return Path(os.path.realpath(link)).is_relative_to(os.path.realpath(inside))
 
 
 def dag_files(names: Iterable[str]) -> list[str]:
@@ -132,12 +147,25 @@ def read_workflows(
 def read_regular(path: Path) -> bytes:
     """The bytes of a regular file of bounded size. Raises OSError for anything else: a DAG
     file may name a pipe that never ends."""
-    status = os.stat(path)
-    if not stat.S_ISREG(status.st_mode):
+    handle, status = _opened(path)
+    with open(handle, "rb") as file:
+        if status.st_size > LARGEST_DAG_FILE:
+            raise OSError(errno.EFBIG, "too large for a DAG or submit file", str(path))
+        # A file of the kernel's has no size, and may wait for ever for something to read.
+        return file.read(LARGEST_DAG_FILE) if status.st_size else b""
+
+
+def _opened(path: Path) -> tuple[int, os.stat_result]:
+    """A regular file, open, and how it stands. Raises OSError for anything else, which is not
+    opened at all: that alone may wait for ever, or wind back a tape."""
+    if not stat.S_ISREG(os.stat(path).st_mode):
         raise OSError(errno.EINVAL, "not a regular file", str(path))
-    if status.st_size > LARGEST_DAG_FILE:
-        raise OSError(errno.EFBIG, "too large for a DAG or submit file", str(path))
-    return path.read_bytes()
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    status = os.fstat(handle)
+    if not stat.S_ISREG(status.st_mode):
+        os.close(handle)
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
+    return handle, status
 
 
 def _same(path: Path) -> str:
@@ -234,32 +262,66 @@ def _with_subdags(
 # --- logs ---------------------------------------------------------------------------------
 
 
-def discover_logs(dagdir: Path, dags: list[Dag]) -> Found:
-    """The event logs of these DAGs and of whatever else logged beside them."""
+def discover_logs(dagdir: Path, dags: list[Dag], sniffed: Sniffed | None = None) -> Found:
+    """The event logs of these DAGs and of whatever else logged beside them. ``sniffed``: what
+    was found out by an earlier look, which is kept up to date."""
     found = Found(dags)
-    seen: set[str] = set()
+    sniffed = {} if sniffed is None else sniffed
+    seen: set[tuple[int, int]] = set()
+    shared: list[str] = []
     for path, role, dag in (
         *_dagman_logs(dags),
         *_named_logs(dags),
         *_logs_beside(dagdir, dags),
     ):
-        real = _same(path)
-        if real in seen or not os.path.lexists(path):
-            continue
-        seen.add(real)
-        name = named_in(dagdir, path)
         try:
-            if is_event_log(path):
-                found.logs.append(LogFile(path, name, role, dag))
-            else:
-                found.not_yet.append(path)
+            status = os.stat(path)
+            # One file under two names, by links of either kind, is one log.
+            if (status.st_dev, status.st_ino) in seen:
+                continue
+            seen.add((status.st_dev, status.st_ino))
+            is_log = _sniff(path, status, sniffed)
         except OSError as error:
+            if not os.path.lexists(path):
+                continue
             why = error.strerror or str(error)
+            name = named_in(dagdir, path)
             found.not_yet.append(path)
             found.problems.append(
                 Problem("unreadable", name, None, f"the log cannot be read: {why}", False)
             )
+            continue
+        if is_log:
+            name = named_in(dagdir, path)
+            found.logs.append(LogFile(path, name, role, dag))
+            shared += [name] if _others_write(status) else []
+        else:
+            found.not_yet.append(path)
+    if shared:
+        found.problems.append(_written_by_others(shared))
     return found
+
+
+def _sniff(path: Path, status: os.stat_result, sniffed: Sniffed) -> bool:
+    """Is it an event log? It is opened only when it is not what it was. Raises OSError."""
+    now = (status.st_ino, status.st_size, status.st_mtime_ns)
+    before = sniffed.get(path)
+    if before is None or before[0] != now:
+        before = sniffed[path] = (now, is_event_log(path))
+    return before[1]
+
+
+def _others_write(status: os.stat_result) -> bool:
+    """May others than its owner write this file? A group with the owner's own number is the
+    owner's alone (Debian and Red Hat give each user one)."""
+    of_group = status.st_mode & stat.S_IWGRP and status.st_gid != status.st_uid
+    return bool(status.st_mode & stat.S_IWOTH or of_group)
+
+
+def _written_by_others(names: list[str]) -> Problem:
+    also = f" (and {len(names) - 1} more)" if len(names) > 1 else ""
+    text = f"others than its owner may write this log{also}: what it tells is their word, too"
+    return Problem("shared-log", names[0], None, text, False)
 
 
 def _dagman_logs(dags: list[Dag]) -> Iterator[tuple[Path, Role, str | None]]:
@@ -314,9 +376,7 @@ def _per_job(pattern: Path) -> Iterator[Path]:
 def _logs_beside(dagdir: Path, dags: list[Dag]) -> Iterator[tuple[Path, Role, str | None]]:
     folders = {dagdir: None} | {dag.workflow.path.parent: None for dag in dags}
     for folder in folders:
-        for name in _listing(folder):
-            if not name.endswith(".log"):
-                continue
+        for name in _listing(folder, ".log", dagdir):
             path = folder / name
             for ending, role in ((".nodes.log", Role.NODES), (".dagman.log", Role.DAGMAN)):
                 if name.endswith(ending):
@@ -328,7 +388,6 @@ def _logs_beside(dagdir: Path, dags: list[Dag]) -> Iterator[tuple[Path, Role, st
 
 def is_event_log(path: Path) -> bool:
     """Do the first bytes of this regular file hold an event? Raises OSError."""
-    if not stat.S_ISREG(os.stat(path).st_mode):
-        raise OSError(0, "not a regular file")
-    with open(path, "rb") as file:
-        return looks_like_event_log(file.read(SNIFF))
+    handle, status = _opened(path)
+    with open(handle, "rb") as file:
+        return looks_like_event_log(file.read(SNIFF) if status.st_size else b"")

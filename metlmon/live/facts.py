@@ -93,13 +93,14 @@ class DagFacts:
 
     # --- small files --------------------------------------------------------------------
 
-    def look(self, ensemble: Ensemble) -> Changes:
-        """Read the small files that changed, and see how far the growing ones have grown."""
+    def look(self, ensemble: Ensemble, listed: dict[Path, list[str]]) -> Changes:
+        """Read the small files that changed, and see how far the growing ones have grown.
+        ``listed``: names that other DAGs found in their folders at this look."""
         dag = ensemble.dags[self.key]
         self._look_for_named(dag)
         names: Iterable[str] = self._rescues
         if self._folders.changed([self._folder], time.time()):
-            names = self._rescue_names()
+            names = self._rescue_names(listed)
         changed = self._look_rescues(names, dag)
         changed |= self._look_small(self._status, self._take_status, dag)
         changed |= self._look_small(self._metrics, self._take_metrics, dag)
@@ -170,11 +171,15 @@ class DagFacts:
         if metrics is not None:
             dag.metrics = metrics
 
-    def _rescue_names(self) -> Iterable[str]:
-        try:
-            names = os.listdir(self._folder)
-        except OSError:
-            return self._rescues
+    def _rescue_names(self, listed: dict[Path, list[str]]) -> Iterable[str]:
+        if self._folder not in listed:
+            # Fifty DAGs beside ten thousand files are no reason to list them fifty times.
+            try:
+                names = os.listdir(self._folder)
+            except OSError:
+                return self._rescues
+            listed[self._folder] = [name for name in names if ".rescue" in name]
+        names = listed[self._folder]
         return [name for name in names if rescue_number(name, self._name) is not None]
 
     def _look_rescues(self, names: Iterable[str], dag: Dag) -> bool:

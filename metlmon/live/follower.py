@@ -82,7 +82,8 @@ class Follower:
         if signature == self._seen:
             return Look(self.size, False, False)
         try:
-            start = self._first_bytes()
+            # A file of the kernel's has no size, and may wait for ever for something to read.
+            start = self._first_bytes() if status.st_size else b""
         except OSError as error:
             return Look(self.size, False, False, error.strerror or str(error))
         restarted = self._restarted(status, start)

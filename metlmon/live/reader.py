@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -29,6 +30,7 @@ from metlmon.live.cache import Cache
 from metlmon.live.discovery import (
     Found,
     LogFile,
+    Sniffed,
     check_dagdir,
     dag_file_paths,
     discover_dags,
@@ -48,6 +50,9 @@ running one logs memory sizes every few minutes."""
 
 YEARLESS: Final = re.compile(rb"\d{3} \([-\d.]+\) \d\d/\d\d ")
 """A header whose date has no year."""
+
+NO_LOGS_AT_ONCE: Final = 500
+"""Files that are asked at one look whether they became a log: a few milliseconds."""
 
 STEP_SECONDS: Final = 0.05
 """How long one step may take before the screen gets its turn."""
@@ -200,6 +205,8 @@ class Reader:
         self._folders = FolderWatch()
         self._dag_paths: list[Path] = []
         self._no_logs: dict[Path, tuple[int, int]] = {}
+        self._no_log_turn = 0
+        self._sniffed: Sniffed = {}
         self._dag_signature: dict[Path, tuple[int, int]] = {}
         self._turn = 0
         self._grew = False
@@ -284,7 +291,7 @@ class Reader:
                 self._dag_paths = dag_file_paths(self.dagdir)
             if self._dag_files_signature() != self._dag_signature:
                 changes |= self._take_dags()
-            elif listing_changed or _changed_at(self._no_logs) != self._no_logs:
+            elif listing_changed or self._may_have_become_logs():
                 self._find_logs()
         except InputError as error:
             self.error = str(error)
@@ -297,8 +304,9 @@ class Reader:
             # A torn tail is read again when its file is only touched: that is no growth.
             if self._caught_up and look.grew and (look.restarted or look.size > size):
                 self._grew = True
+        listed: dict[Path, list[str]] = {}
         for facts in self._facts:
-            changes |= facts.look(self.ensemble)
+            changes |= facts.look(self.ensemble, listed)
         return changes
 
     def _dag_files_signature(self) -> dict[Path, tuple[int, int]]:
@@ -351,7 +359,7 @@ class Reader:
         return discover_dags(self.dagdir, self._only, self._keeping.load)
 
     def _find_logs(self) -> None:
-        found = discover_logs(self.dagdir, list(self.ensemble.dags.values()))
+        found = discover_logs(self.dagdir, list(self.ensemble.dags.values()), self._sniffed)
         self._log_problems = found.problems
         self._no_logs = _changed_at(found.not_yet)
         for log in found.logs:
@@ -364,6 +372,14 @@ class Reader:
             else:
                 self._diverged |= (log.role, log.dag) != (reader.log.role, reader.log.dag)
                 reader.log = log
+
+    def _may_have_become_logs(self) -> bool:
+        """Did a file change that was no log yet? Where they are many (outputs of jobs called
+        ``*.log``), some of them are asked at each look, in turn."""
+        first = self._no_log_turn if self._no_log_turn < len(self._no_logs) else 0
+        self._no_log_turn = first + NO_LOGS_AT_ONCE
+        some = list(islice(self._no_logs, first, first + NO_LOGS_AT_ONCE))
+        return any(now != self._no_logs[path] for path, now in _changed_at(some).items())
 
     # --- reading ------------------------------------------------------------------------
 
