@@ -225,12 +225,15 @@ def _dag_line(dag: DagRow, longest: int, cells: int, ascii: bool) -> Line:
     nodes = short + line((" done", DIM))
     failed = line((f"{dag.nodes_failed} failed", ALARM)) if dag.nodes_failed else ()
     lives = line((_submitted(dag, ascii), DIM))
+    again = line((_recovered(dag, ascii), DIM)) if dag.recoveries else ()
     rescue = line((f"rescue {dag.rescue}", DIM)) if dag.rescue else ()
     gap = line("   ")
     start = line(" ") + name + pad
     return first_that_fits(
         (
             start + joined((state, halted, failed, nodes, lives, rescue), gap),
+            start + joined((state, halted, failed, nodes, again, rescue), gap),
+            start + joined((state, halted, failed, short, again, rescue), gap),
             start + joined((state, halted, failed, nodes, rescue), gap),
             start + joined((state, halted, failed, short, rescue), gap),
             start + joined((state, halted, failed, short), gap),
@@ -240,11 +243,15 @@ def _dag_line(dag: DagRow, longest: int, cells: int, ascii: bool) -> Line:
     )
 
 
+def _recovered(dag: DagRow, ascii: bool) -> str:
+    return f"recovered {dag.recoveries}{'x' if ascii else '×'}"
+
+
 def _submitted(dag: DagRow, ascii: bool) -> str:
     if not dag.submitted:
         return ""
     sign = "x" if ascii else "×"
-    again = f", recovered {dag.recoveries}{sign}" if dag.recoveries else ""
+    again = f", {_recovered(dag, ascii)}" if dag.recoveries else ""
     last = f", last {dag.submissions[-1]:%Y-%m-%d %H:%M}" if dag.submissions else ""
     return f"submitted {dag.submitted}{sign}{again}{last}"
 

@@ -24,7 +24,7 @@ from metlmon.ensemble.runs import Run, variable
 from metlmon.ensemble.sites import host_of
 from metlmon.ensemble.states import ACTIVE, DagState, Outcome, State
 from metlmon.ensemble.summary import squash
-from metlmon.ensemble.sums import AN_HOUR, SECOND, Cause, Hours, Served, blamed
+from metlmon.ensemble.sums import AN_HOUR, SECOND, Cause, Hours, JobKey, Served, blamed
 from metlmon.ensemble.troubles import Trouble
 from metlmon.ensemble.views import (
     CauseRow,
@@ -61,6 +61,9 @@ if TYPE_CHECKING:
     from metlmon.ensemble.booking import Books
 
 HOUR: Final = 3600.0
+GAVE_UP: Final = " Aborting."
+"""How DAGMan's last words end where it breaks off, and the schedd may start it again."""
+
 
 ANYWHERE: Final = frozenset({"any", "anywhere", "all"})
 """Targets that every site meets."""
@@ -234,6 +237,7 @@ class Painter:
         yield from self.ensemble.conditions
         yield from self.ensemble.notices
         yield from self._refusals()
+        yield from self._doubled()
         yield from self._ambiguous()
         yield from self._gaps()
 
@@ -259,8 +263,41 @@ class Painter:
         """What DAGMan complained of before it gave up: no failed node would tell why."""
         for dag in self.ensemble.dags.values():
             error = dag.lives[-1].error if dag.lives else None
-            if error and self.ensemble.dag_state(dag.key)[0] is DagState.FAILED:
+            if not error or self.ensemble.dag_state(dag.key)[0] is not DagState.FAILED:
+                broken = (life.error for life in dag.lives[:-1] if not life.ended)
+                error = next((e for e in broken if e and e.endswith(GAVE_UP)), None)
+            if error:
                 yield Notice("dagman-error", f"{dag.key}.dagman.out", None, f"DAGMan: {error}")
+
+    def _doubled(self) -> Iterable[Notice]:
+        """Jobs of one node that are in the queue at once: a DAGMan that finds its log gone
+        submits again what still runs."""
+        if not self.live:
+            return
+        first: dict[NodeKey, int] = {}
+        doubled: set[NodeKey] = set()
+        for key in self.sums.queued:
+            placed = self.members.get(key)
+            if placed is None or placed.dag is None or placed.node is None:
+                continue
+            node = (placed.dag, placed.node)
+            if first.setdefault(node, key[0]) != key[0]:
+                doubled.add(node)
+        if not doubled:
+            return
+        (dag, name), count = min(doubled), len(doubled)
+        clusters = sorted({k[0] for k in self.sums.queued if self._is_of(k, (dag, name))})
+        more = f" (and so have {count - 1} more nodes)" if count > 1 else ""
+        text = (
+            f"{name} has jobs of {len(clusters)} submissions in the queue by their logs, "
+            f"{', '.join(map(str, clusters))}{more}: DAGMan heeds the newest alone, the others "
+            "take slots and may write the same files; condor_rm them if condor_q has them"
+        )
+        yield Notice("doubled-node", self.dag_file(dag), None, text)
+
+    def _is_of(self, key: JobKey, node: NodeKey) -> bool:
+        placed = self.members.get(key)
+        return placed is not None and (placed.dag, placed.node) == node
 
     def _gaps(self) -> Iterable[Notice]:
         for key in sorted(self.sums.gaps):

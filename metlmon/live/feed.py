@@ -24,7 +24,7 @@ from metlmon.training.records import Streamed, Training
 class Update:
     """One new picture. ``changed`` are run keys whose rows differ from the picture before;
     ``progress`` tells how far the first reading is; ``error`` a sentence when the dagdir
-    cannot be read any more (the last picture stays)."""
+    cannot be read any more (the last picture stays), or the schedd is silent."""
 
     status: Status
     changed: frozenset[str]

@@ -46,6 +46,8 @@ LOOK_SECONDS: Final = 1.0
 DEEPEST: Final = 10
 """DAGs below DAGs: their DAGMans' jobs are asked for level by level, so many levels."""
 
+DAY_SECONDS: Final = 86400.0
+
 IDS_NAMED: Final = 3
 """Jobs that a warning names; it counts the others."""
 
@@ -82,6 +84,7 @@ class Queue:
         self._asked_for = False
         self._seen: Update | None = None
         self._ids: frozenset[JobId] = frozenset()
+        self._logged = 0
         self._asking = threading.Lock()
         self._wake = threading.Event()
         self._stop = threading.Event()
@@ -105,6 +108,17 @@ class Queue:
         if word.asked is None or word.error is not None:
             return ()
         return lasting(self._found, word.asked, QUERY_SECONDS)
+
+    @property
+    def silence(self) -> str | None:
+        """That a schedd which had our jobs gives no answer any more, in a sentence; None while
+        it does, and where none ever had them."""
+        word = self._word
+        if not self._here or word.error is None or word.asked is None:
+            return None
+        long_ago = self._now() - word.asked > DAY_SECONDS
+        since = time.strftime("%m-%d %H:%M" if long_ago else "%H:%M:%S", time.localtime(word.asked))
+        return f"no answer from the schedd since {since} (asked again; the logs are read on)"
 
     # --- the thread ---------------------------------------------------------------------
 
@@ -149,6 +163,9 @@ class Queue:
         if self._word.asking:
             # Once in any case: who we are, and does anybody answer?
             return True
+        if self._here and self._word.error is not None and _events(latest) != self._logged:
+            # A schedd that lives again, or a shadow of its, has written that.
+            self._next = min(self._next, self._asked + QUERY_SECONDS)
         idle = not self._asked_for and self._word.error is None
         if self._now() < (self._asked + SOON_SECONDS if idle else self._next):
             return False
@@ -188,6 +205,8 @@ class Queue:
     def _failed(self, why: str) -> None:
         """The last answer stays, with the reason why there is no newer one."""
         self._where = None
+        latest = self._feed.latest
+        self._logged = 0 if latest is None else _events(latest)
         self._next = self._now() + self._pace.after(False)
         self._word = replace(self._word, error=why, asking=False, next_try=self._next)
 
@@ -228,6 +247,11 @@ class Queue:
         self._next = self._now() + self._pace.after(there or not rows)
         self._word = word
         self._feed.in_queue(there)
+
+
+def _events(latest: Update) -> int:
+    """How many events the logs hold."""
+    return sum(log.events for log in latest.status.logs)
 
 
 def heard(
@@ -295,14 +319,14 @@ class WithQueue:
     def start(self, notify: Callable[[Update], None]) -> None:
         """Begin to read and to ask; ``notify`` is also called in the queue's thread, when its
         word has changed what is to be warned of."""
-        warned: tuple[Notice, ...] = ()
+        said: tuple[object, ...] = ((), None)
 
         def asked() -> None:
-            nonlocal warned
-            warnings = notices(self._queue.lasting)
+            nonlocal said
+            now = notices(self._queue.lasting), self._queue.silence
             latest = self.latest
-            if latest is not None and warnings != warned:
-                warned = warnings
+            if latest is not None and now != said:
+                said = now
                 notify(replace(latest, changed=frozenset()))
 
         self._feed.start(lambda update: notify(self._added(update)))
@@ -351,10 +375,12 @@ class WithQueue:
 
     def _added(self, update: Update) -> Update:
         more = notices(self._queue.lasting)
-        if not more:
-            return update
-        status = replace(update.status, warnings=(*update.status.warnings, *more))
-        return replace(update, status=status)
+        if more:
+            status = replace(update.status, warnings=(*update.status.warnings, *more))
+            update = replace(update, status=status)
+        # Of an ensemble that has ended nobody is asked any more.
+        silence = self._queue.silence if update.status.live else None
+        return replace(update, error=silence) if silence and update.error is None else update
 
     def queue_row(self, cluster: int, proc: int) -> QueueRow | None:
         """What the queue adds to the job; None when it has no word on it."""

@@ -563,6 +563,27 @@ def test_a_dagman_that_refused_its_dag_says_why() -> None:
     assert "job 0.ALL_NODES not found!" in notice.text
 
 
+def test_a_dagman_that_lost_its_log_and_was_started_again_says_so() -> None:
+    text = "ERROR: log file run.dag.nodes.log has been deleted. Aborting."
+    again = Out().start("09:00:00").say(text, "09:30:00").start("09:30:01")
+    (notice,) = tell(CHAIN, out=again).painter(live=True).notices()
+    assert (notice.kind, notice.text) == ("dagman-error", f"DAGMan: {text[7:]}")
+    other = Out().start("09:00:00").say("ERROR: a PRE script", "09:30:00").start("09:30:01")
+    assert not list(tell(CHAIN, out=other).painter(live=True).notices())
+
+
+def test_jobs_of_two_submissions_of_a_node_are_told_while_both_are_in_the_queue() -> None:
+    log = Log().submit(7, EPOCH0).execute(7).submit(9, EPOCH0).execute(9)
+    (notice,) = tell(CHAIN, log).painter(live=True).notices()
+    assert notice.kind == "doubled-node"
+    assert f"{EPOCH0} has jobs of 2 submissions in the queue by their logs, 7, 9:" in notice.text
+    assert not list(tell(CHAIN, log).painter().notices()), "nobody can do anything any more"
+    log.terminate(7)
+    assert not list(tell(CHAIN, log).painter(live=True).notices())
+    several = Log().submit((7, 0), EPOCH0).submit((7, 1), EPOCH0)
+    assert not list(tell(CHAIN, several).painter(live=True).notices()), "of one submission"
+
+
 def test_a_list_of_failed_nodes_is_no_complaint() -> None:
     out = Out().start("09:00:00").say("ERROR: the following job(s) failed:", "10:00:00")
     told = tell("JOB run0-train_epoch0 t.sub\n", out=out.exit(1, "10:00:00"))

@@ -38,7 +38,7 @@ SUBMIT-DESCRIPTION wait {{
   output = $(node).out
   error = $(node).err
   log = metl.log
-}}
+{more}}}
 """
 
 
@@ -82,16 +82,19 @@ def write(
     retries: int = 0,
     gpus: int = 0,
     user: str | None = None,
+    more: Sequence[str] = (),
 ) -> Gated:
     """Runs of epochs, one after the other, anywhere or at the named sites in turn. Without
-    GPUs there is room for many, whoever else trains on this pool."""
+    GPUs there is room for many, whoever else trains on this pool. ``more``: lines of the submit
+    description besides the ordinary ones."""
     directory = pool.directory(name, user)
     gates = directory / "gates"
     gates.mkdir()
     pool.give(gates, user)
     pool.place(directory / "gated.sh", JOB, 0o755)
     anywhere = '(MY.MetlSite == "any") || (TARGET.GLIDEIN_ResourceName =?= MY.MetlSite)'
-    lines = [SUBMIT.format(gates=gates, gpus=gpus, requirements=anywhere)]
+    besides = "".join(f"  {line}\n" for line in more)
+    lines = [SUBMIT.format(gates=gates, gpus=gpus, requirements=anywhere, more=besides)]
     names: list[tuple[str, ...]] = []
     for run in range(runs):
         uuid = hashlib.sha256(f"{name} {run}".encode()).hexdigest()[:8]

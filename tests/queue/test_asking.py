@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass, replace
 
 from metlmon.ensemble.states import DagState, State
-from metlmon.ensemble.views import Progress
+from metlmon.ensemble.views import LogRow, Progress
 from metlmon.live.feed import Update
 from metlmon.pool.queue import (
     LONGEST_PAUSE,
@@ -300,3 +300,77 @@ def test_the_thread_asks_tells_and_ends() -> None:
     assert pictures[0].status.warnings[-1].kind == "queue-differs"
     assert pictures[0].changed == frozenset()
     assert not any(thread.name == "metlmon-queue" for thread in threading.enumerate())
+
+
+# --- a schedd that falls silent -----------------------------------------------------------
+
+
+def silent(logs: Logs, schedd: Schedd) -> tuple[Queue, Clock]:
+    """It had our jobs, and then it was gone."""
+    queue, clock = asker(logs, schedd)
+    queue.ask()
+    clock.now += QUERY_SECONDS
+    schedd.down = "the schedd does not answer"
+    queue.ask()
+    return queue, clock
+
+
+def test_a_schedd_that_falls_silent_is_told_on_every_picture_until_it_answers() -> None:
+    logs, schedd = Logs(row(1, State.RUNNING), dags=[dag()]), Schedd(job(1, 2), dagman())
+    queue, clock = silent(logs, schedd)
+    feed = WithQueue(logs, queue)
+    assert feed.latest is not None
+    since = time.strftime("%H:%M:%S", time.localtime(clock.now - QUERY_SECONDS))
+    assert f"no answer from the schedd since {since}" in (feed.latest.error or "")
+    schedd.down = None
+    queue.ask()
+    assert feed.latest.error is None
+
+
+def test_of_an_ensemble_that_has_ended_no_schedd_is_missed() -> None:
+    logs, schedd = Logs(row(1, State.RUNNING), dags=[dag()]), Schedd(job(1, 2), dagman())
+    queue, _ = silent(logs, schedd)
+    logs.live = False
+    shown = WithQueue(logs, queue).latest
+    assert shown is not None
+    assert shown.error is None
+
+
+def test_where_no_schedd_ever_had_the_jobs_none_is_missed() -> None:
+    logs, schedd = Logs(row(1, State.RUNNING), dags=[dag()]), Schedd()
+    queue, _ = silent(logs, schedd)
+    assert queue.silence is None
+
+
+def test_what_is_logged_after_the_silence_has_it_asked_again_soon() -> None:
+    logs, schedd = Logs(row(1, State.RUNNING), dags=[dag()]), Schedd(job(1, 2), dagman())
+    queue, clock = silent(logs, schedd)
+    for _ in range(5):
+        queue.ask()
+    clock.now += QUERY_SECONDS
+    assert not queue.due(), "pauses have grown"
+    logs.logs = (LogRow("metl.log", 100, 3, None, None),)
+    assert queue.due()
+
+
+def test_a_silence_that_begins_or_ends_is_shown_at_once() -> None:
+    logs, schedd = Logs(row(1, State.RUNNING), dags=[dag()]), Schedd(job(1, 2), dagman())
+    queue, clock = asker(logs, schedd)
+    queue.ask()
+    schedd.down = "the schedd does not answer"
+    clock.now += QUERY_SECONDS
+    feed = WithQueue(logs, queue)
+    told, pictures = threading.Event(), []
+
+    def notify(update: Update) -> None:
+        pictures.append(update)
+        told.set()
+
+    feed.start(notify)
+    assert told.wait(10)
+    told.clear()
+    schedd.down = None
+    clock.now += LONGEST_PAUSE
+    assert told.wait(10)
+    feed.stop()
+    assert [picture.error is None for picture in pictures] == [False, True]

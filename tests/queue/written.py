@@ -17,6 +17,7 @@ from metlmon.ensemble.views import (
     GpuHours,
     JobRow,
     JobView,
+    LogRow,
     ProblemGroup,
     Progress,
     RunView,
@@ -146,10 +147,13 @@ class Logs:
         self.dagdir = dagdir
         self.there: bool | None = None
         self.notify: Callable[[Update], None] | None = None
+        self.live = True
+        self.logs: tuple[LogRow, ...] = ()
 
     @property
     def latest(self) -> Update | None:
-        return Update(picture(self.dags), frozenset(), Progress(1, 1))
+        status = replace(picture(self.dags), live=self.live, logs=self.logs)
+        return Update(status, frozenset(), Progress(1, 1))
 
     def start(self, notify: Callable[[Update], None]) -> None:
         self.notify = notify

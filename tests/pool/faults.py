@@ -1,0 +1,90 @@
+"""What can happen to a pool: a daemon or DAGMan killed, the schedd stopped, all of it restarted.
+
+For tests on a pool of our own only: everybody at it is hit. What a fault took away is there again
+when its context ends, or when its function returns.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pools import Pool, until
+
+RESTART_SECONDS = 120.0
+"""condor_master starts a daemon that died anew after 10 s, and after twice as long each time
+that it dies soon again."""
+
+
+def processes(pool: Pool, *words: str) -> list[int]:
+    """Those of the pool that have all these words in their command line."""
+    assert pool.script is not None
+    found = []
+    for process in pool.script.members():
+        try:
+            line = Path(f"/proc/{process}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+        except OSError:
+            continue
+        if all(f" {word} " in f" {line}" for word in words):
+            found.append(process)
+    return sorted(found)
+
+
+def kill(pool: Pool, *words: str, number: int = signal.SIGKILL) -> None:
+    """End the one process with these words in its command line, at once."""
+    (process,) = until(lambda: processes(pool, *words), f"{' '.join(words)} runs")
+    os.kill(process, number)
+
+
+def killed(pool: Pool, *words: str) -> None:
+    """The same, and wait until the master (or the schedd) has started another one."""
+    (before,) = until(lambda: processes(pool, *words), f"{' '.join(words)} runs")
+    os.kill(before, signal.SIGKILL)
+    until(
+        lambda: set(processes(pool, *words)) - {before},
+        f"{' '.join(words)} runs again",
+        RESTART_SECONDS,
+    )
+
+
+def kill_dagman(pool: Pool, cluster: int) -> None:
+    """``kill -9``; the schedd starts it again, and it recovers from its log."""
+    killed(pool, f"condor_scheduniv_exec.{cluster}.0")
+
+
+def administer(pool: Pool, *command: str) -> None:
+    """As root of the pool's machine."""
+    assert pool.script is not None
+    argv = ["chroot", str(pool.script.ROOT), *command]
+    subprocess.run(argv, check=True, capture_output=True, timeout=60)
+
+
+def answers(pool: Pool) -> bool:
+    """Does the schedd answer a question?"""
+    return pool.run(["condor_q", "-totals"], expect=None).returncode == 0
+
+
+@contextmanager
+def without(pool: Pool, daemon: str) -> Iterator[None]:
+    """The daemon (``schedd``, ``collector``, …) is off; on again afterwards."""
+    administer(pool, "condor_off", "-fast", "-daemon", daemon)
+    try:
+        until(lambda: not processes(pool, f"condor_{daemon}"), f"the {daemon} ends")
+        yield
+    finally:
+        administer(pool, "condor_on", "-daemon", daemon)
+        until(
+            lambda: processes(pool, f"condor_{daemon}"), f"the {daemon} is there", RESTART_SECONDS
+        )
+        until(lambda: answers(pool), "the schedd answers", RESTART_SECONDS)
+
+
+def restart(pool: Pool) -> None:
+    """The whole pool, as after a reboot; returns when all its sites are there again."""
+    assert pool.script is not None
+    pool.script.stop()
+    pool.script.up()
