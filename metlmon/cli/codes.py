@@ -11,6 +11,8 @@ class Exit(IntEnum):
 
     OK = 0
     """Readable, whatever the jobs did; or what ``--exit-on`` waited for went well."""
+    FOUND = 1
+    """``check``: there are errors; with ``--strict``, or warnings."""
     USAGE = 2
     """The input or the arguments cannot be used; one sentence on standard error says why."""
     FAILED = 3

@@ -245,6 +245,21 @@ def submission(
     return _submission(expanded, count)
 
 
+def command_values(
+    description: Description,
+    before: Mapping[str, str],
+    after: Mapping[str, str],
+    names: Iterable[str],
+) -> dict[str, str | None]:
+    """What these commands come to for one node, as :func:`submission` understands ``before`` and
+    ``after``; names in lower case. None where one is not said, or has no end."""
+    macros = _Macros({key.lower(): value for key, value in before.items()})
+    _run(description.statements, macros)
+    for key, value in after.items():
+        macros.set(key.lower(), value)
+    return {name: _value(macros, name) for name in names}
+
+
 #: What a submission is made of, and the commands that say it; the first that is there counts.
 _SAID = (
     ("initialdir", "initial_dir"),

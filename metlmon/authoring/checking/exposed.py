@@ -1,0 +1,119 @@
+"""Keys and tokens in DAG and submit files: by the name they go by, never by their value."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Final
+
+from metlmon.authoring.checking.look import Look
+from metlmon.authoring.checking.sources import SubmitText
+from metlmon.dagman.commands import ScriptCommand, VarsCommand
+from metlmon.dagman.dagtext import shown
+from metlmon.dagman.submit import is_environment
+from metlmon.secret import hide, is_secret_name
+
+_VARIABLE: Final = re.compile(r"""([A-Za-z_]\w*)=(?:'([^']*)'|"+([^"]*)"*|([^\s;"']*))""")
+_PAIR: Final = re.compile(
+    r"""([^\s="']++)[ \t]*+=[ \t]*+(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|([^\s"']*))"""
+)
+_OPTION: Final = re.compile(r"--?([A-Za-z][\w-]*)(?:=|[ \t]+)['\"]?([^\s'\"]+)")
+_COMMENTED: Final = re.compile(rb"^[ \t]*#.*?\b(\w{2,60})=[\"']?([^\s\"']{16,})", re.MULTILINE)
+
+LONGEST: Final = 200_000
+"""Characters of one value that are gone over: what is longer is data, no command line."""
+
+
+def check(look: Look) -> None:
+    for name in look.names:
+        data = look.shelf.get(look.names[name]) or b""
+        for match in _COMMENTED.finditer(data):
+            variable = match[1].decode("utf-8", "replace")
+            if is_secret_name(variable):
+                line = data.count(b"\n", 0, match.start(1)) + 1
+                _tell(look, name, line, variable, "in a comment")
+    for text, _ in look.texts().values():
+        _description(look, text)
+    for name, told in look.commands.items():
+        for each in told:
+            rest = each.rest[:LONGEST]
+            if isinstance(each.command, VarsCommand):
+                _vars(look, name, each.line, rest)
+            elif isinstance(each.command, ScriptCommand):
+                _arguments(look, name, each.line, rest, "in the arguments of a script")
+            elif each.keyword in ("ENV", "SET_JOB_ATTR"):
+                _environment(look, name, each.line, rest)
+
+
+def _description(look: Look, text: SubmitText) -> None:
+    for each in text.statements:
+        value = each.value[:LONGEST]
+        bare = each.key.removeprefix("my.")
+        if is_environment(each.key):
+            _environment(look, each.file, each.line, value)
+        elif bare in ("arguments", "arguments2", "args"):
+            _arguments(look, each.file, each.line, value, "in arguments")
+        elif not each.directive and is_secret_name(bare) and _is_named(bare, value):
+            _tell(look, each.file, each.line, bare, "here")
+
+
+def _is_named(name: str, value: str) -> bool:
+    """Is this a command that holds a key, and not the name of the file with it?"""
+    return _is_value(value.strip("\"' ")) and _hides_more(f"{name}={value}")
+
+
+def _environment(look: Look, file: str, line: int, value: str) -> None:
+    for name, *said in _VARIABLE.findall(value):
+        if is_secret_name(name) and _is_value("".join(said)):
+            _tell(look, file, line, name, "in the environment")
+
+
+def _vars(look: Look, file: str, line: int, rest: str) -> None:
+    for name, *said in _PAIR.findall(rest):
+        value = "".join(said)
+        bare = name.removeprefix("+")
+        if is_environment(name):
+            _environment(look, file, line, value.replace('\\"', '"'))
+        elif (is_secret_name(bare) and _is_value(value)) or _hides_more(value):
+            _tell(look, file, line, bare, "in VARS")
+
+
+def _arguments(look: Look, file: str, line: int, value: str, where: str) -> None:
+    found = False
+    for name, said in _OPTION.findall(value):
+        if is_secret_name(name) and _is_value(said):
+            _tell(look, file, line, name, where)
+            found = True
+    if not found and _hides_more(value):
+        _tell(look, file, line, None, where)
+
+
+def _hides_more(value: str) -> bool:
+    """Does what knows secrets by their looks see one?"""
+    return hide(value) != value
+
+
+def _is_value(value: str) -> bool:
+    """Something that could be a key: not empty, no macro, no path to a file that holds it."""
+    value = value.strip()
+    return bool(value) and not value.startswith("$") and not _PLACE.match(value)
+
+
+_PLACE: Final = re.compile(
+    r"(?:\.{0,2}/[\w./$(){}-]*|[\w./$(){}-]*\.(?:json|txt|key|pem|token|use))\Z"
+)
+
+
+def _tell(look: Look, file: str, line: int, name: str | None, where: str) -> None:
+    what = (
+        f"{shown(name)} has its value {where}" if name else f"something like a key stands {where}"
+    )
+    look.found.add("secret", file, line, what + _readable(look, file))
+
+
+def _readable(look: Look, file: str) -> str:
+    try:
+        mode = os.stat(look.names.get(file, look.home / file)).st_mode
+    except (OSError, ValueError):
+        return ""
+    return ", in a file that everybody on this machine can read" if mode & 0o004 else ""

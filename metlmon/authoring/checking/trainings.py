@@ -1,0 +1,184 @@
+"""Trainings as chains of epochs: what makes them end early, start anew, or fail the whole DAG."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from itertools import pairwise
+from typing import Final
+
+from metlmon.authoring.checking.look import Look
+from metlmon.dagman import Node, NodeKind
+from metlmon.dagman.dagtext import shown
+from metlmon.ensemble.runs import Part, variable
+
+_SITE: Final = "glidein_resourcename"
+_CHECKPOINT: Final = "continue_from_checkpoint"
+_TRUE: Final = frozenset({"/bin/true", "/usr/bin/true", "true"})
+
+FARTHEST: Final = 50
+"""Nodes between two epochs of one run that are gone through to find that one waits for the
+other: an evaluation, a copy, a join node."""
+
+Epochs = dict[int, tuple[Node, Part]]
+
+
+def check(look: Look) -> None:
+    runs = _runs(look)
+    _sites(look)
+    _retries(look)
+    _side_nodes(look)
+    _hidden_failures(look)
+    _procs(look)
+    _chains(look, runs)
+    _checkpoints(look, runs)
+    _uuids(look, runs)
+    if len(runs) > 1:
+        for node, _ in look.trainings():
+            if node.abort_on is not None:
+                what = (
+                    f"{shown(node.name)} with exit code {node.abort_on} stops all {len(runs)} runs"
+                )
+                look.found.add("abort-stops-all", node.file, node.line, what)
+
+
+def _runs(look: Look) -> dict[str, Epochs]:
+    """The training nodes by the run's name and their epoch."""
+    runs: dict[str, Epochs] = defaultdict(dict)
+    for node, part in look.trainings():
+        if part.epoch is not None:
+            runs[part.run].setdefault(part.epoch, (node, part))
+    return runs
+
+
+def _sites(look: Look) -> None:
+    done: set[int] = set()
+    for node, _ in look.trainings():
+        text = look.described(node)
+        if text is None or text.unresolved or id(text) in done or node.noop:
+            continue
+        done.add(id(text))
+        place = text.last("ulog_execute_attrs", "my.ulogexecuteattrs", "my.ulog_execute_attrs")
+        if place is None:
+            what = "the log will not tell at which site these trainings ran"
+            look.found.add("no-site", text.file, text.line, what)
+        elif _SITE not in place.value.lower() and "$" not in place.value:
+            what = "ulog_execute_attrs does not have GLIDEIN_ResourceName, the site"
+            look.found.add("no-site", place.file, place.line, what)
+
+
+def _retries(look: Look) -> None:
+    for node, _ in look.trainings():
+        if node.retries == 0 and not node.done and not node.noop:
+            what = f"{shown(node.name)} has no RETRY"
+            look.found.add("no-retry", node.file, node.line, what)
+
+
+def _side_nodes(look: Look) -> None:
+    """An evaluation that nothing waits for ends a DAG of weeks with exit code 1."""
+    for name, part in look.parts.items():
+        node = look.flow.nodes[name]
+        ends = not node.children and node.kind is NodeKind.JOB
+        if not part.training and ends and node.post is None and not node.noop and not node.done:
+            what = f"{shown(name)} is no training, and its failure fails the whole DAG"
+            look.found.add("side-node-fails-dag", node.file, node.line, what)
+
+
+def _hidden_failures(look: Look) -> None:
+    for node, _ in look.trainings():
+        if node.post is not None and node.post.command.split()[:1] and _is_true(node.post.command):
+            what = f"{shown(node.name)} trains, and its POST script calls every end a good one"
+            look.found.add("failure-hidden", node.file, node.line, what)
+
+
+def _is_true(command: str) -> bool:
+    return command.split(None, 1)[0] in _TRUE
+
+
+def _procs(look: Look) -> None:
+    for node, _ in look.trainings():
+        if node.queue_count is not None and node.queue_count > 1:
+            what = f"{shown(node.name)} queues {node.queue_count} jobs for one epoch"
+            look.found.add("several-procs", node.file, node.line, what)
+
+
+def _chains(look: Look, runs: dict[str, Epochs]) -> None:
+    for epochs in runs.values():
+        numbers = sorted(epochs)
+        for before, number in pairwise(numbers):
+            (earlier, _), (node, _) = epochs[before], epochs[number]
+            if number != before + 1:
+                what = f"between {shown(earlier.name)} and {shown(node.name)} epochs are missing"
+                look.found.add("epoch-gap", node.file, node.line, what)
+            if not _waits_for(look, node, earlier):
+                what = f"{shown(node.name)} does not wait for {shown(earlier.name)}"
+                look.found.add("broken-chain", node.file, node.line, what)
+
+
+def _waits_for(look: Look, node: Node, earlier: Node) -> bool:
+    if earlier.name in node.parents:
+        return True
+    seen, ahead = {node.name}, [node.name]
+    while ahead and len(seen) <= FARTHEST:
+        for parent in look.flow.nodes[ahead.pop(0)].parents:
+            if parent == earlier.name:
+                return True
+            if parent not in seen:
+                seen.add(parent)
+                ahead.append(parent)
+    return len(seen) > FARTHEST
+
+
+def _checkpoints(look: Look, runs: dict[str, Epochs]) -> None:
+    """Where the trainings are told to go on, all but the first epoch must be."""
+    used = any(variable(node, _CHECKPOINT) for node, _ in look.trainings())
+    asked = any(
+        _CHECKPOINT in each.value.lower()
+        for text, nodes in look.texts().values()
+        if nodes
+        for each in text.statements
+    )
+    if not used and not asked:
+        return
+    for epochs in runs.values():
+        numbers = sorted(epochs)
+        for number in numbers[1:]:
+            node, _ = epochs[number]
+            if variable(node, _CHECKPOINT) is None and _own_checkpoint(look, node):
+                what = f"{shown(node.name)} has no continue_from_checkpoint"
+                look.found.add("no-checkpoint", node.file, node.line, what)
+        first, _ = epochs[numbers[0]]
+        if numbers[0] == 0 and variable(first, _CHECKPOINT) and not first.parents:
+            what = f"{shown(first.name)} is a run's first epoch, and has continue_from_checkpoint"
+            line = look.line_of_vars(first, _CHECKPOINT)
+            look.found.add("checkpoint-at-first", first.file, line, what)
+
+
+def _own_checkpoint(look: Look, node: Node) -> bool:
+    """Does this node's description ask for it, if it can be read?"""
+    text = look.described(node)
+    return text is None or any(_CHECKPOINT in each.value.lower() for each in text.statements)
+
+
+def _uuids(look: Look, runs: dict[str, Epochs]) -> None:
+    given = any(part.uuid for _, part in look.trainings())
+    owners: dict[str, str] = {}
+    for name, epochs in runs.items():
+        first: str | None = None
+        for number in sorted(epochs):
+            node, part = epochs[number]
+            if part.uuid is None:
+                if given:
+                    what = f"{shown(node.name)} has no run_uuid, and other trainings have"
+                    look.found.add("no-uuid", node.file, node.line, what)
+                continue
+            if first is None:
+                first = part.uuid
+                owner = owners.setdefault(first, name)
+                if owner != name:
+                    line = look.line_of_vars(node, "run_uuid")
+                    what = f"the runs {shown(owner)} and {shown(name)} have the same run_uuid"
+                    look.found.add("uuid-twice", node.file, line, what)
+            elif part.uuid != first:
+                line = look.line_of_vars(node, "run_uuid")
+                what = f"{shown(node.name)} has another run_uuid than the epochs before it"
+                look.found.add("uuid-changes", node.file, line, what)
