@@ -15,11 +15,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from operator import itemgetter
 from typing import Final, NamedTuple
 
 HIDDEN: Final = "(hidden)"
 """Stands in the place of a secret; the name before it stays, so that one knows what was there."""
+
+
+SHORTEST_BY_LOT: Final = 32
+"""Characters of a word that may be taken for one drawn by lot: keys have more, and few names of
+files or hosts mix both cases and digits for so long."""
 
 
 class Found(NamedTuple):
@@ -46,6 +52,17 @@ def hide(text: str) -> str:
     return "".join(pieces)
 
 
+def hide_value(name: str, value: str) -> str:
+    """What may be told of the ``value`` of something with that ``name``."""
+    if is_secret_name(name) and _is_value(value, name, colon=False):
+        return HIDDEN
+    if not may_hold(value):
+        return value
+    # What stands behind a name may be a sum or an id, which does not look like one without it.
+    before = f"{name}="
+    return hide(before + value).removeprefix(before)
+
+
 def find(text: str) -> list[Found]:
     """The secrets of ``text``, in their order; none overlaps another."""
     if not may_hold(text):
@@ -66,23 +83,27 @@ def find(text: str) -> list[Found]:
 # --- whether it is worth looking ------------------------------------------------------------
 
 _HINTS: Final = (
-    *("key", "token", "secret", "passw", "passphrase", "pass=", "_pass", "pwd", "credential"),
-    *("sig", "bearer", "basic ", "cookie", "claimid", "auth", "eyj", "-----begin"),
-    *("akia", "asia", "aroa", "aida", "gh", "gl", "hf_", "sk-", "k_live_", "k_test_"),
-    *("xox", "xapp", "aiza", "ya29", "wandb_v", "hvs.", "npm_", "pypi-", "dckr_"),
+    *("key", "token", "secret", "pass", "pwd", "credential", "sig", "cookie", "claim", "auth"),
+    *("bearer", "basic ", "-----begin", "akia", "asia", "ghp_", "gho_", "ghs_", "ghu_", "ghr_"),
+    *("github_pat_", "glpat-", "gldt-", "glrt-", "hf_", "api_org_", "sk-", "k_live_", "k_test_"),
+    *("xox", "xapp-", "aiza", "ya29.", "gocspx-", "wandb_v", "hvs.", "npm_", "pypi-", "dckr_"),
+    *("eyj",),
 )
-_LONG: Final = re.compile(r"[0-9A-Za-z+/%]{32}")
-_USER: Final = re.compile(r"://[^\s/@]*+@")
+_LONG: Final = "a" * 32
+_ALIKE: Final = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz+/"
+_AS_ONE: Final = {code: "a" if chr(code) in _ALIKE else " " for code in range(128)}
+_IN_USER: Final = re.compile(r"://[^\s/@\"'<>]*+@")
 
 
 def may_hold(text: str) -> bool:
     """Whether a text is worth looking through: False of most, in a fraction of the time."""
     lower = text.lower()
-    return (
-        any(hint in lower for hint in _HINTS)
-        or _LONG.search(text) is not None
-        or ("@" in text and _USER.search(text) is not None)
-    )
+    for hint in _HINTS:
+        if hint in lower:
+            return True
+    if "@" in text and _IN_USER.search(text) is not None:
+        return True
+    return len(text) >= SHORTEST_BY_LOT and _LONG in text.translate(_AS_ONE)
 
 
 # --- by name --------------------------------------------------------------------------------
@@ -106,12 +127,24 @@ _NOT_NAMED: Final = re.compile(
     r"|per[_-]\w+|error|errors|services?|seconds|required|needed)$",
     re.IGNORECASE,
 )
-_WEAK: Final = re.compile(r"key|sig|auth|pass|signature", re.IGNORECASE)
-"""Names that much else has: what bears one is a secret only where it looks like one."""
+LONGEST_NAME: Final = 200
+"""Characters of a name that are looked at, the last ones."""
+
+_STRONG: Final = re.compile(
+    r"(?:api|access|private|account|signing|encrypt(?:ion)?|master|wandb|aws|hf|ssh|s3|auth"
+    r"|shared|session|storage|deploy|license)[_-]?key|token|credential|authorization|cookie"
+    r"|claim_?id|x-amz-signature",
+    re.IGNORECASE,
+)
+"""Names that nothing else has. Of what bears another one, such as ``key``, much is none."""
+
+_ONE_WORD: Final = re.compile(r"[A-Za-z0-9+/]{16,}+={0,2}")
 
 
+@lru_cache(maxsize=4096)
 def is_secret_name(name: str) -> bool:
     """Whether something of this name is likely not meant for everybody's eyes."""
+    name = name[-LONGEST_NAME:]
     return _NAMED.search(name) is not None and _NOT_NAMED.search(name) is None
 
 
@@ -119,19 +152,18 @@ _WORD: Final = re.compile(r"[A-Za-z][\w.-]*+")
 _BREAK: Final = r"(?:[ \t]|\\\r?\n)"
 """Between a name and its value: blanks, or a line that is continued."""
 
-_QUOTE: Final = r"""(?:\\*+["']|&quot;|&apos;|&#3[49];|%2[27])"""
+_QUOTE: Final = r"""(?:\\{0,8}["']|&quot;|&apos;|&#3[49];|%2[27])"""
 _SETS: Final = re.compile(
-    rf"{_QUOTE}{{0,2}}{_BREAK}*+(:?=|=>|@=|%3[Dd]|:|%3[Aa])(?!=){_BREAK}*+", re.ASCII
+    rf"{_QUOTE}{{0,2}}{_BREAK}*(:?=|=>|@=|%3[Dd]|:|%3[Aa])(?!=){_BREAK}*", re.ASCII
 )
-_BLANK: Final = re.compile(rf"{_BREAK}++(?!-)")
+_BLANK: Final = re.compile(rf"{_BREAK}+(?![ \t\\-])")
 _SCHEME: Final = re.compile(r"(?:bearer|basic|token|digest|negotiate)[ \t]+", re.IGNORECASE)
 
 _OPEN: Final = re.compile(rf"{_QUOTE}{{1,3}}")
-_BARE: Final = re.compile(r"""(?:[^\s"'<>,;&|`)\]}\\]|\\(?!["'])(?:\r?\n[ \t]*+)?)++""")
+_BARE: Final = re.compile(r"""(?:[^\s"'<>,;&|`)\]}\\]|\\(?!["'])(?:\r?\n[ \t]*+)?)+""")
 _ANY: Final = re.compile(
-    r"""(?:[^\s"'\\,;&]|\\(?!["'])(?:\r?\n[ \t]*+)?|[,;&](?![\w.+-]*+=|\s|$))++"""
+    r"""(?:[^\s"'\\,;&]|\\(?!["'])(?:\r?\n[ \t]*+)?|[,;&](?![\w.+-]*+=|\s|$))+"""
 )
-_LINE: Final = re.compile(r"(?:[^\n\\]|\\.|\\$)*+", re.DOTALL)
 
 _EMPTY: Final = re.compile(
     r"\(hidden\)|\$+\(|\$ENV\(|\$\{?\w+|<|none\b|null\b|true\b|false\b|undefined\b|\*+(?![\w*])|\.\.\.",
@@ -157,9 +189,11 @@ _SENTENCE: Final = re.compile(
 
 def _named(text: str) -> Iterator[Found]:
     """Values behind a name: ``NAME=value``, ``"name": "value"``, ``--name value``."""
+    if _NAMED.search(text) is None and "bearer" not in text.lower():
+        return
     done = 0
     for word in _WORD.finditer(text):
-        name = word[0].rstrip(".-")
+        name = word[0][-LONGEST_NAME:].rstrip(".-")
         if word.start() < done or not is_secret_name(name):
             continue
         sets = _SETS.match(text, word.end())
@@ -186,11 +220,14 @@ def _value(text: str, start: int, name: str) -> tuple[int, int]:
     if opened is None:
         bare = (_ANY if _PASSWORD.search(name) else _BARE).match(text, start)
         return start, bare.end() if bare else start
-    begins = opened.end()
-    line = _LINE.match(text, begins)
-    ends = line.end() if line else len(text)
-    closes = text.find(opened[0], begins, ends)
-    return begins, closes if closes >= 0 else ends
+    inside = _inside(opened[0]).match(text, opened.end())
+    return opened.end(), inside.end() if inside else len(text)
+
+
+@lru_cache(maxsize=64)
+def _inside(quote: str) -> re.Pattern[str]:
+    """What such a quote holds: to the next one, or to the end of a line that was cut."""
+    return re.compile(rf"(?:[^\n\\]|\\.)*?(?={re.escape(quote)}|\n|\\?\Z)", re.DOTALL)
 
 
 def _is_value(value: str, name: str, colon: bool) -> bool:
@@ -203,9 +240,7 @@ def _is_value(value: str, name: str, colon: bool) -> bool:
         return False
     if colon and _SAID.match(value):
         return False
-    if _WEAK.fullmatch(name):
-        return len(value) >= 12 and _mixed(value)
-    return True
+    return bool(_STRONG.search(name)) or (bool(_ONE_WORD.match(value)) and _mixed(value))
 
 
 def _is_path(value: str) -> bool:
@@ -242,16 +277,16 @@ def _users(text: str) -> Iterator[Found]:
 
 
 _SHAPES: Final = (
-    ("AWS key", r"(?:AKIA|ASIA|AROA|AIDA|AGPA|ABIA|ACCA)[A-Z0-9]{12,}+"),
+    ("AWS key", r"(?:AKIA|ASIA)[A-Z0-9]{12,}+"),
     ("GitHub token", r"gh[pousr]_[A-Za-z0-9]{16,}+|github_pat_\w{16,}+"),
-    ("GitLab token", r"gl(?:pat|dt|rt|cbt|ptt|ft|agent|soat)-[\w-]{16,}+"),
+    ("GitLab token", r"gl(?:pat|dt|rt)-[\w-]{16,}+"),
     ("Hugging Face token", r"hf_[A-Za-z0-9]{16,}+|api_org_[A-Za-z0-9]{16,}+"),
-    ("API key", r"sk-(?=[\w-]*[A-Z])(?=[\w-]*[0-9])[\w-]{20,}+|[sr]k_(?:live|test)_\w{10,}+"),
+    ("API key", r"(?<!-)sk-(?=[\w-]*[A-Z])(?=[\w-]*[0-9])[\w-]{20,}+|[sr]k_(?:live|test)_\w{10,}+"),
     ("Slack token", r"xox[a-z]-[\w-]{10,}+|xapp-[\w-]{10,}+"),
     ("Google key", r"AIza[\w-]{30,}+|ya29\.[\w.-]{10,}+|GOCSPX-[\w-]{10,}+"),
     ("W&B key", r"wandb_v[0-9]_\w{16,}+"),
     ("token", r"hvs\.[\w-]{16,}+|npm_\w{30,}+|pypi-[\w-]{30,}+|dckr_pat_[\w-]{16,}+"),
-    ("JSON web token", r"eyJ[\w-]{8,}+(?:\.[\w-]*+){0,4}"),
+    ("JSON web token", r"eyJ[\w-]{8,}+(?:\.[\w-]*){0,4}"),
 )
 _SHAPED: Final = re.compile(
     r"(?<![A-Za-z0-9])(?:" + "|".join(f"({shape})" for _, shape in _SHAPES) + ")"
@@ -262,12 +297,17 @@ _HEX: Final = re.compile(
     r"(?<![0-9A-Za-z/_.@#%-])(?:local-)?[0-9a-f]{40}(?![0-9A-Za-z/_@-])(?!\.[A-Za-z0-9])"
 )
 _SUM: Final = re.compile(
-    r"(?:commit|sha-?[0-9]*|rev|revision|hash|digest|checksum|git|blob|tree|head|version|etag|id)"
-    r"""[\s"':=]*$""",
+    r"(?:commit|sha-?[0-9]*|rev|revision|hash|digest|checksum|git|blob|tree|head|version|etag|id"
+    r"|name|run|checkpoint|ckpt|model|parent|branch|ref)"
+    r"""[\s"':=\\]*$""",
     re.IGNORECASE,
 )
 _NEAR: Final = 24
-"""Characters before a hexadecimal number that may say that it is a sum, not a key."""
+"""Characters before a long word that may say that it is a sum or a name, not a key."""
+
+
+def _near(match: re.Match[str]) -> tuple[int, int]:
+    return max(0, match.start() - _NEAR), match.start()
 
 
 def _shaped(text: str) -> Iterator[Found]:
@@ -278,16 +318,12 @@ def _shaped(text: str) -> Iterator[Found]:
         if _mixed(match[1]):
             yield Found(match.start(1), match.end(1), "bearer token")
     for match in _HEX.finditer(text):
-        if not _SUM.search(text, max(0, match.start() - _NEAR), match.start()):
+        if not _SUM.search(text, *_near(match)):
             yield Found(match.start(), match.end(), "W&B key")
     for match in _LONG_WORD.finditer(text):
-        if _by_lot(match[0]):
+        if _by_lot(match[0]) and not _SUM.search(text, *_near(match)):
             yield Found(match.start(), match.end(), "long random word")
 
-
-SHORTEST_BY_LOT: Final = 32
-"""Characters of a word that may be taken for one drawn by lot: keys have more, and few names of
-files or hosts mix both cases and digits for so long."""
 
 _LONG_WORD: Final = re.compile(
     r"[0-9A-Za-z]{32,}+={0,2}|(?<![\w/.+-])[0-9A-Za-z/+]{40}(?![\w/.+-])={0,2}"

@@ -16,6 +16,7 @@ from typing import Final
 
 from metlmon.dagman.records import Said, Word
 from metlmon.frozen import frozen
+from metlmon.secret import hide
 
 LONGEST_LINE: Final = 256 * 1024
 """Bytes, fewer than are read at once. A longer line is passed over, so that a file without
@@ -215,7 +216,7 @@ class _Reader:
                 cluster=_number(groups.get("cluster")),
                 proc=_number(groups.get("proc")),
                 value=-int(signal) if signal else _number(value),
-                text=_text(groups.get("text")),
+                text=_words(groups.get("text")),
             )
         )
 
@@ -331,12 +332,17 @@ class _Reader:
         node, value = self.now.dumped, self.now.dumped_value
         if node is not None:
             self.now.dumped, self.now.dumped_value = None, None
-            time, text = self.time(stamp), _text(found["text"])
+            time, text = self.time(stamp), _words(found["text"])
             self.said.append(Said(Word.NODE_FAILED, time, node, value=value, text=text))
 
 
 def _text(raw: bytes | None) -> str | None:
     return None if raw is None else raw.decode("utf-8", "replace")
+
+
+def _words(raw: bytes | None) -> str | None:
+    """What may quote anything."""
+    return None if raw is None else hide(raw.decode("utf-8", "replace"))
 
 
 def _number(raw: bytes | None) -> int | None:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Container
 
 from metlmon.frozen import frozen
+from metlmon.secret import hide
 
 #: What C's ``isspace`` calls a blank: physical lines are trimmed of these and no others.
 _BLANKS = " \t\n\v\f\r"
@@ -213,5 +214,6 @@ def shown(token: str) -> str:
     """A token as an error sentence may quote it: short, printable, and cut behind an ``=``,
     since what follows may be a secret (``environment="KEY=…"``)."""
     head = token.split("=", 1)[0]
-    text = "".join(c if c.isprintable() else "?" for c in head[:_SHOWN])
+    hidden = hide(head[: 16 * _SHOWN])
+    text = "".join(c if c.isprintable() else "?" for c in hidden[:_SHOWN])
     return text if head == token and len(head) <= _SHOWN else f"{text}…"

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from metlmon.dagman.records import Problem, StatusFile, StatusNode
+from metlmon.secret import hide
 
 _STRING: Final = r'"(?:[^"\\\n]|\\.)*"'
 _LINE: Final = re.compile(
@@ -106,7 +107,7 @@ def _node(ad: _Ad) -> StatusNode | None:
         return None
     return StatusNode(
         status=status,
-        details=ad.strings.get("StatusDetails", ""),
+        details=hide(ad.strings.get("StatusDetails", "")),
         retry_count=ad.numbers.get("RetryCount", 0),
         procs_queued=ad.numbers.get("JobProcsQueued", 0),
         procs_held=ad.numbers.get("JobProcsHeld", 0),

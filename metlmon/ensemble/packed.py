@@ -25,6 +25,7 @@ from metlmon.eventlog import (
     UsageRow,
 )
 from metlmon.eventlog.usage import Usage
+from metlmon.secret import hide
 
 SHARED_LENGTH: Final = 400
 """Characters of the longest text that is kept once for many jobs: an address with all its
@@ -50,6 +51,10 @@ BODY_LIMIT: Final = 500
 """Characters kept of the body of an event that has no typed detail: enough to read what it
 is about; months of them must fit in memory."""
 
+LOOKED_AT: Final = 8 * BODY_LIMIT
+"""Characters of a body that are looked through for secrets, of which one may be cut in two at
+the end: far behind what is kept."""
+
 VERSION: Final = 4
 """Of marshal's format: the one in which short texts and tuples are small."""
 
@@ -73,15 +78,19 @@ class Words:
         self.details: dict[Plain, Detail] = {}
 
     def numbered(self, text: str) -> int | str:
-        """The number of ``text``; itself where it is nobody else's yet."""
+        """The number of ``text``; itself where it is nobody else's yet. Without what looks like
+        a secret: all texts of events that are new come by here."""
         number = self.numbers.get(text)
         if number is not None:
             return number
-        if len(text) > SHARED_LENGTH:
-            return text
         if text in self._once:
             self._once.discard(text)
             return self.number(text)
+        hidden = hide(text)
+        if hidden != text:
+            return self.numbers.get(hidden, hidden)
+        if len(text) > SHARED_LENGTH:
+            return text
         if len(self._once) >= SEEN_ONCE:
             self._once.clear()
         self._once.add(text)
@@ -165,7 +174,7 @@ def pack_event(event: Event, words: Words) -> Plain:
     number_of = known(text)
     first = None if told else numbered(text) if number_of is None else number_of
     if body:
-        body = "" if kind and kind != _GENERIC else body[:BODY_LIMIT]
+        body = "" if kind and kind != _GENERIC else hide(body[:LOOKED_AT])[:BODY_LIMIT]
     if body or damaged:
         return (number, when, line, ~kind, first, body, damaged, *values)
     return (number, when, line, kind, first, *values)
@@ -316,17 +325,20 @@ def _take_moment(seconds: Plain) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)
 
 
+def _put_texts(texts: tuple[str, ...]) -> Plain:
+    return tuple(map(hide, texts)) if texts else texts
+
+
 _TRANSFERS: Final = tuple(Transfer)
 
 _OTHERS: Final[dict[str, tuple[Callable[[Any], Plain], Callable[[Plain], Any]]]] = {
     "Sequence[UsageRow]": (_put_usage, _take_usage),
     "Transfer | None": (_TRANSFERS.index, _TRANSFERS.__getitem__),
     "datetime | None": (_put_moment, _take_moment),
+    "tuple[str, ...]": (_put_texts, tuple),
 }
 
-_PLAIN: Final = frozenset(
-    {"int", "bool", "int | None", "bool | None", "float | None", "tuple[str, ...]"}
-)
+_PLAIN: Final = frozenset({"int", "bool", "int | None", "bool | None", "float | None"})
 
 
 def _packing(type_: Any) -> Packing:

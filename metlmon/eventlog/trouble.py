@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from metlmon.eventlog.records import LogWarning
+from metlmon.secret import hide
 
 EXCERPT: Final = 80
 """Characters of a log that a warning quotes: enough to find the place with grep."""
@@ -12,7 +13,7 @@ EXCERPT: Final = 80
 
 def excerpt(data: bytes) -> str:
     """The beginning of ``data`` on one line, without control characters."""
-    text = data[: 4 * EXCERPT].decode("utf-8", "replace")
+    text = hide(data[: 16 * EXCERPT].decode("utf-8", "replace"))[: 4 * EXCERPT]
     plain = "".join(char if char.isprintable() else " " for char in text)
     short = " ".join(plain.split())
     return short if len(short) <= EXCERPT else short[: EXCERPT - 1] + "…"
