@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Final
 
 from metlmon.dagman import Node, NodeKind
 from metlmon.ensemble.dag import Dag
@@ -13,6 +14,12 @@ from metlmon.ensemble.record import NodeKey
 from metlmon.ensemble.settings import Settings
 from metlmon.ensemble.states import DONE, State
 from metlmon.frozen import frozen
+
+LONGEST_NAME: Final = 2000
+"""Characters of a node's name in which a run and an epoch are looked for."""
+
+MOST_DIGITS: Final = 9
+"""Of an epoch's number: more is an identifier, or a date with its time."""
 
 
 @frozen
@@ -44,15 +51,24 @@ def part_of_run(node: Node, settings: Settings, around: str | None = None) -> Pa
         return None
     uuid = variable(node, "run_uuid") or None
     var = variable(node, "epoch")
-    epoch_var = int(var) if var is not None and var.strip().isdecimal() else None
+    epoch_var = _number(var)
+    # Patterns are judged by how long they take for a text of bounded length.
+    name = node.name if len(node.name) <= LONGEST_NAME else ""
     for training, pattern in ((True, settings.train_node), (False, settings.side_node)):
-        match = pattern.match(node.name)
-        if match:
+        match = pattern.match(name)
+        epoch = _number(match.group("epoch")) if match else None
+        if match and epoch is not None:
             run = match.group("run") or around or uuid or node.name
-            return Part(run, uuid, training, int(match.group("epoch")), epoch_var)
+            return Part(run, uuid, training, epoch, epoch_var)
     if uuid is None:
         return None
     return Part(around or uuid, uuid, False, None, epoch_var)
+
+
+def _number(text: str | None) -> int | None:
+    """An epoch's number; a pattern of the settings may find anything in its place."""
+    digits = text.strip() if text is not None else ""
+    return int(digits) if digits.isdecimal() and len(digits) <= MOST_DIGITS else None
 
 
 @dataclass(slots=True)

@@ -62,7 +62,8 @@ class Settings:
     ``gpu_aliases``: (as logged, as shown and counted).
     ``checkpoint_codes``: return values that mean "checkpointed, run me again".
     ``labels``: cohorts; the first that has a run is the run's.
-    ``read_only``: no action may be offered."""
+    ``read_only``: no action may be offered.
+    ``remarks``: what is to be said of the settings themselves: file, line and sentence."""
 
     train_node: re.Pattern[str] = re.compile(TRAIN_NODE)
     side_node: re.Pattern[str] = re.compile(SIDE_NODE)
@@ -74,3 +75,4 @@ class Settings:
     read_only: bool = False
     labels: tuple[Label, ...] = ()
     metrics: Metrics = Metrics()
+    remarks: tuple[tuple[str, int | None, str], ...] = ()

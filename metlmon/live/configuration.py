@@ -26,6 +26,13 @@ NAME: Final = "metlmon.toml"
 
 GOALS: Final = ("min", "max")
 
+LONGEST_TEXT: Final = 1000
+MOST_ITEMS: Final = 1000
+"""Of a list, which is tried from its beginning for each host, run or file."""
+
+MOST_FOLDERS: Final = 3
+"""Parts of a file's name with ``*``, before the last one: each lists folders by the hundred."""
+
 PLACEHOLDERS: Final = frozenset({"uuid", "run"})
 """What may stand in braces in the name pattern of a file."""
 
@@ -34,11 +41,13 @@ Pairs = tuple[tuple[str, str], ...]
 
 @frozen
 class Source:
-    """One of the files that are looked at. ``origin``: ``user`` or ``dagdir``."""
+    """One of the files that are looked at. ``origin``: ``user`` or ``dagdir``; ``foreign``: it
+    is somebody else's."""
 
     origin: str
     path: Path
     exists: bool
+    foreign: bool = False
 
 
 @frozen
@@ -74,9 +83,9 @@ def zone(name: str) -> ZoneInfo:
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
-        near = get_close_matches(name, available_timezones(), n=1, cutoff=0.8)
+        near = get_close_matches(name[:40], available_timezones(), n=1, cutoff=0.8)
         advice = f"did you mean {near[0]}?" if near else "give one such as America/Chicago or UTC"
-        raise InputError(f"{name!r} is no time zone; {advice}") from None
+        raise InputError(f"{name[:40]!r} is no time zone; {advice}") from None
 
 
 def configuration_directory() -> Path:
@@ -90,11 +99,13 @@ def configuration(dagdir: Path) -> Configuration:
     in ``complaints``."""
     files = {
         "user": TomlFile(configuration_directory() / NAME),
-        "dagdir": TomlFile(dagdir / NAME),
+        "dagdir": TomlFile(dagdir / NAME, within=dagdir),
     }
     read = {origin: _read(file) for origin, file in files.items()}
     return Configuration(
-        tuple(Source(origin, file.path, file.exists) for origin, file in files.items()),
+        tuple(
+            Source(origin, file.path, file.exists, file.foreign) for origin, file in files.items()
+        ),
         merged(read["user"], read["dagdir"]),
         tuple(_entries(read, files)),
         tuple(
@@ -121,9 +132,10 @@ def _read(file: TomlFile) -> dict[str, Any]:
 
 
 def _text(file: TomlFile, where: Where, value: object) -> str | None:
-    if isinstance(value, str):
+    if isinstance(value, str) and len(value) <= LONGEST_TEXT:
         return value
-    file.complain(where, f"{spelled(where)} is a text in quotes")
+    long = f" of at most {LONGEST_TEXT} characters" if isinstance(value, str) else ""
+    file.complain(where, f"{spelled(where)} is a text in quotes{long}")
     return None
 
 
@@ -144,10 +156,12 @@ def _compiled(
     text = _text(file, where, value)
     if text is None:
         return None
+    from metlmon.live.patterns import Refused, compiled  # Most files set none.
+
     try:
-        pattern = re.compile(text)
-    except (re.error, OverflowError, RecursionError) as error:
-        file.complain(where, f"{spelled(where)} is no valid pattern: {error}")
+        pattern = compiled(text)
+    except Refused as error:
+        file.complain(where, f"{spelled(where)} {error}")
         return None
     if not set(groups) <= pattern.groupindex.keys():
         named = " and ".join(f"(?P<{group}>…)" for group in groups)
@@ -182,6 +196,9 @@ def _tables(
     if not isinstance(value, list):
         file.complain(where, said)
         return []
+    if len(value) > MOST_ITEMS:
+        file.complain(where, f"there are more than {MOST_ITEMS} [[{spelled(where)}]]")
+        return []
     whole: list[tuple[Where, dict[str, Any]]] = []
     for number, each in enumerate(value):
         here = (*where, number)
@@ -205,10 +222,12 @@ METRIC: Final = (
 def _sites(file: TomlFile, where: Where, value: object) -> Pairs | None:
     pairs = []
     for here, rule in _tables(file, where, value, ("host", "name"), SITE):
-        if isinstance(rule["host"], str) and isinstance(rule["name"], str):
-            pairs.append((rule["host"], rule["name"]))
-        else:
+        if not (isinstance(rule["host"], str) and isinstance(rule["name"], str)):
             file.complain(here, SITE)
+            continue
+        host, name = (_text(file, (*here, key), rule[key]) for key in ("host", "name"))
+        if host is not None and name is not None:
+            pairs.append((host, name))
     return tuple(pairs)
 
 
@@ -216,9 +235,12 @@ def _aliases(file: TomlFile, where: Where, value: object) -> Pairs | None:
     if not isinstance(value, dict):
         file.complain(where, f'[{where[0]}] is a table: "as logged" = "as shown"')
         return None
+    if len(value) > MOST_ITEMS:
+        file.complain(where, f"[{where[0]}] has more than {MOST_ITEMS} names")
+        return None
     pairs = []
     for logged, shown in value.items():
-        if isinstance(shown, str):
+        if isinstance(shown, str) and len(shown) <= LONGEST_TEXT:
             pairs.append((logged, shown))
         else:
             said = f"{spelled(where)}: what {logged!r} is shown as is a text in quotes"
@@ -228,7 +250,11 @@ def _aliases(file: TomlFile, where: Where, value: object) -> Pairs | None:
 
 def _texts(file: TomlFile, where: Where, value: object) -> tuple[str, ...] | None:
     if isinstance(value, list) and all(isinstance(each, str) for each in value):
-        return tuple(value)
+        if len(value) <= MOST_ITEMS and all(len(each) <= LONGEST_TEXT for each in value):
+            return tuple(value)
+        said = f"at most {MOST_ITEMS} of them, of {LONGEST_TEXT} characters"
+        file.complain(where, f"{spelled(where)} is a list of texts, {said}")
+        return None
     file.complain(where, f'{spelled(where)} is a list of texts, ["…", "…"]')
     return None
 
@@ -281,6 +307,11 @@ def _below(file: TomlFile, where: Where, pattern: str) -> bool:
     """Is it a name pattern below the dagdir, with no other placeholders than there are?"""
     if not pattern or pattern.startswith("/") or ".." in pattern.split("/"):
         file.complain(where, f"{spelled(where)}: {pattern!r} is no file below the dagdir")
+        return False
+    *folders, _ = pattern.split("/")
+    if sum(1 for each in folders if set(each) & set("*?[")) > MOST_FOLDERS:
+        said = f"{spelled(where)}: {pattern!r} has more than {MOST_FOLDERS} folders with *"
+        file.complain(where, f"{said}: name them")
         return False
     unknown = sorted(set(re.findall(r"\{([^{}]*)\}", pattern)) - PLACEHOLDERS)
     if unknown:

@@ -132,6 +132,21 @@ def opened(path: str, most: int) -> TextIOWrapper:
     return open(handle, encoding="utf-8", errors="replace", newline="")
 
 
+def content_of(path: str, most: int) -> bytes:
+    """All of a regular file. Raises NotRead for anything else, for one that cannot be read, and
+    for one of more than ``most`` bytes."""
+    handle = _handle(path)
+    with open(handle, "rb") as file:
+        try:
+            # A file of the kernel's has no size, and may wait for ever for something to read.
+            content = file.read(most + 1) if os.fstat(handle).st_size else b""
+        except OSError as problem:
+            raise NotRead(f"it cannot be read: {problem.strerror}") from problem
+    if len(content) > most:
+        raise NotRead(f"it is larger than {most:,} bytes")
+    return content
+
+
 def end_of(path: str, most: int) -> str:
     """The last ``most`` bytes of a regular file, as text. Raises NotRead."""
     handle = _handle(path)
@@ -146,7 +161,7 @@ def end_of(path: str, most: int) -> str:
 
 
 def _handle(path: str) -> int:
-    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_NOCTTY | os.O_CLOEXEC
     try:
         handle = os.open(path, flags)
     except OSError as problem:

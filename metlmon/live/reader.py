@@ -489,6 +489,7 @@ class Reader:
     def _gather_notices(self, live: bool) -> None:
         """What is wrong with the input now, besides what the logs' own bytes told."""
         notices = [_notice(p) for p in (*self._found_problems, *self._log_problems)]
+        notices += [Notice("settings", *remark) for remark in self.ensemble.settings.remarks]
         for facts in self._facts:
             notices += [_notice(p) for ps in facts.problems.values() for p in ps]
         for reader in self._logs.values():

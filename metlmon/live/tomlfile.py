@@ -6,7 +6,9 @@ lines once more (TOML 1.0, "Keys", "Table" and "Array of Tables").
 
 from __future__ import annotations
 
+import os
 import re
+import stat
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
@@ -15,6 +17,17 @@ from metlmon.frozen import frozen
 
 Where = tuple[str | int, ...]
 """The way to a key: ``("site", 1, "host")`` is ``host`` of the second ``[[site]]``."""
+
+LARGEST: Final = 256_000
+"""Bytes: a file with every setting and a hundred sites has a twentieth of it."""
+
+MOST_DOTS: Final = 500
+"""Dots in one line: ``tomllib`` takes the cube of the parts of a dotted key."""
+
+MOST_COMPLAINTS: Final = 100
+
+LONGEST_KEY: Final = 80
+"""Characters of an unknown key that are compared with those that there are."""
 
 _NAME: Final = r"""(?:[A-Za-z0-9_-]+|"[^"\n]*"|'[^'\n]*')"""
 _KEY: Final = re.compile(rf"\s*({_NAME}(?:\s*\.\s*{_NAME})*)\s*=")
@@ -39,31 +52,55 @@ class Complaint:
 
 class TomlFile:
     """What ``path`` says. ``table`` is empty where it cannot be read, which is a complaint;
-    a file that is not there is none (``exists``)."""
+    a file that is not there is none (``exists``). ``within``: a link out of this directory is
+    not followed. ``foreign``: the file is somebody else's."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, within: Path | None = None) -> None:
         self.path = path
         self.exists = False
+        self.foreign = False
         self.table: dict[str, Any] = {}
         self.complaints: list[Complaint] = []
         self._lines: dict[Where, int] = {}
         try:
-            text = path.read_text(encoding="utf-8")
-            self.exists = True
+            status = os.lstat(path)
         except (FileNotFoundError, NotADirectoryError):
             return
-        except (OSError, UnicodeDecodeError) as error:
-            self.exists = True
-            self.complaints.append(Complaint(path, None, "", f"cannot be read: {error}"))
+        except OSError as error:
+            self._refuse(f"cannot be read: {error.strerror}")
             return
+        self.foreign = status.st_uid != os.geteuid()
+        try:
+            text = _text_of(path, within if stat.S_ISLNK(status.st_mode) else None)
+        except FileNotFoundError:
+            return
+        except Unusable as error:
+            self._refuse(str(error))
+            return
+        self.exists = True
+        self._parse(text)
+
+    def _refuse(self, why: str) -> None:
+        self.exists = True
+        self.complaints.append(Complaint(self.path, None, "", why))
+
+    def _parse(self, text: str) -> None:
+        for number, line in enumerate(text.split("\n"), start=1):
+            if line.count(".") > MOST_DOTS:
+                said = f"not valid TOML: more than {MOST_DOTS} dots in one line"
+                self.complaints.append(Complaint(self.path, number, "", said))
+                return
         import tomllib  # Most dagdirs and users have no such file.
 
         try:
             self.table = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
-            self.complaints.append(Complaint(path, None, "", f"not valid TOML: {error}"))
-            return
-        self._lines = key_lines(text)
+        except RecursionError:
+            self._refuse("not valid TOML: brackets within brackets, too deep to read")
+        except ValueError as error:
+            # Not all of them are TOMLDecodeError: a number may have too many digits.
+            self._refuse(f"not valid TOML: {error}")
+        else:
+            self._lines = key_lines(text)
 
     def line(self, where: Where) -> int | None:
         """The line of a key, or of the nearest table that it is in."""
@@ -80,17 +117,38 @@ class TomlFile:
         """Complains of each of ``keys`` below ``where`` that is none of ``known``."""
         names = sorted(known)
         for key in keys:
-            if key in names:
+            if key in names or len(self.complaints) >= MOST_COMPLAINTS:
                 continue
             from difflib import get_close_matches
 
-            near = get_close_matches(key, names, n=1)
+            near = get_close_matches(key[:LONGEST_KEY], names, n=1)
             meant = f"did you mean {near[0]!r}? " if near else ""
             table = f" in {spelled(where)}" if where else ""
-            self.complain(
-                (*where, key),
-                f"no setting{table} is called {key!r}; {meant}there are: {', '.join(names)}",
-            )
+            said = f"no setting{table} is called {key[:LONGEST_KEY]!r}"
+            self.complain((*where, key), f"{said}; {meant}there are: {', '.join(names)}")
+
+
+class Unusable(Exception):
+    """Why a file is not read."""
+
+
+def _text_of(path: Path, within: Path | None) -> str:
+    """What stands in a file. Raises Unusable, and FileNotFoundError for a link to nothing."""
+    from metlmon.live.places import content_of  # Most dagdirs and users have no such file.
+    from metlmon.live.tail import NotRead
+
+    try:
+        real = path.resolve(strict=True)
+        if within is not None and not real.is_relative_to(within.resolve()):
+            raise Unusable("is a link out of this directory, not followed: copy the file here")
+        return content_of(str(real), LARGEST).decode("utf-8")
+    except FileNotFoundError:
+        raise
+    except NotRead as error:
+        why = str(error).removeprefix("it cannot be read: ")
+        raise Unusable(f"cannot be read: {why}") from error
+    except (OSError, RuntimeError, UnicodeDecodeError) as error:
+        raise Unusable(f"cannot be read: {error}") from error
 
 
 def spelled(where: Where) -> str:

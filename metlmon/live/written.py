@@ -8,7 +8,7 @@ import re
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -20,6 +20,7 @@ from metlmon.ensemble.record import JobId
 from metlmon.ensemble.settings import MetricPattern, Settings
 from metlmon.ensemble.states import State
 from metlmon.frozen import frozen
+from metlmon.live.patterns import LONGEST_TEXT
 from metlmon.live.places import Places, Seen, end_of, opened, seen
 from metlmon.live.tail import NotRead, output_file
 from metlmon.training.metricscsv import Table, read_metrics_csv
@@ -41,8 +42,8 @@ PROGRESS_TAIL: Final = 16 * 1024
 VALUES_TAIL: Final = 64 * 1024
 """Bytes of a job's output in which values of metrics are looked for."""
 
-LINE_CHARACTERS: Final = 4000
-"""Of a line as much is given to a pattern of the settings: how it searches is not known."""
+PATTERN_SECONDS: Final = 1.0
+"""For one pattern of the settings in one file: some lines can take it hundredths of a second."""
 
 MOST_LINES: Final = 200_000
 
@@ -368,14 +369,22 @@ def _reader_of(pattern: MetricPattern) -> Callable[[str], list[tuple[int | None,
             lines: Iterable[str]
             if pattern.file == "out":
                 lines = _LINES.split(end_of(path, limit))
-                return matched_values((line[:LINE_CHARACTERS] for line in lines), pattern.pattern)
+                return matched_values(_for_pattern(lines), pattern.pattern)
             with opened(path, limit) as file:
-                some = (line[:LINE_CHARACTERS] for line in islice(file, MOST_LINES))
-                return matched_values(some, pattern.pattern)
+                return matched_values(_for_pattern(islice(file, MOST_LINES)), pattern.pattern)
         except (NotRead, OSError):
             return []
 
     return read
+
+
+def _for_pattern(lines: Iterable[str]) -> Iterator[str]:
+    """Of each line as much as patterns are judged by, for as long as it takes."""
+    deadline = time.thread_time() + PATTERN_SECONDS
+    for line in lines:
+        yield line[:LONGEST_TEXT]
+        if time.thread_time() > deadline:
+            return
 
 
 # --- what is where --------------------------------------------------------------------------
