@@ -22,6 +22,7 @@ DESCRIPTION: Final = "Watch ensembles of model trainings that run as HTCondor DA
 EPILOG: Final = """\
 exit status:
   0  readable, whatever the jobs did; or --exit-on was met and all is well
+  1  check: errors were found (with --strict: or warnings)
   2  the directory or the arguments cannot be used (one sentence says why)
   3  --exit-on: a DAG failed or was removed, or can get no further
   4  --exit-on: a job is held
@@ -34,7 +35,9 @@ Settings are read from metlmon.toml in the dagdir, then from metlmon/metlmon.tom
 user's configuration directory. NO_COLOR is respected. Watching never writes to a dagdir.
 """
 
-FIGURES: Final = ("sites", "timeline", "curves", "estimate", "report", "export", "config")
+FIGURES: Final = (
+    *("sites", "timeline", "curves", "estimate", "report", "export", "config", "check"),
+)
 """Commands that have a module of their own, with a function of their name."""
 
 COLLECT: Final = (50_000, 20, 50)
@@ -188,6 +191,19 @@ def _config(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     )
     config.add_argument("dir", nargs="?", default=".", metavar="DIR", help=DIR_HELP)
     config.add_argument("--json", action="store_true", help="print one JSON object (schema 1)")
+
+
+def _check(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    check = commands.add_parser(
+        "check",
+        help="what is wrong with DAG and submit files, and what to do about it",
+        description="Look for what people get wrong in DAG and submit files. Nothing is run, "
+        "written, or asked of the pool. Exit status 1: there are errors.",
+    )
+    check.add_argument("dir", nargs="?", default=".", metavar="DIR", help=DIR_HELP)
+    check.add_argument("--json", action="store_true", help="print one JSON object (schema 1)")
+    check.add_argument("--strict", action="store_true", help="warnings count as errors do")
+    check.add_argument("--ascii", action="store_true", help="plain characters only")
 
 
 def _figures(command: argparse.ArgumentParser) -> None:
@@ -346,6 +362,7 @@ COMMANDS: Final = {
     "report": _report,
     "export": _export,
     "config": _config,
+    "check": _check,
     "submit": _submit,
     "act": _act,
     "demo": _demo,
