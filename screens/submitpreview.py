@@ -12,6 +12,7 @@ from typing import overload
 from rich.cells import cell_len, chop_cells
 
 from metlmon.authoring.records import Plan, PlannedFile, RunPlan
+from metlmon.authoring.submittext import shown
 from metlmon.ensemble import wording
 from metlmon.ensemble.wording import plain
 from screens.exact import exact
@@ -45,7 +46,7 @@ class FileLines(Lines):
 
     def __init__(self, file: PlannedFile, cells: int, ascii: bool) -> None:
         self._ascii = ascii
-        text = file.data.decode("utf-8", "backslashreplace")
+        text = shown(file)
         self._ends_open = bool(text) and not text.endswith("\n")
         self._texts = text.removesuffix("\n").split("\n") if text else []
         self._digits = max(3, len(str(len(self._texts))))

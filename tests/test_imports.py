@@ -18,7 +18,9 @@ DEMO = str(ROOT / "fixtures" / "demo")
 
 NAME = {"metlmon.cli.main", "metlmon.cli.arguments", "metlmon.cli.codes"}
 
-READING = {f"metlmon.{name}" for name in ("frozen", "live", "eventlog", "dagman", "ensemble")}
+READING = {
+    f"metlmon.{name}" for name in ("frozen", "secret", "live", "eventlog", "dagman", "ensemble")
+}
 PRINTING = {f"metlmon.cli.{name}" for name in ("commands", "notices", "printing", "to_json")}
 FIGURES = {"metlmon.stats", "metlmon.training"}
 
@@ -31,7 +33,7 @@ OURS: dict[str, set[str]] = {
         *("metlmon.frozen", "metlmon.cli.config", "metlmon.cli.printing"),
         *("metlmon.ensemble.settings", "metlmon.ensemble.sites", "metlmon.ensemble.states"),
         *("metlmon.ensemble.wording", "metlmon.eventlog", "metlmon.live.configuration"),
-        *("metlmon.live.cache", "metlmon.live.errors", "metlmon.live.tomlfile"),
+        *("metlmon.live.cache", "metlmon.live.errors", "metlmon.live.tomlfile", "metlmon.secret"),
     },
     "jobs --json DIR": READING | PRINTING,
     "status --json DIR": READING | PRINTING | FIGURES,

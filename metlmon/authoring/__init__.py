@@ -13,6 +13,7 @@ from metlmon.authoring.records import (
     RunPlan,
     Template,
 )
+from metlmon.authoring.submittext import shown
 from metlmon.authoring.templates import load_template, templates
 from metlmon.authoring.writing import write_plan
 
@@ -29,6 +30,7 @@ __all__ = [
     "complaints",
     "load_template",
     "make_plan",
+    "shown",
     "templates",
     "write_plan",
 ]

@@ -22,6 +22,7 @@ from metlmon.authoring.submittext import (
 )
 from metlmon.authoring.templates import fill, load_template, used_placeholders
 from metlmon.dagman.submit import parse_description, submission
+from metlmon.secret import hide_value
 
 RUNS: Final = (1, 500)
 EPOCHS: Final = (1, 10_000)
@@ -259,7 +260,8 @@ def _parameters(
         elif parameter.allowed is not None and value != parameter.default:
             wanted = parameter.allowed.misfit(value)
             if wanted is not None:
-                yield Complaint(field, f"{name} is {value!r}; give {wanted}")
+                said = hide_value(name, value)
+                yield Complaint(field, f"{name} is {said!r}; give {wanted}")
         if _CONTROL.search(value) or not value.isprintable():
             yield Complaint(field, f"{name} holds a line end or control character; take it out")
         elif value.endswith("\\"):

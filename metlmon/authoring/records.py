@@ -9,6 +9,7 @@ from pathlib import Path
 
 from metlmon.authoring.allowed import Allowed
 from metlmon.frozen import frozen
+from metlmon.secret import hide
 
 
 class Policy(StrEnum):
@@ -121,4 +122,8 @@ class Plan:
 
 
 class PlanError(Exception):
-    """The request cannot be planned, or not be written: one sentence."""
+    """The request cannot be planned, or not be written: one sentence, in which nothing that looks
+    like a secret is quoted."""
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__(hide(sentence))

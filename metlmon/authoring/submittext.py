@@ -11,7 +11,9 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
+from metlmon.authoring.records import PlannedFile
 from metlmon.frozen import frozen
+from metlmon.secret import HIDDEN, hide
 
 _ASSIGNMENT: Final = re.compile(r"([+\w.]+)[ \t]*=(?!=)(.*)", re.DOTALL)
 _QUEUE: Final = re.compile(r"queue\b(.*)", re.IGNORECASE | re.DOTALL)
@@ -19,6 +21,15 @@ _VARIABLE: Final = re.compile(r"""(?:^|[\s;"'])([A-Za-z_]\w*)=('[^']*'|[^\s;"']*
 _SECRET: Final = re.compile(r"key|token|secret|passw|credential", re.IGNORECASE)
 
 _ENVIRONMENTS: Final = frozenset({"environment", "environment2", "env"})
+
+_NAMES: Final = r"(?:\+|my\.)?env(?:ironment2?)?"
+_SET: Final = re.compile(
+    rf"(^|\s)({_NAMES}[ \t]*=)(?!=)[^\n]*(?:(?<=\\)\r?\n[^\n]*)*", re.IGNORECASE | re.MULTILINE
+)
+_TAGGED: Final = re.compile(
+    rf"^([ \t]*{_NAMES}[ \t]*@=(\S+)[ \t]*\r?\n).*?(?=^[ \t]*@\2|\Z)",
+    re.IGNORECASE | re.MULTILINE | re.DOTALL,
+)
 
 
 @frozen
@@ -87,6 +98,23 @@ def secrets(found: list[Assignment]) -> list[tuple[int, str]]:
         for variable, value in _VARIABLE.findall(each.value)
         if is_secret(variable) and value.strip("'") and not value.startswith("$")
     ]
+
+
+def without_secrets(text: str) -> str:
+    """A DAG file or a submit description as it may be shown: without any value of a job's
+    environment, and without what looks like a key elsewhere."""
+    text = _SET.sub(rf"\1\2 {HIDDEN}", _TAGGED.sub(rf"\1{HIDDEN}\n", text))
+    if "-----BEGIN" in text:
+        return hide(text)
+    # Most lines hold nothing, which is soon known of each.
+    return "\n".join(map(hide, text.split("\n")))
+
+
+def shown(file: PlannedFile) -> str:
+    """The text of a file that would be written, as it may be shown."""
+    text = file.data.decode("utf-8", "backslashreplace")
+    described = file.name.endswith((".dag", ".sub"))
+    return without_secrets(text) if described else hide(text)
 
 
 def is_secret(name: str) -> bool:

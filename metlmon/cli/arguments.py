@@ -15,5 +15,6 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         from metlmon.ensemble.wording import plain
+        from metlmon.secret import hide
 
-        super().error(plain(message, SENTENCE))
+        super().error(plain(hide(message[: 16 * SENTENCE]), SENTENCE))

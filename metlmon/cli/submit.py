@@ -113,7 +113,9 @@ def _size(options: argparse.Namespace, name: str) -> int:
 def _setting(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name.strip():
-        raise InputError(f"--set {text!r}: write it as name=value, a parameter of the template")
+        # What stands behind a blank may be a value, and a secret one.
+        said = text.split()[0] if text.split() else text
+        raise InputError(f"--set {said!r}: write it as name=value, a parameter of the template")
     return name.strip(), value
 
 
@@ -179,7 +181,7 @@ def _print_plan(plan: Plan) -> None:
         notes = [file.about, f"{len(file.data)} bytes"]
         notes += ["executable"] * file.executable + ["EXISTS ALREADY"] * file.exists
         print(f"\n=== {file.name} ({'; '.join(notes)})")
-        for line in file.data.decode("utf-8", "replace").rstrip("\n").split("\n"):
+        for line in authoring.shown(file).rstrip("\n").split("\n"):
             print(_visible(line))
 
 
@@ -218,7 +220,7 @@ def _plan_json(plan: Plan, found: Iterable[Complaint]) -> dict[str, Any]:
                 "executable": file.executable,
                 "exists": file.exists,
                 "bytes": len(file.data),
-                "text": _text(file.data),
+                "text": authoring.shown(file) if _is_text(file.data) else None,
             }
             for file in plan.files
         ],
@@ -230,11 +232,12 @@ def _plan_json(plan: Plan, found: Iterable[Complaint]) -> dict[str, Any]:
     }
 
 
-def _text(data: bytes) -> str | None:
+def _is_text(data: bytes) -> bool:
     try:
-        return data.decode("utf-8")
+        data.decode("utf-8")
     except UnicodeDecodeError:
-        return None
+        return False
+    return True
 
 
 # --- writing and submitting -----------------------------------------------------------------

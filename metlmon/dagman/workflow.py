@@ -38,6 +38,7 @@ from metlmon.dagman.commands import (
 from metlmon.dagman.dagfile import DagFile
 from metlmon.dagman.dagtext import shown
 from metlmon.dagman.describe import Describer, Undescribed
+from metlmon.dagman.hiding import hide_secrets
 from metlmon.dagman.library import Library, Read, TooLarge
 from metlmon.dagman.modify import applies, apply
 from metlmon.dagman.records import Node, NodeKind, Problem, Workflow
@@ -129,6 +130,7 @@ class _Weaver:
         describer = Describer(self._library, self._top.here, self._scopes)
         for waiting in self._undescribed.values():
             describer.describe(waiting)
+        hide_secrets(out.nodes.values())
         out.problems = [*self._problems, *describer.problems]
         tops = [path for path in self._paths if path in self._woven]
         out.files = list(dict.fromkeys([*tops, *self._woven, *describer.files]))

@@ -17,7 +17,7 @@ import os
 import stat
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import astuple
+from dataclasses import astuple, replace
 from functools import cache
 from hashlib import blake2b
 from itertools import chain
@@ -54,7 +54,8 @@ CODE: Final = (".", "eventlog", "dagman", "ensemble", "live")
 @frozen
 class Mark:
     """How a file was known when ``offset`` bytes of it had been read. ``start``: its first
-    bytes, as a follower compares them."""
+    bytes, as a follower compares them; they are not kept, since they may hold anything, and
+    are read again."""
 
     path: str
     offset: int
@@ -64,16 +65,17 @@ class Mark:
     digest: bytes
     start: bytes
 
-    def holds(self) -> bool:
-        """Is the file still that one, as far as it was read?"""
+    def holds(self) -> Mark | None:
+        """The file as it is now, if it is still that one, as far as it was read; else None."""
         try:
             now = mark_of(Path(self.path), self.offset)
         except OSError:
-            return False
+            return None
         if now is None or (now.inode, now.digest) != (self.inode, self.digest):
-            return False
+            return None
         # Written without having grown: it was changed somewhere.
-        return now.size > self.size or (now.size, now.mtime) == (self.size, self.mtime)
+        same = now.size > self.size or (now.size, now.mtime) == (self.size, self.mtime)
+        return now if same else None
 
 
 def mark_of(path: Path, offset: int) -> Mark | None:
@@ -216,7 +218,7 @@ def _mark(follower: Follower) -> tuple[Any, ...] | None:
         return None
     if mark is None or not follower.follows(mark.inode, mark.start):
         return None
-    return astuple(mark)
+    return astuple(replace(mark, start=b""))
 
 
 def _words(facts: DagFacts, dag: Dag) -> dict[str, Any] | None:
@@ -257,7 +259,8 @@ class Recalled:
         if header["code"] != code() or header["key"] != entry.key:
             raise Spoilt("of other code, or of another dagdir")
         self._places = {place["log"]: place for place in header["logs"]}
-        if not all(Mark(*place["mark"]).holds() for place in header["logs"]):
+        self._marks = {place["log"]: Mark(*place["mark"]).holds() for place in header["logs"]}
+        if None in self._marks.values():
             raise Spoilt("its logs have changed")
         self._dags = header["dags"]
         self._heard: dict[str, list[Any]] = {}
@@ -296,8 +299,8 @@ class Recalled:
         place = self._places.get((log.name, log.role.value, log.dag))
         if place is None:
             return
-        mark = Mark(*place["mark"])
-        if mark.path == os.path.realpath(log.path):
+        mark = self._marks[place["log"]]
+        if mark is not None and mark.path == os.path.realpath(log.path):
             offset, line, form, year, last = place["position"]
             position = Position(offset, line, form and Form(form), year, last)
             reader.resume(position, place["year"], mark.inode, mark.start)
@@ -309,14 +312,17 @@ class Recalled:
         told = self._dags.get(dag.key)
         if told is None or told["judged"] != _judged(dag):
             return
-        marks = [Mark(*mark) if mark else None for mark in told["marks"]]
-        if len(marks) != len(facts.growing):
+        if len(told["marks"]) != len(facts.growing):
             return
-        for mark, follower in zip(marks, facts.growing, strict=True):
-            if mark is not None and not (
-                mark.path == os.path.realpath(follower.path) and mark.holds()
-            ):
-                return
+        marks: list[Mark | None] = []
+        for plain, follower in zip(told["marks"], facts.growing, strict=True):
+            mark = Mark(*plain) if plain else None
+            if mark is not None:
+                same = mark.path == os.path.realpath(follower.path)
+                mark = mark.holds() if same else None
+                if mark is None:
+                    return
+            marks.append(mark)
         hear_again(dag, self._heard[dag.key])
         self._told.add(dag.key)
         out = OutState(*told["out"])

@@ -12,11 +12,15 @@ from typing import Final
 
 from metlmon.ensemble.states import State
 from metlmon.frozen import frozen
+from metlmon.secret import hide
 
 
 class PoolError(Exception):
     """The pool did not do it: one sentence that says what was asked, the answer, and what to
-    do about it."""
+    do about it. What looks like a secret is not quoted."""
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__(hide(sentence))
 
 
 class Act(StrEnum):

@@ -23,6 +23,8 @@ from contextlib import contextmanager
 from enum import StrEnum
 from typing import IO, Any, Final
 
+from metlmon.secret import hide
+
 LONGEST_TEXT: Final = 4096
 """Characters of an ad's text that are of use; what a job says of itself can be megabytes."""
 
@@ -39,6 +41,9 @@ JOB_TEXTS: Final = {
     "hold_reason": "HoldReason",
     "arguments": "Arguments",
 }
+PROSE: Final = ("rejection", "hold_reason")
+"""Those that may quote anything."""
+
 JOB_NUMBERS: Final = {
     "cluster": "ClusterId",
     "proc": "ProcId",
@@ -97,7 +102,7 @@ class Failure(Exception):
     """An operation that did not work: its kind and what HTCondor said."""
 
     def __init__(self, kind: Kind, text: str) -> None:
-        super().__init__(text)
+        super().__init__(hide(text[:LONGEST_TEXT]))
         self.kind = kind
 
 
@@ -133,6 +138,9 @@ def job_answer(ad: Any) -> dict[str, Any] | None:
     for name, attribute in JOB_TEXTS.items():
         value = ad.get(attribute)
         answer[name] = value[:LONGEST_TEXT] if isinstance(value, str) else None
+    for name in PROSE:
+        if answer[name] is not None:
+            answer[name] = hide(ad[JOB_TEXTS[name]][: 2 * LONGEST_TEXT])[:LONGEST_TEXT]
     if None in (answer["cluster"], answer["proc"], answer["status"]):
         return None
     flags = {name: ad.get(attribute) is True for name, attribute in JOB_FLAGS.items()}

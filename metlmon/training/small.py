@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from metlmon.secret import hide_value
 from metlmon.training.numbers import number
 
 MOST_LINES: Final = 2000
@@ -45,7 +46,7 @@ def read_args_txt(text: str) -> dict[str, str]:
         elif said and values is not None:
             values.append(said)
     return {
-        name: " ".join(values)[:VALUE_CHARACTERS]
+        name: hide_value(name, " ".join(values))[:VALUE_CHARACTERS]
         for name, values in found.items()
         if not _SECRET.search(name)
     }
