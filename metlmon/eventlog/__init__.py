@@ -138,6 +138,9 @@ def skim(
     ``until``: 006 that are later than this (naive) are not added up, but stand among the events,
     as may others beside them.
     """
+    if at.year is None and year_hint is not None:
+        # A log that writes years may hold a header without one, glued into an event.
+        at = replace(at, year=year_hint)
     if at.form in (None, Form.TEXT):
         skimmed = skimming.skim(data, at, until)
         if skimmed is not None:

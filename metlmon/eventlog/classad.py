@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from typing import Final
 
 _STRING: Final = re.compile(r'"((?:[^"\\]|\\.)*)"', re.DOTALL)
+_LITERAL: Final = re.compile(r'"(?:[^"\\]|\\.)*(?:"|\\?\Z)', re.DOTALL)
+"""Also one that is not closed: else each quotation mark in it would be tried as a beginning."""
 _ATTRIBUTE: Final = re.compile(r"([A-Za-z_]\w*)\s*=(?!=)\s*(.*\S)", re.DOTALL)
 _NAMED_STRING: Final = re.compile(r'\b([A-Za-z_]\w*)\s*=\s*"((?:[^"\\]|\\.)*)"', re.DOTALL)
 _NAMED_INTEGER: Final = re.compile(r"\b([A-Za-z_]\w*)\s*=\s*(-?[0-9]{1,18})\s*[;\]]")
@@ -56,5 +58,5 @@ def integers_in(record: str) -> dict[str, int]:
 
     What stands inside string literals is not looked at.
     """
-    bare = _STRING.sub('""', record)
+    bare = _LITERAL.sub('""', record)
     return {name.lower(): int(value) for name, value in _NAMED_INTEGER.findall(bare)}

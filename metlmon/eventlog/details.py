@@ -85,6 +85,10 @@ _USUAL_GPU: Final = re.compile(
 )
 """A GPU's record as HTCondor writes it: its strings before its memory."""
 
+_LONGEST_USUAL_GPU: Final = 2000
+"""Characters: five times what HTCondor writes. The pattern looks at a record as often as it has
+names in it."""
+
 _Gpu = tuple[str | None, int | None]
 """DeviceName and GlobalMemoryMb."""
 
@@ -96,7 +100,7 @@ _STRUCTURED: Final = re.compile(
     rf"\s*(?:\([01]\) |Usr \d|-?\d+  ?-  ?\D|{usage.TITLE}|Job terminated .* at )"
 )
 _MATERIALIZED: Final = re.compile(r"\s*Materialized -?[0-9]+ jobs from -?[0-9]+ items\.\s*(\w*)")
-_REMOTE_ERROR: Final = re.compile(r"(Error|Message) from (.*?):?\s*")
+_REMOTE_ERROR: Final = re.compile(r"(Error|Message) from (.*)")
 _TRANSFERS: Final[Mapping[str, Transfer]] = {
     "Entered queue to transfer input files": Transfer.INPUT_QUEUED,
     "Started transferring input files": Transfer.INPUT_STARTED,
@@ -172,7 +176,7 @@ def _execute(text: str, lines: Lines) -> Execute:
         if line.startswith(_OF_THE_MOMENT):
             has_any = True
             continue
-        told = _told_of_machine(line)
+        told = _known_machine(line) if len(line) <= _REPEATED_LENGTH else _read_machine(line)
         if told is None:
             continue
         has_any = True
@@ -202,16 +206,24 @@ def _execute(text: str, lines: Lines) -> Execute:
     )
 
 
-@lru_cache(maxsize=1024)
 def _host(text: str) -> tuple[str, str | None]:
     """The address behind ``on host:``, and its alias."""
+    return _known_host(text) if len(text) <= _REPEATED_LENGTH else _read_host(text)
+
+
+def _read_host(text: str) -> tuple[str, str | None]:
     host = _after(text, "on host:")
     alias = _ALIAS.search(host)
     return host, alias[1] if alias else None
 
 
+_known_host = lru_cache(maxsize=1024)(_read_host)
+
+
 def _gpu(record: str) -> _Gpu:
-    usual = _USUAL_GPU.search(record) if "\\" not in record else None
+    usual = None
+    if len(record) <= _LONGEST_USUAL_GPU and "\\" not in record:
+        usual = _USUAL_GPU.search(record)
     if usual is not None:
         return usual[1], int(usual[2])
     return (
@@ -220,8 +232,7 @@ def _gpu(record: str) -> _Gpu:
     )
 
 
-@lru_cache(maxsize=4096)
-def _told_of_machine(line: str) -> tuple[str | None, str | int | _Gpu | None] | None:
+def _read_machine(line: str) -> tuple[str | None, str | int | _Gpu | None] | None:
     """(attribute in lower case, its value) of a line of a machine's ad, or its slot, or one of
     its GPUs: a machine says the same each time. The attribute is None where nobody asks for it;
     None for a line that says nothing."""
@@ -238,6 +249,9 @@ def _told_of_machine(line: str) -> tuple[str | None, str | int | _Gpu | None] | 
     if name in _INTEGERS:
         return name, classad.integer(value)
     return (name, classad.string(value)) if name in _STRINGS else (None, None)
+
+
+_known_machine = lru_cache(maxsize=4096)(_read_machine)
 
 
 def _evicted(text: str, lines: Lines) -> Evicted:
@@ -391,7 +405,7 @@ def _remote_error(text: str, lines: Lines) -> RemoteError:
     source = _REMOTE_ERROR.fullmatch(text)
     return RemoteError(
         warning=source is not None and source[1] == "Message",
-        source=source[2] if source else text,
+        source=source[2].rstrip().removesuffix(":") if source else text,
         message=message or "",
         code=code,
         subcode=subcode,
@@ -476,7 +490,8 @@ _REPEATED: Final = frozenset({9, 12, 13, 40})
 """Events that say the same of many jobs, or to the same host: each is read once, and kept once."""
 
 _REPEATED_LENGTH: Final = 1000
-"""Characters of a body up to which it is remembered: longer ones are hardly said twice."""
+"""Characters of an event, or of a line of it, up to which it is remembered: longer ones are hardly
+said twice, and a few thousand of a megabyte would fill the memory."""
 
 
 def detail(number: int, text: str, body: str) -> Detail | None:
@@ -484,7 +499,7 @@ def detail(number: int, text: str, body: str) -> Detail | None:
 
     ``text`` is the header line behind the date, ``body`` the lines below it.
     """
-    if number in _REPEATED and len(body) <= _REPEATED_LENGTH:
+    if number in _REPEATED and len(body) + len(text) <= _REPEATED_LENGTH:
         return _repeated(number, text, body)
     usual = _USUAL.get(number)
     read = usual(text, body) if usual else None

@@ -21,6 +21,10 @@ _PAIR: Final = re.compile(
     r"(?=\s*[,}\n])|true\b|false\b)"
 )
 _EXPRESSION: Final = re.compile(r"/Expr\((.*)\)/", re.DOTALL)
+_DEEPEST: Final = 20
+"""Objects within objects: an event has two. What is deeper is left out."""
+_HALF: Final = re.compile(r"[\ud800-\udfff]")
+"""Half a character: JSON can spell it, and no file can hold it."""
 _MOST_HIDDEN: Final = 64
 """Braces of one damaged object that are tried as the beginning of the next one."""
 
@@ -32,22 +36,26 @@ class Json:
         """The next ``{`` that nothing holds, up to its ``}`` and newline."""
         begin = -1
         depth: list[int] = []
-        past = start
-        for token in _TOKEN.finditer(data, start):
+        tokens = _TOKEN.finditer(data, start)
+        while (token := next(tokens, None)) is not None:
             at, sign = token.start(), data[token.start()]
-            if at < past or (begin < 0 and sign != ord("{")):
-                continue
             if sign == ord('"'):
                 if token.end() - at > 1:
                     continue
                 newline = data.find(b"\n", at)
                 if newline < 0:
                     return None
-                if brace := _LAST_BRACE.search(data, at, newline):
-                    return Span(begin, brace.start(), brace.start(), whole=False, glued=True)
-                past = newline
+                behind = newline
+                if begin < 0:
+                    brace = data.find(b"{", at, newline)
+                    behind = brace if brace >= 0 else newline
+                elif last := _LAST_BRACE.search(data, at, newline):
+                    return Span(begin, last.start(), last.start(), whole=False, glued=True)
+                # No string that begins on the rest of this line is closed on it either.
+                tokens = _TOKEN.finditer(data, behind)
             elif begin < 0:
-                begin, depth = at, [sign]
+                if sign == ord("{"):
+                    begin, depth = at, [sign]
             elif sign == ord("{") and _is_new(data, at, depth):
                 return _cut(data, begin, at)
             elif sign in b"{[":
@@ -69,7 +77,9 @@ class Json:
             ad = json.loads(data.decode("utf-8", "replace"))
         except (ValueError, RecursionError):
             return None
-        return {name: _value(value) for name, value in ad.items()} if isinstance(ad, dict) else None
+        if not isinstance(ad, dict):
+            return None
+        return {_text(name): _value(value) for name, value in ad.items()}
 
     def salvage(self, data: bytes) -> Ad:
         """See :class:`metlmon.eventlog.ads.Syntax`."""
@@ -134,10 +144,22 @@ def _closed(data: bytes, begin: int, end: int) -> Span | None:
     return Span(begin, end, end) if follows not in (b"", b"\r") else None
 
 
-def _value(value: Value) -> Value:
+def _value(value: Value, depth: int = _DEEPEST) -> Value:
     """A JSON value as an attribute's: expressions are strings ``/Expr(…)/``."""
-    if isinstance(value, str) and (found := _EXPRESSION.fullmatch(value)):
-        return Expression(found[1])
+    if isinstance(value, str):
+        said = _text(value)
+        found = _EXPRESSION.fullmatch(said)
+        return Expression(found[1]) if found else said
     if isinstance(value, Mapping):
-        return {name: _value(each) for name, each in value.items()}
+        inner = value.items() if depth else ()
+        return {_text(name): _value(each, depth - 1) for name, each in inner}
+    if isinstance(value, list):
+        return [_value(each, depth - 1) for each in value] if depth else []
     return value
+
+
+def _text(text: str) -> str:
+    """A string without NULs, as the text form is read, and without halves of characters."""
+    return (
+        text if text.isascii() and "\0" not in text else _HALF.sub("\ufffd", text).replace("\0", "")
+    )

@@ -16,7 +16,8 @@ from metlmon.eventlog.records import UsageRow
 
 TITLE: Final = "Partitionable Resources"
 _WORD: Final = re.compile(r"\S+")
-_LABEL: Final = re.compile(r"(.*?)\s*(?:\(([^)]*)\))?")
+_LONGEST_HEADER: Final = 500
+"""Characters of a title line up to which it is remembered: the widest of real ones has 200."""
 
 
 def _number(cell: str) -> float | None:
@@ -26,9 +27,12 @@ def _number(cell: str) -> float | None:
         return None
 
 
-@lru_cache(maxsize=64)
 def _columns(header: str) -> dict[str, tuple[int, int | None]]:
     """Each column's name with where its cells begin and end behind the colon."""
+    return _known(header) if len(header) <= _LONGEST_HEADER else _edges(header)
+
+
+def _edges(header: str) -> dict[str, tuple[int, int | None]]:
     columns: dict[str, tuple[int, int | None]] = {}
     edge = 0
     for word in _WORD.finditer(header.partition(":")[2]):
@@ -38,6 +42,9 @@ def _columns(header: str) -> dict[str, tuple[int, int | None]]:
         columns[word[0]] = (edge, word.end())
         edge = word.end()
     return columns
+
+
+_known = lru_cache(maxsize=64)(_edges)
 
 
 class Usage(Sequence[UsageRow]):
@@ -60,7 +67,8 @@ class Usage(Sequence[UsageRow]):
     def named(self, name: str) -> UsageRow | None:
         """The first row of this name, None without one: no other is read."""
         title, *lines = self.text.split("\n")
-        rows = (_row(*_cells(line), _columns(title)) for line in lines if name in line)
+        columns = _columns(title)
+        rows = (_row(*_cells(line), columns) for line in lines if name in line)
         return next((row for row in rows if row.name == name), None)
 
     def __len__(self) -> int:
@@ -113,6 +121,17 @@ def _is_row(line: str) -> bool:
     return bool(colon) and bool(label.strip()) and "=" not in label
 
 
+def _named(label: str) -> tuple[str, str]:
+    """A resource and the unit in brackets behind it. Without a pattern: what a label holds may
+    be long, and brackets or blanks all of it."""
+    if label.endswith(")"):
+        inner = label[:-1]
+        opens = inner.find("(", inner.rfind(")") + 1)
+        if opens >= 0:
+            return label[:opens].rstrip(), inner[opens + 1 :]
+    return label, ""
+
+
 def _row(label: str, cells: str, columns: dict[str, tuple[int, int | None]]) -> UsageRow:
     def cell(column: str) -> str:
         if column not in columns:
@@ -120,10 +139,10 @@ def _row(label: str, cells: str, columns: dict[str, tuple[int, int | None]]) -> 
         start, end = columns[column]
         return cells[start:end].strip()
 
-    named = _LABEL.fullmatch(label)
+    name, unit = _named(label)
     return UsageRow(
-        name=named[1] if named else label,
-        unit=(named[2] or "") if named else "",
+        name=name,
+        unit=unit,
         usage=_number(cell("Usage")),
         request=_number(cell("Request")),
         allocated=_number(cell("Allocated")),

@@ -14,11 +14,13 @@ from metlmon.eventlog.ads import Span
 from metlmon.eventlog.wording import Ad, Expression, Value
 
 _TAG: Final = re.compile(rb'(<a n="[^"\n]{0,200}">\s{0,40})?<c>|</c>|</?l>')
-_FRAME: Final = re.compile(rb"<\?xml[^>]*>|<!DOCTYPE[^>]*>|</?(?:classads|eventlog)>")
+_FRAME: Final = re.compile(rb"<\?xml[^<>]*>|<!DOCTYPE[^<>]*>|</?(?:classads|eventlog)>")
 _TOKEN: Final = re.compile(
     r'<a n="(?P<name>[^"\n]*)">|<(?P<kind>[irse]|at|rt)>(?P<text>[^<]*)</(?P=kind)>'
     r'|<b v="(?P<truth>[tf])"/>|<(?P<open>[cl])>|</(?P<close>[cl])>|<(?P<empty>s|un|er)/>'
 )
+_DEEPEST: Final = 20
+"""Lists within lists: an event has two. What is deeper is left out."""
 _ENTITY: Final = re.compile("&(lt|gt|quot|apos|amp);")
 _ENTITIES: Final = {"lt": "<", "gt": ">", "quot": '"', "apos": "'", "amp": "&"}
 
@@ -70,7 +72,8 @@ class Xml:
             elif token["open"] and (stack or name):
                 stack.append((holder, name))
                 inner: dict[str, Value] | list[Value] = {} if token["open"] == "c" else []
-                _put(holder, name, inner)
+                if len(stack) <= _DEEPEST:
+                    _put(holder, name, inner)
                 holder = inner
             elif token["close"]:
                 holder, name = stack.pop() if stack else (top, "")
