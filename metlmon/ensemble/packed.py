@@ -55,6 +55,10 @@ LOOKED_AT: Final = 8 * BODY_LIMIT
 """Characters of a body that are looked through for secrets, of which one may be cut in two at
 the end: far behind what is kept."""
 
+TEXT_LIMIT: Final = 8000
+"""Characters kept of any text of an event: a job can write a megabyte as its reason, and all that
+is done with a text costs what its length costs."""
+
 VERSION: Final = 4
 """Of marshal's format: the one in which short texts and tuples are small."""
 
@@ -66,6 +70,14 @@ Identity: TypeAlias = tuple[int, int, str]
 
 _EPOCH: Final = datetime(2000, 1, 1)
 _make: Final = cast("Callable[[type[Event], tuple[Any, ...]], Event]", tuple.__new__)
+
+
+def kept(text: str) -> str:
+    """As much as is kept of a text of an event, without what looks like a secret."""
+    if len(text) <= TEXT_LIMIT:
+        return hide(text)
+    # A secret that is cut in two stands at the end, far behind what is kept.
+    return hide(text[: 2 * TEXT_LIMIT])[:TEXT_LIMIT]
 
 
 class Words:
@@ -86,7 +98,7 @@ class Words:
         if text in self._once:
             self._once.discard(text)
             return self.number(text)
-        hidden = hide(text)
+        hidden = kept(text)
         if hidden != text:
             return self.numbers.get(hidden, hidden)
         if len(text) > SHARED_LENGTH:
@@ -326,7 +338,7 @@ def _take_moment(seconds: Plain) -> datetime:
 
 
 def _put_texts(texts: tuple[str, ...]) -> Plain:
-    return tuple(map(hide, texts)) if texts else texts
+    return tuple(map(kept, texts)) if texts else texts
 
 
 _TRANSFERS: Final = tuple(Transfer)

@@ -19,6 +19,7 @@ from metlmon.ensemble.packed import (
     Words,
     damaged,
     identity,
+    kept,
     pack,
     pack_event,
     unpack,
@@ -29,7 +30,6 @@ from metlmon.ensemble.packed import (
 from metlmon.ensemble.states import State
 from metlmon.eventlog import Event, Submit
 from metlmon.frozen import frozen
-from metlmon.secret import hide
 
 NOOP_PROC: Final = 2147483647
 """DAGMan writes events of a NOOP node under this proc, with a number of its own as subproc
@@ -200,7 +200,7 @@ class Job:
     def _submitted(self, detail: Submit) -> None:
         self.node_name = self.node_name or detail.node
         if self.batch_name is None and detail.batch_name is not None:
-            self.batch_name = self._shelf.words.shared(hide(detail.batch_name))
+            self.batch_name = self._shelf.words.shared(kept(detail.batch_name))
 
     def events(self) -> list[Event]:
         """Its events but 006, each once, in the order they happened.
@@ -313,7 +313,7 @@ class Loose:
                 for at, known in enumerate(events)
                 if known
             }
-        found = self._index.get((event.number, whole_seconds(event.time), hide(event.text)))
+        found = self._index.get((event.number, whole_seconds(event.time), kept(event.text)))
         if found is not None:
             other, at = found
             if not event.damaged and damaged(self.streams[other][at]):

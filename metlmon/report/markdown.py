@@ -22,7 +22,10 @@ from metlmon.report.records import (
 )
 from metlmon.report.told import told, visible
 
-_MARKUP: Final = re.compile(r"([\\`*_{}\[\]<>#|~&$])")
+_MARKUP: Final = re.compile(
+    r"([\\`*_{}\[\]<>#|~&$]|(?<=[A-Za-z]):(?=\S)|(?<=\bwww)\.)", re.IGNORECASE
+)
+"""What means something to Markdown; also what makes an address of the web a link by itself."""
 
 _TALL: Final = "▁▂▃▄▅▆▇█"
 
