@@ -7,7 +7,9 @@ and sub-DAGs are only named here.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+from typing import Final
 
 from metlmon.dagman.commands import Command
 from metlmon.dagman.dagtext import Line, Lines, SyntaxFault, Tokens, shown
@@ -18,6 +20,9 @@ from metlmon.frozen import frozen
 
 #: Kinds of problems that make the official parser refuse the text of a file.
 REFUSED_BY_PARSER = frozenset({"syntax", "unknown-command"})
+
+MOST_PROBLEMS = 1000
+"""More than anybody reads, and less than a large file of another kind would make of its lines."""
 
 
 @frozen
@@ -44,6 +49,7 @@ def parse_dag(data: bytes, name: str) -> DagFile:
     commands: list[Command] = []
     problems: list[Problem] = []
     usual = UsualLines(lines)
+    untold = 0
     while True:
         while (command := usual.next()) is not None:
             commands.append(command)
@@ -54,17 +60,30 @@ def parse_dag(data: bytes, name: str) -> DagFile:
         try:
             keyword = tokens.next().upper().replace("-", "_")
             read = READERS.get(keyword)
-            if read is None:
-                problems.append(_unknown(name, line, keyword))
-            else:
+            if read is not None:
                 commands.append(read(line.number, tokens, lines))
+                continue
+            problem = _unknown(name, line, keyword)
         except SyntaxFault as fault:
             text = f"Failed to parse {shown(keyword) or 'command'}: {fault}"
-            problems.append(Problem("syntax", name, line.number, text, error=True))
+            problem = Problem("syntax", name, line.number, text, error=True)
+        if len(problems) < MOST_PROBLEMS:
+            problems.append(problem)
+        else:
+            untold += 1
+    if untold:
+        text = f"{untold} more lines behind this one are no commands either"
+        last = problems[-1]
+        problems.append(Problem("unknown-command", name, last.line, text, error=False))
     return DagFile(name, tuple(commands), tuple(problems))
+
+
+_WORD: Final = re.compile(r"[A-Za-z][A-Za-z0-9_=./-]{0,39}")
 
 
 def _unknown(name: str, line: Line, keyword: str) -> Problem:
     word = shown(Tokens(line.text).next() if keyword else line.text)
-    text = f"'{word}' is not a DAG command; the line is skipped"
+    # An INCLUDE may name any file at all: what is no word of a DAG file is not told.
+    what = f"'{word}'" if _WORD.fullmatch(word) else "this"
+    text = f"{what} is not a DAG command; the line is skipped"
     return Problem("unknown-command", name, line.number, text, error=False)

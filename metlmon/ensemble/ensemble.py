@@ -18,6 +18,7 @@ from metlmon.dagman import Jobstate, Said
 from metlmon.ensemble.clock import Clock
 from metlmon.ensemble.dag import Dag, Tenure, note_tenure
 from metlmon.ensemble.learnt import learn_again, learnt
+from metlmon.ensemble.lives import Lives, another
 from metlmon.ensemble.membership import REMOVED_WITH, SWEEPS, Membership, membership
 from metlmon.ensemble.node import Made, NodeState
 from metlmon.ensemble.nodestates import NodeStates, Weighed
@@ -162,6 +163,8 @@ class Ensemble:
         self.nodes: dict[NodeKey, NodeRecord] = {}
         self.members: dict[JobKey, Membership] = {}
         self.shelf = Shelf(self.settings.checkpoint_codes)
+        self.lives = Lives()
+        """Of clusters and procs that more than one job had."""
         self.books: dict[str, LogBook] = {}
         self.notices: list[Notice] = []
         self.conditions: list[Notice] = []
@@ -311,6 +314,8 @@ class Ensemble:
             if proc < 0:
                 continue
             key = (cluster, proc, subproc if proc == NOOP_PROC else 0)
+            if self.lives:
+                key = self.lives.at(key, naive(last))
             job = jobs.get(key)
             if job is None:
                 job = self._new_job(key, concerned)
@@ -335,6 +340,7 @@ class Ensemble:
 
     def _hear_jobs(self, batch: Batch, events: Sequence[Event], concerned: _Concerned) -> None:
         stream, jobs, touched = Stream(batch.role.value, batch.file), self.jobs, concerned.touched
+        lives = self.lives
         log, in_log = _log_of(batch)
         for event in events:
             number, cluster, proc, subproc, time, _, _, detail, _, _ = event
@@ -346,9 +352,14 @@ class Ensemble:
                     self._factory(cluster, detail.node, concerned)
                 continue
             key = (cluster, proc, subproc if proc == NOOP_PROC else 0)
+            if lives:
+                key = lives.at(key, time)
             job = jobs.get(key)
             if job is None:
                 job = self._new_job(key, concerned)
+            elif number == 0 and another(job, event, stream):
+                job = self._divide(job, time, concerned)
+                key = job.key
             if log not in in_log(job):
                 self._found_in(batch, job, concerned)
             if number == 6:
@@ -381,6 +392,50 @@ class Ensemble:
         job.node_name = self._factories.get(key[0])
         concerned.placed.add(key)
         return job
+
+    def _divide(self, known: Job, when: datetime, concerned: _Concerned) -> Job:
+        """Its cluster and proc were given to another job, at ``when``: tell their events apart,
+        whichever log and submission was read first. Returns the other job."""
+        before = [self.jobs.pop(key) for key in self.lives.keys(known.id)]
+        for job in before:
+            self._unplace(job, concerned)
+        self.lives.add(before[0], when)
+        keys = self.lives.keys(known.id)
+        for key in keys:
+            self.jobs[key] = Job(*key, self.shelf)
+            concerned.touched.add(key)
+            concerned.placed.add(key)
+        self.note_proc(keys[-1])
+        for job in before:
+            self._hear_again(job, concerned)
+        if known.cluster in self._factories:
+            for key in keys:
+                self.jobs[key].node_name = self.jobs[key].node_name or self._factories[key[0]]
+        return self.jobs[self.lives.at(keys[0], when)]
+
+    def _unplace(self, job: Job, concerned: _Concerned) -> None:
+        record = self._record(self.members.pop(job.key, None))
+        if record is not None:
+            record.jobs.remove(job)
+            concerned.nodes.add(record.key)
+        self._weighed.discard(job.key)
+        self.shelf.loose.pop(job, None)
+
+    def _hear_again(self, before: Job, concerned: _Concerned) -> None:
+        """What was heard of one job is told to those that it was."""
+        for stream, events in before.told():
+            of_nodes_log = next((d for d in before.nodes_logs if stream.file.startswith(d)), None)
+            for event in events:
+                job = self.jobs[self.lives.at(before.key, event.time)]
+                if stream.rank == Role.NODES.value and of_nodes_log is not None:
+                    job.nodes_logs = self.shelf.one_more(job.nodes_logs, of_nodes_log)
+                else:
+                    job.user_logs = self.shelf.one_more(job.user_logs, stream.file)
+                if job.add(event, stream) and event.number in _TELLING:
+                    self._hear_of_job(job.key, job, event, concerned)
+        if before.last_image is not None:
+            job = self.jobs[self.lives.at(before.key, before.last_image)]
+            job.note_memory(before.last_image, before.memory_max, before.memory_updates)
 
     def note_proc(self, key: JobKey) -> None:
         """A job is known now."""
@@ -466,16 +521,19 @@ class Ensemble:
 
     def _node_named(self, dag_key: str | None, event: Event, node: str | None) -> NodeRecord | None:
         if dag_key is None:
-            placed = self.members.get((event.cluster, max(event.proc, 0), 0))
+            placed = self.members.get(self._job_at(event))
             dag_key = placed.dag if placed else None
             if dag_key is None and node is not None and len(self._by_node.get(node, ())) == 1:
                 dag_key = self._by_node[node][0]
         if node is None and dag_key is not None:
-            placed = self.members.get((event.cluster, max(event.proc, 0), 0))
+            placed = self.members.get(self._job_at(event))
             node = placed.node if placed else None
         if dag_key is None or node is None:
             return None
         return self.nodes.get((dag_key, node))
+
+    def _job_at(self, event: Event) -> JobKey:
+        return self.lives.at((event.cluster, max(event.proc, 0), 0), event.time)
 
     # --- DAGMan's words -----------------------------------------------------------------
 
@@ -515,7 +573,7 @@ class Ensemble:
         if self.clock.known:
             return
         for cluster, epoch in dag.submit_epochs.items():
-            job = self.jobs.get((cluster, 0, 0))
+            job = self.jobs.get(self.lives.newest((cluster, 0)))
             submitted = job.submitted if job else None
             if submitted is not None:
                 self._observe(submitted, epoch)
@@ -588,7 +646,9 @@ class Ensemble:
         if before is None and named:
             # One object for all that have the name.
             job.node_name = self.nodes[named[0], job.node_name or ""].node.name
-        now = membership(job, self.dags, self._by_node, self._tellers.get(key[0]))
+        # Which of the jobs that had it a DAGMan means, that names a cluster, is not known.
+        teller = self._tellers.get(key[0]) if key[:2] not in self.lives else None
+        now = membership(job, self.dags, self._by_node, teller)
         if now == before:
             record = self._record(before)
             return [record.key] if record is not None else []

@@ -78,6 +78,8 @@ def learn_again(ensemble: Ensemble, records: Iterable[Any]) -> None:
             key, job = _job(plain, ensemble, sets)
             ensemble.jobs[key] = job
             ensemble.note_proc(key)
+            if key[2]:
+                ensemble.lives.recall(key, job)
     if len(ensemble.jobs) != facts["jobs"]:
         raise ValueError("jobs are missing")
 

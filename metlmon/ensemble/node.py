@@ -64,7 +64,7 @@ def rounds(record: NodeRecord) -> list[Round]:
     """The node's submissions, in the order they were made."""
     by_cluster: dict[tuple[int, int], list[Job]] = {}
     for job in record.jobs:
-        by_cluster.setdefault((job.cluster, job.subproc if job.noop else 0), []).append(job)
+        by_cluster.setdefault((job.cluster, job.subproc), []).append(job)
     made = []
     for (cluster, _), jobs in by_cluster.items():
         jobs.sort(key=lambda j: (j.proc, j.subproc))

@@ -669,7 +669,7 @@ class Painter:
 
     def job_view(self, cluster: int, proc: int) -> JobView | None:
         """The life of one job; None when there is no such job."""
-        job = self.ensemble.jobs.get((cluster, proc, 0))
+        job = self.ensemble.jobs.get(self.ensemble.lives.newest((cluster, proc)))
         if job is None:
             return None
         key = self.node_of(job)
@@ -700,7 +700,7 @@ class Painter:
     def output(self, cluster: int, proc: int) -> str | None:
         """The file that a job's output goes to, as its submit description says; None where that
         is not known."""
-        job = self.ensemble.jobs.get((cluster, proc, 0))
+        job = self.ensemble.jobs.get(self.ensemble.lives.newest((cluster, proc)))
         key = self.node_of(job) if job is not None else None
         record = self.nodes.get(key) if key else None
         return _filled(record.node.output, job) if record and job else None

@@ -112,6 +112,7 @@ class Job:
         "_life",
         "_shelf",
         "_submission",
+        "_told",
         "aborted_by",
         "batch_name",
         "cluster",
@@ -145,6 +146,7 @@ class Job:
         self._events: Loose | bytes = NOTHING
         self._life: JobLife | None = None
         self._submission: tuple[datetime | None] | None = None
+        self._told: datetime | None = None
 
     @property
     def id(self) -> JobId:
@@ -195,6 +197,7 @@ class Job:
         self._life = self._submission = None
         if number == 0 and isinstance(detail, Submit):
             self._submitted(detail)
+            self._told = self._told or when
         return True
 
     def _submitted(self, detail: Submit) -> None:
@@ -214,7 +217,7 @@ class Job:
             merged = woven(merged, [unpack_event(plain, *job, words) for plain in events if plain])
         return merged
 
-    def _told(self) -> list[Event]:
+    def _lived(self) -> list[Event]:
         """As :meth:`events`, with no more of each than its life is made of."""
         words = self._shelf.words
         merged: list[Event] = []
@@ -239,7 +242,7 @@ class Job:
         """What its events come to."""
         life = self._life
         if life is None:
-            life = fold(self._told(), self._shelf.checkpoint_codes, self.last_image)
+            life = fold(self._lived(), self._shelf.checkpoint_codes, self.last_image)
             self._life = life
             if self._events.__class__ is bytes:
                 self._shelf.note_folded(self)
@@ -252,6 +255,20 @@ class Job:
         if self._submission is None:
             self._submission = (self.life().submitted,)
         return self._submission[0]
+
+    @property
+    def told_submitted(self) -> datetime | None:
+        """When the first 000 that was read says that it was submitted: at hand for most jobs,
+        whose life need not be folded for it."""
+        return self._told or self.submitted
+
+    def told(self) -> list[tuple[Stream, list[Event]]]:
+        """Its events but 006, by the logs they were read in, in the logs' order."""
+        job, words = (self.cluster, self.proc, self.subproc), self._shelf.words
+        return [
+            (Stream(rank, file), [unpack_event(each, *job, words) for each in plain if each])
+            for rank, file, plain in self._parts()
+        ]
 
     def forget_life(self) -> None:
         """It can be had from the events again."""

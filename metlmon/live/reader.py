@@ -21,6 +21,7 @@ from metlmon.ensemble.clock import Clock
 from metlmon.ensemble.dag import Dag
 from metlmon.ensemble.ensemble import NOTICES_PER_KIND, Batch, Changes, Ensemble, LogBook, Role
 from metlmon.ensemble.heard import judged_by_jobs
+from metlmon.ensemble.lives import Lives
 from metlmon.ensemble.picture import Painter
 from metlmon.ensemble.settings import Settings
 from metlmon.ensemble.views import Notice, Progress
@@ -499,6 +500,8 @@ class Reader:
             elif not live and reader.at_end and reader.follower.behind:
                 notices += self._torn(reader)
         notices += self._missing_dags()
+        if self.ensemble.lives:
+            notices.append(_ids_again(self.ensemble.lives))
         self.ensemble.conditions = notices
 
     def _torn(self, reader: LogReader) -> list[Notice]:
@@ -524,6 +527,13 @@ class Reader:
             )
             for dag, log in lost.items()
         ]
+
+
+def _ids_again(lives: Lives) -> Notice:
+    some = ", ".join(f"{cluster}.{proc}" for cluster, proc in islice(lives, 3))
+    more = ", …" if len(list(islice(lives, 4))) > 3 else ""
+    text = f"job ids were given out again by another schedd: {some}{more}; each is a job of its own"
+    return Notice("ids-again", None, None, text)
 
 
 def _carefully(data: bytes, at: Position, year: int | None, final: bool = False) -> Skimmed:

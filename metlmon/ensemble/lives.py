@@ -1,0 +1,89 @@
+"""Jobs that had the same cluster and proc: a schedd that was installed anew counts from 1 again.
+
+Two jobs are told apart by what only a new submission has: a second 000 that is a day or more from
+the first, or of another node, or behind the end of the first in the same log. The same 000 is
+often read twice (a job's own log and ``nodes.log``, a log that was copied behind itself); then it
+has the same second. Events belong to the submission that was made last before them.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right, insort
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Final
+
+from metlmon.ensemble.record import NOOP_PROC, Job, JobId, JobKey, Stream
+from metlmon.ensemble.states import TERMINAL
+from metlmon.eventlog import Event, Submit
+
+ONE_SECOND: Final = timedelta(seconds=1)
+"""One event, in logs of which one has fractions of seconds."""
+
+A_DAY: Final = timedelta(days=1)
+"""No two zones in which logs may be written are this far apart."""
+
+AN_HOUR: Final = timedelta(hours=1)
+"""A schedd that was installed anew within less, and came to the same number for the same node:
+a log that was put together wrongly is more likely."""
+
+
+class Lives:
+    """The submissions of each cluster and proc that had more than one."""
+
+    def __init__(self) -> None:
+        self._submitted: dict[JobId, list[datetime]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._submitted)
+
+    def __contains__(self, job: JobId) -> bool:
+        return job in self._submitted
+
+    def __iter__(self) -> Iterator[JobId]:
+        return iter(self._submitted)
+
+    def at(self, key: JobKey, when: datetime) -> JobKey:
+        """The key of the job of this cluster and proc that an event at ``when`` is of. The third
+        number counts its submissions, from 0."""
+        times = self._submitted.get(key[:2])
+        if times is None:
+            return key
+        return (*key[:2], max(0, bisect_right(times, when + ONE_SECOND) - 1))
+
+    def newest(self, job: JobId) -> JobKey:
+        """The key of the job that was submitted last."""
+        return (*job, len(self._submitted.get(job, (job,))) - 1)
+
+    def keys(self, job: JobId) -> list[JobKey]:
+        """The keys of all of them, in the order in which they were submitted."""
+        return [(*job, number) for number in range(len(self._submitted.get(job, (job,))))]
+
+    def add(self, job: Job, when: datetime) -> None:
+        """There was another submission."""
+        begun = job.told_submitted or datetime.min
+        insort(self._submitted.setdefault(job.id, [begun]), when)
+
+    def recall(self, key: JobKey, job: Job) -> None:
+        """Jobs are known again in the order of their keys, this one among them."""
+        if key[1] != NOOP_PROC:
+            self._submitted.setdefault(key[:2], [datetime.min])
+            self._submitted[key[:2]].append(job.told_submitted or datetime.max)
+
+
+def another(job: Job, event: Event, stream: Stream) -> bool:
+    """Is this 000 of another job than the one of its cluster and proc that is known?"""
+    detail, when = event.detail, event.time
+    if not isinstance(detail, Submit) or job.noop:
+        return False
+    before = job.told_submitted
+    if before is None:
+        return job.newest_sign is not None and when - job.newest_sign > A_DAY
+    apart = abs(when - before)
+    if apart <= ONE_SECOND:
+        return False
+    if apart > A_DAY or (detail.node and job.node_name and detail.node != job.node_name):
+        return True
+    if when - before < AN_HOUR or job.life().state not in TERMINAL:
+        return False
+    return any(each.number == 0 for of, told in job.told() if of == stream for each in told)

@@ -1,0 +1,182 @@
+"""A schedd that was installed anew counts its clusters from 1 again: jobs years apart have the
+same number, and are two jobs."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from itertools import permutations
+from pathlib import Path
+
+import pytest
+
+from metlmon.ensemble.states import State
+from metlmon.live.cache import Cache
+from metlmon.live.reader import Reader
+from tests.ensemble.written import Log
+from tests.live.dagdirs import Dagdir
+
+DAG = "SUBMIT-DESCRIPTION train {{\n executable = t.sh\n log = {log}\n}}\n"
+
+FIRST, SECOND = "run0-train_epoch0", "run0-train_epoch1"
+
+
+def dag(log: str, *nodes: str) -> str:
+    return DAG.format(log=log) + "".join(f"JOB {node} train\n" for node in nodes)
+
+
+def first_life(log: Log) -> Log:
+    """Two hours on a GPU, well ended."""
+    log.submit(5, FIRST, at="2022-03-01 10:00:00")
+    log.execute(5, at="2022-03-01 10:05:00")
+    return log.terminate(5, 0, at="2022-03-01 12:05:00")
+
+
+def second_life(log: Log, node: str = SECOND) -> Log:
+    """An hour, and failed."""
+    log.submit(5, node, at="2026-05-04 10:00:00")
+    log.execute(5, at="2026-05-04 10:10:00")
+    return log.terminate(5, 1, at="2026-05-04 11:10:00")
+
+
+def booked(reader: Reader) -> list[tuple[str | None, str, float]]:
+    """Node, state and hours of each job."""
+    painter = reader.painter()
+    jobs = reader.ensemble.jobs.values()
+    rows = sorted(jobs, key=lambda job: job.told_submitted or datetime.min)
+    return [
+        (
+            reader.ensemble.members[job.key].node,
+            str(job.life().state and job.life().state.value),
+            sum(
+                painter.clock.seconds(e.start, e.end) / 3600
+                for e in job.life().executions
+                if e.end is not None
+            ),
+        )
+        for job in rows
+    ]
+
+
+def gpu_hours(reader: Reader) -> tuple[float, float]:
+    """Good and bad."""
+    hours = reader.painter().status().gpu_hours
+    return hours.good, hours.bad
+
+
+BOTH = [(FIRST, "completed", 2.0), (SECOND, "failed", 1.0)]
+
+
+def test_two_lives_in_one_log_are_two_jobs(tmp_path: Path) -> None:
+    dagdir = Dagdir(tmp_path / "d", dag("metl.log", FIRST, SECOND))
+    dagdir.write("metl.log", second_life(first_life(Log())).data)
+    reader = dagdir.reader()
+    assert booked(reader) == BOTH
+    status = reader.painter().status()
+    # By hand: two hours on one GPU good, one bad.
+    assert gpu_hours(reader) == (2.0, 1.0)
+    (notice,) = [each for each in status.warnings if each.kind == "ids-again"]
+    assert "5.0" in notice.text
+
+
+@pytest.mark.parametrize("order", list(permutations(("a.log", "b.log", "run.dag.nodes.log"))))
+def test_whichever_log_is_read_first(tmp_path: Path, order: tuple[str, ...]) -> None:
+    """The first life in one log, the second in another and in nodes.log: one after the other
+    appears, in every order."""
+    dagdir = Dagdir(tmp_path / "d", dag("a.log", FIRST, SECOND))
+    data = {
+        "a.log": first_life(Log()).data,
+        "b.log": second_life(Log()).data,
+        "run.dag.nodes.log": second_life(Log()).data,
+    }
+    reader = dagdir.reader()
+    for name in order:
+        dagdir.write(name, data[name])
+        reader.look()
+        reader.read_all()
+    assert booked(reader) == BOTH
+    assert gpu_hours(reader) == (2.0, 1.0)
+
+
+def test_the_same_node_again_is_a_second_try(tmp_path: Path) -> None:
+    dagdir = Dagdir(tmp_path / "d", dag("metl.log", FIRST))
+    dagdir.write("metl.log", second_life(first_life(Log()), FIRST).data)
+    reader = dagdir.reader()
+    assert booked(reader) == [(FIRST, "completed", 2.0), (FIRST, "failed", 1.0)]
+    (run,) = reader.painter().status().runs
+    assert run.state is State.FAILED, "the job that was submitted last decides"
+
+
+def test_two_dags_of_which_each_had_it(tmp_path: Path) -> None:
+    dagdir = Dagdir(tmp_path / "d", "")
+    dagdir.write("old.dag", dag("old.log", FIRST))
+    dagdir.write("new.dag", dag("new.log", SECOND))
+    dagdir.write("old.log", first_life(Log()).data)
+    dagdir.write("new.log", second_life(Log()).data)
+    dagdir.write("old.dag.nodes.log", first_life(Log()).data)
+    dagdir.write("new.dag.nodes.log", second_life(Log()).data)
+    reader = dagdir.reader()
+    assert booked(reader) == BOTH
+    members = {member.node: member.dag for member in reader.ensemble.members.values()}
+    assert members == {FIRST: "old.dag", SECOND: "new.dag"}
+
+
+def test_the_first_life_lost_its_beginning(tmp_path: Path) -> None:
+    dagdir = Dagdir(tmp_path / "d", dag("metl.log", FIRST, SECOND))
+    log = Log().execute(5, at="2022-03-01 10:05:00").terminate(5, 0, at="2022-03-01 12:05:00")
+    dagdir.write("metl.log", second_life(log).data)
+    reader = dagdir.reader()
+    assert booked(reader) == [(None, "completed", 2.0), (SECOND, "failed", 1.0)]
+
+
+def test_it_is_kept_for_the_next_reader(tmp_path: Path) -> None:
+    dagdir = Dagdir(tmp_path / "d", dag("metl.log", FIRST, SECOND))
+    dagdir.write("metl.log", second_life(first_life(Log())).data)
+    reader = dagdir.reader()
+    again = Reader(dagdir.path, live=False)
+    again.ensemble.restore(reader.ensemble.kept())
+    again.ensemble.set_dags(reader.ensemble.dags.values())
+    assert booked(again) == BOTH
+    assert list(again.ensemble.lives) == [(5, 0)]
+
+
+def test_one_submission_in_many_copies_is_one_job(tmp_path: Path) -> None:
+    """A log copied behind itself, beside itself, in nodes.log, rotated: one job."""
+    dagdir = Dagdir(tmp_path / "d", dag("metl.log", FIRST, SECOND))
+    dagdir.write("metl.log", second_life(first_life(Log())).data * 2)
+    for name in ("EventLog.1.log", "metl.old.log", "run.dag.nodes.log"):
+        dagdir.write(name, second_life(first_life(Log())).data)
+    reader = dagdir.reader()
+    assert booked(reader) == BOTH
+    assert gpu_hours(reader) == (2.0, 1.0)
+
+
+def test_a_submission_that_is_told_in_another_zone_is_the_same(tmp_path: Path) -> None:
+    """One log in local time and one in UTC, as EVENT_LOG_USE_XML or the job's own may be."""
+    dagdir = Dagdir(tmp_path / "d", dag("metl.log", FIRST))
+    dagdir.write("metl.log", Log().submit(5, FIRST, at="10:00:00").execute(5).data)
+    dagdir.write("other.log", Log().submit(5, FIRST, at="15:00:00").data)
+    reader = dagdir.reader()
+    assert len(reader.ensemble.jobs) == 1
+
+
+def test_events_after_the_second_begins_are_told_apart_by_their_time(tmp_path: Path) -> None:
+    """A late event of the old job, in a log that is read later, is no event of the new one."""
+    dagdir = Dagdir(tmp_path / "d", dag("metl.log", FIRST, SECOND))
+    old = Log().submit(5, FIRST, at="2022-03-01 10:00:00").execute(5, at="2022-03-01 10:05:00")
+    dagdir.write("metl.log", second_life(old).data)
+    dagdir.write("late.log", Log().remove(5, at="2022-03-02 10:05:00").data)
+    reader = dagdir.reader()
+    (_, old_state, _), new = booked(reader)
+    assert old_state == "removed"
+    assert new == (SECOND, "failed", 1.0)
+
+
+def test_the_cache_is_not_needed_for_it(tmp_path: Path) -> None:
+    """Read with a cache twice, the second time from what was kept."""
+    dagdir = Dagdir(tmp_path / "d", dag("metl.log", FIRST, SECOND))
+    dagdir.write("metl.log", second_life(first_life(Log())).data)
+    for _ in range(2):
+        reader = Reader(dagdir.path, live=False, cache=Cache(tmp_path / "cache"))
+        reader.open()
+        reader.read_all()
+        assert booked(reader) == BOTH
