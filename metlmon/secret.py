@@ -82,9 +82,13 @@ def find(text: str) -> list[Found]:
 
 # --- whether it is worth looking ------------------------------------------------------------
 
-_HINTS: Final = (
+_NAMES: Final = (
     *("key", "token", "secret", "pass", "pwd", "credential", "sig", "cookie", "claim", "auth"),
-    *("bearer", "basic ", "-----begin", "akia", "asia", "ghp_", "gho_", "ghs_", "ghu_", "ghr_"),
+    "bearer",
+)
+_HINTS: Final = (
+    *_NAMES,
+    *("basic ", "-----begin", "akia", "asia", "ghp_", "gho_", "ghs_", "ghu_", "ghr_"),
     *("github_pat_", "glpat-", "gldt-", "glrt-", "hf_", "api_org_", "sk-", "k_live_", "k_test_"),
     *("xox", "xapp-", "aiza", "ya29.", "gocspx-", "wandb_v", "hvs.", "npm_", "pypi-", "dckr_"),
     *("eyj",),
@@ -156,7 +160,7 @@ _QUOTE: Final = r"""(?:\\{0,8}["']|&quot;|&apos;|&#3[49];|%2[27])"""
 _SETS: Final = re.compile(
     rf"{_QUOTE}{{0,2}}{_BREAK}*(:?=|=>|@=|%3[Dd]|:|%3[Aa])(?!=){_BREAK}*", re.ASCII
 )
-_BLANK: Final = re.compile(rf"{_BREAK}+(?![ \t\\-])")
+_BLANK: Final = re.compile(rf"{_BREAK}+(?![ \t-]|\\\r?\n)")
 _SCHEME: Final = re.compile(r"(?:bearer|basic|token|digest|negotiate)[ \t]+", re.IGNORECASE)
 
 _OPEN: Final = re.compile(rf"{_QUOTE}{{1,3}}")
@@ -189,7 +193,8 @@ _SENTENCE: Final = re.compile(
 
 def _named(text: str) -> Iterator[Found]:
     """Values behind a name: ``NAME=value``, ``"name": "value"``, ``--name value``."""
-    if _NAMED.search(text) is None and "bearer" not in text.lower():
+    lower = text.lower()
+    if not any(hint in lower for hint in _NAMES):
         return
     done = 0
     for word in _WORD.finditer(text):

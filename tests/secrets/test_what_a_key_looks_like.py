@@ -1,0 +1,295 @@
+"""What is hidden, what is not, and that neither takes long."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from keys import PEM, SHAPES
+
+from metlmon.secret import HIDDEN, find, hide, hide_value, is_secret_name, may_hold
+
+NAMED = [
+    "WANDB_API_KEY={}",
+    'environment = "A=1 WANDB_API_KEY={} B=2"',
+    "environment = A=1;WANDB_API_KEY={};B=2",
+    "train.sh --wandb-key {} --epochs 3",
+    "train.sh --wandb-key \\\n    {} --epochs 3",
+    "train.sh --token={} --epochs 3",
+    "train.sh --token '{}' --epochs 3",
+    'train.sh --api-key "{}"',
+    "password: {}",
+    "Authorization: Bearer {}",
+    "curl -H 'Authorization: token {}' x",
+    '{{"token": "{}", "lr": 0.1}}',
+    "{{'client_secret': '{}'}}",
+    'VARS A args="--token \\"{}\\" --epochs 3"',
+    'VARS A note="it says \\"password: {}\\" there"',
+    'arguments = "--token ""{}"" --epochs 3"',
+    "environment = \"TOKEN=''{}'' B=2\"",
+    "<s>TOKEN=&quot;{}&quot;</s>",
+    "https://me:{}@example.org/data.tar",
+    "https://example.org/data.tar?token={}&x=1",
+    "https://example.org/data.tar?X-Amz-Signature={}&x=1",
+    "https://example.org/data.tar?X-Amz-Credential={}%2F20251121&x=1",
+    "https://example.org/data.tar?AWSAccessKeyId={}&Expires=1",
+    "https://account.example.org/data.tar?sv=1&sig={}",
+    "x?TOKEN%3D{}",
+    "export HF_TOKEN={}; python train.py",
+    'MY.SecretKey = "{}"',
+    "aws_secret_access_key = {}",
+    "wandbApiKey: '{}'",
+    "PASSWORD={}",
+]
+"""Where a value stands that only its name tells."""
+
+VALUE = "n0Shape4this7value"
+
+
+@pytest.mark.parametrize("place", NAMED)
+def test_what_is_named_like_a_secret_is_hidden(place: str) -> None:
+    text = place.format(VALUE)
+    hidden = hide(text)
+    assert VALUE not in hidden
+    assert HIDDEN in hidden
+    before, _, behind = hidden.partition(HIDDEN)
+    assert text.startswith(before)
+    # What stands around it stays, but for what may be part of the value.
+    assert behind == "" or text.endswith(behind[-8:])
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(
+    "around",
+    [
+        "{}",
+        " {} ",
+        "'{}'",
+        '"{}"',
+        '\\"{}\\"',
+        "({})",
+        "x={}",
+        "--x {}",
+        "a,{},b",
+        "[{}]",
+        "a\n{}\nb",
+    ],
+)
+def test_what_has_the_shape_of_a_key_is_hidden(shape: str, around: str) -> None:
+    key = SHAPES[shape]
+    hidden = hide(around.format(key))
+    assert key not in hidden
+    assert HIDDEN in hidden
+    # Nor is any longer piece of it left.
+    assert not any(key[at : at + 12] in hidden for at in range(len(key) - 11))
+
+
+@pytest.mark.parametrize("shape", [name for name in SHAPES if name != "W&B"])
+@given(cut=st.integers(0, 20))
+def test_a_key_that_was_cut_is_hidden_all_the_same(shape: str, cut: int) -> None:
+    key = SHAPES[shape]
+    kept = key[: max(36, len(key) - cut)] if len(key) > 40 else key
+    assert kept not in hide(f"failed with {kept}…")
+
+
+@given(end=st.integers(1, len(PEM)))
+def test_a_private_key_is_hidden_from_its_beginning_on(end: int) -> None:
+    hidden = hide(f"said:\n{PEM[:end]}")
+    assert "b3BlbnNzaC" not in hidden
+    assert hidden.startswith("said:\n")
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_what_comes_behind_a_private_key_stays(whole: bool) -> None:
+    hidden = hide(f"{PEM}\nepoch 3" if whole else PEM[:80])
+    assert hidden == (f"{HIDDEN}\nepoch 3" if whole else HIDDEN)
+
+
+KEPT = [
+    # uuids, names of GPUs, slots, hosts
+    "run_uuid 3f1c2d4e-1a2b-4c3d-8e9f-0123456789ab, GPU-1a2b3c4d",
+    'GPUs_GPU_1a2b = [ Id = "GPU-1a2b"; DeviceUuid = "1a2b3c4d-0000-4000-8000-000000000000" ]',
+    "slot1_3@glidein_1234_567890123@gpub042.delta.ncsa.illinois.edu",
+    "<10.0.0.1:9618?addrs=10.0.0.1-9618+[2001-db8--1]-9618&alias=ap.example.org&noUDP&sock=schedd_1_2>",
+    'DeviceName = "NVIDIA A100-SXM4-40GB"; GlobalMemoryMb = 40326',
+    # files, sums, numbers, dates
+    "/var/lib/condor-execute/expanse/dir_1234/output/training_logs/version_3/metrics.csv",
+    "epoch=29-step=480000-val_loss=0.2398.ckpt",
+    "output/3f9a1c5e7b2d4f608a1c3e5d7f9b0a2c4e6d8f01.tar.gz",
+    "git commit 3f9a1c5e7b2d4f608a1c3e5d7f9b0a2c4e6d8f01",
+    "run_uuid=3f9a1c5e7b2d4f608a1c3e5d7f9b0a2c4e6d8f01",
+    "docker://example/train@sha256:3f9a1c5e7b2d4f608a1c3e5d7f9b0a2c4e6d8f013f9a1c5e7b2d4f608a1c3e5d",
+    "2025-11-14 08:14:00 1763108040 12345678901234567890123456789012345678901234567890",
+    "ModelCheckpointEpochEndValidationLossCallbackVersionNumber2OfThree",
+    "osdf:///ospool/uc-shared/project/pretrain.h5",
+    # what a training says
+    "--max-tokens 2048 --tokenizer bert-base-cased --pad_token [PAD] --num_tokens=4096",
+    "key_dim=64 n_keys: 8 num_key_value_heads=8 sort_key=epoch",
+    "--token-file /run/secrets/wandb --ssh-key ~/.ssh/id_ed25519",
+    "GOOGLE_APPLICATION_CREDENTIALS=/home/me/credentials.json",
+    "BEARER_TOKEN_FILE=/run/user/1000/bt_u1000",
+    "DAGMAN_PRODUCE_JOB_CREDENTIALS setting: True",
+    "WANDB_API_KEY=$ENV(WANDB_API_KEY) token = $(token) PASSWORD=",
+    "remove_kill_sig = SIGUSR1",
+    # HTCondor's own words
+    "authentication token expired",
+    "The SciToken has expired: token is not valid",
+    "token file not found",
+    "Failed to read token: No such file or directory",
+    "AUTHENTICATE:1004:Failed to authenticate using SCITOKENS|TOKEN:1005:Failed to get token",
+    "Transfer input files failure at execution point slot1@host using protocol osdf. Details: "
+    "credential is required for osdf:///ospool/x but was not discovered",
+    "Job credentials are not available (CREDMON: no credential for scitokens)",
+    'Can\'t open directory "/etc/condor/passwords.d" as PRIV_ROOT, errno: 13 (Permission denied)',
+    "Failed to transfer files: bad password: Permission denied",
+    "invalid credential: expired",
+    "Unexpected token '[DIR'",
+    "token: 401 Unauthorized",
+]
+
+
+@pytest.mark.parametrize("text", KEPT)
+def test_what_people_look_for_stays(text: str) -> None:
+    assert hide(text) == text
+    assert find(text) == []
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "WANDB_API_KEY",
+        "token",
+        "client-secret",
+        "passwd",
+        "aws_secret_access_key",
+        "HF_TOKEN",
+        "key",
+    ],
+)
+def test_names_of_secrets(name: str) -> None:
+    assert is_secret_name(name)
+
+
+@pytest.mark.parametrize(
+    "name", ["epoch", "tokenizer", "max_tokens", "monkey", "keyword", "token_file", "run_uuid"]
+)
+def test_other_names(name: str) -> None:
+    assert not is_secret_name(name)
+
+
+def test_a_value_is_judged_by_its_name() -> None:
+    assert hide_value("wandb_key", "hunter2") == HIDDEN
+    assert hide_value("extra", "--token hunter2 --lr 1") == f"--token {HIDDEN} --lr 1"
+    assert hide_value("epoch", "12") == "12"
+    sha = "3f9a1c5e7b2d4f608a1c3e5d7f9b0a2c4e6d8f01"
+    assert hide_value("run_uuid", sha) == sha, "runs are told apart by it"
+    assert hide_value("wandb", sha) == HIDDEN
+
+
+def test_what_was_found_is_named_and_not_told() -> None:
+    text = f"A=1 WANDB_API_KEY={VALUE} {SHAPES['GitHub']}"
+    found = find(text)
+    assert [each.name for each in found] == ["WANDB_API_KEY", "GitHub token"]
+    assert text[found[0].start : found[0].end] == VALUE
+    assert VALUE not in repr(found)
+
+
+PIECES = st.sampled_from(
+    [
+        *("token=", "--token ", "password: ", "KEY", "Bearer ", '"', "'", '\\"', "''", "&quot;"),
+        *("\\\n", "\n", " ", "=", ":", "(", ")", HIDDEN, "://", "@", "?sig=", "&", ";", ",", "%3D"),
+        *("ghp_", "sk-", "eyJ", "AKIA", "-----BEGIN PRIVATE KEY-----", "abc", "12", "Ab1", "/x"),
+        *SHAPES.values(),
+    ]
+)
+
+
+@given(st.lists(PIECES | st.text(max_size=6), max_size=12).map("".join))
+def test_hiding_again_changes_nothing(text: str) -> None:
+    once = hide(text)
+    assert hide(once) == once
+
+
+@given(st.lists(PIECES | st.text(max_size=6), max_size=12).map("".join))
+def test_where_nothing_is_found_nothing_is_changed(text: str) -> None:
+    found = find(text)
+    assert (hide(text) == text) == (not found)
+    assert all(a.end <= b.start for a, b in pairwise(found))
+    assert not found or may_hold(text)
+
+
+def _cpu(text: str) -> float:
+    begun = time.process_time()
+    hide(text)
+    return time.process_time() - begun
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [
+        *("a", "token=", "token='", 'token="', 'token=\\"x\\" ', "key", "key-", "--key ", "key  "),
+        *("sk-", "sk-a-", "-sk-A", "eyJ", "eyJa.", "://", "://a@", "://a:", "Bearer ", "%3D", "\\"),
+        *(
+            "-----BEGIN PRIVATE KEY-----",
+            "-----BEGIN ",
+            "AKIA",
+            "aB3",
+            "a1/",
+            "=",
+            ",",
+            "expir",
+            "'",
+        ),
+        *(
+            "\\\n",
+            "token \\\n",
+            "password,",
+            "password=a,b",
+            "password=x;",
+            "&quot;",
+            "hf_",
+            ".",
+            "_",
+        ),
+        *("0123456789abcdef", "id=", "token:", "'token': '", "token=\\\\\\\\", "token='x\n"),
+    ],
+)
+def test_no_text_takes_more_than_its_length(unit: str) -> None:
+    """Eight times the text takes eight times the time, not sixty-four; with a wide margin."""
+    small, large = (unit * (size // len(unit)) for size in (20_000, 160_000))
+    hide(unit * 10)
+    base = max(min(_cpu(small) for _ in range(3)), 0.001)
+    assert min(_cpu(large) for _ in range(2)) < 30 * base
+
+
+@pytest.mark.parametrize("folder", ["examples", "conformance"])
+def test_of_real_files_only_the_key_is_hidden(folder: str, shared: Callable[[str], Path]) -> None:
+    """The METL team's DAG has its key replaced by zeros; nothing else in a thousand files that
+    HTCondor or a training wrote is one, or looks like one."""
+    found = [
+        (each.name, path.name)
+        for path in sorted(shared(folder).rglob("*"))
+        if path.is_file()
+        for line in path.read_bytes().decode("utf-8", "replace").split("\n")
+        for each in find(line)
+    ]
+    assert {name for name, _ in found} <= {"WANDB_API_KEY"}
+
+
+def test_nothing_in_recorded_ensembles_is_hidden() -> None:
+    fixtures = Path(__file__).resolve().parents[2] / "fixtures"
+    recorded = ("demo", "holds", "rescue", "scripts", "shared-log", "trainer", "first-round")
+    hidden = [
+        (path.name, line)
+        for name in recorded
+        for path in sorted((fixtures / name).rglob("*"))
+        if path.is_file()
+        for line in path.read_bytes().decode("utf-8", "replace").split("\n")
+        if hide(line) != line
+    ]
+    assert hidden == []
