@@ -14,9 +14,9 @@ from typing import Final
 
 from metlmon.frozen import frozen
 
-_ARGUMENTS: Final = re.compile(r"^[ \t]*arguments[ \t]*=[ \t]*(\S.*?)[ \t\r]*$", re.I | re.M)
-_WORD: Final = re.compile(r"(?:[^\s']|'(?:[^']|'')*(?:'|\Z))+")
-_QUOTED: Final = re.compile(r"'((?:[^']|'')*)(?:'|\Z)")
+_ARGUMENTS: Final = re.compile(r"^[ \t]*arguments[ \t]*=[ \t]*(\S.*)$", re.I | re.M)
+_WORD: Final = re.compile(r"(?:[^\s']|'[^']*(?:''[^']*)*(?:'|\Z))+")
+_QUOTED: Final = re.compile(r"'([^']*(?:''[^']*)*)(?:'|\Z)")
 
 
 @frozen
@@ -35,7 +35,7 @@ class CondorSub:
 def read_condor_sub(data: bytes) -> CondorSub:
     """Read a ``.condor.sub`` file. No DAG files come out of what is none. Never raises."""
     found = _ARGUMENTS.findall(data.decode("utf-8", "replace"))
-    return _understood(_words(found[-1]) if found else [])
+    return _understood(_words(found[-1].rstrip(" \t\r")) if found else [])
 
 
 def read_dagman_arguments(arguments: str) -> CondorSub:

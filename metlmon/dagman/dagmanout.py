@@ -372,6 +372,7 @@ _NUMBER: Final = rb"(?P<value>-?\d{1,9})"
 _SIGNAL: Final = rb"(?P<signal>\d{1,3})"
 _FAILED: Final = rb" (?:failed with status " + _NUMBER + rb"|died on (?:signal " + _SIGNAL + rb")?)"
 _FILE: Final = rb"(?P<text>\S.*?)"
+_TO_THE_END: Final = rb"(?P<text>\S(?:.*\S)?)\s*$"
 _RESCUE: Final = rb"\d+[^;]*; running " + _FILE + rb" (?:in combination with|instead of) "
 
 _Meaning = Word | Callable[[_Reader, re.Match[bytes], bytes], None]
@@ -379,12 +380,12 @@ _Meaning = Word | Callable[[_Reader, re.Match[bytes], bytes], None]
 _WORDINGS: Final[tuple[tuple[bytes, bytes, _Meaning], ...]] = (
     (b"** ", rb"\S+ \(CONDOR_DAGMAN\) STARTING UP", _Reader.started),
     (b"**** ", rb".{0,200}EXITING WITH STATUS " + _NUMBER, Word.EXITED),
-    (b"ERROR: ", rb"(?P<text>(?!the following )\S.{0,300}?)\s*$", Word.ERROR),
+    (b"ERROR: ", rb"(?P<text>(?!the following )\S(?:.{0,299}\S)?)\s*$", Word.ERROR),
     (b'ERROR "', rb'(?P<text>.*)" at line \d+ in file', Word.EXITED),
     (b"argv[", rb'\d+\] == "(?P<text>.*)"\s*$', _Reader.argument),
     (b"Workflow batch-id: <", rb"(?P<text>[^>]*)>", Word.BATCH_ID),
     (b"Number of pre-completed ", rb"(?:nodes|jobs): " + _NUMBER, Word.PRE_COMPLETED),
-    (b"MultiLogFiles: truncating log file ", _FILE + rb"\s*$", Word.TRUNCATED),
+    (b"MultiLogFiles: truncating log file ", _TO_THE_END, Word.TRUNCATED),
     (b"Running in RECOVERY mode", b"", Word.RECOVERY),
     (b"Found rescue DAG number ", _RESCUE, Word.RESCUE_USED),
     (b"Rescue DAG number ", _RESCUE, Word.RESCUE_USED),

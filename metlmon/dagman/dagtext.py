@@ -25,6 +25,7 @@ _PLAIN = re.compile(r"""[ \t]*+([^ \t"']++)(?:[ \t]++|\Z)""")
 _KEY = re.compile(r"""[ \t]*+([^ \t="']++)""")
 _EQUALS = re.compile(r"[ \t]*+=")
 _EMPTY = re.compile(r"""[ \t]*+(?:""|'')(?![^ \t])""")
+_NO_MORE = re.compile(rf"[{_BLANKS}]*+\Z")
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 _INTEGER = re.compile(rf"[{_BLANKS}]*+([+-]?[0-9]++)")
 
@@ -175,7 +176,7 @@ class Tokens:
         A value may be the empty string in quotes: the parser before 25.5 took it and such DAGs
         have run (a 23.9.6 did), so that refusing the file would hide all that they did.
         """
-        if not self.text[self.position :].strip(_BLANKS):
+        if _NO_MORE.match(self.text, self.position):
             return None
         key = _KEY.match(self.text, self.position)
         if key is None:

@@ -16,6 +16,10 @@ from metlmon.dagman.records import NO_NAMES, Node, Problem
 from metlmon.dagman.scope import Scope
 from metlmon.dagman.submit import Description, Submission, Submissions, submission
 
+#: Statements carried out for all nodes together, where each node has to have its own way through
+#: them: a hundred thousand nodes with twenty each.
+_MOST_STATEMENTS = 2_000_000
+
 
 @dataclass(slots=True)
 class Undescribed:
@@ -31,9 +35,11 @@ class Undescribed:
     def place(self, command: VarsCommand) -> None:
         """Remembers whether these VARS stand before or behind the description."""
         if command.placement is Placement.APPEND:
-            self.appended = self.appended | {key for key, _ in command.pairs}
-        elif self.appended:
-            self.appended = self.appended - {key for key, _ in command.pairs}
+            if not isinstance(self.appended, set):
+                self.appended = set(self.appended)
+            self.appended.update(key for key, _ in command.pairs)
+        elif isinstance(self.appended, set):
+            self.appended.difference_update(key for key, _ in command.pairs)
 
 
 class Describer:
@@ -50,6 +56,8 @@ class Describer:
         self._found: dict[tuple[str, str, Path], Description | None] = {}
         self._folders: dict[Path, Path] = {}
         self._submissions: dict[int, Submissions] = {}
+        self._left = _MOST_STATEMENTS
+        self._left_out = False
         self.files: dict[Path, None] = {}
         self.problems: list[Problem] = []
 
@@ -64,7 +72,18 @@ class Describer:
         submissions = self._submissions.get(id(description))
         if submissions is None:
             submissions = self._submissions[id(description)] = Submissions(description)
+        if not submissions.has_forms:
+            self._left -= len(description.statements)
+            if self._left < 0:
+                self._leave_out(waiting.node)
+                return
         _fill_in(waiting, submissions.of)
+
+    def _leave_out(self, node: Node) -> None:
+        if not self._left_out:
+            self._left_out = True
+            text = "submit descriptions are too long for so many nodes: of the rest no log is known"
+            self.problems.append(Problem("too-large", node.file, node.line, text, error=False))
 
     def _description(self, waiting: Undescribed) -> Description | None:
         node = waiting.node

@@ -77,7 +77,10 @@ def _set_vars(node: Node, pairs: tuple[tuple[str, str], ...]) -> None:
             node.vars.pop(key, None)
             node.vars[key] = value
     if attributes:
-        node.attributes = {**node.attributes, **attributes}
+        if node.attributes and isinstance(node.attributes, dict):
+            node.attributes.update(attributes)  # It was made here, for this node alone.
+        else:
+            node.attributes = attributes
 
 
 def _set_script(node: Node, kind: ScriptKind, script: Script) -> None:

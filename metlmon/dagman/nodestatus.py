@@ -16,7 +16,7 @@ from typing import Final
 from metlmon.dagman.records import Problem, StatusFile, StatusNode
 from metlmon.secret import hide
 
-_STRING: Final = r'"(?:[^"\\\n]|\\.)*"'
+_STRING: Final = r'"[^"\\\n]*(?:\\.[^"\\\n]*)*"'
 _LINE: Final = re.compile(
     rf"""^[ \t]*(?:
         (?P<open>\[) | (?P<close>\]) |
@@ -27,7 +27,10 @@ _LINE: Final = re.compile(
     )""",
     re.VERBOSE | re.MULTILINE,
 )
-_ITEM: Final = re.compile(_STRING)
+_ITEM: Final = re.compile(rf'{_STRING}|"(?s:.*)')
+"""Also one that is not closed, with all behind it: else each quotation mark in it would be tried as
+a beginning."""
+_WHOLE: Final = re.compile(_STRING)
 _ESCAPE: Final = re.compile(r"\\([0-7]{1,3}|.)", re.DOTALL)
 _ESCAPED: Final = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "a": "\a", "v": "\v"}
 _CTIME: Final = re.compile(
@@ -127,7 +130,8 @@ def _ads(text: str) -> tuple[list[_Ad], bool, int]:
         elif ad is None:
             continue
         elif kind == "close":
-            ads.append(ad)
+            if "Type" in ad.strings:
+                ads.append(ad)
             ad = None
         else:
             _take(ad, found)
@@ -144,7 +148,8 @@ def _take(ad: _Ad, found: re.Match[str]) -> None:
     elif string is not None:
         ad.strings[name] = _unquoted(string)
     else:
-        ad.items.extend(_unquoted(item.group()) for item in _ITEM.finditer(found.group()))
+        items = _ITEM.findall(found.group())
+        ad.items.extend(_unquoted(item) for item in items if _WHOLE.fullmatch(item))
 
 
 def _unquoted(string: str) -> str:

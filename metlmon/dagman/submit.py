@@ -28,6 +28,13 @@ _MACRO_DEPTH = 32
 #: Longest value that is worth expanding; a path is 4 KB at most. Ends ``$(a)$(a)`` bombs.
 _LONGEST_VALUE = 16_384
 
+#: Characters that are looked at for macros in what one description says for one node: a
+#: hundred times what real ones come to. Ends bombs that come to nothing, twice at each level.
+_MOST_EXPANDED = 262_144
+
+#: Of one description: what includes itself a hundred times over would fill the memory.
+_MOST_STATEMENTS = 20_000
+
 _ENVIRONMENT = frozenset({"environment", "environment2", "env"})
 
 #: Known only when the job exists or runs: these stay as they are written.
@@ -132,6 +139,8 @@ def parse_description(lines: Iterable[str], include: Include | None = None) -> D
             open_ifs += (word is _Word.IF) - (word is _Word.ENDIF)
             if word is _Word.QUEUE and open_ifs <= 0:
                 break
+        if len(statements) >= _MOST_STATEMENTS:
+            break
     return Description(tuple(statements))
 
 
@@ -187,12 +196,17 @@ class _Macros:
     def __init__(self, values: dict[str, str]) -> None:
         self.values = values
         self.late: set[str] = set(_LATE)
+        self._left = _MOST_EXPANDED
 
     def set(self, key: str, value: str) -> None:
         """An assignment; a value that names its own key takes the old value right there."""
         if "$(" in value and f"$({key})" in value.lower():
             old = self.values.get(key, "")
-            value = re.sub(rf"\$\({re.escape(key)}\)", lambda _: old, value, flags=re.IGNORECASE)
+            most = _LONGEST_VALUE // max(1, len(old)) + 1
+            name = rf"\$\({re.escape(key)}\)"
+            value = re.sub(
+                name, lambda _: old, value[:_LONGEST_VALUE], count=most, flags=re.IGNORECASE
+            )
             value = value[:_LONGEST_VALUE]
         self.values[key] = value
 
@@ -201,7 +215,8 @@ class _Macros:
         beyond every path. ``$F…(x)``, ``$ENV(x)``, ``$$(x)`` and the like stay as they are."""
         if "$(" not in value:
             return value
-        if len(value) > _LONGEST_VALUE:
+        self._left -= len(value)
+        if len(value) > _LONGEST_VALUE or self._left < 0:
             return None
         pieces: list[str] = []
         size = position = 0
@@ -307,23 +322,23 @@ def _path(folder: str, name: str | None) -> str | None:
 
 def _run(statements: tuple[_Statement, ...], macros: _Macros) -> str:
     """Carries out the assignments that count; gives what stands behind ``queue``."""
-    # One entry per open if: does its present branch count, and did one count already?
-    branches: list[tuple[bool, bool]] = []
+    # One entry per open if: does it count itself, its present branch, and did one count already?
+    branches: list[tuple[bool, bool, bool]] = []
     for statement in statements:
-        counts = all(taken for taken, _ in branches)
+        counts = not branches or (branches[-1][0] and branches[-1][1])
         match statement.word:
             case _Word.SET:
                 if counts:
                     macros.set(statement.key, statement.value)
             case _Word.IF:
                 holds = counts and _holds(statement.value, macros)
-                branches.append((holds, holds))
+                branches.append((counts, holds, holds))
             case _Word.ELIF | _Word.ELSE if branches:
-                _, done = branches.pop()
+                around, _, done = branches.pop()
                 holds = not done and (
                     statement.word is _Word.ELSE or _holds(statement.value, macros)
                 )
-                branches.append((holds, done or holds))
+                branches.append((around, holds, done or holds))
             case _Word.ENDIF if branches:
                 branches.pop()
             case _Word.QUEUE if counts:
@@ -392,11 +407,11 @@ class Submissions:
 
     def __init__(self, description: Description) -> None:
         self._description = description
-        self._has_forms = _leads_the_same_way(description)
+        self.has_forms = _leads_the_same_way(description)
         self._forms: dict[tuple[tuple[str, ...], tuple[str, ...]], _Form | None] = {}
 
     def of(self, before: Mapping[str, str], after: Mapping[str, str]) -> Submission:
-        if self._has_forms:
+        if self.has_forms:
             names = (tuple(before), tuple(after))
             if names not in self._forms:
                 self._forms[names] = _form(self._description, *names)
