@@ -20,6 +20,7 @@ from metlmon.ensemble.dag import Dag
 from metlmon.ensemble.ensemble import Role
 from metlmon.eventlog import looks_like_event_log
 from metlmon.frozen import frozen
+from metlmon.live.asking import NoAnswer, ask, ask_all
 from metlmon.live.errors import InputError
 
 SNIFF: Final = 4096
@@ -74,7 +75,7 @@ def named_in(dagdir: Path, path: Path) -> str:
 def check_dagdir(dagdir: Path) -> None:
     """Raises InputError unless ``dagdir`` is a directory that can be listed."""
     try:
-        status = os.stat(dagdir)
+        status = ask(os.stat, dagdir)
     except FileNotFoundError:
         raise InputError(f"{dagdir}: no such directory; give the directory of a DAG") from None
     except OSError as error:
@@ -82,26 +83,42 @@ def check_dagdir(dagdir: Path) -> None:
     if not stat.S_ISDIR(status.st_mode):
         raise InputError(f"{dagdir}: not a directory; give the directory its DAG file lies in")
     try:
-        with os.scandir(dagdir) as entries:
-            next(entries, None)
+        ask(_first_name, dagdir)
     except OSError as error:
         raise InputError(f"{dagdir}: cannot be listed: {error.strerror}") from None
+
+
+def _first_name(directory: Path) -> None:
+    with os.scandir(directory) as entries:
+        next(entries, None)
 
 
 def _listing(directory: Path, ending: str = "", inside: Path | None = None) -> list[str]:
     """The names of its files, those that end so. Links to a place that is not ``inside`` are
     left out: nobody said that what they lead to belongs here."""
     try:
-        with os.scandir(directory) as entries:
-            return sorted(
-                entry.name
-                for entry in entries
-                if entry.name.endswith(ending)
-                and entry.is_file()
-                and (inside is None or not entry.is_symlink() or _leads(entry.path, inside))
-            )
+        return ask(_names_of_files, directory, ending, inside)
     except OSError:
         return []
+
+
+def _names_of_files(directory: Path, ending: str, inside: Path | None) -> list[str]:
+    with os.scandir(directory) as entries:
+        return sorted(
+            entry.name
+            for entry in entries
+            if entry.name.endswith(ending)
+            and _is_file(entry)
+            and (inside is None or not entry.is_symlink() or _leads(entry.path, inside))
+        )
+
+
+def _is_file(entry: os.DirEntry[str]) -> bool:
+    """A link in a circle is none, and no reason to know nothing of all others."""
+    try:
+        return entry.is_file()
+    except OSError:
+        return False
 
 
 def _leads(link: str, inside: Path) -> bool:
@@ -147,6 +164,10 @@ def read_workflows(
 def read_regular(path: Path) -> bytes:
     """The bytes of a regular file of bounded size. Raises OSError for anything else: a DAG
     file may name a pipe that never ends."""
+    return ask(_bytes_of_regular, path)
+
+
+def _bytes_of_regular(path: Path) -> bytes:
     handle, status = _opened(path)
     with open(handle, "rb") as file:
         if status.st_size > LARGEST_DAG_FILE:
@@ -169,7 +190,10 @@ def _opened(path: Path) -> tuple[int, os.stat_result]:
 
 
 def _same(path: Path) -> str:
-    return os.path.realpath(path)
+    try:
+        return str(ask(os.path.realpath, path))
+    except ValueError:  # a NUL in a name that a DAG file gives
+        return os.path.normpath(path)
 
 
 def _groups(dagdir: Path, names: list[str]) -> list[list[str]]:
@@ -235,7 +259,7 @@ def _is_no_dag(workflow: Workflow) -> bool:
 
 def _no_dag(dagdir: Path) -> str:
     try:
-        lost = sorted(n for n in os.listdir(dagdir) if n.endswith(".dag"))
+        lost = sorted(n for n in ask(os.listdir, dagdir) if n.endswith(".dag"))
     except OSError:
         lost = []
     if lost:
@@ -269,20 +293,22 @@ def discover_logs(dagdir: Path, dags: list[Dag], sniffed: Sniffed | None = None)
     sniffed = {} if sniffed is None else sniffed
     seen: set[tuple[int, int]] = set()
     shared: list[str] = []
-    for path, role, dag in (
-        *_dagman_logs(dags),
-        *_named_logs(dags),
-        *_logs_beside(dagdir, dags),
-    ):
+    logs = [*_dagman_logs(dags), *_named_logs(dags), *_logs_beside(dagdir, dags)]
+    standing = ask_all(os.stat, [path for path, _, _ in logs])
+    for (path, role, dag), stands in zip(logs, standing, strict=True):
         try:
-            status = os.stat(path)
+            status = stands()
             # One file under two names, by links of either kind, is one log.
             if (status.st_dev, status.st_ino) in seen:
                 continue
             seen.add((status.st_dev, status.st_ino))
             is_log = _sniff(path, status, sniffed)
+        except NoAnswer:
+            # The others are to be found all the same.
+            found.not_yet.append(path)
+            continue
         except OSError as error:
-            if not os.path.lexists(path):
+            if not ask(os.path.lexists, path):
                 continue
             why = error.strerror or str(error)
             name = named_in(dagdir, path)
@@ -355,7 +381,7 @@ def _places(folder: Path, log: str) -> list[Path]:
     candidates = [beside, written] if written.is_absolute() else [folder / written, beside]
     for candidate in candidates:
         found = list(_per_job(candidate)) if "$(" in str(candidate) else [candidate]
-        if any(path.exists() for path in found):
+        if any(ask(os.path.exists, path) for path in found):
             return found
     return []
 
@@ -388,6 +414,10 @@ def _logs_beside(dagdir: Path, dags: list[Dag]) -> Iterator[tuple[Path, Role, st
 
 def is_event_log(path: Path) -> bool:
     """Do the first bytes of this regular file hold an event? Raises OSError."""
+    return ask(_begins_event, path)
+
+
+def _begins_event(path: Path) -> bool:
     handle, status = _opened(path)
     with open(handle, "rb") as file:
         return looks_like_event_log(file.read(SNIFF) if status.st_size else b"")

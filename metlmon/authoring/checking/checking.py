@@ -98,12 +98,11 @@ def _together(looks: list[Look], found: Findings) -> None:
         for log in sorted({node.log for node in look.flow.nodes.values() if node.log}):
             logs[os.path.normpath(log)].append(look)
     for log, some in logs.items():
-        twice = {
-            name
-            for index, look in enumerate(some)
-            for other in some[index + 1 :]
-            for name in look.flow.nodes.keys() & other.flow.nodes.keys()
-        }
+        names: set[str] = set()
+        twice = False
+        for look in some:
+            twice = twice or not names.isdisjoint(look.flow.nodes)
+            names |= look.flow.nodes.keys()
         if twice:
             what = f"the log {shown(log)} is shared with {listed(_others(some))}, node names too"
             found.add("shared-log", some[0].name, None, what)

@@ -22,9 +22,11 @@ _COMPARED: Final = re.compile(r"(?:target|my)\.\w+$")
 
 _MACRO: Final = re.compile(r"\$\(([A-Za-z_]\w*)\)")
 
-#: What nobody needs to set: macros of condor_submit and of DAGMan.
+#: What nobody needs to set: macros of condor_submit and of DAGMan, and the checkpoint, which the
+#: first epoch of a run has none of.
 _BUILT_IN: Final = frozenset(
     {
+        "continue_from_checkpoint",
         *("cluster", "clusterid", "process", "procid", "node", "step", "row", "item"),
         *("itemindex", "job", "retry", "max_retries", "dag_status", "failed_count"),
         *("dagmanjobid", "dag_id", "dag_parent_names", "dollar", "submit_file", "submit_time"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from functools import lru_cache
 from typing import Final
 
 from metlmon.authoring.checking.look import Look
@@ -13,12 +14,16 @@ from metlmon.dagman.dagtext import shown
 from metlmon.dagman.submit import is_environment
 from metlmon.secret import hide, is_secret_name
 
-_VARIABLE: Final = re.compile(r"""([A-Za-z_]\w*)=(?:'([^']*)'|"+([^"]*)"*|([^\s;"']*))""")
+# Each begins where a word does, and takes a word whole: a hostile value is gone over once.
+_VARIABLE: Final = re.compile(r"""(?<!\w)([A-Za-z_]\w*+)=(?:'([^']*)'|"++([^"]*)"*|([^\s;"']*))""")
 _PAIR: Final = re.compile(
-    r"""([^\s="']++)[ \t]*+=[ \t]*+(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|([^\s"']*))"""
+    r"""(?<![^\s"'])([^\s="']++)[ \t]*+=[ \t]*+(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|([^\s"']*))"""
 )
-_OPTION: Final = re.compile(r"--?([A-Za-z][\w-]*)(?:=|[ \t]+)['\"]?([^\s'\"]+)")
-_COMMENTED: Final = re.compile(rb"^[ \t]*#.*?\b(\w{2,60})=[\"']?([^\s\"']{16,})", re.MULTILINE)
+_OPTION: Final = re.compile(r"(?<![\w-])--?([A-Za-z][\w-]*+)(?:=|[ \t]++)['\"]?([^\s'\"]++)")
+_COMMENTED: Final = re.compile(rb"(?<!\w)(\w{2,60}+)=[\"']?([^\s\"']{16,})")
+
+SHORTEST: Final = 8
+"""Characters of the least key: what is shorter is a switch, a number, or a placeholder."""
 
 LONGEST: Final = 200_000
 """Characters of one value that are gone over: what is longer is data, no command line."""
@@ -27,11 +32,7 @@ LONGEST: Final = 200_000
 def check(look: Look) -> None:
     for name in look.names:
         data = look.shelf.get(look.names[name]) or b""
-        for match in _COMMENTED.finditer(data):
-            variable = match[1].decode("utf-8", "replace")
-            if is_secret_name(variable):
-                line = data.count(b"\n", 0, match.start(1)) + 1
-                _tell(look, name, line, variable, "in a comment")
+        _comments(look, name, data)
     for text, _ in look.texts().values():
         _description(look, text)
     for name, told in look.commands.items():
@@ -43,6 +44,14 @@ def check(look: Look) -> None:
                 _arguments(look, name, each.line, rest, "in the arguments of a script")
             elif each.keyword in ("ENV", "SET_JOB_ATTR"):
                 _environment(look, name, each.line, rest)
+
+
+def _comments(look: Look, name: str, data: bytes) -> None:
+    for number, line in enumerate(data.split(b"\n"), start=1):
+        if line.lstrip(b" \t").startswith(b"#"):
+            for variable, _ in _COMMENTED.findall(line[:LONGEST]):
+                if is_secret_name(word := variable.decode("utf-8", "replace")):
+                    _tell(look, name, number, word, "in a comment")
 
 
 def _description(look: Look, text: SubmitText) -> None:
@@ -88,15 +97,16 @@ def _arguments(look: Look, file: str, line: int, value: str, where: str) -> None
         _tell(look, file, line, None, where)
 
 
+@lru_cache(maxsize=4096)
 def _hides_more(value: str) -> bool:
     """Does what knows secrets by their looks see one?"""
     return hide(value) != value
 
 
 def _is_value(value: str) -> bool:
-    """Something that could be a key: not empty, no macro, no path to a file that holds it."""
+    """Something that could be a key: no placeholder, no macro, no path to a file that holds it."""
     value = value.strip()
-    return bool(value) and not value.startswith("$") and not _PLACE.match(value)
+    return len(value) >= SHORTEST and not value.startswith("$") and not _PLACE.match(value)
 
 
 _PLACE: Final = re.compile(

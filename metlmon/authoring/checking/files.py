@@ -18,6 +18,7 @@ from metlmon.authoring.checking.sources import SubmitText
 from metlmon.dagman import Node
 from metlmon.dagman.commands import ScriptCommand
 from metlmon.dagman.dagtext import SyntaxFault, Tokens, shown
+from metlmon.frozen import frozen
 
 _NO: Final = frozenset({"false", "f", "no", "n", "0"})
 
@@ -135,7 +136,7 @@ def _script(
         return
     try:
         mode = os.stat(path).st_mode
-    except OSError:
+    except (OSError, ValueError):
         return
     if not look.ran and not mode & (stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH):
         look.found.add(
@@ -160,6 +161,17 @@ def _ends_in_crlf(path: str) -> bool:
 # --- files of the jobs --------------------------------------------------------------------
 
 
+@frozen
+class _Gone:
+    """A file that is not there. ``first``: a node needs it that nothing comes before."""
+
+    first: bool
+    executable: bool
+    file: str
+    line: int
+    what: str
+
+
 class _Inputs:
     """What jobs take along. A file that is not there is no mistake where an earlier node may
     leave it: then it is told only if its name is the same for all nodes, and not for sure."""
@@ -167,16 +179,16 @@ class _Inputs:
     def __init__(self, look: Look, missing: _Missing) -> None:
         self._look = look
         self._missing = missing
-        #: What is missing by (base, name): whether a node needs it that nothing comes before.
-        self._gone: dict[tuple[str, str], tuple[bool, str, int, str]] = {}
+        self._gone: dict[tuple[str, str], _Gone] = {}
+        #: Files by (base, name) that are there, or that an earlier node may well leave there.
+        self._fine: set[tuple[str, str]] = set()
         self._later: set[tuple[str, str]] = set()
         self._left = MOST_NAMES
 
     def of(self, node: Node, text: SubmitText) -> None:
         said = self._look.values(node, text, *_COMMANDS)
-        universe = (said["universe"] or "vanilla").strip().lower()
-        folder = said["initialdir"] or said["initial_dir"] or ""
-        base = posixpath.join(node.dir or "", folder.strip())
+        folder = (said["initialdir"] or said["initial_dir"] or "").strip()
+        base = posixpath.join(node.dir or "", folder)
         if "$" in base or self._look.shelf.full:
             return
         if base and not self._is_there(node, "", base):
@@ -184,57 +196,43 @@ class _Inputs:
                 what = f"the initialdir {shown(base)} of {shown(node.name)} is not there"
                 self._missing.tell("missing-directory", node.file, node.line, base, what)
             return
-        if universe not in _ELSEWHERE:
-            self._executable(node, text, said, base)
-        first = not node.parents and node.pre is None
-        key = "transfer_input_files" if said["transfer_input_files"] else "transferinputfiles"
-        for name in _names(said[key]):
+        for key, name in _taken(said):
             self._left -= 1
             if self._left < 0 or self._look.shelf.full:
                 return
-            self._input(node, text, key, name, base, first)
-        image = (said["container_image"] or "").strip().strip('"')
-        if image.endswith(".sif"):
-            self._input(node, text, "container_image", image, base, first)
+            if "$" not in name and "://" not in name:
+                self._take(node, text, key, name, base)
 
-    def _executable(
-        self, node: Node, text: SubmitText, said: dict[str, str | None], base: str
-    ) -> None:
-        name = (said["executable"] or "").strip().strip('"')
-        sent = (said["transfer_executable"] or "").strip().lower() not in _NO
-        if not name or not sent or "$" in name or "://" in name:
+    def _take(self, node: Node, text: SubmitText, key: str, name: str, base: str) -> None:
+        this = (base, name)
+        first = not node.parents and node.pre is None
+        known = self._gone.get(this)
+        if this in self._fine or (not first and (known is not None or this in self._later)):
             return
-        place = text.last("executable")
-        file, line = (place.file, place.line) if place else (text.file, text.line)
-        if not self._is_there(node, base, name):
-            # It is transferred from here; only a node before this one could have made it.
-            kind = "missing-later-input" if node.parents or node.pre else "missing-executable"
-            what = f"the executable {shown(name)} of {shown(node.name)} is not there"
-            self._missing.tell(kind, file, line, name, what)
-        elif _ends_in_crlf(os.path.join(self._look.home, base, name)):
-            what = f"the first line of the executable {shown(name)} ends in CR LF"
-            self._look.found.add("script-crlf", file, line, what, about=name)
-
-    def _input(
-        self, node: Node, text: SubmitText, key: str, name: str, base: str, first: bool
-    ) -> None:
-        if "$" in name or "://" in name:
-            return
-        known = self._gone.get((base, name))
-        if known is not None and (known[0] or not first):
-            return
-        if not first and (base, name) in self._later:
+        if known is not None and known.first:
             return
         if known is None and self._is_there(node, base, name):
+            self._fine.add(this)
+            if key == "executable":
+                self._line_end(text, name, base)
             return
-        place = text.last(key)
         written = (_names(each.value) for each in text.statements if each.key == key)
         if not first and not any(name in names for names in written):
-            self._later.add((base, name))
+            self._later.add(this)
             return
+        place = text.last(key)
         file, line = (place.file, place.line) if place else (text.file, text.line)
-        what = f"the file {shown(name)}, which {shown(node.name)} takes along, is not there"
-        self._gone[base, name] = (first, file, line, what)
+        executable = key == "executable"
+        which = "the executable" if executable else "the file"
+        what = f"{which} {shown(name)}, which {shown(node.name)} takes along, is not there"
+        self._gone[this] = _Gone(first, executable, file, line, what)
+
+    def _line_end(self, text: SubmitText, name: str, base: str) -> None:
+        if _ends_in_crlf(os.path.join(self._look.home, base, name)):
+            place = text.last("executable")
+            file, line = (place.file, place.line) if place else (text.file, text.line)
+            what = f"the first line of the executable {shown(name)} ends in CR LF"
+            self._look.found.add("script-crlf", file, line, what, about=name)
 
     def _is_there(self, node: Node, base: str, name: str) -> bool:
         folders = [self._look.home / base]
@@ -244,9 +242,24 @@ class _Inputs:
         return any(self._look.shelf.there(path) for path in paths)
 
     def finish(self) -> None:
-        for (_, name), (first, file, line, what) in self._gone.items():
-            kind = "missing-input" if first else "missing-later-input"
-            self._missing.tell(kind, file, line, name, what)
+        for (_, name), gone in self._gone.items():
+            kind = "missing-executable" if gone.executable else "missing-input"
+            kind = kind if gone.first else "missing-later-input"
+            self._missing.tell(kind, gone.file, gone.line, name, gone.what)
+
+
+def _taken(said: dict[str, str | None]) -> Iterator[tuple[str, str]]:
+    """The files of one job, with the command that names each: what is sent from here."""
+    executable = (said["executable"] or "").strip().strip('"')
+    sent = (said["transfer_executable"] or "").strip().lower() not in _NO
+    if executable and sent and (said["universe"] or "").strip().lower() not in _ELSEWHERE:
+        yield "executable", executable
+    image = (said["container_image"] or "").strip().strip('"')
+    if image.endswith(".sif"):
+        yield "container_image", image
+    for key in ("transfer_input_files", "transferinputfiles"):
+        for name in _names(said[key]):
+            yield key, name
 
 
 def _names(value: str | None) -> Iterator[str]:

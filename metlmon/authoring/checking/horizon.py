@@ -17,7 +17,9 @@ from metlmon.dagman import Node
 from metlmon.dagman.dagtext import shown
 
 _WORDS: Final = r"(?:max|num|total|n)[-_]?(?:train[-_]?)?epochs?|epochs|horizon"
-_OPTION: Final = re.compile(rf"--?[\w.]*?({_WORDS})(?:=|[ \t]+)['\"]*([^\s'\"]+)", re.IGNORECASE)
+_OPTION: Final = re.compile(
+    rf"(?<![\w.-])--?[\w.]*?({_WORDS})(?:=|[ \t]++)['\"]*([^\s'\"]+)", re.IGNORECASE
+)
 _NAME: Final = re.compile(rf"(?:{_WORDS})$", re.IGNORECASE)
 _EPOCH: Final = re.compile(r"\$\(epoch(?::[^()]*)?\)", re.IGNORECASE)
 _MACRO: Final = re.compile(r"\$\((\w+)")
@@ -107,7 +109,7 @@ def _inside(look: Look, path: str, position: int) -> None:
             source = file.read(LARGEST_SCRIPT).decode("utf-8", "replace")
     except OSError:
         return
-    given = re.compile(rf"(\w+)=[\"']?\$\{{?{position}(?!\d)")
+    given = re.compile(rf"(?<!\w)(\w++)=[\"']?\$\{{?{position}(?!\d)")
     names = {str(position), *given.findall(source)}
     for number, line in enumerate(source.split("\n"), start=1):
         if line.lstrip().startswith("#"):

@@ -83,6 +83,8 @@ def _alone(look: Look) -> None:
 
 def _throttles(look: Look) -> None:
     """MAXJOBS of a category that no node has. Categories of splices may be set above them."""
+    if any(problem.kind == "missing-file" for problem in look.flow.problems):
+        return  # It may well be in there.
     used = {
         _bare(each.command.category)
         for told in look.commands.values()

@@ -77,7 +77,10 @@ def read_mounts(path: Path) -> list[tuple[str, str]]:
 
 def network_of(path: str, mounts: list[tuple[str, str]]) -> str | None:
     """The type of the file system that ``path`` lies on, if it is one over the network."""
-    real = os.path.realpath(path)
+    try:
+        real = os.path.realpath(path)
+    except ValueError:  # a NUL in the name
+        return None
     best, kind = "", ""
     for point, each in mounts:
         inside = point == "/" or real == point or real.startswith(point + "/")

@@ -16,7 +16,7 @@ from metlmon.dagman.modify import attribute_name
 _MARK: Final = "\ufeff"
 _NAME: Final = re.compile(r"[A-Za-z_][\w.]*")
 _PAIRS: Final = re.compile(
-    r"""[^\s="']++[ \t]*+=[ \t]*+(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|(?P<bare>[^\s"']))"""
+    r"""(?<!\S)[^\s="']++[ \t]*+=[ \t]*+(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|(?P<bare>[^\s"']))"""
 )
 
 #: Told by a rule of its own, which knows more.
@@ -25,8 +25,13 @@ _ELSEWHERE: Final = frozenset({"cycle", "missing-submit-file"})
 
 def check(look: Look) -> None:
     """Problems that the parser has found, then what only shows in the bytes."""
+    marked = {
+        (name, told[0].line)
+        for name, told in look.commands.items()
+        if told and told[0].keyword.startswith(_MARK)
+    }
     for problem in look.flow.problems:
-        if problem.kind == "unknown-command" and _MARK in _line(look, problem.file, problem.line):
+        if problem.kind == "unknown-command" and (problem.file, problem.line) in marked:
             text = "the file begins with a byte order mark, which DAGMan takes for a command"
             look.found.add("byte-order-mark", problem.file, problem.line, text)
         elif problem.kind not in _ELSEWHERE:
@@ -36,12 +41,6 @@ def check(look: Look) -> None:
     for name in look.commands:
         _bytes(look, name, look.shelf.get(look.names[name]) or b"")
         _variables(look, name)
-
-
-def _line(look: Look, file: str, number: int | None) -> str:
-    told = (each for each in look.commands.get(file, ()) if each.line == number)
-    spoken = next(told, None)
-    return "" if spoken is None else spoken.keyword
 
 
 def _bytes(look: Look, name: str, data: bytes) -> None:

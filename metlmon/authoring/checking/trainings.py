@@ -115,17 +115,16 @@ def _chains(look: Look, runs: dict[str, Epochs]) -> None:
 
 
 def _waits_for(look: Look, node: Node, earlier: Node) -> bool:
-    if earlier.name in node.parents:
-        return True
     seen, ahead = {node.name}, [node.name]
-    while ahead and len(seen) <= FARTHEST:
-        for parent in look.flow.nodes[ahead.pop(0)].parents:
-            if parent == earlier.name:
-                return True
-            if parent not in seen:
-                seen.add(parent)
-                ahead.append(parent)
-    return len(seen) > FARTHEST
+    while ahead:
+        parents = look.flow.nodes[ahead.pop(0)].parents
+        if earlier.name in parents:
+            return True
+        if len(seen) + len(parents) > FARTHEST:
+            return True  # too far to say: better no word than a wrong one
+        ahead += [parent for parent in parents if parent not in seen]
+        seen |= parents
+    return False
 
 
 def _checkpoints(look: Look, runs: dict[str, Epochs]) -> None:

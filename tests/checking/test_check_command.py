@@ -1,0 +1,162 @@
+"""``metlmon check``: what it prints, its JSON, and its exit status."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from metlmon.cli.main import main
+from tests.checking.ensembles import DAG, GOOD, spoilt, write
+
+WARNED = spoilt("ens.dag", "RETRY ALL_NODES 3\n", "")
+REFUSED = spoilt("ens.dag", "RETRY ALL_NODES 3", "RETRIES ALL_NODES 3")
+
+
+def test_a_clean_ensemble(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path, GOOD)
+    assert main(["check", str(tmp_path), "--strict"]) == 0
+    assert capsys.readouterr().out == "1 DAG: nothing found\n"
+
+
+def test_a_line_and_what_to_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path, REFUSED)
+    assert main(["check", str(tmp_path)]) == 1
+    first, todo, second, _, summary = capsys.readouterr().out.splitlines()
+    assert first.startswith("ens.dag:2: warning: run0-train_epoch0 has no RETRY (and 3 more)")
+    assert todo.startswith("    Add: RETRY ALL_NODES 3")
+    assert second.startswith("ens.dag:16: error: 'RETRIES' is not a DAG command")
+    assert second.endswith("[unknown-command]")
+    assert summary == "1 DAG: 1 error, 1 warning"
+
+
+def test_warnings_count_when_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path, WARNED)
+    assert main(["check", str(tmp_path)]) == 0
+    assert main(["check", "--strict", str(tmp_path / "ens.dag")]) == 1
+
+
+def test_notes_never_count(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path, {**GOOD, "ens.dag": DAG.replace("\n", "\r\n")})
+    assert main(["check", "--strict", str(tmp_path)]) == 0
+    assert "note" in capsys.readouterr().out
+
+
+def test_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path, REFUSED)
+    assert main(["check", "--json", str(tmp_path)]) == 1
+    said = json.loads(capsys.readouterr().out)
+    findings = said.pop("findings")
+    assert said == {
+        "schema": 1,
+        "dagdir": str(tmp_path),
+        "strict": False,
+        "dags": ["ens.dag"],
+        "errors": 1,
+        "warnings": 1,
+        "notes": 0,
+    }
+    assert [each.pop("what") and each.pop("todo") and each for each in findings] == [
+        {
+            "severity": "warning",
+            "kind": "no-retry",
+            "file": "ens.dag",
+            "line": 2,
+            "count": 4,
+        },
+        {
+            "severity": "error",
+            "kind": "unknown-command",
+            "file": "ens.dag",
+            "line": 16,
+            "count": 1,
+        },
+    ]
+
+
+@pytest.mark.parametrize("name", ["empty", "gone", "fifo"])
+def test_nothing_to_check(tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "empty").mkdir()
+    os.mkfifo(tmp_path / "fifo")
+    assert main(["check", str(tmp_path / name)]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("metlmon: ")
+    assert "no DAG file in" in said.err or name != "empty"
+
+
+def test_only_the_file_that_is_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path, {**GOOD, "other.dag": "JOBS A a.sub\n"})
+    assert main(["check", str(tmp_path / "ens.dag")]) == 0
+    assert main(["check", str(tmp_path / "other.dag")]) == 1
+
+
+def test_plain_characters_only(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cycle = "PARENT run0-train_epoch1 CHILD run0-train_epoch0\n"
+    write(tmp_path, {**GOOD, "ens.dag": DAG + cycle + "JÖB\n"})
+    assert main(["check", "--ascii", str(tmp_path)]) == 1
+    assert capsys.readouterr().out.isascii()
+
+
+def on_a_terminal(tmp_path: Path, **environment: str) -> bytes:
+    """What the command writes to a terminal."""
+    outer, inner = pty.openpty()
+    kept = {k: v for k, v in os.environ.items() if k != "NO_COLOR"}
+    subprocess.run(
+        [sys.executable, "-m", "metlmon", "check", str(tmp_path)],
+        stdout=inner,
+        env={**kept, "TERM": "xterm", **environment},
+        timeout=120,
+        check=False,
+    )
+    os.close(inner)
+    try:
+        return os.read(outer, 1 << 16)
+    finally:
+        os.close(outer)
+
+
+def test_colour_is_for_terminals_that_want_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path, WARNED)
+    assert b"\x1b[33mwarning\x1b[0m" in on_a_terminal(tmp_path)
+    assert b"\x1b" not in on_a_terminal(tmp_path, NO_COLOR="1")
+    assert b"\x1b" not in on_a_terminal(tmp_path, TERM="dumb")
+    assert main(["check", str(tmp_path)]) == 0
+    assert "\x1b" not in capsys.readouterr().out
+
+
+def test_settings_say_what_a_training_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dag = 'JOB m1_step0 train.sub\nVARS ALL_NODES run_uuid="u" epoch="1" epochs="9"\n'
+    write(tmp_path, {**GOOD, "ens.dag": dag})
+    assert main(["check", str(tmp_path)]) == 0
+    assert "no-retry" not in capsys.readouterr().out
+    pattern = 'train_node = "^(?P<run>.*)_step(?P<epoch>[0-9]+)$"\n'
+    write(tmp_path, {"metlmon.toml": pattern})
+    assert main(["check", str(tmp_path)]) == 0
+    assert "no-retry" in capsys.readouterr().out
+
+
+def test_nothing_is_written_or_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Neither scripts nor ``include command``: a look at a stranger's DAG is safe."""
+    trap = '#!/bin/sh\ntouch "$(dirname "$0")/sprung"\n'
+    files = {
+        **spoilt("ens.dag", "/bin/true", "trap.sh"),
+        "trap.sh": trap,
+        "train.sh": trap,
+        "eval.sub": f"include command : {tmp_path}/trap.sh\nexecutable = train.sh\n",
+    }
+    write(tmp_path, files)
+    before = sorted(path.name for path in tmp_path.iterdir())
+    main(["check", str(tmp_path)])
+    assert sorted(path.name for path in tmp_path.iterdir()) == before

@@ -1,0 +1,86 @@
+"""HTCondor's own DAG files: what the official checker refuses is an error, on the same line, and
+what it accepts is none."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from metlmon.authoring.checking import Severity
+from tests.checking.ensembles import findings
+from tests.conftest import SHARED
+
+INDEX = SHARED / "conformance" / "dags_index.json"
+
+OF_JOBS = {
+    *("missing-submit-file", "missing-executable", "missing-input", "missing-script"),
+    *("missing-directory", "missing-subdag"),
+}
+"""Errors that show when a node is submitted. The checker looks at DAG files alone; these DAGs lie
+here without their submit files and scripts."""
+
+CONNECT = "the checker does not carry out CONNECT; DAGMan refuses these pins, as their tests say"
+OUTSIDE = "a part of another DAG: the nodes or splices it names are not in it"
+TEMPLATE = "a syntax template of the manual: its node does not exist; DAGMan says so in a warning"
+EXCEPTIONS = {
+    "job_dagman_splice_connect-A-inc1.dag": (OUTSIDE, {1, 2}),
+    "job_dagman_splice_connect-A-inc2.dag": (OUTSIDE, {1, 2, 3, 5, 6, 7}),
+    "job_dagman_splice_connect-D.dag": (CONNECT, {6}),
+    "job_dagman_splice_connect-E.dag": (CONNECT, {6}),
+    "job_dagman_splice_connect-F.dag": (CONNECT, {6}),
+    "dagman-completion_L460.dag": (TEMPLATE, {1}),
+    "dagman-reference_L235.dag": (TEMPLATE, {1}),
+}
+"""File → why there are errors that the checker does not have, and in which lines."""
+
+
+def cases() -> Iterator[Any]:
+    if not INDEX.exists():
+        reason = "no conformance files beside this checkout"
+        yield pytest.param({}, marks=pytest.mark.skip(reason=reason), id="absent")
+        return
+    for case in json.loads(INDEX.read_text()):
+        yield pytest.param(case, id=case["file"].removeprefix("dags/"))
+
+
+@pytest.mark.parametrize("case", cases())
+def test_errors_are_those_of_the_official_checker(case: dict[str, Any]) -> None:
+    path = INDEX.parent / case["file"]
+    found = [f for f in findings(path.parent, path.name) if f.severity is Severity.ERROR]
+    official = case["oracle_check"]
+    theirs = {(Path(e["SourceFile"]).name, e["SourceLine"]) for e in official.get("Errors", ())}
+    ours = {(Path(f.file).name, f.line) for f in found if f.kind not in {*OF_JOBS, "cycle"}}
+    if path.name in EXCEPTIONS:
+        assert theirs != ours, "no exception any more"
+        theirs |= {(path.name, line) for line in EXCEPTIONS[path.name][1]}
+    assert ours == theirs
+    assert any(f.kind == "cycle" for f in found) == bool(official.get("IsCyclic"))
+
+
+@pytest.mark.parametrize("case", cases())
+def test_the_official_parser_and_the_check_refuse_in_the_same_line(case: dict[str, Any]) -> None:
+    path = INDEX.parent / case["file"]
+    verdict = case["oracle_syntax"]
+    refused = [
+        f.line
+        for f in findings(path.parent, path.name)
+        if f.kind in ("syntax", "unknown-command") and f.file == path.name
+    ]
+    assert refused[:1] == ([] if verdict.startswith("OK") else [int(verdict.split()[2])])
+
+
+def test_few_warnings_on_other_peoples_dags() -> None:
+    """They are tests and examples of everything that DAGMan can; nobody trains with them."""
+    if not INDEX.exists():
+        pytest.skip("no conformance files beside this checkout")
+    kinds: dict[str, int] = {}
+    for case in json.loads(INDEX.read_text()):
+        path = INDEX.parent / case["file"]
+        for each in findings(path.parent, path.name):
+            if each.severity is not Severity.ERROR:
+                kinds[each.kind] = kinds.get(each.kind, 0) + 1
+    assert kinds == {"lone-node": 5, "nested-as-job": 1}

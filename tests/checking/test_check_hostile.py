@@ -1,0 +1,228 @@
+"""Files that were made to do harm: the check ends, in bounded memory, and prints one clean line
+for each finding."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from metlmon.authoring.checking import look
+from metlmon.authoring.checking.kinds import KINDS
+from metlmon.cli.main import main
+from metlmon.live.discovery import read_workflows
+from tests.checking.ensembles import DAG, EVALUATE, GOOD, TRAIN, findings, told, write
+
+DEADLINE = 120
+"""Seconds that a hang is told by: each of these takes a second or two."""
+
+ESCAPE = "\x1b]0;owned\x07\x1b[31m"
+LONG = 1 << 20
+
+
+def checked(directory: Path) -> subprocess.CompletedProcess[bytes]:
+    """The command on its own, so that a hang ends it and its memory is its own."""
+    return subprocess.run(
+        [sys.executable, "-m", "metlmon", "check", str(directory)],
+        capture_output=True,
+        timeout=DEADLINE,
+        check=False,
+        preexec_fn=_limited,
+    )
+
+
+def _limited() -> None:
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))
+
+
+def word(length: int = LONG) -> str:
+    return "a" * length
+
+
+HOSTILE: dict[str, dict[str, str | bytes]] = {
+    "includes itself": {"ens.dag": "INCLUDE ens.dag\n" * 50},
+    "includes each other": {"ens.dag": "INCLUDE b.inc\n", "b.inc": "INCLUDE ens.dag\n"},
+    "splices without end": {
+        "ens.dag": "SPLICE A a.inc\nSPLICE B a.inc\n",
+        **{
+            f"{name}.inc": f"SPLICE A {after}.inc\nSPLICE B {after}.inc\nSPLICE C {after}.inc\n"
+            for name, after in zip("abcdefghijklmnopqrs", "bcdefghijklmnopqrst", strict=True)
+        },
+        "t.inc": "JOB N n.sub\n",
+    },
+    "a description that includes itself": {
+        "ens.dag": "JOB A a.sub\n",
+        "a.sub": "include : a.sub\ninclude : a.sub\nlog = a.log\nqueue\n",
+    },
+    "a million input files": {
+        "ens.dag": "JOB A a.sub\nJOB B a.sub\nJOB C a.sub\n",
+        "a.sub": "executable = a.sub\ntransfer_input_files = "
+        + ",".join(f"f{i}" for i in range(1_000_000)),
+    },
+    "one input file without end": {
+        "ens.dag": "".join(f"JOB A{i} a.sub\n" for i in range(100)),
+        "a.sub": "executable = a.sub\ntransfer_input_files = " + "a.sub," * 200_000,
+    },
+    "macros that grow": {
+        "ens.dag": "JOB A a.sub\n",
+        "a.sub": "".join(f"a{i} = $(a{i + 1})$(a{i + 1})\n" for i in range(64))
+        + "executable = $(a0)\nlog = $(a0)\ntransfer_input_files = $(a0),$(a1)\n",
+    },
+    "a long word in VARS": {**GOOD, "ens.dag": DAG + f'VARS ALL_NODES x="1"{word()}\n'},
+    "a long bare value": {**GOOD, "ens.dag": DAG + f"VARS ALL_NODES x={word()}\n"},
+    "many open quotes": {**GOOD, "ens.dag": DAG + "VARS ALL_NODES " + 'x="' * 100_000 + "\n"},
+    "long arguments": {**GOOD, "train.sub": TRAIN.replace("--uuid", "-a" * LONG)},
+    "long environment": {**GOOD, "train.sub": TRAIN.replace("WANDB_MODE", word())},
+    "a long line of no kind": {**GOOD, "train.sub": word() + "\n" + " ." * LONG + "\n" + TRAIN},
+    "a long comment": {**GOOD, "train.sub": f"# {word()}\n# {'ab=' * (LONG // 3)}\n" + TRAIN},
+    "a long requirement": {
+        **GOOD,
+        "train.sub": TRAIN + "(" * LONG + "\n" + "TARGET.a && " * (LONG // 12) + "\n",
+    },
+    "a long script": {
+        **GOOD,
+        "train.sub": TRAIN.replace("--max-epochs $(epochs)", ""),
+        "train.sh": "#!/bin/sh\n" + word() + "\n" + "max_epochs " * 50_000,
+    },
+    "fifty thousand unknown commands": {"ens.dag": "NODE A a.sub\n" * 50_000},
+    "twenty thousand keys": {
+        "ens.dag": "".join(f"ENV SET API_KEY{i}=0123456789abcdef\n" for i in range(20_000))
+    },
+    "zero bytes": {
+        "ens.dag": b"JOB A \0.sub\nSCRIPT PRE A \0\nINCLUDE \0\nCONFIG \0\nJOB B a.sub DIR \0\n"
+        b"JOB C a.sub\nJOB r-train_epoch0 a.sub\n",
+        "a.sub": b"executable = \0\ntransfer_input_files = \0,x\0/y\nlog = \0/x\ninitialdir = \0\n"
+        b"arguments = \0 $(epoch)\n",
+    },
+    "a fan of a thousand by a thousand": {
+        "ens.dag": "".join(
+            f"JOB r{i}-train_epoch{e} train.sub\n" for e in range(2) for i in range(1000)
+        )
+        + "PARENT " + " ".join(f"r{i}-train_epoch0" for i in range(1000))
+        + " CHILD " + " ".join(f"r{i}-train_epoch1" for i in range(1000)) + "\n",
+        "train.sub": TRAIN,
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_it_ends(tmp_path: Path, name: str) -> None:
+    done = checked(write(tmp_path, HOSTILE[name]))
+    assert done.returncode in (0, 1), done.stderr[-2000:]
+    assert done.stderr == b""
+    lines = done.stdout.splitlines()
+    assert len(lines) <= 2 * 20 * len(KINDS)
+    assert max(map(len, lines)) < 2000
+
+
+def test_work_grows_as_the_dag_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counted in what is asked of the parser: twice the nodes, twice the questions."""
+    asked = 0
+    real = look.command_values
+
+    def counted(*words: object) -> dict[str, str | None]:
+        nonlocal asked
+        asked += 1
+        return real(*words)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(look, "command_values", counted)
+    counts = []
+    for size in (200, 400):
+        asked = 0
+        dag = "".join(f"JOB r{i}-train_epoch0 train.sub\n" for i in range(size))
+        findings(write(tmp_path / str(size), {**GOOD, "ens.dag": dag}))
+        counts.append(asked)
+    assert counts[1] <= 2.1 * counts[0]
+
+
+def test_paths_are_not_looked_for_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(look, "MOST_FILES", 20)
+    names = ",".join(f"f{i}" for i in range(100))
+    text = EVALUATE.replace("queue", f"transfer_input_files = {names}")
+    write(tmp_path, {**GOOD, "eval.sub": text, "ens.dag": "JOB A eval.sub\n"})
+    assert ("too-many-files", "ens.dag", None) in told(tmp_path)
+
+
+def test_too_large_a_dag(tmp_path: Path) -> None:
+    write(tmp_path, HOSTILE["splices without end"])
+    assert "too-large" in {each[0] for each in told(tmp_path)}
+
+
+def hostile_names() -> dict[str, str | bytes]:
+    """An escape sequence wherever a file can put one."""
+    e = ESCAPE
+    return {
+        "ens.dag": f"JOB A{e} a.sub\nJOB A{e} a.sub\nPARENT Z{e} CHILD Y{e}\nSPLICE S{e} s{e}.dag\n"
+        f"JOB B b{e}.sub\nSCRIPT PRE B run{e}.sh\n{e} x\nCONFIG c{e}\nRETRY B x{e}\n"
+        f'VARS A{e} x{e}="{e}" API_KEY="{e}0123456789abcdef"\n'
+        f"MAXJOBS c{e} 1\nJOB C b.sub DIR d{e}\n"
+        f"JOB D a.sub\n",
+        "a.sub": f"{e}\nexecutable = {e}.sh\ntransfer_input_files = {e}\n{e} = 1\nfoo = $(x{e})\n"
+        f'environment = "TOKEN{e}=0123456789abcdef"\nnotification = {e}\nlog = {e}\n',
+    }
+
+
+@pytest.mark.parametrize("options", [[], ["--json"], ["--ascii"]])
+def test_nothing_that_a_terminal_obeys_is_printed(
+    tmp_path: Path, options: list[str], capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    directory = write(tmp_path / f"d{ESCAPE}".replace("/", ""), hostile_names())
+    assert main(["check", str(directory), *options]) == 1
+    said = capsysbinary.readouterr()
+    printed = said.out + said.err
+    assert b"duplicate-node" in printed
+    assert not [byte for byte in printed if byte < 0x20 and byte != 0x0A]
+    assert b"0123456789abcdef" not in printed
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
+def test_what_is_no_file_is_not_opened(tmp_path: Path) -> None:
+    """A pipe that nobody writes to would block for ever."""
+    pipes = ("a.sub", "judge.sh", "train.sh", "more.inc")
+    for name in pipes:
+        os.mkfifo(tmp_path / name)
+    dag = "INCLUDE more.inc\nJOB A a.sub\nJOB B b.sub\nSCRIPT PRE B judge.sh\n"
+    write(tmp_path, {"ens.dag": dag, "b.sub": EVALUATE, "zero.dag": "JOB A /dev/zero\n"})
+    done = checked(tmp_path)
+    assert done.returncode == 1
+    assert b"more.inc" in done.stdout
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(seed=st.integers(0, 2**32), cuts=st.lists(st.integers(0, 3000), max_size=8))
+def test_any_change_to_good_files_is_answered(tmp_path: Path, seed: int, cuts: list[int]) -> None:
+    """Lines swapped, doubled, torn: an answer, never an exception."""
+    chance = random.Random(seed)
+    files: dict[str, str | bytes] = dict(GOOD)
+    for name in ("ens.dag", "train.sub"):
+        lines = GOOD[name].encode().splitlines(keepends=True)
+        lines += chance.choices(lines, k=3)
+        chance.shuffle(lines)
+        data = bytearray(b"".join(lines))
+        for cut in cuts:
+            place = cut % len(data)
+            data[place : place + chance.randrange(3)] = chance.choice(
+                (b"\0", b'"', b"\\", b"$(", b"=", b"\n", b"\xff", b"{", b"@=", b"+")
+            )
+        files[name] = bytes(data)
+    for each in findings(write(tmp_path, files)):
+        assert each.kind in KINDS
+        assert each.what
+        assert each.todo
+
+
+def test_a_name_with_a_nul_hides_no_dag(tmp_path: Path) -> None:
+    """Watching looks for the same files first."""
+    write(tmp_path, {"ens.dag": b"INCLUDE \0\nSUBDAG EXTERNAL S x\0y\nJOB A a.sub\n"})
+    (flow,) = read_workflows(tmp_path)
+    assert list(flow.nodes) == ["S", "A"]

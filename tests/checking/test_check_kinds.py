@@ -1,0 +1,432 @@
+"""Each kind of finding: a text that has it, and where it is told. Without it all is clean."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TypeAlias
+
+import pytest
+
+from metlmon.authoring.checking import storage
+from metlmon.authoring.checking.kinds import KINDS
+from tests.checking.ensembles import DAG, GOOD, TRAIN, findings, spoilt, told, write
+
+Files: TypeAlias = Mapping[str, str | bytes]
+
+KEY = "0123456789abcdef0123456789abcdef01234567"
+
+INLINE = DAG.replace("JOB run0-eval_epoch1 eval.sub\n", "JOB run0-eval_epoch1 {\nlog = a.log\n}\n")
+
+
+def more(text: str, **files: str | bytes) -> dict[str, str | bytes]:
+    """The good ensemble with more lines at the end of its DAG file."""
+    return {**GOOD, "ens.dag": DAG + text, **{n.replace("_", "."): t for n, t in files.items()}}
+
+
+def described(*lines: str) -> dict[str, str | bytes]:
+    """The good ensemble with more lines before the queue line of its trainings."""
+    return spoilt("train.sub", "queue\n", "\n".join([*lines, "queue\n"]))
+
+
+ARGUMENTS = "--uuid $(run_uuid) --max-epochs $(epochs) --stop-after-epoch $(epoch)"
+
+PLAIN = "executable = train.sh\nlog = metl.log\n"
+
+SPLICE = "JOB A plain.sub\n"
+
+CASES: list[tuple[str, str, int | None, Files]] = [
+    ("syntax", "ens.dag", 16, spoilt("ens.dag", "RETRY ALL_NODES 3", "RETRY ALL_NODES three")),
+    (
+        "syntax",
+        "ens.dag",
+        2,
+        spoilt(
+            "ens.dag",
+            "epoch0 train.sub\nJOB run0-train_epoch1",
+            "epoch0 train.sub # first\nJOB run0-train_epoch1",
+        ),
+    ),
+    ("syntax", "ens.dag", 19, more('VARS ALL_NODES queue_name="x"\n')),
+    ("unknown-command", "ens.dag", 19, more("RETRYS ALL_NODES 3\n")),
+    ("byte-order-mark", "ens.dag", 1, {**GOOD, "ens.dag": "\ufeff" + DAG}),
+    ("crlf", "ens.dag", 1, {**GOOD, "ens.dag": DAG.replace("\n", "\r\n")}),
+    ("not-utf8", "ens.dag", 19, {**GOOD, "ens.dag": DAG.encode() + b"# caf\xe9\n"}),
+    ("unfinished-line", "ens.dag", 19, more("RETRY run0-eval_epoch1 \\\n")),
+    (
+        "queue-in-description",
+        "ens.dag",
+        8,
+        {**GOOD, "ens.dag": INLINE.replace("log = a.log\n", "log = a.log\nqueue\n")},
+    ),
+    ("empty-value", "ens.dag", 19, more('VARS run0-train_epoch0 extra=""\n')),
+    ("unquoted-value", "ens.dag", 19, more("VARS run0-train_epoch0 extra=1\n")),
+    ("vars-name", "ens.dag", 19, more('VARS run0-train_epoch0 learning-rate="1"\n')),
+    ("missing-file", "ens.dag", 19, more("INCLUDE more.inc\n")),
+    ("missing-file", "ens.dag", 19, more("SPLICE S s.dag\n")),
+    ("recursion", "ens.dag", 19, more("INCLUDE ens.dag\n")),
+    ("duplicate-node", "ens.dag", 19, more("JOB run0-train_epoch0 train.sub\n")),
+    (
+        "unknown-node",
+        "ens.dag",
+        12,
+        spoilt("ens.dag", "PARENT run0-train_epoch0 CHILD", "PARENT run0-train_epoch7 CHILD"),
+    ),
+    ("dependency", "ens.dag", 20, more("FINAL F eval.sub\nPARENT run0-train_epoch0 CHILD F\n")),
+    (
+        "pins",
+        "ens.dag",
+        21,
+        more("SPLICE S s.inc\nSPLICE T s.inc\nCONNECT S T\n", s_inc=SPLICE, plain_sub=PLAIN),
+    ),
+    ("reject", "ens.dag", 19, more("REJECT\n")),
+    ("cycle", "ens.dag", 19, more("PARENT run0-train_epoch1 CHILD run0-train_epoch0\n")),
+    ("missing-subdag", "ens.dag", 19, more("SUBDAG EXTERNAL S inner.dag\n")),
+    (
+        "subdag-recursion",
+        "inner.inc",
+        1,
+        more("SUBDAG EXTERNAL S inner.inc\n", inner_inc="SUBDAG EXTERNAL T inner.inc\n"),
+    ),
+    ("ignored", "ens.dag", 20, more("SERVICE S eval.sub\nRETRY S 3\n")),
+    ("lone-node", "ens.dag", 19, more("JOB clean eval.sub\n")),
+    (
+        "unused-throttle",
+        "ens.dag",
+        18,
+        spoilt("ens.dag", "MAXJOBS evaluations", "MAXJOBS evalutions"),
+    ),
+    ("pre-skip-zero", "ens.dag", 19, more("PRE_SKIP run0-train_epoch0 0\n")),
+    ("abort-stops-all", "ens.dag", 2, more("ABORT-DAG-ON run0-train_epoch0 3 RETURN 0\n")),
+    (
+        "nested-as-job",
+        "ens.dag",
+        19,
+        more(
+            "JOB inner in.dag.condor.sub\nPARENT run0-train_epoch0 CHILD inner\n",
+            **{"in.dag.condor.sub": PLAIN},
+        ),
+    ),
+    ("missing-config", "ens.dag", 19, more("CONFIG dagman.conf\n")),
+    ("missing-submit-file", "ens.dag", 6, spoilt("ens.dag", "epoch1 eval.sub", "epoch1 evl.sub")),
+    ("missing-executable", "train.sub", 1, spoilt("train.sub", "= train.sh", "= trian.sh")),
+    ("missing-input", "train.sub", 3, spoilt("train.sub", "data.txt", "date.txt")),
+    (
+        "missing-later-input",
+        "eval.sub",
+        4,
+        spoilt("eval.sub", "queue", "transfer_input_files = test.txt\nqueue"),
+    ),
+    ("missing-script", "ens.dag", 15, spoilt("ens.dag", "/bin/true", "judge.sh $JOB")),
+    ("script-not-executable", "ens.dag", 15, spoilt("ens.dag", "/bin/true", "data.txt")),
+    (
+        "script-crlf",
+        "ens.dag",
+        15,
+        spoilt("ens.dag", "/bin/true", "judge.sh", judge_sh="#!/bin/sh\r\nexit 0\r\n"),
+    ),
+    ("script-crlf", "train.sub", 1, {**GOOD, "train.sh": "#!/bin/sh\r\nexit 0\r\n"}),
+    (
+        "missing-directory",
+        "ens.dag",
+        6,
+        spoilt("ens.dag", "epoch1 eval.sub", "epoch1 eval.sub DIR sub"),
+    ),
+    ("missing-directory", "ens.dag", 2, described("initialdir = runs/$(run_uuid)")),
+    (
+        "files-not-here",
+        "ens.dag",
+        None,
+        spoilt("train.sub", "data.txt", "date.txt", **{"ens.dag.dagman.out": ""}),
+    ),
+    (
+        "bare-requirement",
+        "train.sub",
+        6,
+        spoilt(
+            "train.sub",
+            "requirements = TARGET.GLIDEIN_ResourceName =?=",
+            "TARGET.GLIDEIN_ResourceName ==",
+        ),
+    ),
+    ("bare-requirement", "train.sub", 6, spoilt("train.sub", "requirements = TARGET", "(TARGET")),
+    (
+        "submit-syntax",
+        "train.sub",
+        4,
+        spoilt("train.sub", "request_gpus = 1", "request_gpus 1\nrequest_gpus = 1"),
+    ),
+    (
+        "unbalanced-if",
+        "train.sub",
+        11,
+        described("if defined continue_from_checkpoint", "priority = 1"),
+    ),
+    ("unbalanced-if", "train.sub", 11, described("endif")),
+    ("undefined-macro", "train.sub", 2, spoilt("train.sub", "$(epochs)", "$(epohcs)")),
+    ("gpus-not-requested", "train.sub", 4, spoilt("train.sub", "request_gpus = 1\n", "")),
+    ("no-log", "train.sub", 1, spoilt("train.sub", "log = metl.log\n", "")),
+    ("log-per-job", "train.sub", 9, spoilt("train.sub", "metl.log", "metl_$(Cluster).log")),
+    (
+        "shared-log",
+        "a.dag",
+        None,
+        {**GOOD, "a.dag": DAG.replace('"u', '"v')},
+    ),
+    (
+        "shared-status-file",
+        "a.dag",
+        None,
+        {
+            "ens.dag": "NODE_STATUS_FILE nodes.status\nJOB A plain.sub\n",
+            "a.dag": "NODE_STATUS_FILE nodes.status\nJOB B plain.sub\n",
+            "plain.sub": PLAIN,
+            "train.sh": GOOD["train.sh"],
+        },
+    ),
+    ("several-procs", "ens.dag", 2, spoilt("train.sub", "queue", "queue 2")),
+    ("secret", "train.sub", 8, spoilt("train.sub", "WANDB_MODE=offline", f"WANDB_API_KEY={KEY}")),
+    ("secret", "ens.dag", 19, more(f'VARS run0-train_epoch0 api_key="{KEY}"\n')),
+    ("secret", "train.sub", 2, spoilt("train.sub", "--uuid", f"--wandb-key {KEY} --uuid")),
+    ("secret", "train.sub", 11, described(f'# environment = "WANDB_API_KEY={KEY}"')),
+    ("secret", "ens.dag", 19, more(f"ENV SET WANDB_API_KEY={KEY}\n")),
+    (
+        "no-site",
+        "train.sub",
+        1,
+        spoilt("train.sub", "ulog_execute_attrs = GLIDEIN_ResourceName\n", ""),
+    ),
+    (
+        "no-site",
+        "train.sub",
+        7,
+        spoilt("train.sub", "attrs = GLIDEIN_ResourceName", "attrs = Machine"),
+    ),
+    ("no-retry", "ens.dag", 2, spoilt("ens.dag", "RETRY ALL_NODES 3\n", "")),
+    (
+        "side-node-fails-dag",
+        "ens.dag",
+        6,
+        spoilt("ens.dag", "SCRIPT POST run0-eval_epoch1 /bin/true\n", ""),
+    ),
+    ("failure-hidden", "ens.dag", 2, more("SCRIPT POST run0-train_epoch0 /bin/true\n")),
+    (
+        "broken-chain",
+        "ens.dag",
+        3,
+        spoilt("ens.dag", "PARENT run0-train_epoch0 CHILD run0-train_epoch1\n", ""),
+    ),
+    (
+        "epoch-gap",
+        "ens.dag",
+        19,
+        more(
+            "JOB run1-train_epoch3 train.sub\nRETRY run1-train_epoch3 3\n"
+            'VARS run1-train_epoch3 run_uuid="u1" epoch="4" epochs="2"\n'
+            'VARS run1-train_epoch3 continue_from_checkpoint="x"\n'
+            "PARENT run1-train_epoch1 CHILD run1-train_epoch3\n"
+        ),
+    ),
+    ("no-checkpoint", "ens.dag", 3, spoilt("ens.dag", ' continue_from_checkpoint="output/u0"', "")),
+    (
+        "checkpoint-at-first",
+        "ens.dag",
+        7,
+        spoilt("ens.dag", 'u0" epoch="1"', 'u0" continue_from_checkpoint="data.txt" epoch="1"'),
+    ),
+    (
+        "no-uuid",
+        "ens.dag",
+        3,
+        spoilt("ens.dag", 'run_uuid="u0" epoch="2" epochs', 'epoch="2" epochs'),
+    ),
+    ("uuid-twice", "ens.dag", 9, {**GOOD, "ens.dag": DAG.replace("u1", "u0")}),
+    (
+        "uuid-changes",
+        "ens.dag",
+        8,
+        spoilt("ens.dag", 'run_uuid="u0" epoch="2" epochs', 'run_uuid="u9" epoch="2" epochs'),
+    ),
+    (
+        "epoch-is-horizon",
+        "train.sub",
+        2,
+        spoilt("train.sub", "--max-epochs $(epochs)", "--max-epochs $(epoch)"),
+    ),
+    (
+        "epoch-is-horizon",
+        "ens.dag",
+        7,
+        spoilt("ens.dag", 'u0" epoch="1" epochs="2"', 'u0" epoch="1" epochs="1"'),
+    ),
+    (
+        "epoch-is-horizon",
+        "train.sh",
+        3,
+        {
+            **spoilt(
+                "train.sub",
+                ARGUMENTS,
+                "$(epoch) $(run_uuid)",
+            ),
+            "train.sh": '#!/bin/sh\nepoch=$1 uuid=$2\npython train.py --max_epochs "$epoch"\n',
+        },
+    ),
+    (
+        "no-horizon",
+        "train.sub",
+        2,
+        spoilt(
+            "train.sub",
+            f"train.sh\narguments = {ARGUMENTS}",
+            "/bin/bash\narguments = pretrain.sh $(epoch) $(run_uuid)",
+        ),
+    ),
+]
+
+ELSEWHERE = {
+    *("too-large", "too-many-files", "mail", "network-file-system", "in-tmp"),
+}
+"""Kinds with a test of their own: they take many nodes, or another file system."""
+
+
+def test_the_good_ensemble_is_clean(tmp_path: Path) -> None:
+    assert findings(write(tmp_path, GOOD)) == ()
+
+
+@pytest.mark.parametrize(("kind", "file", "line", "files"), CASES, ids=[c[0] for c in CASES])
+def test_a_mistake_is_told_where_it_is(
+    tmp_path: Path, kind: str, file: str, line: int | None, files: Files
+) -> None:
+    write(tmp_path, files)
+    assert (kind, file, line) in told(tmp_path)
+
+
+ALSO: Mapping[str, set[str]] = {
+    "syntax": {"no-retry", "unknown-node", "missing-input"},
+    "unknown-node": {"broken-chain", "missing-input"},
+    "pins": {"lone-node"},
+    "broken-chain": {"missing-input"},
+    "no-uuid": {"undefined-macro"},
+    "epoch-is-horizon": {"no-horizon"},
+}
+"""What else the mistake brings with it: where a line is lost, its effect is missing too."""
+
+
+@pytest.mark.parametrize(("kind", "file", "line", "files"), CASES, ids=[c[0] for c in CASES])
+def test_it_is_told_alone(
+    tmp_path: Path, kind: str, file: str, line: int | None, files: Files
+) -> None:
+    """One mistake is one finding: noise hides what matters."""
+    write(tmp_path, files)
+    assert {each[0] for each in told(tmp_path)} - {kind} <= ALSO.get(kind, set())
+
+
+def test_every_kind_has_its_case() -> None:
+    assert {case[0] for case in CASES} | ELSEWHERE == set(KINDS)
+
+
+def test_mail_of_many_nodes(tmp_path: Path) -> None:
+    lines = [f"JOB n{i} mail.sub\n" for i in range(11)]
+    files = {"train.sh": GOOD["train.sh"], "mail.sub": PLAIN + "notification = always\n"}
+    write(tmp_path, {**files, "ens.dag": "".join(lines)})
+    assert told(tmp_path) == [("mail", "mail.sub", 3)]
+    write(tmp_path, {**files, "ens.dag": lines[0]})
+    assert told(tmp_path) == []
+
+
+def test_a_log_below_tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, GOOD)
+    monkeypatch.setattr(storage, "TEMPORARY", str(tmp_path.parent))
+    assert told(tmp_path) == [("in-tmp", "ens.dag", None)]
+
+
+MOUNTS = """\
+22 1 254:0 / / rw,relatime - ext4 /dev/vda rw
+30 22 0:40 / {home} rw,relatime shared:1 - nfs4 server:/export rw,vers=4.2
+31 30 0:41 / {local} rw,relatime - tmpfs tmpfs rw
+"""
+
+
+@pytest.fixture
+def mounted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory that is on NFS, as far as the list of mounts says; ``local`` in it is not."""
+    home = tmp_path / "ho me"
+    write(home, GOOD)
+    (home / "local").mkdir()
+    told_home = str(home).replace(" ", "\\040")
+    mounts = tmp_path / "mountinfo"
+    mounts.write_text(MOUNTS.format(home=told_home, local=f"{told_home}/local"))
+    monkeypatch.setattr(storage, "MOUNTS", mounts)
+    return home
+
+
+def test_nodes_log_on_nfs(mounted: Path) -> None:
+    (one,) = findings(mounted)
+    assert (one.kind, one.file, one.line) == ("network-file-system", "ens.dag", None)
+    assert "nfs4" in one.what
+
+
+def test_a_jobs_log_elsewhere_is_looked_at_for_itself(mounted: Path, tmp_path: Path) -> None:
+    inner = write(mounted / "local", GOOD)
+    assert told(inner) == []
+    write(inner, {"train.sub": TRAIN.replace("log = metl.log", "log = ../metl.log")})
+    assert told(inner) == [("network-file-system", "train.sub", 9)]
+
+
+def test_a_cycle_names_its_nodes_in_order(tmp_path: Path) -> None:
+    nodes = "JOB A a.sub NOOP\nJOB B a.sub NOOP\nJOB C a.sub NOOP\n"
+    text = nodes + "PARENT A CHILD B\nPARENT B CHILD C\nPARENT C CHILD B\n"
+    (one,) = findings(write(tmp_path, {"ens.dag": text}))
+    assert (one.kind, one.line) == ("cycle", 6)
+    assert "B → C → B" in one.what or "C → B → C" in one.what
+
+
+def test_what_repeats_on_a_thousand_nodes_is_told_once(tmp_path: Path) -> None:
+    nodes = [
+        f"JOB r{i}-train_epoch0 train.sub\n"
+        f'VARS r{i}-train_epoch0 run_uuid="u{i}" epoch="1" epochs="9"\n'
+        for i in range(1000)
+    ]
+    dag = "".join(nodes) + "SCRIPT PRE ALL_NODES gone.sh\n"
+    found = findings(write(tmp_path, {**GOOD, "ens.dag": dag}))
+    assert [(each.kind, each.line, each.count) for each in found] == [
+        ("no-retry", 1, 1000),
+        ("missing-script", 2001, 1),
+    ]
+
+
+def test_a_value_is_never_told(tmp_path: Path) -> None:
+    keys = [case for case in CASES if case[0] == "secret"]
+    for number, (_, _, _, files) in enumerate(keys):
+        for each in findings(write(tmp_path / str(number), files)):
+            assert KEY not in each.what + each.todo
+
+
+def test_a_secret_that_is_none(tmp_path: Path) -> None:
+    """Names of files with keys in them, macros, and uuids are what people should write."""
+    harmless = (
+        'environment = "WANDB_API_KEY_FILE=wandb.key TOKEN=$(token_name) KEYS= MODE=offline"',
+        "arguments = --uuid 7bcfae26-d8b7-54aa-abc1-32f3c2f6a6bb --token-file ./token --seed 3",
+    )
+    text = TRAIN.replace('environment = "WANDB_MODE=offline"', harmless[0])
+    text = text.replace("--uuid $(run_uuid)", "--uuid 7bcfae26-d8b7-54aa-abc1-32f3c2f6a6bb")
+    write(tmp_path, {**GOOD, "train.sub": text})
+    assert {each[0] for each in told(tmp_path)} <= {"undefined-macro"}
+
+
+def test_what_an_earlier_node_leaves_is_not_missing(tmp_path: Path) -> None:
+    """The checkpoint of the epoch before is not there until that has run."""
+    write(tmp_path, GOOD)
+    assert not (tmp_path / "output").exists()
+    assert told(tmp_path) == []
+
+
+def test_a_dag_that_has_run_is_told_once_what_is_not_here(tmp_path: Path) -> None:
+    """A copy from last year: hundreds of jobs, none of their files."""
+    copied = {"ens.dag": DAG.replace("/bin/true", "judge.sh"), "train.sub": TRAIN}
+    write(tmp_path, {**copied, "ens.dag.nodes.log": ""})
+    (one,) = findings(tmp_path)
+    assert one.kind == "files-not-here"
+    for name in ("judge.sh", "eval.sub", "train.sh", "data.txt"):
+        assert name in one.what

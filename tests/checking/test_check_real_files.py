@@ -1,0 +1,115 @@
+"""The real ensembles: quiet where they are good, and right where they are not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from metlmon.authoring.checking import Finding
+from metlmon.cli.main import main
+from tests.checking.ensembles import findings
+
+FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
+
+
+def kinds(found: tuple[Finding, ...]) -> list[tuple[str, str, int | None, int]]:
+    return [(each.kind, each.file, each.line, each.count) for each in found]
+
+
+EXPECTED: dict[str, list[tuple[str, str, int | None, int]]] = {
+    # Two of its three evaluations have no POST script; the third shows how it is done.
+    "demo": [
+        ("empty-value", "ens.dag", 197, 9),
+        ("side-node-fails-dag", "ens.dag", 293, 2),
+    ],
+    "trainer": [("files-not-here", "ensemble.dag", None, 1)],
+    # In the likeness of the experiment's own DAGs: no site in the log, the epoch alone is told.
+    "first-round": [
+        (kind, f"{dag}.dag", line, 1)
+        for dag in ("control", "heterogeneous")
+        for kind, line in (
+            ("files-not-here", None),
+            ("no-site", 2),
+            ("no-horizon", 10),
+            ("queue-in-description", 16),
+        )
+    ],
+    "rescue": [
+        ("files-not-here", "ens.dag", None, 1),
+        ("no-horizon", "ens.dag", 5, 3),
+        ("empty-value", "ens.dag", 93, 16),
+    ],
+    "holds": [
+        ("files-not-here", "ens.dag", None, 1),
+        ("no-horizon", "ens.dag", 5, 8),
+        ("empty-value", "ens.dag", 232, 24),
+    ],
+    "shared-log": [
+        ("files-not-here", "a.dag", None, 1),
+        ("shared-log", "a.dag", None, 1),
+        ("no-horizon", "a.dag", 5, 3),
+        ("empty-value", "a.dag", 89, 12),
+        ("files-not-here", "b.dag", None, 1),
+        ("no-horizon", "b.dag", 5, 3),
+        ("empty-value", "b.dag", 89, 12),
+    ],
+    "scripts": [
+        ("empty-value", "check.dag", 27, 2),
+        ("side-node-fails-dag", "check.dag", 28, 1),
+        ("files-not-here", "ens.dag", None, 1),
+        ("no-horizon", "ens.dag", 5, 1),
+        ("empty-value", "ens.dag", 30, 16),
+        ("files-not-here", "extra.dag", None, 1),
+        ("no-horizon", "extra.dag", 5, 1),
+        ("empty-value", "extra.dag", 31, 4),
+    ],
+}
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_recordings(name: str) -> None:
+    assert kinds(findings(FIXTURES / name)) == EXPECTED[name]
+
+
+def test_the_experiment_in_aws(shared: Callable[[str], Path]) -> None:
+    """150 nodes, 150 scripts that are not here, one key: five lines."""
+    found = findings(shared("examples/metl-aws"))
+    name = "global_pretraining_in_aws.dag"
+    assert kinds(found) == [
+        ("files-not-here", name, None, 1),
+        ("no-site", name, 2, 1),
+        ("secret", name, 13, 1),
+        ("no-horizon", name, 21, 1),
+        ("queue-in-description", name, 39, 1),
+    ]
+    assert "WANDB_API_KEY" in found[2].what
+    assert "000000" not in "".join(each.what for each in found)
+
+
+def test_an_ensemble_of_a_pool(shared: Callable[[str], Path]) -> None:
+    assert kinds(findings(shared("examples/pool-ensemble"))) == [
+        ("files-not-here", "ens.dag", None, 1),
+        ("queue-in-description", "ens.dag", 17, 3),
+        ("failure-hidden", "ens.dag", 59, 6),
+    ]
+
+
+SUBMITTED = {
+    "trainer": ["--template", "trainer"],
+    "one epoch": ["--template", "trainer", "--epochs", "1"],
+    "sites": ["--template", "trainer", "--sites", "Delta-GPU,Expanse-GPU", "--policy", "permute"],
+    "metl": ["--template", "metl", "--set", "container=osdf:///example/metl.sif"],
+}
+
+
+@pytest.mark.parametrize("name", SUBMITTED)
+def test_what_submit_writes_is_clean(
+    tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "pretrain.sh").write_text("#!/bin/bash\npython train.py --epoch $1\n")
+    words = ["submit", str(tmp_path), *SUBMITTED[name], "--runs", "3", "--no-submit", "--yes"]
+    assert main(words) == 0
+    capsys.readouterr()
+    assert findings(tmp_path) == ()
