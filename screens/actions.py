@@ -324,6 +324,7 @@ ACTIONS: Final[tuple[Action, ...]] = (
     Action("everywhere", "redraw", ("ctrl+l",), "^l", "redraw", "Write the whole screen again"),
     Action("everywhere", "help", ("question_mark",), "?", "help", "Keys and signs", 10),
     Action("everywhere", "leave", ("q", "ctrl+q"), "q", "quit", "Leave", 11),
+    Action("everywhere", "pause", ("ctrl+z",), "^z", "suspend", "Back to the shell; fg goes on"),
     Action("everywhere", "interrupt", ("ctrl+c",), "^c", "interrupt", "Leave with exit status 130"),
     Action("moving", "up", ("up", "k"), "up k", "up", "One row up"),
     Action("moving", "down", ("down", "j"), "down j", "down", "One row down"),

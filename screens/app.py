@@ -10,7 +10,7 @@ import sys
 import termios
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from time import monotonic, time
@@ -20,10 +20,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 from textual import events
 from textual.binding import BindingType
 from textual.message import Message
+from textual.worker import WorkerFailed
 
 from metlmon.ensemble.views import JobRow, Status
 from metlmon.frozen import frozen
 from metlmon.live.feed import Feed, Update
+from metlmon.mishap import TRACEBACK, mishap, traced
 from metlmon.pool.desk import Desk
 from metlmon.pool.records import Answer, Offer, Order, PoolError, QueueWord, Reply
 from metlmon.stats.study import Study
@@ -38,7 +40,7 @@ from screens.palette import PaletteScreen
 from screens.problems import ProblemsScreen
 from screens.run import RunScreen
 from screens.shades import DARK, LIGHT, SIXTEEN, fitting_theme
-from screens.thrifty import ThriftyApp
+from screens.thrifty import ThriftyApp, somebody_resumes
 from screens.travel import Travel
 
 if TYPE_CHECKING:
@@ -60,10 +62,18 @@ pictures that would bring it along."""
 PATIENCE_SECONDS: Final = 3.0
 """How long a signal waits for a clean end before the terminal is given back by force."""
 
+MISHAPS: Final = 30
+MISHAPS_SECONDS: Final = 10.0
+"""After more errors than the first in the second, nothing of use is on the screen: then it is
+better to end with a word than to go on. A screen that fails at each picture has five a second
+at most."""
 
 LINE_MILLISECONDS: Final = 5000
 """How often the thread that awaits the end of the terminal sees whether it is needed still: a
 hang-up wakes it at once."""
+
+ERROR_CODE: Final = 70
+"""The exit status after an error that nothing could go on after; the commands document it."""
 
 INTERRUPTED_CODE: Final = 128 + signal.SIGINT
 """What a shell says of a program that ^C ended; in a full screen, ^C is a key."""
@@ -136,6 +146,11 @@ class MetlmonApp(ThriftyApp):
         self.newest = self.picture
         self.form: Draft | None = None
         self._told = False
+        self.mishap = ""
+        self.last_words: list[str] = []
+        self.unfinished = ""
+        self.leaving = threading.Event()
+        self._failed_at: list[float] = []
         self._asleep: asyncio.AbstractEventLoop | None = None
         self._shown_at = float("-inf")
         self._stirred = monotonic()
@@ -158,15 +173,51 @@ class MetlmonApp(ThriftyApp):
         kept = [each for each in self._filters if not isinstance(each, Monochrome | NoColor)]
         self._filters = [*kept, NoColor()]
 
-    def _fatal_error(self) -> None:
-        from rich.segment import Segments
-        from rich.traceback import Traceback
+    # --- errors ---------------------------------------------------------------------------
 
-        # Textual's own shows local variables: what a log says, and perhaps an environment.
-        self.bell()
-        told = self.console.render(Traceback(show_locals=False), self.console.options)
-        self._exit_renderables.append(Segments(told))
+    def _handle_exception(self, error: Exception) -> None:
+        """Textual ends with the first exception that nobody foresaw. Here the screen tells it,
+        and what can go on goes on."""
+        cause = error.error if isinstance(error, WorkerFailed) else error
+        self.noticed(error)
+        now = monotonic()
+        self._failed_at = [*(at for at in self._failed_at if now - at < MISHAPS_SECONDS), now]
+        bearable = self._running and not self._exit and len(self.screen_stack) > 1
+        if not bearable or len(self._failed_at) > MISHAPS:
+            self._end_with(cause)
+            return
+        self.tell_mishap("something failed", cause)
+
+    def noticed(self, error: Exception) -> None:
+        """Under a test's pilot no error goes unnoticed, borne or not."""
+        if self.is_headless and self._exception is None:
+            self._exception = error
+            self._exception_event.set()
+
+    def tell_mishap(self, what: str, error: BaseException) -> None:
+        """Say on whatever screen what failed, until a key is pressed."""
+        self.mishap = mishap(what, error)
+        screen = self.screen
+        if isinstance(screen, MonitorScreen) and screen.is_attached:
+            self.call_next(screen.tell_first)
+
+    def _end_with(self, error: BaseException) -> None:
+        self._return_code = ERROR_CODE
+        # A terminal shows what is written to it: no local variables, no raw text of a log.
+        self.last_words = [f"metlmon: {mishap('ended by an error', error)}"]
+        if os.environ.get(TRACEBACK):
+            self.last_words += traced(error)
         self._close_messages_no_wait()
+
+    def _fatal_error(self) -> None:
+        self._end_with(sys.exc_info()[1] or RuntimeError("for no known reason"))
+
+    def panic(self, *renderables: Any) -> None:
+        """Textual's own prints tracebacks."""
+        self._fatal_error()
+
+    def terminal_lost(self) -> None:
+        self.leave_soon(128 + signal.SIGHUP)
 
     # --- pictures -------------------------------------------------------------------------
 
@@ -213,6 +264,9 @@ class MetlmonApp(ThriftyApp):
         if isinstance(event, events.InputEvent):
             self._stirred = monotonic()
             self._rest(False)
+            if self.mishap and isinstance(event, events.Key):
+                self.mishap = ""
+                self.call_next(self.show_again)
         await super().on_event(event)
 
     def on_metlmon_app_new_picture(self) -> None:
@@ -289,10 +343,15 @@ class MetlmonApp(ThriftyApp):
             self.exit(code, return_code=code)
         return code is not None
 
+    def exit(self, *args: Any, **how: Any) -> None:
+        """Leave; whoever is still at work has some seconds to end."""
+        self.leaving.set()
+        super().exit(*args, **how)
+
     def leave_soon(self, code: int) -> None:
         """Leave with this exit code; may be called from a signal handler, where the event loop
         is asleep and does not notice a message."""
-        if self._asleep is not None:
+        if self._asleep is not None and not self._asleep.is_closed():
             self._asleep.call_soon_threadsafe(self.exit, code, code)
 
     def watch_dagdir(self, dagdir: Path) -> None:
@@ -369,12 +428,16 @@ class MetlmonApp(ThriftyApp):
                 # job by job for a schedd that does not answer.
                 raise PoolError("metlmon was left, and the schedd did not answer")
 
+        self.unfinished = name_of(deed.order.act)
         try:
             answers = desk.perform(deed.order, told)
             # Also those that were not told on the way.
             deed.answers = list(answers)
         except PoolError as error:
             deed.error = str(error)
+        except Exception as error:
+            deed.error = mishap("it broke off; look into the queue for what was done", error)
+        self.unfinished = ""
         deed.over = True
         self.post_message(self.DeedMoved())
 
@@ -492,6 +555,13 @@ class MetlmonApp(ThriftyApp):
         if self.theme != SIXTEEN.name:
             self.theme = LIGHT.name if self.theme == DARK.name else DARK.name
 
+    def action_pause(self) -> None:
+        # As the terminal does it where ^Z is no key: all that was started together is stopped.
+        if somebody_resumes():
+            os.killpg(os.getpgrp(), signal.SIGTSTP)
+        elif isinstance(self.screen, MonitorScreen):
+            self.screen.say("there is no shell to go back to: this was not started from one")
+
     def action_leave(self) -> None:
         self.exit(0)
 
@@ -518,7 +588,7 @@ def _close(feed: Feed, desk: Desk | None) -> None:
 
 def run_app(feed: Feed, options: AppOptions) -> int:
     """Show a feed until the user leaves. Returns the exit code: 0, or 128 and the number of
-    the signal that ended it, or 1 after an error (its traceback is then on stderr).
+    the signal that ended it, or 70 after an error (a sentence on standard error tells it).
 
     The caller has made sure that there is a terminal to draw on.
     """
@@ -527,6 +597,8 @@ def run_app(feed: Feed, options: AppOptions) -> int:
         with _terminal_given_back(app):
             app.run(mouse=options.mouse)
     finally:
+        for told in app.last_words:
+            _tell(told)
         if app.travel.then is not None:
             app.travel.then.feed.stop()
         # Who may only look was asked all the same.
@@ -536,36 +608,56 @@ def run_app(feed: Feed, options: AppOptions) -> int:
     return app.return_code or 0
 
 
+def _tell(what: str) -> None:
+    """On standard error, if there is one."""
+    with suppress(OSError, ValueError):
+        os.write(2, f"{what}\n".encode("ascii", "backslashreplace"))
+
+
 @contextmanager
 def _terminal_given_back(app: MetlmonApp) -> Iterator[None]:
-    """SIGTERM, SIGHUP and SIGINT leave as ``q`` does. If that does not happen soon (the
-    terminal is gone or does not read any more), its modes are restored by force."""
+    """The signals below leave as ``q`` does. If leaving does not come to its end soon (the
+    terminal is gone or does not read any more, a thread waits for a file), or at a second
+    signal, the terminal's modes are restored by force, and the process ends."""
     modes = _modes()
     done = threading.Event()
+    ended: list[int] = []
 
     def end(number: int, frame: FrameType | None) -> None:
+        if ended:
+            _by_force(128 + number, modes)
+        ended.append(number)
         app.leave_soon(128 + number)
         threading.Thread(
-            target=_insist, args=(done, number, modes), name="metlmon-leave", daemon=True
+            target=_insist, args=(done, 128 + number, modes), name="metlmon-leave", daemon=True
         ).start()
 
     def hung_up() -> None:
         app.leave_soon(128 + signal.SIGHUP)
-        _insist(done, signal.SIGHUP, modes)
+        _insist(done, 128 + signal.SIGHUP, modes)
 
-    before = {each: signal.signal(each, end) for each in _SIGNALS}
-    threading.Thread(
-        target=_await_hangup, args=(done, hung_up), name="metlmon-line", daemon=True
-    ).start()
+    before = {each: signal.getsignal(each) for each in (*_SIGNALS, *_TEXTUALS)}
+    for each in _SIGNALS:
+        # Of nohup: whoever started this does not want it to end by that.
+        if before[each] is not signal.SIG_IGN:
+            signal.signal(each, end)
+    for target, args in ((_await_hangup, (done, hung_up)), (_see_to_it, (app, done, modes))):
+        threading.Thread(target=target, args=args, name="metlmon-line", daemon=True).start()
     try:
         yield
     finally:
         done.set()
+        app.leaving.set()
         for each, handler in before.items():
             signal.signal(each, handler)
+        if ended:
+            _tell(f"metlmon: ended by {signal.Signals(ended[0]).name}")
 
 
-_SIGNALS: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+_SIGNALS: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
+
+_TEXTUALS: Final = (signal.SIGTSTP, signal.SIGCONT, signal.SIGWINCH)
+"""Textual hears these, and never gives them back."""
 
 _RESTORED: Final = (
     b"\x1b[0m\x1b[?2004l\x1b[?7h\x1b[?1000l\x1b[?1003l\x1b[<u\x1b[?1049l\x1b[?25h\x1b[?1004l"
@@ -595,9 +687,26 @@ def _await_hangup(done: threading.Event, hung_up: Callable[[], None]) -> None:
             return
 
 
-def _insist(done: threading.Event, number: int, modes: list[Any] | None) -> None:
+def _see_to_it(app: MetlmonApp, done: threading.Event, modes: list[Any] | None) -> None:
+    """Once leaving has begun, see to it that it ends. What the pool was asked to do is waited
+    for: half of it done, and nobody who was told, would be worse."""
+    app.leaving.wait()
     if done.wait(PATIENCE_SECONDS):
         return
+    if app.unfinished:
+        _tell(f"metlmon: waiting for the schedd: {app.unfinished} is under way (^C: do not wait)")
+        while app.unfinished:
+            if done.wait(0.1):
+                return
+    _insist(done, app.return_code or 0, modes)
+
+
+def _insist(done: threading.Event, code: int, modes: list[Any] | None) -> None:
+    if not done.wait(PATIENCE_SECONDS):
+        _by_force(code, modes)
+
+
+def _by_force(code: int, modes: list[Any] | None) -> None:
     try:
         os.set_blocking(2, False)
         os.write(2, _RESTORED)
@@ -605,4 +714,4 @@ def _insist(done: threading.Event, number: int, modes: list[Any] | None) -> None
             termios.tcsetattr(0, termios.TCSANOW, modes)
     except (OSError, termios.error):
         pass  # The terminal is gone: there is nothing to give back.
-    os._exit(128 + number)
+    os._exit(code)

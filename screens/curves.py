@@ -12,6 +12,7 @@ from textual.worker import get_current_worker
 from metlmon.ensemble import wording
 from metlmon.ensemble.wording import plain
 from metlmon.live.feed import Update
+from metlmon.mishap import mishap
 from metlmon.stats.curves import Band, Curve, Curves, curves_of
 from screens import curverows, plot
 from screens.actions import bindings_of
@@ -81,7 +82,10 @@ class CurvesScreen(ListScreen):
         self.run_worker(self._load, thread=True, exit_on_error=True)
 
     def _load(self) -> None:
-        problem = plot.load()
+        try:
+            problem = plot.load()
+        except Exception as error:
+            problem = mishap("what draws could not be loaded", error)
         if not get_current_worker().is_cancelled:
             self.app.call_from_thread(self._have_loaded, problem)
 

@@ -17,6 +17,7 @@ from metlmon.ensemble.views import JobView
 from metlmon.ensemble.wording import STATES, plain
 from metlmon.live.feed import Update
 from metlmon.live.tail import NotRead, output_file, read_tail
+from metlmon.mishap import mishap
 from metlmon.stats.curves import streams
 from screens import curverows, jobstory, queueword
 from screens.acting import ActingScreen
@@ -176,6 +177,8 @@ class JobScreen(ActingScreen):
                     made.append(Tail(title, name, tuple(lines)))
                 except NotRead as reason:
                     made.append(Tail(title, name, (), str(reason)))
+                except Exception as error:
+                    made.append(Tail(title, name, (), mishap("reading it failed", error)))
             if not get_current_worker().is_cancelled:
                 self.app.call_from_thread(self._have_tails, job, tuple(made))
 

@@ -13,8 +13,10 @@ from textual.widgets import Input
 
 from metlmon.ensemble.wording import plain
 from metlmon.live.feed import Update
+from metlmon.mishap import mishap
 from screens.actions import READ_ONLY_FORBIDS
-from screens.ink import DIM, NOTE, Line, crop, joined, line, width
+from screens.ink import ALARM, DIM, NOTE, Line, crop, joined, line, width
+from screens.sturdy import Sturdy
 from screens.widgets.keys import Keys
 from screens.widgets.panel import Panel
 from screens.widgets.table import Table
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class MonitorScreen(Screen[None]):
+class MonitorScreen(Sturdy, Screen[None]):
     """A screen that shows pictures. ``SCOPES`` are the scopes of its actions;
     ``HELPS``, where they are others, those that the help begins with. ``IN_TIME``: it shows the
     ensemble, of now or as it was; one that asks or explains something does not."""
@@ -38,7 +40,7 @@ class MonitorScreen(Screen[None]):
     def __init__(self) -> None:
         super().__init__()
         self._ready = False
-        self._said = ""
+        self._said = self._failed = ""
         self._when: Panel | None = None
 
     @property
@@ -73,12 +75,28 @@ class MonitorScreen(Screen[None]):
 
     def again(self) -> None:
         """Show the picture that is to be shown now, and of what time it is."""
-        self._tell_when()
-        self.show(self.monitor.picture)
+        self.tell_first()
+        try:
+            self.show(self.monitor.picture)
+        except Exception as error:
+            # What is on the screen stays; keys work, and the next picture is tried again.
+            self._failed = mishap("this screen failed and is tried again", error)
+            self.monitor.noticed(error)
+            self.tell_first()
+        else:
+            if self._failed:
+                self._failed = ""
+                self.tell_first()
 
-    def _tell_when(self) -> None:
-        """The banner of the past: a line above all others, made when there is one."""
-        told = self.monitor.travel.banner(self.app.size.width, self.ascii) if self.IN_TIME else ()
+    def tell_first(self) -> None:
+        """What stands above all else, in a line made when there is something: what failed, or
+        of what time the picture is."""
+        cells = self.app.size.width
+        failed = self._failed or self.monitor.mishap
+        if failed:
+            told = line(" ", (plain(failed, max(cells - 2, 1), self.ascii), ALARM))
+        else:
+            told = self.monitor.travel.banner(cells, self.ascii) if self.IN_TIME else ()
         if self._when is None and told:
             self._when = Panel(id="when")
             self.mount(self._when, before=0)
@@ -117,7 +135,7 @@ class MonitorScreen(Screen[None]):
         self.monitor.go_back()
 
 
-class Prompt(Input):
+class Prompt(Sturdy, Input):
     """One line to type a filter into. Its cursor does not blink: that would repaint it for
     ever while nothing happens."""
 

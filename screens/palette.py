@@ -10,21 +10,23 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
-from textual.screen import ModalScreen
 from textual.widgets import Input
 
 from metlmon.ensemble.wording import plain
 from screens.actions import Action, actions_of, cap_of
 from screens.ink import DIM, KEY, Line, line
 from screens.monitor import Prompt
+from screens.sturdy import Asking
 from screens.widgets.table import Column, Row, Table
 
 
-class PaletteScreen(ModalScreen[str | None]):
+class PaletteScreen(Asking[str | None]):
     """Type to narrow down, up and down to choose, enter to do it. Gives back the action."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,ctrl+p", "give_up", priority=True, show=False),
+        # A modal screen hides the keys of the application.
+        Binding("ctrl+c", "app.interrupt", priority=True, show=False),
         # Not before the field sees them: keys that come together keep their order.
         Binding("up", "move(-1)", show=False),
         Binding("down", "move(1)", show=False),
@@ -78,14 +80,14 @@ class PaletteScreen(ModalScreen[str | None]):
 
     def action_choose(self) -> None:
         key = self.query_one(Table).cursor
-        self.dismiss(None if key is None else key.partition(".")[2])
+        self.answer(None if key is None else key.partition(".")[2])
 
     def on_table_opened(self, event: Table.Opened) -> None:
         event.stop()
-        self.dismiss(event.key.partition(".")[2])
+        self.answer(event.key.partition(".")[2])
 
     def action_give_up(self) -> None:
-        self.dismiss(None)
+        self.answer(None)
 
 
 def _text(action: Action) -> str:

@@ -21,6 +21,7 @@ from metlmon.authoring.typed import sites_in
 from metlmon.ensemble import wording
 from metlmon.ensemble.wording import plain
 from metlmon.live.feed import Update
+from metlmon.mishap import mishap
 from metlmon.pool.desk import Desk
 from metlmon.pool.records import PoolError
 from screens.actions import bindings_of
@@ -84,6 +85,13 @@ class SubmitScreen(MonitorScreen):
         def __init__(self, verdict: Verdict, shown: Preview, cells: int) -> None:
             super().__init__()
             self.verdict, self.shown, self.cells = verdict, shown, cells
+
+    class Misjudged(Message):
+        """Judging it broke off."""
+
+        def __init__(self, error: Exception) -> None:
+            super().__init__()
+            self.error = error
 
     class Learned(Message):
         """The schedd or the collector answered: fields of :class:`Known`."""
@@ -305,8 +313,18 @@ class SubmitScreen(MonitorScreen):
     _last: tuple[Draft, int] | None = None
 
     def _work(self, draft: Draft, cells: int, sites: Sequence[str], ascii: bool) -> None:
-        verdict = judged(draft, sites)
-        self.post_message(self.Judged(verdict, preview(verdict, cells, ascii), cells))
+        try:
+            verdict = judged(draft, sites)
+            shown = preview(verdict, cells, ascii)
+        except Exception as error:
+            self.post_message(self.Misjudged(error))
+            return
+        self.post_message(self.Judged(verdict, shown, cells))
+
+    def on_submit_screen_misjudged(self, event: Misjudged) -> None:
+        self._judging, self._opening = None, False
+        self.monitor.tell_mishap("judging the form failed", event.error)
+        self._again()
 
     def on_submit_screen_judged(self, event: Judged) -> None:
         self._judging = None
@@ -339,13 +357,13 @@ class SubmitScreen(MonitorScreen):
             try:
                 where = desk.where()
                 self.post_message(self.Learned(where=where, error=None, asking=None))
-            except PoolError as error:
-                self.post_message(self.Learned(where=None, error=str(error), asking=None))
+            except Exception as error:
+                self.post_message(self.Learned(where=None, error=_said(error), asking=None))
             try:
                 sites = desk.sites()
                 self.post_message(self.Learned(sites=sites, no_sites=None, asking_sites=None))
-            except PoolError as error:
-                self.post_message(self.Learned(no_sites=str(error), asking_sites=None))
+            except Exception as error:
+                self.post_message(self.Learned(no_sites=_said(error), asking_sites=None))
 
     def on_submit_screen_learned(self, event: Learned) -> None:
         self._learn(**event.fields)
@@ -475,6 +493,11 @@ def _first_request(along: Sequence[Template]) -> Request:
     """What the form begins with."""
     first = along[0].name if along else ""
     return Request(template=first, directory=new_directory(Path.cwd()))
+
+
+def _said(error: Exception) -> str:
+    """Why there is no answer: a foreseen reason is a sentence already."""
+    return str(error) if isinstance(error, PoolError) else mishap("asking failed", error)
 
 
 def _label(said: Complaint) -> str:

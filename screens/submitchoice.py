@@ -9,11 +9,11 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
-from textual.screen import ModalScreen
 
 from metlmon.ensemble.wording import plain
 from metlmon.frozen import frozen
 from screens.ink import BOLD, DIM, GOOD, KEY, Line, line
+from screens.sturdy import Asking
 from screens.widgets.panel import Panel
 from screens.widgets.table import Column, Row, Table
 
@@ -26,13 +26,15 @@ class Choice:
     about: str
 
 
-class ChoiceScreen(ModalScreen[tuple[str, ...] | None]):
+class ChoiceScreen(Asking[tuple[str, ...] | None]):
     """Gives back what was chosen; None: nothing, the field stays as it is. With ``several``
     the space bar marks, and enter takes what is marked (the row under the cursor if nothing
     was marked or unmarked)."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "give_up", show=False),
+        # A modal screen hides the keys of the application.
+        Binding("ctrl+c", "app.interrupt", priority=True, show=False),
         Binding("enter", "take", show=False),
         Binding("space", "mark", show=False),
     ]
@@ -98,15 +100,15 @@ class ChoiceScreen(ModalScreen[tuple[str, ...] | None]):
     def action_take(self) -> None:
         key = self.query_one(Table).cursor
         if not self._several:
-            self.dismiss(None if key is None else (key,))
+            self.answer(None if key is None else (key,))
         elif self._untouched and key is not None:
-            self.dismiss((key, *self._typed))
+            self.answer((key, *self._typed))
         else:
-            self.dismiss((*self._marked, *self._typed))
+            self.answer((*self._marked, *self._typed))
 
     def on_table_opened(self, event: Table.Opened) -> None:
         event.stop()
         self.action_take()
 
     def action_give_up(self) -> None:
-        self.dismiss(None)
+        self.answer(None)

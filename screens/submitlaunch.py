@@ -21,6 +21,7 @@ from metlmon.ensemble.wording import plain
 from metlmon.frozen import frozen
 from metlmon.live.errors import InputError
 from metlmon.live.feed import Update
+from metlmon.mishap import mishap
 from metlmon.pool.desk import Desk
 from metlmon.pool.records import PoolError
 from screens.actions import actions_of, bindings_of
@@ -303,6 +304,13 @@ class LaunchScreen(MonitorScreen):
 
     def _work(self, desk: Desk | None, written: bool, replace_files: bool) -> None:
         """In a thread: write, then submit. Each step is told when it begins and ends."""
+        self.monitor.unfinished = "writing and submitting" if desk is not None else "writing"
+        try:
+            self._work_through(desk, written, replace_files)
+        finally:
+            self.monitor.unfinished = ""
+
+    def _work_through(self, desk: Desk | None, written: bool, replace_files: bool) -> None:
         plan = self.plan
         count = wording.count(len(plan.files), "file", ascii=self.ascii)
         if not written and not self._step(
@@ -322,8 +330,10 @@ class LaunchScreen(MonitorScreen):
         self.post_message(self.Happened(step))
         try:
             text, stage = do(), Stage.DONE
-        except (PlanError, PoolError, OSError) as error:
-            text, stage = str(error), Stage.FAILED
+        except Exception as error:
+            foreseen = isinstance(error, PlanError | PoolError | OSError)
+            text = str(error) if foreseen else mishap("it broke off", error)
+            stage = Stage.FAILED
             there = _there(self.plan) if self._written else []
             if there:
                 text = f"{text} (written and still there: {', '.join(there)})"

@@ -8,11 +8,18 @@ behind, and then the event loop waits for it. What is written here is always the
 
 from __future__ import annotations
 
+import os
+import select
+import signal
 import threading
 from collections.abc import Callable
+from contextlib import suppress
+from contextvars import copy_context
+from pathlib import Path
 from time import monotonic
 from typing import IO, Any, Final
 
+from rich.segment import Segment
 from textual import events
 from textual._compositor import ChopsUpdate, LayoutUpdate
 from textual.app import App
@@ -22,6 +29,8 @@ from textual.message import Message
 from textual.widgets import Input
 
 from screens.glass import Glass
+from screens.keyboard import Keyboard
+from screens.sturdy import Sturdy
 
 TORN_BYTES: Final = 256
 """A larger picture is bracketed, where the terminal knows how to show one all at once."""
@@ -39,21 +48,55 @@ ANSWER_SECONDS: Final = 3.0
 LEAVING_SECONDS: Final = 0.3
 """Nor at the end, by which an answer should have come: the shell would take it for typed."""
 
+WIDEST: Final = 1000
+HIGHEST: Final = 500
+"""A terminal that says it is larger (a serial line after a mistake) is drawn on in part: each
+cell takes some hundred bytes."""
+
+USUAL: Final = (80, 24)
+"""The size of a terminal that does not tell one, as serial consoles do not."""
+
+LEAST: Final = (40, 8)
+"""Columns and lines below which no screen has room for what it is for; the sentence that is shown
+instead is short enough for half of that."""
+
+READ_BYTES: Final = 4096
+READ_MILLISECONDS: Final = 50
+"""So long is waited for the rest of an escape sequence, at most."""
+
+MOST_WAITING: Final = 500
+"""While so many messages wait for the application nothing more is read: what was pasted by
+mistake shall not fill the memory, and the terminal can wait."""
+
 
 class Outlet:
-    """The terminal as Textual's writing thread sees it. Tells when all it was given is written."""
+    """The terminal as Textual's writing thread sees it. Tells when all it was given is written,
+    and, once, when there is no terminal any more: the thread that writes must not end, or
+    everybody would wait for it."""
 
-    def __init__(self, file: IO[str], written: Callable[[int], None]) -> None:
-        self._file, self._tell = file, written
+    def __init__(
+        self, file: IO[str], written: Callable[[int], None], gone: Callable[[], None]
+    ) -> None:
+        self._file, self._tell, self._mourn = file, written, gone
         self._count = 0
+        self._gone = False
 
     def write(self, text: str) -> None:
-        self._file.write(text)
+        self._try(lambda: self._file.write(text))
         self._count += 1
 
     def flush(self) -> None:
-        self._file.flush()
+        self._try(self._file.flush)
         self._tell(self._count)
+
+    def _try(self, do: Callable[[], object]) -> None:
+        if self._gone:
+            return
+        try:
+            do()
+        except (OSError, ValueError):
+            self._gone = True
+            self._mourn()
 
     def fileno(self) -> int:
         return self._file.fileno()
@@ -64,12 +107,15 @@ class PatientDriver(LinuxDriver):
 
     def __init__(self, app: App[Any], **how: Any) -> None:
         super().__init__(app, **how)
-        self._file: Any = Outlet(self._file, self._written)
+        self._file: Any = Outlet(self._file, self._written, self._lost)
         self._handed = self._arrived = 0
         self._unasked = ASKED_BYTES
         self._asked: float | None = None
         self._answers = False
         self._answer = threading.Event()
+        self._given_up = False
+        # Signals come in the middle of anything.
+        self._context = copy_context()
         self.waited_for = False
 
     @property
@@ -81,8 +127,9 @@ class PatientDriver(LinuxDriver):
         return waits and monotonic() - (self._asked or 0.0) < ANSWER_SECONDS
 
     def write(self, data: str) -> None:
-        self._handed += 1
-        super().write(data)
+        if not self._given_up:
+            self._handed += 1
+            super().write(data)
 
     def draw(self, strokes: str) -> None:
         """Write a picture, and behind a large one the question whether it has arrived."""
@@ -120,7 +167,11 @@ class PatientDriver(LinuxDriver):
     def start_application_mode(self) -> None:
         if isinstance(self._app, ThriftyApp):
             self._app.glass.forget()
+        before, self._given_up = self._writer_thread, False
+        self._asked = None
         super().start_application_mode()  # type: ignore[no-untyped-call]
+        # In the background a terminal cannot be had; the next SIGCONT may be in the foreground.
+        self._given_up = self._writer_thread is before
 
     def stop_application_mode(self) -> None:
         if self._asked is not None and monotonic() - self._asked < 2 * LEAVING_SECONDS:
@@ -128,8 +179,103 @@ class PatientDriver(LinuxDriver):
         self.write("\x1b[0m")
         super().stop_application_mode()
 
+    def suspend_application_mode(self) -> None:
+        super().suspend_application_mode()
+        self._given_up = True
 
-class ThriftyApp(App[int]):
+    # --- what comes -------------------------------------------------------------------------
+
+    def run_input_thread(self) -> None:
+        """Read what the terminal sends, until the end is asked for or the line is broken."""
+        keyboard, line = Keyboard(), select.poll()
+        line.register(self.fileno, select.POLLIN)
+        while not self.exit_event.is_set():
+            if self._app.message_queue_size > MOST_WAITING:
+                self.exit_event.wait(READ_MILLISECONDS / 1000)
+                continue
+            if line.poll(READ_MILLISECONDS):
+                try:
+                    data = os.read(self.fileno, READ_BYTES)
+                except OSError:
+                    data = b""
+                if not data:
+                    self._lost()
+                    return
+                for message in keyboard.feed(data):
+                    self.process_message(message)
+            for message in keyboard.tick():
+                self.process_message(message)
+
+    def _query_in_band_window_resize(self) -> None:
+        """Sizes come by a signal, on every terminal; as text they may be anybody's."""
+
+    def _get_terminal_size(self) -> tuple[int, int]:
+        return terminal_size((self._file.fileno(), self.fileno))
+
+    def _lost(self) -> None:
+        """Called in any thread: there is no terminal any more."""
+        if isinstance(self._app, ThriftyApp):
+            self._app.terminal_lost()
+
+    # --- stopped, and going on --------------------------------------------------------------
+
+    def _soon(self, do: Callable[[], None]) -> None:
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(do, context=self._context)
+
+    def _sigtstp_application(self, *_: object) -> None:
+        # Not here: the signal may have come while the very queue is held that is written to.
+        self._soon(self._pause)
+
+    def _pause(self) -> None:
+        if self._auto_restart and not self._given_up and somebody_resumes():
+            self.suspend_application_mode()
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+    def _sigcont_application(self, *_: object) -> None:
+        self._soon(self._go_on)
+
+    def _go_on(self) -> None:
+        if not self._auto_restart or self.exit_event.is_set():
+            return
+        if not self._given_up:
+            # SIGSTOP cannot be heard: what the shell made of the terminal is not known.
+            self.suspend_application_mode()
+        self.resume_application_mode()
+
+
+def terminal_size(descriptors: tuple[int, ...]) -> tuple[int, int]:
+    """Columns and lines, at least one each, as the first of these terminals says that says any;
+    else as COLUMNS and LINES do."""
+    for descriptor in descriptors:
+        with suppress(OSError, ValueError):
+            columns, lines = os.get_terminal_size(descriptor)
+            if columns > 0 and lines > 0:
+                return min(columns, WIDEST), min(lines, HIGHEST)
+    return _named("COLUMNS", USUAL[0], WIDEST), _named("LINES", USUAL[1], HIGHEST)
+
+
+def _named(variable: str, usual: int, most: int) -> int:
+    said = os.environ.get(variable, "")
+    return min(int(said), most) if said.isdecimal() and 0 < len(said) < 6 and int(said) else usual
+
+
+def somebody_resumes() -> bool:
+    """Is there a shell that would let us go on? Who is the first of its session (a window's own
+    command) would be stopped for ever. POSIX: an orphaned process group."""
+    try:
+        session, group, pid = os.getsid(0), os.getpgrp(), os.getppid()
+        while pid > 1 and os.getsid(pid) == session:
+            if os.getpgid(pid) != group:
+                return True
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            pid = int(fields[1])
+    except (OSError, ValueError, IndexError):
+        pass
+    return False
+
+
+class ThriftyApp(Sturdy, App[int]):
     """The base of an application on a terminal that may be far away."""
 
     def __init__(self) -> None:
@@ -144,6 +290,9 @@ class ThriftyApp(App[int]):
             system = self.console._color_system
             self._glass = Glass(fills=fills()) if system is None else Glass(system, fills())
         return self._glass
+
+    def terminal_lost(self) -> None:
+        """Called in any thread: nothing can be written any more, or nothing comes."""
 
     def get_driver_class(self) -> type[Driver]:
         found = super().get_driver_class()
@@ -165,6 +314,9 @@ class ThriftyApp(App[int]):
         if not drawn:
             super()._display(screen, renderable)
             return
+        if self.too_small:
+            self._tell_size()
+            return
         if isinstance(renderable, LayoutUpdate):
             self.glass.shape(renderable.region.width, renderable.region.height)
             for y, strips in enumerate(renderable.strips):
@@ -174,6 +326,23 @@ class ThriftyApp(App[int]):
                 for x, strip in renderable.chops[y].items():
                     if strip is not None:
                         self.glass.lay(y, x, strip)
+        self.paint()
+        self.post_display_hook()
+
+    @property
+    def too_small(self) -> bool:
+        """Is there no room for any screen?"""
+        return self.size.width < LEAST[0] or self.size.height < LEAST[1]
+
+    def _tell_size(self) -> None:
+        """Instead of a screen that does not fit: the screen itself goes on, unseen."""
+        columns, lines = self.size
+        style = self.screen.rich_style
+        told = [f"needs {LEAST[0]}x{LEAST[1]}", f"(is {columns}x{lines})"]
+        self.glass.shape(columns, lines)
+        for y in range(lines):
+            text = told[y] if y < len(told) else ""
+            self.glass.lay(y, 0, [Segment(text[:columns].ljust(columns), style)])
         self.paint()
         self.post_display_hook()
 

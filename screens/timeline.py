@@ -237,7 +237,12 @@ class TimelineScreen(ListScreen):
 
     def _stack(self, view: _View, work: Callable[[], list[Stack]]) -> None:
         """Called in a thread."""
-        self.call_later(self._stacked, view, work())
+        try:
+            made = work()
+        except Exception as error:
+            self.monitor.call_later(self.monitor.tell_mishap, "the chart failed", error)
+            return
+        self.call_later(self._stacked, view, made)
 
     def _stacked(self, view: _View, columns: list[Stack]) -> None:
         if self._view is view:

@@ -21,6 +21,7 @@ from metlmon.frozen import frozen
 from metlmon.live.errors import InputError
 from metlmon.live.feed import Feed, Update
 from metlmon.live.nothing import Nothing
+from metlmon.mishap import mishap
 from metlmon.stats.lanes import nice_step, snapped
 from metlmon.stats.study import Study
 from metlmon.stats.timeline import Timeline, timeline
@@ -137,6 +138,10 @@ class Travel:
             feed = present.past(reading.moment)
         except (InputError, OSError) as error:
             reading.error = str(error)
+            self._tell(reading)
+            return
+        except Exception as error:
+            reading.error = mishap("opening it failed", error)
             self._tell(reading)
             return
 

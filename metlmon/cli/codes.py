@@ -24,6 +24,9 @@ class Exit(IntEnum):
     REFUSED = 6
     """``submit``: the files are written, but the pool did not take the DAG. ``act``: something
     was refused, failed, or was not confirmed."""
+    BROKEN = 70
+    """An error of metlmon itself, or no memory, or no room for the output; one sentence on
+    standard error says what (``EX_SOFTWARE`` of sysexits.h)."""
     INTERRUPTED = 130
     """Ended from the keyboard."""
 

@@ -11,6 +11,7 @@ import gc
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
 from typing import Final
 
@@ -29,7 +30,8 @@ exit status:
   5  --exit-on: --timeout passed first
   6  submit: the files are written, but the pool did not take the DAG; act: something was
      refused, failed, or was not confirmed
-130  ended from the keyboard
+ 70  an error of metlmon itself, no memory, or no room for the output (one sentence says what)
+130  ended from the keyboard; 128 and a signal's number: ended by that signal
 
 Settings are read from metlmon.toml in the dagdir, then from metlmon/metlmon.toml in the
 user's configuration directory. NO_COLOR is respected. Watching never writes to a dagdir.
@@ -425,6 +427,52 @@ def _exit_on(command: argparse.ArgumentParser) -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    _open_what_is_closed()
+    try:
+        return _answer(arguments)
+    except KeyboardInterrupt:
+        return Exit.INTERRUPTED
+    except BrokenPipeError:
+        # The reader of a pipe has seen enough; what Python still holds must not complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return Exit.OK
+    except Exception as error:
+        return _failed(error)
+
+
+def _open_what_is_closed() -> None:
+    """Standard descriptors that whoever started this had closed (``>&-``) lead nowhere, instead
+    of into the first file that is opened."""
+    for descriptor, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            with suppress(OSError):
+                os.dup2(os.open(os.devnull, os.O_RDWR), descriptor)
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(descriptor, mode, closefd=False))  # noqa: SIM115
+
+
+def _failed(error: Exception) -> int:
+    """An error that nobody foresaw: Python would write its text as it is, and it may quote what
+    a job wrote."""
+    from metlmon.mishap import TRACEBACK, mishap, traced
+
+    told = [f"metlmon: {mishap('ended by an error', error)}"]
+    if isinstance(error, OSError) and error.filename is None and error.strerror:
+        told = [f"metlmon: the output could not be written: {error.strerror}"]
+    if os.environ.get(TRACEBACK):
+        told += traced(error)
+    with suppress(OSError, ValueError):
+        print(*told, sep="\n", file=sys.stderr)
+    if sys.stdout is not None:
+        # What Python still holds must not complain.
+        with suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    return Exit.BROKEN
+
+
+def _answer(arguments: list[str]) -> int:
     if arguments == ["--version"]:
         return _version()
     gc.set_threshold(*COLLECT)
@@ -437,14 +485,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         top.error(f"unrecognized arguments: {' '.join(rest)}")
     if options.version:
         return _version()
-    try:
-        return _dispatch(options)
-    except KeyboardInterrupt:
-        return Exit.INTERRUPTED
-    except BrokenPipeError:
-        # The reader of a pipe has seen enough; what Python still holds must not complain.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return Exit.OK
+    return _dispatch(options)
 
 
 def _version() -> int:

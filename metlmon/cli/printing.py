@@ -41,4 +41,6 @@ def can_show(stream: TextIO) -> bool:
 def is_terminal() -> bool:
     """Is there a terminal that can show the dashboard? (It is drawn on standard error.)"""
     dumb = os.environ.get("TERM", "") in ("", "dumb", "unknown")
-    return all(each.isatty() for each in (sys.stdin, sys.stdout, sys.stderr)) and not dumb
+    streams: list[TextIO | None] = [sys.stdin, sys.stdout, sys.stderr]
+    # One that was closed by whoever started this is None.
+    return not dumb and all(each is not None and each.isatty() for each in streams)

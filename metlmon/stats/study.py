@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import threading
 import time
-import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
 from metlmon.ensemble.ledger import Ledger
@@ -73,7 +71,7 @@ class _Figure:
 
 class Study:
     """The figures of one feed. ``tell`` is called, in the study's own thread, when a value has
-    come that was not there when it was asked for. ``error``: a sentence, when a figure failed."""
+    come that was not there when it was asked for."""
 
     def __init__(self, feed: Feed, tell: Callable[[], None]) -> None:
         self._feed = feed
@@ -93,7 +91,12 @@ class Study:
         self._streams: Mapping[JobId, Streamed] = {}
         self._written = False
         self._wanted_written = float("-inf")
-        self.error: str | None = None
+        self._errors: dict[object, str] = {}
+
+    @property
+    def error(self) -> str | None:
+        """What failed the last time that it was tried; None when all goes well."""
+        return next(iter(self._errors.values()), None)
 
     def of(self, figure: Callable[[Basis], T]) -> T | None:
         """The newest value of ``figure``; None while it is computed for the first time.
@@ -110,7 +113,7 @@ class Study:
                 try:
                     self._bring(known, figure, self._newest(update))
                 except Exception as error:
-                    self._tell_failure(error)
+                    self._tell_failure(figure, error)
                 self._charge(time.thread_time() - begun)
             elif known.basis is None:
                 # Somebody waits before an empty screen: the thread rests later.
@@ -168,12 +171,11 @@ class Study:
             return False
         return _happened(before.status) == _happened(now.status)
 
-    @staticmethod
-    def _bring(known: _Figure, figure: Callable[[Basis], Any], basis: Basis) -> bool:
+    def _bring(self, known: _Figure, figure: Callable[[Basis], Any], basis: Basis) -> bool:
         if known.basis is basis:
             return False
         value = figure(basis)
-        news = bool(value != known.value)
+        news = bool(value != known.value) or self._errors.pop(figure, None) is not None
         known.value, known.basis = value, basis
         return news
 
@@ -194,15 +196,9 @@ class Study:
             news = False
             wanted = begun - self._wanted_written < FORGET_SECONDS
             if wanted and (begun - looked >= WRITTEN_SECONDS or not self._written):
-                try:
-                    news |= self._read_written()
-                except Exception as error:
-                    news |= self._tell_failure(error)
+                news |= self._tried("what the jobs wrote", self._read_written)
                 looked = time.monotonic()
-            try:
-                news |= self._compute()
-            except Exception as error:
-                news |= self._tell_failure(error)
+            news |= self._tried("adding up", self._compute)
             if news and not self._stop.is_set():
                 self._tell()
             pause = (time.monotonic() - begun) * SHARE
@@ -210,14 +206,19 @@ class Study:
             self._wake.wait(WRITTEN_SECONDS if wanted else None)
             self._wake.clear()
 
-    def _tell_failure(self, error: Exception) -> bool:
-        where = traceback.extract_tb(error.__traceback__)[-1]
-        text = (
-            f"a figure failed: {type(error).__name__}: {error} "
-            f"({Path(where.filename).name}:{where.lineno}); please report this"
-        )
-        news = text != self.error
-        self.error = text
+    def _tried(self, what: str, work: Callable[[], bool]) -> bool:
+        try:
+            news = work()
+        except Exception as error:
+            return self._tell_failure(what, error)
+        return self._errors.pop(what, None) is not None or news
+
+    def _tell_failure(self, what: object, error: Exception) -> bool:
+        from metlmon.mishap import mishap  # Who prints figures once needs no word for this.
+
+        text = mishap(f"{what} failed" if isinstance(what, str) else "a figure failed", error)
+        news = text != self._errors.get(what)
+        self._errors[what] = text
         return news
 
     def _read_written(self) -> bool:
@@ -256,7 +257,7 @@ class Study:
             try:
                 news |= self._bring(known, figure, basis)
             except Exception as error:  # One figure that fails must not end all others.
-                news |= self._tell_failure(error)
+                news |= self._tell_failure(figure, error)
         self._charge(time.thread_time() - begun)
         return news
 

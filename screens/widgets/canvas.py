@@ -15,6 +15,7 @@ from textual.widget import Widget
 
 from screens.ink import Line, crop
 from screens.shades import SHADES, Shades
+from screens.sturdy import Sturdy
 
 if TYPE_CHECKING:
     from screens.app import MetlmonApp
@@ -24,7 +25,7 @@ Told = tuple[Any, ...]
 """A line, whether it is selected, and what else the painting of it depends on."""
 
 
-class Canvas(Widget):
+class Canvas(Sturdy, Widget):
     """Base of everything drawn here. Subclasses say what line ``y`` is, and call
     :meth:`repaint` when what they show has changed."""
 
@@ -85,9 +86,15 @@ class Canvas(Widget):
     def render_line(self, y: int) -> Strip:
         if self._sized_for != self.size:
             self._next.clear()
-        told = self._next.pop(y, None) or self.told_at(y)
+        try:
+            told = self._next.pop(y, None) or self.told_at(y)
+            strip = self.strip_of(y, told)
+        except Exception as error:
+            # A line that cannot be drawn is one line less, not one program less.
+            self.app._handle_exception(error)
+            return Strip.blank(self.size.width, self.base)
         self._painted[y] = told
-        return self.strip_of(y, told)
+        return strip
 
     def repaint(self) -> None:
         """Paint again the lines that differ from what was painted last, and nothing else."""

@@ -1,7 +1,8 @@
 """Run the application on this process's terminal: ``python on_a_terminal.py WHAT``.
 
 WHAT: ``plain``, ``ascii``, ``hostile``, ``hostile-ascii``, ``colourless``, ``broken`` (a
-screen raises), ``worker`` (a worker raises), ``stuck`` (little patience with a signal).
+screen raises), ``worker`` (a worker raises), ``hopeless`` (before the first screen),
+``stuck`` (little patience with a signal).
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ def main(what: str) -> int:
         OverviewScreen.action_sort = fail  # type: ignore[method-assign, assignment]
     if what == "worker":
         OverviewScreen.action_sort = lambda self: self.run_worker(fail, thread=True)  # type: ignore[method-assign, assignment, misc, return-value]
+    if what == "hopeless":
+        application.MetlmonApp.on_mount = fail  # type: ignore[method-assign]
     if what == "stuck":
         application.PATIENCE_SECONDS = 0.3  # type: ignore[misc]
     options = AppOptions(ascii=what.endswith("ascii"), no_color=what == "colourless", desk=desk)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
 
 from ensemble_pictures import MEMORY_HOLD, RUNS, FakeFeed, job_view, status, update
 from eyes import MIDDLE, NARROW, WIDE, Show
-from rich.segment import Segments
 
 from metlmon.ensemble.states import State
 from screens.actions import ACTIONS
@@ -331,7 +329,6 @@ def test_a_bug_is_told_without_the_values_of_variables() -> None:
         raise LookupError(len(seen_in_a_log))
     except LookupError:
         app._fatal_error()
-    (made,) = app._exit_renderables
-    told = "".join(segment.text for segment in cast("Segments", made).segments)
+    (told,) = app.last_words
     assert "LookupError" in told
     assert "API_KEY=xxx" not in told

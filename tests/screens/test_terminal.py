@@ -139,13 +139,25 @@ def test_control_c_leaves_with_130() -> None:
 
 
 @pytest.mark.parametrize("what", ["broken", "worker"])
-def test_an_error_gives_the_terminal_back_and_is_told(what: str) -> None:
+def test_an_error_is_told_on_the_screen_and_the_rest_goes_on(what: str) -> None:
     with terminal(what) as t:
         t.wait_for("run9")
         os.write(t.master, b"s")
-        assert t.leave() == 1
+        t.wait_for("something broke [/not-markup]")
+        os.write(t.master, b"?")
+        t.wait_for("Keys and signs")
+        os.write(t.master, b"q")
+        assert t.leave() == 0
         assert_given_back(t)
-        assert b"something broke" in t.bytes[t.bytes.rfind(b"1049l") :]
+
+
+def test_an_error_that_nothing_can_go_on_after_is_one_sentence_behind_the_screen() -> None:
+    with terminal("hopeless") as t:
+        assert t.leave() == 70
+        assert_given_back(t)
+        told = t.bytes[t.bytes.rfind(b"1049l") :]
+        assert b"metlmon: ended by an error: RuntimeError: something broke" in told
+        assert b"Traceback" not in told
 
 
 def test_a_terminal_that_does_not_read_any_more_is_left_by_force() -> None:
