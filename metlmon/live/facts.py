@@ -13,6 +13,7 @@ from typing import Final
 from metlmon.dagman import (
     OutState,
     Problem,
+    Rescue,
     read_dagman_out,
     read_jobstate,
     read_metrics,
@@ -22,8 +23,10 @@ from metlmon.dagman import (
 )
 from metlmon.ensemble.dag import Dag
 from metlmon.ensemble.ensemble import NOTICES_PER_KIND, Changes, Ensemble
+from metlmon.live.asking import NoAnswer, ask
 from metlmon.live.discovery import read_regular
-from metlmon.live.follower import CHUNK, FolderWatch, Follower
+from metlmon.live.faults import Faults
+from metlmon.live.follower import CHUNK, FolderWatch, Follower, Look
 
 LARGEST_SMALL_FILE: Final = 64 << 20
 """Bytes: rescue, status and metrics files of a hundred thousand nodes are a tenth of this."""
@@ -49,8 +52,9 @@ class DagFacts:
         self._named = (jobstate, status, jobstate in shared)
         self._status = Follower(self._beside(status)) if status else None
         self._metrics = Follower(path.with_name(f"{path.name}.metrics"))
-        self._rescues: dict[str, tuple[int, int]] = {}
+        self._rescues: dict[str, tuple[int, int, int]] = {}
         self.problems: dict[str, list[Problem]] = {}
+        self.faults = Faults()
         self.misjudged = False
         """The DAG file has been changed so that what was heard would be understood otherwise."""
 
@@ -62,7 +66,8 @@ class DagFacts:
     def _beside(self, name: str) -> Path:
         """As DAGMan would find it, else beside the DAG file: a copy has no other places."""
         written = self._folder / name
-        return written if written.exists() else self._folder / Path(name).name
+        there = ask(os.path.exists, written)
+        return written if there else self._folder / Path(name).name
 
     @property
     def behind(self) -> int:
@@ -96,17 +101,21 @@ class DagFacts:
     def look(self, ensemble: Ensemble, listed: dict[Path, list[str]]) -> Changes:
         """Read the small files that changed, and see how far the growing ones have grown.
         ``listed``: names that other DAGs found in their folders at this look."""
-        dag = ensemble.dags[self.key]
-        self._look_for_named(dag)
-        names: Iterable[str] = self._rescues
-        if self._folders.changed([self._folder], time.time()):
-            names = self._rescue_names(listed)
-        changed = self._look_rescues(names, dag)
-        changed |= self._look_small(self._status, self._take_status, dag)
-        changed |= self._look_small(self._metrics, self._take_metrics, dag)
-        halted = os.path.exists(self._folder / f"{self._name}.halt")
-        changed |= halted != dag.halted
-        dag.halted = halted
+        dag, changed = ensemble.dags[self.key], False
+        try:
+            self._look_for_named(dag)
+            names: Iterable[str] = self._rescues
+            if self._folders.changed([self._folder], time.time()):
+                names = self._rescue_names(listed)
+            changed = self._look_rescues(names, dag)
+            changed |= self._look_small(self._status, self._take_status, dag)
+            changed |= self._look_small(self._metrics, self._take_metrics, dag)
+            halted = ask(os.path.exists, self._folder / f"{self._name}.halt")
+            changed |= halted != dag.halted
+            dag.halted = halted
+        except NoAnswer:
+            # All names are looked for again, when there is an answer.
+            self._folders = FolderWatch()
         forgotten = self._look_growing(dag)
         changes = ensemble.facts_changed(self.key) if changed else Changes()
         return changes | ensemble.words_forgotten(self.key) if forgotten else changes
@@ -124,16 +133,26 @@ class DagFacts:
     def _look_growing(self, dag: Dag) -> bool:
         """See how the growing files have grown; True when one of them began anew."""
         forgotten = False
-        if self._out.look().restarted:
+        out = self._out.look()
+        self._tell(self._out, out)
+        if out.restarted:
             self._out_state = OutState()
             dag.forget_out()
             forgotten = True
-        if self._jobstate is not None and self._jobstate.look().restarted:
-            self._jobstate_line = 1
-            self.problems["jobstate"] = []
-            dag.forget_jobstate()
-            forgotten = True
+        if self._jobstate is not None:
+            jobstate = self._jobstate.look()
+            self._tell(self._jobstate, jobstate)
+            if jobstate.restarted:
+                self._jobstate_line = 1
+                self.problems["jobstate"] = []
+                dag.forget_jobstate()
+                forgotten = True
         return forgotten
+
+    def _tell(self, follower: Follower, look: Look) -> None:
+        """What cannot be read is told, but not of a file that is not there yet."""
+        missing = look.gone and not follower.found
+        self.faults.take(follower.path.name, follower, None if missing else look.problem, look.gone)
 
     def _look_small(
         self, follower: Follower | None, take: Callable[[Path, bytes, Dag], None], dag: Dag
@@ -141,6 +160,7 @@ class DagFacts:
         if follower is None:
             return False
         look = follower.look()
+        self._tell(follower, look)
         if look.problem is not None or not (look.restarted or look.grew):
             return False
         try:
@@ -148,7 +168,7 @@ class DagFacts:
         except OSError:
             return False
         # Replaced by rename, or rewritten: always read whole; the offset only tells change.
-        follower.offset = 0
+        follower.consume(0)
         take(follower.path, data, dag)
         return True
 
@@ -175,7 +195,7 @@ class DagFacts:
         if self._folder not in listed:
             # Fifty DAGs beside ten thousand files are no reason to list them fifty times.
             try:
-                names = os.listdir(self._folder)
+                names = ask(os.listdir, self._folder)
             except OSError:
                 return self._rescues
             listed[self._folder] = [name for name in names if ".rescue" in name]
@@ -186,27 +206,19 @@ class DagFacts:
         found = {}
         for name in sorted(names):
             with suppress(OSError):
-                status = os.stat(self._folder / name)
-                found[name] = (status.st_size, status.st_mtime_ns)
-        if found == self._rescues or not (found or self._folder.is_dir()):
+                status = ask(os.stat, self._folder / name)
+                found[name] = (status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+        if found == self._rescues:
             return False
+        here: bool = ask(os.path.isdir, self._folder)
+        if not (found or here):
+            return False
+        # All are read before anything is taken over: there may be no answer.
+        read = [_read_rescue(self._folder / name) for name in found]
         self._rescues = found
-        dag.rescue_files = {}
-        self.problems["rescue"] = []
-        for name in found:
-            self._read_rescue(self._folder / name, dag)
+        dag.rescue_files = {each.number: each for each, _ in read if each is not None}
+        self.problems["rescue"] = [problem for _, problems in read for problem in problems]
         return True
-
-    def _read_rescue(self, path: Path, dag: Dag) -> None:
-        try:
-            rescue, problems = read_rescue(path, read_regular(path))
-        except OSError as error:
-            self.problems["rescue"].append(
-                Problem("unreadable", path.name, None, error.strerror or str(error), False)
-            )
-            return
-        self.problems["rescue"] += problems
-        dag.rescue_files[rescue.number] = rescue
 
     # --- growing files ------------------------------------------------------------------
 
@@ -237,6 +249,14 @@ class DagFacts:
         return ensemble.read_jobstate(self.key, entries) if entries else Changes()
 
 
+def _read_rescue(path: Path) -> tuple[Rescue | None, list[Problem]]:
+    try:
+        return read_rescue(path, read_regular(path))
+    except OSError as error:
+        why = f"the rescue file cannot be read: {error.strerror or error}"
+        return None, [Problem("unreadable", path.name, None, why, False)]
+
+
 def _next_chunk(follower: Follower) -> bytes:
     try:
         return follower.read(follower.offset, CHUNK)
@@ -245,7 +265,7 @@ def _next_chunk(follower: Follower) -> bytes:
 
 
 def _advance(follower: Follower, used: int, had: int) -> None:
-    follower.offset += used
+    follower.consume(follower.offset + used)
     if used == 0:
         # A torn last line: there is nothing more to do until the file grows.
         follower.size = follower.offset

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Iterable
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from metlmon.frozen import frozen
+from metlmon.live.asking import NoAnswer, ask
 
 FINGERPRINT: Final = 256
 """Bytes at the beginning that tell one life of a file from another: the first event's ids
@@ -27,15 +29,21 @@ GREATEST_REST: Final = 64 << 20
 long; a file that never ends one is not read into memory without bound."""
 
 
+SILENT: Final = "no answer from the file system"
+"""Why a file cannot be read that nobody has heard of."""
+
+
 @frozen
 class Look:
-    """What one look at a file found. ``restarted``: it begins anew, the offset is 0 again.
-    ``grew``: there is more to read. ``problem``: why it cannot be read, None when it can."""
+    """What one look at a file found. ``restarted``: it is not what was read of it any more, and
+    the offset is 0 again. ``grew``: there is more to read. ``problem``: why it cannot be read,
+    None when it can; ``gone``: since it is not there."""
 
     size: int
     restarted: bool
     grew: bool
     problem: str | None = None
+    gone: bool = False
 
 
 class Follower:
@@ -46,8 +54,10 @@ class Follower:
         self.offset = 0
         self.size = 0
         self.mtime = 0.0
-        self._seen: tuple[int, int, int] | None = None
+        self._seen: tuple[int, ...] | None = None
         self._start: bytes | None = None
+        self._data = (0, b"")
+        self._end = b""
 
     @property
     def behind(self) -> int:
@@ -62,7 +72,7 @@ class Follower:
     def resume(self, offset: int, inode: int, start: bytes) -> None:
         """Go on where another follower stood, in the file that :meth:`follows` that."""
         self.offset, self._start = offset, start
-        self._seen = (inode, 0, 0)
+        self._seen = (inode,)
 
     def follows(self, inode: int, start: bytes) -> bool:
         """Is the file of this inode, which begins with ``start``, the one that is followed?"""
@@ -73,49 +83,73 @@ class Follower:
     def look(self) -> Look:
         """Ask the file system how the file stands; reads at most its first bytes."""
         try:
-            status = os.stat(self.path)
-        except OSError as error:
-            return Look(self.size, False, False, error.strerror or str(error))
-        if not stat.S_ISREG(status.st_mode):
-            return Look(self.size, False, False, "not a regular file")
-        signature = (status.st_ino, status.st_size, status.st_mtime_ns)
-        if signature == self._seen:
-            return Look(self.size, False, False)
-        try:
+            status = ask(os.stat, self.path)
+            if not stat.S_ISREG(status.st_mode):
+                return Look(self.size, False, False, "not a regular file")
+            # The change of the inode tells of bytes that were put in place of others, too.
+            signature = status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+            if signature == self._seen:
+                return Look(self.size, False, False)
             # A file of the kernel's has no size, and may wait for ever for something to read.
-            start = self._first_bytes() if status.st_size else b""
+            there = status.st_size > 0
+            start, end = ask(_both_ends, self.path, self.offset) if there else (b"", b"")
         except OSError as error:
-            return Look(self.size, False, False, error.strerror or str(error))
-        restarted = self._restarted(status, start)
+            gone = isinstance(error, FileNotFoundError)
+            return Look(self.size, False, False, error.strerror or str(error), gone)
+        except NoAnswer:
+            return Look(self.size, False, False, SILENT)
+        restarted = self._restarted(status, start, end)
         if restarted:
-            self.offset = 0
+            self.offset, self._end = 0, b""
         self._seen = signature
         self._start = start
         self.size, self.mtime = status.st_size, status.st_mtime
         return Look(self.size, restarted, self.size > self.offset)
 
-    def _first_bytes(self) -> bytes:
-        with open(self.path, "rb") as file:
-            return file.read(FINGERPRINT)
-
-    def _restarted(self, status: os.stat_result, start: bytes) -> bool:
+    def _restarted(self, status: os.stat_result, start: bytes, end: bytes) -> bool:
         if self._start is None:
             return False
         if status.st_size < self.offset:
             return True
-        # A copy put in the file's place goes on where the old one was, if it begins alike.
-        return not start.startswith(self._start)
+        # A copy put in the file's place goes on where the old one was, if it is alike at the
+        # beginning and where reading stands.
+        return not start.startswith(self._start) or not end.endswith(self._end)
+
+    def consume(self, offset: int) -> None:
+        """All before ``offset`` has been taken, from what was read last."""
+        at, data = self._data
+        taken = max(0, offset - at)
+        self._end = (self._end + data[max(0, taken - FINGERPRINT) : taken])[-FINGERPRINT:]
+        self._data = (0, b"")
+        self.offset = offset
 
     def read(self, at: int, limit: int = CHUNK) -> bytes:
         """Bytes from ``at``, at most ``limit`` of them. Raises OSError; then the next look
         tells of these bytes again, although the file will be as it was."""
         try:
-            with open(self.path, "rb") as file:
-                file.seek(at)
-                return file.read(limit)
+            data = ask(_part, self.path, at, limit)
+        except NoAnswer:
+            self._seen = None
+            raise OSError(errno.ETIMEDOUT, SILENT) from None
         except OSError:
             self._seen = None
             raise
+        self._data = (at, data)
+        return data
+
+
+def _both_ends(path: Path, offset: int) -> tuple[bytes, bytes]:
+    """The file's first bytes, and those before ``offset``."""
+    with open(path, "rb", buffering=0) as file:
+        start = file.read(FINGERPRINT)
+        file.seek(max(0, offset - FINGERPRINT))
+        return start, file.read(min(FINGERPRINT, offset))
+
+
+def _part(path: Path, at: int, limit: int) -> bytes:
+    with open(path, "rb") as file:
+        file.seek(at)
+        return file.read(limit)
 
 
 SETTLED: Final = 2.0
@@ -135,9 +169,11 @@ class FolderWatch:
         young = False
         for folder in folders:
             try:
-                stamp = os.stat(folder).st_mtime_ns
+                stamp = ask(os.stat, folder).st_mtime_ns
             except OSError:
                 stamp = -1
+            except NoAnswer:
+                stamp = self._seen.get(folder, -1)
             seen[folder] = stamp
             young |= abs(now - stamp / 1e9) < SETTLED
         different = seen != self._seen

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 from metlmon.ensemble.record import JobId
+from metlmon.live.asking import patiently
 from metlmon.live.feed import Update
 from metlmon.live.session import LOADING_PICTURE_SECONDS, SHARE_MOVING, TURN_SECONDS, Session
 from metlmon.training.records import Streamed
@@ -31,7 +32,8 @@ class Past(Session):
 
     def _run(self, notify: Callable[[Update], None]) -> None:
         try:
-            self._read(notify)
+            with patiently(self._files):
+                self._read(notify)
         except Exception as error:  # As in the present: the screen says it, and goes on.
             with suppress(Exception):
                 if self._latest is None:

@@ -7,6 +7,7 @@ somebody else's part.
 from __future__ import annotations
 
 import gc
+import os
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -27,6 +28,7 @@ from metlmon.ensemble.settings import Settings
 from metlmon.ensemble.views import Notice, Progress
 from metlmon.eventlog import LogWarning, Position, Skimmed, new_years, parse, skim
 from metlmon.frozen import frozen
+from metlmon.live.asking import NoAnswer, ask, ask_all, clock_time
 from metlmon.live.cache import Cache
 from metlmon.live.discovery import (
     Found,
@@ -39,6 +41,7 @@ from metlmon.live.discovery import (
 )
 from metlmon.live.errors import InputError
 from metlmon.live.facts import DagFacts
+from metlmon.live.faults import Fault, Faults, lasting
 from metlmon.live.follower import CHUNK, GREATEST_REST, FolderWatch, Follower, Look
 from metlmon.live.keeping import Keeping
 
@@ -51,6 +54,14 @@ running one logs memory sizes every few minutes."""
 
 YEARLESS: Final = re.compile(rb"\d{3} \([-\d.]+\) \d\d/\d\d ")
 """A header whose date has no year."""
+
+UNWRITTEN_SECONDS: Final = 60.0
+"""For so long after a file was written to, zeros in it may still become what was written: NFS
+clients hold back pages for up to half a minute."""
+
+ANEW_SECONDS: Final = 10.0
+"""At least so long between two times that all is read anew: a log that somebody writes again and
+again must not take a core."""
 
 NO_LOGS_AT_ONCE: Final = 500
 """Files that are asked at one look whether they became a log: a few milliseconds."""
@@ -75,7 +86,12 @@ class LogReader:
         self.follower = Follower(log.path)
         self.position = Position()
         self.unreadable: str | None = None
+        self.gone = False
         self.at_end = False
+        self.other = False
+        """It holds something else than what was read of it: all is to be read anew."""
+        self._ended: datetime | None = None
+        self._waits = False
         self._year: int | None = None
 
     @property
@@ -91,10 +107,11 @@ class LogReader:
     def look(self) -> Look:
         """See how the file stands."""
         look = self.follower.look()
-        self.unreadable = look.problem
+        self.unreadable, self.gone = look.problem, look.gone
         if look.restarted:
+            self._ended = self.position.last or self._ended
             self.position, self._year = Position(), None
-        if look.restarted or look.grew:
+        if look.restarted or look.grew or self._waits:
             self.at_end = False
         return look
 
@@ -111,7 +128,8 @@ class LogReader:
                 data = self.follower.read(self.follower.offset, size)
             except OSError as error:
                 self.unreadable, self.at_end = error.strerror or str(error), True
-                return Batch(self.log.name, self.log.role, (), self.log.dag), ()
+                return self._nothing(), ()
+            data = self._written(data)
             year = self._first_year(data)
             to_the_end, endless = len(data) < size, size >= GREATEST_REST
             got = self._skimmed(data, year, clock, until)
@@ -122,13 +140,37 @@ class LogReader:
                 break
             # One event longer than the chunk: look further for its end.
             size *= 4
-        self.position = got.after
-        self.follower.offset = got.after.offset
         self.at_end = to_the_end
+        if self._goes_back(got, clock):
+            self.other = True
+            return self._nothing(), ()
+        self.position = got.after
+        self.follower.consume(got.after.offset)
         log, last = self.log, got.after.last
         return Batch(
             log.name, log.role, got.events, log.dag, got.images, got.first, last
         ), got.warnings
+
+    def _nothing(self) -> Batch:
+        return Batch(self.log.name, self.log.role, (), self.log.dag)
+
+    def _written(self, data: bytes) -> bytes:
+        """Up to where it has been written. Another client of an NFS server sees the new size
+        of a file before the bytes, and zeros for them; those of a damaged disk stay."""
+        hole = data.find(b"\0")
+        age = time.time() - self.follower.mtime
+        self._waits = hole >= 0 and -UNWRITTEN_SECONDS < age < UNWRITTEN_SECONDS
+        return data[:hole] if self._waits else data
+
+    def _goes_back(self, got: Skimmed, clock: Clock) -> bool:
+        """A log that was emptied, by DAGMan or to save space, goes on where it was in time; what
+        begins before that is another one, or a part of what was read already."""
+        first = got.first or next((event.time for event in got.events), None)
+        if self._ended is None or first is None or self.log.role is Role.DAGMAN:
+            # What a DAGMan's own job log told is forgotten when that begins anew.
+            return False
+        ended, self._ended = self._ended, None
+        return clock.naive(first) < clock.naive(ended)
 
     def _skimmed(
         self, data: bytes, year: int | None, clock: Clock, until: datetime | None
@@ -217,6 +259,10 @@ class Reader:
             self._keeping = Keeping(cache, self.dagdir, self._only, self.ensemble.settings)
         self._recalled: Recalled | None = None
         self._diverged = False
+        self._faults = Faults(now)
+        self._unusable: tuple[str, float] | None = None
+        self._rewritten: dict[str, Notice] = {}
+        self._read_anew = float("-inf")
 
     # --- looking ------------------------------------------------------------------------
 
@@ -284,7 +330,7 @@ class Reader:
         """See what is new in the dagdir; reads only small files. A dagdir that has become
         unusable leaves the model as it is and sets ``error``."""
         changes = Changes()
-        self.error = None
+        error: str | None = None
         try:
             check_dagdir(self.dagdir)
             listing_changed = self._folders.changed(self.watched(), self._now())
@@ -294,13 +340,18 @@ class Reader:
                 changes |= self._take_dags()
             elif listing_changed or self._may_have_become_logs():
                 self._find_logs()
-        except InputError as error:
-            self.error = str(error)
+        except InputError as problem:
+            error = str(problem)
+        except NoAnswer as problem:
+            error = f"{problem.path}: {problem}{lasting(problem.since)}"
+            # All names are looked for again, when there is an answer.
+            self._folders = FolderWatch()
         for reader in self._logs.values():
             size = reader.follower.size
             look = reader.look()
             if look.restarted:
                 self._diverged = True
+                self._note_emptied(reader)
                 changes |= self.ensemble.forget_log(reader.log.name, reader.log.dag)
             # A torn tail is read again when its file is only touched: that is no growth.
             if self._caught_up and look.grew and (look.restarted or look.size > size):
@@ -308,19 +359,37 @@ class Reader:
         listed: dict[Path, list[str]] = {}
         for facts in self._facts:
             changes |= facts.look(self.ensemble, listed)
+        self._find_fault(error)
         return changes
+
+    def _find_fault(self, error: str | None) -> None:
+        """What keeps the model from being told what happens: the dagdir, else a file of it that
+        could be read before."""
+        if error is None:
+            self._unusable = None
+        elif self._unusable is None or self._unusable[0] != error:
+            since = self._now() if self._unusable is None else self._unusable[1]
+            self._unusable = (error, since)
+        for reader in self._logs.values():
+            self._faults.take(reader.log.name, reader.follower, reader.unreadable, reader.gone)
+        self.error = None
+        if self._unusable is not None:
+            told, since = self._unusable
+            known = not self._caught_up or "since" in told
+            self.error = told if known else f"{told} (since {clock_time(since)})"
+            return
+        faults = [fault for fault in self._all_faults() if fault.since is not None]
+        if faults:
+            more = f" (and {len(faults) - 1} more files)" if len(faults) > 1 else ""
+            self.error = faults[0].sentence(faults[0].name) + more
+
+    def _all_faults(self) -> list[Fault]:
+        return self._faults.all() + [fault for each in self._facts for fault in each.faults.all()]
 
     def _dag_files_signature(self) -> dict[Path, tuple[int, int]]:
         """Changes when a DAG file comes, goes or is written anew."""
         files = {path for dag in self.ensemble.dags.values() for path in dag.workflow.files}
-        stats = {}
-        for path in files.union(self._dag_paths):
-            try:
-                status = path.stat()
-                stats[path] = (status.st_size, status.st_mtime_ns)
-            except OSError:
-                stats[path] = (-1, -1)
-        return stats
+        return _changed_at(files.union(self._dag_paths))
 
     def _take_dags(self) -> Changes:
         self._dag_paths = dag_file_paths(self.dagdir)
@@ -398,6 +467,9 @@ class Reader:
             while reader.behind and time.monotonic() < deadline:
                 changes |= self._apply(reader)
         more = any(r.behind for r in order) or any(f.behind for f in self._facts)
+        others = any(reader.other for reader in order)
+        if others and time.monotonic() - self._read_anew >= ANEW_SECONDS:
+            return Step(changes | self._begin_anew(), True)
         if not more:
             self._caught_up = True
         return Step(changes, more)
@@ -410,6 +482,32 @@ class Reader:
         for warning in warnings:
             self._note(book, warning)
         return changes
+
+    def _note_emptied(self, reader: LogReader) -> None:
+        """DAGMan's own logs begin anew whenever DAGMan does; of others people should know."""
+        name = reader.log.name
+        if reader.log.role is Role.USER:
+            text = (
+                f"it was emptied or replaced at {clock_time(self._now())}; what it told before "
+                "stays until metlmon is started anew"
+            )
+            self._rewritten[name] = Notice("rewritten-log", name, None, text)
+
+    def _begin_anew(self) -> Changes:
+        """A log holds something else than what was read of it: forget all, and read what there
+        is. It is what a new reader would do, but for the sentence about it."""
+        at = clock_time(self._now())
+        for name, reader in self._logs.items():
+            if reader.other:
+                text = f"at {at} it held other events than had been read of it: all was read anew"
+                self._rewritten[name] = Notice("rewritten-log", name, None, text)
+        self._forget()
+        self._dag_signature, self._no_logs, self._folders = {}, {}, FolderWatch()
+        self._grew = self._caught_up = self._diverged = False
+        self._read_anew = time.monotonic()
+        if self._keeping is not None:
+            self._keeping.holds(0)
+        return self.look()
 
     def _note(self, book: LogBook, warning: LogWarning) -> None:
         count = book.notices[warning.kind] = book.notices.get(warning.kind, 0) + 1
@@ -444,7 +542,7 @@ class Reader:
         """The directories in which something may change: never their subdirectories."""
         folders = {self.dagdir, *(r.log.path.parent for r in self._logs.values())}
         folders.update(dag.workflow.path.parent for dag in self.ensemble.dags.values())
-        return sorted(f for f in folders if f.is_dir())
+        return sorted(f for f in folders if _is_folder(f))
 
     # --- answers ------------------------------------------------------------------------
 
@@ -493,11 +591,17 @@ class Reader:
         notices += [Notice("settings", *remark) for remark in self.ensemble.settings.remarks]
         for facts in self._facts:
             notices += [_notice(p) for ps in facts.problems.values() for p in ps]
+        faults = self._all_faults()
+        logs = {reader.log.name for reader in self._logs.values()}
+        # A look at names may have told of them already.
+        told = {fault.name for fault in faults}
+        notices = [n for n in notices if n.kind != "unreadable" or n.file not in told]
+        for fault in faults:
+            text = fault.sentence("the log" if fault.name in logs else "the file")
+            notices.append(Notice("unreadable", fault.name, None, text))
+        notices += self._rewritten.values()
         for reader in self._logs.values():
-            if reader.unreadable is not None:
-                text = f"the log cannot be read: {reader.unreadable}"
-                notices.append(Notice("unreadable", reader.log.name, None, text))
-            elif not live and reader.at_end and reader.follower.behind:
+            if not live and reader.at_end and reader.follower.behind:
                 notices += self._torn(reader)
         notices += self._missing_dags()
         if self.ensemble.lives:
@@ -561,13 +665,23 @@ def _no_look_for_cycles() -> Iterator[None]:
 def _changed_at(paths: Iterable[Path]) -> dict[Path, tuple[int, int]]:
     """Size and ctime: the latter tells that a file may be read now, too."""
     changed = {}
-    for path in paths:
+    listed = list(paths)
+    for path, stands in zip(listed, ask_all(os.stat, listed), strict=True):
         try:
-            status = path.stat()
+            status = stands()
             changed[path] = (status.st_size, status.st_ctime_ns)
         except OSError:
             changed[path] = (-1, -1)
+        except NoAnswer:
+            changed[path] = (-2, -2)
     return changed
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return ask(os.path.isdir, path)
+    except NoAnswer:
+        return True
 
 
 def _notice(problem: Problem) -> Notice:

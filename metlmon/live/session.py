@@ -10,19 +10,24 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from metlmon.ensemble.ledger import Ledger
 from metlmon.ensemble.picture import Painter
 from metlmon.ensemble.record import JobId
 from metlmon.ensemble.settings import Settings
 from metlmon.ensemble.views import JobRow, JobView, ProblemGroup, RunView
+from metlmon.live.asking import Asker, NoAnswer, patiently
+from metlmon.live.errors import InputError
 from metlmon.live.feed import Feed, Update
 from metlmon.live.reader import Reader
 from metlmon.live.turns import Turns
 from metlmon.live.wakeup import Wakeup
 from metlmon.live.written import WrittenFiles
 from metlmon.training.records import Streamed, Training
+
+if TYPE_CHECKING:
+    from metlmon.live.kept import Kept
 
 POLL_SECONDS: Final = 0.9
 """``stat`` of the known files this often is the truth: inotify does not see what another NFS
@@ -54,6 +59,9 @@ CLOCK_SECONDS: Final = POLL_SECONDS
 at every second one."""
 
 
+STOP_SECONDS: Final = 5.0
+"""For so long the end waits for what was read to be kept: a large model takes a second or two."""
+
 REST_SECONDS: Final = 5.0
 """How often that is while nobody looks: the least for which one who glances over sees that it
 lives."""
@@ -76,6 +84,8 @@ class Session:
         self._cost = self._tick_cost = 0.0
         self._told = False
         self._kept = -KEEP_SECONDS
+        self._keeper: threading.Thread | None = None
+        self._files = Asker(self._wake.set)
         self._written = WrittenFiles(reader.dagdir, self.settings)
 
     @property
@@ -88,25 +98,33 @@ class Session:
 
     def start(self, notify: Callable[[Update], None]) -> None:
         """Begin to read, in a thread of its own; see :class:`Feed`."""
-        self._wakeup, told = Wakeup(), (self._reader.watched(), self._wake.set)
+        self._wakeup = Wakeup()
         self._thread = threading.Thread(
             target=self._run, args=(notify,), name="metlmon-reader", daemon=True
         )
         self._thread.start()
         self._watcher = threading.Thread(
-            target=self._wakeup.run, args=told, name="metlmon-wake", daemon=True
+            target=self._await_changes, args=(self._wakeup,), name="metlmon-wake", daemon=True
         )
         self._watcher.start()
 
+    def _await_changes(self, wakeup: Wakeup) -> None:
+        with patiently(self._files):
+            folders = self._reader.watched()
+        wakeup.run(folders, self._wake.set)
+
     def stop(self) -> None:
-        """End both threads; returns when reading has ended."""
+        """End the threads; returns when reading has ended. A thread that waits for a file system
+        that does not answer is not waited for: it ends with the program."""
         self._stop.set()
         self._wake.set()
+        self._files.close()
         if self._wakeup is not None:
             self._wakeup.end()
-        for thread in (self._thread, self._watcher):
+        patience = 0.0 if self._files.stuck else STOP_SECONDS
+        for thread in (self._thread, self._keeper, self._watcher):
             if thread is not None and thread is not threading.current_thread():
-                thread.join(timeout=5.0)
+                thread.join(timeout=max(PICTURE_SECONDS, patience))
 
     def run_view(self, key: str) -> RunView | None:
         with self._turns.asking():
@@ -155,7 +173,11 @@ class Session:
         from metlmon.live.past import Past  # It is a session itself.
 
         reader = Reader(Path(self._reader.given), self.settings, as_of=moment)
-        reader.open()
+        try:
+            with patiently(self._files):
+                reader.open()
+        except NoAnswer as error:
+            raise InputError(f"{error.path}: {error}") from None
         return Past(reader)
 
     def in_queue(self, there: bool) -> None:
@@ -185,12 +207,13 @@ class Session:
     # --- the reading thread -------------------------------------------------------------
 
     def _run(self, notify: Callable[[Update], None]) -> None:
-        while not self._stop.is_set():
-            try:
-                self._read(notify)
-            except Exception as error:  # A monitor that dies at night is useless: say so, go on.
-                self._tell_failure(notify, error)
-                self._stop.wait(FAILURE_PAUSE_SECONDS)
+        with patiently(self._files):
+            while not self._stop.is_set():
+                try:
+                    self._read(notify)
+                except Exception as error:  # A monitor that dies at night is useless: go on.
+                    self._tell_failure(notify, error)
+                    self._stop.wait(FAILURE_PAUSE_SECONDS)
         # Nobody is there any more who could be told.
         with suppress(Exception):
             self._keep()
@@ -214,11 +237,12 @@ class Session:
         dirty = first = True
         while not self._stop.is_set():
             now = time.monotonic()
-            with self._turns.still, self._turns.working():
-                if first or now - looked >= POLL_SECONDS or self._wake.is_set():
-                    self._wake.clear()
+            if first or now - looked >= POLL_SECONDS or self._wake.is_set():
+                self._wake.clear()
+                # It is asked how the files stand before anybody has to wait for a turn.
+                with self._turns.still, self._files.looking(), self._turns.working():
                     dirty |= bool(self._reader.look())
-                    looked = now
+                looked = now
             with self._turns.still, self._turns.working():
                 step = self._reader.step(TURN_SECONDS)
                 dirty |= bool(step.changes) or self._told
@@ -249,11 +273,18 @@ class Session:
     def _keep(self) -> None:
         """Keep what was read, if that is worth while."""
         # It reads the model alone: screens may read it at the same time.
+        if self._files.stuck or (self._keeper is not None and self._keeper.is_alive()):
+            return
         with self._turns.still:
             worth = self._reader.keep()
-        for each in worth:
-            each.write()
-            self._kept = time.monotonic()
+        if not worth:
+            return
+        self._kept = time.monotonic()
+        # The cache may lie on a file server that does not answer.
+        self._keeper = threading.Thread(
+            target=_write, args=(worth,), name="metlmon-keep", daemon=True
+        )
+        self._keeper.start()
 
     def _publish(self, notify: Callable[[Update], None]) -> None:
         begun = time.thread_time()
@@ -283,3 +314,8 @@ class Session:
         while not done:
             with self._turns.working():
                 done = summary.settle(self._reader.live(), TURN_SECONDS)
+
+
+def _write(worth: list[Kept]) -> None:
+    for each in worth:
+        each.write()

@@ -1,0 +1,178 @@
+"""A file system that stalls when it is told to: a directory, passed on through /dev/fuse.
+
+It speaks the kernel's own protocol (``linux/fuse.h``, version 7.31), as much of it as reading
+needs, and runs in a thread of the test. Attributes are never cached: every look is asked of it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import stat
+import struct
+import threading
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+LOOKUP, FORGET, GETATTR, READLINK = 1, 2, 3, 5
+OPEN, READ, STATFS, RELEASE, FLUSH, INIT, OPENDIR, READDIR, RELEASEDIR = (
+    14, 15, 17, 18, 25, 26, 27, 28, 29,
+)  # fmt: skip
+INTERRUPT, BATCH_FORGET = 36, 42
+
+_NAMES: Final = {LOOKUP: "stat", GETATTR: "stat", OPEN: "open", READ: "read", READDIR: "list"}
+_DIRECT: Final = 1
+"""FOPEN_DIRECT_IO: every read is asked of the server."""
+
+_DETACH: Final = 2
+
+
+class Fuse:
+    """``below`` passed on at ``at``, read-only. ``stall(name, *ops)``: from now on these (stat,
+    open, read, list) of this file, or of ``"*"``, are not answered until :meth:`go_on`.
+    ``fail(name, op, number)``: they end in this error."""
+
+    def __init__(self, below: Path, at: Path) -> None:
+        self.at = at
+        at.mkdir(exist_ok=True)
+        self._device = os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC)
+        self._library = ctypes.CDLL(None, use_errno=True)
+        told = f"fd={self._device},rootmode=40000,user_id=0,group_id=0,allow_other".encode()
+        if self._library.mount(b"metlmon-test", os.fsencode(at), b"fuse", 0, told):
+            os.close(self._device)
+            pytest.skip(f"nothing can be mounted here: {os.strerror(ctypes.get_errno())}")
+        self._paths: dict[int, Path] = {1: below}
+        self._numbers: dict[Path, int] = {below: 1}
+        self._stalled: set[tuple[str, str]] = set()
+        self._errors: dict[tuple[str, str], int] = {}
+        self._waiting: list[bytes] = []
+        self._lock = threading.Lock()
+        self.held = threading.Event()
+        """Somebody waits for an answer."""
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def stall(self, name: str, *ops: str) -> None:
+        with self._lock:
+            self._stalled |= {(name, op) for op in ops}
+
+    def fail(self, name: str, op: str, number: int) -> None:
+        with self._lock:
+            self._errors[(name, op)] = number
+
+    def go_on(self) -> None:
+        """Answer everything, also what has been asked meanwhile."""
+        with self._lock:
+            self._stalled.clear()
+            self._errors.clear()
+            waiting, self._waiting = self._waiting, []
+            self.held.clear()
+        for request in waiting:
+            self._answer(request)
+
+    def end(self) -> None:
+        self.go_on()
+        self._library.umount2(os.fsencode(self.at), _DETACH)
+        os.close(self._device)
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                request = os.read(self._device, 1 << 20)
+            except OSError as error:
+                if error.errno in (errno.EINTR, errno.ENOENT, errno.EAGAIN):
+                    continue
+                return
+            if not request:
+                return
+            self._take(request)
+
+    def _take(self, request: bytes) -> None:
+        _, op, unique, node = struct.unpack_from("<IIQQ", request)
+        if op in _NAMES:
+            path = self._paths.get(node, Path("?"))
+            if op == LOOKUP:
+                path = path / os.fsdecode(request[40:].split(b"\0")[0])
+            with self._lock:
+                for name in (path.name, "*"):
+                    if (name, _NAMES[op]) in self._stalled:
+                        self._waiting.append(request)
+                        self.held.set()
+                        return
+                    number = self._errors.get((name, _NAMES[op]))
+                    if number is not None:
+                        self._reply(unique, b"", number)
+                        return
+        self._answer(request)
+
+    def _answer(self, request: bytes) -> None:
+        _, op, unique, node = struct.unpack_from("<IIQQ", request)
+        if op in (FORGET, BATCH_FORGET, INTERRUPT):
+            return
+        try:
+            self._reply(unique, self._done(op, node, request[40:]))
+        except OSError as error:
+            self._reply(unique, b"", error.errno or errno.EIO)
+
+    def _reply(self, unique: int, content: bytes, number: int = 0) -> None:
+        head = struct.pack("<IiQ", 16 + len(content), -number, unique)
+        with suppress(OSError):  # Who asked may have gone.
+            os.write(self._device, head + content)
+
+    def _done(self, op: int, node: int, body: bytes) -> bytes:
+        if op == INIT:
+            return struct.pack("<IIIIHHIIHHIIIIII", 7, 31, 1 << 17, 0, 12, 8, 1 << 17, 1, 0, 0,
+                               0, 0, 0, 0, 0, 0)  # fmt: skip
+        path = self._paths[node]
+        if op == LOOKUP:
+            inner = path / os.fsdecode(body.split(b"\0")[0])
+            status = os.lstat(inner)
+            number = self._numbers.setdefault(inner, len(self._numbers) + 1)
+            self._paths[number] = inner
+            return struct.pack("<QQQQII", number, 0, 0, 0, 0, 0) + _attributes(status)
+        if op == GETATTR:
+            return struct.pack("<QII", 0, 0, 0) + _attributes(os.lstat(path))
+        if op == READLINK:
+            return os.fsencode(os.readlink(path))
+        if op in (OPEN, OPENDIR):
+            if op == OPEN:
+                os.close(os.open(path, os.O_RDONLY))
+            return struct.pack("<QII", 0, _DIRECT if op == OPEN else 0, 0)
+        if op == READ:
+            _, offset, size = struct.unpack_from("<QQI", body)
+            with open(path, "rb") as file:
+                file.seek(offset)
+                return file.read(size)
+        if op == READDIR:
+            return _entries(path, *struct.unpack_from("<QI", body, 8))
+        if op == STATFS:
+            return struct.pack("<QQQQQIIII", 0, 0, 0, 0, 0, 4096, 255, 4096, 0) + bytes(24)
+        if op in (RELEASE, RELEASEDIR, FLUSH):
+            return b""
+        raise OSError(errno.ENOSYS, "not here")
+
+
+def _attributes(status: os.stat_result) -> bytes:
+    times = (status.st_atime_ns, status.st_mtime_ns, status.st_ctime_ns)
+    return struct.pack(
+        "<QQQQQQIIIIIIIIII",
+        status.st_ino, status.st_size, (status.st_size + 511) // 512,
+        *(each // 10**9 for each in times), *(each % 10**9 for each in times),
+        status.st_mode, status.st_nlink, status.st_uid, status.st_gid, 0, 4096, 0,
+    )  # fmt: skip
+
+
+def _entries(path: Path, offset: int, size: int) -> bytes:
+    made = b""
+    for at, name in enumerate(sorted(os.listdir(path))[offset:], start=offset + 1):
+        told, raw = os.lstat(path / name), os.fsencode(name)
+        entry = struct.pack("<QQII", told.st_ino, at, len(raw), stat.S_IFMT(told.st_mode) >> 12)
+        entry += raw + bytes(-len(raw) % 8)
+        if len(made) + len(entry) > size:
+            break
+        made += entry
+    return made
