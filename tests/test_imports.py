@@ -35,6 +35,12 @@ OURS: dict[str, set[str]] = {
         *("metlmon.ensemble.wording", "metlmon.eventlog", "metlmon.live.configuration"),
         *("metlmon.live.cache", "metlmon.live.errors", "metlmon.live.tomlfile", "metlmon.secret"),
     },
+    # No log is read for it, and no model made; the workflows are those of the model.
+    "check DIR": READING
+    | {
+        *("metlmon.authoring", "metlmon.secret", "metlmon.trainer"),
+        *("metlmon.cli.check", "metlmon.cli.printing"),
+    },
     "jobs --json DIR": READING | PRINTING,
     "status --json DIR": READING | PRINTING | FIGURES,
     "status DIR": READING | PRINTING | FIGURES | {"metlmon.cli.tables"},

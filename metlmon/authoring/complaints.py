@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 from collections import Counter
@@ -160,7 +159,9 @@ def _sites(request: Request, known: tuple[str, ...]) -> Iterator[Complaint]:
 
 def _unknown_site(site: str, known: tuple[str, ...]) -> str:
     folded = {name.lower(): name for name in known}
-    near = difflib.get_close_matches(site.lower(), list(folded), n=1, cutoff=0.5)
+    from difflib import get_close_matches  # Most names of sites are right.
+
+    near = get_close_matches(site.lower(), list(folded), n=1, cutoff=0.5)
     if near:
         return f"the collector knows no {site} now; did you mean {folded[near[0]]}?"
     return f"the collector knows no {site} now, only {_some(known)}; its jobs would wait"
