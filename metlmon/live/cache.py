@@ -126,6 +126,7 @@ class Cache:
             beside = self.directory / f".{name}.{os.getpid()}.{os.urandom(4).hex()}{UNFINISHED}"
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
             handle = os.open(beside, flags, 0o600)
+            os.fchmod(handle, 0o600)
         except OSError:
             return False
         try:
@@ -158,11 +159,16 @@ class Cache:
 
     def _make_directory(self) -> None:
         """For the user alone. Raises OSError."""
-        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        missing = [each for each in (self.directory, *self.directory.parents) if not each.exists()]
+        for each in reversed(missing):
+            with suppress(FileExistsError):
+                each.mkdir(mode=0o700)
+                # Whatever the user's mask takes away.
+                each.chmod(0o700)
         status = os.stat(self.directory)
         if status.st_uid != os.geteuid():
             raise PermissionError("somebody else's directory")
-        if status.st_mode & 0o077:
+        if status.st_mode & 0o777 != 0o700:
             os.chmod(self.directory, 0o700)
 
     def _tidy(self) -> None:

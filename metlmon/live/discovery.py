@@ -241,10 +241,13 @@ def discover_dags(dagdir: Path, only: str | None = None, load: Load = load_files
     if not usable:
         if refused:
             more = f" (and {len(refused) - 1} more DAG files)" if len(refused) > 1 else ""
-            raise InputError(
-                f"{dagdir}{os.sep}{found.problems[0]}{more}; "
+            first = found.problems[0]
+            advice = (
                 "DAGMan would refuse it: mend this line, then look again"
+                if first.line is not None
+                else "see who may read it (ls -l), or ask its owner"
             )
+            raise InputError(f"{dagdir}{os.sep}{first}{more}; {advice}")
         raise InputError(_no_dag(dagdir))
     for workflow in usable:
         found.problems += workflow.problems

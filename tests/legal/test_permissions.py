@@ -1,0 +1,291 @@
+"""A dagdir of somebody else, read-only, with files that may not be read: watching works, and
+writes nothing there, with every command and on every screen."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import select
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.legal.watched import Watched
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+FIXTURE = CHECKOUT / "fixtures" / "rescue"
+
+NOBODY = 65534
+
+COMMANDS = (
+    ["status", "{dir}"],
+    ["status", "--json", "{dir}"],
+    ["watch", "{dir}"],
+    ["run", "run0", "{dir}"],
+    ["jobs", "{dir}"],
+    ["jobs", "--json", "{dir}"],
+    ["sites", "{dir}"],
+    ["timeline", "{dir}"],
+    ["curves", "{dir}"],
+    ["estimate", "{dir}"],
+    ["report", "{dir}"],
+    ["report", "{dir}", "--html", "report.html", "--md", "report.md"],
+    ["export", "{dir}"],
+    ["config", "show", "{dir}"],
+    ["config", "validate", "{dir}"],
+    ["check", "{dir}"],
+    ["status", "--as-of", "2026-11-21T09:40:00", "{dir}"],
+)
+
+RUNNER = """
+import contextlib, io, json, os, sys
+sys.path.insert(0, sys.argv[1])
+from metlmon.cli.main import main
+def run(commands):
+    for command in commands:
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            try:
+                code = main(command)
+            except SystemExit as left:
+                code = left.code
+        yield [int(code or 0), out.getvalue(), err.getvalue()]
+commands, user = json.loads(sys.argv[2]), json.loads(sys.argv[3])
+if user is not None:
+    # Whoever has this Python may have it for himself: all that it needs is imported before.
+    kept = os.environ.pop("XDG_CACHE_HOME")
+    list(run(commands))
+    os.environ["XDG_CACHE_HOME"] = kept
+    os.setgroups([])
+    os.setgid(user)
+    os.setuid(user)
+print(json.dumps(list(run(commands))))
+"""
+
+
+@pytest.fixture(name="place")
+def _place(tmp_path: Path) -> Iterator[Path]:
+    """A directory that others may enter, which pytest's own is not."""
+    place = Path("/var/tmp") / f"metlmon-test-{os.getpid()}"
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir(mode=0o755)
+    place.chmod(0o755)
+    (place / "work").mkdir()
+    (place / "work").chmod(0o777)
+    yield place
+    for folder, _, _ in os.walk(place):
+        os.chmod(folder, 0o700)
+    shutil.rmtree(place)
+
+
+@pytest.fixture(name="dagdir")
+def _dagdir(place: Path) -> Path:
+    return Path(shutil.copytree(FIXTURE, place / "ensemble"))
+
+
+def close(dagdir: Path) -> None:
+    """Nobody may write there."""
+    for folder, _, files in os.walk(dagdir):
+        for name in files:
+            os.chmod(os.path.join(folder, name), 0o444)
+        os.chmod(folder, 0o555)
+
+
+def ran(
+    place: Path, commands: Any, user: int | None = None, **environment: str
+) -> list[tuple[int, str, str]]:
+    """Exit code, output and errors of each command, run one after the other by ``user``."""
+    filled = [[word.format(dir=place / "ensemble") for word in command] for command in commands]
+    env = {
+        "PATH": os.environ.get("PATH", ""),
+        "HOME": str(place / "work"),
+        "XDG_CACHE_HOME": str(place / "work" / "cache"),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "LC_ALL": "C.UTF-8",
+        **environment,
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", RUNNER, str(CHECKOUT), json.dumps(filled), json.dumps(user)],
+        cwd=place / "work",
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    return [(code, out, err) for code, out, err in json.loads(done.stdout)]
+
+
+def need_root() -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root acts for other users")
+
+
+def test_no_command_writes_to_the_dagdir(place: Path, dagdir: Path) -> None:
+    with Watched(dagdir):
+        told = ran(place, COMMANDS)
+    failed = [(c[0], err) for c, (code, _, err) in zip(COMMANDS, told, strict=True) if code]
+    assert not [each for each in failed if each[0] != "check"], "check may find something"
+    assert (place / "work/ensemble-export/runs.csv").exists()
+    assert (place / "work/report.html").exists()
+
+
+def test_export_where_one_stands_is_not_into_the_dagdir(place: Path, dagdir: Path) -> None:
+    """``./NAME-export`` would lie in the dagdir when that is where one stands."""
+    os.rmdir(place / "work")
+    (place / "work").symlink_to(dagdir)
+    with Watched(dagdir):
+        ((code, _, err),) = ran(place, [["export", "."]], HOME="/", XDG_CACHE_HOME=str(dagdir))
+    assert code == 2
+    assert "where metlmon writes nothing" in err
+
+
+def test_a_cache_that_would_lie_in_the_dagdir_is_none(place: Path, dagdir: Path) -> None:
+    with Watched(dagdir):
+        told = ran(place, COMMANDS[:3], XDG_CACHE_HOME=str(dagdir), HOME=str(dagdir))
+    assert [code for code, _, _ in told] == [0, 0, 0]
+
+
+def test_a_dagdir_that_is_somebody_elses_and_closed(place: Path, dagdir: Path) -> None:
+    """As nobody, with no home: the same output as its owner has."""
+    need_root()
+    close(dagdir)
+    mine = ran(place, COMMANDS[:9])
+    shutil.rmtree(place / "work/cache", ignore_errors=True)
+    with Watched(dagdir):
+        theirs = ran(place, COMMANDS[:9], NOBODY, HOME="/nonexistent", XDG_CACHE_HOME="")
+    assert theirs == mine
+
+
+def test_a_file_system_that_is_mounted_read_only(place: Path, dagdir: Path) -> None:
+    need_root()
+    mount = subprocess.run(
+        ["mount", "--bind", str(dagdir), str(dagdir)], capture_output=True, check=False
+    )
+    if mount.returncode:
+        pytest.skip("nothing can be mounted here")
+    try:
+        subprocess.run(["mount", "-o", "remount,ro,bind", str(dagdir)], check=True)
+        with pytest.raises(OSError, match="Read-only"):
+            (dagdir / "x").touch()
+        told = ran(place, COMMANDS[:3])
+    finally:
+        subprocess.run(["umount", str(dagdir)], check=True)
+    assert [code for code, _, _ in told] == [0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "metl.log",
+        "ens.dag.nodes.log",
+        "ens.dag.dagman.log",
+        "ens.dag.dagman.out",
+        "ens.dag.metrics",
+        "ens.dag.rescue001",
+        "ens.jobstate.log",
+        "nodes.dag.status",
+        "ens.dag.condor.sub",
+        "metlmon.toml",
+    ],
+)
+def test_a_file_that_may_not_be_read(place: Path, dagdir: Path, name: str) -> None:
+    """It is said, and the rest goes on: the runs and their states are there."""
+    need_root()
+    (dagdir / name).touch()
+    (dagdir / name).chmod(0)
+    ((code, out, _),) = ran(place, [["status", "--json", "{dir}"]], NOBODY)
+    assert code == 0
+    told = json.loads(out)
+    assert len(told["runs"]) == 4
+    said = [each for each in told["warnings"] if name in str(each["file"])]
+    if name != "ens.dag.condor.sub":
+        assert any("cannot be read" in each["text"] for each in said), told["warnings"]
+
+
+def test_a_dag_file_that_may_not_be_read(place: Path, dagdir: Path) -> None:
+    need_root()
+    (dagdir / "ens.dag").chmod(0)
+    ((code, _, err),) = ran(place, [["status", "{dir}"]], NOBODY)
+    assert code == 2
+    assert "ens.dag" in err
+    assert "cannot be read; see who may read it" in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("mask", [0o000, 0o022, 0o077, 0o277, 0o777])
+def test_the_cache_is_the_users_alone(tmp_path: Path, mask: int) -> None:
+    """Whatever the mask, and the directories above it that had to be made."""
+    from metlmon.live.cache import Cache
+
+    cache = Cache(tmp_path / "a" / "b" / "metlmon")
+    before = os.umask(mask)
+    try:
+        assert cache.write("x", [1, 2, 3])
+    finally:
+        os.umask(before)
+    for folder in ("a", "a/b", "a/b/metlmon"):
+        assert (tmp_path / folder).stat().st_mode & 0o777 == 0o700
+    (file,) = (tmp_path / "a/b/metlmon").iterdir()
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert list(cache.records("x")) == [1, 2, 3]
+
+
+# --- on every screen ------------------------------------------------------------------------
+
+KEYS = (
+    *("j", "k", "\r", "j", "\r", "l", "e", "\x1b", "\x1b", "\x1b"),
+    *("1", "2", "3", "4", "5", "6", "7", "8", "9", "0", "\x1b"),
+    *("?", "\x1b", "/", "run", "\r", "\x1b", "s", "t", "c", "w", "g", "i", "\x1b", "f", "\x1b"),
+    *("m", "n", "p", "o", "\t", " ", "a", "\x1b", "\x1b", "z", "r", "d", "\x1b", "u", "y", "\x1b"),
+)
+
+
+def quiet(screen: int, seconds: float = 0.06, deadline: float = 20.0) -> bytes:
+    """What the program writes until it has written nothing for a moment."""
+    data, end = b"", time.monotonic() + deadline
+    while time.monotonic() < end and select.select([screen], [], [], seconds)[0]:
+        try:
+            some = os.read(screen, 1 << 16)
+        except OSError:
+            break
+        if not some:
+            break
+        data += some
+    return data
+
+
+def test_no_key_on_any_screen_writes_to_the_dagdir(place: Path, dagdir: Path) -> None:
+    environment = {**os.environ, "HOME": str(place / "work"), "TERM": "xterm-256color"}
+    environment |= {"XDG_CACHE_HOME": str(place / "work/cache"), "LINES": "30", "COLUMNS": "100"}
+    with Watched(dagdir):
+        process, screen = pty.fork()
+        if process == 0:
+            os.chdir(place / "work")
+            arguments = [sys.executable, "-m", "metlmon", "watch", str(dagdir)]
+            os.execve(sys.executable, arguments, {**environment, "PYTHONPATH": str(CHECKOUT)})
+        try:
+            shown, end = b"", time.monotonic() + 60
+            while b"run0" not in shown and time.monotonic() < end:
+                shown += quiet(screen)
+            assert b"run0" in shown, shown[-2000:]
+            for key in KEYS:
+                os.write(screen, key.encode())
+                shown += quiet(screen)
+            for key in ("\x1b", "\x1b", "\x1b", "q"):
+                os.write(screen, key.encode())
+                shown += quiet(screen)
+        finally:
+            end = time.monotonic() + 20
+            while time.monotonic() < end and os.waitpid(process, os.WNOHANG) == (0, 0):
+                os.write(screen, b"\x03")
+                quiet(screen)
+            os.close(screen)
+    assert b"Traceback" not in shown
