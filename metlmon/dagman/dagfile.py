@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from metlmon.dagman.commands import Command
-from metlmon.dagman.dagtext import Line, Lines, SyntaxFault, Tokens, shown
+from metlmon.dagman.dagtext import Line, Lines, SyntaxFault, Tokens, shown, without_secrets_of
 from metlmon.dagman.readers import READERS
 from metlmon.dagman.records import Problem
 from metlmon.dagman.usual import UsualLines
@@ -65,7 +65,8 @@ def parse_dag(data: bytes, name: str) -> DagFile:
                 continue
             problem = _unknown(name, line, keyword)
         except SyntaxFault as fault:
-            text = f"Failed to parse {shown(keyword) or 'command'}: {fault}"
+            text = without_secrets_of(line.text, str(fault))
+            text = f"Failed to parse {shown(keyword) or 'command'}: {text}"
             problem = Problem("syntax", name, line.number, text, error=True)
         if len(problems) < MOST_PROBLEMS:
             problems.append(problem)

@@ -10,7 +10,7 @@ import re
 from collections.abc import Container
 
 from metlmon.frozen import frozen
-from metlmon.secret import hide
+from metlmon.secret import HIDDEN, find, hide
 
 #: What C's ``isspace`` calls a blank: physical lines are trimmed of these and no others.
 _BLANKS = " \t\n\v\f\r"
@@ -209,6 +209,15 @@ def integer(token: str) -> int | None:
         return None
     number = int(match[1])
     return number if _INT_MIN <= number <= _INT_MAX else None
+
+
+def without_secrets_of(line: str, complaint: str) -> str:
+    """What is said of a line, without a word of it that only what stands before it tells to be a
+    secret (``--token X``)."""
+    for found in find(line):
+        value = line[found.start : found.end]
+        complaint = complaint.replace(value, HIDDEN).replace(f"'{value[:_SHOWN]}…'", f"'{HIDDEN}'")
+    return complaint
 
 
 def shown(token: str) -> str:

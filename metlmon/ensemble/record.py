@@ -30,6 +30,7 @@ from metlmon.ensemble.packed import (
 from metlmon.ensemble.states import State
 from metlmon.eventlog import Event, Submit
 from metlmon.frozen import frozen
+from metlmon.secret import is_secret_name
 
 NOOP_PROC: Final = 2147483647
 """DAGMan writes events of a NOOP node under this proc, with a number of its own as subproc
@@ -371,12 +372,19 @@ _ENVIRONMENT: Final = re.compile(
 """To the next line that tells an attribute: a value may have line ends."""
 
 
+_ATTRIBUTE: Final = re.compile(r"\w+ job attribute (\S+)")
+
+
 def _without_environment(event: Event) -> Event:
     """The event without values of the job's environment: keys and tokens are passed that way,
-    and what is not kept cannot be shown."""
+    and what is not kept cannot be shown. Nor values of an attribute that is named like one."""
+    changed = _ATTRIBUTE.match(event.text)
+    if changed is not None and is_secret_name(changed[1]):
+        # Its values may have line ends, and quotes as they like.
+        return event._replace(text=f"{changed[0]} (not shown)", body="")
     return event._replace(
         text=_ENVIRONMENT.sub(r"\1\2 (not shown)", event.text),
-        body=_ENVIRONMENT.sub(r"\1\2 (not shown)", event.body),
+        body="" if event.number == 33 else _ENVIRONMENT.sub(r"\1\2 (not shown)", event.body),
     )
 
 

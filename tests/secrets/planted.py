@@ -41,7 +41,6 @@ JOBSTATE_LOG run.jobstate.log
 NODE_STATUS_FILE run.status
 ghp_{unknown-command}q7Xz2LmP9vRk4TbN8sWd3HyJ is no command
 --token={unknown-named} is none
-RETRY {first} 3 ghp_{unexpected-word}q7Xz2LmP9vRk4TbN8sWd3HyJ
 """
 
 SUBMIT: Final = """\
@@ -49,7 +48,7 @@ executable = train.sh
 include : more.sub
 arguments = "--token ""{submit-arguments}"" --epochs $(epoch)"
 environment = "OMP_NUM_THREADS={submit-environment}"
-log = metl.log
+log = json.log
 output = $(JOB)_$(CLUSTERID).out
 queue
 """
@@ -109,7 +108,8 @@ Env = "OMP={ad-environment}"
 Environment = "OMP={ad-environment-2} P={ad-environment-3}"
 JobStatus = 2
 ...
-033 (77.000.000) 2026-11-21 09:10:00 Setting job attribute Environment to "OMP={attribute-environment}"
+033 (77.000.000) 2026-11-21 09:10:00 Setting job attribute Environment to \
+"OMP={attribute-environment}"
 ...
 033 (77.000.000) 2026-11-21 09:11:00 Changing job attribute ApiToken from "{attribute-from}" \
 to "ghp_{attribute-to}q7Xz2LmP9vRk4TbN8sWd3HyJ"

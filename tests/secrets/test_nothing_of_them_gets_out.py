@@ -1,0 +1,284 @@
+"""No key of a dagdir reaches what is printed, written, kept or raised."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import traceback
+import zipfile
+from contextlib import redirect_stderr, redirect_stdout, suppress
+from pathlib import Path
+
+import pytest
+from planted import NODES, Planted, plant
+
+from metlmon.cli.main import main
+from metlmon.live import keeping, kept, workflows
+from metlmon.live.cache import Cache
+from metlmon.live.reader import Reader
+from metlmon.secret import HIDDEN
+
+
+@pytest.fixture(name="planted")
+def _planted(tmp_path: Path) -> Planted:
+    return plant(tmp_path / "ensemble")
+
+
+@pytest.fixture(name="home", autouse=True)
+def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home, a cache and a working directory of this test alone."""
+    home = tmp_path / "home"
+    for name, variable in (
+        *((".config", "XDG_CONFIG_HOME"), (".cache", "XDG_CACHE_HOME")),
+        *((".local/share", "XDG_DATA_HOME"), (".local/state", "XDG_STATE_HOME")),
+    ):
+        (home / name).mkdir(parents=True)
+        monkeypatch.setenv(variable, str(home / name))
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("TMPDIR", str(home))
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    return home
+
+
+def printed(*arguments: str) -> str:
+    """What a command prints on standard output."""
+    out = io.StringIO()
+    with redirect_stdout(out), redirect_stderr(io.StringIO()):
+        main([*arguments])
+    return out.getvalue()
+
+
+def said(*arguments: str) -> str:
+    """All that a command says, on both streams."""
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err), suppress(SystemExit):
+        main([*arguments])
+    return out.getvalue() + err.getvalue()
+
+
+def written_below(*folders: Path) -> bytes:
+    """The bytes of all files, and their names; what is packed also unpacked."""
+    found = []
+    for folder in folders:
+        for path in folder.rglob("*"):
+            found.append(os.fsencode(path.name))
+            if path.is_file():
+                found.append(path.read_bytes())
+                if zipfile.is_zipfile(path):
+                    with zipfile.ZipFile(path) as packed:
+                        found += [packed.read(name) for name in packed.namelist()]
+    return b"\n".join(found)
+
+
+COMMANDS = [
+    ("status",),
+    ("status", "--json"),
+    ("jobs",),
+    ("jobs", "--json"),
+    ("sites",),
+    ("sites", "--json"),
+    ("timeline",),
+    ("timeline", "--json"),
+    ("curves",),
+    ("curves", "--json"),
+    ("estimate",),
+    ("estimate", "--json"),
+    ("estimate", "--backtest"),
+    ("report",),
+    ("report", "--json"),
+    ("report", "--html", "-"),
+    ("report", "--md", "-"),
+    ("config", "show"),
+    ("config", "validate"),
+    ("check",),
+    ("check", "--json"),
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_no_command_says_one(command: tuple[str, ...], planted: Planted) -> None:
+    shown = said(*command[:1], str(planted.path), *command[1:])
+    if command[0] == "config":
+        shown = said(*command, str(planted.path))
+    assert shown
+    assert planted.left_in(shown.encode()) == []
+
+
+@pytest.mark.parametrize("more", [(), ("--json",)])
+def test_nor_does_a_run_or_an_action(more: tuple[str, ...], planted: Planted) -> None:
+    shown = said("run", "3f1c2d4e", str(planted.path), *more)
+    assert "train_epoch" in shown or "epoch" in shown
+    shown += said("act", "release", str(planted.path), "77.0", "--yes", *more)
+    assert planted.left_in(shown.encode()) == []
+
+
+def test_what_stands_around_them_is_told(planted: Planted) -> None:
+    job = next(
+        each
+        for each in json.loads(printed("jobs", str(planted.path), "--json"))["jobs"]
+        if each["cluster"] == 77
+    )
+    told = json.dumps(job)
+    assert f"https://{HIDDEN}@example.org/data was read" in told
+    assert f"cannot run train.sh --token {HIDDEN} any more" in told
+    status = said("status", str(planted.path), "--json")
+    assert f"has --token {HIDDEN} in it" in status
+    assert f"cannot go on with token={HIDDEN} in there" in status
+
+
+@pytest.mark.parametrize("form", ["csv", "json", "parquet"])
+def test_no_table_holds_one(form: str, planted: Planted, tmp_path: Path) -> None:
+    if form == "parquet":
+        pytest.importorskip("pyarrow")
+    out = tmp_path / "tables"
+    shown = said("export", str(planted.path), "--to", form, "--out", str(out))
+    written = written_below(out)
+    if form == "parquet":
+        import pandas
+
+        tables = [pandas.read_parquet(path).to_csv() for path in out.glob("*.parquet")]
+        written += "\n".join(tables).encode()
+    assert b"cannot run train.sh" in written
+    assert b"password: (hidden)" in written
+    assert planted.left_in(shown.encode() + written) == []
+
+
+def test_nothing_is_written_with_one(planted: Planted, tmp_path: Path, home: Path) -> None:
+    html, md = tmp_path / "here" / "r.html", tmp_path / "here" / "r.md"
+    said("report", str(planted.path), "--html", str(html), "--md", str(md))
+    for command in COMMANDS[:8]:
+        said(*command[:1], str(planted.path), *command[1:])
+    assert b"3f1c2d4e" in html.read_bytes()
+    assert planted.left_in(written_below(tmp_path / "here", home)) == []
+
+
+# --- the cache --------------------------------------------------------------------------------
+
+
+def kept_of(planted: Planted, cache: Cache, monkeypatch: pytest.MonkeyPatch) -> bytes:
+    """What a reader keeps of the dagdir, as it is in the files."""
+    monkeypatch.setattr(keeping, "WORTH_KEEPING", 1)
+    monkeypatch.setattr(workflows, "WORTH_SECONDS", -1.0)
+    # Whatever becomes of the code while the tests run.
+    monkeypatch.setattr(kept, "code", lambda: "this code")
+    reader = Reader(planted.path, cache=cache)
+    reader.open()
+    reader.read_all()
+    for each in reader.keep():
+        assert each.write()
+    return written_below(cache.directory)
+
+
+def test_the_cache_holds_none(
+    planted: Planted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = Cache(tmp_path / "cache")
+    held = kept_of(planted, cache, monkeypatch)
+    assert b"cannot run train.sh" in held
+    assert b"wandb_key" in held
+    assert planted.left_in(held) == []
+
+
+def test_nor_while_a_log_is_read_from_there(
+    planted: Planted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is appended to a log that was half read, and what a reader takes over."""
+    cache = Cache(tmp_path / "cache")
+    kept_of(planted, cache, monkeypatch)
+    with (planted.path / "metl.log").open("a") as log:
+        log.write(
+            f"\n...\n008 (77.000.000) 2026-11-21 09:30:00 token={planted.key('later')} x\n...\n"
+        )
+    reader = Reader(planted.path, cache=cache)
+    reader.open()
+    reader.read_all()
+    job = reader.painter().job_view(77, 0)
+    assert job is not None
+    assert f"token={HIDDEN} x" in [event.text for event in job.events]
+    held = kept_of(planted, cache, monkeypatch)
+    assert planted.left_in(held) == []
+
+
+def test_a_log_that_begins_with_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first bytes of a log tell one life of it from another: not by standing in the cache."""
+    planted = Planted(tmp_path / "ensemble")
+    planted.write("run.dag", "JOB A a.sub\n")
+    planted.write("a.sub", "log = a.log\nqueue\n")
+    planted.write("a.log", "008 (77.000.000) 2026-11-21 09:00:00 token={first-bytes} x\n...\n")
+    planted.write("run.dag.dagman.out", "--token={first-line}\n")
+    cache = Cache(tmp_path / "cache")
+    held = kept_of(planted, cache, monkeypatch)
+    assert b"token=(hidden) x" in held
+    assert planted.left_in(held) == []
+
+
+# --- faults -----------------------------------------------------------------------------------
+
+
+def test_a_model_that_is_spoilt_raises_none(planted: Planted) -> None:
+    """Whatever breaks in a model that was read: its texts are in no traceback, not even as the
+    locals of a frame, nor in what another process would be given."""
+    reader = Reader(planted.path)
+    reader.open()
+    reader.read_all()
+    picture = reader.painter()
+    views = [picture.status(), picture.job_view(77, 0), picture.problems(), picture.runs]
+    try:
+        raise RuntimeError(views)
+    except RuntimeError as error:
+        told = traceback.TracebackException.from_exception(error, capture_locals=True)
+        shown = "".join(told.format())
+    assert NODES[0] in shown
+    assert planted.left_in(shown.encode()) == []
+
+
+def test_a_dag_file_that_is_refused_quotes_none(planted: Planted) -> None:
+    for line in (
+        "JOB run1 --token {refused-1}",
+        "VARS X --token {refused-2}",
+        "RETRY {first} 3 ghp_{refused-8}q7Xz2LmP9vRk4TbN8sWd3HyJ",
+        "RETRY {first} 3 --token " + "{refused-9}" * 9,
+        "RETRY {first} token={refused-3}",
+        "SCRIPT {refused-4}=password PRE",
+        "JOB {first} {{\nenvironment = OMP={refused-5}",
+        "JOB A a.sub ghp_{refused-6}q7Xz2LmP9vRk4TbN8sWd3HyJ",
+        "ENV SOMETHING OMP={refused-7}",
+    ):
+        planted.write("run.dag", line + "\n")
+        shown = said("status", str(planted.path)) + said("check", str(planted.path))
+        assert shown
+        assert planted.left_in(shown.encode()) == []
+
+
+def test_settings_that_are_wrong_quote_none(planted: Planted) -> None:
+    for text in (
+        '[metrics]\nprimary = 3\nnonsense = "password={toml-1}"\n',
+        'labels = "token={toml-2}"\n',
+        '[metrics]\npatterns = ["(?P<value>token={toml-3}("]\n',
+        'read_only = "token={toml-4}"\n',
+        'token = "{toml-5}"\n',
+        "password={toml-6}\n",
+    ):
+        planted.write("metlmon.toml", text)
+        shown = said("status", str(planted.path))
+        for what in ("show", "validate"):
+            shown += said("config", what, str(planted.path)) + said(
+                "config", what, str(planted.path), "--json"
+            )
+        assert "metlmon.toml" in shown
+        assert planted.left_in(shown.encode()) == []
+
+
+def test_arguments_that_are_wrong_quote_none(planted: Planted) -> None:
+    key = planted.key("typed")
+    for arguments in (
+        ("status", f"/nowhere/token={key}"),
+        ("status", str(planted.path), f"--token={key}"),
+        ("submit", "--set", f"wandb_key {key}"),
+        ("submit", "x", "--set", f"wandb_key={key}", "--dry-run"),
+    ):
+        shown = said(*arguments)
+        assert shown
+        assert planted.left_in(shown.encode()) == []
