@@ -625,7 +625,7 @@ def _terminal_given_back(app: MetlmonApp) -> Iterator[None]:
 
     def end(number: int, frame: FrameType | None) -> None:
         if ended:
-            _by_force(128 + number, modes)
+            _by_force(128 + number, modes, _ended_by(ended[0]))
         ended.append(number)
         app.leave_soon(128 + number)
         threading.Thread(
@@ -651,7 +651,7 @@ def _terminal_given_back(app: MetlmonApp) -> Iterator[None]:
         for each, handler in before.items():
             signal.signal(each, handler)
         if ended:
-            _tell(f"metlmon: ended by {signal.Signals(ended[0]).name}")
+            _tell(_ended_by(ended[0]))
 
 
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
@@ -703,13 +703,17 @@ def _see_to_it(app: MetlmonApp, done: threading.Event, modes: list[Any] | None) 
 
 def _insist(done: threading.Event, code: int, modes: list[Any] | None) -> None:
     if not done.wait(PATIENCE_SECONDS):
-        _by_force(code, modes)
+        _by_force(code, modes, _ended_by(code - 128) if code > 128 else "")
 
 
-def _by_force(code: int, modes: list[Any] | None) -> None:
+def _ended_by(number: int) -> str:
+    return f"metlmon: ended by {signal.Signals(number).name}"
+
+
+def _by_force(code: int, modes: list[Any] | None, why: str = "") -> None:
     try:
         os.set_blocking(2, False)
-        os.write(2, _RESTORED)
+        os.write(2, _RESTORED + f"{why}\r\n".encode() * bool(why))
         if modes is not None:
             termios.tcsetattr(0, termios.TCSANOW, modes)
     except (OSError, termios.error):

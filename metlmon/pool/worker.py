@@ -12,14 +12,16 @@ the kinds being :class:`Kind`. Constraints are made of integers only, jobs are n
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import select
 import shutil
 import signal
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from enum import StrEnum
 from typing import IO, Any, Final
 
@@ -337,8 +339,38 @@ def _slot(ad: Any) -> dict[str, Any] | None:
 OPERATIONS: Final = ("where", "query", "job", "dagmans", "act", "priority", "sites", "submit_dag")
 
 
-def serve(requests: IO[bytes], answers: IO[bytes], pool: Callable[[], Any] = Pool) -> None:
-    """Answer each line of ``requests`` until they end."""
+@contextmanager
+def ending_with_the_parent() -> Iterator[None]:
+    """Meanwhile, the end of the requests ends this process, whatever it waits for: the bindings
+    can wait long, and Python hears nothing until they return. What the parent writes would end
+    it, too; it writes the next request when it has this one's answer. fcntl(2), O_ASYNC."""
+    flags = fcntl.fcntl(0, fcntl.F_GETFL)
+    try:
+        fcntl.fcntl(0, fcntl.F_SETOWN, os.getpid())
+        fcntl.fcntl(0, fcntl.F_SETFL, flags | os.O_ASYNC)
+    except OSError:
+        # No pipe: a test, or a person who tries it.
+        yield
+        return
+    line = select.poll()
+    line.register(0, 0)
+    if line.poll(0):
+        # It ended before the kernel was asked to tell.
+        sys.exit()
+    try:
+        yield
+    finally:
+        fcntl.fcntl(0, fcntl.F_SETFL, flags)
+
+
+def serve(
+    requests: IO[bytes],
+    answers: IO[bytes],
+    pool: Callable[[], Any] = Pool,
+    waiting: Callable[[], AbstractContextManager[None]] = nullcontext,
+) -> None:
+    """Answer each line of ``requests`` until they end; ``waiting`` is around whatever may
+    take long."""
     opened: Any = None
     for line in requests:
         try:
@@ -346,8 +378,9 @@ def serve(requests: IO[bytes], answers: IO[bytes], pool: Callable[[], Any] = Poo
             operation = request.get("op")
             if operation not in OPERATIONS:
                 raise Failure(Kind.REQUEST, f"there is no operation {operation!r}")
-            opened = opened or pool()
-            answer = {"value": getattr(opened, operation)(request)}
+            with waiting():
+                opened = opened or pool()
+                answer = {"value": getattr(opened, operation)(request)}
         except Failure as failure:
             answer = {"error": str(failure.kind), "text": str(failure)[:LONGEST_TEXT]}
         except Exception as error:  # The line must stay open: say what it was.
@@ -363,7 +396,8 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    serve(sys.stdin.buffer, answers)
+    signal.signal(signal.SIGIO, signal.SIG_DFL)
+    serve(sys.stdin.buffer, answers, waiting=ending_with_the_parent)
 
 
 if __name__ == "__main__":
