@@ -90,6 +90,16 @@ class Clock:
         agrees, self._hinted = offset == self._hinted, offset
         return agrees and self.observe(local, local.replace(tzinfo=UTC).timestamp() - offset)
 
+    def contradicted(self) -> tuple[datetime, timedelta] | None:
+        """The last moment of which a file states another offset than the zone that was given
+        has, and that offset; None where all agree."""
+        if self.zone is None or not self._seen:
+            return None
+        local, seconds = self._seen[-1]
+        stated = timedelta(seconds=seconds)
+        has = {local.replace(tzinfo=self.zone, fold=fold).utcoffset() for fold in (0, 1)}
+        return None if stated in has else (local, stated)
+
     def _bracketed(self, local: datetime) -> bool:
         return self._seen[0][0] <= local <= self._seen[-1][0]
 

@@ -604,6 +604,7 @@ class Reader:
             if not live and reader.at_end and reader.follower.behind:
                 notices += self._torn(reader)
         notices += self._missing_dags()
+        notices += _zone_doubted(self.ensemble.clock)
         if self.ensemble.lives:
             notices.append(_ids_again(self.ensemble.lives))
         self.ensemble.conditions = notices
@@ -631,6 +632,18 @@ class Reader:
             )
             for dag, log in lost.items()
         ]
+
+
+def _zone_doubted(clock: Clock) -> list[Notice]:
+    """A zone that was set is believed before all else, also where somebody else set it."""
+    doubt = clock.contradicted()
+    if doubt is None:
+        return []
+    local, offset = doubt
+    sign, minutes = "-" if offset < timedelta() else "+", abs(offset) // timedelta(minutes=1)
+    states = f"DAGMan's files state UTC{sign}{minutes // 60:02d}:{minutes % 60:02d}"
+    text = f"the zone {clock.zone} does not fit: {states} on {local:%Y-%m-%d}; mend tz, or --tz"
+    return [Notice("time-zone", None, None, text)]
 
 
 def _ids_again(lives: Lives) -> Notice:

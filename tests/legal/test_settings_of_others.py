@@ -1,0 +1,204 @@
+"""A ``metlmon.toml`` that came with the dagdir is somebody else's word: whatever it is and holds,
+it is judged in bounded time, and never stops whoever may not mend it."""
+
+from __future__ import annotations
+
+import os
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from metlmon.live.configuration import READERS, configuration
+from metlmon.live.errors import InputError
+from metlmon.live.reader import Reader
+from metlmon.live.settings import load_settings
+from tests.live.dagdirs import NODE, Dagdir, log_of
+
+JUDGED = {
+    "tz": "a zone by name; shown by config with its line",
+    "train_node": "a pattern, judged; of names of bounded length",
+    "side_node": "likewise",
+    "checkpoint_codes": "numbers",
+    "read_only": "takes away, never gives: a user's true stays",
+    "site": "patterns of hosts, as a shell's",
+    "site_aliases": "names",
+    "gpu_aliases": "names",
+    "label": "names and patterns of runs, as a shell's",
+    "metrics": "places below the dagdir, names",
+    "metric": "places below the dagdir, patterns, judged",
+}
+"""Every key that a dagdir can set, and why that is no harm. None names a command, a template, a
+trainer or a place to write."""
+
+
+@pytest.fixture(name="dagdir")
+def _dagdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Dagdir:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    dagdir = Dagdir(tmp_path / "ensemble")
+    dagdir.write("metl.log", log_of(7))
+    return dagdir
+
+
+def refused(dagdir: Dagdir) -> str:
+    with pytest.raises(InputError) as raised:
+        load_settings(dagdir.path)
+    return str(raised.value)
+
+
+def test_every_key_is_judged() -> None:
+    assert set(JUDGED) == set(READERS)
+
+
+# --- what it is -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("target", ["/etc/passwd", "/dev/zero", "../outside.toml", "/proc/kmsg"])
+def test_a_link_out_of_the_dagdir(dagdir: Dagdir, target: str) -> None:
+    (dagdir.path.parent / "outside.toml").write_text('tz = "UTC"\n')
+    (dagdir.path / "metlmon.toml").symlink_to(target)
+    assert "is a link out of this directory, not followed" in refused(dagdir)
+
+
+def test_links_that_are_followed(dagdir: Dagdir) -> None:
+    """Inside the dagdir; and the user's own, wherever it leads."""
+    dagdir.write("mine.toml", "checkpoint_codes = [85]\n")
+    (dagdir.path / "metlmon.toml").symlink_to("mine.toml")
+    assert load_settings(dagdir.path).checkpoint_codes == {85}
+    own = dagdir.path.parent / "config/metlmon"
+    own.mkdir(parents=True)
+    (dagdir.path.parent / "dotfiles.toml").write_text("read_only = true\n")
+    (own / "metlmon.toml").symlink_to(dagdir.path.parent / "dotfiles.toml")
+    assert load_settings(dagdir.path).read_only
+
+
+def test_a_link_to_nothing_is_no_file(dagdir: Dagdir) -> None:
+    (dagdir.path / "metlmon.toml").symlink_to("gone")
+    assert load_settings(dagdir.path).zone is None
+
+
+def test_a_pipe_a_directory_and_a_gigabyte(dagdir: Dagdir) -> None:
+    path = dagdir.path / "metlmon.toml"
+    os.mkfifo(path)
+    assert "cannot be read: it is not a regular file" in refused(dagdir)
+    path.unlink()
+    path.mkdir()
+    assert "cannot be read: it is not a regular file" in refused(dagdir)
+    path.rmdir()
+    path.touch()
+    os.truncate(path, 1 << 30)
+    assert "larger than 256,000 bytes" in refused(dagdir)
+
+
+# --- what it holds --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("x = " + "[" * 50_000, "too deep to read"),
+        ("a." * 50_000 + "a = 1", "more than 500 dots in one line (line 1)"),
+        ("a." * 499 + "a = 1", "no setting is called 'a'"),
+        ("x = " + "9" * 5000, "not valid TOML"),
+        ("\n".join(f"key{i} = 1" for i in range(10_000)), "99 more"),
+        ("k" * 200_000 + " = 1", "no setting is called"),
+        ("tz = '" + "A" * 900 + "'", "is no time zone"),
+        ("tz = '../../../../etc/passwd'", "is no time zone"),
+        ("tz = '" + "A" * 2000 + "'", "a text in quotes of at most 1000 characters"),
+        ("[[site]]\nhost = 'h'\nname = 'x'\n" * 1001, "more than 1000 [[site]]"),
+        ("[metrics]\nfiles = ['*/*/*/*/x']", "more than 3 folders with *: name them"),
+        ("[metrics]\nfiles = ['../x']", "is no file below the dagdir"),
+        ("[[metric]]\nname='x'\nfile='/etc/passwd'\npattern='(?P<value>.)'", "below the dagdir"),
+        (
+            "tz = 'UTC'\ntrain_node = '^(?P<run>(a+)+)-(?P<epoch>.)$'",
+            "train_node has a repetition within a repetition: write the inner one without *, +, ? "
+            "and | (line 2)",
+        ),
+        (
+            "[[metric]]\nname='x'\nfile='out'\npattern='.*.*.*(?P<value>.)x'",
+            "metric.pattern may take for ever",
+        ),
+    ],
+    ids=lambda each: each[:20].encode("unicode_escape").decode(),
+)
+def test_what_is_refused(dagdir: Dagdir, text: str, said: str) -> None:
+    dagdir.write("metlmon.toml", text)
+    told = refused(dagdir)
+    assert said in told
+    assert len(told) < 1000
+
+
+def test_the_user_is_judged_alike(dagdir: Dagdir) -> None:
+    own = dagdir.path.parent / "config/metlmon"
+    own.mkdir(parents=True)
+    (own / "metlmon.toml").write_text("train_node = '^(?P<run>(a+)+)-(?P<epoch>.)$'")
+    assert "repetition within a repetition" in refused(dagdir)
+
+
+@pytest.mark.parametrize("epoch", [r"\S*", r"[^-]*", r"\d*?"])
+def test_a_pattern_that_finds_no_number(dagdir: Dagdir, epoch: str) -> None:
+    """What it takes for an epoch may be anything: then the node is of no epoch."""
+    dagdir.write("metlmon.toml", f"train_node = '^(?P<run>run\\d)-(?P<epoch>{epoch})'")
+    dagdir.write("run.dag", f"JOB {NODE} t.sub\nJOB run0-x t.sub\nJOB run0-\u00b2 t.sub\n")
+    reader = Reader(dagdir.path, load_settings(dagdir.path), live=False)
+    reader.open()
+    reader.read_all()
+    assert not reader.painter().status().runs
+
+
+def test_a_zone_that_does_not_fit_is_doubted_aloud(dagdir: Dagdir) -> None:
+    """A file of DAGMan's states the access point's time and UTC: 08:15 is 13:15 UTC."""
+    told = {}
+    for zone in ("America/Chicago", "Asia/Tokyo"):
+        dagdir.write("metlmon.toml", f'tz = "{zone}"\n')
+        reader = Reader(dagdir.path, load_settings(dagdir.path), live=False)
+        reader.open()
+        reader.read_all()
+        reader.ensemble.clock.observe(datetime(2026, 5, 4, 8, 15), 1777900500.0)
+        warnings = reader.painter().status().warnings
+        told[zone] = [each.text for each in warnings if each.kind == "time-zone"]
+    assert told["America/Chicago"] == []
+    (said,) = told["Asia/Tokyo"]
+    assert said == (
+        "the zone Asia/Tokyo does not fit: DAGMan's files state UTC-05:00 on 2026-05-04; "
+        "mend tz, or --tz"
+    )
+
+
+# --- whose it is ----------------------------------------------------------------------------
+
+
+def given_away(dagdir: Dagdir, text: str) -> list[tuple[int | None, str]]:
+    """The warnings about the settings, where the file is somebody else's."""
+    if os.geteuid() != 0:
+        pytest.skip("only root gives files to others")
+    os.chown(dagdir.write("metlmon.toml", text), 4242, 4242)
+    reader = Reader(dagdir.path, load_settings(dagdir.path), live=False)
+    reader.open()
+    reader.read_all()
+    told = reader.painter().status().warnings
+    return [(each.line, each.text) for each in told if each.kind == "settings"]
+
+
+def test_that_somebody_elses_settings_hold_is_said(dagdir: Dagdir) -> None:
+    (told,) = given_away(dagdir, 'tz = "Asia/Tokyo"\n[[label]]\nname = "x"\nruns = ["y"]\n')
+    assert told == (None, "somebody else's settings hold here: label, tz; see metlmon config")
+
+
+def test_what_is_wrong_in_somebody_elses_is_left_out_and_said(dagdir: Dagdir) -> None:
+    held, wrong = given_away(dagdir, "checkpoint_codes = [85]\ntrain_node = '(a+)+'\n")
+    assert "checkpoint_codes" in held[1]
+    assert wrong[0] == 2
+    assert "left out: train_node has a repetition" in wrong[1]
+    assert load_settings(dagdir.path).checkpoint_codes == {85}
+
+
+def test_ones_own_settings_need_no_word(dagdir: Dagdir) -> None:
+    dagdir.write("metlmon.toml", 'tz = "Asia/Tokyo"\n')
+    assert load_settings(dagdir.path).remarks == ()
+
+
+def test_where_each_value_is_from(dagdir: Dagdir) -> None:
+    dagdir.write("metlmon.toml", '\ntz = "Asia/Tokyo"\n')
+    (entry,) = [each for each in configuration(dagdir.path).entries if each.key == "tz"]
+    assert (entry.origin, entry.line) == ("dagdir", 2)
