@@ -1,0 +1,64 @@
+"""The hostile dagdir, written once, and the program run on it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.safety.dagdirs import Dagdir, write
+
+ROOT = Path(__file__).resolve().parents[2]
+
+Ran = subprocess.CompletedProcess[bytes]
+
+
+@pytest.fixture(scope="session")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Dagdir:
+    """Every attack in every field."""
+    return write(tmp_path_factory.mktemp("hostile"))
+
+
+@pytest.fixture(scope="session")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Dagdir:
+    """Two of the attacks: it is read sooner."""
+    return write(tmp_path_factory.mktemp("small"), (0, 1))
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """What the program may know of this machine: no pool, no settings of the user."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("NO_COLOR", "COLORTERM", "LC_ALL", "COLUMNS")
+    }
+    return {
+        **kept,
+        "CONDOR_CONFIG": str(tmp_path / "no-pool"),
+        "XDG_CONFIG_HOME": str(tmp_path / "no-settings"),
+        "LANG": "C.UTF-8",
+        "TERM": "xterm-256color",
+        "PYTHONPATH": str(ROOT),
+    }
+
+
+@pytest.fixture
+def metlmon(environment: dict[str, str], tmp_path: Path) -> Callable[..., Ran]:
+    """Runs the program, its streams pipes, in an empty directory."""
+
+    def run(*arguments: str | bytes | Path) -> Ran:
+        return subprocess.run(
+            [sys.executable, "-m", "metlmon", *arguments],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            env=environment,
+            cwd=tmp_path,
+            check=False,
+        )
+
+    return run

@@ -1,0 +1,523 @@
+"""A dagdir of real files in which every text is a payload: one run for each attack and each form
+of event log."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+from xml.sax.saxutils import escape
+
+from tests.safety.corpus import NAMES, filename, one_line, payload, word
+
+FORMS: Final = ("text", "json", "xml")
+EPOCHS: Final = 3
+DAY: Final = "2026-03-01"
+
+
+@dataclass
+class Job:
+    """One job of a node: where its payloads come from."""
+
+    cluster: int
+    attack: int
+    node: bytes
+    clock: int = 0
+
+    def stamp(self) -> str:
+        self.clock += 60
+        day, rest = divmod(self.clock, 86400)
+        return f"2026-03-{1 + day:02} {rest // 3600:02}:{rest // 60 % 60:02}:{rest % 60:02}"
+
+
+@dataclass
+class Dagdir:
+    """What was written: the directory, and the names of its fields."""
+
+    path: Path
+    fields: set[str] = field(default_factory=set)
+    filling: int = 0
+    """Bytes that follow the first payload of each field."""
+
+    def said(self, name: str, attack: int, formula: bool = True) -> bytes:
+        """The payload of a field, which is remembered."""
+        filling = 0 if name in self.fields else self.filling
+        self.fields.add(name)
+        return payload(name, attack, formula) + b"L" * filling
+
+    def line(self, name: str, attack: int, formula: bool = True) -> bytes:
+        return one_line(self.said(name, attack, formula))
+
+
+def write(parent: Path, attacks: tuple[int, ...] | None = None, filling: int = 0) -> Dagdir:
+    """A hostile dagdir below ``parent``; its own name is a payload, too. ``filling``: so many
+    bytes longer is the text in which a field first occurs."""
+    attacks = tuple(range(len(NAMES))) if attacks is None else attacks
+    name = filename(b".".join(payload("dagdir", a, False) for a in (0, 1, 10, 21)))[:240]
+    path = Path(os.fsdecode(os.path.join(os.fsencode(parent), name)))
+    path.mkdir()
+    made = Dagdir(path, {"dagdir"}, filling)
+    _Writer(made, attacks).write()
+    return made
+
+
+class _Writer:
+    def __init__(self, made: Dagdir, attacks: tuple[int, ...]) -> None:
+        self.made = made
+        self.attacks = attacks
+        self.dag: list[bytes] = []
+        self.logs: dict[str, list[bytes]] = {form: [] for form in FORMS}
+        self.nodes_log: list[bytes] = []
+        self.out: list[bytes] = []
+        self.jobstate: list[bytes] = []
+        self.status: list[bytes] = []
+        self.rescue: list[bytes] = []
+        self.cluster = 100
+
+    def put(self, name: bytes | str, data: bytes) -> None:
+        path = os.path.join(os.fsencode(self.made.path), os.fsencode(name))
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "wb") as file:
+            file.write(data)
+
+    def dag_name(self) -> bytes:
+        return filename(word(self.made.said("dagfile", 1, False)))[:120] + b".dag"
+
+    def write(self) -> None:
+        dag = self.dag_name()
+        for form in FORMS:
+            for attack in self.attacks:
+                self.run(form, attack)
+        self.last_words(dag)
+        self.toml()
+
+    # --- one run ------------------------------------------------------------------------
+
+    def run(self, form: str, attack: int) -> None:
+        letter = form[0]
+        said = self.made.line
+        run = word(said(f"run{letter}", attack, False))
+        uuid = filename(word(said(f"uuid{letter}", attack, False)))[:120]
+        sub = word(said("subfile", attack, False)).replace(b"/", b"_")[:100] + letter.encode()
+        sub += b".sub"
+        out = filename(said("outfile", attack, False).replace(b"$", b"_"))[:100] + letter.encode()
+        err = filename(said("errfile", attack, False).replace(b"$", b"_"))[:100] + letter.encode()
+        self.put(
+            sub,
+            b"# "
+            + said("subcomment", attack)
+            + b"\nexecutable = "
+            + said("executable", attack)
+            + b"\narguments = "
+            + said("arguments", attack)
+            + b"\nenvironment = "
+            + said("environment", attack)
+            + b"\nlog = "
+            + form.encode()
+            + b".log\noutput = "
+            + out
+            + b".$(epoch)\nerror = "
+            + err
+            + b".$(epoch)\nbatch_name = "
+            + said("batch", attack)
+            + b"\n+Project = "
+            + said("attribute", attack)
+            + b"\nrequirements = TARGET."
+            + said("requirement", attack)
+            + b"\nqueue\n",
+        )
+        previous = None
+        for epoch in range(EPOCHS):
+            node = run + b"-train_epoch%d" % epoch
+            self.dag.append(b"# " + said("dagcomment", attack))
+            self.dag.append(b"JOB %b %b" % (node, sub))
+            quoted = {
+                name: said(f"{name}{letter}", attack).replace(b"\\", b"\\\\").replace(b'"', b'\\"')
+                for name in ("resource", "seed", "other")
+            }
+            self.dag.append(
+                b'VARS %b run="%b" run_uuid="%b" epoch="%d" ResourceName="%b" random_seed="%b" '
+                b'x="%b"'
+                % (node, run, uuid, epoch + 1, quoted["resource"], quoted["seed"], quoted["other"])
+            )
+            self.dag.append(b"RETRY %b 3" % node)
+            if previous is not None:
+                self.dag.append(b"PARENT %b CHILD %b" % (previous, node))
+            previous = node
+            self.put(out + b".%d" % (epoch + 1), self.output("jobout", attack))
+            self.put(err + b".%d" % (epoch + 1), self.output("joberr", attack))
+            if epoch < 2:
+                self.cluster += 1
+                job = Job(self.cluster, attack, node, epoch * 43200)
+                self.job(form, letter, job, last=epoch == 1)
+                self.words(job)
+        self.training(letter, uuid, attack)
+
+    def output(self, name: str, attack: int) -> bytes:
+        progress = b"Epoch 1:  26%|##6    | 36/140 [00:01<00:02, 35.00it/s, loss=0.548, v_num=1]\n"
+        said = self.made.said(name, attack)
+        return b"a line before\n" + said + b"\n" + b"val_loss=0.5 " + said + b"\n" + progress
+
+    def job(self, form: str, letter: str, job: Job, last: bool) -> None:
+        events = list(self.story(letter, job, last))
+        self.logs[form] += [RENDER[form](job, event) for event in events]
+        self.nodes_log += [text_event(job, event) for event in events if event["n"] in NODE_EVENTS]
+
+    def story(self, letter: str, job: Job, last: bool) -> Iterator[dict[str, Any]]:
+        """What happens to one job; the second job of a run stays held."""
+
+        def said(name: str) -> bytes:
+            return self.made.said(name + letter, job.attack)
+
+        yield {
+            "n": 0,
+            "stamp": job.stamp(),
+            "host": said("submithost"),
+            "notes": said("notes"),
+            "warn": said("submitwarning"),
+        }
+        yield {"n": 40, "stamp": job.stamp(), "type": 2, "host": said("transferhost")}
+        yield {"n": 40, "stamp": job.stamp(), "type": 3}
+        for number in range(4):
+            yield {
+                "n": 1,
+                "stamp": job.stamp(),
+                "host": said("host"),
+                "slot": said("slot"),
+                "site": said("site"),
+                "gpu": said("gpu"),
+                "prop": said("property"),
+            }
+            yield {"n": 6, "stamp": job.stamp()}
+            if number == 0:
+                yield {"n": 8, "stamp": job.stamp(), "text": said("generic")}
+                yield {
+                    "n": 21,
+                    "stamp": job.stamp(),
+                    "text": said("remoteerror"),
+                    "host": said("errorhost"),
+                }
+                yield {
+                    "n": 22,
+                    "stamp": job.stamp(),
+                    "text": said("disconnect"),
+                    "host": said("disconnecthost"),
+                }
+                yield {
+                    "n": 24,
+                    "stamp": job.stamp(),
+                    "text": said("reconnectfail"),
+                    "host": said("reconnecthost"),
+                }
+                yield {"n": 4, "stamp": job.stamp(), "text": said("evict"), "code": 1008}
+            elif number == 1:
+                yield {"n": 7, "stamp": job.stamp(), "text": said("shadow")}
+            elif number == 2:
+                yield {"n": 12, "stamp": job.stamp(), "text": said("holdover"), "code": 12}
+                yield {"n": 13, "stamp": job.stamp(), "text": said("release")}
+        if job.attack % 4 == 3 and last:
+            yield {"n": 9, "stamp": job.stamp(), "text": said("abort")}
+        elif job.attack % 4 == 2 and last:
+            yield {"n": 7, "stamp": job.stamp(), "text": said("shadowlast")}
+            yield {"n": 28, "stamp": job.stamp(), "text": said("adinfo")}
+        elif job.attack % 4 == 1 and last:
+            yield {"n": 99, "stamp": job.stamp(), "text": said("future")}
+        elif last:
+            yield {"n": 12, "stamp": job.stamp(), "text": said("hold"), "code": 13}
+        else:
+            yield {"n": 5, "stamp": job.stamp(), "text": said("toe"), "assigned": said("assigned")}
+
+    def words(self, job: Job) -> None:
+        """What DAGMan says of it."""
+        at = "03/01/26 01:%02d:%02d" % (job.cluster // 60 % 60, job.cluster % 60)
+        line = self.made.line
+        head = at.encode() + b" "
+        self.out.append(
+            head
+            + b"Event: ULOG_SUBMIT for HTCondor Node %b (%d.0.0) {%b}"
+            % (job.node, job.cluster, line("outstamp", job.attack, False))
+        )
+        self.out.append(head + line("outline", job.attack, False))
+        self.out.append(head + b"ERROR: " + line("outerror", job.attack, False))
+        self.out.append(head + b"Node %b job completed" % job.node)
+        self.jobstate.append(
+            b"17000%05d %b SUBMIT %d.0 - - 1" % (job.cluster, job.node, job.cluster)
+        )
+        self.jobstate.append(b"17000%05d %b" % (job.cluster, line("jobstate", job.attack, False)))
+        quoted = line("details", job.attack, False).replace(b"\\", b"\\\\").replace(b'"', b'\\"')
+        name = job.node.replace(b"\\", b"\\\\").replace(b'"', b'\\"')
+        self.status.append(
+            b'[\n  Type = "NodeStatus";\n  Node = "%b";\n  NodeStatus = 3; /* "%b" */\n'
+            b'  StatusDetails = "%b";\n  RetryCount = 1;\n  JobProcsQueued = 1;\n'
+            b"  JobProcsHeld = 0;\n]" % (name, quoted.replace(b"*/", b""), quoted)
+        )
+        self.rescue.append(b"# " + line("rescuecomment", job.attack, False))
+        self.rescue.append(b"RETRY %b 2" % job.node)
+        self.rescue.append(b"DONE " + word(line("rescuenode", job.attack, False)))
+
+    def training(self, letter: str, uuid: bytes, attack: int) -> None:
+        said = self.made.said
+        folder = b"output/training_logs/" + uuid + b"/version_0/"
+        metric = said(f"metric{letter}", attack).replace(b'"', b'""')
+        self.put(
+            folder + b"metrics.csv",
+            b'val_loss,"%b",epoch,step\n0.5,0.25,0,10\n0.4,0.125,1,20\n' % metric,
+        )
+        self.put(folder + b"metrics.txt", one_line(said("summary", attack)) + b",1.5\n")
+        self.put(
+            folder + b"args.txt",
+            b"--"
+            + one_line(said("argname", attack, False))
+            + b"\n"
+            + one_line(said("argvalue", attack))
+            + b"\n",
+        )
+        folder = b"output/training_logs/" + uuid + b"/" + filename(said("folder", attack, False))
+        self.put(folder + b"/metrics.csv", said("badcsv", attack) + b'\n"' + said("badcsv", attack))
+
+    # --- the ensemble's own ---------------------------------------------------------------
+
+    def last_words(self, dag: bytes) -> None:
+        line = self.made.line
+        text = b"\n".join(self.dag)
+        for attack in self.attacks:
+            text += b"\nCATEGORY ALL_NODES " + word(line("category", attack, False))
+            text += b"\nMAXJOBS " + word(line("maxjobs", attack, False)) + b" 5"
+            text += b"\nSCRIPT POST ALL_NODES " + line("script", attack, False).replace(b"\\", b"_")
+        text += b"\nNODE_STATUS_FILE nodes.status\nJOBSTATE_LOG dag.jobstate\n"
+        self.put(dag, text)
+        for form in FORMS:
+            self.put(f"{form}.log", b"".join(self.logs[form]))
+        self.put(dag + b".nodes.log", b"".join(self.nodes_log))
+        begin = b"03/01/26 00:00:00 ** condor_scheduniv_exec.77.0 (CONDOR_DAGMAN) STARTING UP\n"
+        self.put(dag + b".dagman.out", begin + b"\n".join(self.out) + b"\n")
+        self.put("dag.jobstate", b"\n".join(self.jobstate) + b"\n")
+        head = b'[\n  Type = "DagStatus";\n  DagStatus = 3; /* "x" */\n  NodesTotal = 9;\n]\n'
+        self.put("nodes.status", head + b"\n".join(self.status) + b"\n")
+        self.put(dag + b".rescue001", b"\n".join(self.rescue) + b"\n")
+        said = payload("dagmetrics", 0).decode("utf-8", "replace")
+        self.put(dag + b".metrics", json.dumps({"type": said, "jobs": said}).encode())
+        self.put(
+            dag + b".dagman.log",
+            b"000 (077.000.000) 2026-03-01 00:00:00 Job submitted from host: "
+            + line("dagmanhost", 0)
+            + b"\n...\n001 (077.000.000) 2026-03-01 00:00:01 "
+            b"Job executing on host: " + line("dagmanhost", 2) + b"\n...\n",
+        )
+        for attack in self.attacks:
+            self.put(
+                filename(payload("logfile", attack, False)) + b".log",
+                b"000 (9%02d.000.000) 2026-03-01 00:00:00 Job submitted from host: <x>\n"
+                b"    DAG Node: %b\n...\n"
+                % (attack, word(line("strange", attack, False)))
+                + line("noise", attack)
+                + b"\n...\n",
+            )
+            self.made.fields.add("logfile")
+            other = filename(word(line("otherdag", attack, False)))[:100] + b".dag"
+            self.put(other, b"JOB A x.sub\n" + word(line("badcommand", attack, False)) + b" x y\n")
+
+    def toml(self) -> None:
+        def text(name: str, attack: int) -> str:
+            self.made.fields.add(name)
+            said = payload(name, attack).decode("utf-8", "replace")
+            return '"' + "".join(_toml(character) for character in said) + '"'
+
+        told = ['tz = "UTC"', "[site_aliases]"]
+        told += [f"{text('aliasfrom', a)} = {text('aliasto', a)}" for a in self.attacks]
+        for attack in self.attacks:
+            told += [
+                "[[label]]",
+                f"name = {text('label', attack)}",
+                f'runs = ["runt{attack:02}zq*", "runj{attack:02}zq*"]',
+            ]
+            told += [
+                "[[site]]",
+                f"host = {text('sitehost', attack)}",
+                f"name = {text('sitename', attack)}",
+            ]
+        self.put("metlmon.toml", "\n".join(told).encode() + b"\n")
+
+
+def _toml(character: str) -> str:
+    if character in '"\\' or ord(character) < 0xA0:
+        return f"\\u{ord(character):04x}"
+    return character
+
+
+NODE_EVENTS: Final = frozenset({0, 1, 4, 5, 7, 8, 9, 12, 13})
+
+
+# --- events in the three forms --------------------------------------------------------------
+
+
+def text_event(job: Job, e: dict[str, Any]) -> bytes:
+    """As ``condor_event.cpp`` prints it."""
+    n = e["n"]
+
+    def get(name: str) -> bytes:
+        return one_line(e.get(name, b""))
+
+    lines: dict[int, list[bytes]] = {
+        0: [
+            b"Job submitted from host: <" + get("host") + b">",
+            b"    DAG Node: " + job.node,
+            b"    " + get("notes"),
+            b"    WARNING: " + get("warn"),
+        ],
+        1: [
+            b"Job executing on host: <" + get("host") + b">",
+            b"\tSlotName: " + get("slot"),
+            b"\tCpus = 1",
+            b'\tGLIDEIN_ResourceName = "' + get("site").replace(b'"', b'\\"') + b'"',
+            b"\tGPUs = 1",
+            b'\tGPUs_GPU_1 = [ Id = "GPU-1"; DeviceName = "'
+            + get("gpu").replace(b'"', b'\\"')
+            + b'"; GlobalMemoryMb = 40000 ]',
+            b'\tProp = "' + get("prop").replace(b'"', b'\\"') + b'"',
+        ],
+        4: [
+            b"Job was evicted. Code 1008 Subcode 0",
+            b"\t(0) CPU times",
+            b"\t\tUsr 0 00:00:00, Sys 0 00:00:00  -  Run Remote Usage",
+            b"\tReason: " + get("text"),
+        ],
+        5: [
+            b"Job terminated.",
+            b"\t(1) Normal termination (return value 0)",
+            b"\tPartitionable Resources :       Usage   Request Allocated Assigned",
+            b'\t   GPUs                 :                      1         1 "'
+            + get("assigned")
+            + b'"',
+            b"\tJob terminated of its own accord at " + get("text"),
+        ],
+        6: [b"Image size of job updated: 100", b"\t1  -  MemoryUsage of job (MB)"],
+        7: [b"Shadow exception!", b"\t" + get("text")],
+        8: [get("text")],
+        9: [b"Job was aborted.", b"\t" + get("text")],
+        12: [b"Job was held.", b"\t" + get("text"), b"\tCode %d Subcode 0" % e.get("code", 0)],
+        13: [b"Job was released.", b"\t" + get("text")],
+        21: [b"Error from starter on " + get("host") + b":", b"\t" + get("text")],
+        22: [
+            b"Job disconnected, attempting to reconnect",
+            b"    " + get("text"),
+            b"    Trying to reconnect to " + get("host"),
+        ],
+        24: [
+            b"Job reconnection failed",
+            b"    " + get("text"),
+            b"    Can not reconnect to " + get("host") + b", rescheduling job",
+        ],
+        28: [b"Job ad information event triggered.", b'Some = "' + get("text") + b'"'],
+        40: [
+            b"Started transferring input files"
+            if e.get("type") == 2
+            else b"Finished transferring input files",
+            b"\tTransferring to host: " + get("host"),
+        ],
+        99: [get("text"), b"\t" + get("text")],
+    }
+    head = b"%03d (%03d.000.000) %b " % (n, job.cluster, e["stamp"].encode())
+    return head + b"\n".join(lines[n]) + b"\n...\n"
+
+
+def attributes(job: Job, e: dict[str, Any]) -> dict[str, Any]:
+    """The attributes of the same event."""
+    kinds = {
+        0: "SubmitEvent",
+        1: "ExecuteEvent",
+        4: "JobEvictedEvent",
+        5: "JobTerminatedEvent",
+        6: "JobImageSizeEvent",
+        7: "ShadowExceptionEvent",
+        8: "GenericEvent",
+        9: "JobAbortedEvent",
+        12: "JobHeldEvent",
+        13: "JobReleasedEvent",
+        21: "RemoteErrorEvent",
+        22: "JobDisconnectedEvent",
+        24: "JobReconnectFailedEvent",
+        28: "JobAdInformationEvent",
+        40: "FileTransferEvent",
+        99: "FutureEvent",
+    }
+
+    def get(name: str) -> str:
+        return e.get(name, b"").decode("utf-8", "surrogateescape")
+
+    ad: dict[str, Any] = {
+        "MyType": kinds[e["n"]],
+        "EventTypeNumber": e["n"],
+        "Cluster": job.cluster,
+        "Proc": 0,
+        "Subproc": 0,
+        "EventTime": e["stamp"].replace(" ", "T"),
+    }
+    node = job.node.decode("utf-8", "replace")
+    more: dict[int, dict[str, Any]] = {
+        0: {
+            "SubmitHost": get("host"),
+            "LogNotes": f"DAG Node: {node}",
+            "UserNotes": get("notes"),
+            "Warnings": get("warn"),
+        },
+        1: {
+            "ExecuteHost": get("host"),
+            "SlotName": get("slot"),
+            "ExecuteProps": {
+                "GPUs": 1,
+                "GLIDEIN_ResourceName": get("site"),
+                "Prop": get("prop"),
+                "GPUs_GPU_1": {"DeviceName": get("gpu"), "GlobalMemoryMb": 40000},
+            },
+        },
+        4: {"ReasonCode": 1008, "ReasonSubCode": 0, "Reason": get("text")},
+        5: {
+            "TerminatedNormally": True,
+            "ReturnValue": 0,
+            "ToE": {"Who": get("text")},
+            "AssignedGPUs": get("assigned"),
+        },
+        6: {"Size": 100, "MemoryUsage": 1},
+        7: {"Message": get("text")},
+        8: {"Info": get("text")},
+        9: {"Reason": get("text")},
+        12: {"HoldReason": get("text"), "HoldReasonCode": e.get("code", 0), "HoldReasonSubCode": 0},
+        13: {"Reason": get("text")},
+        21: {
+            "Daemon": "starter",
+            "ExecuteHost": get("host"),
+            "ErrorMsg": get("text"),
+            "CriticalError": True,
+        },
+        22: {"DisconnectReason": get("text"), "StartdName": get("host"), "StartdAddr": "<x>"},
+        24: {"Reason": get("text"), "StartdName": get("host")},
+        28: {"Some": get("text")},
+        40: {"Type": e.get("type", 0), "Host": get("host")},
+        99: {"EventHead": get("text"), "EventPayloadLines": get("text")},
+    }
+    return ad | more[e["n"]]
+
+
+def json_event(job: Job, e: dict[str, Any]) -> bytes:
+    told = json.dumps(attributes(job, e), indent=1, ensure_ascii=True)
+    return told.encode() + b"\n"
+
+
+def xml_event(job: Job, e: dict[str, Any]) -> bytes:
+    return (_xml(attributes(job, e)) + "\n").encode("utf-8", "surrogateescape")
+
+
+def _xml(value: Any) -> str:
+    if isinstance(value, dict):
+        inner = "".join(f'<a n="{name}">{_xml(each)}</a>\n' for name, each in value.items())
+        return f"<c>\n{inner}</c>"
+    if isinstance(value, bool):
+        return f'<b v="{"t" if value else "f"}"/>'
+    return f"<i>{value}</i>" if isinstance(value, int) else f"<s>{escape(value)}</s>"
+
+
+RENDER: Final = {"text": text_event, "json": json_event, "xml": xml_event}

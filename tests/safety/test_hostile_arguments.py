@@ -1,0 +1,84 @@
+"""Arguments that a shell may have completed from hostile file names: quoted, but visibly."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from tests.safety.conftest import Ran
+from tests.safety.corpus import forbidden
+from tests.safety.dagdirs import Dagdir
+from tests.safety.pseudo_terminal import Terminal, without_own
+
+EVIL = b"ARG\x1b]0;OWNED\x07\x9b31m\xe2\x80\xae\xc2\x9b2J\xe2\x80\x8b[b]\nx\r\x7f\xcd\x8f"
+
+CASES: tuple[tuple[str, ...], ...] = (
+    ("EVIL",),
+    ("--EVIL",),
+    ("status", "EVIL"),
+    ("status", "DIR", "EVIL"),
+    ("status", "--EVIL"),
+    ("status", "--as-of", "EVIL", "DIR"),
+    ("status", "--tz", "EVIL", "DIR"),
+    ("status", "--exit-on", "EVIL", "DIR"),
+    ("status", "--timeout", "EVIL", "DIR"),
+    ("run", "EVIL", "DIR"),
+    ("sites", "--month", "EVIL", "DIR"),
+    ("curves", "--metric", "EVIL", "DIR"),
+    ("report", "--html", "EVIL/x", "DIR"),
+    ("report", "--html", "EVIL.html", "DIR"),
+    ("report", "--title", "EVIL", "--md", "-", "DIR"),
+    ("report", "--title", "EVIL", "--html", "-", "DIR"),
+    ("export", "--only", "EVIL", "DIR"),
+    ("export", "--to", "EVIL", "DIR"),
+    ("export", "--only", "runs", "--out", "EVIL", "DIR"),
+    ("config", "EVIL", "DIR"),
+    ("check", "EVIL"),
+    ("act", "EVIL", "DIR"),
+    ("act", "hold", "DIR", "EVIL"),
+    ("act", "halt", "DIR", "EVIL"),
+    ("act", "priority", "DIR", "--value", "EVIL"),
+    ("submit", "--dry-run", "--name", "EVIL", "new"),
+    ("submit", "--dry-run", "--template", "EVIL", "new"),
+    ("submit", "--dry-run", "--sites", "EVIL", "new"),
+    ("submit", "--dry-run", "--set", "EVIL=1", "new"),
+    ("submit", "--dry-run", "--seeds", "EVIL", "new"),
+    ("submit", "--policy", "EVIL"),
+    ("demo", "--speed", "EVIL"),
+    ("completion", "EVIL"),
+    ("watch", "EVIL"),
+)
+
+
+def filled(case: tuple[str, ...], small: Dagdir) -> list[bytes]:
+    directory = str(small.path).encode("utf-8", "surrogateescape")
+    return [directory if word == "DIR" else word.encode().replace(b"EVIL", EVIL) for word in case]
+
+
+@pytest.mark.parametrize("case", CASES, ids=" ".join)
+def test_an_argument_is_quoted_visibly(
+    case: tuple[str, ...], small: Dagdir, metlmon: Callable[..., Ran]
+) -> None:
+    ran = metlmon(*filled(case, small))
+    said = (ran.stdout + ran.stderr).decode("utf-8")
+    assert forbidden(said) == []
+    assert "ARG" in said, "what was wrong is said"
+    assert "Traceback" not in said
+
+
+def test_a_megabyte_of_an_argument_is_not_repeated(metlmon: Callable[..., Ran]) -> None:
+    # The longest single argument that Linux passes is 128 KiB.
+    ran = metlmon("status", "--" + "x" * 100_000)
+    assert ran.returncode == 2
+    assert len(ran.stderr) < 5000
+
+
+def test_an_argument_is_quoted_visibly_on_a_terminal(environment: dict[str, str]) -> None:
+    argv = [sys.executable.encode(), b"-m", b"metlmon", b"status", b"--" + EVIL]
+    with Terminal(argv, (80, 24), environment) as terminal:
+        assert terminal.end() == 2
+        text = without_own(terminal.bytes)
+    assert "ARG" in text
+    assert forbidden(text) == []

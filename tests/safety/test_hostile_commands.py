@@ -1,0 +1,122 @@
+"""Every command on the hostile dagdir: what it says is visible, on bounded lines."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.safety.conftest import Ran
+from tests.safety.corpus import fields_in, forbidden
+from tests.safety.dagdirs import Dagdir
+from tests.safety.pseudo_terminal import Terminal, without_own
+
+EACH = ("t", "j", "x")
+"""Fields of events are told apart by the form of their log."""
+
+
+def of_each(*names: str) -> set[str]:
+    return {name + form for name in names for form in EACH}
+
+
+RUNS = of_each("run", "site", "gpu")
+WARNED = {"dagfile", "otherdag", "badcommand", "subfile", "logfile"}
+ENDED = of_each("abort", "hold", "holdover", "reconnectfail", "shadow", "shadowlast")
+
+COMMANDS: dict[str, set[str]] = {
+    "status": RUNS | of_each("uuid", "resource", "hold") | {"dagfile", "otherdag"},
+    "status --ascii": RUNS | of_each("hold"),
+    "status --json": RUNS | ENDED | WARNED | of_each("uuid", "resource") | {"dagdir", "noise"},
+    "jobs": RUNS | of_each("hold"),
+    "jobs --json": RUNS | ENDED | of_each("slot", "transferhost") | WARNED,
+    "sites": RUNS | of_each("reconnectfail", "shadow"),
+    "sites --json": RUNS | ENDED | WARNED,
+    "timeline": of_each("run"),
+    "timeline --json": RUNS | WARNED,
+    "curves": of_each("run") | {"label"},
+    "curves --json": of_each("run", "metric") | {"label"} | WARNED,
+    "estimate": of_each("run"),
+    "estimate --json": of_each("run") | WARNED,
+    "report": RUNS | {"dagdir", "dagfile", "label"},
+    "report --html -": RUNS | of_each("hold", "shadow") | {"dagdir", "dagfile", "label"},
+    "report --md -": RUNS | of_each("hold", "shadow") | {"dagdir", "dagfile", "label"},
+    "report --json": RUNS | {"dagdir", "label"},
+    "config show": {"aliasfrom", "aliasto", "label", "sitehost", "sitename", "dagdir"},
+    "config show --json": {"aliasfrom", "aliasto", "label", "sitehost", "sitename", "dagdir"},
+    "config path": {"dagdir"},
+    "config validate": {"dagdir"},
+    "act hold": set(),
+    "check": {"dagfile"},
+    "check --json": {"dagfile"},
+    "watch": RUNS,
+}
+"""Each command, and the fields that it shows: a scan of what shows nothing proves nothing."""
+
+LONGEST = 1100
+"""Characters of a line for people: those of a pipe's table, and a little."""
+
+
+def arguments(command: str, dagdir: Path) -> list[str]:
+    words = [*command.split(), str(dagdir)]
+    if words[0] == "config":
+        words = [*words[:2], words[-1], *words[2:-1]]
+    return [*words, "all", "--yes"] if words[0] == "act" else words
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_what_a_command_says_into_a_pipe_is_visible(
+    command: str, hostile: Dagdir, metlmon: Callable[..., Ran]
+) -> None:
+    ran = metlmon(*arguments(command, hostile.path))
+    assert b"Traceback" not in ran.stderr, ran.stderr[-2000:]
+    out, err = ran.stdout.decode("utf-8"), ran.stderr.decode("utf-8")
+    assert forbidden(out) == []
+    assert forbidden(err) == []
+    shown = fields_in(out) | fields_in(err)
+    assert COMMANDS[command] <= shown
+    lines = err.split("\n")
+    if "--json" in command:
+        assert ran.stdout.isascii()
+        assert_texts_are_bounded(json.loads(out))
+    elif "--html" not in command and "--md" not in command:
+        lines += out.split("\n")
+    assert max(map(len, lines)) <= LONGEST
+    if "--ascii" in command:
+        assert ran.stdout.isascii()
+
+
+def assert_texts_are_bounded(value: Any) -> None:
+    if isinstance(value, dict):
+        for each in value.values():
+            assert_texts_are_bounded(each)
+    elif isinstance(value, list):
+        for each in value:
+            assert_texts_are_bounded(each)
+    elif isinstance(value, str):
+        assert len(value) <= 8000
+
+
+ON_TERMINAL = ("status", "status --json", "jobs", "sites", "timeline", "curves", "report", "check")
+
+
+@pytest.mark.parametrize("command", ON_TERMINAL)
+def test_what_a_command_says_to_a_terminal_is_visible(
+    command: str, hostile: Dagdir, environment: dict[str, str]
+) -> None:
+    argv = [sys.executable, "-m", "metlmon", *arguments(command, hostile.path)]
+    with Terminal(argv, (100, 40), environment) as terminal:
+        terminal.end()
+        text = without_own(terminal.bytes)
+    assert forbidden(text) == []
+    assert fields_in(text)
+
+
+def test_completion_says_the_same_wherever_it_is_asked_for(metlmon: Callable[..., Ran]) -> None:
+    for shell in ("bash", "zsh", "fish"):
+        text = metlmon("completion", shell).stdout.decode("utf-8").replace("\t", " ")
+        assert text
+        assert forbidden(text) == []

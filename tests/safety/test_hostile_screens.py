@@ -1,0 +1,75 @@
+"""Every screen on the hostile dagdir: the bytes that reach a terminal."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from tests.safety.corpus import NAMES, fields_in, forbidden
+from tests.safety.dagdirs import Dagdir
+from tests.safety.pseudo_terminal import Terminal, without_own
+
+DOWN, END, ESCAPE, ENTER, TAB = b"\x1b[B", b"\x1b[F", b"\x1b", b"\r", b"\t"
+
+OPENED = ("csi", "c1-raw", "textual")
+"""Attacks of the runs that are opened; of all others the lists are seen."""
+
+SCREENS = tuple(bytes([key]) for key in b"ptwcei!?:an")
+"""Keys to what can be opened from the overview: problems, timeline, sites, curves, estimates,
+incidents, warnings, help, palette, what can be done, a new ensemble."""
+
+REACHED = {
+    *("dagdir", "dagfile", "label", "subfile", "outfile", "jobout", "joberr"),
+    *("runt", "runj", "sitet", "gput", "resourcet", "holdt", "shadowt", "generict"),
+    *("reconnectfailt", "submithostt", "hostt", "errorhostt", "disconnectt", "transferhostt"),
+}
+"""Fields that stand on one of the screens that are gone through."""
+
+
+def test_no_screen_sends_what_a_file_says(hostile: Dagdir, environment: dict[str, str]) -> None:
+    # Shown on a large screen, each text has room for what is behind its beginning.
+    text, seen = gone_through(hostile, environment, (200, 50))
+    assert forbidden(text) == []
+    shown = fields_in("\n".join(seen))
+    assert shown >= REACHED, sorted(REACHED - shown)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (40, 14)])
+def test_no_narrow_screen_sends_it_either(
+    small: Dagdir, environment: dict[str, str], size: tuple[int, int]
+) -> None:
+    text, seen = gone_through(small, environment, size)
+    assert forbidden(text) == []
+    assert fields_in("\n".join(seen)) >= {"dagfile", "holdt"}
+
+
+def gone_through(
+    dagdir: Dagdir, environment: dict[str, str], size: tuple[int, int]
+) -> tuple[str, list[str]]:
+    """What was sent to the terminal without the program's own sequences, and every picture."""
+    argv = [sys.executable, "-m", "metlmon", "watch", str(dagdir.path)]
+    with Terminal(argv, size, environment) as terminal:
+        terminal.wait_for("as of")
+        terminal.rest()
+        at = 0
+        for name in OPENED:
+            row = NAMES.index(name)
+            if row >= sum("runt" in line for line in terminal.text.split("\n")) and row:
+                continue
+            terminal.type(DOWN * (row - at))
+            at = row
+            for keys in (ENTER, ENTER, END, ESCAPE, ESCAPE):
+                terminal.type(keys)
+                terminal.rest()
+        for key in SCREENS:
+            for keys in (key, ENTER, END, TAB, ESCAPE, ESCAPE, ESCAPE):
+                terminal.type(keys)
+                terminal.rest(0.15)
+        terminal.type(b"/" + "\u202e\x9bzq".encode())
+        terminal.rest()
+        terminal.type(ESCAPE + ESCAPE)
+        terminal.rest()
+        terminal.type(b"\x11")
+        assert terminal.end() == 0, terminal.text
+        return without_own(terminal.bytes), terminal.seen

@@ -1,0 +1,99 @@
+"""Texts of hundreds of kilobytes in every field: what is shown, kept and spent is bounded."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from metlmon.ensemble.packed import TEXT_LIMIT, kept
+from metlmon.ensemble.wording import plain
+from tests.safety.conftest import Ran
+from tests.safety.corpus import forbidden
+from tests.safety.dagdirs import Dagdir, write
+
+FILLING = 60_000
+
+LONGEST = 1100
+
+
+@pytest.fixture(scope="module", name="long")
+def _long(tmp_path_factory: pytest.TempPathFactory) -> Dagdir:
+    return write(tmp_path_factory.mktemp("long"), (0,), FILLING)
+
+
+PEOPLE = ("status", "jobs", "sites", "timeline", "curves", "estimate", "report", "config show")
+
+
+@pytest.mark.parametrize("command", PEOPLE)
+def test_no_line_is_long(command: str, long: Dagdir, metlmon: Callable[..., Ran]) -> None:
+    ran = metlmon(*command.split(), long.path)
+    assert ran.returncode == 0, ran.stderr[-1000:]
+    text = ran.stdout.decode() + ran.stderr.decode()
+    assert max(map(len, text.split("\n"))) <= LONGEST
+    assert len(text) < FILLING, "no single text is there whole"
+
+
+@pytest.mark.parametrize("form", ["--html", "--md"])
+def test_no_report_is_long(form: str, long: Dagdir, metlmon: Callable[..., Ran]) -> None:
+    assert "LLLL" in (text := metlmon("report", form, "-", long.path).stdout.decode())
+    assert max(map(len, text.replace("<", "\n").replace("|", "\n").split("\n"))) <= 3000
+
+
+def test_what_an_event_says_is_kept_in_part(long: Dagdir, metlmon: Callable[..., Ran]) -> None:
+    said = json.loads(metlmon("jobs", "--json", long.path).stdout)
+    texts = [
+        text
+        for job in said["jobs"]
+        for each in (job, *job["executions"], *job["transfers"])
+        for name in ("reason", "hold_reason", "site", "host", "gpu")
+        if (text := each.get(name)) is not None
+    ]
+    assert TEXT_LIMIT in map(len, texts), "a long one was met"
+    assert max(map(len, texts)) <= TEXT_LIMIT
+
+
+def test_a_text_is_cut_where_it_is_taken_in() -> None:
+    assert kept("short") == "short"
+    assert len(kept("x " * 500_000)) <= TEXT_LIMIT
+
+
+def test_a_secret_at_the_cut_is_hidden_whole() -> None:
+    secret = "ghp_" + "a1B2c3D4e5" * 4
+    text = "x" * (TEXT_LIMIT - 10) + " token=" + secret + "y" * 1_000_000
+    assert "a1B2" not in kept(text)
+
+
+def test_what_is_shown_of_a_long_text_costs_what_is_shown() -> None:
+    """A megabyte of what must be escaped: only its beginning is looked at."""
+    shown = plain("\x1b\u202e" * 500_000, 80)
+    assert len(shown) == 80
+    assert forbidden(shown) == []
+
+
+def test_memory_stays_near_what_is_kept(
+    tmp_path: Path, environment: dict[str, str], small: Dagdir, long: Dagdir
+) -> None:
+    """Bytes that a file has more are not there many times over."""
+    code = (
+        "import resource, sys; from metlmon.cli.main import main; main(sys.argv[1:]);"
+        "sys.stderr.write(str(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss))"
+    )
+
+    def peak(dagdir: Dagdir) -> int:
+        done = subprocess.run(
+            [sys.executable, "-c", code, "jobs", str(dagdir.path)],
+            capture_output=True,
+            env=environment,
+            check=True,
+            cwd=tmp_path,
+        )
+        return int(done.stderr.split()[-1]) * 1024
+
+    files = sum(each.stat().st_size for each in long.path.rglob("*") if each.is_file())
+    assert files > 10_000_000
+    assert peak(long) - peak(small) < 4 * files
