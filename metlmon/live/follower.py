@@ -12,6 +12,7 @@ import stat
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
+from zlib import crc32
 
 from metlmon.frozen import frozen
 from metlmon.live.asking import NoAnswer, ask
@@ -58,6 +59,7 @@ class Follower:
         self._start: bytes | None = None
         self._data = (0, b"")
         self._end = b""
+        self._sum = (0, 0)
 
     @property
     def behind(self) -> int:
@@ -93,14 +95,15 @@ class Follower:
             # A file of the kernel's has no size, and may wait for ever for something to read.
             there = status.st_size > 0
             start, end = ask(_both_ends, self.path, self.offset) if there else (b"", b"")
+            same = self._holds_the_same(status)
         except OSError as error:
             gone = isinstance(error, FileNotFoundError)
             return Look(self.size, False, False, error.strerror or str(error), gone)
         except NoAnswer:
             return Look(self.size, False, False, SILENT)
-        restarted = self._restarted(status, start, end)
+        restarted = self._restarted(status, start, end) or not same
         if restarted:
-            self.offset, self._end = 0, b""
+            self.offset, self._end, self._sum = 0, b"", (0, 0)
         self._seen = signature
         self._start = start
         self.size, self.mtime = status.st_size, status.st_mtime
@@ -115,11 +118,23 @@ class Follower:
         # beginning and where reading stands.
         return not start.startswith(self._start) or not end.endswith(self._end)
 
+    def _holds_the_same(self, status: os.stat_result) -> bool:
+        """Are the bytes that were read what they were, in another file of this name, or in one
+        that was written without having grown?"""
+        length, known = self._sum
+        if self._seen is None or length != self.offset or not 0 < length <= status.st_size:
+            return True
+        if status.st_ino == self._seen[0] and status.st_size != self.size:
+            return True
+        return ask(_sum_of, self.path, length) == known
+
     def consume(self, offset: int) -> None:
         """All before ``offset`` has been taken, from what was read last."""
         at, data = self._data
         taken = max(0, offset - at)
         self._end = (self._end + data[max(0, taken - FINGERPRINT) : taken])[-FINGERPRINT:]
+        if self._sum[0] == self.offset == at:
+            self._sum = (offset, crc32(memoryview(data)[:taken], self._sum[1]))
         self._data = (0, b"")
         self.offset = offset
 
@@ -144,6 +159,16 @@ def _both_ends(path: Path, offset: int) -> tuple[bytes, bytes]:
         start = file.read(FINGERPRINT)
         file.seek(max(0, offset - FINGERPRINT))
         return start, file.read(min(FINGERPRINT, offset))
+
+
+def _sum_of(path: Path, length: int) -> int:
+    """A checksum of the file's first bytes, so many of them."""
+    made = 0
+    with open(path, "rb", buffering=0) as file:
+        while length > 0 and (data := file.read(min(CHUNK, length))):
+            made = crc32(data, made)
+            length -= len(data)
+    return made
 
 
 def _part(path: Path, at: int, limit: int) -> bytes:

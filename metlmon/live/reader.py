@@ -261,6 +261,7 @@ class Reader:
         self._diverged = False
         self._faults = Faults(now)
         self._unusable: tuple[str, float] | None = None
+        self._folder: tuple[int, int] | None = None
         self._rewritten: dict[str, Notice] = {}
         self._read_anew = float("-inf")
 
@@ -340,6 +341,8 @@ class Reader:
                 changes |= self._take_dags()
             elif listing_changed or self._may_have_become_logs():
                 self._find_logs()
+            if self._is_another():
+                return changes | self._begin_anew()
         except InputError as problem:
             error = str(problem)
         except NoAnswer as problem:
@@ -361,6 +364,15 @@ class Reader:
             changes |= facts.look(self.ensemble, listed)
         self._find_fault(error)
         return changes
+
+    def _is_another(self) -> bool:
+        """Has the directory itself been put in the place of the one that was read?"""
+        try:
+            status = ask(os.stat, self.dagdir)
+        except OSError:
+            return False
+        before, self._folder = self._folder, (status.st_dev, status.st_ino)
+        return before not in (None, self._folder)
 
     def _find_fault(self, error: str | None) -> None:
         """What keeps the model from being told what happens: the dagdir, else a file of it that
@@ -497,13 +509,17 @@ class Reader:
         """A log holds something else than what was read of it: forget all, and read what there
         is. It is what a new reader would do, but for the sentence about it."""
         at = clock_time(self._now())
-        for name, reader in self._logs.items():
-            if reader.other:
-                text = f"at {at} it held other events than had been read of it: all was read anew"
-                self._rewritten[name] = Notice("rewritten-log", name, None, text)
+        others = [name for name, reader in self._logs.items() if reader.other]
+        for name in others:
+            text = f"at {at} it held other events than had been read of it: all was read anew"
+            self._rewritten[name] = Notice("rewritten-log", name, None, text)
+        if not others:
+            text = f"at {at} another directory was in its place: all was read anew"
+            self._rewritten[""] = Notice("rewritten-log", self.given, None, text)
         self._forget()
         self._dag_signature, self._no_logs, self._folders = {}, {}, FolderWatch()
         self._grew = self._caught_up = self._diverged = False
+        self._faults = Faults(self._now)
         self._read_anew = time.monotonic()
         if self._keeping is not None:
             self._keeping.holds(0)

@@ -98,15 +98,18 @@ class Session:
 
     def start(self, notify: Callable[[Update], None]) -> None:
         """Begin to read, in a thread of its own; see :class:`Feed`."""
-        self._wakeup = Wakeup()
+        # With no descriptor left for it, files are looked at every second all the same.
+        with suppress(OSError):
+            self._wakeup = Wakeup()
         self._thread = threading.Thread(
             target=self._run, args=(notify,), name="metlmon-reader", daemon=True
         )
         self._thread.start()
-        self._watcher = threading.Thread(
-            target=self._await_changes, args=(self._wakeup,), name="metlmon-wake", daemon=True
-        )
-        self._watcher.start()
+        if self._wakeup is not None:
+            self._watcher = threading.Thread(
+                target=self._await_changes, args=(self._wakeup,), name="metlmon-wake", daemon=True
+            )
+            self._watcher.start()
 
     def _await_changes(self, wakeup: Wakeup) -> None:
         with patiently(self._files):

@@ -1,0 +1,53 @@
+"""A recording of the pool, copied to be damaged, and all that is told of it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+from metlmon.cli.to_json import Writer, figures_json
+from metlmon.live.reader import Reader
+from metlmon.stats.study import Basis
+
+FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
+
+
+def copied(name: str, to: Path) -> Path:
+    """One of the recordings, writable."""
+    shutil.copytree(FIXTURES / name, to)
+    return to
+
+
+def opened(dagdir: Path) -> Reader:
+    """A reader that has read all there is."""
+    reader = Reader(dagdir, live=False)
+    reader.open()
+    reader.read_all()
+    return reader
+
+
+def again(reader: Reader) -> dict[str, Any]:
+    """What it tells after another look."""
+    reader.look()
+    reader.read_all()
+    return told(reader)
+
+
+def told(reader: Reader) -> dict[str, Any]:
+    """Every field of ``status --json`` and ``jobs --json``, but for the sentences that only
+    who was there can say."""
+    painter = reader.painter()
+    status = painter.status()
+    writer = Writer(painter.clock.stated)
+    basis = Basis(status, painter.ledger(), reader.ensemble.settings)
+    whole = writer.status(status) | figures_json(writer, basis)
+    whole["jobs"] = [writer.job(row) for row in painter.job_rows()]
+    whole["warnings"] = [w for w in whole["warnings"] if w["kind"] != "rewritten-log"]
+    plain: dict[str, Any] = json.loads(json.dumps(whole, default=str))
+    return plain
+
+
+def sentences(reader: Reader, kind: str) -> list[str]:
+    return [each.text for each in reader.painter().notices() if each.kind == kind]

@@ -1,0 +1,263 @@
+"""Every file of a recording, damaged while it is watched, and mended again: what is told then is
+what a fresh reader tells, in every field."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from metlmon.live import reader as reader_module
+from metlmon.live.errors import InputError
+from tests.faults.recorded import FIXTURES, again, copied, opened, sentences, told
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All is read anew as often as there is a reason, and zeros are what they are."""
+    monkeypatch.setattr(reader_module, "ANEW_SECONDS", 0.0)
+    monkeypatch.setattr(reader_module, "UNWRITTEN_SECONDS", 0.0)
+
+
+def in_place(path: Path, content: bytes) -> None:
+    with open(path, "r+b") as file:
+        file.write(content)
+        file.truncate()
+
+
+def renamed_over(path: Path, content: bytes) -> None:
+    beside = path.with_name(f".{path.name}.new")
+    beside.write_bytes(content)
+    os.replace(beside, path)
+
+
+def earlier(content: bytes) -> bytes:
+    """As it was when half of it had been written: whole lines."""
+    return content[: content.rfind(b"\n", 0, len(content) // 2) + 1]
+
+
+def truncated(path: Path, content: bytes) -> None:
+    os.truncate(path, len(content) // 2)
+
+
+def older_copy(path: Path, content: bytes) -> None:
+    renamed_over(path, earlier(content))
+
+
+def other_content(path: Path, content: bytes) -> None:
+    """Of the same size, with the same mtime, in place."""
+    status = path.stat()
+    in_place(path, content.replace(b"3", b"2"))
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def other_end(path: Path, content: bytes) -> None:
+    """Another file that begins as this one does."""
+    half = len(content) // 2
+    renamed_over(path, content[:half] + content[half:].replace(b"3", b"2"))
+
+
+def zeros(path: Path, content: bytes) -> None:
+    half = len(content) // 2
+    in_place(path, content[:half] + bytes(len(content) - half))
+
+
+REWRITES = [truncated, older_copy, other_content, other_end, zeros]
+
+
+def emptied(path: Path) -> None:
+    os.truncate(path, 0)
+
+
+def removed(path: Path) -> None:
+    path.unlink()
+
+
+def directory(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def bound_socket(path: Path) -> None:
+    path.unlink()
+    with socket.socket(socket.AF_UNIX) as made:
+        # Its address is shorter than most paths.
+        here = os.getcwd()
+        os.chdir(path.parent)
+        try:
+            made.bind(path.name)
+        finally:
+            os.chdir(here)
+
+
+def device(path: Path) -> None:
+    path.unlink()
+    path.symlink_to("/dev/zero")
+
+
+def dangling(path: Path) -> None:
+    path.unlink()
+    path.symlink_to("nowhere")
+
+
+def circle(path: Path) -> None:
+    path.unlink()
+    path.symlink_to(path.name)
+
+
+REPLACED = [emptied, removed, directory, pipe, bound_socket, device, dangling, circle]
+
+
+def mended(path: Path, content: bytes) -> None:
+    if path.is_dir() and not path.is_symlink():
+        path.rmdir()
+    elif path.is_symlink() or path.exists():
+        path.unlink()
+    path.write_bytes(content)
+
+
+def files_of(recording: str) -> list[str]:
+    """What DAGMan and the jobs log, and what DAGMan is given."""
+    endings = (".dag", ".log", ".dagman.out", ".metrics", ".status", ".condor.sub")
+    names = (path.name for path in (FIXTURES / recording).iterdir() if path.is_file())
+    return sorted(name for name in names if name.endswith(endings) or ".rescue" in name)
+
+
+EVERY = [(name, file) for name in ("rescue",) for file in files_of(name)]
+LOGS = [("rescue", "metl.log"), ("rescue", "ens.dag.nodes.log"), ("shared-log", "metl.log")]
+
+
+@pytest.mark.parametrize(("recording", "name"), LOGS)
+@pytest.mark.parametrize("rewrite", REWRITES)
+def test_a_log_that_holds_something_else_is_read_anew(
+    tmp_path: Path, recording: str, name: str, rewrite: Callable[[Path, bytes], None]
+) -> None:
+    dagdir = copied(recording, tmp_path / "dagdir")
+    path = dagdir / name
+    content = path.read_bytes()
+    reader = opened(dagdir)
+    before = told(reader)
+    rewrite(path, content)
+    assert again(reader) == told(opened(dagdir))
+    assert sentences(reader, "rewritten-log")
+    mended(path, content)
+    assert again(reader) == before
+
+
+@pytest.mark.parametrize(("recording", "name"), EVERY)
+@pytest.mark.parametrize("replace", REPLACED)
+def test_what_stood_in_a_files_place_leaves_no_trace(
+    tmp_path: Path, recording: str, name: str, replace: Callable[[Path], None]
+) -> None:
+    dagdir = copied(recording, tmp_path / "dagdir")
+    path = dagdir / name
+    content = path.read_bytes()
+    reader = opened(dagdir)
+    before = told(reader)
+    replace(path)
+    again(reader)
+    mended(path, content)
+    after = again(reader)
+    assert reader.error is None
+    assert after == before
+
+
+@pytest.mark.parametrize("replace", [removed, directory, pipe, device, dangling, circle])
+@pytest.mark.parametrize("name", ["metl.log", "ens.dag.dagman.out", "ens.dag.nodes.log"])
+def test_a_file_that_cannot_be_read_any_more_is_named_and_since_when(
+    tmp_path: Path, name: str, replace: Callable[[Path], None]
+) -> None:
+    dagdir = copied("rescue", tmp_path / "dagdir")
+    reader = opened(dagdir)
+    assert reader.error is None
+    replace(dagdir / name)
+    again(reader)
+    assert reader.error is not None
+    assert reader.error.startswith(f"{name} ")
+    assert " since " in reader.error
+    assert len(reader.error) < 100
+    assert len([n for n in reader.painter().notices() if n.file == name]) == 1
+
+
+def test_one_link_in_a_circle_hides_no_other_file(tmp_path: Path) -> None:
+    dagdir = copied("rescue", tmp_path / "dagdir")
+    (dagdir / "circle.log").symlink_to("circle.log")
+    whole, plain = told(opened(dagdir)), told(opened(FIXTURES / "rescue"))
+    assert whole["runs"] == plain["runs"]
+    assert whole["logs"] == plain["logs"]
+
+
+def test_a_log_that_is_copied_away_and_emptied_goes_on(tmp_path: Path) -> None:
+    dagdir = copied("rescue", tmp_path / "dagdir")
+    path = dagdir / "metl.log"
+    content = path.read_bytes()
+    ends = [at + 4 for at in range(len(content)) if content.startswith(b"...\n", at)]
+    half = ends[len(ends) // 2]
+    path.write_bytes(content[:half])
+    reader = opened(dagdir)
+    os.truncate(path, 0)
+    again(reader)
+    with open(path, "ab") as file:
+        file.write(content[half:])
+    after = again(reader)
+    assert "stays until metlmon is started anew" in sentences(reader, "rewritten-log")[0]
+    plain = told(opened(FIXTURES / "rescue"))
+    assert (after["runs"], after["jobs"]) == (plain["runs"], plain["jobs"])
+
+
+def test_zeros_that_another_machine_has_not_written_yet_are_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reader_module, "UNWRITTEN_SECONDS", 3600.0)
+    dagdir = copied("rescue", tmp_path / "dagdir")
+    path = dagdir / "metl.log"
+    content = path.read_bytes()
+    hole = slice(len(content) // 3, len(content) // 2)
+    path.write_bytes(content[: hole.start])
+    reader = opened(dagdir)
+    in_place(path, content[: hole.start] + bytes(hole.stop - hole.start) + content[hole.stop :])
+    again(reader)
+    in_place(path, content)
+    assert again(reader) == told(opened(dagdir))
+    assert not sentences(reader, "rewritten-log")
+
+
+def test_another_ensemble_in_the_directorys_place(tmp_path: Path) -> None:
+    dagdir = copied("rescue", tmp_path / "dagdir")
+    reader = opened(dagdir)
+    dagdir.rename(tmp_path / "before")
+    again(reader)
+    assert reader.error is not None
+    assert "no such directory" in reader.error
+    assert " (since " in reader.error
+    copied("shared-log", dagdir)
+    after = again(reader)
+    assert reader.error is None
+    assert after == told(opened(dagdir))
+    assert "another directory" in sentences(reader, "rewritten-log")[0]
+
+
+def test_a_directory_that_is_renamed_and_named_back(tmp_path: Path) -> None:
+    dagdir = copied("rescue", tmp_path / "dagdir")
+    reader = opened(dagdir)
+    before = told(reader)
+    dagdir.rename(tmp_path / "elsewhere")
+    gone = again(reader)
+    assert gone["runs"] == before["runs"]
+    (tmp_path / "elsewhere").rename(dagdir)
+    assert again(reader) == before
+    assert reader.error is None
+    assert not sentences(reader, "rewritten-log")
+
+
+def test_a_directory_that_is_not_there_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no such directory"):
+        opened(tmp_path / "none")
