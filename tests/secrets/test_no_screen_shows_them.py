@@ -1,0 +1,123 @@
+"""No key of a dagdir stands on any screen, in a picture of one, or in what is copied from one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from planted import Planted, plant
+
+from metlmon import authoring
+from metlmon.authoring.records import PlannedFile
+from metlmon.live.feed import Update
+from metlmon.live.reader import Reader
+from metlmon.live.session import Session
+from metlmon.secret import HIDDEN
+from screens.app import MetlmonApp
+from screens.submitpreview import FileLines
+
+SIZE = (220, 120)
+"""All of a screen at once."""
+
+
+class Still(Session):
+    """A session whose one picture is there."""
+
+    def start(self, notify: Callable[[Update], None]) -> None:
+        """There will be no other picture."""
+
+
+def session(dagdir: Path) -> Still:
+    reader = Reader(dagdir)
+    reader.open()
+    reader.read_all()
+    made = Still(reader)
+    made.take()
+    return made
+
+
+WAYS = {
+    "run": ("enter",),
+    "job": ("enter", "enter", "pagedown", "end"),
+    "the epoch after": ("enter", "up", "enter", "end"),
+    "problems": ("p", "enter", "enter", "end"),
+    "the last problem": ("p", "end", "enter", "enter"),
+    "warnings": ("exclamation_mark", "end"),
+    "sites": ("w", "end"),
+    "curves": ("c", "v"),
+    "timeline": ("t", "u"),
+    "estimates": ("e",),
+    "incidents": ("i", "enter"),
+    "help": ("question_mark",),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_screen(way: str, tmp_path: Path) -> None:
+    planted = plant(tmp_path / "ensemble")
+    app = MetlmonApp(session(planted.path))
+    seen: list[str] = []
+    async with app.run_test(size=SIZE) as pilot:
+        for key in (None, *WAYS[way]):
+            if key is not None:
+                await pilot.press(key)
+            await pilot.pause()
+            await app.workers.wait_for_complete()
+            await pilot.pause()
+            strips = app.screen._compositor.render_strips()
+            seen += ["\n".join(strip.text for strip in strips), app.export_screenshot()]
+            app.screen.text_select_all()
+            seen.append(app.screen.get_selected_text() or "")
+            app.screen.clear_selection()
+    shown = "\n".join(seen)
+    assert "3f1c2d4e" in shown
+    assert planted.left_in(shown.encode()) == []
+
+
+async def test_what_stands_around_them_is_on_the_screen(tmp_path: Path) -> None:
+    planted = plant(tmp_path / "ensemble")
+    app = MetlmonApp(session(planted.path))
+    seen: list[str] = []
+    async with app.run_test(size=SIZE) as pilot:
+        for key in (None, "enter", "enter", "end"):
+            if key is not None:
+                await pilot.press(key)
+            await pilot.pause()
+            await app.workers.wait_for_complete()
+            await pilot.pause()
+            seen += [strip.text for strip in app.screen._compositor.render_strips()]
+    shown = " ".join("".join(seen).split())
+    assert f"--token {HIDDEN}" in shown
+
+
+# --- what would be submitted ------------------------------------------------------------------
+
+WRITTEN = """\
+# {name}: token={comment}
+executable = train.sh
+arguments = --token {arguments}
+environment = "OMP_NUM_THREADS={environment} \\
+  P={continued}"
+env @=end
+OMP={block}
+@end
++Environment = "OMP={plus}"
+log = metl.log
+queue
+"""
+
+
+def test_the_preview_of_a_submission(tmp_path: Path) -> None:
+    planted = Planted(tmp_path / "x")
+    text = WRITTEN.replace("{name}", "a.sub").format_map(planted)
+    data = text.encode()
+    assert len(planted.left_in(data)) == 6
+    lines = FileLines(PlannedFile("a.sub", data, False, ""), 100, False)
+    seen = "\n".join("".join(map(str, lines.line(at))) for at in range(len(lines)))
+    assert "metl.log" in seen
+    assert planted.left_in(seen.encode()) == []
+    dag = f'JOB A a.sub\nVARS A epoch="1" environment="OMP={planted.key("vars")}" lr="0.1"\n'
+    told = authoring.shown(PlannedFile("a.dag", dag.encode(), False, ""))
+    assert 'epoch="1"' in told
+    assert planted.left_in(told.encode()) == []
