@@ -41,8 +41,7 @@ class Keyboard:
         self._decode = getincrementaldecoder("utf-8")("replace").decode
         self._parser = XTermParser()
         self._tail = ""
-        self._pasting = False
-        self._pasted = 0
+        self._paste: str | None = None
         self._heard = 0.0
 
     def feed(self, data: bytes) -> Iterator[Message]:
@@ -55,28 +54,41 @@ class Keyboard:
     def tick(self) -> Iterator[Message]:
         """To be called some times a second: what was waited for in vain, such as the rest of an
         escape sequence that was the escape key alone."""
-        if self._pasting and monotonic() - self._heard > PASTE_SECONDS:
-            yield from self._piece(BRACKETED_PASTE_END)
+        if self._paste is not None and monotonic() - self._heard > PASTE_SECONDS:
+            yield from self._end_paste("")
         yield from self._parsed(None)
 
     def _piece(self, piece: str) -> Iterator[Message]:
         """Text up to the next escape character."""
         recent = self._tail + piece
         self._tail = recent[-(len(BRACKETED_PASTE_START) - 1) :]
-        if self._pasting and BRACKETED_PASTE_END not in recent:
-            room = max(PASTED - self._pasted, len(BRACKETED_PASTE_END))
-            self._pasted += len(piece)
-            yield from self._parsed(piece[:room] if len(piece) > room else piece)
+        if self._paste is not None:
+            _, end, behind = recent.partition(BRACKETED_PASTE_END)
+            self._paste = (self._paste + piece)[: PASTED + len(BRACKETED_PASTE_END)]
+            if end:
+                yield from self._end_paste(behind)
             return
-        if BRACKETED_PASTE_START in recent:
-            self._pasting, self._pasted = True, 0
-        elif BRACKETED_PASTE_END in recent:
-            self._pasting = False
+        _, start, behind = recent.partition(BRACKETED_PASTE_START)
+        if start:
+            # Textual's parser takes what looks like a sequence in a paste for keys: it sees an
+            # empty one.
+            shown = piece[: len(piece) - len(behind)] + BRACKETED_PASTE_END
+            for message in self._parsed(shown):
+                if not isinstance(message, events.Paste):
+                    yield message
+            self._paste = behind[:PASTED]
         elif len(piece) > TYPED:
             yield from self._parsed(piece[:SEQUENCE] if piece.startswith("\x1b") else "")
             yield events.Paste(piece[:PASTED].replace("\x00", ""))
-            return
-        yield from self._parsed(piece)
+        else:
+            yield from self._parsed(piece)
+
+    def _end_paste(self, behind: str) -> Iterator[Message]:
+        text, self._paste, self._tail = self._paste or "", None, ""
+        text = text.partition(BRACKETED_PASTE_END)[0][:PASTED]
+        yield events.Paste(text.replace("\x00", ""))
+        if behind:
+            yield from self._piece(behind)
 
     def _parsed(self, text: str | None) -> Iterator[Message]:
         if text == "":
@@ -89,4 +101,3 @@ class Keyboard:
         except Exception:
             # A sequence that is none: what is behind the next escape is heard again.
             self._parser = XTermParser()
-            self._pasting = False

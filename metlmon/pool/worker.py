@@ -15,13 +15,12 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import select
 import shutil
 import signal
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from enum import StrEnum
 from typing import IO, Any, Final
 
@@ -340,37 +339,28 @@ OPERATIONS: Final = ("where", "query", "job", "dagmans", "act", "priority", "sit
 
 
 @contextmanager
-def ending_with_the_parent() -> Iterator[None]:
-    """Meanwhile, the end of the requests ends this process, whatever it waits for: the bindings
-    can wait long, and Python hears nothing until they return. What the parent writes would end
-    it, too; it writes the next request when it has this one's answer. fcntl(2), O_ASYNC."""
-    flags = fcntl.fcntl(0, fcntl.F_GETFL)
+def ending_with(requests: IO[bytes]) -> Iterator[None]:
+    """Meanwhile, the end of the requests on standard input ends this process, whatever it waits
+    for: the bindings can wait long, and Python hears nothing until they return. What the parent
+    writes would end it, too; it writes the next request when it has the answer. Source
+    followed: fcntl(2), O_ASYNC."""
     try:
-        fcntl.fcntl(0, fcntl.F_SETOWN, os.getpid())
-        fcntl.fcntl(0, fcntl.F_SETFL, flags | os.O_ASYNC)
+        ours = requests.fileno() == 0
+        flags = fcntl.fcntl(0, fcntl.F_GETFL)
+        if ours:
+            fcntl.fcntl(0, fcntl.F_SETOWN, os.getpid())
+            fcntl.fcntl(0, fcntl.F_SETFL, flags | os.O_ASYNC)
     except OSError:
-        # No pipe: a test, or a person who tries it.
-        yield
-        return
-    line = select.poll()
-    line.register(0, 0)
-    if line.poll(0):
-        # It ended before the kernel was asked to tell.
-        sys.exit()
+        ours = False
     try:
         yield
     finally:
-        fcntl.fcntl(0, fcntl.F_SETFL, flags)
+        if ours:
+            fcntl.fcntl(0, fcntl.F_SETFL, flags)
 
 
-def serve(
-    requests: IO[bytes],
-    answers: IO[bytes],
-    pool: Callable[[], Any] = Pool,
-    waiting: Callable[[], AbstractContextManager[None]] = nullcontext,
-) -> None:
-    """Answer each line of ``requests`` until they end; ``waiting`` is around whatever may
-    take long."""
+def serve(requests: IO[bytes], answers: IO[bytes], pool: Callable[[], Any] = Pool) -> None:
+    """Answer each line of ``requests`` until they end."""
     opened: Any = None
     for line in requests:
         try:
@@ -378,7 +368,7 @@ def serve(
             operation = request.get("op")
             if operation not in OPERATIONS:
                 raise Failure(Kind.REQUEST, f"there is no operation {operation!r}")
-            with waiting():
+            with ending_with(requests):
                 opened = opened or pool()
                 answer = {"value": getattr(opened, operation)(request)}
         except Failure as failure:
@@ -397,7 +387,7 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     signal.signal(signal.SIGIO, signal.SIG_DFL)
-    serve(sys.stdin.buffer, answers, waiting=ending_with_the_parent)
+    serve(sys.stdin.buffer, answers)
 
 
 if __name__ == "__main__":

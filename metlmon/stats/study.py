@@ -175,7 +175,8 @@ class Study:
         if known.basis is basis:
             return False
         value = figure(basis)
-        news = bool(value != known.value) or self._errors.pop(figure, None) is not None
+        mended = self._errors.pop(figure, None) is not None
+        news = mended or bool(value != known.value)
         known.value, known.basis = value, basis
         return news
 
