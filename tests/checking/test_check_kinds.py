@@ -415,6 +415,19 @@ def test_a_secret_that_is_none(tmp_path: Path) -> None:
     assert {each[0] for each in told(tmp_path)} <= {"undefined-macro"}
 
 
+def test_a_checksum_is_no_secret(tmp_path: Path) -> None:
+    text = TRAIN.replace("--uuid", f"--commit {KEY} --uuid")
+    write(tmp_path, {**more(f'VARS ALL_NODES data_sha1="{KEY}"\n'), "train.sub": text})
+    assert told(tmp_path) == []
+
+
+def test_a_program_of_the_image_is_not_looked_for_here(tmp_path: Path) -> None:
+    image = "universe = container\ncontainer_image = osdf:///example/x.sif\n"
+    text = image + TRAIN.replace("= train.sh", "= /opt/metl/bin/train")
+    write(tmp_path, {**GOOD, "train.sub": text})
+    assert told(tmp_path) == []
+
+
 def test_what_an_earlier_node_leaves_is_not_missing(tmp_path: Path) -> None:
     """The checkpoint of the epoch before is not there until that has run."""
     write(tmp_path, GOOD)

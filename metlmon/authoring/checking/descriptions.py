@@ -26,6 +26,8 @@ _MACRO: Final = re.compile(r"\$\(([A-Za-z_]\w*)\)")
 #: first epoch of a run has none of.
 _BUILT_IN: Final = frozenset(
     {
+        *("arch", "opsys", "opsysandver", "opsysver", "opsysmajorver", "username", "hostname"),
+        *("full_hostname", "ip_address", "tilde", "home", "pid", "ppid", "islinux", "iswindows"),
         "continue_from_checkpoint",
         *("cluster", "clusterid", "process", "procid", "node", "step", "row", "item"),
         *("itemindex", "job", "retry", "max_retries", "dag_status", "failed_count"),

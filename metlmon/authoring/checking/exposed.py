@@ -22,6 +22,9 @@ _PAIR: Final = re.compile(
 _OPTION: Final = re.compile(r"(?<![\w-])--?([A-Za-z][\w-]*+)(?:=|[ \t]++)['\"]?([^\s'\"]++)")
 _COMMENTED: Final = re.compile(rb"(?<!\w)(\w{2,60}+)=[\"']?([^\s\"']{16,})")
 
+_CHECKSUM: Final = re.compile(r"(?:commit|sha\d*|hash|rev(?:ision)?|digest|checksum|md5)$", re.I)
+"""Names of what looks like a key and is for everybody to see."""
+
 SHORTEST: Final = 8
 """Characters of the least key: what is shorter is a switch, a number, or a placeholder."""
 
@@ -83,8 +86,10 @@ def _vars(look: Look, file: str, line: int, rest: str) -> None:
         bare = name.removeprefix("+")
         if is_environment(name):
             _environment(look, file, line, value.replace('\\"', '"'))
-        elif (is_secret_name(bare) and _is_value(value)) or _hides_more(value):
+        elif is_secret_name(bare) and _is_value(value):
             _tell(look, file, line, bare, "in VARS")
+        elif _hides_more(value) and not _CHECKSUM.search(bare):
+            _tell(look, file, line, f"VARS {bare}", "here")
 
 
 def _arguments(look: Look, file: str, line: int, value: str, where: str) -> None:
@@ -93,7 +98,8 @@ def _arguments(look: Look, file: str, line: int, value: str, where: str) -> None
         if is_secret_name(name) and _is_value(said):
             _tell(look, file, line, name, where)
             found = True
-    if not found and _hides_more(value):
+    rest = _OPTION.sub(lambda one: "" if _CHECKSUM.search(one[1]) else one[0], value)
+    if not found and _hides_more(rest):
         _tell(look, file, line, None, where)
 
 

@@ -22,6 +22,9 @@ from metlmon.frozen import frozen
 
 _NO: Final = frozenset({"false", "f", "no", "n", "0"})
 
+#: An absolute path is one in the image there.
+_IN_AN_IMAGE: Final = frozenset({"container", "docker"})
+
 #: Where the executable is a program of the schedd's machine, or of no machine of ours.
 _ELSEWHERE: Final = frozenset({"grid", "vm", "java"})
 
@@ -33,7 +36,7 @@ _HEAD: Final = 512
 
 _COMMANDS: Final = (
     *("executable", "transfer_executable", "universe", "initialdir", "initial_dir"),
-    *("transfer_input_files", "transferinputfiles", "container_image"),
+    *("transfer_input_files", "transferinputfiles", "container_image", "docker_image"),
 )
 
 
@@ -252,7 +255,11 @@ def _taken(said: dict[str, str | None]) -> Iterator[tuple[str, str]]:
     """The files of one job, with the command that names each: what is sent from here."""
     executable = (said["executable"] or "").strip().strip('"')
     sent = (said["transfer_executable"] or "").strip().lower() not in _NO
-    if executable and sent and (said["universe"] or "").strip().lower() not in _ELSEWHERE:
+    universe = (said["universe"] or "").strip().lower()
+    imaged = universe in _IN_AN_IMAGE or said["container_image"] or said["docker_image"]
+    if imaged and executable.startswith("/"):
+        sent = False
+    if executable and sent and universe not in _ELSEWHERE:
         yield "executable", executable
     image = (said["container_image"] or "").strip().strip('"')
     if image.endswith(".sif"):
