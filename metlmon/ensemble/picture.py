@@ -434,8 +434,8 @@ class Painter:
         return len(self.life(job).executions) if known is None else known
 
     def find_runs(self, wanted: str) -> list[RunRow]:
-        """Runs whose uuid begins with ``wanted``, or whose name is it (any case); an exact
-        uuid or name alone wins over prefixes of others."""
+        """Runs whose uuid begins with ``wanted``, or whose name is it, in the same case if there
+        is one; an exact uuid or name alone wins over prefixes of others."""
         now = self.in_flight().runs
         rows = [self.run_row(run, now) for run in self.runs.by_key.values()]
         exact = [r for r in rows if wanted in (r.uuid, r.key)]
@@ -443,7 +443,7 @@ class Painter:
             return exact
         named = [r for r in rows if r.run.lower() == wanted.lower()]
         if named:
-            return named
+            return [r for r in named if r.run == wanted] or named
         return [r for r in rows if wanted and (r.uuid or "").lower().startswith(wanted.lower())]
 
     def _run_hours(self, run: Run, in_flight: Mapping[str, int]) -> GpuHours:

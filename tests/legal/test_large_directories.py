@@ -1,0 +1,139 @@
+"""What opening and watching a large directory cost, counted in calls, not in time."""
+
+from __future__ import annotations
+
+import builtins
+import io
+import os
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from metlmon.live.reader import NO_LOGS_AT_ONCE, Reader
+from tests.ensemble.written import Log
+from tests.live.dagdirs import NODE, Dagdir, log_of
+
+CALLS = ("stat", "lstat", "listdir", "scandir", "open", "readlink")
+
+
+@pytest.fixture(name="counted")
+def _counted(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """Calls of the file system's functions; an open counts as one, by whichever name."""
+    counted: Counter[str] = Counter()
+
+    def counting(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def counts(*given: Any, **named: Any) -> Any:
+            counted[name] += 1
+            return function(*given, **named)
+
+        return counts
+
+    for name in CALLS:
+        monkeypatch.setattr(os, name, counting(name, getattr(os, name)))
+    opens = counting("open", builtins.open)
+    monkeypatch.setattr(builtins, "open", opens)
+    monkeypatch.setattr(io, "open", opens)
+    return counted
+
+
+def fill(dagdir: Dagdir, count: int, name: str) -> None:
+    for number in range(count):
+        with open(dagdir.path / name.format(number), "wb") as file:
+            file.write(b"written by a job\n")
+
+
+def opened(dagdir: Dagdir) -> Reader:
+    reader = Reader(dagdir.path, live=True)
+    reader.open()
+    while reader.step(1.0).more:
+        pass
+    return reader
+
+
+def calls(counted: Counter[str], what: Callable[[], object]) -> Counter[str]:
+    counted.clear()
+    what()
+    return Counter(counted)
+
+
+@pytest.fixture(name="in_memory")
+def _in_memory(tmp_path: Path) -> Iterator[Path]:
+    """A place where a hundred thousand files are made and removed fast, if there is one."""
+    memory = Path("/dev/shm")
+    place = memory / f"metlmon-test-{os.getpid()}" if os.access(memory, os.W_OK) else tmp_path / "m"
+    place.mkdir()
+    yield place
+    shutil.rmtree(place)
+
+
+def test_outputs_beside_the_logs_are_not_looked_at(in_memory: Path, counted: Counter[str]) -> None:
+    """Of a hundred thousand."""
+    dagdir = Dagdir(in_memory)
+    dagdir.write("metl.log", log_of(7))
+    few = calls(counted, lambda: opened(dagdir))
+    for number in range(100_000):
+        os.mknod(dagdir.path / f"run{number}_1.out")
+    many = calls(counted, lambda: opened(dagdir))
+    assert many == few, "the directory is listed, but none of its other files is asked for"
+    reader = opened(dagdir)
+    for _ in range(3):
+        assert sum(calls(counted, reader.look).values()) < 30
+    dagdir.write("new.out", "x")
+    assert sum(calls(counted, reader.look).values()) < 40
+
+
+def test_logs_that_are_none(in_memory: Path, counted: Counter[str]) -> None:
+    """Ten thousand outputs called ``*.log``: each is opened once, and asked for in turn."""
+    dagdir = Dagdir(in_memory)
+    dagdir.write("metl.log", log_of(7))
+    fill(dagdir, 10_000, "job{}.log")
+    reader = opened(dagdir)
+    for _ in range(3):
+        some = calls(counted, reader.look)
+        assert some["stat"] < NO_LOGS_AT_ONCE + 30
+        assert some["open"] < 5
+    dagdir.write("new.out", "x")
+    assert calls(counted, reader.look)["open"] < 5, "a new name beside them opens none again"
+
+
+def test_one_of_many_becomes_a_log(in_memory: Path) -> None:
+    """The last in turn is noticed, too."""
+    dagdir = Dagdir(in_memory)
+    names = [f"job{number:04d}.log" for number in range(3 * NO_LOGS_AT_ONCE)]
+    for name in names:
+        dagdir.write(name, "")
+    reader = opened(dagdir)
+    dagdir.append(names[-1], Log().submit(7, NODE).data)
+    for _ in range(len(names) // NO_LOGS_AT_ONCE + 1):
+        reader.look()
+        reader.read_all()
+    assert [job.cluster for job in reader.painter().job_rows()] == [7]
+
+
+def test_fifty_dags_share_a_listing(in_memory: Path, counted: Counter[str]) -> None:
+    dagdir = Dagdir(in_memory, "")
+    for number in range(50):
+        dagdir.write(f"d{number}.dag", f"JOB {NODE} t.sub\n")
+    fill(dagdir, 2_000, "run{}.out")
+    reader = opened(dagdir)
+    dagdir.write("new.out", "x")
+    looked = calls(counted, reader.look)
+    assert looked["listdir"] + looked["scandir"] < 10
+    assert looked["stat"] < 50 * 12
+
+
+def test_a_deep_tree_is_not_walked(tmp_path: Path, counted: Counter[str]) -> None:
+    dagdir = Dagdir(tmp_path / "d")
+    dagdir.write("metl.log", log_of(7))
+    few = calls(counted, lambda: opened(dagdir))
+    deep = dagdir.path
+    for number in range(60):
+        deep = deep / f"level{number}"
+        (deep / "side").mkdir(parents=True)
+    (dagdir.path / "round").symlink_to(dagdir.path)
+    (deep / "x.log").write_bytes(log_of(8))
+    assert calls(counted, lambda: opened(dagdir)) == few

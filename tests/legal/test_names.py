@@ -1,0 +1,145 @@
+"""Names that DAGMan takes and that a program may take for something else."""
+
+from __future__ import annotations
+
+import unicodedata
+from pathlib import Path
+
+import pytest
+
+from metlmon.cli.commands import one_run, run_wanted
+from metlmon.ensemble.states import State
+from metlmon.live.errors import InputError
+from metlmon.live.reader import Reader
+from tests.ensemble.written import Log
+from tests.live.dagdirs import Dagdir
+
+RUNS = (
+    "a.b.c",
+    "a/b",
+    "a\\b",
+    "../../etc",
+    "a$b",
+    "$(x)",
+    unicodedata.normalize("NFC", "é"),
+    unicodedata.normalize("NFD", "é"),
+    "x" * 285,
+    "Run",
+    "run",
+    "JOB",
+    "PARENTS",
+    "run1",
+    "run10",
+    "[b]x[/b]",
+    "%s",
+    "{uuid}",
+    "*",
+    "[ab]",
+    "--help",
+    "日本",
+)
+
+DAG = "SUBMIT-DESCRIPTION t {\n executable = x\n log = metl.log\n}\n"
+
+
+def dag(*nodes: str) -> str:
+    return DAG + "".join(f"JOB {node} t\n" for node in nodes)
+
+
+def quoted(name: str) -> str:
+    """As a string of a ClassAd has it."""
+    return name.replace("\\", "\\\\").replace('"', '\\"')
+
+
+@pytest.fixture(name="named", scope="module")
+def _named(tmp_path_factory: pytest.TempPathFactory) -> Reader:
+    """A run of each name with two epochs: one that ended well, one that runs."""
+    dagdir = Dagdir(tmp_path_factory.mktemp("names") / "d", "")
+    nodes = [f"{run}-train_epoch{epoch}" for run in RUNS for epoch in (0, 1)]
+    dagdir.write("run.dag", dag(*nodes))
+    log = Log()
+    for cluster, node in enumerate(nodes, start=100):
+        log.submit(cluster, quoted(node)).execute(cluster)
+        if node.endswith("0"):
+            log.terminate(cluster, 0)
+    dagdir.write("metl.log", log.data)
+    return dagdir.reader(live=True, now="2026-05-05 10:00:00")
+
+
+def test_each_is_a_run_of_its_own(named: Reader) -> None:
+    rows = {row.run: row for row in named.painter().status().runs}
+    assert set(rows) == set(RUNS), "é in two forms and Run, run are not the same"
+    assert {row.state for row in rows.values()} == {State.RUNNING}
+    assert sum(named.painter().status().epoch_states.values()) == 2 * len(RUNS)
+    jobs = {job.cluster: job.run for job in named.painter().job_rows()}
+    assert jobs == {100 + i: RUNS[i // 2] for i in range(2 * len(RUNS))}
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_each_can_be_asked_for(named: Reader, run: str) -> None:
+    """A name is itself before it is a pattern or the beginning of another's."""
+    painter = named.painter()
+    assert one_run(painter, run).run == run
+    chosen = [row.run for row in painter.status().runs if run_wanted(row, run)]
+    assert run in chosen
+    if not set(run) & set("*?["):
+        assert chosen == [run], "run1 is not run10, Run is not run"
+
+
+def test_patterns_choose(named: Reader) -> None:
+    rows = named.painter().status().runs
+    assert [row.run for row in rows if run_wanted(row, "run1*")] == ["run1", "run10"]
+    assert {row.run for row in rows if run_wanted(row, "[Rr]un, run?")} == {"Run", "run", "run1"}
+
+
+@pytest.mark.parametrize("name", ["ALL_NODES", "PARENT", "CHILD", "all_nodes"])
+def test_words_that_dagman_refuses_as_names(tmp_path: Path, name: str) -> None:
+    dagdir = Dagdir(tmp_path / "d", f"JOB {name} t\n")
+    with pytest.raises(InputError, match=f"'{name}' is a reserved word"):
+        dagdir.reader()
+
+
+def test_epochs_with_zeros_before_them(tmp_path: Path) -> None:
+    nodes = [f"r-train_epoch{number:03d}" for number in range(12)]
+    dagdir = Dagdir(tmp_path / "d", dag(*nodes))
+    log = Log()
+    for cluster, node in enumerate(nodes, start=1):
+        log.submit(cluster, node).execute(cluster).terminate(cluster, 0)
+    dagdir.write("metl.log", log.data)
+    (run,) = dagdir.reader().painter().status().runs
+    assert run.latest is not None
+    assert (run.latest.epoch, run.state) == (11, State.COMPLETED), "by number, not by name"
+
+
+@pytest.mark.parametrize("digits", ["9" * 10, "9" * 5000, "20260504101112", "²", "1_0"], ids=len)
+def test_numbers_that_are_no_epochs(tmp_path: Path, digits: str) -> None:
+    """More digits than any epoch has, or than Python makes a number of."""
+    node = f"r-train_epoch{digits}"
+    dagdir = Dagdir(tmp_path / "d", dag(node, "r-train_epoch0") + f'VARS {node} epoch="{digits}"\n')
+    dagdir.write("metl.log", Log().submit(1, node).execute(1).terminate(1, 0).data)
+    status = dagdir.reader().painter().status()
+    assert [(run.run, run.epochs_total) for run in status.runs] == [("r", 1)]
+    assert status.node_states[State.COMPLETED] == 1
+
+
+def test_many_dags_with_the_same_names(tmp_path: Path) -> None:
+    """Fifty DAGs in one directory, of which each has run0 and its own log: nothing is mixed."""
+    dagdir = Dagdir(tmp_path / "d", "")
+    for number in range(50):
+        text = dag("run0-train_epoch0", "run0-train_epoch1").replace("metl.log", f"m{number}.log")
+        dagdir.write(f"d{number:02d}.dag", text)
+        log = Log().submit(number + 1, "run0-train_epoch0").execute(number + 1)
+        log.terminate(number + 1, 0 if number % 5 else 1)
+        dagdir.write(f"d{number:02d}.dag.nodes.log", log.data)
+        dagdir.write(f"m{number}.log", log.data)
+    reader = dagdir.reader()
+    status = reader.painter().status()
+    assert len(status.dags) == len(status.runs) == 50
+    members = {key[0]: member.dag for key, member in reader.ensemble.members.items()}
+    assert members == {number + 1: f"d{number:02d}.dag" for number in range(50)}
+    # By hand: ten of fifty failed, of each the other epoch waits.
+    assert status.epoch_states[State.FAILED] == 10
+    assert status.epoch_states[State.COMPLETED] == 40
+    assert status.epoch_states[State.WAITING] == 50
+    with pytest.raises(InputError, match="50 runs are meant by that"):
+        one_run(reader.painter(), "run0")

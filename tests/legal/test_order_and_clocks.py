@@ -1,0 +1,172 @@
+"""Events that are told twice, in another order, or by clocks that differ: what they come to is
+the same, and no time is negative."""
+
+from __future__ import annotations
+
+import os
+from datetime import datetime, timedelta
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from metlmon.ensemble.states import State
+from metlmon.live.reader import Reader
+from tests.ensemble.written import Log, Out
+from tests.live.dagdirs import NODE, Dagdir
+
+OTHER = "run0-train_epoch1"
+
+
+def told(reader: Reader) -> object:
+    """All but how the logs themselves stand."""
+    status = reader.painter().status()
+    jobs = [
+        (job.cluster, job.node, job.state, job.submitted, len(job.executions), job.seconds)
+        for job in reader.painter().job_rows()
+    ]
+    return jobs, status.runs, status.epoch_states, status.gpu_hours, status.sites, status.causes
+
+
+def a_life() -> Log:
+    """Evicted after an hour, then two hours well: by hand 2 good, 1 bad."""
+    log = Log().submit(7, NODE, at="10:00:00").execute(7, at="10:10:00")
+    log.evict(7, at="11:10:00").execute(7, at="11:20:00").terminate(7, 0, at="13:20:00")
+    return log.submit(8, OTHER, at="13:21:00").execute(8, at="13:22:00").hold(8, at="13:52:00")
+
+
+@pytest.fixture(name="dagdir")
+def _dagdir(tmp_path: Path) -> Dagdir:
+    return Dagdir(tmp_path / "ensemble")
+
+
+@pytest.fixture(name="once")
+def _once(tmp_path: Path) -> object:
+    dagdir = Dagdir(tmp_path / "once")
+    dagdir.write("metl.log", a_life().data)
+    reader = dagdir.reader()
+    hours = reader.painter().status().gpu_hours
+    assert (hours.good, hours.bad) == (2.0, 1.5)
+    return told(reader)
+
+
+# --- told twice -----------------------------------------------------------------------------
+
+
+def test_a_log_that_holds_itself_twice(dagdir: Dagdir, once: object) -> None:
+    dagdir.write("metl.log", a_life().data * 2)
+    assert told(dagdir.reader()) == once
+
+
+def test_each_event_twice(dagdir: Dagdir, once: object) -> None:
+    dagdir.write("metl.log", b"".join(event * 2 for event in a_life().events))
+    assert told(dagdir.reader()) == once
+
+
+def test_a_log_that_was_rotated(dagdir: Dagdir, once: object) -> None:
+    """The older half under another name, and a copy of all under a third."""
+    events = a_life().events
+    dagdir.write("metl.log", b"".join(events[4:]))
+    dagdir.write("metl.1.log", b"".join(events[:5]))
+    dagdir.write("EventLog.old.log", a_life().data)
+    assert told(dagdir.reader()) == once
+
+
+def test_a_log_that_is_rotated_while_it_is_watched(dagdir: Dagdir, once: object) -> None:
+    events = a_life().events
+    dagdir.write("metl.log", b"".join(events[:5]))
+    reader = dagdir.reader(live=False)
+    os.replace(dagdir.path / "metl.log", dagdir.path / "metl.old.log")
+    dagdir.write("metl.log", b"".join(events[5:]))
+    reader.look()
+    reader.read_all()
+    assert told(reader) == once
+
+
+def test_both_logs_tell_the_same(dagdir: Dagdir, once: object) -> None:
+    for name in ("metl.log", "run.dag.nodes.log"):
+        dagdir.write(name, a_life().data)
+    assert told(dagdir.reader()) == once
+
+
+# --- in another order -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_events_of_two_jobs_in_any_order_of_theirs(dagdir: Dagdir, once: object, seed: int) -> None:
+    """Two writers: each keeps its own order, and they overtake each other."""
+    ours = [event for event in a_life().events if b"(007." in event]
+    theirs = [event for event in a_life().events if b"(008." in event]
+    rng, mixed = Random(seed), []
+    while ours or theirs:
+        mixed.append((ours if ours and (not theirs or rng.random() < 0.5) else theirs).pop(0))
+    dagdir.write("metl.log", b"".join(mixed))
+    assert told(dagdir.reader()) == once
+
+
+def test_events_of_the_superseded_after_the_new(dagdir: Dagdir) -> None:
+    """The old job's 004 and 009 come behind its successor's 000 and 001."""
+    log = Log().submit(7, NODE, at="10:00:00").execute(7, at="10:10:00")
+    log.submit(9, NODE, at="11:09:00").execute(9, at="11:09:30")
+    log.evict(7, at="11:10:00").remove(7, at="11:10:01")
+    dagdir.write("metl.log", log.data)
+    reader = dagdir.reader(live=True, now="2026-05-04 12:09:30")
+    states = {job.cluster: job.state for job in reader.painter().job_rows()}
+    assert states == {7: State.REMOVED, 9: State.RUNNING}
+    hours = reader.painter().status().gpu_hours
+    # By hand: 10:10 to 11:10 lost, 11:09:30 to 12:09:30 in flight.
+    assert (hours.good, hours.bad, hours.in_flight) == (0.0, 1.0, 1.0)
+    (run,) = reader.painter().status().runs
+    assert run.state is State.RUNNING
+
+
+# --- by other clocks ------------------------------------------------------------------------
+
+
+def test_times_that_step_back_are_never_negative(dagdir: Dagdir) -> None:
+    """A host whose clock was set back by an hour in mid-run: it ends before it began."""
+    log = Log().submit(7, NODE, at="10:00:00").execute(7, at="10:10:00")
+    log.terminate(7, 0, at="09:40:00")
+    log.submit(8, OTHER, at="09:41:00").execute(8, at="09:42:00").terminate(8, 0, at="10:42:00")
+    dagdir.write("metl.log", log.data)
+    reader = dagdir.reader()
+    assert {job.state for job in reader.painter().job_rows()} == {State.COMPLETED}
+    hours = reader.painter().status().gpu_hours
+    assert (hours.good, hours.bad) == (1.0, 0.0)
+    for job in reader.painter().job_rows():
+        assert job.seconds is None or job.seconds >= 0
+        assert all((each.seconds or 0) >= 0 for each in job.executions)
+
+
+@pytest.mark.parametrize("minutes", [-120, -5, 0, 5, 120])
+def test_dagmans_clock_beside_the_schedds(dagdir: Dagdir, minutes: int) -> None:
+    """``dagman.out`` is written by another process, on another clock: what it says of a node
+    does not turn the job's own end round."""
+    shift = timedelta(minutes=minutes)
+
+    def by_dagman(at: str) -> str:
+        return f"{datetime.fromisoformat(f'2026-05-04 {at}') + shift:%H:%M:%S}"
+
+    out = Out().start(at=by_dagman("09:59:00"))
+    out.submitted(7, NODE, at=by_dagman("10:00:01"))
+    dagdir.write("run.dag.dagman.out", out.data)
+    dagdir.write("metl.log", a_life().data)
+    reader = dagdir.reader()
+    rows = {job.cluster: job for job in reader.painter().job_rows()}
+    assert rows[7].state is State.COMPLETED
+    assert rows[7].node == NODE
+    assert reader.painter().status().epoch_states[State.COMPLETED] == 1
+    hours = reader.painter().status().gpu_hours
+    assert (hours.good, hours.bad) == (2.0, 1.5)
+
+
+def test_a_newest_event_that_is_ahead_of_now(dagdir: Dagdir) -> None:
+    """The access point's clock is two hours ahead of this one: nothing runs for less than no
+    time, and it is still live."""
+    dagdir.write("metl.log", Log().submit(7, NODE, at="12:00:00").execute(7, at="12:01:00").data)
+    dagdir.write("run.dag.dagman.out", Out().start(at="11:59:00").data)
+    reader = dagdir.reader(now="2026-05-04 10:01:00")
+    status = reader.painter().status()
+    assert status.live
+    assert status.as_of == datetime(2026, 5, 4, 12, 1)
+    assert status.gpu_hours.in_flight == 0.0
