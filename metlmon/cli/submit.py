@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import shlex
 import sys
 from collections.abc import Iterable
@@ -190,12 +191,16 @@ def _counts(plan: Plan) -> str:
     return ", ".join(f"{n} {word}" if n == 1 else f"{n} {word}s" for word, n in words)
 
 
+_BLANKS: Final = re.compile(r"([ \t]+)")
+
+
 def _visible(line: str) -> str:
-    """A line as it will be written, but for what a terminal would obey: that is escaped."""
-    if line.isprintable():
+    """A line as it will be written, but for what a terminal would obey or not show: that is
+    escaped."""
+    if line.isascii() and line.isprintable():
         return line
     return "".join(
-        c if c.isprintable() or c == "\t" else c.encode("unicode_escape").decode() for c in line
+        each if number % 2 else plain(each) for number, each in enumerate(_BLANKS.split(line))
     )
 
 

@@ -106,7 +106,7 @@ _IGNORABLE: Final = re.compile(
     "\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\u2800\U0001bca0-\U0001bca3"
     "\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
-"""Default_Ignorable_Code_Point of Unicode 15 (DerivedCoreProperties), and the empty braille cell."""
+"""Default_Ignorable_Code_Point of Unicode 15, and the empty braille cell."""
 
 
 def forbidden(text: str, newlines: bool = True) -> list[str]:

@@ -232,7 +232,7 @@ class _Writer:
 
     def words(self, job: Job) -> None:
         """What DAGMan says of it."""
-        at = "03/01/26 01:%02d:%02d" % (job.cluster // 60 % 60, job.cluster % 60)
+        at = f"03/01/26 01:{job.cluster // 60 % 60:02}:{job.cluster % 60:02}"
         line = self.made.line
         head = at.encode() + b" "
         self.out.append(

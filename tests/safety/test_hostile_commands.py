@@ -56,6 +56,9 @@ COMMANDS: dict[str, set[str]] = {
 }
 """Each command, and the fields that it shows: a scan of what shows nothing proves nothing."""
 
+NEVER = {"environment"}
+"""Fields that no command says anything of."""
+
 LONGEST = 1100
 """Characters of a line for people: those of a pipe's table, and a little."""
 
@@ -78,6 +81,7 @@ def test_what_a_command_says_into_a_pipe_is_visible(
     assert forbidden(err) == []
     shown = fields_in(out) | fields_in(err)
     assert COMMANDS[command] <= shown
+    assert not shown & NEVER
     lines = err.split("\n")
     if "--json" in command:
         assert ran.stdout.isascii()

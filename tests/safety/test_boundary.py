@@ -1,0 +1,90 @@
+"""The boundary is hard to walk around: text is never markup, and each character that a terminal
+obeys or does not show is escaped by the one sanitiser."""
+
+from __future__ import annotations
+
+import ast
+import sys
+import unicodedata
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from metlmon.ensemble.wording import plain
+from tests.safety.corpus import ATTACKS, forbidden
+
+ROOT = Path(__file__).resolve().parents[2]
+
+SOURCES = sorted(
+    path
+    for package in ("metlmon", "screens")
+    for path in (ROOT / package).rglob("*.py")
+    if "trainer" not in path.parts
+)
+
+BY_MARKUP = frozenset({"from_markup", "from_ansi", "render_markup", "notify", "log"})
+"""Functions of Rich and Textual that read markup or escape sequences in what they are given, or
+pass it on without the boundary."""
+
+WIDGETS = frozenset({"Static", "Label", "RichLog", "Log", "Markdown", "DataTable", "OptionList"})
+"""Widgets that read markup in a text unless they are told not to; nothing here needs them."""
+
+
+def calls(path: Path) -> Iterator[ast.Call]:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    return (node for node in ast.walk(tree) if isinstance(node, ast.Call))
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_text_is_read_as_markup(path: Path) -> None:
+    for call in calls(path):
+        name = getattr(call.func, "attr", getattr(call.func, "id", ""))
+        where = f"{path.name}:{call.lineno}: {name}"
+        assert name not in WIDGETS or "screens" not in path.parts, where
+        if isinstance(call.func, ast.Attribute) and not _is_math(call.func):
+            assert name not in BY_MARKUP or not _is_foreign(call), where
+        for option in call.keywords:
+            on = isinstance(option.value, ast.Constant) and option.value.value is True
+            assert not (on and option.arg in ("markup", "emoji", "highlight")), where
+
+
+def _is_math(function: ast.Attribute) -> bool:
+    return isinstance(function.value, ast.Name) and function.value.id in ("math", "np")
+
+
+def _is_foreign(call: ast.Call) -> bool:
+    """Is it given a text that is put together, rather than one of the program's own?"""
+    return any(isinstance(each, ast.JoinedStr) for each in call.args)
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+@pytest.mark.parametrize("limit", [None, 1, 8, 80])
+def test_no_attack_passes(attack: str, limit: int | None) -> None:
+    for text in (
+        ATTACKS[attack].decode("utf-8", "replace"),
+        ATTACKS[attack].decode("utf-8", "surrogateescape"),
+        ATTACKS[attack].decode("latin-1"),
+    ):
+        shown = plain(text, limit)
+        assert forbidden(shown, newlines=False) == []
+        assert limit is None or len(shown) <= limit
+        assert plain(text, limit, ascii=True).isascii()
+
+
+def test_each_character_is_shown_or_told() -> None:
+    """All of Unicode, behind a letter: what is not shown is written as an escape."""
+    for code in range(sys.maxunicode + 1):
+        shown = plain(f"a{chr(code)}b")
+        if shown == f"a{chr(code)}b" and code >= 0x7F:
+            assert unicodedata.category(chr(code))[0] not in "CZ" or code == 0x20, hex(code)
+            assert forbidden(shown) == [], hex(code)
+
+
+@given(st.text(st.characters()), st.integers(1, 200))
+def test_no_text_passes(text: str, limit: int) -> None:
+    shown = plain(text, limit)
+    assert forbidden(shown, newlines=False) == []
+    assert len(shown) <= limit
