@@ -252,7 +252,7 @@ class Asker:
     def _awaited(self, batch: _Batch) -> _Question | None:
         """Wait for all answers; the question with which it is left behind."""
         done, since = 0, time.monotonic()
-        while not batch.over.wait(PATIENCE / 4):
+        while not batch.over.wait(min(PATIENCE / 4, 0.1)):
             if batch.done != done:
                 done, since = batch.done, time.monotonic()
             elif self._closed.is_set() or time.monotonic() - since >= PATIENCE:

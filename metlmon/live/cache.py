@@ -96,7 +96,11 @@ class Cache:
 
     def lies_in(self, dagdir: Path) -> bool:
         """A dagdir is never written to."""
-        return Path(os.path.realpath(self.directory)).is_relative_to(os.path.realpath(dagdir))
+        try:
+            return Path(os.path.realpath(self.directory)).is_relative_to(os.path.realpath(dagdir))
+        except OSError:
+            # The current directory is gone: nobody knows where its names lead.
+            return True
 
     def has(self, name: str) -> bool:
         """Is it worth while to open this entry?"""

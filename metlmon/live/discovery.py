@@ -83,14 +83,19 @@ def check_dagdir(dagdir: Path) -> None:
     if not stat.S_ISDIR(status.st_mode):
         raise InputError(f"{dagdir}: not a directory; give the directory its DAG file lies in")
     try:
-        ask(_first_name, dagdir)
+        empty = ask(_is_empty, dagdir)
     except OSError as error:
         raise InputError(f"{dagdir}: cannot be listed: {error.strerror}") from None
+    if empty and status.st_nlink == 0:
+        # Somebody is still in it, and that is all that there is of it.
+        raise InputError(
+            f"{dagdir}: this directory has been removed; cd to where the DAG is now, and start anew"
+        )
 
 
-def _first_name(directory: Path) -> None:
+def _is_empty(directory: Path) -> bool:
     with os.scandir(directory) as entries:
-        next(entries, None)
+        return next(entries, None) is None
 
 
 def _listing(directory: Path, ending: str = "", inside: Path | None = None) -> list[str]:

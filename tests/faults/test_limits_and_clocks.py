@@ -1,0 +1,194 @@
+"""What the system runs out of, and what clocks do: descriptors, watches, the current directory,
+a wall clock that is set, an hour that is there twice or not at all."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from metlmon.ensemble.settings import Settings
+from metlmon.live import session as session_module
+from metlmon.live import wakeup
+from metlmon.live.feed import Update
+from metlmon.live.reader import Reader
+from metlmon.live.session import Session
+from tests.ensemble.written import Log
+from tests.faults.recorded import FIXTURES, again, copied, opened, told
+from tests.live.dagdirs import NODE, Dagdir, log_of
+
+DEADLINE = 30.0
+
+CHICAGO = Settings(zone=ZoneInfo("America/Chicago"))
+
+
+@contextmanager
+def no_descriptor_left() -> Iterator[None]:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    used = max(map(int, os.listdir("/proc/self/fd")))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (used + 8, before[1]))
+    taken = []
+    try:
+        while True:
+            taken.append(os.open(os.devnull, os.O_RDONLY))
+    except OSError:
+        pass  # That was the last one.
+    try:
+        yield
+    finally:
+        for each in taken:
+            os.close(each)
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_hundreds_of_logs_take_few_descriptors(tmp_path: Path) -> None:
+    dagdir = Dagdir(tmp_path / "ensemble")
+    for number in range(300):
+        dagdir.write(f"{number}.log", log_of(number + 1))
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    used = max(map(int, os.listdir("/proc/self/fd")))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(64, used + 8), before[1]))
+    try:
+        reader = dagdir.reader()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert len(reader.painter().job_rows()) == 300
+    assert reader.error is None
+
+
+def test_without_a_descriptor_it_watches_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session_module, "POLL_SECONDS", 0.05)
+    dagdir = copied("rescue", tmp_path / "dagdir")
+    reader = opened(dagdir)
+    before = told(reader)
+    with no_descriptor_left():
+        session = Session(reader)
+        session.start(lambda update: None)
+        reader.look()
+        assert reader.error is not None
+        assert "Too many open files" in reader.error
+        session.stop()
+    assert again(reader) == before
+    assert reader.error is None
+
+
+def test_with_no_watch_left_files_are_polled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import queue
+
+    @contextmanager
+    def refused(folders: object) -> Iterator[int]:
+        raise OSError(errno.ENOSPC, "inotify_add_watch")
+        yield 0
+
+    monkeypatch.setattr(wakeup, "_inotify", refused)
+    monkeypatch.setitem(sys.modules, "watchfiles", None)
+    dagdir = Dagdir(tmp_path / "ensemble")
+    dagdir.write("metl.log", log_of(77))
+    reader = Reader(dagdir.path, live=False)
+    reader.open()
+    session, pictures = Session(reader), queue.Queue[Update]()
+    session.start(pictures.put)
+    try:
+        pictures.get(timeout=DEADLINE)
+        dagdir.append("metl.log", Log().execute(77).data)
+        update = pictures.get(timeout=DEADLINE)
+        while not any(log.events == 2 for log in update.status.logs):
+            update = pictures.get(timeout=DEADLINE)
+        assert update.error is None
+    finally:
+        session.stop()
+
+
+def test_the_current_directory_is_gone(tmp_path: Path) -> None:
+    here = tmp_path / "here"
+    here.mkdir()
+    program = (
+        "import os, sys; os.rmdir(os.getcwd()); "
+        "from metlmon.cli.main import main; sys.exit(main(['status', '.']))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=here, capture_output=True, text=True, timeout=DEADLINE, check=False,
+        env={**os.environ, "PYTHONPATH": str(FIXTURES.parent)},
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert done.stderr.startswith("metlmon: .: this directory has been removed; cd to where")
+
+
+# --- clocks ---------------------------------------------------------------------------------
+
+
+def at(reader: Reader, now: datetime) -> float | None:
+    """How long the run's newest epoch has lasted by the access point's clock."""
+    reader._given_now = lambda: now
+    latest = reader.painter().status().runs[0].latest
+    return latest.seconds if latest is not None else None
+
+
+def test_a_clock_that_is_set_back_takes_no_time_away(tmp_path: Path) -> None:
+    dagdir = Dagdir(tmp_path / "ensemble")
+    dagdir.write("metl.log", Log().submit(77, NODE).execute(77, at="10:05:00").data)
+    day = opened(dagdir.path).painter().status().logs[0].last
+    assert day is not None
+    reader = Reader(dagdir.path, live=True)
+    reader.open()
+    reader.read_all()
+    assert at(reader, day.replace(hour=10, minute=25)) == 1200
+    assert at(reader, day.replace(hour=9, minute=0)) == 0
+    assert at(reader, day.replace(hour=10, minute=35)) == 1800
+
+
+def spanning(tmp_path: Path, day: str, start: str, end: str) -> Reader:
+    """A run that began and ended at these local times of Chicago."""
+    head = f"000 (077.000.000) {day} 00:10:00 Job submitted from host: <127.0.0.1:1>\n"
+    log = head + f"    DAG Node: {NODE}\n...\n"
+    log += f"001 (077.000.000) {day} {start} Job executing on host: <127.0.0.1:2>\n...\n"
+    log += f"005 (077.000.000) {day} {end} Job terminated.\n"
+    log += "\t(1) Normal termination (return value 0)\n...\n"
+    dagdir = Dagdir(tmp_path / "ensemble")
+    dagdir.write("metl.log", log)
+    return dagdir.reader(settings=CHICAGO)
+
+
+@pytest.mark.parametrize(
+    ("day", "start", "end", "hours"),
+    [
+        ("2025-03-09", "01:30:00", "03:30:00", 1),  # 02:00 to 03:00 is not there
+        ("2025-11-02", "00:30:00", "02:30:00", 3),  # 01:00 to 02:00 is there twice
+        ("2025-11-02", "01:50:00", "01:10:00", 20 / 60),  # from the first pass to the second
+        ("2025-07-01", "01:30:00", "03:30:00", 2),
+    ],
+)
+def test_an_execution_over_a_change_of_clocks(
+    tmp_path: Path, day: str, start: str, end: str, hours: float
+) -> None:
+    reader = spanning(tmp_path, day, start, end)
+    job = reader.painter().job_view(77, 0)
+    assert job is not None
+    assert job.row.executions[0].seconds == pytest.approx(hours * 3600)
+
+
+def test_a_watcher_in_another_zone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = told(opened(copied("rescue", tmp_path / "dagdir")))
+    monkeypatch.setenv("TZ", "Pacific/Auckland")
+    import time
+
+    time.tzset()
+    try:
+        assert told(opened(tmp_path / "dagdir")) == here
+    finally:
+        monkeypatch.delenv("TZ")
+        time.tzset()

@@ -1,0 +1,228 @@
+"""A file system that does not answer, answers late, or answers with an error: the session lives,
+says of what and since when, and is right again when it answers."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from metlmon.ensemble.views import JobView
+from metlmon.live import asking, faults
+from metlmon.live import session as session_module
+from metlmon.live.asking import Asker, NoAnswer, ask, patiently
+from metlmon.live.feed import Update
+from metlmon.live.reader import Reader
+from metlmon.live.session import Session
+from tests.faults.fuse import Fuse
+from tests.faults.recorded import copied, told
+
+DEADLINE = 30.0
+"""Seconds until what is awaited is a failure; it comes within one or two."""
+
+
+@pytest.fixture(autouse=True)
+def _told_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asking, "SPEAK_AFTER", 0.2)
+    monkeypatch.setattr(faults, "SPEAK_AFTER", 0.2)
+    monkeypatch.setattr(session_module, "POLL_SECONDS", 0.1)
+
+
+class Watched:
+    """A session over a recording behind a file system that can stall."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        if os.geteuid() != 0 or not os.path.exists("/dev/fuse"):
+            pytest.skip("to mount a file system takes root and /dev/fuse")
+        self.below = copied("rescue", tmp_path / "below")
+        self.disk = Fuse(self.below, tmp_path / "dagdir")
+        self.reader = Reader(self.disk.at, live=False)
+        self.session = Session(self.reader)
+        self.latest: Update | None = None
+        self._news = threading.Condition()
+
+    def begin(self) -> None:
+        self.reader.open()
+        self.session.start(self._take)
+        self.until(lambda update: update.progress.fraction == 1 and update.error is None)
+
+    def _take(self, update: Update) -> None:
+        with self._news:
+            self.latest = update
+            self._news.notify_all()
+
+    def until(self, wanted: Callable[[Update], bool]) -> Update:
+        with self._news:
+            there = self._news.wait_for(
+                lambda: self.latest is not None and wanted(self.latest), DEADLINE
+            )
+        assert there, self.latest and self.latest.error
+        assert self.latest is not None
+        return self.latest
+
+    def asked_for(self, cluster: int) -> JobView | None:
+        """A screen's question; it is answered while nothing else is."""
+        answers: list[JobView | None] = []
+        asks = threading.Thread(
+            target=lambda: answers.append(self.session.job_view(cluster, 0)), daemon=True
+        )
+        asks.start()
+        asks.join(DEADLINE)
+        assert answers, "a screen waits for the file system"
+        return answers[0]
+
+    def end(self) -> None:
+        self.disk.go_on()
+        self.session.stop()
+        self.disk.end()
+
+
+@pytest.fixture(name="watched")
+def _watched(tmp_path: Path) -> Iterator[Watched]:
+    watched = Watched(tmp_path)
+    try:
+        watched.begin()
+        yield watched
+    finally:
+        watched.end()
+
+
+def appended(path: Path, content: bytes) -> None:
+    with open(path, "ab") as file:
+        file.write(content)
+
+
+SUBMITTED = b"000 (9999.000.000) 2026-11-21 10:00:00 Job submitted from host: <127.0.0.1:1>\n...\n"
+
+
+@pytest.mark.parametrize("ops", [("stat",), ("open",), ("read",), ("stat", "open", "read", "list")])
+def test_nothing_answers(watched: Watched, ops: tuple[str, ...]) -> None:
+    watched.disk.stall("*", *ops)
+    appended(watched.below / "metl.log", SUBMITTED)
+    update = watched.until(lambda update: update.error is not None)
+    assert update.error is not None
+    assert "no answer from the file system since " in update.error
+    assert len(update.error.replace(str(watched.disk.at), "dagdir")) <= 80
+    assert watched.asked_for(524) == watched.session.job_view(524, 0)
+    watched.disk.go_on()
+    watched.until(lambda update: update.error is None)
+    watched.until(lambda update: any(log.events for log in update.status.logs))
+    job = None
+    deadline = time.monotonic() + DEADLINE
+    while job is None and time.monotonic() < deadline:
+        job = watched.session.job_view(9999, 0)
+    assert job is not None
+    fresh = Reader(watched.below, live=False)
+    fresh.open()
+    fresh.read_all()
+    assert told(watched.reader)["jobs"] == told(fresh)["jobs"]
+
+
+def test_one_file_that_stalls_hides_no_others_news(watched: Watched) -> None:
+    watched.disk.stall("ens.dag.dagman.out", "stat", "open", "read")
+    update = watched.until(lambda update: update.error is not None)
+    assert update.error is not None
+    assert update.error.startswith("ens.dag.dagman.out: no answer from the file system since ")
+    before = {log.file: log.events for log in update.status.logs}
+    appended(watched.below / "metl.log", SUBMITTED)
+
+    def grown(update: Update) -> bool:
+        return {log.file: log.events for log in update.status.logs} != before
+
+    update = watched.until(grown)
+    assert update.error is not None
+    watched.disk.go_on()
+    watched.until(lambda update: update.error is None)
+
+
+def test_it_ends_at_once_while_nothing_answers(watched: Watched) -> None:
+    watched.disk.stall("*", "stat", "open", "read", "list")
+    watched.until(lambda update: update.error is not None)
+    ends = threading.Thread(target=watched.session.stop, daemon=True)
+    ends.start()
+    ends.join(DEADLINE)
+    assert not ends.is_alive()
+    others = [each for each in threading.enumerate() if each.name == "metlmon-files"]
+    assert all(each.daemon for each in others)
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE, errno.EACCES])
+@pytest.mark.parametrize("op", ["stat", "open", "read"])
+def test_an_error_in_the_middle_is_told_and_passes(watched: Watched, op: str, number: int) -> None:
+    watched.disk.fail("metl.log", op, number)
+    appended(watched.below / "metl.log", SUBMITTED)
+    update = watched.until(lambda update: update.error is not None)
+    assert update.error is not None
+    assert update.error.startswith("metl.log cannot be read since ")
+    assert os.strerror(number) in update.error
+    watched.disk.go_on()
+    watched.until(lambda update: update.error is None)
+    deadline = time.monotonic() + DEADLINE
+    while watched.session.job_view(9999, 0) is None:
+        assert time.monotonic() < deadline
+
+
+# --- asking ---------------------------------------------------------------------------------
+
+
+class Server:
+    """A call that is answered when it is let."""
+
+    def __init__(self) -> None:
+        self.answers = threading.Event()
+        self.calls: list[Path] = []
+
+    def call(self, path: Path) -> str:
+        self.calls.append(path)
+        assert self.answers.wait(DEADLINE)
+        return path.name
+
+
+def test_an_answer_that_comes_late_is_there_for_who_asks_again() -> None:
+    heard, server = threading.Event(), Server()
+    with patiently(Asker(heard.set)):
+        for _ in range(3):
+            with pytest.raises(NoAnswer):
+                ask(server.call, Path("/far/metl.log"))
+        assert server.calls == [Path("/far/metl.log")]
+        server.answers.set()
+        assert heard.wait(DEADLINE)
+        assert ask(server.call, Path("/far/metl.log")) == "metl.log"
+        assert len(server.calls) == 1
+
+
+def test_few_threads_are_left_with_a_folder_that_does_not_answer() -> None:
+    server, asker = Server(), Asker(lambda: None)
+    with patiently(asker):
+        for number in range(50):
+            with pytest.raises(NoAnswer):
+                ask(server.call, Path(f"/far/{number}.log"))
+    assert len(server.calls) <= asking.MOST_IN_FOLDER
+    server.answers.set()
+
+
+def test_who_asked_for_no_patience_has_none(tmp_path: Path) -> None:
+    assert ask(os.path.exists, tmp_path) is True
+    with pytest.raises(FileNotFoundError):
+        ask(os.stat, tmp_path / "none")
+
+
+def test_whoever_waits_is_let_go_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asking, "PATIENCE", DEADLINE)
+    server, asker = Server(), Asker(lambda: None)
+    told_off = threading.Event()
+
+    def waits() -> None:
+        with pytest.raises(NoAnswer):
+            asker.ask(server.call, Path("/far/metl.log"))
+        told_off.set()
+
+    threading.Thread(target=waits, daemon=True).start()
+    asker.close()
+    assert told_off.wait(DEADLINE)
+    server.answers.set()
