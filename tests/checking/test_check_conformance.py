@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from metlmon.authoring.checking import Severity
+from metlmon.authoring.checking import Finding, Severity
 from tests.checking.ensembles import findings
 from tests.conftest import SHARED
 
@@ -38,6 +39,13 @@ EXCEPTIONS = {
 """File → why there are errors that the checker does not have, and in which lines."""
 
 
+@cache
+def found_in(file: str) -> tuple[Finding, ...]:
+    """What is found in this file of the index; each is looked at once for all tests."""
+    path = INDEX.parent / file
+    return findings(path.parent, path.name)
+
+
 def cases() -> Iterator[Any]:
     if not INDEX.exists():
         reason = "no conformance files beside this checkout"
@@ -50,7 +58,7 @@ def cases() -> Iterator[Any]:
 @pytest.mark.parametrize("case", cases())
 def test_errors_are_those_of_the_official_checker(case: dict[str, Any]) -> None:
     path = INDEX.parent / case["file"]
-    found = [f for f in findings(path.parent, path.name) if f.severity is Severity.ERROR]
+    found = [f for f in found_in(case["file"]) if f.severity is Severity.ERROR]
     official = case["oracle_check"]
     theirs = {(Path(e["SourceFile"]).name, e["SourceLine"]) for e in official.get("Errors", ())}
     ours = {(Path(f.file).name, f.line) for f in found if f.kind not in {*OF_JOBS, "cycle"}}
@@ -67,7 +75,7 @@ def test_the_official_parser_and_the_check_refuse_in_the_same_line(case: dict[st
     verdict = case["oracle_syntax"]
     refused = [
         f.line
-        for f in findings(path.parent, path.name)
+        for f in found_in(case["file"])
         if f.kind in ("syntax", "unknown-command") and f.file == path.name
     ]
     assert refused[:1] == ([] if verdict.startswith("OK") else [int(verdict.split()[2])])
@@ -79,8 +87,7 @@ def test_few_warnings_on_other_peoples_dags() -> None:
         pytest.skip("no conformance files beside this checkout")
     kinds: dict[str, int] = {}
     for case in json.loads(INDEX.read_text()):
-        path = INDEX.parent / case["file"]
-        for each in findings(path.parent, path.name):
+        for each in found_in(case["file"]):
             if each.severity is not Severity.ERROR:
                 kinds[each.kind] = kinds.get(each.kind, 0) + 1
     assert kinds == {"lone-node": 5, "nested-as-job": 1}

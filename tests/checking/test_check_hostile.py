@@ -154,8 +154,10 @@ def test_paths_are_not_looked_for_without_end(
 
 
 def test_too_large_a_dag(tmp_path: Path) -> None:
-    write(tmp_path, HOSTILE["splices without end"])
-    assert "too-large" in {each[0] for each in told(tmp_path)}
+    deep = "SPLICE A {after}.inc\n"
+    files = {f"{i}.inc": deep.format(after=i + 1) for i in range(60)}
+    write(tmp_path, {**files, "ens.dag": "SPLICE A 0.inc\n"})
+    assert [each[0] for each in told(tmp_path)] == ["too-large"]
 
 
 def hostile_names() -> dict[str, str | bytes]:

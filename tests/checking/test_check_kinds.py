@@ -149,7 +149,9 @@ CASES: list[tuple[str, str, int | None, Files]] = [
             "TARGET.GLIDEIN_ResourceName ==",
         ),
     ),
+    ("bare-requirement", "train.sub", 6, spoilt("train.sub", "requirements = TARGET", "TARGET")),
     ("bare-requirement", "train.sub", 6, spoilt("train.sub", "requirements = TARGET", "(TARGET")),
+    ("bare-requirement", "train.sub", 11, described('GLIDEIN_ResourceName == "Delta-GPU"')),
     (
         "submit-syntax",
         "train.sub",

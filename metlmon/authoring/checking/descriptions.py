@@ -18,7 +18,11 @@ _BARE: Final = re.compile(
     r"[(\s!]*(?:TARGET|MY)\.\w+\s*(?:==|=\?=|=!=|!=|<|>|\|\||&&|\)|$)|.{0,4000}?\s(?:&&|\|\|)\s",
     re.IGNORECASE | re.DOTALL,
 )
-_COMPARED: Final = re.compile(r"(?:target|my)\.\w+$")
+_COMPARES: Final = ("=", "?=", "!=")
+"""What an assigned value begins with that was meant to be compared: ``==``, ``=?=``, ``=!=``."""
+
+_WITH_WORDS: Final = frozenset({"arguments", "args", "environment", "env"})
+"""Commands whose values may begin with anything."""
 
 _MACRO: Final = re.compile(r"\$\(([A-Za-z_]\w*)\)")
 
@@ -67,8 +71,11 @@ def check(look: Look) -> None:
 
 def _lines(look: Look, text: SubmitText) -> None:
     for each in text.statements:
-        # "TARGET.X == y" is taken for the assignment of "= y" to a command that is none.
-        if not each.directive and each.value.startswith("=") and _COMPARED.match(each.key):
+        # condor_submit takes "TARGET.X == y" for the assignment of "= y" to a name that nothing
+        # asks for, and says nothing; a bare condition in brackets it refuses.
+        if each.key in _WITH_WORDS or each.directive:
+            continue
+        if each.value.startswith(_COMPARES):
             _bare(look, each.file, each.line, each.key)
     for each in text.stray:
         if _BARE.match(each.value):

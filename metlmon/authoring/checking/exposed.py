@@ -89,7 +89,7 @@ def _vars(look: Look, file: str, line: int, rest: str) -> None:
         elif is_secret_name(bare) and _is_value(value):
             _tell(look, file, line, bare, "in VARS")
         elif _hides_more(value) and not _CHECKSUM.search(bare):
-            _tell(look, file, line, f"VARS {bare}", "here")
+            _tell(look, file, line, None, f"in VARS {shown(bare)}")
 
 
 def _arguments(look: Look, file: str, line: int, value: str, where: str) -> None:
