@@ -310,11 +310,12 @@ class Ensemble:
     def _add_images(self, batch: Batch, concerned: _Concerned) -> None:
         jobs, naive = self.jobs, self.clock.naive
         log, in_log = _log_of(batch)
+        shared = bool(self.lives)
         for cluster, proc, subproc, updates, _, last, memory_mb in batch.images:
             if proc < 0:
                 continue
             key = (cluster, proc, subproc if proc == NOOP_PROC else 0)
-            if self.lives:
+            if shared:
                 key = self.lives.at(key, naive(last))
             job = jobs.get(key)
             if job is None:
@@ -340,7 +341,7 @@ class Ensemble:
 
     def _hear_jobs(self, batch: Batch, events: Sequence[Event], concerned: _Concerned) -> None:
         stream, jobs, touched = Stream(batch.role.value, batch.file), self.jobs, concerned.touched
-        lives = self.lives
+        lives, shared = self.lives, bool(self.lives)
         log, in_log = _log_of(batch)
         for event in events:
             number, cluster, proc, subproc, time, _, _, detail, _, _ = event
@@ -352,14 +353,14 @@ class Ensemble:
                     self._factory(cluster, detail.node, concerned)
                 continue
             key = (cluster, proc, subproc if proc == NOOP_PROC else 0)
-            if lives:
+            if shared:
                 key = lives.at(key, time)
             job = jobs.get(key)
             if job is None:
                 job = self._new_job(key, concerned)
             elif number == 0 and another(job, event, stream):
                 job = self._divide(job, time, concerned)
-                key = job.key
+                key, shared = job.key, True
             if log not in in_log(job):
                 self._found_in(batch, job, concerned)
             if number == 6:

@@ -42,7 +42,7 @@ def _counted(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
 def fill(dagdir: Dagdir, count: int, name: str) -> None:
     for number in range(count):
-        with open(dagdir.path / name.format(number), "wb") as file:
+        with open(f"{dagdir.path}/{name.format(number)}", "wb") as file:
             file.write(b"written by a job\n")
 
 
@@ -76,7 +76,7 @@ def test_outputs_beside_the_logs_are_not_looked_at(in_memory: Path, counted: Cou
     dagdir.write("metl.log", log_of(7))
     few = calls(counted, lambda: opened(dagdir))
     for number in range(100_000):
-        os.mknod(dagdir.path / f"run{number}_1.out")
+        os.mknod(f"{dagdir.path}/run{number}_1.out")
     many = calls(counted, lambda: opened(dagdir))
     assert many == few, "the directory is listed, but none of its other files is asked for"
     reader = opened(dagdir)
