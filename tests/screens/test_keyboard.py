@@ -1,0 +1,93 @@
+"""Whatever bytes a terminal sends, messages come out and nothing breaks."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from textual import events
+
+from screens import keyboard
+from screens.keyboard import PASTED, TYPED, Keyboard
+
+SEQUENCES = (
+    *(b"\x1b", b"\x1b[", b"\x1bO", b"\x1b[A", b"\x1b[I", b"\x1b[O", b"\x00", b"\xff", b"\xc3"),
+    *(b"\x1b[M\xff\xff\xff", b"\x1b[<0;9999999;1M", b"\x1b[<35;-3;0m", b"\x1b[1;1R"),
+    *(b"\x1b[200~", b"\x1b[201~", b"\x1b[20", b"0~", b"\x1b[?2048;2$y", b"\x1b[?2026;9$y"),
+    *(b"\x1b[48;99999;99999;1;1t", b"\x1b[99999999;5u", b"\x1b[1;99999999999999999999R"),
+    *(b"\x1b]52;c;AAAA\x07", b"\x1bP1$r\x1b\\", b"\x9b31m", b"\xe2\x82", b"\xf0\x9f\x92\xa9"),
+)
+
+
+def keys(board: Keyboard, data: bytes) -> list[str]:
+    return [m.key for m in board.feed(data) if isinstance(m, events.Key)]
+
+
+def flushed(board: Keyboard, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let so much time pass that nothing is waited for any more."""
+    later = keyboard.monotonic() + 60
+    monkeypatch.setattr(keyboard, "monotonic", lambda: later)
+    monkeypatch.setattr("textual._parser.get_time", lambda: later * 2)
+    list(board.tick())
+
+
+@settings(deadline=None, max_examples=400)
+@given(st.lists(st.sampled_from(SEQUENCES) | st.binary(max_size=12), max_size=30))
+def test_no_bytes_break_it_and_the_next_key_is_heard(parts: list[bytes]) -> None:
+    board = Keyboard()
+    for part in parts:
+        for message in board.feed(part):
+            assert not isinstance(message, events.Resize), "a size that came as text"
+    with pytest.MonkeyPatch.context() as patch:
+        flushed(board, patch)
+        flushed(board, patch)
+        # The rest of a character may be waited for; then this byte begins another.
+        assert keys(board, b"\x03")[-1:] == ["ctrl+c"]
+
+
+def test_bytes_that_are_no_text_are_not_the_end() -> None:
+    board = Keyboard()
+    list(board.feed(b"\xff\xfe"))
+    assert keys(board, b"q") == ["q"]
+
+
+def test_a_key_whose_number_is_no_character_is_no_key() -> None:
+    board = Keyboard()
+    assert keys(board, b"\x1b[99999999;5u") == []
+    assert keys(board, b"q") == ["q"]
+
+
+def test_what_nobody_can_have_typed_is_a_paste() -> None:
+    """A file pasted into a terminal that does not bracket: none of its letters is an act."""
+    board = Keyboard()
+    messages = list(board.feed(b"X" * (TYPED + 1)))
+    assert [type(m) for m in messages] == [events.Paste]
+    assert keys(board, b"q") == ["q"]
+
+
+def test_of_a_long_paste_its_beginning_is_taken_and_the_keys_behind_it_are_keys() -> None:
+    board = Keyboard()
+    messages = list(board.feed(b"\x1b[200~"))
+    for _ in range(300):
+        messages += board.feed(b"X" * 4096)
+    messages += board.feed(b"\x1b[201~q")
+    (paste,) = (m for m in messages if isinstance(m, events.Paste))
+    assert len(paste.text) == PASTED
+    assert [m.key for m in messages if isinstance(m, events.Key)] == ["q"]
+
+
+def test_a_paste_whose_end_is_lost_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    board = Keyboard()
+    assert list(board.feed(b"\x1b[200~abc")) == []
+    flushed(board, monkeypatch)
+    assert keys(board, b"q") == ["q"]
+
+
+def test_a_paste_that_comes_in_pieces_is_one() -> None:
+    board = Keyboard()
+    messages = []
+    for byte in b"\x1b[200~ab\x1b[3~c\x1b[201~":
+        messages += board.feed(bytes([byte]))
+    messages += board.feed(b"q")
+    (paste,) = (m for m in messages if isinstance(m, events.Paste))
+    assert paste.text == "ab\x1b[3~c"

@@ -1,0 +1,279 @@
+"""The real program on its controlling terminal: sizes, signals, jobs of a shell, lost lines."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from real_terminal import FIXTURES, PATIENCE, PROGRAM, Line, on_a_line
+
+SCREENS = {
+    "overview": ("", "GPU-hours"),
+    "run": ("\r", "Execution time by epoch"),
+    "problems": ("p", "costs most"),
+    "timeline": ("t", "GPUs at a time"),
+    "sites": ("w", "SUCCESS"),
+    "curves": ("c", "┤"),
+    "estimates": ("e", "AN EPOCH TAKES"),
+    "incidents": ("i", "since the beginning"),
+    "palette": (":", "what do you want to do?"),
+    "prompt": ("/run1", "1 of 6 runs"),
+    "help": ("?", "Keys and signs"),
+}
+
+
+@pytest.fixture
+def dagdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("CONDOR_CONFIG", "/nonexistent")
+    return Path(shutil.copytree(FIXTURES / "trainer", tmp_path / "ens"))
+
+
+def started(line: Line) -> None:
+    line.wait_for("PROGRESS")
+    line.rest()
+
+
+def seen(line: Line) -> list[list[tuple[object, ...]]]:
+    """What is seen of each cell: of a blank no colour but its ground."""
+    return [
+        [(c[0], c[2], c[6], c[7]) + ((c[1], c[3]) if c[0] != " " else ()) for c in row]
+        for row in line.cells()
+    ]
+
+
+@pytest.mark.parametrize("screen", SCREENS)
+def test_after_any_sizes_the_picture_is_what_it_was(dagdir: Path, screen: str) -> None:
+    keys, shown = SCREENS[screen]
+    with on_a_line("watch", str(dagdir), "--read-only") as t:
+        started(t)
+        t.type(keys)
+        t.wait_for(shown)
+        t.rest()
+        before = seen(t)
+        for size in ((20, 5), (1, 1), (0, 0), (300, 100)):
+            t.resize(*size)
+            t.pump(0.1)
+        for step in range(50):
+            t.resize(30 + 3 * step, 4 + step % 30)
+            t.pump(0.02)
+        t.resize(39, 8)
+        t.until(lambda: "needs 40x8" in t.text, "it does not say what it needs")
+        t.resize(100, 30)
+        t.until(lambda: seen(t) == before, "another picture than before")
+        t.type("\x03")
+        assert t.end() == 130
+        assert t.given_back()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT])
+def test_a_signal_is_told_behind_the_screen(dagdir: Path, number: signal.Signals) -> None:
+    with on_a_line("watch", str(dagdir)) as t:
+        started(t)
+        t.child.send_signal(number)
+        assert t.end() == 128 + number
+        assert t.given_back()
+        assert f"metlmon: ended by {number.name}" in t.said_last()
+
+
+def test_two_signals_end_it_at_once_and_give_the_terminal_back(dagdir: Path) -> None:
+    with on_a_line("watch", str(dagdir)) as t:
+        started(t)
+        t.child.send_signal(signal.SIGTERM)
+        t.child.send_signal(signal.SIGINT)
+        assert t.end() in (128 + signal.SIGTERM, 128 + signal.SIGINT)
+        assert t.given_back()
+
+
+def test_what_was_stopped_unheard_takes_the_terminal_and_gives_it_back(dagdir: Path) -> None:
+    """After SIGSTOP the raw modes were taken for those of before, and left behind."""
+    with on_a_line("watch", str(dagdir)) as t:
+        started(t)
+        before = seen(t)
+        for _ in range(2):
+            t.child.send_signal(signal.SIGSTOP)
+            os.waitpid(t.child.pid, os.WUNTRACED)
+            entered = t.bytes.count(b"\x1b[?1049h")
+            t.child.send_signal(signal.SIGCONT)
+            t.until(lambda n=entered: t.bytes.count(b"\x1b[?1049h") > n, "it does not go on")  # type: ignore[misc]
+            t.rest()
+        assert seen(t) == before
+        t.type("q")
+        assert t.end() == 0
+        assert t.given_back()
+
+
+def test_to_the_shell_and_back(dagdir: Path) -> None:
+    bash = shutil.which("bash")
+    if bash is None:
+        pytest.skip("no bash: nobody to stop it and go on")
+    with on_a_line(argv=[bash, "--norc", "-i"], PS1="$ ") as t:
+        t.wait_for("$")
+        t.type(f"{' '.join(PROGRAM)} watch {dagdir}\r")
+        started(t)
+        before = seen(t)
+        t.type("\x1a")
+        t.wait_for("Stopped")
+        assert t.bytes.rfind(b"\x1b[?1049l") > t.bytes.rfind(b"\x1b[?1049h")
+        t.type("bg\r")
+        t.rest()
+        t.type("fg\r")
+        t.until(lambda: seen(t) == before, "another picture than before")
+        t.type("q")
+        t.rest()
+        t.type("echo it re''turned $?\r")
+        t.wait_for("it returned 0")
+        t.type("exit\r")
+        t.end()
+
+
+def test_where_nobody_could_go_on_with_it_it_is_not_stopped(dagdir: Path) -> None:
+    """As a window's own command it would be stopped for ever."""
+    with on_a_line("watch", str(dagdir)) as t:
+        started(t)
+        t.type("\x1a")
+        t.wait_for("there is no shell to go back to")
+        t.child.send_signal(signal.SIGTSTP)
+        t.type("?")
+        t.wait_for("Keys and signs")
+        t.type("q")
+        assert t.end() == 0
+
+
+def test_a_line_that_is_gone_leaves_no_process_behind(dagdir: Path) -> None:
+    with on_a_line("watch", str(dagdir)) as t:
+        started(t)
+        t.hang_up()
+        assert t.child.wait(PATIENCE) == 128 + signal.SIGHUP
+        assert t.family() == []
+
+
+def test_while_the_terminal_reads_nothing_no_processor_is_taken(dagdir: Path) -> None:
+    with on_a_line("watch", str(dagdir)) as t:
+        started(t)
+        # Each is a whole screen again; nobody reads them.
+        for _ in range(200):
+            t.type("\x0c\x14")
+        before = _cpu(t.child.pid)
+        time.sleep(2)
+        # Loose: this machine may be busy. One that spins takes two seconds.
+        assert _cpu(t.child.pid) - before < 1.5
+        t.rest()
+        t.type("?")
+        t.wait_for("Keys and signs")
+        t.type("q")
+        assert t.end() == 0
+
+
+def _cpu(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+@pytest.mark.parametrize("bracketed", [True, False])
+def test_a_file_pasted_by_mistake_is_no_row_of_keys(dagdir: Path, bracketed: bool) -> None:
+    with on_a_line("watch", str(dagdir), "--read-only") as t:
+        started(t)
+        before = seen(t)
+        data = b"Xq\x1b[31mDq\x0c\r\n" * 20_000 if bracketed else b"XDq\r\n" * 50_000
+        os.set_blocking(t.master, False)
+        rest = memoryview(b"\x1b[200~" + data + b"\x1b[201~" if bracketed else data)
+        deadline = time.monotonic() + PATIENCE
+        while rest:
+            try:
+                rest = rest[os.write(t.master, rest) :]
+            except BlockingIOError:
+                t.pump(0.01)
+            assert time.monotonic() < deadline, "it does not read on"
+        t.rest()
+        assert t.child.poll() is None, t.text
+        assert seen(t) == before
+        t.until(lambda: _pressed(t, b"q"), "it does not leave")
+        assert t.end() == 0
+
+
+def _pressed(line: Line, key: bytes) -> bool:
+    """Press it once more, for as long as there is somebody to hear it."""
+    if line.child.poll() is None:
+        line.type(key)
+    return line.child.poll() is not None
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-", "</dev/null"])
+def test_with_closed_descriptors_it_still_says_how_it_went(dagdir: Path, closed: str) -> None:
+    command = f"{' '.join(PROGRAM)} watch {dagdir} {closed}; echo status $?"
+    with on_a_line(argv=["/bin/sh", "-c", command]) as t:
+        t.until(lambda: t.child.poll() is not None or "PROGRESS" in t.text, "nothing happens")
+        t.rest()
+        assert "status 0" in t.text, t.text
+        assert "Traceback" not in t.text
+
+
+def test_a_full_disk_below_the_output_is_told(dagdir: Path) -> None:
+    if not os.access("/dev/full", os.W_OK):
+        pytest.skip("no /dev/full here")
+    command = f"{' '.join(PROGRAM)} status {dagdir} >/dev/full; echo status $?"
+    with on_a_line(argv=["/bin/sh", "-c", command], size=(200, 30)) as t:
+        t.end()
+        assert "metlmon: the output could not be written: No space left on device" in t.text
+        assert "status 70" in t.text
+
+
+def test_the_worker_ends_with_its_parent_whatever_it_waits_for() -> None:
+    """The bindings wait for the schedd and let no other thread of Python run meanwhile."""
+    import subprocess
+
+    worker = (
+        "import ctypes\n"
+        "from metlmon.pool import worker\n"
+        "class Waits:\n"
+        "    def where(self, request): ctypes.PyDLL(None).sleep(600)\n"
+        "worker.serve.__defaults__ = (Waits,)\n"
+        "worker.main()\n"
+    )
+    parent = (
+        "import sys, threading, time\n"
+        "from metlmon.pool.connection import Connection\n"
+        f"line = Connection([sys.executable, '-c', {worker!r}])\n"
+        "threading.Thread(target=line.where, daemon=True).start()\n"
+        "while line._worker is None: time.sleep(0.01)\n"
+        "print(line._worker.pid, flush=True)\n"
+        "time.sleep(600)\n"
+    )
+    root = Path(__file__).resolve().parents[2]
+    process = subprocess.Popen([sys.executable, "-c", parent], stdout=subprocess.PIPE, cwd=root)
+    assert process.stdout is not None
+    pid = int(process.stdout.readline())
+    _until(lambda: "clock_nanosleep" in _waits_in(pid) or "hrtimer" in _waits_in(pid), pid)
+    process.kill()
+    process.wait()
+    process.stdout.close()
+    _until(lambda: _state(pid) in ("", "Z"), pid)
+
+
+def _state(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return ""
+
+
+def _waits_in(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/wchan").read_text()
+    except OSError:
+        return ""
+
+
+def _until(what: object, pid: int) -> None:
+    deadline = time.monotonic() + 10
+    while not what():  # type: ignore[operator]
+        if time.monotonic() > deadline:
+            os.kill(pid, signal.SIGKILL)
+            raise AssertionError("it goes on for ever")
+        time.sleep(0.01)

@@ -1,0 +1,258 @@
+"""Errors that nobody foresaw: the screen says it, the rest goes on, and what failed comes back."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from time import monotonic
+
+import pytest
+from acting_desk import ActingDesk, QueuedFeed
+from ensemble_pictures import FakeFeed, run, status, update
+from eyes import NARROW, Eager, Seen
+
+from metlmon.ensemble.states import State
+from metlmon.mishap import mishap, traced
+from metlmon.stats.study import Study
+from screens.app import MISHAPS, AppOptions
+from screens.overview import OverviewScreen
+from screens.widgets.keys import Keys
+from screens.widgets.table import Table
+
+HOSTILE = "\x1b]0;owned\x07 [red]m[/] \u202e API_KEY=abcdefgh1234567890abcdefgh"
+ERRORS = [
+    RuntimeError(HOSTILE),
+    MemoryError(),
+    RecursionError("maximum recursion depth exceeded"),
+    KeyError(HOSTILE),
+    UnicodeDecodeError("utf-8", b"\xff", 0, 1, HOSTILE),
+    OSError(5, HOSTILE),
+]
+
+
+class Unspeakable(Exception):
+    """Its text cannot be had."""
+
+    def __str__(self) -> str:
+        raise ValueError
+
+
+class Tough(Eager):
+    """Under this pilot an error that was borne is not raised again."""
+
+    def noticed(self, error: Exception) -> None:
+        """It is what the test is about."""
+
+
+@asynccontextmanager
+async def opened(
+    feed: FakeFeed | None = None, options: AppOptions | None = None
+) -> AsyncIterator[Seen]:
+    feed = feed or FakeFeed(update())
+    app = Tough(feed, options)
+    async with app.run_test(size=(120, 24)) as pilot:
+        seen = Seen(app, feed, pilot)
+        await seen.settle()
+        yield seen
+
+
+def failing(error: BaseException) -> Callable[..., None]:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    return fail
+
+
+# --- the sentence -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("error", [*ERRORS, Unspeakable()], ids=lambda e: type(e).__name__)
+def test_the_sentence_is_one_line_that_no_terminal_obeys(error: Exception) -> None:
+    try:
+        raise error
+    except Exception as caught:
+        told = [mishap("drawing failed", caught), *traced(caught)]
+    for each in told:
+        assert each.isprintable()
+        assert "\u202e" not in each
+        assert "abcdefgh1234567890" not in each, "a key is hidden"
+    assert told[0].startswith("drawing failed: ")
+    assert told[0].endswith("please report this")
+    assert "test_mishaps.py:" in told[0]
+
+
+def test_a_long_text_keeps_the_place_and_what_to_do() -> None:
+    told = mishap("drawing failed", ValueError("x" * 10**6))
+    assert len(told) <= 300
+    assert told.endswith("please report this")
+
+
+# --- the screen ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda e: type(e).__name__)
+async def test_a_screen_that_fails_says_so_and_comes_back(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    async with opened() as seen:
+        whole = OverviewScreen.show
+        monkeypatch.setattr(OverviewScreen, "show", failing(error))
+        await seen.tell(update(status((run("newer", 1, 30, State.RUNNING),))))
+        assert "this screen failed and is tried again" in seen.lines[0]
+        assert "\x1b" not in seen.text
+        # Another screen is not harmed.
+        await seen.press("question_mark")
+        assert "Keys and signs" in seen.text
+        assert "is tried again" not in seen.text
+        await seen.press("escape")
+        monkeypatch.setattr(OverviewScreen, "show", whole)
+        await seen.tell(update(status((run("newest", 1, 30, State.RUNNING),))))
+        assert "is tried again" not in seen.text
+        assert "newest" in seen.text
+
+
+@pytest.mark.parametrize("where", ["action", "line", "row", "timer", "later", "worker", "message"])
+async def test_wherever_it_fails_the_next_keys_work(
+    monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    fail = failing(RuntimeError("broke"))
+    async with opened() as seen:
+        screen = seen.app.screen
+        with monkeypatch.context() as broken:
+            if where == "action":
+                broken.setattr(OverviewScreen, "action_sort", fail)
+                await seen.press("s")
+            elif where == "line":
+                broken.setattr(Keys, "told_at", fail)
+                screen.query_one(Keys).refresh()
+            elif where == "row":
+                broken.setattr(Table, "strip_of", fail)
+                screen.query_one(Table).refresh()
+            elif where == "timer":
+                screen.set_timer(0.001, fail)
+            elif where == "later":
+                screen.call_later(fail)
+            elif where == "worker":
+                screen.run_worker(fail, thread=True)
+            else:
+                broken.setattr(Table, "on_resize", fail, raising=False)
+                await seen.pilot.resize_terminal(*NARROW)
+            for _ in range(50):
+                if "broke" in seen.text:
+                    break
+                await seen.settle()
+            assert "broke" in seen.lines[0], seen.text
+            assert "please report this" in seen.app.mishap
+        await seen.press("down", "s")
+        assert "broke" not in seen.text, "a key takes it away"
+        await seen.press("question_mark")
+        assert "Keys and signs" in seen.text
+
+
+async def test_after_too_many_errors_it_ends_with_a_word() -> None:
+    async with opened() as seen:
+        seen.app._failed_at = [monotonic() - 1] * MISHAPS
+        seen.app._handle_exception(RuntimeError(HOSTILE))
+        (told,) = seen.app.last_words
+        assert told.startswith("metlmon: ended by an error: RuntimeError")
+        assert told.isprintable()
+    assert seen.app.return_code == 70
+
+
+async def test_enter_twice_in_the_palette_chooses_once() -> None:
+    """Both keys come together over a slow line; the second closed what lay below."""
+    async with opened() as seen:
+        await seen.press("colon")
+        screen = seen.app.screen
+        screen.action_choose()  # type: ignore[attr-defined]
+        screen.action_choose()  # type: ignore[attr-defined]
+        await seen.settle()
+        assert not seen.app.mishap
+        assert len(seen.app.screen_stack) >= 2
+
+
+async def test_the_keyboard_interrupts_also_where_the_palette_is_open() -> None:
+    async with opened() as seen:
+        await seen.press("colon")
+        await seen.pilot.press("ctrl+c")
+        await seen.pilot.pause()
+    assert seen.app.return_code == 130
+
+
+# --- threads ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda e: type(e).__name__)
+async def test_an_act_that_breaks_off_is_told_with_what_was_done(error: Exception) -> None:
+    desk = ActingDesk()
+    desk.error = error
+    async with opened(QueuedFeed(update()), AppOptions(desk=desk)) as seen:
+        await seen.press("down", "space", "space", "X", "y")
+        assert seen.app.deed is not None
+        assert seen.app.deed.over, "others can be done"
+        assert "it broke off" in (seen.app.deed.error or "")
+        assert not seen.app.unfinished
+        assert seen.app.why_nothing_can_be_done() is None
+
+
+async def test_a_past_that_cannot_be_opened_is_told_and_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    feed = FakeFeed(update())
+    monkeypatch.setattr(feed, "past", failing(RuntimeError("broke")), raising=False)
+    async with opened(feed) as seen:
+        moment = update().status.as_of
+        assert moment is not None
+        seen.app.travel.go(moment.replace(year=moment.year - 1))
+        for _ in range(100):
+            await seen.settle()
+            if seen.app.travel.error:
+                break
+            await asyncio.sleep(0.02)
+        assert "that past cannot be read" in seen.lines[0]
+        assert "broke" in seen.lines[0]
+        await seen.press("escape")
+        assert "broke" not in seen.text
+
+
+def test_a_figure_that_fails_is_tried_again_and_its_error_goes_when_it_works() -> None:
+    feed = FakeFeed(update())
+    study = Study(feed, lambda: None)
+    broken = threading.Event()
+    broken.set()
+
+    def figure(_: object) -> int:
+        if broken.is_set():
+            raise RuntimeError(HOSTILE)
+        return 42
+
+    assert study.of(figure) is None
+    assert study.error is not None
+    assert study.error.isprintable()
+    broken.clear()
+    assert study.of(figure) == 42
+    assert study.error is None
+    study.close()
+
+
+def test_no_thread_of_the_screens_is_unheard_of() -> None:
+    """Whoever begins another thread or worker says here how its errors are told."""
+    known = {
+        "app.py": 4,
+        "curves.py": 1,
+        "job.py": 1,
+        "submit.py": 2,
+        "submitlaunch.py": 1,
+        "timeline.py": 1,
+        "travel.py": 3,
+    }
+    found: dict[str, int] = {}
+    for path in sorted((Path(__file__).resolve().parents[2] / "screens").rglob("*.py")):
+        text = path.read_text()
+        count = text.count("run_worker(") + text.count("threading.Thread(")
+        if count:
+            found[path.name] = count
+    assert found == known
