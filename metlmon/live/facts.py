@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -205,9 +204,14 @@ class DagFacts:
     def _look_rescues(self, names: Iterable[str], dag: Dag) -> bool:
         found = {}
         for name in sorted(names):
-            with suppress(OSError):
+            try:
                 status = ask(os.stat, self._folder / name)
-                found[name] = (status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+            except FileNotFoundError:
+                continue
+            except OSError:
+                # Nobody says that it is not there any more: what it told stays.
+                return False
+            found[name] = (status.st_size, status.st_mtime_ns, status.st_ctime_ns)
         if found == self._rescues:
             return False
         here: bool = ask(os.path.isdir, self._folder)

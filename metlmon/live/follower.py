@@ -183,24 +183,26 @@ file system's clock (up to two seconds on some) leave the same stamp."""
 
 
 class FolderWatch:
-    """Tells whether names came or went in some directories since it was asked last."""
+    """Tells whether names came or went in some directories since it was asked last, or may be
+    known now: the ctime tells of permissions."""
 
     def __init__(self) -> None:
-        self._seen: dict[Path, int] = {}
+        self._seen: dict[Path, tuple[int, int]] = {}
 
     def changed(self, folders: Iterable[Path], now: float) -> bool:
         """``now`` in seconds since 1970, by the clock that stamps files."""
-        seen: dict[Path, int] = {}
+        seen: dict[Path, tuple[int, int]] = {}
         young = False
         for folder in folders:
             try:
-                stamp = ask(os.stat, folder).st_mtime_ns
+                status = ask(os.stat, folder)
+                stamps = status.st_mtime_ns, status.st_ctime_ns
             except OSError:
-                stamp = -1
+                stamps = -1, -1
             except NoAnswer:
-                stamp = self._seen.get(folder, -1)
-            seen[folder] = stamp
-            young |= abs(now - stamp / 1e9) < SETTLED
+                stamps = self._seen.get(folder, (-1, -1))
+            seen[folder] = stamps
+            young |= abs(now - stamps[0] / 1e9) < SETTLED
         different = seen != self._seen
         self._seen = seen
         return different or young

@@ -388,7 +388,8 @@ class Reader:
         if self._unusable is not None:
             told, since = self._unusable
             known = not self._caught_up or "since" in told
-            self.error = told if known else f"{told} (since {clock_time(since)})"
+            # The end of a long sentence is cut off where the terminal is narrow.
+            self.error = told if known else f"since {clock_time(since)}: {told}"
             return
         faults = [fault for fault in self._all_faults() if fault.since is not None]
         if faults:
@@ -511,7 +512,7 @@ class Reader:
         at = clock_time(self._now())
         others = [name for name, reader in self._logs.items() if reader.other]
         for name in others:
-            text = f"at {at} it held other events than had been read of it: all was read anew"
+            text = f"at {at} what had been read of it was not in it any more: all was read anew"
             self._rewritten[name] = Notice("rewritten-log", name, None, text)
         if not others:
             text = f"at {at} another directory was in its place: all was read anew"

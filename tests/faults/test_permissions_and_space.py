@@ -1,0 +1,128 @@
+"""Files that may not be read for a while, and disks that are full: of the logs, and of the
+cache."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from metlmon.live import cache as cache_module
+from metlmon.live.cache import Cache
+from tests.faults.recorded import FIXTURES, again, copied, opened, told
+
+NOBODY = 65534
+
+
+@contextmanager
+def nobody() -> Iterator[None]:
+    """Without the rights of root, for whom permissions are nothing."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+@pytest.fixture(name="open_to_all")
+def _open_to_all() -> Iterator[Path]:
+    """A directory that an ordinary user reaches."""
+    made = Path(tempfile.mkdtemp())
+    made.chmod(0o755)
+    yield made
+    shutil.rmtree(made)
+
+
+@pytest.fixture(name="small_disk")
+def _small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 64 KiB."""
+    place = tmp_path / "small"
+    place.mkdir()
+    library = ctypes.CDLL(None, use_errno=True)
+    if library.mount(b"none", os.fsencode(place), b"tmpfs", 0, b"size=64k"):
+        pytest.skip(f"nothing can be mounted here: {os.strerror(ctypes.get_errno())}")
+    yield place
+    library.umount2(os.fsencode(place), 2)
+
+
+@pytest.mark.parametrize("name", ["metl.log", "ens.dag.dagman.out", "ens.dag.nodes.log", ""])
+def test_permission_is_taken_and_given_back(open_to_all: Path, name: str) -> None:
+    dagdir = copied("rescue", open_to_all / "dagdir")
+    path = dagdir / name
+    mode = stat.S_IMODE(path.stat().st_mode) | 0o055
+    path.chmod(mode)
+    reader = opened(dagdir)
+    before = told(reader)
+    path.chmod(0)
+    if name:
+        # It has grown as well: there is something to be read.
+        os.utime(path)
+    with nobody():
+        again(reader)
+    assert reader.error is not None
+    assert "Permission denied" in reader.error
+    assert "since " in reader.error
+    path.chmod(mode)
+    with nobody():
+        assert again(reader) == before
+    assert reader.error is None
+
+
+def test_a_log_whose_disk_was_full_goes_on_behind_half_an_event(small_disk: Path) -> None:
+    for name in ("ens.dag", "train.sub"):
+        with suppress(FileNotFoundError):
+            shutil.copy(FIXTURES / "rescue" / name, small_disk / name)
+    ballast = small_disk / "ballast"
+    content = (FIXTURES / "rescue" / "metl.log").read_bytes()
+    path = small_disk / "metl.log"
+    log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    ballast.write_bytes(bytes(32 << 10))
+    written = 0
+    try:
+        while True:
+            written += os.write(log, content[written : written + 1000])
+    except OSError as full:
+        assert full.errno == errno.ENOSPC  # noqa: PT017
+    reader = opened(small_disk)
+    half = told(reader)
+    assert half["warnings"]
+    ballast.unlink()
+    # What did not fit is lost; the next event is whole.
+    following = content.index(b"\n...\n", written) + 5
+    os.write(log, content[following:][: 16 << 10])
+    os.close(log)
+    after = again(reader)
+    assert after == told(opened(small_disk))
+    assert after["logs"][0]["events"] > half["logs"][0]["events"]
+
+
+def test_a_cache_on_a_full_disk_is_none(small_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache_module, "LEFT_FREE", 0)
+    cache = Cache(small_disk / "cache")
+    assert cache.write("small", [1, 2])
+    assert not cache.write("large", [os.urandom(1000) for _ in range(200)])
+    assert list(cache.records("small")) == [1, 2]
+    assert [path.name for path in (small_disk / "cache").iterdir()] == ["small.kept"]
+
+
+@pytest.mark.parametrize("mask", [0o000, 0o022, 0o077, 0o777])
+def test_the_cache_is_private_whatever_the_mask(tmp_path: Path, mask: int) -> None:
+    before = os.umask(mask)
+    try:
+        assert Cache(tmp_path / "cache" / "metlmon").write("entry", [1])
+    finally:
+        os.umask(before)
+    place = tmp_path / "cache" / "metlmon"
+    assert stat.S_IMODE(place.stat().st_mode) == 0o700
+    assert stat.S_IMODE((place / "entry.kept").stat().st_mode) == 0o600
