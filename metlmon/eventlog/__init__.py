@@ -138,11 +138,10 @@ def skim(
     ``until``: 006 that are later than this (naive) are not added up, but stand among the events,
     as may others beside them.
     """
-    if at.year is None and year_hint is not None:
-        # A log that writes years may hold a header without one, glued into an event.
-        at = replace(at, year=year_hint)
     if at.form in (None, Form.TEXT):
-        skimmed = skimming.skim(data, at, until)
+        # A log that writes years may hold a header without one, glued into an event.
+        known = at if at.year is not None or year_hint is None else replace(at, year=year_hint)
+        skimmed = skimming.skim(data, known, until)
         if skimmed is not None:
             return skimmed
     parsed = parse(data, at, year_hint=year_hint)

@@ -13,7 +13,7 @@ from typing import Final
 _STRING: Final = re.compile(r'"((?:[^"\\]|\\.)*)"', re.DOTALL)
 _LITERAL: Final = re.compile(r'"(?:[^"\\]|\\.)*(?:"|\\?\Z)', re.DOTALL)
 """Also one that is not closed: else each quotation mark in it would be tried as a beginning."""
-_ATTRIBUTE: Final = re.compile(r"([A-Za-z_]\w*)\s*=(?!=)\s*(.*\S)", re.DOTALL)
+_ATTRIBUTE: Final = re.compile(r"([A-Za-z_]\w*)\s*=(?!=)\s*(\S.*)", re.DOTALL)
 _NAMED_STRING: Final = re.compile(r'\b([A-Za-z_]\w*)\s*=\s*"((?:[^"\\]|\\.)*)"', re.DOTALL)
 _NAMED_INTEGER: Final = re.compile(r"\b([A-Za-z_]\w*)\s*=\s*(-?[0-9]{1,18})\s*[;\]]")
 _ESCAPE: Final = re.compile(r"\\(.)", re.DOTALL)

@@ -1,0 +1,701 @@
+"""What is fuzzed: one function for each kind of foreign bytes. Each takes any bytes and raises
+only where metlmon is wrong: no input may crash a reader, and what two ways of reading tell of the
+same bytes is the same.
+
+How an input is divided (the cuts of a growing file, one file or another of a dagdir) follows from
+its own bytes, so that a finding is one file and is found again by it alone.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import os
+import pickle
+import random
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from functools import cache
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, Final
+from zlib import crc32
+
+from metlmon.cli.to_json import Writer
+from metlmon.dagman import (
+    OutState,
+    Workflow,
+    load_workflow,
+    read_condor_sub,
+    read_dagman_arguments,
+    read_dagman_out,
+    read_jobstate,
+    read_metrics,
+    read_node_status,
+    read_rescue,
+)
+from metlmon.dagman.dagfile import parse_dag
+from metlmon.dagman.submit import Submissions, parse_description, submission
+from metlmon.ensemble.picture import Painter
+from metlmon.ensemble.settings import Settings
+from metlmon.ensemble.states import DagState, State
+from metlmon.eventlog import Event, ImageSizes, LogWarning, Position, Terminated, parse, skim
+from metlmon.eventlog.records import Evicted, ImageSize
+from metlmon.frozen import frozen
+from metlmon.live.cache import Spoilt
+from metlmon.live.configuration import configuration
+from metlmon.live.errors import InputError
+from metlmon.live.framed import MAGIC, read_records, write_records
+from metlmon.live.reader import Reader
+from metlmon.training.metricscsv import MOST_EPOCHS, MOST_METRICS, read_metrics_csv
+from metlmon.training.printed import newest_progress, printed_values
+from metlmon.training.small import read_args_txt, read_metrics_txt
+
+BETWEEN: Final = b"\n#--\n"
+"""Divides the files of an input that is several: a comment in nearly all of them."""
+
+LONGEST_SENTENCE: Final = 600
+"""Characters of a problem's text: it quotes a little of a file, never all of it."""
+
+
+def dice(data: bytes) -> random.Random:
+    """The same for the same bytes."""
+    return random.Random(crc32(data))
+
+
+def check(holds: bool, said: str) -> None:
+    """As ``assert``, which atheris' instrumentation and ``-O`` both have their ways with."""
+    if not holds:
+        raise AssertionError(said)
+
+
+# --- event logs -----------------------------------------------------------------------------
+
+Told = tuple[list[Event], list[LogWarning], Position]
+
+
+def event_log(data: bytes) -> None:
+    """At once, in pieces, a few at a time, and by patterns: the same events and warnings."""
+    whole = parse(data, year_hint=2025)
+    told = list(whole.events), list(whole.warnings), whole.after
+    roll = dice(data)
+    cuts = sorted(roll.randrange(len(data) + 1) for _ in range(roll.randrange(4)))
+    check(_in_pieces(data, cuts, None) == told, f"in pieces at {cuts} it tells something else")
+    check(_in_pieces(data, [], 1) == told, "one event at a time it tells something else")
+    fast, slow = _skimmed(data, cuts), _summed(told[0])
+    check(fast[:2] == slow, "skimmed it tells something else")
+    check(fast[2:] == told[1:], "skimmed it warns of something else, or ends elsewhere")
+    check(whole.after.offset <= len(data), "it goes beyond its end")
+    dead = parse(data, year_hint=2025, final=True)
+    # Bytes in which nothing begins have no form, and are left.
+    form_known = dead.after.form is not None
+    check(dead.after.offset == len(data) or not form_known, "a dead log is not read to its end")
+    lines = data.count(b"\n") + 1
+    for event in dead.events:
+        _sound_event(event, lines)
+    _sound_sentences((w.text for w in dead.warnings), (w.line for w in dead.warnings), lines)
+
+
+def _in_pieces(data: bytes, cuts: Iterable[int], limit: int | None) -> Told:
+    at, events, warnings = Position(), [], []
+    for end in [*cuts, len(data)]:
+        while True:
+            parsed = parse(data[at.offset : end], at, limit=limit, year_hint=2025)
+            events += parsed.events
+            warnings += parsed.warnings
+            moved = parsed.after.offset > at.offset
+            at = parsed.after
+            if limit is None or not moved:
+                break
+    return events, warnings, at
+
+
+Sums = dict[tuple[int, int, int], tuple[int, datetime, datetime, int | None]]
+
+
+def _summed(events: Iterable[Event]) -> tuple[list[Event], Sums]:
+    """The usual 006 added up as a skimmer does, and all others."""
+    others: list[Event] = []
+    sums: Sums = {}
+    for event in events:
+        if event.number == 6 and not event.damaged and isinstance(event.detail, ImageSize):
+            at = event.time
+            size = event.detail.memory_mb
+            _add(sums, ImageSizes(event.cluster, event.proc, event.subproc, 1, at, at, size))
+        else:
+            others.append(event)
+    return others, sums
+
+
+def _add(sums: Sums, one: ImageSizes) -> None:
+    key = one.cluster, one.proc, one.subproc
+    updates, first, last, memory = sums.get(key, (0, one.first, one.last, None))
+    sizes = [size for size in (memory, one.memory_mb) if size is not None]
+    # A log may say UTC from some day on: which is earlier is then not the parser's to say.
+    earlier, later = min(first, one.first, key=_naive), max(last, one.last, key=_naive)
+    sums[key] = updates + one.updates, earlier, later, max(sizes, default=None)
+
+
+def _naive(time: datetime) -> datetime:
+    return time.replace(tzinfo=None)
+
+
+def _skimmed(
+    data: bytes, cuts: Iterable[int]
+) -> tuple[list[Event], Sums, list[LogWarning], Position]:
+    at = Position()
+    events: list[Event] = []
+    warnings: list[LogWarning] = []
+    sums: Sums = {}
+    for end in [*cuts, len(data)]:
+        got = skim(data[at.offset : end], at, year_hint=2025)
+        others, more = _summed(got.events)
+        events += others
+        warnings += got.warnings
+        for job, (updates, first, last, memory) in more.items():
+            _add(sums, ImageSizes(*job, updates, first, last, memory))
+        for image in got.images:
+            _add(sums, image)
+        at = got.after
+    return events, sums, warnings, at
+
+
+def _sound_event(event: Event, lines: int) -> None:
+    check(1 <= event.line <= lines, f"line {event.line} of {lines}")
+    check("\n" not in event.text, "two lines in a first text")
+    for text in (event.text, event.body):
+        check("\0" not in text, "a NUL in a text")
+        text.encode()  # Raises for half a surrogate: it could be written nowhere.
+    if isinstance(event.detail, Terminated | Evicted):
+        for row in event.detail.usage:
+            for number in (row.usage, row.request, row.allocated):
+                check(number is None or isinstance(number, float), "a cell that is no number")
+        check(len(event.detail.usage) == len(tuple(event.detail.usage)), "rows are miscounted")
+    repr(event.detail)
+
+
+def _sound_sentences(
+    texts: Iterable[str], numbers: Iterable[int | None] = (), lines: int = 0
+) -> None:
+    """One line each, short, that can be written anywhere."""
+    for text in texts:
+        check(len(text) <= LONGEST_SENTENCE, f"a sentence of {len(text)} characters")
+        check(text.isprintable(), f"what cannot be printed in {text!r}")
+        text.encode()
+    for number in numbers:
+        check(number is None or 1 <= number <= lines, f"line {number} of {lines}")
+
+
+# --- DAG and submit files ---------------------------------------------------------------------
+
+HOME: Final = Path("/ap/home/ensemble")
+DAG_FILES: Final = ("run.dag", "s.dag", "x.sub", "more.sub", "deep/s.dag")
+
+
+def dag(data: bytes) -> None:
+    """A DAG file, those it names, and the submit files."""
+    files = dict(zip((HOME / name for name in DAG_FILES), data.split(BETWEEN), strict=False))
+    for text in files.values():
+        _read_with_care(text)
+
+    def read(path: Path) -> bytes:
+        if path not in files:
+            raise FileNotFoundError(path)
+        return files[path]
+
+    _sound_workflow(load_workflow([HOME / "run.dag"], read), len(data))
+    if len(files) > 1:
+        _sound_workflow(load_workflow([HOME / "run.dag", HOME / "s.dag"], read), len(data))
+
+
+def _read_with_care(text: bytes) -> None:
+    """A blank before a command means nothing, but is unusual: no line goes the fast way."""
+    fast = parse_dag(text, "run.dag")
+    slow = parse_dag(b"\n".join(b" " + line for line in text.split(b"\n")), "run.dag")
+    check(fast.commands == slow.commands, "usual lines mean something else when read with care")
+    check(fast.problems == slow.problems, "usual lines complain of something else")
+
+
+def _sound_workflow(flow: Workflow, size: int) -> None:
+    for name, node in flow.nodes.items():
+        check(node.name == name, "a node under another's name")
+        for child in node.children:
+            check(name in flow.nodes[child].parents, "an edge that one end does not know")
+        for parent in node.parents:
+            check(name in flow.nodes[parent].children, "an edge that one end does not know")
+        check(node.weak_parents <= node.parents, "a weak edge that is none")
+    _sound_sentences((p.text for p in flow.problems), (p.line for p in flow.problems), size + 1)
+    for inner in flow.subdags:
+        if inner is not None and inner is not flow:
+            check(len(inner.nodes) <= size + 1, "more nodes than bytes")
+    pickle.dumps(flow)
+
+
+def submit(data: bytes) -> None:
+    """A submit description, an included file, and macros of nodes."""
+    pieces = data.decode("utf-8", "replace").split(BETWEEN.decode())
+    description, included, told, *_ = [*pieces, "", ""]
+    lines = included.split("\n")
+    read = parse_description(description.split("\n"), lambda name: lines)
+    pairs = dict(line.partition("=")[::2] for line in told.split("\n")[:20])
+    names = list(pairs)
+    before = {name: pairs[name] for name in names[::2]}
+    after = {name: pairs[name] for name in names[1::2]}
+    many = Submissions(read)
+    for suffix in ("", "1"):
+        values = {name: value + suffix for name, value in before.items()}
+        said = submission(read, values, after)
+        check(many.of(values, after) == said, "of many nodes it says something else")
+        for text in (said.log, said.output, said.error):
+            check(text is None or len(text) <= 3 * 16_384 + len(data), "a path without bounds")
+        check(said.queue_count is None or said.queue_count >= 0, "fewer jobs than none")
+
+
+# --- DAGMan's other files ---------------------------------------------------------------------
+
+
+def node_status(data: bytes) -> None:
+    said, problems = read_node_status(Path("run.dag.status"), data)
+    _sound_sentences((p.text for p in problems), (p.line for p in problems), data.count(b"\n") + 1)
+    if said is None:
+        check(bool(problems), "no status file, and no word of it")
+        return
+    check(all(0 <= node.status <= 7 for node in said.nodes.values()), "a status that is none")
+    for name, node in said.nodes.items():
+        (name + node.details).encode()
+
+
+def rescue(data: bytes) -> None:
+    said, problems = read_rescue(Path("run.dag.rescue001"), data)
+    check(said.number == 1, "another number than its name has")
+    _sound_sentences((p.text for p in problems), (p.line for p in problems), data.count(b"\n") + 1)
+    # Each line by itself tells no more than all of them.
+    cut = data.rfind(b"\n", 0, dice(data).randrange(len(data) + 1)) + 1
+    before, _ = read_rescue(Path("run.dag.rescue001"), data[:cut])
+    check(before.done <= said.done, "the beginning names nodes that the whole does not")
+
+
+def jobstate(data: bytes) -> None:
+    said, _, used = read_jobstate(data)
+    roll = dice(data)
+    records, offset, line = [], 0, 1
+    for end in [*sorted(roll.randrange(len(data) + 1) for _ in range(3)), len(data)]:
+        some, problems, passed = read_jobstate(data[offset:end], line=line)
+        _sound_sentences((p.text for p in problems), (p.line for p in problems), len(data) + 1)
+        line += data.count(b"\n", offset, offset + passed)
+        offset += passed
+        records += some
+    if max(map(len, data.split(b"\n"))) < 1 << 16:
+        check((records, offset) == (said, used), "in pieces it tells something else")
+    read_jobstate(data, final=True)
+
+
+def dagman_out(data: bytes) -> None:
+    """Lines that mean nothing are passed over; one at a time each is looked at."""
+    start = OutState(year=2025)
+    said, state, used = read_dagman_out(data, start)
+    check(used <= len(data), "it goes beyond its end")
+    slow, at, offset = [], start, 0
+    while True:
+        some, at, passed = read_dagman_out(data[offset:], at, limit_lines=1)
+        slow += some
+        offset += passed
+        if not passed:
+            break
+    check((slow, at, offset) == (said, state, used), "line by line it tells something else")
+    cut = dice(data).randrange(len(data) + 1)
+    first, at, passed = read_dagman_out(data[:cut], start)
+    second, at, more = read_dagman_out(data[passed:], at)
+    check(
+        (first + second, at, passed + more) == (said, state, used), "in two pieces, something else"
+    )
+    for one in said:
+        check(one.time is None or one.time.tzinfo is None, "a time with a zone")
+
+
+def metrics(data: bytes) -> None:
+    """``.metrics`` and ``.condor.sub``."""
+    said, problems = read_metrics(Path("run.dag.metrics"), data)
+    check((said is None) == bool(problems), "neither a word nor a problem")
+    if said is not None:
+        for when in (said.start, said.end):
+            check(when is None or math.isfinite(when), "a time that is none")
+        repr(said).encode()
+    sub = read_condor_sub(data)
+    check(len(sub.dag_files) <= len(data), "more DAG files than bytes")
+    read_dagman_arguments(data.decode("utf-8", "replace"))
+
+
+# --- what trainings write ---------------------------------------------------------------------
+
+
+def metrics_csv(data: bytes) -> None:
+    lines = io.StringIO(data.decode("utf-8", "replace"), newline="").readlines()
+    table = read_metrics_csv(lines)
+    check(len(table.values) <= 2 * MOST_METRICS * max(1, len(lines)), "too many metrics")
+    for values in table.values.values():
+        check(all(0 <= epoch < MOST_EPOCHS for epoch in values), "an epoch that is none")
+    check(len(table.problems) <= 20, "more sentences than anybody reads")
+    _sound_sentences(table.problems)
+    more = read_metrics_csv([*lines, "half a li"])
+    check(repr(more.values) == repr(table.values) or _ends_torn(lines), "a torn line counts")
+
+
+def _ends_torn(lines: list[str]) -> bool:
+    """Only then may what follows change the meaning of what stands there."""
+    return not lines or not lines[-1].endswith(("\n", "\r")) or any('"' in line for line in lines)
+
+
+def small_files(data: bytes) -> None:
+    """metrics.txt and args.txt."""
+    text = data.decode("utf-8", "replace")
+    for name, value in read_metrics_txt(text).items():
+        check(bool(name) and isinstance(value, float), "a line that is none")
+    for name, said in read_args_txt(text).items():
+        check(len(name) <= 500 and len(said) <= 500, "an argument without bounds")
+
+
+def printed(data: bytes) -> None:
+    """Progress lines and printed values, as a job's output ends in them."""
+    text = data.decode("utf-8", "replace")
+    streamed = newest_progress(text)
+    if streamed is not None:
+        fraction, rate, remaining = streamed.fraction, streamed.rate, streamed.remaining
+        check(fraction is None or 0 <= fraction <= 1, f"a fraction of {fraction}")
+        for each in (rate, remaining):
+            check(each is None or (math.isfinite(each) and each >= 0), f"{each} is no duration")
+        check(streamed.done is None or streamed.done >= 0, "fewer steps than none")
+    lines = text.split("\n")
+    for epoch, value in printed_values(lines, "val_loss").items():
+        check(epoch is None or epoch >= 0, "an epoch that is none")
+        check(isinstance(value, float), "a value that is no number")
+
+
+# --- metlmon.toml and the cache ---------------------------------------------------------------
+
+
+@contextmanager
+def scratch() -> Iterator[Path]:
+    """A directory that is gone afterwards, in memory where there is such a place."""
+    memory = Path("/dev/shm")
+    base = memory if memory.is_dir() and os.access(memory, os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix="metlmon-fuzz-", dir=base) as path:
+        yield Path(path)
+
+
+def toml(data: bytes) -> None:
+    with scratch() as folder:
+        (folder / "metlmon.toml").write_bytes(data)
+        found = configuration(folder)
+    for complaint in found.complaints:
+        str(complaint).encode("utf-8", "surrogateescape")
+        lines = data.count(b"\n") + 1
+        check(complaint.line is None or 1 <= complaint.line <= lines, "a line that is not there")
+    json.dumps([[e.key, e.value, e.origin, e.line] for e in found.entries], allow_nan=False)
+
+
+RECORDS: Final = [
+    ("code", ("logs", "/ap/home/ensemble", "")),
+    {"when": datetime(2025, 11, 4, 9, 0, 0, 5, UTC), "for": timedelta(seconds=3)},
+    [1, -(2**70), 1.5, "é\ud800", b"\0\xff", None, True, {"a", 2}, frozenset({3})],
+    ("in", datetime(2025, 1, 1, tzinfo=timezone(timedelta(hours=-6)))),
+]
+PLAIN: Final = (
+    *(int, float, str, bytes, bytearray, bool, type(None), tuple, list, dict, set, frozenset),
+    *(datetime, timedelta, timezone, tzinfo, complex),
+)
+
+
+@cache
+def _good_file() -> bytes:
+    file = io.BytesIO()
+    write_records(file, RECORDS, 1 << 20)
+    return file.getvalue()
+
+
+def kept(data: bytes) -> None:
+    """A file of the cache: of anybody's making, with checksums that fit, and damaged."""
+    with suppress(Spoilt):
+        list(read_records(io.BytesIO(data), len(data)))
+    framed = _framed(data.split(BETWEEN))
+    with suppress(Spoilt):
+        for record in read_records(io.BytesIO(framed), len(framed)):
+            _plain(record, 0)
+    _damaged(data)
+
+
+def _framed(payloads: Iterable[bytes]) -> bytes:
+    """As :func:`write_records`, but for pickles of anybody's making."""
+    out, before = [MAGIC], MAGIC
+    for payload in [*payloads, b"end"]:
+        before = blake2b(payload, digest_size=16, key=before).digest()
+        out += [len(payload).to_bytes(8, "little"), before, payload]
+    return b"".join(out)
+
+
+def _plain(record: object, depth: int) -> None:
+    """Nothing but data: looked at some levels deep, since it may hold itself."""
+    check(type(record) in PLAIN or record in (datetime, timedelta, timezone), repr(type(record)))
+    if depth < 3 and isinstance(record, list | tuple):
+        for each in record[:50]:
+            _plain(each, depth + 1)
+
+
+def _damaged(data: bytes) -> None:
+    """Each three bytes say where the good file has another one, or is cut: what comes of it are
+    records from its beginning, and then no end."""
+    good = bytearray(_good_file())
+    for at in range(0, min(len(data) - 2, 30), 3):
+        place = int.from_bytes(data[at : at + 2], "little") % max(1, len(good))
+        if data[at + 2] == 0:
+            del good[place:]
+        elif place < len(good):
+            good[place] ^= data[at + 2]
+    records: list[Any] = []
+    try:
+        records.extend(read_records(io.BytesIO(good), len(good)))
+    except Spoilt:
+        check(records == RECORDS[: len(records)], "a damaged record was believed")
+    else:
+        check(bytes(good) == _good_file() and records == RECORDS, "damage was not seen")
+
+
+# --- a whole dagdir ---------------------------------------------------------------------------
+
+DAGDIR_FILES: Final = (
+    *("run.dag", "run.dag.nodes.log", "metl.log", "run.dag.dagman.out", "run.dag.dagman.log"),
+    *("run.dag.status", "run.jobstate", "run.dag.rescue001", "run.dag.metrics"),
+    *("run.dag.condor.sub", "train.sub", "metlmon.toml"),
+)
+"""The files of an input, in their order; the DAG of the seeds names them so."""
+
+
+def dagdir(data: bytes) -> None:
+    """Read as ``metlmon status`` reads it, and by a second reader from what the first kept."""
+    with scratch() as folder:
+        home, cache_folder = folder / "ensemble", folder / "cache"
+        home.mkdir()
+        cache_folder.mkdir(mode=0o700)
+        for name, content in zip(DAGDIR_FILES, data.split(BETWEEN), strict=False):
+            if content:
+                (home / name).write_bytes(content)
+        found = configuration(home).settings
+        settings = replace(found, metrics=Settings().metrics)
+        told = _told_of(home, settings)
+        check(_told_of(home, settings) == told, "a second look tells something else")
+        for cut in sorted(home.glob("*.log")):
+            half = cut.read_bytes()
+            cut.write_bytes(half[: len(half) // 2])
+        _told_of(home, settings)
+        shutil.rmtree(cache_folder)
+
+
+def _told_of(home: Path, settings: Settings) -> str:
+    reader = Reader(home, settings, live=False)
+    try:
+        reader.open()
+    except InputError as error:
+        _sound_sentences([str(error)[:LONGEST_SENTENCE]])
+        return ""
+    reader.read_all()
+    painter = reader.painter()
+    said = _sound_status(painter)
+    writer = Writer(painter.clock.stated)
+    for row in painter.status().runs[:3]:
+        view = painter.run_view(row.key)
+        json.dumps(writer.run_view(view) if view else None, allow_nan=False)
+    painter.problems()
+    painter.ledger()
+    return said
+
+
+def _sound_status(painter: Painter) -> str:
+    status = painter.status()
+    told = Writer(painter.clock.stated).status(status)
+    text = json.dumps(told, allow_nan=False)
+    text.encode()
+    check(set(told["states"]["epochs"]) == {str(state) for state in State}, "a state is missing")
+    check(set(told["states"]["nodes"]) == {str(state) for state in State}, "a state is missing")
+    for each in told["dags"]:
+        check(each["state"] in {str(state) for state in DagState}, "a DAG's state that is none")
+        check(each["nodes_total"] is None or each["nodes_total"] >= 0, "fewer nodes than none")
+    hours = [told["gpu_hours"], *(run["gpu_hours"] for run in told["runs"])]
+    for each in hours:
+        good, bad, flying, total = (each[k] for k in ("good", "bad", "in_flight", "total"))
+        check(min(good, bad, flying, total) >= 0, f"hours below zero: {each}")
+        check(math.isclose(good + bad + flying, total, rel_tol=1e-6, abs_tol=1e-5), f"{each}")
+    for run in told["runs"]:
+        check(run["state"] in {str(state) for state in State}, "a run's state that is none")
+        check(0 <= run["epochs_done"] <= run["epochs_total"], f"{run}")
+    for row in told["sites"] + told["gpus"]:
+        check(min(row["good"], row["bad"], row["in_flight"]) >= 0, f"hours below zero: {row}")
+    return text
+
+
+# --- the table --------------------------------------------------------------------------------
+
+
+@frozen
+class Target:
+    """``longest``: bytes of an input that the fuzzer makes. ``words``: what it puts in.
+    ``share``: of the inputs that each is asked to try, as many as fit in the same time."""
+
+    look: Callable[[bytes], None]
+    longest: int
+    words: tuple[bytes, ...] = ()
+    share: float = 1.0
+
+
+LOG_WORDS: Final = (
+    *(
+        b"\n...\n",
+        b"...\n",
+        b"000 (001.000.000) ",
+        b"001 (",
+        b"004 (",
+        b"005 (",
+        b"006 (",
+        b"012 (",
+    ),
+    *(b"2025-11-04 09:00:00 ", b"11/04 09:00:00 ", b".123 ", b"Z ", b"Job submitted from host: <"),
+    *(b"Job executing on host: <", b"Job was evicted. Code 1007 Subcode 0\n", b"Job terminated.\n"),
+    *(b"Job was held.\n", b"\tCode 13 Subcode 2\n", b"Job was released.\n", b"\t(1) Normal "),
+    *(b"termination (return value 0)\n", b"\t(0) ", b"\t\tUsr 0 00:00:00, Sys 0 00:00:00  -  Run "),
+    *(b"Remote Usage\n", b"\t0  -  Run Bytes Sent By Job\n", b"\tPartitionable Resources :"),
+    *(b"\t   GPUs                 :", b" Usage", b" Request", b" Allocated", b" Assigned"),
+    *(
+        b"Image size of job updated: 1\n",
+        b"\t1  -  MemoryUsage of job (MB)\n",
+        b"    DAG Node: A\n",
+    ),
+    *(
+        b"\t1  -  ResidentSetSize of job (KB)\n",
+        b"\tReason: ",
+        b"\0",
+        b"\r\n",
+        b"\xff",
+        b"GPUs = 2",
+    ),
+    *(b'[ DAGNodeName = "A"; ]', b'GPUs_GPU_1 = [ DeviceName = "', b'"; GlobalMemoryMb = 1 ]'),
+)
+XML_WORDS: Final = (
+    *(b"<c>\n", b"</c>\n", b'<a n="Cluster">', b"<i>1</i>", b"</a>", b"<s>", b"</s>", b"<l>"),
+    *(b"</l>", b'<a n="EventTypeNumber">', b'<a n="EventTime"><s>2025-11-04T09:00:00</s></a>'),
+    *(b'<b v="t"/>', b"<r>1.0E0</r>", b"&lt;", b"<?xml", b"<!DOCTYPE", b"<e>", b"<un/>"),
+)
+JSON_WORDS: Final = (
+    *(b"{\n", b"}\n", b'"EventTypeNumber": ', b'"Cluster": 1,', b'"Proc": 0,', b'"Subproc": 0,'),
+    *(b'"EventTime": "2025-11-04T09:00:00"', b'\\"', b"\\u0000", b"\\ud800", b"[", b"]", b"1e999"),
+    *(b"NaN", b"Infinity", b'"/Expr(x)/"', b'"ToE": {', b"-1", b'"MyType": "SubmitEvent",'),
+)
+DAG_WORDS: Final = (
+    *(b"JOB A x.sub\n", b"FINAL F x.sub\n", b"SUBDAG EXTERNAL B s.dag\n", b"SPLICE S s.dag\n"),
+    *(b"INCLUDE s.dag\n", b"PARENT A CHILD B\n", b"WEAK PARENT ", b'VARS A a="1" b="$(a)"\n'),
+    *(b"RETRY A 3 UNLESS-EXIT 2\n", b"SCRIPT POST A p.sh\n", b"SCRIPT DEFER 1 2 PRE A p\n"),
+    *(b"ABORT-DAG-ON A 1 RETURN 0\n", b"PRIORITY A 1\n", b"PRE_SKIP A 1\n", b"CATEGORY A c\n"),
+    *(b"MAXJOBS c 1\n", b"CONFIG c\n", b"DOT d UPDATE\n", b"NODE_STATUS_FILE s 1 ALWAYS-UPDATE\n"),
+    *(b"JOBSTATE_LOG j\n", b"SUBMIT-DESCRIPTION d {\n", b"\n}\n", b"@=E\n", b"\n@E\n", b"DIR d"),
+    *(b"NOOP", b"DONE A\n", b"ALL_NODES", b"CONNECT S T\n", b"PIN_IN A 1\n", b"PIN_OUT A 1\n"),
+    *(
+        b"PROVISIONER P x.sub\n",
+        b"SERVICE V x.sub\n",
+        b"SET_JOB_ATTR a = 1\n",
+        b"REJECT\n",
+        b"\\\n",
+    ),
+    *(b"S+A", b"ENV SET A=1\n", b"TOLERANCE A 1\n", b"SAVE_POINT_FILE A\n", BETWEEN, b"PREPEND "),
+    *(b"APPEND ", b"# c\n", b"// c\n", b'"', b"'", b'\\"'),
+)
+SUBMIT_WORDS: Final = (
+    *(b"log = ", b"output = ", b"error = ", b"initialdir = ", b"request_gpus = ", b"queue 3\n"),
+    *(
+        b"queue x in (1 2)\n",
+        b"queue a,b from (\n",
+        b")\n",
+        b"if ",
+        b"elif ",
+        b"else\n",
+        b"endif\n",
+    ),
+    *(
+        b"defined ",
+        b"version >= 9",
+        b"include : f\n",
+        b"include ifexist : f\n",
+        b"$(a)",
+        b"$(a:$(b))",
+    ),
+    *(
+        b"$(Cluster)",
+        b"$$(x)",
+        b"$ENV(x)",
+        b"@=E\n",
+        b"@E\n",
+        b"My.x = ",
+        b"+x = ",
+        b"\\\n",
+        BETWEEN,
+    ),
+    *(b"a = $(a)$(a)\n", b"b=", b"environment = "),
+)
+OUT_WORDS: Final = (
+    *(
+        b"11/21/26 00:17:25 ",
+        b"** condor (CONDOR_DAGMAN) STARTING UP\n",
+        b"Event: ULOG_SUBMIT for ",
+    ),
+    *(b"HTCondor Node A (1.0.0) {11/21/26 00:17:25}\n", b"Submitting HTCondor Node A job(s)...\n"),
+    *(b"\tassigned HTCondor ID (1.0.0)\n", b"Node A job proc (1.0.0) completed successfully.\n"),
+    *(b"Node A job proc (1.0.0) failed with status 1.\n", b"Running PRE script of Node A...\n"),
+    *(b"POST Script of Node A completed successfully.\n", b"Of 3 nodes total:\n", b"(D_ALWAYS) "),
+    *(b" Done     Pre   Queued    Post   Ready   Un-Ready   Failed   Futile\n", b"  ===     ===\n"),
+    *(
+        b"    1       0        1       0       0          1        0        0\n",
+        b'argv[1] == "-Dag"\n',
+    ),
+    *(b"Writing Rescue DAG to x...\n", b"DAG is halted because\n", b"Resuming DAG progress\n"),
+    *(b"**** condor (CONDOR_DAGMAN) pid 1 EXITING WITH STATUS 1\n", b"Node return val: 1\n"),
+    *(b"      Node Name: A\n", b"          Error: x\n", b"1/1 00:00:00 ", b"ERROR: "),
+)
+
+TARGETS: Final = {
+    "log-text": Target(event_log, 1 << 16, LOG_WORDS),
+    "log-xml": Target(event_log, 1 << 14, XML_WORDS),
+    "log-json": Target(event_log, 1 << 14, JSON_WORDS),
+    "dag": Target(dag, 1 << 14, DAG_WORDS),
+    "submit": Target(submit, 1 << 13, SUBMIT_WORDS),
+    "node-status": Target(
+        node_status,
+        1 << 14,
+        (b"[\n", b"]\n", b'Type = "NodeStatus";\n', b"NodeStatus = 5;", b'\\"'),
+    ),
+    "rescue": Target(rescue, 1 << 14, (b"DONE A\n", b"RETRY A 3\n", b"# ", b"JOB A x DONE\n")),
+    "jobstate": Target(
+        jobstate, 1 << 14, (b"1795220245 ", b"INTERNAL *** DAGMAN_STARTED 1.0 ***\n", b" SUBMIT ")
+    ),
+    "dagman-out": Target(dagman_out, 1 << 14, OUT_WORDS),
+    "metrics": Target(
+        metrics,
+        1 << 13,
+        (b'"metrics_version":2', b"arguments = ", b'"', b"'-Dag'", b"1e400", b"''"),
+    ),
+    "csv": Target(metrics_csv, 1 << 14, (b"epoch", b",", b"\n", b'"', b"val_loss", b"nan", b"\r")),
+    "small": Target(small_files, 1 << 13, (b"--lr\n", b"--a=b\n", b"\n", b",", b"tensor(1)")),
+    "printed": Target(
+        printed,
+        1 << 14,
+        (b"\r", b"Epoch 1: ", b" 45%|", b"| 46/102 [", b"00:01<00:02, ", b"1.17it/s", b"s/it"),
+    ),
+    "toml": Target(
+        toml, 1 << 13, (b"[[site]]\n", b"[metrics]\n", b"tz = ", b'"', b"train_node = '", b"''' ")
+    ),
+    "cache": Target(
+        kept, 1 << 13, (BETWEEN, b"\x80\x05", b"cos\nsystem\n", b"\x8c\x02os", b"\x93", b"R", b".")
+    ),
+    "dagdir": Target(dagdir, 1 << 15, (*LOG_WORDS, *DAG_WORDS, *OUT_WORDS), share=0.1),
+}

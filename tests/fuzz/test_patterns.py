@@ -1,0 +1,213 @@
+"""No pattern of metlmon takes a time that grows with the square of a text, or worse.
+
+Each is attacked with texts made from the pattern itself: what leads to one of its repeats, then
+what is repeated many times, then something that lets the match fail.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import re
+import re._constants as sre  # type: ignore[import-untyped]
+import re._parser as parser  # type: ignore[import-untyped]
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+import metlmon
+
+BOUNDED: Final = {
+    "metlmon.secret._NOT_NAMED": "looks at names of 200 characters at most",
+    "metlmon.eventlog.details._USUAL_GPU": "looks at records of 2000 characters at most",
+    "metlmon.dagman.usual._PAIR": "looks at pairs that another pattern has found",
+    "metlmon.dagman.usual._USUAL": "is tried where a line begins, and nowhere else",
+}
+"""Patterns that are given short texts only, and why that is so."""
+
+LONGEST: Final = 16_000
+SLOW_SECONDS: Final = 0.02
+"""Faster than this nothing can be told of how a time grows."""
+
+SQUARE: Final = 10.0
+"""Four times the text in ten times the time: a straight line is 4, a square 16."""
+
+
+def patterns() -> Iterator[tuple[str, re.Pattern[Any], set[str]]]:
+    """Every compiled pattern of a module, and the methods that are called of it anywhere."""
+    found: dict[int, tuple[str, re.Pattern[Any]]] = {}
+    sources: dict[str, str] = {}
+    for module in pkgutil.walk_packages(metlmon.__path__, "metlmon."):
+        if module.name in {"metlmon.__main__"} or ".trainer" in module.name:
+            continue
+        loaded = importlib.import_module(module.name)
+        sources[module.name] = Path(loaded.__file__ or "").read_text()
+        for name, value in vars(loaded).items():
+            if isinstance(value, re.Pattern):
+                found.setdefault(id(value), (f"{module.name}.{name}", value))
+    for place, pattern in found.values():
+        module_name, _, name = place.rpartition(".")
+        private = name.startswith("_")
+        looked_at = sources[module_name] if private else "\n".join(sources.values())
+        called = re.findall(rf"\b{name}\.(search|match|fullmatch|sub|split|find\w+)\b", looked_at)
+        yield place, pattern, set(called) or {"search"}
+
+
+def sample(parsed: Any, groups: dict[int, list[Any]], repeats: int = 1) -> str:
+    """A text that a parsed pattern matches, more or less."""
+    said = ""
+    for op, what in parsed:
+        if op is sre.LITERAL:
+            said += chr(what)
+        elif op is sre.NOT_LITERAL:
+            said += "a" if what != ord("a") else "b"
+        elif op is sre.ANY:
+            said += "a"
+        elif op is sre.IN:
+            said += member(what)
+        elif op is sre.BRANCH:
+            said += sample(what[1][0], groups)
+        elif op is sre.SUBPATTERN:
+            groups[what[0]] = what[-1]
+            said += sample(what[-1], groups)
+        elif op is sre.ATOMIC_GROUP:
+            said += sample(what, groups)
+        elif op in (sre.MAX_REPEAT, sre.MIN_REPEAT, sre.POSSESSIVE_REPEAT):
+            said += sample(what[2], groups) * max(what[0], min(repeats, what[1]))
+        elif op is sre.GROUPREF and what in groups:
+            said += sample(groups[what], groups)
+    return said
+
+
+CATEGORIES: Final = {
+    sre.CATEGORY_DIGIT: "1",
+    sre.CATEGORY_SPACE: " ",
+    sre.CATEGORY_WORD: "a",
+    sre.CATEGORY_NOT_SPACE: "a",
+    sre.CATEGORY_NOT_DIGIT: "a",
+    sre.CATEGORY_NOT_WORD: "-",
+}
+
+
+def members(what: Any) -> Iterator[str]:
+    """Some of what a class of characters takes."""
+    if what and what[0][0] is sre.NEGATE:
+        inside = re.compile("[" + "".join(_spelled(each) for each in what[1:]) + "]")
+        yield from (char for char in "a1 -.\"'\\(<:=[{,\n;/" if not inside.match(char))
+        return
+    for op, value in what:
+        if op is sre.LITERAL:
+            yield chr(value)
+        elif op is sre.RANGE:
+            yield chr(value[0])
+        elif op is sre.CATEGORY:
+            yield CATEGORIES[value]
+
+
+def member(what: Any) -> str:
+    return next(members(what), "a")
+
+
+def _spelled(each: Any) -> str:
+    op, value = each
+    if op is sre.LITERAL:
+        return re.escape(chr(value))
+    if op is sre.RANGE:
+        return f"{re.escape(chr(value[0]))}-{re.escape(chr(value[1]))}"
+    kinds = {"DIGIT": "d", "SPACE": "s", "WORD": "w"}
+    name = str(value).removeprefix("CATEGORY_")
+    letter = kinds[name.removeprefix("NOT_")]
+    return "\\" + (letter.upper() if name.startswith("NOT_") else letter)
+
+
+def attacks(parsed: Any, before: str = "", groups: dict[int, list[Any]] | None = None) -> list[Any]:
+    """(what leads to it, what is repeated) for each repeat without a near end."""
+    groups = {} if groups is None else groups
+    found: list[tuple[str, str]] = []
+    for at, (op, what) in enumerate(parsed):
+        lead = before + sample(list(parsed)[:at], groups)
+        if op in (sre.MAX_REPEAT, sre.MIN_REPEAT, sre.POSSESSIVE_REPEAT):
+            if what[1] is sre.MAXREPEAT or what[1] > 200:
+                found.append((lead, sample(what[2], groups)))
+                inner = list(what[2])
+                if len(inner) == 1 and inner[0][0] is sre.IN:
+                    found += [(lead, char) for char in list(members(inner[0][1]))[:16]]
+            found += attacks(what[2], lead, groups)
+        elif op is sre.SUBPATTERN:
+            groups[what[0]] = what[-1]
+            found += attacks(what[-1], lead, groups)
+        elif op is sre.ATOMIC_GROUP:
+            found += attacks(what, lead, groups)
+        elif op in (sre.ASSERT, sre.ASSERT_NOT):
+            found += attacks(what[1], lead, groups)
+        elif op is sre.BRANCH:
+            for branch in what[1]:
+                found += attacks(branch, lead, groups)
+    return found
+
+
+def texts(pattern: re.Pattern[Any]) -> list[tuple[str, str, str]]:
+    """(beginning, what is repeated, end)"""
+    source = pattern.pattern
+    spelled = source.decode("latin-1") if isinstance(source, bytes) else source
+    parsed = parser.parse(spelled, pattern.flags & ~re.UNICODE & ~re.DEBUG)
+    whole = sample(parsed, {})
+    pairs = [(lead, pump) for lead, pump in attacks(parsed) if pump]
+    # Without a repeat of its own a beginning can still be found again at each place.
+    pairs += [("", lead + pump) for lead, pump in pairs] + [("", whole)]
+    pairs += [(lead + pump, lead + pump) for lead, pump in pairs if lead]
+    ends = ("", "\0", "!x", "\nx")
+    return [(lead, pump, end) for lead, pump in dict.fromkeys(pairs) if pump for end in ends]
+
+
+def seconds(use: Callable[[Any], object], text: Any) -> float:
+    start = time.process_time()
+    use(text)
+    return time.process_time() - start
+
+
+def grows_too_fast(use: Callable[[Any], object], made: Callable[[int], Any]) -> str | None:
+    """Not None when four times the text takes ten times the time."""
+    size = 250
+    before = 0.0
+    while size <= LONGEST:
+        took = seconds(use, made(size))
+        if took > SLOW_SECONDS and before * SQUARE < took:
+            again = min(took, seconds(use, made(size)))
+            least = min(seconds(use, made(size // 4)) for _ in range(3))
+            if again > SLOW_SECONDS and again > SQUARE * max(least, SLOW_SECONDS / 1000):
+                return f"{size // 4} in {least:.4f} s, {size} in {again:.3f} s"
+        before = took
+        size *= 4
+    return None
+
+
+FOUND: Final = list(patterns())
+
+
+@pytest.mark.parametrize(
+    ("place", "pattern", "methods"), FOUND, ids=[place for place, _, _ in FOUND]
+)
+def test_a_text_made_to_be_slow_is_not(
+    place: str, pattern: re.Pattern[Any], methods: set[str]
+) -> None:
+    if place in BOUNDED:
+        pytest.skip(BOUNDED[place])
+    one_pass = {"sub": lambda text: pattern.sub(lambda _: text[:0], text)}
+    whole = {name: getattr(pattern, name) for name in methods - {"sub"}}
+    whole |= {
+        name: (lambda text, f=f: list(f(text))) for name, f in whole.items() if "iter" in name
+    }
+    whole |= {name: one_pass[name] for name in methods & {"sub"}}
+    for lead, pump, end in texts(pattern):
+
+        def made(size: int, lead: str = lead, pump: str = pump, end: str = end) -> Any:
+            text = lead + pump * (size // len(pump)) + end
+            return text.encode("latin-1", "replace") if isinstance(pattern.pattern, bytes) else text
+
+        for name, use in whole.items():
+            slow = grows_too_fast(use, made)
+            assert slow is None, f"{place}.{name}: {lead!r} + {pump!r} * n + {end!r}: {slow}"
