@@ -1,0 +1,148 @@
+"""Properties of the readers of small files: what is written comes back, whatever names and values
+are, and words of a file's grammar in any order break nothing."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from metlmon.dagman import (
+    read_condor_sub,
+    read_jobstate,
+    read_metrics,
+    read_node_status,
+    read_rescue,
+)
+from metlmon.training.metricscsv import read_metrics_csv
+from metlmon.training.printed import newest_progress, printed_values
+from metlmon.training.small import read_args_txt, read_metrics_txt
+from tests.fuzz.run import raised
+from tests.fuzz.targets import TARGETS
+
+NAMES = st.text(
+    st.characters(codec="utf-8", categories=["L", "N", "P", "S"], exclude_characters="\"'#,"),
+    min_size=1,
+    max_size=12,
+)
+TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\r\n\0"), max_size=20)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@settings(max_examples=25)
+@given(data=st.data())
+def test_words_of_a_grammar_in_any_order(target: str, data: st.DataObject) -> None:
+    words = st.sampled_from(TARGETS[target].words) | st.binary(max_size=6)
+    text = b"".join(data.draw(st.lists(words, max_size=40)))
+    assert raised(TARGETS[target].look, text) is None
+
+
+def quoted(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+@given(st.dictionaries(NAMES, st.tuples(st.integers(0, 7), TEXTS), max_size=5), st.integers(0, 9))
+def test_a_node_status_file_comes_back(nodes: dict[str, tuple[int, str]], retries: int) -> None:
+    ads = ['Type = "DagStatus";\nDagFiles = {\n "run.dag"\n};\nTimestamp = 5; /* "x" */']
+    ads += [
+        f'Type = "NodeStatus";\nNode = {quoted(name)};\nNodeStatus = {status}; /* "x" */\n'
+        f"StatusDetails = {quoted(details)};\nRetryCount = {retries};"
+        for name, (status, details) in nodes.items()
+    ]
+    text = "".join(f"[\n{ad}\n]\n" for ad in [*ads, 'Type = "StatusEnd";'])
+    said, problems = read_node_status(Path("s"), text.encode())
+    assert (problems, said.dag_files) == ([], ("run.dag",))
+    told = {name: (node.status, node.details) for name, node in said.nodes.items()}
+    assert told == nodes
+    assert {node.retry_count for node in said.nodes.values()} <= {retries}
+
+
+@given(st.sets(NAMES, max_size=5), st.dictionaries(NAMES, st.integers(0, 99), max_size=5))
+def test_a_rescue_file_comes_back(done: set[str], retries: dict[str, int]) -> None:
+    lines = ["# Total number of Nodes: 9", *(f"DONE {name}" for name in sorted(done))]
+    lines += [f"RETRY {name} {count}" for name, count in retries.items()]
+    said, problems = read_rescue(Path("run.dag.rescue003"), "\n".join([*lines, ""]).encode())
+    assert (said.number, said.total, problems) == (3, 9, [])
+    assert (said.done, said.retries) == (done, retries)
+
+
+@given(
+    st.lists(st.tuples(NAMES, st.integers(0, 10**6), st.integers(0, 10**4)), max_size=6),
+    st.data(),
+)
+def test_a_jobstate_log_comes_back_in_any_pieces(
+    jobs: list[tuple[str, int, int]], data: st.DataObject
+) -> None:
+    lines = [
+        f"{1795220245 + i} {name} SUBMIT {cluster}.0 - - {sequence}\n"
+        for i, (name, cluster, sequence) in enumerate(jobs)
+    ]
+    text = "".join(lines).encode()
+    cut = data.draw(st.integers(0, len(text)))
+    first, _, used = read_jobstate(text[:cut])
+    second, problems, _ = read_jobstate(text[used:])
+    told = [(said.node, said.cluster, said.sequence) for said in first + second]
+    assert (told, problems) == (jobs, [])
+
+
+@given(st.dictionaries(NAMES, st.integers(-(2**70), 2**70) | st.floats() | TEXTS | st.none()))
+def test_metrics_of_any_content(content: dict[str, object]) -> None:
+    content["exitcode"] = 1
+    said, problems = read_metrics(Path("m"), json.dumps(content).encode())
+    assert (said.exitcode, problems) == (1, [])
+
+
+@given(st.lists(TEXTS.filter(str.strip), max_size=5))
+def test_arguments_come_back(files: list[str]) -> None:
+    words = [word for file in files for word in ("-Dag", file)]
+    spelled = " ".join("'" + word.replace("'", "''") + "'" for word in words).replace('"', '""')
+    said = read_condor_sub(f'arguments\t= "{spelled} -UseDagDir"  \r\n'.encode())
+    assert (said.dag_files, said.use_dag_dir) == (tuple(files), True)
+
+
+VALUES = st.floats() | st.just(math.inf) | st.integers(-(10**9), 10**9).map(float)
+
+
+@given(st.dictionaries(st.integers(0, 500), VALUES, max_size=8), st.booleans())
+def test_a_table_of_metrics_comes_back(values: dict[int, float], windows: bool) -> None:
+    file = io.StringIO(newline="")
+    written = csv.writer(file, lineterminator="\r\n" if windows else "\n")
+    written.writerows([["step", "a,b", "epoch"], *([9, v, e] for e, v in values.items())])
+    file.seek(0)
+    table = read_metrics_csv(file.readlines())
+    assert table.problems == ()
+    assert repr(table.values.get("a,b", {})) == repr(values)
+
+
+@given(st.dictionaries(NAMES, VALUES, max_size=5))
+def test_a_summary_comes_back(values: dict[str, float]) -> None:
+    told = read_metrics_txt("".join(f"{name},{value!r}\n" for name, value in values.items()))
+    assert repr(told) == repr(values)
+
+
+@given(st.lists(st.integers(0, 10**6).map(str), max_size=6), st.booleans())
+def test_arguments_of_a_training_come_back(values: list[str], one_line: bool) -> None:
+    said = (
+        f"--lr={' '.join(values)}\n" if one_line else "--lr\n" + "".join(f"{v}\n" for v in values)
+    )
+    assert read_args_txt(f"--wandb\n{said}") == {"wandb": "", "lr": " ".join(values)}
+
+
+@given(st.integers(0, 10**6), st.integers(1, 10**6), st.integers(0, 99), TEXTS)
+def test_a_progress_line_comes_back(done: int, total: int, epoch: int, noise: str) -> None:
+    line = f"Epoch {epoch}:  45%|####5     | {done}/{total} [00:10<01:30, 2.50it/s, loss=0.5]"
+    streamed = newest_progress(f"{noise.replace('[', '')}\r{line}\r")
+    assert (streamed.done, streamed.total, streamed.epoch) == (done, total, epoch)
+    assert (streamed.rate, streamed.remaining, streamed.loss) == (2.5, 90.0, 0.5)
+
+
+@given(VALUES, st.sampled_from(["val_loss={}", "'val_loss': {}", "│ val_loss │ {} │"]))
+def test_a_printed_value_comes_back(value: float, form: str) -> None:
+    told = printed_values([form.format(repr(value))], "val_loss")
+    assert repr(told) == repr({None: value})
