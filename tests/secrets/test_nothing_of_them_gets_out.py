@@ -282,3 +282,33 @@ def test_arguments_that_are_wrong_quote_none(planted: Planted) -> None:
         shown = said(*arguments)
         assert shown
         assert planted.left_in(shown.encode()) == []
+
+
+TEMPLATE = """\
+# template: One that is given a key
+# parameter: wandb_key = none | the key
+# parameter: colour = red | its colour
+# parameter: api_token = 1 | a small one
+# allowed: api_token 1..9
+executable = /bin/true
+arguments = --token {wandb_key} --epochs $(epoch) --colour {colour}
+environment = "WANDB_API_KEY={wandb_key} OMP=sesame"
+log = {name}.log
+queue
+"""
+
+
+def test_what_would_be_submitted_is_shown_without_them(planted: Planted, tmp_path: Path) -> None:
+    template = tmp_path / "key.sub"
+    template.write_text(TEMPLATE)
+    key = planted.key("typed")
+    asked = ("submit", str(tmp_path / "new"), "--template", str(template), "--dry-run")
+    for more in ((), ("--json",)):
+        shown = said(*asked, "--set", f"wandb_key={key}", *more)
+        assert "--colour red" in shown
+        assert "looks like a secret" in shown
+        assert "sesame" not in shown
+        assert planted.left_in(shown.encode()) == []
+        wrong = said(*asked, "--set", f"api_token={planted.key('wrong')}", *more)
+        assert f"api_token is '{HIDDEN}'" in wrong
+        assert planted.left_in(wrong.encode()) == []
