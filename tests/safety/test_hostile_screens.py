@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import sys
 
-import pytest
-
 from tests.safety.corpus import NAMES, fields_in, forbidden
 from tests.safety.dagdirs import Dagdir
 from tests.safety.pseudo_terminal import Terminal, without_own
@@ -35,13 +33,10 @@ def test_no_screen_sends_what_a_file_says(hostile: Dagdir, environment: dict[str
     assert shown >= REACHED, sorted(REACHED - shown)
 
 
-@pytest.mark.parametrize("size", [(80, 24), (40, 14)])
-def test_no_narrow_screen_sends_it_either(
-    small: Dagdir, environment: dict[str, str], size: tuple[int, int]
-) -> None:
-    text, seen = gone_through(small, environment, size)
+def test_no_narrow_screen_sends_it_either(small: Dagdir, environment: dict[str, str]) -> None:
+    text, seen = gone_through(small, environment, (80, 24))
     assert forbidden(text) == []
-    assert fields_in("\n".join(seen)) >= {"dagfile", "holdt"}
+    assert fields_in("\n".join(seen)) >= {"runt", "dagfile", "holdt"}
 
 
 def gone_through(
