@@ -27,7 +27,7 @@ FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 NAMES = (
     "examples/metl-aws",
     "examples/pool-ensemble",
-    *sorted(f"fixtures/{path.name}" for path in FIXTURES.iterdir() if path.is_dir()),
+    *sorted({f"fixtures/{path.parent.name}" for path in FIXTURES.glob("*/*.dag")}),
 )
 
 SECOND = 1 / 3600
