@@ -20,6 +20,8 @@ from metlmon.eventlog import Event, Submit
 ONE_SECOND: Final = timedelta(seconds=1)
 """One event, in logs of which one has fractions of seconds."""
 
+LATEST: Final = datetime.max - ONE_SECOND
+
 A_DAY: Final = timedelta(days=1)
 """No two zones in which logs may be written are this far apart."""
 
@@ -49,7 +51,9 @@ class Lives:
         times = self._submitted.get(key[:2])
         if times is None:
             return key
-        return (*key[:2], max(0, bisect_right(times, when + ONE_SECOND) - 1))
+        # A date of the year 9999 is one.
+        until = when + ONE_SECOND if when < LATEST else when
+        return (*key[:2], max(0, bisect_right(times, until) - 1))
 
     def newest(self, job: JobId) -> JobKey:
         """The key of the job that was submitted last."""

@@ -9,6 +9,7 @@ is there for who asks the same again. A thread in which nobody asked for patienc
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 import time
@@ -45,7 +46,11 @@ def ask(call: Callable[..., T], path: Path, *more: Any) -> T:
     """``call(path, *more)``, which asks the file system something. Raises what that raises, and
     :class:`NoAnswer` where the thread is patient, but not for ever."""
     asker: Asker | None = getattr(_here, "asker", None)
-    return call(path, *more) if asker is None else asker.ask(call, path, *more)
+    try:
+        return call(path, *more) if asker is None else asker.ask(call, path, *more)
+    except ValueError as error:
+        # A NUL, or half a character: a DAG file can name such a file, and none is called so.
+        raise OSError(errno.EINVAL, "no file can have this name", str(path)) from error
 
 
 def ask_all(call: Callable[[Path], T], paths: Sequence[Path]) -> list[Callable[[], T]]:
