@@ -43,8 +43,8 @@ working directory, which is the dagdir of whoever wrote it."""
 
 HINTS: Final = {
     "no-bindings": "HTCondor's Python bindings are not installed here (pip install htcondor)",
-    "no-schedd": "no schedd is known here: run this on an access point, or let CONDOR_CONFIG "
-    "name its configuration",
+    "no-schedd": "no schedd is known here: it does not run, or this is no access point "
+    "(CONDOR_CONFIG names the configuration)",
     "no-answer": "the schedd does not answer: is it running, and may this machine reach it?",
     "no-collector": "the collector does not answer: does CONDOR_HOST name it?",
     "refused": "the schedd refused: it may not have authenticated you "

@@ -163,7 +163,7 @@ class Queue:
         if self._word.asking:
             # Once in any case: who we are, and does anybody answer?
             return True
-        if self._here and self._word.error is not None and _events(latest) != self._logged:
+        if self._word.error is not None and _events(latest) != self._logged:
             # A schedd that lives again, or a shadow of its, has written that.
             self._next = min(self._next, self._asked + QUERY_SECONDS)
         idle = not self._asked_for and self._word.error is None

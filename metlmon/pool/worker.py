@@ -202,11 +202,9 @@ class Pool:
 
     def where(self, request: dict[str, Any]) -> dict[str, Any]:
         """Schedd, its version, and who we are to it (None: it refused to authenticate us)."""
-        schedd = self.schedd()
+        # It may be the address of one that has gone: only an answer proves it.
+        self._query("false", ["ClusterId"])
         location = self._location
-        with self.speaking():
-            # It may be the address of one that has gone: only an answer proves it.
-            schedd.query("false", ["ClusterId"])
         try:
             user = self._api.ping(location, "WRITE").get("MyRemoteUserName")
         except self._api.HTCondorException:
@@ -242,17 +240,21 @@ class Pool:
         """Every DAGMan in the queue."""
         return self._jobs(f"JobUniverse == {SCHEDULER_UNIVERSE}")
 
-    def _jobs(self, constraint: str) -> list[dict[str, Any]]:
+    def _query(self, constraint: str, attributes: list[str]) -> Any:
         begun = time.monotonic()
         try:
             with self.speaking():
-                ads = self.schedd().query(constraint, PROJECTION)
+                return self.schedd().query(constraint, attributes)
         except Failure:
-            # The schedd may have been restarted, at another address: then that took no time.
+            # The schedd may have been restarted, at another address or without the session that
+            # it had with us: then that took no time.
             if time.monotonic() - begun > AGAIN_SECONDS:
                 raise
             with self.speaking():
-                ads = self.schedd().query(constraint, PROJECTION)
+                return self.schedd().query(constraint, attributes)
+
+    def _jobs(self, constraint: str) -> list[dict[str, Any]]:
+        ads = self._query(constraint, PROJECTION)
         answers = (job_answer(ad) for ad in ads)
         return [answer for answer in answers if answer is not None]
 

@@ -353,6 +353,18 @@ def test_what_is_logged_after_the_silence_has_it_asked_again_soon() -> None:
     assert queue.due()
 
 
+def test_who_came_while_the_schedd_was_gone_has_it_asked_when_the_logs_go_on() -> None:
+    logs, schedd = Logs(row(1, State.RUNNING), dags=[dag()]), Schedd(job(1, 2), dagman())
+    queue, clock = asker(logs, schedd)
+    schedd.down = "no schedd is known here"
+    queue.ask()
+    clock.now += QUERY_SECONDS
+    assert not queue.due()
+    logs.logs = (LogRow("metl.log", 100, 3, None, None),)
+    assert queue.due()
+    assert queue.silence is None, "there may be none here at all"
+
+
 def test_a_silence_that_begins_or_ends_is_shown_at_once() -> None:
     logs, schedd = Logs(row(1, State.RUNNING), dags=[dag()]), Schedd(job(1, 2), dagman())
     queue, clock = asker(logs, schedd)
