@@ -137,23 +137,38 @@ def test_many_ids_are_asked_for_in_several_constraints() -> None:
     assert list(any_of("ClusterId", [])) == []
 
 
-def test_a_schedd_that_was_restarted_is_found_at_its_new_address(pool: Pool) -> None:
-    class Moved(Schedd):
-        def query(self, constraint: str, projection: list[str]) -> list[dict[str, object]]:
-            self.acted.append(("query", constraint))
-            if len(self.acted) == 1:
-                raise Api.HTCondorException("Failed to connect")
-            return [AD]
+class Restarted(Schedd):
+    """One that forgot the session that it had with us, or has another address now."""
 
-    class Collector:
-        def locate(self, kind: object) -> dict[str, str]:
-            return {"MyAddress": "<127.0.0.1:2>"}
+    def query(self, constraint: str, projection: list[str]) -> list[dict[str, object]]:
+        self.acted.append(("query", constraint))
+        if len(self.acted) == 1:
+            raise Api.HTCondorException("Failed to connect")
+        return [AD]
 
-    pool._api.schedd = Moved()
+
+class Collector:
+    def locate(self, kind: object) -> dict[str, str]:
+        return {"MyAddress": "<127.0.0.1:2>", "Name": "ap.example.org"}
+
+
+@pytest.fixture
+def restarted(pool: Pool) -> Pool:
+    pool._api.schedd = Restarted()
     pool._api.Collector, pool._api.DaemonType = Collector, Collector
     pool._api.DaemonType.Schedd = "schedd"
-    assert pool.job({"cluster": 12, "proc": 0}) is not None
-    assert pool._location == {"MyAddress": "<127.0.0.1:2>"}
+    return pool
+
+
+def test_a_schedd_that_was_restarted_is_found_at_its_new_address(restarted: Pool) -> None:
+    assert restarted.job({"cluster": 12, "proc": 0}) is not None
+    assert restarted._location["MyAddress"] == "<127.0.0.1:2>"
+
+
+def test_a_schedd_that_was_restarted_says_who_we_are(restarted: Pool) -> None:
+    restarted._api.ping = lambda location, what: {"MyRemoteUserName": "researcher@localhost"}
+    where = restarted.where({})
+    assert (where["schedd"], where["user"]) == ("ap.example.org", "researcher@localhost")
 
 
 @pytest.mark.parametrize(("alive", "kind"), [(True, Kind.REFUSED), (False, Kind.NO_ANSWER)])
