@@ -36,7 +36,7 @@ once, and its 012 is written when that shadow has given up (seen: 9 s, two tries
 IDLE, RUNNING, REMOVED, COMPLETED, HELD, TRANSFERRING_OUTPUT, SUSPENDED = range(1, 8)
 IN_QUEUE = {
     IDLE: {"idle"},
-    RUNNING: {"transferring_input", "starting", "running"},
+    RUNNING: {"transferring_input", "starting", "running", "disconnected"},
     HELD: {"held"},
     TRANSFERRING_OUTPUT: {"transferring_output"},
     SUSPENDED: {"suspended"},

@@ -1,0 +1,144 @@
+"""An ensemble's jobs, counted anew from its job log with HTCondor's own reader.
+
+A second opinion: nothing here is metlmon's. Stamps are seconds since the epoch, as HTCondor's
+reader makes them of what the log says; so they are to be met to the second.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from truth import seconds
+
+READ = """
+import json, sys, htcondor2
+for event in htcondor2.JobEventLog(sys.argv[1]).events(0):
+    place = event.get("ExecuteProps") or {}
+    print(json.dumps({
+        "number": int(event.type), "job": [event.cluster, event.proc], "time": int(event.timestamp),
+        "node": str(event.get("LogNotes", "")).removeprefix("DAG Node: "),
+        "gpus": int(place.get("GPUs", 0)), "site": str(place.get("GLIDEIN_ResourceName")),
+        "good": event.get("TerminatedNormally") is True and event.get("ReturnValue") == 0,
+    }))
+"""
+"""In a process of its own: the bindings change the environment that they are loaded in."""
+
+ENDS = {
+    4: "evicted",
+    5: "",
+    7: "shadow-exception",
+    9: "removed",
+    12: "held",
+    24: "reconnect-failed",
+}
+"""Events that end an execution, and how metlmon calls such an end."""
+
+STATES = {0: "idle", 1: "running", 4: "idle", 7: "idle", 9: "removed", 12: "held", 13: "idle"}
+STATES |= {22: "disconnected", 23: "running", 24: "idle"}
+
+
+@dataclass(slots=True)
+class Ran:
+    """One execution; ``end`` None while it goes on."""
+
+    start: int
+    gpus: int
+    site: str
+    end: int | None = None
+    outcome: str = "in-flight"
+
+
+@dataclass(slots=True)
+class Job:
+    """One job."""
+
+    node: str
+    state: str = ""
+    executions: list[Ran] = field(default_factory=list)
+
+
+def events(log: Path) -> Iterator[dict[str, Any]]:
+    """What is needed of each event, as HTCondor's reader tells it."""
+    alone = {**os.environ, "TZ": "UTC", "CONDOR_CONFIG": "/dev/null"}
+    argv = [sys.executable, "-c", READ, str(log)]
+    read = subprocess.run(argv, env=alone, check=True, capture_output=True, text=True)
+    yield from map(json.loads, read.stdout.splitlines())
+
+
+def recount(log: Path) -> dict[tuple[int, int], Job]:
+    """The jobs of a log, by cluster and proc."""
+    jobs: dict[tuple[int, int], Job] = {}
+    for event in events(log):
+        cluster, proc = event["job"]
+        if event["number"] == 0:
+            jobs[cluster, proc] = Job(event["node"])
+        _apply(jobs[cluster, proc], event)
+    return jobs
+
+
+def _apply(job: Job, event: dict[str, Any]) -> None:
+    number, now = event["number"], event["time"]
+    job.state = STATES.get(number, job.state)
+    last = job.executions[-1] if job.executions else None
+    going = last if last is not None and last.end is None else None
+    if number == 1:
+        assert going is None, "an execution begins while another one goes on"
+        job.executions.append(Ran(now, event["gpus"], event["site"]))
+    elif number in ENDS and going is not None:
+        going.end, going.outcome = now, ENDS[number]
+    if number == 5:
+        job.state = "completed" if event["good"] else "failed"
+        if going is not None:
+            going.outcome = "good" if event["good"] else "failed"
+
+
+def gpu_seconds(jobs: dict[tuple[int, int], Job]) -> dict[str, int]:
+    """GPU-seconds of executions that ended well, and of those that ended otherwise."""
+    split = {"good": 0, "bad": 0}
+    for job in jobs.values():
+        for ran in job.executions:
+            if ran.end is not None:
+                kind = "good" if ran.outcome == "good" else "bad"
+                split[kind] += (ran.end - ran.start) * ran.gpus
+    return split
+
+
+def differences(log: Path, status: dict[str, Any], said: list[dict[str, Any]]) -> list[str]:
+    """Where metlmon's jobs and hours differ from the log's; empty when nowhere."""
+    jobs = recount(log)
+    ours = {(job["cluster"], job["proc"]): job for job in said}
+    found = [f"{key}: only one of both knows it" for key in ours.keys() ^ jobs.keys()]
+    for key in ours.keys() & jobs.keys():
+        told, counted = ours[key], jobs[key]
+        pairs = [("node", told["node"], counted.node), ("state", told["state"], counted.state)]
+        pairs.append(("executions", _told(told), _counted(counted)))
+        found += [f"{key} {what}: {a}, the log {b}" for what, a, b in pairs if a != b]
+    for kind, value in gpu_seconds(jobs).items():
+        hours = status["gpu_hours"][kind]
+        if abs(hours * 3600 - value) > 1:
+            found.append(f"GPU-seconds {kind}: {hours * 3600:.2f}, the log {value}")
+    return found
+
+
+def _told(job: dict[str, Any]) -> list[tuple[object, ...]]:
+    return [
+        (
+            seconds(ran["start"]),
+            seconds(ran["end"]) if ran["end"] else None,
+            ran["gpus"] or 0,
+            ran["site"],
+            ran["outcome"],
+        )
+        for ran in job["executions"]
+    ]
+
+
+def _counted(job: Job) -> list[tuple[object, ...]]:
+    return [(ran.start, ran.end, ran.gpus, ran.site, ran.outcome) for ran in job.executions]

@@ -1,0 +1,410 @@
+"""Faults of a real pool, watched from beginning to end: what the screen says while they last, and
+that afterwards every state and number is what the queue, DAGMan and the log itself come to."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import faults
+import gated
+import pytest
+import recount
+import trouble
+import truth
+from pools import Pool, until
+from terminals import Terminal
+from watching import Watched
+
+if find_spec("htcondor2") is None:
+    pytest.skip("HTCondor's own reader is not here", allow_module_level=True)
+
+RUNS, EPOCHS = 4, 2
+LEASE_SECONDS = 30
+"""For so long a job's machine may be out of reach: a schedd that was killed is back in 10 s."""
+
+LONG = 150.0
+"""Generous: a lease, a daemon's restart, and the schedd's own pauses."""
+
+REFUSED = 6
+ACTIVE = set().union(*truth.IN_QUEUE.values())
+SILENT = r"no answer from the schedd since \d\d:\d\d:\d\d"
+
+ROW = re.compile(r"^[▌ ] (run\d) .*?(\d/\d) +(\d+)  (\S+ [a-z][a-z ]*?)  ", re.M)
+"""Of a run in the overview: its name, epochs done, the epoch it is at, and its state."""
+
+
+KEY = "0123456789abcdef0123456789abcdef01234567"
+"""Forty hexadecimal digits, as a tracking service gives them out."""
+
+TITLE, RED, TURNED = "\x1b]0;pwned\x07", "\x1b[31mred [bold]x[/]", "\u202eabc"
+TOLD = f"{TURNED} WANDB_API_KEY={KEY}"
+HOSTILE = f"{TITLE}{RED} {TOLD}"
+
+JOB = f"""\
+#!/bin/sh
+# Says what no terminal may get, and the key; then does as gated.sh does.
+mkdir -p output
+echo "$2" > "output/$2"
+printf '{HOSTILE}\\r\\n50%%|#####     | 5/10 epoch 0 loss=1 %s\\n' "$WANDB_API_KEY"
+printf '{HOSTILE} %s\\n' "$WANDB_API_KEY" >&2
+while [ ! -s "$1/$2" ]; do sleep 0.1; done
+exit "$(cat "$1/$2")"
+"""
+
+HELD_AT_ITS_END = (
+    f'environment = "WANDB_API_KEY={KEY}"',
+    "on_exit_hold = ExitCode == 7",
+    f'on_exit_hold_reason = "\\033]0;pwned\\007\\033[31mred [bold]x[/] {TOLD}"',
+)
+
+SCREENS = ("p", "i", "t", "w", "c", "!")
+"""Keys from the overview to the others."""
+
+COMMANDS = (
+    *(("status",), ("status", "--json", "--queue"), ("jobs",), ("jobs", "--json"), ("check",)),
+    *(("run", "run0"), ("sites",), ("timeline",), ("report", "--md", "-")),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Faulted:
+    """The ensemble that all this happens to: on a terminal, and in a session of its own."""
+
+    pool: Pool
+    dag: gated.Gated
+    dagman: int
+    screen: Terminal
+    watched: Watched
+
+    @property
+    def directory(self) -> Path:
+        return self.dag.directory
+
+    @property
+    def of_dag(self) -> str:
+        return f"DAGManJobId == {self.dagman}"
+
+    def job_of(self, run: int) -> dict[str, Any]:
+        """The newest job of a run, as ``metlmon jobs`` has it."""
+        jobs = truth.jobs_of(self.pool, self.directory)
+        return max((j for j in jobs if j["run"] == f"run{run}"), key=lambda j: j["cluster"])
+
+    def executions(self) -> dict[int, int]:
+        """How many executions each job has had, by cluster."""
+        jobs = truth.jobs_of(self.pool, self.directory)
+        return {job["cluster"]: len(job["executions"]) for job in jobs}
+
+    def rows(self) -> list[tuple[str, ...]]:
+        return rows(self.screen)
+
+    def until_rows(self, state: str, *runs: int) -> None:
+        """Until these runs (or all) are in this state on the screen."""
+        names = {f"run{run}" for run in runs or range(RUNS)}
+
+        def seen(text: str) -> bool:
+            there = {row[0] for row in ROW.findall(text) if row[3].endswith(state)}
+            return names <= there
+
+        self.screen.until(seen, f"{sorted(names)} {state}", LONG)
+
+    def agrees_with_the_queue(self) -> None:
+        """Until each job is what the queue says of it: logs and queue are moments apart."""
+
+        def look() -> bool:
+            before = states_in_queue(self)
+            said = {
+                (job["cluster"], job["proc"]): job["state"]
+                for job in truth.jobs_of(self.pool, self.directory)
+            }
+            active = {job for job, state in said.items() if state in ACTIVE}
+            same = all(said.get(job) in truth.IN_QUEUE.get(n, ()) for job, n in before.items())
+            return same and active == before.keys() and before == states_in_queue(self)
+
+        until(look, lambda: f"the queue has {states_in_queue(self)}", LONG)
+        active = truth.IN_QUEUE.values()
+        said = [
+            j
+            for j in truth.jobs_of(self.pool, self.directory)
+            if j["state"] in set().union(*active)
+        ]
+        assert len(said) == len(states_in_queue(self)), "each is in the queue that is said to be"
+
+
+def states_in_queue(faulted: Faulted) -> dict[tuple[int, int], int]:
+    ads = faulted.pool.queue(faulted.of_dag)
+    return {(ad["ClusterId"], ad["ProcId"]): ad["JobStatus"] for ad in ads}
+
+
+def rows(screen: Terminal) -> list[tuple[str, ...]]:
+    return ROW.findall(screen.text)
+
+
+def differing(pool: Pool, directory: Path) -> list[str]:
+    """Where metlmon's last word differs from the log's own, and from HTCondor's."""
+    status, jobs = truth.status_of(pool, directory), truth.jobs_of(pool, directory)
+    found = recount.differences(directory / "metl.log", status, jobs)
+    ours = truth.of_dagmans(truth.dagmans(pool, directory))
+    ended = {(ad["ClusterId"], ad["ProcId"]): ad for ad in pool.history(ours)}
+    for job in jobs:
+        ad = ended.get((job["cluster"], job["proc"]))
+        if ad is None or truth._ended(ad) != job["state"]:
+            found.append(f"{job['cluster']} is {job['state']}, the schedd has it otherwise: {ad}")
+    if len(ended) != len(jobs):
+        found.append(f"{len(jobs)} jobs, the schedd knew {len(ended)}")
+    totals, (dag,) = truth.totals(directory), status["dags"]
+    if totals.exit_code != truth.REMOVED_EXIT:
+        said = (dag["nodes_total"], dag["nodes_done"], dag["nodes_failed"])
+        if said != (totals.nodes, totals.done, totals.failed):
+            found.append(f"nodes are {said}, DAGMan {totals}")
+    return found
+
+
+@pytest.fixture(scope="module")
+def ours(pool: Pool) -> Pool:
+    """Only a pool of our own is broken."""
+    if pool.script is None:
+        pytest.skip("this HTCondor was there before the tests: nothing of it is broken")
+    return pool
+
+
+@pytest.fixture(scope="module")
+def faulted(ours: Pool) -> Iterator[Faulted]:
+    """Runs at one site each, watched from before their first job."""
+    more = [f"job_lease_duration = {LEASE_SECONDS}"]
+    sites = list(ours.sites.values())
+    dag = gated.write(ours, "faulted", RUNS, EPOCHS, sites, retries=3, gpus=1, more=more)
+    with ours.terminal(trouble.WATCH, dag.directory) as screen:
+        watched = Watched.begin(dag.directory)
+        try:
+            dagman = dag.submit()
+            made = Faulted(ours, dag, dagman, screen, watched)
+            made.until_rows("running")
+            yield made
+        finally:
+            watched.session.stop()
+
+
+def test_a_killed_dagman_comes_back_and_nothing_is_counted_twice(faulted: Faulted) -> None:
+    screen = faulted.screen
+    faults.kill_dagman(faulted.pool, faulted.dagman)
+    screen.wait_for("recovered 1×", seconds=LONG)
+    trouble.by_keys(screen, "run1", "H")
+    faulted.until_rows("held", 1)
+    faults.kill_dagman(faulted.pool, faulted.dagman)
+    screen.wait_for("recovered 2×", seconds=LONG)
+    faulted.until_rows("held", 1)
+    faulted.until_rows("running", 0, 2, 3)
+    faulted.agrees_with_the_queue()
+    trouble.by_keys(screen, "run1", "R")
+    faulted.until_rows("running")
+    assert len(faulted.executions()) == RUNS, "no job is submitted again"
+
+
+def test_a_stopped_schedd_is_missed_and_nothing_is_done_behind_ones_back(faulted: Faulted) -> None:
+    pool, screen = faulted.pool, faulted.screen
+    before = states_in_queue(faulted)
+
+    def asked() -> bool:
+        screen.press("H")
+        return "y does it" in screen.settle() or bool(screen.press("escape"))
+
+    until(asked, "the question comes", LONG)
+    with faults.without(pool, "schedd"):
+        screen.press("y")
+        screen.wait_for("schedd does not answer|no schedd is known", seconds=LONG)
+        screen.press("escape")
+        screen.wait_for(SILENT, seconds=LONG)
+        assert [row[0] for row in faulted.rows()] == [f"run{run}" for run in range(RUNS)]
+        argv = ["metlmon", "act", "hold", ".", "run2", "--yes", "--json"]
+        answered = json.loads(pool.run(argv, faulted.directory, expect=REFUSED).stdout)
+        assert answered["refused"], "it says why"
+        assert truth.status_of(pool, faulted.directory)["live"]
+    faulted.until_rows("running")
+    faulted.agrees_with_the_queue()
+    after = states_in_queue(faulted)
+    assert after.keys() == before.keys()
+    assert truth.HELD not in after.values(), "what was refused is not done later"
+
+
+def test_a_machine_that_dies_takes_its_job_along(faulted: Faulted) -> None:
+    site = faulted.job_of(0)["site"]
+    (name,) = (name for name, each in faulted.pool.sites.items() if each == site)
+    faults.kill(faulted.pool, "condor_startd", name)
+    faulted.until_rows("disconnected", 0)
+
+
+@pytest.mark.parametrize("way", ["removed", "emptied"])
+def test_a_dagman_that_loses_its_log_is_explained(ours: Pool, way: str) -> None:
+    dag = gated.write(ours, f"log-{way}", runs=2)
+    log, heard = dag.directory / "ens.dag.nodes.log", dag.directory / "ens.jobstate.log"
+    with ours.terminal(trouble.WATCH, dag.directory) as screen:
+        ours.running(2, f"DAGManJobId == {dag.submit()}")
+        until(lambda: heard.read_text().count(" EXECUTE ") == 2, "DAGMan has read of both")
+        if way == "removed":
+            log.unlink()
+            # The schedd starts it again; it finds no log, and submits what still runs.
+            screen.wait_for("recovered 1×", seconds=LONG)
+            warned(screen, "has been deleted", "run0-train_epoch0 has jobs of 2 submissions")
+        else:
+            log.write_bytes(b"")
+            screen.wait_for("✗ failed", seconds=LONG)
+            warned(screen, "has shrunk")
+        dag.open_all()
+        trouble.until_gone(ours, dag.directory)
+        screen.wait_for("✓ done" if way == "removed" else "✗ failed", seconds=LONG)
+    status, jobs = truth.status_of(ours, dag.directory), truth.jobs_of(ours, dag.directory)
+    assert recount.differences(dag.directory / "metl.log", status, jobs) == []
+    assert len(jobs) == (4 if way == "removed" else 2)
+
+
+def test_what_jobs_and_holders_write_reaches_no_terminal(ours: Pool) -> None:
+    dag, told = gated.write(ours, "hostile", runs=2, more=HELD_AT_ITS_END), ours.directory("told")
+    files = [("report", "--html", f"{told}/report.html"), ("export", "--out", f"{told}/tables")]
+    ours.place(dag.directory / "gated.sh", JOB, 0o755)
+    printed = b""
+    with ours.terminal(trouble.WATCH, dag.directory) as screen:
+        of_dag = f"DAGManJobId == {dag.submit()}"
+        first, _ = ours.running(2, of_dag)
+        ours.run(["condor_hold", "-reason", HOSTILE, str(first["ClusterId"])])
+        dag.open("run1-train_epoch0", code=7)
+        for run in ("run0", "run1"):
+            screen.wait_for(rf"{run} .*held", seconds=LONG)
+        for keys in (*SCREENS, ("enter",), ("enter", "enter")):
+            screen.press(*keys)
+            screen.settle()
+            screen.press(*["escape"] * len(keys))
+            screen.settle()
+        screen.wait_for("PROGRESS")
+        for argv in (*COMMANDS, *files):
+            done = ours.run(["metlmon", *argv], dag.directory, expect=None)
+            printed += done.stdout.encode() + done.stderr.encode()
+        screen.press("q")
+        assert screen.leave() == 0
+        printed += screen.bytes
+    assert b"red [bold]x" in printed, "it is shown, visibly"
+    assert f"WANDB_API_KEY={KEY}" in dag.dag.read_text(), "there was one to be found"
+    for text in (TITLE, RED, TURNED[0], KEY):
+        assert text.encode() not in printed
+    # What a title would begin with; the library itself sets the pointer's shape so (22).
+    assert set(re.findall(rb"\x1b\](\d*)", printed)) <= {b"22"}
+    assert [path for path in written_by_metlmon(ours, told) if holds(path)] == []
+
+
+def test_the_job_of_the_machine_that_died_starts_anew(faulted: Faulted) -> None:
+    screen = faulted.screen
+    faulted.until_rows("running")
+    screen.wait_for("PROGRESS", gone=SILENT, seconds=LONG)
+    outcomes = [each["outcome"] for each in faulted.job_of(0)["executions"]]
+    assert outcomes[-2:] == ["reconnect-failed", "in-flight"]
+    faulted.agrees_with_the_queue()
+
+
+def test_a_killed_schedd_finds_its_jobs_for_who_watched_and_who_comes(faulted: Faulted) -> None:
+    log = faulted.directory / "metl.log"
+    before = lost(log)
+    faults.kill(faulted.pool, "condor_schedd")
+    with faulted.pool.terminal(trouble.WATCH, faulted.directory) as late:
+        late.wait_for("run3 .*running")
+        until(lambda: len(lost(log)) > len(before), "jobs were out of reach", LONG)
+        # On a busy machine a lease may run out meanwhile: then the job begins anew.
+        faulted.until_rows("running")
+        until(lambda: faults.answers(faulted.pool), "the schedd answers", LONG)
+        faulted.agrees_with_the_queue()
+        agree(faulted.screen, late)
+        trouble.by_keys(faulted.screen, "run2", "H")
+        late.wait_for("run2 .*held", seconds=LONG)
+        agree(faulted.screen, late)
+        trouble.by_keys(faulted.screen, "run2", "R")
+        faulted.until_rows("running")
+        agree(faulted.screen, late)
+
+
+def test_without_collector_and_negotiator_the_files_tell_on(faulted: Faulted) -> None:
+    pool = faulted.pool
+    with faults.without(pool, "negotiator"), faults.without(pool, "collector"):
+        faulted.dag.open("run3-train_epoch0")
+        faulted.until_rows("idle", 3)
+        assert ("run3", "1/2") in [row[:2] for row in faulted.rows()]
+        with pool.terminal(["metlmon", "submit"], pool.base) as pane:
+            pane.wait_for("Submit a new ensemble")
+            pane.wait_for("collector does not answer", seconds=LONG)
+    faulted.until_rows("running")
+    faulted.agrees_with_the_queue()
+
+
+def test_a_pool_that_is_restarted_loses_touch_with_all(faulted: Faulted) -> None:
+    log, before = faulted.directory / "metl.log", faulted.executions()
+    out_of_reach = len(lost(log))
+    faults.restart(faulted.pool)
+    until(lambda: len(lost(log)) >= out_of_reach + RUNS, "all are out of reach", LONG)
+    again = sum(before.values()) + RUNS
+    until(lambda: sum(faulted.executions().values()) == again, "each begins anew", LONG)
+    faulted.until_rows("running")
+    faulted.agrees_with_the_queue()
+    assert before.keys() == faulted.executions().keys(), "no job is submitted again"
+
+
+def test_in_the_end_everybody_says_the_same(faulted: Faulted) -> None:
+    pool, directory = faulted.pool, faulted.directory
+    faulted.dag.open_all()
+    faulted.screen.wait_for("✓ done", seconds=LONG)
+    trouble.until_gone(pool, directory)
+    expected = truth.totals(directory)
+    assert (expected.nodes, expected.done, expected.exit_code) == (RUNS * EPOCHS, RUNS * EPOCHS, 0)
+    assert differing(pool, directory) == []
+    until(lambda: faulted.watched.last()["dags"][0]["state"] == "done", "the session has heard")
+    live, later = faulted.watched.last(), truth.status_of(pool, directory)
+    del live["dagdir"]
+    assert live == {name: later[name] for name in live}, "who watched, and who comes"
+    assert faulted.watched.pictures > RUNS
+    assert faulted.watched.wrong == []
+    assert [row[1] for row in faulted.rows()] == [f"{EPOCHS}/{EPOCHS}"] * RUNS
+    faulted.screen.press("q")
+    assert faulted.screen.leave() == 0
+
+
+def agree(one: Terminal, other: Terminal) -> None:
+    """Until both screens show the same of every run."""
+
+    def same() -> bool:
+        one.pump(0.1)
+        other.pump(0.1)
+        return bool(rows(one)) and rows(one) == rows(other)
+
+    until(same, lambda: f"the same:\n{one.text}\n{other.text}", LONG)
+
+
+def lost(log: Path) -> list[str]:
+    """Events 022: jobs out of their shadow's reach."""
+    return re.findall(r"^022 .*", log.read_text(), re.M)
+
+
+def warned(screen: Terminal, *sentences: str) -> None:
+    """The header counts warnings, and the screen of inputs says these, on one line or more."""
+    screen.wait_for(r"\d warnings? !", seconds=LONG)
+    screen.press("!")
+    for words in sentences:
+        tight = words.replace(" ", "")
+        screen.until(lambda text, tight=tight: tight in re.sub(r"\s+", "", text), words, LONG)
+    screen.press("escape")
+    screen.wait_for("PROGRESS")
+
+
+def written_by_metlmon(pool: Pool, directory: Path) -> list[Path]:
+    """Its cache, and the report that it was asked for."""
+    assert pool.script is not None
+    cache = pool.script.HOMES / str(pool.users[0]) / ".cache" / "metlmon"
+    found = [path for path in cache.rglob("*") if path.is_file()]
+    made = [path for path in directory.rglob("*") if path.is_file()]
+    assert len(made) > 1
+    return [*found, *made]
+
+
+def holds(path: Path) -> bool:
+    return KEY.encode() in path.read_bytes()

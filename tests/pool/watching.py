@@ -1,0 +1,67 @@
+"""Watching an ensemble through all that happens to it: every picture is kept an eye on, and the
+last one is compared with what a reader finds who comes afterwards."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from metlmon.cli.to_json import Writer
+from metlmon.ensemble.clock import Clock
+from metlmon.ensemble.states import State
+from metlmon.live.feed import Update
+from metlmon.live.reader import Reader
+from metlmon.live.session import Session
+
+ROUNDING = 1e-9
+
+
+@dataclass(slots=True)
+class Watched:
+    """A live session, and what was wrong in any of its pictures."""
+
+    reader: Reader
+    session: Session
+    wrong: list[str] = field(default_factory=list)
+    pictures: int = 0
+    ended: threading.Event = field(default_factory=threading.Event)
+    _done: int = 0
+    _good: float = 0.0
+    _bad: float = 0.0
+
+    @classmethod
+    def begin(cls, dagdir: Path) -> Watched:
+        reader = Reader(dagdir)
+        reader.open()
+        made = cls(reader, Session(reader))
+        made.session.start(made.see)
+        return made
+
+    def see(self, update: Update) -> None:
+        """What ended stays ended, and the sums are those of the parts."""
+        self.pictures += 1
+        status, hours = update.status, update.status.gpu_hours
+        done = status.node_states[State.COMPLETED]
+        if done < self._done:
+            self.wrong.append(f"{status.as_of}: {self._done} nodes were done, now {done}")
+        if hours.good < self._good - ROUNDING or hours.bad < self._bad - ROUNDING:
+            self.wrong.append(f"{status.as_of}: hours that ended became fewer: {hours}")
+        total = sum(dag.nodes_total for dag in status.dags)
+        if sum(status.node_states.values()) != total:
+            self.wrong.append(f"{status.as_of}: {status.node_states} are not {total} nodes")
+        if abs(sum(run.gpu_hours.total for run in status.runs) - hours.total) > 1e-6:
+            self.wrong.append(f"{status.as_of}: the runs' hours are not {hours}")
+        if update.error is not None:
+            self.wrong.append(f"{status.as_of}: {update.error}")
+        self._done, self._good, self._bad = done, hours.good, hours.bad
+        if not status.live and self.pictures > 1:
+            self.ended.set()
+
+    def last(self) -> dict[str, Any]:
+        """The last picture, as ``status --json`` would write it."""
+        latest = self.session.latest
+        assert latest is not None
+        clock: Clock = self.reader.ensemble.clock
+        return Writer(clock.stated).status(latest.status)
