@@ -27,6 +27,9 @@ MOST_WAYS: Final = 2 * LONGEST_TEXT**2
 """Ways to divide a text: a repetition that may begin anywhere, and one choice more. Trying them
 all takes some hundredths of a second."""
 
+MOST_STEPS: Final = 100
+"""Parts of a pattern that are tried along each of so many ways: ``x{1000}`` are a thousand."""
+
 _CHARACTERS: Final = 128
 """Characters that are told apart; of all others only whether they are digits, spaces, other
 characters of words, or none of these: four bits above those of the 128."""
@@ -34,6 +37,13 @@ characters of words, or none of these: four bits above those of the 128."""
 _DIGITS, _SPACES, _LETTERS, _REST = (1 << (_CHARACTERS + kind) for kind in range(4))
 _OTHERS: Final = _DIGITS | _SPACES | _LETTERS | _REST
 _ALL: Final = (1 << (_CHARACTERS + 4)) - 1
+
+_FOLDED: Final = sum(1 << ord(each) for each in "iIkKsS")
+"""The only ones of them that others are taken for, where case does not matter: dotless i, the
+Kelvin sign, long s."""
+
+_SEPARATORS: Final = sum(1 << number for number in range(0x1C, 0x20))
+"""White space, but not where only ASCII counts."""
 
 _REPEATS: Final = (op.MAX_REPEAT, op.MIN_REPEAT)
 
@@ -63,7 +73,7 @@ def compiled(text: str) -> re.Pattern[str]:
             pattern, tree = re.compile(text), parser.parse(text)
     except (re.error, OverflowError, RecursionError) as error:
         raise Refused(f"is no valid pattern: {error}") from None
-    _Judge(pattern.flags).judge(tree)
+    _Judge(pattern.flags | _group_flags(tree)).judge(tree)
     return pattern
 
 
@@ -71,7 +81,9 @@ class _Judge:
     """Walks through one parsed pattern from its beginning to its end."""
 
     def __init__(self, flags: int) -> None:
+        # Of the pattern and of its groups: what holds for one of them is counted for all.
         self._ignore_case = bool(flags & re.IGNORECASE)
+        self._ascii = bool(flags & re.ASCII)
         self._many_lines = bool(flags & re.MULTILINE)
         # Where a search begins is the first choice.
         self._choices = [_Choice(LONGEST_TEXT, _ALL, ())]
@@ -83,6 +95,11 @@ class _Judge:
         self._sequence(tree)
         # Where nothing is asked for behind the last choice, the first way is taken at once.
         ways = _most_ways(self._choices if self._after_last else self._choices[:-1])
+        if ways > LONGEST_TEXT and _steps(tree) > MOST_STEPS:
+            raise Refused(
+                f"may take for ever: it may begin or go on in many places, and asks for more than "
+                f"{MOST_STEPS} characters or parts at each; ask for fewer, or begin it with ^"
+            )
         if ways > MOST_WAYS:
             raise Refused(
                 "may take for ever: parts that repeat (*, +, ?) can share one text in "
@@ -175,17 +192,24 @@ class _Judge:
             others = _OTHERS if high >= _CHARACTERS else 0
             return self._some(range(low, min(high, _CHARACTERS - 1) + 1)) | others
         if code is op.CATEGORY:
-            return _category(argument)
+            return _category(argument) | (_OTHERS | _SEPARATORS if self._ascii else 0)
         return _ALL
 
     def _class(self, items: Sequence[Any]) -> int:
         negated = items[0][0] is op.NEGATE
         found = 0
         for code, argument in items[negated:]:
-            some = self._characters(code, argument)
-            # Where one unusual character is left out, others like it are not.
-            found |= some & ~_OTHERS if negated and code is not op.CATEGORY else some
+            some = self._characters(code, argument) if not negated else self._surely(code, argument)
+            found |= some
         return _ALL & ~found if negated else found
+
+    def _surely(self, code: Any, argument: Any) -> int:
+        """Those that are left out whatever the flags are. Where one unusual character is left
+        out, others like it are not."""
+        exact = _Judge(0)._characters(code, argument)
+        if code is op.CATEGORY and not self._ascii:
+            return exact
+        return exact & ~(_OTHERS | _SEPARATORS)
 
     def _one(self, number: int) -> int:
         return self._some([number])
@@ -194,8 +218,8 @@ class _Judge:
         found = 0
         for number in numbers:
             found |= _bit(number)
-            if self._ignore_case and number < _CHARACTERS:
-                found |= _bit(ord(chr(number).lower())) | _bit(ord(chr(number).upper()))
+            if self._ignore_case:
+                found |= _alike(number)
         return found
 
     def _union(self, items: Iterable[Any]) -> int:
@@ -267,6 +291,16 @@ def _varies(items: Iterable[Any]) -> bool:
     return False
 
 
+def _steps(items: Iterable[Any]) -> int:
+    """How much must be matched along one way, at most."""
+    found = 0
+    for code, argument in items:
+        inner = [_steps(each) for each in _within(code, argument)]
+        times = max(1, argument[0]) if code in _REPEATS or code is op.POSSESSIVE_REPEAT else 1
+        found += times * (1 + max(inner, default=0))
+    return found
+
+
 def _apart(sets: Sequence[int]) -> bool:
     seen = 0
     for each in sets:
@@ -300,6 +334,38 @@ def _bit(number: int) -> int:
     if character.isspace():
         return _SPACES
     return _LETTERS if character.isalnum() else _REST
+
+
+def _alike(number: int) -> int:
+    """What stands for a character as well where case does not matter."""
+    if number >= _CHARACTERS:
+        return _FOLDED
+    both = _bit(ord(chr(number).lower())) | _bit(ord(chr(number).upper()))
+    return both | _LETTERS if both & _FOLDED else both
+
+
+def _group_flags(items: Iterable[Any]) -> int:
+    """The flags that groups set for what is in them, as in ``(?i:epoch)``."""
+    found = 0
+    for code, argument in items:
+        if code is op.SUBPATTERN:
+            found |= argument[1]
+        for inner in _within(code, argument):
+            found |= _group_flags(inner)
+    return found
+
+
+def _within(code: Any, argument: Any) -> Sequence[Any]:
+    """The sequences in one item."""
+    if code in _REPEATS or code is op.POSSESSIVE_REPEAT:
+        return (argument[2],)
+    if code is op.SUBPATTERN:
+        return (argument[3],)
+    if code is op.ATOMIC_GROUP:
+        return (argument,)
+    if code is op.BRANCH:
+        return argument[1]  # type: ignore[no-any-return]
+    return (argument[1],) if code in (op.ASSERT, op.ASSERT_NOT) else ()
 
 
 def _those(asked: Callable[[str], bool]) -> int:

@@ -61,6 +61,19 @@ FOR_EVER = (
     r"(?:é|é)*b",
     r"^(?P<run>.*)(?P<r>.*)(?P<q>.*)x$",
     "a" * 501,
+    # what flags of a group, and the case of other letters, add
+    r"a*(?i:A)+?(?i:A)??b++$",
+    r"a*(?i:[^A])*a*(?i:[^A])*x",
+    r"(?i)\u017f*s*\u017f*s*x",
+    r"(?i)\u212a*k*\u212a*k*x",
+    r"(?i)[^\u017f]*\u017f*s*x",
+    r"(?a)\W*é*\W*é*x",
+    r"(?a:\W)*é*(?a:\W)*é*x",
+    r"(?a)[^\w]*é*[^\w]*é*x",
+    # much to match at each of many places
+    r"b*?(a|b){1000}!",
+    r"a{2,}\D{1000}b*c",
+    r".*((aa){10}){20}x",
     "(" * 200 + ")" * 200 + "a" * 200,
 )
 
