@@ -358,7 +358,7 @@ class Ensemble:
             job = jobs.get(key)
             if job is None:
                 job = self._new_job(key, concerned)
-            elif number == 0 and another(job, event, stream):
+            elif number == 0 and another(job, event, lives):
                 job = self._divide(job, time, concerned)
                 key, shared = job.key, True
             if log not in in_log(job):

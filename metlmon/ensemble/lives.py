@@ -1,9 +1,12 @@
 """Jobs that had the same cluster and proc: a schedd that was installed anew counts from 1 again.
 
-Two jobs are told apart by what only a new submission has: a second 000 that is a day or more from
-the first, or of another node, or behind the end of the first in the same log. The same 000 is
-often read twice (a job's own log and ``nodes.log``, a log that was copied behind itself); then it
-has the same second. Events belong to the submission that was made last before them.
+Two jobs are told apart by what only a new submission has: a second 000, of another node, or more
+than a day or an odd time from the first. The same 000 is often read twice (a job's own log and
+``nodes.log``, a log that was copied behind itself), and then has the same second; in a log that
+is written in another zone it is some quarters of an hour off, and in one without years that is
+taken for a later one some years. Only the two 000 are looked at, never the logs they are in, so
+that it does not matter which log is read first. Events belong to the submission that was made
+last before them.
 """
 
 from __future__ import annotations
@@ -13,8 +16,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Final
 
-from metlmon.ensemble.record import NOOP_PROC, Job, JobId, JobKey, Stream
-from metlmon.ensemble.states import TERMINAL
+from metlmon.ensemble.record import NOOP_PROC, Job, JobId, JobKey
 from metlmon.eventlog import Event, Submit
 
 ONE_SECOND: Final = timedelta(seconds=1)
@@ -28,6 +30,9 @@ A_DAY: Final = timedelta(days=1)
 AN_HOUR: Final = timedelta(hours=1)
 """A schedd that was installed anew within less, and came to the same number for the same node:
 a log that was put together wrongly is more likely."""
+
+QUARTER_HOUR: Final = timedelta(minutes=15)
+"""Zones differ by multiples of it."""
 
 
 class Lives:
@@ -68,6 +73,11 @@ class Lives:
         begun = job.told_submitted or datetime.min
         insort(self._submitted.setdefault(job.id, [begun]), when)
 
+    def times(self, job: Job) -> list[datetime]:
+        """When those of its cluster and proc were submitted, as far as that is known."""
+        begun = job.told_submitted
+        return self._submitted.get(job.id) or ([begun] if begun is not None else [])
+
     def recall(self, key: JobKey, job: Job) -> None:
         """Jobs are known again in the order of their keys, this one among them."""
         if key[1] != NOOP_PROC:
@@ -75,19 +85,29 @@ class Lives:
             self._submitted[key[:2]].append(job.told_submitted or datetime.max)
 
 
-def another(job: Job, event: Event, stream: Stream) -> bool:
-    """Is this 000 of another job than the one of its cluster and proc that is known?"""
+def another(job: Job, event: Event, lives: Lives) -> bool:
+    """Is this 000 of another job than those of its cluster and proc that are known?"""
     detail, when = event.detail, event.time
+    before = job.told_submitted
+    if before is not None and abs(when - before) <= ONE_SECOND:
+        return False
     if not isinstance(detail, Submit) or job.noop:
         return False
-    before = job.told_submitted
     if before is None:
         return job.newest_sign is not None and when - job.newest_sign > A_DAY
-    apart = abs(when - before)
-    if apart <= ONE_SECOND:
-        return False
-    if apart > A_DAY or (detail.node and job.node_name and detail.node != job.node_name):
+    if detail.node and job.node_name and detail.node != job.node_name:
         return True
-    if when - before < AN_HOUR or job.life().state not in TERMINAL:
-        return False
-    return any(each.number == 0 for of, told in job.told() if of == stream for each in told)
+    return not any(_may_be_one(when, known) for known in lives.times(job))
+
+
+def _may_be_one(when: datetime, known: datetime) -> bool:
+    """Two stamps of a 000 of one node: may they be of one submission?"""
+    apart = abs(when - known)
+    if apart > A_DAY:
+        # The years of a log that writes none are guessed, from when its file was written.
+        return _without_year(when) == _without_year(known)
+    return apart < AN_HOUR or (apart + ONE_SECOND) % QUARTER_HOUR <= 2 * ONE_SECOND
+
+
+def _without_year(time: datetime) -> tuple[int, ...]:
+    return time.month, time.day, time.hour, time.minute, time.second

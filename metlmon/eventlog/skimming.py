@@ -130,6 +130,8 @@ class _Skimmer:
         self._line += _LINES_OF_006 * (len(self._ids) - passed)
         images = self._added_up()
         events, told = self._events, self._stamps
+        if images:
+            self._check_submissions(images)
         first = self._first
         if first is None and told:
             first = self._time(told[0])
@@ -219,6 +221,17 @@ class _Skimmer:
         if _HOUR(first) != _HOUR(last):
             for hour in set(map(_HOUR, self._stamps)):
                 self._time(hour + b":00:00")
+
+    def _check_submissions(self, images: Sequence[ImageSizes]) -> None:
+        """No 006 is older than its job's 000, or the number was given out again: then each is to
+        be told with its time."""
+        submitted = {
+            event[1:4]: event[4].replace(tzinfo=None) for event in self._events if event[0] == 0
+        }
+        for job in images if submitted else ():
+            at = submitted.get(job[:3])
+            if at is not None and job.first.replace(tzinfo=None) < at:
+                raise _Unusual
 
     # --- all others ---------------------------------------------------------------------
 

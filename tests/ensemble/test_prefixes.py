@@ -6,6 +6,7 @@ from __future__ import annotations
 import random
 import shutil
 from collections.abc import Iterator
+from datetime import datetime, timedelta
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,8 @@ from metlmon.eventlog import Position, parse, skim
 from metlmon.live.discovery import discover_dags, discover_logs
 from metlmon.live.reader import Reader
 from tests.conftest import SHARED
+from tests.ensemble.written import Log
+from tests.live.dagdirs import Dagdir
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 
@@ -295,6 +298,74 @@ def _offset(at: Any) -> int:
     if at is None:
         return 0
     return at.offset if isinstance(at, Position) else at[1] if isinstance(at, tuple) else at
+
+
+# --- ids that were given out again ------------------------------------------------------------
+
+NODES = [f"run0-train_epoch{epoch}" for epoch in range(3)]
+
+LIVES = {
+    "years apart": [(NODES[0], "2022-03-01 10:00:00"), (NODES[1], "2026-05-04 10:00:00")],
+    "on one day": [(NODES[0], "2026-05-04 08:01:02"), (NODES[1], "2026-05-04 13:07:13")],
+    "on one day, of one node": [
+        (NODES[0], "2026-05-04 08:01:02"),
+        (NODES[0], "2026-05-04 13:07:13"),
+    ],
+    "three times": [
+        (NODES[0], "2026-05-04 02:11:05"),
+        (NODES[0], "2026-05-04 08:01:02"),
+        (NODES[2], "2026-05-04 13:07:13"),
+    ],
+}
+
+
+def life(log: Log, number: int, node: str, at: str, images: bool) -> None:
+    """Of 5.0: an hour more than the one before it, on ever less memory."""
+    begun = datetime.fromisoformat(at)
+    log.submit(5, node, at=at).execute(5, at=str(begun + timedelta(minutes=5)))
+    for report in range(1, 5) if images else ():
+        at = str(begun + timedelta(minutes=5 + 10 * report))
+        log.image(5, 400_000 - 100_000 * number + report, at=at)
+    log.terminate(5, number % 2, at=str(begun + timedelta(minutes=5, hours=1 + number)))
+    log.post(5, node, number % 2, at=str(begun + timedelta(minutes=6, hours=1 + number)))
+
+
+@pytest.fixture(name="given_out_again", params=LIVES)
+def _given_out_again(request: pytest.FixtureRequest, tmp_path: Path) -> Growing:
+    """Jobs of one number in one log, and all but the first in nodes.log, too."""
+    dag = "SUBMIT-DESCRIPTION train {\n executable = t.sh\n log = metl.log\n}\n"
+    dagdir = Dagdir(tmp_path / "d", dag + "".join(f"JOB {node} train\n" for node in NODES))
+    user, nodes = Log(), Log()
+    for number, (node, at) in enumerate(LIVES[request.param]):
+        life(user, number, node, at, images=True)
+        if number:
+            life(nodes, number, node, at, images=False)
+    dagdir.write("metl.log", user.data)
+    dagdir.write("run.dag.nodes.log", nodes.data)
+    return Growing(dagdir.path)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@given(seed=st.integers(0, 2**32))
+def test_prefixes_of_logs_in_which_ids_were_given_out_again(
+    given_out_again: Growing, seed: int
+) -> None:
+    files, dice = given_out_again, random.Random(seed)
+    whole_ends = {name: len(data) for name, data in files.data.items()}
+    ends = dice.choice([whole_ends, some_ends(files, dice)])
+    assert differences(piecewise(files, ends, dice), whole(files, ends)) == []
+
+
+def test_each_job_of_a_number_has_its_own_hours_and_memory(given_out_again: Growing) -> None:
+    files = given_out_again
+    says = whole(files, {name: len(data) for name, data in files.data.items()})
+    by_submission = sorted(says["jobs"], key=lambda job: job["submitted"])
+    for number, job in enumerate(by_submission):
+        (execution,) = job["executions"]
+        assert execution["seconds"] == 3600 * (1 + number)
+        assert job["memory_mb"] == 400_000 - 100_000 * number + 4
+    hours = says["status"]["gpu_hours"]
+    assert (hours["good"], hours["bad"]) == ((1.0, 2.0) if number == 1 else (4.0, 2.0))
 
 
 # --- the reader itself --------------------------------------------------------------------

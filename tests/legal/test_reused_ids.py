@@ -3,7 +3,8 @@ same number, and are two jobs."""
 
 from __future__ import annotations
 
-from datetime import datetime
+import re
+from datetime import datetime, timedelta
 from itertools import permutations
 from pathlib import Path
 
@@ -180,3 +181,64 @@ def test_the_cache_is_not_needed_for_it(tmp_path: Path) -> None:
         reader.open()
         reader.read_all()
         assert booked(reader) == BOTH
+
+
+def in_another_zone(log: Log, hours: int) -> Log:
+    log.events = [
+        re.sub(
+            rb"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)",
+            lambda found: str(
+                datetime.fromisoformat(found[1].decode()) + timedelta(hours=hours)
+            ).encode(),
+            event,
+        )
+        for event in log.events
+    ]
+    return log
+
+
+@pytest.mark.parametrize("hours", [-7, -1, 2, 5, 14])
+def test_logs_in_two_zones_tell_of_one_job(tmp_path: Path, hours: int) -> None:
+    """Also where all of its life is in both."""
+    dagdir = Dagdir(tmp_path / "d", dag("metl.log", FIRST))
+    dagdir.write("metl.log", first_life(Log()).data)
+    dagdir.write("run.dag.nodes.log", in_another_zone(first_life(Log()), hours).data)
+    assert len(dagdir.reader().ensemble.jobs) == 1
+
+
+@pytest.mark.parametrize("order", list(permutations(("metl.log", "run.dag.nodes.log"))))
+def test_a_year_that_was_guessed_wrongly_makes_no_other_job(
+    tmp_path: Path, order: tuple[str, ...]
+) -> None:
+    """A log of years ago that writes no years was copied, and has the copy's mtime."""
+    dagdir = Dagdir(tmp_path / "d", dag("metl.log", FIRST))
+    data = first_life(Log()).data
+    without = re.sub(rb"\d{4}-(\d\d)-(\d\d) ", rb"\1/\2 ", data)
+    reader = dagdir.reader()
+    for name in order:
+        dagdir.write(name, without if name == "metl.log" else data)
+        reader.look()
+        reader.read_all()
+    assert len(reader.ensemble.jobs) == 1
+    assert gpu_hours(reader) == (2.0, 0.0), "not counted twice"
+
+
+@pytest.mark.parametrize("first", ["metl.log", "run.dag.nodes.log"])
+def test_the_same_node_on_the_same_day_whichever_log_is_read_first(
+    tmp_path: Path, first: str
+) -> None:
+    """A pool in a container, made anew every few hours; nodes.log begins anew, too."""
+    log = second_life(Log(), FIRST).submit(5, FIRST, at="2026-05-04 15:13:41")
+    log.execute(5, at="2026-05-04 15:20:00").terminate(5, 0, at="2026-05-04 17:20:00")
+    dagdir = Dagdir(tmp_path / "d", dag("metl.log", FIRST))
+    data = {"metl.log": b"".join(log.events[:3]), "run.dag.nodes.log": b"".join(log.events[3:])}
+    reader = dagdir.reader()
+    for name in (first, *(name for name in data if name != first)):
+        dagdir.write(name, data[name])
+        reader.look()
+        reader.read_all()
+    dagdir.write("metl.log", log.data)
+    reader.look()
+    reader.read_all()
+    assert booked(reader) == [(FIRST, "failed", 1.0), (FIRST, "completed", 2.0)]
+    assert gpu_hours(reader) == (2.0, 1.0)
