@@ -197,7 +197,7 @@ def _opened(path: Path) -> tuple[int, os.stat_result]:
 def _same(path: Path) -> str:
     try:
         return str(ask(os.path.realpath, path))
-    except ValueError:  # a NUL in a name that a DAG file gives
+    except OSError:  # a NUL in a name that a DAG file gives
         return os.path.normpath(path)
 
 

@@ -112,7 +112,15 @@ def test_records_of_two_files_are_not_mixed(cache: Cache, written: Path) -> None
     assert lost(cache)
 
 
-@pytest.mark.parametrize("content", [b"", b"\0" * 4096, b"metlmon kept 0\n", os.urandom(5000)])
+FOREIGN = {
+    "nothing": b"",
+    "zeros": b"\0" * 4096,
+    "an earlier form": b"metlmon kept 0\n",
+    "anything": os.urandom(5000),
+}
+
+
+@pytest.mark.parametrize("content", FOREIGN.values(), ids=FOREIGN)
 def test_a_foreign_file_is_none(cache: Cache, written: Path, content: bytes) -> None:
     written.write_bytes(content)
     assert lost(cache)
