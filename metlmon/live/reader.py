@@ -122,6 +122,9 @@ class LogReader:
     def read(self, clock: Clock, until: datetime | None) -> tuple[Batch, tuple[LogWarning, ...]]:
         """The next complete events, those of one chunk. ``until``: what is later will not be
         looked at."""
+        if self.other:
+            self.at_end = True
+            return self._nothing(), ()
         size = CHUNK
         while True:
             try:
@@ -142,7 +145,7 @@ class LogReader:
             size *= 4
         self.at_end = to_the_end
         if self._goes_back(got, clock):
-            self.other = True
+            self.other = self.at_end = True
             return self._nothing(), ()
         self.position = got.after
         self.follower.consume(got.after.offset)

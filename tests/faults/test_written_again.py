@@ -1,0 +1,45 @@
+"""A log that is written again and again: what it told before is not added to what it tells now,
+not even for the moment until all is read anew."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from metlmon.live.follower import CHUNK
+from metlmon.live.reader import Reader
+from tests.ensemble.written import Log
+from tests.live.dagdirs import NODE, Dagdir
+
+
+def a_life(second: int) -> bytes:
+    """Of one job, in more bytes than are read at once."""
+    log = Log().submit(5, NODE, at=f"10:00:{second:02d}").execute(5, at=f"10:01:{second:02d}")
+    while len(log.data) < CHUNK // 50:
+        log.image(5, 1000)
+    reports = b"".join(log.events[2:])
+    log.evict(5, at=f"12:01:{second:02d}")
+    return b"".join(log.events[:2]) + reports * 60 + log.events[-1]
+
+
+def sums(reader: Reader) -> tuple[int, int, float]:
+    """Jobs, executions, bad hours."""
+    painter = reader.painter()
+    rows = painter.job_rows()
+    hours = painter.status().gpu_hours.bad
+    return len(rows), sum(len(row.executions) for row in rows), round(hours, 1)
+
+
+@pytest.mark.parametrize("times", [1, 2, 3])
+def test_nothing_is_counted_twice_however_often(tmp_path: Path, times: int) -> None:
+    dagdir = Dagdir(tmp_path / "d")
+    dagdir.write("metl.log", a_life(0))
+    reader = dagdir.reader(live=True)
+    assert len(a_life(0)) > CHUNK
+    for second in range(1, times + 1):
+        dagdir.replace("metl.log", a_life(second))
+        reader.look()
+        while reader.step().more:
+            pass
+        assert sums(reader) == (1, 1, 2.0)
