@@ -91,7 +91,7 @@ _HINTS: Final = (
     *("basic ", "-----begin", "akia", "asia", "ghp_", "gho_", "ghs_", "ghu_", "ghr_"),
     *("github_pat_", "glpat-", "gldt-", "glrt-", "hf_", "api_org_", "sk-", "k_live_", "k_test_"),
     *("xox", "xapp-", "aiza", "ya29.", "gocspx-", "wandb_v", "hvs.", "npm_", "pypi-", "dckr_"),
-    *("eyj",),
+    *("eyj", "hooks.slack", "/webhooks/", "-u ", "-user"),
 )
 _LONG: Final = "a" * 32
 _ALIKE: Final = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz+/"
@@ -137,12 +137,12 @@ LONGEST_NAME: Final = 200
 _STRONG: Final = re.compile(
     r"(?:api|access|private|account|signing|encrypt(?:ion)?|master|wandb|aws|hf|ssh|s3|auth"
     r"|shared|session|storage|deploy|license)[_-]?key|token|credential|authorization|cookie"
-    r"|claim_?id|x-amz-signature",
+    r"|claim_?id|x-amz-signature|[_-]pass$|^PASS$",
     re.IGNORECASE,
 )
 """Names that nothing else has. Of what bears another one, such as ``key``, much is none."""
 
-_ONE_WORD: Final = re.compile(r"[A-Za-z0-9+/]{16,}+={0,2}")
+_ONE_WORD: Final = re.compile(r"(?:[A-Za-z0-9+/]|%2[BbFf]){16,}+={0,2}")
 
 
 @lru_cache(maxsize=4096)
@@ -161,7 +161,12 @@ _SETS: Final = re.compile(
     rf"{_QUOTE}{{0,2}}{_BREAK}*(:?=|=>|@=|%3[Dd]|:|%3[Aa])(?!=){_BREAK}*", re.ASCII
 )
 _BLANK: Final = re.compile(rf"{_BREAK}+(?![ \t-]|\\\r?\n)")
-_SCHEME: Final = re.compile(r"(?:bearer|basic|token|digest|negotiate)[ \t]+", re.IGNORECASE)
+_GAP: Final = r"(?:\\{0,8}[ \t]|%20)+"
+"""Blanks as a command line or an address has them."""
+
+_SCHEME: Final = re.compile(
+    rf"(?:{_GAP})?(?:bearer|basic|token|digest|negotiate){_GAP}", re.IGNORECASE
+)
 
 _OPEN: Final = re.compile(rf"{_QUOTE}{{1,3}}")
 _BARE: Final = re.compile(r"""(?:[^\s"'<>,;&|`)\]}\\]|\\(?!["'])(?:\r?\n[ \t]*+)?)+""")
@@ -176,7 +181,7 @@ _EMPTY: Final = re.compile(
 """Values that are none: empty ones, macros, switches."""
 
 _NUMBER: Final = re.compile(
-    r"[-+]?[0-9]{0,9}(?:\.[0-9]*)?(?:e[-+]?[0-9]+)?(?![\w/+=])(?!\.\w)", re.IGNORECASE
+    r"[-+]?[0-9]{0,9}(?:\.[0-9]*)?(?:e[-+]?[0-9]+)?(?![\w/+=])(?![.-]\w)", re.IGNORECASE
 )
 _PATH: Final = re.compile(r"(?:file:|osdf:|stash:|pelican:)?(?:~|\.{1,2})?/")
 _URL: Final = re.compile(r"[a-z][a-z0-9+.-]*+://", re.IGNORECASE)
@@ -271,13 +276,16 @@ def _blocks(text: str) -> Iterator[Found]:
         yield Found(begin.start(), at, "private key")
 
 
+_WORD_OF_USER: Final = re.compile(r"(?=[A-Za-z_-]*[0-9])(?=[0-9_-]*[A-Za-z])[\w-]{20,}")
+"""A token in the place of a user: no user has so long a name with digits in it."""
+
 _USERINFO: Final = re.compile(r"://([^\s/@\"'<>]*+)@")
 
 
 def _users(text: str) -> Iterator[Found]:
     """User and password of a URL."""
     for user in _USERINFO.finditer(text):
-        if ":" in user[1] and user[1] != HIDDEN:
+        if user[1] != HIDDEN and (":" in user[1] or _WORD_OF_USER.fullmatch(user[1])):
             yield Found(user.start(1), user.end(1), "user and password of a URL")
 
 
@@ -291,19 +299,29 @@ _SHAPES: Final = (
     ("Google key", r"AIza[\w-]{30,}+|ya29\.[\w.-]{10,}+|GOCSPX-[\w-]{10,}+"),
     ("W&B key", r"wandb_v[0-9]_\w{16,}+"),
     ("token", r"hvs\.[\w-]{16,}+|npm_\w{30,}+|pypi-[\w-]{30,}+|dckr_pat_[\w-]{16,}+"),
+    ("webhook", r"hooks\.slack\.com/(?:services|workflows)/[\w/-]++"),
+    ("webhook", r"discord(?:app)?\.com/api/webhooks/[0-9]++/[\w-]++"),
     ("JSON web token", r"eyJ[\w-]{8,}+(?:\.[\w-]*){0,4}"),
 )
 _SHAPED: Final = re.compile(
     r"(?<![A-Za-z0-9])(?:" + "|".join(f"({shape})" for _, shape in _SHAPES) + ")"
 )
-_BEARER: Final = re.compile(r"\b(?:bearer|basic)[ \t]+([\w.+/~-]{8,}+=*+)", re.IGNORECASE)
+_BEARER: Final = re.compile(rf"\bbearer{_GAP}([\w.+/~-]{{8,}}+=*+)", re.IGNORECASE)
+_BASIC: Final = re.compile(rf"\b[Bb]asic{_GAP}((?=[\w+/]*?[A-Z])(?=[\w+/]*?[a-z])[\w+/]{{8,}}+=*+)")
+_LOGIN: Final = re.compile(r"\blogin\s++\S++\s++password\s++(\S++)")
+"""A line of a ``.netrc``."""
+
+_USER_OPTION: Final = re.compile(
+    r"(?<![\w-])(?:-u|--user|--proxy-user)[ \t=]++[\"']?[\w.@-]++:([^\s\"':]{6,}+)"
+)
+"""``curl -u me:word``; groups of users are numbers, or plain words."""
 
 _HEX: Final = re.compile(
-    r"(?<![0-9A-Za-z/_.@#%-])(?:local-)?[0-9a-f]{40}(?![0-9A-Za-z/_@-])(?!\.[A-Za-z0-9])"
+    r"(?<![0-9A-Za-z/_.@#%-])(?:local-)?[0-9a-f]{40}(?![0-9A-Za-z/_-])(?!\.[A-Za-z0-9])"
 )
 _SUM: Final = re.compile(
     r"(?:commit|sha-?[0-9]*|rev|revision|hash|digest|checksum|git|blob|tree|head|version|etag|id"
-    r"|name|run|checkpoint|ckpt|model|parent|branch|ref)"
+    r"|name|run|checkpoint|ckpt|model|parent|branch|ref|checkout|head is now at)"
     r"""[\s"':=\\]*$""",
     re.IGNORECASE,
 )
@@ -322,6 +340,14 @@ def _shaped(text: str) -> Iterator[Found]:
     for match in _BEARER.finditer(text):
         if _mixed(match[1]):
             yield Found(match.start(1), match.end(1), "bearer token")
+    for match in _BASIC.finditer(text):
+        yield Found(match.start(1), match.end(1), "user and password")
+    for match in _LOGIN.finditer(text):
+        if not _SENTENCE.match(match[1]) and not match[1].startswith(HIDDEN):
+            yield Found(match.start(1), match.end(1), "password")
+    for match in _USER_OPTION.finditer(text):
+        if _mixed(match[1]) and not _is_path(match[1]):
+            yield Found(match.start(1), match.end(1), "password")
     for match in _HEX.finditer(text):
         if not _SUM.search(text, *_near(match)):
             yield Found(match.start(), match.end(), "W&B key")

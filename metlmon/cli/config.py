@@ -14,6 +14,7 @@ from metlmon.ensemble.wording import count, plain
 from metlmon.live.cache import cache_directory
 from metlmon.live.configuration import Configuration, Entry, Source, configuration
 from metlmon.live.tomlfile import Complaint
+from metlmon.secret import hide_value
 
 SCHEMA: Final = 1
 
@@ -71,7 +72,7 @@ def _source(source: Source) -> dict[str, Any]:
 def _entry(entry: Entry) -> dict[str, Any]:
     return {
         "key": entry.key,
-        "value": entry.value,
+        "value": _without_keys(entry.key, entry.value),
         "origin": entry.origin,
         "path": str(entry.path) if entry.path is not None else None,
         "line": entry.line,
@@ -149,7 +150,7 @@ def _named(entry: Entry) -> str:
 
 def _shown(entry: Entry, ascii: bool) -> str:
     """Its value on one line, as one would write it."""
-    match entry.value:
+    match _without_keys(entry.key, entry.value):
         case {"host": host, "name": name}:
             return f"{host} {_arrow(ascii)} {name}"
         case {"logged": logged, "shown": shown}:
@@ -164,6 +165,17 @@ def _shown(entry: Entry, ascii: bool) -> str:
             return text
         case value:
             return json.dumps(value, ensure_ascii=ascii)
+
+
+def _without_keys(key: str, value: Any) -> Any:
+    """A value as TOML has it; what looks like a key goes out of its texts."""
+    if isinstance(value, str):
+        return hide_value(key, value)
+    if isinstance(value, dict):
+        return {name: _without_keys(name, one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_keys(key, one) for one in value]
+    return value
 
 
 def _arrow(ascii: bool) -> str:

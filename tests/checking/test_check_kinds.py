@@ -191,6 +191,7 @@ CASES: list[tuple[str, str, int | None, Files]] = [
     ("secret", "ens.dag", 19, more(f'VARS run0-train_epoch0 api_key="{KEY}"\n')),
     ("secret", "train.sub", 2, spoilt("train.sub", "--uuid", f"--wandb-key {KEY} --uuid")),
     ("secret", "train.sub", 11, described(f'# environment = "WANDB_API_KEY={KEY}"')),
+    ("secret", "train.sub", 11, described(f'output_destination = "https://u:{KEY}@example.org/d"')),
     ("secret", "ens.dag", 19, more(f"ENV SET WANDB_API_KEY={KEY}\n")),
     (
         "no-site",

@@ -271,6 +271,18 @@ def test_settings_that_are_wrong_quote_none(planted: Planted) -> None:
         assert planted.left_in(shown.encode()) == []
 
 
+def test_settings_that_are_right_are_shown_without_them(planted: Planted) -> None:
+    planted.write(
+        "metlmon.toml",
+        '[site_aliases]\n"token={toml-7}" = "password={toml-8}"\n'
+        '[[label]]\nname = "https://me:{toml-9}@example.org"\nruns = ["api_key={toml-10}"]\n',
+    )
+    for form in ((), ("--json",)):
+        shown = said("config", "show", str(planted.path), *form)
+        assert "(hidden)" in shown
+        assert planted.left_in(shown.encode()) == []
+
+
 def test_arguments_that_are_wrong_quote_none(planted: Planted) -> None:
     key = planted.key("typed")
     for arguments in (

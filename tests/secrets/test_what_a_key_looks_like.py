@@ -45,6 +45,17 @@ NAMED = [
     "aws_secret_access_key = {}",
     "wandbApiKey: '{}'",
     "PASSWORD={}",
+    "-e DB_PASS={}",
+    "PASS={}",
+    "curl --header=Authorization:\\ Bearer\\ {} x",
+    "osdf://example.org/data.tar?authz=Bearer%20{}",
+    "machine api.example.org login me password {}",
+    "curl -u me:{} https://example.org",
+    "curl --user 'me:{}' https://example.org",
+    "https://{}and4more@example.org/data.tar",
+    "https://hooks.slack.com/services/T00000000/B00000000/{}",
+    "https://discord.com/api/webhooks/123456789012345678/{}",
+    "TOKEN=0123-{}",
 ]
 """Where a value stands that only its name tells."""
 
@@ -150,6 +161,12 @@ KEPT = [
     "invalid credential: expired",
     "Unexpected token '[DIR'",
     "token: 401 Unauthorized",
+    "HEAD is now at 3f9a1c5e7b2d4f608a1c3e5d7f9b0a2c4e6d8f01 Train longer",
+    "git checkout 3f9a1c5e7b2d4f608a1c3e5d7f9b0a2c4e6d8f01",
+    "docker run -u 1000:1000 --user trainer:trainers image",
+    "Basic block12345, basic training2024",
+    "login failed password incorrect",
+    "first_pass=3 https://someone@example.org/x",
 ]
 
 
@@ -235,6 +252,7 @@ def _cpu(text: str) -> float:
         *("a", "token=", "token='", 'token="', 'token=\\"x\\" ', "key", "key-", "--key ", "key  "),
         *("sk-", "sk-a-", "-sk-A", "eyJ", "eyJa.", "://", "://a@", "://a:", "Bearer ", "%3D", "\\"),
         *(
+            *("login ", "login a password ", "-u a:", " -u a", "Basic ", "basic%20", "bearer\\ "),
             "-----BEGIN PRIVATE KEY-----",
             "-----BEGIN ",
             "AKIA",

@@ -67,6 +67,8 @@ def _description(look: Look, text: SubmitText) -> None:
             _arguments(look, each.file, each.line, value, "in arguments")
         elif not each.directive and is_secret_name(bare) and _is_named(bare, value):
             _tell(look, each.file, each.line, bare, "here")
+        elif not each.directive and _hides_more(value) and not _CHECKSUM.search(bare):
+            _tell(look, each.file, each.line, None, f"in {shown(bare)}")
 
 
 def _is_named(name: str, value: str) -> bool:
