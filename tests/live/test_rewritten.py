@@ -99,11 +99,12 @@ def test_a_pipe_in_the_place_of_a_submit_file_is_not_opened(dagdir: Dagdir) -> N
 
 
 def test_a_log_that_begins_anew_has_the_figures_of_what_is_in_it(dagdir: Dagdir) -> None:
-    dagdir.write("run.dag.nodes.log", log_of(70) + b"rubbish\n...\n" + log_of(71))
+    first, second = Log().submit(70, NODE).remove(70), Log().submit(71, NODE).remove(71)
+    dagdir.write("run.dag.nodes.log", first.data + b"rubbish\n...\n" + second.data)
     dagdir.write("run.dag.dagman.log", Log().submit(900).remove(900).submit(901).data)
     reader = dagdir.reader()
     assert [notice.kind for notice in reader.painter().notices()] == ["garbage"]
-    dagdir.write("run.dag.nodes.log", log_of(77))
+    dagdir.write("run.dag.nodes.log", Log().submit(77, NODE, at="11:00:00").data)
     dagdir.write("run.dag.dagman.log", Log().submit(901).data)
     status = again(reader)
     fresh = dagdir.reader().painter().status()
@@ -111,6 +112,18 @@ def test_a_log_that_begins_anew_has_the_figures_of_what_is_in_it(dagdir: Dagdir)
     assert status.warnings == fresh.warnings == ()
     assert status.dags[0].dagmans == fresh.dags[0].dagmans == 1
     assert jobs(reader).keys() == {70, 71, 77}
+
+
+def test_what_a_log_that_is_gone_left_in_the_queue_is_beside_what_is_submitted_again(
+    dagdir: Dagdir,
+) -> None:
+    """No log tells of its end: it is idle still."""
+    dagdir.write("run.dag.nodes.log", log_of(70) + b"rubbish\n...\n")
+    reader = dagdir.reader()
+    dagdir.write("run.dag.nodes.log", log_of(77))
+    (notice,) = again(reader).warnings
+    assert (notice.kind, notice.file) == ("doubled-node", "run.dag")
+    assert "by their logs, 70, 77:" in notice.text
 
 
 def test_a_file_that_could_not_be_read_is_told_of_again(tmp_path: Path) -> None:
