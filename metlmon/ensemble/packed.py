@@ -256,7 +256,8 @@ def identity(plain: Plain, words: Words) -> Identity:
         text = _PREFIXES[~kind if kind < 0 else kind] + host
     elif text.__class__ is int:
         text = words.by_number[text]
-    return number, when if when.__class__ is int else when[0], text
+    # A host is kept as long as a whole text is.
+    return number, when if when.__class__ is int else when[0], text[:TEXT_LIMIT]
 
 
 def damaged(plain: Plain) -> bool:

@@ -9,10 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from metlmon.ensemble.ensemble import Role
 from metlmon.ensemble.packed import (
     BODY_LIMIT,
     SHARED_LENGTH,
     SHORTHAND,
+    TEXT_LIMIT,
     Words,
     damaged,
     identity,
@@ -36,6 +38,7 @@ from metlmon.eventlog import (
 )
 from metlmon.eventlog.usage import Usage
 from tests.conftest import SHARED
+from tests.ensemble.written import Log, of_one_job
 
 WHEN = datetime(2026, 5, 4, 10, 0, 0)
 ROWS = (UsageRow("Cpus", "", 0.98, 8.0, 8.0, None), UsageRow("GPUs", "", None, 1.0, 1.0, "GPU-0"))
@@ -156,3 +159,14 @@ def test_a_text_that_two_events_have_is_kept_once() -> None:
     assert host in words.by_number
     ((_, _, plain),) = unpack(packed, words)
     assert [unpack_event(event, 7, 0, 0, words) for event in plain] == lines
+
+
+@pytest.mark.parametrize("length", [7_900, TEXT_LIMIT - 10, TEXT_LIMIT, 9_000, 20_000])
+def test_an_event_in_two_logs_is_one_however_long_its_host(length: int) -> None:
+    logs = [Log("metl.log"), Log("run.dag.nodes.log", Role.NODES, "run.dag")]
+    for log in logs:
+        log.submit(5, "run0-train_epoch0")
+        log.raw(1, 5, f"Job executing on host: <{'a' * length}>", "\tGPUs = 1\n")
+        log.terminate(5, 0)
+    assert of_one_job(*logs).executions(5) == ["good"]
+    assert of_one_job(*logs[::-1]).executions(5) == ["good"]
