@@ -21,7 +21,9 @@ NAME = {"metlmon.cli.main", "metlmon.cli.arguments", "metlmon.cli.codes"}
 READING = {
     f"metlmon.{name}" for name in ("frozen", "secret", "live", "eventlog", "dagman", "ensemble")
 }
-PRINTING = {f"metlmon.cli.{name}" for name in ("commands", "notices", "printing", "to_json")}
+PRINTING = {
+    f"metlmon.cli.{name}" for name in ("commands", "notices", "printing", "stalled", "to_json")
+}
 FIGURES = {"metlmon.stats", "metlmon.training"}
 
 OURS: dict[str, set[str]] = {

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 from metlmon.cli.codes import CONDITIONS, Exit
 from metlmon.cli.notices import print_warnings
 from metlmon.cli.printing import can_show, is_terminal, print_json, print_json_list
+from metlmon.cli.stalled import look_away, look_on
 from metlmon.cli.to_json import Writer, figures_json, queue_word
 from metlmon.ensemble.picture import Painter
 from metlmon.ensemble.views import JobRow, Progress, RunRow, Status
@@ -138,6 +139,7 @@ def watch(options: argparse.Namespace) -> int:
 
 def new_reader(options: argparse.Namespace) -> Reader:
     """A reader of the directory in ``options``; nothing is read yet."""
+    look_on(options.dir)
     path = Path(options.dir)
     settings = load_settings(path.parent if path.is_file() else path)
     if options.tz:
@@ -275,6 +277,7 @@ def show(
     from metlmon.pool.office import open_pool
     from screens.app import AppOptions, run_app
 
+    look_away()
     exit_on = getattr(options, "exit_on", None)
     when = condition(exit_conditions(exit_on)) if exit_on else None
     return run_app(

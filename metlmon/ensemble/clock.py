@@ -71,6 +71,8 @@ class Clock:
             return False
         news = self._nearest(local) != offset
         if news or not self._bracketed(local):
+            # A file that had a wrong time was put right: both cannot be true.
+            self._seen = [seen for seen in self._seen if seen[0] != local]
             insort(self._seen, (local, offset))
             self._seen = _ends_of_spans(self._seen)
         return news

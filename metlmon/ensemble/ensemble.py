@@ -134,6 +134,10 @@ class _Concerned:
         self.nodes: set[NodeKey] = set()
 
 
+def _latest(*times: datetime | None) -> datetime | None:
+    return max((time for time in times if time is not None), default=None)
+
+
 def _log_of(batch: Batch) -> tuple[str, Callable[[Job], frozenset[str]]]:
     """By what the batch's log is known, and where a job has it when it is in that log."""
     if batch.role is Role.NODES and batch.dag is not None:
@@ -169,6 +173,8 @@ class Ensemble:
         self.notices: list[Notice] = []
         self.conditions: list[Notice] = []
         self.newest: datetime | None = None
+        self._gone_by: datetime | None = None
+        """Of the logs that began anew, the last moment they told of."""
         self._by_node: dict[str, list[str]] = {}
         self._procs: dict[int, list[JobKey]] = {}
         self._tellers: dict[int, str] = {}
@@ -466,6 +472,11 @@ class Ensemble:
             return Changes()
         self.books[file] = LogBook(file, book.role)
         self.notices = [notice for notice in self.notices if notice.file != file]
+        if book.role is not Role.DAGMAN:
+            self._gone_by = _latest(self._gone_by, book.last)
+        elif book.last is not None:
+            # A log with wrong times may have been in its place.
+            self.newest = _latest(self._gone_by, *(each.last for each in self.books.values()))
         if book.role is Role.DAGMAN and dag_key in self._tenures:
             self._tenures[dag_key].clear()
             self._states.touch(self._weigh_again())

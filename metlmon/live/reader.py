@@ -355,6 +355,8 @@ class Reader:
         for reader in self._logs.values():
             size = reader.follower.size
             look = reader.look()
+            if look.problem is None:
+                self.ensemble.books[reader.log.name].bytes = look.size
             if look.restarted:
                 self._diverged = True
                 self._note_emptied(reader)
@@ -458,6 +460,13 @@ class Reader:
             else:
                 self._diverged |= (log.role, log.dag) != (reader.log.role, reader.log.dag)
                 reader.log = log
+        self._as_found([log.name for log in found.logs])
+
+    def _as_found(self, names: list[str]) -> None:
+        """The logs in the order in which a new reader finds them, whenever they came."""
+        self._logs = {**{name: self._logs[name] for name in names}, **self._logs}
+        books = self.ensemble.books
+        self.ensemble.books = {**{name: books[name] for name in self._logs}, **books}
 
     def _may_have_become_logs(self) -> bool:
         """Did a file change that was no log yet? Where they are many (outputs of jobs called

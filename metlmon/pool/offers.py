@@ -82,10 +82,11 @@ def no_word(word: QueueWord) -> str | None:
 
 
 def already_so(offer: Offer) -> bool:
-    """Is all that was selected as the act would make it?"""
-    if offer.left_out:
-        return offer.order is None and all(why in ALREADY for _, why in offer.left_out)
-    return offer.refused in ALREADY
+    """Is all that was selected as the act would make it? Only the schedd's word tells: where
+    there is none, that is what is wrong."""
+    if offer.refused is None or not offer.refused.endswith(tuple(ALREADY)):
+        return False
+    return all(why in ALREADY for _, why in offer.left_out)
 
 
 # --- jobs ---------------------------------------------------------------------------------

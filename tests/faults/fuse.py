@@ -9,9 +9,11 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import select
 import stat
 import struct
 import threading
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -30,11 +32,15 @@ _DIRECT: Final = 1
 
 _DETACH: Final = 2
 
+_LISTENS: Final = 0.02
+"""Seconds between two looks whether it shall be deaf."""
+
 
 class Fuse:
     """``below`` passed on at ``at``, read-only. ``stall(name, *ops)``: from now on these (stat,
     open, read, list) of this file, or of ``"*"``, are not answered until :meth:`go_on`.
-    ``fail(name, op, number)``: they end in this error."""
+    ``fail(name, op, number)``: they end in this error. ``deafen()``: nobody even takes a question
+    (as of a file server that is gone): who asked can still be killed."""
 
     def __init__(self, below: Path, at: Path) -> None:
         self.at = at
@@ -51,6 +57,8 @@ class Fuse:
         self._errors: dict[tuple[str, str], int] = {}
         self._waiting: list[bytes] = []
         self._lock = threading.Lock()
+        self._deaf = threading.Event()
+        self._over = threading.Event()
         self.held = threading.Event()
         """Somebody waits for an answer."""
         self._thread = threading.Thread(target=self._serve, daemon=True)
@@ -59,6 +67,11 @@ class Fuse:
     def stall(self, name: str, *ops: str) -> None:
         with self._lock:
             self._stalled |= {(name, op) for op in ops}
+
+    def deafen(self) -> None:
+        self._deaf.set()
+        # It may be about to take one.
+        time.sleep(2 * _LISTENS)
 
     def fail(self, name: str, op: str, number: int) -> None:
         with self._lock:
@@ -71,17 +84,27 @@ class Fuse:
             self._errors.clear()
             waiting, self._waiting = self._waiting, []
             self.held.clear()
+        self._deaf.clear()
         for request in waiting:
             self._answer(request)
 
     def end(self) -> None:
         self.go_on()
         self._library.umount2(os.fsencode(self.at), _DETACH)
+        self._over.set()
+        self._thread.join()
         os.close(self._device)
 
     def _serve(self) -> None:
-        while True:
+        calls = select.poll()
+        calls.register(self._device, select.POLLIN)
+        while not self._over.is_set():
             try:
+                if self._deaf.is_set() or not calls.poll(_LISTENS * 1000):
+                    time.sleep(_LISTENS * self._deaf.is_set())
+                    continue
+                if self._deaf.is_set():
+                    continue
                 request = os.read(self._device, 1 << 20)
             except OSError as error:
                 if error.errno in (errno.EINTR, errno.ENOENT, errno.EAGAIN):

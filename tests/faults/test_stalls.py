@@ -5,6 +5,9 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -12,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from metlmon.cli.codes import Exit
 from metlmon.ensemble.views import JobView
 from metlmon.live import asking, faults
 from metlmon.live import session as session_module
@@ -165,6 +169,31 @@ def test_an_error_in_the_middle_is_told_and_passes(watched: Watched, op: str, nu
     deadline = time.monotonic() + DEADLINE
     while watched.session.job_view(9999, 0) is None:
         assert time.monotonic() < deadline
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("command", ["status", "jobs"])
+def test_a_command_says_so_and_ends_at_ctrl_c(
+    tmp_path: Path, command: str, number: signal.Signals
+) -> None:
+    if os.geteuid() != 0 or not os.path.exists("/dev/fuse"):
+        pytest.skip("to mount a file system takes root and /dev/fuse")
+    disk = Fuse(copied("rescue", tmp_path / "below"), tmp_path / "dagdir")
+    try:
+        disk.deafen()
+        code = "import sys; from metlmon.cli.main import main; sys.exit(main())"
+        with subprocess.Popen(
+            [sys.executable, "-c", code, command, str(disk.at)], stderr=subprocess.PIPE
+        ) as made:
+            assert made.stderr is not None
+            told = made.stderr.readline().decode()
+            assert told.startswith("metlmon: no answer from the file system since ")
+            assert str(disk.at) in told
+            made.send_signal(number)
+            ended = made.wait(DEADLINE)
+        assert ended == (Exit.INTERRUPTED if number == signal.SIGINT else -signal.SIGTERM)
+    finally:
+        disk.end()
 
 
 # --- asking ---------------------------------------------------------------------------------

@@ -198,6 +198,21 @@ def test_without_a_schedd_only_the_word_is_missing(
     assert said["runs"][0]["state"] == "idle"
 
 
+@pytest.mark.parametrize("target", ["79.0", "all"])
+def test_without_a_schedd_nothing_is_as_it_was_wished(
+    target: str, dagdir: Dagdir, asked: Schedd, capsys: Captured
+) -> None:
+    log = Log().submit(79, "run0-train_epoch1").hold(79, "by hand", 1)
+    dagdir.write("metl.log", log.data)
+    code, _, err = spoken(capsys, "act", "hold", dagdir.path, target, "--yes")
+    assert (code, err.startswith("metlmon: no need to hold")) == (Exit.OK, True)
+    asked.down = "no schedd is known here"
+    code, out, err = spoken(capsys, "act", "hold", dagdir.path, target, "--yes")
+    assert (code, out) == (Exit.REFUSED, "")
+    assert err.startswith("metlmon: cannot hold")
+    assert err.endswith(": no schedd is known here\n")
+
+
 def test_the_queue_is_now(dagdir: Dagdir, asked: Schedd, capsys: Captured) -> None:
     code, _, err = spoken(
         capsys, "status", dagdir.path, "--queue", "--as-of", "2026-01-05T09:00:00"

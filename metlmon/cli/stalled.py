@@ -1,0 +1,91 @@
+"""A command whose file system does not answer says so, and ends at ctrl-c all the same.
+
+The call from which the kernel does not come back (a hard NFS mount whose server is gone) is made
+in the main thread, where alone Python raises KeyboardInterrupt: it would come when the server
+does. A thread looks on, and ends the process.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from contextlib import suppress
+from types import FrameType
+from typing import Final
+
+from metlmon.cli.codes import Exit
+from metlmon.ensemble.wording import plain
+
+LOOK_SECONDS: Final = 0.25
+
+SPEAK_AFTER: Final = 3.0
+"""Seconds in one and the same call: before that, somebody is slow."""
+
+LET_GO_AFTER: Final = 2
+"""Looks at which a ctrl-c waits for the main thread: one in a long call of its own hears it."""
+
+READERS: Final = ("/metlmon/live/", "/metlmon/cli/commands.py")
+"""Where the calls are that ask the file system of a dagdir."""
+
+DEEP: Final = 12
+"""Calls of Python's own below one of ours, at most."""
+
+_over = threading.Event()
+
+
+def look_on(directory: str) -> None:
+    """Begin to see to it that reading ``directory`` gets on, until :func:`look_away`."""
+    _over.clear()
+    main = threading.main_thread().ident
+    # Screens are drawn where there may be no thread for it, and tests call commands from others.
+    if main is not None and threading.current_thread() is threading.main_thread():
+        args = (main, plain(directory, 200))
+        threading.Thread(target=_look, args=args, name="metlmon-look", daemon=True).start()
+
+
+def look_away() -> None:
+    """The screens have ways of their own."""
+    _over.set()
+
+
+def _look(main: int, directory: str) -> None:
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    at: tuple[int, int] | None = None
+    since, told, waits = time.monotonic(), False, 0
+    while not _over.wait(LOOK_SECONDS):
+        now = _where(sys._current_frames().get(main))
+        if now is None or now != at:
+            at, since, told = now, time.monotonic(), False
+        elif not told and time.monotonic() - since >= SPEAK_AFTER:
+            told = True
+            clock = time.strftime("%H:%M:%S", time.localtime(time.time() - SPEAK_AFTER))
+            _tell(f"no answer from the file system since {clock}: {directory} (^C: do not wait)")
+        # What has come for all threads, and the main thread did not take.
+        waits = waits + 1 if signal.SIGINT in signal.sigpending() else 0
+        if waits >= LET_GO_AFTER:
+            _tell(f"ended while the file system did not answer: {directory}")
+            os._exit(Exit.INTERRUPTED)
+
+
+def _where(frame: FrameType | None) -> tuple[int, int] | None:
+    """In which call of which function the main thread reads; None where it does something else."""
+    inner = frame
+    for _ in range(DEEP):
+        if frame is None:
+            return None
+        file = frame.f_code.co_filename
+        if any(each in file for each in READERS):
+            return (id(inner), inner.f_lasti) if inner is not None else None
+        if "/metlmon/" in file:
+            return None
+        frame = frame.f_back
+    return None
+
+
+def _tell(what: str) -> None:
+    # There may be nobody to tell.
+    with suppress(OSError):
+        os.write(2, f"metlmon: {what}\n".encode("ascii", "backslashreplace"))

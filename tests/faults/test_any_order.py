@@ -1,0 +1,366 @@
+"""Faults in any order, of any file, while a recording is written: when all files are whole again,
+what is told is what a fresh reader tells, and so does one that begins with what was kept.
+
+A case is its seed: what happens is the same each time, so that a failure can be looked at.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import re
+import shutil
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from metlmon.live import follower as follower_module
+from metlmon.live import keeping
+from metlmon.live import reader as reader_module
+from metlmon.live.cache import Cache
+from metlmon.live.errors import InputError
+from metlmon.live.reader import Reader
+from metlmon.live.replay import Piece, storyboard
+from tests.faults.recorded import FIXTURES, again, opened, told
+
+RECORDINGS = ("rescue", "shared-log", "demo")
+SEEDS = int(os.environ.get("METLMON_CHAOS", "6"))
+"""Cases of each recording; by hand some hundreds are tried."""
+
+LOOKS = 30
+"""So many times somebody looks while a recording is written."""
+
+GOES_WRONG = 0.35
+IS_MENDED = 0.5
+
+ENDINGS = (".dag", ".log", ".dagman.out", ".metrics", ".status", ".sub")
+"""Of files that are read; what a job wrote is not."""
+
+
+@cache
+def pieces_of(recording: str) -> list[Piece]:
+    return storyboard(FIXTURES / recording)
+
+
+class Disk:
+    """A dagdir that is written to piece by piece, and what goes wrong with it. ``whole``: what
+    each file would hold, had nothing gone wrong."""
+
+    def __init__(self, dagdir: Path, chance: random.Random) -> None:
+        self.dagdir = dagdir
+        self.away = dagdir.with_name("away")
+        self.chance = chance
+        self.whole: dict[str, bytes] = {}
+        self.wrong: dict[str, str] = {}
+        self.denied: set[str] = set()
+        self._tick = dagdir.with_name("tick")
+        dagdir.mkdir()
+
+    def write(self, piece: Piece) -> None:
+        self.whole[piece.file] = self.whole.get(piece.file, b"") + piece.data
+        if piece.file in self.wrong or not self.dagdir.exists():
+            # It is there when the file is mended.
+            self.wrong.setdefault(piece.file, "not written")
+            return
+        path = self.dagdir / piece.file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(path, "ab") as file:
+            file.write(piece.data)
+
+    def read(self, name: str) -> bool:
+        return name.endswith(ENDINGS) or ".rescue" in name
+
+    def damage(self) -> str:
+        """Do something to one of the files that are read."""
+        sound = [n for n in self.whole if n not in self.wrong and self.read(n)]
+        if not sound or not self.dagdir.exists():
+            return ""
+        name = self.chance.choice(sorted(sound))
+        harm = self.chance.choice(HARMS)
+        self.wrong[name] = harm.__name__
+        harm(self, self.dagdir / name, self.whole[name])
+        self.pass_a_tick()
+        return f"{harm.__name__} {name}"
+
+    def mend(self, name: str) -> str:
+        """Put a file back, in one of the ways in which people do."""
+        if not self.dagdir.exists():
+            return ""
+        del self.wrong[name]
+        self.denied.discard(name)
+        path, content = self.dagdir / name, self.whole[name]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.is_dir() and not path.is_symlink():
+            path.rmdir()
+        elif path.is_symlink() or path.is_fifo():
+            path.unlink()
+        how = self.chance.choice(["in place", "by rename", "anew"])
+        if path.exists() and path.stat().st_size != len(content):
+            # With the same inode, longer, and the same before where reading stands: that is how
+            # a log grows.
+            how = "by rename"
+        if how == "anew" and path.exists():
+            path.unlink()
+        if how == "by rename":
+            beside = path.with_name(f".{path.name}.new")
+            beside.write_bytes(content)
+            os.replace(beside, path)
+        elif path.exists():
+            with open(path, "r+b") as file:
+                file.write(content)
+                file.truncate()
+        else:
+            path.write_bytes(content)
+        self.pass_a_tick()
+        return f"mended {name} {how}"
+
+    def mend_all(self) -> None:
+        if self.away.exists():
+            self.away.rename(self.dagdir)
+        for name in sorted(self.wrong):
+            self.mend(name)
+
+    def pass_a_tick(self) -> None:
+        """Two changes within one tick of the file system's clock cannot be told apart."""
+        self._tick.touch()
+        at = self._tick.stat().st_mtime_ns
+        while self._tick.stat().st_mtime_ns == at:
+            self._tick.touch()
+
+
+# --- what goes wrong ------------------------------------------------------------------------
+
+
+def truncated(disk: Disk, path: Path, content: bytes) -> None:
+    os.truncate(path, disk.chance.randrange(len(content) + 1))
+
+
+def renamed_over(disk: Disk, path: Path, content: bytes) -> None:
+    """Something else that begins or looks alike."""
+    at = disk.chance.randrange(len(content) + 1)
+    # Of stamps, what is no earlier: a log that was emptied and goes on begins later.
+    other = content[:at] + content[at:].replace(b"Bytes", b"bytes").replace(b"11/", b"12/")
+    beside = path.with_name(f".{path.name}.new")
+    beside.write_bytes(other)
+    os.replace(beside, path)
+
+
+def another_time(disk: Disk, path: Path, content: bytes) -> None:
+    """Stamps of another year and zone, in place."""
+    with open(path, "r+b") as file:
+        file.write(content.replace(b"2026", b"2027").replace(b"17951", b"18951"))
+
+
+def another_zone(disk: Disk, path: Path, content: bytes) -> None:
+    """Seconds since 1970 of a machine whose clock is two hours wrong."""
+
+    def later(found: re.Match[bytes]) -> bytes:
+        return str(int(found[0]) + 7200).encode()
+
+    with open(path, "r+b") as file:
+        file.write(re.sub(rb"\b179\d{7}\b", later, content))
+
+
+def denied(disk: Disk, path: Path, content: bytes) -> None:
+    disk.denied.add(path.name)
+    os.utime(path)
+
+
+def removed(disk: Disk, path: Path, content: bytes) -> None:
+    path.unlink()
+
+
+def zeros_behind(disk: Disk, path: Path, content: bytes) -> None:
+    with open(path, "ab") as file:
+        file.write(bytes(disk.chance.choice([1, 100, 5000])))
+
+
+def zeros_within(disk: Disk, path: Path, content: bytes) -> None:
+    at = disk.chance.randrange(len(content) + 1)
+    with open(path, "r+b") as file:
+        file.write(content[:at] + bytes(len(content) - at))
+
+
+def nonsense_behind(disk: Disk, path: Path, content: bytes) -> None:
+    with open(path, "ab") as file:
+        file.write(b"005 (000.000.000) nothing of this kind\n\xff\xfe...\n")
+
+
+def doubled(disk: Disk, path: Path, content: bytes) -> None:
+    with open(path, "ab") as file:
+        file.write(content)
+
+
+def link_to_another(disk: Disk, path: Path, content: bytes) -> None:
+    others = sorted(n for n in disk.whole if (disk.dagdir / n).is_file() and disk.read(n))
+    other = disk.chance.choice(others)
+    path.unlink()
+    path.symlink_to(other if other != path.name else "nowhere")
+
+
+def directory(disk: Disk, path: Path, content: bytes) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def pipe(disk: Disk, path: Path, content: bytes) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+HARMS: list[Callable[[Disk, Path, bytes], None]] = [
+    truncated,
+    renamed_over,
+    another_time,
+    another_zone,
+    denied,
+    removed,
+    zeros_behind,
+    zeros_within,
+    nonsense_behind,
+    doubled,
+    link_to_another,
+    directory,
+    pipe,
+]
+
+
+# --- who looks ------------------------------------------------------------------------------
+
+
+class Sessions:
+    """One that looks, and sometimes another beside it; both keep what they learnt."""
+
+    def __init__(self, disk: Disk, cache: Path) -> None:
+        self.disk, self.cache, self.clock = disk, cache, 0.0
+        self.reader: Reader | None = None
+        self.history: list[str] = []
+
+    def new(self) -> Reader:
+        return Reader(self.disk.dagdir, live=False, now=self.now, cache=Cache(self.cache))
+
+    def now(self) -> float:
+        return time.time() + self.clock
+
+    def look(self) -> None:
+        if self.reader is None:
+            if not list(self.disk.dagdir.glob("*")):
+                return
+            reader = self.new()
+            # A DAG file that is not whole is refused at the beginning.
+            with suppress(InputError):
+                reader.open()
+                reader.read_all()
+                self.reader = reader
+            return
+        again(self.reader)
+
+    def disturb(self) -> str:
+        deed = self.disk.chance.choice(
+            [self.clock_step, self.spoil, self.lose, self.beside, self.begin_anew, self.rename]
+        )
+        deed()
+        return deed.__name__
+
+    def clock_step(self) -> None:
+        self.clock = self.disk.chance.choice([-7200.0, 0.0, 3600.0, 86400.0 * 40])
+
+    def spoil(self) -> None:
+        for entry in self.cache.glob("*.kept"):
+            content = bytearray(entry.read_bytes())
+            content[self.disk.chance.randrange(len(content))] ^= 0xFF
+            entry.write_bytes(content[: self.disk.chance.choice([len(content), 100])])
+
+    def lose(self) -> None:
+        shutil.rmtree(self.cache, ignore_errors=True)
+
+    def beside(self) -> None:
+        if self.reader is not None and self.disk.dagdir.exists():
+            other = self.new()
+            with suppress(InputError):
+                other.open()
+                other.read_all()
+
+    def begin_anew(self) -> None:
+        if self.disk.dagdir.exists():
+            self.reader = None
+
+    def rename(self) -> None:
+        if self.reader is None:
+            return
+        if self.disk.away.exists():
+            self.disk.away.rename(self.disk.dagdir)
+        else:
+            self.disk.dagdir.rename(self.disk.away)
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader_module, "ANEW_SECONDS", 0.0)
+    monkeypatch.setattr(reader_module, "UNWRITTEN_SECONDS", 0.0)
+    monkeypatch.setattr(keeping, "WORTH_KEEPING", 0)
+    monkeypatch.setattr(keeping, "SHARE_WORTH_KEEPING", 0.0)
+
+
+@pytest.mark.parametrize("recording", RECORDINGS)
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_whole_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recording: str, seed: int
+) -> None:
+    chance = random.Random(f"{recording} {seed}")
+    disk = Disk(tmp_path / "dagdir", chance)
+    sessions = Sessions(disk, tmp_path / "cache")
+    refuse(monkeypatch, disk)
+    pieces = pieces_of(recording)
+    cuts = sorted(chance.randrange(len(pieces)) for _ in range(LOOKS))
+    for begin, end in zip([0, *cuts], [*cuts, len(pieces)], strict=True):
+        for piece in pieces[begin:end]:
+            disk.write(piece)
+        did = ""
+        if chance.random() < GOES_WRONG:
+            did += disk.damage() + " "
+        if chance.random() < GOES_WRONG / 2:
+            did += sessions.disturb() + " "
+        for name in sorted(disk.wrong):
+            if chance.random() < IS_MENDED:
+                did += disk.mend(name) + " "
+        if did:
+            sessions.history.append(f"{end}: {did}")
+        disk.pass_a_tick()
+        sessions.look()
+    disk.mend_all()
+    assert {n: (disk.dagdir / n).read_bytes() for n in disk.whole} == disk.whole
+    sessions.look()
+    sessions.look()
+    assert sessions.reader is not None
+    history = "\n".join(sessions.history)
+    fresh = told(opened(disk.dagdir))
+    differs(told(sessions.reader), fresh, "the one that was there", history)
+    restarted = sessions.new()
+    restarted.open()
+    restarted.read_all()
+    differs(told(restarted), fresh, "the one that begins with what was kept", history)
+
+
+def refuse(monkeypatch: pytest.MonkeyPatch, disk: Disk) -> None:
+    """Files that may not be read: root may read all."""
+    for name in ("_both_ends", "_part", "_sum_of"):
+        call = getattr(follower_module, name)
+
+        def refused(path: Path, *more: Any, call: Callable[..., Any] = call) -> Any:
+            if path.name in disk.denied and path.parent == disk.dagdir:
+                raise PermissionError(errno.EACCES, "Permission denied", str(path))
+            return call(path, *more)
+
+        monkeypatch.setattr(follower_module, name, refused)
+
+
+def differs(got: dict[str, Any], wanted: dict[str, Any], who: str, history: str) -> None:
+    for field in wanted:
+        assert got.get(field) == wanted[field], f"{field} of {who}\n{history}"
