@@ -27,10 +27,10 @@ from metlmon.stats.frames import Frames, Value
 PARQUET_ENGINES: Final = ("pyarrow", "fastparquet")
 """What pandas writes Parquet with. Neither is required: CSV and JSON need nothing."""
 
-_FORMULA: Final = re.compile(r"(?:^|(?<=;))(?=\s*[=+\-@＝＋－＠])")
+_FORMULA: Final = re.compile(r"(?:^|(?<=;))(?=[\s\x22]*[=+\-@＝＋－＠])")
 """A text that begins so is a formula to a spreadsheet; some take the wide signs of East Asia,
-too, and where the comma is for decimals a semicolon begins another cell. An apostrophe before
-it makes it a text again."""
+too, and where the comma is for decimals a semicolon begins another cell: what quotes stand
+there are none any more. An apostrophe before it makes it a text again."""
 
 ABOUT_TEXTS: Final = """\
 In CSV an apostrophe stands before a text that a spreadsheet would take for a formula (one that

@@ -446,3 +446,19 @@ def test_a_dag_that_has_run_is_told_once_what_is_not_here(tmp_path: Path) -> Non
     assert one.kind == "files-not-here"
     for name in ("judge.sh", "eval.sub", "train.sh", "data.txt"):
         assert name in one.what
+
+
+def test_a_sub_dag_with_a_directory_of_its_own_works_there(tmp_path: Path) -> None:
+    sub = PLAIN + "transfer_input_files = only-here\n"
+    write(tmp_path / "d", {"s.dag": "JOB A s.sub\n", "s.sub": sub, "train.sh": "", "only-here": ""})
+    outer = {
+        "ens.dag": "SUBDAG EXTERNAL S s.dag DIR d\nJOB A s.sub\nPARENT S CHILD A\n",
+        "s.sub": PLAIN,
+        "train.sh": GOOD["train.sh"],
+    }
+    write(tmp_path, outer)
+    assert not any(found.kind == "shared-log" for found in findings(tmp_path))
+    assert not any("only-here" in found.what for found in findings(tmp_path))
+    (tmp_path / "d" / "only-here").unlink()
+    missing = [found.file for found in findings(tmp_path) if "only-here" in found.what]
+    assert missing == ["d/s.sub"]

@@ -56,6 +56,7 @@ FORMULAS: Final = (
     "\r=1",
     "\n=1",
     '"=1',
+    'a;"=1',
 )
 """Beginnings that a spreadsheet takes for a formula; each attack begins with one of them."""
 

@@ -218,7 +218,7 @@ def test_nothing_in_markdown_is_more_than_text(
 
 FRAMES = ("runs", "epochs", "jobs", "executions", "transfers", "events")
 
-A_FORMULA = re.compile(r"(?:^|;)\s*[=+\-@＝＋－＠]|^[\t\r\n]")
+A_FORMULA = re.compile(r"(?:^|;)[\s\"]*[=+\-@＝＋－＠]|^[\t\r\n]")
 A_NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*(?:e[-+]?\d+)?|inf|nan)")
 
 EXPORTED = {"runt", "uuidt", "sitet", "gput", "resourcet", "label", "holdt", "slott", "evictt"}

@@ -41,7 +41,10 @@ def check(path: Path, settings: Settings) -> Checked:
         raise InputError(
             f"no DAG file in {dagdir}: give the directory where one is, or the file itself"
         )
-    looks = [_look(flow, dagdir, shelf, settings, found) for flow in _with_inner(flows)]
+    looks = [
+        _look(flow, home, dagdir, shelf, settings, found)
+        for flow, home in _with_inner(flows, Path(os.path.normpath(dagdir)))
+    ]
     for look in looks:
         for rule in RULES:
             rule.check(look)
@@ -65,21 +68,26 @@ def _place(path: Path) -> tuple[Path, str | None]:
     return path.parent, path.name
 
 
-def _with_inner(flows: list[Workflow]) -> Iterator[Workflow]:
-    """The workflows and their sub-DAGs, each once."""
+def _with_inner(flows: list[Workflow], home: Path) -> Iterator[tuple[Workflow, Path]]:
+    """The workflows and their sub-DAGs, each once, with the directory where its DAGMan works."""
     seen: set[int] = set()
-    ahead = list(flows)
+    ahead = [(flow, home) for flow in flows]
     while ahead:
-        flow = ahead.pop(0)
+        flow, home = ahead.pop(0)
         if id(flow) not in seen:
             seen.add(id(flow))
-            yield flow
-            ahead += [inner for inner in flow.subdags if inner is not None]
+            yield flow, home
+            for node in flow.nodes.values():
+                inner = flow.subdags[node.subdag] if node.subdag is not None else None
+                if inner is not None:
+                    ahead.append((inner, Path(os.path.normpath(home / (node.dir or "")))))
 
 
-def _look(flow: Workflow, dagdir: Path, shelf: Shelf, settings: Settings, found: Findings) -> Look:
-    home = Path(os.path.normpath(dagdir))
-    look = Look(flow, home, shelf, settings, found, _called(flow.path, dagdir))
+def _look(
+    flow: Workflow, home: Path, dagdir: Path, shelf: Shelf, settings: Settings, found: Findings
+) -> Look:
+    called = _called(flow.path, dagdir)
+    look = Look(flow, home, Path(os.path.normpath(dagdir)), shelf, settings, found, called)
     look.open()
     return look
 
@@ -96,25 +104,32 @@ def _together(looks: list[Look], found: Findings) -> None:
     logs: dict[str, list[Look]] = defaultdict(list)
     for look in looks:
         for log in sorted({node.log for node in look.flow.nodes.values() if node.log}):
-            logs[os.path.normpath(log)].append(look)
-    for log, some in logs.items():
+            logs[_written(look, log)].append(look)
+    for path, some in logs.items():
         names: set[str] = set()
         twice = False
         for look in some:
             twice = twice or not names.isdisjoint(look.flow.nodes)
             names |= look.flow.nodes.keys()
         if twice:
+            log = os.path.relpath(path, some[0].home)
             what = f"the log {shown(log)} is shared with {listed(_others(some))}, node names too"
             found.add("shared-log", some[0].name, None, what)
     for attribute in ("node_status_file", "jobstate_log"):
         written: dict[str, list[Look]] = defaultdict(list)
         for look in looks:
             if file := getattr(look.flow, attribute):
-                written[os.path.normpath(file)].append(look)
-        for file, some in written.items():
+                written[_written(look, file)].append(look)
+        for path, some in written.items():
             if len(some) > 1:
+                file = os.path.relpath(path, some[0].home)
                 what = f"{listed(_others(some))} writes {shown(file)}, too"
                 found.add("shared-status-file", some[0].name, None, what)
+
+
+def _written(look: Look, file: str) -> str:
+    """Where a file of a DAG is, as DAGMan's directory has it."""
+    return os.path.normpath(look.home / file)
 
 
 def _others(some: list[Look]) -> list[str]:

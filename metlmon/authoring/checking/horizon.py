@@ -117,6 +117,6 @@ def _inside(look: Look, path: str, position: int) -> None:
         for told in _TOLD.findall(line):
             if told in names:
                 what = "the script makes its max_epochs of the epoch that the job is told"
-                name = os.path.relpath(path, look.home)
+                name = os.path.relpath(path, look.dagdir)
                 look.found.add("epoch-is-horizon", name, number, what)
                 return

@@ -73,11 +73,13 @@ class Shelf:
 
 @dataclass(slots=True)
 class Look:
-    """One workflow, ready for the rules. ``home`` is DAGMan's directory, ``names`` how its files
-    are called in findings, ``ran`` whether DAGMan has had it in its hands."""
+    """One workflow, ready for the rules. ``home`` is its DAGMan's directory, ``dagdir`` the one
+    that was asked for, which files are called by, ``names`` how its files are called in
+    findings, ``ran`` whether DAGMan has had it in its hands."""
 
     flow: Workflow
     home: Path
+    dagdir: Path
     shelf: Shelf
     settings: Settings
     found: Findings
@@ -133,9 +135,9 @@ class Look:
         return None
 
     def called(self, path: Path) -> str:
-        """The file's name in findings: relative to the DAG's directory where it lies in it."""
+        """The file's name in findings: relative to the dagdir where it lies in it."""
         try:
-            return str(path.relative_to(self.home))
+            return str(path.relative_to(self.dagdir))
         except ValueError:
             return str(path)
 
