@@ -52,6 +52,8 @@ def demo(options: argparse.Namespace) -> int:
             return show(Staffed(Session(reader), None, RECORDING), options)
         finally:
             replay.stop()
+            if replay.failed is not None:
+                print(f"metlmon: {replay.failed}", file=sys.stderr)
 
 
 def _print_end(where: Path, options: argparse.Namespace) -> int:

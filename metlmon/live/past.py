@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 
 from metlmon.ensemble.record import JobId
 from metlmon.live.asking import patiently
@@ -17,6 +16,8 @@ from metlmon.training.records import Streamed
 class Past(Session):
     """A session over a reader with an ``as_of``. What was written up to then changes no more:
     when all is read its thread ends, and nothing is polled."""
+
+    FAILED = "reading what was then failed"
 
     def start(self, notify: Callable[[Update], None]) -> None:
         """Read in a thread of its own. The last picture told is the whole one; those before
@@ -35,9 +36,6 @@ class Past(Session):
             with patiently(self._files):
                 self._read(notify)
         except Exception as error:  # As in the present: the screen says it, and goes on.
-            with suppress(Exception):
-                if self._latest is None:
-                    self._publish(lambda update: None)
             self._tell_failure(notify, error)
 
     def _read(self, notify: Callable[[Update], None]) -> None:

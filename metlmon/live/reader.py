@@ -266,6 +266,8 @@ class Reader:
         self._unusable: tuple[str, float] | None = None
         self._folder: tuple[int, int] | None = None
         self._rewritten: dict[str, Notice] = {}
+        self.remarks: dict[str, Notice] = {}
+        """What whoever uses this reader has to tell beside."""
         self._read_anew = float("-inf")
 
     # --- looking ------------------------------------------------------------------------
@@ -628,7 +630,7 @@ class Reader:
         for fault in faults:
             text = fault.sentence("the log" if fault.name in logs else "the file")
             notices.append(Notice("unreadable", fault.name, None, text))
-        notices += self._rewritten.values()
+        notices += (*self._rewritten.values(), *self.remarks.values())
         for reader in self._logs.values():
             if not live and reader.at_end and reader.follower.behind:
                 notices += self._torn(reader)

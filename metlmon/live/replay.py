@@ -20,6 +20,7 @@ from metlmon.dagman import read_rescue
 from metlmon.ensemble.record import Job
 from metlmon.eventlog import Position, looks_like_event_log, parse
 from metlmon.live.reader import Reader
+from metlmon.mishap import mishap
 
 TICK_SECONDS: Final = 0.05
 """How often the replay writes what has become due: well below what an eye sees as a step."""
@@ -188,6 +189,8 @@ class Replay:
         self._speed = speed
         self._stop = threading.Event()
         self._written = 0
+        self.failed: str | None = None
+        """Why it has stopped before its end."""
         self._started = time.monotonic()
         self._thread = threading.Thread(target=self._run, name="metlmon-replay", daemon=True)
         self.begin = self._pieces[0].time
@@ -227,6 +230,12 @@ class Replay:
         return False
 
     def _run(self) -> None:
+        try:
+            self._go_on()
+        except Exception as error:
+            self.failed = mishap("the replay stopped", error)
+
+    def _go_on(self) -> None:
         more = True
         while more and not self._stop.wait(TICK_SECONDS):
             passed = (time.monotonic() - self._started) * self._speed

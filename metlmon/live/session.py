@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-import traceback
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -16,7 +15,7 @@ from metlmon.ensemble.ledger import Ledger
 from metlmon.ensemble.picture import Painter
 from metlmon.ensemble.record import JobId
 from metlmon.ensemble.settings import Settings
-from metlmon.ensemble.views import JobRow, JobView, ProblemGroup, RunView
+from metlmon.ensemble.views import JobRow, JobView, Notice, ProblemGroup, RunView
 from metlmon.live.asking import Asker, NoAnswer, patiently
 from metlmon.live.errors import InputError
 from metlmon.live.feed import Feed, Update
@@ -24,6 +23,7 @@ from metlmon.live.reader import Reader
 from metlmon.live.turns import Turns
 from metlmon.live.wakeup import Wakeup
 from metlmon.live.written import WrittenFiles
+from metlmon.mishap import mishap
 from metlmon.training.records import Streamed, Training
 
 if TYPE_CHECKING:
@@ -67,8 +67,13 @@ REST_SECONDS: Final = 5.0
 lives."""
 
 
+NOT_KEPT: Final = "what was read could not be kept for the next time"
+
+
 class Session:
     """Implements :class:`metlmon.live.feed.Feed` over a :class:`Reader`."""
+
+    FAILED = "reading failed and is tried again"
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
@@ -112,9 +117,18 @@ class Session:
             self._watcher.start()
 
     def _await_changes(self, wakeup: Wakeup) -> None:
-        with patiently(self._files):
-            folders = self._reader.watched()
-        wakeup.run(folders, self._wake.set)
+        try:
+            with patiently(self._files):
+                folders = self._reader.watched()
+            wakeup.run(folders, self._wake.set)
+        except Exception as error:
+            self._remark("being told of changes failed; files are looked at every second", error)
+
+    def _remark(self, what: str, error: Exception) -> None:
+        """Called in any thread: what went wrong costs no more than time."""
+        self._reader.remarks[what] = Notice("mishap", None, None, mishap(what, error))
+        self._told = True
+        self._wake.set()
 
     def stop(self) -> None:
         """End the threads; returns when reading has ended. A thread that waits for a file system
@@ -223,13 +237,12 @@ class Session:
 
     def _tell_failure(self, notify: Callable[[Update], None], error: Exception) -> None:
         """Something went wrong that nobody foresaw: the last picture stays, with a sentence."""
-        where = traceback.extract_tb(error.__traceback__)[-1]
-        text = (
-            f"reading failed and is tried again: {type(error).__name__}: {error} "
-            f"({Path(where.filename).name}:{where.lineno}); please report this"
-        )
+        if self._latest is None:
+            # Nothing was shown yet: what there is of a picture has room for the sentence.
+            with suppress(Exception):
+                self._publish(lambda update: None)
         if self._latest is not None:
-            self._latest = replace(self._latest, error=text)
+            self._latest = replace(self._latest, error=mishap(self.FAILED, error))
             # It may be telling that failed: whoever was told is gone, or will ask again.
             with suppress(Exception):
                 notify(self._latest)
@@ -278,16 +291,29 @@ class Session:
         # It reads the model alone: screens may read it at the same time.
         if self._files.stuck or (self._keeper is not None and self._keeper.is_alive()):
             return
-        with self._turns.still:
-            worth = self._reader.keep()
-        if not worth:
+        self._kept, before = time.monotonic(), self._kept
+        try:
+            with self._turns.still:
+                worth = self._reader.keep()
+        except Exception as error:
+            self._remark(NOT_KEPT, error)
             return
-        self._kept = time.monotonic()
+        if not worth:
+            self._kept = before
+            return
         # The cache may lie on a file server that does not answer.
         self._keeper = threading.Thread(
-            target=_write, args=(worth,), name="metlmon-keep", daemon=True
+            target=self._write, args=(worth,), name="metlmon-keep", daemon=True
         )
         self._keeper.start()
+
+    def _write(self, worth: list[Kept]) -> None:
+        try:
+            for each in worth:
+                each.write()
+            self._reader.remarks.pop(NOT_KEPT, None)
+        except Exception as error:
+            self._remark(NOT_KEPT, error)
 
     def _publish(self, notify: Callable[[Update], None]) -> None:
         begun = time.thread_time()
@@ -317,8 +343,3 @@ class Session:
         while not done:
             with self._turns.working():
                 done = summary.settle(self._reader.live(), TURN_SECONDS)
-
-
-def _write(worth: list[Kept]) -> None:
-    for each in worth:
-        each.write()

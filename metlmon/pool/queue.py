@@ -24,6 +24,7 @@ from metlmon.ensemble.views import (
     RunView,
 )
 from metlmon.live.feed import Feed, Update
+from metlmon.mishap import mishap
 from metlmon.pool.compare import IDLE, Difference, JobId, differences, lasting
 from metlmon.pool.connection import Connection
 from metlmon.pool.identity import is_dagman_of, is_ours
@@ -152,7 +153,7 @@ class Queue:
                     if not self._stop.is_set():
                         told()
             except Exception as error:  # A thread that dies would do so on the screen.
-                self._failed(f"asking failed: {type(error).__name__}: {error}; please report this")
+                self._failed(mishap("asking failed", error))
 
     def due(self) -> bool:
         """Is there something to ask for, and is it time? Only while jobs are in the queue by

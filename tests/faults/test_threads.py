@@ -1,0 +1,172 @@
+"""An error that nobody foresaw, in each of the threads that read: a sentence tells of it, the
+others go on, and it is tried again without haste."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from metlmon.live import keeping
+from metlmon.live import session as session_module
+from metlmon.live.cache import Cache
+from metlmon.live.feed import Update
+from metlmon.live.kept import Kept
+from metlmon.live.reader import Reader
+from metlmon.live.replay import Replay
+from metlmon.live.session import Session
+from metlmon.live.wakeup import Wakeup
+from tests.faults.recorded import FIXTURES, copied
+
+DEADLINE = 30.0
+
+HOSTILE = "odd \x1b[2J\u202e" + "x" * 5000
+
+
+class Watched:
+    """A session over a recording, and what it told."""
+
+    def __init__(self, dagdir: Path, cache: Path) -> None:
+        self.dagdir = dagdir
+        self.reader = Reader(dagdir, live=False, cache=Cache(cache))
+        self.session = Session(self.reader)
+        self.latest: Update | None = None
+        self._news = threading.Condition()
+
+    def begin(self) -> None:
+        self.reader.open()
+        self.session.start(self.take)
+
+    def take(self, update: Update) -> None:
+        with self._news:
+            self.latest = update
+            self._news.notify_all()
+
+    def until(self, wanted: Callable[[Update], bool]) -> Update:
+        with self._news:
+            assert self._news.wait_for(
+                lambda: self.latest is not None and wanted(self.latest), DEADLINE
+            ), self.latest and (self.latest.error, self.latest.status.warnings)
+        assert self.latest is not None
+        return self.latest
+
+    def hears_of(self, cluster: int) -> None:
+        """It still reads what is appended."""
+        with open(self.dagdir / "metl.log", "ab") as file:
+            file.write(
+                b"000 (%d.000.000) 2026-11-21 10:00:00 Job submitted from host: <127.0.0.1:1>\n"
+                b"...\n" % cluster
+            )
+        self.until(lambda update: self.session.job_view(cluster, 0) is not None)
+
+
+@pytest.fixture(name="watched")
+def _watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Watched]:
+    monkeypatch.setattr(session_module, "POLL_SECONDS", 0.05)
+    monkeypatch.setattr(session_module, "FAILURE_PAUSE_SECONDS", 0.2)
+    monkeypatch.setattr(session_module, "KEEP_SECONDS", 0.2)
+    monkeypatch.setattr(keeping, "WORTH_KEEPING", 0)
+    monkeypatch.setattr(keeping, "SHARE_WORTH_KEEPING", 0.0)
+    watched = Watched(copied("rescue", tmp_path / "dagdir"), tmp_path / "cache")
+    yield watched
+    watched.session.stop()
+
+
+def fails(*_: object, **__: object) -> None:
+    raise ZeroDivisionError(HOSTILE)
+
+
+def of_mishaps(update: Update) -> list[str]:
+    return [each.text for each in update.status.warnings if each.kind == "mishap"]
+
+
+@pytest.mark.parametrize("name", ["look", "step", "painter"])
+def test_reading_fails_for_a_while(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    watched.begin()
+    before = watched.until(lambda update: update.progress.fraction == 1).status.runs
+    calls: list[None] = []
+
+    def failing(*_: object, **__: object) -> None:
+        calls.append(None)
+        fails()
+
+    with monkeypatch.context() as broken:
+        broken.setattr(watched.reader, name, failing)
+        (watched.dagdir / "more.dag").write_text("# nothing\n")
+        watched.session._told = True
+        update = watched.until(lambda update: update.error is not None)
+        assert "reading failed and is tried again: ZeroDivisionError: odd" in str(update.error)
+        assert "\x1b" not in str(update.error)
+        assert len(str(update.error)) <= 300
+        assert update.status.runs == before
+    watched.until(lambda update: update.error is None)
+    watched.hears_of(9999)
+    assert len(calls) < 20
+
+
+def test_it_fails_before_there_is_anything_to_show(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watched.reader.open()
+    with monkeypatch.context() as broken:
+        broken.setattr(watched.reader, "step", fails)
+        watched.session.start(watched.take)
+        update = watched.until(lambda update: update.error is not None)
+        assert str(update.error).startswith("reading failed and is tried again: ")
+    watched.until(lambda update: update.error is None)
+    watched.hears_of(9999)
+
+
+def test_nobody_wakes_it(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Wakeup, "run", fails)
+    watched.begin()
+    (told,) = of_mishaps(watched.until(lambda update: bool(of_mishaps(update))))
+    assert told.startswith("being told of changes failed; files are looked at every second: ")
+    watched.hears_of(9999)
+
+
+@pytest.mark.parametrize("where", [(Reader, "keep"), (Kept, "write")])
+def test_nothing_can_be_kept(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch, where: tuple[type, str]
+) -> None:
+    monkeypatch.setattr(*where, fails)
+    watched.begin()
+    update = watched.until(lambda update: bool(of_mishaps(update)))
+    (told,) = of_mishaps(update)
+    assert told.startswith("what was read could not be kept for the next time: ZeroDivisionError")
+    assert update.error is None
+    watched.hears_of(9999)
+    monkeypatch.undo()
+    watched.hears_of(9998)
+
+
+def test_the_past_cannot_be_read(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    watched.begin()
+    watched.until(lambda update: update.progress.fraction == 1)
+    past = watched.session.past(datetime(2026, 11, 21, 9, 43))
+    told: list[Update] = []
+    ended = threading.Event()
+
+    def take(update: Update) -> None:
+        told.append(update)
+        ended.set()
+
+    monkeypatch.setattr(Reader, "step", fails)
+    past.start(take)
+    assert ended.wait(DEADLINE)
+    assert str(told[-1].error).startswith("reading what was then failed: ZeroDivisionError: odd")
+    past.stop()
+
+
+def test_a_replay_says_why_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "demo").mkdir()
+    replay = Replay(FIXTURES / "rescue", tmp_path / "demo", 1.0)
+    replay.start()
+    monkeypatch.setattr(replay, "write_until", fails)
+    replay._thread.join(DEADLINE)
+    assert str(replay.failed).startswith("the replay stopped: ZeroDivisionError: odd")
