@@ -31,6 +31,10 @@ PASTE_SECONDS: Final = 1.0
 """A paste whose end does not come is over when nothing more of it has come for so long: its
 bytes follow one another."""
 
+TAIL_SECONDS: Final = 0.5
+"""For so long what follows on such a text is still of it: its end comes in smaller parts, and
+nobody presses a key as soon."""
+
 _PIECES: Final = re.compile(r"(?=\x1b)")
 
 
@@ -43,6 +47,7 @@ class Keyboard:
         self._tail = ""
         self._paste: str | None = None
         self._heard = 0.0
+        self._poured = float("-inf")
 
     def feed(self, data: bytes) -> Iterator[Message]:
         """The messages that are whole with these bytes."""
@@ -77,11 +82,19 @@ class Keyboard:
                 if not isinstance(message, events.Paste):
                     yield message
             self._paste = behind[:PASTED]
-        elif len(piece) > TYPED:
+        elif self._untyped(piece):
             yield from self._parsed(piece[:SEQUENCE] if piece.startswith("\x1b") else "")
             yield events.Paste(piece[:PASTED].replace("\x00", ""))
         else:
             yield from self._parsed(piece)
+
+    def _untyped(self, piece: str) -> bool:
+        """Is it of a paste that the terminal did not mark as one?"""
+        if len(piece) > TYPED:
+            self._poured = self._heard
+        elif piece.startswith("\x1b"):
+            return False
+        return self._heard - self._poured < TAIL_SECONDS
 
     def _end_paste(self, behind: str) -> Iterator[Message]:
         text, self._paste, self._tail = self._paste or "", None, ""

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from textual import events
 
 from screens import keyboard
-from screens.keyboard import PASTED, TYPED, Keyboard
+from screens.keyboard import PASTED, TAIL_SECONDS, TYPED, Keyboard
 
 SEQUENCES = (
     *(b"\x1b", b"\x1b[", b"\x1bO", b"\x1b[A", b"\x1b[I", b"\x1b[O", b"\x00", b"\xff", b"\xc3"),
@@ -57,11 +57,15 @@ def test_a_key_whose_number_is_no_character_is_no_key() -> None:
     assert keys(board, b"q") == ["q"]
 
 
-def test_what_nobody_can_have_typed_is_a_paste() -> None:
+def test_what_nobody_can_have_typed_is_a_paste(monkeypatch: pytest.MonkeyPatch) -> None:
     """A file pasted into a terminal that does not bracket: none of its letters is an act."""
     board = Keyboard()
+    monkeypatch.setattr(keyboard, "monotonic", lambda: 60.0)
     messages = list(board.feed(b"X" * (TYPED + 1)))
-    assert [type(m) for m in messages] == [events.Paste]
+    messages += board.feed(b"Dq\r")
+    assert [type(m) for m in messages] == [events.Paste, events.Paste], "its end, too"
+    assert keys(board, b"\x1b[A") == ["up"]
+    monkeypatch.setattr(keyboard, "monotonic", lambda: 60.0 + TAIL_SECONDS)
     assert keys(board, b"q") == ["q"]
 
 
