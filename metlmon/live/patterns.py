@@ -146,20 +146,22 @@ class _Judge:
             self._choices = []
 
     def _repeat(self, least: int, most: int, body: Any) -> None:
+        if most == 0:
+            return
         if most != 1 and (_varies(body) or not self._told_apart(body)):
             raise Refused(
                 "has a repetition within a repetition: write the inner one without *, +, ? and |"
             )
         if most != 1:
-            self._repeat_often(least, min(most, LONGEST_TEXT), self._union(body))
+            self._repeat_often(least, min(most, LONGEST_TEXT), self._union(body), _takes(body))
         elif least == most:
             self._sequence(body)
         else:
             self._choose(2, self._first(body))
             self._perhaps(body)
 
-    def _repeat_often(self, least: int, most: int, characters: int) -> None:
-        if least > 0:
+    def _repeat_often(self, least: int, most: int, characters: int, takes: bool) -> None:
+        if least > 0 and takes:
             self._barriers.append(characters)
         if most > least:
             self._choose(most - least + 1, characters)
@@ -287,6 +289,23 @@ def _varies(items: Iterable[Any]) -> bool:
             if _varies(argument):
                 return True
         elif code is op.BRANCH and any(_varies(each) for each in argument[1]):
+            return True
+    return False
+
+
+def _takes(items: Iterable[Any]) -> bool:
+    """Does a sequence take a character, whatever happens?"""
+    for code, argument in items:
+        if code in _REPEATS or code is op.POSSESSIVE_REPEAT:
+            if argument[0] > 0 and _takes(argument[2]):
+                return True
+        elif code is op.BRANCH:
+            if all(map(_takes, argument[1])):
+                return True
+        elif code in (op.SUBPATTERN, op.ATOMIC_GROUP):
+            if any(map(_takes, _within(code, argument))):
+                return True
+        elif code not in (op.AT, op.ASSERT, op.ASSERT_NOT):
             return True
     return False
 

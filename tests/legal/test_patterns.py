@@ -69,6 +69,10 @@ FOR_EVER = (
     r"(?a)\W*é*x",
     r"(?a:\W)*é*x",
     r"(?a)[^\w]*é*x",
+    # what takes nothing parts nothing
+    r"a{2,}(?:){1,50}a+b",
+    r"a*(?:\b){3}a*b",
+    r"b*(a{0}){2,}b*x",
     # much to match at each of many places
     r"b*?(a|b){1000}!",
     r"a{2,}\D{1000}b*c",
