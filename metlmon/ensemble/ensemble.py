@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import Enum
 from operator import attrgetter
 from typing import Any, Final, TypeAlias
@@ -18,7 +18,7 @@ from metlmon.dagman import Jobstate, Said
 from metlmon.ensemble.clock import Clock
 from metlmon.ensemble.dag import Dag, Tenure, note_tenure
 from metlmon.ensemble.learnt import learn_again, learnt
-from metlmon.ensemble.lives import Lives, another
+from metlmon.ensemble.lives import Lives, another, told_apart
 from metlmon.ensemble.membership import REMOVED_WITH, SWEEPS, Membership, membership
 from metlmon.ensemble.node import Made, NodeState
 from metlmon.ensemble.nodestates import NodeStates, Weighed
@@ -364,9 +364,12 @@ class Ensemble:
             job = jobs.get(key)
             if job is None:
                 job = self._new_job(key, concerned)
-            elif number == 0 and another(job, event, lives):
-                job = self._divide(job, time, concerned)
-                key, shared = job.key, True
+            elif number == 0:
+                if another(job, event, lives):
+                    job = self._divide(job, time, concerned)
+                    key, shared = job.key, True
+                elif apart := told_apart(job, event):
+                    self._note_apart(batch.file, job, apart)
             if log not in in_log(job):
                 self._found_in(batch, job, concerned)
             if number == 6:
@@ -399,6 +402,17 @@ class Ensemble:
         job.node_name = self._factories.get(key[0])
         concerned.placed.add(key)
         return job
+
+    def _note_apart(self, file: str, job: Job, apart: timedelta) -> None:
+        """Two logs tell of one submission at two times; said of the first one alone."""
+        if any(notice.kind == "log-zone" for notice in self.notices):
+            return
+        text = (
+            f"its 000 of job {job.cluster}.{job.proc} is {apart} off another log's: one of them is "
+            "in another time zone, or has no years; hours may be counted twice: put one away, or "
+            "give --tz where one says UTC"
+        )
+        self.notices.append(Notice("log-zone", file, None, text))
 
     def _divide(self, known: Job, when: datetime, concerned: _Concerned) -> Job:
         """Its cluster and proc were given to another job, at ``when``: tell their events apart,

@@ -100,6 +100,13 @@ def another(job: Job, event: Event, lives: Lives) -> bool:
     return not any(_may_be_one(when, known) for known in lives.times(job))
 
 
+def told_apart(job: Job, event: Event) -> timedelta | None:
+    """By how much this 000 differs from the one that is known, although it is of the same job."""
+    before = job.told_submitted
+    apart = abs(event.time - before) if before is not None and not job.noop else timedelta()
+    return apart if apart > AN_HOUR - QUARTER_HOUR else None
+
+
 def _may_be_one(when: datetime, known: datetime) -> bool:
     """Two stamps of a 000 of one node: may they be of one submission?"""
     apart = abs(when - known)

@@ -203,7 +203,11 @@ def test_logs_in_two_zones_tell_of_one_job(tmp_path: Path, hours: int) -> None:
     dagdir = Dagdir(tmp_path / "d", dag("metl.log", FIRST))
     dagdir.write("metl.log", first_life(Log()).data)
     dagdir.write("run.dag.nodes.log", in_another_zone(first_life(Log()), hours).data)
-    assert len(dagdir.reader().ensemble.jobs) == 1
+    reader = dagdir.reader()
+    assert len(reader.ensemble.jobs) == 1
+    notices = [each for each in reader.painter().status().warnings if each.kind == "log-zone"]
+    assert "--tz" in notices[0].text, "what it comes to is in doubt, and that is said"
+    assert len(notices) == 1
 
 
 @pytest.mark.parametrize("order", list(permutations(("metl.log", "run.dag.nodes.log"))))
