@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import ClassVar, Final
 
 from textual.app import ComposeResult
@@ -15,6 +15,7 @@ from metlmon.ensemble import wording
 from metlmon.ensemble.states import TERMINAL, State
 from metlmon.ensemble.views import JobView
 from metlmon.ensemble.wording import STATES, plain
+from metlmon.live.asking import Asker, NoAnswer, ask, patiently
 from metlmon.live.feed import Update
 from metlmon.live.tail import NotRead, output_file, read_tail
 from metlmon.mishap import mishap
@@ -50,6 +51,7 @@ class JobScreen(ActingScreen):
         self.job = (cluster, proc)
         self._tails: tuple[Tail, ...] = ()
         self._reading = False
+        self._files = Asker(lambda: None)
         self._asked: tuple[JobView, datetime | None, tuple[Tail, ...], int, bool] | None = None
         self._story = jobstory.Story([], [])
 
@@ -154,7 +156,8 @@ class JobScreen(ActingScreen):
         more = [*self.remarks(), *more]
         self.query_one("#note", Panel).show([rule(more, self.app.size.width, self.ascii)])
 
-    # --- output files: read in a thread, since a dagdir on NFS can make a read wait --------
+    # --- output files: read in a thread, since a dagdir on NFS can make a read wait, and with
+    # patience: the end does not wait for that thread for ever ---------------------------------
 
     def _read_tails(self, view: JobView) -> None:
         if self._reading:
@@ -173,9 +176,10 @@ class JobScreen(ActingScreen):
                 if name is None:
                     continue
                 try:
-                    lines = read_tail(output_file(dagdir, name))[-TAIL_LINES:]
+                    with patiently(self._files):
+                        lines = ask(_tail_of, dagdir, name)[-TAIL_LINES:]
                     made.append(Tail(title, name, tuple(lines)))
-                except NotRead as reason:
+                except (NotRead, NoAnswer) as reason:
                     made.append(Tail(title, name, (), str(reason)))
                 except Exception as error:
                     made.append(Tail(title, name, (), mishap("reading it failed", error)))
@@ -183,6 +187,9 @@ class JobScreen(ActingScreen):
                 self.app.call_from_thread(self._have_tails, job, tuple(made))
 
         self.run_worker(work, thread=True, exit_on_error=True, group="tails")
+
+    def on_unmount(self) -> None:
+        self._files.close()
 
     def _have_tails(self, job: tuple[int, int], made: tuple[Tail, ...]) -> None:
         self._reading = False
@@ -230,3 +237,7 @@ class JobScreen(ActingScreen):
         view = self.monitor.feed.job_view(*self.job)
         if view is not None:
             self.monitor.open_run_of(view.row)
+
+
+def _tail_of(dagdir: Path, name: str) -> list[str]:
+    return read_tail(output_file(dagdir, name))
