@@ -205,6 +205,9 @@ CASES: list[tuple[str, str, int | None, Files]] = [
         7,
         spoilt("train.sub", "attrs = GLIDEIN_ResourceName", "attrs = Machine"),
     ),
+    ("unfinished-expression", "train.sub", 11, described('periodic_release = (A == "x)" && (B')),
+    ("unfinished-expression", "train.sub", 11, described("on_exit_hold = A == 1))")),
+    ("unfinished-expression", "train.sub", 11, described("rank = TARGET.Foo > 2 &&")),
     ("no-retry", "ens.dag", 2, spoilt("ens.dag", "RETRY ALL_NODES 3\n", "")),
     (
         "side-node-fails-dag",

@@ -21,6 +21,18 @@ _BARE: Final = re.compile(
 _COMPARES: Final = ("=", "?=", "!=")
 """What an assigned value begins with that was meant to be compared: ``==``, ``=?=``, ``=!=``."""
 
+_EXPRESSIONS: Final = re.compile(
+    r"(?:requirements|rank|periodic_(?:hold|release|remove|vacate)|on_exit_(?:hold|remove))\Z"
+)
+"""Commands whose values are expressions: condor_submit refuses one that it cannot read."""
+
+_QUOTED: Final = re.compile(r'"(?:[^"\\]|\\.)*+"')
+LONGEST_EXPRESSION: Final = 10_000
+"""Characters: ten times what the longest real requirements have."""
+
+_BRACKETS: Final = re.compile(r"[()]")
+_OPEN_END: Final = re.compile(r"(?:&&|\|\||==|=\?=|=!=|<=?|>=?)\s*\Z")
+
 _WITH_WORDS: Final = frozenset({"arguments", "args", "environment", "env"})
 """Commands whose values may begin with anything."""
 
@@ -77,6 +89,8 @@ def _lines(look: Look, text: SubmitText) -> None:
             continue
         if each.value.startswith(_COMPARES):
             _bare(look, each.file, each.line, each.key)
+        elif _EXPRESSIONS.match(each.key) and (why := _unfinished(each.value)):
+            look.found.add("unfinished-expression", each.file, each.line, f"{each.key} {why}")
     for each in text.stray:
         if _BARE.match(each.value):
             _bare(look, each.file, each.line, "")
@@ -89,6 +103,21 @@ def _bare(look: Look, file: str, line: int, name: str) -> None:
     said = f"a condition on {shown(name)}" if name else "a condition"
     what = f"{said} stands here by itself: no requirement comes of it, the job goes anywhere"
     look.found.add("bare-requirement", file, line, what)
+
+
+def _unfinished(value: str) -> str | None:
+    """What is wrong with the brackets of an expression, or with its end."""
+    if len(value) > LONGEST_EXPRESSION:
+        return None
+    bare = _QUOTED.sub('""', value)
+    depth = 0
+    for sign in _BRACKETS.findall(bare):
+        depth += 1 if sign == "(" else -1
+        if depth < 0:
+            return "closes a bracket that was not opened"
+    if depth > 0:
+        return "opens a bracket that is not closed"
+    return "ends where something must follow" if _OPEN_END.search(bare) else None
 
 
 def _ifs(look: Look, text: SubmitText) -> None:

@@ -98,6 +98,9 @@ KINDS: Final[Mapping[str, Kind]] = {
     # --- submit descriptions -----------------------------------------------------------
     "bare-requirement": Kind(_E, "Write: requirements = …, with this condition in it."),
     "submit-syntax": Kind(_E, "Correct the line: condor_submit takes name = value."),
+    "unfinished-expression": Kind(
+        _E, "Correct the expression: condor_submit refuses it, and the node fails."
+    ),
     "unbalanced-if": Kind(_E, "Close every if with an endif."),
     "undefined-macro": Kind(_W, "Set it with VARS, or correct the name: it comes out empty."),
     "gpus-not-requested": Kind(_W, "Add request_gpus = 1: without it the job gets no GPU."),
