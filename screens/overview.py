@@ -39,6 +39,10 @@ OF_FIGURES: Final = frozenset({"timeline", "sites", "curves", "estimates", "inci
 """Actions that are for nothing where there is no ensemble."""
 
 
+BELOW_HEAD: Final = 6
+"""Lines that the head leaves free on a low terminal: for three runs, what names their columns,
+the rule and the keys. Runs are what the screen is for."""
+
 Fitted = tuple[list[Spec[RunRow]], dict[str, int], list[Column], int]
 """Columns, their cells by name, those that have room, and where a row's second line begins."""
 
@@ -131,7 +135,7 @@ class OverviewScreen(ListScreen, ActingScreen):
         # Half a log foretells nothing.
         figures = self.monitor.study.of(glance) if update.progress.fraction == 1 else None
         trouble = headlines.incident(figures, room - 2, ascii)
-        return [
+        head: list[Line] = [
             *lines,
             *roomy,
             inset + bar + line("  ", (total, DIM)),
@@ -145,6 +149,7 @@ class OverviewScreen(ListScreen, ActingScreen):
             *([inset + trouble] if trouble else []),
             *roomy,
         ]
+        return head[: self.app.size.height - BELOW_HEAD]
 
     def _counts(self, status: Status, room: int) -> list[Line]:
         """Epochs by state, and what other nodes are at: on one line where there is room."""

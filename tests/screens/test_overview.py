@@ -167,6 +167,15 @@ async def test_several_dags_are_told_apart(show: Show) -> None:
         assert sum("run1 " in line for line in seen.lines) == 2
 
 
+@pytest.mark.parametrize("lines", [9, 10, 12])
+async def test_on_a_low_terminal_runs_are_seen(show: Show, lines: int) -> None:
+    made = status()
+    dags = tuple(replace(made.dags[0], file=f"{name}.dag") for name in "ab")
+    feed = FakeFeed(update(replace(made, dags=dags)))
+    async with show(feed, size=(40, lines)) as seen:
+        assert sum("/30" in line for line in seen.lines) >= 2, seen.text
+
+
 async def test_many_dags_are_counted_by_state(show: Show) -> None:
     made = status()
     dags = tuple(replace(made.dags[0], file=f"d{n}.dag") for n in range(5))
