@@ -45,6 +45,15 @@ VALUES_TAIL: Final = 64 * 1024
 PATTERN_SECONDS: Final = 1.0
 """For one pattern of the settings in one file: some lines can take it hundredths of a second."""
 
+ALL_PATTERNS_SECONDS: Final = 10.0
+"""For all patterns in all files, where they are slow: many files would make hours of seconds."""
+
+SLOW_SECONDS: Final = 0.1
+"""In one file; what people write takes less."""
+
+SPENT_SECONDS: Final = 0.01
+"""For one pattern in one file, after that."""
+
 MOST_LINES: Final = 200_000
 
 MOST_VERSIONS: Final = 2000
@@ -136,7 +145,8 @@ class WrittenFiles:
         self._summaries = _Read(_reader_of_text(read_metrics_txt))
         self._arguments = _Read(_reader_of_text(read_args_txt))
         self._ends = _Read(self._read_end)
-        self._matched = {p: _Read(_reader_of(p)) for p in settings.metrics.patterns}
+        patience = _Patience()
+        self._matched = {p: _Read(_reader_of(p, patience)) for p in settings.metrics.patterns}
         self._progress = _Read(_read_progress)
         self._made: dict[str, tuple[tuple[Any, ...], Training]] = {}
 
@@ -362,29 +372,53 @@ def _reader_of_text(take: Callable[[str], dict[str, T]]) -> Callable[[str], dict
     return read
 
 
-def _reader_of(pattern: MetricPattern) -> Callable[[str], list[tuple[int | None, float]]]:
+class _Patience:
+    """How long all patterns of the settings together may try."""
+
+    def __init__(self) -> None:
+        self._left = ALL_PATTERNS_SECONDS
+
+    def seconds(self) -> float:
+        """For the next file."""
+        return PATTERN_SECONDS if self._left > 0 else SPENT_SECONDS
+
+    def took(self, seconds: float) -> None:
+        # What goes on as it should is nothing that comes to an end after days of watching.
+        if seconds > SLOW_SECONDS:
+            self._left -= seconds
+
+
+def _reader_of(
+    pattern: MetricPattern, patience: _Patience
+) -> Callable[[str], list[tuple[int | None, float]]]:
     def read(path: str) -> list[tuple[int | None, float]]:
         limit = VALUES_TAIL if pattern.file == "out" else LARGEST_CSV
         try:
             lines: Iterable[str]
             if pattern.file == "out":
                 lines = _LINES.split(end_of(path, limit))
-                return matched_values(_for_pattern(lines), pattern.pattern)
+                return matched_values(_for_pattern(lines, patience), pattern.pattern)
             with opened(path, limit) as file:
-                return matched_values(_for_pattern(islice(file, MOST_LINES)), pattern.pattern)
+                return matched_values(
+                    _for_pattern(islice(file, MOST_LINES), patience), pattern.pattern
+                )
         except (NotRead, OSError):
             return []
 
     return read
 
 
-def _for_pattern(lines: Iterable[str]) -> Iterator[str]:
+def _for_pattern(lines: Iterable[str], patience: _Patience) -> Iterator[str]:
     """Of each line as much as patterns are judged by, for as long as it takes."""
-    deadline = time.thread_time() + PATTERN_SECONDS
-    for line in lines:
-        yield line[:LONGEST_TEXT]
-        if time.thread_time() > deadline:
-            return
+    begun = time.thread_time()
+    deadline = begun + patience.seconds()
+    try:
+        for line in lines:
+            yield line[:LONGEST_TEXT]
+            if time.thread_time() > deadline:
+                return
+    finally:
+        patience.took(time.thread_time() - begun)
 
 
 # --- what is where --------------------------------------------------------------------------
