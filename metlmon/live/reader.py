@@ -349,7 +349,7 @@ class Reader:
             if self._is_another():
                 return changes | self._begin_anew()
         except InputError as problem:
-            error = str(problem)
+            error = self._gone() or str(problem)
         except NoAnswer as problem:
             error = f"{problem.path}: {problem}{lasting(problem.since)}"
             # All names are looked for again, when there is an answer.
@@ -402,6 +402,14 @@ class Reader:
         if faults:
             more = f" (and {len(faults) - 1} more files)" if len(faults) > 1 else ""
             self.error = faults[0].sentence(faults[0].name) + more
+
+    def _gone(self) -> str | None:
+        """That no DAG file is there any more, of those that were."""
+        dags = [dag.workflow.path.name for dag in self.ensemble.dags.values() if dag.top == dag.key]
+        if self._dag_paths or not dags or not _is_folder(self.dagdir):
+            return None
+        more = f" (and {len(dags) - 1} more)" if len(dags) > 1 else ""
+        return f"{dags[0]}{more} is gone; what it told before stays"
 
     def _all_faults(self) -> list[Fault]:
         return self._faults.all() + [fault for each in self._facts for fault in each.faults.all()]

@@ -187,6 +187,27 @@ def test_a_file_that_cannot_be_read_any_more_is_named_and_since_when(
     assert len([n for n in reader.painter().notices() if n.file == name]) == 1
 
 
+@pytest.mark.parametrize(
+    ("recording", "who"), [("rescue", "ens.dag"), ("shared-log", "a.dag (and 1 more)")]
+)
+def test_the_dag_files_are_gone(tmp_path: Path, recording: str, who: str) -> None:
+    dagdir = copied(recording, tmp_path / "dagdir")
+    reader = opened(dagdir)
+    before = told(reader)
+    for path in dagdir.glob("*.dag"):
+        path.rename(tmp_path / path.name)
+    gone = again(reader)
+    assert reader.error is not None
+    assert reader.error.startswith("since ")
+    assert reader.error.endswith(f": {who} is gone; what it told before stays")
+    assert len(reader.error) <= 79
+    assert gone["runs"] == before["runs"]
+    for path in tmp_path.glob("*.dag"):
+        path.rename(dagdir / path.name)
+    assert again(reader) == before
+    assert reader.error is None
+
+
 def test_one_link_in_a_circle_hides_no_other_file(tmp_path: Path) -> None:
     dagdir = copied("rescue", tmp_path / "dagdir")
     (dagdir / "circle.log").symlink_to("circle.log")
