@@ -12,6 +12,8 @@ import subprocess
 import termios
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
 
 import pyte
 
@@ -80,11 +82,18 @@ class Terminal:
         self.seen.append(self.text)
 
     def rest(self, seconds: float = 0.25) -> None:
-        """Until nothing has been written for so long."""
+        """Until nothing has been written for so long, and no thread waits for a processor."""
         deadline = time.monotonic() + PATIENCE
-        while self.pump(seconds) and time.monotonic() < deadline:
+        while (self.pump(seconds) or self._has_to_do()) and time.monotonic() < deadline:
             pass
         self.seen.append(self.text)
+
+    def _has_to_do(self) -> bool:
+        for thread in Path(f"/proc/{self.child.pid}/task").glob("*/stat"):
+            with suppress(OSError):
+                if thread.read_text().rpartition(")")[2].split()[0] == "R":
+                    return True
+        return False
 
     def end(self) -> int:
         """Until it has ended; its exit status."""
