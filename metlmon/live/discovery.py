@@ -56,12 +56,14 @@ class LogFile:
 @dataclass(slots=True)
 class Found:
     """What a look at the dagdir found. ``not_yet``: files called ``*.log`` in which no event
-    begins, or that cannot be read: they may become logs."""
+    begins, or that cannot be read: they may become logs. ``absent``: folder of the DAG file and
+    ``log`` of a description, where no file is what that means."""
 
     dags: list[Dag] = field(default_factory=list)
     logs: list[LogFile] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     not_yet: list[Path] = field(default_factory=list)
+    absent: set[tuple[Path, str]] = field(default_factory=set)
 
 
 def named_in(dagdir: Path, path: Path) -> str:
@@ -301,7 +303,10 @@ def discover_logs(dagdir: Path, dags: list[Dag], sniffed: Sniffed | None = None)
     sniffed = {} if sniffed is None else sniffed
     seen: set[tuple[int, int]] = set()
     shared: list[str] = []
-    logs = [*_dagman_logs(dags), *_named_logs(dags), *_logs_beside(dagdir, dags)]
+    named = _named_logs(dags)
+    found.absent = {each for each, paths in named.items() if not paths}
+    user = [(path, Role.USER, None) for paths in named.values() for path in paths]
+    logs = [*_dagman_logs(dags), *user, *_logs_beside(dagdir, dags)]
     standing = ask_all(os.stat, [path for path, _, _ in logs])
     for (path, role, dag), stands in zip(logs, standing, strict=True):
         try:
@@ -365,17 +370,16 @@ def _dagman_logs(dags: list[Dag]) -> Iterator[tuple[Path, Role, str | None]]:
         yield path.with_name(f"{path.name}.nodes.log"), Role.NODES, dag.key
 
 
-def _named_logs(dags: list[Dag]) -> Iterator[tuple[Path, Role, str | None]]:
-    """Logs that submit descriptions name (their nodes' DIR is in the name already)."""
+def _named_logs(dags: list[Dag]) -> dict[tuple[Path, str], list[Path]]:
+    """Logs that submit descriptions name (their nodes' DIR is in the name already): by the DAG
+    file's folder and the name, the files."""
     wanted = {
         (dag.workflow.path.parent, log)
         for dag in dags
         for log in {node.log for node in dag.workflow.nodes.values()}
         if log
     }
-    for folder, log in sorted(wanted):
-        for path in _places(folder, log):
-            yield path, Role.USER, None
+    return {each: _places(*each) for each in sorted(wanted)}
 
 
 def _places(folder: Path, log: str) -> list[Path]:

@@ -248,6 +248,7 @@ class Reader:
         self._facts: list[DagFacts] = []
         self._found_problems: list[Problem] = []
         self._log_problems: list[Problem] = []
+        self._absent: set[tuple[Path, str]] = set()
         self._folders = FolderWatch()
         self._dag_paths: list[Path] = []
         self._no_logs: dict[Path, tuple[int, int]] = {}
@@ -459,6 +460,7 @@ class Reader:
     def _find_logs(self) -> None:
         found = discover_logs(self.dagdir, list(self.ensemble.dags.values()), self._sniffed)
         self._log_problems = found.problems
+        self._absent = found.absent
         self._no_logs = _changed_at(found.not_yet)
         for log in found.logs:
             reader = self._logs.get(log.name)
@@ -643,6 +645,7 @@ class Reader:
             if not live and reader.at_end and reader.follower.behind:
                 notices += self._torn(reader)
         notices += self._missing_dags()
+        notices += self._missing_logs(told)
         notices += _zone_doubted(self.ensemble.clock)
         if self.ensemble.lives:
             notices.append(_ids_again(self.ensemble.lives))
@@ -671,6 +674,22 @@ class Reader:
             )
             for dag, log in lost.items()
         ]
+
+    def _missing_logs(self, told: set[str]) -> Iterator[Notice]:
+        """Logs that are not here though jobs of their nodes were submitted: what DAGMan's own log
+        tells of them may be their last submission alone. ``told``: files of which that is said."""
+        if not self._absent:
+            return
+        said = {Path(name).name for name in told}
+        for key, record in self.ensemble.nodes.items():
+            log, folder = record.node.log, self.ensemble.dags[key[0]].workflow.path.parent
+            if log and record.jobs and (folder, log) in self._absent and Path(log).name not in said:
+                said.add(Path(log).name)
+                text = (
+                    "this log, which the submit description names, is not here: of its jobs only "
+                    "what DAGMan's own log has is counted; put it beside the DAG file"
+                )
+                yield Notice("missing-log", Path(log).name, None, text)
 
 
 def _zone_doubted(clock: Clock) -> list[Notice]:

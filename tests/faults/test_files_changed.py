@@ -282,3 +282,24 @@ def test_a_directory_that_is_renamed_and_named_back(tmp_path: Path) -> None:
 def test_a_directory_that_is_not_there_is_refused_in_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such directory"):
         opened(tmp_path / "none")
+
+
+def test_a_log_that_was_gone_before_anybody_looked(tmp_path: Path) -> None:
+    """DAGMan's own log has its last life alone: that is said, and over once the log is back."""
+    dagdir = copied("rescue", tmp_path / "d")
+    (dagdir / "metl.log").rename(tmp_path / "metl.log")
+    reader = opened(dagdir)
+    assert len(reader.painter().job_rows()) == 2
+    [sentence] = sentences(reader, "missing-log")
+    assert "put it beside the DAG file" in sentence
+    (tmp_path / "metl.log").rename(dagdir / "metl.log")
+    assert len(again(reader)["jobs"]) == 24
+    assert not sentences(reader, "missing-log")
+
+
+def test_a_log_of_a_node_that_has_not_begun_is_not_missed(tmp_path: Path) -> None:
+    dagdir = copied("rescue", tmp_path / "d")
+    dag = dagdir / "ens.dag"
+    later = "SUBMIT-DESCRIPTION later {\n executable = a\n log = later.log\n}\nJOB later later\n"
+    dag.write_text(dag.read_text() + later)
+    assert not sentences(opened(dagdir), "missing-log")

@@ -103,13 +103,14 @@ def test_a_log_that_begins_anew_has_the_figures_of_what_is_in_it(dagdir: Dagdir)
     dagdir.write("run.dag.nodes.log", first.data + b"rubbish\n...\n" + second.data)
     dagdir.write("run.dag.dagman.log", Log().submit(900).remove(900).submit(901).data)
     reader = dagdir.reader()
-    assert [notice.kind for notice in reader.painter().notices()] == ["garbage"]
+    assert [notice.kind for notice in reader.painter().notices()] == ["missing-log", "garbage"]
     dagdir.write("run.dag.nodes.log", Log().submit(77, NODE, at="11:00:00").data)
     dagdir.write("run.dag.dagman.log", Log().submit(901).data)
     status = again(reader)
     fresh = dagdir.reader().painter().status()
     assert status.logs == fresh.logs
-    assert status.warnings == fresh.warnings == ()
+    assert [notice.kind for notice in status.warnings] == ["missing-log"]
+    assert status.warnings == fresh.warnings
     assert status.dags[0].dagmans == fresh.dags[0].dagmans == 1
     assert jobs(reader).keys() == {70, 71, 77}
 
@@ -121,7 +122,7 @@ def test_what_a_log_that_is_gone_left_in_the_queue_is_beside_what_is_submitted_a
     dagdir.write("run.dag.nodes.log", log_of(70) + b"rubbish\n...\n")
     reader = dagdir.reader()
     dagdir.write("run.dag.nodes.log", log_of(77))
-    (notice,) = again(reader).warnings
+    _, notice = again(reader).warnings
     assert (notice.kind, notice.file) == ("doubled-node", "run.dag")
     assert "by their logs, 70, 77:" in notice.text
 
