@@ -18,6 +18,7 @@ SHARED = Path(__file__).resolve().parents[2] / "shared"
 """Real recordings and HTCondor's own files, beside the checkout; nothing of them is copied in."""
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Several processes may share the tests: those of one file stay together, for they share
     fixtures, and all that need the one real pool; these first, since they mostly wait."""

@@ -11,7 +11,6 @@ import pkgutil
 import re
 import re._constants as sre  # type: ignore[import-untyped]
 import re._parser as parser  # type: ignore[import-untyped]
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -19,6 +18,7 @@ from typing import Any, Final
 import pytest
 
 import metlmon
+from tests.effort import effort
 
 BOUNDED: Final = {
     "metlmon.secret._NOT_NAMED": "looks at names of 200 characters at most",
@@ -164,9 +164,7 @@ def texts(pattern: re.Pattern[Any]) -> list[tuple[str, str, str]]:
 
 
 def seconds(use: Callable[[Any], object], text: Any) -> float:
-    start = time.process_time()
-    use(text)
-    return time.process_time() - start
+    return effort(lambda: use(text))
 
 
 def grows_too_fast(use: Callable[[Any], object], made: Callable[[int], Any]) -> str | None:

@@ -28,6 +28,7 @@ from metlmon.live.configuration import configuration
 from metlmon.training.metricscsv import read_metrics_csv
 from metlmon.training.printed import newest_progress, printed_values
 from metlmon.training.small import read_args_txt, read_metrics_txt
+from tests.effort import effort
 from tests.fuzz.targets import HOME, scratch
 
 SMALLEST: Final = 1 << 12
@@ -475,9 +476,7 @@ def test_what_includes_itself_comes_to_an_end() -> None:
 
 
 def seconds(family: Callable[[int], object], size: int) -> float:
-    start = time.process_time()
-    family(size)
-    return time.process_time() - start
+    return effort(lambda: family(size))
 
 
 @pytest.mark.parametrize("name", FAMILIES)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -13,6 +12,7 @@ from hypothesis import strategies as st
 from keys import PEM, SHAPES
 
 from metlmon.secret import HIDDEN, find, hide, hide_value, is_secret_name, may_hold
+from tests.effort import effort
 
 NAMED = [
     "WANDB_API_KEY={}",
@@ -241,9 +241,7 @@ def test_where_nothing_is_found_nothing_is_changed(text: str) -> None:
 
 
 def _cpu(text: str) -> float:
-    begun = time.process_time()
-    hide(text)
-    return time.process_time() - begun
+    return effort(lambda: hide(text))
 
 
 @pytest.mark.parametrize(
