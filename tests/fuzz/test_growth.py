@@ -3,7 +3,6 @@ reader, the longest lines, deepest nestings and most repetitions that make a poo
 
 from __future__ import annotations
 
-import time
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
