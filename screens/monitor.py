@@ -30,11 +30,13 @@ T = TypeVar("T")
 class MonitorScreen(Sturdy, Screen[None]):
     """A screen that shows pictures. ``SCOPES`` are the scopes of its actions;
     ``HELPS``, where they are others, those that the help begins with. ``IN_TIME``: it shows the
-    ensemble, of now or as it was; one that asks or explains something does not."""
+    ensemble, of now or as it was; one that asks or explains something does not. ``HAS_HEAD``: what
+    is wrong with the files stands in a head of its own; elsewhere it is the first line."""
 
     SCOPES: ClassVar[tuple[str, ...]] = ()
     HELPS: ClassVar[tuple[str, ...]] = ()
     IN_TIME: ClassVar[bool] = True
+    HAS_HEAD: ClassVar[bool] = False
     AUTO_FOCUS: ClassVar[str | None] = "Table, Document"
 
     def __init__(self) -> None:
@@ -92,11 +94,13 @@ class MonitorScreen(Sturdy, Screen[None]):
         """What stands above all else, in a line made when there is something: what failed, or
         of what time the picture is."""
         cells = self.app.size.width
+        told = self.monitor.travel.banner(cells, self.ascii) if self.IN_TIME else ()
         failed = self._failed or self.monitor.mishap
+        picture = self.monitor.picture
+        if picture is not None and not told and self.IN_TIME and not self.HAS_HEAD:
+            failed = failed or picture.error or ""
         if failed:
             told = line(" ", (plain(failed, max(cells - 2, 1), self.ascii), ALARM))
-        else:
-            told = self.monitor.travel.banner(cells, self.ascii) if self.IN_TIME else ()
         if self._when is None and told:
             self._when = Panel(id="when")
             self.mount(self._when, before=0)

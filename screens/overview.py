@@ -61,6 +61,7 @@ def _fit(rows: Sequence[RunRow], told: Mapping[JobId, Streamed], room: int, asci
 class OverviewScreen(ListScreen, ActingScreen):
     """All runs, one row each."""
 
+    HAS_HEAD: ClassVar[bool] = True
     SCOPES: ClassVar[tuple[str, ...]] = ("list", "overview", *ACTING)
     BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("list", "overview", *ACTING)]
     ORDERS: ClassVar[Sequence[tuple[str, Callable[[Any], tuple[Any, ...]] | None]]] = runlist.ORDERS

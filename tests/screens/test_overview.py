@@ -221,6 +221,18 @@ async def test_an_error_is_told_and_the_last_picture_stays(show: Show) -> None:
         assert "run4" in seen.text
 
 
+async def test_an_error_is_told_on_every_screen_and_goes_with_its_cause(show: Show) -> None:
+    silent = "metl.log: no answer from the file system since 09:10:11"
+    async with show() as seen:
+        for keys in (("enter",), ("enter",), ("escape", "escape", "p"), ("escape", "w"), ("t",)):
+            await seen.press(*keys)
+            assert silent not in seen.text
+            await seen.tell(replace(update(), error=silent))
+            assert seen.text.count(silent) == 1
+            await seen.tell(update())
+            assert silent not in seen.text
+
+
 async def test_the_same_picture_again_repaints_nothing(show: Show) -> None:
     async with show() as seen:
         painted: list[object] = []
