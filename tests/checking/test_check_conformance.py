@@ -4,7 +4,6 @@ what it accepts is none."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,9 +12,7 @@ import pytest
 
 from metlmon.authoring.checking import Finding, Severity
 from tests.checking.ensembles import findings
-from tests.conftest import SHARED
-
-INDEX = SHARED / "conformance" / "dags_index.json"
+from tests.conformance import INDEX, cases
 
 OF_JOBS = {
     *("missing-submit-file", "missing-executable", "missing-input", "missing-script"),
@@ -44,15 +41,6 @@ def found_in(file: str) -> tuple[Finding, ...]:
     """What is found in this file of the index; each is looked at once for all tests."""
     path = INDEX.parent / file
     return findings(path.parent, path.name)
-
-
-def cases() -> Iterator[Any]:
-    if not INDEX.exists():
-        reason = "no conformance files beside this checkout"
-        yield pytest.param({}, marks=pytest.mark.skip(reason=reason), id="absent")
-        return
-    for case in json.loads(INDEX.read_text()):
-        yield pytest.param(case, id=case["file"].removeprefix("dags/"))
 
 
 @pytest.mark.parametrize("case", cases())

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from metlmon.dagman import graph_shape, load_workflow, official_verdict
 from metlmon.dagman.dagfile import parse_dag
-from tests.conftest import SHARED
-
-INDEX = SHARED / "conformance" / "dags_index.json"
+from tests.conformance import INDEX, cases
 
 CONNECT = "the checker does not carry out CONNECT; DAGMan draws the edges between the pins"
 SHAPE_EXCEPTIONS = {
@@ -50,15 +46,6 @@ USE_EXCEPTIONS = {
     "dagman-reference_L179.dag": (CONFIG, True),
 }
 """File → why ``used`` is not what the checker's errors say, and what it is."""
-
-
-def cases() -> Iterator[Any]:
-    if not INDEX.exists():
-        reason = "no conformance files beside this checkout"
-        yield pytest.param({}, marks=pytest.mark.skip(reason=reason), id="absent")
-        return
-    for case in json.loads(INDEX.read_text()):
-        yield pytest.param(case, id=case["file"].removeprefix("dags/"))
 
 
 @pytest.mark.parametrize("case", cases())
