@@ -22,6 +22,9 @@ from typing import Final, NamedTuple
 HIDDEN: Final = "(hidden)"
 """Stands in the place of a secret; the name before it stays, so that one knows what was there."""
 
+ROUNDS: Final = 3
+"""How often a text is looked through at most: with a secret gone, the word behind it may turn out
+to be an option, whose value is another one. Nothing that is written by people needs more."""
 
 SHORTEST_BY_LOT: Final = 32
 """Characters of a word that may be taken for one drawn by lot: keys have more, and few names of
@@ -39,15 +42,20 @@ class Found(NamedTuple):
 
 def hide(text: str) -> str:
     """``text`` with :data:`HIDDEN` in the place of every value that looks like a secret."""
-    if not may_hold(text):
-        return text
+    for _ in range(ROUNDS):
+        found = find(text)
+        if not found:
+            break
+        text = _without(text, found)
+    return text
+
+
+def _without(text: str, all_found: list[Found]) -> str:
     pieces: list[str] = []
     done = 0
-    for start, end, _ in find(text):
+    for start, end, _ in all_found:
         pieces += (text[done:start], HIDDEN)
         done = end
-    if not pieces:
-        return text
     pieces.append(text[done:])
     return "".join(pieces)
 

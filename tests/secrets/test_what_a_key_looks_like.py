@@ -216,6 +216,12 @@ def test_what_was_found_is_named_and_not_told() -> None:
     assert VALUE not in repr(found)
 
 
+def test_what_a_secret_hid_is_looked_at_once_it_is_gone() -> None:
+    once = hide(f"{SHAPES['W&B, newer']}--token {VALUE}")
+    assert VALUE not in once
+    assert hide(once) == once
+
+
 PIECES = st.sampled_from(
     [
         *("token=", "--token ", "password: ", "KEY", "Bearer ", '"', "'", '\\"', "''", "&quot;"),
@@ -299,7 +305,16 @@ def test_of_real_files_only_the_key_is_hidden(folder: str, shared: Callable[[str
 
 def test_nothing_in_recorded_ensembles_is_hidden() -> None:
     fixtures = Path(__file__).resolve().parents[2] / "fixtures"
-    recorded = ("demo", "holds", "rescue", "scripts", "shared-log", "trainer", "first-round")
+    recorded = (
+        "demo",
+        "holds",
+        "rescue",
+        "scripts",
+        "shared-log",
+        "trainer",
+        "first-round",
+        "gated",
+    )
     hidden = [
         (path.name, line)
         for name in recorded
