@@ -7,7 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metlmon.dagman.dagfile import parse_dag
+from metlmon.dagman.dagtext import Lines
 from metlmon.dagman.submit import Submissions, parse_description, submission
+from metlmon.dagman.usual import UsualLines
 
 WORDS = st.sampled_from(
     [
@@ -52,6 +54,10 @@ def test_usual_lines_mean_what_they_mean_when_written_unusually(lines, gap, end)
         *(
             'VARS A PREPEND="1"',
             'VARS A APPEND a="1"',
+            "VARS A PREPEND",
+            'VARS A PREPEND = "1"',
+            'VARS A PREPENDED="1"',
+            'VARS PREPEND a="1"',
             'VARS A a="\\""',
             'VARS A a="1" b',
             "VARS A",
@@ -64,6 +70,7 @@ def test_usual_lines_mean_what_they_mean_when_written_unusually(lines, gap, end)
             "RETRY A 1x",
         ),
         *("SCRIPT POST A", "SCRIPT POST A x y ", "SCRIPT POST A x \\", "SCRIPT DEFER 1 2 PRE A x"),
+        *("SCRIPT DEFER 1 PRE A x", "SCRIPT DEFER 1x 2 PRE A x", "SCRIPT DEFER 1 2 DEFER A x"),
         *(
             'SCRIPT POST "A" x',
             "SCRIPT HOLD A x\v",
@@ -86,10 +93,14 @@ def test_all_forms_of_usual_lines_are_read():
         "PARENT A CHILD B",
         "RETRY A 3",
         "SCRIPT POST A check.sh $RETURN",
+        'VARS A PREPEND epoch="1" seed="2"',
+        "SCRIPT DEFER 75 60 PRE A gate.py e.gate.json u 0 train $JOB",
     ]
+    usual = UsualLines(Lines("\n".join([*lines, ""]).encode()))
+    assert None not in [usual.next() for _ in lines]
     parsed = parse_dag("\n".join([*lines, ""]).encode(), "run.dag")
     assert parsed.problems == ()
-    assert [command.line for command in parsed.commands] == [1, 2, 3, 4, 5]
+    assert [command.line for command in parsed.commands] == [1, 2, 3, 4, 5, 6, 7]
     again = parse_dag("\n".join(f"\t{line}" for line in lines).encode(), "run.dag")
     assert again.commands == parsed.commands
 
