@@ -7,6 +7,10 @@ nothing that is not in the standard library (numpy and torch when one asks for t
 
     train.py --uuid 75f86c77 --seed 1 --max-epochs 30 --stop-after-epoch 1
     train.py --uuid 75f86c77 --seed 1 --max-epochs 30 --stop-after-epoch 2    # goes on from there
+    train.py --uuid 75f86c77 --seed 1 --evaluate 2                 # tests it, beside its training
+    train.py --checkpoint last.ckpt --infer 0/8                    # predicts a part of all variants
+    train.py --gather 8                                            # puts the 8 parts together
+    train.py … --machines 2 --rank 0 --rendezvous address          # with another one of --rank 1
 
 The task is METL's in small: predict energies of variants of the GB1 domain from their
 substitutions. Energies are computed from published residue scales and a contact list; no
@@ -29,8 +33,9 @@ the same between two jobs on the same kind of machine, not between two kinds.
 
 Exit status: 0 trained, 1 failed on purpose (--fail-rate), 2 wrong arguments, 4 a checkpoint that
 is damaged or another run's, 5 unusable data, 6 a backend that is not there, 7 the output cannot
-be written. SIGTERM, which HTCondor sends when it takes a job's slot away, ends it by that
-signal: every file is as it was after the last complete epoch.
+be written, 8 the other machines are not there or got lost. SIGTERM, which HTCondor sends when it
+takes a job's slot away, ends it by that signal: every file is as it was after the last complete
+epoch.
 """
 
 import argparse
@@ -45,16 +50,29 @@ import random
 import re
 import shutil
 import signal
+import socket
 import struct
 import sys
 import time
-from typing import Any, Dict, List, NamedTuple, NoReturn, Optional, Sequence, TextIO, Tuple
+from typing import (
+    Any,
+    Dict,
+    Iterator,
+    List,
+    NamedTuple,
+    NoReturn,
+    Optional,
+    Sequence,
+    TextIO,
+    Tuple,
+)
 
 EXIT_FAILED = 1
 EXIT_CHECKPOINT = 4
 EXIT_DATA = 5
 EXIT_BACKEND = 6
 EXIT_OUTPUT = 7
+EXIT_PEERS = 8
 
 HIDDEN = 8
 """Numbers by which a substitution is embedded. 8 reach a Pearson of 0.95 in four epochs."""
@@ -77,6 +95,15 @@ LOG_EVERY = 50
 
 BAR_SECONDS = 0.1
 """Least time between two progress lines, tqdm's default."""
+
+AVERAGE_EVERY = 8
+"""Steps of each machine between two averages: every one of them waits for the slowest."""
+
+PATIENCE = 1800.0
+"""Seconds for all machines of an epoch to be there, and for the slowest to do its steps."""
+
+GREETING = 10.0
+"""Seconds for whoever connects to say who it is."""
 
 MAGIC = b"metlmon trainer checkpoint 1\n"
 
@@ -404,13 +431,13 @@ State = Dict[str, List[float]]
 TINY = 1e-8
 
 
-def first_state(rows: int, targets: int, seed: int) -> State:
-    """What a run of this seed starts with."""
+def first_state(rows: int, targets: int, seed: int, hidden: int = HIDDEN) -> State:
+    """What a run of this seed starts with. ``hidden``: numbers by which each is embedded."""
     source = draws("weights", seed)
     return {
-        "embedding": [0.2 * (source.random() - 0.5) for _ in range(rows * HIDDEN)],
-        "bias": [0.0] * HIDDEN,
-        "head": [source.random() - 0.5 for _ in range(targets * HIDDEN)],
+        "embedding": [0.2 * (source.random() - 0.5) for _ in range(rows * hidden)],
+        "bias": [0.0] * hidden,
+        "head": [source.random() - 0.5 for _ in range(targets * hidden)],
         "shift": [0.0] * targets,
         "embedding_squares": [TINY] * rows,
         "bias_squares": [TINY],
@@ -433,10 +460,11 @@ class PythonModel:
     """The model in plain Python: the same bytes everywhere."""
 
     def __init__(self, state: State) -> None:
+        hidden = len(state["bias"])
         flat = state["embedding"]
-        self._embedding = [flat[at : at + HIDDEN] for at in range(0, len(flat), HIDDEN)]
+        self._embedding = [flat[at : at + hidden] for at in range(0, len(flat), hidden)]
         flat = state["head"]
-        self._head = [flat[at : at + HIDDEN] for at in range(0, len(flat), HIDDEN)]
+        self._head = [flat[at : at + hidden] for at in range(0, len(flat), hidden)]
         self._bias = list(state["bias"])
         self._shift = list(state["shift"])
         # Weights alone are enough to predict.
@@ -477,13 +505,14 @@ class PythonModel:
     def learn(self, batch: Sequence[Variant], rate: float) -> float:
         """One step; the batch's loss, summed over targets, before it."""
         to_rows: Dict[int, List[float]] = {}
-        to_bias = [0.0] * HIDDEN
-        to_head = [[0.0] * HIDDEN for _ in self._head]
+        zeros = [0.0] * len(self._bias)
+        to_bias = zeros
+        to_head = [zeros for _ in self._head]
         to_shift = [0.0] * len(self._head)
         loss = 0.0
         for variant in batch:
             hidden = self._hidden(variant.rows)
-            back = [0.0] * HIDDEN
+            back = zeros
             for k, weights in enumerate(self._head):
                 error = self._shift[k] - variant.values[k]
                 for weight, unit in zip(weights, hidden):
@@ -515,7 +544,7 @@ class PythonModel:
         square = 0.0
         for each in gradient:
             square += each * each
-        squares[row] += square / HIDDEN
+        squares[row] += square / len(gradient)
         return rate / math.sqrt(squares[row])
 
     def stretch(self, factor: float) -> None:
@@ -529,9 +558,10 @@ class ArrayModel:
     def __init__(self, state: State, library: Any) -> None:
         self._library = library
         targets = len(state["shift"])
-        self._rows = len(state["embedding"]) // HIDDEN
-        self._embedding = self._array(state["embedding"]).reshape(self._rows, HIDDEN)
-        self._head = self._array(state["head"]).reshape(targets, HIDDEN)
+        hidden = len(state["bias"])
+        self._rows = len(state["embedding"]) // hidden
+        self._embedding = self._array(state["embedding"]).reshape(self._rows, hidden)
+        self._head = self._array(state["head"]).reshape(targets, hidden)
         self._bias = self._array(state["bias"])
         self._shift = self._array(state["shift"])
         self._embedding_squares = self._array(state.get("embedding_squares", []))
@@ -556,7 +586,7 @@ class ArrayModel:
         """(rows, variant of each row, hidden, out) of a batch, without padding."""
         rows = self._index([row for variant in variants for row in variant.rows])
         owner = self._index([at for at, variant in enumerate(variants) for _ in variant.rows])
-        total = self._array([[0.0] * HIDDEN] * len(variants)) + self._bias
+        total = self._array([[0.0] * len(self._bias)] * len(variants)) + self._bias
         self._add_at(total, owner, self._embedding[rows])
         hidden = self._library.tanh(total)
         return rows, owner, hidden, hidden @ self._head.T + self._shift
@@ -686,13 +716,14 @@ def pearson(found: List[float], true: List[float]) -> float:
     return xy / norm if norm > 0.0 else float("nan")
 
 
-def rate_at(done: int, whole: int) -> float:
-    """The learning rate of step ``done`` of ``whole``: up for a little, then down along a
-    cosine's shape (3p²-2p³, within 0.01 of it). The horizon is the run's, not the job's."""
+def rate_at(done: int, whole: int, most: float = RATE) -> float:
+    """The learning rate of step ``done`` of ``whole``: up to ``most`` for a little, then down
+    along a cosine's shape (3p²-2p³, within 0.01 of it). The horizon is the run's (or its
+    stage's), not the job's."""
     part = done / whole
     if part < WARMUP:
-        return RATE * (done + 1) / (WARMUP * whole + 1)
-    return RATE * (1.0 - part * part * (3.0 - 2.0 * part))
+        return most * (done + 1) / (WARMUP * whole + 1)
+    return most * (1.0 - part * part * (3.0 - 2.0 * part))
 
 
 # --- checkpoints --------------------------------------------------------------------------
@@ -952,13 +983,13 @@ class Run:
         self._epochs = before.epochs if before else 0
         self._step = before.step if before else 0
         self._best = before.best if before else None
-        targets = len(self.data.targets)
-        state = before.state if before else first_state(self.data.rows, targets, args.seed)
+        state = self._begun(before)
         self._check_sizes(state)
         self.model = make_model(self._backend, state)
-        self._steps = -(-len(self.data.train) // BATCH)
-        self._validation_steps = -(-len(self.data.validate) // BATCH)
+        self._steps = -(-len(self.data.train) // (args.batch_size * args.machines))
+        self._validation_steps = -(-len(self.data.validate) // args.batch_size)
         self._fails_at = self._draw_failure()
+        self._peers: Optional[Peers] = None
 
     def _say(self, text: str) -> None:
         # Jobs often have no locale, and Python 3.6 then no way to print a path's accents.
@@ -971,9 +1002,9 @@ class Run:
         lines = [f"--{name}\n{value}\n" for name, value in values if value is not None]
         self.folder.log("args.txt", "".join(lines))
         hparams = {
-            "batch_size": BATCH,
-            "embedding_len": HIDDEN,
-            "learning_rate": RATE,
+            "batch_size": self._args.batch_size,
+            "embedding_len": self._args.hidden,
+            "learning_rate": self._args.learning_rate,
             "max_epochs": self._args.max_epochs,
             "model_name": "sparse_embedding",
             "random_seed": self._args.seed,
@@ -989,7 +1020,9 @@ class Run:
             self._say("No checkpoint found, training from scratch")
             return None
         found = unpack(path)
-        own = [("seed", self._args.seed, found.seed), ("data", self.data.mark, found.data)]
+        own: List[Tuple[str, Any, Any]] = [("seed", self._args.seed, found.seed)]
+        if not self._begins_stage(found):
+            own.append(("data", self.data.mark, found.data))
         if not self._args.checkpoint:
             own.append(("uuid", self._args.uuid, found.uuid))
         for what, here, there in own:
@@ -1004,8 +1037,29 @@ class Run:
         self._say(f"Found checkpoint, resuming training from: {path}")
         return found
 
+    def _begins_stage(self, before: Checkpoint) -> bool:
+        """Is this the first epoch of a later stage? It may have data of its own."""
+        first: int = self._args.schedule_from
+        return 0 < first == before.epochs
+
+    def _begun(self, before: Optional[Checkpoint]) -> State:
+        """The numbers to go on from. With other data the best epoch so far says nothing, and
+        where there are other targets, too, the head begins anew."""
+        args, targets = self._args, len(self.data.targets)
+        first = first_state(self.data.rows, targets, args.seed, args.hidden)
+        if before is None:
+            return first
+        state = dict(before.state)
+        if before.data != self.data.mark:
+            self._best = None
+            if len(state["shift"]) != targets:
+                for name in ("head", "shift", "head_squares"):
+                    state[name] = first[name]
+        return state
+
     def _check_sizes(self, state: State) -> None:
-        expected = first_state(self.data.rows, len(self.data.targets), 0)
+        targets = len(self.data.targets)
+        expected = first_state(self.data.rows, targets, 0, self._args.hidden)
         for name, values in expected.items():
             if len(state.get(name, ())) != len(values):
                 text = f"the checkpoint's {name} is not of this model's size; {_REMEDY}"
@@ -1023,12 +1077,26 @@ class Run:
         if self._epochs >= self._args.stop_after_epoch:
             self._say(f"Epoch {self._args.stop_after_epoch} is trained already")
         while self._epochs < self._args.stop_after_epoch:
+            if self._args.machines > 1 and self._peers is None:
+                self._peers = self._gathered()
             self._epoch()
+        if self._peers is not None:
+            self._peers.dismiss()
         self._test()
+
+    def _gathered(self) -> "Peers":
+        """The other machines, with all that they need to do their part."""
+        self._say(f"Waiting for {self._args.machines - 1} more machines")
+        peers = Peers(self._args.rendezvous, self._args.machines)
+        peers.tell({"epochs": self._epochs, "backend": self._backend}, self.model.state())
+        self._say(f"{self._args.machines} machines train together")
+        return peers
 
     def _epoch(self) -> None:
         begun = time.monotonic()
-        epoch, whole = self._epochs, self._steps * self._args.max_epochs
+        epoch, args = self._epochs, self._args
+        first = min(epoch, args.schedule_from)
+        whole = self._steps * (args.max_epochs - first)
         steps = self._steps + self._validation_steps
         bar = Bar(epoch, steps, self.folder.version, self._out)
         bar.after(0)
@@ -1038,9 +1106,11 @@ class Run:
             if step == self._fails_at:
                 self._say("")
                 raise Trouble(EXIT_FAILED, "failed on purpose, as --fail-rate asks for")
-            batch = [self.data.train[at] for at in order[step * BATCH : (step + 1) * BATCH]]
-            rate = rate_at(epoch * self._steps + step, whole)
+            rate = rate_at((epoch - first) * self._steps + step, whole, args.learning_rate)
+            batch = [self.data.train[at] for at in part_of(order, step, args)]
             loss = self.model.learn(batch, rate)
+            if self._peers is not None and averages_after(step, self._steps):
+                self.model = make_model(self._backend, self._peers.average(self.model.state()))
             self._diverge(epoch)
             mean += loss / self._steps
             self._log_step(rate, loss)
@@ -1139,6 +1209,347 @@ class Run:
         self._say(f"{names[0]} {correlations[0]:.4f}")
 
 
+# --- several machines -----------------------------------------------------------------------
+# Each machine takes every K-th batch of an epoch; every few steps all wait for each other, and
+# go on with the average of their numbers. The machine of rank 0 holds the run: its checkpoint
+# counts, and only it writes metrics. How the others find it: it puts its address into a file
+# beside the DAG, which HTCondor lets a job do from any machine (chirp); they look for it there.
+# One that gets lost ends the epoch for all: the node fails, and is tried again from its beginning.
+
+
+def part_of(order: List[int], step: int, args: argparse.Namespace) -> List[int]:
+    """The batch of this machine at this step."""
+    at = (step * args.machines + args.rank) * args.batch_size
+    # The last batches may not suffice for all: then one is learned twice.
+    at = at if at < len(order) else (at - args.batch_size) % len(order)
+    return order[at : at + args.batch_size]
+
+
+def averages_after(step: int, steps: int) -> bool:
+    return (step + 1) % AVERAGE_EVERY == 0 or step + 1 == steps
+
+
+class Chirp:
+    """Files beside the DAG, read and written from wherever the job runs, over a connection to
+    its starter (HTCondor manual, "condor_chirp"; the protocol is that of the Condor Chirp
+    specification). Outside of a job: files of this directory."""
+
+    def __init__(self) -> None:
+        self._stream: Any = None
+        path = os.environ.get("_CONDOR_CHIRP_CONFIG")
+        if not path:
+            return
+        try:
+            with open(path, encoding="ascii") as file:
+                host, port, word = file.read().split()[:3]
+            self._stream = socket.create_connection((host, int(port)), 60).makefile("rwb")
+            if self._ask("cookie", word) < 0:
+                raise OSError("the cookie is refused")
+        except (OSError, ValueError) as error:
+            text = (
+                f"no file beside the DAG can be reached from here: {error}; set +WantIOProxy = true"
+            )
+            raise Trouble(EXIT_PEERS, text) from None
+
+    def _ask(self, *words: object, content: bytes = b"") -> int:
+        line = " ".join(str(word) for word in words) + "\n"
+        self._stream.write(line.encode("ascii") + content)
+        self._stream.flush()
+        answer = self._stream.readline().split()
+        if not answer:
+            raise OSError("the connection was closed")
+        return int(answer[0])
+
+    def write(self, name: str, content: bytes) -> None:
+        if self._stream is None:
+            write(name, content)
+            return
+        done = self._ask("putfile", name, 0o600, len(content))
+        if done >= 0:
+            self._stream.write(content)
+            self._stream.flush()
+            done = int(self._stream.readline().split()[0])
+        if done < 0:
+            raise OSError(f"{name} cannot be written beside the DAG (chirp says {done})")
+
+    def read(self, name: str) -> bytes:
+        """Empty while there is no such file."""
+        if self._stream is None:
+            try:
+                with open(name, "rb") as file:
+                    return file.read()
+            except FileNotFoundError:
+                return b""
+        length = self._ask("getfile", name)
+        return self._stream.read(length) if length > 0 else b""
+
+    def remove(self, name: str) -> None:
+        if self._stream is None:
+            _discard(name)
+        else:
+            self._ask("unlink", name)
+
+
+def own_address() -> str:
+    """The address by which HTCondor reaches this machine, so that others of its pool do, too;
+    outside of a job this machine alone."""
+    try:
+        with open(os.environ["_CONDOR_MACHINE_AD"], encoding="utf-8", errors="replace") as file:
+            found = re.search(r'^StartdIpAddr\s*=\s*"<([0-9.]+):', file.read(), re.MULTILINE)
+    except (KeyError, OSError):
+        return "127.0.0.1"
+    return found.group(1) if found else socket.gethostbyname(socket.gethostname())
+
+
+def send(stream: Any, said: Dict[str, Any], state: State) -> None:
+    """A line of JSON, and the numbers as little-endian doubles."""
+    names = sorted(state)
+    said = dict(said, arrays=[[name, len(state[name])] for name in names])
+    parts = [json.dumps(said).encode("ascii") + b"\n"]
+    parts += [struct.pack(f"<{len(state[name])}d", *state[name]) for name in names]
+    stream.write(b"".join(parts))
+    stream.flush()
+
+
+def receive(stream: Any) -> Tuple[Dict[str, Any], State]:
+    line = stream.readline(1 << 20)
+    if not line.endswith(b"\n"):
+        raise OSError("the connection was closed")
+    said = json.loads(line.decode("ascii"))
+    state = {}
+    for name, length in said["arrays"]:
+        numbers = stream.read(8 * length)
+        state[name] = list(struct.unpack(f"<{length:d}d", numbers))
+    return said, state
+
+
+def lost(error: Exception) -> Trouble:
+    text = f"a machine of this epoch is not there or got lost: {error}; the epoch begins again"
+    return Trouble(EXIT_PEERS, text)
+
+
+class Peers:
+    """The other machines, as the one of rank 0 has them: a connection to each, in the order of
+    their ranks. Raises Trouble when one is not there in time, or gets lost."""
+
+    def __init__(self, rendezvous: str, machines: int) -> None:
+        self._chirp, self._name = Chirp(), rendezvous
+        self._streams: List[Any] = []
+        word = os.urandom(16).hex()
+        try:
+            with socket.socket() as door:
+                door.bind(("", 0))
+                door.listen(machines)
+                address = f"{own_address()} {door.getsockname()[1]} {word}\n"
+                self._chirp.write(rendezvous, address.encode("ascii"))
+                found = self._meet(door, word, machines)
+        except (OSError, ValueError) as error:
+            raise lost(error) from None
+        self._streams = [found[rank] for rank in sorted(found)]
+
+    def _meet(self, door: socket.socket, word: str, machines: int) -> Dict[int, Any]:
+        until = time.monotonic() + PATIENCE
+        found: Dict[int, Any] = {}
+        while len(found) < machines - 1:
+            door.settimeout(max(0.01, until - time.monotonic()))
+            connection, _ = door.accept()
+            connection.settimeout(GREETING)
+            stream = connection.makefile("rwb")
+            try:
+                said = stream.readline(200).split()
+                rank = int(said[1]) if len(said) == 2 else 0
+            except (OSError, ValueError):
+                continue
+            # Whoever does not know the word is somebody else.
+            if said[:1] == [word.encode("ascii")] and 0 < rank < machines:
+                connection.settimeout(PATIENCE)
+                found[rank] = stream
+        return found
+
+    def tell(self, said: Dict[str, Any], state: State) -> None:
+        try:
+            for stream in self._streams:
+                send(stream, said, state)
+        except OSError as error:
+            raise lost(error) from None
+
+    def average(self, own: State) -> State:
+        """Of all machines' numbers, in the order of their ranks: the same each time."""
+        try:
+            states = [own] + [receive(stream)[1] for stream in self._streams]
+        except (OSError, ValueError, KeyError, struct.error) as error:
+            raise lost(error) from None
+        count = float(len(states))
+        found = dict(own)
+        for name in own:
+            columns = zip(*[state[name] for state in states])
+            found[name] = [_total(column) / count for column in columns]
+        self.tell({"go": True}, found)
+        return found
+
+    def dismiss(self) -> None:
+        self.tell({"go": False}, {})
+        self._chirp.remove(self._name)
+
+
+def _total(column: Sequence[float]) -> float:
+    total = 0.0
+    for each in column:
+        total += each
+    return total
+
+
+def help_train(args: argparse.Namespace, out: TextIO) -> None:
+    """What a machine of another rank does: its part of every epoch, until it is dismissed. Of
+    the run's folder it brings nothing back but a note: the one of rank 0 does."""
+    data = read_data(args.data) if args.data else generated()
+    steps = -(-len(data.train) // (args.batch_size * args.machines))
+    done = 0
+    try:
+        stream = _connected(args)
+        said, state = receive(stream)
+        epoch, backend = int(said["epochs"]), str(said["backend"])
+        model = make_model(backend, state)
+        while epoch < args.stop_after_epoch:
+            order = shuffled(len(data.train), draws("order", args.seed, epoch))
+            first = min(epoch, args.schedule_from)
+            whole = steps * (args.max_epochs - first)
+            for step in range(steps):
+                rate = rate_at((epoch - first) * steps + step, whole, args.learning_rate)
+                model.learn([data.train[at] for at in part_of(order, step, args)], rate)
+                done += 1
+                if averages_after(step, steps):
+                    send(stream, {}, model.state())
+                    model = make_model(backend, receive(stream)[1])
+            epoch += 1
+        receive(stream)
+    except (OSError, ValueError, KeyError, struct.error) as error:
+        raise lost(error) from None
+    folder = os.path.join(args.output, "training_logs", args.uuid, "machines")
+    os.makedirs(folder, exist_ok=True)
+    note = f"epochs {epoch}\nsteps {done}\n"
+    write(os.path.join(folder, f"rank_{args.rank}.txt"), note.encode("ascii"))
+    out.write(f"Did {done} steps as machine {args.rank} of {args.machines}\n")
+
+
+def _connected(args: argparse.Namespace) -> Any:
+    """A connection to the machine of rank 0, once its address is there."""
+    chirp, until = Chirp(), time.monotonic() + PATIENCE
+    while True:
+        said = chirp.read(args.rendezvous).decode("ascii", "replace")
+        try:
+            if said.endswith("\n"):
+                host, port, word = said.split()
+                connection = socket.create_connection((host, int(port)), 30)
+                break
+        except (OSError, ValueError):
+            pass  # it is an address of before, or not whole yet
+        if time.monotonic() > until:
+            raise OSError(f"no address came to {args.rendezvous}")
+        time.sleep(0.5)
+    connection.settimeout(PATIENCE)
+    stream = connection.makefile("rwb")
+    stream.write(f"{word} {args.rank}\n".encode("ascii"))
+    stream.flush()
+    return stream
+
+
+# --- beside the training --------------------------------------------------------------------
+
+
+def evaluate(args: argparse.Namespace, out: TextIO) -> None:
+    """Test the newest checkpoint of a run, or that of epoch --evaluate where it is still there.
+    What is found goes to a folder of its own, with names of its own: nothing of the training is
+    touched. ``metrics.csv`` in it is read as any other of the run."""
+    folder = os.path.join(args.output, "training_logs", args.uuid, "checkpoints")
+    found = unpack(args.checkpoint or os.path.join(folder, "last.ckpt"))
+    best = found.best
+    if found.epochs > args.evaluate and best is not None and best.epoch + 1 == args.evaluate:
+        state = unpack(os.path.join(folder, best.file)).state
+        found = found._replace(epochs=args.evaluate, state=state)
+    data = read_data(args.data) if args.data else generated()
+    loss, correlations = judge(make_model(found.backend, found.state), data.test)
+    names = [f"eval/pearson_{name}" for name in data.targets]
+    place = os.path.join("evaluation", "training_logs", args.uuid, f"version_{args.evaluate}")
+    os.makedirs(place, exist_ok=True)
+    text = io.StringIO(newline="")
+    writer = csv.writer(text)
+    writer.writerow(["epoch", "step", "eval_loss", *names])
+    writer.writerow([found.epochs - 1, found.step, repr(loss), *map(repr, correlations)])
+    write(os.path.join(place, "metrics.csv"), text.getvalue().encode("utf-8"))
+    out.write(f"Epoch {found.epochs - 1}: eval_loss {loss:.5f}, {names[0]} {correlations[0]:.4f}\n")
+
+
+def infer(args: argparse.Namespace, out: TextIO) -> None:
+    """Predict one part of all variants with --substitutions changes, into predictions/."""
+    shard, shards = args.infer
+    data = generated()
+    if args.checkpoint:
+        path = args.checkpoint
+        # HTCondor puts an absolute path's file into the job's directory by its name alone.
+        found = unpack(path if os.path.exists(path) else os.path.basename(path))
+        model = make_model(found.backend, found.state)
+    else:
+        model = make_model("python", first_state(data.rows, len(data.targets), args.seed))
+    begun = time.monotonic()
+    lines = ["\t".join(["variant", *data.targets])]
+    batch: List[Tuple[str, Variant]] = []
+    for number, changes in enumerate(every_variant(args.substitutions)):
+        if number % shards == shard:
+            batch.append((name_of(changes), Variant(rows_of(changes), ())))
+        if len(batch) == 1024:
+            lines += _predicted(model, batch)
+            batch = []
+    lines += _predicted(model, batch)
+    missing = begun + args.slow_factor - time.monotonic()
+    if missing > 0:
+        time.sleep(missing)
+    content = ("\n".join(lines) + "\n").encode("ascii")
+    write(os.path.join("predictions", f"shard_{shard}.tsv"), content)
+    out.write(f"{len(lines) - 1} variants in shard {shard} of {shards}\n")
+
+
+def _predicted(model: Any, batch: List[Tuple[str, Variant]]) -> List[str]:
+    if not batch:
+        return []
+    found = model.predict([variant for _, variant in batch])
+    rows = zip(batch, found)
+    return ["\t".join([name, *(f"{value:.6g}" for value in out)]) for (name, _), out in rows]
+
+
+def every_variant(substitutions: int, first: int = 0) -> Iterator[Dict[int, str]]:
+    """All variants of GB1 with so many changes, in an order of their own."""
+    if not substitutions:
+        yield {}
+        return
+    for position in range(first, len(WILD_TYPE) - substitutions + 1):
+        for residue in ALPHABET[1:]:
+            if residue != WILD_TYPE[position]:
+                for rest in every_variant(substitutions - 1, position + 1):
+                    yield {position: residue, **rest}
+
+
+def name_of(changes: Dict[int, str]) -> str:
+    return ",".join(f"{WILD_TYPE[at]}{at}{changes[at]}" for at in sorted(changes))
+
+
+def gather(args: argparse.Namespace, out: TextIO) -> None:
+    """Put the parts in predictions/ together, the lowest prediction first."""
+    header, rows = "", []
+    for shard in range(args.gather):
+        path = os.path.join("predictions", f"shard_{shard}.tsv")
+        try:
+            with open(path, encoding="ascii") as file:
+                header, *lines = file.read().splitlines()
+        except (OSError, ValueError) as error:
+            raise Trouble(EXIT_DATA, f"{path}: cannot be read: {error}") from None
+        rows += [(float(line.split("\t")[1]), line) for line in lines]
+    rows.sort()
+    text = "\n".join([header, *(line for _, line in rows)]) + "\n"
+    write(os.path.join("gathered", "predictions.tsv"), text.encode("ascii"))
+    out.write(f"{len(rows)} variants of {args.gather} shards\n")
+
+
 # --- being a job --------------------------------------------------------------------------
 
 
@@ -1180,6 +1591,26 @@ def arguments(argv: Optional[Sequence[str]]) -> argparse.Namespace:
         help="auto: the best that the first epoch's machine has; then always that one")
     add("--checkpoint", metavar="FILE", help="go on from this one, not from the run's last.ckpt")
     add("--output", default="output", metavar="DIR", help="(default: output)")
+    add("--learning-rate", type=_rate, default=RATE, metavar="R",
+        help=f"the highest one of the schedule (default: {RATE})")
+    add("--batch-size", type=_positive, default=BATCH, metavar="N", help=f"(default: {BATCH})")
+    add("--hidden", type=_positive, default=HIDDEN, metavar="N",
+        help=f"numbers by which a substitution is embedded (default: {HIDDEN})")
+    add("--schedule-from", type=_count, default=0, metavar="N",
+        help="epochs of the stages before this one: the learning rate begins anew after them")
+    beside = parser.add_argument_group("beside the training").add_argument
+    beside("--evaluate", type=_positive, metavar="EPOCH",
+           help="test the run's newest checkpoint; EPOCH (from 1) is the one it comes after")
+    beside("--infer", type=_shard, metavar="I/N", help="predict part I (from 0) of N")
+    beside("--gather", type=_positive, metavar="N", help="put N predicted parts together")
+    beside("--substitutions", type=int, choices=(1, 2), default=1,
+           help="of the variants that are predicted (default: 1)")
+    several = parser.add_argument_group("several machines for an epoch").add_argument
+    several("--machines", type=_positive, default=1, metavar="K", help="(default: 1)")
+    several("--rank", type=_count, default=0, metavar="R",
+            help="which of them this is; the one of rank 0 holds the run")
+    several("--rendezvous", default="rendezvous", metavar="FILE",
+            help="beside the DAG, where the one of rank 0 says how it is reached")
     show = parser.add_argument_group("for demonstrations and tests").add_argument
     show("--slow-factor", type=_seconds, default=0.0, metavar="SECONDS",
          help="let every epoch last that long at least")
@@ -1197,6 +1628,8 @@ def arguments(argv: Optional[Sequence[str]]) -> argparse.Namespace:
         args.stop_after_epoch = args.max_epochs
     if args.stop_after_epoch > args.max_epochs:
         parser.error("--stop-after-epoch is beyond --max-epochs, the end of the run")
+    if args.rank >= args.machines:
+        parser.error("--rank is beyond --machines: they count from 0")
     if args.uuid is None:
         args.uuid = hashlib.sha256(f"seed {args.seed}".encode()).hexdigest()[:8]
     return args
@@ -1230,11 +1663,45 @@ def _seconds(text: str) -> float:
     return value
 
 
+def _rate(text: str) -> float:
+    value = _seconds(text)
+    if value <= 0.0:
+        raise argparse.ArgumentTypeError("a number above 0 is expected")
+    return value
+
+
+def _shard(text: str) -> Tuple[int, int]:
+    found = re.fullmatch(r"(\d{1,9})/(\d{1,9})", text)
+    if found is None or int(found.group(1)) >= int(found.group(2)):
+        raise argparse.ArgumentTypeError("a part and their number, as 0/8, are expected")
+    return int(found.group(1)), int(found.group(2))
+
+
 def _part(text: str) -> float:
     value = _seconds(text)
     if value > 1.0:
         raise argparse.ArgumentTypeError("a probability from 0 to 1 is expected")
     return value
+
+
+def task(args: argparse.Namespace, out: TextIO) -> None:
+    """What this start is for. What HTCondor is to bring back is made before anything can fail: a
+    job that ends without it is held, and would neither fail nor be tried again."""
+    if args.evaluate:
+        os.makedirs("evaluation", exist_ok=True)
+        evaluate(args, out)
+    elif args.infer:
+        os.makedirs("predictions", exist_ok=True)
+        infer(args, out)
+    elif args.gather:
+        os.makedirs("gathered", exist_ok=True)
+        gather(args, out)
+    elif args.rank:
+        shutil.rmtree(args.output, ignore_errors=True)
+        os.makedirs(args.output)
+        help_train(args, out)
+    else:
+        Run(args, out).train()
 
 
 def main(argv: Optional[Sequence[str]] = None) -> int:
@@ -1245,8 +1712,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         if args.evict_after and first_start():
             signal.signal(signal.SIGALRM, _on_alarm)
             signal.setitimer(signal.ITIMER_REAL, args.evict_after)
-        run = Run(args, sys.stdout)
-        run.train()
+        task(args, sys.stdout)
     except Trouble as trouble:
         print(f"train.py: {trouble}", file=sys.stderr)
         return trouble.code

@@ -23,6 +23,16 @@ OF_THE_NODE = {
 
 OF_HTCONDOR = {"Cluster"}
 
+OF_OTHER_SHAPES: dict[str, set[str]] = {
+    "trainer": set(),
+    "metl": set(),
+    "evaluate": set(),
+    "infer": {"shard", "shards"},
+    "gather": {"shards"},
+    "multinode": {"Process"},
+    "provision": {"machines", "Process"},
+}
+
 
 def filled(name: str, **given: str) -> dict[str, str]:
     """Commands of the description: the last of each name, in lower case."""
@@ -35,6 +45,8 @@ def filled(name: str, **given: str) -> dict[str, str]:
         "gpu_memory_mb": "",
         "memory_mb": "512",
         "requirements": "",
+        "machines": "2",
+        "stage_first": "0",
     }
     commands: dict[str, str] = {}
     for line in fill(template, {**values, **given}).splitlines():
@@ -47,7 +59,11 @@ def filled(name: str, **given: str) -> dict[str, str]:
     return commands
 
 
-@pytest.mark.parametrize("name", ["trainer", "metl"])
+TRAINING = ["trainer", "metl"]
+BESIDE = ["evaluate", "infer", "gather", "multinode", "provision"]
+
+
+@pytest.mark.parametrize("name", [*TRAINING, *BESIDE])
 def test_a_template_asks_for_what_is_there(name: str) -> None:
     template = load_template(name)
     assert template.title != name
@@ -57,8 +73,9 @@ def test_a_template_asks_for_what_is_there(name: str) -> None:
     assert used_placeholders(template) <= declared | set(BUILT_IN)
     assert declared <= used_placeholders(template)
     used = set(re.findall(r"\$\((\w+)\)", "\n".join(filled(name).values())))
-    assert used <= OF_THE_NODE | OF_HTCONDOR | {"transfer_input_files", "arguments"}
-    assert template.text.rstrip().endswith("\nqueue")
+    own = {"transfer_input_files", "arguments", "predictions"}
+    assert used <= OF_THE_NODE | OF_HTCONDOR | own | OF_OTHER_SHAPES[name]
+    assert re.search(r"\nqueue( \{machines\})?$", template.text.rstrip())
 
 
 @pytest.mark.parametrize("name", ["trainer", "metl"])
@@ -119,3 +136,73 @@ def test_metl_runs_its_script_in_the_container() -> None:
     assert [each.name for each in load_template("metl").parameters if each.required] == [
         "container"
     ]
+
+
+def words(name: str, node: dict[str, str], **given: str) -> list[str]:
+    """The arguments of a node's job."""
+    said = filled(name, **given)["arguments"]
+    return re.sub(r"\$\((\w+)\)", lambda match: node[match[1]], said).split()
+
+
+NODE = {"run_uuid": "75f86c77", "random_seed": "7", "epochs": "30", "epoch": "4"}
+
+
+def test_what_can_be_swept_reaches_the_trainer() -> None:
+    more = {"learning_rate": "0.05", "batch_size": "16", "hidden": "4", "stage_first": "3"}
+    args = train.arguments(words("trainer", NODE, **more))
+    assert (args.learning_rate, args.batch_size, args.hidden) == (0.05, 16, 4)
+    assert args.schedule_from == 3
+    usual = train.arguments(words("trainer", NODE))
+    assert (usual.learning_rate, usual.batch_size, usual.hidden) == (0.2, 32, 8)
+    assert usual.schedule_from == 0
+
+
+def test_a_plain_ensembles_jobs_are_what_they_were() -> None:
+    # What came later adds no word where nobody asks for it.
+    plain = "--backend python --slow-factor 0 --fail-rate 0 --evict-after 0 --diverge-at 0"
+    assert " ".join(words("trainer", NODE)[8:]) == plain
+
+
+def test_what_came_later_is_marked() -> None:
+    later = {each.name for each in load_template("trainer").parameters if each.later}
+    assert later == {"learning_rate", "batch_size", "hidden"}
+
+
+def test_an_evaluation_touches_nothing_of_the_training() -> None:
+    commands = filled("evaluate")
+    assert commands["transfer_input_files"] == "$(continue_from_checkpoint)"
+    assert commands["transfer_output_files"] == "evaluation"
+    args = train.arguments(words("evaluate", NODE))
+    assert (args.uuid, args.evaluate) == ("75f86c77", 4)
+
+
+def test_machines_know_their_rank_and_where_to_meet() -> None:
+    node = {**NODE, "Process": "1", "Cluster": "99"}
+    args = train.arguments(words("multinode", node))
+    assert (args.machines, args.rank, args.rendezvous) == (2, 1, "rendezvous.99")
+    assert filled("multinode")["+wantioproxy"] == "true"
+
+
+def test_shards_and_what_gathers_them() -> None:
+    args = train.arguments(words("infer", {"shard": "2", "shards": "8"}, checkpoint="a/last.ckpt"))
+    assert (args.infer, args.checkpoint) == ((2, 8), "a/last.ckpt")
+    assert train.arguments(words("gather", {"shards": "8"})).gather == 8
+
+
+def test_each_template_says_what_its_nodes_do() -> None:
+    roles = {name: load_template(name).role.value for name in [*TRAINING, *BESIDE]}
+    assert roles == {
+        "trainer": "train",
+        "metl": "train",
+        "multinode": "train",
+        "evaluate": "evaluate",
+        "infer": "shard",
+        "gather": "gather",
+        "provision": "provision",
+    }
+
+
+def test_the_provisioner_goes_along_and_can_be_run() -> None:
+    ((name, data, executable),) = load_template("provision").ships
+    assert (name, executable) == ("provision.sh", True)
+    assert b'condor_qedit "$job" ProvisionerState 2' in data

@@ -1,0 +1,673 @@
+#!/usr/bin/env python3
+# ruff: noqa: UP006, UP035, UP045 (Python 3.6 has none of what they ask for)
+"""Decide before each node of a run whether it trains, waits or is left out: one file that needs
+Python 3.6 and no more, beside the DAG file.
+
+DAGMan calls it as a PRE script, for every training and evaluation node that has a gate:
+
+    SCRIPT DEFER 75 60 PRE run0-train_epoch4 gate.py ensemble.gate.json <uuid> 4 train $JOB
+    PRE_SKIP run0-train_epoch4 42
+
+Exit status: 0 the node runs, 42 it is left out (and counts as done), 75 ask again later.
+
+What people ask for lies in gate/<name of the DAG>/, in files that are called by the run's uuid:
+
+    <uuid>.stop     train no further epoch; its first line may say why
+    <uuid>.pause    train no further epoch as long as this file is there
+    <uuid>.target   train the next epochs at this site (one line)
+
+and so does what this script says:
+
+    <uuid>.stopped  JSON: the rule that ended the run, the reason, and the first epoch left out.
+                    It stays: a run that was stopped is not started again by a retry
+    <uuid>.paused   JSON: which node waits, and since when
+    gate.log        what went wrong here
+
+The rules are in <name>.gate.json. They judge finished epochs alone, those before the node's, by
+the metrics.csv files that trainings write (PyTorch Lightning's CSVLogger): epochs count from 0.
+
+Whatever goes wrong here lets the node run: to train an epoch too many costs hours, to leave one
+out cannot be taken back.
+"""
+
+import contextlib
+import csv
+import datetime
+import errno
+import json
+import math
+import os
+import re
+import stat
+import sys
+import time
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+
+GO, SKIP, WAIT = 0, 42, 75
+
+LONGEST_SMALL = 64 << 10
+"""Bytes that are read of a request: a sentence, or the name of a site."""
+
+LONGEST_RULES = 16 << 20
+"""Bytes of the rules' file: a hundred thousand runs are less."""
+
+LONGEST_TABLE = 32 << 20
+"""Bytes that are read of a metrics.csv, its header and its end: half a second's work, and more
+than a hundred epochs with a row for every fiftieth of a hundred thousand steps."""
+
+LONGEST_LOG = 1 << 20
+"""Bytes of gate.log: a paused node asks every minute, and may have the same trouble each time."""
+
+MOST_SECONDS = 60.0
+"""For so long metrics may be read: DAGMan lets no more than 20 PRE scripts run at a time."""
+
+MOST_EPOCHS = 1000000
+"""A greater number is no epoch's."""
+
+Values = Dict[int, float]
+"""A metric by epoch."""
+
+
+class Trouble(Exception):
+    """What went wrong, in a sentence."""
+
+
+# --- files --------------------------------------------------------------------------------
+
+
+class Folder:
+    """A folder that is entered without following links, so that nobody's link leads what is
+    written here elsewhere."""
+
+    def __init__(self, handle: int, path: str) -> None:
+        self.handle, self.path = handle, path
+
+    def within(self, name: str, make: bool = False) -> "Optional[Folder]":
+        """The folder of this name in it; None where there is none and none is made."""
+        if make:
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(name, 0o777, dir_fd=self.handle)
+        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+        path = os.path.join(self.path, name)
+        try:
+            return Folder(os.open(name, flags, dir_fd=self.handle), path)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise Trouble(f"{path} cannot be used: {said(error)}") from None
+
+    def has(self, name: str) -> bool:
+        """Is there such a file? A folder or a link in its place is told, and is none."""
+        try:
+            mode = os.stat(name, dir_fd=self.handle, follow_symlinks=False).st_mode
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise Trouble(f"{self._named(name)} cannot be looked at: {said(error)}") from None
+        if not stat.S_ISREG(mode):
+            raise Trouble(f"{self._named(name)} is no file: take it away")
+        return True
+
+    def read(self, name: str, most: int = LONGEST_SMALL) -> bytes:
+        """The first ``most`` bytes of a file."""
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+        try:
+            with open(os.open(name, flags, dir_fd=self.handle), "rb") as file:
+                if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                    raise Trouble(f"{self._named(name)} is no file: take it away")
+                return file.read(most)
+        except OSError as error:
+            raise Trouble(f"{self._named(name)} cannot be read: {said(error)}") from None
+
+    def write(self, name: str, content: bytes, once: bool = False) -> None:
+        """Put a file in place whole or not at all; ``once``: only where there is none."""
+        beside = f".{name[:100]}.{os.getpid()}.{time.time():.6f}.tmp"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        try:
+            with open(os.open(beside, flags, 0o666, dir_fd=self.handle), "wb") as file:
+                try:
+                    file.write(content)
+                    file.flush()
+                    os.fsync(file.fileno())
+                    self._place(beside, name, once)
+                finally:
+                    self.remove(beside)
+        except OSError as error:
+            raise Trouble(f"{self._named(name)} cannot be written: {said(error)}") from None
+
+    def _place(self, beside: str, name: str, once: bool) -> None:
+        here = {"src_dir_fd": self.handle, "dst_dir_fd": self.handle}
+        if not once:
+            os.replace(beside, name, **here)
+            return
+        try:
+            os.link(beside, name, follow_symlinks=False, **here)
+        except FileExistsError:
+            self.has(name)  # another gate was faster; anything but a file is told
+        except OSError as error:
+            if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK):
+                raise
+            if not self.has(name):  # no hard links on this file system
+                os.replace(beside, name, **here)
+
+    def append(self, name: str, content: bytes, most: int) -> None:
+        """Add to the end of a file that has no more than ``most`` bytes."""
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
+        handle = os.open(name, flags | os.O_NOCTTY | os.O_CLOEXEC, 0o666, dir_fd=self.handle)
+        try:
+            status = os.fstat(handle)
+            if stat.S_ISREG(status.st_mode) and status.st_size <= most:
+                os.write(handle, content)
+        finally:
+            os.close(handle)
+
+    def remove(self, name: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=self.handle)
+
+    def _named(self, name: str) -> str:
+        return os.path.join(self.path, name)
+
+
+def said(error: OSError) -> str:
+    return error.strerror or str(error)
+
+
+def line_of(content: bytes, most: int = 300) -> str:
+    """The first line that says something, without what is not to be printed."""
+    for line in content.decode("utf-8", "replace").splitlines():
+        text = "".join(each if each.isprintable() else " " for each in line)
+        text = " ".join(text.split())
+        if text:
+            return text[:most]
+    return ""
+
+
+# --- metrics ------------------------------------------------------------------------------
+
+_VERSION = re.compile(r"version_(\d{1,9})")
+_WRAPPED = re.compile(r"(?:tensor|(?:np|numpy)\.float\d{1,3})\(([^,()]{1,60})[^()]{0,60}\)")
+
+
+class Table:
+    """Values of one metric in the metrics.csv files of one run: sparse rows, columns in any
+    order, several rows for an epoch (the last one counts), and a folder for each start of the
+    training (the latest one counts)."""
+
+    def __init__(self, path: str, metric: str, deadline: float) -> None:
+        self._path, self._metric, self._deadline = path, metric, deadline
+
+    def all(self) -> Values:
+        values = {}  # type: Values
+        for version in self._versions():
+            values.update(self._read(version))
+        return values
+
+    def at(self, epoch: int) -> Optional[float]:
+        """The value of this epoch: the latest versions are looked at first."""
+        for version in reversed(self._versions()):
+            values = self._read(version)
+            if epoch in values:
+                return values[epoch]
+        return None
+
+    def _versions(self) -> List[str]:
+        try:
+            names = os.listdir(self._path)
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise Trouble(f"{self._path} cannot be read: {said(error)}") from None
+        numbered = [(_VERSION.fullmatch(name), name) for name in names]
+        found = sorted((int(match.group(1)), name) for match, name in numbered if match)
+        return [os.path.join(self._path, name, "metrics.csv") for _, name in found]
+
+    def _read(self, path: str) -> Values:
+        in_time(self._deadline)
+        values = {}  # type: Values
+        head = []  # type: List[str]
+        try:
+            for row in csv.reader(lines_of(path)):
+                if "epoch" in row or not head:
+                    # A logger that begins anew in the same file writes its header again.
+                    head = [name.strip().lstrip("\ufeff") for name in row]
+                    if "epoch" not in head:
+                        raise Trouble(f"{path} has no column called epoch")
+                elif self._metric in head:
+                    self._take(row, head, values)
+        except FileNotFoundError:
+            return {}  # the training ended before it wrote any
+        except OSError as error:
+            raise Trouble(f"{path} cannot be read: {said(error)}") from None
+        except csv.Error as error:
+            raise Trouble(f"{path} is no table: {error}") from None
+        return values
+
+    def _take(self, row: List[str], head: List[str], values: Values) -> None:
+        of_epoch, of_metric = head.index("epoch"), head.index(self._metric)
+        if max(of_epoch, of_metric) >= len(row) or not row[of_metric]:
+            return
+        epoch, value = number(row[of_epoch]), number(row[of_metric])
+        if epoch is None or value is None or not 0 <= epoch < MOST_EPOCHS or epoch != int(epoch):
+            return
+        # Lightning counts up before it tests: a test's row has the number of complete epochs.
+        values[max(0, int(epoch) - self._metric.startswith("test"))] = value
+
+
+def in_time(deadline: float) -> None:
+    if time.monotonic() > deadline:
+        raise Trouble(f"the metrics were not read within {MOST_SECONDS:.0f} seconds")
+
+
+def lines_of(path: str) -> Iterator[str]:
+    """Complete lines, of a long file the first and the last ones."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+    with open(os.open(path, flags), "rb") as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise Trouble(f"{path} is no file")
+        yield from complete(file.readline(LONGEST_SMALL))
+        if status.st_size - file.tell() > LONGEST_TABLE:
+            file.seek(status.st_size - LONGEST_TABLE)
+            file.readline()
+        left = LONGEST_TABLE
+        while left > 0:
+            line = file.readline(left)
+            if not line:
+                return
+            left -= len(line)
+            yield from complete(line)
+
+
+def complete(line: bytes) -> Iterator[str]:
+    """A line without an end is still being written, or was cut off with its job."""
+    if line.endswith((b"\n", b"\r")):
+        yield line.decode("utf-8", "replace").replace("\0", "")
+
+
+def number(text: str) -> Optional[float]:
+    text = text.strip()[:100]
+    wrapped = _WRAPPED.fullmatch(text)
+    try:
+        return float(wrapped.group(1) if wrapped else text)
+    except ValueError:
+        return None
+
+
+# --- rules --------------------------------------------------------------------------------
+
+
+class Verdict(NamedTuple):
+    rule: str
+    reason: str
+
+
+class Judge:
+    """What the rules say of one run's finished epochs. ``since``: epochs before it were judged
+    before somebody let the run go on: they are what later ones are compared with, no more."""
+
+    def __init__(self, metric: str, values: Values, since: int) -> None:
+        self._metric, self._values, self._since = metric, values, since
+        self.last = max(values)
+
+    def diverged(self, factor: float) -> Optional[Verdict]:
+        value, before = self._values[self.last], self._best(self.last)
+        if self.last < self._since:
+            return None
+        at = f"{self._metric} is {short(value)} at epoch {self.last}"
+        if not math.isfinite(value):
+            return Verdict("divergence", at)
+        # A multiple of a loss that is not above zero says nothing.
+        if before is None or self._values[before] <= 0 or value <= factor * self._values[before]:
+            return None
+        best = f"{short(self._values[before])} at epoch {before}"
+        text = f"{at}, more than {short(factor)} times its best ({best})"
+        return Verdict("divergence", text)
+
+    def stands_still(self, patience: int, min_delta: float) -> Optional[Verdict]:
+        best, waited = math.inf, 0
+        for epoch in sorted(self._values):
+            value = self._values[epoch]
+            if value < best - min_delta or (math.isinf(best) and value < best):
+                best, waited = value, 0
+            elif epoch >= self._since:
+                waited += 1
+        if waited < patience:
+            return None
+        by = f" by more than {short(min_delta)}" if min_delta else ""
+        text = f"{self._metric} has not improved{by} for {epochs(waited)}"
+        at = self._best(self.last + 1)
+        if at is not None:
+            text += f"; best {short(self._values[at])} at epoch {at}"
+        return Verdict("patience", text)
+
+    def behind(self, after: int, others: Callable[[int], List[float]]) -> Optional[Verdict]:
+        if self.last + 1 < after or self.last < self._since:
+            return None
+        own, found = self._values[self.last], others(self.last)
+        if len(found) < 2:
+            return None
+        middle = median([worst_last(each) for each in [own, *found]])
+        if not worst_last(own) > middle:
+            return None
+        return Verdict(
+            "median",
+            f"{self._metric} {short(own)} at epoch {self.last} is worse than the median "
+            f"of {len(found) + 1} runs, {short(middle)}",
+        )
+
+    def _best(self, before: int) -> Optional[int]:
+        """The epoch with the least value; None where none has a number."""
+        some = [
+            (value, epoch)
+            for epoch, value in self._values.items()
+            if epoch < before and math.isfinite(value)
+        ]
+        return min(some)[1] if some else None
+
+
+def worst_last(value: float) -> float:
+    return math.inf if math.isnan(value) else value
+
+
+def median(values: List[float]) -> float:
+    values = sorted(values)
+    middle = len(values) // 2
+    if len(values) % 2 or values[middle - 1] == values[middle]:
+        return values[middle]
+    return (values[middle - 1] + values[middle]) / 2
+
+
+def short(value: float) -> str:
+    """A number as one reads it."""
+    if math.isnan(value):
+        return "NaN"
+    return f"{value:.4g}" if math.isfinite(value) else ("inf" if value > 0 else "-inf")
+
+
+def epochs(count: int) -> str:
+    return "1 epoch" if count == 1 else f"{count} epochs"
+
+
+_SITE = re.compile(r"[^\s\"'$\\\ufffd](?:[^\n\r\"'$\\\ufffd]{0,198}[^\s\"'$\\\ufffd])?")
+"""What stands for a site in a submit file: on one line, without quotes and macros."""
+
+
+# --- the gate -----------------------------------------------------------------------------
+
+
+class Gate:
+    """One look at one run, before one of its nodes."""
+
+    def __init__(self, rules: str, uuid: str, epoch: int, node: str) -> None:
+        self._folder, file = os.path.split(os.path.abspath(rules))
+        self._file = file
+        if not file.endswith(".gate.json"):
+            raise Trouble(f"{rules!r} is not called NAME.gate.json")
+        self._name = file[: -len(".gate.json")]
+        for each in (self._name, uuid, node):
+            if each in ("", ".", "..") or "/" in each or "\0" in each:
+                raise Trouble(f"{each!r} cannot be part of a file's name")
+        self.uuid, self.epoch, self.node = uuid, epoch, node
+        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+        self._base = Folder(os.open(self._folder, flags), self._folder)
+
+    def state(self, make: bool = False) -> Optional[Folder]:
+        """gate/<name>/."""
+        above = self._base.within("gate", make)
+        return above.within(self._name, make) if above is not None else None
+
+    def log(self, text: str) -> None:
+        """A line in gate.log, or where DAGMan's SCRIPT DEBUG has it."""
+        text = line_of(text.encode("utf-8", "replace"), 1000)
+        line = f"{now()} {self.node}: {text}\n".encode("utf-8", "replace")
+        try:
+            folder = self.state(make=True)
+            if folder is not None:
+                folder.append("gate.log", line, LONGEST_LOG)
+        except (OSError, Trouble):
+            complain(text)
+
+    def trying(self, what: Callable[[], Any]) -> Any:
+        """What it comes to; None, and a line in the log, where something goes wrong."""
+        try:
+            return what()
+        except Trouble as trouble:
+            self.log(str(trouble))
+        except Exception as error:
+            self.log(f"{type(error).__name__}: {error}")
+        return None
+
+    def evaluate(self) -> int:
+        """An evaluation is left out when its epoch was not trained."""
+        folder = self.state()
+        name = f"{self.uuid}.stopped"
+        if folder is None or not folder.has(name):
+            return GO
+        said = parsed(folder.read(name), name)
+        if not isinstance(said.get("epoch"), int):
+            raise Trouble(f"{name} does not say from which epoch on")
+        return SKIP if said["epoch"] <= self.epoch else GO
+
+    def train(self) -> int:
+        if self.trying(lambda: self._has("stopped")):
+            self.trying(self._go_on)
+            return SKIP
+        if self.trying(lambda: self._has("stop")):
+            # Asked for is asked for, also where it cannot be written down.
+            self.trying(self._stop_as_asked)
+            return SKIP
+        if self.trying(self._judge):
+            return SKIP
+        if self.trying(lambda: self._has("pause")):
+            self.trying(self._pause)
+            return WAIT
+        self.trying(self._go_on)
+        self.trying(self._place)
+        return GO
+
+    def _has(self, what: str) -> bool:
+        folder = self.state()
+        return folder is not None and folder.has(f"{self.uuid}.{what}")
+
+    def _stop_as_asked(self) -> None:
+        folder, why = self.state(), ""
+        if folder is not None:
+            name = f"{self.uuid}.stop"
+            why = self.trying(lambda: line_of(folder.read(name))) or ""
+        # As metlmon writes it: "by NAME with metlmon". Anything else is a reason of its own.
+        behind = f" {why}" if why.startswith("by ") else f": {why}" if why else ""
+        self._stop(Verdict("file", f"asked to stop{behind}"))
+
+    def _stop(self, verdict: Verdict) -> None:
+        self._write(
+            "stopped",
+            {
+                "schema": 1,
+                "run": self._run_name(),
+                "uuid": self.uuid,
+                "node": self.node,
+                "epoch": self.epoch,
+                "rule": verdict.rule,
+                "reason": verdict.reason,
+                "time": now(),
+            },
+            once=True,
+        )
+        self.trying(self._go_on)
+
+    def _write(self, what: str, content: Dict[str, Any], once: bool) -> None:
+        folder = self.state(make=True)
+        if folder is None:
+            raise Trouble(f"gate/{self._name} was taken away")
+        data = json.dumps(content, sort_keys=True).encode("ascii") + b"\n"
+        folder.write(f"{self.uuid}.{what}", data, once)
+
+    def _pause(self) -> None:
+        folder, name = self.state(), f"{self.uuid}.paused"
+        if folder is not None and folder.has(name):
+            try:
+                if parsed(folder.read(name), name).get("node") == self.node:
+                    return  # it waits since then
+            except Trouble:
+                pass  # it is replaced
+        content = {"schema": 1, "node": self.node, "epoch": self.epoch, "time": now()}
+        self._write("paused", content, once=False)
+
+    def _go_on(self) -> None:
+        folder = self.state()
+        if folder is not None:
+            folder.remove(f"{self.uuid}.paused")
+
+    def _place(self) -> None:
+        """Where the job goes that is about to be submitted: its submit file includes this."""
+        if not self._has("target"):
+            return
+        folder = self.state()
+        content = folder.read(f"{self.uuid}.target") if folder is not None else b""
+        site = content.decode("utf-8", "replace").rstrip("\r\n")
+        if not _SITE.fullmatch(site) or not site.isprintable():
+            raise Trouble(
+                f"{self.uuid}.target names no site: one line without quotes, $ and backslash "
+                "is expected"
+            )
+        there = self._base.within("placement", make=True)
+        if there is not None:
+            name, line = f"{self.node}.inc", f"ResourceName = {site}\n".encode()
+            if not there.has(name) or there.read(name) != line:
+                there.write(name, line)
+
+    # --- rules ----------------------------------------------------------------------------
+
+    def _rules(self) -> Dict[str, Any]:
+        content = self._base.read(self._file, LONGEST_RULES)
+        return parsed(content, self._file)
+
+    def _run_name(self) -> str:
+        runs = (self.trying(self._rules) or {}).get("runs")
+        run = runs.get(self.uuid) if isinstance(runs, dict) else None
+        name = run.get("name") if isinstance(run, dict) else None
+        return name if isinstance(name, str) else self.node.partition("-")[0]
+
+    def _judge(self) -> bool:
+        """Does a rule end the run? It is written down then."""
+        said = self._rules()
+        rules, runs = said.get("rules"), said.get("runs")
+        if not isinstance(rules, dict) or not any(
+            rules.get(name) is not None for name in ("patience", "divergence", "median_after")
+        ):
+            return False
+        run = runs.get(self.uuid) if isinstance(runs, dict) else None
+        if not isinstance(runs, dict) or not isinstance(run, dict):
+            raise Trouble(f"{self._file} does not name the run {self.uuid}")
+        metric, deadline = rules.get("metric"), time.monotonic() + MOST_SECONDS
+        if not isinstance(metric, str):
+            raise Trouble(f"{self._file}: metric must be a name")
+        values = self._table(run, metric, deadline).all()
+        finished = {epoch: value for epoch, value in values.items() if epoch < self.epoch}
+        if not finished:
+            return False
+        judge = Judge(metric, finished, int(amount(run, "since", self._file) or 0))
+
+        def others(epoch: int) -> List[float]:
+            found = []
+            for uuid in sorted(runs):
+                if uuid == self.uuid:
+                    continue
+                try:
+                    value = self._table(runs[uuid], metric, deadline).at(epoch)
+                except Trouble as trouble:
+                    in_time(deadline)
+                    self.log(str(trouble))
+                    continue
+                if value is not None:
+                    found.append(value)
+            return found
+
+        verdict = self._verdict(judge, rules, others)
+        if verdict is not None:
+            self._stop(verdict)
+        return verdict is not None
+
+    def _verdict(
+        self, judge: Judge, rules: Dict[str, Any], others: Callable[[int], List[float]]
+    ) -> Optional[Verdict]:
+        factor = amount(rules, "divergence", self._file)
+        patience = amount(rules, "patience", self._file)
+        after = amount(rules, "median_after", self._file)
+        min_delta = amount(rules, "min_delta", self._file) or 0.0
+        verdict = judge.diverged(factor) if factor is not None else None
+        if verdict is None and patience is not None:
+            verdict = judge.stands_still(max(1, int(patience)), min_delta)
+        if verdict is None and after is not None:
+            verdict = judge.behind(int(after), others)
+        return verdict
+
+    def _table(self, run: Any, metric: str, deadline: float) -> Table:
+        path = run.get("metrics") if isinstance(run, dict) else None
+        if not isinstance(path, str) or "\0" in path:
+            raise Trouble(f"{self._file} does not say where the metrics of a run are")
+        return Table(os.path.join(self._folder, path), metric, deadline)
+
+
+def parsed(content: bytes, name: str) -> Dict[str, Any]:
+    try:
+        found = json.loads(content.decode("utf-8"))
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise Trouble(f"{name} cannot be read: a JSON object is expected")
+    return found
+
+
+def amount(said: Dict[str, Any], name: str, file: str) -> Optional[float]:
+    """A number that is not negative; None where it is not given."""
+    value = said.get(name)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e300:
+        raise Trouble(f"{file}: {name} must be a number that is not negative")
+    return value
+
+
+def now() -> str:
+    return datetime.datetime.now().strftime("%Y-%m-%dT%H:%M:%S")
+
+
+def complain(text: str) -> None:
+    try:
+        sys.stderr.write("gate: " + text.encode("ascii", "backslashreplace").decode() + "\n")
+        sys.stderr.flush()
+    except (OSError, ValueError, AttributeError):
+        pass  # nobody listens
+
+
+def look(arguments: Sequence[str]) -> Tuple[Optional[Gate], Callable[[], int]]:
+    """The gate, and what is asked of it."""
+    if len(arguments) != 5 or arguments[3] not in ("train", "evaluate"):
+        raise Trouble("usage: gate.py NAME.gate.json UUID EPOCH train|evaluate NODE")
+    rules, uuid, epoch, what, node = arguments
+    if not re.fullmatch(r"[0-9]{1,9}", epoch):
+        raise Trouble(f"{epoch!r} is no epoch")
+    gate = Gate(rules, uuid, int(epoch), node)
+    return gate, gate.train if what == "train" else gate.evaluate
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The exit status: 0, whatever goes wrong."""
+    try:
+        gate, decide = look(arguments)
+    except (OSError, Trouble) as error:
+        complain(str(error))
+        return GO
+    code = gate.trying(decide) if gate is not None else GO
+    return code if code in (GO, SKIP, WAIT) else GO
+
+
+if __name__ == "__main__":
+    try:
+        status = main(sys.argv[1:])
+    except Exception as problem:
+        complain(str(problem))
+        status = GO
+    sys.exit(status)
