@@ -155,7 +155,15 @@ def new_reader(options: argparse.Namespace) -> Reader:
 
 def open_reader(options: argparse.Namespace) -> Reader:
     """A reader that has read everything there is."""
-    reader = new_reader(options)
+    return _read(new_reader(options))
+
+
+def read_whole(dagdir: Path) -> Reader:
+    """As :func:`open_reader`, of a directory that is not the command's own."""
+    return _read(Reader(dagdir, load_settings(dagdir), cache=user_cache()))
+
+
+def _read(reader: Reader) -> Reader:
     reader.open()
     tell = _teller(sys.stderr)
     reader.read_all(tell)
@@ -184,7 +192,7 @@ def _teller(stream: TextIO) -> Callable[[Progress | None], None]:
 
 def _wait(reader: Reader, options: argparse.Namespace) -> Exit:
     """Until one of ``--exit-on`` is so."""
-    from metlmon.cli.waiting import condition
+    from metlmon.cli.waiting import condition, pause
 
     met = condition(exit_conditions(options.exit_on))
     deadline = time.monotonic() + options.timeout if options.timeout is not None else None
@@ -195,7 +203,7 @@ def _wait(reader: Reader, options: argparse.Namespace) -> Exit:
         if deadline is not None and time.monotonic() >= deadline:
             print("metlmon: --timeout passed before --exit-on was met", file=sys.stderr)
             return Exit.TIMEOUT
-        time.sleep(POLL_SECONDS)
+        pause(POLL_SECONDS)
         reader.look()
         reader.read_all()
 

@@ -24,6 +24,9 @@ LOOK_SECONDS: Final = 0.25
 SPEAK_AFTER: Final = 3.0
 """Seconds in one and the same call: before that, somebody is slow."""
 
+AT_WORK: Final = 0.01
+"""Seconds of a processor within one call that are work: a call without answer takes none."""
+
 LET_GO_AFTER: Final = 2
 """Looks at which a ctrl-c waits for the main thread: one in a long call of its own hears it."""
 
@@ -54,20 +57,32 @@ def look_away() -> None:
 def _look(main: int, directory: str) -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     at: tuple[int, int] | None = None
-    since, told, waits = time.monotonic(), False, 0
+    spent, silent, told, waits = 0.0, 0.0, False, 0
     while not _over.wait(LOOK_SECONDS):
-        now = _where(sys._current_frames().get(main))
-        if now is None or now != at:
-            at, since, told = now, time.monotonic(), False
-        elif not told and time.monotonic() - since >= SPEAK_AFTER:
+        now, used = _where(sys._current_frames().get(main)), _used(main)
+        # By looks, not by the clock, and not while it works: on a busy machine both threads wait
+        # for a processor, which is no file system.
+        if now is None or now != at or used - spent > AT_WORK:
+            at, spent, silent, told = now, used, 0.0, False
+        else:
+            silent += LOOK_SECONDS
+        if not told and silent >= SPEAK_AFTER:
             told = True
-            clock = time.strftime("%H:%M:%S", time.localtime(time.time() - SPEAK_AFTER))
+            clock = time.strftime("%H:%M:%S", time.localtime(time.time() - silent))
             _tell(f"no answer from the file system since {clock}: {directory} (^C: do not wait)")
         # What has come for all threads, and the main thread did not take.
         waits = waits + 1 if signal.SIGINT in signal.sigpending() else 0
         if waits >= LET_GO_AFTER:
             _tell(f"ended while the file system did not answer: {directory}")
             os._exit(Exit.INTERRUPTED)
+
+
+def _used(thread: int) -> float:
+    """Seconds of a processor that a thread has had."""
+    try:
+        return time.clock_gettime(time.pthread_getcpuclockid(thread))
+    except OSError:
+        return 0.0
 
 
 def _where(frame: FrameType | None) -> tuple[int, int] | None:

@@ -10,15 +10,18 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from metlmon.ensemble.nodewords import why
 from metlmon.ensemble.picture import Painter
 from metlmon.ensemble.states import State
 from metlmon.ensemble.views import (
     Count,
     EpochRow,
     ExecutionRow,
+    Gate,
     GpuHours,
     JobRow,
     Latest,
+    NodeRow,
     Notice,
     RunRow,
     RunView,
@@ -77,6 +80,13 @@ class Writer:
                 for dag in status.dags
             ],
             "runs": [self.run(run) for run in status.runs],
+            "special_nodes": [self.node(node) for node in status.special_nodes],
+            "side_nodes": {
+                "total": status.side_nodes.total,
+                "done": status.side_nodes.done,
+                "failed": status.side_nodes.failed,
+                "overruled": status.side_nodes.overruled,
+            },
             "states": {
                 "epochs": _counts(status.epoch_states),
                 "nodes": _counts(status.node_states),
@@ -148,6 +158,23 @@ class Writer:
             "state": str(run.state),
             "latest": self._latest(run.latest) if run.latest else None,
             "gpu_hours": _gpu_hours(run.gpu_hours),
+            "gate": self._gate(run.gate) if run.gate else None,
+        }
+
+    def _gate(self, gate: Gate) -> dict[str, Any]:
+        stopped = gate.stopped
+        return {
+            "stop_asked": self.time(gate.stop_asked),
+            "pause_asked": self.time(gate.pause_asked),
+            "paused": self.time(gate.paused),
+            "target": gate.target,
+            "stopped": stopped
+            and {
+                "rule": stopped.rule,
+                "epoch": stopped.epoch,
+                "reason": stopped.reason,
+                "time": self.time(stopped.time),
+            },
         }
 
     def _latest(self, latest: Latest) -> dict[str, Any]:
@@ -201,6 +228,43 @@ class Writer:
             "trained_on": epoch.trained_on,
             "hold_reason": epoch.hold_reason,
             "hold_code": epoch.hold_code,
+            "job_state": _state(epoch.job_state),
+            "job_return": epoch.job_return,
+            "evaluations": [row.node for row in epoch.evaluations],
+        }
+
+    def node(self, node: NodeRow) -> dict[str, Any]:
+        """Any node. ``job_state``, ``job_return``: what its job came to, whatever a POST script
+        made of it; ``run``: the key of its run."""
+        return {
+            "dag": node.dag,
+            "in_dag": node.dag_key,
+            "node": node.node,
+            "kind": node.kind,
+            "run": node.run,
+            "state": str(node.state),
+            "inferred": node.inferred,
+            "since": self.time(node.since),
+            "seconds": seconds(node.seconds),
+            "jobs": [f"{cluster}.{proc}" for cluster, proc in node.jobs],
+            "job_state": _state(node.job_state),
+            "job_return": node.job_return,
+            "overruled": node.overruled,
+            "attempts": node.attempts,
+            "retries": node.retries,
+            "retries_left": node.retries_left,
+            "target": node.target,
+            "site": node.site,
+            "gpu": node.gpu,
+            "gpus": node.gpus,
+            "parents": node.parents,
+            "children": node.children,
+            "waiting_parents": node.waiting,
+            "waits_for": list(node.waits_for),
+            "why": why(node) or None,
+            "submit": node.submit,
+            "hold_reason": node.hold_reason,
+            "hold_code": node.hold_code,
         }
 
     def jobs(self, painter: Painter, rows: Iterable[JobRow]) -> dict[str, Any]:
@@ -335,6 +399,7 @@ def outlook_json(writer: Writer, told: Outlook) -> dict[str, Any]:
     return {
         "epochs_done": told.done,
         "epochs_total": told.total,
+        "epochs_skipped": told.skipped,
         "remaining": _span(told.span),
         "at": writer.time(told.at),
         "ended": writer.time(told.ended),
@@ -405,8 +470,23 @@ def incident_json(writer: Writer, incident: Incident) -> dict[str, Any]:
     }
 
 
+def head(painter: Painter) -> dict[str, Any]:
+    """What every answer about an ensemble begins with."""
+    return {
+        "schema": SCHEMA,
+        "dagdir": painter.dagdir,
+        "as_of": Writer(painter.clock.stated).time(painter.as_of),
+        "live": painter.live,
+        "warnings": warnings(painter.notices()),
+    }
+
+
 def warnings(notices: Iterable[Notice]) -> list[dict[str, Any]]:
     return [{"kind": n.kind, "file": n.file, "line": n.line, "text": n.text} for n in notices]
+
+
+def _state(state: State | None) -> str | None:
+    return None if state is None else str(state)
 
 
 def _counts(states: Mapping[State, int]) -> dict[str, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Final
 
@@ -10,6 +11,12 @@ from metlmon.ensemble.states import DagState, State
 from metlmon.ensemble.views import RunRow, Status
 
 ENDED: Final = frozenset({DagState.DONE, DagState.FAILED, DagState.REMOVED})
+
+
+def pause(seconds: float) -> None:
+    """Here, and not where files are read: who only waits for the next look waits for no file
+    system."""
+    time.sleep(seconds)
 
 
 def condition(names: frozenset[str]) -> Callable[[Status], Exit | None]:

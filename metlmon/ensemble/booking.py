@@ -10,6 +10,7 @@ from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from metlmon.ensemble.causes import cause_of
+from metlmon.ensemble.gatewords import PAUSED, STOPPED, ends_before, gate_sign
 from metlmon.ensemble.job import Execution, JobLife, TransferSpan
 from metlmon.ensemble.ledger import (
     Entered,
@@ -575,6 +576,9 @@ class Books:
             row.latest,
             self._began[run.key],
             *painter.run_seconds(run, in_flight),
+            ends_before(row),
+            gate_sign(row) is PAUSED,
+            gate_sign(row) is STOPPED,
         )
 
     def _first_submission(self, run: Run) -> datetime | None:

@@ -7,7 +7,7 @@ and no clock: as-of is an argument of the picture.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum
@@ -34,6 +34,7 @@ from metlmon.ensemble.record import (
     Stream,
     woven,
 )
+from metlmon.ensemble.runs import variable
 from metlmon.ensemble.settings import Settings
 from metlmon.ensemble.states import DONE, DagState
 from metlmon.ensemble.summary import Summary
@@ -51,6 +52,7 @@ from metlmon.eventlog import (
     Terminated,
 )
 from metlmon.frozen import frozen
+from metlmon.training.gatefiles import RunGate
 
 NOTICES_PER_KIND = 50
 """Notices kept of one kind from one log: the first ones tell what is wrong; a log of noise
@@ -188,6 +190,10 @@ class Ensemble:
         """Jobs whose events or place changed since whoever adds things up emptied this."""
         self.all_stale = True
         """Everything is to be added up anew: other DAGs, another clock."""
+        self.gates: dict[str, Mapping[str, RunGate]] = {}
+        """By DAG, then by run's uuid, what lies beside it of its gate."""
+        self.placements: Mapping[NodeKey, str] = {}
+        """The sites of nodes that go elsewhere than their VARS say."""
         self.summary = Summary(self)
 
     # --- the workflow -------------------------------------------------------------------
@@ -629,6 +635,35 @@ class Ensemble:
         dags = {dag_key} | {key[0] for key in nodes}
         self._states.touch(nodes)
         return Changes(nodes=frozenset(nodes), dags=frozenset(dags))
+
+    # --- gates --------------------------------------------------------------------------
+
+    def set_gates(self, dag_key: str, runs: Mapping[str, RunGate]) -> Changes:
+        """This is what lies there of a DAG's runs now, by uuid."""
+        if self.gates.get(dag_key, {}) == runs:
+            return Changes()
+        self.gates[dag_key] = runs
+        self.summary.note_gates()
+        return Changes(dags=frozenset({dag_key}))
+
+    def set_placements(self, sites: Mapping[NodeKey, str]) -> Changes:
+        """These nodes go there now, whatever their VARS say; all others go by those."""
+        before, self.placements = self.placements, sites
+        nodes = {
+            key
+            for key in before.keys() | sites.keys()
+            if before.get(key) != sites.get(key) and key in self.nodes
+        }
+        self.stale_jobs |= {job.key for key in nodes for job in self.nodes[key].jobs}
+        self.summary.note_targets(nodes)
+        return Changes(nodes=frozenset(nodes), dags=frozenset(key[0] for key in nodes))
+
+    def target(self, key: NodeKey | None) -> str | None:
+        """Where a node is to go: to the site that it was given, else by VAR ResourceName."""
+        record = self.nodes.get(key) if key is not None else None
+        if record is None:
+            return None
+        return self.placements.get(record.key) or variable(record.node, "ResourceName")
 
     # --- which DAG a job is of ----------------------------------------------------------
 

@@ -43,7 +43,8 @@ SILENT_END = timedelta(hours=1)
 only a 009 follows an hour of silence, the execution's true end was lost from the log."""
 
 SAME_MOMENT = timedelta(seconds=10)
-"""An eviction and the hold that caused it are logged within this time of each other."""
+"""An eviction and the hold or the removal that caused it are logged within this time of each
+other."""
 
 
 # By name here: Python 3.11 looks a member of an Enum up by a function each time, and a job's life
@@ -359,8 +360,18 @@ def _removed(life: JobLife, event: Event, _: Codes) -> None:
         _close(life, execution, event.time, Outcome.REMOVED)
         if isinstance(event.detail, Aborted):
             execution.reason = event.detail.reason
+    elif isinstance(event.detail, Aborted) and life.executions and life.state is _IDLE:
+        _explain_by_removal(life.executions[-1], event.time, event.detail.reason)
     _settle_transfers(life, event.time)
     _enter(life, _REMOVED, event.time)
+
+
+def _explain_by_removal(execution: Execution, when: datetime, reason: str | None) -> None:
+    """Before 24.3 the eviction that a removal causes says nothing; the removal says why."""
+    if not _just_evicted(execution, when) or execution.reason:
+        return
+    if execution.code is None and execution.return_value is None and execution.signal is None:
+        execution.reason = reason
 
 
 def _suspended(life: JobLife, event: Event, _: Codes) -> None:
@@ -397,15 +408,19 @@ def _held(life: JobLife, event: Event, _: Codes) -> None:
 
 def _explain_eviction(execution: Execution, when: datetime, hold: Held) -> None:
     """The eviction that a hold causes often says nothing; the hold says why."""
-    if execution.end is None or execution.outcome is not _EVICTED:
-        return
-    if not timedelta(0) <= when - execution.end <= SAME_MOMENT:
+    if not _just_evicted(execution, when):
         return
     execution.held_by = hold
     if not execution.reason:
         execution.reason = hold.reason
         if execution.code is None:
             execution.code, execution.subcode = hold.code, hold.subcode
+
+
+def _just_evicted(execution: Execution, when: datetime) -> bool:
+    if execution.end is None or execution.outcome is not _EVICTED:
+        return False
+    return timedelta(0) <= when - execution.end <= SAME_MOMENT
 
 
 def _released(life: JobLife, event: Event, _: Codes) -> None:

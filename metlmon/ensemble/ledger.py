@@ -244,7 +244,9 @@ class EpochEntry:
 @frozen
 class RunEntry:
     """One run. ``label``: its cohort (``metlmon.toml``), None without one. GPU-seconds are of
-    all its nodes, side nodes too. ``began``: its first submission."""
+    all its nodes, side nodes too. ``began``: its first submission. ``ends_before``: the first epoch
+    that it will not train, where its gate ended it or is to; ``paused``: its gate keeps the next
+    epoch waiting; ``stopped``: its gate has ended it."""
 
     run: str
     run_name: str
@@ -261,6 +263,9 @@ class RunEntry:
     good: float
     bad: float
     in_flight: float
+    ends_before: int | None = None
+    paused: bool = False
+    stopped: bool = False
 
 
 def plain_seconds(start: datetime, end: datetime) -> float:

@@ -32,6 +32,9 @@ WORST_FIRST: Final = (
 NEXT_TRY: Final = (Claim.PRE, Claim.PRE_FAILED, Claim.RETRYING)
 """What DAGMan says of a node that it tries again after its POST script."""
 
+BEFORE_ITS_END: Final = (Claim.PRE, Claim.PRE_OK, Claim.SUBMITTED, Claim.RETRYING)
+"""What DAGMan says of a node while the job that it submits, or has submitted, is not over."""
+
 SWEPT_AWAY: Final = "Was STATUS_"
 """StatusDetails of a node that a DAGMan which is removed writes as ERROR only because it was
 not over yet. That is no verdict: its job may even have succeeded."""
@@ -140,6 +143,18 @@ def last_success(made: Iterable[Round]) -> Execution | None:
                 if execution.outcome is Outcome.GOOD:
                     return execution
     return None
+
+
+BY_DAGMAN: Final = "Removed by DAGMan"
+"""DAGMan's reason where it ends its SERVICE nodes. Source: ``RemoveServiceNodes`` in ``dag.cpp``,
+``RemoveBatchJob`` in ``dag.h``."""
+
+
+def _at_dags_end(job: Job) -> bool:
+    """Was the job removed because its DAG was over?"""
+    ended = job.life().executions
+    said = ended[-1].reason if ended else None
+    return job.swept or (said is not None and said.startswith(BY_DAGMAN))
 
 
 class NodeJudge:
@@ -273,8 +288,13 @@ class NodeJudge:
             of_one_proc = word.claim in (Claim.JOB_DONE, Claim.JOB_FAILED)
             if len(last.jobs) == 1 or not of_one_proc:
                 state, since = self._by_fresh_word(word, state, since)
+        elif self._before_its_script(record, word, state):
+            state = State.POST
         if state in (State.FAILED, State.REMOVED) and self._retries_left(record, made):
             state = State.RETRYING
+        if state is State.REMOVED and record.node.kind is NodeKind.SERVICE and _at_dags_end(job):
+            # It was to last as long as its DAG, and has.
+            state = State.COMPLETED
         return NodeState(state, since, job, submitted=last.submitted)
 
     def _submitted_since(self, word: NodeWord, since: datetime | None, state: State) -> bool:
@@ -330,6 +350,13 @@ class NodeJudge:
                 return post if post.cluster is None or post.cluster <= 0 else None
         return None
 
+    def _before_its_script(self, record: NodeRecord, word: NodeWord | None, state: State) -> bool:
+        """Its job has ended, and DAGMan, which is heard of this node, runs its POST script next:
+        whatever the job returned, the node is neither done nor failed yet."""
+        if record.node.post is None or not self._alive or state in ACTIVE:
+            return False
+        return word is not None and word.claim in BEFORE_ITS_END
+
     def _fresher(self, word: NodeWord, since: datetime | None, state: State) -> bool:
         if word.time is None:
             return False
@@ -368,19 +395,23 @@ class NodeJudge:
             codes = [job.life().return_value for job in made.last.jobs]
             if node.unless_exit in codes:
                 return False
-        begun = made.begun if made is not None else ()
-        submissions = sum(map(self._in_this_life, begun))
-        said = [w for w in self._dag.words.get(node.name, ()) if w.epoch is None]
-        said = [w for w in said if self._in_this_life(w.time)]
-        retry = max((w.value or 0 for w in said if w.claim is Claim.RETRYING), default=0)
-        if said and said[-1].claim is Claim.RETRYING and retry >= submissions:
-            # Even the last retry: it has begun, and its submission was not seen yet.
-            return True
-        return max(submissions, retry + 1) <= node.retries
+        return retries_left(self._dag, record, made) > 0
 
-    def _in_this_life(self, when: datetime | None) -> bool:
-        begun = self._dag.last_start()
-        return begun is None or when is None or when >= begun
+
+def retries_left(dag: Dag, record: NodeRecord, made: Made | None) -> int:
+    """How often DAGMan, in this life of its, would still try the node again."""
+    life = dag.last_start()
+
+    def in_this_life(when: datetime | None) -> bool:
+        return life is None or when is None or when >= life
+
+    submissions = sum(map(in_this_life, made.begun if made is not None else ()))
+    said = [w for w in dag.words.get(record.node.name, ()) if w.epoch is None]
+    said = [w for w in said if in_this_life(w.time)]
+    retry = max((w.value or 0 for w in said if w.claim is Claim.RETRYING), default=0)
+    # Even the last retry: it has begun, and its submission was not seen yet.
+    begun = bool(said) and said[-1].claim is Claim.RETRYING and retry >= submissions
+    return max(0, record.node.retries + 1 - max(submissions, retry + 1), int(begun))
 
 
 # --- in the light of its neighbours -----------------------------------------------------------
@@ -422,6 +453,25 @@ def _begun(child: NodeState) -> tuple[bool, datetime | None]:
     if child.submitted is not None:
         return True, child.submitted
     return child.inferred or child.state in (State.PRE, State.SKIPPED), child.since
+
+
+def parents_of(nodes: Mapping[str, Node], name: str) -> list[str]:
+    """The nodes directly before one, in the DAG's order: of a join node for it, those before
+    that one."""
+    found: set[str] = set()
+    ahead = list(nodes[name].parents) if name in nodes else []
+    joins: set[str] = set()
+    while ahead:
+        parent = ahead.pop()
+        known = nodes.get(parent)
+        if known is None or parent in joins:
+            continue
+        if known.kind is NodeKind.JOIN:
+            joins.add(parent)
+            ahead += known.parents
+        else:
+            found.add(parent)
+    return sorted(found, key=lambda each: (nodes[each].line, each))
 
 
 def finished_join(node: Node, mine: NodeState, states: Mapping[str, NodeState]) -> NodeState:

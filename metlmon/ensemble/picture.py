@@ -16,13 +16,22 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from metlmon.dagman import NodeKind
 from metlmon.ensemble.ensemble import Ensemble
+from metlmon.ensemble.gates import gate_of
 from metlmon.ensemble.job import Execution, JobLife, TransferSpan
 from metlmon.ensemble.ledger import Ledger
-from metlmon.ensemble.node import Made, last_success, made_of, rounds
+from metlmon.ensemble.node import (
+    Made,
+    NodeState,
+    last_success,
+    made_of,
+    parents_of,
+    retries_left,
+    rounds,
+)
 from metlmon.ensemble.record import Job, NodeKey
 from metlmon.ensemble.runs import Run, variable
 from metlmon.ensemble.sites import host_of
-from metlmon.ensemble.states import ACTIVE, DagState, Outcome, State
+from metlmon.ensemble.states import ACTIVE, DONE, DagState, Outcome, State
 from metlmon.ensemble.summary import squash
 from metlmon.ensemble.sums import AN_HOUR, SECOND, Cause, Hours, JobKey, Served, blamed
 from metlmon.ensemble.troubles import Trouble
@@ -32,16 +41,19 @@ from metlmon.ensemble.views import (
     EpochRow,
     EventLine,
     ExecutionRow,
+    Gate,
     GpuHours,
     GpuRow,
     JobRow,
     JobView,
     Latest,
     LogRow,
+    NodeRow,
     Notice,
     ProblemGroup,
     RunRow,
     RunView,
+    SideCounts,
     SiteRow,
     Status,
     TransferRow,
@@ -59,11 +71,15 @@ from metlmon.eventlog import (
 
 if TYPE_CHECKING:
     from metlmon.ensemble.booking import Books
+    from metlmon.ensemble.nodetree import DagNodes
 
 HOUR: Final = 3600.0
 GAVE_UP: Final = " Aborting."
 """How DAGMan's last words end where it breaks off, and the schedd may start it again."""
 
+
+WAITS_TOLD: Final = 8
+"""Parents that a node waits for, by name: more fit into no line."""
 
 ANYWHERE: Final = frozenset({"any", "anywhere", "all"})
 """Targets that every site meets."""
@@ -94,10 +110,15 @@ class Painter:
         self.sums, self._rows = self.summary.sums, self.summary.rows
         self._ledger: Ledger | None = None
         self._books: Books | None = None
+        self._running: dict[str, bool] = {}
 
     # --- small questions ----------------------------------------------------------------
 
     def target(self, key: NodeKey | None) -> str | None:
+        """Where a node is to go: to the site that it was given while the DAG ran, else as its
+        VARS say."""
+        if self.nodes is self.ensemble.nodes:
+            return self.ensemble.target(key)
         record = self.nodes.get(key) if key else None
         return variable(record.node, "ResourceName") if record else None
 
@@ -182,6 +203,9 @@ class Painter:
             tuple(self.causes()),
             sums.transfers(),
             tuple(self._log_rows()),
+            tuple(row for row in map(self.node_row, summary.special()) if row is not None),
+            SideCounts(*summary.side_counts()),
+            _counted(summary.other_states),
         )
 
     def in_flight(self) -> InFlight:
@@ -368,9 +392,10 @@ class Painter:
         if latest is not None and latest.since is not None:
             latest = replace(latest, seconds=self.seconds(latest.since, None))
         hours = self._run_hours(run, in_flight)
-        if latest == row.latest and hours == row.gpu_hours:
+        gate = self.gate(run)
+        if latest == row.latest and hours == row.gpu_hours and gate == row.gate:
             return row
-        row = replace(row, latest=latest, gpu_hours=hours)
+        row = replace(row, latest=latest, gpu_hours=hours, gate=gate)
         self._rows[run.key] = row
         return row
 
@@ -391,6 +416,26 @@ class Painter:
             latest,
             GpuHours(),
         )
+
+    def gate(self, run: Run) -> Gate | None:
+        """What is known of the gate before a run's nodes; None where none stands there. Of
+        several DAGs that of the one that runs, else of the one that has the run's last epoch."""
+        gated = [dag for dag in run.gated if dag in self.dags]
+        if not gated:
+            return None
+        running = [dag for dag in gated if self._runs(dag)]
+        # Not of the latest epoch: one that was stopped before it trained has none in its DAG.
+        epochs = self.standings[run.key].epochs
+        last = epochs[max(epochs)][0] if epochs else None
+        dag = running[-1] if running else last if last in gated else gated[-1]
+        said = self.ensemble.gates.get(dag, {}).get(run.uuid or "")
+        return gate_of(said, self.clock, self.ensemble.cut, bool(running))
+
+    def _runs(self, dag: str) -> bool:
+        if dag not in self._running:
+            known = dag in self.ensemble.dags
+            self._running[dag] = known and self.ensemble.dag_state(dag)[0] is DagState.RUNNING
+        return self._running[dag]
 
     def home(self, run: Run) -> NodeKey:
         """The node that gives a run its name and its DAG: that of its latest epoch. All its
@@ -424,6 +469,7 @@ class Painter:
             hold.reason if hold else None,
             hold.code if hold else None,
             self.off_target(target, site),
+            retries_left(self.dags[key[0]], self.nodes[key], self.made(key)),
         )
 
     def _attempts(self, key: NodeKey) -> int:
@@ -481,21 +527,34 @@ class Painter:
             [*stands.epochs.values(), *others],
             key=lambda k: (self.runs.parts[k].epoch or 0, self.states[k].submitted is None),
         )
+        side = {k: self.epoch_row(k) for k in run.side}
+        after: dict[NodeKey, list[EpochRow]] = {}
+        for k, row in side.items():
+            epoch = self._epoch_before(k, run)
+            if epoch is not None:
+                after.setdefault(epoch, []).append(row)
         return RunView(
             self.run_row(run, self.in_flight().runs),
-            tuple(self.epoch_row(k) for k in listed),
-            tuple(self.epoch_row(k) for k in run.side),
+            tuple(self.epoch_row(k, tuple(after.get(k, ()))) for k in listed),
+            tuple(side.values()),
         )
 
-    def epoch_row(self, key: NodeKey) -> EpochRow:
+    def _epoch_before(self, key: NodeKey, run: Run) -> NodeKey | None:
+        """The epoch of the run that a side node comes directly after, the last one of several:
+        by the edges alone, the numbers in the names are not the same (train_epoch0's evaluation
+        is eval_epoch1)."""
+        dag, parts, of_node = key[0], self.runs.parts, self.runs.of_node
+        nodes = self.dags[dag].workflow.nodes
+        parents = [(dag, name) for name in parents_of(nodes, key[1])]
+        epochs = [k for k in parents if of_node.get(k) is run and parts[k].training]
+        return max(epochs, key=lambda k: parts[k].epoch or 0, default=None)
+
+    def epoch_row(self, key: NodeKey, evaluations: tuple[EpochRow, ...] = ()) -> EpochRow:
         """One node of a run."""
         state, part = self.states[key], self.runs.parts[key]
         record = self.nodes[key]
         life = self.life(state.job) if state.job else None
-        machine = _machine(life)
-        target, site = self.target(key), self.site(machine)
         wait, transfer, execution = self._phases(life)
-        hold = life.hold if life is not None and state.state is State.HELD else None
         return EpochRow(
             key[1],
             self.dag_file(key[0]),
@@ -506,11 +565,7 @@ class Painter:
             state.since,
             self.seconds(state.since, None) if state.since else None,
             tuple(job.id for round_ in rounds(record) for job in round_.jobs if not job.noop),
-            target,
-            site,
-            self.gpu(machine),
-            life.executions[-1].gpus if life and life.executions else None,
-            self.off_target(target, site),
+            *self._whereabouts(key, life),
             life.submitted if life else None,
             wait,
             transfer,
@@ -518,10 +573,96 @@ class Painter:
             self._attempts(key),
             self._node_hours(key),
             self.trained_on(key),
-            hold.reason if hold else None,
-            hold.code if hold else None,
+            *_held(state.state, life),
             *self.success(key),
+            *_job_ended(state.job, life),
+            evaluations,
         )
+
+    # --- nodes --------------------------------------------------------------------------
+
+    def nodes_now(self) -> tuple[DagNodes, ...]:
+        """All DAGs with their nodes' states, as a tree of nodes is made of them."""
+        from metlmon.ensemble.nodetree import DagNodes
+
+        by_path = {dag.workflow.path: key for key, dag in self.dags.items()}
+        states: dict[str, dict[str, NodeState]] = {key: {} for key in self.dags}
+        for (key, name), state in self.states.items():
+            states[key][name] = state
+        overruled: dict[str, set[str]] = {}
+        for key, name in self.summary.overruled:
+            overruled.setdefault(key, set()).add(name)
+        made = []
+        for key, dag in self.dags.items():
+            inside = {}
+            for name, node in dag.workflow.nodes.items():
+                inner = None if node.subdag is None else dag.workflow.subdags[node.subdag]
+                if inner is not None and inner.path in by_path:
+                    inside[name] = by_path[inner.path]
+            passed = frozenset(overruled.get(key, ()))
+            made.append(DagNodes(key, dag.file, dag.workflow.nodes, states[key], inside, passed))
+        return tuple(made)
+
+    def node_row(self, key: NodeKey) -> NodeRow | None:
+        """One node, whatever it is for; None where there is no such node."""
+        record, state = self.nodes.get(key), self.states.get(key)
+        if record is None or state is None:
+            return None
+        node, states, dag = record.node, self.states, key[0]
+        life = self.life(state.job) if state.job else None
+        target, site, gpu, gpus, off_target = self._whereabouts(key, life)
+        waits: list[str] = []
+        if state.state is State.WAITING:
+            nodes = self.dags[dag].workflow.nodes
+            waits = [
+                name
+                for name in parents_of(nodes, key[1])
+                if (dag, name) not in states or states[dag, name].state not in DONE
+            ]
+        run = self.runs.of_node.get(key)
+        left = retries_left(self.dags[dag], record, self.made(key)) if node.retries else None
+        return NodeRow(
+            dag,
+            self.dag_file(dag),
+            key[1],
+            node.kind.value,
+            state.state,
+            state.inferred,
+            state.since,
+            self.seconds(state.since, None) if state.since else None,
+            tuple(job.id for round_ in rounds(record) for job in round_.jobs if not job.noop),
+            *_job_ended(state.job, life),
+            target,
+            site,
+            gpu,
+            gpus,
+            off_target,
+            self._attempts(key),
+            node.retries,
+            left,
+            len(node.parents),
+            len(waits),
+            tuple(waits[:WAITS_TOLD]),
+            len(node.children),
+            run.key if run is not None else None,
+            node.submit,
+            *_held(state.state, life),
+            self._stopped_by(run) if run is not None and state.state is State.SKIPPED else None,
+        )
+
+    def _stopped_by(self, run: Run) -> str | None:
+        """The rule by which a run's gate ended it; None where it did not."""
+        gate = self.gate(run)
+        return gate.stopped.rule if gate is not None and gate.stopped is not None else None
+
+    def _whereabouts(
+        self, key: NodeKey, life: JobLife | None
+    ) -> tuple[str | None, str | None, str | None, int | None, bool]:
+        """Target, site, kind and number of GPUs, and whether the site is not the target."""
+        machine = _machine(life)
+        target, site = self.target(key), self.site(machine)
+        gpus = life.executions[-1].gpus if life and life.executions else None
+        return target, site, self.gpu(machine), gpus, self.off_target(target, site)
 
     def _phases(self, life: JobLife | None) -> tuple[float | None, float | None, float | None]:
         """Seconds of the last attempt: waiting in the queue, input transfer, execution."""
@@ -742,6 +883,20 @@ class InFlight:
     runs: Counter[str] = field(default_factory=Counter)
     sites: Counter[str | None] = field(default_factory=Counter)
     gpus: Counter[str | None] = field(default_factory=Counter)
+
+
+def _job_ended(job: Job | None, life: JobLife | None) -> tuple[State | None, int | None]:
+    """What a node's job came to, and the return value of its last execution."""
+    if job is None or life is None or job.noop:
+        return None, None
+    return life.state, life.executions[-1].return_value if life.executions else None
+
+
+def _held(state: State, life: JobLife | None) -> tuple[str | None, int | None]:
+    """Why a node's job is held, and the code of it."""
+    if state is not State.HELD or life is None or life.hold is None:
+        return None, None
+    return life.hold.reason, life.hold.code
 
 
 def _machine(life: JobLife | None) -> Execute | None:

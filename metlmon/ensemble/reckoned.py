@@ -41,6 +41,7 @@ def reckoned(ensemble: Ensemble, workflows: bytes) -> Iterator[Any] | None:
     facts = {
         "basis": _basis(ensemble, ensemble.dags.values(), workflows),
         "stale": list(ensemble.stale_jobs),
+        "placements": dict(ensemble.placements),
         "sums": summary.sums.kept(),
         "moving": summary.troubles.kept(),
         "summary": summary.kept(),
@@ -126,6 +127,8 @@ def reckon_again(ensemble: Ensemble, records: Iterable[Any]) -> None:
     rest = iter(records)
     facts = next(rest)
     summary = ensemble.summary
+    # By these it was added up; what they are now is seen after this.
+    ensemble.placements = facts["placements"]
     summary.recall(facts["summary"])
     summary.sums.recall(facts["sums"])
     keys = iter(list(ensemble.jobs))

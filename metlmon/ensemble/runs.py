@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from types import MappingProxyType
 from typing import Final
 
 from metlmon.dagman import Node, NodeKind
 from metlmon.ensemble.dag import Dag
+from metlmon.ensemble.gates import gate_name
 from metlmon.ensemble.node import NodeState
 from metlmon.ensemble.record import NodeKey
 from metlmon.ensemble.settings import Settings
@@ -20,6 +23,13 @@ LONGEST_NAME: Final = 2000
 
 MOST_DIGITS: Final = 9
 """Of an epoch's number: more is an identifier, or a date with its time."""
+
+
+LEFT_UNDONE: Final = frozenset({State.WAITING, State.SKIPPED, State.FAILED, State.REMOVED})
+"""What a later DAG may do instead."""
+
+BY_PRE: Final = frozenset({State.PRE, State.SKIPPED, State.FAILED, State.RETRYING})
+"""What a node may be in that was never submitted, and DAGMan has come to."""
 
 
 @frozen
@@ -74,13 +84,14 @@ def _number(text: str | None) -> int | None:
 @dataclass(slots=True)
 class Run:
     """``epochs`` maps an epoch's number to its nodes, one per DAG that has it; ``side``
-    are nodes that train nothing."""
+    are nodes that train nothing. ``gated``: DAGs in which a gate stands before its nodes."""
 
     key: str
     uuid: str | None
     names: dict[NodeKey, str] = field(default_factory=dict)
     epochs: dict[int, list[NodeKey]] = field(default_factory=dict)
     side: list[NodeKey] = field(default_factory=list)
+    gated: list[str] = field(default_factory=list)
 
     def nodes(self) -> list[NodeKey]:
         return [key for keys in self.epochs.values() for key in keys] + self.side
@@ -93,6 +104,8 @@ class Runs:
         self.by_key: dict[str, Run] = {}
         self.parts: dict[NodeKey, Part] = {}
         self.of_node: dict[NodeKey, Run] = {}
+        self.again: dict[str, set[str]] = {}
+        """By DAG the keys of the runs of which it has epochs that another has, too."""
         around = {
             sub.path: node.name
             for dag in dags.values()
@@ -101,6 +114,11 @@ class Runs:
         }
         for dag in dags.values():
             self._add_dag(dag, settings, around.get(dag.workflow.path))
+        for run in self.by_key.values():
+            for keys in run.epochs.values():
+                if len(keys) > 1:
+                    for dag_key, _ in keys:
+                        self.again.setdefault(dag_key, set()).add(run.key)
 
     def _add_dag(self, dag: Dag, settings: Settings, around: str | None) -> None:
         found = [
@@ -116,9 +134,11 @@ class Runs:
             uuid = part.uuid
             if uuid is None and len(uuids.get(part.run, ())) == 1:
                 uuid = next(iter(uuids[part.run]))
-            self._add_node((dag.key, name), part, uuid)
+            run = self._add_node((dag.key, name), part, uuid)
+            if dag.key not in run.gated[-1:] and gate_name(dag.workflow.nodes[name]) is not None:
+                run.gated.append(dag.key)
 
-    def _add_node(self, key: NodeKey, part: Part, uuid: str | None) -> None:
+    def _add_node(self, key: NodeKey, part: Part, uuid: str | None) -> Run:
         run_key = uuid if uuid is not None else f"{key[0]}:{part.run}"
         run = self.by_key.setdefault(run_key, Run(run_key, uuid))
         run.names[key] = part.run
@@ -128,11 +148,13 @@ class Runs:
             run.side.append(key)
         self.parts[key] = part
         self.of_node[key] = run
+        return run
 
 
 @frozen
 class Standing:
-    """Where a run stands. ``epochs``: the node that counts for each epoch, by number."""
+    """Where a run stands. ``epochs``: the node that counts for each epoch, by number;
+    ``states``: how many of these are in each state."""
 
     epochs: dict[int, NodeKey]
     latest: NodeKey | None
@@ -140,25 +162,49 @@ class Standing:
     done: int
     inferred: int
     skipped: int
+    states: Mapping[State, int]
+
+
+@frozen
+class Begun:
+    """When the last DAGMan of a DAG began, and whether it runs."""
+
+    since: datetime
+    runs: bool
 
 
 def standing(
-    run: Run, states: Mapping[NodeKey, NodeState], dag_order: Mapping[str, int]
+    run: Run,
+    states: Mapping[NodeKey, NodeState],
+    dag_order: Mapping[str, int],
+    begun: Mapping[str, Begun] = MappingProxyType({}),
 ) -> Standing:
     """The node that counts for each epoch, the latest epoch, and the run's state.
 
     Where several DAGs have an epoch, the DAG that this run was submitted in last is the one
-    that counts: it continues the run, or begins it again. ``dag_order``, each DAG's place
-    among all, breaks ties.
+    that counts: it continues the run, or begins it again. What that one left undone a later one
+    is to do, before it comes to it. ``dag_order``, each DAG's place among all, breaks ties;
+    ``begun``: of DAGs that have epochs of others.
     """
     rank = _dag_ranks(run, states, dag_order)
-    epochs = {
-        number: max(keys, key=lambda key: rank[key[0]])
-        for number, keys in sorted(run.epochs.items())
-    }
+
+    def counting(keys: list[NodeKey]) -> NodeKey:
+        found = max(keys, key=lambda key: rank[key[0]])
+        if len(keys) == 1 or states[found].state not in LEFT_UNDONE:
+            return found
+        skipped, since = states[found].state is State.SKIPPED, rank[found[0]][0]
+        # What a DAG that is over did not come to, it did not take from one that failed at it.
+        later = [
+            (told.since, dag_order[key[0]], key)
+            for key in keys
+            if (told := begun.get(key[0])) and told.since > since and (told.runs or skipped)
+        ]
+        return max(later)[2] if later else found
+
+    epochs = {number: counting(keys) for number, keys in sorted(run.epochs.items())}
     own = {number: states[key] for number, key in epochs.items()}
-    done = sum(s.state is State.COMPLETED for s in own.values())
-    skipped = sum(s.state is State.SKIPPED for s in own.values())
+    counts = Counter(s.state for s in own.values())
+    done, skipped = counts[State.COMPLETED], counts[State.SKIPPED]
     inferred = sum(s.inferred for s in own.values())
     submitted = [n for n, s in own.items() if s.submitted is not None and not s.superseded]
     finished = bool(own) and all(s.state in DONE for s in own.values())
@@ -169,7 +215,7 @@ def standing(
         state = State.COMPLETED if done else State.SKIPPED
     else:
         state = states[latest].state if latest else State.WAITING
-    return Standing(epochs, latest, state, done, inferred, skipped)
+    return Standing(epochs, latest, state, done, inferred, skipped, dict(counts))
 
 
 def _dag_ranks(
@@ -178,7 +224,10 @@ def _dag_ranks(
     ranks: dict[str, tuple[datetime, int, int]] = {}
     for key in run.nodes():
         state = states[key]
-        begun = state.submitted or datetime.min
+        # What a PRE script skips or fails is not submitted: DAGMan's word on it is what it did
+        # with the run last.
+        judged = state.since if state.state in BY_PRE else None
+        begun = state.submitted or judged or datetime.min
         marked = int(state.state in DONE)
         rank = (begun, marked, dag_order[key[0]])
         ranks[key[0]] = max(ranks.get(key[0], rank), rank)

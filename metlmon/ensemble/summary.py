@@ -17,11 +17,11 @@ from metlmon.ensemble.dag import Dag
 from metlmon.ensemble.node import NodeState
 from metlmon.ensemble.nodestates import Weighed
 from metlmon.ensemble.record import NodeKey, NodeRecord
-from metlmon.ensemble.runs import Runs, Standing, standing, variable
+from metlmon.ensemble.runs import Begun, Run, Runs, Standing, standing
 from metlmon.ensemble.states import DONE, State
 from metlmon.ensemble.sums import NOBODYS, JobKey, Names, Owner, Place, Sums
 from metlmon.ensemble.troubles import Troubles
-from metlmon.ensemble.views import RunRow
+from metlmon.ensemble.views import FAILED_JOB, RunRow
 
 if TYPE_CHECKING:
     from metlmon.ensemble.booking import Books
@@ -29,6 +29,25 @@ if TYPE_CHECKING:
 
 AT_ONCE: Final = 32
 """Jobs added up between two looks at the clock: a millisecond."""
+
+APART: Final = frozenset({NodeKind.PROVISIONER, NodeKind.SERVICE, NodeKind.FINAL})
+
+_SPECIAL_ORDER: Final = {
+    kind: place
+    for place, kind in enumerate(
+        (
+            NodeKind.PROVISIONER,
+            NodeKind.SERVICE,
+            NodeKind.JOB,
+            NodeKind.SUBDAG,
+            NodeKind.FINAL,
+        )
+    )
+}
+"""In the order in which DAGMan comes to them."""
+
+MOST_SPECIAL: Final = 30
+"""Nodes of no run that are drawn with every picture: the tree of nodes has all of them."""
 
 NODES_AT_ONCE: Final = 200
 """Nodes judged between two looks at the clock: some milliseconds."""
@@ -68,13 +87,21 @@ class Summary:
         self.runs = Runs(ensemble.dags, ensemble.settings)
         self.states: dict[NodeKey, NodeState] = {}
         self.standings: dict[str, Standing] = {}
+        self._begun: dict[str, Begun] = {}
         self.rows: dict[str, RunRow] = {}
         self.node_states: Counter[State] = Counter()
         self.epoch_states: Counter[State] = Counter()
+        """Of each epoch the node that counts for it."""
+        self.other_states: Counter[State] = Counter()
+        """Nodes that train nothing."""
         self.counts = {key: Counts(dag.counted) for key, dag in ensemble.dags.items()}
-        self.targets = _targets(ensemble.nodes.values())
+        self.targets = self._all_targets()
         self._place = {key: place for place, key in enumerate(ensemble.dags)}
         self._failed: set[NodeKey] = set()
+        self.overruled: set[NodeKey] = set()
+        """Completed nodes whose job failed: their POST script let them pass."""
+        self._side: Counter[State] = Counter()
+        self._special = self._find_special()
         self._completed: dict[NodeKey, Place] = {}
         self._weighed: dict[str, Weighed] = {}
         self._changed: set[str] = set()
@@ -90,6 +117,32 @@ class Summary:
         self._ensemble.all_stale = False
         for place in self._completed.values():
             self.sums.complete(place, 1)
+
+    def _all_targets(self) -> frozenset[str]:
+        ensemble = self._ensemble
+        named = {ensemble.target(key) for key in ensemble.nodes}
+        return frozenset(squash(name) for name in named if name)
+
+    # --- gates --------------------------------------------------------------------------
+
+    def note_gates(self) -> None:
+        """What gates say is otherwise now: rows of runs tell it."""
+        self.version += 1
+
+    def note_targets(self, nodes: Iterable[NodeKey]) -> None:
+        """These nodes go elsewhere now; their jobs are to be added up again."""
+        nodes = [key for key in nodes if key in self._ensemble.nodes]
+        if not nodes or self._ensemble.dags is not self._dags:
+            return
+        self.targets = self._all_targets()
+        for key in nodes:
+            self._owners.pop(key, None)
+            run = self.runs.of_node.get(key)
+            if run is not None and run.key in self.standings:
+                self._changed.add(run.key)
+        if self.books is not None:
+            self.books.nodes.update(nodes)
+        self.version += 1
 
     # --- kept ---------------------------------------------------------------------------
 
@@ -113,10 +166,12 @@ class Summary:
         return {
             "states": [
                 [(state.value, count) for state, count in counts.items()]
-                for counts in (self.node_states, self.epoch_states)
+                for counts in (self.node_states, self.other_states)
             ],
             "counts": {dag: (each.done, each.failed) for dag, each in self.counts.items()},
             "failed": list(self._failed),
+            "overruled": list(self.overruled),
+            "side": [(state.value, count) for state, count in self._side.items()],
             "completed": list(self._completed.items()),
             "ambiguous": list(self.ambiguous),
         }
@@ -127,7 +182,7 @@ class Summary:
         self._begin_nodes()
         self._begin_jobs()
         for counts, found in zip(
-            (self.node_states, self.epoch_states), kept["states"], strict=True
+            (self.node_states, self.other_states), kept["states"], strict=True
         ):
             counts.update({State(state): count for state, count in found})
         for dag, (done, failed) in kept["counts"].items():
@@ -135,6 +190,8 @@ class Summary:
         nodes = self._ensemble.nodes
         self._failed = {nodes[key].key for key in kept["failed"]}
         self._completed = {nodes[key].key: place for key, place in kept["completed"]}
+        self.overruled = {nodes[key].key for key in kept["overruled"]}
+        self._side.update({State(state): count for state, count in kept["side"]})
         self.ambiguous = set(kept["ambiguous"])
         self._changed = set(self.runs.by_key)
         self.version += 1
@@ -209,7 +266,7 @@ class Summary:
             run = self.runs.of_node.get(record.key)
             owner = self._owners[record.key] = Owner(
                 run.key if run is not None else None,
-                variable(record.node, "ResourceName"),
+                self._ensemble.target(record.key),
                 record.node.kind is NodeKind.SUBDAG,
             )
         return owner
@@ -225,13 +282,37 @@ class Summary:
             while self._hear(key, self._ensemble.weighed(key, live, most)):
                 if deadline is not None and time.monotonic() >= deadline:
                     return False
+        self._note_begun(live)
         while self._changed:
-            run = self.runs.by_key[self._changed.pop()]
-            self.standings[run.key] = standing(run, self.states, self._place)
-            self.rows.pop(run.key, None)
+            self._stand(self.runs.by_key[self._changed.pop()])
             if deadline is not None and self._changed and time.monotonic() >= deadline:
                 return False
         return True
+
+    def _note_begun(self, live: bool) -> None:
+        """Which of the DAGs that have the same epochs began, and run: what a later one has not
+        come to yet counts for it then."""
+        for key, runs in self.runs.again.items():
+            dag = self._ensemble.dags[key]
+            starts = dag.starts(self._ensemble.clock)
+            if not starts:
+                self._begun.pop(key, None)
+                continue
+            now = Begun(starts[-1], live and self._ensemble.ending(dag) is None)
+            if self._begun.get(key) != now:
+                self._begun[key] = now
+                self._changed.update(runs)
+                self.version += 1
+
+    def _stand(self, run: Run) -> None:
+        """See where the run stands now; each of its epochs counts once, however many DAGs have
+        it."""
+        before = self.standings.get(run.key)
+        if before is not None:
+            self.epoch_states.subtract(before.states)
+        now = self.standings[run.key] = standing(run, self.states, self._place, self._begun)
+        self.epoch_states.update(now.states)
+        self.rows.pop(run.key, None)
 
     def _hear(self, dag: str, weighed: Weighed) -> bool:
         """Take in what is new; whether there is more to judge."""
@@ -257,6 +338,11 @@ class Summary:
         self.states[key] = now
         part = self.runs.parts.get(key)
         training = part is not None and part.training
+        if part is not None and not training:
+            self._side[now.state] += 1
+            if before is not None:
+                self._side[before.state] -= 1
+        self._note_overruled(key, now)
         if before is None or before.state is not now.state:
             self._count(key, now.state, training, 1)
             if before is not None:
@@ -267,8 +353,8 @@ class Summary:
 
     def _count(self, key: NodeKey, state: State, training: bool, by: int) -> None:
         self.node_states[state] += by
-        if training:
-            self.epoch_states[state] += by
+        if not training:
+            self.other_states[state] += by
         if state in DONE and not self._is_service(key):
             self.counts[key[0]].done += by
 
@@ -280,6 +366,43 @@ class Summary:
         if failed is not (key in self._failed):
             self.counts[key[0]].failed += 1 if failed else -1
             (self._failed.add if failed else self._failed.discard)(key)
+
+    def _note_overruled(self, key: NodeKey, now: NodeState) -> None:
+        over = now.state is State.COMPLETED and now.job is not None
+        if over and self._ensemble.nodes[key].node.post is not None:
+            made = self._ensemble.made(key)
+            if made is not None and made.state in FAILED_JOB:
+                self.overruled.add(key)
+                return
+        self.overruled.discard(key)
+
+    def special(self) -> Iterable[NodeKey]:
+        """PROVISIONER, SERVICE and FINAL nodes, and where there are runs the nodes of none."""
+        return self._special
+
+    def _find_special(self) -> list[NodeKey]:
+        nodes, of_node = self._ensemble.nodes, self.runs.of_node
+        first = [key for key, record in nodes.items() if record.node.kind in APART]
+        if self.runs.by_key:
+            plain = (NodeKind.JOB, NodeKind.SUBDAG)
+            first += [
+                key
+                for key, record in nodes.items()
+                if key not in of_node and record.node.kind in plain
+            ]
+        # The one FINAL node goes before the hundredth of many alike.
+        del first[MOST_SPECIAL:]
+        first.sort(key=lambda key: _SPECIAL_ORDER[nodes[key].node.kind])
+        return first
+
+    def side_counts(self) -> tuple[int, int, int, int]:
+        """Of the nodes of runs that train nothing: all, done, failed, overruled."""
+        side, parts = self._side, self.runs.parts
+        if not side:
+            return 0, 0, 0, 0
+        failed = side[State.FAILED] + side[State.REMOVED]
+        over = sum(key in parts and not parts[key].training for key in self.overruled)
+        return sum(side.values()), sum(side[state] for state in DONE), failed, over
 
     def _note_completion(self, key: NodeKey, now: NodeState) -> None:
         if key in self._completed:
@@ -293,11 +416,6 @@ class Summary:
 def squash(name: str) -> str:
     """A site's or a target's name without what people write differently."""
     return re.sub(r"[^a-z0-9]", "", name.lower())
-
-
-def _targets(records: Iterable[NodeRecord]) -> frozenset[str]:
-    named = {variable(record.node, "ResourceName") for record in records}
-    return frozenset(squash(name) for name in named if name)
 
 
 def _has_failed(node: NodeState) -> bool:

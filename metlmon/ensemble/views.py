@@ -8,11 +8,16 @@ A picture never changes once it is taken; the next one replaces it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import field
 from datetime import datetime
+from typing import Final
 
 from metlmon.ensemble.states import DagState, Outcome, State
 from metlmon.eventlog import UsageRow as UsageRow
 from metlmon.frozen import frozen
+
+FAILED_JOB: Final = frozenset({State.FAILED, State.REMOVED})
+"""What a job came to for which its node fails, unless a POST script says otherwise."""
 
 
 @frozen
@@ -66,7 +71,8 @@ class DagRow:
 
 @frozen
 class Latest:
-    """A run's latest epoch. ``attempt`` counts the node's executions."""
+    """A run's latest epoch. ``attempt`` counts the node's executions; ``retries_left``: how often
+    DAGMan would still try it again."""
 
     epoch: int | None
     epoch_var: int | None
@@ -84,11 +90,40 @@ class Latest:
     hold_reason: str | None
     hold_code: int | None
     off_target: bool = False
+    retries_left: int | None = None
+
+
+@frozen
+class Stopped:
+    """The gate ended a run before its last epoch. ``rule``: file (somebody asked for it),
+    patience, divergence or median; ``epoch``: the first that is not trained, as in its node's
+    name; ``reason``: a sentence, as the gate wrote it; ``time``: naive, local to the access
+    point."""
+
+    rule: str
+    epoch: int | None
+    reason: str
+    time: datetime | None
+
+
+@frozen
+class Gate:
+    """What was asked of a run while its DAG runs, and what its gate made of it. ``stop_asked``,
+    ``pause_asked``: the request lies there, since when; ``paused``: since when a node of it waits
+    for that reason; ``target``: where its next epochs are to go instead of where the DAG file
+    says, None: as the DAG file says."""
+
+    stop_asked: datetime | None = None
+    pause_asked: datetime | None = None
+    paused: datetime | None = None
+    target: str | None = None
+    stopped: Stopped | None = None
 
 
 @frozen
 class RunRow:
-    """One run. ``key`` is stable over refreshes (the uuid, or DAG and run name)."""
+    """One run. ``key`` is stable over refreshes (the uuid, or DAG and run name). ``gate``: None
+    where no gate stands before its nodes."""
 
     key: str
     run: str
@@ -101,6 +136,7 @@ class RunRow:
     state: State
     latest: Latest | None
     gpu_hours: GpuHours
+    gate: Gate | None = None
 
 
 @frozen
@@ -167,8 +203,22 @@ class LogRow:
 
 
 @frozen
+class SideCounts:
+    """The nodes of runs that train nothing: all of them, how many are completed, failed, or
+    completed although their job failed (``overruled``, which are among ``done``)."""
+
+    total: int = 0
+    done: int = 0
+    failed: int = 0
+    overruled: int = 0
+
+
+@frozen
 class Status:
-    """The whole ensemble at ``as_of``."""
+    """The whole ensemble at ``as_of``. ``epoch_states``: each epoch of a run once, in whatever
+    DAGs it is; ``node_states``: all nodes of all DAGs; ``other_states``: those of them that train
+    nothing. ``special_nodes``: PROVISIONER, SERVICE and FINAL nodes, and where there are runs the
+    nodes of none."""
 
     dagdir: str
     as_of: datetime | None
@@ -184,6 +234,9 @@ class Status:
     causes: tuple[CauseRow, ...]
     transfers: TransferTotals
     logs: tuple[LogRow, ...]
+    special_nodes: tuple[NodeRow, ...] = ()
+    side_nodes: SideCounts = SideCounts()
+    other_states: Mapping[State, int] = field(default_factory=dict)
 
 
 @frozen
@@ -263,7 +316,10 @@ class EpochRow:
     last one) to its last execution's start, its transfer taken off;
     ``transfer``: seconds of input transfer before that execution; ``execution``: seconds of that
     execution. ``trained_on`` is the site of the longest execution, where it is not the one that
-    succeeded. ``jobs`` are (cluster, proc) in order of submission.
+    succeeded. ``jobs`` are (cluster, proc) in order of submission. ``job_state``,
+    ``job_return``: what the job that stands for the node came to, and its return value: a POST
+    script may have made another thing of the node. ``evaluations``: of an epoch, the side nodes
+    that the DAG puts directly after it.
     """
 
     node: str
@@ -291,15 +347,83 @@ class EpochRow:
     hold_code: int | None
     success_seconds: float | None = None
     longest_seconds: float | None = None
+    job_state: State | None = None
+    job_return: int | None = None
+    evaluations: tuple[EpochRow, ...] = ()
+
+    @property
+    def overruled(self) -> bool:
+        """Its job failed, and its POST script let the node pass all the same."""
+        return self.state is State.COMPLETED and self.job_state in FAILED_JOB
 
 
 @frozen
 class RunView:
-    """One run with its epochs in order, and its side nodes."""
+    """One run with its epochs in order, and all its side nodes."""
 
     row: RunRow
     epochs: tuple[EpochRow, ...]
     side: tuple[EpochRow, ...]
+
+    @property
+    def unpaired(self) -> tuple[EpochRow, ...]:
+        """The side nodes that belong to no epoch."""
+        paired = {(row.dag, row.node) for epoch in self.epochs for row in epoch.evaluations}
+        return tuple(row for row in self.side if (row.dag, row.node) not in paired)
+
+
+@frozen
+class NodeRow:
+    """One node of a DAG, whatever it is for.
+
+    ``dag_key`` and ``node`` are what it is found by; ``kind`` is job, subdag, final, provisioner,
+    service or join. ``job_state``, ``job_return`` and ``jobs`` are as in :class:`EpochRow`.
+    ``retries``: how often DAGMan tries it again, ``retries_left`` of these (None: it has none).
+    ``parents``: how many nodes are before it, ``waits_for`` those of them that are not done (as
+    many as are worth a sentence, ``waiting`` in all). ``run``: the key of its run.
+    ``stopped_by``: the rule by which the gate of its run left it out.
+    """
+
+    dag_key: str
+    dag: str
+    node: str
+    kind: str
+    state: State
+    inferred: bool
+    since: datetime | None
+    seconds: float | None
+    jobs: tuple[tuple[int, int], ...]
+    job_state: State | None
+    job_return: int | None
+    target: str | None
+    site: str | None
+    gpu: str | None
+    gpus: int | None
+    off_target: bool
+    attempts: int
+    retries: int
+    retries_left: int | None
+    parents: int
+    waiting: int
+    waits_for: tuple[str, ...]
+    children: int
+    run: str | None
+    submit: str | None
+    hold_reason: str | None
+    hold_code: int | None
+    stopped_by: str | None = None
+
+    @property
+    def overruled(self) -> bool:
+        """Its job failed, and its POST script let the node pass all the same."""
+        failed = self.job_state in FAILED_JOB and not self.ended_with_dag
+        return self.state is State.COMPLETED and failed
+
+    @property
+    def ended_with_dag(self) -> bool:
+        """A SERVICE node whose job was removed because its DAG was over, as it is to be."""
+        over = self.state is State.COMPLETED and self.job_state is State.REMOVED
+        return over and self.kind == "service"
 
 
 @frozen

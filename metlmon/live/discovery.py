@@ -141,7 +141,14 @@ def dag_files(names: Iterable[str]) -> list[str]:
             stem = name.removesuffix(ending)
             if stem != name and stem in present and not NOT_A_DAG.search(stem):
                 found.add(stem)
-    return sorted(found)
+    return sorted(found, key=in_order)
+
+
+def in_order(name: str) -> tuple[tuple[str | int, ...], str]:
+    """What DAG files are sorted by: ``ens.dag``, ``ens-2.dag`` that goes on with it, …,
+    ``ens-10.dag``."""
+    parts = re.split("([0-9]+)", name.removesuffix(".dag"))
+    return tuple(int(part) if at % 2 else part for at, part in enumerate(parts)), name
 
 
 def load_files(paths: Sequence[Path]) -> Workflow:
@@ -213,7 +220,7 @@ def _groups(dagdir: Path, names: list[str]) -> list[list[str]]:
             groups.append(group)
             together.update(group)
     groups += [[name] for name in candidates if name not in together]
-    return sorted(groups)
+    return sorted(groups, key=lambda group: in_order(group[0]))
 
 
 def _command_line(condor_sub: Path, names: list[str]) -> list[str]:

@@ -10,14 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
+from metlmon.ensemble.described import Described
 from metlmon.ensemble.ledger import Ledger
-from metlmon.ensemble.record import JobId
+from metlmon.ensemble.record import JobId, NodeKey
 from metlmon.ensemble.settings import Settings
-from metlmon.ensemble.views import JobRow, JobView, ProblemGroup, Progress, RunView, Status
+from metlmon.ensemble.views import JobRow, JobView, NodeRow, ProblemGroup, Progress, RunView, Status
 from metlmon.frozen import frozen
 from metlmon.training.records import Streamed, Training
+
+if TYPE_CHECKING:
+    from metlmon.ensemble.nodetree import DagNodes
 
 
 @frozen
@@ -54,6 +58,12 @@ class Feed(Protocol):
 
     def job_view(self, cluster: int, proc: int) -> JobView | None: ...
 
+    def nodes(self) -> tuple[DagNodes, ...]:
+        """All DAGs with the states of their nodes."""
+
+    def node_row(self, key: NodeKey) -> NodeRow | None:
+        """One node: the key of its DAG, and its name."""
+
     def problems(self) -> tuple[ProblemGroup, ...]: ...
 
     def queued(self, run: str | None = None) -> tuple[JobRow, ...]:
@@ -65,6 +75,9 @@ class Feed(Protocol):
 
     def ledger(self) -> Ledger:
         """The ledger of the newest picture."""
+
+    def described(self) -> Described:
+        """The nodes as the DAG files of the newest picture describe them."""
 
     def trainings(self) -> Mapping[str, Training]:
         """What the runs' trainings wrote, by run key. Reads files: not for a screen's own

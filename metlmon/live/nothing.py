@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from metlmon.ensemble.described import Described
 from metlmon.ensemble.ledger import Ledger
-from metlmon.ensemble.record import JobId
+from metlmon.ensemble.record import JobId, NodeKey
 from metlmon.ensemble.settings import Settings
 from metlmon.ensemble.views import (
     Count,
     GpuHours,
     JobRow,
     JobView,
+    NodeRow,
     ProblemGroup,
     Progress,
     RunView,
@@ -22,6 +25,9 @@ from metlmon.ensemble.views import (
 )
 from metlmon.live.feed import Feed, Update
 from metlmon.training.records import Streamed, Training
+
+if TYPE_CHECKING:
+    from metlmon.ensemble.nodetree import DagNodes
 
 
 class Nothing:
@@ -69,6 +75,12 @@ class Nothing:
     def job_view(self, cluster: int, proc: int) -> JobView | None:
         return None
 
+    def nodes(self) -> tuple[DagNodes, ...]:
+        return ()
+
+    def node_row(self, key: NodeKey) -> NodeRow | None:
+        return None
+
     def problems(self) -> tuple[ProblemGroup, ...]:
         return ()
 
@@ -81,6 +93,9 @@ class Nothing:
 
     def ledger(self) -> Ledger:
         return Ledger(str(self._dagdir), None, False)
+
+    def described(self) -> Described:
+        return Described()
 
     def trainings(self) -> Mapping[str, Training]:
         return {}

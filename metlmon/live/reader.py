@@ -43,6 +43,7 @@ from metlmon.live.errors import InputError
 from metlmon.live.facts import DagFacts
 from metlmon.live.faults import Fault, Faults, lasting
 from metlmon.live.follower import CHUNK, GREATEST_REST, FolderWatch, Follower, Look
+from metlmon.live.gates import GateFiles
 from metlmon.live.keeping import Keeping
 
 if TYPE_CHECKING:
@@ -246,6 +247,7 @@ class Reader:
         self._given_now = local_now
         self._logs: dict[str, LogReader] = {}
         self._facts: list[DagFacts] = []
+        self._gates = GateFiles(now)
         self._found_problems: list[Problem] = []
         self._log_problems: list[Problem] = []
         self._absent: set[tuple[Path, str]] = set()
@@ -317,6 +319,7 @@ class Reader:
         """Begin with nothing."""
         self.ensemble = Ensemble(self.ensemble.settings, self.as_of)
         self._logs, self._facts, self._recalled = {}, [], None
+        self._gates = GateFiles(self._now)
 
     @property
     def consumed(self) -> int:
@@ -370,6 +373,7 @@ class Reader:
         listed: dict[Path, list[str]] = {}
         for facts in self._facts:
             changes |= facts.look(self.ensemble, listed)
+        changes |= self._gates.look(self.ensemble)
         self._find_fault(error)
         return changes
 
@@ -640,7 +644,7 @@ class Reader:
         for fault in faults:
             text = fault.sentence("the log" if fault.name in logs else "the file")
             notices.append(Notice("unreadable", fault.name, None, text))
-        notices += (*self._rewritten.values(), *self.remarks.values())
+        notices += (*self._rewritten.values(), *self.remarks.values(), *self._gates.notices())
         for reader in self._logs.values():
             if not live and reader.at_end and reader.follower.behind:
                 notices += self._torn(reader)

@@ -11,11 +11,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from metlmon.ensemble.described import Described, Nodes, described
 from metlmon.ensemble.ledger import Ledger
 from metlmon.ensemble.picture import Painter
-from metlmon.ensemble.record import JobId
+from metlmon.ensemble.record import JobId, NodeKey
+from metlmon.ensemble.runs import Runs
 from metlmon.ensemble.settings import Settings
-from metlmon.ensemble.views import JobRow, JobView, Notice, ProblemGroup, RunView
+from metlmon.ensemble.views import JobRow, JobView, NodeRow, Notice, ProblemGroup, RunView
 from metlmon.live.asking import Asker, NoAnswer, patiently
 from metlmon.live.errors import InputError
 from metlmon.live.feed import Feed, Update
@@ -27,6 +29,7 @@ from metlmon.mishap import mishap
 from metlmon.training.records import Streamed, Training
 
 if TYPE_CHECKING:
+    from metlmon.ensemble.nodetree import DagNodes
     from metlmon.live.kept import Kept
 
 POLL_SECONDS: Final = 0.9
@@ -86,6 +89,7 @@ class Session:
         self._resting = False
         self._latest: Update | None = None
         self._painter: Painter | None = None
+        self._described: tuple[Runs, Nodes] | None = None
         self._cost = self._tick_cost = 0.0
         self._told = False
         self._kept = -KEEP_SECONDS
@@ -138,10 +142,17 @@ class Session:
         self._files.close()
         if self._wakeup is not None:
             self._wakeup.end()
-        patience = 0.0 if self._files.stuck else STOP_SECONDS
-        for thread in (self._thread, self._keeper, self._watcher):
-            if thread is not None and thread is not threading.current_thread():
-                thread.join(timeout=max(PICTURE_SECONDS, patience))
+        until = time.monotonic() + STOP_SECONDS
+        self._join(self._thread, until)
+        # Asked for only now: the one that keeps the last of it is begun by the one that reads.
+        self._join(self._keeper, until)
+        self._join(self._watcher, until)
+
+    def _join(self, thread: threading.Thread | None, until: float) -> None:
+        """Wait for another thread to end until then, if there is hope that it does."""
+        if thread is not None and thread is not threading.current_thread():
+            patience = 0.0 if self._files.stuck else until - time.monotonic()
+            thread.join(timeout=max(PICTURE_SECONDS, patience))
 
     def run_view(self, key: str) -> RunView | None:
         with self._turns.asking():
@@ -150,6 +161,14 @@ class Session:
     def job_view(self, cluster: int, proc: int) -> JobView | None:
         with self._turns.asking():
             return self._paint().job_view(cluster, proc)
+
+    def nodes(self) -> tuple[DagNodes, ...]:
+        with self._turns.asking():
+            return self._paint().nodes_now()
+
+    def node_row(self, key: NodeKey) -> NodeRow | None:
+        with self._turns.asking():
+            return self._paint().node_row(key)
 
     def problems(self) -> tuple[ProblemGroup, ...]:
         with self._turns.asking():
@@ -165,6 +184,14 @@ class Session:
 
     def ledger(self) -> Ledger:
         return self._book()[1]
+
+    def described(self) -> Described:
+        with self._turns.asking():
+            painter, known = self._paint(), self._described
+            same = known is not None and known[0] is painter.runs
+            told = described(painter, known[1] if known is not None and same else None)
+            self._described = painter.runs, told.nodes
+            return told
 
     def trainings(self) -> Mapping[str, Training]:
         painter, ledger = self._book()
@@ -231,6 +258,8 @@ class Session:
                 except Exception as error:  # A monitor that dies at night is useless: go on.
                     self._tell_failure(notify, error)
                     self._stop.wait(FAILURE_PAUSE_SECONDS)
+        # What came while something was being kept is kept after it.
+        self._join(self._keeper, time.monotonic() + STOP_SECONDS)
         # Nobody is there any more who could be told.
         with suppress(Exception):
             self._keep()

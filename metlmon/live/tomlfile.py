@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final
 
@@ -53,10 +53,18 @@ class Complaint:
 class TomlFile:
     """What ``path`` says. ``table`` is empty where it cannot be read, which is a complaint;
     a file that is not there is none (``exists``). ``within``: a link out of this directory is
-    not followed. ``foreign``: the file is somebody else's."""
+    not followed. ``foreign``: the file is somebody else's. ``fraction`` makes what a number with
+    a point or an exponent becomes of its text. ``largest``: bytes of it."""
 
-    def __init__(self, path: Path, within: Path | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        within: Path | None = None,
+        fraction: Callable[[str], float] = float,
+        largest: int = LARGEST,
+    ) -> None:
         self.path = path
+        self._fraction = fraction
         self.exists = False
         self.foreign = False
         self.table: dict[str, Any] = {}
@@ -71,7 +79,7 @@ class TomlFile:
             return
         self.foreign = status.st_uid != os.geteuid()
         try:
-            text = _text_of(path, within if stat.S_ISLNK(status.st_mode) else None)
+            text = _text_of(path, within if stat.S_ISLNK(status.st_mode) else None, largest)
         except FileNotFoundError:
             return
         except Unusable as error:
@@ -93,7 +101,7 @@ class TomlFile:
         import tomllib  # Most dagdirs and users have no such file.
 
         try:
-            self.table = tomllib.loads(text)
+            self.table = tomllib.loads(text, parse_float=self._fraction)
         except RecursionError:
             self._refuse("not valid TOML: brackets within brackets, too deep to read")
         except ValueError as error:
@@ -132,7 +140,7 @@ class Unusable(Exception):
     """Why a file is not read."""
 
 
-def _text_of(path: Path, within: Path | None) -> str:
+def _text_of(path: Path, within: Path | None, largest: int) -> str:
     """What stands in a file. Raises Unusable, and FileNotFoundError for a link to nothing."""
     from metlmon.live.places import content_of  # Most dagdirs and users have no such file.
     from metlmon.live.tail import NotRead
@@ -141,7 +149,7 @@ def _text_of(path: Path, within: Path | None) -> str:
         real = path.resolve(strict=True)
         if within is not None and not real.is_relative_to(within.resolve()):
             raise Unusable("is a link out of this directory, not followed: copy the file here")
-        return content_of(str(real), LARGEST).decode("utf-8")
+        return content_of(str(real), largest).decode("utf-8")
     except FileNotFoundError:
         raise
     except NotRead as error:

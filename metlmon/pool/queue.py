@@ -9,15 +9,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+from metlmon.ensemble.described import Described
 from metlmon.ensemble.ledger import Ledger
+from metlmon.ensemble.record import NodeKey
 from metlmon.ensemble.settings import Settings
 from metlmon.ensemble.states import DagState
 from metlmon.ensemble.views import (
     DagRow,
     JobRow,
     JobView,
+    NodeRow,
     Notice,
     ProblemGroup,
     QueueRow,
@@ -31,6 +34,9 @@ from metlmon.pool.identity import is_dagman_of, is_ours
 from metlmon.pool.records import PoolError, QueueJob, QueueWord, Where
 from metlmon.pool.worker import SCHEDULER_UNIVERSE
 from metlmon.training.records import Streamed, Training
+
+if TYPE_CHECKING:
+    from metlmon.ensemble.nodetree import DagNodes
 
 QUERY_SECONDS: Final = 30.0
 """At most so often: an access point serves many, and each query walks its whole queue."""
@@ -345,6 +351,12 @@ class WithQueue:
         view = self._feed.job_view(cluster, proc)
         return replace(view, queue=self.queue_row(cluster, proc)) if view is not None else None
 
+    def nodes(self) -> tuple[DagNodes, ...]:
+        return self._feed.nodes()
+
+    def node_row(self, key: NodeKey) -> NodeRow | None:
+        return self._feed.node_row(key)
+
     def problems(self) -> tuple[ProblemGroup, ...]:
         return self._feed.problems()
 
@@ -357,6 +369,9 @@ class WithQueue:
 
     def ledger(self) -> Ledger:
         return self._feed.ledger()
+
+    def described(self) -> Described:
+        return self._feed.described()
 
     def trainings(self) -> Mapping[str, Training]:
         return self._feed.trainings()

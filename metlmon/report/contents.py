@@ -96,6 +96,11 @@ def _headline(books: Accounts, digits: int) -> str:
     epochs = count(books.epochs, "epoch")
     if books.window.whole:
         begun = f"{number(books.epochs)} of {count(wanted, 'epoch')} of {runs} completed"
+        skipped = sum(run.epochs_skipped for run in books.whole.runs)
+        stopped = sum(run.stopped for run in books.whole.runs)
+        if skipped:
+            begun += f", {number(skipped)} skipped"
+            begun += f" ({count(stopped, 'run')} stopped)" if stopped else ""
     else:
         begun = f"{epochs} of {runs} completed in the window"
     lost = (
@@ -191,10 +196,17 @@ def _sections(status: Status, books: Accounts, drawn: Mapping[str, Figure]) -> I
 def _totals(books: Accounts) -> Facts:
     total, spent = books.total, books.total.spent
     runs = books.whole.runs
-    over = sum(run.state is State.COMPLETED for run in runs)
+    stopped, skipped = sum(run.stopped for run in runs), sum(run.epochs_skipped for run in runs)
+    over = sum(run.state is State.COMPLETED and not run.stopped for run in runs)
     # Of a window it is not known: runs have no moment at which they were complete.
     finished: tuple[Fact, ...] = (Fact("runs_completed", "– completed", Kind.COUNT, over),)
-    finished = finished if books.window.whole else ()
+    left_out: tuple[Fact, ...] = ()
+    if stopped:
+        finished += (Fact("runs_stopped", "– stopped before their end", Kind.COUNT, stopped),)
+    if skipped:
+        left_out = (Fact("epochs_skipped", "– skipped", Kind.COUNT, skipped),)
+    if not books.window.whole:
+        finished = left_out = ()
     wanted = sum(run.epochs_total for run in runs)
     inputs = [move for move in books.moves if move.direction == "input"]
     settled = spent.good + spent.bad
@@ -207,6 +219,7 @@ def _totals(books: Accounts) -> Facts:
             Fact("runs", "Runs", Kind.COUNT, len(runs)),
             *finished,
             Fact("epochs", "Epochs completed", Kind.COUNT, books.epochs, "epochs", of),
+            *left_out,
             Fact("hidden", "– with hidden compute", Kind.COUNT, books.hidden, "by_longest"),
             Fact("jobs", "Jobs", Kind.COUNT, len(jobs_in(books)), "executions"),
             Fact("executions", "Executions", Kind.COUNT, spent.executions, "executions"),
@@ -597,12 +610,15 @@ def _transfers(books: Accounts) -> Table:
 
 def _runs(books: Accounts) -> Table:
     labelled = any(run.label for run, _ in books.runs)
+    # Of a window it is not told, as of the totals.
+    skipped = books.window.whole and any(run.epochs_skipped for run, _ in books.runs)
     columns = (
         Column("run", "Run"),
         Column("uuid", "Id", drop=6),
         *((Column("label", "Label"),) if labelled else ()),
         Column("epochs", "Epochs", Kind.COUNT, "epochs"),
         Column("epochs_total", "of", Kind.COUNT, drop=5),
+        *((Column("epochs_skipped", "skipped", Kind.COUNT, drop=5),) if skipped else ()),
         *SPENT_COLUMNS,
         LONGEST_COLUMN,
     )
@@ -614,6 +630,7 @@ def _runs(books: Accounts) -> Table:
                 *((run.label or "none",) if labelled else ()),
                 part.by_longest,
                 run.epochs_total,
+                *((run.epochs_skipped,) if skipped else ()),
                 *_spent(part.spent),
                 part.longest / HOUR,
             )
@@ -623,8 +640,10 @@ def _runs(books: Accounts) -> Table:
     others = _without_run(books)
     blanks = ("", "") if labelled else ("",)
     if others is not None:
-        rows = (*rows, Row(("jobs of no run", *blanks, "", "", *_spent(others), "")))
+        none = ("", "", "") if skipped else ("", "")
+        rows = (*rows, Row(("jobs of no run", *blanks, *none, *_spent(others), "")))
     wanted = sum(run.epochs_total for run, _ in books.runs)
+    not_trained = sum(run.epochs_skipped for run, _ in books.runs)
     total = books.total
     return Table(
         "runs",
@@ -637,6 +656,7 @@ def _runs(books: Accounts) -> Table:
                 *blanks,
                 books.epochs,
                 wanted,
+                *((not_trained,) if skipped else ()),
                 *_spent(total.spent),
                 total.longest / HOUR,
             )

@@ -46,6 +46,11 @@ def _epochs(books: Accounts, digits: int) -> str:
             "began again are in the rows of GPUs and sites, and not in the number of "
             f"{number(books.epochs)} epochs."
         )
+    if books.window.whole and any(run.epochs_skipped for run in books.whole.runs):
+        text += (
+            " Skipped ones trained nothing and are not completed: PRE_SKIP ended their nodes, as "
+            "when a run is stopped before its end."
+        )
     return text + " The other definition is beside it: by longest attempt."
 
 
@@ -156,7 +161,18 @@ def _per_epoch(books: Accounts, digits: int) -> str:
         "GPU-hours of all executions (good, bad and in flight) for each completed epoch: "
         f"{hours(each, digits)}. Of those that have ended: "
         f"{hours(ended, digits)}. Of good executions alone: {hours(good, digits)}."
+        + _beside(books, digits)
     )
+
+
+def _beside(books: Accounts, digits: int) -> str:
+    """What was spent beside the training of epochs."""
+    side = [e for e in books.part.executions if e.run is not None and not e.training]
+    if not side:
+        return ""
+    spent = sum(e.gpu_seconds or 0.0 for e in side) / HOUR
+    told = count(sum(e.counted for e in side), "execution")
+    return f" Side nodes of runs (evaluations) are in it: {told}, {hours(spent, digits)} GPU-hours."
 
 
 def _epoch_time(books: Accounts, digits: int) -> str:

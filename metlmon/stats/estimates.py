@@ -23,7 +23,7 @@ of estimates: what happened before it fades a little more.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from math import exp, sqrt
 from typing import Final
@@ -89,7 +89,8 @@ class Pace:
 class RunOutlook:
     """One run. Exactly one of ``span`` (when it will be done), ``ended`` (when it was) and
     ``why_not`` (a few words: why nothing can be said) is there. ``epoch``: of the epoch that
-    runs now; ``number``: which that is. ``at``: the date of the span's middle."""
+    runs now; ``number``: which that is. ``at``: the date of the span's middle. ``stopped``: its
+    gate ended it before its last epoch."""
 
     run: str
     run_name: str
@@ -104,6 +105,7 @@ class RunOutlook:
     at: datetime | None
     ended: datetime | None
     why_not: str | None
+    stopped: bool = False
 
 
 @frozen
@@ -122,7 +124,7 @@ class Rate:
 class Outlook:
     """The ensemble: done when its slowest run is. As for a run; ``without``: the runs that are
     left out of the span, (name, "is held" or the like). ``slowest``: key of the run whose
-    middle is last."""
+    middle is last. ``skipped``: epochs of ``total`` that were left out."""
 
     as_of: datetime | None
     live: bool
@@ -136,6 +138,7 @@ class Outlook:
     without: tuple[tuple[str, str], ...]
     slowest: str | None
     runs: tuple[RunOutlook, ...]
+    skipped: int = 0
 
 
 def outlook(basis: Basis) -> Outlook:
@@ -155,6 +158,9 @@ class _Foresight:
         self.goals = goals
         self.dags = {dag.file: dag.state for dag in basis.status.dags}
         self.epochs = counted(self.ledger)
+        for run in self.ledger.runs:
+            if run.ends_before is not None:
+                self.epochs[run.run] = list(_to_be_trained(self.epochs[run.run], run.ends_before))
         self.queued = {
             job.run
             for job in self.ledger.jobs
@@ -184,9 +190,7 @@ class _Foresight:
         played = {run.run: self._played(run) for run in ledger.runs}
         runs = tuple(self._run(run, played[run.run]) for run in ledger.runs)
         trials = {key: total for key, (total, _) in played.items() if total}
-        left_out = tuple(
-            (r.run_name, _WHICH.get(r.state, "does not go on")) for r in runs if r.why_not
-        )
+        left_out = tuple((r.run_name, _which(r)) for r in runs if r.why_not)
         span, slowest = None, None
         if trials:
             latest = [max(column) for column in zip(*trials.values(), strict=True)]
@@ -208,6 +212,7 @@ class _Foresight:
             left_out if span is not None else (),
             slowest,
             runs,
+            sum(run.epochs_skipped for run in ledger.runs),
         )
 
     def _why_none(self, runs: Sequence[RunOutlook]) -> str:
@@ -217,6 +222,10 @@ class _Foresight:
         if self._unknown() in reasons:
             return self._unknown()
         stopped = [run for run in runs if run.why_not is not None and run.state in _WHICH]
+        paused = [run for run in runs if run.why_not == _PAUSED]
+        if not stopped and paused:
+            who = f"{paused[0].run_name} is" if len(paused) == 1 else f"{len(paused)} runs are"
+            return f"no end in sight: {who} paused"
         if not stopped:
             return reasons[0]
         if len(stopped) == 1:
@@ -264,7 +273,10 @@ class _Foresight:
         goal = run.epochs_total
         if self.goals is not None:
             goal = min(goal, self.goals.get(run.run, 0))
-        return max(0, goal - run.epochs_done - run.epochs_skipped)
+        left = max(0, goal - run.epochs_done - run.epochs_skipped)
+        if run.ends_before is None:
+            return left
+        return min(left, sum(epoch.state not in DONE for epoch in self.epochs[run.run]))
 
     def _stop(self, run: RunEntry) -> str | None:
         """Why a run does not go on; None while it does."""
@@ -275,6 +287,8 @@ class _Foresight:
             return "not after it failed"
         if run.state is State.REMOVED:
             return "not after it was removed"
+        if run.paused:
+            return _PAUSED
         if dag is DagState.RUNNING:
             return None
         if dag is DagState.NOT_SUBMITTED:
@@ -318,6 +332,7 @@ class _Foresight:
             self._at(span),
             ended if not left else None,
             why if left and span is None else None,
+            run.stopped,
         )
 
     def _played(self, run: RunEntry) -> tuple[list[float], _Now | None]:
@@ -390,6 +405,13 @@ class _Foresight:
         return _Now(epoch, trials, source, samples, True)
 
 
+def _to_be_trained(epochs: Iterable[EpochEntry], ends_before: int) -> Iterator[EpochEntry]:
+    """Without those that a gate will leave out."""
+    for epoch in epochs:
+        if epoch.state in DONE or epoch.epoch is None or epoch.epoch < ends_before:
+            yield epoch
+
+
 @frozen
 class _Now:
     epoch: EpochEntry
@@ -424,11 +446,19 @@ _WHICH: Final = {
 }
 """What is said of a run that is left out."""
 
+_PAUSED: Final = "not while it is paused"
+
 _DAG_WORDS: Final = {
     DagState.DONE: "done",
     DagState.FAILED: "failed",
     DagState.REMOVED: "removed",
 }
+
+
+def _which(run: RunOutlook) -> str:
+    if run.why_not == _PAUSED:
+        return "is paused"
+    return _WHICH.get(run.state, "does not go on")
 
 
 def _gamma(shape: float, z: float) -> float:

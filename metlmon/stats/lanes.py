@@ -64,16 +64,34 @@ _KINDS: Final[Mapping[State, Kind]] = {
 }
 
 
+_OUTCOMES: Final[Mapping[str, Kind]] = {
+    "good": Kind.GOOD,
+    "bad": Kind.LOST,
+    "in_flight": Kind.FLYING,
+}
+
+# By name here: Python 3.11 looks a member of an Enum up by a function each time.
+_RUNNING: Final = State.RUNNING
+_FLYING: Final = Kind.FLYING
+_IDLE: Final = Kind.IDLE
+
+
 def outcome_kind(entry: ExecutionEntry) -> Kind:
     """What an execution came to: good, lost, or still running."""
-    return {"good": Kind.GOOD, "bad": Kind.LOST, "in_flight": Kind.FLYING}[entry.kind]
+    return _OUTCOMES[entry.kind]
 
 
 def kind_of(span: Span) -> Kind:
     """What a span is drawn as."""
-    if span.state is State.RUNNING:
-        return Kind.FLYING if span.execution is None else outcome_kind(span.execution)
-    return _KINDS.get(span.state, Kind.IDLE)
+    if span.state is _RUNNING:
+        return _FLYING if span.execution is None else outcome_kind(span.execution)
+    return _KINDS.get(span.state, _IDLE)
+
+
+def kinds_beside(made: Timeline) -> frozenset[Kind]:
+    """What its lanes show besides executions."""
+    states = {span.state for lane in made.lanes for span in lane.spans}
+    return frozenset(_KINDS.get(state, _IDLE) for state in states - {_RUNNING})
 
 
 # --- sites ----------------------------------------------------------------------------------
@@ -161,33 +179,49 @@ def lane_cells(lane: Lane, window: Window, sign_of: SignOf) -> list[Sign | None]
     minute is seen in a cell of a day, and a failure of a second does not hide the hours of
     good work beside it.
     """
-    best: list[dict[Sign, list[float]]] = [{} for _ in range(window.cells)]
+    numbers: dict[Sign, int] = {}
+    ranks: list[int] = []
+    best: list[dict[int, float]] = [{} for _ in range(window.cells)]
     for span in lane.between(window.start, window.end):
         kind = kind_of(span)
         sign = SIGNS[kind]
-        if span.execution is not None and span.state is State.RUNNING:
+        if span.execution is not None and span.state is _RUNNING:
             sign = sign_of(span.execution)
-        rank = _RANK[kind]
+        # Numbers stand for the signs: there are more cells than spans, and to look a sign up
+        # takes longer than all else.
+        number = numbers.setdefault(sign, len(ranks))
+        if number == len(ranks):
+            ranks.append(_RANK[kind])
         for cell, seconds in _shares(span.at, span.until, window):
-            held = best[cell].setdefault(sign, [rank, 0.0])
-            held[1] += seconds
-    return [
-        min(found, key=lambda sign: (found[sign][0], -found[sign][1])) if found else None
-        for found in best
-    ]
+            found = best[cell]
+            found[number] = found.get(number, 0.0) + seconds
+    signs = list(numbers)
+    return [signs[_foremost(found, ranks)] if found else None for found in best]
 
 
-def _shares(at: float, until: float, window: Window) -> Iterable[tuple[int, float]]:
+def _foremost(found: Mapping[int, float], ranks: Sequence[int]) -> int:
+    """Of the signs in a cell the one of the least rank; of equals that of most seconds."""
+    if len(found) == 1:
+        return next(iter(found))
+    return min(found, key=lambda number: (ranks[number], -found[number]))
+
+
+def _shares(at: float, until: float, window: Window) -> list[tuple[int, float]]:
     """The cells that a stretch touches, and its seconds in each. One without any length (it
     has just begun) takes its cell with nothing."""
-    low, high = max(at, window.start), min(until, window.end)
+    start, each = window.start, window.each
+    low, high = max(at, start), min(until, window.end)
     if high < low or (high == low and at != until):
-        return
-    first = max(0, window.cell(low))
-    last = min(window.cells - 1, max(first, math.ceil((high - window.start) / window.each) - 1))
+        return []
+    first = max(0, math.floor((low - start) / each))
+    last = min(window.cells - 1, max(first, math.ceil((high - start) / each) - 1))
+    shares = []
     for cell in range(first, last + 1):
-        begin = window.start + cell * window.each
-        yield cell, max(0.0, min(high, begin + window.each) - max(low, begin))
+        begin = start + cell * each
+        end = begin + each
+        seconds = (end if end < high else high) - (begin if begin > low else low)
+        shares.append((cell, seconds if seconds > 0.0 else 0.0))
+    return shares
 
 
 Cell = tuple[str, Sign | None]
@@ -339,20 +373,25 @@ def stacks(
     """How many ran at a time, for each cell: the mean over the cell, so that the area is the
     GPU-seconds (or with ``gpus`` false the seconds) that were used. ``order``: from the
     bottom up."""
-    sums: list[dict[Sign, float]] = [{} for _ in range(window.cells)]
+    numbers: dict[Sign, int] = {}
+    sums: list[dict[int, float]] = [{} for _ in range(window.cells)]
+    start, end, each = window.start, window.end, window.each
     for ran in made.ran:
-        if ran.until <= window.start or ran.at >= window.end:
+        if ran.until <= start or ran.at >= end:
             continue
         weight = (ran.entry.gpus or 0) if gpus else 1
-        sign = sign_of(ran.entry)
+        number = numbers.setdefault(sign_of(ran.entry), len(numbers))
         for cell, seconds in _shares(ran.at, ran.until, window):
-            sums[cell][sign] = sums[cell].get(sign, 0.0) + weight * seconds / window.each
+            found = sums[cell]
+            found[number] = found.get(number, 0.0) + weight * seconds / each
+    signs = list(numbers)
     place = {sign: at for at, sign in enumerate(order)}
-    made_stacks = []
+    places = [place.get(sign, len(place)) for sign in signs]
+    drawn = []
     for found in sums:
-        parts = tuple(sorted(found.items(), key=lambda part: place.get(part[0], len(place))))
-        made_stacks.append(Stack(parts, sum(found.values())))
-    return made_stacks
+        parts = tuple((signs[at], found[at]) for at in sorted(found, key=places.__getitem__))
+        drawn.append(Stack(parts, sum(found.values())))
+    return drawn
 
 
 _EIGHTHS: Final = " ▁▂▃▄▅▆▇█"

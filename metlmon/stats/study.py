@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar, cast
 
+from metlmon.ensemble.described import Described
 from metlmon.ensemble.ledger import Ledger
 from metlmon.ensemble.record import JobId
 from metlmon.ensemble.settings import Settings
@@ -52,7 +53,8 @@ FORGET_SECONDS: Final = 10.0
 @frozen
 class Basis:
     """All that figures are computed from. ``trainings`` by run key, ``streams`` by job: what
-    the jobs wrote, empty until it was read once (``written`` tells)."""
+    the jobs wrote, empty until it was read once (``written`` tells). ``described`` tells of the
+    DAG files' nodes: asked for by the few figures that need them."""
 
     status: Status
     ledger: Ledger
@@ -60,6 +62,7 @@ class Basis:
     trainings: Mapping[str, Training] = field(default_factory=dict)
     streams: Mapping[JobId, Streamed] = field(default_factory=dict)
     written: bool = False
+    described: Callable[[], Described] = Described
 
 
 @dataclass(slots=True)
@@ -137,8 +140,11 @@ class Study:
     def want_written(self) -> None:
         """Somebody looks at what the jobs write: it is read again every few seconds, in the
         thread, until nobody has asked for a while."""
-        self._wanted_written = time.monotonic()
-        if not self._written:
+        now = time.monotonic()
+        # Where nobody has asked for a while the thread rests until it is roused.
+        rests = now - self._wanted_written >= FORGET_SECONDS
+        self._wanted_written = now
+        if rests or not self._written:
             self._rouse()
         self._start()
 
@@ -157,7 +163,8 @@ class Study:
             if basis is not None and (self._of is update or self._only_older(update)):
                 return basis
         # Not under the lock: a screen that asks meanwhile gets what there is.
-        basis = Basis(update.status, self._feed.ledger(), self._feed.settings, *written)
+        ledger, settings = self._feed.ledger(), self._feed.settings
+        basis = Basis(update.status, ledger, settings, *written, lambda: self._feed.described())
         with self._lock:
             if written == (self._trainings, self._streams, self._written):
                 self._basis, self._of, self._made = basis, update, time.monotonic()

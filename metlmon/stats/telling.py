@@ -84,6 +84,13 @@ def pace(value: Pace | None, ascii: bool = False) -> str:
     return _within(told, between(value.lower, value.upper, ascii))
 
 
+def epochs(outlook: Outlook, ascii: bool = False) -> str:
+    """``14 of 30 epochs done, 16 skipped``."""
+    done = f"{number(outlook.done, ascii)} of "
+    done += f"{count(outlook.total, 'epoch', ascii=ascii)} done"
+    return done + (f", {number(outlook.skipped, ascii)} skipped" if outlook.skipped else "")
+
+
 def done_in(outlook: Outlook, ascii: bool = False, brief: bool = False) -> str:
     """``done in 6 d (4–9 d) without run4, which is held``; when it was; or why it cannot be
     said. Of a copy that is not live it holds from its own moment on."""
@@ -128,8 +135,7 @@ def minute(when: datetime | None) -> str:
 
 def run_left(run: RunOutlook, ascii: bool = False) -> str:
     """``6 d (4–9 d)`` of a run; when it ended; why it cannot be said."""
-    if run.ended is not None and not run.left:
-        return f"done {minute(run.ended)}"
     if not run.left:
-        return "done"
+        word = "stopped" if run.stopped else "done"
+        return f"{word} {minute(run.ended)}" if run.ended is not None else word
     return span(run.span, ascii) if run.span is not None else run.why_not or ""

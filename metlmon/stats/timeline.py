@@ -9,14 +9,16 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from datetime import datetime, timedelta
 from itertools import accumulate, pairwise
 from typing import Final
 
+from metlmon.ensemble.gatewords import PAUSED, STOPPED
 from metlmon.ensemble.ledger import ExecutionEntry, JobEntry, Ledger, plain_seconds
 from metlmon.ensemble.record import JobId
 from metlmon.ensemble.states import ACTIVE, TERMINAL, State
+from metlmon.ensemble.wording import Sign
 from metlmon.frozen import frozen
 from metlmon.stats.study import Basis
 
@@ -54,7 +56,8 @@ class Span:
 class Lane:
     """One run's spans in order of their start (two jobs of a run can overlap). ``key``
     :data:`NO_RUN`: those of jobs of no run. ``changes``: every moment at which something
-    begins or ends, in order. ``ends``: the latest end of all spans up to each."""
+    begins or ends, in order. ``ends``: the latest end of all spans up to each. ``sign``: what
+    tells more than ``state`` does: its gate stopped it, or keeps it waiting."""
 
     key: str
     name: str
@@ -64,6 +67,7 @@ class Lane:
     spans: tuple[Span, ...]
     changes: tuple[float, ...]
     ends: tuple[float, ...]
+    sign: Sign | None = None
 
     def between(self, low: float, high: float) -> Sequence[Span]:
         """The spans that reach into ``low`` … ``high``, and perhaps some before them."""
@@ -282,7 +286,10 @@ def _lanes(
         spans = by_run.setdefault(job.run or NO_RUN, [])
         spans += _spans(job, ran.get(job.job, ()), place)
     lanes = [
-        _lane(run.run, run.run_name, run.uuid, run.dag, run.state, by_run[run.run])
+        replace(
+            _lane(run.run, run.run_name, run.uuid, run.dag, run.state, by_run[run.run]),
+            sign=STOPPED if run.stopped else PAUSED if run.paused else None,
+        )
         for run in ledger.runs
     ]
     known = {run.run for run in ledger.runs}

@@ -1,0 +1,560 @@
+"""Bags: many equal nodes that need nothing of each other (the shards of a large inference), how
+fast they go, which of them lag, and when the last one will be done.
+
+A bag is a group of nodes of one DAG, of no run, that are described by the same submit file, whose
+names differ by one number only, and none of which comes after another. That follows from the DAG
+files alone.
+
+All of one bag, by its final executions (the last good one of a completed node):
+
+- a shard's time: the seconds of its final execution. Median, quarters, 90th percentile.
+- rate: shards completed per hour, since its first submission; and of late, within the window.
+- straggler: it runs, and has for longer than ``STRAGGLES`` times the 90th percentile.
+- how long the rest takes is played out, as in :mod:`metlmon.stats.estimates`: as many machines as
+  of late, each taking the next shard when it is free; how long a shard lasts comes from
+  :mod:`metlmon.stats.survival`, where one that lasts still, or was broken off, counts as "at least
+  so long"; what was lost until now is lost again at the same rate.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from functools import lru_cache
+from heapq import heapify, heapreplace
+from math import exp, sqrt
+from typing import Final, TypeAlias
+
+from metlmon.dagman import NodeKind
+from metlmon.ensemble.described import DescribedNode, Nodes
+from metlmon.ensemble.ledger import HOUR, ExecutionEntry, JobEntry, Ledger
+from metlmon.ensemble.record import JobId, NodeKey
+from metlmon.ensemble.runs import LONGEST_NAME
+from metlmon.ensemble.states import DONE, DagState, Outcome, State
+from metlmon.ensemble.views import GpuHours
+from metlmon.frozen import frozen
+from metlmon.stats.cycles import elapsed, later
+from metlmon.stats.estimates import HIGH, LOW, TRIALS, Span
+from metlmon.stats.middles import normal, quarters
+from metlmon.stats.study import Basis
+from metlmon.stats.survival import Curve, Sample
+
+FEWEST: Final = 4
+"""Nodes that are a bag: three alike are an ordinary small workflow."""
+
+STRAGGLES: Final = 1.5
+"""Times the 90th percentile of what is done: of equal shards on equal machines hardly one lasts
+so long, of machines that differ by half none does for that reason."""
+
+ENOUGH: Final = 5
+"""Shards done before any is called a straggler."""
+
+WINDOW_SHARDS: Final = 4.0
+WINDOW_LEAST: Final = 3600.0
+"""How far back "of late" goes, seconds: so many median shards, an hour at least. Shorter than a few
+shards, and the rate jumps with each that ends."""
+
+PARTS: Final = 4
+"""So many parts of the window tell how much the number of machines changes."""
+
+SWING_LEAST: Final = 0.1
+SWING_MOST: Final = 0.7
+"""How far the machines to come may be from those of late (one sigma, as a logarithm)."""
+
+PLAYED: Final = 200
+"""Shards that are played out one by one, the last ones; those before them go by their mean, whose
+luck averages out."""
+
+AGES: Final = 50
+"""Ages are told apart by so small a part of what a shard takes: finer is no surer, and of
+hundreds that run each would be asked for by itself."""
+
+_Z: Final = tuple(normal((i + 0.5) / TRIALS) for i in range(TRIALS))
+
+RUNNING: Final = frozenset(
+    {
+        *(State.STARTING, State.RUNNING, State.TRANSFERRING_OUTPUT),
+        *(State.SUSPENDED, State.DISCONNECTED),
+    }
+)
+"""States with a machine at work on it, or on its way out of one."""
+
+FAILED: Final = frozenset({State.FAILED, State.REMOVED})
+
+
+@frozen
+class Shards:
+    """The nodes of a bag. ``dag``: the file of the top-level DAG; ``stem``: what their names have
+    in common, ``*`` for the number; ``submit``: their description; ``nodes`` in order of the
+    number."""
+
+    dag: str
+    stem: str
+    submit: str
+    nodes: tuple[DescribedNode, ...]
+
+
+@frozen
+class Spread:
+    """What the shards took, seconds."""
+
+    least: float
+    lower: float
+    median: float
+    upper: float
+    ninetieth: float
+    most: float
+    shards: int
+
+
+@frozen
+class Straggler:
+    """A shard that lasts for too long. ``times``: how many times the median."""
+
+    node: str
+    job: JobId
+    site: str | None
+    host: str | None
+    seconds: float
+    times: float
+
+
+@frozen
+class Shard:
+    """One node of a bag. ``number``: as in its name; ``seconds``: of the execution that completed
+    it, or of the one under way; ``job`` the newest, None before the first. ``attempts``: its
+    executions."""
+
+    node: str
+    number: int
+    state: State
+    job: JobId | None
+    site: str | None
+    seconds: float | None
+    since: datetime | None
+    attempts: int
+    straggles: bool
+
+
+@frozen
+class Pace:
+    """``shards`` were completed within ``seconds``."""
+
+    shards: int
+    seconds: float
+
+    @property
+    def per_hour(self) -> float:
+        return self.shards * HOUR / self.seconds
+
+
+@frozen
+class Bag:
+    """One bag at the picture's moment. ``states``: how many are in which, those that are not there
+    left out. ``overall``: since ``began``, the first submission, to the last completion if all is
+    over; ``lately``: of the window, None once it is over. ``machines``: shards at work at a time of
+    late. Of ``span``, ``ended`` and ``why_not`` one is there, as in :mod:`metlmon.stats.estimates`;
+    ``without``: shards that the span leaves out because they failed or are held."""
+
+    dag: str
+    stem: str
+    submit: str
+    total: int
+    states: Mapping[State, int]
+    shards: tuple[Shard, ...]
+    began: datetime | None
+    overall: Pace | None
+    lately: Pace | None
+    times: Spread | None
+    stragglers: tuple[Straggler, ...]
+    machines: float
+    span: Span | None
+    at: datetime | None
+    ended: datetime | None
+    why_not: str | None
+    without: int
+    gpu_hours: GpuHours
+    executions: int
+    lost: int
+
+    @property
+    def key(self) -> str:
+        return f"{self.dag}:{self.stem}:{self.submit}"
+
+    def counted(self, *kinds: State) -> int:
+        """How many are in one of these states."""
+        return sum(self.states.get(state, 0) for state in kinds)
+
+    @property
+    def done(self) -> int:
+        return self.counted(State.COMPLETED)
+
+    @property
+    def running(self) -> int:
+        return self.counted(*RUNNING)
+
+    @property
+    def failed(self) -> int:
+        return self.counted(*FAILED)
+
+
+# --- which nodes are a bag ----------------------------------------------------------------------
+
+_NUMBER: Final = re.compile(r"\d+")
+
+MOST_DIGITS: Final = 18
+"""Of a shard's number: more is an identifier."""
+
+Family: TypeAlias = tuple[str, str, str, str]
+"""DAG, description, and what stands before and behind the number."""
+
+
+@lru_cache(4)
+def bags_in(nodes: Nodes) -> tuple[Shards, ...]:
+    """The bags among these nodes, in the order of their first nodes."""
+    families: dict[Family, list[tuple[int, DescribedNode]]] = {}
+    could: list[tuple[DescribedNode, list[tuple[Family, int]]]] = []
+    for each in nodes.every:
+        if _may_be_one(each):
+            ways = list(_ways(each))
+            could.append((each, ways))
+            for family, number in ways:
+                families.setdefault(family, []).append((number, each))
+    # A name with two numbers belongs where it has most company; of equal ones the last number
+    # counts things, the first ones say what kind they are of.
+    chosen: dict[Family, list[tuple[int, DescribedNode]]] = {}
+    for each, ways in could:
+        if ways:
+            family, number = max(reversed(ways), key=lambda way: len(families[way[0]]))
+            chosen.setdefault(family, []).append((number, each))
+    found = []
+    graph = {each.key: each for each in nodes.every}
+    for (_, submit, before, behind), group in chosen.items():
+        if len(group) >= FEWEST and _independent([each for _, each in group], graph):
+            group.sort(key=lambda pair: pair[0])
+            members = tuple(each for _, each in group)
+            found.append(Shards(members[0].dag, f"{before}*{behind}", submit, members))
+    return tuple(found)
+
+
+def _may_be_one(each: DescribedNode) -> bool:
+    node = each.node
+    return (
+        each.run is None
+        and node.kind is NodeKind.JOB
+        and not node.noop
+        and node.submit is not None
+        and len(node.name) <= LONGEST_NAME
+    )
+
+
+def _ways(each: DescribedNode) -> Iterable[tuple[Family, int]]:
+    """Each number in the name, taken as the one that counts."""
+    name, submit = each.node.name, each.node.submit or ""
+    for match in _NUMBER.finditer(name):
+        if len(match[0]) <= MOST_DIGITS:
+            family = each.key[0], submit, name[: match.start()], name[match.end() :]
+            yield family, int(match[0])
+
+
+def _independent(members: Sequence[DescribedNode], graph: Mapping[NodeKey, DescribedNode]) -> bool:
+    """Does none of them come after another, also not by way of others?"""
+    own = {each.key for each in members}
+    seen: set[NodeKey] = set()
+    to_go = [(each.key[0], child) for each in members for child in each.node.children]
+    while to_go:
+        key = to_go.pop()
+        if key in own:
+            return False
+        if key not in seen and key in graph:
+            seen.add(key)
+            to_go += [(key[0], child) for child in graph[key].node.children]
+    return True
+
+
+# --- how it goes --------------------------------------------------------------------------------
+
+
+def bags(basis: Basis) -> tuple[Bag, ...]:
+    """All bags of the ensemble."""
+    told = basis.described()
+    found = bags_in(told.nodes)
+    if not found:
+        return ()
+    owner = {
+        (each.dag, each.key[1]): at for at, shards in enumerate(found) for each in shards.nodes
+    }
+    executions: list[list[ExecutionEntry]] = [[] for _ in found]
+    jobs: list[list[JobEntry]] = [[] for _ in found]
+    for entry in basis.ledger.executions:
+        at = owner.get((entry.dag or "", entry.node or ""))
+        if at is not None:
+            executions[at].append(entry)
+    for job in basis.ledger.jobs:
+        at = owner.get((job.dag or "", job.node or ""))
+        if at is not None:
+            jobs[at].append(job)
+    dags = {dag.file: dag.state for dag in basis.status.dags}
+    return tuple(
+        _Look(basis.ledger, told.states, shards, executions[at], jobs[at], dags).bag()
+        for at, shards in enumerate(found)
+    )
+
+
+class _Look:
+    """One bag is looked at."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        states: Mapping[NodeKey, State],
+        shards: Shards,
+        executions: Sequence[ExecutionEntry],
+        jobs: Sequence[JobEntry],
+        dags: Mapping[str, DagState],
+    ) -> None:
+        self.ledger, self.shards, self.executions = ledger, shards, executions
+        self.state = {each.key[1]: states.get(each.key, State.WAITING) for each in shards.nodes}
+        self.dag = dags.get(shards.dag, DagState.UNKNOWN)
+        self.by_node: dict[str, list[ExecutionEntry]] = {}
+        for entry in executions:
+            self.by_node.setdefault(entry.node or "", []).append(entry)
+        self.newest = {job.node: job for job in jobs}
+        submitted = [job.submitted for job in jobs if job.submitted is not None]
+        self.began = min(submitted, key=later, default=None)
+        self.final = {node: last for node in self.state if (last := self._final(node)) is not None}
+        self.ends = sorted((e.end for e in self.final.values() if e.end is not None), key=later)
+        self.times = _spread([entry.seconds for entry in self.final.values()])
+        self.left = sum(state not in DONE for state in self.state.values())
+
+    def _final(self, node: str) -> ExecutionEntry | None:
+        """The execution that completed it: its last good one."""
+        if self.state[node] is not State.COMPLETED:
+            return None
+        good = [e for e in self.by_node.get(node, ()) if e.outcome is Outcome.GOOD]
+        return good[-1] if good else None
+
+    def bag(self) -> Bag:
+        counts: dict[State, int] = {}
+        for state in self.state.values():
+            counts[state] = counts.get(state, 0) + 1
+        stragglers = self._stragglers()
+        lagging = {each.node for each in stragglers}
+        over = not self.left
+        machines, swing = self._machines()
+        stuck = sum(counts.get(state, 0) for state in (*FAILED, State.HELD))
+        span = None if over else self._span(machines, swing, self.left - stuck)
+        why = None if over or span is not None else self._why_none(machines, stuck)
+        hours = {"good": 0.0, "bad": 0.0, "in_flight": 0.0}
+        for entry in self.executions:
+            hours[entry.kind] += entry.gpu_seconds or 0.0
+        shards = self.shards
+        return Bag(
+            shards.dag,
+            shards.stem,
+            shards.submit,
+            len(shards.nodes),
+            {state: counts[state] for state in State if state in counts},
+            tuple(self._shard(each, shards, lagging) for each in shards.nodes),
+            self.began,
+            self._overall(over),
+            None if over else self._lately(),
+            self.times,
+            stragglers,
+            machines,
+            span,
+            self._at(span),
+            self.ends[-1] if over and self.ends else None,
+            why,
+            stuck if span is not None else 0,
+            GpuHours(*(hours[kind] / HOUR for kind in ("good", "bad", "in_flight"))),
+            len(self.executions),
+            sum(entry.kind == "bad" for entry in self.executions),
+        )
+
+    def _shard(self, each: DescribedNode, shards: Shards, lagging: set[str]) -> Shard:
+        name = each.key[1]
+        mine = self.by_node.get(name, [])
+        job = self.newest.get(name)
+        final = self.final.get(name)
+        last = mine[-1] if mine else None
+        shown = final or (last if last is not None and last.kind == "in_flight" else None)
+        place = shown or last
+        before, _, behind = shards.stem.partition("*")
+        return Shard(
+            name,
+            int(name[len(before) : len(name) - len(behind)]),
+            self.state[name],
+            job.job if job is not None else None,
+            place.site if place is not None else None,
+            shown.seconds if shown is not None else None,
+            job.states[-1][0] if job is not None and job.states else None,
+            len(mine),
+            name in lagging,
+        )
+
+    # --- rates --------------------------------------------------------------------------
+
+    def _overall(self, over: bool) -> Pace | None:
+        until = self.ends[-1] if over and self.ends else self.ledger.as_of
+        if self.began is None or until is None:
+            return None
+        seconds = elapsed(self.ledger, self.began, until)
+        return Pace(len(self.ends), seconds) if seconds > 0 else None
+
+    def _window(self) -> tuple[datetime, float] | None:
+        """Since when "of late" is, and how many seconds that makes."""
+        now = self.ledger.as_of
+        if self.began is None or now is None:
+            return None
+        since_began = elapsed(self.ledger, self.began, now)
+        wanted = WINDOW_SHARDS * self.times.median if self.times is not None else 0.0
+        seconds = min(since_began, max(WINDOW_LEAST, wanted))
+        return now - timedelta(seconds=seconds), seconds
+
+    def _lately(self) -> Pace | None:
+        window, now = self._window(), self.ledger.as_of
+        if window is None or window[1] <= 0 or now is None:
+            return None
+        since = later(window[0])
+        recent = sum(since < later(end) <= later(now) for end in self.ends)
+        return Pace(recent, window[1])
+
+    def _machines(self) -> tuple[float, float]:
+        """How many shards were at work at a time of late, and how much that changes (one sigma,
+        as a logarithm)."""
+        window, now = self._window(), self.ledger.as_of
+        if window is None or window[1] <= 0 or now is None:
+            return 0.0, SWING_MOST
+        running = [e for e in self.executions if e.end is None]
+        # Before the first machine came nothing says how many there will be.
+        first = min((e.start for e in self.executions), key=later, default=now)
+        begin = max(later(window[0]), later(first))
+        whole = (later(now) - begin).total_seconds()
+        if whole <= 0:
+            return float(len(running)), SWING_MOST
+        recent = [e for e in self.executions if e.end is None or later(e.end) > begin]
+        parts = []
+        for part in range(PARTS):
+            start = begin + timedelta(seconds=whole * part / PARTS)
+            stop = begin + timedelta(seconds=whole * (part + 1) / PARTS)
+            parts.append(sum(_overlap(e, start, stop, now) for e in recent))
+        means = [seconds * PARTS / whole for seconds in parts]
+        mean = sum(means) / PARTS
+        if mean <= 0:
+            return float(len(running)), SWING_MOST
+        deviation = sqrt(sum((each - mean) ** 2 for each in means) / PARTS)
+        return mean, min(SWING_MOST, max(SWING_LEAST, deviation / mean))
+
+    # --- stragglers ---------------------------------------------------------------------
+
+    def _stragglers(self) -> tuple[Straggler, ...]:
+        times = self.times
+        if times is None or times.shards < ENOUGH:
+            return ()
+        limit = STRAGGLES * times.ninetieth
+        found = [
+            Straggler(e.node or "", e.job, e.site, e.host, e.seconds, e.seconds / times.median)
+            for e in self.executions
+            if e.end is None and e.seconds > limit and times.median > 0
+        ]
+        return tuple(sorted(found, key=lambda each: -each.seconds))
+
+    # --- what is left -------------------------------------------------------------------
+
+    def _why_none(self, machines: float, stuck: int) -> str:
+        if self.left == stuck:
+            return "no end in sight: all that is left failed or is held"
+        if self.dag is DagState.NOT_SUBMITTED:
+            return "not before its DAG is submitted"
+        if self.dag in (DagState.DONE, DagState.FAILED, DagState.REMOVED):
+            return f"not while its DAG is {self.dag.value}"
+        if not any(e.kind == "good" for e in self.executions):
+            return "unknown: no shard has ended yet"
+        return "unknown: nothing of it runs"
+
+    def _span(self, machines: float, swing: float, left: int) -> Span | None:
+        if left <= 0 or self.dag not in (DagState.RUNNING, DagState.UNKNOWN):
+            return None
+        running = [e for e in self.executions if e.end is None]
+        curve = Curve.of(Sample(e.seconds, e.kind == "good") for e in self.executions)
+        at_once = min(float(left), max(machines, float(len(running))))
+        if curve is None or at_once < 0.5:
+            return None
+        good = sum(e.seconds for e in self.executions if e.kind == "good")
+        bad = sum(e.seconds for e in self.executions if e.kind == "bad")
+        again = 1 + bad / good if good > 0 else 1.0
+        trials = _played(
+            curve, [e.seconds for e in running], max(0, left - len(running)), at_once, swing, again
+        )
+        ordered = sorted(trials)
+        low, middle, high = (
+            ordered[min(TRIALS - 1, int(share * TRIALS))] for share in (LOW, 0.5, HIGH)
+        )
+        return Span(low, middle, high, curve.events, f"{curve.events} shards of its own")
+
+    def _at(self, span: Span | None) -> datetime | None:
+        now = self.ledger.as_of
+        if span is None or now is None:
+            return None
+        try:
+            return now + timedelta(seconds=round(span.middle))
+        except OverflowError:
+            return None
+
+
+def _overlap(entry: ExecutionEntry, start: datetime, stop: datetime, now: datetime) -> float:
+    begun, ended = later(entry.start), later(entry.end or now)
+    return max(0.0, (min(ended, stop) - max(begun, start)).total_seconds())
+
+
+def _spread(seconds: Sequence[float]) -> Spread | None:
+    if not seconds:
+        return None
+    ordered = sorted(seconds)
+    lower, middle, upper = quarters(ordered) if len(ordered) > 1 else ordered * 3
+    return Spread(
+        ordered[0], lower, middle, upper, percentile(ordered, 0.9), ordered[-1], len(ordered)
+    )
+
+
+def percentile(ordered: Sequence[float], share: float) -> float:
+    """So large is what this share (0–1) of the values does not exceed; between two values that
+    lie around it in proportion, as the quarters are (the inclusive method)."""
+    place = share * (len(ordered) - 1)
+    below = int(place)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (ordered[above] - ordered[below]) * (place - below)
+
+
+def _played(
+    curve: Curve, running: Sequence[float], queued: int, at_once: float, swing: float, again: float
+) -> list[float]:
+    """Seconds until the last shard is done, in each trial: ``running`` are the ages of those under
+    way; ``at_once`` work at a time; each costs ``again`` times what a good one does."""
+    chances = [(i + 0.5) / TRIALS for i in range(TRIALS)]
+    fresh = [again * curve.remaining(u) for u in chances]
+    mean = again * curve.mean
+    # How well so many samples tell the mean, as a logarithm.
+    unsure = curve.spread / (curve.mean * sqrt(curve.events)) if curve.mean > 0 else 0.0
+    last = min(queued, PLAYED)
+    before = queued - last
+    slots = max(1, round(at_once))
+    step = max(1.0, curve.mean / AGES)
+    running = [step * round(age / step) for age in running]
+    ages = {age: [curve.remaining(u, age) for u in chances] for age in set(running)}
+    trials = []
+    for i in range(TRIALS):
+        common = exp(unsure * _Z[(i * 89 + 13) % TRIALS])
+        faster = exp(swing * _Z[i])
+        # A share of a machine: the time of all goes by as much slower.
+        busy = [ages[age][(i * 47 + at * 61) % TRIALS] * common for at, age in enumerate(running)]
+        width = max(1, min(slots, last + len(running)))
+        busy = sorted(busy)[-width:] + [0.0] * max(0, width - len(busy))
+        heapify(busy)
+        for at in range(last):
+            heapreplace(busy, busy[0] + fresh[(i * 101 + at * 37) % TRIALS] * common)
+        bulk = before * mean * common / at_once
+        trials.append((bulk + max(busy)) * faster if last else max(busy) + bulk)
+    return trials
