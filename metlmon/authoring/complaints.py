@@ -5,13 +5,20 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from metlmon.authoring.place import in_the_way, is_locked, leftovers, other_dags
-from metlmon.authoring.records import Complaint, PlanError, Policy, Request, Template
-from metlmon.authoring.runs import ANYWHERE, requirements
+from metlmon.authoring.gating import FOLDERS, SCRIPT, rules_file
+from metlmon.authoring.graph import Role
+from metlmon.authoring.jobs import Job, NoTemplate, jobs_of
+from metlmon.authoring.kept import copy_name, kept_name
+from metlmon.authoring.misshapen import LONGEST_NAME, SECRET_REMEDY, SITE, misshapen, misused
+from metlmon.authoring.place import in_the_way, is_left, is_locked, leftovers, other_dags
+from metlmon.authoring.records import Complaint, PlanError, Policy, Request, Shape
+from metlmon.authoring.runs import ANYWHERE
+from metlmon.authoring.submitfile import placeholders
 from metlmon.authoring.submittext import (
     Assignment,
     assignments,
@@ -19,9 +26,9 @@ from metlmon.authoring.submittext import (
     is_secret,
     secrets,
 )
-from metlmon.authoring.templates import fill, load_template, used_placeholders
+from metlmon.authoring.templates import fill, used_placeholders
 from metlmon.dagman.submit import parse_description, submission
-from metlmon.secret import hide_value
+from metlmon.secret import hide, hide_value
 
 RUNS: Final = (1, 500)
 EPOCHS: Final = (1, 10_000)
@@ -32,65 +39,58 @@ GPU_MEMORY_MB: Final = (1, 1 << 20)
 SEEDS: Final = (0, 2**32 - 1)
 """numpy takes no larger seed."""
 
-MOST_NODES: Final = 100_000
-"""A DAG file of 30 MB, and more nodes than DAGMan starts in a day."""
-
-LONGEST_NAME: Final = 64
-"""DAGMan appends up to 20 characters, and file names end at 255; the rest is legibility."""
-
 LONGEST_VALUE: Final = 4096
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
-_SITE: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@/+ -]{0,99}(?<! )")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _SHOWN: Final = 6
 """Names that a sentence lists."""
 
 
-def complaints(request: Request, sites: Sequence[str] = ()) -> tuple[Complaint, ...]:
+def complaints(
+    request: Request, sites: Sequence[str] = (), amending: bool = False
+) -> tuple[Complaint, ...]:
     """Everything that is wrong with ``request``. ``sites``: those that the collector knows
-    now, none when that is not known. Reads the template and the directory; never raises."""
+    now, none when that is not known. ``amending``: what lies there of this DAG is told of by
+    :mod:`metlmon.authoring.amending`. Reads the template and the directory; never raises."""
     found = [
         *_numbers(request),
         *_name(request),
         *_seeds(request),
         *_sites(request, tuple(sites)),
-        *_directory(request),
+        *_directory(request, amending),
+        *misshapen(request),
     ]
     try:
-        template = load_template(request.template)
-    except PlanError as error:
-        return (*found, Complaint("template", str(error)))
-    found += _template(request, template)
+        jobs = jobs_of(request)
+    except NoTemplate as error:
+        found.append(Complaint(error.field, str(error)))
+        return _hidden(found)
+    found += _unknown_values(request, jobs)
+    found += _collisions(request, jobs)
+    for job in jobs:
+        found += _template(request, job)
+    found += misused(request, jobs)
     if not any(each.fatal for each in found):
-        found += _surroundings(request, template)
-    return tuple(found)
+        for job in jobs:
+            found += _surroundings(request, job)
+        found += _swept(request)
+    return _hidden(found)
 
 
-def parameter_values(request: Request, template: Template) -> dict[str, str]:
-    """The template's parameters with their values, those not given at their defaults."""
-    return {p.name: request.values.get(p.name, p.default) for p in template.parameters}
-
-
-def placeholders(request: Request, values: Mapping[str, str]) -> dict[str, str]:
-    """What is filled in for each placeholder, the built-in ones included."""
-    return {
-        **values,
-        "name": request.name,
-        "epochs": str(request.epochs),
-        "gpus": str(request.gpus),
-        "gpu_memory_mb": str(request.gpu_memory_mb or 0),
-        "memory_mb": str(request.memory_mb),
-        "requirements": requirements(request.sites),
-    }
+def _hidden(found: Sequence[Complaint]) -> tuple[Complaint, ...]:
+    """Each once; what one quotes may be a secret in the wrong place."""
+    return tuple(dict.fromkeys(replace(each, text=hide(each.text)) for each in found))
 
 
 # --- numbers, name, seeds, sites -----------------------------------------------------------
 
 
 def _numbers(request: Request) -> Iterator[Complaint]:
-    yield from _range("runs", "runs", request.runs, RUNS)
-    yield from _range("epochs", "epochs of a run", request.epochs, EPOCHS)
+    if request.shape not in (Shape.SWEEP, Shape.BAG) and request.source is None:
+        yield from _range("runs", "runs", request.runs, RUNS)
+    if request.shape not in (Shape.STAGES, Shape.BAG) and request.source is None:
+        yield from _range("epochs", "epochs of a run", request.epochs, EPOCHS)
     yield from _range("gpus", "GPUs of a job", request.gpus, GPUS)
     yield from _range("memory_mb", "MB of memory", request.memory_mb, MEMORY_MB)
     yield from _range("retries", "retries", request.retries, RETRIES)
@@ -99,10 +99,6 @@ def _numbers(request: Request) -> Iterator[Complaint]:
         if request.gpus == 0:
             text = "no GPU is asked for, so its memory says nothing; ask for one, or leave it out"
             yield Complaint("gpu_memory_mb", text, fatal=False)
-    nodes = request.runs * request.epochs
-    if nodes > MOST_NODES and request.runs <= RUNS[1] and request.epochs <= EPOCHS[1]:
-        text = f"{nodes} nodes are more than the {MOST_NODES} a DAG may have; make several DAGs"
-        yield Complaint("epochs", text)
 
 
 def _range(field: str, what: str, number: int, allowed: tuple[int, int]) -> Iterator[Complaint]:
@@ -129,7 +125,8 @@ def _seeds(request: Request) -> Iterator[Complaint]:
     seeds = request.seeds
     if not seeds:
         return
-    if len(seeds) != request.runs:
+    counted = request.shape not in (Shape.SWEEP, Shape.BAG) and request.source is None
+    if counted and len(seeds) != request.runs:
         text = f"{len(seeds)} seeds for {request.runs} runs; give one for each run, or none"
         yield Complaint("seeds", text)
     low, high = SEEDS
@@ -148,7 +145,7 @@ def _sites(request: Request, known: tuple[str, ...]) -> Iterator[Complaint]:
         if site.lower() == ANYWHERE:
             text = f"'{site}' means anywhere and is no site; leave it out (policy 'any' does that)"
             yield Complaint("sites", text)
-        elif not _SITE.fullmatch(site):
+        elif not SITE.fullmatch(site):
             text = "give the value of its GLIDEIN_ResourceName: no quotes, no commas"
             yield Complaint("sites", f"{site!r} cannot be a site's name: {text}")
         elif known and site not in known:
@@ -176,19 +173,19 @@ def _some(names: Iterator[str] | Sequence[str]) -> str:
 # --- the directory -------------------------------------------------------------------------
 
 
-def _directory(request: Request) -> Iterator[Complaint]:
+def _directory(request: Request, amending: bool) -> Iterator[Complaint]:
     directory = request.directory
     if _CONTROL.search(str(directory)):
         yield Complaint("directory", "its name holds a control character; choose another")
         return
     try:
-        yield from _place(directory, request.name)
+        yield from _place(directory, request.name, amending)
     except OSError as error:
         text = f"{directory}: cannot be looked into: {error.strerror}; choose another directory"
         yield Complaint("directory", text)
 
 
-def _place(directory: Path, name: str) -> Iterator[Complaint]:
+def _place(directory: Path, name: str, amending: bool) -> Iterator[Complaint]:
     if not in_the_way(directory):
         parent = directory.absolute().parent
         if not parent.is_dir():
@@ -204,7 +201,8 @@ def _place(directory: Path, name: str) -> Iterator[Complaint]:
     if not os.access(directory, os.W_OK | os.X_OK):
         text = f"{directory}: you may not write there; choose another directory"
         yield Complaint("directory", text)
-    yield from _dags_there(directory, name)
+    if not amending:
+        yield from _dags_there(directory, name)
 
 
 def _dags_there(directory: Path, name: str) -> Iterator[Complaint]:
@@ -229,33 +227,44 @@ def _dags_there(directory: Path, name: str) -> Iterator[Complaint]:
 # --- the template --------------------------------------------------------------------------
 
 
-def _template(request: Request, template: Template) -> Iterator[Complaint]:
-    values = parameter_values(request, template)
-    yield from _parameters(request, template, values)
-    yield from _collisions(request, template)
+def _template(request: Request, job: Job) -> Iterator[Complaint]:
+    yield from _parameters(request, job)
     try:
-        text = fill(template, placeholders(request, values))
+        text = fill(job.template, placeholders(request, job, ()))
     except PlanError as error:
-        yield Complaint("template", str(error))
+        yield Complaint(job.field, str(error))
         return
     found = assignments(text)
-    yield from _unused(request, template)
-    yield from _unsaid(found)
-    yield from _secrets(found)
+    if job.field == "template":
+        yield from _unused(request, job)
+    if job.role is not Role.PROVISION:  # It is no job of the ensemble's work.
+        yield from _unsaid(job, found)
+    yield from _secrets(job, found)
 
 
-def _parameters(
-    request: Request, template: Template, values: Mapping[str, str]
-) -> Iterator[Complaint]:
-    known = ", ".join(values) or "none"
+def _unknown_values(request: Request, jobs: Sequence[Job]) -> Iterator[Complaint]:
+    """Values that no template asks for."""
+    everywhere = {name for job in jobs for name in job.values}
     for name in request.values:
-        if name not in values:
-            text = f"the template {template.name} has no parameter {name!r}; it has {known}"
-            yield Complaint(f"values.{name}", text)
-    for parameter in template.parameters:
-        name, value = parameter.name, values[parameter.name]
-        field = f"values.{name}"
-        if parameter.required and not value.strip():
+        if jobs and name not in everywhere:
+            yield Complaint(f"values.{name}", _no_parameter(jobs[0], name))
+    for job in jobs:
+        for name in job.told:
+            if name not in job.values:
+                yield Complaint(f"{job.given}.{name}", _no_parameter(job, name))
+
+
+def _no_parameter(job: Job, name: str) -> str:
+    known = ", ".join(job.values) or "none"
+    return f"the template {job.template.name} has no parameter {name!r}; it has {known}"
+
+
+def _parameters(request: Request, job: Job) -> Iterator[Complaint]:
+    swept = {each.name for each in request.sweep.variables} if request.sweep else set()
+    for parameter in job.template.parameters:
+        name, value = parameter.name, job.values[parameter.name]
+        field = f"{job.given if name in job.told else 'values'}.{name}"
+        if parameter.required and not value.strip() and name not in swept:
             what = f" ({parameter.help})" if parameter.help else ""
             yield Complaint(field, f"{name}{what} has no default; give a value")
         elif parameter.allowed is not None and value != parameter.default:
@@ -265,33 +274,50 @@ def _parameters(
                 yield Complaint(field, f"{name} is {said!r}; give {wanted}")
         if _CONTROL.search(value) or not value.isprintable():
             yield Complaint(field, f"{name} holds a line end or control character; take it out")
-        elif value.endswith("\\"):
+        elif value.rstrip().endswith("\\"):
             text = f"{name} ends in '\\', which would join it to the next line; take that off"
             yield Complaint(field, text)
         elif len(value) > LONGEST_VALUE:
             text = f"{name} has {len(value)} characters; use {LONGEST_VALUE} at most"
             yield Complaint(field, text)
-        if is_secret(name) and value and value != parameter.default:
-            yield Complaint(field, f"{name} looks like a secret, and {_SECRET_REMEDY}", fatal=False)
+        secret = is_secret(name) or hide_value(name, value) != value
+        if secret and value and value != parameter.default:
+            yield Complaint(field, f"{name} looks like a secret, and {SECRET_REMEDY}", fatal=False)
 
 
-_SECRET_REMEDY: Final = (
-    "all who can read the directory or the queue see its value; put it into a file that only "
-    "you can read, and add that to transfer_input_files"
-)
+def _collisions(request: Request, jobs: Sequence[Job]) -> Iterator[Complaint]:
+    own = {f"{request.name}.dag", kept_name(request.name), *(job.file for job in jobs)}
+    if request.gate is not None:
+        own |= {SCRIPT, rules_file(request.name), *FOLDERS}
+    named = {job.file: job for job in jobs}
+    for job in jobs:
+        if named[job.file].stage != job.stage:  # Two stages of one name are told of already.
+            text = f"two submit files would be called {job.file}; give the stage another name"
+            yield Complaint("stages", text)
+    copied: dict[str, Path] = {}
+    for job in jobs:
+        if (path := job.template.path) is None:
+            continue
+        if copied.setdefault(copy_name(path), path) != path:
+            text = f"two templates would be kept as {copy_name(path)}; rename one of them"
+            yield Complaint(job.field, text)
+    brought: dict[str, bytes] = {}
+    for job in jobs:
+        for name, data, _ in job.template.ships:
+            if is_left(name, request.name):
+                text = f"the template brings a {name} along, which DAGMan takes for its own"
+                yield Complaint(job.field, f"{text}; rename it")
+            elif name in own or name in copied:
+                text = f"the template brings a {name} along; choose another name for the DAG"
+                yield Complaint("name", text)
+            elif brought.setdefault(name, data) != data:
+                text = f"two templates bring a {name} along, and not the same one; rename one"
+                yield Complaint(job.field, text)
 
 
-def _collisions(request: Request, template: Template) -> Iterator[Complaint]:
-    own = {f"{request.name}.dag", f"{request.name}.sub"}
-    for name in (ship[0] for ship in template.ships):
-        if name in own:
-            text = f"the template brings a {name} along; choose another name for the DAG"
-            yield Complaint("name", text)
-
-
-def _unused(request: Request, template: Template) -> Iterator[Complaint]:
+def _unused(request: Request, job: Job) -> Iterator[Complaint]:
     """What was asked for and is not in the template: it would be ignored without a word."""
-    used = used_placeholders(template)
+    used = used_placeholders(job.template)
     usual = Request(template="", directory=Path())
     asked = {
         "gpus": ("gpus", request.gpus != usual.gpus, "request_gpus = {gpus}"),
@@ -302,6 +328,7 @@ def _unused(request: Request, template: Template) -> Iterator[Complaint]:
         ),
         "memory_mb": ("memory_mb", request.memory_mb != usual.memory_mb, "{memory_mb}"),
         "requirements": ("sites", bool(request.sites), "requirements = {requirements}"),
+        "machines": ("machines", request.shape is Shape.MULTI_NODE, "queue {machines}"),
     }
     for placeholder, (field, differs, line) in asked.items():
         if differs and placeholder not in used:
@@ -309,44 +336,42 @@ def _unused(request: Request, template: Template) -> Iterator[Complaint]:
             yield Complaint(field, f"{text}; add a line such as '{line}' to it", fatal=False)
 
 
-def _unsaid(found: list[Assignment]) -> Iterator[Complaint]:
+def _unsaid(job: Job, found: list[Assignment]) -> Iterator[Complaint]:
     said = {each.key for each in found}
     if "log" not in said and "userlog" not in said:
         text = "no 'log =': the jobs have no log of their own; add 'log = {name}.log'"
-        yield Complaint("template", text, fatal=False)
+        yield Complaint(job.field, text, fatal=False)
     logged = [each.value for each in found if each.key == "ulog_execute_attrs"]
     if not any("glidein_resourcename" in value.lower() for value in logged):
         text = (
             "the log will not tell the sites; add 'ulog_execute_attrs = GLIDEIN_ResourceName' "
             "to the template"
         )
-        yield Complaint("template", text, fatal=False)
+        yield Complaint(job.field, text, fatal=False)
 
 
-def _secrets(found: list[Assignment]) -> Iterator[Complaint]:
+def _secrets(job: Job, found: list[Assignment]) -> Iterator[Complaint]:
     for _, variable in secrets(found):
-        text = f"environment sets {variable}, which looks like a secret: {_SECRET_REMEDY}"
-        yield Complaint("template", text, fatal=False)
+        text = f"environment sets {variable}, which looks like a secret, and {SECRET_REMEDY}"
+        yield Complaint(job.field, text, fatal=False)
 
 
-def _surroundings(request: Request, template: Template) -> Iterator[Complaint]:
+def _surroundings(request: Request, job: Job) -> Iterator[Complaint]:
     """Files and directories that the jobs need; asked of a request that can be planned."""
-    values = parameter_values(request, template)
-    text = fill(template, placeholders(request, values))
-    yield from _inputs(request, template, values, input_files(assignments(text)))
-    yield from _outputs(request, text)
+    text = fill(job.template, placeholders(request, job, ()))
+    if job.role is not Role.GATHER:  # The shards bring what it takes.
+        yield from _inputs(request, job, input_files(assignments(text)))
+    yield from _outputs(request, job, text)
 
 
-def _inputs(
-    request: Request, template: Template, values: Mapping[str, str], names: list[str]
-) -> Iterator[Complaint]:
+def _inputs(request: Request, job: Job, names: list[str]) -> Iterator[Complaint]:
     """Files that jobs take along and that are not there. They may still be put there."""
-    shipped = {ship[0] for ship in template.ships}
+    shipped, values = {ship[0] for ship in job.template.ships}, job.values
     for name in names:
         if name in shipped or _exists(request.directory / name):
             continue
         said = next((key for key, value in values.items() if value.strip() and name in value), None)
-        field = f"values.{said}" if said else "template"
+        field = f"values.{said}" if said else job.field
         if Path(name).is_absolute():
             text = f"{name}: no such file; jobs take it along"
         elif _exists(Path(name)):
@@ -359,7 +384,7 @@ def _inputs(
         yield Complaint(field, text, fatal=False)
 
 
-def _outputs(request: Request, text: str) -> Iterator[Complaint]:
+def _outputs(request: Request, job: Job, text: str) -> Iterator[Complaint]:
     """Directories that the log and the jobs' output go to: HTCondor makes none of them."""
     run = {"run": "run0", "run_uuid": "uuid", "epoch": "1"}
     said = submission(parse_description(text.split("\n")), run, {})
@@ -370,7 +395,27 @@ def _outputs(request: Request, text: str) -> Iterator[Complaint]:
                 f"log, output or error go to {folder}, which is not in {request.directory}: jobs "
                 "would be held; write them beside the DAG, or make that directory before submitting"
             )
-            yield Complaint("template", text, fatal=False)
+            yield Complaint(job.field, text, fatal=False)
+
+
+def _swept(request: Request) -> Iterator[Complaint]:
+    """What is wrong in a sweep file, and which files its DAG needs that are not to be had."""
+    if request.source is None:
+        return
+    from metlmon.authoring.sweeps.expanding import expand  # Most ensembles sweep nothing.
+
+    try:
+        made = expand(request)
+    except PlanError as error:
+        yield Complaint("source", str(error))
+        return
+    for file in made.files:
+        if file.data is None and not _exists(request.directory / file.name):
+            text = (
+                f"{file.where}: {file.name} lies neither beside the sweep file nor in "
+                f"{request.directory}; put it there before submitting"
+            )
+            yield Complaint("source", text, fatal=False)
 
 
 def _exists(path: Path) -> bool:

@@ -19,8 +19,12 @@ def leftovers(directory: Path, name: str) -> tuple[str, ...]:
         there = os.listdir(directory)
     except (FileNotFoundError, NotADirectoryError):
         return ()
-    left = (n for n in there if n.startswith(f"{name}.dag.") or n == jobstate_log(name))
-    return tuple(sorted(left))
+    return tuple(sorted(n for n in there if is_left(n, name)))
+
+
+def is_left(file: str, name: str) -> bool:
+    """Whether a file of this name would be taken for one that DAGMan left of the DAG ``name``."""
+    return file.startswith(f"{name}.dag.") or file == jobstate_log(name)
 
 
 def is_locked(left: tuple[str, ...], name: str) -> bool:
@@ -57,5 +61,13 @@ def already_there(path: Path, data: bytes, executable: bool) -> bool:
         if executable and not status.st_mode & _EXECUTABLE:
             return False
         return path.read_bytes() == data
+    except OSError:
+        return False
+
+
+def same_place(one: Path, other: Path) -> bool:
+    """Whether both are one file that is there."""
+    try:
+        return os.path.samefile(one, other)
     except OSError:
         return False

@@ -2,62 +2,171 @@
 
 from __future__ import annotations
 
-from metlmon.authoring.complaints import complaints, parameter_values, placeholders
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from metlmon.authoring.complaints import complaints
 from metlmon.authoring.dagtext import dag_text
-from metlmon.authoring.place import already_there, in_the_way
-from metlmon.authoring.records import Plan, PlanError, PlannedFile, Request, Template
-from metlmon.authoring.runs import run_plans
-from metlmon.authoring.submittext import queues
-from metlmon.authoring.templates import fill, load_template
-from metlmon.dagman.submit import parse_description, submission
+from metlmon.authoring.gating import SCRIPT, rules_file, rules_text, script
+from metlmon.authoring.graph import Graph, Role
+from metlmon.authoring.jobs import Job, jobs_of
+from metlmon.authoring.kept import kept
+from metlmon.authoring.place import already_there, in_the_way, is_left
+from metlmon.authoring.records import Plan, PlanError, PlannedFile, Request, RunPlan, Shape
+from metlmon.authoring.runs import epochs_of
+from metlmon.authoring.shapes import checkpoint_directory, graph_of, run_plans
+from metlmon.authoring.submitfile import nodes_by_file, procs, submit_text
+from metlmon.authoring.sweeps import kept_source, kept_sweep
+from metlmon.dagman import NodeKind
 
 
-def make_plan(request: Request) -> Plan:
+def make_plan(request: Request, amending: bool = False) -> Plan:
     """The plan of ``request``: the same bytes whenever and wherever it is made. Nothing is
-    written. Raises PlanError with the first of the complaints that are fatal."""
-    fatal = [each for each in complaints(request) if each.fatal]
+    written. ``amending``: as for :func:`complaints`. Raises PlanError with the first of the
+    complaints that are fatal."""
+    fatal = [each for each in complaints(request, amending=amending) if each.fatal]
     if fatal:
         more = f" (and {len(fatal) - 1} more)" if len(fatal) > 1 else ""
         raise PlanError(f"{fatal[0].field}: {fatal[0].text}{more}")
-    template = load_template(request.template)
-    values = parameter_values(request, template)
-    runs = run_plans(request, template.name, values)
-    submit = _submit_text(request, template, fill(template, placeholders(request, values)))
-    submit_file = f"{request.name}.sub"
-    dag_file = f"{request.name}.dag"
-    dag = dag_text(request, template.name, submit_file, runs)
-    nodes = sum(len(run.targets) for run in runs)
-    files = [
-        PlannedFile(dag_file, dag.encode(), False, f"the DAG: {_count(nodes, 'node')}"),
-        PlannedFile(submit_file, submit.encode(), False, "the job that each node submits"),
+    jobs = jobs_of(request)
+    graph, along = _graph(request, jobs)
+    runs = run_plans(graph)
+    using = nodes_by_file(graph)
+    # A sweep file may use submit files of its own alone.
+    jobs = tuple(job for job in jobs if job.file in using)
+    texts = {job.file: submit_text(request, job, using[job.file]) for job in jobs}
+    dags = _dags(request, graph, runs, jobs)
+    submits = [
+        PlannedFile(job.file, texts[job.file].encode(), False, _about(job, len(jobs)))
+        for job in jobs
     ]
-    for name, data, executable in template.ships:
-        files.append(PlannedFile(name, data, executable, "comes with the template"))
+    files = [*dags, *submits, *_ships(jobs), *_gate(request, runs)]
+    files += _beside(along, files)
+    files += kept(request, files)
+    _refuse_twice(request, files)
+    inner = [node for nodes in using.values() for node in nodes if node.kind is not NodeKind.SUBDAG]
+    each = {file: procs(text) for file, text in texts.items()}
     return Plan(
         request=request,
-        dag_file=dag_file,
-        files=tuple(_placed(request, file, is_dag=file.name == dag_file) for file in files),
+        dag_file=f"{request.name}.dag",
+        files=tuple(_placed(request, file) for file in files),
         runs=runs,
-        nodes=nodes,
-        jobs=nodes * _procs(submit),
+        nodes=len(inner),
+        jobs=sum(each.get(n.submit, 1) for n in inner if not n.noop),
+        graph=graph,
     )
 
 
-def _submit_text(request: Request, template: Template, text: str) -> str:
-    head = f"# Written for {request.name}.dag, from the template {template.name}.\n"
-    tail = "" if queues(text) else "queue\n"
-    return head + text + tail
+def _graph(request: Request, jobs: Sequence[Job]) -> tuple[Graph, tuple[PlannedFile, ...]]:
+    """The graph, and the files that a sweep file was read with or names."""
+    if request.source is None:
+        return graph_of(request, jobs), ()
+    from metlmon.authoring.sweeps.expanding import expand  # Most ensembles sweep nothing.
+
+    made = expand(request)
+    named = kept_sweep(request.source)
+    sources = [
+        PlannedFile(
+            named if name == request.source.name else kept_source(name), data, False, "the sweep"
+        )
+        for name, data in made.sources
+    ]
+    told = [
+        PlannedFile(file.name, file.data, file.executable, f"asked for by {file.where}")
+        for file in made.files
+        if file.data is not None
+    ]
+    return made.graph, (*sources, *told)
 
 
-def _procs(submit: str) -> int:
-    """Jobs that one node makes; 1 where the text alone cannot tell."""
-    return submission(parse_description(submit.split("\n")), {}, {}).queue_count or 1
+def _beside(along: Sequence[PlannedFile], files: Sequence[PlannedFile]) -> Iterator[PlannedFile]:
+    """Files that come along with a sweep; none takes the name of what is written."""
+    written = {file.name: file.data for file in files}
+    for file in along:
+        if file.name not in written:
+            written[file.name] = file.data
+            yield file
+        elif written[file.name] != file.data:
+            text = f"{file.name} ({file.about}) has the name of a file that is written"
+            raise PlanError(f"{text}; rename it, or give the DAG another name")
 
 
-def _placed(request: Request, file: PlannedFile, is_dag: bool) -> PlannedFile:
+def _refuse_twice(request: Request, files: Sequence[PlannedFile]) -> None:
+    """No file is written over by another one of the plan, and none is taken for DAGMan's."""
+    found: dict[str, PlannedFile] = {}
+    for file in files:
+        if is_left(file.name, request.name):
+            text = f"{file.name} ({file.about}) has a name that DAGMan takes for its own"
+            raise PlanError(f"{text}; rename it, or give the DAG another name")
+        if found.setdefault(file.name, file) is not file:
+            text = f"{file.name} would be written twice ({found[file.name].about}; {file.about})"
+            raise PlanError(f"{text}; rename one of them, or give the DAG another name")
+
+
+def _dags(
+    request: Request, graph: Graph, runs: Sequence[RunPlan], jobs: Sequence[Job]
+) -> Iterator[PlannedFile]:
+    about = _told(request, graph, runs, jobs)
+    count = sum(len(each.nodes) for each in (graph, *graph.subdags.values()))
+    count -= len(graph.subdags)
+    name = f"{request.name}.dag"
+    text = dag_text(graph, request.name, about)
+    yield PlannedFile(name, text.encode(), False, f"the DAG: {_count(count, 'node')}")
+    for file, inner in graph.subdags.items():
+        text = dag_text(inner, request.name, f"a run of {name}", file)
+        what = f"the DAG of one run: {_count(len(inner.nodes), 'node')}"
+        yield PlannedFile(file, text.encode(), False, what)
+
+
+def _told(request: Request, graph: Graph, runs: Sequence[RunPlan], jobs: Sequence[Job]) -> str:
+    """What the DAG file says of itself in its first line."""
+    if request.source is not None:
+        return f"runs {len(runs)}, nodes {len(graph.nodes)}, from {kept_sweep(request.source)}"
+    names = ", ".join(dict.fromkeys(job.template.name for job in jobs if job.field != "shape"))
+    template = f"template {names}" if ", " not in names else f"templates {names}"
+    if request.shape is Shape.BAG:
+        return f"shards {request.shards}, {template}"
+    return f"runs {len(runs)}, epochs of each {epochs_of(request)}, {template}"
+
+
+_ABOUT: Final = {
+    Role.TRAIN: "the job that trains an epoch",
+    Role.EVALUATE: "the job that evaluates a run",
+    Role.SHARD: "the job of a shard",
+    Role.GATHER: "the job that puts all shards together",
+    Role.PROVISION: "the job that comes before all others",
+}
+
+
+def _about(job: Job, count: int) -> str:
+    if count == 1:
+        return "the job that each node submits"
+    return _ABOUT[job.role] if job.stage is None else f"the job of the stage {job.stage}"
+
+
+def _ships(jobs: Sequence[Job]) -> Iterator[PlannedFile]:
+    shipped: set[str] = set()
+    for job in jobs:
+        for name, data, executable in job.template.ships:
+            if name not in shipped:
+                shipped.add(name)
+                yield PlannedFile(name, data, executable, "comes with the template")
+
+
+def _gate(request: Request, runs: Sequence[RunPlan]) -> Iterator[PlannedFile]:
+    if request.gate is None:
+        return
+    metrics = [checkpoint_directory(run.uuid) for run in runs]
+    rules = rules_text(request, runs, metrics)
+    yield PlannedFile(SCRIPT, script(), True, "decides before each node whether it runs")
+    yield PlannedFile(rules_file(request.name), rules.encode(), False, "the gate's rules and runs")
+
+
+def _placed(request: Request, file: PlannedFile) -> PlannedFile:
     """A file of these very bytes is not in the way, unless it is the DAG: that makes two of
     one ensemble."""
     path = request.directory / file.name
+    is_dag = file.name == f"{request.name}.dag"
     same = not is_dag and already_there(path, file.data, file.executable)
     exists = in_the_way(path) and not same
     return PlannedFile(file.name, file.data, file.executable, file.about, exists)

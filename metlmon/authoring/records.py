@@ -8,6 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from metlmon.authoring.allowed import Allowed
+from metlmon.authoring.graph import NO_GRAPH, Graph, Role
 from metlmon.frozen import frozen
 from metlmon.secret import hide
 
@@ -23,12 +24,118 @@ class Policy(StrEnum):
     """A run stays at one site; runs take the sites in turn."""
 
 
+class Shape(StrEnum):
+    """How the nodes of the DAG hang together."""
+
+    CHAIN = "chain"
+    """Each run a chain of its epochs, one job each ("shish-kebab")."""
+    SWEEP = "sweep"
+    """A chain for every combination of swept values."""
+    STAGES = "stages"
+    """Chains one after the other in every run: pretrain, then finetune from its checkpoint."""
+    BAG = "bag"
+    """Shards that need nothing of each other (throughput inference)."""
+    MULTI_NODE = "multi-node"
+    """Several machines train an epoch together; a PROVISIONER node comes before them."""
+
+
+class How(StrEnum):
+    """How the values of several swept variables are put together."""
+
+    ZIP = "zip"
+    """The first of each, then the second of each."""
+    PRODUCT = "product"
+    """Every value of one with every value of the others; the last variable changes fastest."""
+
+
+@frozen
+class Swept:
+    """A variable that differs from run to run. ``values`` as they are printed; ``where``: file
+    and line (or the option) that gave them."""
+
+    name: str
+    values: tuple[str, ...]
+    where: str
+
+
+@frozen
+class Sweep:
+    """``group`` is what the runs are called: group and zero-padded index. ``how`` None: not said;
+    equal lengths are zipped then, unequal ones are an error."""
+
+    group: str
+    variables: tuple[Swept, ...]
+    how: How | None = None
+    where: str = ""
+
+
+@frozen
+class Region:
+    """Nodes with variables of their own. ``epochs``: (first, last) as in node names, from 0, of
+    training and evaluation nodes alike, or None for all; ``runs``: names of runs, or empty: all."""
+
+    name: str
+    variables: Mapping[str, str]
+    epochs: tuple[int, int] | None = None
+    runs: tuple[str, ...] = ()
+    where: str = ""
+
+
+@frozen
+class Evaluation:
+    """A side node after every ``every``-th training node. ``template``: as in :class:`Request`.
+    ``gates``: the next epoch waits for it (it does not, if not asked); then a failure of it fails
+    the run, else it fails nothing."""
+
+    template: str = "evaluate"
+    every: int = 1
+    gates: bool = False
+    values: Mapping[str, str] = field(default_factory=dict)
+
+
+@frozen
+class Rules:
+    """When the gate stops a run by itself, by the ``metric`` (the lower, the better) of each
+    finished epoch. ``patience``: after so many epochs without an improvement of more than
+    ``min_delta``; ``divergence``: at NaN, or above this many times the best value;
+    ``median_after``: from this many finished epochs on (of this and of at least two other runs),
+    when it is worse than the median of all runs that have a value at the same epoch. None: not
+    by this rule. ``poll``: seconds after which a paused node asks again."""
+
+    metric: str = "val_loss"
+    patience: int | None = None
+    min_delta: float = 0.0
+    divergence: float | None = None
+    median_after: int | None = None
+    poll: int = 60
+
+
+@frozen
+class Stage:
+    """One part of every run. ``template`` None: the request's. ``values`` go before the
+    request's; ``epochs`` of this stage."""
+
+    name: str
+    epochs: int
+    template: str | None = None
+    values: Mapping[str, str] = field(default_factory=dict)
+
+
 @frozen
 class Request:
     """An ensemble to be written. ``template``: the name of one that comes along, or the path
     of a template file. ``name``: of the DAG file, without ``.dag``. ``seeds``: one for each
     run, or empty: then 1, 2, 3… ``memory_mb`` and ``gpu_memory_mb`` (the least memory of a
-    GPU) in MB. ``values``: the template's own parameters."""
+    GPU) in MB. ``values``: the template's own parameters.
+
+    ``shape`` and what belongs to it: ``sweep`` (``runs`` are then counted by it, one seed for all
+    if one is given, and ``values`` may be swept: a swept variable with the name of a template's
+    parameter takes its place), ``stages``, ``shards`` of a bag, ``machines`` of a multi-node epoch.
+    ``variables``: VARS of every node, beside what metlmon gives; ``regions``: of some. ``gate``:
+    can a run be stopped, paused and sent elsewhere while the DAG runs; None: it cannot.
+    ``source``: a sweep file (``GEN SUBDAG``) that says it all; ``subdags``: each run in an external
+    sub-DAG of its own instead of flat nodes. ``seeds`` of a sweep: every point is trained with each
+    of them. ``gather``: template of a node that comes after all shards of a bag."""
 
     template: str
     directory: Path
@@ -43,24 +150,38 @@ class Request:
     memory_mb: int = 1024
     retries: int = 3
     values: Mapping[str, str] = field(default_factory=dict)
+    shape: Shape = Shape.CHAIN
+    sweep: Sweep | None = None
+    stages: tuple[Stage, ...] = ()
+    shards: int = 0
+    machines: int = 1
+    evaluation: Evaluation | None = None
+    gate: Rules | None = None
+    variables: Mapping[str, str] = field(default_factory=dict)
+    regions: tuple[Region, ...] = ()
+    source: Path | None = None
+    subdags: bool = False
+    gather: str | None = None
 
 
 @frozen
 class Parameter:
     """A template's own parameter. ``required``: there is no default that could serve.
-    ``allowed``: what it may be, where the template says so."""
+    ``allowed``: what it may be, where the template says so. ``later``: the template got it when
+    runs were named already; at its default it is no part of their uuids."""
 
     name: str
     default: str
     help: str
     required: bool = False
     allowed: Allowed | None = None
+    later: bool = False
 
 
 @frozen
 class Template:
-    """A job that trains one epoch: a submit description with parameters. ``ships``: (name
-    beside the DAG, text, executable) of files that go along."""
+    """A job that trains one epoch, or does what its ``role`` says: a submit description with
+    parameters. ``ships``: (name beside the DAG, text, executable) of files that go along."""
 
     name: str
     title: str
@@ -69,13 +190,14 @@ class Template:
     parameters: tuple[Parameter, ...]
     ships: tuple[tuple[str, bytes, bool], ...] = ()
     path: Path | None = None
+    role: Role = Role.TRAIN
 
 
 @frozen
 class Complaint:
     """What is wrong with one field of a request (its name in :class:`Request`, or
-    ``values.<parameter>``), in a sentence that says what to do. ``fatal`` False: a warning;
-    it can be written all the same."""
+    ``values.<parameter>``, ``evaluation.every``, ``stages.<name>.epochs`` and the like), in a
+    sentence that says what to do. ``fatal`` False: a warning; it can be written all the same."""
 
     field: str
     text: str
@@ -106,7 +228,7 @@ class RunPlan:
 
 @frozen
 class Plan:
-    """All that would be written, and how much that makes."""
+    """All that would be written, and how much that makes. ``graph``: the nodes of the DAG file."""
 
     request: Request
     dag_file: str
@@ -114,6 +236,7 @@ class Plan:
     runs: tuple[RunPlan, ...]
     nodes: int
     jobs: int
+    graph: Graph = NO_GRAPH
 
     @property
     def in_the_way(self) -> tuple[str, ...]:

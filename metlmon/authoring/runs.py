@@ -8,32 +8,109 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 from uuid import UUID
 
-from metlmon.authoring.records import Policy, Request, RunPlan
+from metlmon.authoring.jobs import Job
+from metlmon.authoring.records import Policy, Request, RunPlan, Shape, Swept
+from metlmon.frozen import frozen
 
 ANYWHERE: Final = "any"
 """The target that means: at any of the sites named, or at any at all."""
 
+PLACE: Final = "ResourceName"
+"""The variable that holds the target: it says where, not what."""
 
-def run_plans(request: Request, template: str, values: Mapping[str, str]) -> tuple[RunPlan, ...]:
-    """The runs. ``template``: its name; ``values``: its parameters, defaults included."""
-    made_of = [request.name, template, request.epochs, request.gpus, sorted(values.items())]
-    seeds = request.seeds or tuple(range(1, request.runs + 1))
-    plans = []
-    for index, seed in enumerate(seeds):
-        name = f"run{index}"
-        plans.append(
-            RunPlan(
-                name=name,
-                uuid=run_uuid([name, seed, *made_of]),
-                seed=seed,
-                targets=targets(request, index),
-            )
+
+@frozen
+class Made:
+    """A run of the request. ``point``: its swept values by name, each with what swept it."""
+
+    plan: RunPlan
+    point: Mapping[str, tuple[str, Swept]]
+
+
+def epochs_of(request: Request) -> int:
+    """Epochs of each run, all stages together."""
+    if request.shape is Shape.STAGES:
+        return sum(stage.epochs for stage in request.stages)
+    return request.epochs
+
+
+def runs_of(request: Request, jobs: Sequence[Job]) -> tuple[Made, ...]:
+    """The runs. ``jobs``: what they are made of. Raises PlanError when a sweep makes none."""
+    made_of = what_makes_a_run(request, jobs)
+    if request.shape is not Shape.SWEEP or request.sweep is None:
+        seeds = request.seeds or tuple(range(1, request.runs + 1))
+        return tuple(
+            Made(_plan(request, index, f"run{index}", seed, made_of), {})
+            for index, seed in enumerate(seeds)
         )
-    return tuple(plans)
+    from metlmon.authoring.sweeps import points  # Most ensembles sweep nothing.
+
+    sweep = request.sweep
+    by_name = {each.name: each for each in sweep.variables}
+    # Every point with every seed; without seeds each run has one of its own.
+    every = [(point, seed) for point in points(sweep) for seed in request.seeds or (None,)]
+    width = len(str(max(0, len(every) - 1)))
+    found = []
+    for index, (point, seed) in enumerate(every):
+        name = f"{sweep.group}{index:0{width}}"
+        values = {each: (value, by_name[each]) for each, value in point.items()}
+        swept = ["sweep", sorted(point.items())]
+        of_it = index + 1 if seed is None else seed
+        found.append(Made(_plan(request, index, name, of_it, [*made_of, swept]), values))
+    return tuple(found)
+
+
+def _plan(request: Request, index: int, name: str, seed: int, made_of: Sequence[object]) -> RunPlan:
+    return RunPlan(name, run_uuid([name, seed, *made_of]), seed, targets(request, index))
+
+
+def what_makes_a_run(request: Request, jobs: Sequence[Job]) -> list[object]:
+    """What every run is made of beside its name, seed and swept values. What came to metlmon
+    later is in it only where it is asked for: uuids that are known stay as they are."""
+    main = jobs[0]
+    found: list[object] = [
+        request.name,
+        main.template.name,
+        epochs_of(request),
+        request.gpus,
+        _values(main),
+    ]
+    if request.shape is Shape.STAGES:
+        found.append(["stages", [_stage(request, at, job) for at, job in enumerate(_of(jobs))]])
+    if request.shape is Shape.MULTI_NODE:
+        found.append(["machines", request.machines])
+    if variables := _telling(request.variables):
+        found.append(["variables", variables])
+    regions = [
+        [each.epochs, sorted(each.runs), told]
+        for each in request.regions
+        if (told := _telling(each.variables))
+    ]
+    if regions:
+        found.append(["regions", regions])
+    return found
+
+
+def _of(jobs: Sequence[Job]) -> list[Job]:
+    return [job for job in jobs if job.stage is not None]
+
+
+def _stage(request: Request, at: int, job: Job) -> list[object]:
+    return [job.stage, request.stages[at].epochs, job.template.name, _values(job)]
+
+
+def _values(job: Job) -> list[tuple[str, str]]:
+    """Parameters that a template got later count only where they are given."""
+    later = {each.name: each.default for each in job.template.parameters if each.later}
+    return sorted((n, v) for n, v in job.values.items() if later.get(n) != v)
+
+
+def _telling(variables: Mapping[str, str]) -> list[tuple[str, str]]:
+    return sorted((n, v) for n, v in variables.items() if n.lower() != PLACE.lower())
 
 
 def run_uuid(made_of: list[object]) -> str:
@@ -47,12 +124,12 @@ def run_uuid(made_of: list[object]) -> str:
 
 def targets(request: Request, index: int) -> tuple[str, ...]:
     """The target of every epoch of the run with this number."""
-    sites = request.sites
+    sites, epochs = request.sites, epochs_of(request)
     if request.policy is Policy.ANY or not sites:
-        return (ANYWHERE,) * request.epochs
+        return (ANYWHERE,) * epochs
     if request.policy is Policy.PIN:
-        return (sites[index % len(sites)],) * request.epochs
-    return tuple(_permuted(request, index, epoch) for epoch in range(request.epochs))
+        return (sites[index % len(sites)],) * epochs
+    return tuple(_permuted(request, index, epoch) for epoch in range(epochs))
 
 
 def _permuted(request: Request, index: int, epoch: int) -> str:
@@ -70,13 +147,15 @@ def _shuffled(sites: tuple[str, ...], word: str) -> list[str]:
     return sorted(sites, key=lambda site: hashlib.sha256(f"{word}/{site}".encode()).digest())
 
 
-def requirements(sites: tuple[str, ...]) -> str:
+def requirements(sites: tuple[str, ...], gated: bool = False) -> str:
     """The expression that keeps a job at its target, for ``requirements =``.
 
-    It is one for all nodes: the target comes from the node's VARS, and may be changed there.
+    It is one for all nodes: the target comes from the node's VARS, and may be changed there;
+    ``gated``: from the job's own MetlSite, which can be edited while it is idle.
     """
-    here = 'TARGET.GLIDEIN_ResourceName =?= "$(ResourceName)"'
-    anywhere = f'"$(ResourceName)" == "{ANYWHERE}"'
+    wanted = "MY.MetlSite" if gated else f'"$({PLACE})"'
+    here = f"TARGET.GLIDEIN_ResourceName =?= {wanted}"
+    anywhere = f'{wanted} == "{ANYWHERE}"'
     if not sites:
         return f"({anywhere} || {here})"
     listed = " || ".join(f'TARGET.GLIDEIN_ResourceName =?= "{site}"' for site in sites)

@@ -113,7 +113,7 @@ def without_secrets(text: str) -> str:
 def shown(file: PlannedFile) -> str:
     """The text of a file that would be written, as it may be shown."""
     text = file.data.decode("utf-8", "backslashreplace")
-    described = file.name.endswith((".dag", ".sub"))
+    described = file.name.endswith((".dag", ".sub", ".template"))
     return without_secrets(text) if described else hide(text)
 
 

@@ -8,6 +8,8 @@ A template is a submit description with comment lines at its top that say what i
     # allowed: learning_rate 0..1
     # parameter: data | a file of variants (required: it has no default)
     # ship: train.py executable
+    # later: learning_rate
+    # role: train
 
 ``{name}`` stands for a parameter, or for one of :data:`BUILT_IN`, and is filled in when the
 DAG is written. A line that begins with ``?`` is left out when one of its placeholders is
@@ -15,7 +17,10 @@ empty or 0. ``{{name}}`` is ``{name}`` in the result; braces around anything but
 as they are (ClassAd lists), and so do comments and all that begins with ``$(``, which is
 HTCondor's. ``# allowed`` says what a parameter may be (:mod:`metlmon.authoring.allowed`): a
 number of a range, or one of some words. ``# ship`` names files that go beside the DAG; they
-lie beside the template. No such line is necessary: any submit description is a template.
+lie beside the template. ``# later`` names parameters that came when runs were named already: at
+their defaults they are no part of a run's uuid. ``# role`` says what its nodes do
+(:class:`metlmon.authoring.graph.Role`), training if it is not there. No such line is necessary:
+any submit description is a template.
 """
 
 from __future__ import annotations
@@ -27,6 +32,7 @@ from pathlib import Path
 from typing import Final
 
 from metlmon.authoring.allowed import read_allowed
+from metlmon.authoring.graph import Role
 from metlmon.authoring.records import Parameter, PlanError, Template
 
 BUILT_IN: Final = (
@@ -36,9 +42,12 @@ BUILT_IN: Final = (
     "gpu_memory_mb",
     "memory_mb",
     "requirements",
+    "machines",
+    "stage_first",
 )
 """What every template may ask for without saying so: the DAG's name, the epochs of a run,
-what a job requests, and the expression that keeps it at its site."""
+what a job requests, the expression that keeps it at its site, how many machines train an epoch
+together, and the epochs of the stages before (0 in the first one)."""
 
 FIRST: Final = ("trainer", "metl")
 """The order in which those that come along are offered: the one that needs nothing first."""
@@ -50,7 +59,7 @@ in transfer_input_files and stays where it is."""
 _HOME: Final = Path(__file__).resolve().parents[1] / "trainer"
 _BUNDLED: Final = _HOME / "templates"
 
-_HEADER: Final = re.compile(r"#\s*(template|about|parameter|allowed|ship)\s*:(.*)")
+_HEADER: Final = re.compile(r"#\s*(template|about|parameter|allowed|ship|later|role)\s*:(.*)")
 _PARAMETER: Final = re.compile(r"([A-Za-z_]\w*)\s*(?:=(.*))?", re.DOTALL)
 _SHIP: Final = re.compile(r"([A-Za-z0-9_][A-Za-z0-9._-]{0,99})(\s+executable)?")
 _PLACEHOLDER: Final = re.compile(r"\{\{(\w+)\}\}|\{([A-Za-z_]\w*)\}")
@@ -58,9 +67,14 @@ _PLACEHOLDER: Final = re.compile(r"\{\{(\w+)\}\}|\{([A-Za-z_]\w*)\}")
 
 def templates() -> tuple[Template, ...]:
     """The templates that come along. Raises PlanError when one of them is damaged."""
+    return tuple(_bundled(name) for name in bundled_names())
+
+
+def bundled_names() -> list[str]:
+    """Names of the templates that come along, in the order in which they are offered."""
     names = [path.stem for path in _BUNDLED.glob("*.sub")]
     names.sort(key=lambda name: (FIRST.index(name) if name in FIRST else len(FIRST), name))
-    return tuple(_bundled(name) for name in names)
+    return names
 
 
 def _bundled(name: str) -> Template:
@@ -88,6 +102,10 @@ def load_template(name_or_path: str) -> Template:
             f"no template is called {name_or_path!r}, and there is no such file; choose one of "
             f"{_listed(known)}, or give the path of a submit description"
         )
+    if not path.name.isprintable():
+        # It stands in comments of what is written, and is the name of a copy.
+        text = "a template's file name holds a line end or another character that cannot be shown"
+        raise PlanError(f"{name_or_path!r}: {text}; rename the file")
     return _read(path, path.stem, path, (path.parent,))
 
 
@@ -144,6 +162,7 @@ def parse_template(
         parameters=tuple(header.parameters.values()),
         ships=tuple(header.ships),
         path=own,
+        role=header.role,
     )
 
 
@@ -155,6 +174,7 @@ class _Header:
         self.about = ""
         self.parameters: dict[str, Parameter] = {}
         self.ships: list[tuple[str, bytes, bool]] = []
+        self.role = Role.TRAIN
         self._source = source
         self._beside = beside
 
@@ -168,6 +188,10 @@ class _Header:
             self._parameter(where, rest)
         elif word == "allowed":
             self._allowed(where, rest)
+        elif word == "later":
+            self._later(where, rest.split())
+        elif word == "role":
+            self._role(where, rest)
         else:
             self._ship(where, rest)
 
@@ -193,6 +217,20 @@ class _Header:
             raise PlanError(f"{where}: write '# allowed: {name} 0..1', or words to choose from")
         self.parameters[name] = replace(self.parameters[name], allowed=allowed)
 
+    def _later(self, where: str, names: list[str]) -> None:
+        for name in names:
+            if name not in self.parameters:
+                raise PlanError(
+                    f"{where}: declare the parameter {name!r} before saying when it came"
+                )
+            self.parameters[name] = replace(self.parameters[name], later=True)
+
+    def _role(self, where: str, said: str) -> None:
+        known = {role.value: role for role in Role}
+        if said not in known:
+            raise PlanError(f"{where}: no node has the role {said!r}; it is {' or '.join(known)}")
+        self.role = known[said]
+
     def _ship(self, where: str, rest: str) -> None:
         match = _SHIP.fullmatch(rest)
         if match is None:
@@ -214,6 +252,13 @@ def used_placeholders(template: Template) -> frozenset[str]:
     """Names of the placeholders that the text asks for."""
     lines = template.text.split("\n")
     found = (_PLACEHOLDER.finditer(line) for line in lines if not _is_comment(line))
+    return frozenset(match[2] for matches in found for match in matches if match[2])
+
+
+def may_be_dropped(template: Template) -> frozenset[str]:
+    """Names of the placeholders without whose values a line is left out."""
+    lines = [line for line in template.text.split("\n") if line.lstrip().startswith("?")]
+    found = (_PLACEHOLDER.finditer(line) for line in lines)
     return frozenset(match[2] for matches in found for match in matches if match[2])
 
 

@@ -5,15 +5,23 @@ from __future__ import annotations
 import errno
 import os
 import secrets
-from collections.abc import Sequence
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from metlmon.authoring.place import already_there, in_the_way, is_locked, leftovers
 from metlmon.authoring.records import Plan, PlanError, PlannedFile
 
+if TYPE_CHECKING:
+    from metlmon.authoring.amending import Amendment
+
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
 """What file systems without hard links answer (some FUSE and AFS mounts)."""
+
+_ENDS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def write_plan(plan: Plan, overwrite: bool = False) -> tuple[Path, ...]:
@@ -36,6 +44,30 @@ def write_plan(plan: Plan, overwrite: bool = False) -> tuple[Path, ...]:
             _quietly_remove_directory(directory)
         raise
     return tuple(directory / file.name for file in plan.files)
+
+
+def amend_plan(plan: Plan, found: Amendment) -> tuple[Path, ...]:
+    """Write what ``found``, made of this plan, says is added or changed; the paths that were
+    written. What was changed by hand is replaced as far as ``found`` was asked to. Nothing is
+    written if it holds a refusal, or if DAGMan came or went meanwhile. All as with
+    :func:`write_plan`, which is for a directory with no DAG of this name."""
+    directory, name = plan.request.directory, plan.request.name
+    if found.refusal is not None:
+        raise PlanError(found.refusal)
+    if is_locked(leftovers(directory, name), name):
+        text = f"a DAGMan has taken {plan.dag_file} meanwhile; wait for its end"
+        raise PlanError(f"{directory / plan.dag_file}: {text}")
+    to_write = {each.name for each in found.files if each.how in ("added", "changed")}
+    to_write -= set(found.keeps)
+    files = [file for file in plan.files if file.name in to_write]
+    for file in files:
+        path = directory / file.name
+        if path.is_dir() and not path.is_symlink():
+            raise PlanError(f"{path}: is a directory; choose another name or directory")
+    _place(directory, sorted(files, key=lambda file: file.name == plan.dag_file), overwrite=True)
+    for old in found.drops:
+        (directory / old).unlink(missing_ok=True)
+    return tuple(directory / file.name for file in files)
 
 
 def _make(directory: Path) -> bool:
@@ -100,12 +132,13 @@ def _place(directory: Path, files: Sequence[PlannedFile], overwrite: bool) -> No
             draft = directory / f".{file.name}.{secrets.token_hex(6)}"
             drafts.append((draft, path))
             _write(draft, file)
-        for draft, path in drafts:
-            if overwrite:
-                os.replace(draft, path)
-            else:
-                _link(draft, path)
-                placed.append(path)
+        with _undisturbed():
+            for draft, path in drafts:
+                if overwrite:
+                    os.replace(draft, path)
+                else:
+                    _link(draft, path)
+                    placed.append(path)
     except BaseException as error:  # ctrl-c, too, leaves all or nothing
         for there in placed:
             there.unlink(missing_ok=True)
@@ -118,6 +151,29 @@ def _place(directory: Path, files: Sequence[PlannedFile], overwrite: bool) -> No
     finally:
         for draft, _ in drafts:
             draft.unlink(missing_ok=True)
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Ctrl-c and the like wait for the end of it: all is written already, and what is left to be
+    done takes no time."""
+    if threading.current_thread() is not threading.main_thread():
+        # Python handles signals in the main thread alone: nothing is broken off here.
+        yield
+        return
+    came: list[int] = []
+    # Not masked: another thread of the process would take it, and the handler would run all the
+    # same. None is a handler that is not Python's, and cannot be put back.
+    before = {each: handler for each in _ENDS if (handler := signal.getsignal(each)) is not None}
+    for each in before:
+        signal.signal(each, lambda number, frame: came.append(number))
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+        for number in came:
+            signal.raise_signal(number)
 
 
 def _write(path: Path, file: PlannedFile) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from itertools import pairwise
 from typing import Final
@@ -18,6 +19,8 @@ _TRUE: Final = frozenset({"/bin/true", "/usr/bin/true", "true"})
 FARTHEST: Final = 50
 """Nodes between two epochs of one run that are gone through to find that one waits for the
 other: an evaluation, a copy, a join node."""
+
+_NUMBERED: Final = re.compile(r"\$\((?:process|procid)\)", re.IGNORECASE)
 
 Epochs = dict[int, tuple[Node, Part]]
 
@@ -96,9 +99,17 @@ def _is_true(command: str) -> bool:
 
 def _procs(look: Look) -> None:
     for node, _ in look.trainings():
-        if node.queue_count is not None and node.queue_count > 1:
+        several = node.queue_count is not None and node.queue_count > 1
+        if several and not _knows_its_part(look, node):
             what = f"{shown(node.name)} queues {node.queue_count} jobs for one epoch"
             look.found.add("several-procs", node.file, node.line, what)
+
+
+def _knows_its_part(look: Look, node: Node) -> bool:
+    """Is each of the jobs told its number? Then they train the epoch together."""
+    text = look.described(node)
+    place = text.last("arguments", "args", "environment", "env") if text is not None else None
+    return place is not None and _NUMBERED.search(place.value) is not None
 
 
 def _chains(look: Look, runs: dict[str, Epochs]) -> None:

@@ -1,0 +1,63 @@
+"""Sweep files: a workflow that asks for runs by GEN SUBDAG, and a template of each run.
+
+::
+
+    # workflow.dag: all commands of a DAG file, and these. One line of values for each variable:
+    # a range, or a list, where "as" gives {b_label}. Also "from zip", "from product".
+    GEN SUBDAG flow train.subdag a, b from
+      0.01 to 0.03 by 0.01
+      adam as A, sgd, "a, b"
+    # A group means the first nodes of its runs behind CHILD, their last ones behind PARENT.
+    JOB init init.sub
+    PARENT init CHILD flow
+    # Nodes, runs, groups, regions, patterns. Of variables those of a node count before those of
+    # its run or group, these before those of a region, these before those of ALL_NODES.
+    REGION late { flow0 flow*-train_epoch1 }
+    VARS late lr={a}
+
+    # train.subdag: one run. {run} is flow0, flow1, … (flow00, … of more than ten).
+    PARENT {run}-train_epoch0 CHILD {run}-train_epoch1 {run}-eval_epoch1
+    VARS {run}-train_epoch0 epoch=1 rate={a}
+    VARS {run} optimizer={b}
+    # Nodes called …train_epoch0 or …eval_epoch1 run the chosen templates; all others need a JOB.
+    JOB {run}-pack pack.sub
+    PARENT {run}-train_epoch1 CHILD {run}-pack
+
+"A to B by S" is decimal arithmetic: A, A + S, …, with B where a whole number of steps reaches it.
+Equally many values are zipped (the first of each, the second of each, …) unless "product" makes
+each with each, the last variable fastest; of unequal numbers one of the words must be said.
+{a}, {a_label}, {run}, {index} (from 0) and {uuid} are filled in; $(…) is HTCondor's; {{a}} is {a}.
+"""
+
+from pathlib import Path
+
+from metlmon.authoring.graph import Graph
+from metlmon.authoring.records import Request
+from metlmon.authoring.sweeps.points import points
+from metlmon.authoring.sweeps.values import values
+
+__all__ = ["SYNTAX", "graph_of_file", "kept_source", "kept_sweep", "points", "values"]
+
+SYNTAX: str = (__doc__ or "").replace("::\n\n", "").strip()
+"""What a sweep file says, for people."""
+
+
+def kept_sweep(source: Path) -> str:
+    """What a sweep file is called beside the DAG that was made of it, where a name that ends in
+    ``.dag`` would be taken for one more DAG."""
+    return f"{source.stem}.sweep"
+
+
+def kept_source(name: str) -> str:
+    """What a file that a sweep file names, maybe by a path, is called beside the DAG."""
+    path = Path(name)
+    return kept_sweep(path) if path.suffix == ".dag" else path.name
+
+
+def graph_of_file(request: Request) -> Graph:
+    """The graph that the sweep file of ``request.source`` asks for. Raises PlanError, with file,
+    line and remedy, for whatever is wrong in it or in a file that it names."""
+    # Points and values are asked for by those who know no sweep file.
+    from metlmon.authoring.sweeps.expanding import expand
+
+    return expand(request).graph

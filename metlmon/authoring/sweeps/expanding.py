@@ -1,0 +1,389 @@
+"""A sweep file → the graph that it asks for."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from metlmon.authoring.gating import gated, is_gated
+from metlmon.authoring.given import Place, described, merged
+from metlmon.authoring.graph import Given, Graph, GraphNode, Role
+from metlmon.authoring.jobs import jobs_of
+from metlmon.authoring.records import PlanError, Request
+from metlmon.authoring.shapes import ALWAYS, run_plans
+from metlmon.authoring.sweeps import kept_sweep
+from metlmon.authoring.sweeps.commands import (
+    Before,
+    Command,
+    Declare,
+    Describe,
+    Generate,
+    Say,
+    Splice,
+    Whole,
+)
+from metlmon.authoring.sweeps.files import files_named
+from metlmon.authoring.sweeps.growing import Growing, undeclared
+from metlmon.authoring.sweeps.making import Making, RunMaking, check_line, rendered, say_of
+from metlmon.authoring.sweeps.ordering import Ordering, refuse_circles
+from metlmon.authoring.sweeps.points import put_together
+from metlmon.authoring.sweeps.reading import Shelf
+from metlmon.authoring.sweeps.records import Expansion, Group
+from metlmon.authoring.sweeps.telling import Telling
+from metlmon.authoring.sweeps.template import Template
+from metlmon.authoring.sweeps.trainings import TRAINS, Training
+from metlmon.dagman import NodeKind
+from metlmon.dagman.commands import ALL_NODES
+from metlmon.dagman.dagtext import integer, shown
+
+ONCE: Final = frozenset({"NODE_STATUS_FILE", "JOBSTATE_LOG", "CONFIG"})
+"""Commands of which a DAG has one."""
+
+_MARK: Final = re.compile("\x01([0-9]+)\x02")
+
+
+def expand(request: Request) -> Expansion:
+    """All that the sweep file of ``request.source`` asks for. Reads it, and the files beside it
+    that it names. Raises PlanError, with file, line and remedy, for whatever is wrong in them."""
+    assert request.source is not None
+    source = request.source
+    written = request.directory / f"{request.name}.dag"
+    if os.path.realpath(written) == os.path.realpath(source):
+        raise PlanError(
+            f"{source.name} would be written over by the DAG made of it; choose another name or "
+            "directory for the DAG"
+        )
+    shelf = Shelf(source.parent, kept=source.name == kept_sweep(source))
+    commands = shelf.commands(source.name)
+    if not any(isinstance(each, Generate) for each in commands):
+        raise PlanError(
+            f"{source.name}: no line of it begins with GEN SUBDAG, so nothing is swept; write "
+            "'GEN SUBDAG group file.subdag a from', and the values of a on the line below"
+        )
+    return _Expanding(request, source, commands, shelf).expansion()
+
+
+class _Expanding:
+    def __init__(
+        self, request: Request, source: Path, commands: Sequence[Command], shelf: Shelf
+    ) -> None:
+        self._request = request
+        self._source = source
+        self._shelf = shelf
+        self._commands = commands
+        self._grown = Growing(request, commands, shelf)
+        self._names = self._grown.names
+        self._jobs = jobs_of(request)
+        self._uuids: list[str] = []
+        self._lines: dict[str, None] = {}
+        self._descriptions: dict[str, tuple[str, str]] = {}
+        self._retries = request.retries
+        self._retried_by_lines = False
+        self._once: dict[str, str] = {}
+
+    def expansion(self) -> Expansion:
+        names, subdags = self._names, self._request.subdags
+        if wrong := undeclared(names.nodes.values()):
+            raise wrong
+        Telling(names, self._commands).tell()
+        ordering = Ordering(names, subdags=subdags)
+        templates = iter(self._grown.templates)
+        for command in self._commands:
+            if isinstance(command, Generate):
+                self._template(next(templates), command, ordering)
+            else:
+                self._workflow(command, ordering)
+        self._done()
+        own = [node.name for node in names.nodes.values() if not subdags or node.run is None]
+        runs = list(names.runs) if subdags else []
+        refuse_circles([*own, *runs], ordering.edges)
+        return self._finished(ordering)
+
+    # --- lines --------------------------------------------------------------------------------
+
+    def _template(self, template: Template, generate: Generate, ordering: Ordering) -> None:
+        for describe in template.descriptions:
+            self._describe(describe)
+        for run in self._names.groups[generate.group]:
+            for line in ordering.of_run(run):
+                self._line(line, generate.where, run)
+            for saying in template.sayings:
+                rest = saying.rest.fill(run.filling)
+                if saying.key is not None:
+                    self._say(run.nodes[saying.key], saying.command, rest)
+                    continue
+                for node in run.nodes.values():
+                    if node.kind is not NodeKind.FINAL:
+                        self._say(node, saying.command, rest)
+            for whole, text in template.whole:
+                self._whole(whole, text.fill(run.filling), run)
+
+    def _workflow(self, command: Command, ordering: Ordering) -> None:
+        match command:
+            case Before():
+                if (line := ordering.draw(command)) is not None:
+                    self._line(line, command.where)
+            case Say():
+                self._say_all(command)
+            case Describe():
+                self._describe(command)
+            case Splice(text=text):
+                self._line(text, command.where)
+            case Whole(text=text):
+                self._whole(command, text, None)
+            case _:
+                pass
+
+    def _describe(self, command: Describe) -> None:
+        other = self._descriptions.setdefault(command.name, (command.text, command.where))
+        if other[0] != command.text:
+            raise PlanError(
+                f"{command.where}: {shown(command.name)} is described otherwise at {other[1]}; "
+                "give one of the two another name"
+            )
+
+    def _line(self, line: str, where: str, run: RunMaking | None = None) -> None:
+        check_line(line, where)
+        if run is not None and self._request.subdags:
+            run.lines[line] = None
+        else:
+            self._lines[line] = None
+
+    def _whole(self, command: Whole, text: str, run: RunMaking | None) -> None:
+        if command.keyword in ONCE and (run is None or not self._request.subdags):
+            other = self._once.setdefault(command.keyword, text)
+            if other != text:
+                raise PlanError(
+                    f"{command.where}: a DAG has one {command.keyword}, and this would be another "
+                    f"one; write it once, in {self._source.name}"
+                )
+        self._line(text, command.where, run)
+
+    def _say_all(self, command: Say) -> None:
+        if command.name.upper() != ALL_NODES:
+            for node in self._names.meant(command.name, command.where):
+                self._say(node, command, command.rest)
+            return
+        line = rendered(command, ALL_NODES, command.rest)
+        nodes = [n for n in self._names.nodes.values() if n.kind is not NodeKind.FINAL]
+        if command.keyword in ("SCRIPT", "PRE_SKIP"):
+            for node in nodes:
+                self._say(node, command, command.rest)
+            return
+        if command.keyword == "RETRY":
+            for node in nodes:
+                node.retries = None
+            words = command.rest.split()
+            if len(words) == 1:
+                self._retries = integer(words[0]) or 0
+                return
+            self._retries, self._retried_by_lines = 0, True
+        if command.keyword == "DONE":
+            raise PlanError(f"{command.where}: ALL_NODES cannot be DONE; name the nodes")
+        self._lines[line] = None
+        if self._request.subdags:
+            for run in self._names.runs.values():
+                run.lines[line] = None
+
+    def _say(self, node: Making, command: Say, rest: str) -> None:
+        line = say_of(node, command, rest)
+        if line is None and command.keyword == "RETRY" and self._retried_by_lines:
+            # A line for all nodes stands among the lines: what comes after it must, too.
+            line, node.retries = rendered(command, node.name, rest), None
+        if line is not None:
+            self._line(line, command.where, node.run)
+
+    def _done(self) -> None:
+        for node in self._names.nodes.values():
+            if node.done:
+                self._line(f"DONE {node.name}", node.where, node.run)
+            for line in node.appended:
+                self._line(line, node.where, node.run)
+
+    # --- the graph ----------------------------------------------------------------------------
+
+    def _finished(self, ordering: Ordering) -> Expansion:
+        names, request = self._names, self._request
+        trainings = {run.name: Training(request, self._jobs, run) for run in names.runs.values()}
+        self._uuids = [training.uuid for training in trainings.values()]
+        nodes = {node.name: self._node(node, trainings) for node in names.nodes.values()}
+        _refuse_shared_uuids(nodes.values())
+        descriptions = tuple(text for text, _ in self._descriptions.values())
+        lines = (*descriptions, *self._known(self._lines))
+        edges = self._known_edges(ordering.edges)
+        if request.subdags:
+            graph = Graph(
+                tuple(self._in_order(nodes)),
+                edges,
+                lines=lines,
+                subdags=self._subdags(nodes, descriptions),
+            )
+        else:
+            graph = Graph(tuple(self._in_order(nodes)), edges, self._retries, lines)
+        return Expansion(
+            graph=graph,
+            runs=run_plans(graph),
+            values=tuple(run.point for run in names.runs.values()),
+            groups=tuple(self._groups()),
+            files=files_named(self._source, self._commands, nodes.values(), self._known_files()),
+            sources=tuple(self._shelf.read.items()),
+        )
+
+    def _known_files(self) -> set[str]:
+        """Names behind JOB that are no files to look for: descriptions, and what is written."""
+        return {*self._descriptions, *(job.file for job in self._jobs)}
+
+    def _known(self, texts: Iterable[str]) -> tuple[str, ...]:
+        """Texts with the uuids in the places of their marks."""
+        return tuple(
+            _MARK.sub(lambda m: self._uuids[int(m[1])], text) if "\x01" in text else text
+            for text in texts
+        )
+
+    def _known_edges(self, edges: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+        return tuple((parent, child) for parent, child in map(self._known, edges))
+
+    def _in_order(self, nodes: Mapping[str, GraphNode]) -> Iterator[GraphNode]:
+        """As the lines of the file that ask for them; a run is one node where it is a sub-DAG."""
+        for command in self._commands:
+            if isinstance(command, Declare):
+                if self._names.nodes[command.name].run is None:
+                    yield nodes[command.name]
+            elif isinstance(command, Generate):
+                for run in self._names.groups[command.group]:
+                    if self._request.subdags:
+                        yield GraphNode(
+                            run.name,
+                            self._subdag_file(run),
+                            kind=NodeKind.SUBDAG,
+                            run=run.name,
+                            where=command.where,
+                        )
+                    else:
+                        yield from (nodes[each.name] for each in run.nodes.values())
+
+    def _subdag_file(self, run: RunMaking) -> str:
+        return f"{self._request.name}-{run.name}.dag"
+
+    def _subdags(
+        self, nodes: Mapping[str, GraphNode], descriptions: tuple[str, ...]
+    ) -> dict[str, Graph]:
+        return {
+            self._subdag_file(run): Graph(
+                tuple(nodes[each.name] for each in run.nodes.values()),
+                self._known_edges(run.edges),
+                self._retries,
+                (*descriptions, *self._known(run.lines)),
+            )
+            for run in self._names.runs.values()
+        }
+
+    def _groups(self) -> Iterator[Group]:
+        for template in self._grown.templates:
+            generate = template.generate
+            sweep = template.sweep
+            yield Group(
+                name=generate.group,
+                template=generate.template,
+                runs=len(self._names.groups[generate.group]),
+                nodes=len(template.parts),
+                counts={
+                    name: len(v)
+                    for name, (_, v) in zip(generate.names, generate.lines, strict=True)
+                },
+                how=put_together(sweep),
+                where=generate.where,
+            )
+
+    # --- one node -----------------------------------------------------------------------------
+
+    def _node(self, node: Making, trainings: Mapping[str, Training]) -> GraphNode:
+        request, run = self._request, node.run
+        (name,) = self._known((node.name,))
+        if run is None:
+            place = Place(name, role=node.role)
+            told = merged([*described(request, place), *node.given])
+            uuid = ""
+        else:
+            training = trainings[run.name]
+            told = training.variables(node, gated=is_gated(request, node.role))
+            uuid = next((each.value for each in told if each.name.lower() == "run_uuid"), "")
+        made = GraphNode(
+            name=name,
+            submit=self._known((node.submit or self._submit(node),))[0],
+            kind=node.kind,
+            role=node.role,
+            run=run.name if run is not None else None,
+            epoch=node.epoch if node.role in TRAINS else None,
+            variables=tuple(map(self._given, told)) if node.kind is not NodeKind.SUBDAG else (),
+            pre=None if node.pre is None else self._known((node.pre,))[0],
+            defer=node.defer,
+            skip=node.skip,
+            post=self._post(node),
+            retries=self._retried(node),
+            noop=node.noop,
+            where=node.where,
+        )
+        return self._gated(node, made, uuid)
+
+    def _given(self, given: Given) -> Given:
+        if "\x01" not in given.value and not given.over:
+            return given
+        over = tuple(map(self._given, given.over))
+        return replace(given, value=self._known((given.value,))[0], over=over)
+
+    def _submit(self, node: Making) -> str:
+        """The template's default, for a node that says nothing of what it runs."""
+        return next(job.file for job in self._jobs if job.role is node.role)
+
+    def _post(self, node: Making) -> str | None:
+        """Nothing fails by an evaluation that nothing in its run waits for, where the file leaves
+        it to metlmon what evaluates."""
+        if node.post is not None:
+            return self._known((node.post,))[0]
+        gates = self._request.evaluation is not None and self._request.evaluation.gates
+        side = node.run is not None and node.key in node.run.template.lasts
+        if node.role is Role.EVALUATE and not node.declared and side and not gates:
+            return ALWAYS
+        return None
+
+    def _retried(self, node: Making) -> int | None:
+        """The workflow of sub-DAGs tries its own nodes again, and no whole run."""
+        if node.retries is None and self._request.subdags and node.run is None:
+            return self._retries if self._retries and node.kind is NodeKind.JOB else None
+        return node.retries
+
+    def _gated(self, node: Making, made: GraphNode, uuid: str) -> GraphNode:
+        if not is_gated(self._request, node.role):
+            return made
+        if node.pre is not None:
+            raise PlanError(
+                f"{node.pre_where}: {shown(made.name)} has a PRE script of its own, but the gate "
+                "that can stop its run is one, too; take the script out, or write it without a gate"
+            )
+        retries = self._retries if node.retries is None else node.retries
+        if not retries and not self._retried_by_lines:
+            raise PlanError(
+                f"{node.where}: {shown(made.name)} is not tried again, which a run that can be "
+                "stopped must be; give it a RETRY of 1 or more, or write it without a gate"
+            )
+        return gated(self._request, made, self._known((uuid,))[0])
+
+
+def _refuse_shared_uuids(nodes: Iterable[GraphNode]) -> None:
+    """Runs with one uuid would write into one directory."""
+    runs: dict[str, str] = {}
+    for node in nodes:
+        given = next((each for each in node.variables if each.name.lower() == "run_uuid"), None)
+        if given is None or node.run is None:
+            continue
+        other = runs.setdefault(given.value, node.run)
+        if other != node.run:
+            raise PlanError(
+                f"{given.where}: {node.run} and {other} have the same run_uuid; put {{uuid}} or "
+                "{run} into it, or leave it to metlmon"
+            )
