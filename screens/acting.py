@@ -9,7 +9,7 @@ from textual import on
 
 from metlmon.ensemble.views import DagRow, JobRow, RunRow
 from metlmon.ensemble.wording import plain
-from metlmon.pool.records import DAG_ACTS, JOB_ACTS, Act, Offer
+from metlmon.pool.records import DAG_ACTS, Act, Offer
 from screens.answers import AnswersScreen
 from screens.deeds import (
     ActKeys,
@@ -42,9 +42,9 @@ class ActingScreen(ActKeys, MonitorScreen):
         why = self.monitor.why_nothing_can_be_done()
         if why is not None or picture is None or desk is None:
             return one_of_halt_and_resume(refused(why or "nothing was read yet", chosen))
-        made = desk.offers(picture.status, chosen.jobs, chosen.dags)
+        made = desk.offers(picture.status, chosen.jobs, chosen.dags, chosen.runs)
         if len(chosen.dags) > 1:
-            made = tuple(offer for offer in made if offer.act in JOB_ACTS)
+            made = tuple(offer for offer in made if offer.act not in DAG_ACTS)
             for dag in chosen.dags:
                 its = desk.offers(picture.status, (), (dag,))
                 made += tuple(offer for offer in its if offer.act in DAG_ACTS)

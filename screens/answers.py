@@ -9,6 +9,7 @@ from textual.binding import BindingType
 
 from metlmon.ensemble.wording import plain
 from metlmon.live.feed import Update
+from metlmon.pool.records import AS_THE_DAG_SAYS, Target
 from screens.actions import bindings_of
 from screens.columns import Spec, drawn
 from screens.deeds import DOING, Deed, Part, parts, summary
@@ -68,8 +69,10 @@ class AnswersScreen(MonitorScreen):
     def _head(self, room: int) -> list[Line]:
         deed, ascii = self._deed, self.ascii
         what = f"{DOING[deed.order.act]} {plain(deed.offer.subject, 120, ascii)}"
-        if deed.order.value is not None:
-            what += f" to {deed.order.value}"
+        given = deed.order.site if deed.order.value is None else deed.order.value
+        if given is not None:
+            what += " where the DAG says" if given == AS_THE_DAG_SAYS else f" to {given}"
+        what = plain(what, 200, ascii)
         done = f"{len(deed.answers)} of {deed.total} answered"
         right = line((done, NOTE if deed.over and len(deed.answers) < deed.total else MOVING))
         lines = [line(" ") + spread(line((what, BOLD)), right, room, ascii)]
@@ -99,14 +102,19 @@ def _rows(told: list[Part], room: int, ascii: bool) -> list[Line]:
 
 
 def _specs(told: list[Part], ascii: bool) -> list[Spec[Part]]:
-    def job(part: Part, _: int | None) -> Line:
-        return line(plain(part.subject, 60, ascii))
+    def of_job(part: Part) -> bool:
+        return isinstance(part.target, Target)
+
+    def subject(part: Part, _: int | None) -> Line:
+        # A run is told by its name, in a column of its own.
+        told = part.subject if of_job(part) or part.target is None else ""
+        return line(plain(told, 60, ascii))
 
     def run(part: Part, _: int | None) -> Line:
         return line(plain(part.target.run or "", 24, ascii) if part.target else "")
 
     def epoch(part: Part, _: int | None) -> Line:
-        known = part.target is not None and part.target.epoch is not None
+        known = part.target is not None and of_job(part) and part.target.epoch is not None
         return line(str(part.target.epoch) if known and part.target else "")
 
     def answer(part: Part, _: int | None) -> Line:
@@ -114,12 +122,12 @@ def _specs(told: list[Part], ascii: bool) -> list[Spec[Part]]:
 
     of_dags = all(part.target is None for part in told)
     specs = [
-        Spec("job", "DAG" if of_dags else "JOB", job, "left" if of_dags else "right"),
+        Spec("job", "DAG" if of_dags else "JOB", subject, "left" if of_dags else "right"),
         Spec("run", "RUN", run, least=6, soft=10, most=24),
         Spec("epoch", "EPOCH", epoch, "right"),
         Spec("answer", "ANSWER", answer),
     ]
-    of_jobs = any(part.target is not None and part.target.run is not None for part in told)
-    if not of_jobs:
-        specs = [spec for spec in specs if spec.name not in ("run", "epoch")]
-    return specs
+    without = set() if any(map(of_job, told)) or of_dags else {"job", "epoch"}
+    if not any(part.target is not None and part.target.run is not None for part in told):
+        without |= {"run", "epoch"}
+    return [spec for spec in specs if spec.name not in without]

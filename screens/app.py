@@ -408,8 +408,6 @@ class MetlmonApp(ThriftyApp):
             return self.travel.refusal()
         if self.desk is None:
             return self.options.no_desk
-        if self.desk.word.asking:
-            return "asking the schedd…"
         if self.deed is not None and not self.deed.over:
             return f"{name_of(self.deed.order.act)} is still under way"
         return None
@@ -419,7 +417,7 @@ class MetlmonApp(ThriftyApp):
         deed = self.deed = Deed(offer, order)
         if self.desk is not None:
             work = partial(self._perform, self.desk, deed)
-            self.run_worker(work, thread=True, group="deed")
+            self.run_worker(work, thread=True, group="deed", description="what was ordered")
         return deed
 
     def _perform(self, desk: Desk, deed: Deed) -> None:
@@ -509,6 +507,21 @@ class MetlmonApp(ThriftyApp):
 
         # From a run's own screen to that run's curves.
         self._open_once(CurvesScreen(getattr(self.screen, "key", None)))
+
+    def action_nodes(self) -> None:
+        from screens.nodes import NodesScreen
+
+        self._open_once(NodesScreen())
+
+    def action_grid(self) -> None:
+        from screens.grid import GridScreen
+
+        self._open_once(GridScreen())
+
+    def action_bag(self) -> None:
+        from screens.bag import BagScreen
+
+        self._open_once(BagScreen())
 
     def action_estimates(self) -> None:
         from screens.estimates import EstimatesScreen

@@ -5,13 +5,25 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import PurePath
 from typing import Final
 
 from metlmon.ensemble import wording
 from metlmon.ensemble.views import DagRow, JobRow
 from metlmon.ensemble.wording import Colour, Sign, Weight, plain
 from metlmon.frozen import frozen
-from metlmon.pool.records import DAG_ACTS, JOB_ACTS, Act, Answer, Offer, Order, Reply, Target
+from metlmon.pool.records import (
+    AS_THE_DAG_SAYS,
+    DAG_ACTS,
+    Act,
+    Answer,
+    Offer,
+    Order,
+    Reply,
+    RunTarget,
+    SelectedRun,
+    Target,
+)
 from screens.actions import ACTIONS, Action
 from screens.ink import ALARM, DIM, Line, ink, joined, line
 
@@ -21,10 +33,16 @@ QUESTION: Final[Mapping[Act, str]] = {
     Act.REMOVE: "Remove {} from the queue?",
     Act.VACATE: "Vacate {}?",
     Act.PRIORITY: "Set the priority of {}",
+    Act.RETARGET: "Retarget {}",
     Act.HALT: "Halt {}?",
     Act.RESUME: "Resume {}?",
     Act.REMOVE_DAG: "Remove {}",
     Act.RESUBMIT: "Submit {} again, from its newest rescue file?",
+    Act.STOP: "Stop {} after the epoch that is under way?",
+    Act.STOP_NOW: "Stop {} now?",
+    Act.PAUSE: "Pause {} before the next epoch?",
+    Act.RESUME_RUN: "Let {} go on?",
+    Act.SEND: "Send the next epochs of {}",
 }
 
 DOING: Final[Mapping[Act, str]] = {
@@ -33,14 +51,23 @@ DOING: Final[Mapping[Act, str]] = {
     Act.REMOVE: "Removing",
     Act.VACATE: "Vacating",
     Act.PRIORITY: "Setting the priority of",
+    Act.RETARGET: "Retargeting",
     Act.HALT: "Halting",
     Act.RESUME: "Resuming",
     Act.REMOVE_DAG: "Removing",
     Act.RESUBMIT: "Submitting again",
+    Act.STOP: "Stopping",
+    Act.STOP_NOW: "Stopping now",
+    Act.PAUSE: "Pausing",
+    Act.RESUME_RUN: "Resuming",
+    Act.SEND: "Sending",
 }
 
-FOR_GOOD: Final = frozenset({Act.REMOVE, Act.REMOVE_DAG})
+FOR_GOOD: Final = frozenset({Act.REMOVE, Act.REMOVE_DAG, Act.STOP, Act.STOP_NOW})
 """What cannot be undone by another key."""
+
+ELSEWHERE_ACTS: Final = (Act.RETARGET, Act.SEND)
+"""They ask for a site."""
 
 REPLIES: Final[Mapping[Reply, Sign]] = {
     Reply.DENIED: Sign("✗", "X", "permission denied", Colour.VERMILLION, Weight.BOLD),
@@ -52,18 +79,22 @@ REPLIES: Final[Mapping[Reply, Sign]] = {
 }
 """What needs a person first: in this order answers are told."""
 
+_NAMES: Final = {Act.RESUME: "halt", Act.PAUSE: "pause_run"}
+"""Actions that are not called by their act: ``pause`` is ctrl+z."""
+
 AWAITED: Final = Sign("·", ".", "no answer yet", Colour.GREY, Weight.DIM)
 NOT_ASKED: Final = Sign("–", "-", "not answered", Colour.ORANGE)
 
 
 @frozen
 class Selection:
-    """What is marked, or under the cursor: in ``words``, its jobs whatever their state, and
-    the DAGs that they belong to."""
+    """What is marked, or under the cursor: in ``words``, its jobs whatever their state, the DAGs
+    that they belong to, and the runs where it is runs that one looks at."""
 
     words: str
     jobs: tuple[JobRow, ...] = ()
     dags: tuple[DagRow, ...] = ()
+    runs: tuple[SelectedRun, ...] = ()
 
 
 @dataclass(slots=True)
@@ -81,8 +112,8 @@ class Deed:
 
     @property
     def total(self) -> int:
-        """How many answers there will be: one for each job, or one for the DAG."""
-        return 1 if self.order.act in DAG_ACTS else len(self.order.targets)
+        """How many answers there will be: one for each run and each job, or one for the DAG."""
+        return 1 if self.order.act in DAG_ACTS else len(self.order.touched)
 
     def told(self, ascii: bool) -> Line:
         """``hold: 3 of 12 answered`` while it is under way, then how it ended."""
@@ -97,7 +128,7 @@ class Deed:
 
 def action_of(act: Act) -> Action:
     """The action whose key asks for this act; halting and resuming share one."""
-    name = Act.HALT.value if act is Act.RESUME else act.value.replace("-", "_")
+    name = _NAMES.get(act, act.value.replace("-", "_"))
     return next(action for action in ACTIONS if (action.scope, action.name) == ("acting", name))
 
 
@@ -106,20 +137,37 @@ def name_of(act: Act) -> str:
     return act.value if act in (Act.HALT, Act.RESUME) else action_of(act).label
 
 
-def question(offer: Offer, along: int, value: int | None, ascii: bool) -> str:
-    """``Hold 3 jobs of run4?``. ``along``: how many jobs go with a DAG; ``value``: the new
-    priority, None while it is not known."""
+def question(offer: Offer, along: int, given: int | str | None, ascii: bool) -> str:
+    """``Hold 3 jobs of run4?``. ``along``: how many jobs go with a DAG; ``given``: the new
+    priority or site, None while it is not known."""
     told = QUESTION[offer.act].format(plain(offer.subject, 120, ascii))
     if offer.act is Act.REMOVE_DAG:
         return f"{told} and its {wording.count(along, 'job', ascii=ascii)} in the queue?"
-    if offer.act is Act.PRIORITY and value is not None:
-        return f"{told} to {value}?"
+    if given == AS_THE_DAG_SAYS:
+        return f"{told} where the DAG says?"
+    if given is not None:
+        return f"{told} to {plain(str(given), 60, ascii)}?"
     return told
+
+
+def files_title(order: Order, ascii: bool) -> str:
+    """What is done to the files of runs: ``It writes 3 files in gate/ens``."""
+    count = wording.count(sum(len(run.files) for run in order.runs), "file", ascii=ascii)
+    folder = folder_of(order.runs)
+    where = f" in {plain(folder, 60, ascii)}" if folder is not None else ""
+    back = order.act is Act.RESUME_RUN or order.site == AS_THE_DAG_SAYS
+    return f"It {'deletes' if back else 'writes'} {count}{where}"
+
+
+def folder_of(runs: Sequence[RunTarget]) -> str | None:
+    """Where all their files lie; None where that is not one folder."""
+    folders = {str(PurePath(file).parent) for run in runs for file in run.files}
+    return folders.pop() if len(folders) == 1 else None
 
 
 def refused(why: str, chosen: Selection) -> tuple[Offer, ...]:
     """Every act, refused for one reason."""
-    acts = [(act, chosen.words) for act in JOB_ACTS] + [(act, "") for act in DAG_ACTS]
+    acts = [(act, "" if act in DAG_ACTS else chosen.words) for act in Act]
     return tuple(Offer(act, subject, None, why, (), "", "") for act, subject in acts)
 
 
@@ -170,10 +218,10 @@ def summary(answers: Sequence[Answer], ascii: bool) -> list[Line]:
 
 @frozen
 class Part:
-    """A target and what became of it; ``target`` None: the DAG itself."""
+    """A job or a run and what became of it; ``target`` None: the DAG itself."""
 
     subject: str
-    target: Target | None
+    target: Target | RunTarget | None
     sign: Sign
     text: str = ""
 
@@ -182,13 +230,13 @@ def parts(deed: Deed) -> list[Part]:
     """Each target with its answer, trouble first."""
     # Taken once: the thread that performs it goes on appending.
     answers = {answer.subject: answer for answer in tuple(deed.answers)}
-    targets: dict[str, Target | None] = {target.id: target for target in deed.order.targets}
+    targets: dict[str, Target | RunTarget | None] = {each.id: each for each in deed.order.touched}
     if deed.order.act in DAG_ACTS:
         # The answer is on the DAG, also where DAGMan's own job is what is touched.
         targets = dict.fromkeys(answers or [deed.order.dag or deed.offer.subject])
     order = list(REPLIES)
 
-    def made(subject: str, target: Target | None) -> tuple[int, Part]:
+    def made(subject: str, target: Target | RunTarget | None) -> tuple[int, Part]:
         answer = answers.get(subject)
         if answer is None:
             waits = NOT_ASKED if deed.over else AWAITED
@@ -229,3 +277,21 @@ class ActKeys:
 
     def action_resubmit(self) -> None:
         self.act(Act.RESUBMIT)
+
+    def action_retarget(self) -> None:
+        self.act(Act.RETARGET)
+
+    def action_stop(self) -> None:
+        self.act(Act.STOP)
+
+    def action_stop_now(self) -> None:
+        self.act(Act.STOP_NOW)
+
+    def action_pause_run(self) -> None:
+        self.act(Act.PAUSE)
+
+    def action_resume_run(self) -> None:
+        self.act(Act.RESUME_RUN)
+
+    def action_send(self) -> None:
+        self.act(Act.SEND)

@@ -8,15 +8,31 @@ from statistics import median
 from typing import Final
 
 from metlmon.ensemble import wording
+from metlmon.ensemble.gatewords import PAUSED, is_waiting_at, target_of, waits_since
 from metlmon.ensemble.ledger import SHORT_SUCCESS
+from metlmon.ensemble.nodewords import ended_with
 from metlmon.ensemble.record import JobId
 from metlmon.ensemble.states import State
-from metlmon.ensemble.views import EpochRow, RunView
+from metlmon.ensemble.views import FAILED_JOB, EpochRow, RunRow, RunView
 from metlmon.ensemble.wording import STATES, plain
+from metlmon.stats.evaluations import Found
 from metlmon.training.records import Streamed
 from screens.chart import Bar
 from screens.columns import Spec
-from screens.ink import BAD, DIM, MOVING, NOTE, Ink, Line, both_ends, ink, line, signed
+from screens.ink import (
+    BAD,
+    DIM,
+    MOVING,
+    NOTE,
+    Ink,
+    Line,
+    both_ends,
+    crop,
+    ink,
+    line,
+    signed,
+    width,
+)
 from screens.runlist import NOTHING, because, percent_of, place
 from screens.siterows import HIDDEN
 
@@ -32,7 +48,8 @@ def seen_by_filter(row: EpochRow) -> str:
     parts = [row.node, row.dag, STATES[row.state].word, row.target, row.site, row.gpu]
     parts += [row.trained_on, row.hold_reason, str(row.epoch), *jobs]
     parts += [HIDDEN.word] if is_hidden(row) else []
-    return "\n".join(part for part in parts if part is not None).lower()
+    own = "\n".join(part for part in parts if part is not None).lower()
+    return "\n".join((own, *map(seen_by_filter, row.evaluations)))
 
 
 def is_hidden(row: EpochRow) -> bool:
@@ -44,14 +61,26 @@ def is_hidden(row: EpochRow) -> bool:
 
 
 def specs(
-    view: RunView, ascii: bool, streams: Mapping[JobId, Streamed] = NOTHING
+    view: RunView,
+    ascii: bool,
+    streams: Mapping[JobId, Streamed] = NOTHING,
+    marks: bool = True,
+    found: Found | None = None,
 ) -> list[Spec[EpochRow]]:
-    """The columns of a run's history. ``streams``: progress lines of running jobs."""
-    run = view.row.run
+    """The columns of a run's history. ``streams``: progress lines of running jobs. ``marks``:
+    evaluations are told beside their epochs, with what they ``found``."""
+    row, run = view.row, view.row.run
+    evaluated = marks and any(row.evaluations for row in view.epochs)
+    told = partial(_evaluation, ascii=ascii, found=found)
+    title = plain(found.metric, 12, ascii).upper() if found else "EVAL"
+    evaluation = Spec("eval", title, told, least=4, soft=9 if found else 4)
     return [
         Spec("epoch", "EPOCH", partial(_epoch, run=run, ascii=ascii), "right", soft=12, most=28),
-        Spec("state", "STATE", partial(_state, ascii=ascii, streams=streams), least=11),
-        Spec("site", "SITE", partial(_site, ascii=ascii), drop=1, least=7, soft=14, most=32),
+        Spec("state", "STATE", partial(_state, run=row, ascii=ascii, streams=streams), least=11),
+        *([evaluation] if evaluated else []),
+        Spec(
+            "site", "SITE", partial(_site, run=row, ascii=ascii), drop=1, least=7, soft=14, most=32
+        ),
         Spec("gpu", "GPU", partial(_gpu, ascii=ascii), drop=8, most=20),
         Spec("queued", "QUEUED", partial(_queued, ascii=ascii), "right", drop=4, least=8),
         Spec("transfer", "TRANSFER", partial(_transfer, ascii=ascii), "right", drop=7),
@@ -71,9 +100,14 @@ def name_in(run: str, node: str) -> str:
 
 
 def _epoch(row: EpochRow, cells: int | None, run: str, ascii: bool) -> Line:
-    if row.epoch is None or "train" not in row.node.rpartition("epoch")[0]:
+    if not is_epoch(row):
         return line(plain(name_in(run, row.node), 40, ascii))
     return line((str(row.epoch), _how(row)))
+
+
+def is_epoch(row: EpochRow) -> bool:
+    """Does this node train, as far as its name tells?"""
+    return row.epoch is not None and "train" in row.node.rpartition("epoch")[0]
 
 
 def _how(row: EpochRow) -> Ink:
@@ -81,13 +115,48 @@ def _how(row: EpochRow) -> Ink:
 
 
 def _state(
-    row: EpochRow, cells: int | None, ascii: bool, streams: Mapping[JobId, Streamed]
+    row: EpochRow,
+    cells: int | None,
+    run: RunRow,
+    ascii: bool,
+    streams: Mapping[JobId, Streamed],
 ) -> Line:
+    if is_waiting_at(run, row):
+        return signed(PAUSED, ascii)
     sign = STATES[row.state]
     if row.inferred:
         return line((sign.mark(ascii), ink(sign)), (" inferred", DIM))
+    if row.overruled and not is_epoch(row):
+        return evaluation_sign(row, ascii)
     streamed = streams.get(row.jobs[-1]) if row.jobs else None
     return signed(sign, ascii) + percent_of(row.state, streamed)
+
+
+def evaluation_sign(row: EpochRow, ascii: bool) -> Line:
+    """Mark and word of an evaluation. One that failed and was let pass is no failed node."""
+    if row.overruled:
+        return line((f"{STATES[State.FAILED].mark(ascii)} job failed", NOTE))
+    sign = STATES[row.state]
+    word = "done" if row.state is State.COMPLETED else sign.word
+    return line((f"{sign.mark(ascii)} {word}", ink(sign)))
+
+
+def _evaluation(row: EpochRow, cells: int | None, ascii: bool, found: Found | None) -> Line:
+    """What the evaluations of an epoch are at: the mark and the word of one, or what it found,
+    where there is room for it; of several the marks."""
+    told = [
+        evaluation_sign(each, ascii) + _value(found.of(each, row) if found else None, ascii)
+        for each in row.evaluations
+    ]
+    if len(told) == 1 and found and len(told[0]) > 1:
+        told = [((told[0][0][0][:1], told[0][0][1]), *told[0][1:])]
+    if len(told) == 1 and (cells is None or width(told[0]) <= cells):
+        return told[0]
+    return tuple((each[0][0][:1], each[0][1]) for each in told)
+
+
+def _value(value: float | None, ascii: bool) -> Line:
+    return () if value is None else line((f" {wording.metric(value, ascii)}", Ink()))
 
 
 def _unknown(row: EpochRow, ascii: bool) -> Line:
@@ -96,10 +165,11 @@ def _unknown(row: EpochRow, ascii: bool) -> Line:
     return line(("" if blank else wording.unknown(ascii), DIM))
 
 
-def _site(row: EpochRow, cells: int | None, ascii: bool) -> Line:
-    if row.site is None and row.target is None:
+def _site(row: EpochRow, cells: int | None, run: RunRow, ascii: bool) -> Line:
+    target = target_of(run, row)
+    if row.site is None and (target is None or row.state is State.SKIPPED):
         return _unknown(row, ascii)
-    return place(row.site, row.target, row.off_target, cells, ascii)
+    return place(row.site, target, row.off_target, cells, ascii)
 
 
 def _gpu(row: EpochRow, cells: int | None, ascii: bool) -> Line:
@@ -161,9 +231,12 @@ def _submitted(row: EpochRow, cells: int | None, ascii: bool) -> Line:
     return line((wording.moment(row.submitted, ascii), DIM))
 
 
-def below(row: EpochRow, cells: int, ascii: bool) -> Line:
+def below(row: EpochRow, cells: int, ascii: bool, run: RunRow | None = None) -> Line:
     """What must be said of an epoch besides its columns, in so many cells: why it is held,
-    or that another try did most of the training (marked, where it took over twice as long)."""
+    or that another try did most of the training (marked, where it took over twice as long), or
+    since when the gate of its ``run`` keeps it."""
+    if run is not None and run.gate is not None and is_waiting_at(run, row):
+        return crop(line((waits_since(run.gate, ascii), ink(PAUSED))), cells, ascii)
     if row.state is State.HELD and row.hold_reason:
         return line((both_ends(because(row.hold_reason, ascii), cells, ascii), BAD))
     if is_hidden(row):
@@ -177,13 +250,45 @@ def below(row: EpochRow, cells: int, ascii: bool) -> Line:
         elsewhere = row.trained_on != row.site
         where = f", on {plain(row.trained_on, 40, ascii)}" if elsewhere else ""
         return line(("an earlier try trained longest", DIM), (where, NOTE))
-    return ()
+    troubled = _troubled(row)
+    return _about(troubled, cells, ascii) if troubled is not None else ()
 
 
-def has_below(row: EpochRow) -> bool:
+def has_below(row: EpochRow, run: RunRow | None = None) -> bool:
     """Is there something of :func:`below`? Asked of all epochs, so not made for it."""
+    if run is not None and is_waiting_at(run, row):
+        return True
     held = row.state is State.HELD and bool(row.hold_reason)
-    return held or is_hidden(row) or row.trained_on is not None
+    return held or is_hidden(row) or row.trained_on is not None or _troubled(row) is not None
+
+
+_IN_TROUBLE: Final = frozenset({State.HELD, State.FAILED, State.REMOVED})
+
+
+def _troubled(row: EpochRow) -> EpochRow | None:
+    """The evaluation of an epoch, or the side node itself, of which more is to be said."""
+    asked = row.evaluations if is_epoch(row) else (row,)
+    return next((e for e in asked if e.overruled or e.state in _IN_TROUBLE), None)
+
+
+def evaluation_to_open(row: EpochRow) -> EpochRow | None:
+    """Of an epoch's evaluations that in trouble, or else the one submitted last."""
+    troubled = _troubled(row)
+    return troubled or max(row.evaluations, key=lambda e: e.jobs[-1:], default=None)
+
+
+def _about(row: EpochRow, cells: int, ascii: bool) -> Line:
+    """Why an evaluation is in trouble, and whether its node failed by it."""
+    name = plain(row.node, 40, ascii)
+    if row.state is State.HELD:
+        why = because(row.hold_reason, ascii) if row.hold_reason else "the log gives no reason"
+        return line((both_ends(f"{name} is held: {why}", cells, ascii), BAD))
+    ended = ended_with(row) if row.job_state in FAILED_JOB else "its job ended well"
+    if row.overruled:
+        told = line((f"{name}: {ended}", NOTE), ("; its POST script let it pass", DIM))
+    else:
+        told = line((f"{name} failed: {ended}", BAD))
+    return crop(told, cells, ascii)
 
 
 CHART_LINES: Final = 5

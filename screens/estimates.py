@@ -120,8 +120,7 @@ def head(told: Outlook | None, room: int, ascii: bool) -> list[Line]:
 
 
 def _second(told: Outlook, room: int, ascii: bool) -> Line:
-    done = f"{wording.number(told.done, ascii)} of "
-    done += f"{wording.count(told.total, 'epoch', ascii=ascii)} done"
+    done = telling.epochs(told, ascii)
     if told.span is None:
         return line((done, DIM))
     slowest = next((run.run_name for run in told.runs if run.run == told.slowest), None)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import PurePath
 from typing import Final
 
-from metlmon.ensemble import wording
+from metlmon.ensemble import nodewords, wording
+from metlmon.ensemble.gatewords import PAUSED
+from metlmon.ensemble.nodewords import KINDS
 from metlmon.ensemble.states import DagState, State
-from metlmon.ensemble.views import DagRow, GpuHours, Progress, Status
+from metlmon.ensemble.views import DagRow, GpuHours, NodeRow, Progress, SideCounts, Status
 from metlmon.ensemble.wording import DAG_STATES, STATES, plain
 from metlmon.live.feed import Update
 from metlmon.stats import telling
@@ -289,8 +292,16 @@ def _texture(state: State, ascii: bool) -> str:
     return STATES[state].letter if ascii else _TEXTURE.get(state, _TROUBLE)
 
 
-def counts(states: Mapping[State, int], cells: int, ascii: bool) -> Line:
-    """``✓ 412 done   ▶ 9 running   …``: what occurs, and always what is done and running."""
+def counts(states: Mapping[State, int], cells: int, ascii: bool, paused: int = 0) -> Line:
+    """``✓ 412 done   ▶ 9 running   …``: what occurs, and always what is done and running.
+    ``paused``: of so many runs the next epoch's PRE script is a gate that keeps it waiting."""
+    kept = min(paused, states.get(State.PRE, 0))
+    if kept:
+        told = line((PAUSED.mark(ascii), ink(PAUSED)), f" {wording.number(kept, ascii)}")
+        told += line((f" {PAUSED.word}", ink(PAUSED)))
+        others = {**states, State.PRE: states[State.PRE] - kept}
+        rest = counts(others, cells - width(told) - 3, ascii)
+        return rest + line("   ") + told
     present = [s for s in BAR_ORDER if states.get(s, 0) or s in _ALWAYS]
 
     words = {s: "done" if s is State.COMPLETED else STATES[s].word for s in State}
@@ -318,9 +329,11 @@ _AT_REST: Final = frozenset({State.COMPLETED, State.WAITING, State.SKIPPED})
 
 def others(status: Status, ascii: bool) -> Line:
     """The nodes that are no epoch and are at work or in trouble: while one of them is, no
-    epoch may move."""
+    epoch may move. Those that :func:`special` names are left out; before them how many
+    evaluations failed, and what came of it."""
+    named = Counter(row.state for row in status.special_nodes)
     counts = {
-        state: status.node_states.get(state, 0) - status.epoch_states.get(state, 0)
+        state: status.other_states.get(state, 0) - named[state]
         for state in State
         if state not in _AT_REST
     }
@@ -329,7 +342,56 @@ def others(status: Status, ascii: bool) -> Line:
         for state in BAR_ORDER
         if counts.get(state, 0) > 0
     ]
-    return line(("other nodes  ", DIM)) + joined(told, line("  ")) if told else ()
+    rest = line(("other nodes  ", DIM)) + joined(told, line("  ")) if told else ()
+    return joined((failed_evaluations(status.side_nodes, ascii), rest), line("   "))
+
+
+def failed_evaluations(side: SideCounts, ascii: bool) -> Line:
+    """``2 evaluations failed``: an alarm where that fails the DAG, else no more than a note."""
+    told, more = nodewords.failed_evaluations(side, ascii)
+    behind = (f" ({more})" if more else "", ALARM if side.failed else DIM)
+    return line((told, ALARM if side.failed and not side.overruled else NOTE), behind)
+
+
+def special(rows: Sequence[NodeRow], cells: int, ascii: bool) -> Line:
+    """``PROVISIONER provision ▶ running 0:12:00  ·  SERVICE monitor ▶ running``: the nodes outside
+    the graph, and those of no run, as many as there is room for; trouble first where there is
+    not."""
+    dot = line(("  -  " if ascii else "  ·  ", DIM))
+    for short in (False, True):
+        told = joined((_special(row, ascii, short) for row in rows), dot)
+        if width(told) <= cells:
+            return told
+    kept = list(rows)
+    while kept:
+        # What is over or has not begun goes first, of those the last named.
+        calm = [row for row in kept if row.state in _AT_REST] or kept
+        kept = [row for row in kept if row is not calm[-1]]
+        more = line((f"{len(rows) - len(kept)} more", DIM), (" d", KEY))
+        told = joined((*(_special(row, ascii, True) for row in kept), more), dot)
+        if width(told) <= cells:
+            return told
+    return ()
+
+
+def _special(row: NodeRow, ascii: bool, short: bool) -> Line:
+    sign = STATES[row.state]
+    how = ink(sign)
+    kind = f"{row.kind.upper()} " if row.kind in KINDS else ""
+    told = line((kind, DIM), (plain(row.node, 24, ascii), BOLD if _troubled(row) else Ink()), " ")
+    if short and not _troubled(row):
+        told += line((sign.mark(ascii), how))
+    else:
+        told += signed(sign, ascii)
+    if row.overruled:
+        told += line((" job failed", NOTE))
+    if row.seconds is not None and row.state not in _AT_REST:
+        told += line(" ", wording.duration(row.seconds, ascii))
+    return told
+
+
+def _troubled(row: NodeRow) -> bool:
+    return row.state in (State.HELD, State.FAILED, State.REMOVED)
 
 
 QUIET_SECONDS: Final = 600
@@ -422,8 +484,3 @@ def incident(figures: Glance | None, cells: int, ascii: bool) -> Line:
     mark = f"{_INCIDENT[ascii]} "
     told = line((mark + plain(worst.headline, 400, ascii), how))
     return crop(told, cells - width(end), ascii) + end
-
-
-def epochs_total(states: Mapping[State, int], ascii: bool) -> str:
-    """``450 epochs``."""
-    return wording.count(sum(states.values()), "epoch", ascii=ascii)

@@ -8,6 +8,7 @@ from typing import ClassVar, Final
 from textual.app import ComposeResult
 from textual.binding import BindingType
 
+from metlmon.ensemble.gatewords import ASKED, PAUSED, STOPPED
 from metlmon.ensemble.states import State
 from metlmon.ensemble.wording import BETWEEN, OUTCOMES, STALLED, STATES, Sign
 from metlmon.live.feed import Update
@@ -130,6 +131,9 @@ def _signs(ascii: bool) -> list[Line]:
     lines += [(), line(" ", ("How an execution ended", BOLD))]
     lines += [told(sign, "") for sign in OUTCOMES.values()]
     lines += [told(STALLED, "no sign of life for too long")]
+    lines += [told(STOPPED, "its gate ended the run early")]
+    lines += [told(PAUSED, "its gate keeps the next epoch waiting")]
+    lines += [told(ASKED, "to stop, pause or go elsewhere")]
     lines += [(), line(" ", ("Other", BOLD))]
     lines.append(line(f"  A {differs} B", ("    it runs at A, though it was meant for B", DIM)))
     over = STATES[State.COMPLETED].mark(ascii)

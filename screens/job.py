@@ -186,7 +186,9 @@ class JobScreen(ActingScreen):
             if not get_current_worker().is_cancelled:
                 self.app.call_from_thread(self._have_tails, job, tuple(made))
 
-        self.run_worker(work, thread=True, exit_on_error=True, group="tails")
+        self.run_worker(
+            work, thread=True, exit_on_error=True, group="tails", description="the output"
+        )
 
     def on_unmount(self) -> None:
         self._files.close()

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from textual.app import ComposeResult
 from textual.binding import BindingType
 
 from metlmon.ensemble import wording
+from metlmon.ensemble.gatewords import paused_epochs
+from metlmon.ensemble.nodewords import counted_states
 from metlmon.ensemble.record import JobId
 from metlmon.ensemble.states import State
 from metlmon.ensemble.views import JobRow, RunRow, Status
 from metlmon.live.feed import Update
 from metlmon.live.nothing import Nothing
+from metlmon.pool.records import SelectedRun
 from metlmon.stats.curves import streams
 from metlmon.stats.glance import glance
 from metlmon.training.records import Streamed
@@ -30,6 +33,9 @@ from screens.widgets.keys import Keys
 from screens.widgets.panel import Panel
 from screens.widgets.table import GAP, MARGIN, Column, Row, Rows, Table
 
+if TYPE_CHECKING:
+    from screens.nodelist import NodeList
+
 ROOMY_LINES = 30
 """From this height on, blank lines set the parts of the header apart."""
 
@@ -39,9 +45,19 @@ OF_FIGURES: Final = frozenset({"timeline", "sites", "curves", "estimates", "inci
 """Actions that are for nothing where there is no ensemble."""
 
 
+OF_TREE: Final = frozenset({"fold", "unfold", "fold_all", "unfold_all"})
+OF_EPOCHS: Final = frozenset({"curves", "estimates", "sort"})
+"""Actions that are for nothing where no node trains."""
+
 BELOW_HEAD: Final = 6
 """Lines that the head leaves free on a low terminal: for three runs, what names their columns,
 the rule and the keys. Runs are what the screen is for."""
+
+
+def _has_nodes_only(update: Update) -> bool:
+    """Are there nodes, and no run among them, as far as the DAG files tell?"""
+    return not update.status.runs and any(dag.nodes_total for dag in update.status.dags)
+
 
 Fitted = tuple[list[Spec[RunRow]], dict[str, int], list[Column], int]
 """Columns, their cells by name, those that have room, and where a row's second line begins."""
@@ -62,8 +78,8 @@ class OverviewScreen(ListScreen, ActingScreen):
     """All runs, one row each."""
 
     HAS_HEAD: ClassVar[bool] = True
-    SCOPES: ClassVar[tuple[str, ...]] = ("list", "overview", *ACTING)
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("list", "overview", *ACTING)]
+    SCOPES: ClassVar[tuple[str, ...]] = ("list", "overview", "tree", *ACTING)
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("list", "overview", "tree", *ACTING)]
     ORDERS: ClassVar[Sequence[tuple[str, Callable[[Any], tuple[Any, ...]] | None]]] = runlist.ORDERS
 
     def __init__(self) -> None:
@@ -75,6 +91,8 @@ class OverviewScreen(ListScreen, ActingScreen):
         self._listed: Once[Rows] = Once()
         self._lasting: Once[list[tuple[object, ...]]] = Once()
         self._same: list[tuple[object, ...]] = []
+        self._forest: NodeList | None = None
+        """What is shown where there are nodes and no runs."""
 
     def compose(self) -> ComposeResult:
         yield Panel(id="head")
@@ -84,13 +102,16 @@ class OverviewScreen(ListScreen, ActingScreen):
     def show(self, update: Update | None) -> None:
         self.query_one("#head", Panel).show(self._head(update))
         runs = () if update is None else update.status.runs
+        if update is not None and _has_nodes_only(update) and self._show_nodes(update):
+            return
+        self._forest = None
         rows = self._interest(lambda: self._of_interest(runs), runs)
         kept = self._kept(
             lambda: self._that_pass(rows),
             *(rows, self.faults_only, self.wanted, self.order, self.reversed),
         )
         nothing = update is not None and not update.status.dags
-        self.query_one(Keys).leave_out(OF_RUNS | OF_FIGURES if nothing else ())
+        self.query_one(Keys).leave_out(OF_RUNS | OF_FIGURES | OF_TREE if nothing else OF_TREE)
         if self.table.marks:
             self.table.keep_marks({row.key for row in rows})
         shown = self._rows(kept, rows, update)
@@ -104,7 +125,22 @@ class OverviewScreen(ListScreen, ActingScreen):
         # Where there is room a line is kept free for it, so that the table keeps its height.
         roomy = self.app.size.height >= ROOMY_LINES and self.monitor.word is not None
         queued = [queue] if queue or roomy else []
-        self.query_one("#note", Panel).show([note, *under, *queued] if narrow else [note, *queued])
+        told = under if narrow or any(under) else []
+        self.query_one("#note", Panel).show([note, *told, *queued])
+
+    def _show_nodes(self, update: Update) -> bool:
+        """A DAG that trains nothing: its nodes, as their own screen shows them; False where there
+        are none."""
+        from screens.nodelist import NodeList, fill
+
+        forest = self._forest or NodeList()
+        forest.look(self.monitor.feed, update)
+        if not forest.tree.total:
+            return False
+        self._forest = forest
+        self.query_one(Keys).leave_out(OF_EPOCHS)
+        fill(self, forest, self.faults_only, update)
+        return True
 
     def _that_pass(self, rows: Sequence[RunRow]) -> list[RunRow]:
         """The rows that are shown, in order."""
@@ -130,17 +166,21 @@ class OverviewScreen(ListScreen, ActingScreen):
         if update is None or not update.status.dags:
             return lines
         status, roomy = update.status, [()] if self.app.size.height >= ROOMY_LINES else []
-        total = headlines.epochs_total(status.epoch_states, ascii)
-        bar = headlines.bar(status.epoch_states, room - len(total) - 4, ascii)
+        counted = counted_states(status)
+        noun = "epoch" if counted is status.epoch_states else "node"
+        total = wording.count(sum(counted.values()), noun, ascii=ascii)
+        bar = headlines.bar(counted, room - len(total) - 4, ascii)
         inset = line(" ")
         # Half a log foretells nothing.
         figures = self.monitor.study.of(glance) if update.progress.fraction == 1 else None
         trouble = headlines.incident(figures, room - 2, ascii)
+        special = headlines.special(status.special_nodes, room - 2, ascii)
         head: list[Line] = [
             *lines,
             *roomy,
             inset + bar + line("  ", (total, DIM)),
             *self._counts(status, room - 2),
+            *([inset + special] if special else []),
             *(
                 inset + told
                 for told in headlines.hours_and_prospects(
@@ -154,8 +194,11 @@ class OverviewScreen(ListScreen, ActingScreen):
 
     def _counts(self, status: Status, room: int) -> list[Line]:
         """Epochs by state, and what other nodes are at: on one line where there is room."""
-        counts = headlines.counts(status.epoch_states, room, self.ascii)
-        others = headlines.others(status, self.ascii) or headlines.standstill(status)
+        counted = counted_states(status)
+        paused = paused_epochs(status)
+        counts = headlines.counts(counted, room, self.ascii, paused)
+        others = headlines.others(status, self.ascii) if counted is status.epoch_states else ()
+        others = others or headlines.standstill(status)
         both = joined((counts, others), line("     "))
         told = [both] if width(both) <= room else [counts, others]
         return [line(" ") + each for each in told]
@@ -212,7 +255,43 @@ class OverviewScreen(ListScreen, ActingScreen):
         self._again()
 
     def open(self, key: str) -> None:
-        self.monitor.open_run(key)
+        if self._forest is None:
+            self.monitor.open_run(key)
+            return
+        from screens.nodelist import open_row
+
+        why = open_row(self, self._forest, key)
+        if why:
+            self.say(why)
+
+    def action_sort(self) -> None:
+        if self._forest is None:
+            super().action_sort()
+        else:
+            self.say("d shows the nodes on a screen of their own, where they can be sorted")
+
+    def action_unfold(self) -> None:
+        self._fold(True)
+
+    def action_fold(self) -> None:
+        self._fold(False)
+
+    def _fold(self, is_open: bool) -> None:
+        if self._forest is not None:
+            from screens.nodelist import fold_here
+
+            fold_here(self, self._forest, is_open)
+
+    def action_unfold_all(self) -> None:
+        self._fold_all(True)
+
+    def action_fold_all(self) -> None:
+        self._fold_all(False)
+
+    def _fold_all(self, is_open: bool) -> None:
+        if self._forest is not None:
+            self._forest.fold_all(is_open)
+            self._again()
 
     def action_new(self) -> None:
         self.monitor.action_new()
@@ -220,7 +299,8 @@ class OverviewScreen(ListScreen, ActingScreen):
     def refusals(self) -> Mapping[str, str]:
         there = self.monitor.options.pool is not None
         new = {} if there else {"new": self.monitor.options.no_desk}
-        return {**super().refusals(), **new}
+        folds = dict.fromkeys(OF_TREE, "these are runs; d shows the nodes")
+        return {**super().refusals(), **new, **(folds if self._forest is None else {})}
 
     def selection(self) -> Selection:
         """The marked runs, or the one under the cursor: their jobs in the queue, or of a run
@@ -232,10 +312,12 @@ class OverviewScreen(ListScreen, ActingScreen):
         if not runs:
             return Selection("nothing", (), () if update is None else update.status.dags)
         jobs: list[JobRow] = []
-        for key, queued in jobs_of_runs(runs, self.monitor.feed.queued()).items():
+        by_run = jobs_of_runs(runs, self.monitor.feed.queued())
+        for key, queued in by_run.items():
             jobs += queued or self._last_job(next(row for row in runs if row.key == key))
         words = self.named([row.run for row in runs], "run")
-        return Selection(words, tuple(jobs), self.dags_of(row.dag for row in runs))
+        chosen = tuple(SelectedRun(row, tuple(by_run[row.key])) for row in runs)
+        return Selection(words, tuple(jobs), self.dags_of(row.dag for row in runs), chosen)
 
     def _last_job(self, row: RunRow) -> tuple[JobRow, ...]:
         latest = row.latest

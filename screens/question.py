@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import PurePath
@@ -11,17 +13,41 @@ from typing import ClassVar, Final
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
+from textual.message import Message
 from textual.widgets import Input
 
 from metlmon.ensemble import wording
 from metlmon.ensemble.views import JobRow
 from metlmon.ensemble.wording import STATES, plain
 from metlmon.live.feed import Update
-from metlmon.pool.records import DAG_ACTS, Act, Offer, QueueWord, Target
+from metlmon.mishap import mishap
+from metlmon.pool.desk import Desk
+from metlmon.pool.records import (
+    AS_THE_DAG_SAYS,
+    DAG_ACTS,
+    RUN_ACTS,
+    Act,
+    Offer,
+    PoolError,
+    QueueWord,
+    RunTarget,
+    SiteOffer,
+    Target,
+)
+from metlmon.pool.requests import site_of
+from metlmon.pool.runoffers import with_site
 from screens.actions import bindings_of
 from screens.answers import AnswersScreen
 from screens.columns import Spec, drawn
-from screens.deeds import FOR_GOOD, question, sentence, undone
+from screens.deeds import (
+    ELSEWHERE_ACTS,
+    FOR_GOOD,
+    files_title,
+    folder_of,
+    question,
+    sentence,
+    undone,
+)
 from screens.ink import (
     ALARM,
     BAD,
@@ -38,6 +64,7 @@ from screens.ink import (
 )
 from screens.menu import MenuScreen
 from screens.monitor import MonitorScreen, Prompt, heading, rule
+from screens.sitechoice import BACK, Site, SitePrompt, known_sites, site_lines
 from screens.widgets.document import Document
 from screens.widgets.keys import ELSEWHERE, Keys
 from screens.widgets.panel import Panel
@@ -71,6 +98,9 @@ class NumberPrompt(Prompt):
 class QuestionScreen(MonitorScreen):
     """Asks once more. Only ``y`` does it; ``along`` are jobs that go with what is touched."""
 
+    class SitesCame(Message):
+        """The collector has answered, or will not."""
+
     SCOPES: ClassVar[tuple[str, ...]] = ("question",)
     IN_TIME: ClassVar[bool] = False
     BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("question")]
@@ -81,32 +111,52 @@ class QuestionScreen(MonitorScreen):
         self._offer = offer
         self._along = along
         self._ordered = ordered
-        self._value: int | None = None
+        self._given: int | str | None = None
         self._wrong = ""
+        self._offered: tuple[SiteOffer, ...] = ()
+        self._asking = offer.act in ELSEWHERE_ACTS
+        self._no_sites: str | None = None
 
     def compose(self) -> ComposeResult:
         yield Panel(id="head")
         if self._offer.act is Act.PRIORITY:
             yield NumberPrompt()
+        elif self._offer.act in ELSEWHERE_ACTS:
+            yield SitePrompt()
         yield Document()
         yield Panel(id="note")
         yield self.keys()
 
     def on_mount(self) -> None:
         super().on_mount()
-        for prompt in self.query(NumberPrompt):
+        for prompt in self.query(Prompt):
             self.call_after_refresh(self.set_focus, prompt)
+        if self._asking:
+            # Not in a worker: who quits does not wait for an answer.
+            threading.Thread(
+                target=self._ask_for_sites,
+                args=(self.monitor.desk,),
+                name="metlmon-sites",
+                daemon=True,
+            ).start()
 
     def keys(self) -> Keys:
         return Keys((*self.SCOPES, "everywhere"), ELSEWHERE)
 
     @property
-    def _number_is_missing(self) -> bool:
-        return self._offer.act is Act.PRIORITY and self._value is None
+    def _answer_is_missing(self) -> bool:
+        """Is there still a number or a site to be given?"""
+        return self._offer.act in (Act.PRIORITY, *ELSEWHERE_ACTS) and self._given is None
+
+    @property
+    def _given_offer(self) -> Offer:
+        """What is asked about, with the site that was given."""
+        given = self._given
+        return with_site(self._offer, given) if isinstance(given, str) else self._offer
 
     def show(self, update: Update | None) -> None:
         self.query_one(Keys).leave_out(
-            ELSEWHERE | ({"confirm"} if self._number_is_missing else set())
+            ELSEWHERE | ({"confirm"} if self._answer_is_missing else set())
         )
         room, ascii, document = self.app.size.width, self.ascii, self.query_one(Document)
         self.query_one("#head", Panel).show(self._head(room - 2))
@@ -118,9 +168,9 @@ class QuestionScreen(MonitorScreen):
     # --- what is told ---------------------------------------------------------------------
 
     def _head(self, room: int) -> list[Line]:
-        offer, ascii = self._offer, self.ascii
+        offer, ascii = self._given_offer, self.ascii
         how = ALARM if offer.act in FOR_GOOD else BOLD
-        asked = question(offer, len(self._along), self._value, ascii)
+        asked = question(offer, len(self._along), self._given, ascii)
         lines = wrapped(asked, room, how, indent=1)[:2]
         effect = wrapped(sentence(offer.effect, ascii), room, indent=1)
         lines += bounded(effect, EFFECT_LINES, room, 1, ascii)
@@ -132,16 +182,25 @@ class QuestionScreen(MonitorScreen):
 
     def _how_to_go_on(self) -> Line:
         yes = line(" ", ("y", KEY), " does it, ", ("esc", KEY), " or ", ("n", KEY))
-        if not self._number_is_missing:
+        if not self._answer_is_missing:
             return yes + line(" touches nothing")
         if self._wrong:
             return line(" ", (self._wrong, BAD))
+        if self._offer.act in ELSEWHERE_ACTS:
+            how = line(" Type a site, or take one with ", ("up", KEY), " and ", ("down", KEY))
+            return how + line(", then ", ("enter", KEY), ("; you are asked then", DIM))
         return line(" Type the new priority, then ", ("enter", KEY), ("; you are asked then", DIM))
 
     def _body(self, room: int) -> list[Line]:
-        offer, ascii = self._offer, self.ascii
+        offer, ascii = self._given_offer, self.ascii
         targets = offer.order.targets if offer.order is not None else ()
-        lines: list[Line] = []
+        runs = offer.order.runs if offer.order is not None else ()
+        lines = self._sites(room) if self._answer_is_missing else []
+        if offer.order is not None and runs:
+            lines += [heading(files_title(offer.order, ascii), room, ascii)]
+            lines += drawn(_run_specs(runs, ascii), runs, room, ascii)
+            targets = tuple(job for run in runs for job in run.jobs)
+            lines += [()] if targets else []
         if offer.act in DAG_ACTS:
             dag = offer.order.dag if offer.order is not None else None
             named = plain(dag or offer.subject, 200, ascii)
@@ -149,6 +208,7 @@ class QuestionScreen(MonitorScreen):
         if targets:
             count = wording.count(len(targets), "job", ascii=ascii)
             what = "DAGMan's own job" if offer.act in DAG_ACTS else f"It touches {count}"
+            what = f"It removes {count}" if runs else what
             lines += [heading(what, room, ascii), *self._jobs(targets, room)]
         if self._along:
             with_it = [target_of(job) for job in self._along]
@@ -156,11 +216,12 @@ class QuestionScreen(MonitorScreen):
             lines += [(), heading(title, room, ascii)]
             lines += self._jobs(with_it, room)
         if offer.left_out:
-            title = f"{wording.count(len(offer.left_out), 'job', ascii=ascii)} left out"
+            noun = "run" if offer.act in RUN_ACTS else "job"
+            title = f"{wording.count(len(offer.left_out), noun, ascii=ascii)} left out"
             lines += [(), heading(title, room, ascii)]
             for target, why in offer.left_out:
                 epoch = "" if target.epoch is None else f"  epoch {target.epoch}"
-                about = f" {target.id}  {plain(target.run or '', 24, ascii)}{epoch}  "
+                about = f" {_name(target, ascii)}  {plain(target.run or '', 24, ascii)}{epoch}  "
                 sign = STATES[target.state]
                 told = line((about, DIM)) + signed(sign, ascii)
                 lines.append(told + line((f"  {plain(why, 200, ascii)}", NOTE)))
@@ -171,6 +232,8 @@ class QuestionScreen(MonitorScreen):
         if self._offer.act is Act.PRIORITY and word is not None:
             # What it is now: by this one chooses the new one, and goes back to the old.
             specs.insert(3, Spec("now", "NOW", partial(_priority_now, word), "right"))
+        if self._offer.act is Act.RETARGET and word is not None:
+            specs.insert(3, Spec("now", "NOW FOR", partial(_site_now, word, ascii), most=24))
         return drawn(specs, targets, room, ascii)
 
     # --- the answer -----------------------------------------------------------------------
@@ -178,27 +241,84 @@ class QuestionScreen(MonitorScreen):
     @on(Input.Changed, "#number")
     def _typed(self, event: Input.Changed) -> None:
         event.stop()
-        self._value, self._wrong = None, ""
+        self._given, self._wrong = None, ""
         self._again()
 
     @on(Input.Submitted, "#number")
-    def _given(self, event: Input.Submitted) -> None:
+    def _take_number(self, event: Input.Submitted) -> None:
         event.stop()
-        self._value = priority_of(event.value)
-        if self._value is None:
-            self._wrong = f"a whole number from {-LARGEST} to {LARGEST} is needed here"
+        self._take(priority_of(event.value), f"a whole number from {-LARGEST} to {LARGEST}")
+
+    def _take(self, given: int | str | None, wanted: str) -> None:
+        self._given = given
+        if given is None:
+            self._wrong = f"{wanted} is needed here"
         else:
             self.set_focus(self.query_one(Document))
         self._again()
 
+    # --- a site ---------------------------------------------------------------------------
+
+    @property
+    def sites(self) -> list[Site]:
+        """All that are known; the collector may still be asked."""
+        order, picture, feed = self._offer.order, self.monitor.picture, self.monitor.feed
+        touched = order.touched[:1] if order is not None else ()
+        runs = picture.status.runs if picture is not None else ()
+        keys = [row.key for row in runs for each in touched if row.run == each.run]
+        views = (feed.run_view(key) for key in keys[:1])
+        epochs = [row for view in views if view is not None for row in view.epochs]
+        status, back = picture.status if picture else None, self._offer.act is Act.SEND
+        return known_sites(self._offered, status, epochs, back)
+
+    def _sites(self, room: int) -> list[Line]:
+        lines: list[Line] = []
+        for prompt in self.query(SitePrompt):
+            fitting = prompt.fitting(self.sites)
+            title = heading("Sites that are known", room, self.ascii)
+            told = site_lines(fitting, prompt.value, self._asking, self._no_sites, self.ascii)
+            lines += [title, *told, ()]
+        return lines
+
+    def _ask_for_sites(self, desk: Desk | None) -> None:
+        """In a thread: the collector may take its time."""
+        try:
+            self._offered = desk.sites() if desk is not None else ()
+        except PoolError as error:
+            self._no_sites = str(error)
+        except Exception as error:
+            self._no_sites = mishap("asking for sites failed", error)
+        self._asking = False
+        # Whoever asked may be gone when the answer comes.
+        with suppress(RuntimeError):
+            self.post_message(self.SitesCame())
+
+    def on_question_screen_sites_came(self) -> None:
+        self._again()
+
+    @on(Input.Changed, "#site")
+    def _typed_site(self, event: Input.Changed) -> None:
+        event.stop()
+        self.query_one(SitePrompt).typed(event.value)
+        self._given, self._wrong = None, ""
+        self._again()
+
+    @on(Input.Submitted, "#site")
+    def _take_site(self, event: Input.Submitted) -> None:
+        event.stop()
+        if self._offer.act is Act.SEND and event.value.strip() == BACK:
+            self._take(AS_THE_DAG_SAYS, "")
+        else:
+            self._take(site_of(event.value), "a site's name, without quotes, $ and backslash,")
+
     def action_confirm(self) -> None:
-        offer, order = self._offer, self._offer.order
+        offer, order = self._given_offer, self._given_offer.order
         if order is None or self.monitor.why_nothing_can_be_done() is not None:
             return
-        if self._number_is_missing:
+        if self._answer_is_missing:
             return
-        if offer.act is Act.PRIORITY:
-            order = replace(order, value=self._value)
+        if isinstance(self._given, int):
+            order = replace(order, value=self._given)
         monitor = self.monitor
         deed = monitor.perform(offer, order)
         self._ordered()
@@ -224,6 +344,37 @@ def target_of(job: JobRow) -> Target:
 def _priority_now(word: QueueWord, target: Target, _: int | None) -> Line:
     job = word.job(target.cluster, target.proc)
     return line("" if job is None else str(job.priority))
+
+
+def _site_now(word: QueueWord, ascii: bool, target: Target, _: int | None) -> Line:
+    job = word.job(target.cluster, target.proc)
+    return line("" if job is None or job.site is None else plain(job.site, 40, ascii))
+
+
+def _name(target: Target | RunTarget, ascii: bool) -> str:
+    """A job's id, or how a run's uuid begins."""
+    return target.id if isinstance(target, Target) else plain(target.id, 8, ascii)
+
+
+def _run_specs(runs: Sequence[RunTarget], ascii: bool) -> list[Spec[RunTarget]]:
+    in_one = folder_of(runs) is not None
+
+    def run(target: RunTarget, _: int | None) -> Line:
+        return line(plain(target.run, 60, ascii))
+
+    def epoch(target: RunTarget, _: int | None) -> Line:
+        return line("" if target.epoch is None else str(target.epoch))
+
+    def files(target: RunTarget, _: int | None) -> Line:
+        named = [PurePath(file).name if in_one else file for file in target.files]
+        return line(plain("  ".join(named), 300, ascii))
+
+    return [
+        Spec("run", "RUN", run, least=6, soft=10, most=24),
+        Spec("epoch", "EPOCH", epoch, "right", drop=2),
+        Spec("state", "STATE", lambda each, _: signed(STATES[each.state], ascii), drop=1),
+        Spec("files", "FILE", files, least=20, soft=40),
+    ]
 
 
 def _specs(targets: Sequence[Target], ascii: bool) -> list[Spec[Target]]:

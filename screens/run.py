@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import PurePath
 from typing import ClassVar, Final
@@ -11,16 +13,19 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 
 from metlmon.ensemble import wording
+from metlmon.ensemble.gatewords import gate_sign
 from metlmon.ensemble.record import JobId
 from metlmon.ensemble.states import TERMINAL, State
-from metlmon.ensemble.views import EpochRow, JobRow, RunView
+from metlmon.ensemble.views import EpochRow, JobRow, RunRow, RunView, SideCounts
 from metlmon.ensemble.wording import STATES, plain
 from metlmon.live.feed import Update
+from metlmon.pool.records import SelectedRun
 from metlmon.stats import telling
 from metlmon.stats.curves import streams
 from metlmon.stats.estimates import outlook
+from metlmon.stats.evaluations import Found, evaluations
 from metlmon.training.records import Streamed
-from screens import epochlist, queueword
+from screens import epochlist, headlines, queueword, runlist
 from screens.acting import ACTING, ActingScreen
 from screens.actions import bindings_of
 from screens.chart import seconds_chart
@@ -43,8 +48,12 @@ from screens.ink import (
 from screens.monitor import ListScreen
 from screens.once import Once
 from screens.runlist import between, place
+from screens.widgets.keys import Keys
 from screens.widgets.panel import Panel
 from screens.widgets.table import GAP, MARGIN, Row, Rows, Table
+
+OF_EVALUATIONS: Final = frozenset({"evaluations", "evaluation"})
+"""Actions that are for nothing in a run whose epochs nothing evaluates."""
 
 ROOMY_LINES: Final = 30
 """From this height on, the chart is larger and blank lines set the parts apart."""
@@ -67,6 +76,7 @@ class RunScreen(ListScreen, ActingScreen):
         super().__init__()
         self.key = key
         self.chart = True
+        self.evaluations = False
         self._placed = False
         self._view: Once[RunView | None] = Once()
         self._by_key: Once[dict[str, EpochRow]] = Once()
@@ -89,15 +99,17 @@ class RunScreen(ListScreen, ActingScreen):
             self.table.show([], [], self._missing(update))
             self.query_one("#note", Panel).show([self.note(0, 0, noun="epoch")])
             return
+        evaluated = any(epoch.evaluations for epoch in view.epochs)
+        self.query_one(Keys).leave_out(() if evaluated else OF_EVALUATIONS)
         size, told = self.app.size, self.monitor.study.of(outlook)
         of = view, told, self.chart, size.width, size.height
         head.show(self._headed(lambda: self._head(view), *of))
         epochs, side = self._kept(
             lambda: (
-                self.kept(view.epochs, epochlist.seen_by_filter),
-                self.kept(view.side, epochlist.seen_by_filter),
+                self._with_evaluations(self.kept(view.epochs, epochlist.seen_by_filter)),
+                self.kept(view.unpaired, epochlist.seen_by_filter),
             ),
-            *(view, self.wanted, self.order, self.reversed),
+            *(view, self.wanted, self.order, self.reversed, self.evaluations),
         )
         if self.table.marks:
             self.table.keep_marks(self._index(view).keys())
@@ -107,12 +119,20 @@ class RunScreen(ListScreen, ActingScreen):
             at = [row for row in view.epochs if row.node == view.row.latest.node]
             if at:
                 self.table.select(epochlist.key_of(at[-1]))
-        shown, total = len(epochs) + len(side), len(view.epochs) + len(view.side)
+        total = len(self._with_evaluations(view.epochs)) + len(view.unpaired)
+        shown = len(epochs) + len(side)
         note = [self.note(shown, total, noun="node")]
         queue = self._queue(view)
         # Where there is room a line is kept free for it, so that the table keeps its height.
         roomy = self.app.size.height >= ROOMY_LINES and self.monitor.word is not None
         self.query_one("#note", Panel).show([*note, *([queue] if queue or roomy else [])])
+
+    def _with_evaluations(self, epochs: Sequence[EpochRow]) -> list[EpochRow]:
+        """The epochs, each with its evaluations as rows behind it where somebody wants that."""
+        if not self.evaluations:
+            return list(epochs)
+        alone = ((replace(epoch, evaluations=()), epoch.evaluations) for epoch in epochs)
+        return [row for epoch, behind in alone for row in (epoch, *behind)]
 
     def _index(self, view: RunView) -> dict[str, EpochRow]:
         return self._by_key(lambda: {epochlist.key_of(row): row for row in _rows(view)}, view)
@@ -141,6 +161,7 @@ class RunScreen(ListScreen, ActingScreen):
         lines = [
             line(" ") + self._title(view, room - 2),
             line(" ") + first_that_fits(self._progress(view), room - 2),
+            *runlist.under_gate(view.row, room, ascii),
             *self._rest(room - 2),
         ]
         if self.chart:
@@ -190,7 +211,8 @@ class RunScreen(ListScreen, ActingScreen):
 
     def _now(self, view: RunView) -> Line:
         latest, ascii, row = view.row.latest, self.ascii, view.row
-        state = signed(STATES[row.state], ascii)
+        gate = gate_sign(row)
+        state = signed(gate or STATES[row.state], ascii)
         over = row.state in TERMINAL
         if latest is None or row.state is not latest.state or row.epochs_done >= row.epochs_total:
             return state
@@ -198,11 +220,11 @@ class RunScreen(ListScreen, ActingScreen):
             state += line((" epoch ", DIM), str(latest.epoch))
         if latest.seconds is not None:
             lasted = wording.duration(latest.seconds, ascii)
-            state += line(" ", lasted, (" ago", DIM)) if over else line((" for ", DIM), lasted)
+            state += line(", ", lasted, (" ago", DIM)) if over else line((" for ", DIM), lasted)
         if latest.site is not None or latest.target is not None:
             at = line((" at " if latest.site is not None else " ", DIM))
             state += at + place(latest.site, latest.target, latest.off_target, None, ascii)
-        if between(row):
+        if gate is None and between(row):
             state += line(", next waits")
         return state
 
@@ -221,7 +243,8 @@ class RunScreen(ListScreen, ActingScreen):
         tries = sum(epoch.attempts for epoch in view.epochs)
         tried = f"   {wording.count(tries, 'execution', ascii=ascii)}"
         hours = line("   ") + gpu_hours(row.gpu_hours, ascii, flying=False)
-        extra = line((inferred + skipped, DIM))
+        failed = headlines.failed_evaluations(_side_counts(view), ascii)
+        extra = line((inferred + skipped, DIM)) + (line("   ") + failed if failed else ())
         long = told(20) + extra + line((tried, DIM)) + hours
         short = [told(cells, short=True) + hours for cells in (6, 0)]
         return [long, told(20) + extra + hours, told(12) + hours, *short]
@@ -230,9 +253,15 @@ class RunScreen(ListScreen, ActingScreen):
         room, ascii = self.app.size.width, self.ascii
         self.monitor.study.want_written()
         told = self.monitor.study.of(streams)
-        specs, widths = self._fitted(lambda: _fit(view, told or {}, room, ascii), view, told, room)
+        evaluated = self.monitor.study.of(evaluations)
+        found = (evaluated or {}).get(self.key)
+        marks = not self.evaluations
+        specs, widths = self._fitted(
+            lambda: _fit(view, told or {}, room, ascii, marks, found),
+            *(view, told, room, marks, evaluated),
+        )
         rows = self._listed(
-            lambda: _listed(epochs, side, specs, widths, room, ascii), epochs, specs
+            lambda: _listed(view.row, epochs, side, specs, widths, room, ascii), epochs, specs
         )
         empty = [line("  ", "No epoch has this in any column."), line("  ", ("esc clears", DIM))]
         self.table.show(columns(specs, widths), rows, empty)
@@ -243,10 +272,12 @@ class RunScreen(ListScreen, ActingScreen):
         view = self.monitor.feed.run_view(self.key)
         wanted = self.table.marks or {self.table.cursor}
         rows = [row for row in _rows(view) if epochlist.key_of(row) in wanted]
-        if view is None or not rows:
-            dags = () if view is None else self.dags_of([view.row.dag])
-            return Selection("nothing", (), dags)
+        if view is None:
+            return Selection("nothing")
         queued = self.monitor.feed.queued(self.key)
+        run = (SelectedRun(view.row, queued),)
+        if not rows:
+            return Selection("nothing", (), self.dags_of([view.row.dag]), run)
         jobs: list[JobRow] = []
         for row in rows:
             its = [job for job in queued if (job.dag, job.node) == (row.dag, row.node)]
@@ -254,7 +285,7 @@ class RunScreen(ListScreen, ActingScreen):
             jobs += its or self.job_rows(last)
         names = [f"epoch {row.epoch}" if row.epoch is not None else row.node for row in rows]
         words = f"{self.named(names, 'epoch')} of {plain(view.row.run, 40, self.ascii)}"
-        return Selection(words, tuple(jobs), self.dags_of(row.dag for row in rows))
+        return Selection(words, tuple(jobs), self.dags_of(row.dag for row in rows), run)
 
     def open(self, key: str) -> None:
         for row in _rows(self.monitor.feed.run_view(self.key)):
@@ -263,19 +294,42 @@ class RunScreen(ListScreen, ActingScreen):
                 return
         self.say("this node was never submitted: it has no job to open")
 
+    def action_evaluations(self) -> None:
+        self.evaluations = not self.evaluations
+        self._again()
+
+    def action_evaluation(self) -> None:
+        """Open the job of the evaluation of the epoch under the cursor: of several that which is
+        in trouble."""
+        view = self.monitor.feed.run_view(self.key)
+        at = None if view is None else self._index(view).get(self.table.cursor or "")
+        if at is None:
+            return
+        row = epochlist.evaluation_to_open(at)
+        if row is not None:
+            self.open(epochlist.key_of(row))
+        else:
+            self.say("no evaluation comes directly after this node")
+
     def action_chart(self) -> None:
         self.chart = not self.chart
         self._again()
 
 
 def _fit(
-    view: RunView, told: Mapping[JobId, Streamed], room: int, ascii: bool
+    view: RunView,
+    told: Mapping[JobId, Streamed],
+    room: int,
+    ascii: bool,
+    marks: bool,
+    found: Found | None,
 ) -> tuple[list[Spec[EpochRow]], dict[str, int]]:
-    specs = epochlist.specs(view, ascii, told)
+    specs = epochlist.specs(view, ascii, told, marks, found)
     return specs, fitted(specs, [*view.epochs, *view.side], room)
 
 
 def _listed(
+    run: RunRow,
     epochs: Sequence[EpochRow],
     side: Sequence[EpochRow],
     specs: Sequence[Spec[EpochRow]],
@@ -287,13 +341,13 @@ def _listed(
     indent = MARGIN + widths["epoch"] + GAP
 
     def made(row: EpochRow) -> Row:
-        below = epochlist.below(row, room - indent - 1, ascii)
+        below = epochlist.below(row, room - indent - 1, ascii, run)
         return Row(epochlist.key_of(row), partial(cells, specs, widths, row), below, indent)
 
     title = line(("side nodes", DIM))
     between = (Row(None, lambda: ((),)), Row(None, lambda: (title,))) if side else ()
     keys = [epochlist.key_of(row) for row in epochs], [epochlist.key_of(row) for row in side]
-    heights = [[1 + epochlist.has_below(row) for row in rows] for rows in (epochs, side)]
+    heights = [[1 + epochlist.has_below(row, run) for row in rows] for rows in (epochs, side)]
 
     def at(number: int) -> Row:
         if number < len(epochs):
@@ -303,6 +357,14 @@ def _listed(
 
     blank = [None] * len(between)
     return Rows([*keys[0], *blank, *keys[1]], [*heights[0], *(1 for _ in blank), *heights[1]], at)
+
+
+def _side_counts(view: RunView) -> SideCounts:
+    """What the side nodes of a run came to."""
+    states = Counter(row.state for row in view.side)
+    passed = sum(row.overruled for row in view.side)
+    failed = states[State.FAILED] + states[State.REMOVED]
+    return SideCounts(len(view.side), states[State.COMPLETED], failed, passed)
 
 
 def _rows(view: RunView | None) -> list[EpochRow]:

@@ -10,6 +10,7 @@ from pathlib import PurePath
 from typing import Final
 
 from metlmon.ensemble import wording
+from metlmon.ensemble.gatewords import ASKED, gate_sign, gate_told, is_asked
 from metlmon.ensemble.record import JobId
 from metlmon.ensemble.states import State
 from metlmon.ensemble.views import Latest, RunRow
@@ -100,6 +101,8 @@ def seen_by_filter(row: RunRow) -> str:
     """All text of a run in which a filter looks, in lower case."""
     parts: list[object] = [row.run, row.uuid, row.dag, STATES[row.state].word]
     parts += [wording.BETWEEN] * between(row)
+    parts += [sign.word] if (sign := gate_sign(row)) is not None else []
+    parts += gate_told(row)
     if (latest := row.latest) is not None:
         job = wording.job_id(latest.cluster, latest.proc)
         parts += [latest.node, latest.target, latest.site, latest.gpu, job, latest.hold_reason]
@@ -161,7 +164,7 @@ def lasting(row: RunRow) -> tuple[object, ...]:
     widths depend on no more."""
     latest, hours = row.latest, row.gpu_hours
     epochs = row.epochs_done, row.epochs_skipped, row.epochs_total
-    told = (row.run, row.uuid, row.dag, row.state, *epochs)
+    told = (row.run, row.uuid, row.dag, row.state, gate_sign(row), is_asked(row), *epochs)
     if latest is None:
         return told
     where = latest.site, latest.target, latest.off_target, latest.gpu, latest.gpus
@@ -219,6 +222,8 @@ def _epoch(row: RunRow, cells: int | None, ascii: bool) -> Line:
 
 
 def _state(row: RunRow, cells: int | None, ascii: bool, streams: Mapping[JobId, Streamed]) -> Line:
+    if (gate := gate_sign(row)) is not None:
+        return signed(gate, ascii)
     if between(row):
         sign = STATES[row.state]
         return line((sign.mark(ascii), ink(sign)), " ", (wording.BETWEEN, DIM))
@@ -226,7 +231,8 @@ def _state(row: RunRow, cells: int | None, ascii: bool, streams: Mapping[JobId, 
     streamed = None
     if latest is not None and latest.cluster is not None and row.state is latest.state:
         streamed = streams.get((latest.cluster, latest.proc or 0))
-    return signed(STATES[row.state], ascii) + percent_of(row.state, streamed)
+    told = signed(STATES[row.state], ascii) + percent_of(row.state, streamed)
+    return told + line((f" {ASKED.mark(ascii)}", ink(ASKED))) if is_asked(row) else told
 
 
 def percent_of(state: State, streamed: Streamed | None) -> Line:
@@ -346,19 +352,35 @@ REASON_LINES: Final = 3
 def under_the_table(row: RunRow | None, shown: set[str], cells: int, ascii: bool) -> list[Line]:
     """For narrow screens: the hold reason of the run under the cursor, or else what its
     dropped columns would say."""
-    if row is None or cells >= REASON_CELLS:
+    if row is None:
         return [()]
+    if cells >= REASON_CELLS:
+        return under_gate(row, cells, ascii) or [()]
     why = reason(row.latest, ascii)
     if why:
         lines = wrapped(why, cells - 2, BAD, indent=3)
         told = bounded(lines, REASON_LINES, cells - 2, 3, ascii)
         mark = line(" ", (STATES[State.HELD].mark(ascii), ink(STATES[State.HELD])), " ")
         return [mark + told[0][1:], *told[1:]]
+    if at_gate := under_gate(row, cells, ascii):
+        return at_gate
     if row.latest is None:
         facts = [line((plain((row.uuid or "")[:8], 8, ascii), DIM))] if "uuid" not in shown else []
         facts.append(line(("none of its epochs was submitted yet", DIM)))
         return [line(" ", (plain(row.run, 24, ascii), BOLD), "  ") + joined(facts, line("  "))]
     return [_dropped(row, shown, ascii)]
+
+
+def under_gate(row: RunRow, cells: int, ascii: bool) -> list[Line]:
+    """What was asked of a run and what its gate made of it; no line where that is nothing."""
+    told = gate_told(row, ascii)
+    if not told:
+        return []
+    sign = gate_sign(row) or ASKED
+    name = plain(row.run, 24, ascii)
+    lines = wrapped(f"{name} {'; '.join(told)}", cells - 2, ink(sign), indent=3)
+    told_in = bounded(lines, REASON_LINES, cells - 2, 3, ascii)
+    return [line(" ", (sign.mark(ascii), ink(sign)), " ") + told_in[0][1:], *told_in[1:]]
 
 
 def _dropped(row: RunRow, shown: set[str], ascii: bool) -> Line:

@@ -16,7 +16,7 @@ from textual.binding import BindingType
 from textual.containers import Horizontal
 from textual.message import Message
 
-from metlmon.authoring.records import Complaint, Request, Template
+from metlmon.authoring.records import Complaint, Request, Rules, Shape, Template
 from metlmon.authoring.typed import sites_in
 from metlmon.ensemble import wording
 from metlmon.ensemble.wording import plain
@@ -24,22 +24,27 @@ from metlmon.live.feed import Update
 from metlmon.mishap import mishap
 from metlmon.pool.desk import Desk
 from metlmon.pool.records import PoolError
+from metlmon.stats import cost as stats
+from metlmon.stats.cost import Past
 from screens.actions import bindings_of
 from screens.ink import BAD, BOLD, DIM, NOTE, Line, bounded, crop, joined, line, spread, wrapped
 from screens.monitor import MonitorScreen, rule
 from screens.submitchoice import Choice, ChoiceScreen
 from screens.submitform import (
+    HOWS,
     LABELS,
     POLICIES,
+    SHAPES,
     Draft,
     Field,
     fields_of,
+    first_template,
     new_directory,
 )
 from screens.submitlaunch import LaunchScreen
 from screens.submitplan import Verdict, come_along, judged
 from screens.submitpool import Known, gpus, schedd, seconds
-from screens.submitpreview import Preview, preview
+from screens.submitpreview import Preview, amount, preview
 from screens.widgets.form import Entry, Form
 from screens.widgets.keys import Keys
 from screens.widgets.panel import Panel
@@ -56,9 +61,10 @@ NOTE_LINES: Final = 3
 
 _TITLES: Final[Mapping[str, str]] = {
     "template": "What to train",
-    "runs": "How much of it",
+    "shape": "How much of it",
     "sites": "Where",
     "gpus": "What each job asks for",
+    "gate": "Steering it while it runs",
 }
 """Headings above these fields, where there is room."""
 
@@ -66,8 +72,20 @@ _HINTS: Final[Mapping[str, str]] = {
     "seeds": "1, 2, 3 and so on",
     "sites": "anywhere",
     "gpu_memory_mb": "any",
+    "evaluation.every": "none",
+    "gate.patience": "never",
+    "gate.divergence": "never",
+    "gate.median_after": "never",
 }
 """What an empty field stands for."""
+
+
+_MEANINGS: Final[Mapping[str, Mapping[str, str]]] = {
+    "policy": POLICIES,
+    "shape": SHAPES,
+    "how": HOWS,
+}
+"""Fields of some words, each with its meaning."""
 
 
 class SubmitScreen(MonitorScreen):
@@ -158,7 +176,7 @@ class SubmitScreen(MonitorScreen):
     @property
     def _fields(self) -> tuple[Field, ...]:
         names = [each.name for each in self.verdict.templates]
-        return fields_of(self.verdict.template, names)
+        return fields_of(self.verdict.template, names, self._form.shape, self._form.gated)
 
     def show(self, update: Update | None) -> None:
         form, sheet = self.query_one(Form), self.query_one(Sheet)
@@ -191,15 +209,13 @@ class SubmitScreen(MonitorScreen):
             what = wording.count(len(names), "field needs", "fields need", ascii=ascii)
             told = plain(", ".join(names), 200, ascii)
             return line((f"{what} another look: ", BAD), told)
-        plan, times = verdict.plan, " x " if ascii else " × "
-        runs = wording.count(len(plan.runs), "run", ascii=ascii)
-        epochs = wording.count(plan.request.epochs, "epoch", ascii=ascii)
+        plan = verdict.plan
         jobs = wording.count(plan.jobs, "job", ascii=ascii)
         files = wording.count(len(plan.files), "file", ascii=ascii)
         way = wording.count(len(plan.in_the_way), "is", "are", ascii=ascii)
         return joined(
             (
-                line((f"{runs}{times}{epochs}", BOLD), (f" = {jobs}", BOLD)),
+                line((amount(plan, ascii), BOLD), (f" = {jobs}", BOLD)),
                 line(wording.count(plan.nodes, "node", ascii=ascii)),
                 line(files),
                 line((f"{way} in the way", NOTE)) if plan.in_the_way else (),
@@ -231,7 +247,7 @@ class SubmitScreen(MonitorScreen):
         # What is wrong needs the room more than the unit does.
         unit = "" if self.verdict.of(each.name) else each.unit
         beside = self._beside(each)
-        listed = each.name in ("template", "sites", "policy")
+        listed = each.name in ("template", "sites", *_MEANINGS)
         return Entry(each.name, label, text, unit, beside, hint, each.options, each.closed, listed)
 
     def _beside(self, field: Field) -> Line:
@@ -240,13 +256,26 @@ class SubmitScreen(MonitorScreen):
         if said is not None:
             return self._said_of(said)
         text = self._form.text(field.name, self.verdict.template)
-        if field.name == "policy":
-            return line((POLICIES.get(text, ""), DIM))
+        if field.name in _MEANINGS:
+            return line((_MEANINGS[field.name].get(text, ""), DIM))
+        if field.name == "sweep":
+            return self._swept_told()
         if field.name == "template" and self.verdict.template is not None:
             return line((plain(self.verdict.template.title, 100, self.ascii), DIM))
         if field.name == "sites":
             return self._sites_told()
         return ()
+
+    def _swept_told(self) -> Line:
+        """How many values of each variable there are."""
+        request = self.verdict.request
+        if request is None or request.sweep is None:
+            return ()
+        told = (
+            f"{plain(each.name, 20, self.ascii)} {wording.number(len(each.values), self.ascii)}"
+            for each in request.sweep.variables
+        )
+        return line((f"values: {', '.join(told)}", DIM))
 
     def _sites_told(self) -> Line:
         known, ascii = self.known, self.ascii
@@ -307,15 +336,18 @@ class SubmitScreen(MonitorScreen):
             self._stale |= anew or self._judging != wanted
         elif anew or self._stale or self._last != wanted:
             self._judging, self._stale, self._last = wanted, False, wanted
-            work = partial(self._work, *wanted, self.known.site_names, self.ascii)
-            self.run_worker(work, thread=True)
+            past = self.monitor.present_study.of(stats.past)
+            work = partial(self._work, *wanted, self.known.site_names, self.ascii, past)
+            self.run_worker(work, thread=True, description="what would be written")
 
     _last: tuple[Draft, int] | None = None
 
-    def _work(self, draft: Draft, cells: int, sites: Sequence[str], ascii: bool) -> None:
+    def _work(
+        self, draft: Draft, cells: int, sites: Sequence[str], ascii: bool, past: Past | None
+    ) -> None:
         try:
             verdict = judged(draft, sites)
-            shown = preview(verdict, cells, ascii)
+            shown = preview(verdict, cells, ascii, past)
         except Exception as error:
             self.post_message(self.Misjudged(error))
             return
@@ -390,10 +422,22 @@ class SubmitScreen(MonitorScreen):
     # --- what is typed --------------------------------------------------------------------
 
     def _put(self, name: str, text: str) -> None:
+        before = self._form.shape
         self._form = self._form.with_text(name, text)
+        self._follow(before)
         self.monitor.form = self._form
         self._said = ""
         self._again()
+
+    def _follow(self, before: Shape) -> None:
+        """Another shape needs another kind of job: the template that came with the shape before
+        goes with it. One that was chosen stays."""
+        if self._form.shape is not before:
+            along = self.verdict.templates
+            usual = first_template(along, before)
+            if self._form.text("template") == usual:
+                chosen = first_template(along, self._form.shape)
+                self._form = self._form.with_text("template", chosen)
 
     def on_form_moved(self, event: Form.Moved) -> None:
         event.stop()
@@ -420,8 +464,8 @@ class SubmitScreen(MonitorScreen):
         choices: list[Choice] = []
         if name == "template":
             choices = [Choice(each.name, each.title) for each in self.verdict.templates]
-        elif name == "policy":
-            choices = [Choice(value, about) for value, about in POLICIES.items()]
+        elif name is not None and name in _MEANINGS:
+            choices = [Choice(value, about) for value, about in _MEANINGS[name].items()]
         elif name == "sites":
             now = sites_in(self._form.text("sites"))
             choices = [Choice(each.name, self._offer(each.slots, gpus(each, self.ascii)))
@@ -491,8 +535,8 @@ class SubmitScreen(MonitorScreen):
 
 def _first_request(along: Sequence[Template]) -> Request:
     """What the form begins with."""
-    first = along[0].name if along else ""
-    return Request(template=first, directory=new_directory(Path.cwd()))
+    first = first_template(along, Shape.CHAIN)
+    return Request(template=first, directory=new_directory(Path.cwd()), gate=Rules())
 
 
 def _said(error: Exception) -> str:

@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Final
 
-from metlmon.authoring.records import Complaint, Policy, Request, Template
+from metlmon.authoring.description import STEERED
+from metlmon.authoring.graph import Role
+from metlmon.authoring.records import (
+    Complaint,
+    Evaluation,
+    How,
+    PlanError,
+    Policy,
+    Request,
+    Rules,
+    Shape,
+    Stage,
+    Sweep,
+    Swept,
+    Template,
+)
+from metlmon.authoring.templates import used_placeholders
 from metlmon.authoring.typed import megabytes, seeds_in, sites_in
 from metlmon.frozen import frozen
 
@@ -17,6 +34,58 @@ POLICIES: Final[Mapping[str, str]] = {
     Policy.PIN.value: "a run stays at one site",
 }
 """Policies with their meaning in one line."""
+
+SHAPES: Final[Mapping[str, str]] = {
+    Shape.CHAIN.value: "each run a chain of its epochs",
+    Shape.SWEEP.value: "a run for every combination of values",
+    Shape.STAGES.value: "pretrain, then finetune from its checkpoint",
+    Shape.BAG.value: "shards that need nothing of each other",
+    Shape.MULTI_NODE.value: "several machines train an epoch together",
+}
+"""Shapes with their meaning in one line."""
+
+AUTO: Final = "auto"
+"""How values go together is not said."""
+
+HOWS: Final[Mapping[str, str]] = {
+    AUTO: "zip, where there are equally many",
+    How.ZIP.value: "first with first, second with second",
+    How.PRODUCT.value: "each value with each of the others",
+}
+"""How values are put together, with the meaning in one line."""
+
+YES, NO = "yes", "no"
+
+SHARDS: Final = 10
+"""What a bag begins with."""
+
+GATHER: Final = "gather"
+"""The template of the node at a bag's end."""
+
+MOST_DIGITS: Final = 9
+"""Of a number of epochs: more is no number of them, and slow to read."""
+
+OF_SHAPE: Final[Mapping[Shape, tuple[str, ...]]] = {
+    Shape.CHAIN: ("runs", "epochs", "seeds", "evaluation.every"),
+    Shape.SWEEP: ("sweep", "how", "epochs", "seeds", "evaluation.every"),
+    Shape.STAGES: ("runs", "stages", "seeds", "evaluation.every"),
+    Shape.BAG: ("shards", "gather"),
+    Shape.MULTI_NODE: ("runs", "epochs", "machines", "seeds"),
+}
+"""Fields that say how much of it there is, by shape."""
+
+GATED: Final = ("gate.patience", "gate.divergence", "gate.median_after")
+"""Fields of the gate's rules: of no use without one."""
+
+AS_FIELD: Final[Mapping[str, str]] = {
+    "evaluation": "evaluation.every",
+    "evaluation.template": "evaluation.every",
+    "evaluation.values": "evaluation.every",
+    "gate.poll": "gate",
+    "gate.metric": "gate",
+    "gate.min_delta": "gate",
+}
+"""The field of the form that a complaint about something else belongs beside."""
 
 
 @frozen
@@ -46,7 +115,30 @@ FIELDS: Final = (
         "already are never replaced without being named and asked about.",
     ),
     Field("name", "DAG name", "The DAG file gets this name.", ".dag"),
+    Field(
+        "shape",
+        "Shape",
+        "How the nodes hang together. chain: each run a chain of its epochs; sweep: a chain for "
+        "every combination of values; stages: one chain after the other in each run; bag: shards "
+        "that need nothing of each other; multi-node: several machines train an epoch together.",
+        options=tuple(SHAPES),
+        closed=True,
+    ),
     Field("runs", "Runs", "How many models are trained, each on its own.", "runs"),
+    Field(
+        "sweep",
+        "Sweep",
+        "What differs from run to run: a = 0.01 to 0.1 by 0.01; b = 1, 2, 4. A template's "
+        "parameter of that name takes the values; else the jobs have them as $(a).",
+    ),
+    Field(
+        "how",
+        "Together",
+        "How the values of several variables go together. product: every value of one with every "
+        "value of the others; zip: first with first; auto: zip, where there are equally many.",
+        options=tuple(HOWS),
+        closed=True,
+    ),
     Field(
         "epochs",
         "Epochs",
@@ -54,9 +146,32 @@ FIELDS: Final = (
         "per run",
     ),
     Field(
+        "stages",
+        "Stages",
+        "One after the other in every run, each with its epochs: pretrain 5, finetune 3. A stage "
+        "begins with the checkpoint of the one before.",
+    ),
+    Field("shards", "Shards", "Into how many jobs the work is cut.", "jobs"),
+    Field(
+        "gather",
+        "Gather",
+        "A node at the end that puts together what the shards made.",
+        options=(YES, NO),
+        closed=True,
+    ),
+    Field("machines", "Machines", "How many train an epoch together, at the same time.", "per job"),
+    Field(
         "seeds",
         "Seeds",
-        "One for each run: 7, 11, 13 or 1-4. Empty: 1, 2, 3 and so on.",
+        "One for each run: 7, 11, 13 or 1-4. Empty: 1, 2, 3 and so on. In a sweep each point is "
+        "trained once with each of them; empty: once.",
+    ),
+    Field(
+        "evaluation.every",
+        "Evaluate",
+        "A side node after every so many epochs, which the next epoch does not wait for; if it "
+        "fails, nothing else does. Empty: none.",
+        "epochs",
     ),
     Field(
         "sites",
@@ -81,17 +196,53 @@ FIELDS: Final = (
     ),
     Field("memory_mb", "Memory", "What each job asks for: 4096, or 4 GB.", "MB"),
     Field("retries", "Retries", "How often DAGMan tries an epoch again that failed.", "times"),
+    Field(
+        "gate",
+        "Steer",
+        "yes: a script before each epoch lets a run be stopped, paused, or sent elsewhere while "
+        "the DAG goes on, and stops it by the rules below. Its later epochs are skipped; the DAG "
+        "does not fail.",
+        options=(YES, NO),
+        closed=True,
+    ),
+    Field(
+        "gate.patience",
+        "Patience",
+        "Stop a run after so many epochs without a better val_loss. Empty: never.",
+        "epochs",
+    ),
+    Field(
+        "gate.divergence",
+        "Divergence",
+        "Stop a run whose val_loss is no number, or above so many times its best. Empty: never.",
+        "times",
+    ),
+    Field(
+        "gate.median_after",
+        "Median",
+        "From so many finished epochs on, stop a run whose val_loss is worse than the median of "
+        "all runs at the same epoch. Empty: never.",
+        "epochs",
+    ),
 )
 """What every template has, in the order of the form."""
 
 LABELS: Final = {each.name: each.label for each in FIELDS}
 
 
-def fields_of(template: Template | None, names: Sequence[str]) -> tuple[Field, ...]:
-    """All fields for a template: those of every one, then its own parameters. ``names`` are
-    the templates that come along."""
+def fields_of(
+    template: Template | None, names: Sequence[str], shape: Shape = Shape.CHAIN, gated: bool = True
+) -> tuple[Field, ...]:
+    """All fields for a template and a shape: those of every one, then the template's own
+    parameters. ``names`` are the templates that come along; ``gated``: with the gate's rules."""
     first, *rest = FIELDS
     chosen = Field(first.name, first.label, first.help, options=tuple(names))
+    amounts = {name for fields in OF_SHAPE.values() for name in fields}
+    absent = amounts - set(OF_SHAPE[shape])
+    if shape not in STEERED:
+        absent |= {"gate", *GATED}
+    elif not gated:
+        absent |= set(GATED)
     own = [] if template is None else [
         Field(
             f"values.{each.name}",
@@ -101,7 +252,7 @@ def fields_of(template: Template | None, names: Sequence[str]) -> tuple[Field, .
         )
         for each in template.parameters
     ]  # fmt: skip
-    return (chosen, *rest, *own)
+    return (chosen, *(each for each in rest if each.name not in absent), *own)
 
 
 @frozen
@@ -115,13 +266,26 @@ class Draft:
         """The form that asks for this request."""
         own = {f"values.{name}": value for name, value in request.values.items()}
         memory = request.gpu_memory_mb
+        evaluation, rules = request.evaluation, request.gate or Rules()
         return cls(
             {
                 "template": request.template,
                 "directory": str(request.directory),
                 "name": request.name,
+                "shape": request.shape.value,
                 "runs": str(request.runs),
+                "sweep": _sweep_text(request.sweep),
+                "how": (request.sweep and request.sweep.how) or AUTO,
                 "epochs": str(request.epochs),
+                "stages": ", ".join(f"{each.name} {each.epochs}" for each in request.stages),
+                "shards": str(request.shards or SHARDS),
+                "gather": NO if request.gather is None else YES,
+                "machines": str(max(2, request.machines)),
+                "evaluation.every": "" if evaluation is None else str(evaluation.every),
+                "gate": NO if request.gate is None else YES,
+                "gate.patience": _or_empty(rules.patience),
+                "gate.divergence": _or_empty(rules.divergence),
+                "gate.median_after": _or_empty(rules.median_after),
                 "seeds": ", ".join(map(str, request.seeds)),
                 "sites": ", ".join(request.sites),
                 "policy": request.policy.value,
@@ -133,6 +297,17 @@ class Draft:
             }
         )
 
+    @property
+    def shape(self) -> Shape:
+        """What the form is for."""
+        text = self.texts.get("shape", "")
+        return Shape(text) if text in SHAPES else Shape.CHAIN
+
+    @property
+    def gated(self) -> bool:
+        """Can its runs be steered?"""
+        return self.shape in STEERED and self.texts.get("gate") == YES
+
     def text(self, name: str, template: Template | None = None) -> str:
         """What stands in a field; a template's parameter has its default at first."""
         if name in self.texts:
@@ -143,6 +318,25 @@ class Draft:
     def with_text(self, name: str, text: str) -> Draft:
         """The same form with another text in one field."""
         return Draft({**self.texts, name: text})
+
+
+def _or_empty(number: float | None) -> str:
+    return "" if number is None else f"{number:g}"
+
+
+def _sweep_text(sweep: Sweep | None) -> str:
+    if sweep is None:
+        return ""
+    return "; ".join(f"{each.name} = {', '.join(each.values)}" for each in sweep.variables)
+
+
+def first_template(along: Sequence[Template], shape: Shape) -> str:
+    """The first of these that is there for a shape's jobs; "" where there is none."""
+    role = Role.SHARD if shape is Shape.BAG else Role.TRAIN
+    wide = "machines" if shape is Shape.MULTI_NODE else ""
+    fitting = [each for each in along if each.role is role]
+    several = [each for each in fitting if wide in used_placeholders(each)] if wide else fitting
+    return next((each.name for each in several or fitting), "")
 
 
 def new_directory(where: Path) -> Path:
@@ -190,15 +384,28 @@ def asked(draft: Draft, template: Template | None) -> tuple[Request, tuple[Compl
             said.append(Complaint("directory", str(error)))
             return Path()
 
+    def number(name: str, least: str) -> float | None:
+        text = draft.text(name).strip()
+        try:
+            return float(text) if text else None
+        except ValueError:
+            said.append(Complaint(name, f"a number is needed, such as {least}, or nothing"))
+            return None
+
+    def some(name: str) -> int | None:
+        return whole(name, 1) if draft.text(name).strip() else None
+
     own = template.parameters if template is not None else ()
     values = {each.name: draft.text(f"values.{each.name}", template) for each in own}
+    shape = draft.shape
+    there = OF_SHAPE[shape]
     request = Request(
         template=draft.text("template").strip(),
         directory=directory(),
         name=draft.text("name").strip(),
-        runs=whole("runs", usual.runs),
-        epochs=whole("epochs", usual.epochs),
-        seeds=seeds(),
+        runs=whole("runs", usual.runs) if "runs" in there else usual.runs,
+        epochs=whole("epochs", usual.epochs) if "epochs" in there else usual.epochs,
+        seeds=seeds() if "seeds" in there else (),
         sites=sites_in(draft.text("sites")),
         policy=Policy(draft.text("policy")) if draft.text("policy") in POLICIES else usual.policy,
         gpus=whole("gpus", usual.gpus),
@@ -207,5 +414,67 @@ def asked(draft: Draft, template: Template | None) -> tuple[Request, tuple[Compl
         retries=whole("retries", usual.retries),
         # What is as the template has it is left to the template.
         values={each.name: values[each.name] for each in own if values[each.name] != each.default},
+        shape=shape,
+        sweep=_sweep(draft, said) if shape is Shape.SWEEP else None,
+        stages=_stages(draft, said) if shape is Shape.STAGES else (),
+        shards=whole("shards", SHARDS) if shape is Shape.BAG else 0,
+        gather=GATHER if shape is Shape.BAG and draft.text("gather") == YES else None,
+        machines=whole("machines", 2) if shape is Shape.MULTI_NODE else 1,
     )
+    if "evaluation.every" in there and (every := some("evaluation.every")) is not None:
+        request = replace(request, evaluation=Evaluation(every=every))
+    if draft.gated:
+        rules = Rules(
+            patience=some("gate.patience"),
+            divergence=number("gate.divergence", "3"),
+            median_after=some("gate.median_after"),
+        )
+        request = replace(request, gate=rules)
     return request, tuple(said)
+
+
+_QUOTED: Final = re.compile(r'"[^"]*"')
+_ANOTHER: Final = re.compile(r",\s*([A-Za-z_]\w*)\s*=")
+"""What looks like the next variable, behind a comma: it would be one more value."""
+
+
+def _sweep(draft: Draft, said: list[Complaint]) -> Sweep | None:
+    """``a = 0.01 to 0.1 by 0.01; b = 1, 2``: what is swept; None where it cannot be read."""
+    from metlmon.authoring.sweeps import values
+
+    found: list[Swept] = []
+    for text in filter(str.strip, draft.text("sweep").split(";")):
+        name, equals, line = (each.strip() for each in text.partition("="))
+        if not equals or not name:
+            wanted = "write it as a = 0.01 to 0.1 by 0.01; b = 1, 2, 4"
+            said.append(Complaint("sweep", f"{text.strip()!r}: {wanted}"))
+            return None
+        if another := _ANOTHER.search(_QUOTED.sub("", line)):
+            wanted = "put ';' before a further variable, or the value into quotes"
+            said.append(Complaint("sweep", f"{another[1]}= among the values of {name}; {wanted}"))
+            return None
+        try:
+            found.append(Swept(name, values(line, name), ""))
+        except PlanError as error:
+            said.append(Complaint("sweep", str(error)))
+            return None
+    if not found:
+        said.append(Complaint("sweep", "nothing is swept; write a = 0.01 to 0.1 by 0.01"))
+        return None
+    how = draft.text("how")
+    return Sweep("run", tuple(found), How(how) if how in set(How) else None)
+
+
+def _stages(draft: Draft, said: list[Complaint]) -> tuple[Stage, ...]:
+    """``pretrain 5, finetune 3``."""
+    found: list[Stage] = []
+    for text in filter(str.strip, draft.text("stages").split(",")):
+        name, _, epochs = text.strip().rpartition(" ")
+        if not name.strip() or not epochs.isdecimal() or len(epochs) > MOST_DIGITS:
+            wanted = "write each with its epochs: pretrain 5, finetune 3"
+            said.append(Complaint("stages", f"{text.strip()!r}: {wanted}"))
+            return ()
+        found.append(Stage(name.strip(), int(epochs)))
+    if not found:
+        said.append(Complaint("stages", "no stage is named; write pretrain 5, finetune 3"))
+    return tuple(found)

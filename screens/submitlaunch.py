@@ -42,7 +42,7 @@ from screens.ink import (
 )
 from screens.monitor import MonitorScreen, heading, rule
 from screens.submitpool import Known, schedd, way
-from screens.submitpreview import file_list
+from screens.submitpreview import amount, file_list
 from screens.widgets.document import Document
 from screens.widgets.keys import ELSEWHERE, Keys, key_line
 from screens.widgets.panel import Panel
@@ -226,13 +226,7 @@ class LaunchScreen(MonitorScreen):
 
     def _touched(self, room: int) -> list[Line]:
         plan, ascii, known = self.plan, self.ascii, self.known
-        times = " x " if ascii else " × "
-        size = times.join(
-            (
-                wording.count(len(plan.runs), "run", ascii=ascii),
-                wording.count(plan.request.epochs, "epoch", ascii=ascii),
-            )
-        )
+        size = amount(plan, ascii)
         nodes = wording.count(plan.nodes, "node", ascii=ascii)
         jobs = wording.count(plan.jobs, "job", ascii=ascii)
         facts: list[tuple[str, str]] = [
@@ -299,7 +293,7 @@ class LaunchScreen(MonitorScreen):
         desk = self.monitor.options.pool if submit else None
         work = partial(self._work, desk, self._written, self._replace)
         # What is begun is brought to its end, even if one quits meanwhile.
-        self.run_worker(work, thread=True)
+        self.run_worker(work, thread=True, description="writing and submitting")
         self._again()
 
     def _work(self, desk: Desk | None, written: bool, replace_files: bool) -> None:

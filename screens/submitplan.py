@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from metlmon import authoring
 from metlmon.authoring.records import Complaint, Plan, PlanError, Request, Template
 from metlmon.frozen import frozen
-from screens.submitform import Draft, asked, fields_of
+from screens.submitform import AS_FIELD, Draft, asked, fields_of
 
 UNREADABLE: Final = (PlanError, OSError, ValueError)
 """What a template of one's own, or a directory, may raise while it is looked at."""
@@ -51,7 +52,7 @@ def judged(draft: Draft, sites: Sequence[str] = ()) -> Verdict:
         said = [Complaint("template", str(error))]
     if unread is not None and not any(each.field == "template" for each in said):
         said.append(unread)
-    complaints = _as_in_the_form((*unreadable, *said), template)
+    complaints = _as_in_the_form((*unreadable, *said), draft, template)
     plan = None
     if not any(each.fatal for each in complaints):
         try:
@@ -62,11 +63,19 @@ def judged(draft: Draft, sites: Sequence[str] = ()) -> Verdict:
 
 
 def _as_in_the_form(
-    complaints: Sequence[Complaint], template: Template | None
+    complaints: Sequence[Complaint], draft: Draft, template: Template | None
 ) -> tuple[Complaint, ...]:
-    """From the first field to the last; what is about none of them comes at the end."""
-    place = {field.name: at for at, field in enumerate(fields_of(template, ()))}
-    return tuple(sorted(complaints, key=lambda each: place.get(each.field, len(place))))
+    """From the first field to the last, each beside a field that there is; what is about none of
+    them comes at the end."""
+    fields = fields_of(template, (), draft.shape, draft.gated)
+    place = {field.name: at for at, field in enumerate(fields)}
+    beside = [
+        replace(each, field=AS_FIELD.get(each.field, each.field))
+        if each.field in place or not each.field.startswith("stages.")
+        else replace(each, field="stages")
+        for each in complaints
+    ]
+    return tuple(sorted(beside, key=lambda each: place.get(each.field, len(place))))
 
 
 def come_along() -> tuple[Template, ...]:

@@ -11,10 +11,13 @@ from typing import overload
 
 from rich.cells import cell_len, chop_cells
 
-from metlmon.authoring.records import Plan, PlannedFile, RunPlan
+from metlmon.authoring.picture import picture
+from metlmon.authoring.records import Plan, PlannedFile, RunPlan, Shape
+from metlmon.authoring.runs import epochs_of
 from metlmon.authoring.submittext import shown
 from metlmon.ensemble import wording
 from metlmon.ensemble.wording import plain
+from metlmon.stats.cost import Past, cost, told
 from screens.exact import exact
 from screens.ink import BAD, BOLD, DIM, GOOD, NOTE, Line, line, wrapped
 from screens.monitor import heading
@@ -132,20 +135,23 @@ class Preview(Lines):
         return self._parts[part][at - (self._ends[part - 1] if part else 0)]
 
 
-def preview(verdict: Verdict, cells: int, ascii: bool) -> Preview:
-    """What a form would write; what is missing when nothing can be written."""
+def preview(verdict: Verdict, cells: int, ascii: bool, past: Past | None = None) -> Preview:
+    """What a form would write; what is missing when nothing can be written. ``past``: what epochs
+    cost where that is known."""
     plan = verdict.plan
     if plan is None:
         return Preview([_missing(verdict, cells, ascii)], ())
-    total = wording.count(len(plan.runs), "run", ascii=ascii)
     parts: list[Sequence[Line]] = [
-        [*counted(plan, cells, ascii), ()],
+        [*counted(plan, cells, ascii), *costs(plan, past, cells, ascii), ()],
+        [*drawn(plan, cells, ascii), ()],
         [heading(_files(plan, ascii), cells, ascii)],
         [*file_list(plan, ascii), ()],
-        [heading(total, cells, ascii)],
-        RunLines(plan.runs, cells, ascii),
     ]
-    sections = [1, 3]
+    sections = [2]
+    if plan.runs:
+        sections.append(len(parts))
+        total = wording.count(len(plan.runs), "run", ascii=ascii)
+        parts += [[heading(total, cells, ascii)], RunLines(plan.runs, cells, ascii)]
     for file in plan.files:
         sections.append(len(parts))
         parts += [[(), *_title(file, cells, ascii)], FileLines(file, cells, ascii)]
@@ -160,15 +166,41 @@ def _title(file: PlannedFile, cells: int, ascii: bool) -> list[Line]:
 
 def counted(plan: Plan, cells: int, ascii: bool) -> list[Line]:
     """How much it makes, and where it goes."""
-    asked, times = plan.request, " x " if ascii else " × "
-    size = wording.count(len(plan.runs), "run", ascii=ascii)
-    epochs = wording.count(asked.epochs, "epoch", ascii=ascii)
+    asked = plan.request
     nodes = wording.count(plan.nodes, "node", ascii=ascii)
     jobs = wording.count(plan.jobs, "job", ascii=ascii)
     return [
-        line(" ", (f"{size}{times}{epochs}", BOLD), "   ", nodes, "   ", (jobs, BOLD)),
+        line(" ", (amount(plan, ascii), BOLD), "   ", nodes, "   ", (jobs, BOLD)),
         *wrapped(f"into {plain(str(asked.directory), 1000, ascii)}", cells - 1, DIM, indent=1),
     ]
+
+
+def amount(plan: Plan, ascii: bool) -> str:
+    """``4 runs × 3 epochs``, ``100 shards``, ``100 runs × 30 epochs, each point 2 times``."""
+    asked, times = plan.request, " x " if ascii else " × "
+    if asked.shape is Shape.BAG:
+        return wording.count(asked.shards, "shard", ascii=ascii)
+    runs = wording.count(len(plan.runs), "run", ascii=ascii)
+    epochs = wording.count(epochs_of(asked), "epoch", ascii=ascii)
+    several = f"{times}{asked.machines} machines" if asked.machines > 1 else ""
+    return f"{runs}{times}{epochs}{several}"
+
+
+def drawn(plan: Plan, cells: int, ascii: bool) -> list[Line]:
+    """The graph in characters."""
+    return [line(" ", each) for each in picture(plan.graph, cells - 2, ascii)]
+
+
+def costs(plan: Plan, past: Past | None, cells: int, ascii: bool) -> list[Line]:
+    """What it would cost, by what past epochs did; nothing where none are known."""
+    made = cost(past, plan.graph.trainings, epochs_of(plan.request))
+    if made is None:
+        return []
+    first, *more = told(made, "the ensemble on the screen", ascii)
+    lines = [line(" ", (first, BOLD))]
+    for sentence in more:
+        lines += wrapped(sentence, cells - 1, DIM, indent=1)
+    return lines
 
 
 def _files(plan: Plan, ascii: bool) -> str:

@@ -24,7 +24,7 @@ from metlmon.stats.lanes import (
     by_outcome,
     by_site,
     epoch_labels,
-    kind_of,
+    kinds_beside,
     lane_cells,
     lettered,
     nice_step,
@@ -38,9 +38,10 @@ from screens import timerows
 from screens.actions import bindings_of
 from screens.ink import BOLD, DIM, Line, crop, fit, ink, line, width
 from screens.monitor import ListScreen
+from screens.once import Once
 from screens.widgets.keys import Keys
 from screens.widgets.panel import Panel
-from screens.widgets.table import GAP, MARGIN, Column, Row, Table
+from screens.widgets.table import GAP, MARGIN, Column, Row, Rows, Table
 
 ROOMY_LINES: Final = 30
 """From this height on, blank lines set the parts apart."""
@@ -91,6 +92,8 @@ class TimelineScreen(ListScreen):
         self._view: _View | None = None
         self._lanes: dict[str, list[Cell]] = {}
         self._labels: dict[str, str] = {}
+        self._listed: Once[Rows] = Once()
+        self._named: Once[int] = Once()
         self._signs: dict[str | None, Sign] = {}
         self._columns: list[Stack] | None = []
         self._kinds: frozenset[Kind] = frozenset()
@@ -123,7 +126,7 @@ class TimelineScreen(ListScreen):
             self.at = made.seconds(moment)
         then = made if moment is None else self.monitor.study.of(timeline) or made
         kept = self.kept(made.lanes, _text)
-        names = self._name_cells(made)
+        names = self._named(partial(self._name_cells, made), made)
         window = self._window(made, self.app.size.width - MARGIN - names - GAP - 1)
         self._draw(made, window)
         head = self._head(then)
@@ -138,15 +141,11 @@ class TimelineScreen(ListScreen):
                 timerows.axis_line(axis(made, window, self.ascii), cursor, self.ascii), window.cells
             ),
         ]
-        states = {lane.key: lane.state for lane in then.lanes}
-        rows = []
-        for lane in kept:
-            now = replace(lane, state=states.get(lane.key))
-            cells = partial(self._cells, now, names, cursor, known)
-            labels = line((self._label(lane), DIM)) if roomy else ()
-            rows.append(
-                Row(lane.key, cells, labels or line(" ") if roomy else (), MARGIN + names + GAP)
-            )
+        rows = self._listed(
+            partial(self._rows, kept, then, names, cursor, known, roomy),
+            *(self._view, then, names, cursor, known, roomy),
+            *(self.wanted, self.order, self.reversed),
+        )
         self.table.show(columns, rows, self._empty(made))
         unit = "GPUs" if self._gpus(made) else "jobs"
         indent = MARGIN + names + GAP
@@ -216,6 +215,28 @@ class TimelineScreen(ListScreen):
     def _gpus(self, made: Timeline) -> bool:
         return made.max_gpus > 0 if self.gpus is None else self.gpus
 
+    def _rows(
+        self,
+        kept: Sequence[Lane],
+        then: Timeline,
+        names: int,
+        cursor: int,
+        known: int | None,
+        roomy: bool,
+    ) -> Rows:
+        states = {lane.key: lane for lane in then.lanes}
+
+        def made(at: int) -> Row:
+            known_then = states.get(kept[at].key)
+            state = None if known_then is None else known_then.state
+            sign = None if known_then is None else known_then.sign
+            lane = replace(kept[at], state=state, sign=sign)
+            cells = partial(self._cells, lane, names, cursor, known)
+            below = (line((self._label(lane), DIM)) or line(" ")) if roomy else ()
+            return Row(lane.key, cells, below, MARGIN + names + GAP)
+
+        return Rows([lane.key for lane in kept], [2 if roomy else 1] * len(kept), made)
+
     def _draw(self, made: Timeline, window: Window) -> None:
         """Forget what was drawn for something else; lanes are drawn when they are in view."""
         view, before = _View(made, window, self.sites, self._gpus(made)), self._view
@@ -225,15 +246,18 @@ class TimelineScreen(ListScreen):
         self._view, self._lanes, self._labels = view, {}, {}
         if not known:
             self._signs = site_signs(made.sites)
-            self._kinds = frozenset(kind_of(span) for lane in made.lanes for span in lane.spans)
+            self._kinds = kinds_beside(made)
         order = list(self._signs.values()) if self.sites else list(OUTCOMES)
         work = partial(stacks, made, window, self._sign_of, order, view.gpus)
-        if sum(len(lane.spans) for lane in made.lanes) <= AT_ONCE:
+        if len(made.ran) <= AT_ONCE:
             self._columns = work()
             return
         self._columns = None
         stack = partial(self._stack, view, work)
-        self.run_worker(stack, thread=True, exclusive=True, group="chart")
+        # Without a description the worker makes one: the repr of all spans there are.
+        self.run_worker(
+            stack, thread=True, exclusive=True, group="chart", description="how many ran at a time"
+        )
 
     def _stack(self, view: _View, work: Callable[[], list[Stack]]) -> None:
         """Called in a thread."""
@@ -265,7 +289,7 @@ class TimelineScreen(ListScreen):
             self._lanes[lane.key] = lettered(drawn, self.ascii, signs)
         selected = lane.key == self.table.cursor
         bar = timerows.lane_line(self._lanes.get(lane.key, ()), cursor, selected, known, self.ascii)
-        sign = None if lane.state is None else STATES[lane.state]
+        sign = lane.sign or (None if lane.state is None else STATES[lane.state])
         mark = ("  ", DIM) if sign is None else (f"{sign.mark(self.ascii)} ", ink(sign))
         name = line(mark, plain(lane.name, NAME_CELLS, self.ascii))
         return fit(name, names, "left", self.ascii), bar
@@ -450,5 +474,6 @@ def _text(lane: Lane) -> str:
         lane.uuid or "",
         lane.dag,
         "" if lane.state is None else STATES[lane.state].word,
+        "" if lane.sign is None else lane.sign.word,
     ]
     return "\n".join(parts).lower()

@@ -298,7 +298,8 @@ def _between(made: Timeline, lane: Lane, at: float, then: bool, ascii: bool) -> 
     lasted = wording.duration(at - before.until, ascii)
     last = "" if before.epoch is None else f"; epoch {before.epoch} was the last"
     if after is None and not then and lane.state is State.COMPLETED and before.end:
-        return f"done since {before.end:%m-%d %H:%M:%S}, for {lasted}{last}"
+        word = "done" if lane.sign is None else lane.sign.word
+        return f"{word} since {before.end:%m-%d %H:%M:%S}, for {lasted}{last}"
     if after is not None and not then:
         return f"{ended}, for {lasted} of {wording.duration(after.at - before.until, ascii)}{last}"
     return f"{ended}, for {lasted}{last}"

@@ -20,7 +20,7 @@ NAME = {"metlmon.cli.main", "metlmon.cli.arguments", "metlmon.cli.codes"}
 
 READING = {
     f"metlmon.{name}" for name in ("frozen", "secret", "live", "eventlog", "dagman", "ensemble")
-}
+} | {"metlmon.training.gatefiles"}
 PRINTING = {
     f"metlmon.cli.{name}" for name in ("commands", "notices", "printing", "stalled", "to_json")
 }
@@ -66,7 +66,8 @@ NEVER_AT_FIRST = {
     *("metlmon.authoring", "metlmon.report", "metlmon.stats.frames", "metlmon.stats.backtest"),
     *("metlmon.trainer", "metlmon.cli.tables", "metlmon.cli.submit", "metlmon.cli.act"),
     *("screens.submit", "screens.timeline", "screens.sites", "screens.curves"),
-    *("screens.estimates", "screens.incidents"),
+    *("screens.estimates", "screens.incidents", "screens.nodes", "screens.nodelist"),
+    "metlmon.ensemble.nodetree",
 }
 """What ``watch`` does not wait for before its first screen stands."""
 

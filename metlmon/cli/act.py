@@ -1,4 +1,4 @@
-"""``metlmon act``: hold, release, remove, … from the command line, after a yes."""
+"""``metlmon act``: hold, release, remove, stop, … from the command line, after a yes."""
 
 from __future__ import annotations
 
@@ -14,25 +14,39 @@ from metlmon.cli.commands import one_run, open_reader
 from metlmon.cli.printing import print_json
 from metlmon.cli.to_json import SCHEMA
 from metlmon.ensemble.picture import Painter
-from metlmon.ensemble.views import DagRow, JobRow, Status
+from metlmon.ensemble.views import DagRow, JobRow, RunRow, Status
 from metlmon.ensemble.wording import plain
 from metlmon.live.errors import InputError
 from metlmon.live.session import Session
-from metlmon.pool.offers import already_so, target
+from metlmon.pool.offers import already_so
 from metlmon.pool.office import Office
 from metlmon.pool.records import (
+    AS_THE_DAG_SAYS,
     DAG_ACTS,
+    RUN_ACTS,
     Act,
     Answer,
     Offer,
     Order,
     PoolError,
     Reply,
+    RunTarget,
+    SelectedRun,
     Target,
 )
+from metlmon.pool.refusing import target
+from metlmon.pool.requests import NO_SITE, site_of
+from metlmon.pool.runoffers import with_site
 
 JOBS_LISTED: Final = 20
 """Jobs that the question names; it counts the others."""
+
+FILES_ALONE: Final = frozenset(RUN_ACTS) - {Act.STOP_NOW}
+"""They need no schedd, and none is asked."""
+
+BACK: Final = "dag"
+"""After ``--to``: where the DAG file says, no longer elsewhere."""
+BACK_TOO: Final = f" (or --to {BACK}: as the DAG file says)"
 
 WELL: Final = frozenset({Reply.DONE, Reply.ALREADY})
 
@@ -44,6 +58,7 @@ def act(options: argparse.Namespace) -> int:
         raise InputError("priority needs --value N, a whole number; higher ones go first")
     if wanted is not Act.PRIORITY and options.value is not None:
         raise InputError(f"--value is for priority, not for {wanted}")
+    site = _site(wanted, options.to)
     reader = open_reader(options)
     if reader.ensemble.settings.read_only:
         raise InputError("read_only is set in metlmon.toml: nothing can be done to jobs from here")
@@ -51,16 +66,24 @@ def act(options: argparse.Namespace) -> int:
     status = session.take().status
     jobs: list[JobRow] = []
     dags: list[DagRow] = []
+    runs: list[SelectedRun] = []
     if wanted in DAG_ACTS:
         dags = [_dag(status, options.targets)]
+    elif wanted in RUN_ACTS:
+        runs = _runs(status, painter, session, options.targets)
     else:
         jobs = _jobs(painter, session, options.targets)
     office = Office(session)
     try:
         assert office.queue is not None
-        office.queue.ask()
-        offer = next(o for o in office.offers(status, jobs, dags) if o.act is wanted)
-        if not jobs and not dags:
+        if wanted not in FILES_ALONE:
+            office.queue.ask()
+        offer = next(o for o in office.offers(status, jobs, dags, runs) if o.act is wanted)
+        if offer.order is not None and options.value is not None:
+            offer = replace(offer, order=replace(offer.order, value=options.value))
+        if site is not None:
+            offer = with_site(offer, site)
+        if not jobs and not dags and not runs:
             meant = plain(" ".join(options.targets), 200)
             offer = replace(offer, subject=meant, refused="no job of that is in the queue now")
         along = [row for row in session.queued() if dags and row.dag == dags[0].file]
@@ -79,17 +102,17 @@ def _carry_out(
         _tell(f"metlmon: {'no need to' if already else 'cannot'} {_deed(offer)}: {offer.refused}")
         code = _told(offer, None, (), options)
         return Exit.OK if already else code
-    if offer.act is Act.PRIORITY:
-        order = replace(order, value=options.value)
     for line in question(offer, order, along if offer.act is Act.REMOVE_DAG else ()):
         _tell(line)
+    if options.dry_run:
+        return _told(offer, order, (), options, dry=True)
     if not options.yes and not _confirmed():
         _tell("metlmon: nothing was done")
         return Exit.REFUSED
 
     def tell(answer: Answer) -> None:
         if not options.json:
-            print(answer_line(answer), flush=True)
+            print(answer_line(answer, order), flush=True)
 
     try:
         answers = office.perform(order, tell)
@@ -105,9 +128,12 @@ def _told(
     answers: tuple[Answer, ...],
     options: argparse.Namespace,
     error: str | None = None,
+    dry: bool = False,
 ) -> int:
     if options.json:
         print_json(_json(offer, order, answers, error))
+    if dry:
+        return Exit.OK
     well = bool(answers) and all(answer.reply in WELL for answer in answers)
     return Exit.OK if well else Exit.REFUSED
 
@@ -151,14 +177,46 @@ def _meant(painter: Painter, session: Session, text: str) -> Iterable[JobRow]:
     return (view.row,)
 
 
+def _runs(
+    status: Status, painter: Painter, session: Session, targets: list[str]
+) -> list[SelectedRun]:
+    """The runs that are meant, each once. Raises InputError for what is none."""
+    if not targets:
+        raise InputError("name runs (a name, a uuid or its beginning), or: all")
+    found: dict[str, RunRow] = {}
+    for text in targets:
+        for row in status.runs if text == "all" else (one_run(painter, text),):
+            found[row.key] = row
+    return [SelectedRun(row, session.queued(row.key)) for row in found.values()]
+
+
+def _site(wanted: Act, to: str | None) -> str | None:
+    """Where to. Raises InputError for what is no site, and where one is missing."""
+    if wanted not in (Act.RETARGET, Act.SEND):
+        if to is not None:
+            raise InputError(f"--to is for retarget and send, not for {wanted}")
+        return None
+    if to is None:
+        raise InputError(f"{wanted} needs --to SITE{BACK_TOO if wanted is Act.SEND else ''}")
+    if wanted is Act.SEND and to == BACK:
+        return AS_THE_DAG_SAYS
+    site = site_of(to)
+    if site is None:
+        raise InputError(f"--to {to}: {NO_SITE}")
+    return site
+
+
 # --- the question and the answers ---------------------------------------------------------
 
 
 def question(offer: Offer, order: Order, along: Sequence[JobRow] = ()) -> list[str]:
     """What will be touched, exactly, and what comes of it."""
-    to = f" to {order.value}" if order.value is not None else ""
-    lines = [f"{_deed(offer)}{to}"]
-    if order.dag is None:
+    given = order.site if order.value is None else order.value
+    to = f" to {given}" if given is not None else ""
+    lines = [f"{_deed(offer)}{' where the DAG says' if given == AS_THE_DAG_SAYS else to}"]
+    if order.runs:
+        lines += _listed("", [_named(each) for each in order.touched])
+    elif order.dag is None:
         lines += _listed("", [_named(each) for each in order.targets])
     elif order.targets:
         lines.append(f"  DAGMan's job {order.targets[0].id}, and {len(along)} jobs with it")
@@ -170,7 +228,13 @@ def question(offer: Offer, order: Order, along: Sequence[JobRow] = ()) -> list[s
 
 def _deed(offer: Offer) -> str:
     """``hold job 12.0 of run1``."""
-    said = {Act.PRIORITY: "set the priority of", Act.REMOVE_DAG: "remove"}
+    said = {
+        Act.PRIORITY: "set the priority of",
+        Act.REMOVE_DAG: "remove",
+        Act.STOP_NOW: "stop now:",
+        Act.RESUME_RUN: "let go on:",
+        Act.SEND: "send the next epochs of",
+    }
     return f"{said.get(offer.act, offer.act)} {offer.subject}"
 
 
@@ -181,19 +245,21 @@ def _listed(before: str, names: Sequence[str]) -> list[str]:
     return lines
 
 
-def _named(target: Target) -> str:
-    parts = [target.id]
+def _named(target: Target | RunTarget) -> str:
+    parts = [target.id] if isinstance(target, Target) else []
     if target.run is not None:
         parts.append(plain(target.run, 60))
     if target.epoch is not None:
         parts.append(f"epoch {target.epoch}")
     parts.append(str(target.state).replace("_", " "))
-    return "  ".join(parts)
+    files = target.files if isinstance(target, RunTarget) else [target.file or ""]
+    return "  ".join([*parts, *(plain(file, 300) for file in files if file)])
 
 
-def answer_line(answer: Answer) -> str:
-    """``12.0  done``, with more where there is more to say."""
-    line = f"{plain(answer.subject, 60)}  {answer.reply}"
+def answer_line(answer: Answer, order: Order) -> str:
+    """``12.0  done``, with more where there is more to say; of a run its name."""
+    names = {run.id: run.run for run in order.runs}
+    line = f"{plain(names.get(answer.subject, answer.subject), 60)}  {answer.reply}"
     return f"{line}: {plain(answer.text, 400)}" if answer.text else line
 
 
@@ -219,12 +285,30 @@ def _json(
         "subject": offer.subject,
         "dag": order.dag if order else None,
         "value": order.value if order else None,
+        "site": order.site or None if order else None,
+        "runs": [_run(target) for target in (order.runs if order else ())],
         "jobs": [_job(target) for target in (order.targets if order else ())],
-        "left_out": [{**_job(target), "why": why} for target, why in offer.left_out],
+        "left_out": [{**_either(target), "why": why} for target, why in offer.left_out],
         "refused": offer.refused or error,
         "answers": [
             {"subject": a.subject, "reply": str(a.reply), "text": a.text or None} for a in answers
         ],
+    }
+
+
+def _either(target: Target | RunTarget) -> dict[str, Any]:
+    return _job(target) if isinstance(target, Target) else _run(target)
+
+
+def _run(target: RunTarget) -> dict[str, Any]:
+    return {
+        "run": target.run,
+        "uuid": target.uuid,
+        "dag": target.dag,
+        "epoch": target.epoch,
+        "state": str(target.state),
+        "files": list(target.files),
+        "jobs": [_job(job) for job in target.jobs],
     }
 
 
@@ -237,4 +321,5 @@ def _job(target: Target) -> dict[str, Any]:
         "run": target.run,
         "epoch": target.epoch,
         "state": str(target.state),
+        "file": target.file,
     }

@@ -26,9 +26,11 @@ def _words(parser: argparse.ArgumentParser) -> list[str]:
     ]
 
 
-def _takes_files(parser: argparse.ArgumentParser) -> bool:
-    """Is there an argument that is not one of a few words?"""
-    return any(not action.option_strings and not action.choices for action in parser._actions)
+def _takes_files(parser: argparse.ArgumentParser) -> str:
+    """What bash completes for an argument that is not one of a few words: directories, or any
+    file, where one is asked for; nothing without such an argument."""
+    named = [a.metavar for a in parser._actions if not a.option_strings and not a.choices]
+    return "-f" if "FILE" in named else "-d" if named else ""
 
 
 def script(shell: str, parser: argparse.ArgumentParser) -> str:
@@ -40,7 +42,7 @@ def _bash(parser: argparse.ArgumentParser) -> str:
     names = " ".join(name for name, _ in _commands(parser))
     cases = "\n".join(
         f'    {name}) flags="{" ".join(_flags(sub))}" words="{" ".join(_words(sub))}"'
-        f" files={'-d' if _takes_files(sub) else ''} ;;"
+        f" files={_takes_files(sub)} ;;"
         for name, sub in _commands(parser)
     )
     return f"""\

@@ -52,10 +52,7 @@ def curves(options: argparse.Namespace) -> int:
         written.streams(ledger, painter),
         written=True,
     )
-    names = metric_names(basis)
-    if options.metric is not None and names and options.metric not in names:
-        some = ", ".join(plain(name, NAME_LIMIT) for name in names)
-        raise InputError(f"--metric {plain(options.metric, 80)}: no run has it; there are: {some}")
+    check_metric(options.metric, basis)
     found = curves_in(basis, options.metric)
     if options.json:
         notices = tuple(painter.notices())
@@ -78,6 +75,14 @@ def curves(options: argparse.Namespace) -> int:
     for problem in found.problems[:PROBLEMS_SHOWN]:
         print(f"metlmon: warning: {plain(problem, 400)}", file=sys.stderr)
     return Exit.OK
+
+
+def check_metric(name: str | None, basis: Basis) -> None:
+    """Raises InputError for a metric that no run has."""
+    names = metric_names(basis)
+    if name is not None and names and name not in names:
+        some = ", ".join(plain(each, NAME_LIMIT) for each in names)
+        raise InputError(f"--metric {plain(name, 80)}: no run has it; there are: {some}")
 
 
 # --- JSON -------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from metlmon.cli.codes import Exit
 from metlmon.cli.commands import open_reader
 from metlmon.cli.notices import print_warnings
 from metlmon.cli.printing import can_show, print_json
-from metlmon.cli.to_json import SCHEMA, Writer, outlook_json, warnings
+from metlmon.cli.to_json import Writer, head, outlook_json
 from metlmon.ensemble.wording import plain, share, unknown
 from metlmon.live.reader import Reader
 from metlmon.stats import telling
@@ -34,7 +34,7 @@ def estimate(options: argparse.Namespace) -> int:
     if options.backtest:
         tested = _backtest(reader, options)
         if options.json:
-            print_json(_head(reader) | {"backtest": _backtest_json(reader, tested)})
+            print_json(head(reader.painter()) | {"backtest": _backtest_json(reader, tested)})
         else:
             _print_backtest(tested, ascii)
         return Exit.OK
@@ -42,7 +42,7 @@ def estimate(options: argparse.Namespace) -> int:
     told = outlook(basis)
     if options.json:
         writer = Writer(reader.painter().clock.stated)
-        print_json(_head(reader) | {"estimate": outlook_json(writer, told)})
+        print_json(head(reader.painter()) | {"estimate": outlook_json(writer, told)})
         print_warnings(basis.status.warnings)
     else:
         _print(told, ascii)
@@ -52,18 +52,6 @@ def estimate(options: argparse.Namespace) -> int:
 def _basis(reader: Reader) -> Basis:
     painter = reader.painter()
     return Basis(painter.status(), painter.ledger(), reader.ensemble.settings)
-
-
-def _head(reader: Reader) -> dict[str, Any]:
-    painter = reader.painter()
-    writer = Writer(painter.clock.stated)
-    return {
-        "schema": SCHEMA,
-        "dagdir": painter.dagdir,
-        "as_of": writer.time(painter.as_of),
-        "live": painter.live,
-        "warnings": warnings(painter.notices()),
-    }
 
 
 def _backtest(reader: Reader, options: argparse.Namespace) -> Backtest:
@@ -114,7 +102,7 @@ def _print(told: Outlook, ascii: bool) -> None:
 
 def first_line(told: Outlook, ascii: bool) -> str:
     """``42 of 150 epochs done; done in 6 d (4–9 d), about 2025-11-20 08:00; 4.6 epochs/day``."""
-    done = f"{told.done} of {told.total} epochs done"
+    done = telling.epochs(told, ascii)
     done += f" by {telling.minute(told.as_of)}" if told.as_of is not None and not told.live else ""
     at = f", about {telling.minute(told.at)}" if told.at is not None else ""
     parts = [done, telling.done_in(told, ascii) + at, telling.rate(told.rate, ascii)]

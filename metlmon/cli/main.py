@@ -28,8 +28,8 @@ exit status:
   3  --exit-on: a DAG failed or was removed, or can get no further
   4  --exit-on: a job is held
   5  --exit-on: --timeout passed first
-  6  submit: the files are written, but the pool did not take the DAG; act: something was
-     refused, failed, or was not confirmed
+  6  submit, new --submit: the files are written, but the pool did not take the DAG; act:
+     something was refused, failed, or was not confirmed
  70  an error of metlmon itself, no memory, or no room for the output (one sentence says what)
 130  ended from the keyboard; 128 and a signal's number: ended by that signal
 
@@ -38,7 +38,8 @@ user's configuration directory. NO_COLOR is respected. Watching never writes to 
 """
 
 FIGURES: Final = (
-    *("sites", "timeline", "curves", "estimate", "report", "export", "config", "check"),
+    *("sites", "timeline", "curves", "grid", "shards", "estimate", "nodes"),
+    *("report", "export", "config", "check", "new"),
 )
 """Commands that have a module of their own, with a function of their name."""
 
@@ -108,6 +109,19 @@ def _jobs(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
     jobs.add_argument("--ascii", action="store_true", help="plain characters only")
 
 
+def _nodes(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    nodes = commands.add_parser(
+        "nodes",
+        help="every node of any DAG as a tree, what needs a person first",
+        description="Every node, also of a DAG that trains nothing: its state, its latest job, why "
+        "it is so, and what it waits for. What is alike is told together; --json has every node.",
+    )
+    _figures(nodes)
+    nodes.add_argument(
+        "--state", metavar="STATES", help="only nodes in these: held,failed,waiting, …"
+    )
+
+
 def _sites(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     sites = commands.add_parser("sites", help="where the hours went: sites, GPU models, causes")
     _figures(sites)
@@ -123,6 +137,32 @@ def _curves(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     curves = commands.add_parser("curves", help="metrics by epoch: is it learning")
     _figures(curves)
     curves.add_argument("--metric", metavar="NAME", help="this metric (default: val_loss)")
+
+
+def _grid(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    grid = commands.add_parser(
+        "grid", help="a sweep's points as rows and columns: which is best, and how far it is"
+    )
+    _figures(grid)
+    grid.add_argument("--metric", metavar="NAME", help="this metric (default: val_loss)")
+    grid.add_argument(
+        "--rows", metavar="NAME", help="a swept variable (several that go together: a,b)"
+    )
+    grid.add_argument("--columns", metavar="NAME", help="another one, likewise")
+    grid.add_argument(
+        "--where",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="only runs with this value of a third one (default: the best over all of them)",
+    )
+
+
+def _shards(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    shards = commands.add_parser(
+        "shards", help="bags of equal nodes: done, rate, stragglers, and when they will be done"
+    )
+    _figures(shards)
 
 
 def _estimate(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -230,17 +270,22 @@ def _queue(command: argparse.ArgumentParser) -> None:
 
 
 ACTIONS: Final = (
-    *("hold", "release", "remove", "vacate", "priority"),
+    *("hold", "release", "remove", "vacate", "priority", "retarget"),
     *("halt", "resume", "remove-dag", "resubmit"),
+    *("stop", "stop-now", "pause", "resume-run", "send"),
 )
 
 
 def _act(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     act = commands.add_parser(
         "act",
-        help="hold, release, remove, vacate jobs; halt, resume, remove, resubmit a DAG",
-        description="Do something to jobs or to a DAG. It says first what exactly it will touch, "
-        "and asks. Then comes one line for each job, with the schedd's answer.",
+        help="stop, pause, send runs elsewhere; hold, release, remove jobs; halt a DAG, …",
+        description="Do something to jobs, to runs or to a DAG. It says first what exactly it will "
+        "touch, and asks. Then comes one line for each job or run, with what came of it.",
+        epilog="stop: no epoch after the one under way; stop-now: cuts that one off, too; pause, "
+        "resume-run: wait before the next epoch, and go on (also takes a stop back that no epoch "
+        "has met); send: the next epochs elsewhere. These need a gate before the run's nodes, as "
+        "metlmon new writes it. retarget: an idle job to another site.",
     )
     act.add_argument("action", choices=ACTIONS, metavar="ACTION", help=", ".join(ACTIONS))
     act.add_argument("dir", metavar="DIR", help="the directory of a DAG, or the DAG file")
@@ -252,9 +297,39 @@ def _act(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "resume, remove-dag and resubmit a DAG file (default: the only one)",
     )
     act.add_argument("--value", type=int, metavar="N", help="priority: the new one")
+    act.add_argument(
+        "--to", metavar="SITE", help="send, retarget: where to (send: or dag, as the DAG file says)"
+    )
+    act.add_argument(
+        "--dry-run", action="store_true", help="say what it would touch, and exit without asking"
+    )
     act.add_argument("--yes", action="store_true", help="do not ask")
     act.add_argument("--json", action="store_true", help="print the answers as one JSON object")
     act.set_defaults(as_of=None, live=None, tz=None)
+
+
+def _continue(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    go_on = commands.add_parser(
+        "continue",
+        help="write a DAG that goes on with stopped or unfinished runs",
+        description="Write a DAG beside the old one (NAME-2.dag) that goes on with runs from their "
+        "checkpoints: the same uuids, epochs counting on, everything else as the old DAG has it. "
+        "It says first which runs, and from where. Nothing is submitted.",
+    )
+    go_on.add_argument("dir", metavar="DIR", help="the directory of a DAG, or the DAG file")
+    go_on.add_argument(
+        "runs",
+        nargs="*",
+        metavar="RUN",
+        help="a run's name, its uuid or how that begins (default: all that are not complete)",
+    )
+    go_on.add_argument(
+        "--epochs", type=int, metavar="N", help="of each run in the end (default: as before)"
+    )
+    go_on.add_argument("--dry-run", action="store_true", help="say what it would be, and exit")
+    go_on.add_argument("--json", action="store_true", help="print one JSON object (schema 1)")
+    go_on.add_argument("--ascii", action="store_true", help="plain characters only")
+    go_on.set_defaults(as_of=None, live=None, tz=None)
 
 
 def _submit(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -288,10 +363,112 @@ def _submit(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     _screen(submit)
 
 
+def _new(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    new = commands.add_parser(
+        "new",
+        help="write the DAG of an ensemble, a sweep, stages, or a bag of shards",
+        description="Write a DAG with its submit files, scripts and gate, from a description "
+        "(FILE.toml; --example prints one), a sweep file (GEN SUBDAG) or the options, which go "
+        "before what FILE says. Where the DAG is there already: what differs; nodes that have run "
+        "stay as they are. Nothing is submitted unless that is said.",
+    )
+    new.add_argument("file", nargs="?", metavar="FILE", help="a description, or a sweep file")
+    new.add_argument(
+        "dir",
+        nargs="?",
+        metavar="DIR",
+        help="where the DAG goes (default: ./NAME, or where FILE was written beside a DAG)",
+    )
+    _ensemble(new)
+    # What is not said is what the description says.
+    new.set_defaults(name=None, epochs=None, policy=None, gpus=None, memory=None, retries=None)
+    _shapes(new)
+    new.add_argument("--dry-run", action="store_true", help="print what it would be, and exit")
+    new.add_argument(
+        "--force", action="store_true", help="files that were changed by hand may be overwritten"
+    )
+    new.add_argument("--submit", action="store_true", help="hand the DAG to the pool, unasked")
+    new.add_argument("--picture", action="store_true", help="print the picture only, and exit")
+    new.add_argument(
+        "--explain",
+        nargs="?",
+        const="",
+        metavar="NODE",
+        help="print where each variable of a node (or of all of 'run0-*') comes from, and exit",
+    )
+    new.add_argument(
+        "--example",
+        choices=[*SHAPES, "sweep-file"],
+        metavar="SHAPE",
+        help="print a description to begin with; sweep-file: what a sweep file may say",
+    )
+    new.add_argument(
+        "--past", metavar="DIR", help="say what it would cost, by what the epochs of DIR took"
+    )
+    new.add_argument("--json", action="store_true", help="print one JSON object (schema 1)")
+    new.add_argument("--ascii", action="store_true", help="plain characters only")
+
+
+SHAPES: Final = ("chain", "sweep", "stages", "bag", "multi-node")
+
+
+def _shapes(new: argparse.ArgumentParser) -> None:
+    """What makes a shape, and what hangs off a run."""
+    new.add_argument("--shape", choices=SHAPES, metavar="SHAPE", help=", ".join(SHAPES))
+    new.add_argument(
+        "--sweep",
+        action="append",
+        default=[],
+        metavar="NAME=VALUES",
+        help="a run for each value: 'a=0.01 to 0.1 by 0.01' or a=1,2,3; may be given again",
+    )
+    new.add_argument(
+        "--how", choices=["zip", "product"], help="several: first with first, or each with each"
+    )
+    new.add_argument("--shards", type=int, metavar="N", help="of a bag")
+    new.add_argument("--machines", type=int, metavar="N", help="that train an epoch together")
+    new.add_argument(
+        "--evaluate",
+        nargs="?",
+        const="",
+        metavar="T",
+        help="evaluate what epochs leave, by this template (default: evaluate)",
+    )
+    new.add_argument("--every", type=int, metavar="N", help="evaluate after each N epochs")
+    new.add_argument(
+        "--gate",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="can a run be stopped, paused, sent elsewhere? (default: chain, sweep, stages)",
+    )
+    new.add_argument(
+        "--stop-patience", type=int, metavar="N", help="stop after N epochs without improvement"
+    )
+    new.add_argument(
+        "--diverge", type=float, metavar="X", help="stop at NaN, or at X times the best loss"
+    )
+    new.add_argument(
+        "--median-after",
+        type=int,
+        metavar="N",
+        help="from N epochs on stop what is worse than most",
+    )
+    new.add_argument(
+        "--var",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a variable (VARS) of every node; may be given again",
+    )
+    new.add_argument(
+        "--subdags", action="store_const", const=True, help="each run in a sub-DAG of its own"
+    )
+
+
 def _ensemble(submit: argparse.ArgumentParser) -> None:
     """What an ensemble is made of; the same as the fields of the pane."""
     submit.add_argument(
-        "--template", metavar="T", help="one of --list-templates, or a submit description's path"
+        "--template", metavar="T", help="one of submit --list-templates, or a submit description"
     )
     submit.add_argument(
         "--name", default="ensemble", help="of the DAG file, without .dag (default: ensemble)"
@@ -357,15 +534,20 @@ COMMANDS: Final = {
     "run": _run,
     "status": _status,
     "jobs": _jobs,
+    "nodes": _nodes,
     "sites": _sites,
     "timeline": _timeline,
     "curves": _curves,
+    "grid": _grid,
+    "shards": _shards,
     "estimate": _estimate,
     "report": _report,
     "export": _export,
     "config": _config,
     "check": _check,
+    "new": _new,
     "submit": _submit,
+    "continue": _continue,
     "act": _act,
     "demo": _demo,
     "completion": _completion,
@@ -481,6 +663,9 @@ def _answer(arguments: list[str]) -> int:
     if rest and options.command == "act" and not any(word.startswith("-") for word in rest):
         # Targets behind an option: argparse takes those before it alone.
         options.targets += rest
+    elif len(rest) == 1 and options.command == "new" and not options.dir and rest[0][:1] != "-":
+        # DIR behind an option.
+        options.dir = rest[0]
     elif rest:
         top.error(f"unrecognized arguments: {' '.join(rest)}")
     if options.version:
@@ -515,6 +700,10 @@ def _dispatch(options: argparse.Namespace) -> int:
             from metlmon.cli.submit import submit
 
             return submit(options)
+        if options.command == "continue":
+            from metlmon.cli.continuing import continue_
+
+            return continue_(options)
         if options.command == "act":
             from metlmon.cli.act import act
 
@@ -527,8 +716,9 @@ def _dispatch(options: argparse.Namespace) -> int:
         return int(getattr(commands, options.command)(options))
     except InputError as error:
         from metlmon.ensemble.wording import plain
+        from metlmon.secret import hide
 
-        print(f"metlmon: {plain(str(error), 2000)}", file=sys.stderr)
+        print(f"metlmon: {plain(hide(str(error)), 2000)}", file=sys.stderr)
         return Exit.USAGE
 
 

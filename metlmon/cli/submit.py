@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from metlmon import authoring
-from metlmon.authoring.records import Complaint, Plan, PlanError, Policy, Request, Template
+from metlmon.authoring.records import Complaint, Plan, PlanError, Policy, Request, Rules, Template
 from metlmon.authoring.typed import megabytes, seeds_in, sites_in
 from metlmon.cli.codes import Exit
 from metlmon.cli.printing import is_terminal, print_json
@@ -20,6 +20,7 @@ from metlmon.ensemble.wording import plain
 from metlmon.live.errors import InputError
 from metlmon.live.settings import load_settings
 from metlmon.pool.records import PoolError, Submitted
+from metlmon.secret import hide
 
 SCHEMA: Final = 1
 """Of the JSON: fields are added, never renamed."""
@@ -56,7 +57,8 @@ def submit(options: argparse.Namespace) -> int:
 
     if options.dir is None:
         request = replace(request, directory=_new_directory(request.name))
-    return open_submit_pane(options, request)
+    # The form offers to steer the runs; who does not want to says so there.
+    return open_submit_pane(options, replace(request, gate=Rules()))
 
 
 # --- the request --------------------------------------------------------------------------
@@ -67,7 +69,7 @@ def asked(options: argparse.Namespace) -> Request:
     usual = Request("", Path())
     seeds = _seeds(options.seeds)
     return Request(
-        template=_template_name(options.template),
+        template=template_name(options.template),
         directory=Path(options.dir if options.dir is not None else _beside(options.name)),
         name=options.name,
         runs=options.runs if options.runs is not None else len(seeds) or usual.runs,
@@ -79,7 +81,7 @@ def asked(options: argparse.Namespace) -> Request:
         gpu_memory_mb=None if options.gpu_memory is None else _size(options, "gpu_memory"),
         memory_mb=_size(options, "memory"),
         retries=options.retries,
-        values=dict(map(_setting, options.set)),
+        values=dict(map(setting, options.set)),
     )
 
 
@@ -88,7 +90,7 @@ def _beside(name: str) -> str:
     return name.replace("/", "_")
 
 
-def _template_name(given: str | None) -> str:
+def template_name(given: str | None) -> str:
     if given is not None:
         return given
     known = authoring.templates()
@@ -111,7 +113,7 @@ def _size(options: argparse.Namespace, name: str) -> int:
     return size
 
 
-def _setting(text: str) -> tuple[str, str]:
+def setting(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name.strip():
         # What stands behind a blank may be a value, and a secret one.
@@ -138,26 +140,45 @@ def _planned(request: Request) -> tuple[Plan | None, tuple[Complaint, ...]]:
     try:
         return authoring.make_plan(request), found
     except PlanError as error:
-        _say(str(error))
+        say(str(error))
         return None, found
 
 
 def _tell(found: Iterable[Complaint]) -> None:
     for each in found:
         kind = "" if each.fatal else "warning: "
-        _say(f"{kind}{_option(each.field)}: {each.text}")
+        say(each.text, f"{kind}{option_of(each.field)}: ")
 
 
-def _option(field: str) -> str:
+OPTIONS: Final = {
+    "directory": "DIR",
+    "gpu_memory_mb": "--gpu-memory",
+    "memory_mb": "--memory",
+    "evaluation": "--evaluate",
+    "evaluation.template": "--evaluate",
+    "evaluation.every": "--every",
+    "gate.patience": "--stop-patience",
+    "gate.divergence": "--diverge",
+    "gate.median_after": "--median-after",
+    "source": "FILE",
+    "variables": "--var",
+}
+"""Fields that are called otherwise on the command line."""
+
+
+def option_of(field: str) -> str:
     """What the field of a complaint is called on the command line."""
     if field.startswith("values."):
         return f"--set {field.removeprefix('values.')}"
-    special = {"directory": "DIR", "gpu_memory_mb": "--gpu-memory", "memory_mb": "--memory"}
-    return special.get(field, f"--{field}")
+    if field.startswith("variables."):
+        return f"--var {field.removeprefix('variables.')}"
+    return OPTIONS.get(field, f"--{field}")
 
 
-def _say(text: str) -> None:
-    print(f"metlmon: {plain(text, _SENTENCE)}", file=sys.stderr)
+def say(text: str, of: str = "") -> None:
+    """A sentence, behind what it is about. Each is looked through by itself: what is called
+    ``api_token:`` is not one that the sentence then gives away."""
+    print(f"metlmon: {plain(hide(of) + hide(text), _SENTENCE)}", file=sys.stderr)
 
 
 def _dry_run(request: Request, options: argparse.Namespace) -> int:
@@ -165,7 +186,7 @@ def _dry_run(request: Request, options: argparse.Namespace) -> int:
     if plan is None:
         return Exit.USAGE
     if options.json:
-        print_json(_plan_json(plan, found))
+        print_json(plan_json(plan, found))
     else:
         _print_plan(plan)
     return Exit.OK
@@ -173,7 +194,7 @@ def _dry_run(request: Request, options: argparse.Namespace) -> int:
 
 def _print_plan(plan: Plan) -> None:
     where = plain(str(plan.request.directory))
-    print(f"{plan.dag_file} in {where}: {_counts(plan)}, template {plain(plan.request.template)}")
+    print(f"{plan.dag_file} in {where}: {counts(plan)}, template {plain(plan.request.template)}")
     for run in plan.runs:
         # One word where all epochs go to the same place.
         goes = run.targets[:1] if len(set(run.targets)) == 1 else run.targets
@@ -183,18 +204,19 @@ def _print_plan(plan: Plan) -> None:
         notes += ["executable"] * file.executable + ["EXISTS ALREADY"] * file.exists
         print(f"\n=== {file.name} ({'; '.join(notes)})")
         for line in authoring.shown(file).rstrip("\n").split("\n"):
-            print(_visible(line))
+            print(visible(line))
 
 
-def _counts(plan: Plan) -> str:
+def counts(plan: Plan) -> str:
     words = (("run", len(plan.runs)), ("node", plan.nodes), ("job", plan.jobs))
-    return ", ".join(f"{n} {word}" if n == 1 else f"{n} {word}s" for word, n in words)
+    told = [(word, n) for word, n in words if n or word != "run"]
+    return ", ".join(f"{n} {word}" if n == 1 else f"{n} {word}s" for word, n in told)
 
 
 _BLANKS: Final = re.compile(r"([ \t]+)")
 
 
-def _visible(line: str) -> str:
+def visible(line: str) -> str:
     """A line as it will be written, but for what a terminal would obey or not show: that is
     escaped."""
     if line.isascii() and line.isprintable():
@@ -204,7 +226,7 @@ def _visible(line: str) -> str:
     )
 
 
-def _plan_json(plan: Plan, found: Iterable[Complaint]) -> dict[str, Any]:
+def plan_json(plan: Plan, found: Iterable[Complaint]) -> dict[str, Any]:
     """The plan as ``--json`` prints it; ``text`` is null for a file that is not text."""
     request = plan.request
     return {
@@ -256,32 +278,32 @@ def _write_and_submit(request: Request, options: argparse.Namespace) -> int:
         paths = authoring.write_plan(plan, overwrite=options.force)
     except PlanError as error:
         hint = " (--force)" if plan.in_the_way and not options.force else ""
-        _say(f"{error}{hint}")
+        say(f"{error}{hint}")
         return Exit.USAGE
-    answer = {**_plan_json(plan, found), "written": True}
+    answer = {**plan_json(plan, found), "written": True}
     dag = request.directory / plan.dag_file
     watch = f"metlmon watch {shlex.quote(str(request.directory))}"
     if options.no_submit:
-        _answer(options, answer, [f"wrote {_counts(plan)}: {_listed(paths)}"])
-        _say(f"nothing is submitted; condor_submit_dag {shlex.quote(plan.dag_file)} there does it")
+        _answer(options, answer, [f"wrote {counts(plan)}: {listed(paths)}"])
+        say(f"nothing is submitted; condor_submit_dag {shlex.quote(plan.dag_file)} there does it")
         return Exit.OK
     try:
-        done = _submitted(dag)
+        done = hand_over(dag)
     except PoolError as error:
         _answer(options, answer, [])
-        _say(f"written, but not submitted: {error}")
+        say(f"written, but not submitted: {error}")
         return Exit.REFUSED
     told = {"cluster": done.cluster, "way": done.way, "text": done.text or None}
     _answer(
         options,
         {**answer, "submitted": told},
-        [f"cluster {done.cluster}: {plain(str(dag))}, {_counts(plan)}, submitted by {done.way}"],
+        [f"cluster {done.cluster}: {plain(str(dag))}, {counts(plan)}, submitted by {done.way}"],
     )
-    _say(f"watch it with: {watch}")
+    say(f"watch it with: {watch}")
     return Exit.OK
 
 
-def _submitted(dag: Path) -> Submitted:
+def hand_over(dag: Path) -> Submitted:
     from metlmon.pool.office import open_pool
 
     office = open_pool()
@@ -299,7 +321,7 @@ def _answer(options: argparse.Namespace, answer: dict[str, Any], lines: list[str
             print(line)
 
 
-def _listed(paths: Iterable[Path]) -> str:
+def listed(paths: Iterable[Path]) -> str:
     return ", ".join(plain(str(path)) for path in paths)
 
 

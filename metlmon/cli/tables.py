@@ -8,6 +8,17 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, Final
 
 from metlmon.cli.notices import WARNINGS_SHOWN, warning_line
+from metlmon.ensemble.gatewords import (
+    ASKED,
+    PAUSED,
+    gate_sign,
+    gate_told,
+    is_waiting_at,
+    paused_epochs,
+    target_of,
+    waits_since,
+)
+from metlmon.ensemble.nodewords import KINDS, counted_states, failed_evaluations
 from metlmon.ensemble.states import State
 from metlmon.ensemble.views import (
     DagRow,
@@ -80,7 +91,8 @@ def console() -> Console:
     return Console(file=sys.stdout, width=width, markup=False, highlight=False, emoji=False)
 
 
-def _signed(sign: Sign, ascii: bool, text: str | None = None) -> Text:
+def signed(sign: Sign, ascii: bool, text: str | None = None) -> Text:
+    """Mark and word of a state in its colour, or another text in it."""
     from rich.text import Text
 
     style = SHADES[sign.colour]
@@ -205,6 +217,8 @@ def print_status(status: Status, figures: Glance, ascii: bool = False) -> None:
     out.print()
     for line in _counts_lines(status, out.width, ascii):
         out.print(line)
+    for line in _other_nodes(status, ascii):
+        out.print(line)
     out.print(Text(hours_line(status.gpu_hours, ascii)))
     for line in _figures(figures, ascii):
         out.print(line)
@@ -221,6 +235,22 @@ def print_status(status: Status, figures: Glance, ascii: bool = False) -> None:
     _print_warnings(out, status, ascii)
 
 
+def _other_nodes(status: Status, ascii: bool) -> Iterable[Text]:
+    """The nodes outside the graph, and those of no run; evaluations that failed."""
+    from rich.text import Text
+
+    if status.special_nodes:
+        line = Text("Other nodes:", style="bold")
+        for row in status.special_nodes:
+            kind = f"{row.kind.upper()} " if row.kind in KINDS else ""
+            line.append(f"  {kind}{plain(row.node, NAME_LIMIT, ascii)} ")
+            line.append_text(signed(STATES[row.state], ascii))
+        yield line
+    told, more = failed_evaluations(status.side_nodes, ascii)
+    if told:
+        yield Text(f"{told} ({more})" if more else told, style=SHADES[Colour.ORANGE])
+
+
 def _figures(figures: Glance, ascii: bool) -> Iterable[Text]:
     """The rate, when it will be done, and the worst incident that matters now."""
     from rich.text import Text
@@ -229,8 +259,9 @@ def _figures(figures: Glance, ascii: bool) -> Iterable[Text]:
 
     told = figures.outlook
     if told.total:
-        parts = (done_in(told, ascii), rate(told.rate, ascii))
-        yield Text("Estimate: " + "   ".join(filter(None, parts)))
+        parts = [part for part in (done_in(told, ascii), rate(told.rate, ascii)) if part]
+        if parts:
+            yield Text("Estimate: " + "   ".join(parts))
     if figures.worst is not None:
         more = f" (and {figures.more} more: see --json)" if figures.more else ""
         text = plain(figures.worst.text, REASON_LIMIT, ascii)
@@ -242,7 +273,7 @@ def _dag_line(dag: DagRow, ascii: bool) -> Text:
 
     line = Text(plain(dag.file, NAME_LIMIT, ascii), style="bold")
     line.append("  ")
-    line.append_text(_signed(DAG_STATES[dag.state], ascii))
+    line.append_text(signed(DAG_STATES[dag.state], ascii))
     line.append(
         f"  {number(dag.nodes_done, ascii)} of {count(dag.nodes_total, 'node', ascii=ascii)} done"
     )
@@ -263,18 +294,20 @@ def _counts_lines(status: Status, room: int, ascii: bool) -> list[Text]:
     """How many are in each state, broken between two states where they need more room."""
     from rich.text import Text
 
-    counted = status.epoch_states if any(status.epoch_states.values()) else status.node_states
+    counted, paused = counted_states(status), paused_epochs(status)
     what = "epoch" if counted is status.epoch_states else "node"
     lines = [Text(count(sum(counted.values()), what, ascii=ascii) + ":", style="bold")]
-    for state in State:
-        if not counted[state]:
+    signs = [
+        (STATES[state], counted[state] - (paused if state is State.PRE else 0)) for state in State
+    ]
+    for sign, n in [*signs, (PAUSED, paused)]:
+        if not n:
             continue
-        sign = STATES[state]
-        told = f"{sign.mark(ascii)} {number(counted[state], ascii)} {sign.word}"
+        told = f"{sign.mark(ascii)} {number(n, ascii)} {sign.word}"
         if lines[-1].cell_len + 2 + len(told) > room:
             lines.append(Text())
         lines[-1].append("  ")
-        lines[-1].append_text(_signed(sign, ascii, told))
+        lines[-1].append_text(signed(sign, ascii, told))
     return lines
 
 
@@ -312,7 +345,6 @@ NARROW_BAR: Final = 6
 def _run_cells(run: RunRow, several: bool, width: int, ascii: bool) -> list[str | Text]:
     latest = run.latest
     state = latest.state if latest else run.state
-    waits = between_epochs(state, run.epochs_done + run.epochs_skipped, run.epochs_total)
     done = f"{run.epochs_done}/{run.epochs_total}"
     if run.epochs_skipped:
         done += f" ({run.epochs_skipped} skipped)"
@@ -324,7 +356,7 @@ def _run_cells(run: RunRow, several: bool, width: int, ascii: bool) -> list[str 
         *([plain(run.dag, NAME_LIMIT, ascii)] if several else []),
         f"{bar} {done}",
         str(latest.epoch) if latest and latest.epoch is not None else dash,
-        _signed(STATES[state], ascii, f"{STATES[state].mark(ascii)} {BETWEEN}" if waits else None),
+        signed(gate_sign(run) or STATES[state], ascii, _between(run, state, ascii)),
         duration(latest.seconds, ascii) if latest else dash,
         _where(latest, ascii) if latest else dash,
         gpus(latest.gpu, latest.gpus, ascii) if latest else dash,
@@ -333,6 +365,12 @@ def _run_cells(run: RunRow, several: bool, width: int, ascii: bool) -> list[str 
         hours(run.gpu_hours.total, ascii),
         hours(run.gpu_hours.bad, ascii),
     ]
+
+
+def _between(run: RunRow, state: State, ascii: bool) -> str | None:
+    """Of a run whose next epoch was not submitted yet, and no gate tells why."""
+    waits = between_epochs(state, run.epochs_done + run.epochs_skipped, run.epochs_total)
+    return f"{STATES[state].mark(ascii)} {BETWEEN}" if waits and not gate_sign(run) else None
 
 
 def _where(at: Latest | EpochRow, ascii: bool) -> str:
@@ -348,6 +386,18 @@ def _reasons(runs: Sequence[RunRow], ascii: bool) -> Iterable[Text]:
         if run.latest and run.latest.hold_reason:
             name = plain(run.run, NAME_LIMIT, ascii)
             yield _held(name, run.latest.hold_code, run.latest.hold_reason, ascii)
+    for run in runs:
+        yield from _gated(run, ascii)
+
+
+def _gated(run: RunRow, ascii: bool) -> Iterable[Text]:
+    """What is told of a run's gate."""
+    from rich.text import Text
+
+    told = gate_told(run, ascii)
+    if told:
+        name = plain(run.run, NAME_LIMIT, ascii)
+        yield Text(f"{name} {'; '.join(told)}", style=SHADES[(gate_sign(run) or ASKED).colour])
 
 
 def _held(name: str, code: int | None, reason: str | None, ascii: bool) -> Text:
@@ -402,9 +452,19 @@ def print_run(view: RunView, ascii: bool = False) -> None:
         )
     )
     out.print(Text(hours_line(row.gpu_hours, ascii)))
+    for line in _gated(row, ascii):
+        out.print(line)
     out.print()
-    rows = [_epoch_cells(epoch, ascii) for epoch in (*view.epochs, *view.side)]
-    print_table(out, EPOCH_COLUMNS, rows)
+    rows = [_epoch_cells(row, epoch, ascii) for epoch in (*view.epochs, *view.side)]
+    for cells, side in zip(rows[len(view.epochs) :], view.side, strict=True):
+        # Its number is not that of the epoch it comes after.
+        cells[0] = plain(side.node, NAME_LIMIT, ascii)
+    evaluated = any(epoch.evaluations for epoch in view.epochs)
+    if evaluated:
+        told = [_evaluated(epoch, ascii) for epoch in (*view.epochs, *view.side)]
+        rows = [[*row[:2], each, *row[2:]] for row, each in zip(rows, told, strict=True)]
+    columns = [*EPOCH_COLUMNS[:2], *[Column("EVALUATION")] * evaluated, *EPOCH_COLUMNS[2:]]
+    print_table(out, columns, rows)
 
 
 EPOCH_COLUMNS: Final = (
@@ -423,8 +483,9 @@ EPOCH_COLUMNS: Final = (
 )
 
 
-def _epoch_cells(epoch: EpochRow, ascii: bool) -> list[str | Text]:
+def _epoch_cells(run: RunRow, epoch: EpochRow, ascii: bool) -> list[str | Text]:
     dash = unknown(ascii)
+    sign = PAUSED if is_waiting_at(run, epoch) else STATES[epoch.state]
     job = epoch.jobs[-1] if epoch.jobs else (None, None)
     where = site(epoch.site, epoch.target, epoch.off_target, ascii=ascii)
     if epoch.trained_on:
@@ -433,13 +494,9 @@ def _epoch_cells(epoch: EpochRow, ascii: bool) -> list[str | Text]:
         where += f" (an earlier try trained longest{elsewhere})"
     return [
         str(epoch.epoch) if epoch.epoch is not None else plain(epoch.node, NAME_LIMIT, ascii),
-        _signed(
-            STATES[epoch.state],
-            ascii,
-            STATES[epoch.state].text(ascii) + (" (inferred)" if epoch.inferred else ""),
-        ),
+        signed(sign, ascii, sign.text(ascii) + _besides(run, epoch, ascii)),
         job_id(job[0], job[1], ascii),
-        plain(epoch.target or dash, 24, ascii),
+        plain(target_of(run, epoch) or dash, 24, ascii),
         where,
         gpus(epoch.gpu, epoch.gpus, ascii),
         duration(epoch.queue_wait, ascii),
@@ -449,6 +506,25 @@ def _epoch_cells(epoch: EpochRow, ascii: bool) -> list[str | Text]:
         hours(epoch.gpu_hours.total, ascii),
         hours(epoch.gpu_hours.bad, ascii),
     ]
+
+
+def _besides(run: RunRow, epoch: EpochRow, ascii: bool) -> str:
+    """What is to be said of an epoch's state besides it."""
+    if run.gate is not None and is_waiting_at(run, epoch):
+        return f" ({waits_since(run.gate, ascii)})"
+    if epoch.overruled:
+        return " (its job failed)"
+    return " (inferred)" if epoch.inferred else ""
+
+
+def _evaluated(epoch: EpochRow, ascii: bool) -> str:
+    """What the evaluations of an epoch are at."""
+    return " ".join(
+        f"{STATES[State.FAILED].mark(ascii)} job failed"
+        if row.overruled
+        else STATES[row.state].text(ascii)
+        for row in epoch.evaluations
+    )
 
 
 # --- jobs ---------------------------------------------------------------------------------
@@ -498,12 +574,12 @@ def _job_cells(job: JobRow, ascii: bool) -> list[str | Text]:
     return [
         job_id(job.cluster, job.proc, ascii),
         plain(node or dash, NAME_LIMIT, ascii),
-        _signed(STATES[job.state], ascii),
+        signed(STATES[job.state], ascii),
         moment(job.since, ascii),
         plain(job.site or dash, 40, ascii),
         gpus(job.gpu, job.gpus, ascii),
         str(len(job.executions)),
-        _signed(OUTCOMES[last.outcome], ascii) if last else dash,
+        signed(OUTCOMES[last.outcome], ascii) if last else dash,
         hours(spent, ascii) if job.executions else dash,
         f"{number(job.memory_mb, ascii)} MB" if job.memory_mb is not None else dash,
     ]

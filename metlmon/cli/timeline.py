@@ -12,7 +12,7 @@ from metlmon.cli.codes import Exit
 from metlmon.cli.commands import open_reader
 from metlmon.cli.notices import print_warnings
 from metlmon.cli.printing import can_show, print_json
-from metlmon.cli.to_json import SCHEMA, Writer, seconds, warnings
+from metlmon.cli.to_json import Writer, head, seconds
 from metlmon.ensemble.picture import Painter
 from metlmon.ensemble.wording import Weight, count, duration, moment, number, plain
 from metlmon.stats.lanes import (
@@ -69,11 +69,7 @@ def _json(painter: Painter, made: Timeline) -> dict[str, Any]:
     for each in made.ran:
         ran.setdefault(each.entry.run or "", []).append(each)
     return {
-        "schema": SCHEMA,
-        "dagdir": painter.dagdir,
-        "as_of": writer.time(painter.as_of),
-        "live": painter.live,
-        "warnings": warnings(painter.notices()),
+        **head(painter),
         "first": writer.time(made.first),
         "last": writer.time(made.last),
         "seconds": seconds(made.length),

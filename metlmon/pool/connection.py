@@ -122,6 +122,10 @@ class Connection:
         """Ask for a job's new priority; look at the job to see whether it has it."""
         self._ask("priority", cluster=cluster, proc=proc, value=value)
 
+    def place(self, cluster: int, proc: int, site: str) -> None:
+        """Ask for a job's new site (MetlSite); look at the job to see whether it has it."""
+        self._ask("place", cluster=cluster, proc=proc, site=site)
+
     def sites(self) -> tuple[SiteOffer, ...]:
         """The sites that the collector knows now, by name."""
         slots: dict[str, list[str | None]] = {}
@@ -185,7 +189,7 @@ class Connection:
             raise Silence(
                 f"the schedd gave no answer in {seconds:.0f} s; whether it was done will show in "
                 "the log"
-                if operation in ("act", "priority", "submit_dag")
+                if operation in ("act", "priority", "place", "submit_dag")
                 else f"the schedd gave no answer in {seconds:.0f} s"
             )
         try:
@@ -300,4 +304,6 @@ def queue_job(value: dict[str, Any]) -> QueueJob:
         dagman=value["dagman"],
         universe=value["universe"],
         arguments=value["arguments"],
+        site=value["site"],
+        by_site=value["by_site"],
     )

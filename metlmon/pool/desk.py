@@ -10,7 +10,16 @@ from pathlib import Path
 from typing import Protocol
 
 from metlmon.ensemble.views import DagRow, JobRow, Status
-from metlmon.pool.records import Answer, Offer, Order, QueueWord, SiteOffer, Submitted, Where
+from metlmon.pool.records import (
+    Answer,
+    Offer,
+    Order,
+    QueueWord,
+    SelectedRun,
+    SiteOffer,
+    Submitted,
+    Where,
+)
 
 
 class Desk(Protocol):
@@ -23,10 +32,14 @@ class Desk(Protocol):
         """What the queue said last; *at once*."""
 
     def offers(
-        self, status: Status, jobs: Sequence[JobRow], dags: Sequence[DagRow]
+        self,
+        status: Status,
+        jobs: Sequence[JobRow],
+        dags: Sequence[DagRow],
+        runs: Sequence[SelectedRun] = (),
     ) -> tuple[Offer, ...]:
-        """Every act, for these jobs (those selected, whatever their state) and these DAGs
-        (that they belong to), in the order of :class:`Act`; *at once*."""
+        """Every act, for these jobs (those selected, whatever their state), these DAGs
+        (that they belong to) and these runs, in the order of :class:`Act`; *at once*."""
 
     def perform(self, order: Order, told: Callable[[Answer], None]) -> tuple[Answer, ...]:
         """Do it; ``told`` hears each answer as it comes. Every target gets exactly one."""

@@ -1,28 +1,42 @@
-"""What can be done to the jobs and the DAG that are selected, and what cannot, and why.
+"""What can be done to the jobs, the DAG and the runs that are selected, and what cannot, and why.
 
 Pure: it looks at the logs' state and at the queue's last word, and never asks.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from metlmon.ensemble.states import ACTIVE, TERMINAL, DagState, State
-from metlmon.ensemble.views import DagRow, JobRow
+from metlmon.ensemble.views import DagRow, JobRow, Status
 from metlmon.ensemble.wording import plain
+from metlmon.pool import runoffers
 from metlmon.pool.compare import HELD, SUSPENDED
 from metlmon.pool.records import (
     DAG_ACTS,
     JOB_ACTS,
+    RUN_ACTS,
     Act,
     Offer,
     Order,
     QueueJob,
     QueueWord,
+    SelectedRun,
     Target,
 )
+from metlmon.pool.refusing import (
+    SOME_NAMES,
+    counted,
+    no_word,
+    not_here,
+    not_running,
+    not_yours,
+    target,
+    user_name,
+)
+from metlmon.pool.requests import FILE_NAME, placement_file
 
 PLACED: Final = ACTIVE - {State.IDLE, State.HELD}
 """States of a job that has a place at a machine, and can be put off it."""
@@ -37,6 +51,7 @@ EFFECTS: Final = {
     "the last checkpoint is lost",
     Act.PRIORITY: "among your idle jobs those of higher priority go first; jobs that run are not "
     "touched",
+    Act.RETARGET: "they wait for a machine of that site alone; sets MetlSite",
     Act.HALT: "running jobs go on, no new ones are submitted",
     Act.RESUME: "DAGMan submits jobs again",
     Act.REMOVE_DAG: "its jobs leave the queue, DAGMan writes a rescue file and ends",
@@ -48,42 +63,41 @@ UNDOES: Final = {
     Act.REMOVE: "cannot be undone; the run goes on by DAGMan's retries, or by resubmitting",
     Act.VACATE: "cannot be undone; they start again by themselves",
     Act.PRIORITY: "give them their old priority",
+    Act.RETARGET: "retarget them to where they were to go",
     Act.HALT: "resume",
     Act.RESUME: "halt",
     Act.REMOVE_DAG: "resubmit goes on from the rescue file; running epochs begin again",
     Act.RESUBMIT: "remove the DAG",
 }
 
-ALREADY: Final = frozenset({"held already", "it is halted already", "it is not halted"})
+ALREADY: Final = runoffers.ALREADY | {"held already", "it is halted already", "it is not halted"}
 """Reasons that mean: it is as it was wished."""
-
-SOME_NAMES: Final = 3
-"""Owners that a sentence names."""
 
 
 def offers(
-    word: QueueWord, jobs: Sequence[JobRow], dags: Sequence[DagRow], refusal: str | None = None
+    word: QueueWord,
+    jobs: Sequence[JobRow],
+    dags: Sequence[DagRow],
+    refusal: str | None = None,
+    runs: Sequence[SelectedRun] = (),
+    status: Status | None = None,
 ) -> tuple[Offer, ...]:
     """Every act for these, in the order of :class:`Act`. ``refusal``: why nothing may be done
-    at all."""
+    at all; ``status``: the picture that they are from."""
     queue = {(job.cluster, job.proc): job for job in word.jobs}
     for_jobs = {act: _job_offer(act, word, queue, jobs, refusal) for act in JOB_ACTS}
+    for_jobs[Act.RETARGET] = _with_files(for_jobs[Act.RETARGET], jobs, queue, status)
     for_dags = {act: _dag_offer(act, word, dags, refusal) for act in DAG_ACTS}
-    return tuple({**for_jobs, **for_dags}[act] for act in Act)
-
-
-def no_word(word: QueueWord) -> str | None:
-    """Why nothing can be asked of the schedd, None when it can."""
-    if word.error is not None:
-        return word.error
-    if word.asking or word.asked is None:
-        return "the schedd has not answered yet"
-    return None
+    all_dags = {dag.file: dag for dag in (status.dags if status is not None else dags)}
+    for_runs = {
+        act: runoffers.run_offer(act, word, queue, runs, all_dags, refusal) for act in RUN_ACTS
+    }
+    return tuple({**for_jobs, **for_dags, **for_runs}[act] for act in Act)
 
 
 def already_so(offer: Offer) -> bool:
-    """Is all that was selected as the act would make it? Only the schedd's word tells: where
-    there is none, that is what is wrong."""
+    """Is all that was selected as the act would make it? Of jobs and DAGs only the schedd's word
+    tells: where there is none, that is what is wrong."""
     if offer.refused is None or not offer.refused.endswith(tuple(ALREADY)):
         return False
     return all(why in ALREADY for _, why in offer.left_out)
@@ -103,14 +117,14 @@ def _job_offer(
     left_out: list[tuple[Target, str]] = []
     for row in jobs:
         there = queue.get((row.cluster, row.proc))
-        why = left_out_because(act, _state(row, there)) or _not_yours(there, word)
-        why = why or _not_while_suspended(act, row, there)
+        why = left_out_because(act, _state(row, there)) or not_yours(there, word)
+        why = why or _not_while_suspended(act, row, there) or _not_by_site(act, there)
         if why is None:
             touched.append(target(row))
         else:
             left_out.append((target(row), why))
     refused = refusal or no_word(word) or _nothing_left(jobs, touched, left_out, queue, word)
-    refused = refused or _not_here(word, touched)
+    refused = refused or not_here(word, touched)
     order = None if refused else Order(act, tuple(touched))
     about = touched or [target(row) for row in jobs]
     subject = said_of(about)
@@ -135,6 +149,50 @@ def _not_while_suspended(act: Act, row: JobRow, there: QueueJob | None) -> str |
     return "suspended: only jobs that run can be vacated" if there.status == SUSPENDED else None
 
 
+def _not_by_site(act: Act, there: QueueJob | None) -> str | None:
+    """Where a job goes can be chosen only where its submit file says so."""
+    if act is not Act.RETARGET or there is None:
+        return None
+    if there.site is None:
+        return "without MetlSite: its submit file does not let its site be chosen"
+    return None if there.by_site else "not placed by MetlSite: its requirements do not look at it"
+
+
+def _with_files(
+    offer: Offer,
+    jobs: Sequence[JobRow],
+    queue: Mapping[tuple[int, int], QueueJob],
+    status: Status | None,
+) -> Offer:
+    """RETARGET also writes what the submit file of a node with a gate includes: a retry goes there
+    too, and who reads the files knows where."""
+    if offer.order is None:
+        return offer
+    runs = {run.uuid: run.gate for run in (status.runs if status is not None else ())}
+    gates = {(row.cluster, row.proc): runs.get(row.uuid) for row in jobs if row.uuid}
+    targets = tuple(
+        replace(each, file=placement_file(each.node))
+        if each.node and FILE_NAME.fullmatch(each.node) and gates.get((each.cluster, each.proc))
+        else each
+        for each in offer.order.targets
+    )
+    files = [each.file for each in targets if each.file is not None]
+    sent = {gate.target for gate in gates.values() if gate is not None and gate.target}
+    effect, undo = offer.effect, offer.undo
+    if files:
+        effect += (
+            f"; writes {files[0] if len(targets) == 1 else f'{len(files)} files in placement'}"
+        )
+    if files and sent:
+        effect += "; a retry goes where its run is sent, " + plain(", ".join(sorted(sent)), 60)
+    else:
+        effect += f"; a retry goes {'there, too' if files else 'where the DAG file says'}"
+    now = queue.get((targets[0].cluster, targets[0].proc))
+    if len(targets) == 1 and now is not None and now.site is not None:
+        undo = f"retarget it to {plain(now.site, 60)}"
+    return replace(offer, order=replace(offer.order, targets=targets), effect=effect, undo=undo)
+
+
 def left_out_because(act: Act, state: State) -> str | None:
     """Why ``act`` does not touch a job in this state; None when it does."""
     said = str(state).replace("_", " ")
@@ -148,18 +206,9 @@ def left_out_because(act: Act, state: State) -> str | None:
         return f"{said}: not held"
     if act is Act.VACATE and state not in PLACED:
         return f"{said}: at no machine"
+    if act is Act.RETARGET and state is not State.IDLE:
+        return f"{said}: only idle jobs can be retargeted"
     return None
-
-
-def _not_yours(job: QueueJob | None, word: QueueWord) -> str | None:
-    if job is None or not word.user or not job.owner or job.owner == _name(word.user):
-        return None
-    return f"belongs to {plain(job.owner, 40)}, you are {plain(_name(word.user), 40)}"
-
-
-def _name(user: str) -> str:
-    """A user without the domain."""
-    return user.partition("@")[0]
 
 
 def _nothing_left(
@@ -176,38 +225,15 @@ def _nothing_left(
     owners = {
         job.owner
         for row in jobs
-        if (job := queue.get((row.cluster, row.proc))) is not None and _not_yours(job, word)
+        if (job := queue.get((row.cluster, row.proc))) is not None and not_yours(job, word)
     }
     if owners and word.user:
         named = ", ".join(plain(owner, 40) for owner in sorted(owners)[:SOME_NAMES])
         these = "these jobs belong" if len(jobs) > 1 else "this job belongs"
-        return f"{these} to {named}, you are {plain(_name(word.user), 40)}"
-    reasons = Counter(why for _, why in left_out)
+        return f"{these} to {named}, you are {plain(user_name(word.user), 40)}"
     if len(jobs) == 1:
         return f"the job is {left_out[0][1]}"
-    return "; ".join(f"{count} {why}" for why, count in reasons.most_common(SOME_NAMES))
-
-
-def _not_here(word: QueueWord, touched: Sequence[Target]) -> str | None:
-    """The logs have them in the queue, and the schedd knows of none: then of none of ours at
-    all. (Single jobs may have come since it was asked.)"""
-    if word.jobs or word.dagmans or not touched:
-        return None
-    strangers = set(word.strangers)
-    if any((each.cluster, each.proc) in strangers for each in touched):
-        return (
-            f"the schedd {plain(word.schedd or '', 60)} has jobs of these numbers that belong to "
-            "another directory: the logs are a copy, or another machine's"
-        )
-    return (
-        f"the schedd {plain(word.schedd or '', 60)} does not have these jobs: the logs are "
-        "another machine's, or old"
-    )
-
-
-def target(row: JobRow) -> Target:
-    """The job as an order names it."""
-    return Target(row.cluster, row.proc, row.dag, row.node, row.run, row.epoch, row.state)
+    return counted(left_out)
 
 
 def said_of(targets: Sequence[Target]) -> str:
@@ -232,6 +258,7 @@ def _of_one(text: str) -> str:
         ("they start again by themselves", "it starts again by itself"),
         ("lets them", "lets it"),
         ("give them their", "give it its"),
+        ("retarget them to where they were", "retarget it to where it was"),
     ):
         text = text.replace(many, one)
     return text
@@ -270,24 +297,16 @@ def dagman_target(dag: DagRow) -> Target:
     return Target(dag.cluster, 0, dag.file, None, None, None, State.RUNNING)
 
 
-def _not_running(dag: DagRow) -> str | None:
-    if dag.state is DagState.RUNNING:
-        return None
-    if dag.state is DagState.UNKNOWN:
-        return "no file here tells whether the DAG runs"
-    return f"the DAG does not run: it is {str(dag.state).replace('-', ' ')}"
-
-
 def _halt(dag: DagRow, word: QueueWord) -> str | None:
-    return _not_running(dag) or ("it is halted already" if dag.halted else None)
+    return not_running(dag) or ("it is halted already" if dag.halted else None)
 
 
 def _resume(dag: DagRow, word: QueueWord) -> str | None:
-    return _not_running(dag) or (None if dag.halted else "it is not halted")
+    return not_running(dag) or (None if dag.halted else "it is not halted")
 
 
 def _remove(dag: DagRow, word: QueueWord) -> str | None:
-    if (why := _not_running(dag)) is not None:
+    if (why := not_running(dag)) is not None:
         return why
     return None if dag.cluster is not None else "the number of DAGMan's job is not known"
 
@@ -318,7 +337,7 @@ def _dagman_refused(dag: DagRow, word: QueueWord) -> str | None:
     """Is its DAGMan in the queue, and ours?"""
     for job in word.dagmans:
         if job.cluster == dag.cluster:
-            why = _not_yours(job, word)
+            why = not_yours(job, word)
             return f"the DAG {why}" if why else None
     if (dag.cluster, 0) in word.strangers:
         return (

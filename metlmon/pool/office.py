@@ -9,20 +9,24 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from metlmon.ensemble.states import DagState
 from metlmon.ensemble.views import DagRow, JobRow, Status
 from metlmon.live.feed import Feed
-from metlmon.pool import submission
+from metlmon.pool import steering, submission
+from metlmon.pool.compare import IDLE, WORDS
 from metlmon.pool.connection import Connection, Refusal, Silence
 from metlmon.pool.identity import belongs_elsewhere, is_dagman_of, is_ours
 from metlmon.pool.offers import dagman_target, offers
 from metlmon.pool.queue import Queue
 from metlmon.pool.records import (
+    AS_THE_DAG_SAYS,
     JOB_ACTS,
+    RUN_ACTS,
     Act,
     Answer,
     Offer,
@@ -31,11 +35,14 @@ from metlmon.pool.records import (
     QueueJob,
     QueueWord,
     Reply,
+    SelectedRun,
     SiteOffer,
     Submitted,
     Target,
     Where,
 )
+from metlmon.pool.requests import NO_SITE, site_of
+from metlmon.pool.steering import refused
 
 REPLIES: Final = {
     "done": Reply.DONE,
@@ -52,6 +59,7 @@ ACTION: Final = {
     Act.REMOVE: "remove",
     Act.VACATE: "vacate",
     Act.REMOVE_DAG: "remove",
+    Act.STOP_NOW: "remove",
 }
 
 GREATEST_PRIORITY: Final = 2**31 - 1
@@ -86,9 +94,13 @@ class Office:
         return self.queue.word if self.queue is not None else QueueWord(asking=True)
 
     def offers(
-        self, status: Status, jobs: Sequence[JobRow], dags: Sequence[DagRow]
+        self,
+        status: Status,
+        jobs: Sequence[JobRow],
+        dags: Sequence[DagRow],
+        runs: Sequence[SelectedRun] = (),
     ) -> tuple[Offer, ...]:
-        return offers(self.word, jobs, dags, self._refusal)
+        return offers(self.word, jobs, dags, self._refusal, runs, status)
 
     def where(self) -> Where:
         return self._connection.where()
@@ -128,6 +140,8 @@ class Office:
         try:
             if order.act in JOB_ACTS:
                 return self._perform_jobs(order, told)
+            if order.act in RUN_ACTS:
+                return self._perform_runs(order, self._feed, told)
             answer = self._perform_dag(order, self._feed)
             told(answer)
             return (answer,)
@@ -139,20 +153,49 @@ class Office:
         value = order.value
         if order.act is Act.PRIORITY and (value is None or abs(value) > GREATEST_PRIORITY):
             raise PoolError("a priority is a whole number; higher ones go first")
+        if order.act is Act.RETARGET and site_of(order.site or "") is None:
+            raise PoolError(NO_SITE)
         user = self._user()
-        answers = []
+        answers: list[Answer] = []
+        for answer in self._each_job(order, order.targets, user):
+            answers.append(answer)
+            told(answer)
+        return tuple(answers)
+
+    def _each_job(self, order: Order, targets: Sequence[Target], user: str) -> Iterator[Answer]:
         silent = False
-        for target in order.targets:
+        for target in targets:
             try:
                 if silent:
                     raise PoolError("not tried: the schedd gave no answer for the job before")
-                answer = self._perform_job(order, target, user)
+                yield self._perform_job(order, target, user)
             except PoolError as error:
                 # Each wait is long: a schedd that is silent once is not asked again.
                 silent |= isinstance(error, Silence)
-                answer = Answer(target.id, Reply.FAILED, str(error))
+                yield Answer(target.id, Reply.FAILED, str(error))
+
+    def _perform_runs(
+        self, order: Order, feed: Feed, told: Callable[[Answer], None]
+    ) -> tuple[Answer, ...]:
+        """The files first: a job that is removed must meet them when it is tried again."""
+        elsewhere = order.act is Act.SEND and order.site != AS_THE_DAG_SAYS
+        if elsewhere and site_of(order.site or "") is None:
+            raise PoolError(NO_SITE)
+        user = self._user() if any(run.jobs for run in order.runs) else ""
+        answers: list[Answer] = []
+
+        def add(answer: Answer) -> None:
             answers.append(answer)
             told(answer)
+
+        for run in order.runs:
+            add(steering.ask_gate(feed, order, run))
+            if answers[-1].reply not in (Reply.DONE, Reply.ALREADY):
+                for job in run.jobs:
+                    add(Answer(job.id, Reply.FAILED, "not tried: its run could not be stopped"))
+                continue
+            for answer in self._each_job(order, run.jobs, user):
+                add(answer)
         return tuple(answers)
 
     def _user(self) -> str:
@@ -170,6 +213,9 @@ class Office:
         if order.act is Act.PRIORITY:
             assert order.value is not None
             return self._prioritise(job, target, order.value, user)
+        if order.act is Act.RETARGET:
+            assert order.site is not None
+            return self._retarget(job, target, order.site.strip(), user)
         return self._act(order.act, job, user)
 
     def _act(self, act: Act, job: QueueJob, user: str) -> Answer:
@@ -185,13 +231,8 @@ class Office:
     def _prioritise(self, job: QueueJob, target: Target, value: int, user: str) -> Answer:
         if job.priority == value:
             return Answer(target.id, Reply.ALREADY, f"its priority is {value}")
-        said = ""
-        try:
-            self._connection.priority(job.cluster, job.proc, value)
-        except Refusal as refusal:
-            said = refusal.said
-        # The bindings do not always raise what the schedd refused: only the ad proves it.
-        after = self._connection.job(job.cluster, job.proc)
+        change = partial(self._connection.priority, job.cluster, job.proc, value)
+        after, said = self._changed(job, change)
         if after is None:
             return Answer(target.id, Reply.NOT_FOUND, FINISHED)
         if after.priority == value:
@@ -199,6 +240,39 @@ class Office:
         if user and job.owner and user != job.owner:
             return Answer(target.id, Reply.DENIED, _whose(job, user))
         return Answer(target.id, Reply.FAILED, said or f"its priority is still {after.priority}")
+
+    def _retarget(self, job: QueueJob, target: Target, site: str, user: str) -> Answer:
+        if job.status != IDLE:
+            text = f"it is {WORDS.get(job.status, 'not idle')} in the queue: only idle jobs go"
+            return Answer(target.id, Reply.BAD_STATE, text)
+        if job.site is None or not job.by_site:
+            text = "its requirements do not look at MetlSite: it would not go there"
+            return Answer(target.id, Reply.BAD_STATE, text)
+        if job.site == site:
+            return Answer(target.id, Reply.ALREADY, f"its MetlSite is {site}")
+        change = partial(self._connection.place, job.cluster, job.proc, site)
+        after, said = self._changed(job, change)
+        if after is None:
+            return Answer(target.id, Reply.NOT_FOUND, FINISHED)
+        if after.site != site:
+            if user and job.owner and user != job.owner:
+                return Answer(target.id, Reply.DENIED, _whose(job, user))
+            return Answer(target.id, Reply.FAILED, said or f"its MetlSite is still {after.site}")
+        text = f"its MetlSite was {job.site}"
+        if after.status != IDLE:
+            text += "; it began to run in this moment, maybe there"
+        assert self._feed is not None
+        return Answer(target.id, Reply.DONE, text + steering.place(self._feed, target, site))
+
+    def _changed(self, job: QueueJob, change: Callable[[], None]) -> tuple[QueueJob | None, str]:
+        """The job behind a change of its ad (None: it has left the queue), and what the schedd
+        refused. The bindings do not always raise that: only the ad proves it."""
+        said = ""
+        try:
+            change()
+        except Refusal as refusal:
+            said = refusal.said
+        return self._connection.job(job.cluster, job.proc), said
 
     # --- a DAG --------------------------------------------------------------------------
 
@@ -291,7 +365,7 @@ def _halt(name: str, path: Path) -> Answer:
     except FileExistsError:
         return Answer(name, Reply.ALREADY, f"{file.name} is there")
     except OSError as error:
-        return _refused(name, f"{file.name} cannot be written", error)
+        return refused(name, f"{file.name} cannot be written", error)
     return Answer(name, Reply.DONE, f"{file.name} was written")
 
 
@@ -306,10 +380,5 @@ def _resume(name: str, path: Path) -> Answer:
     except FileNotFoundError:
         return Answer(name, Reply.ALREADY, f"{file.name} is not there")
     except OSError as error:
-        return _refused(name, f"{file.name} cannot be deleted", error)
+        return refused(name, f"{file.name} cannot be deleted", error)
     return Answer(name, Reply.DONE, f"{file.name} was deleted")
-
-
-def _refused(name: str, what: str, error: OSError) -> Answer:
-    reply = Reply.DENIED if isinstance(error, PermissionError) else Reply.FAILED
-    return Answer(name, reply, f"{what}: {error.strerror or error}")

@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Final
 
 from metlmon.ensemble.states import State
+from metlmon.ensemble.views import JobRow, RunRow
 from metlmon.frozen import frozen
 from metlmon.secret import hide
 
@@ -24,26 +25,38 @@ class PoolError(Exception):
 
 
 class Act(StrEnum):
-    """What can be done to jobs or to a DAG."""
+    """What can be done to jobs, to a DAG, or to runs."""
 
     HOLD = "hold"
     RELEASE = "release"
     REMOVE = "remove"
     VACATE = "vacate"
     PRIORITY = "priority"
+    RETARGET = "retarget"
     HALT = "halt"
     RESUME = "resume"
     REMOVE_DAG = "remove-dag"
     RESUBMIT = "resubmit"
+    STOP = "stop"
+    STOP_NOW = "stop-now"
+    PAUSE = "pause"
+    RESUME_RUN = "resume-run"
+    SEND = "send"
 
 
-JOB_ACTS: Final = (Act.HOLD, Act.RELEASE, Act.REMOVE, Act.VACATE, Act.PRIORITY)
+JOB_ACTS: Final = (Act.HOLD, Act.RELEASE, Act.REMOVE, Act.VACATE, Act.PRIORITY, Act.RETARGET)
 DAG_ACTS: Final = (Act.HALT, Act.RESUME, Act.REMOVE_DAG, Act.RESUBMIT)
+RUN_ACTS: Final = (Act.STOP, Act.STOP_NOW, Act.PAUSE, Act.RESUME_RUN, Act.SEND)
+"""What is asked of a run's gate, in a file; only STOP_NOW needs the schedd as well."""
+
+AS_THE_DAG_SAYS: Final = ""
+"""The site of a SEND that takes an earlier one back."""
 
 
 @frozen
 class Target:
-    """One job that an order touches; ``dag`` is its DAG file, ``state`` the logs' word."""
+    """One job that an order touches; ``dag`` is its DAG file, ``state`` the logs' word; ``file``,
+    beside the DAG file, is written with it (RETARGET, where its submit file includes that)."""
 
     cluster: int
     proc: int
@@ -52,6 +65,7 @@ class Target:
     run: str | None
     epoch: int | None
     state: State
+    file: str | None = None
 
     @property
     def id(self) -> str:
@@ -60,22 +74,61 @@ class Target:
 
 
 @frozen
+class SelectedRun:
+    """A run that is selected, and its jobs that are in the queue by their logs."""
+
+    row: RunRow
+    jobs: tuple[JobRow, ...] = ()
+
+
+@frozen
+class RunTarget:
+    """One run that an order touches: by ``files``, beside its DAG file ``dag``, that are written
+    or (RESUME_RUN, or a SEND that takes one back) deleted, and by removing ``jobs`` (STOP_NOW).
+    ``epoch`` is its latest one, as in its node's name; ``state`` the logs' word."""
+
+    run: str
+    uuid: str | None
+    dag: str
+    epoch: int | None
+    state: State
+    files: tuple[str, ...] = ()
+    jobs: tuple[Target, ...] = ()
+
+    @property
+    def id(self) -> str:
+        """The uuid; without one the name."""
+        return self.uuid or self.run
+
+
+@frozen
 class Order:
     """One thing to do, to exactly these. ``targets``: jobs (for REMOVE_DAG the job is
     DAGMan's own). ``dag``: the DAG file as given in the picture, for the DAG's acts.
-    ``value``: the new priority."""
+    ``value``: the new priority. ``runs``: of the runs' acts. ``site``: where RETARGET and SEND
+    are to go (:data:`AS_THE_DAG_SAYS`: nothing but what the DAG file says)."""
 
     act: Act
     targets: tuple[Target, ...] = ()
     dag: str | None = None
     value: int | None = None
+    runs: tuple[RunTarget, ...] = ()
+    site: str | None = None
+
+    @property
+    def touched(self) -> tuple[RunTarget | Target, ...]:
+        """What gets an answer each: the runs, each with its jobs behind it, or the jobs."""
+        of_runs: list[RunTarget | Target] = []
+        for run in self.runs:
+            of_runs += [run, *run.jobs]
+        return (*of_runs, *self.targets)
 
 
 @frozen
 class Offer:
     """An act as a screen offers it for what is selected. ``refused`` None: it can be asked
-    for with ``order``; else the reason, and it is shown grey. ``left_out``: jobs among the
-    selected ones that it does not touch, and why (a completed job cannot be held).
+    for with ``order``; else the reason, and it is shown grey. ``left_out``: jobs or runs among
+    the selected ones that it does not touch, and why (a completed job cannot be held).
     ``subject``: what is touched, in words ("3 jobs of run4", "ens.dag").
     ``effect``: what will happen. ``undo``: how to take it back."""
 
@@ -83,7 +136,7 @@ class Offer:
     subject: str
     order: Order | None
     refused: str | None
-    left_out: tuple[tuple[Target, str], ...]
+    left_out: tuple[tuple[Target | RunTarget, str], ...]
     effect: str
     undo: str
 
@@ -101,7 +154,8 @@ class Reply(StrEnum):
 
 @frozen
 class Answer:
-    """What became of one target. ``subject`` is ``cluster.proc``, or the DAG file's name;
+    """What became of one target. ``subject`` is ``cluster.proc``, a run's uuid (without one its
+    name), or the DAG file's name;
     ``text`` says more where there is more to say (whose job it is, which file was written)."""
 
     subject: str
@@ -115,7 +169,8 @@ class QueueJob:
     [JobStatus] 1 idle, 2 running, 3 removed, 4 completed, 5 held, 6 transferring output,
     7 suspended. ``position``: its place among this ensemble's idle jobs by priority, then by
     age, from 1; None when it is not idle. ``nodes_log`` [DAGManNodesLog], ``dagman``
-    [DAGManJobId], ``universe`` [JobUniverse; 7 is DAGMan's], ``arguments`` [Arguments]."""
+    [DAGManJobId], ``universe`` [JobUniverse; 7 is DAGMan's], ``arguments`` [Arguments].
+    ``site``: where it is to go [MetlSite]; ``by_site``: its requirements look at that."""
 
     cluster: int
     proc: int
@@ -137,6 +192,8 @@ class QueueJob:
     dagman: int | None = None
     universe: int | None = None
     arguments: str | None = None
+    site: str | None = None
+    by_site: bool = False
 
 
 @frozen

@@ -15,6 +15,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import shutil
 import signal
 import sys
@@ -41,6 +42,7 @@ JOB_TEXTS: Final = {
     "nodes_log": "DAGManNodesLog",
     "hold_reason": "HoldReason",
     "arguments": "Arguments",
+    "site": "MetlSite",
 }
 PROSE: Final = ("rejection", "hold_reason")
 """Those that may quote anything."""
@@ -61,11 +63,25 @@ JOB_FLAGS: Final = {
     "out": "TransferringOutput",
     "wait": "TransferQueued",
 }
-PROJECTION: Final = [*JOB_TEXTS.values(), *JOB_NUMBERS.values(), *JOB_FLAGS.values()]
+REQUIREMENTS: Final = "Requirements"
+BY_SITE: Final = re.compile(r"\bMetlSite\b", re.IGNORECASE)
+"""Attributes' names know no case. Where a site's name is the same word, in quotes, that is one job
+too many for which retargeting is offered."""
+
+PROJECTION: Final = [
+    *JOB_TEXTS.values(),
+    *JOB_NUMBERS.values(),
+    *JOB_FLAGS.values(),
+    REQUIREMENTS,
+]
 """The attributes that are asked for, by the names under which they are answered."""
 
 AGAIN_SECONDS: Final = 5.0
 """A query that failed sooner is tried again; one that took HTCondor's 20 s is not."""
+
+SITE: Final = re.compile(r"[^\s\"'$\\](?:[^\"'$\\]{0,198}[^\s\"'$\\])?")
+"""What may be a site's name (and is printable): it goes into a submit file and into a ClassAd, and
+must not end the line, the quotes or be a macro there. The gate lets the same through."""
 
 SCHEDULER_UNIVERSE: Final = 7
 """DAGMan's own jobs."""
@@ -147,7 +163,13 @@ def job_answer(ad: Any) -> dict[str, Any] | None:
     flags = {name: ad.get(attribute) is True for name, attribute in JOB_FLAGS.items()}
     moving = "input" if flags["in"] else "output" if flags["out"] else None
     answer["transferring"] = "queued" if moving is None and flags["wait"] else moving
+    answer["by_site"] = answer["site"] is not None and _looks_at_site(ad.get(REQUIREMENTS))
     return answer
+
+
+def _looks_at_site(requirements: object) -> bool:
+    """Do a job's requirements, an expression, name the attribute that says where it is to go?"""
+    return BY_SITE.search(str(requirements)) is not None
 
 
 def any_of(attribute: str, values: Iterable[int]) -> Iterator[str]:
@@ -283,6 +305,15 @@ class Pool:
         with self.speaking(Kind.REFUSED):
             schedd.edit([job_id(request)], "JobPrio", str(value))
 
+    def place(self, request: dict[str, Any]) -> None:
+        """Set where a job is to go. That nothing is raised does not prove that it was set."""
+        site = request.get("site")
+        if not isinstance(site, str) or not SITE.fullmatch(site) or not site.isprintable():
+            raise Failure(Kind.REQUEST, f"{site!r} is no site")
+        schedd = self.schedd()
+        with self.speaking(Kind.REFUSED):
+            schedd.edit([job_id(request)], "MetlSite", f'"{site}"')
+
     def sites(self, request: dict[str, Any]) -> list[dict[str, Any]]:
         """The slots that advertise a site: its name and the GPU."""
         attributes = ["GLIDEIN_ResourceName", "GPUs_DeviceName", "AvailableGPUs", "TotalGPUs"]
@@ -337,7 +368,9 @@ def _slot(ad: Any) -> dict[str, Any] | None:
 
 # --- the process --------------------------------------------------------------------------
 
-OPERATIONS: Final = ("where", "query", "job", "dagmans", "act", "priority", "sites", "submit_dag")
+OPERATIONS: Final = (
+    *("where", "query", "job", "dagmans", "act", "priority", "place", "sites", "submit_dag"),
+)
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from screens.widgets.canvas import Canvas
 
 ELSEWHERE: Final = frozenset(
     {"problems", "timeline", "sites", "curves", "estimates", "incidents", "inputs", "palette"}
+    | {"nodes", "grid", "bag"}
 )
 """Ways to other screens. A screen that asks something offers its answers, not these."""
 

@@ -1,0 +1,113 @@
+"""``metlmon continue``: a DAG that goes on with runs that were stopped, or are not complete."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from collections.abc import Iterator
+from typing import Any, Final
+
+from metlmon.authoring.continuation import Continuation, ContinuedRun, continuation
+from metlmon.authoring.records import PlanError
+from metlmon.authoring.writing import write_plan
+from metlmon.cli.codes import Exit
+from metlmon.cli.commands import open_reader
+from metlmon.cli.printing import can_show, print_json
+from metlmon.cli.tables import Column, console, print_table
+from metlmon.ensemble.wording import count, plain, unknown
+from metlmon.live.errors import InputError
+
+SCHEMA: Final = 1
+"""Of the JSON: fields are added, never renamed."""
+
+NAME_LIMIT: Final = 40
+REASON_LIMIT: Final = 300
+
+COLUMNS: Final = (
+    Column("RUN", shrinks=12),
+    Column("UUID", drop=1),
+    Column("DONE", right=True),
+    Column("TRAINS"),
+    Column("BEFORE", shrinks=20),
+)
+
+
+def continue_(options: argparse.Namespace) -> int:
+    """``metlmon continue DIR [RUN …]``. Raises InputError where nothing can go on."""
+    if options.epochs is not None and options.epochs < 1:
+        raise InputError(f"--epochs {options.epochs}: a run has at least one epoch")
+    reader = open_reader(options)
+    try:
+        found = continuation(reader.painter(), reader.dagdir, options.runs, options.epochs)
+        ascii = options.ascii or not can_show(sys.stdout)
+        if not options.json:
+            _print(found, ascii)
+        written = found.plan is not None and not options.dry_run
+        if found.plan is not None and written:
+            write_plan(found.plan)
+    except PlanError as error:
+        raise InputError(f"continue: {error}") from None
+    if options.json:
+        print_json(_json(found, reader.given, written))
+    elif found.plan is not None:
+        file = plain(found.plan.dag_file, 200)
+        where = shlex.quote(plain(str(reader.dagdir), 2000))
+        # As of metlmon new, a dry run ends with what it would be.
+        if written:
+            line = f"cd {where} && condor_submit_dag {shlex.quote(file)}"
+            print(f"{file}: written; to submit it: {line}")
+    return Exit.OK
+
+
+def _print(found: Continuation, ascii: bool) -> None:
+    out = console()
+    if found.plan is not None:
+        jobs = count(found.plan.jobs, "node", ascii=ascii)
+        of = ", ".join(plain(file, NAME_LIMIT, ascii) for file in found.of)
+        runs = count(len(found.runs), "run", ascii=ascii)
+        print(f"{plain(found.plan.dag_file, 200, ascii)} goes on with {runs} of {of}: {jobs}\n")
+        print_table(out, COLUMNS, [list(_cells(run, ascii)) for run in found.runs])
+        print()
+    else:
+        print("No run goes on.")
+    for each in found.left_out:
+        name, why = plain(each.run, NAME_LIMIT, ascii), plain(each.why, REASON_LIMIT, ascii)
+        print(f"{name} is left out: {why}")
+
+
+def _cells(run: ContinuedRun, ascii: bool) -> Iterator[str]:
+    yield plain(run.run, NAME_LIMIT, ascii)
+    yield plain(run.uuid, 16, ascii)
+    yield unknown(ascii) if run.done is None else f"epoch {run.done}"
+    one = run.first == run.last
+    yield f"epoch {run.first}" if one else f"epochs {run.first} to {run.last}"
+    yield plain(run.why, REASON_LIMIT, ascii)
+
+
+def _json(found: Continuation, dagdir: str, written: bool) -> dict[str, Any]:
+    plan = found.plan
+    return {
+        "schema": SCHEMA,
+        "dagdir": dagdir,
+        "written": written,
+        "dag_file": plan.dag_file if plan is not None else None,
+        "of": list(found.of),
+        "files": [file.name for file in plan.files] if plan is not None else [],
+        "nodes": plan.nodes if plan is not None else 0,
+        "runs": [
+            {
+                "run": run.run,
+                "uuid": run.uuid,
+                "before": run.why,
+                "done": run.done,
+                "first": run.first,
+                "last": run.last,
+                "checkpoint": run.checkpoint,
+            }
+            for run in found.runs
+        ],
+        "left_out": [
+            {"run": each.run, "uuid": each.uuid, "why": each.why} for each in found.left_out
+        ],
+    }

@@ -1,0 +1,309 @@
+"""``metlmon grid``: a sweep's points as rows and columns, as a table or as JSON."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from metlmon.cli.codes import Exit
+from metlmon.cli.commands import open_reader
+from metlmon.cli.curves import check_metric
+from metlmon.cli.notices import print_warnings
+from metlmon.cli.printing import can_show, print_json
+from metlmon.cli.tables import Column, console, print_table
+from metlmon.cli.to_json import SCHEMA, Writer, warnings
+from metlmon.ensemble.described import described
+from metlmon.ensemble.wording import plain, unknown
+from metlmon.live.errors import InputError
+from metlmon.live.written import WrittenFiles
+from metlmon.stats import gridwords
+from metlmon.stats.grid import Cell, CellRun, Choice, Grid, standing
+from metlmon.stats.grid import grid as grid_in
+from metlmon.stats.study import Basis
+from metlmon.stats.swept import Axis, Point, Sweep, Value, swept
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+
+def grid(options: argparse.Namespace) -> int:
+    """``metlmon grid``. Raises InputError for a metric that no run has, for a variable that is
+    not swept, and for a value that it does not have."""
+    reader = open_reader(options)
+    painter = reader.painter()
+    ledger, settings = painter.ledger(), painter.ensemble.settings
+    written = WrittenFiles(reader.dagdir, settings)
+    told = described(painter)
+    basis = Basis(
+        painter.status(),
+        ledger,
+        settings,
+        written.trainings(ledger, painter),
+        written=True,
+        described=lambda: told,
+    )
+    check_metric(options.metric, basis)
+    found = grid_in(basis, _choice(swept(told.nodes), options))
+    if options.json:
+        notices = tuple(painter.notices())
+        stated = Writer(painter.clock.stated)
+        print_json(
+            {
+                "schema": SCHEMA,
+                "dagdir": painter.dagdir,
+                "as_of": stated.time(painter.as_of),
+                "live": painter.live,
+                **grid_json(found),
+                "warnings": warnings(notices),
+            }
+        )
+        print_warnings(notices)
+    else:
+        print_grid(found, options.ascii or not can_show(sys.stdout))
+    return Exit.OK
+
+
+def _choice(sweep: Sweep, options: argparse.Namespace) -> Choice:
+    rows = _names(sweep, "--rows", options.rows)
+    columns = _names(sweep, "--columns", options.columns)
+    if bool(rows) is not bool(columns):
+        given = rows or columns
+        rest = [axis.names for axis in sweep.axes if not set(axis.names) & set(given)]
+        other = rest[0] if rest else ()
+        rows, columns = (rows, other) if rows or not rest else (other, columns)
+        rows, columns = (rows, columns) if rows else (columns, rows)
+    if set(rows) & set(columns):
+        raise InputError("--rows and --columns: a variable can be one of them only")
+    fixed = tuple(_fixed(sweep, each) for each in options.where)
+    for name, _ in fixed:
+        if name in (*rows, *columns):
+            raise InputError(f"--where {plain(name, 80)}: it is shown as rows or columns already")
+    return Choice(rows, columns, fixed, options.metric)
+
+
+def _names(sweep: Sweep, option: str, given: str | None) -> tuple[str, ...]:
+    if given is None:
+        return ()
+    return tuple(_name(sweep, option, each.strip()) for each in given.split(",") if each.strip())
+
+
+def _name(sweep: Sweep, option: str, given: str) -> str:
+    name = sweep.named(given)
+    if name is None:
+        there = ", ".join(plain(each.name, 40) for each in sweep.variables)
+        there = f"there are: {there}" if there else "nothing is swept here"
+        raise InputError(f"{option} {plain(given, 80)}: no variable that is swept; {there}")
+    return name
+
+
+def _fixed(sweep: Sweep, given: str) -> tuple[str, Value]:
+    before, equals, wanted = given.partition("=")
+    if not equals:
+        raise InputError(f"--where {plain(given, 80)}: write NAME=VALUE")
+    name = _name(sweep, "--where", before.strip())
+    values = next(each.values for each in sweep.variables if each.name == name)
+    if wanted not in values:
+        there = ", ".join(gridwords.value(each) for each in values[:20])
+        raise InputError(f"--where {plain(given, 80)}: no run has that value; there are: {there}")
+    return name, wanted
+
+
+# --- JSON -------------------------------------------------------------------------------------
+
+
+def grid_json(of: Grid) -> dict[str, Any]:
+    """A sweep as JSON (schema 1).
+
+    ``variables``: all that are swept. ``rows``, ``columns``: variables that go together, mostly
+    one, and what there is of them in order; null without a sweep, or columns of a list.
+    ``folded``: neither rows nor columns nor ``fixed``; ``most`` of their values are in one cell.
+    A cell's ``rank`` is the place of its best value, from 1; ``state`` that of its runs which
+    needs a person first; ``course`` of a run as in ``metlmon curves``. ``best`` and those of rows
+    and columns name cells by their values.
+    """
+    told = standing(of)
+    return {
+        "metric": of.metric,
+        "goal": of.goal,
+        "metrics": list(of.metrics),
+        "variables": [
+            {"name": each.name, "values": list(each.values)} for each in of.sweep.variables
+        ],
+        "rows": _axis(of.rows),
+        "columns": _axis(of.columns),
+        "folded": [{"names": list(each.axis.names), "most": each.most} for each in of.folded],
+        "fixed": dict(of.fixed),
+        "runs_elsewhere": of.others,
+        "points": {
+            "total": told.points,
+            "done": told.over,
+            "moving": told.moving,
+            "idle": told.idle,
+            "waiting": told.waiting,
+            "need_a_person": told.need,
+        },
+        "epochs_done": told.done,
+        "epochs_total": told.total,
+        "best": _at(of, of.best),
+        "row_best": [_at(of, of.row_best.get(p)) for p in (of.rows.points if of.rows else ())],
+        "column_best": [
+            _at(of, of.column_best.get(p)) for p in (of.columns.points if of.columns else ())
+        ],
+        "cells": [_cell(of, cell) for cell in of.cells.values()],
+    }
+
+
+def _axis(axis: Axis | None) -> dict[str, Any] | None:
+    if axis is None:
+        return None
+    return {"names": list(axis.names), "points": [list(each) for each in axis.points]}
+
+
+def _at(of: Grid, cell: Cell | None) -> dict[str, Any] | None:
+    if cell is None:
+        return None
+    best = cell.best
+    reached = best.value if best is not None else None
+    return {
+        "at": _values(of, cell),
+        "value": reached.value if reached is not None else None,
+        "epoch": reached.epoch if reached is not None else None,
+        "run": best.name if best is not None else None,
+        "key": best.key if best is not None else None,
+    }
+
+
+def _values(of: Grid, cell: Cell) -> dict[str, Value]:
+    axes: tuple[tuple[Axis | None, Point], ...] = ((of.rows, cell.row), (of.columns, cell.column))
+    return {
+        name: value
+        for axis, point in axes
+        if axis is not None
+        for name, value in zip(axis.names, point, strict=True)
+    }
+
+
+def _cell(of: Grid, cell: Cell) -> dict[str, Any]:
+    told = _at(of, cell) or {}
+    return {
+        **told,
+        "rank": cell.rank,
+        "state": str(cell.state),
+        "epochs_done": cell.done,
+        "epochs_total": cell.total,
+        "over": cell.over,
+        "course": None if cell.lost is None else str(cell.lost),
+        "runs": [_run(run) for run in cell.runs],
+    }
+
+
+def _run(run: CellRun) -> dict[str, Any]:
+    return {
+        "run": run.name,
+        "key": run.key,
+        "state": str(run.state),
+        "value": run.value.value if run.value is not None else None,
+        "epoch": run.value.epoch if run.value is not None else None,
+        "course": str(run.course),
+        "epochs_done": run.done,
+        "epochs_skipped": run.skipped,
+        "epochs_total": run.total,
+        "stopped": run.stopped,
+        "paused": run.paused,
+    }
+
+
+# --- tables -----------------------------------------------------------------------------------
+
+
+def print_grid(of: Grid, ascii: bool) -> None:
+    """The answer, then the grid: in each cell the best value and how far it is."""
+    from rich.text import Text
+
+    out = console()
+    if of.rows is None:
+        for line in gridwords.no_sweep():
+            out.print(Text(line))
+        return
+    told = gridwords.answer(of, ascii)
+    dot = " - " if ascii else " · "
+    best = f"{told.best} ({told.where})" if told.best else ""
+    parts = (best, told.points, told.moving, told.need, told.epochs)
+    out.print(Text(dot.join(part for part in parts if part), style="bold"))
+    goal = {"min": ", lower is better", "max": ", higher is better", None: ""}[of.goal]
+    notes = [f"{plain(of.metric, 60, ascii)}{goal}", *gridwords.folding(of, ascii)]
+    out.print(Text("; ".join(notes)))
+    if of.columns is None:
+        out.print()
+        columns = [Column(gridwords.axis_name(of.rows, ascii)), *_LISTED]
+        print_table(out, columns, [_listed(cell, ascii) for cell in of.cells.values()])
+        return
+    for across in _blocks(of, of.columns, out.width, ascii):
+        out.print()
+        head = f"{gridwords.axis_name(of.rows, ascii)} / {gridwords.axis_name(of.columns, ascii)}"
+        columns = [Column(head)]
+        columns += [Column(gridwords.point(each, ascii), right=True) for each in across]
+        print_table(out, columns, [_row(of, row, across, ascii) for row in of.rows.points])
+
+
+_LISTED: Final = (
+    Column("BEST", right=True),
+    Column("RANK", right=True, drop=2),
+    Column("RUN", shrinks=8),
+    Column("EPOCH", right=True, drop=3),
+    Column("DONE", right=True),
+    Column("STATE"),
+)
+
+
+def _listed(cell: Cell, ascii: bool) -> list[str | Text]:
+    best = cell.best
+    reached = best.value if best is not None else None
+    return [
+        gridwords.point(cell.row, ascii),
+        gridwords.reached(cell, ascii),
+        str(cell.rank) if cell.rank is not None else unknown(ascii),
+        plain(cell.runs[0].name, gridwords.NAME_LIMIT, ascii),
+        str(reached.epoch) if reached is not None else unknown(ascii),
+        f"{cell.done}/{cell.total}",
+        gridwords.state(cell, ascii),
+    ]
+
+
+def _blocks(of: Grid, columns: Axis, room: int, ascii: bool) -> Iterator[Sequence[Point]]:
+    """The columns, as many of them at a time as have room."""
+    assert of.rows is not None
+    first = max(len(gridwords.point(each, ascii)) for each in of.rows.points)
+    first = max(first, len(gridwords.axis_name(of.rows)) + 3 + len(gridwords.axis_name(columns)))
+    block: list[Point] = []
+    used = first
+    for point in columns.points:
+        texts = [_told(of.cells.get((row, point)), ascii) for row in of.rows.points]
+        cells = 2 + max(len(gridwords.point(point, ascii)), *(len(text) for text in texts))
+        if block and used + cells > room:
+            yield block
+            block, used = [], first
+        block.append(point)
+        used += cells
+    yield block
+
+
+def _row(of: Grid, row: Point, across: Sequence[Point], ascii: bool) -> list[str | Text]:
+    from rich.text import Text
+
+    texts: list[str | Text] = [gridwords.point(row, ascii)]
+    for column in across:
+        cell = of.cells.get((row, column))
+        best = cell is not None and cell.rank == 1
+        texts.append(Text(_told(cell, ascii), style="bold" if best else ""))
+    return texts
+
+
+def _told(cell: Cell | None, ascii: bool) -> str:
+    if cell is None:
+        return ""
+    best = ("*" if ascii else gridwords.BEST) if cell.rank == 1 else ""
+    sign = gridwords.sign(cell).mark(ascii)
+    return f"{best}{gridwords.reached(cell, ascii)} {cell.done}/{cell.total} {sign}"

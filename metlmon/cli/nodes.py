@@ -1,0 +1,166 @@
+"""``metlmon nodes``: every node of every DAG, what needs a person first."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from metlmon.cli.codes import Exit
+from metlmon.cli.commands import open_reader
+from metlmon.cli.notices import print_warnings
+from metlmon.cli.printing import can_show, print_json_list
+from metlmon.cli.to_json import Writer, head
+from metlmon.ensemble.nodetree import NodeTree, TreeRow
+from metlmon.ensemble.nodewords import KINDS, from_to, why
+from metlmon.ensemble.picture import Painter
+from metlmon.ensemble.record import NodeKey
+from metlmon.ensemble.states import State
+from metlmon.ensemble.views import NodeRow
+from metlmon.ensemble.wording import (
+    STATES,
+    count,
+    duration,
+    job_id,
+    number,
+    plain,
+    site,
+)
+from metlmon.live.errors import InputError
+
+if TYPE_CHECKING:
+    from metlmon.cli.tables import Column
+
+NAME_LIMIT: Final = 60
+
+DEEPEST: Final = 10
+"""Levels that are told by how far in a row stands."""
+
+
+def nodes(options: argparse.Namespace) -> int:
+    """``metlmon nodes``."""
+    wanted = wanted_states(options.state)
+    painter = open_reader(options).painter()
+    tree = NodeTree(painter.nodes_now())
+    if options.json:
+        print_json_list(head(painter), "nodes", _json(painter, tree, wanted), {})
+        print_warnings(painter.notices())
+        return Exit.OK
+    rows = tree.rows() if wanted is None else _in_states(tree, wanted)
+    _print(painter, tree, rows, wanted, options.ascii or not can_show(sys.stdout))
+    return Exit.OK
+
+
+def wanted_states(text: str | None) -> frozenset[State] | None:
+    """The states of ``--state``; None for all. Raises InputError for one that there is not."""
+    if text is None:
+        return None
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    known = {state.value: state for state in State}
+    unknown = [name for name in names if name not in known]
+    if unknown or not names:
+        what = unknown[0] if unknown else text
+        raise InputError(f"--state {what!r}: there are {', '.join(known)}")
+    return frozenset(known[name] for name in names)
+
+
+def _in_states(tree: NodeTree, wanted: frozenset[State]) -> list[TreeRow]:
+    return tree.flat(lambda dag, name: dag.state(name) in wanted)
+
+
+def _json(
+    painter: Painter, tree: NodeTree, wanted: frozenset[State] | None
+) -> Iterator[dict[str, Any]]:
+    """Every node once, as the DAG files name them; ``after``: the node that it stands after in
+    the tree, ``below`` the splice, or the SUBDAG node, that holds it."""
+    writer = Writer(painter.clock.stated)
+    for (dag, name), (after, below) in tree.standing().items():
+        row = painter.node_row((dag, name))
+        if row is not None and (wanted is None or row.state in wanted):
+            yield writer.node(row) | {"after": after, "below": below}
+
+
+def _columns() -> tuple[Column, ...]:
+    from metlmon.cli.tables import Column
+
+    return (
+        Column("NODE", shrinks=24),
+        Column("STATE"),
+        Column("FOR", right=True, drop=5),
+        Column("JOB", right=True, drop=3),
+        Column("TRIES", right=True, drop=2),
+        Column("LEFT", right=True, drop=1),
+        Column("SITE", drop=4),
+        Column("WHY", shrinks=12),
+    )
+
+
+def _print(
+    painter: Painter,
+    tree: NodeTree,
+    rows: list[TreeRow],
+    wanted: frozenset[State] | None,
+    ascii: bool,
+) -> None:
+    from rich.text import Text
+
+    from metlmon.cli.tables import console, print_table
+
+    out = console()
+    total = count(tree.total, "node", ascii=ascii)
+    if not rows:
+        names = ", ".join(sorted(wanted)) if wanted else ""
+        out.print(Text(f"None of {total} is {names}." if wanted else "The DAG has no nodes."))
+        return
+    out.print(Text(total if wanted is None else f"{len(rows)} of {total}", style="bold"))
+    print_table(out, _columns(), [_cells(painter, row, ascii) for row in rows])
+
+
+def _cells(painter: Painter, row: TreeRow, ascii: bool) -> list[str | Any]:
+    indent = "  " * min(row.depth, DEEPEST)
+    if row.node is None:
+        told = "  ".join(f"{STATES[s].mark(ascii)} {number(n, ascii)}" for s, n in row.counts)
+        first = row.counts[0][0] if len(row.counts) == 1 else None
+        state = "" if first is None else STATES[first].text(ascii)
+        several = told if first is None else ""
+        return [indent + _held(row, ascii), state, "", "", "", "", "", several]
+    return [*_node_cells(painter, row.node, indent, ascii)]
+
+
+def _held(row: TreeRow, ascii: bool) -> str:
+    fold = {True: "- " if ascii else "▾ ", False: "+ " if ascii else "▸ ", None: "  "}[row.open]
+    match row.kind:
+        case "alike":
+            times = "x" if ascii else "×"
+            return f"{fold}{row.title} {times} {from_to(row.first, row.last, ascii)}"
+        case "line":
+            return f"{fold}{from_to(row.first, row.last, ascii)} ({row.size})"
+        case _:
+            return f"{fold}{plain(row.title, NAME_LIMIT, ascii)} ({row.size})"
+
+
+def _node_cells(painter: Painter, key: NodeKey, indent: str, ascii: bool) -> list[str | Any]:
+    row = painter.node_row(key)
+    if row is None:
+        return [indent + plain(key[1], NAME_LIMIT, ascii), *[""] * 7]
+    kind = f"{row.kind.upper()} " if row.kind in KINDS else ""
+    calm = row.state in (State.COMPLETED, State.SKIPPED, State.WAITING)
+    return [
+        f"{indent}  {kind}{plain(row.node, NAME_LIMIT, ascii)}",
+        _state(row, ascii),
+        duration(row.seconds, ascii) if row.since is not None else "",
+        job_id(*row.jobs[-1], ascii=ascii) if row.jobs else "",
+        str(row.attempts) if row.attempts else "",
+        "" if row.retries_left is None or calm else str(row.retries_left),
+        site(row.site, row.target, row.off_target, ascii=ascii) if row.site else "",
+        why(row, ascii),
+    ]
+
+
+def _state(row: NodeRow, ascii: bool) -> Any:
+    from metlmon.cli.tables import signed
+
+    if row.overruled:
+        return f"{STATES[State.FAILED].mark(ascii)} job failed"
+    return signed(STATES[row.state], ascii)
