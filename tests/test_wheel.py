@@ -72,6 +72,16 @@ def test_the_wheel_holds_the_recording_and_no_tests(wheel: Path) -> None:
     assert not [name for name in names if name.startswith(("tests/", "fixtures/"))]
 
 
+def test_the_wheel_holds_what_is_written_beside_a_dag(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        held = {name: archive.read(name) for name in archive.namelist()}
+    trainer = CHECKOUT / "metlmon" / "trainer"
+    there = [path for path in trainer.rglob("*") if path.suffix in (".py", ".sh", ".sub")]
+    assert {"gate.py", "train.py", "provision.sh", "multinode.sub"} <= {p.name for p in there}
+    for path in there:
+        assert held[path.relative_to(CHECKOUT).as_posix()] == path.read_bytes()
+
+
 def test_it_is_the_installed_one_that_runs(installed: Path) -> None:
     where = subprocess.run(
         [installed / "bin" / "python", "-c", "import metlmon, screens; print(metlmon.__file__)"],
@@ -87,6 +97,30 @@ def test_status_of_a_dagdir(installed: Path) -> None:
     done = command(installed, "status", str(CHECKOUT / "fixtures" / "rescue"))
     assert done.returncode == 0, done.stderr
     assert "16 of 16 nodes done" in done.stdout
+
+
+SHAPES = {
+    "chain": ("--evaluate",),
+    "sweep": ("--sweep", "learning_rate=0.1, 0.2"),
+    "bag": ("--shards", "4"),
+    "multi-node": ("--machines", "2"),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_dag_is_written(shape: str, installed: Path) -> None:
+    asked = ("new", f"made-{shape}", "--shape", shape, *SHAPES[shape])
+    done = command(installed, *asked)
+    assert done.returncode == 0, done.stderr
+    made = installed / f"made-{shape}"
+    checked = command(installed, "check", str(made))
+    assert checked.returncode == 0, checked.stdout
+    if shape in ("chain", "sweep"):
+        gate = made / "gate.py"
+        assert gate.read_bytes() == (CHECKOUT / "metlmon/trainer/gate.py").read_bytes()
+        assert os.access(gate, os.X_OK)
+    if shape == "multi-node":
+        assert (made / "provision.sh").is_file()
 
 
 def test_the_demo_without_a_terminal_tells_how_it_ends(installed: Path) -> None:

@@ -270,4 +270,6 @@ def test_what_is_shipped_goes_along_as_it_is(tmp_path: Path) -> None:
         ("ensemble.dag", False),
         ("ensemble.sub", False),
         ("nap.sh", True),
+        ("nap.template", False),
+        ("ensemble.toml", False),
     ]

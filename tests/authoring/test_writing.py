@@ -13,7 +13,7 @@ import pytest
 from metlmon.authoring import Plan, PlanError, make_plan, write_plan
 from tests.authoring.written import NAP_SH, a_request
 
-NAMES = ["ensemble.dag", "ensemble.sub", "nap.sh"]
+NAMES = ["ensemble.dag", "ensemble.sub", "nap.sh", "nap.template", "ensemble.toml"]
 
 
 def listing(directory: Path) -> list[str]:
@@ -51,11 +51,11 @@ def test_a_new_directory_with_just_these_files(plan: Plan) -> None:
         os.umask(old)
     directory = plan.request.directory
     assert paths == tuple(directory / name for name in NAMES)
-    assert listing(directory) == NAMES
+    assert listing(directory) == sorted(NAMES)
     assert contents(plan) == planned(plan)
     modes = [stat.S_IMODE(path.stat().st_mode) for path in paths]
-    assert modes == [0o644, 0o644, 0o755]
-    assert [path.stat().st_nlink for path in paths] == [1, 1, 1]
+    assert modes == [0o644, 0o644, 0o755, 0o644, 0o644]
+    assert [path.stat().st_nlink for path in paths] == [1] * len(NAMES)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -94,7 +94,7 @@ def test_overwriting_replaces_a_link_and_not_what_it_leads_to(tmp_path: Path, pl
     assert contents(plan) == planned(plan)
     assert not (directory / "ensemble.dag").is_symlink()
     assert aim.read_text() == "precious"
-    assert listing(directory) == NAMES
+    assert listing(directory) == sorted(NAMES)
 
 
 def test_a_directory_is_never_overwritten(plan: Plan) -> None:
@@ -179,7 +179,7 @@ def test_a_full_disk_leaves_what_was_there(monkeypatch: pytest.MonkeyPatch, plan
         (directory / name).write_text("old")
     full_disk(monkeypatch, 2)
     refusal(plan, overwrite=True)
-    assert listing(directory) == NAMES
+    assert listing(directory) == sorted(NAMES)
     assert set(contents(plan).values()) == {b"old"}
 
 
@@ -208,7 +208,7 @@ def test_the_dag_is_the_last_to_appear(monkeypatch: pytest.MonkeyPatch, plan: Pl
 
     monkeypatch.setattr(os, "link", noted)
     write_plan(plan)
-    assert order == ["ensemble.sub", "nap.sh", "ensemble.dag"]
+    assert order == [*NAMES[1:], "ensemble.dag"]
 
 
 def test_a_file_system_without_links(monkeypatch: pytest.MonkeyPatch, plan: Plan) -> None:
@@ -218,6 +218,6 @@ def test_a_file_system_without_links(monkeypatch: pytest.MonkeyPatch, plan: Plan
     monkeypatch.setattr(os, "link", no_link)
     write_plan(plan)
     assert contents(plan) == planned(plan)
-    assert listing(plan.request.directory) == NAMES
+    assert listing(plan.request.directory) == sorted(NAMES)
     assert os.access(plan.request.directory / "nap.sh", os.X_OK)
     assert "is there already" in refusal(again(plan))

@@ -95,7 +95,7 @@ def test_the_backtest_as_table_and_json(capsys: pytest.CaptureFixture[str]) -> N
 def test_nothing_to_test(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "one.dag").write_text("JOB run0-train_epoch0 train.sub\n")
     assert "Nothing to test" in printed(capsys, "estimate", str(tmp_path), "--backtest")
-    assert "0 of 1 epochs done" in printed(capsys, "estimate", str(tmp_path))
+    assert "0 of 1 epoch done" in printed(capsys, "estimate", str(tmp_path))
 
 
 @pytest.mark.parametrize("words", [(), ("--backtest",)])

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from metlmon.authoring import Policy, Request, make_plan
+from metlmon.authoring.records import Rules
 from metlmon.cli import pooling, submit
 from metlmon.cli.codes import Exit
 from metlmon.cli.main import main
@@ -67,7 +68,8 @@ def written() -> list[str]:
     return sorted(str(path) for path in Path().rglob("*") if path.is_file())
 
 
-FILES = ["ensemble/ensemble.dag", "ensemble/ensemble.sub", "ensemble/nap.sh"]
+NAMES = ["ensemble.dag", "ensemble.sub", "nap.sh", "nap.template", "ensemble.toml"]
+FILES = [f"ensemble/{name}" for name in NAMES]
 
 # --- looking --------------------------------------------------------------------------------
 
@@ -193,7 +195,7 @@ def test_yes_writes_submits_and_says_how_to_watch(capsys: Captured, own: str, cl
         "cluster 77: ensemble/ensemble.dag, 2 runs, 4 nodes, 4 jobs, submitted by htcondor2\n"
     )
     assert err == "metlmon: watch it with: metlmon watch ensemble\n"
-    assert written() == FILES
+    assert written() == sorted(FILES)
     assert clerk.submitted == [Path.cwd() / "ensemble" / "ensemble.dag"]
     assert clerk.closed == 1
     request = Request(own, Path("other"), runs=2, epochs=2)
@@ -227,7 +229,7 @@ def test_a_pool_that_refuses(capsys: Captured, own: str, clerk: Clerk) -> None:
         "metlmon: written, but not submitted: the schedd does not answer; is HTCondor running "
         "here? \\x1b[2J\n"
     )
-    assert written() == FILES
+    assert written() == sorted(FILES)
     assert clerk.closed == 1
 
 
@@ -236,7 +238,7 @@ def test_no_submit_writes_only(capsys: Captured, own: str, clerk: Clerk) -> None
     assert code == Exit.OK
     assert out == f"wrote 4 runs, 4 nodes, 4 jobs: {', '.join(FILES)}\n"
     assert "condor_submit_dag ensemble.dag" in err
-    assert (written(), clerk.submitted) == (FILES, [])
+    assert (written(), clerk.submitted) == (sorted(FILES), [])
     assert os.access(FILES[2], os.X_OK)
 
 
@@ -297,10 +299,10 @@ def test_a_terminal_opens_the_pane_with_what_was_said(
     monkeypatch.setattr(submit, "is_terminal", lambda: True)
     monkeypatch.setattr(pooling, "open_submit_pane", pane)
     assert spoken(capsys, "--template", own, "--runs", "3", "--sites", "A, B")[0] == 0
-    assert drafts == [Request(own, Path("ensemble"), runs=3, sites=("A", "B"))]
+    assert drafts == [Request(own, Path("ensemble"), runs=3, sites=("A", "B"), gate=Rules())]
     Path("ensemble").mkdir()
     spoken(capsys)
-    assert drafts[-1] == Request("trainer", Path("ensemble-2"))
+    assert drafts[-1] == Request("trainer", Path("ensemble-2"), gate=Rules())
     spoken(capsys, "ensemble")
     assert drafts[-1].directory == Path("ensemble")
     assert written() == []

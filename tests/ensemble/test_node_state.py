@@ -281,11 +281,23 @@ def test_scripts_that_run_now() -> None:
     out.say(f"PRE Script of Node {EPOCH0} completed successfully.")
     out.submitted(EPOCH0, 77, at="10:10:00")
     log = Log(*NODES_LOG).submit(77, EPOCH0, at="10:09:00").execute(77).terminate(77, at="10:30:00")
-    assert tell(SCRIPTED, log, out=out).node(EPOCH0) is State.COMPLETED
+    assert tell(SCRIPTED, log, out=out).node(EPOCH0) is State.POST, "the script comes next"
     out.say(f"Running POST script of Node {EPOCH0}...", at="10:30:00")
     assert tell(SCRIPTED, log, out=out).node(EPOCH0) is State.POST
     log.post(77, EPOCH0, 0, at="10:31:00")
     assert tell(SCRIPTED, log, out=out).node(EPOCH0) is State.COMPLETED
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_before_its_post_script_a_node_is_neither_done_nor_failed(code: int) -> None:
+    dag = SCRIPTED + f"RETRY {EPOCH0} 2\n"
+    log = Log(*NODES_LOG).submit(77, EPOCH0).execute(77).terminate(77, code, at="10:30:00")
+    out = Out().start().submitted(EPOCH0, 77, at="09:59:00")
+    state = tell(dag, log, out=out).node_state(EPOCH0)
+    assert (state.state, state.since) == (State.POST, moment("10:30:00"))
+    assert tell(dag, log).node(EPOCH0) is not State.POST, "no DAGMan is heard"
+    out.exit(1, at="10:40:00")
+    assert tell(dag, log, out=out).node(EPOCH0) is not State.POST, "nobody runs it any more"
 
 
 def test_a_script_of_a_dagman_that_is_gone_runs_no_more() -> None:

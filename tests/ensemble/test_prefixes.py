@@ -34,7 +34,10 @@ SMALL = [
     path
     for path in (
         SHARED / "examples/pool-ensemble",
-        *(FIXTURES / name for name in ("rescue", "shared-log", "scripts", "holds", "demo")),
+        *(
+            FIXTURES / name
+            for name in ("rescue", "shared-log", "scripts", "holds", "demo", "gated", "machines")
+        ),
     )
     if path.is_dir()
 ]

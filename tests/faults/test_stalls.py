@@ -3,6 +3,7 @@ says of what and since when, and is right again when it answers."""
 
 from __future__ import annotations
 
+import argparse
 import errno
 import os
 import signal
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from metlmon.cli import commands, stalled, waiting
 from metlmon.cli.codes import Exit
 from metlmon.ensemble.views import JobView
 from metlmon.live import asking, faults
@@ -194,6 +196,31 @@ def test_a_command_says_so_and_ends_at_ctrl_c(
         assert ended == (Exit.INTERRUPTED if number == signal.SIGINT else -signal.SIGTERM)
     finally:
         disk.end()
+
+
+def test_who_waits_for_the_next_look_waits_for_no_file_system(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = Reader(copied("rescue", tmp_path / "dagdir"))
+    reader.open()
+    reader.read_all()
+    pauses, goes_on = threading.Event(), threading.Event()
+
+    def sleep(_: float) -> None:
+        pauses.set()
+        goes_on.wait(DEADLINE)
+
+    answers = [None, Exit.OK]
+    monkeypatch.setattr(waiting, "condition", lambda names: lambda status: answers.pop(0))
+    monkeypatch.setattr(time, "sleep", sleep)
+    options = argparse.Namespace(exit_on="done", timeout=None)
+    waits = threading.Thread(target=commands._wait, args=(reader, options), daemon=True)
+    waits.start()
+    assert pauses.wait(DEADLINE)
+    assert waits.ident is not None
+    assert stalled._where(sys._current_frames()[waits.ident]) is None
+    goes_on.set()
+    waits.join(DEADLINE)
 
 
 # --- asking ---------------------------------------------------------------------------------

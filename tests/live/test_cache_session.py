@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,7 @@ from metlmon.live import session as session_module
 from metlmon.live import workflows as workflows_module
 from metlmon.live.cache import Cache
 from metlmon.live.feed import Update
+from metlmon.live.kept import Kept
 from metlmon.live.reader import LogReader, Reader
 from metlmon.live.session import Session
 from tests.live.dagdirs import Dagdir, log_of
@@ -93,6 +95,34 @@ def test_what_came_later_is_kept_at_its_end(
     assert recalled(dagdir, cache) == before
     going.stop()
     assert recalled(dagdir, cache) == reader.consumed > before
+
+
+def test_what_came_while_something_was_being_kept_is_kept_after_it(
+    dagdir: Dagdir, cache: Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However slow the file system of the cache is: here it writes when somebody waits for it."""
+    begun, waited = threading.Event(), threading.Semaphore(0)
+    write, join = Kept.write, threading.Thread.join
+
+    def slow(self: Kept) -> None:
+        begun.set()
+        assert waited.acquire(timeout=PATIENCE)
+        write(self)
+
+    def joining(self: threading.Thread, timeout: float | None = None) -> None:
+        if self.name == "metlmon-keep" and self.is_alive():
+            waited.release()
+        join(self, timeout)
+
+    monkeypatch.setattr(Kept, "write", slow)
+    monkeypatch.setattr(threading.Thread, "join", joining)
+    going, reader, _ = session(dagdir, cache)
+    assert begun.wait(PATIENCE)
+    before = reader.consumed
+    dagdir.append("metl.log", log_of(78))
+    awaited(lambda: reader.consumed > before)
+    going.stop()
+    assert recalled(dagdir, cache) == reader.consumed
 
 
 def test_two_sessions_are_no_problem_to_each_other(dagdir: Dagdir, cache: Cache) -> None:

@@ -24,7 +24,7 @@ for event in htcondor2.JobEventLog(sys.argv[1]).events(0):
     print(json.dumps({
         "number": int(event.type), "job": [event.cluster, event.proc], "time": int(event.timestamp),
         "node": str(event.get("LogNotes", "")).removeprefix("DAG Node: "),
-        "gpus": int(place.get("GPUs", 0)), "site": str(place.get("GLIDEIN_ResourceName")),
+        "gpus": int(place.get("GPUs", 0)), "site": place.get("GLIDEIN_ResourceName"),
         "good": event.get("TerminatedNormally") is True and event.get("ReturnValue") == 0,
     }))
 """
@@ -50,7 +50,7 @@ class Ran:
 
     start: int
     gpus: int
-    site: str
+    site: str | None
     end: int | None = None
     outcome: str = "in-flight"
 

@@ -65,7 +65,7 @@ def test_an_ensemble_is_filled_in_seen_submitted_and_followed_to_its_end(pool: P
         screen.press("tab")
         screen.wait_for("slow_factor")
         screen.press(SUBMIT)
-        screen.wait_for("y +writes 3 files and submits 12 jobs")
+        screen.wait_for("y +writes 6 files and submits 12 jobs")
         assert not directory.exists()
         screen.press("y")
         screen.wait_for("PROGRESS|enter watch")
@@ -95,7 +95,7 @@ def test_what_the_pane_does_the_command_line_does(pool: Pool) -> None:
     directory = pool.base / "from-pane"
     if not directory.exists():
         pytest.fail("the pane's test has written nothing")
-    argv = ["metlmon", "submit", "from-here", *options, "--dry-run", "--json"]
+    argv = ["metlmon", "new", "from-here", *options, "--dry-run", "--json"]
     told = json.loads(pool.run(argv).stdout)
     for file in told["files"]:
         assert (directory / file["name"]).read_text() == file["text"]

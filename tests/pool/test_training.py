@@ -74,7 +74,7 @@ def ensemble(pool: Pool, sites: str) -> Submitted:
 def chain(pool: Pool, sites: str, ensemble: Submitted) -> Submitted:
     """One run, each epoch a job, at more than one site; beside the other one."""
     options = ("--runs", "1", "--epochs", str(LONG), "--sites", sites)
-    return submit(pool, "chain", *options, "--policy", "permute")
+    return submit(pool, "moving", *options, "--policy", "permute")
 
 
 @pytest.fixture(scope="module")
@@ -124,8 +124,9 @@ def test_five_jobs_of_an_epoch_train_what_one_of_five_does(
 ) -> None:
     chain.end()
     (uuid,) = chain.uuids
-    places = [job["site"] for job in truth.jobs_of(chain.pool, chain.directory)]
-    assert len(places) == LONG
+    jobs = truth.jobs_of(chain.pool, chain.directory)
+    places = [job["site"] for job in jobs]
+    assert len(places) == LONG, [(job["node"], job["executions"]) for job in jobs]
     assert len(set(places)) > 1, "it moved between sites"
     ours = weights(chain.directory / "output", uuid)
     assert header(chain.directory, uuid)["epochs"] == LONG

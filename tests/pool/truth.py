@@ -20,6 +20,12 @@ from pools import PATIENCE, SCHEDULER_UNIVERSE, Ad, Pool, is_below, until
 CLOCK_SECONDS = 1
 """Between the second that the schedd notes for something and that of its event."""
 
+COUNTED = ("nodes_total", "nodes_done", "nodes_failed")
+
+LOCAL_UNIVERSE = 12
+AT_HOME = (SCHEDULER_UNIVERSE, LOCAL_UNIVERSE)
+"""Jobs that run at the access point: a PROVISIONER's, and a sub-DAG's DAGMan."""
+
 WAITING_SECONDS = 300.0
 """``status --exit-on`` may wait for a whole ensemble."""
 
@@ -46,12 +52,13 @@ IN_QUEUE = {
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """One execution: seconds since the epoch; ``code`` None when it did not end by itself."""
+    """One execution: seconds since the epoch; ``code`` None when it did not end by itself,
+    ``site`` None at the access point itself."""
 
     start: int
     end: int
     gpus: int
-    site: str
+    site: str | None
     code: int | None
 
 
@@ -72,7 +79,8 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What DAGMan says of its nodes at the end of its newest life."""
+    """What DAGMan says of its nodes at the end of its newest life; of several DAGs (but not of
+    sub-DAGs) their sums, and the highest exit status."""
 
     nodes: int
     done: int
@@ -129,7 +137,8 @@ def at_the_end(pool: Pool, directory: Path) -> Truth:
     ours = of_dagmans(dagmans(pool, directory))
     assert not pool.queue(ours), "jobs of it are in the queue"
     executions: dict[tuple[int, int], list[Execution]] = {}
-    for ad in pool.executions(ours):
+    elsewhere = " && ".join(f"JobUniverse != {each}" for each in AT_HOME)
+    for ad in pool.executions(ours, elsewhere):
         started = ad.get("JobCurrentStartExecutingDate")
         # An ad is written for a shadow; not every one of them came as far as an execution.
         if started is not None and started >= ad["JobCurrentStartDate"]:
@@ -139,6 +148,8 @@ def at_the_end(pool: Pool, directory: Path) -> Truth:
     for ad in pool.history(ours):
         key = (ad["ClusterId"], ad["ProcId"])
         found = sorted(executions.get(key, []), key=lambda each: each.start)
+        if ad["JobUniverse"] in AT_HOME:
+            found = [_at_home(ad)]
         if ad["JobStatus"] == REMOVED and found:
             # What ended while its output travelled, and was removed then, has not ended well.
             found[-1] = replace(found[-1], code=None)
@@ -159,6 +170,11 @@ def _execution(pool: Pool, ad: Ad) -> Execution:
     )
 
 
+def _at_home(ad: Ad) -> Execution:
+    """Of such a job nobody counts executions: it is taken for one that ended by itself."""
+    return Execution(ad["JobCurrentStartDate"], ad["CompletionDate"], 0, None, ad["ExitCode"])
+
+
 def _ended(ad: Ad) -> str:
     if ad["JobStatus"] == REMOVED:
         return "removed"
@@ -167,19 +183,30 @@ def _ended(ad: Ad) -> str:
 
 
 def totals(directory: Path) -> Totals:
-    """From the metrics file; the node status file must say the same of each node."""
-    (metrics,) = directory.glob("*.metrics")
-    found = json.loads(metrics.read_text())
-    said = Totals(found["jobs"], found["jobs_succeeded"], found["jobs_failed"], found["exitcode"])
-    for path in directory.glob("*.status"):
-        text = path.read_text()
-        counted = {
-            name: int(value) for name, value in re.findall(r"^\s*Nodes(\w+) = (\d+);", text, re.M)
-        }
+    """From the metrics files; the node status files must say the same of each node."""
+    metrics = [json.loads(path.read_text()) for path in directory.glob("*.metrics")]
+    tops = [found for found in metrics if not found["parent_dagman_id"]]
+    assert tops, f"no DAGMan has ended in {directory}"
+    said = _sums(tops)
+    every = _sums(metrics)
+    text = "".join(path.read_text() for path in directory.glob("*.status"))
+    if text:
+        counted = {"Total": 0, "Done": 0}
+        for name, value in re.findall(r"^\s*Nodes(Total|Done) = (\d+);", text, re.M):
+            counted[name] += int(value)
         each = re.findall(r"^\s*NodeStatus = (\d+);", text, re.M)
-        assert counted["Total"] == said.nodes == len(each), (counted, said)
-        assert counted["Done"] == said.done == each.count("5"), (counted, said)
+        assert counted["Total"] == every.nodes == len(each), (counted, every)
+        assert counted["Done"] == every.done == each.count("5"), (counted, every)
     return said
+
+
+def _sums(metrics: Iterable[dict[str, Any]]) -> Totals:
+    def both(which: str) -> int:
+        """Nodes that are sub-DAGs are counted apart from others there."""
+        return sum(found[f"{kind}{which}"] for found in metrics for kind in ("jobs", "dag_jobs"))
+
+    codes = [found["exitcode"] for found in metrics]
+    return Totals(both(""), both("_succeeded"), both("_failed"), max(codes))
 
 
 # --- against metlmon ----------------------------------------------------------------------
@@ -213,21 +240,21 @@ def differences(truth: Truth, status: dict[str, Any], jobs: Iterable[dict[str, A
         hours = status["gpu_hours"][kind]
         if abs(hours * 3600 - gpu_seconds) > slack:
             found.append(f"GPU-seconds {kind}: {hours * 3600:.1f}, HTCondor {gpu_seconds}")
-    (dag,) = status["dags"]
     counts = [("nodes_total", truth.totals.nodes)]
     if truth.totals.exit_code != REMOVED_EXIT:
         # Of a DAG that was removed, DAGMan's metrics and its node status file count otherwise.
         counts.append(("nodes_failed", truth.totals.failed))
+    ours = {name: sum(dag[name] for dag in status["dags"]) for name in COUNTED}
     for name, value in counts:
-        if dag[name] != value:
-            found.append(f"{name}: {dag[name]}, DAGMan {value}")
+        if ours[name] != value:
+            found.append(f"{name}: {ours[name]}, DAGMan {value}")
     done = {truth.totals.done}
     if truth.totals.exit_code == REMOVED_EXIT:
         # A job that ends well while its DAGMan is removed is done by the schedd's history, and
         # DAGMan has not heard of it.
         done.add(len({job.node for job in truth.jobs if job.state == "completed"}))
-    if dag["nodes_done"] not in done:
-        found.append(f"nodes_done: {dag['nodes_done']}, HTCondor {sorted(done)}")
+    if ours["nodes_done"] not in done:
+        found.append(f"nodes_done: {ours['nodes_done']}, HTCondor {sorted(done)}")
     return found
 
 

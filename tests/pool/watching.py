@@ -20,10 +20,12 @@ ROUNDING = 1e-9
 
 @dataclass(slots=True)
 class Watched:
-    """A live session, and what was wrong in any of its pictures."""
+    """A live session, and what was wrong in any of its pictures. ``inner``: nodes of sub-DAGs,
+    which are nodes of none of the DAGs that it lists."""
 
     reader: Reader
     session: Session
+    inner: int = 0
     wrong: list[str] = field(default_factory=list)
     pictures: int = 0
     ended: threading.Event = field(default_factory=threading.Event)
@@ -32,10 +34,10 @@ class Watched:
     _bad: float = 0.0
 
     @classmethod
-    def begin(cls, dagdir: Path) -> Watched:
+    def begin(cls, dagdir: Path, inner: int = 0) -> Watched:
         reader = Reader(dagdir)
         reader.open()
-        made = cls(reader, Session(reader))
+        made = cls(reader, Session(reader), inner)
         made.session.start(made.see)
         return made
 
@@ -48,7 +50,7 @@ class Watched:
             self.wrong.append(f"{status.as_of}: {self._done} nodes were done, now {done}")
         if hours.good < self._good - ROUNDING or hours.bad < self._bad - ROUNDING:
             self.wrong.append(f"{status.as_of}: hours that ended became fewer: {hours}")
-        total = sum(dag.nodes_total for dag in status.dags)
+        total = sum(dag.nodes_total for dag in status.dags) + self.inner
         if sum(status.node_states.values()) != total:
             self.wrong.append(f"{status.as_of}: {status.node_states} are not {total} nodes")
         if abs(sum(run.gpu_hours.total for run in status.runs) - hours.total) > 1e-6:

@@ -21,7 +21,7 @@ AD = (
     '"submitted_at": 5, "rejected_at": null, "dagman": 9, "universe": 5, '
     '"rejection": " no match ", '
     '"node": "n", "directory": "/d", "log": null, "nodes_log": null, "hold_reason": null, '
-    '"arguments": null, "transferring": null}'
+    '"arguments": null, "transferring": null, "site": null, "by_site": false}'
 )
 
 FAKE = f"""

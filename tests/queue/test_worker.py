@@ -99,9 +99,9 @@ def test_what_is_no_request_does_not_end_the_line(request_: object) -> None:
 
 @pytest.mark.parametrize("cluster", ["12", 1.5, True, -1, None, 2**31, [12], "12.0 || true"])
 def test_a_job_is_named_by_numbers_only(pool: Pool, cluster: object) -> None:
-    for operation in (pool.act, pool.job, pool.priority):
+    for operation in (pool.act, pool.job, pool.priority, pool.place):
         with pytest.raises(Failure) as caught:
-            operation({"action": "hold", "cluster": cluster, "proc": 0, "value": 1})
+            operation({"action": "hold", "cluster": cluster, "proc": 0, "value": 1, "site": "x"})
         assert caught.value.kind is Kind.REQUEST
     assert pool._api.schedd.acted == []
 
@@ -123,6 +123,42 @@ def test_an_action_that_there_is_not(pool: Pool, action: object) -> None:
 def test_a_priority_is_a_whole_number(pool: Pool, value: object) -> None:
     with pytest.raises(Failure):
         pool.priority({"cluster": 1, "proc": 0, "value": value})
+
+
+@pytest.mark.parametrize("site", ['a"', "a'b", "a\n", "$(x)", "", " ", "a\\", 5, None, "\x1b[2J"])
+def test_a_site_cannot_leave_its_quotes(pool: Pool, site: object) -> None:
+    with pytest.raises(Failure) as caught:
+        pool.place({"cluster": 12, "proc": 0, "site": site})
+    assert caught.value.kind is Kind.REQUEST
+    assert pool._api.schedd.acted == []
+
+
+def test_placing_edits_one_attribute_of_one_job(pool: Pool) -> None:
+    pool.place({"cluster": 12, "proc": 3, "site": "SDSC PRP"})
+    assert pool._api.schedd.acted == [("edit", ["12.3"], "MetlSite", '"SDSC PRP"')]
+
+
+@pytest.mark.parametrize(
+    ("requirements", "by_site"),
+    [
+        ('(MY.MetlSite == "any") || (TARGET.GLIDEIN_ResourceName =?= MY.MetlSite)', True),
+        ("TARGET.GLIDEIN_ResourceName is metlsite", True),
+        ('TARGET.GLIDEIN_ResourceName == "MetlSites"', False),
+        ("true", False),
+        (True, False),
+        (None, False),
+    ],
+)
+def test_a_job_goes_by_its_site_where_its_requirements_look_at_it(
+    requirements: object, by_site: bool
+) -> None:
+    ad = {**AD, "Requirements": requirements, "MetlSite": "delta"}
+    answer = job_answer(ad)
+    assert answer is not None
+    assert (answer["site"], answer["by_site"]) == ("delta", by_site)
+    without = job_answer({**AD, "Requirements": requirements})
+    assert without is not None
+    assert (without["site"], without["by_site"]) == (None, False)
 
 
 def test_an_act_names_one_job_and_gives_a_reason_of_ours(pool: Pool) -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
+from metlmon.ensemble.described import Described
 from metlmon.ensemble.ledger import Ledger
 from metlmon.ensemble.record import JobId
 from metlmon.ensemble.settings import Settings
@@ -181,6 +182,9 @@ class Logs:
     def ledger(self) -> Ledger:
         return Ledger(str(self.dagdir), NINE, True)
 
+    def described(self) -> Described:
+        return Described()
+
     def trainings(self) -> Mapping[str, Training]:
         return {}
 
@@ -239,6 +243,12 @@ class Schedd:
         if cluster not in self.deaf:
             key = (cluster, proc)
             self.jobs[key] = replace(self.jobs[key], priority=value)
+
+    def place(self, cluster: int, proc: int, site: str) -> None:
+        self._heard("place", cluster, proc, site)
+        if cluster not in self.deaf:
+            key = (cluster, proc)
+            self.jobs[key] = replace(self.jobs[key], site=site)
 
     def sites(self) -> tuple[SiteOffer, ...]:
         return ()

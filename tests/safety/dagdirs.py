@@ -14,6 +14,7 @@ from xml.sax.saxutils import escape
 from tests.safety.corpus import NAMES, filename, one_line, payload, word
 
 FORMS: Final = ("text", "json", "xml")
+SHARDS: Final = 4
 EPOCHS: Final = 3
 DAY: Final = "2026-03-01"
 
@@ -137,13 +138,17 @@ class _Writer:
             self.dag.append(b"JOB %b %b" % (node, sub))
             quoted = {
                 name: said(f"{name}{letter}", attack).replace(b"\\", b"\\\\").replace(b'"', b'\\"')
-                for name in ("resource", "seed", "other")
+                for name in ("resource", "seed", "other", "swept")
             }
             self.dag.append(
                 b'VARS %b run="%b" run_uuid="%b" epoch="%d" ResourceName="%b" random_seed="%b" '
-                b'x="%b"'
-                % (node, run, uuid, epoch + 1, quoted["resource"], quoted["seed"], quoted["other"])
+                b'x="%b" y="%b"'
+                % (
+                    *(node, run, uuid, epoch + 1, quoted["resource"], quoted["seed"]),
+                    *(quoted["other"], quoted["swept"]),
+                )
             )
+            self.gate(node, uuid, epoch)
             self.dag.append(b"RETRY %b 3" % node)
             if previous is not None:
                 self.dag.append(b"PARENT %b CHILD %b" % (previous, node))
@@ -155,7 +160,47 @@ class _Writer:
                 job = Job(self.cluster, attack, node, epoch * 43200)
                 self.job(form, letter, job, last=epoch == 1)
                 self.words(job)
+        self.steered(letter, uuid, node, attack)
         self.training(letter, uuid, attack)
+
+    # --- what stands before its epochs, and beside them -----------------------------------
+
+    def gate_name(self) -> bytes:
+        return filename(word(self.made.said("gatename", 1, False)).replace(b"/", b"_"))[:100]
+
+    def gate(self, node: bytes, uuid: bytes, epoch: int) -> None:
+        self.dag.append(
+            b"SCRIPT DEFER 75 60 PRE %b gate.py %b.gate.json %b %d train $JOB"
+            % (node, self.gate_name(), uuid, epoch)
+        )
+        self.dag.append(b"PRE_SKIP %b 42" % node)
+
+    def steered(self, letter: str, uuid: bytes, last: bytes, attack: int) -> None:
+        """What the gate and people said of it: of every third run that it was stopped, of every
+        third that it is to go elsewhere."""
+        folder = b"gate/" + self.gate_name() + b"/"
+        said = self.made.said
+        if attack % 3 == 0:
+            reason = said(f"stopped{letter}", attack).decode("utf-8", "replace")
+            told = {"schema": 1, "epoch": 2, "rule": "file", "reason": reason}
+            self.put(folder + uuid + b".stopped", json.dumps(told).encode())
+        elif attack % 3 == 1:
+            self.put(folder + uuid + b".target", word(said("target", attack, False)) + b"\n")
+            placed = b"ResourceName = " + word(said("placement", attack, False)) + b"\n"
+            if b"/" not in last:
+                self.put(b"placement/" + last + b".inc", placed)
+        else:
+            self.put(folder + uuid + b".paused", one_line(said("paused", attack)))
+
+    def beside(self) -> None:
+        """Nodes of no run: a bag, a job at the end, and what the gates could not do."""
+        self.put("shard.sub", b"executable = x\nlog = text.log\nqueue\n")
+        for attack in self.attacks[:2]:
+            name = word(self.made.said("shard", attack, False))
+            self.dag += [b"JOB %b-%03d shard.sub" % (name, at) for at in range(SHARDS)]
+        self.dag.append(b"FINAL %b shard.sub" % word(self.made.said("final", 0, False)))
+        log = b"\n".join(self.made.line("gatelog", attack) for attack in self.attacks)
+        self.put(b"gate/" + self.gate_name() + b"/gate.log", log + b"\n")
 
     def output(self, name: str, attack: int) -> bytes:
         progress = b"Epoch 1:  26%|##6    | 36/140 [00:01<00:02, 35.00it/s, loss=0.548, v_num=1]\n"
@@ -283,6 +328,7 @@ class _Writer:
 
     def last_words(self, dag: bytes) -> None:
         line = self.made.line
+        self.beside()
         text = b"\n".join(self.dag)
         for attack in self.attacks:
             text += b"\nCATEGORY ALL_NODES " + word(line("category", attack, False))

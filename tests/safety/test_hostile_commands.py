@@ -28,9 +28,13 @@ WARNED = {"dagfile", "otherdag", "badcommand", "subfile", "logfile"}
 ENDED = of_each("abort", "hold", "holdover", "reconnectfail", "shadow", "shadowlast")
 
 COMMANDS: dict[str, set[str]] = {
-    "status": RUNS | of_each("uuid", "resource", "hold") | {"dagfile", "otherdag"},
+    "status": RUNS | of_each("uuid", "resource", "hold", "stopped") | {"dagfile", "otherdag"},
     "status --ascii": RUNS | of_each("hold"),
-    "status --json": RUNS | ENDED | WARNED | of_each("uuid", "resource") | {"dagdir", "noise"},
+    "status --json": RUNS
+    | ENDED
+    | WARNED
+    | of_each("uuid", "resource", "stopped")
+    | {"dagdir", "noise", "target", "gatename", "gatelog", "final"},
     "jobs": RUNS | of_each("hold"),
     "jobs --json": RUNS | ENDED | of_each("slot", "transferhost") | WARNED,
     "sites": RUNS | of_each("reconnectfail", "shadow"),
@@ -49,7 +53,17 @@ COMMANDS: dict[str, set[str]] = {
     "config show --json": {"aliasfrom", "aliasto", "label", "sitehost", "sitename", "dagdir"},
     "config path": {"dagdir"},
     "config validate": {"dagdir"},
+    "nodes": {"dagfile", "otherdag"},
+    "nodes --ascii --state held": of_each("run", "site", "hold"),
+    "nodes --json": RUNS | of_each("hold") | {"placement", "shard", "final"},
+    "grid": of_each("run", "other", "swept"),
+    "grid --json": of_each("run", "other", "swept", "metric", "stopped") | WARNED,
+    "shards": {"dagfile", "shard"},
+    "shards --json": {"dagfile", "shard"} | WARNED,
+    "continue --dry-run": set(),
     "act hold": set(),
+    "act stop --dry-run": set(),
+    "act send --to here --dry-run": set(),
     "check": {"dagfile"},
     "check --json": {"dagfile"},
     "watch": RUNS,

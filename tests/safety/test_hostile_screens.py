@@ -13,14 +13,15 @@ DOWN, END, ESCAPE, ENTER, TAB = b"\x1b[B", b"\x1b[F", b"\x1b", b"\r", b"\t"
 OPENED = ("csi", "c1-raw", "textual")
 """Attacks of the runs that are opened; of all others the lists are seen."""
 
-SCREENS = tuple(bytes([key]) for key in b"ptwcei!?:an")
+SCREENS = tuple(bytes([key]) for key in b"ptwceid#B!?:an")
 """Keys to what can be opened from the overview: problems, timeline, sites, curves, estimates,
-incidents, warnings, help, palette, what can be done, a new ensemble."""
+incidents, nodes, grid, shards, warnings, help, palette, what can be done, a new ensemble."""
 
 REACHED = {
     *("dagdir", "dagfile", "label", "subfile", "outfile", "jobout", "joberr"),
     *("runt", "runj", "sitet", "gput", "resourcet", "holdt", "shadowt", "generict"),
     *("reconnectfailt", "submithostt", "hostt", "errorhostt", "disconnectt", "transferhostt"),
+    *("stoppedt", "shard", "othert", "sweptt"),
 }
 """Fields that stand on one of the screens that are gone through."""
 

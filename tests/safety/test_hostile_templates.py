@@ -1,5 +1,5 @@
-"""A submit description that somebody else wrote, taken as a template: what would be written is
-shown before it is, with nothing in it that a terminal obeys."""
+"""A submit description, a description of an ensemble or a sweep file that somebody else wrote:
+what would be written is shown before it is, with nothing in it that a terminal obeys."""
 
 from __future__ import annotations
 
@@ -34,3 +34,33 @@ def test_what_would_be_written_is_visible(
     ran = metlmon("submit", "--dry-run", "--json", "--template", template, "--name", "x", "new")
     assert ran.stdout.isascii()
     assert json.loads(ran.stdout)["runs"]
+
+
+DESCRIPTION = b"""\
+name = "x"
+note = '%b'
+[runs]
+'%b' = 1
+"""
+
+SWEEP = b"""\
+a = %b
+GEN SUBDAG %b template.dag
+JOB %b x.sub
+%b
+"""
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_wrong_with_a_file_is_said_visibly(
+    name: str, tmp_path: Path, metlmon: Callable[..., Ran]
+) -> None:
+    said = one_line(payload("described", NAMES.index(name), False)).replace(b"'", b"_")
+    for file, text in (("x.toml", DESCRIPTION), ("x.dag", SWEEP)):
+        (tmp_path / file).write_bytes(text.replace(b"%b", said))
+        for more in ("--dry-run", "--json", "--picture", "--explain"):
+            ran = metlmon("new", file, "made", more)
+            told = (ran.stdout + ran.stderr).decode("utf-8")
+            assert ran.returncode == 2, told
+            assert file in told
+            assert forbidden(told.replace("\t", " ")) == []

@@ -13,18 +13,24 @@ from metlmon.ensemble.states import ACTIVE, DagState, State
 from metlmon.ensemble.views import DagRow, JobRow, JobView, QueueRow, Status
 from metlmon.live.feed import Update
 from metlmon.pool.records import (
+    DAG_ACTS,
     JOB_ACTS,
+    RUN_ACTS,
     Act,
     Answer,
     Offer,
     Order,
+    PoolError,
     QueueWord,
     Reply,
+    SelectedRun,
     SiteOffer,
     Submitted,
     Target,
     Where,
 )
+from metlmon.pool.refusing import no_word
+from metlmon.pool.runoffers import run_offer
 
 NOW = 1_763_100_840.0
 WORD = QueueWord(
@@ -39,6 +45,7 @@ EFFECTS = {
     Act.REMOVE: ("They leave the queue; their nodes have failed.", "it cannot be undone"),
     Act.VACATE: ("They leave their machines and become idle.", "they start again by themselves"),
     Act.PRIORITY: ("Those with a larger number are matched first.", "set the number of before"),
+    Act.RETARGET: ("They wait for a machine there.", "send them back"),
     Act.HALT: ("Nothing more is submitted; what is queued runs to its end.", "Z resumes it"),
     Act.RESUME: ("DAGMan goes on submitting.", "Z halts it"),
     Act.REMOVE_DAG: ("DAGMan writes a rescue file and ends.", "U submits it again"),
@@ -50,6 +57,7 @@ FITTING = {
     Act.REMOVE: ACTIVE,
     Act.VACATE: frozenset({State.RUNNING, State.SUSPENDED, State.TRANSFERRING_INPUT}),
     Act.PRIORITY: ACTIVE,
+    Act.RETARGET: frozenset({State.IDLE}),
 }
 
 
@@ -68,11 +76,21 @@ class ActingDesk:
         self.gate: threading.Event | None = None
         """When set: after the first answer it waits for this before it goes on."""
         self.closed = False
+        self.known: tuple[SiteOffer, ...] | PoolError = ()
 
     def offers(
-        self, status: Status, jobs: Sequence[JobRow], dags: Sequence[DagRow]
+        self,
+        status: Status,
+        jobs: Sequence[JobRow],
+        dags: Sequence[DagRow],
+        runs: Sequence[SelectedRun] = (),
     ) -> tuple[Offer, ...]:
-        return (*(self._of_jobs(act, jobs) for act in JOB_ACTS), *self._of_dags(dags))
+        all_dags = {each.file: each for each in status.dags}
+        of_runs = (run_offer(act, self.word, {}, runs, all_dags, None) for act in RUN_ACTS)
+        made = (*(self._of_jobs(act, jobs) for act in JOB_ACTS), *self._of_dags(dags))
+        if self.word.asking:
+            made = tuple(replace(each, order=None, refused=no_word(self.word)) for each in made)
+        return (*made, *of_runs)
 
     def _of_jobs(self, act: Act, jobs: Sequence[JobRow]) -> Offer:
         fit = tuple(target(job) for job in jobs if job.state in FITTING[act])
@@ -117,11 +135,11 @@ class ActingDesk:
     def perform(self, order: Order, told: Callable[[Answer], None]) -> tuple[Answer, ...]:
         self.orders.append(order)
         made = []
-        jobs = [each.id for each in order.targets] if order.act in JOB_ACTS else []
+        jobs = [each.id for each in order.touched] if order.act not in DAG_ACTS else []
         for subject in jobs or [order.dag or ""]:
             if made and self.gate is not None:
                 assert self.gate.wait(30), "nobody opened the gate"
-            if self.error is not None and (made or len(order.targets) < 2):
+            if self.error is not None and (made or len(order.touched) < 2):
                 raise self.error
             reply, text = self.replies.get(subject, (Reply.DONE, ""))
             made.append(Answer(subject, reply, text))
@@ -132,7 +150,9 @@ class ActingDesk:
         return Where("ap40.example.org", "25.0.4", "someone@example.org", True, None)
 
     def sites(self) -> tuple[SiteOffer, ...]:
-        return ()
+        if isinstance(self.known, PoolError):
+            raise self.known
+        return self.known
 
     def submit_dag(self, dag_file: Path) -> Submitted:
         raise AssertionError("no test of acting submits")

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 
 import pytest
 from ensemble_pictures import FakeFeed, update
-from eyes import MIDDLE, Eager, Seen, Show
+from eyes import MIDDLE, Seen, Show, opened
 
 from screens.app import AppOptions
 
@@ -16,17 +15,11 @@ from screens.app import AppOptions
 def show() -> Show:
     """Opens the application on a feed: ``async with show(size=(80, 24)) as seen``."""
 
-    @asynccontextmanager
-    async def opened(
+    def shown(
         feed: FakeFeed | None = None,
         size: tuple[int, int] = MIDDLE,
         options: AppOptions | None = None,
-    ) -> AsyncIterator[Seen]:
-        feed = feed or FakeFeed(update())
-        app = Eager(feed, options)
-        async with app.run_test(size=size) as pilot:
-            seen = Seen(app, feed, pilot)
-            await seen.settle()
-            yield seen
+    ) -> AbstractAsyncContextManager[Seen]:
+        return opened(feed or FakeFeed(update()), size, options)
 
-    return opened
+    return shown

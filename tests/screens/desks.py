@@ -13,6 +13,7 @@ from metlmon.pool.records import (
     Order,
     PoolError,
     QueueWord,
+    SelectedRun,
     SiteOffer,
     Submitted,
     Where,
@@ -67,7 +68,11 @@ class ScriptedDesk:
         return self.submitted
 
     def offers(
-        self, status: Status, jobs: Sequence[JobRow], dags: Sequence[DagRow]
+        self,
+        status: Status,
+        jobs: Sequence[JobRow],
+        dags: Sequence[DagRow],
+        runs: Sequence[SelectedRun] = (),
     ) -> tuple[Offer, ...]:
         return ()
 

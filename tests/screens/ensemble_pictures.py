@@ -9,7 +9,10 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
+from metlmon.ensemble.described import Described
 from metlmon.ensemble.ledger import Ledger, RunEntry
+from metlmon.ensemble.nodetree import DagNodes
+from metlmon.ensemble.record import NodeKey
 from metlmon.ensemble.settings import Settings
 from metlmon.ensemble.states import ACTIVE, DagState, Outcome, State
 from metlmon.ensemble.views import (
@@ -23,6 +26,7 @@ from metlmon.ensemble.views import (
     JobView,
     Latest,
     LogRow,
+    NodeRow,
     Notice,
     ProblemGroup,
     Progress,
@@ -394,6 +398,8 @@ class FakeFeed:
         self.jobs: dict[tuple[int, int], JobView] = {}
         self.set = Settings()
         self.book: Ledger | None = None
+        self.dag_nodes: tuple[DagNodes, ...] = ()
+        self.node_rows: dict[NodeKey, NodeRow] = {}
         self.written: Mapping[str, Training] = {}
         self.streamed: Mapping[tuple[int, int], Streamed] = {}
 
@@ -441,6 +447,12 @@ class FakeFeed:
         views = [self.job_view(row.latest.cluster or 0, row.latest.proc or 0) for row in asked]
         return tuple(view.row for view in views if view is not None and view.row.state in ACTIVE)
 
+    def nodes(self) -> tuple[DagNodes, ...]:
+        return self.dag_nodes
+
+    def node_row(self, key: NodeKey) -> NodeRow | None:
+        return self.node_rows.get(key)
+
     def problems(self) -> tuple[ProblemGroup, ...]:
         return self.causes
 
@@ -450,6 +462,9 @@ class FakeFeed:
 
     def ledger(self) -> Ledger:
         return self.book or ledger(self._latest)
+
+    def described(self) -> Described:
+        return Described()
 
     def trainings(self) -> Mapping[str, Training]:
         return self.written

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from ensemble_pictures import FakeFeed
 from textual.pilot import Pilot
@@ -67,6 +67,18 @@ class Seen:
 
 
 Show = Callable[..., AbstractAsyncContextManager[Seen]]
+
+
+@asynccontextmanager
+async def opened(
+    feed: FakeFeed, size: tuple[int, int] = MIDDLE, options: AppOptions | None = None
+) -> AsyncIterator[Seen]:
+    """The application on a feed."""
+    app = Eager(feed, options)
+    async with app.run_test(size=size) as pilot:
+        seen = Seen(app, feed, pilot)
+        await seen.settle()
+        yield seen
 
 
 def pressed(keys: tuple[str, ...]) -> Callable[[Pilot[int]], Awaitable[None]]:

@@ -12,7 +12,7 @@ from acting_desk import QUEUE, ActingDesk
 from ensemble_pictures import FakeFeed, problems, status, update
 
 from metlmon.ensemble.views import DagRow, JobRow, JobView, ProblemGroup, RunView, Status
-from metlmon.pool.records import Answer, Offer, Order
+from metlmon.pool.records import Answer, Offer, Order, SelectedRun
 
 PAYLOAD = (
     "[b]m[/]\x1b]0;OWNED\x07\x1b[2J\x1b[31m\x9b31m\x1b]52;c;RVZJTA==\x07\x90q\x9c[bold red]mark[/]"
@@ -68,9 +68,13 @@ class HostileDesk(ActingDesk):
         self.word = harmed(self.word)
 
     def offers(
-        self, status: Status, jobs: Sequence[JobRow], dags: Sequence[DagRow]
+        self,
+        status: Status,
+        jobs: Sequence[JobRow],
+        dags: Sequence[DagRow],
+        runs: Sequence[SelectedRun] = (),
     ) -> tuple[Offer, ...]:
-        return harmed(super().offers(status, jobs, dags))
+        return harmed(super().offers(status, jobs, dags, runs))
 
     def perform(self, order: Order, told: Callable[[Answer], None]) -> tuple[Answer, ...]:
         answers = super().perform(order, lambda answer: None)

@@ -3,15 +3,18 @@ at a difference before you accept it, as with the other screens."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from acting_desk import NOW, ActingDesk, QueuedFeed
-from ensemble_pictures import RUNS, update
+from acting_desk import NOW, WORD, ActingDesk, QueuedFeed
+from ensemble_pictures import RUNS, status, update
 from eyes import NARROW, WIDE, Eager, pressed
 
-from metlmon.pool.records import Reply
+from metlmon.ensemble.views import Gate
+from metlmon.pool.records import Reply, SiteOffer
 from screens.app import AppOptions
+from tests.queue.written import dagman
 
 MARKED = ("down", "space", "space", "space", "space")
 WAYS = {
@@ -46,6 +49,36 @@ def _application(**options: bool) -> Punctual:
 @pytest.mark.parametrize("screen", WAYS)
 def test_screen(snap_compare, screen: str, size: tuple[int, int]) -> None:  # type: ignore[no-untyped-def]
     assert snap_compare(_application(), terminal_size=size, run_before=pressed(WAYS[screen]))
+
+
+STEERED = {
+    "stop": ("T",),
+    "stop-now": ("K",),
+    "send": ("E", "d"),
+    "sent": ("E", *"Delta-GPU", "enter"),
+    "answered": ("K", "y"),
+}
+
+
+def _steered() -> Punctual:
+    """Runs with gates, and a collector that knows two sites."""
+    desk = ActingDesk()
+    desk.word = replace(WORD, dagmans=(dagman(),))
+    desk.known = (
+        SiteOffer("Delta-GPU", 4, ("NVIDIA A40",)),
+        SiteOffer("Expanse-GPU", 2, ("NVIDIA A100-SXM4-40GB",)),
+    )
+    desk.replies = {RUNS[8].uuid or "": (Reply.DONE, f"gate/ens/{RUNS[8].uuid}.stop was written")}
+    rows = tuple(replace(row, gate=Gate()) for row in RUNS)
+    feed = QueuedFeed(update(status(rows)), Path("/nowhere/global_pretraining"))
+    return Punctual(feed, AppOptions(desk=desk))
+
+
+@pytest.mark.parametrize("size", [NARROW, WIDE], ids=["80x24", "200x50"])
+@pytest.mark.parametrize("screen", STEERED)
+def test_steering(snap_compare, screen: str, size: tuple[int, int]) -> None:  # type: ignore[no-untyped-def]
+    keys = ("down",) * 7 + ("space", "space", *STEERED[screen])
+    assert snap_compare(_steered(), terminal_size=size, run_before=pressed(keys))
 
 
 @pytest.mark.parametrize("screen", ["menu", "answers"])

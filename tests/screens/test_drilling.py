@@ -12,11 +12,14 @@ from metlmon.ensemble.states import State
 from screens.actions import ACTIONS
 from screens.answers import AnswersScreen
 from screens.app import AppOptions, MetlmonApp
+from screens.bag import BagScreen
 from screens.curves import CurvesScreen
 from screens.executions import ExecutionsScreen
+from screens.grid import GridScreen
 from screens.help import HelpScreen
 from screens.job import JobScreen
 from screens.menu import MenuScreen
+from screens.nodes import NodesScreen
 from screens.overview import OverviewScreen
 from screens.palette import PaletteScreen
 from screens.problems import CauseScreen, ProblemsScreen
@@ -28,6 +31,7 @@ from screens.submit import SubmitScreen
 from screens.submitlaunch import LaunchScreen
 from screens.timeline import TimelineScreen
 from screens.widgets.form import Form
+from screens.widgets.matrix import Matrix
 from screens.widgets.sheet import Sheet
 
 
@@ -229,7 +233,7 @@ async def test_warnings_with_file_and_line(show: Show) -> None:
 
 
 async def test_help_is_made_of_the_registry(show: Show) -> None:
-    async with show(size=(200, 160)) as seen:
+    async with show(size=(200, 220)) as seen:
         await seen.press("question_mark")
         assert isinstance(seen.app.screen, HelpScreen)
         for action in ACTIONS:
@@ -247,6 +251,11 @@ async def test_every_action_of_the_registry_is_there(show: Show) -> None:
                 "list": [OverviewScreen, RunScreen, ProblemsScreen, CauseScreen],
                 "overview": [OverviewScreen],
                 "run": [RunScreen],
+                "tree": [OverviewScreen, NodesScreen],
+                "nodes": [NodesScreen],
+                "grid": [GridScreen],
+                "bag": [BagScreen],
+                "sideways": [Matrix],
                 "job": [JobScreen],
                 "cause": [CauseScreen],
                 "curves": [CurvesScreen],

@@ -244,6 +244,7 @@ def test_no_thread_of_the_screens_is_unheard_of() -> None:
         "app.py": 4,
         "curves.py": 1,
         "job.py": 1,
+        "question.py": 1,
         "submit.py": 2,
         "submitlaunch.py": 1,
         "timeline.py": 1,

@@ -228,12 +228,10 @@ def test_a_text_cut_in_its_middle_keeps_both_ends() -> None:
 
 def test_nodes_that_are_no_epoch_are_told_while_they_are_at_work() -> None:
     quiet = status()
-    at_work = {state: quiet.epoch_states.get(state, 0) for state in State}
-    at_work[State.RUNNING] += 2
-    at_work[State.COMPLETED] += 5
-    assert "2 running" in ink.text(headlines.others(replace(quiet, node_states=at_work), False))
-    at_work[State.RUNNING] -= 2
-    assert headlines.others(replace(quiet, node_states=at_work), False) == ()
+    at_work = {State.RUNNING: 2, State.COMPLETED: 5}
+    assert "2 running" in ink.text(headlines.others(replace(quiet, other_states=at_work), False))
+    at_rest = {State.RUNNING: 0, State.COMPLETED: 5}
+    assert headlines.others(replace(quiet, other_states=at_rest), False) == ()
 
 
 def test_a_dag_that_stands_still_is_told_from_one_that_moves() -> None:

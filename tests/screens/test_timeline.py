@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from eyes import NARROW, WIDE, pressed
 from whole_sessions import FIXTURES, app, opened, session
 
+import screens.timeline
+from metlmon.stats.timeline import Span, Timeline
 from screens.app import AppOptions
 from screens.job import JobScreen
 from screens.run import RunScreen
@@ -63,6 +67,68 @@ async def test_the_chart_of_many_executions_is_the_same(monkeypatch: pytest.Monk
                 await seen.press(*keys)
                 shown.append(seen.text)
     assert shown[:4] == shown[4:]
+
+
+# --- what it costs --------------------------------------------------------------------------
+
+
+def counted(monkeypatch: pytest.MonkeyPatch, where: object, name: str) -> Counter[object]:
+    """How often this is called from now on, by its first argument that has a key, else by its
+    name."""
+    calls: Counter[object] = Counter()
+    real = getattr(where, name)
+
+    def call(*args: Any, **how: Any) -> Any:
+        calls[next((each.key for each in args[:2] if hasattr(each, "key")), name)] += 1
+        return real(*args, **how)
+
+    monkeypatch.setattr(where, name, call)
+    return calls
+
+
+async def test_opening_draws_what_is_in_view_and_that_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    chart = counted(monkeypatch, screens.timeline, "stacks")
+    lanes = counted(monkeypatch, screens.timeline, "lane_cells")
+    rows = counted(monkeypatch, TimelineScreen, "_cells")
+    async with opened(session(FIXTURES / "first-round"), NARROW) as seen:
+        await seen.press("t")
+        assert chart.total() == 1
+        assert len(lanes) < 21, "the others are not in view"
+        assert set(lanes.values()) == {1}
+        assert rows == lanes, "that the screen is shown again changes no row"
+        await seen.press("left")
+        assert chart.total() == 1
+        assert set(lanes.values()) == {1}, "the cursor moved over what is drawn"
+        assert set(rows.values()) == {2}
+
+
+async def test_the_chart_of_many_is_added_up_without_writing_all_of_them_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(screens.timeline, "AT_ONCE", 0)
+    told = [counted(monkeypatch, each, "__repr__") for each in (Span, Timeline)]
+    async with opened(session(TRAINER), NARROW) as seen:
+        await seen.press("t")
+        assert "6 GPUs" in seen.text
+        assert [each.total() for each in told] == [0, 0]
+
+
+async def test_the_chart_comes_at_once_unless_there_are_many_executions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(screens.timeline, "AT_ONCE", 51)
+    threads = counted(monkeypatch, TimelineScreen, "_stack")
+    async with opened(session(TRAINER), NARROW) as seen:
+        await seen.press("t")
+        made = timeline(seen).made
+        assert made is not None
+        assert len(made.ran) == 51
+        assert sum(len(lane.spans) for lane in made.lanes) > 51, "each has several spans"
+        assert not threads
+        assert "6 GPUs" in seen.text
+
+
+# --- in other words -------------------------------------------------------------------------
 
 
 async def test_sites_have_their_letters_and_a_legend() -> None:

@@ -37,6 +37,7 @@ VARS {second} run_uuid="3f1c2d4e-1a2b-4c3d-8e9f-0123456789ab" epoch="2" Resource
 PARENT {first} CHILD {second}
 SCRIPT PRE {first} pre.sh --password={script-pre}
 SCRIPT POST {first} post.sh --token {script-post} $RETURN
+SCRIPT PRE {second} gate.py run.gate.json 3f1c2d4e-1a2b-4c3d-8e9f-0123456789ab 1 train
 JOBSTATE_LOG run.jobstate.log
 NODE_STATUS_FILE run.status
 ghp_{unknown-command}q7Xz2LmP9vRk4TbN8sWd3HyJ is no command
@@ -209,6 +210,16 @@ Traceback (most recent call last):
 ValueError: no such password: {printed-error}
 """
 
+STOPPED: Final = """\
+{{"schema": 1, "run": "3f1c2d4e", "uuid": "3f1c2d4e-1a2b-4c3d-8e9f-0123456789ab",
+ "node": "{second}", "epoch": 1, "rule": "file",
+ "reason": "asked with --token {stop-reason} by me", "time": "2026-11-21T09:40:00"}}
+"""
+
+GATE_LOG: Final = """\
+2026-11-21T09:40:00 gate: no such file: https://me:{gate-log}@example.org/data
+"""
+
 ARGUMENTS: Final = """\
 --max_epochs
 3
@@ -277,6 +288,10 @@ def plant(path: Path) -> Planted:
         ("run.dag.condor.sub", CONDOR_SUB),
         (f"{NODES[0]}_77.out", PRINTED),
         (f"{NODES[0]}_77.err", PRINTED.replace("Epoch", "epoch")),
+        ("gate/run/3f1c2d4e-1a2b-4c3d-8e9f-0123456789ab.stopped", STOPPED),
+        ("gate/run/3f1c2d4e-1a2b-4c3d-8e9f-0123456789ab.target", "token={gate-target}\n"),
+        ("gate/run/gate.log", GATE_LOG),
+        (f"placement/{NODES[1]}.inc", "ResourceName = token={placement}\n"),
         ("output/training_logs/3f1c2d4e-1a2b-4c3d-8e9f-0123456789ab/version_0/args.txt", ARGUMENTS),
     ):
         planted.write(name, text)

@@ -49,6 +49,9 @@ WAYS = {
     "timeline": ("t", "u"),
     "estimates": ("e",),
     "incidents": ("i", "enter"),
+    "nodes": ("d", "plus", "end", "enter"),
+    "grid": ("number_sign",),
+    "shards": ("B",),
     "help": ("question_mark",),
 }
 

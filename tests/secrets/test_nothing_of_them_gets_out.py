@@ -86,6 +86,14 @@ COMMANDS = [
     ("estimate",),
     ("estimate", "--json"),
     ("estimate", "--backtest"),
+    ("nodes",),
+    ("nodes", "--json"),
+    ("grid",),
+    ("grid", "--json"),
+    ("shards",),
+    ("shards", "--json"),
+    ("continue", "--dry-run"),
+    ("continue", "--dry-run", "--json"),
     ("report",),
     ("report", "--json"),
     ("report", "--html", "-"),
@@ -324,3 +332,17 @@ def test_what_would_be_submitted_is_shown_without_them(planted: Planted, tmp_pat
         wrong = said(*asked, "--set", f"api_token={planted.key('wrong')}", *more)
         assert f"api_token is '{HIDDEN}'" in wrong
         assert planted.left_in(wrong.encode()) == []
+
+
+def test_nor_does_what_would_be_written_show_them(planted: Planted, tmp_path: Path) -> None:
+    template = tmp_path / "key.sub"
+    template.write_text(TEMPLATE)
+    key = planted.key("typed")
+    asked = ("new", str(tmp_path / "made"), "--template", str(template), "--runs", "2")
+    for more in (
+        *(("--dry-run",), ("--dry-run", "--json"), ("--picture",), ("--explain",)),
+        *(("--explain", "run0-train_epoch0"), ("--explain", "--json")),
+    ):
+        shown = said(*asked, "--set", f"wandb_key={key}", "--var", f"api_token={key}x1", *more)
+        assert "run0" in shown
+        assert planted.left_in(shown.encode()) == []

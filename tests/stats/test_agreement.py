@@ -11,6 +11,7 @@ import io
 import json
 import math
 import re
+import shutil
 import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
@@ -72,6 +73,10 @@ CASES: Final = (
     Case(FIXTURES / "holds", "2026-11-21T09:42:40"),
     Case(FIXTURES / "scripts", "2026-11-21T09:44:20"),
     Case(FIXTURES / "shared-log", "2026-11-21T09:42:20"),
+    # One run stopped, one about to be, one paused, one cut off; then one that goes on.
+    Case(FIXTURES / "gated", "2026-11-22T03:24:14"),
+    Case(FIXTURES / "gated", "2026-11-22T03:24:56"),
+    Case(FIXTURES / "machines", "2026-11-22T03:12:40"),
     Case(SHARED / "examples" / "metl-aws", "2025-11-09T12:00:00"),
 )
 
@@ -280,7 +285,8 @@ def months(of: Ensemble) -> Iterator[Said]:
 
 def epochs_frame(of: Ensemble) -> Iterator[Said]:
     every = of.frames.epochs
-    for state, count in every.state.value_counts().items():
+    # An epoch that several DAGs have is told once: of the DAG that counts.
+    for state, count in every[every.counts].state.value_counts().items():
         yield Said(("epochs by state", state), int(count))
     done = every[(every.state == "completed") & every.seconds.notna()]
     for family, column in (("site", "site"), ("GPU", "gpu")):
@@ -809,6 +815,31 @@ def test_all_sources_agree_on_every_number(case: Case) -> None:
     told = everything_said(case)
     complaints = differing(told)
     assert not complaints, "\n".join(complaints[:20])
+
+
+def test_they_agree_on_a_run_that_its_gate_stopped(tmp_path: Path) -> None:
+    path = tmp_path / "stopped"
+    shutil.copytree(FIXTURES / "scripts", path)
+    dag = (path / "ens.dag").read_text(encoding="utf-8")
+    asked = "gate.sh ens.gate.json 978269ce $JOB"
+    lines = [
+        re.sub("gate.sh .*", asked, line) if line.startswith("SCRIPT PRE run1-") else line
+        for line in dag.splitlines()
+    ]
+    (path / "ens.dag").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    stopped = path / "gate" / "ens" / "978269ce.stopped"
+    stopped.parent.mkdir(parents=True)
+    said = {"schema": 1, "epoch": 2, "rule": "patience", "reason": "it stands still"}
+    stopped.write_text(json.dumps(said), encoding="utf-8")
+    told = everything_said(Case(path))
+    run = next(row for row in ensemble(Case(path)).frames.status.runs if row.run == "run1")
+    assert run.gate is not None
+    assert run.gate.stopped is not None
+    assert run.epochs_skipped == 2
+    assert differing(told) == []
+    before = everything_said(Case(FIXTURES / "scripts"))
+    for where in ("frame executions", "status --json", "report --json", "screens"):
+        assert told[where] == before[where], "a word of its gate changes no number"
 
 
 def of_no_cohort(case: Case) -> bool:

@@ -17,7 +17,7 @@ from tests.generated.write import write
 from tests.stats.histories import FIXTURES, NOON, Past, basis, recorded
 
 HOUR = 3600.0
-RECORDINGS = ("trainer", "demo", "rescue", "holds", "scripts", "shared-log")
+RECORDINGS = ("trainer", "demo", "rescue", "holds", "scripts", "shared-log", "gated")
 HELD_OUT = 2
 """No constant was chosen on what is generated with this seed."""
 
@@ -109,7 +109,7 @@ def holds_in_about_four_of_five(trials: Sequence[Trial]) -> None:
 
 def test_what_was_recorded_is_foretold_better_than_by_the_last_value() -> None:
     whole, runs = of_all(replayed(FIXTURES / name) for name in (*RECORDINGS, "first-round"))
-    assert len(whole) == 3 * 7
+    assert len(whole) == 3 * 8
     holds_in_about_four_of_five(whole)
     holds_in_about_four_of_five(runs)
 

@@ -16,6 +16,7 @@ from metlmon.ensemble.ledger import ExecutionEntry, HoldEntry, JobEntry, Ledger,
 from metlmon.ensemble.record import JobId
 from metlmon.ensemble.states import Outcome, State
 from metlmon.ensemble.views import JobRow
+from metlmon.ensemble.wording import Sign
 from metlmon.live.reader import Reader
 from metlmon.stats.lanes import (
     SIGNS,
@@ -319,6 +320,27 @@ def test_the_area_of_the_chart_is_what_was_used() -> None:
     assert len(rows) == 4
     assert all(character.isascii() for row in rows for character, _ in row)
     assert rows[-1][0] == ("=", GOOD)
+
+
+def test_a_finer_picture_looks_up_no_more_signs(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, _, _ = read(FIXTURES / "first-round")
+    looked_up, real = [0], Sign.__hash__
+
+    def hashed(sign: Sign) -> int:
+        looked_up[0] += 1
+        return real(sign)
+
+    monkeypatch.setattr(Sign, "__hash__", hashed)
+    spans = sum(len(lane.spans) for lane in made.lanes)
+    for cells in (70, 7000):
+        looked_up[0] = 0
+        for lane in made.lanes:
+            lane_cells(lane, whole(made, cells), by_outcome)
+        assert looked_up[0] <= spans
+        looked_up[0] = 0
+        order = [SIGNS[kind] for kind in Kind]
+        stacks(made, whole(made, cells), by_outcome, order, gpus=True)
+        assert looked_up[0] <= len(made.ran) + 2 * len(order)
 
 
 def test_sites_have_signs_that_are_told_apart() -> None:

@@ -8,10 +8,13 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+
 from metlmon.ensemble.ledger import Ledger
 from metlmon.ensemble.settings import Settings
 from metlmon.ensemble.views import Progress, Status
 from metlmon.live.feed import Feed, Update
+from metlmon.stats import study as module
 from metlmon.stats.study import WRITTEN_SECONDS, Basis, Study
 from metlmon.training.records import Training
 
@@ -62,5 +65,25 @@ def test_files_are_read_at_once_when_the_logs_have_been_read() -> None:
         study.want_written()
         assert came(lambda: study.of(written))
         assert feed.asked == 1
+    finally:
+        study.close()
+
+
+def test_files_are_read_again_when_somebody_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "FORGET_SECONDS", 0.05)
+    monkeypatch.setattr(module, "WRITTEN_SECONDS", 0.01)
+    feed = Reading()
+    feed.latest = replace(feed.latest, progress=Progress(2, 2))
+    study = Study(cast(Feed, feed), lambda: None)
+    try:
+        study.want_written()
+        assert came(lambda: feed.asked)
+        before, quiet_until = feed.asked, time.monotonic() + 0.2
+        while time.monotonic() < quiet_until:
+            if feed.asked != before:  # Not before it rests.
+                before, quiet_until = feed.asked, time.monotonic() + 0.2
+            time.sleep(0.01)
+        study.want_written()
+        assert came(lambda: feed.asked > before)
     finally:
         study.close()

@@ -1,0 +1,552 @@
+"""Every shape: which nodes it has, what they are told, and what its DAG file says."""
+
+from __future__ import annotations
+
+import json
+import string
+import tempfile
+from collections.abc import Mapping
+from dataclasses import replace
+from graphlib import TopologicalSorter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from metlmon.authoring import Plan, PlanError, Policy, Request, complaints, make_plan
+from metlmon.authoring.checking import check
+from metlmon.authoring.dagtext import dag_text
+from metlmon.authoring.graph import Given, Graph, GraphNode, Level, Role
+from metlmon.authoring.records import (
+    Evaluation,
+    How,
+    Region,
+    Rules,
+    Shape,
+    Stage,
+    Sweep,
+    Swept,
+)
+from metlmon.dagman import Node, NodeKind, Workflow
+from metlmon.dagman.dagfile import official_verdict, parse_dag
+from metlmon.ensemble.runs import part_of_run
+from metlmon.ensemble.settings import Settings
+from tests.authoring.written import text_of, woven
+
+NOWHERE = Path(tempfile.gettempdir()) / "planned-and-never-made"
+
+
+def a_plan(template: str = "trainer", **changes: Any) -> Plan:
+    told = {"directory": NOWHERE, "runs": 2, "epochs": 3, **changes}
+    return make_plan(Request(template=template, **told))
+
+
+def said(plan: Plan, node: str) -> dict[str, str]:
+    found = plan.graph.node(node)
+    assert found is not None
+    return {each.name: each.value for each in found.variables}
+
+
+def where(plan: Plan, node: str, name: str) -> Given:
+    found = plan.graph.node(node)
+    assert found is not None
+    return next(each for each in found.variables if each.name == name)
+
+
+def names(plan: Plan, role: Role) -> list[str]:
+    return [node.name for node in plan.graph.nodes if node.role is role]
+
+
+def lines(plan: Plan, beginning: str, file: str = "ensemble.dag") -> list[str]:
+    return [line for line in text_of(plan, file).split("\n") if line.startswith(beginning)]
+
+
+# --- chains ---------------------------------------------------------------------------------
+
+
+def test_a_plain_chain_is_written_as_ever() -> None:
+    plan = a_plan(runs=1, epochs=2)
+    uuid = "bb5542f7-5c99-507c-9b1c-bc075b328941"
+    common = f'run="run0" run_uuid="{uuid}"'
+    assert text_of(plan, "ensemble.dag") == "\n".join(
+        [
+            "# ensemble.dag: runs 1, epochs of each 2, template trainer.",
+            "# Submit it with: condor_submit_dag ensemble.dag",
+            "",
+            "JOB run0-train_epoch0 ensemble.sub",
+            "JOB run0-train_epoch1 ensemble.sub",
+            f'VARS run0-train_epoch0 {common} epoch="1" epochs="2" random_seed="1" '
+            'ResourceName="any"',
+            f'VARS run0-train_epoch1 {common} epoch="2" epochs="2" random_seed="1" '
+            f'ResourceName="any" continue_from_checkpoint="output/training_logs/{uuid}"',
+            "PARENT run0-train_epoch0 CHILD run0-train_epoch1",
+            "",
+            "RETRY ALL_NODES 3",
+            "NODE_STATUS_FILE ensemble.dag.status 30",
+            "JOBSTATE_LOG ensemble.jobstate.log",
+            "",
+        ]
+    )
+
+
+def test_runs_of_the_bundled_templates_keep_their_names() -> None:
+    # As they were before their templates had parameters that can be swept.
+    assert [run.uuid for run in a_plan().runs] == [
+        "0628dbda-fdf1-54a3-a076-a2573f04e79d",
+        "d3660c63-d9a7-5807-84bf-8a46e4f311c4",
+    ]
+
+
+def test_a_parameter_that_came_later_names_another_model_once_it_is_given() -> None:
+    plain = {run.uuid for run in a_plan().runs}
+    given_now = {run.uuid for run in a_plan(values={"learning_rate": "0.1"}).runs}
+    assert not plain & given_now
+
+
+@pytest.mark.parametrize(
+    "asked", [{"evaluation": Evaluation()}, {"gate": Rules()}, {"subdags": True}]
+)
+def test_what_stands_beside_the_training_leaves_the_uuids(asked: dict[str, Any]) -> None:
+    assert [run.uuid for run in a_plan(**asked).runs] == [run.uuid for run in a_plan().runs]
+
+
+# --- evaluation -------------------------------------------------------------------------------
+
+
+def test_an_evaluation_hangs_off_its_epoch_and_fails_nothing() -> None:
+    plan = a_plan(runs=1, epochs=4, evaluation=Evaluation(every=2))
+    assert names(plan, Role.EVALUATE) == ["run0-eval_epoch2", "run0-eval_epoch4"]
+    assert ("run0-train_epoch1", "run0-eval_epoch2") in plan.graph.edges
+    flow = woven(plan)
+    assert flow.nodes["run0-eval_epoch2"].children == frozenset()
+    assert lines(plan, "SCRIPT POST") == [
+        "SCRIPT POST run0-eval_epoch2 /bin/true",
+        "SCRIPT POST run0-eval_epoch4 /bin/true",
+    ]
+    told = said(plan, "run0-eval_epoch2")
+    assert told["epoch"] == "2"
+    assert told["continue_from_checkpoint"] == f"output/training_logs/{plan.runs[0].uuid}"
+    assert (plan.nodes, plan.jobs) == (6, 6)
+
+
+def test_an_evaluation_that_is_waited_for_can_fail_the_run() -> None:
+    plan = a_plan(runs=1, epochs=2, evaluation=Evaluation(gates=True))
+    assert ("run0-eval_epoch1", "run0-train_epoch1") in plan.graph.edges
+    # Nothing waits for the last one.
+    assert lines(plan, "SCRIPT POST") == ["SCRIPT POST run0-eval_epoch2 /bin/true"]
+
+
+# --- the gate -----------------------------------------------------------------------------------
+
+
+def test_a_gate_stands_before_every_node_of_a_run() -> None:
+    gate = Rules(patience=2, poll=7)
+    plan = a_plan(runs=1, epochs=2, evaluation=Evaluation(every=2), gate=gate, retries=1)
+    uuid = plan.runs[0].uuid
+    assert lines(plan, "SCRIPT DEFER") == [
+        f"SCRIPT DEFER 75 7 PRE run0-train_epoch0 gate.py ensemble.gate.json {uuid} 0 train $JOB",
+        f"SCRIPT DEFER 75 7 PRE run0-train_epoch1 gate.py ensemble.gate.json {uuid} 1 train $JOB",
+        f"SCRIPT DEFER 75 7 PRE run0-eval_epoch2 gate.py ensemble.gate.json {uuid} 1 evaluate $JOB",
+    ]
+    assert lines(plan, "PRE_SKIP") == ["PRE_SKIP ALL_NODES 42"]
+    assert all(line.split()[2] == "PREPEND" for line in lines(plan, "VARS"))
+    assert said(plan, "run0-train_epoch1")["node"] == "run0-train_epoch1"
+    assert json.loads(text_of(plan, "ensemble.gate.json")) == {
+        "schema": 1,
+        "dag": "ensemble",
+        "rules": {
+            "metric": "val_loss",
+            "patience": 2,
+            "min_delta": 0.0,
+            "divergence": None,
+            "median_after": None,
+        },
+        "runs": {uuid: {"name": "run0", "metrics": f"output/training_logs/{uuid}"}},
+    }
+    script = next(file for file in plan.files if file.name == "gate.py")
+    assert script.executable
+    assert script.data.startswith(b"#!/usr/bin/env python3\n")
+
+
+def test_a_gated_job_goes_where_its_ad_says() -> None:
+    text = text_of(a_plan(gate=Rules(), sites=("A", "B")), "ensemble.sub")
+    include, place, wanted = (
+        text.index("\ninclude command : grep -shm1 ^ResourceName placement/$(node).inc\n"),
+        text.index('\nMy.MetlSite = "$(ResourceName)"\n'),
+        text.index("\nrequirements = "),
+    )
+    assert include < place < wanted
+    assert (
+        '\nrequirements = ((MY.MetlSite == "any" && (TARGET.GLIDEIN_ResourceName =?= "A" || '
+        'TARGET.GLIDEIN_ResourceName =?= "B")) || TARGET.GLIDEIN_ResourceName =?= MY.MetlSite)\n'
+    ) in text
+
+
+# --- sweeps -------------------------------------------------------------------------------------
+
+RATE = Swept("learning_rate", ("0.1", "0.2"), "x.toml:3")
+BATCH = Swept("batch_size", ("16", "32", "64"), "x.toml:4")
+
+
+def a_sweep(*variables: Swept, how: How | None = How.PRODUCT, **changes: Any) -> Plan:
+    return a_plan(shape=Shape.SWEEP, sweep=Sweep("s", variables, how), **changes)
+
+
+def test_a_sweep_has_a_chain_for_every_point() -> None:
+    plan = a_sweep(RATE, BATCH, epochs=2)
+    assert [run.name for run in plan.runs] == ["s0", "s1", "s2", "s3", "s4", "s5"]
+    assert plan.nodes == 12
+    assert said(plan, "s4-train_epoch1")["learning_rate"] == "0.2"
+    assert said(plan, "s4-train_epoch1")["batch_size"] == "32"
+    assert where(plan, "s4-train_epoch1", "batch_size").where == "x.toml:4"
+    text = text_of(plan, "ensemble.sub")
+    assert "--learning-rate $(learning_rate)\n" in text
+    assert "--batch-size $(batch_size)\n" in text
+    assert len({run.uuid for run in plan.runs}) == 6
+
+
+def test_numbers_of_runs_are_as_wide_as_the_widest() -> None:
+    many = Swept("learning_rate", tuple(f"0.{n:03}" for n in range(1, 12)), "")
+    assert [run.name for run in a_sweep(many, epochs=1).runs][:2] == ["s00", "s01"]
+
+
+def test_every_point_is_trained_with_every_seed() -> None:
+    plan = a_sweep(RATE, seeds=(7, 8, 9), epochs=1)
+    found = [
+        (said(plan, f"{run.name}-train_epoch0")["learning_rate"], run.seed) for run in plan.runs
+    ]
+    assert found == [("0.1", 7), ("0.1", 8), ("0.1", 9), ("0.2", 7), ("0.2", 8), ("0.2", 9)]
+    assert [run.seed for run in a_sweep(RATE, epochs=1).runs] == [1, 2]
+    assert [run.seed for run in a_sweep(RATE, epochs=1, seeds=(5,)).runs] == [5, 5]
+
+
+# --- stages -------------------------------------------------------------------------------------
+
+STAGES = (Stage("pretrain", 2), Stage("finetune", 1, values={"learning_rate": "0.05"}))
+
+
+def test_stages_count_their_epochs_on() -> None:
+    plan = a_plan(runs=1, shape=Shape.STAGES, stages=STAGES)
+    assert [(node.name, node.submit) for node in plan.graph.nodes] == [
+        ("run0-train_epoch0", "ensemble-pretrain.sub"),
+        ("run0-train_epoch1", "ensemble-pretrain.sub"),
+        ("run0-train_epoch2", "ensemble-finetune.sub"),
+    ]
+    told = said(plan, "run0-train_epoch2")
+    assert (told["stage"], told["stage_epoch"], told["stage_epochs"]) == ("finetune", "1", "1")
+    assert (told["epoch"], told["epochs"]) == ("3", "3")
+    assert told["continue_from_checkpoint"] == f"output/training_logs/{plan.runs[0].uuid}"
+    assert "--schedule-from 2\n" in text_of(plan, "ensemble-finetune.sub")
+    assert "--learning-rate 0.05\n" in text_of(plan, "ensemble-finetune.sub")
+    assert "--schedule-from" not in text_of(plan, "ensemble-pretrain.sub")
+
+
+def test_other_stages_make_another_model() -> None:
+    first = a_plan(shape=Shape.STAGES, stages=STAGES).runs
+    longer = (STAGES[0], replace(STAGES[1], epochs=2))
+    assert {r.uuid for r in first}.isdisjoint(
+        r.uuid for r in a_plan(shape=Shape.STAGES, stages=longer).runs
+    )
+
+
+# --- bags, several machines, sub-DAGs ----------------------------------------------------------
+
+
+def test_a_bag_has_shards_and_what_gathers_them() -> None:
+    plan = a_plan("infer", shape=Shape.BAG, shards=3, gather="gather")
+    assert [node.name for node in plan.graph.nodes] == [
+        "shard000",
+        "shard001",
+        "shard002",
+        "gather",
+    ]
+    assert plan.graph.edges == tuple((f"shard00{i}", "gather") for i in range(3))
+    assert said(plan, "shard002") == {"shard": "2", "shards": "3", "ResourceName": "any"}
+    assert plan.runs == ()
+    assert (plan.nodes, plan.jobs) == (4, 4)
+    alone = a_plan("infer", shape=Shape.BAG, shards=3)
+    assert (alone.nodes, alone.graph.edges) == (3, ())
+
+
+def test_shards_take_the_sites_in_turn() -> None:
+    plan = a_plan("infer", shape=Shape.BAG, shards=3, sites=("A", "B"), policy=Policy.PIN)
+    found = [said(plan, f"shard00{i}")["ResourceName"] for i in range(3)]
+    assert found == ["A", "B", "A"]
+
+
+def test_several_machines_train_an_epoch_after_a_provisioner() -> None:
+    plan = a_plan("multinode", shape=Shape.MULTI_NODE, machines=4, runs=1, epochs=2)
+    first = plan.graph.nodes[0]
+    assert (first.name, first.kind) == ("provision", NodeKind.PROVISIONER)
+    assert lines(plan, "PROVISIONER") == ["PROVISIONER provision ensemble-provision.sub"]
+    assert not any("provision" in edge for edge in plan.graph.edges)
+    assert text_of(plan, "ensemble.sub").endswith("\nqueue 4\n")
+    assert (plan.nodes, plan.jobs) == (3, 9)
+
+
+def test_each_run_in_a_dag_of_its_own_keeps_its_nodes_and_its_uuid() -> None:
+    flat, apart = a_plan(gate=Rules()), a_plan(gate=Rules(), subdags=True)
+    assert lines(apart, "SUBDAG") == [
+        "SUBDAG EXTERNAL run0 ensemble-run0.dag",
+        "SUBDAG EXTERNAL run1 ensemble-run1.dag",
+    ]
+    assert apart.runs == flat.runs
+    assert (apart.nodes, apart.jobs) == (flat.nodes, flat.jobs)
+    inner = apart.graph.subdags["ensemble-run1.dag"]
+    assert [n.name for n in inner.nodes] == [f"run1-train_epoch{e}" for e in range(3)]
+    assert lines(apart, "RETRY") == []
+    assert lines(apart, "RETRY", "ensemble-run0.dag") == ["RETRY ALL_NODES 3"]
+    assert lines(apart, "NODE_STATUS_FILE", "ensemble-run0.dag") == [
+        "NODE_STATUS_FILE ensemble-run0.dag.status 30"
+    ]
+
+
+# --- who counts ------------------------------------------------------------------------------
+
+
+def test_a_variable_comes_from_the_nearest_that_gives_it() -> None:
+    plan = a_sweep(
+        RATE,
+        variables={"learning_rate": "0.3", "slow_factor": "1"},
+        regions=(
+            Region("late", {"slow_factor": "2", "ResourceName": "Delta"}, (2, 2), (), "x.toml:9"),
+            Region("first", {"slow_factor": "3"}, None, ("s0",), "x.toml:12"),
+        ),
+    )
+    rate = where(plan, "s0-train_epoch2", "learning_rate")
+    assert (rate.value, rate.level, [each.value for each in rate.over]) == (
+        "0.1",
+        Level.RUN,
+        ["0.3"],
+    )
+    slow = where(plan, "s0-train_epoch2", "slow_factor")
+    assert (slow.value, slow.where) == ("3", "x.toml:12")
+    assert [(each.value, each.level) for each in slow.over] == [
+        ("2", Level.REGION),
+        ("1", Level.ALL),
+    ]
+    assert said(plan, "s1-train_epoch1")["slow_factor"] == "1"
+    place = where(plan, "s1-train_epoch2", "ResourceName")
+    assert (place.value, place.where) == ("Delta", "x.toml:9")
+    assert [each.where for each in place.over] == ["the policy: any"]
+
+
+def test_a_policy_that_names_sites_goes_before_a_region() -> None:
+    region = Region("late", {"ResourceName": "C"}, (2, 2))
+    for policy, level in ((Policy.PIN, Level.RUN), (Policy.PERMUTE, Level.NODE)):
+        plan = a_plan(sites=("A", "B"), policy=policy, regions=(region,))
+        place = where(plan, "run0-train_epoch2", "ResourceName")
+        assert place.level is level
+        assert place.value in ("A", "B")
+        assert [each.value for each in place.over] == ["C"]
+
+
+def test_a_parameter_that_only_a_region_gives_has_its_value_elsewhere() -> None:
+    region = Region("late", {"slow_factor": "5"}, (2, 2))
+    text = text_of(a_plan(regions=(region,), values={"slow_factor": "2"}), "ensemble.sub")
+    assert "--slow-factor $(slow_factor:2) " in text
+
+
+# --- the text --------------------------------------------------------------------------------
+
+
+def text(**node: Any) -> str:
+    told = {"name": "n", "submit": "n.sub", **node}
+    return dag_text(Graph((GraphNode(**told),)), "x", "one")
+
+
+def given_(name: str, value: str) -> tuple[Given, ...]:
+    return (Given(name, value, Level.ALL, "x.toml:7"),)
+
+
+def test_quotes_and_backslashes_are_escaped() -> None:
+    file = text(variables=given_("a", 'say "so" \\ it\'s'))
+    assert r'VARS n a="say \"so\" \\ it' in file
+    (command,) = [c for c in parse_dag(file.encode(), "x.dag").commands if hasattr(c, "pairs")]
+    assert command.pairs == (("a", 'say "so" \\ it\'s'),)
+
+
+@pytest.mark.parametrize("value", ["", "a\nRETRY n 9", "a\rb", "a\x00b", "a\u2028b"])
+def test_a_value_stays_in_its_line(value: str) -> None:
+    with pytest.raises(PlanError, match=r"x\.toml:7: "):
+        text(variables=given_("a", value))
+
+
+@pytest.mark.parametrize("name", ["", "a b", "a=1", 'a"', "7up", "a\nb"])
+def test_a_name_is_a_name(name: str) -> None:
+    with pytest.raises(PlanError, match="cannot be a variable's name"):
+        text(variables=given_(name, "1"))
+
+
+@pytest.mark.parametrize("word", ["", "a b", "a+b", "PARENT", "all_nodes", 'a"b', "a\nb", "#a"])
+def test_a_node_has_a_name_that_dagman_takes(word: str) -> None:
+    with pytest.raises(PlanError, match="cannot stand in a DAG file as a name"):
+        text(name=word)
+    with pytest.raises(PlanError, match="cannot stand in a DAG file as a name"):
+        text(submit=word)
+
+
+def test_a_script_is_one_line() -> None:
+    with pytest.raises(PlanError, match="more than one line"):
+        text(pre="gate.py\nJOB evil evil.sub")
+
+
+# --- all of them -----------------------------------------------------------------------------
+
+WORD = st.text(string.ascii_letters, min_size=1, max_size=6)
+SITES = st.lists(st.sampled_from("ABCD"), max_size=3, unique=True).map(tuple)
+RATES = st.lists(st.sampled_from(["0.1", "0.2", "0.5"]), min_size=1, max_size=3, unique=True)
+SIZES = st.lists(st.sampled_from(["8", "16", "32"]), min_size=1, max_size=3, unique=True)
+
+
+@st.composite
+def requests(draw: st.DrawFn) -> Request:
+    """Any ensemble of any shape."""
+    shape = draw(st.sampled_from(Shape))
+    sites = draw(SITES)
+    bag, many = shape is Shape.BAG, shape is Shape.MULTI_NODE
+    epochs = draw(st.integers(1, 4))
+    told: dict[str, Any] = {
+        "template": {Shape.BAG: "infer", Shape.MULTI_NODE: "multinode"}.get(shape, "trainer"),
+        "directory": NOWHERE,
+        "shape": shape,
+        "runs": draw(st.integers(1, 3)),
+        "epochs": epochs,
+        "sites": sites,
+        "policy": draw(st.sampled_from(Policy if sites else [Policy.ANY])),
+        "retries": draw(st.integers(1, 9)),
+        "subdags": draw(st.booleans()) and not bag and not many,
+    }
+    if shape is Shape.SWEEP:
+        rates = Swept("learning_rate", tuple(draw(RATES)), "x:1")
+        sizes = Swept("batch_size", tuple(draw(SIZES)), "x:2")
+        told["sweep"] = Sweep(draw(WORD), (rates, sizes), How.PRODUCT)
+        told["seeds"] = tuple(range(draw(st.integers(0, 2))))
+    if shape is Shape.STAGES:
+        lengths = draw(st.lists(st.integers(1, 3), min_size=1, max_size=3))
+        told["stages"] = tuple(Stage(f"part{i}", n) for i, n in enumerate(lengths))
+        epochs = sum(lengths)
+    if bag:
+        told |= {
+            "shards": draw(st.integers(1, 30)),
+            "gather": draw(st.sampled_from([None, "gather"])),
+        }
+    else:
+        every = draw(st.integers(1, epochs))
+        evaluations = st.builds(Evaluation, every=st.just(every), gates=st.booleans())
+        told["evaluation"] = draw(st.none() | evaluations)
+        told["gate"] = draw(st.none() | st.just(Rules(patience=3)))
+    if many:
+        told["machines"] = draw(st.integers(2, 8))
+    if not bag and draw(st.booleans()):
+        first = draw(st.integers(0, epochs - 1))
+        region = Region("late", {"slow_factor": "3"}, (first, epochs - 1), (), "x:9")
+        told["regions"] = (region,)
+    return Request(**told)
+
+
+def counted(request: Request) -> tuple[int, int]:
+    """Nodes and jobs, computed another way than the shapes do."""
+    if request.shape is Shape.BAG:
+        nodes = request.shards + (1 if request.gather else 0)
+        return nodes, nodes
+    runs, epochs = request.runs, request.epochs
+    if request.sweep is not None:
+        runs = max(1, len(request.seeds))
+        for each in request.sweep.variables:
+            runs *= len(each.values)
+    if request.stages:
+        epochs = sum(stage.epochs for stage in request.stages)
+    every = request.evaluation.every if request.evaluation else 0
+    sides = runs * len(range(every, epochs + 1, every)) if every else 0
+    trains = runs * epochs
+    if request.shape is Shape.MULTI_NODE:
+        return trains + sides + 1, trains * request.machines + sides + 1
+    return trains + sides, trains + sides
+
+
+def all_nodes(graph: Graph) -> list[GraphNode]:
+    inner = [node for sub in graph.subdags.values() for node in sub.nodes]
+    return [*graph.nodes, *inner]
+
+
+@settings(max_examples=80, deadline=None)
+@given(request=requests())
+def test_every_shape_is_a_dag_that_says_what_its_graph_says(request: Request) -> None:
+    assert not [each for each in complaints(request) if each.fatal]
+    plan = make_plan(request)
+    flow = woven(plan)
+    assert flow.problems == []
+    files = {file.name: file.data for file in plan.files}
+    dags = {plan.dag_file: plan.graph, **plan.graph.subdags}
+    assert (plan.nodes, plan.jobs) == counted(request)
+    every = all_nodes(plan.graph)
+    assert len({node.name for node in every}) == len(every)
+    for file, graph in dags.items():
+        parsed = parse_dag(files[file], file)
+        assert official_verdict(parsed.problems)
+        # Raises CycleError where nodes wait for each other.
+        assert set(TopologicalSorter(_parents(graph)).static_order()) <= {
+            n.name for n in graph.nodes
+        }
+    told = woven_nodes(flow)
+    for node in every:
+        found = told[node.name]
+        assert dict(found.vars) == {each.name: each.value for each in node.variables}
+        assert found.kind is node.kind
+        assert (found.pre.command if found.pre else None) == node.pre
+        assert (found.post.command if found.post else None) == node.post
+        assert node.skip is None or found.pre_skip == node.skip
+        assert not [each for each in node.variables if not each.where]
+    edges = {edge for graph in dags.values() for edge in graph.edges}
+    assert {(node.name, child) for node in told.values() for child in node.children} == edges
+
+
+def _parents(graph: Graph) -> Mapping[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for parent, child in graph.edges:
+        found.setdefault(child, []).append(parent)
+    return found
+
+
+def woven_nodes(flow: Workflow) -> dict[str, Node]:
+    found = dict(flow.nodes)
+    for inner in flow.subdags:
+        if inner is not None:
+            found.update(inner.nodes)
+    return found
+
+
+@settings(max_examples=30, deadline=None)
+@given(request=requests())
+def test_the_state_model_knows_runs_and_epochs_by_their_nodes(request: Request) -> None:
+    for node in all_nodes(make_plan(request).graph):
+        if node.run is None or node.kind is NodeKind.SUBDAG:
+            continue
+        part = part_of_run(read_node(node), Settings())
+        assert part is not None
+        assert part.run == node.run
+        assert part.training == (node.role is Role.TRAIN)
+        assert part.epoch == (node.epoch if part.training else (node.epoch or 0) + 1)
+
+
+def read_node(node: GraphNode) -> Node:
+    told = {each.name: each.value for each in node.variables}
+    return Node(node.name, node.kind, "ensemble.dag", 1, vars=told)
+
+
+@settings(max_examples=25, deadline=None)
+@given(request=requests())
+def test_nothing_is_found_in_what_is_written(request: Request) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        directory = Path(folder) / "new"
+        plan = make_plan(replace(request, directory=directory))
+        directory.mkdir()
+        for file in plan.files:
+            path = directory / file.name
+            path.write_bytes(file.data)
+            path.chmod(0o755 if file.executable else 0o644)
+        found = [each for each in check(directory, Settings()).findings if each.kind != "in-tmp"]
+    assert found == []

@@ -1,0 +1,127 @@
+"""A recorded ensemble counted anew from its files' text: nothing here is metlmon's, so that one
+mistake is not made twice. Seconds are GPU-seconds where it does not say otherwise."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+HEADER = re.compile(r"(\d{3}) \((\d+)\.(\d+)\.\d+\) (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) ")
+ENDS = {4: "evicted", 5: "", 7: "lost", 9: "removed", 12: "held", 24: "lost"}
+
+
+@dataclass(slots=True)
+class Ran:
+    """One execution; ``end`` None while it goes on."""
+
+    start: datetime
+    gpus: int
+    site: str | None
+    end: datetime | None = None
+    how: str = "in_flight"
+
+    def spent(self, now: datetime) -> float:
+        return ((self.end or now) - self.start).total_seconds() * self.gpus
+
+
+@dataclass(slots=True)
+class Job:
+    node: str
+    over: str = ""
+    ran: list[Ran] = field(default_factory=list)
+
+
+class Recount:
+    """All of a dagdir at the moment ``now`` (None: its logs' end)."""
+
+    def __init__(self, dagdir: Path, now: datetime | None = None) -> None:
+        self.dagdir = dagdir
+        self.jobs: dict[tuple[int, int], Job] = {}
+        self.moments: list[datetime] = []
+        for number, job, when, body in _events((dagdir / "metl.log").read_text()):
+            if now is None or when <= now:
+                self.moments.append(when)
+                self._apply(number, job, when, body)
+        self.now = now or max(self.moments)
+        self.uuids: dict[str, str] = {}
+        self.gpu_seconds: Counter[str] = Counter()
+        self.runs: dict[str, Counter[str]] = defaultdict(Counter)
+        self.sites: dict[str | None, Counter[str]] = defaultdict(Counter)
+        for path in dagdir.glob("*.dag"):
+            self.uuids |= dict(re.findall(r'VARS (\S+) .*run_uuid="([^"]+)"', path.read_text()))
+        for each in self.jobs.values():
+            for ran in each.ran:
+                kind = ran.how if ran.how in ("good", "in_flight") else "bad"
+                spent = ran.spent(self.now)
+                sums = (self.gpu_seconds, self.runs[self.uuids.get(each.node, "")])
+                for into in (*sums, self.sites[ran.site]):
+                    into[kind] += spent
+                self.sites[ran.site]["executions"] += 1
+
+    def _apply(self, number: int, key: tuple[int, int], when: datetime, body: str) -> None:
+        if number == 0:
+            named = re.search(r"DAG Node: (\S+)", body)
+            self.jobs[key] = Job(named.group(1) if named else "")
+            return
+        job = self.jobs[key]
+        last = job.ran[-1] if job.ran and job.ran[-1].end is None else None
+        if number == 1:
+            gpus = re.search(r"^\tGPUs = (\d+)", body, re.M)
+            site = re.search(r'^\tGLIDEIN_ResourceName = "(.+)"', body, re.M)
+            job.ran.append(Ran(when, int(gpus[1]) if gpus else 0, site[1] if site else None))
+        elif number in ENDS:
+            how = ENDS[number] or ("good" if "(return value 0)" in body else "failed")
+            if last is not None:
+                last.end, last.how = when, how
+            if number in (5, 9):
+                job.over = how
+
+    # --- epochs -------------------------------------------------------------------------------
+
+    def completed(self) -> dict[str, list[Ran]]:
+        """Nodes of which all processes of the last submission ended with 0, and what each of
+        these ran last."""
+        found: dict[str, list[Ran]] = {}
+        for node in {job.node for job in self.jobs.values()}:
+            own = {key: job for key, job in self.jobs.items() if job.node == node}
+            last = [job for key, job in own.items() if key[0] == max(own)[0]]
+            if all(job.over == "good" for job in last):
+                found[node] = [job.ran[-1] for job in last]
+        return found
+
+    def epochs_of(self, uuid: str) -> set[str]:
+        return {n for n, of in self.uuids.items() if of == uuid and "train_epoch" in n}
+
+    def skipped(self) -> set[str]:
+        """Nodes that DAGMan's jobstate logs call skipped by their PRE scripts, and that no DAG
+        completed."""
+        found = set()
+        for path in self.dagdir.glob("*.jobstate.log"):
+            for line in path.read_text().splitlines():
+                when, node, what, *_ = line.split()
+                told = datetime.fromtimestamp(int(when), UTC).replace(tzinfo=None)
+                if what == "PRESKIP" and told <= self.now:
+                    found.add(node)
+        return found - set(self.completed())
+
+    # --- stops --------------------------------------------------------------------------------
+
+    def stops(self, dag: str) -> list[dict[str, Any]]:
+        """What the gate of a DAG wrote down."""
+        paths = sorted((self.dagdir / "gate" / dag).glob("*.stopped"))
+        return [json.loads(path.read_bytes()) for path in paths]
+
+
+def _events(text: str) -> Iterator[tuple[int, tuple[int, int], datetime, str]]:
+    for event in re.split(r"^\.\.\.\n", text, flags=re.M):
+        header = HEADER.match(event)
+        if header is not None:
+            number, cluster, proc, when = header.groups()
+            body = event[header.end() :]
+            yield int(number), (int(cluster), int(proc)), datetime.fromisoformat(when), body

@@ -1,0 +1,384 @@
+"""Runs that go on in a DAG of their own: which, from where, and what is written."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from metlmon.cli.main import main
+from metlmon.dagman.commands import VarsCommand
+from metlmon.dagman.dagfile import parse_dag
+from metlmon.ensemble.states import State
+from metlmon.live.reader import Reader
+from tests.ensemble.written import Log, Out
+from tests.gate.gated import GATE, GO, SKIP, Gated, table
+from tests.live.dagdirs import Dagdir
+
+FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
+RUNS = {"run0": "aaaa1111-0000", "run1": "bbbb2222-0000", "run2": "cccc3333-0000"}
+EPOCHS = 4
+SITES = ("delta", "expanse", "anvil", "delta")
+
+
+def dag(gated: bool = True, evaluated: bool = False, gates: bool = False) -> str:
+    lines = ["CONFIG dagman.config", "MAXJOBS few 2"]
+    for run, uuid in RUNS.items():
+        for epoch in range(EPOCHS):
+            node = f"{run}-train_epoch{epoch}"
+            values = f'run_uuid="{uuid}" epoch="{epoch + 1}" epochs="{EPOCHS}" node="{node}"'
+            values += f' ResourceName="{SITES[epoch]}" note="a \\"b\\" $(Cluster)"'
+            if epoch:
+                values += ' continue_from_checkpoint="output/training_logs/$(run_uuid)"'
+                lines += [f"PARENT {run}-train_epoch{epoch - 1} CHILD {node}"]
+            lines += [f"JOB {node} e.sub", f"VARS {node} {values}", f"CATEGORY {node} few"]
+            if gated:
+                call = f"gate.py e.gate.json {uuid} {epoch} train $JOB"
+                lines += [f"SCRIPT DEFER 75 90 PRE {node} {call}"]
+            if evaluated:
+                side = f"{run}-eval_epoch{epoch + 1}"
+                lines += [
+                    f"JOB {side} eval.sub",
+                    f'VARS {side} run_uuid="{uuid}" epoch="{epoch + 1}"',
+                ]
+                lines += [f"PARENT {node} CHILD {side}", f"SCRIPT POST {side} /bin/true"]
+                if gates and epoch + 1 < EPOCHS:
+                    lines += [f"PARENT {side} CHILD {run}-train_epoch{epoch + 1}"]
+    return "\n".join([*lines, "PRE_SKIP ALL_NODES 42", "RETRY ALL_NODES 3", ""])
+
+
+class Ended(Dagdir):
+    """A dagdir whose DAG has ended: run0 trained two epochs and was stopped, run1 failed in its
+    third, run2 is complete."""
+
+    def __init__(self, path: Path, **how: bool) -> None:
+        super().__init__(path, "")
+        self.write("e.dag", dag(**how))
+        self.write("e.sub", "log = metl.log\nexecutable = train.py\nqueue\n")
+        self.write("eval.sub", "log = metl.log\nexecutable = eval.py\nqueue\n")
+        self.write("dagman.config", "")
+        self.write("gate.py", GATE.read_bytes())
+        log, job = Log(), 0
+        for run, epochs in (("run0", 2), ("run1", 2), ("run2", 4)):
+            for epoch in range(epochs):
+                job += 1
+                log.submit(job, f"{run}-train_epoch{epoch}").execute(job).terminate(job)
+                self.trained(RUNS[run], epoch)
+        job += 1
+        log.submit(job, "run1-train_epoch2").execute(job).terminate(job, 1)
+        self.write("metl.log", log.data)
+        self.write("e.dag.dagman.out", Out().start("09:00:00").exit(1, "12:00:00").data)
+        stopped = {
+            **{"schema": 1, "epoch": 2, "rule": "patience", "reason": "it stands still"},
+            "time": "2026-05-04T11:00:00",
+        }
+        self.write(f"gate/e/{RUNS['run0']}.stopped", json.dumps(stopped))
+        rules = {"metric": "val_loss", "patience": 1, "min_delta": 0.0}
+        runs = {u: {"name": n, "metrics": f"output/training_logs/{u}"} for n, u in RUNS.items()}
+        said = {"schema": 1, "dag": "e", "rules": rules, "runs": runs}
+        self.write("e.gate.json", json.dumps(said))
+
+    def trained(self, uuid: str, epoch: int) -> None:
+        folder = f"output/training_logs/{uuid}"
+        self.write(f"{folder}/version_{epoch}/metrics.csv", table(epoch, 0.5 + epoch / 10))
+        self.write(f"{folder}/checkpoints/last.ckpt", b"a checkpoint")
+
+    def go_on(self, *words: str) -> int:
+        return main(["continue", str(self.path), *words])
+
+    @property
+    def second(self) -> str:
+        return (self.path / "e-2.dag").read_text()
+
+
+@pytest.fixture(name="ended")
+def _ended(tmp_path: Path) -> Ended:
+    return Ended(tmp_path / "ensemble")
+
+
+def test_what_is_not_complete_goes_on_where_it_was(
+    ended: Ended, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ended.go_on() == 0
+    said = capsys.readouterr().out
+    assert "e-2.dag goes on with 2 runs of e.dag: 4 nodes" in said
+    assert "stopped by patience before epoch 2" in said
+    assert "condor_submit_dag e-2.dag" in said
+    jobs = re.findall(r"^JOB (\S+) (\S+)$", ended.second, re.MULTILINE)
+    nodes = [f"{run}-train_epoch{epoch}" for run in ("run0", "run1") for epoch in (2, 3)]
+    assert jobs == [(node, "e.sub") for node in nodes]
+    assert re.findall(r"^PARENT .*$", ended.second, re.MULTILINE) == [
+        f"PARENT {run}-train_epoch2 CHILD {run}-train_epoch3" for run in ("run0", "run1")
+    ]
+    for line in ("CONFIG dagman.config", "MAXJOBS few 2", "RETRY ALL_NODES 3"):
+        assert f"\n{line}\n" in ended.second
+    assert "\nCATEGORY run1-train_epoch3 few\n" in ended.second
+
+
+def test_its_variables_are_those_of_the_old_dag(ended: Ended) -> None:
+    assert ended.go_on() == 0
+    old, new = (Reader(ended.path / name) for name in ("e.dag", "e-2.dag"))
+    old.open()
+    new.open()
+    (before,), (after,) = old.ensemble.dags.values(), new.ensemble.dags.values()
+    for name, node in after.workflow.nodes.items():
+        assert node.vars == before.workflow.nodes[name].vars
+        assert node.retries == 3
+
+
+def test_more_epochs_than_there_were_to_be(ended: Ended) -> None:
+    assert ended.go_on("--epochs", "6") == 0
+    new = Reader(ended.path / "e-2.dag")
+    new.open()
+    (found,) = new.ensemble.dags.values()
+    nodes = found.workflow.nodes
+    assert [name for name in nodes if name.startswith("run2")] == [
+        "run2-train_epoch4",
+        "run2-train_epoch5",
+    ]
+    last = nodes["run2-train_epoch5"].vars
+    assert (last["epoch"], last["epochs"], last["node"]) == ("6", "6", "run2-train_epoch5")
+    assert last["ResourceName"] == "delta", "as the run's last node has it"
+    gate = "gate.py e-2.gate.json cccc3333-0000 5 train $JOB"
+    assert nodes["run2-train_epoch5"].pre is not None
+    assert nodes["run2-train_epoch5"].pre.command == gate
+
+
+def test_its_gate_begins_anew(ended: Ended) -> None:
+    """What stopped the run does not stop it again at once, and its old answer is not asked."""
+    assert ended.go_on() == 0
+    assert "SCRIPT DEFER 75 90 PRE run0-train_epoch2 gate.py e-2.gate.json" in ended.second
+    assert "PRE_SKIP ALL_NODES 42" in ended.second
+    rules = json.loads((ended.path / "e-2.gate.json").read_text())
+    assert {run["name"]: run.get("since") for run in rules["runs"].values()} == {
+        **{"run0": 2, "run1": 2, "run2": None},
+    }
+    gated = Gated.__new__(Gated)
+    gated.path = ended.path
+    words = gated.command(2, RUNS["run0"])
+
+    def asks(rules: str, epoch: int) -> int:
+        said = [rules if word == "ensemble.gate.json" else word for word in words]
+        said[said.index("2")] = str(epoch)
+        return subprocess.run(said, cwd=ended.path).returncode
+
+    assert asks("e.gate.json", 2) == SKIP
+    assert asks("e-2.gate.json", 2) == GO
+    ended.trained(RUNS["run0"], 2)
+    assert asks("e-2.gate.json", 3) == SKIP, "it stands still again"
+
+
+@pytest.mark.parametrize("gates", [False, True])
+def test_evaluations_go_on_too(tmp_path: Path, gates: bool) -> None:
+    ended = Ended(tmp_path / "ensemble", evaluated=True, gates=gates)
+    assert ended.go_on("run0", "--epochs", "5") == 0
+    text = ended.second
+    assert re.findall(r"^JOB (\S+)", text, re.MULTILINE) == [
+        *("run0-train_epoch2", "run0-eval_epoch3", "run0-train_epoch3", "run0-eval_epoch4"),
+        *("run0-train_epoch4", "run0-eval_epoch5"),
+    ]
+    assert "SCRIPT POST run0-eval_epoch5 /bin/true" in text
+    assert 'VARS run0-eval_epoch5 run_uuid="aaaa1111-0000" epoch="5"' in text
+    assert "PARENT run0-train_epoch4 CHILD run0-eval_epoch5" in text
+    assert ("PARENT run0-eval_epoch3 CHILD run0-train_epoch3" in text) is gates
+
+
+def test_each_run_is_seen_once_and_goes_on(ended: Ended) -> None:
+    assert ended.go_on() == 0
+    reader = ended.reader()
+    rows = reader.painter().status().runs
+    assert [(row.run, row.dag) for row in rows] == [(run, "e.dag") for run in RUNS]
+    ended.write(
+        "e-2.dag.dagman.out", Out().start("13:00:00").submitted("run0-train_epoch2", 99).data
+    )
+    ended.append("metl.log", Log().submit(99, "run0-train_epoch2", "13:01:00").data)
+    reader = ended.reader(live=True)
+    first = reader.painter().status().runs[0]
+    assert (first.run, first.dag, first.state, first.epochs_done) == (
+        *("run0", "e-2.dag", State.IDLE, 2),
+    )
+    assert first.gate is not None
+    assert first.gate.stopped is None
+    assert len(reader.painter().status().runs) == 3
+
+
+def test_a_run_without_a_checkpoint_is_named_and_left_out(
+    ended: Ended, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.rmtree(ended.path / f"output/training_logs/{RUNS['run1']}/checkpoints")
+    assert ended.go_on() == 0
+    told = "run1 is left out: there is no checkpoint in output/training_logs/bbbb2222-0000"
+    assert told in capsys.readouterr().out
+    assert "run1" not in re.sub(r"#.*", "", ended.second)
+
+
+def test_an_epoch_whose_output_did_not_come_back_is_trained_again(ended: Ended) -> None:
+    shutil.rmtree(ended.path / f"output/training_logs/{RUNS['run1']}/version_1")
+    assert ended.go_on("run1") == 0
+    assert re.findall(r"^JOB (\S+)", ended.second, re.MULTILINE) == [
+        f"run1-train_epoch{epoch}" for epoch in (1, 2, 3)
+    ]
+
+
+def test_nothing_is_written_for_a_dry_run(ended: Ended, capsys: pytest.CaptureFixture[str]) -> None:
+    before = sorted(path.name for path in ended.path.iterdir())
+    assert ended.go_on("--dry-run", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["written"], found["dag_file"], found["nodes"]) == (False, "e-2.dag", 4)
+    assert [(run["run"], run["first"], run["last"]) for run in found["runs"]] == [
+        *(("run0", 2, 3), ("run1", 2, 3)),
+    ]
+    assert sorted(path.name for path in ended.path.iterdir()) == before
+
+
+def test_a_dry_run_says_what_it_would_be(ended: Ended, capsys: pytest.CaptureFixture[str]) -> None:
+    assert ended.go_on("--dry-run") == 0
+    said = capsys.readouterr().out
+    assert said.startswith("e-2.dag goes on with 2 runs of e.dag: 4 nodes")
+    assert said.rstrip().endswith("failed"), "the last of the runs"
+
+
+def refused(ended: Ended, capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    assert ended.go_on(*words) == 2
+    assert not (ended.path / "e-3.dag").exists()
+    return capsys.readouterr().err
+
+
+def test_not_while_the_old_dag_runs(ended: Ended, capsys: pytest.CaptureFixture[str]) -> None:
+    ended.write("e.dag.dagman.out", Out().start("09:00:00").data)
+    ended.write("e.dag.lock", "")
+    assert "e.dag still runs" in refused(ended, capsys)
+    ended.write("e.dag.dagman.out", Out().start("09:00:00").exit(1, "12:00:00").data)
+    assert "e.dag.lock is there" in refused(ended, capsys)
+    assert not (ended.path / "e-2.dag").exists()
+
+
+def test_not_twice(ended: Ended, capsys: pytest.CaptureFixture[str]) -> None:
+    assert ended.go_on() == 0
+    assert "e-2.dag was not submitted yet" in refused(ended, capsys)
+
+
+def test_a_third_time(ended: Ended) -> None:
+    assert ended.go_on("run0") == 0
+    out = Out().start("13:00:00").submitted("run0-train_epoch2", 99).exit(1, "14:00:00")
+    ended.write("e-2.dag.dagman.out", out.data)
+    ended.append("metl.log", Log().submit(99, "run0-train_epoch2", "13:01:00").execute(99).data)
+    assert ended.go_on("run0") == 0
+    text = (ended.path / "e-3.dag").read_text()
+    assert "gate.py e-3.gate.json aaaa1111-0000 2 train $JOB" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("nobody",), "no such run"),
+        (("--epochs", "0"), "at least one epoch"),
+    ],
+)
+def test_what_nobody_can_mean(
+    ended: Ended, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], told: str
+) -> None:
+    assert told in refused(ended, capsys, *words)
+
+
+def test_a_run_that_is_complete_needs_more_epochs(
+    ended: Ended, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ended.go_on("run2") == 0
+    said = capsys.readouterr().out
+    assert "No run goes on" in said
+    assert "it has all its epochs; --epochs N gives it more" in said
+
+
+def test_without_gates(tmp_path: Path) -> None:
+    ended = Ended(tmp_path / "ensemble", gated=False)
+    assert ended.go_on() == 0
+    assert "SCRIPT" not in ended.second
+    assert not (ended.path / "e-2.gate.json").exists()
+
+
+def test_what_could_break_out_of_its_line_is_refused(
+    ended: Ended, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (ended.path / "e.dag").read_text()
+    ended.write("e.dag", text.replace("output/training_logs/$(run_uuid)", "../../../etc"))
+    assert "below the DAG's directory" in refused(ended, capsys)
+
+
+def told(ended: Ended, more: str) -> dict[str, dict[str, str]]:
+    """VARS and attributes of each node that goes on, where the old ones have ``more``, too."""
+    text = (ended.path / "e.dag").read_text()
+    ended.write("e.dag", text.replace('note="', f'{more} note="'))
+    assert ended.go_on() == 0
+    commands = parse_dag(ended.second.encode(), "e-2.dag").commands
+    vars_ = [each for each in commands if isinstance(each, VarsCommand)]
+    return {each.node: dict(each.pairs) for each in vars_}
+
+
+def test_a_secret_goes_on_and_is_not_told(ended: Ended, capsys: pytest.CaptureFixture[str]) -> None:
+    key = "hf_AbCdEfGhIjKlMnOpQrStUv0123"
+    found = told(ended, f'api_key="{key}"')
+    assert {values["api_key"] for values in found.values()} == {key}
+    assert key not in "".join(capsys.readouterr())
+
+
+def test_a_secret_that_another_file_says_is_asked_for(
+    ended: Ended, capsys: pytest.CaptureFixture[str]
+) -> None:
+    key = "hf_AbCdEfGhIjKlMnOpQrStUv0123"
+    ended.write("more.dag", f'VARS run0-train_epoch2 api_key="{key}"\n')
+    ended.write("e.dag", (ended.path / "e.dag").read_text() + "INCLUDE more.dag\n")
+    said = refused(ended, capsys)
+    assert "what looks like a secret of run0-train_epoch2" in said
+    assert key not in said
+
+
+def test_attributes_of_jobs_stay_attributes(ended: Ended) -> None:
+    for values in told(ended, '+WantX="true" My.Foo="\\"a b\\""').values():
+        assert values["My.WantX"] == "true"
+        assert values["My.Foo"] == '"a b"'
+
+
+def test_quotes_and_backslashes_stay(ended: Ended) -> None:
+    for values in told(ended, 'x="C:\\\\dir\\\\" y="a\'b"').values():
+        assert (values["x"], values["y"]) == ("C:\\dir\\", "a'b")
+
+
+def test_no_text_becomes_a_command(ended: Ended) -> None:
+    text = (ended.path / "e.dag").read_text().replace(" e.sub", " train")
+    described = 'SUBMIT-DESCRIPTION train {\n  executable = train.py\n  ENV = "A=1"\n  queue\n}\n'
+    ended.write("e.dag", f"# Once:\x0bENV SET A=1\n# or\u2028CONFIG other\n{text}{described}")
+    assert ended.go_on() == 0
+    lines = [line.strip() for line in ended.second.split("\n")]
+    assert "ENV SET A=1" not in lines
+    assert "CONFIG other" not in lines
+    assert lines.count('ENV = "A=1"') == 1
+
+
+@pytest.mark.parametrize("where", ["MAXJOBS few\udcff 3\n", 'VARS run0-train_epoch2 x="\udcff"\n'])
+def test_what_is_no_text_is_refused(
+    ended: Ended, capsys: pytest.CaptureFixture[str], where: str
+) -> None:
+    text = (ended.path / "e.dag").read_text()
+    ended.write("e.dag", f"{text}{where}".encode("utf-8", "surrogateescape"))
+    assert "no UTF-8 text" in refused(ended, capsys)
+
+
+def test_a_recorded_ensemble(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As real jobs left it: all is complete, and more epochs are asked for."""
+    folder = tmp_path / "trainer"
+    shutil.copytree(FIXTURES / "trainer", folder)
+    for lock in folder.glob("*.lock"):
+        lock.unlink()
+    assert main(["continue", str(folder), "--epochs", "9"]) == 0
+    said = capsys.readouterr().out
+    assert " goes on with " in said
+    (written,) = folder.glob("*-2.dag")
+    reader = Reader(folder)
+    reader.open()
+    assert {row.epochs_total for row in reader.painter().status().runs} >= {9}
+    assert written.read_text().count("\nJOB ") >= 3

@@ -1,0 +1,115 @@
+"""A run in the DAG that it began in and in the one in which it goes on: counted once, and told by
+the gate of the later one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from metlmon.cli.waiting import condition
+from metlmon.ensemble.states import State
+from metlmon.ensemble.views import RunRow, Status
+from tests.ensemble.written import Log, Out
+from tests.gate.test_continue import EPOCHS, RUNS, Ended
+
+
+@pytest.fixture(name="going")
+def _going(tmp_path: Path) -> Ended:
+    """Its DAG skipped what run0 did not train, and e-2.dag goes on with run0 and run1."""
+    ended = Ended(tmp_path / "ensemble")
+    log = Log()
+    for epoch in (2, 3):
+        log.pre_skip(f"run0-train_epoch{epoch}", "11:00:00")
+    ended.write("e.dag.nodes.log", log.data)
+    assert ended.go_on() == 0
+    return ended
+
+
+def begun(going: Ended, out: Out | None = None) -> None:
+    going.write("e-2.dag.dagman.out", (out or Out().start("13:00:00")).data)
+
+
+def seen(going: Ended, live: bool = True) -> Status:
+    return going.reader(live=live).painter().status()
+
+
+def row(status: Status, run: str = "run0") -> RunRow:
+    return next(each for each in status.runs if each.run == run)
+
+
+def agree(status: Status) -> None:
+    """The sums over epochs are those of the rows of runs."""
+    assert sum(status.epoch_states.values()) == len(RUNS) * EPOCHS
+    assert sum(run.epochs_total for run in status.runs) == len(RUNS) * EPOCHS
+    assert status.epoch_states[State.SKIPPED] == sum(run.epochs_skipped for run in status.runs)
+    assert status.epoch_states[State.COMPLETED] == sum(run.epochs_done for run in status.runs)
+
+
+def test_an_epoch_counts_once(going: Ended) -> None:
+    agree(seen(going, live=False))
+    out, log = Out().start("13:00:00"), Log()
+    for job, epoch in ((98, 2), (99, 3)):
+        out = out.submitted(f"run0-train_epoch{epoch}", job)
+        log.submit(job, f"run0-train_epoch{epoch}", "13:01:00").execute(job).terminate(job)
+    begun(going, out)
+    going.append("metl.log", log.data)
+    status = seen(going)
+    agree(status)
+    assert (row(status).epochs_done, row(status).epochs_skipped) == (4, 0)
+    # DAGMan's nodes are of each DAG.
+    assert sum(status.node_states.values()) == len(RUNS) * EPOCHS + 4
+    assert not any(status.other_states.values())
+
+
+def test_before_it_is_submitted_it_is_as_it_was(going: Ended) -> None:
+    run = row(seen(going, live=False))
+    assert (run.dag, run.epochs_skipped) == ("e.dag", 2)
+    assert run.gate is not None
+    assert run.gate.stopped is not None
+
+
+@pytest.mark.parametrize("over", [False, True])
+def test_what_waits_in_the_later_one_is_stopped_no_more(going: Ended, over: bool) -> None:
+    out = Out().start("13:00:00")
+    begun(going, out.exit(1, "14:00:00") if over else out)
+    status = seen(going, live=not over)
+    agree(status)
+    run = row(status)
+    assert (run.epochs_done, run.epochs_skipped) == (2, 0)
+    assert run.gate is not None
+    assert run.gate.stopped is None
+    assert row(status, "run1").state is (State.FAILED if over else State.COMPLETED)
+    assert condition(frozenset({"all"}))(status) != 0
+
+
+def test_it_is_seen_while_somebody_watches(going: Ended) -> None:
+    reader = going.reader(live=True)
+    assert row(reader.painter().status()).epochs_skipped == 2
+    begun(going)
+    reader.look()
+    reader.read_all()
+    assert row(reader.painter().status()).epochs_skipped == 0
+
+
+def test_one_that_fails_at_its_later_gate_is_stopped_no_more(going: Ended) -> None:
+    log = Log().submit(98, "run1-train_epoch2", "13:01:00").execute(98).terminate(98)
+    going.append("metl.log", log.data)
+    out = Out().start("13:00:00").submitted("run1-train_epoch2", 98, "13:01:00")
+    for _ in range(4):
+        out = out.say("PRE Script of Node run0-train_epoch2 failed with status 9")
+    begun(going, out.exit(1, "14:00:00"))
+    status = seen(going, live=False)
+    agree(status)
+    run = row(status)
+    assert status.epoch_states[State.FAILED] == 1
+    assert run.epochs_skipped == 0
+    assert run.gate is not None
+    assert run.gate.stopped is None
+
+
+def test_runs_stay_in_the_order_of_the_first_dag(going: Ended) -> None:
+    begun(going)
+    status = seen(going)
+    assert [dag.file for dag in status.dags] == ["e.dag", "e-2.dag"]
+    assert [run.run for run in status.runs] == list(RUNS)

@@ -1,0 +1,477 @@
+"""The gate as DAGMan runs it: what it decides, what it writes, and that nothing makes it fail."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from metlmon.trainer import gate
+from tests.gate.gated import GATE, GO, PATIENT, SKIP, UUID, WAIT, Gated
+
+OTHERS = ("bbbb", "cccc", "dddd")
+
+
+# --- what it is ---------------------------------------------------------------------------
+
+
+def test_it_is_python_3_6_and_nothing_but_the_standard_library() -> None:
+    text = GATE.read_text()
+    ast.parse(text, feature_version=(3, 6))
+    imported = {
+        name.name.partition(".")[0]
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for name in (node.names if isinstance(node, ast.Import) else [ast.alias(node.module or "")])
+    }
+    assert imported <= set(sys.stdlib_module_names)
+    assert text.startswith("#!/usr/bin/env python3\n")
+
+
+def test_nothing_asked_and_no_rule_lets_the_epoch_train_and_leaves_no_trace(tmp_path: Path) -> None:
+    dagdir = Gated(tmp_path, {})
+    assert dagdir.asks(0) == GO
+    assert sorted(os.listdir(tmp_path)) == ["ensemble.gate.json"]
+
+
+def test_it_finds_its_files_from_another_directory(tmp_path: Path) -> None:
+    dagdir = Gated(tmp_path / "there", {})
+    dagdir.ask_for("stop")
+    words = dagdir.command(3)
+    words[4] = str(dagdir.path / "ensemble.gate.json")
+    assert subprocess.run(words, cwd=tmp_path).returncode == SKIP
+    assert dagdir.stopped()["epoch"] == 3
+
+
+# --- stop, pause, elsewhere ---------------------------------------------------------------
+
+
+def test_a_stop_file_ends_the_run_and_says_so_once(tmp_path: Path) -> None:
+    dagdir = Gated(tmp_path, {})
+    dagdir.ask_for("stop", "it overfits\nand more\n")
+    assert dagdir.asks(4) == SKIP
+    said = dagdir.stopped()
+    assert {name: said[name] for name in ("schema", "run", "uuid", "node", "epoch", "rule")} == {
+        **{"schema": 1, "run": "run0", "uuid": UUID},
+        **{"node": "run0-train_epoch4", "epoch": 4, "rule": "file"},
+    }
+    assert said["reason"] == "asked to stop: it overfits"
+    before = dagdir.file("stopped").read_bytes()
+    assert dagdir.asks(5) == SKIP
+    assert dagdir.file("stopped").read_bytes() == before
+
+
+def test_stopped_is_for_good_also_where_the_request_is_gone(tmp_path: Path) -> None:
+    dagdir = Gated(tmp_path, {})
+    dagdir.ask_for("stop")
+    assert dagdir.asks(4) == SKIP
+    dagdir.file("stop").unlink()
+    assert dagdir.asks(4) == SKIP
+
+
+def test_evaluations_of_trained_epochs_run_and_later_ones_do_not(tmp_path: Path) -> None:
+    dagdir = Gated(tmp_path, {})
+    dagdir.ask_for("stop")
+    assert dagdir.asks(3, what="evaluate") == GO, "no gate has answered the request yet"
+    assert dagdir.asks(4) == SKIP
+    codes = [dagdir.asks(epoch, what="evaluate") for epoch in (2, 3, 4, 5)]
+    assert codes == [GO, GO, SKIP, SKIP]
+
+
+def test_an_evaluation_never_waits(tmp_path: Path) -> None:
+    dagdir = Gated(tmp_path, {})
+    dagdir.ask_for("pause")
+    assert dagdir.asks(3, what="evaluate") == GO
+
+
+def test_a_pause_waits_says_since_when_and_leaves_nothing_when_it_goes_on(tmp_path: Path) -> None:
+    dagdir = Gated(tmp_path, {})
+    dagdir.ask_for("pause")
+    assert dagdir.asks(2) == WAIT
+    first = dagdir.file("paused").read_bytes()
+    assert json.loads(first)["node"] == "run0-train_epoch2"
+    assert dagdir.asks(2) == WAIT
+    assert dagdir.file("paused").read_bytes() == first, "it waits since the first time"
+    dagdir.file("pause").unlink()
+    assert dagdir.asks(2) == GO
+    assert not dagdir.file("paused").exists()
+
+
+def test_a_paused_run_can_be_stopped(tmp_path: Path) -> None:
+    dagdir = Gated(tmp_path, {})
+    dagdir.ask_for("pause")
+    assert dagdir.asks(2) == WAIT
+    dagdir.ask_for("stop")
+    assert dagdir.asks(2) == SKIP
+    assert not dagdir.file("paused").exists()
+
+
+def test_another_run_is_not_concerned(tmp_path: Path) -> None:
+    dagdir = Gated(tmp_path, {}, UUID, *OTHERS)
+    dagdir.ask_for("stop", uuid=OTHERS[0])
+    dagdir.ask_for("pause", uuid=OTHERS[1])
+    assert dagdir.asks(2) == GO
+
+
+def test_the_next_epochs_are_sent_to_the_site_that_was_named(tmp_path: Path) -> None:
+    dagdir = Gated(tmp_path, {})
+    dagdir.ask_for("target", "CHTC-Spark-CE1\n")
+    assert dagdir.asks(2) == GO
+    placed = tmp_path / "placement" / "run0-train_epoch2.inc"
+    assert placed.read_text() == "ResourceName = CHTC-Spark-CE1\n"
+    dagdir.file("target").unlink()
+    assert dagdir.asks(3) == GO
+    assert os.listdir(placed.parent) == [placed.name], "what is there stays, and nothing new comes"
+
+
+@pytest.mark.parametrize(
+    "site",
+    [
+        *("", " ", 'a"b', "a'b", "a$(x)b", "a\nqueue 100", "a\\b", "a\0b", "\x1b[31m", "x" * 201),
+        *('a"', "a'", "a$", "a\\", '"', "a\r\nb", "a\u2028b", "é\udcff"),
+    ],
+)
+def test_no_target_breaks_out_of_its_line(tmp_path: Path, site: str) -> None:
+    dagdir = Gated(tmp_path, {})
+    dagdir.state.mkdir(parents=True)
+    dagdir.file("target").write_bytes(site.encode("utf-8", "surrogateescape"))
+    assert dagdir.asks(2) == GO
+    assert not (tmp_path / "placement").exists()
+    assert "names no site" in dagdir.log[-1]
+
+
+# --- rules --------------------------------------------------------------------------------
+
+
+def test_patience_counts_epochs_without_an_improvement_of_more_than_min_delta(
+    tmp_path: Path,
+) -> None:
+    dagdir = Gated(tmp_path, {**PATIENT, "patience": 3})
+    dagdir.trained([0.9, 0.5, 0.4213, 0.4212, 0.44, 0.4209])
+    assert dagdir.asks(5) == GO
+    assert dagdir.asks(6) == SKIP
+    said = dagdir.stopped()
+    assert (said["rule"], said["epoch"]) == ("patience", 6)
+    assert said["reason"] == (
+        "val_loss has not improved by more than 0.001 for 3 epochs; best 0.4209 at epoch 5"
+    )
+
+
+def test_an_epoch_that_has_not_ended_is_not_judged(tmp_path: Path) -> None:
+    """A retry of epoch 3 finds the metrics of its first start."""
+    dagdir = Gated(tmp_path, {**PATIENT, "patience": 2})
+    dagdir.trained([0.5, 0.4, 0.6, 0.7])
+    assert dagdir.asks(3) == GO
+    assert dagdir.asks(4) == SKIP
+
+
+def test_epochs_before_since_count_as_what_to_beat_only(tmp_path: Path) -> None:
+    """A run that goes on after it was stopped is not stopped again at once."""
+    dagdir = Gated(tmp_path, PATIENT)
+    run = {"name": "run0", "metrics": f"output/training_logs/{UUID}", "since": 4}
+    dagdir.rules({"schema": 1, "rules": PATIENT, "runs": {UUID: run}})
+    dagdir.trained([0.5, 0.4, 0.6, 0.6, 0.6, 0.6])
+    assert [dagdir.asks(epoch) for epoch in (4, 5, 6)] == [GO, GO, SKIP]
+
+
+@pytest.mark.parametrize(
+    ("losses", "reason"),
+    [
+        ([0.5, float("nan")], "val_loss is NaN at epoch 1"),
+        ([0.5, float("inf")], "val_loss is inf at epoch 1"),
+        ([0.5, 0.4, 4.1], "val_loss is 4.1 at epoch 2, more than 10 times its best (0.4 at epoch"),
+    ],
+)
+def test_divergence(tmp_path: Path, losses: list[float], reason: str) -> None:
+    dagdir = Gated(tmp_path, {"metric": "val_loss", "divergence": 10})
+    dagdir.trained(losses)
+    assert dagdir.asks(len(losses) - 1) == GO
+    assert dagdir.asks(len(losses)) == SKIP
+    assert dagdir.stopped()["rule"] == "divergence"
+    assert dagdir.stopped()["reason"].startswith(reason)
+
+
+def test_a_loss_below_zero_has_no_multiple_that_says_anything(tmp_path: Path) -> None:
+    dagdir = Gated(tmp_path, {"metric": "val_loss", "divergence": 10})
+    dagdir.trained([-0.5, -0.4, 3.0])
+    assert dagdir.asks(3) == GO
+
+
+def test_the_median_of_the_ensemble(tmp_path: Path) -> None:
+    dagdir = Gated(tmp_path, {"metric": "val_loss", "median_after": 2}, UUID, *OTHERS)
+    dagdir.trained([0.9, 0.8, 0.7])
+    dagdir.trained([0.5, 0.9], "bbbb")
+    assert dagdir.asks(2) == GO, "one other run says nothing of the middle"
+    dagdir.trained([0.5, 0.4], "cccc")
+    dagdir.trained([0.5], "dddd")
+    assert dagdir.asks(1) == GO, "too early"
+    assert dagdir.asks(3) == GO, "no other run has that epoch yet"
+    assert dagdir.asks(2) == GO, "0.8 is the middle of 0.4, 0.8 and 0.9"
+    dagdir.trained([0.5, 0.3], "dddd")
+    assert dagdir.asks(2) == SKIP
+    assert dagdir.stopped()["reason"] == (
+        "val_loss 0.8 at epoch 1 is worse than the median of 4 runs, 0.6"
+    )
+
+
+def test_nan_is_worse_than_any_median(tmp_path: Path) -> None:
+    dagdir = Gated(tmp_path, {"metric": "val_loss", "median_after": 1}, UUID, *OTHERS)
+    dagdir.trained([float("nan")])
+    for uuid in OTHERS:
+        dagdir.trained([0.5], uuid)
+    assert dagdir.asks(1) == SKIP
+
+
+def test_columns_in_any_order_and_the_last_row_of_the_last_version(tmp_path: Path) -> None:
+    dagdir = Gated(tmp_path, {**PATIENT, "patience": 1})
+    dagdir.metrics(0, "val_loss,epoch,step\n0.5,0,9\n0.4,0,9\n")
+    dagdir.metrics(9, "epoch,step,val_loss\n1,9,9.0\n")
+    dagdir.metrics(10, "step,val_loss,epoch\n9,0.2,1\n\n9,,1\n,0.1,\n9,0.39,1.0\nepoch,val_loss\n")
+    (tmp_path / f"output/training_logs/{UUID}/version_99x").mkdir()
+    assert dagdir.asks(2) == GO, "0.39 of version 10 is better than 0.4"
+    dagdir.metrics(11, "epoch,val_loss\n1,0.41\n1,0.1")
+    assert dagdir.asks(2) == SKIP, "the torn last row does not count"
+
+
+def test_other_names_of_numbers(tmp_path: Path) -> None:
+    dagdir = Gated(tmp_path, {"metric": "val_loss", "divergence": 2})
+    dagdir.metrics(0, "epoch,val_loss\n0,\"tensor(0.5, device='cuda:0')\"\n1,np.float64(1.5)\n")
+    assert dagdir.asks(2) == SKIP
+
+
+def test_a_long_file_is_read_at_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "metrics.csv"
+    path.write_text("epoch,val_loss\n0,0.5\n" + "0,\n" * 5000 + "1,0.4\n")
+    monkeypatch.setattr(gate, "LONGEST_TABLE", 100)
+    lines = list(gate.lines_of(str(path)))
+    assert (lines[0], lines[-1]) == ("epoch,val_loss\n", "1,0.4\n")
+    assert len(lines) < 50
+
+
+# --- against an independent computation ----------------------------------------------------
+
+
+def patience_by_hand(losses: list[float], patience: int, delta: float) -> int | None:
+    """The first epoch that is not trained, by the definition."""
+    for epoch in range(1, len(losses) + 1):
+        best, at = losses[0], 0
+        for i, loss in enumerate(losses[:epoch]):
+            if loss < best - delta:
+                best, at = loss, i
+        if epoch - 1 - at >= patience:
+            return epoch
+    return None
+
+
+@given(
+    losses=st.lists(st.integers(0, 20).map(lambda n: n / 8), min_size=1, max_size=12),
+    patience=st.integers(1, 4),
+    delta=st.sampled_from([0.0, 0.125, 0.5]),
+)
+@settings(max_examples=300)
+def test_patience_is_what_its_definition_says(
+    losses: list[float], patience: int, delta: float
+) -> None:
+    found = None
+    for epoch in range(1, len(losses) + 1):
+        judge = gate.Judge("val_loss", dict(enumerate(losses[:epoch])), 0)
+        if judge.stands_still(patience, delta) is not None:
+            found = epoch
+            break
+    assert found == patience_by_hand(losses, patience, delta)
+
+
+# --- nothing makes it fail ------------------------------------------------------------------
+
+
+def a_folder(path: Path) -> None:
+    path.mkdir()
+
+
+def a_link(path: Path) -> None:
+    path.symlink_to("/etc/hostname")
+
+
+def a_pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+@pytest.mark.parametrize("make", [a_folder, a_link, a_pipe])
+@pytest.mark.parametrize("kind", ["stop", "stopped", "pause", "target"])
+def test_what_is_no_file_is_told_and_the_epoch_trains(tmp_path: Path, kind: str, make: Any) -> None:
+    dagdir = Gated(tmp_path, {})
+    dagdir.state.mkdir(parents=True)
+    make(dagdir.file(kind))
+    assert dagdir.asks(2) == GO
+    assert f"{UUID}.{kind} is no file" in dagdir.log[0]
+    assert not (tmp_path / "placement").exists()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *(b"\x00\xff\xfe" * 1000, b"", b"\n\n", b"no,such,column\n1,2,3\n", b"\x1f\x8b\x08\x00"),
+        b'epoch,val_loss\n"' + b"x" * 200_000 + b"\n",
+        b"epoch,val_loss\n" + b"1" * 400 + b",0.5\n-1,0.5\n0.5,0.5\n1e9,0.5\nnan,1\n",
+    ],
+)
+def test_garbage_for_metrics(tmp_path: Path, content: bytes) -> None:
+    dagdir = Gated(tmp_path, {**PATIENT, "divergence": 2, "median_after": 1}, UUID, *OTHERS)
+    for uuid in (UUID, *OTHERS):
+        dagdir.metrics(0, content, uuid)
+    assert dagdir.asks(2) == GO
+    assert not dagdir.file("stopped").exists()
+
+
+@pytest.mark.parametrize("make", [a_folder, a_link, a_pipe])
+def test_metrics_that_are_no_file(tmp_path: Path, make: Any) -> None:
+    dagdir = Gated(tmp_path, PATIENT)
+    dagdir.trained([0.5, 0.6, 0.7, 0.8])
+    path = dagdir.metrics(4, "")
+    path.unlink()
+    make(path)
+    assert dagdir.asks(5) == GO
+    assert "metrics.csv" in dagdir.log[-1]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *("", "[]", "null", "{", '{"rules": []}', '{"rules": {"patience": 1}}', "[" * 5000),
+        '{"rules": {"patience": -1, "metric": "val_loss"}, "runs": {"%s": {"metrics": "m"}}}',
+        '{"rules": {"patience": 1, "metric": 7}, "runs": {"%s": {"metrics": "m"}}}',
+        '{"rules": {"patience": 1, "metric": "val_loss"}, "runs": {"%s": {"metrics": 7}}}',
+        '{"rules": {"patience": NaN, "metric": "val_loss"}, "runs": {"%s": {"metrics": "m"}}}',
+    ],
+)
+def test_rules_that_are_none(tmp_path: Path, content: str) -> None:
+    dagdir = Gated(tmp_path, {})
+    dagdir.metrics(0, "epoch,val_loss\n0,1\n")
+    os.rename(tmp_path / "output/training_logs" / UUID, tmp_path / "m")
+    (tmp_path / "ensemble.gate.json").write_text(content.replace("%s", UUID))
+    assert dagdir.asks(2) == GO
+    dagdir.ask_for("stop")
+    assert dagdir.asks(2) == SKIP, "what a person asks for needs no rules"
+    assert dagdir.stopped()["run"] == "run0"
+
+
+def test_rules_that_are_not_there(tmp_path: Path) -> None:
+    dagdir = Gated(tmp_path, {})
+    (tmp_path / "ensemble.gate.json").unlink()
+    assert dagdir.asks(2) == GO
+    assert "ensemble.gate.json cannot be read" in dagdir.log[-1]
+
+
+def test_links_are_never_followed_when_it_writes(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    dagdir = Gated(tmp_path / "dagdir", PATIENT)
+    dagdir.trained([0.5, 0.6, 0.7, 0.8])
+    (dagdir.path / "gate").symlink_to(elsewhere)
+    assert dagdir.asks(4) == GO
+    (dagdir.path / "gate").unlink()
+    dagdir.ask_for("target", "delta")
+    (dagdir.path / "placement").symlink_to(elsewhere)
+    dagdir.file("paused").symlink_to(elsewhere / "paused")
+    (dagdir.state / "gate.log").symlink_to(elsewhere / "gate.log")
+    assert dagdir.asks(1) == GO
+    dagdir.ask_for("pause")
+    assert dagdir.asks(2) in (GO, WAIT)
+    assert os.listdir(elsewhere) == []
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+def test_a_full_disk(tmp_path: Path) -> None:
+    """A file system of one page that is full; without the right to mount one, a limit on the
+    size of files."""
+    dagdir = Gated(tmp_path, PATIENT)
+    dagdir.trained([0.5, 0.6, 0.7, 0.8])
+    code = "import resource, os, signal, sys\nsignal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+    code += "resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\nos.execv(sys.argv[1], sys.argv[1:])"
+    words = [sys.executable, "-c", code, *dagdir.command(4)]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True)
+    assert done.returncode == GO
+    assert not dagdir.file("stopped").exists(), "half a file would be one that stays"
+    assert [name for name in os.listdir(dagdir.state) if name.endswith(".tmp")] == []
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read and write everything")
+def test_a_folder_that_is_not_ours(tmp_path: Path) -> None:
+    dagdir = Gated(tmp_path, PATIENT)
+    dagdir.trained([0.5, 0.6, 0.7, 0.8])
+    dagdir.state.mkdir(parents=True)
+    dagdir.state.chmod(0o500)
+    try:
+        assert dagdir.asks(4) == GO
+    finally:
+        dagdir.state.chmod(0o700)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *([], ["ensemble.gate.json"], ["ensemble.gate.json", UUID, "x", "train", "n"]),
+        *(["ensemble.gate.json", "../../x", "1", "train", "n"], ["ensemble.gate.json", UUID]),
+        *(["ensemble.gate.json", UUID, "1", "train", "../n"], ["", UUID, "1", "train", "n"]),
+        *(["no/such/x.gate.json", UUID, "1", "train", "n"], ["x.gate.json", UUID, "1", "fly", "n"]),
+    ],
+)
+def test_arguments_that_nobody_should_give(tmp_path: Path, words: list[str]) -> None:
+    Gated(tmp_path / "in", {})
+    done = subprocess.run(
+        [sys.executable, "-S", "-I", str(GATE), *words], cwd=tmp_path / "in", capture_output=True
+    )
+    assert done.returncode == GO
+    assert b"Traceback" not in done.stderr
+    assert os.listdir(tmp_path) == ["in"]
+
+
+def test_its_log_does_not_grow_for_ever(tmp_path: Path) -> None:
+    dagdir = Gated(tmp_path, {})
+    dagdir.ask_for("target", "a b$(c)")
+    (dagdir.state / "gate.log").write_bytes(b"x" * (gate.LONGEST_LOG + 1))
+    assert dagdir.asks(2) == GO
+    assert (dagdir.state / "gate.log").stat().st_size == gate.LONGEST_LOG + 1
+
+
+def test_twenty_at_once(tmp_path: Path) -> None:
+    """As many as DAGMan runs: one answer is written, whole, and all are told the same."""
+    dagdir = Gated(tmp_path, PATIENT)
+    dagdir.trained([0.5, 0.6, 0.7, 0.8])
+    dagdir.ask_for("target", "delta", uuid="other")
+    running = [subprocess.Popen(dagdir.command(4), cwd=tmp_path) for _ in range(20)]
+    assert {each.wait(60) for each in running} == {SKIP}
+    assert dagdir.stopped()["epoch"] == 4
+    assert sorted(os.listdir(dagdir.state)) == sorted([f"{UUID}.stopped", "other.target"])
+
+
+@given(
+    files=st.dictionaries(
+        st.sampled_from(["stop", "pause", "target", "stopped", "paused"]), st.binary(max_size=60)
+    ),
+    rules=st.one_of(st.just(b"{}"), st.binary(max_size=80)),
+    table=st.binary(max_size=200),
+)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_whatever_lies_there_it_answers(
+    tmp_path_factory: pytest.TempPathFactory, files: dict[str, bytes], rules: bytes, table: bytes
+) -> None:
+    dagdir = Gated(tmp_path_factory.mktemp("gate"), {})
+    if rules != b"{}":
+        (dagdir.path / "ensemble.gate.json").write_bytes(rules)
+    dagdir.metrics(0, table)
+    dagdir.state.mkdir(parents=True)
+    for kind, content in files.items():
+        dagdir.file(kind).write_bytes(content)
+    words = [str(dagdir.path / "ensemble.gate.json"), UUID, "3", "train", "run0-train_epoch3"]
+    code = gate.main(words)
+    wanted = SKIP if {"stop", "stopped"} & files.keys() else WAIT if "pause" in files else GO
+    assert code == wanted

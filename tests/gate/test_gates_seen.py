@@ -1,0 +1,519 @@
+"""What gates and people say of runs, seen: in rows, in JSON, in words; and where nodes go that were
+sent elsewhere."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from metlmon.cli.main import main
+from metlmon.ensemble import nodewords
+from metlmon.ensemble.gates import gate_name
+from metlmon.ensemble.gatewords import PAUSED, STOPPED, gate_sign, gate_told, is_asked
+from metlmon.ensemble.settings import Settings
+from metlmon.ensemble.states import State
+from metlmon.ensemble.views import Gate, RunRow, Stopped
+from metlmon.live import gates, keeping, kept
+from metlmon.live.asking import NoAnswer
+from metlmon.live.cache import Cache
+from metlmon.live.reader import Reader
+from metlmon.stats.estimates import outlook
+from metlmon.stats.study import Basis
+from metlmon.stats.telling import done_in, epochs, run_left
+from metlmon.stats.timeline import drawn_up
+from screens import epochlist, headlines
+from screens.ink import text
+from screens.runlist import specs, under_the_table
+from tests.dagman.written import weave
+from tests.ensemble.written import Log, Out
+from tests.live.dagdirs import Dagdir, again
+
+UUID = "aaaa1111-0000"
+OTHER = "bbbb2222-0000"
+EPOCHS = 4
+
+
+def dag(gated: bool = True) -> str:
+    lines = []
+    for run, uuid in (("run0", UUID), ("run1", OTHER)):
+        for epoch in range(EPOCHS):
+            node = f"{run}-train_epoch{epoch}"
+            lines += [f"JOB {node} e.sub", f'VARS {node} run_uuid="{uuid}" ResourceName="any"']
+            call = f"gate.py e.gate.json {uuid} {epoch} train $JOB"
+            lines += [f"SCRIPT DEFER 75 60 PRE {node} {call}"] * gated
+            lines += [f"PARENT {run}-train_epoch{epoch - 1} CHILD {node}"] * (epoch > 0)
+    return "\n".join([*lines, "PRE_SKIP ALL_NODES 42", "RETRY ALL_NODES 3", ""])
+
+
+@pytest.fixture(name="dagdir")
+def _dagdir(tmp_path: Path) -> Dagdir:
+    found = Dagdir(tmp_path / "ensemble", "")
+    found.write("e.dag", dag())
+    found.write("e.sub", "log = metl.log\nexecutable = train.py\nqueue\n")
+    found.write("e.dag.dagman.out", Out().start("10:00:00").data)
+    log = Log().submit(1, "run0-train_epoch0").execute(1, site="delta").terminate(1)
+    found.write("metl.log", log.submit(2, "run0-train_epoch1").execute(2, site="delta").data)
+    return found
+
+
+def say(dagdir: Dagdir, kind: str, content: Any = "", uuid: str = UUID) -> None:
+    text = content if isinstance(content, str) else json.dumps(content)
+    path = dagdir.path / "gate" / "e" / f"{uuid}.{kind}"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(".new")
+    beside.write_text(text)
+    os.replace(beside, path)
+
+
+STOPPING = {
+    **{"schema": 1, "run": "run0", "uuid": UUID, "node": "run0-train_epoch2", "epoch": 2},
+    **{"rule": "patience", "reason": "it stands still", "time": "2026-05-04T11:00:00"},
+}
+
+
+def rows(reader: Reader) -> dict[str, RunRow]:
+    return {row.run: row for row in again(reader).runs}
+
+
+def test_no_gate_no_word(tmp_path: Path) -> None:
+    dagdir = Dagdir(tmp_path / "plain", dag(gated=False))
+    say(dagdir, "stopped", STOPPING)
+    assert {row.gate for row in rows(dagdir.reader()).values()} == {None}
+
+
+def test_a_gate_of_which_nothing_was_asked(dagdir: Dagdir) -> None:
+    assert rows(dagdir.reader())["run0"].gate == Gate()
+
+
+def test_requests_and_answers_are_seen_as_they_come_and_go(dagdir: Dagdir) -> None:
+    reader = dagdir.reader(live=True)
+    say(dagdir, "pause")
+    gate = rows(reader)["run0"].gate
+    assert gate is not None
+    assert gate.pause_asked is not None
+    say(dagdir, "paused", {"node": "run0-train_epoch2", "epoch": 2, "time": "2026-05-04T11:00:00"})
+    row = rows(reader)["run0"]
+    assert row.gate is not None
+    assert row.gate.paused == datetime(2026, 5, 4, 11)
+    for kind in ("pause", "paused"):
+        (dagdir.path / "gate/e" / f"{UUID}.{kind}").unlink()
+    assert rows(reader)["run0"].gate == Gate()
+    say(dagdir, "stop")
+    say(dagdir, "target", "expanse\n", OTHER)
+    found = rows(reader)
+    assert found["run0"].gate is not None
+    assert found["run0"].gate.stop_asked is not None
+    assert found["run1"].gate == Gate(target="expanse")
+    say(dagdir, "stopped", STOPPING)
+    gate = rows(reader)["run0"].gate
+    assert gate is not None
+    when = datetime(2026, 5, 4, 11)
+    assert gate.stopped == Stopped("patience", 2, "it stands still", when)
+
+
+def test_a_run_that_was_stopped_has_trained_what_it_has_trained(dagdir: Dagdir) -> None:
+    say(dagdir, "stopped", STOPPING)
+    log = Log()
+    log.clock = datetime(2026, 5, 4, 10, 30)
+    dagdir.append("metl.log", log.terminate(2).data)
+    nodes = Log().raw(34, (0, 0), "PRE_SKIP node", "    DAG Node: run0-train_epoch2\n", "11:00:00")
+    nodes.raw(34, (0, 0), "PRE_SKIP node", "    DAG Node: run0-train_epoch3\n", "11:00:09")
+    dagdir.write("e.dag.nodes.log", nodes.data)
+    row = rows(dagdir.reader(live=True))["run0"]
+    told = (row.epochs_done, row.epochs_skipped, row.epochs_total, row.gpu_hours.in_flight)
+    assert told == (2, 2, 4, 0.0)
+    assert gate_sign(row) is STOPPED
+    assert row.latest is not None
+    assert row.latest.epoch == 1
+
+
+def test_what_was_not_said_yet_is_not_shown(dagdir: Dagdir) -> None:
+    say(dagdir, "stopped", STOPPING)
+    early = rows(dagdir.reader(as_of=datetime(2026, 5, 4, 10, 59)))["run0"]
+    late = rows(dagdir.reader(as_of=datetime(2026, 5, 4, 11)))["run0"]
+    assert (early.gate, late.gate is not None and late.gate.stopped is not None) == (Gate(), True)
+
+
+def test_nobody_waits_where_no_dagman_runs(dagdir: Dagdir) -> None:
+    say(dagdir, "paused", {"node": "run0-train_epoch2", "epoch": 2, "time": "2026-05-04T11:00:00"})
+    dagdir.append("e.dag.dagman.out", Out().exit(1, "12:00:00").data)
+    gate = rows(dagdir.reader())["run0"].gate
+    assert gate is not None
+    assert gate.paused is None
+
+
+def test_what_is_wrong_is_a_warning(dagdir: Dagdir) -> None:
+    say(dagdir, "stopped", "\x1b[31mnothing")
+    say(dagdir, "target", "$(x)", OTHER)
+    log = dagdir.path / "gate/e/gate.log"
+    log.write_text("2026-05-04T11:00:00 run0-train_epoch2: x\n2026-05-04T11:01:00 n: disk full\n")
+    found = [each for each in again(dagdir.reader()).warnings if each.kind == "gate"]
+    assert [each.file for each in found] == [
+        *(f"gate/e/{UUID}.stopped", f"gate/e/{OTHER}.target", "gate/e/gate.log"),
+    ]
+    assert "disk full (2 lines in all)" in found[-1].text
+
+
+def test_a_link_or_a_pipe_is_not_opened(dagdir: Dagdir) -> None:
+    say(dagdir, "pause")
+    os.mkfifo(dagdir.path / "gate/e" / f"{UUID}.stopped")
+    (dagdir.path / "gate/e" / f"{UUID}.target").symlink_to("/etc/hostname")
+    (dagdir.path / "placement").mkdir()
+    os.mkfifo(dagdir.path / "placement/run0-train_epoch2.inc")
+    gate = rows(dagdir.reader())["run0"].gate
+    assert gate is not None
+    assert (gate.target, gate.stopped) == (None, None)
+
+
+# --- where nodes go -------------------------------------------------------------------------
+
+
+def place(dagdir: Dagdir, node: str, site: str) -> None:
+    folder = dagdir.path / "placement"
+    folder.mkdir(exist_ok=True)
+    (folder / ".new").write_text(f"ResourceName = {site}\n")
+    os.replace(folder / ".new", folder / f"{node}.inc")
+
+
+def test_a_node_goes_where_it_was_sent(dagdir: Dagdir) -> None:
+    reader = dagdir.reader(live=True)
+    before = rows(reader)["run0"].latest
+    assert before is not None
+    assert (before.target, before.off_target) == ("any", False)
+    place(dagdir, "run0-train_epoch1", "expanse")
+    place(dagdir, "run0-train_epoch3", "anvil")
+    status = again(reader)
+    latest = next(row for row in status.runs if row.run == "run0").latest
+    assert latest is not None
+    assert (latest.target, latest.site, latest.off_target) == ("expanse", "delta", True)
+    view = reader.painter().run_view(UUID)
+    assert view is not None
+    assert [epoch.target for epoch in view.epochs] == ["any", "expanse", "any", "anvil"]
+    jobs = {job.cluster: (job.target, job.off_target) for job in reader.painter().job_rows()}
+    assert jobs == {1: ("any", False), 2: ("expanse", True)}
+    assert [(site.site, site.target) for site in status.sites] == [("delta", ("any", "expanse"))]
+    entries = reader.painter().ledger().epochs
+    assert [each.target for each in entries if each.run == UUID] == [
+        "any",
+        "expanse",
+        "any",
+        "anvil",
+    ]
+    place(dagdir, "run0-train_epoch1", "delta")
+    assert again(reader).sites[0].target == ("any", "delta")
+
+
+@pytest.mark.parametrize("few", [500, 1])
+def test_placements_are_read_when_they_change_and_not_before(
+    dagdir: Dagdir, monkeypatch: pytest.MonkeyPatch, few: int
+) -> None:
+    monkeypatch.setattr(gates, "FEW", few)
+    for epoch in range(EPOCHS):
+        place(dagdir, f"run1-train_epoch{epoch}", "expanse")
+    read: list[str] = []
+    plain = gates.content_of
+
+    def content_of(path: str, most: int) -> bytes:
+        read.append(os.path.basename(path))
+        return plain(path, most)
+
+    monkeypatch.setattr(gates, "content_of", content_of)
+    reader = dagdir.reader(live=True)
+    assert len(read) == EPOCHS
+    for _ in range(3):
+        reader.look()
+    assert len(read) == EPOCHS
+    place(dagdir, "run1-train_epoch2", "delta")
+    reader.look()
+    assert read[EPOCHS:] == ["run1-train_epoch2.inc"]
+
+
+def test_no_folder_is_looked_for_where_no_gate_stands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dagdir = Dagdir(tmp_path / "plain", dag(gated=False))
+    place(dagdir, "run0-train_epoch1", "expanse")
+    reader = dagdir.reader()
+    assert reader.ensemble.placements == {}
+    monkeypatch.setattr(gates.Folder, "look", None)
+    reader.look()
+
+
+def test_the_cache_knows_by_which_targets_it_was_added_up(
+    dagdir: Dagdir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeping, "WORTH_KEEPING", 1)
+    monkeypatch.setattr(keeping, "SHARE_WORTH_KEEPING", 0.0)
+    monkeypatch.setattr(kept, "code", lambda: "this code")
+    cache = Cache(tmp_path / "cache")
+
+    def targets() -> tuple[str, ...]:
+        reader = Reader(dagdir.path, cache=cache)
+        reader.open()
+        recalled.append(bool(reader.ensemble.jobs))
+        reader.read_all()
+        return reader.painter().status().sites[0].target
+
+    recalled: list[bool] = []
+    place(dagdir, "run0-train_epoch1", "expanse")
+    assert targets() == ("any", "expanse")
+    assert targets() == ("any", "expanse")
+    place(dagdir, "run0-train_epoch1", "anvil")
+    assert targets() == ("anvil", "any")
+    (dagdir.path / "placement/run0-train_epoch1.inc").unlink()
+    assert targets() == ("any",)
+    assert recalled == [False, True, True, True]
+
+
+# --- words ----------------------------------------------------------------------------------
+
+
+def row_of(gate: Gate, state: State = State.RUNNING, dagdir: Dagdir | None = None) -> RunRow:
+    from metlmon.ensemble.views import GpuHours, Latest
+
+    nothing = (None,) * 6
+    latest = Latest(1, 2, "run0-train_epoch1", *nothing, state, None, None, 1, None, None)
+    row = RunRow("k", "run0", UUID, "e.dag", 4, 1, 0, 0, state, latest, GpuHours())
+    return replace(row, gate=gate)
+
+
+NOW = datetime(2026, 5, 4, 11)
+
+
+@pytest.mark.parametrize(
+    ("gate", "state", "told"),
+    [
+        (Gate(), State.RUNNING, []),
+        (Gate(NOW), State.RUNNING, ["stops before epoch 2, when epoch 1 has ended"]),
+        (Gate(NOW), State.COMPLETED, ["stops before epoch 2"]),
+        (Gate(None, NOW), State.HELD, ["pauses before epoch 2, when epoch 1 has ended"]),
+        (
+            Gate(None, NOW, NOW),
+            State.COMPLETED,
+            ["paused before epoch 2 since 2026-05-04 11:00:00"],
+        ),
+        (Gate(target="a\x1b[2Jb"), State.RUNNING, ["sends its next epochs to a\\x1b[2Jb"]),
+        (
+            Gate(stopped=Stopped("divergence", 2, "val_loss is NaN\x07", NOW)),
+            State.COMPLETED,
+            ["stopped by divergence before epoch 2 at 2026-05-04 11:00:00: val_loss is NaN\\x07"],
+        ),
+        (Gate(stopped=Stopped("file", None, "", None)), State.COMPLETED, ["stopped"]),
+    ],
+)
+def test_sentences(gate: Gate, state: State, told: list[str]) -> None:
+    assert gate_told(row_of(gate, state), ascii=True) == told
+
+
+def test_signs() -> None:
+    stopped = Gate(stopped=Stopped("file", 2, "", None))
+    assert gate_sign(row_of(stopped, State.COMPLETED)) is STOPPED
+    assert gate_sign(row_of(Gate(None, NOW, NOW), State.COMPLETED)) is PAUSED
+    assert gate_sign(row_of(Gate(None, NOW, NOW), State.RUNNING)) is None
+    assert gate_sign(row_of(Gate(NOW), State.COMPLETED)) is None
+
+
+def test_nothing_is_asked_of_a_run_that_has_all_its_epochs() -> None:
+    row = row_of(Gate(NOW, NOW, target="a"), State.COMPLETED)
+    assert is_asked(row)
+    complete = replace(row, epochs_done=row.epochs_total)
+    assert not is_asked(complete)
+    assert gate_told(complete) == []
+
+
+def test_in_json_and_in_the_table(dagdir: Dagdir, capsys: pytest.CaptureFixture[str]) -> None:
+    say(dagdir, "stopped", STOPPING)
+    assert main(["status", "--json", str(dagdir.path)]) == 0
+    first, second = json.loads(capsys.readouterr().out)["runs"]
+    assert first["gate"]["stopped"] == {
+        **{"rule": "patience", "epoch": 2, "reason": "it stands still"},
+        "time": "2026-05-04T11:00:00",
+    }
+    assert second["gate"] == dict.fromkeys(
+        ("stop_asked", "pause_asked", "paused", "target", "stopped")
+    )
+    assert main(["status", str(dagdir.path)]) == 0
+    assert "run0 stopped by patience before epoch 2" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        ("gate.py e.gate.json u 0 train $JOB", "e"),
+        ("/usr/bin/python3 ./gate.py sub/my.e-2.gate.json u 0 train $JOB", "my.e-2"),
+        ("true", None),
+        ("x.gate.jsonx", None),
+        (".gate.json", None),
+    ],
+)
+def test_whose_gate_it_is(command: str, name: str | None) -> None:
+    workflow = weave(f"JOB n n.sub\nSCRIPT PRE n {command}\n")
+    assert gate_name(workflow.nodes["n"]) == name
+
+
+def test_a_look_costs_no_more_than_its_folders(dagdir: Dagdir) -> None:
+    """Seen by what is asked of the file system: two folders, no file."""
+    say(dagdir, "pause")
+    place(dagdir, "run0-train_epoch1", "expanse")
+    for folder in ("gate/e", "placement"):
+        old = time.time() - 100
+        os.utime(dagdir.path / folder, (old, old))
+    reader = dagdir.reader(live=True)
+    asked: list[str] = []
+    plain = gates.ask
+
+    def ask(call: Any, path: Path, *more: Any) -> Any:
+        asked.append(str(path))
+        return plain(call, path, *more)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(gates, "ask", ask)
+        patched.setattr("metlmon.live.follower.ask", ask)
+        reader._gates.look(reader.ensemble)
+    assert asked == [str(dagdir.path / "gate/e"), str(dagdir.path / "placement")]
+
+
+def test_what_will_not_be_trained_is_not_waited_for(dagdir: Dagdir) -> None:
+    """Neither before its nodes were left out, nor while an epoch of it ends."""
+
+    def left() -> dict[str, tuple[int, str | None]]:
+        painter = dagdir.reader(live=True, now="2026-05-04 10:30:00").painter()
+        basis = Basis(painter.status(), painter.ledger(), Settings())
+        return {run.run_name: (run.left, run.why_not) for run in outlook(basis).runs}
+
+    assert left()["run0"] == (3, None)
+    say(dagdir, "stop")
+    assert left()["run0"] == (1, None), "epoch 1 runs, and is the last one"
+    say(dagdir, "stopped", {**STOPPING, "time": "2026-05-04T10:20:00"})
+    assert left()["run0"] == (1, None)
+    say(dagdir, "paused", {"epoch": 0, "time": "2026-05-04T10:10:00"}, OTHER)
+    assert left()["run1"] == (4, "not while it is paused")
+
+
+def test_what_was_asked_stands_beside_the_state() -> None:
+    running = row_of(Gate(target="anvil"))
+    assert is_asked(running)
+    (state,) = [spec for spec in specs([running], True) if spec.name == "state"]
+    assert "".join(piece for piece, _ in state.cell(running, None)) == "R running ~"
+    assert not is_asked(row_of(Gate(None, NOW, NOW), State.COMPLETED)), "its sign tells it"
+
+
+@pytest.mark.parametrize("cells", [80, 200])
+def test_the_reason_is_there_for_the_run_under_the_cursor(cells: int) -> None:
+    stopped = Gate(stopped=Stopped("median", 2, "val_loss \x1b[2J 0.8 is worse", NOW))
+    told = under_the_table(row_of(stopped, State.COMPLETED), set(), cells, True)
+    text = " ".join("".join(piece for piece, _ in each).strip() for each in told)
+    assert text.startswith("T run0 stopped by the median before epoch 2 at 2026-05-04 11:00:00")
+    assert text.endswith("val_loss \\x1b[2J 0.8 is worse")
+    assert max(sum(len(piece) for piece, _ in each) for each in told) <= cells
+    assert under_the_table(row_of(Gate()), set(), 200, True) == [()]
+
+
+def test_what_was_seen_before_the_file_system_fell_silent_is_told_later(
+    dagdir: Dagdir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = dagdir.reader(live=True)
+    say(dagdir, "pause")
+    place(dagdir, "run0-train_epoch1", "expanse")
+    plain = gates.ask
+
+    def ask(call: Any, path: Path, *more: Any) -> Any:
+        if path.name == "placement":
+            raise NoAnswer(path, 0.0)
+        return plain(call, path, *more)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(gates, "ask", ask)
+        assert rows(reader)["run0"].latest is not None
+    row = rows(reader)["run0"]
+    assert row.latest is not None
+    assert row.latest.target == "expanse"
+    assert row.gate is not None
+    assert row.gate.pause_asked is not None
+
+
+def test_a_stopped_run_is_told_apart_in_estimates_and_lanes(dagdir: Dagdir) -> None:
+    log = Log().submit(1, "run0-train_epoch0").execute(1, site="delta").terminate(1)
+    dagdir.write("metl.log", log.data)
+    say(dagdir, "stopped", {**STOPPING, "epoch": 1})
+    say(dagdir, "paused", {"epoch": 0, "time": "2026-05-04T10:10:00"}, OTHER)
+    painter = dagdir.reader(live=True, now="2026-05-04 10:30:00").painter()
+    basis = Basis(painter.status(), painter.ledger(), Settings())
+    made = outlook(basis)
+    assert [run_left(run).split()[0] for run in made.runs] == ["stopped", "not"]
+    assert done_in(made) == "no end in sight: run1 is paused"
+    assert epochs(made) == "1 of 8 epochs done"
+    assert epochs(replace(made, skipped=3)) == "1 of 8 epochs done, 3 skipped"
+    assert [lane.sign for lane in drawn_up(basis.ledger).lanes] == [STOPPED, PAUSED]
+
+
+def test_epochs_at_a_gate_that_keeps_them_are_counted_as_paused() -> None:
+    states = {State.COMPLETED: 3, State.PRE: 3, State.WAITING: 4}
+
+    def told(paused: int) -> str:
+        return "".join(text for text, _ in headlines.counts(states, 80, False, paused))
+
+    assert "◔ 3 pre script" in told(0)
+    assert "◔ 1 pre script" in told(2)
+    assert "◧ 2 paused" in told(2)
+    assert "pre script" not in told(3)
+    assert "◧ 3 paused" in told(5)
+
+
+def test_epochs_say_where_they_wait_and_where_their_gate_sends_them(
+    dagdir: Dagdir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    say(dagdir, "pause")
+    say(dagdir, "paused", {"node": "run0-train_epoch2", "epoch": 2, "time": "2026-05-04T11:00:00"})
+    say(dagdir, "target", "expanse\n")
+    waiting = Out().start("10:00:00").say("Running PRE script of Node run0-train_epoch2...")
+    dagdir.write("e.dag.dagman.out", waiting.data)
+    log = Log().submit(1, "run0-train_epoch0").execute(1, site="delta").terminate(1)
+    log.submit(2, "run0-train_epoch1").execute(2, site="delta").terminate(2)
+    dagdir.write("metl.log", log.data)
+    reader = dagdir.reader()
+    row = rows(reader)["run0"]
+    view = reader.painter().run_view(row.key)
+    assert view is not None
+    shown = {
+        spec.name: [text(spec.cell(epoch, None)) for epoch in view.epochs]
+        for spec in epochlist.specs(view, ascii=False)
+    }
+    assert shown["state"][2:] == ["◧ paused", "· waiting"]
+    assert shown["site"] == ["delta", "delta", "→ expanse", "→ expanse"]
+    told = text(epochlist.below(view.epochs[2], 60, False, view.row))
+    assert told == "waits at the gate since 2026-05-04 11:00:00"
+    assert epochlist.has_below(view.epochs[2], view.row)
+    assert not epochlist.has_below(view.epochs[3], view.row)
+    assert main(["run", "run0", str(dagdir.path)]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    paused = next(line for line in printed if "waits at the gate" in line)
+    assert "◧ paused (waits at the gate since 2026-05-04 11:00:00)" in paused
+    assert main(["status", str(dagdir.path)]) == 0
+    counts = next(line for line in capsys.readouterr().out.splitlines() if "8 epochs:" in line)
+    assert "◧ 1 paused" in counts
+    assert "pre script" not in counts
+    assert "expanse" in paused
+
+
+def test_a_node_that_the_gate_left_out_says_so(dagdir: Dagdir) -> None:
+    node = "run0-train_epoch2"
+    log = Log().submit(1, "run0-train_epoch0").execute(1, site="delta").terminate(1)
+    dagdir.write("metl.log", log.pre_skip(node).data)
+    row = dagdir.reader().painter().node_row(("e.dag", node))
+    assert row is not None
+    assert nodewords.why(row) == "its PRE script ended it without a job"
+    say(dagdir, "stopped", STOPPING)
+    reader = dagdir.reader()
+    again(reader)
+    row = reader.painter().node_row(("e.dag", node))
+    assert row is not None
+    assert row.state is State.SKIPPED
+    assert nodewords.why(row) == "skipped: the run was stopped (patience)"

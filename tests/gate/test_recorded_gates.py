@@ -1,0 +1,362 @@
+"""Recorded ensembles whose runs were stopped, paused and continued, and one whose epochs take two
+machines: every number is that of a recount of the files' text (``recounted``)."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from functools import cache
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import pytest
+
+from metlmon.cli.main import main
+from metlmon.pool import requests
+from metlmon.stats.backtest import backtest
+from metlmon.stats.estimates import expected
+from metlmon.training.gatefiles import read_request
+from tests.ensemble.written import Log, of_one_job
+from tests.gate.recounted import Recount
+from tests.stats.histories import FIXTURES, recorded
+
+GATED, MACHINES = FIXTURES / "gated", FIXTURES / "machines"
+FIRST, SECOND = "gated", "gated-2"
+STANDS_STILL, AT_ONCE, WAITED, WENT_ON, DIVERGED = (f"run{n}" for n in range(5))
+
+
+def said(capsys: pytest.CaptureFixture[str], command: str, *words: str) -> dict[str, Any]:
+    assert main([command, *words, "--json", "--no-live"]) == 0
+    told: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return told
+
+
+@cache
+def moments(dagdir: Path) -> tuple[datetime, ...]:
+    """Every third moment at which something was logged, and the end."""
+    found = sorted(set(Recount(dagdir).moments))
+    return (*found[:-1:3], found[-1])
+
+
+def cases() -> Iterator[tuple[Path, datetime | None]]:
+    for dagdir in (GATED, MACHINES):
+        yield dagdir, None
+        for moment in moments(dagdir):
+            yield dagdir, moment
+
+
+CASES = list(cases())
+THEN = pytest.mark.parametrize(
+    ("dagdir", "then"), CASES, ids=[f"{d.name}-{t.time() if t else 'end'}" for d, t in CASES]
+)
+
+
+def at(then: datetime | None) -> tuple[str, ...]:
+    return ("--as-of", then.isoformat()) if then is not None else ()
+
+
+# --- what the logs say, then and at the end ----------------------------------------------------
+
+
+@THEN
+def test_hours_and_executions(
+    dagdir: Path, then: datetime | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    counted = Recount(dagdir, then)
+    status = said(capsys, "status", str(dagdir), *at(then))
+    for kind in ("good", "bad", "in_flight"):
+        seconds = 3600 * status["gpu_hours"][kind]
+        assert seconds == pytest.approx(counted.gpu_seconds[kind], abs=0.01), kind
+        for run in status["runs"]:
+            of_run = counted.runs[run["uuid"]][kind]
+            assert 3600 * run["gpu_hours"][kind] == pytest.approx(of_run, abs=0.01), run["run"]
+        for site in status["sites"]:
+            of_site = counted.sites[site["site"]][kind]
+            assert 3600 * site[kind] == pytest.approx(of_site, abs=0.01), site["site"]
+    executions = {site["site"]: site["executions"] for site in status["sites"]}
+    assert executions == {site: sums["executions"] for site, sums in counted.sites.items()}
+    lost = sum(cause["bad"] for cause in status["causes"])
+    assert lost * 3600 == pytest.approx(counted.gpu_seconds["bad"], abs=0.01)
+
+
+@THEN
+def test_epochs(dagdir: Path, then: datetime | None, capsys: pytest.CaptureFixture[str]) -> None:
+    counted = Recount(dagdir, then)
+    done, skipped = set(counted.completed()), counted.skipped()
+    for run in said(capsys, "status", str(dagdir), *at(then))["runs"]:
+        own = counted.epochs_of(run["uuid"])
+        assert run["epochs_total"] == len(own)
+        assert run["epochs_done"] == len(own & done), run["run"]
+        goes_on = dagdir == GATED and run["run"] in (AT_ONCE, WENT_ON)
+        if not goes_on or (then is not None and then < begin_of_second()):
+            assert run["epochs_skipped"] == len(own & skipped), run["run"]
+    if dagdir == MACHINES:
+        assert skipped == set()
+
+
+@THEN
+def test_who_was_stopped_by_then(
+    dagdir: Path, then: datetime | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if dagdir != GATED or (then is not None and then >= begin_of_second()):
+        return
+    stops = {each["run"]: each for each in Recount(GATED).stops(FIRST)}
+    for run in said(capsys, "status", str(GATED), *at(then))["runs"]:
+        told, stop = run["gate"]["stopped"], stops.get(run["run"])
+        if then is None:
+            continue
+        if stop is None or datetime.fromisoformat(stop["time"]) > then:
+            assert told is None, run["run"]
+        else:
+            assert told == {key: stop[key] for key in ("rule", "epoch", "reason", "time")}
+
+
+@cache
+def begin_of_second() -> datetime:
+    """When the DAG was submitted that goes on with stopped runs."""
+    text = (GATED / f"{SECOND}.dag.dagman.log").read_text()
+    return datetime.fromisoformat(text[19:38])
+
+
+# --- stopped -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dag", [FIRST, SECOND])
+def test_nothing_trains_after_a_stop(dag: str) -> None:
+    counted = Recount(GATED)
+    second = begin_of_second()
+    for stop in counted.stops(dag):
+        since = datetime.fromisoformat(stop["time"])
+        until = second if dag == FIRST else datetime.max
+        own = counted.epochs_of(stop["uuid"])
+        ran = [r for job in counted.jobs.values() if job.node in own for r in job.ran]
+        assert [r for r in ran if since <= r.start < until] == [], stop["run"]
+        assert [r for r in ran if r.start < since < (r.end or until) < until] == [], stop["run"]
+
+
+def test_each_run_at_the_end(capsys: pytest.CaptureFixture[str]) -> None:
+    told = {}
+    for run in said(capsys, "status", str(GATED))["runs"]:
+        stopped = run["gate"]["stopped"]
+        rule = stopped["rule"] if stopped is not None else None
+        told[run["run"]] = run["epochs_done"], run["epochs_skipped"], rule
+    assert told == {
+        STANDS_STILL: (3, 1, "patience"),
+        AT_ONCE: (1, 3, "file"),
+        WAITED: (4, 0, None),
+        WENT_ON: (4, 0, None),
+        DIVERGED: (2, 2, "divergence"),
+    }
+
+
+def test_a_run_that_was_stopped_twice_tells_of_the_last_time(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (last,) = Recount(GATED).stops(SECOND)
+    runs = said(capsys, "status", str(GATED))["runs"]
+    (gate,) = (run["gate"] for run in runs if run["run"] == AT_ONCE)
+    assert last["run"] == AT_ONCE
+    assert gate["stopped"]["time"] == last["time"]
+
+
+def test_what_was_cut_off_is_lost_by_who_removed_it(capsys: pytest.CaptureFixture[str]) -> None:
+    counted = Recount(GATED)
+    cut = [job for job in counted.jobs.values() if job.over == "removed"]
+    assert {job.node for job in cut} == {f"{AT_ONCE}-train_epoch1"}
+    spent = sum(ran.spent(counted.now) for job in cut for ran in job.ran)
+    causes = {each["cause"]: each for each in said(capsys, "status", str(GATED))["causes"]}
+    removed = causes["via metlmon (by a user)"]
+    assert removed["executions"] == len(cut) == 2
+    assert removed["bad"] * 3600 == pytest.approx(spent, abs=0.01)
+    assert causes["evicted, no reason given"]["executions"] == 1, "what condor_vacate_job evicted"
+
+
+def test_a_removal_says_why_the_eviction_before_it_was() -> None:
+    def evicted(**more: Any) -> Log:
+        return Log().submit(1, "run0-train_epoch0").execute(1).evict(1, at="12:00:00", **more)
+
+    def reasons(log: Log) -> list[str | None]:
+        return [execution.reason for execution in of_one_job(log).job(1).executions]
+
+    by_hand = "via condor_rm (by user ada)"
+    assert reasons(evicted(code=None).remove(1, at="12:00:01")) == [by_hand]
+    assert reasons(evicted().remove(1, at="12:00:01")) == [None], "its code says why"
+    assert reasons(evicted(code=None).remove(1, at="13:00:00")) == [None], "long after it"
+    again = evicted(code=None).execute(1, at="12:00:02").remove(1, at="12:00:04")
+    assert reasons(again) == [None, by_hand]
+
+
+def test_dagman_counts_what_was_skipped_as_done(capsys: pytest.CaptureFixture[str]) -> None:
+    dags = {dag["file"]: dag for dag in said(capsys, "status", str(GATED))["dags"]}
+    for name in (FIRST, SECOND):
+        totals = json.loads((GATED / f"{name}.dag.metrics").read_bytes())
+        dag = dags[f"{name}.dag"]
+        assert (dag["nodes_total"], dag["nodes_done"]) == (totals["jobs"], totals["jobs_succeeded"])
+        assert (dag["state"], dag["nodes_failed"]) == ("done", totals["jobs_failed"]) == ("done", 0)
+
+
+# --- what is expected of them ------------------------------------------------------------------
+
+
+def test_no_estimate_awaits_a_stopped_run() -> None:
+    end = expected(recorded(GATED))
+    assert (end.span, end.why_not, end.without) == (None, None, ())
+    counted = Recount(GATED)
+    trained = [
+        max(ran.end for ran in rans if ran.end is not None)
+        for node, rans in counted.completed().items()
+        if "train_epoch" in node
+    ]
+    assert end.ended == max(trained)
+    for stop in counted.stops(FIRST):
+        then = datetime.fromisoformat(stop["time"]) + timedelta(seconds=1)
+        found = expected(recorded(GATED, then))
+        (run,) = (run for run in found.runs if run.run == stop["uuid"])
+        assert (run.left, run.span, run.why_not) == (0, None, None), stop["run"]
+        assert found.slowest != stop["uuid"]
+
+
+def test_the_rate_counts_completed_epochs_alone() -> None:
+    for then in moments(GATED):
+        rate = expected(recorded(GATED, then)).rate
+        done = [node for node in Recount(GATED, then).completed() if "train_epoch" in node]
+        assert rate is None or rate.epochs == len(done), then
+
+
+def test_a_backtest_asks_only_for_what_was_trained() -> None:
+    asked = backtest(recorded(GATED), lambda moment: recorded(GATED, moment))
+    assert asked.trials
+    assert all(trial.truth >= 0 for trial in asked.trials)
+
+
+# --- evaluations -------------------------------------------------------------------------------
+
+
+def test_evaluations_are_no_epochs_and_their_hours_count_once(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    counted = Recount(GATED)
+    evaluations = [job for job in counted.jobs.values() if "eval_epoch" in job.node]
+    assert {job.over for job in evaluations} == {"good", "failed"}
+    report = said(capsys, "report", str(GATED))
+    totals = report["totals"]
+    trained = {n: rans for n, rans in counted.completed().items() if "train_epoch" in n}
+    assert totals["epochs"] == len(trained)
+    assert totals["gpu_hours"] * 3600 == pytest.approx(sum(counted.gpu_seconds.values()), abs=0.01)
+    times = [(ran.end - ran.start).total_seconds() for (ran,) in trained.values() if ran.end]
+    assert totals["epoch_seconds_median"] == median(times)
+    spent = sum(ran.spent(counted.now) for job in evaluations for ran in job.ran) / 3600
+    text = report["definitions"]["per_epoch"]
+    assert f"Side nodes of runs (evaluations) are in it: {len(evaluations)} executions" in text
+    assert f"{spent:.4f} GPU-hours" in text
+
+
+# --- reports -----------------------------------------------------------------------------------
+
+
+def test_a_report_counts_what_was_skipped_as_skipped(capsys: pytest.CaptureFixture[str]) -> None:
+    report = said(capsys, "report", str(GATED))
+    totals = report["totals"]
+    assert (totals["runs"], totals["runs_completed"], totals["runs_stopped"]) == (5, 2, 3)
+    assert (totals["epochs"], totals["epochs_skipped"]) == (14, 6)
+    assert report["headline"].startswith("14 of 20 epochs of 5 runs completed, 6 skipped (3 runs")
+    rows = {row["run"]: row["epochs_skipped"] for row in report["runs"]["rows"]}
+    assert rows == {STANDS_STILL: 1, AT_ONCE: 3, WAITED: 0, WENT_ON: 0, DIVERGED: 2}
+    assert report["runs"]["total"]["epochs_skipped"] == 6
+
+
+def test_windows_add_up_to_the_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    whole = said(capsys, "report", str(GATED))["totals"]
+    middle = moments(GATED)[len(moments(GATED)) // 2].isoformat()
+    parts = [
+        said(capsys, "report", str(GATED), word, middle)["totals"]
+        for word in ("--until", "--since")
+    ]
+    for key in ("epochs", "executions", "good", "bad", "gpu_hours"):
+        assert sum(part[key] for part in parts) == pytest.approx(whole[key], abs=2e-6), key
+    assert not any("epochs_skipped" in part for part in parts), "no moment is theirs"
+
+
+# --- elsewhere ---------------------------------------------------------------------------------
+
+
+def test_a_copy_says_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    copy = tmp_path / "elsewhere" / "copied"
+    shutil.copytree(GATED, copy, copy_function=shutil.copy)
+    for path in copy.rglob("*"):
+        os.utime(path, (2e9, 2e9))
+    for words in ((), at(moments(GATED)[len(moments(GATED)) // 2])):
+        here, there = (said(capsys, "status", str(path), *words) for path in (GATED, copy))
+        assert {**there, "dagdir": here["dagdir"]} == here
+    status = said(capsys, "status", str(copy))
+    (gate,) = (run["gate"] for run in status["runs"] if run["run"] == AT_ONCE)
+    asked = (copy / "gate" / SECOND / f"{_uuid(status, AT_ONCE)}.stop").read_text().splitlines()
+    assert gate["stop_asked"] == asked[-1].removesuffix("Z")
+    main(["status", str(copy), "--json"])
+    assert json.loads(capsys.readouterr().out)["live"] is False
+
+
+def test_a_request_written_by_hand_is_not_younger_than_its_answer(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = tmp_path / "copied"
+    shutil.copytree(GATED, copy)
+    uuid = _uuid(said(capsys, "status", str(copy)), AT_ONCE)
+    stop = copy / "gate" / SECOND / f"{uuid}.stop"
+    stop.write_text("enough\n")
+    os.utime(stop, (2e9, 2e9))
+    runs = said(capsys, "status", str(copy))["runs"]
+    (gate,) = (run["gate"] for run in runs if run["run"] == AT_ONCE)
+    assert gate["stop_asked"] == gate["stopped"]["time"]
+
+
+def test_a_request_says_when_it_was_written() -> None:
+    written = requests.by_whom() + requests.when(1_795_317_901)
+    assert read_request(written) == 1_795_317_901
+    assert read_request(b"enough\n2026-11-22\n") is None
+
+
+def _uuid(status: dict[str, Any], name: str) -> str:
+    (found,) = (run["uuid"] for run in status["runs"] if run["run"] == name)
+    return str(found)
+
+
+# --- two machines for an epoch -----------------------------------------------------------------
+
+
+def test_an_epoch_is_completed_when_both_its_jobs_have_ended(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    counted = Recount(MACHINES)
+    for node, both in counted.completed().items():
+        if "train_epoch" not in node:
+            continue
+        ends = sorted(ran.end for ran in both if ran.end is not None)
+        assert len(ends) == 2
+        before = ends[-1] - timedelta(seconds=1)
+        number = int(node.rpartition("epoch")[2])
+        for then, state in ((before, "running"), (ends[-1], "completed")):
+            (run,) = said(capsys, "status", str(MACHINES), *at(then))["runs"]
+            epochs = said(capsys, "run", run["uuid"], str(MACHINES), *at(then))["epochs"]
+            (epoch,) = (each for each in epochs if each["epoch"] == number)
+            assert epoch["state"] == state, (node, then)
+
+
+def test_a_node_is_tried_again_as_a_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    counted = Recount(MACHINES)
+    (run,) = said(capsys, "status", str(MACHINES))["runs"]
+    epochs = said(capsys, "run", run["uuid"], str(MACHINES))["epochs"]
+    first = [job for job in counted.jobs.values() if job.node == "run0-train_epoch0"]
+    assert [len(epoch["jobs"]) for epoch in epochs] == [4, 2]
+    assert epochs[0]["attempts"] == sum(len(job.ran) for job in first) == 4
+    spent = {"good": 0.0, "bad": 0.0}
+    for job in first:
+        for ran in job.ran:
+            spent["good" if ran.how == "good" else "bad"] += ran.spent(counted.now)
+    for kind, seconds in spent.items():
+        assert epochs[0]["gpu_hours"][kind] * 3600 == pytest.approx(seconds, abs=0.01)
+    assert run["epochs_done"] == 2

@@ -1,0 +1,137 @@
+"""A bag lived through: shards on so many machines, some slow, some broken off, some held.
+
+Times are seconds since its beginning; nothing here asks metlmon, so that what it says can be held
+against what metlmon reads.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from heapq import heappop, heappush
+from math import log
+from pathlib import Path
+from random import Random
+from typing import Final
+
+from tests.ensemble.written import Log, Out
+
+BEGUN: Final = datetime(2026, 5, 4, 8)
+SITES: Final = ("delta", "expanse", "CHTC-Spark-CE1", "aws")
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One execution of a shard; ``how`` it ended: good, evicted, held."""
+
+    shard: int
+    site: str
+    start: int
+    end: int
+    how: str
+
+
+@dataclass
+class Lived:
+    """``attempts`` in order of their start; ``submitted``: when each shard was; ``over``: when the
+    last one was done."""
+
+    shards: int
+    attempts: list[Attempt] = field(default_factory=list)
+    submitted: list[int] = field(default_factory=list)
+
+    @property
+    def over(self) -> int:
+        return max(each.end for each in self.attempts)
+
+
+def live(
+    shards: int, machines: int, seed: int, minutes: float = 40.0, slow: float = 0.03,
+    broken: float = 0.05,
+) -> Lived:  # fmt: skip
+    """Each machine takes the next shard when it is free. Of ``slow`` shards a machine takes four
+    times as long; ``broken`` of the attempts are evicted halfway, and queued again."""
+    rng = Random(seed)
+    lived = Lived(shards, submitted=[30 + 2 * n for n in range(shards)])
+    queue = [(lived.submitted[n], n) for n in range(shards)]
+    free = [(90 + 45 * n, n) for n in range(machines)]
+    while queue:
+        ready, shard = heappop(queue)
+        at, machine = heappop(free)
+        start = max(at, ready) + rng.randint(5, 40)
+        took = rng.lognormvariate(log(minutes * 60), 0.2)
+        took *= 4 if rng.random() < slow else 1
+        how = "good"
+        if rng.random() < broken:
+            how, took = "evicted", took * rng.random()
+        end = start + max(60, round(took))
+        lived.attempts.append(Attempt(shard, SITES[machine % len(SITES)], start, end, how))
+        heappush(free, (end, machine))
+        if how != "good":
+            heappush(queue, (end, shard))
+    lived.attempts.sort(key=lambda each: each.start)
+    return lived
+
+
+def dag_text(shards: int, gather: bool = True) -> str:
+    """The DAG file: shards, and a node that gathers what they made."""
+    width = len(str(shards - 1))
+    names = [f"shard{n:0{max(3, width)}}" for n in range(shards)]
+    lines = [f"JOB {name} infer.sub" for name in names]
+    lines += [f'VARS {name} shard="{n}" shards="{shards}"' for n, name in enumerate(names)]
+    if gather:
+        lines += ["JOB gather gather.sub", f"PARENT {' '.join(names)} CHILD gather"]
+    return "\n".join([*lines, "RETRY ALL_NODES 3", ""])
+
+
+def name_of(shard: int, shards: int) -> str:
+    return f"shard{shard:0{max(3, len(str(shards - 1)))}}"
+
+
+def event_log(lived: Lived, until: int | None = None, held: tuple[int, ...] = ()) -> Log:
+    """What HTCondor logged up to a moment (None: all of it). ``held``: shards of which each
+    attempt under way then was held in that moment."""
+    until = lived.over if until is None else until
+    told: list[tuple[int, int, str, Attempt | None]] = [
+        (at, shard, "submit", None) for shard, at in enumerate(lived.submitted) if at <= until
+    ]
+    for each in lived.attempts:
+        if each.start <= until:
+            told.append((each.start, each.shard, "start", each))
+        if each.end <= until:
+            told.append((each.end, each.shard, each.how, each))
+        elif each.start <= until and each.shard in held:
+            told.append((until, each.shard, "held", each))
+    log = Log("bag.log")
+    for at, shard, what, attempt in sorted(told, key=lambda e: (e[0], e[2] == "start")):
+        job, when = 1000 + shard, str(BEGUN + timedelta(seconds=at))
+        if what == "submit":
+            log.submit(job, name_of(shard, lived.shards), at=when)
+        elif what == "start" and attempt is not None:
+            log.execute(job, site=attempt.site, gpu="NVIDIA A40", at=when)
+        elif what == "good":
+            log.terminate(job, at=when)
+        elif what == "evicted":
+            log.evict(job, at=when)
+        else:
+            reason = "memory usage exceeded request_memory"
+            log.evict(job, at=when).hold(job, 34, reason, at=when, subcode=102)
+    return log
+
+
+def write(
+    directory: Path, lived: Lived, until: int | None = None, held: tuple[int, ...] = ()
+) -> None:
+    """The DAG file, the event log up to a moment, and DAGMan's own file."""
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "bag.dag").write_text(dag_text(lived.shards))
+    for name in ("infer", "gather"):
+        text = f"executable = {name}.sh\nrequest_gpus = 1\nlog = bag.log\nqueue\n"
+        (directory / f"{name}.sub").write_text(text)
+    (directory / "bag.log").write_bytes(event_log(lived, until, held).data)
+    out = Out().start(str(BEGUN))
+    for shard, at in enumerate(lived.submitted):
+        if until is None or at <= until:
+            when = str(BEGUN + timedelta(seconds=at))
+            out.submitted(name_of(shard, lived.shards), 1000 + shard, when)
+    (directory / "bag.dag.dagman.out").write_bytes(out.data)

@@ -1,0 +1,81 @@
+"""A feed that shows what a painter of a generated dagdir draws, and what its trainings wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from ensemble_pictures import FakeFeed, update
+
+from metlmon.ensemble.described import Described, Nodes, described
+from metlmon.ensemble.ledger import Ledger
+from metlmon.ensemble.picture import Painter
+from metlmon.ensemble.record import JobId
+from metlmon.ensemble.views import JobView, RunView
+from metlmon.live.reader import Reader
+from metlmon.live.written import WrittenFiles
+from metlmon.training.records import Streamed, Training
+from tests.generated import bags, sweeps
+
+
+class DagdirFeed(FakeFeed):
+    """Shows a dagdir as it is now."""
+
+    def __init__(self, path: Path, as_of: datetime | None = None) -> None:
+        reader = Reader(path, as_of=as_of, live=True if as_of is not None else None)
+        reader.open()
+        reader.read_all()
+        self.painter: Painter = reader.painter()
+        super().__init__(update(self.painter.status()), Path("/nowhere/sweep"))
+        written = WrittenFiles(reader.dagdir, self.painter.ensemble.settings)
+        self.written = written.trainings(self.painter.ledger(), self.painter)
+        self._nodes: Nodes | None = None
+
+    def ledger(self) -> Ledger:
+        return self.painter.ledger()
+
+    def described(self) -> Described:
+        told = described(self.painter, self._nodes)
+        self._nodes = told.nodes
+        return told
+
+    def trainings(self) -> Mapping[str, Training]:
+        return self.written
+
+    def streams(self) -> Mapping[JobId, Streamed]:
+        return {}
+
+    def run_view(self, key: str) -> RunView | None:
+        return self.painter.run_view(key)
+
+    def job_view(self, cluster: int, proc: int) -> JobView | None:
+        return self.painter.job_view(cluster, proc)
+
+
+@cache
+def sweep(rates: tuple[str, ...] = sweeps.RATES, widths: tuple[str, ...] = sweeps.WIDTHS) -> Path:
+    """A sweep's dagdir, made once."""
+    path = Path(_place().name) / f"sweep-{len(rates)}-{len(widths)}"
+    sweeps.write(path, rates, widths)
+    return path
+
+
+@cache
+def bag() -> Path:
+    """A bag's dagdir, four hours after its beginning, made once: two of its shards are held."""
+    path = Path(_place().name) / "bag"
+    lived = bags.live(240, 24, seed=3)
+    held = [e.shard for e in lived.attempts if e.start < BAG_SECONDS - 60 < e.end]
+    bags.write(path, lived, until=BAG_SECONDS, held=tuple(held[4:6]))
+    return path
+
+
+BAG_SECONDS = 4 * 3600
+
+
+@cache
+def _place() -> TemporaryDirectory[str]:
+    return TemporaryDirectory(prefix="metlmon-grid-")

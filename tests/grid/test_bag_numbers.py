@@ -1,0 +1,367 @@
+"""A bag's figures, each added up again from the lines of the event log by other means."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from statistics import median, quantiles
+from typing import Any
+
+import pytest
+
+from metlmon.cli.codes import Exit
+from metlmon.cli.main import main
+from metlmon.ensemble.described import described
+from metlmon.ensemble.states import State
+from metlmon.live.reader import Reader
+from metlmon.live.session import Session
+from metlmon.pool.connection import Connection
+from metlmon.pool.queue import Queue, WithQueue
+from metlmon.stats import bag as bag_module
+from metlmon.stats import bagwords
+from metlmon.stats.bag import Bag, bags, bags_in
+from metlmon.stats.study import Basis
+from tests.ensemble.written import Log, tell
+from tests.generated import bags as generated
+
+UNTIL = 4 * 3600
+MACHINES = 24
+
+
+def bags_of(path: Path, as_of: datetime | None = None) -> tuple[Bag, ...]:
+    reader = Reader(path, as_of=as_of, live=True if as_of is not None else None)
+    reader.open()
+    reader.read_all()
+    painter = reader.painter()
+    settings = painter.ensemble.settings
+    basis = Basis(
+        painter.status(), painter.ledger(), settings, described=lambda: described(painter)
+    )
+    return bags(basis)
+
+
+@pytest.fixture(name="dagdir", scope="module")
+def _dagdir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("bag")
+    lived = generated.live(240, MACHINES, seed=3)
+    held = [each.shard for each in lived.attempts if each.start < UNTIL - 60 < each.end]
+    generated.write(path, lived, until=UNTIL, held=tuple(held[4:6]))
+    return path
+
+
+AS_OF = generated.BEGUN + timedelta(seconds=UNTIL)
+
+
+@pytest.fixture(name="bag", scope="module")
+def _bag(dagdir: Path) -> Bag:
+    (found,) = bags_of(dagdir, AS_OF)
+    return found
+
+
+# --- an independent reading of the same log -----------------------------------------------------
+
+
+@dataclass
+class Job:
+    """What the lines of one job say."""
+
+    node: str
+    submitted: datetime
+    state: str = "idle"
+    open: datetime | None = None
+    site: str = ""
+    good: list[float] = field(default_factory=list)
+    bad: list[float] = field(default_factory=list)
+    ended: datetime | None = None
+
+
+HEAD = re.compile(r"^(\d{3}) \((\d+)\.000\.000\) (\S+ \S+) ")
+
+
+def read(dagdir: Path) -> list[Job]:
+    """The jobs of shards; one GPU each, as every 001 says."""
+    jobs: dict[str, Job] = {}
+    for event in (dagdir / "bag.log").read_text().split("...\n"):
+        head = HEAD.match(event)
+        if head is None:
+            continue
+        number, cluster, when = head[1], head[2], datetime.fromisoformat(head[3])
+        if number == "000":
+            node = re.search(r'DAGNodeName = "([^"]+)"', event)
+            assert node is not None
+            jobs[cluster] = Job(node[1], when)
+            continue
+        job = jobs[cluster]
+        if number == "001":
+            assert "GPUs = 1" in event
+            site = re.search(r'GLIDEIN_ResourceName = "([^"]+)"', event)
+            job.site, job.open, job.state = site[1] if site else "", when, "running"
+        elif number in ("004", "005"):
+            assert job.open is not None
+            (job.good if number == "005" else job.bad).append((when - job.open).total_seconds())
+            job.open, job.state = None, "completed" if number == "005" else "idle"
+            job.ended = when if number == "005" else None
+        elif number == "012":
+            job.state = "held"
+    return list(jobs.values())
+
+
+@pytest.fixture(name="jobs", scope="module")
+def _jobs(dagdir: Path) -> list[Job]:
+    return read(dagdir)
+
+
+def test_states_are_those_of_the_log(bag: Bag, jobs: list[Job]) -> None:
+    assert bag.total == len(jobs) == 240
+    for state in ("completed", "running", "idle", "held"):
+        assert bag.states.get(State(state), 0) == sum(job.state == state for job in jobs), state
+    assert sum(bag.states.values()) == bag.total
+    assert bag.states[State.HELD] == 2
+
+
+def test_times_are_those_of_what_ended_well(bag: Bag, jobs: list[Job]) -> None:
+    seconds = [job.good[-1] for job in jobs if job.good]
+    assert bag.times is not None
+    assert bag.times.shards == len(seconds)
+    assert bag.times.median == median(seconds)
+    lower, _, upper = quantiles(seconds, n=4, method="inclusive")
+    assert (bag.times.lower, bag.times.upper) == (pytest.approx(lower), pytest.approx(upper))
+    assert bag.times.ninetieth == pytest.approx(quantiles(seconds, n=10, method="inclusive")[8])
+    assert (bag.times.least, bag.times.most) == (min(seconds), max(seconds))
+
+
+def test_rates_are_shards_over_hours(bag: Bag, jobs: list[Job]) -> None:
+    ends = [job.ended for job in jobs if job.ended is not None]
+    began = min(job.submitted for job in jobs)
+    hours = (AS_OF - began).total_seconds() / 3600
+    assert bag.began == began
+    assert bag.overall is not None
+    assert bag.lately is not None
+    assert bag.overall.per_hour == pytest.approx(len(ends) / hours)
+    window = timedelta(seconds=4 * median([job.good[-1] for job in jobs if job.good]))
+    recent = sum(AS_OF - window < end <= AS_OF for end in ends)
+    assert bag.lately.seconds == pytest.approx(window.total_seconds())
+    assert bag.lately.per_hour == pytest.approx(recent / (window.total_seconds() / 3600))
+
+
+def test_gpu_hours_are_good_lost_and_in_flight(bag: Bag, jobs: list[Job]) -> None:
+    flying = sum((AS_OF - job.open).total_seconds() for job in jobs if job.open is not None)
+    assert bag.gpu_hours.good == pytest.approx(sum(sum(job.good) for job in jobs) / 3600)
+    assert bag.gpu_hours.bad == pytest.approx(sum(sum(job.bad) for job in jobs) / 3600)
+    assert bag.gpu_hours.in_flight == pytest.approx(flying / 3600)
+    assert bag.lost == sum(len(job.bad) for job in jobs)
+    assert bag.executions == bag.lost + sum(len(j.good) + (j.open is not None) for j in jobs)
+
+
+def test_stragglers_are_named_with_their_site(bag: Bag, jobs: list[Job]) -> None:
+    seconds = [job.good[-1] for job in jobs if job.good]
+    limit = 1.5 * quantiles(seconds, n=10, method="inclusive")[8]
+    slow = {
+        (job.node, job.site, (AS_OF - job.open).total_seconds())
+        for job in jobs
+        if job.open is not None and (AS_OF - job.open).total_seconds() > limit
+    }
+    assert slow, "the bag has one"
+    assert {(each.node, each.site, each.seconds) for each in bag.stragglers} == slow
+    for each in bag.stragglers:
+        assert each.times == pytest.approx(each.seconds / median(seconds))
+        assert each.job[0] == 1000 + int(each.node.removeprefix("shard"))
+    assert {s.node for s in bag.shards if s.straggles} == {node for node, *_ in slow}
+
+
+def test_machines_are_those_at_work_of_late(bag: Bag, jobs: list[Job]) -> None:
+    assert MACHINES - 2 <= bag.machines <= MACHINES
+
+
+def test_every_shard_has_its_row(bag: Bag, jobs: list[Job]) -> None:
+    assert [shard.number for shard in bag.shards] == list(range(240))
+    by_node = {job.node: job for job in jobs}
+    for shard in bag.shards:
+        job = by_node[shard.node]
+        assert shard.attempts == len(job.good) + len(job.bad) + (job.open is not None)
+        if job.good:
+            assert shard.seconds == job.good[-1]
+
+
+# --- what is left -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("share", [0.25, 0.5, 0.8])
+def test_the_end_is_within_the_interval_mostly(share: float, tmp_path: Path) -> None:
+    """Four of five is what it says; of these the share that is, with what chance makes of it."""
+    inside, off = 0, []
+    for seed in range(10):
+        lived = generated.live(90, 9, seed, slow=0.02)
+        until = int(lived.over * share)
+        path = tmp_path / str(seed)
+        generated.write(path, lived, until=until)
+        (found,) = bags_of(path, generated.BEGUN + timedelta(seconds=until))
+        assert found.span is not None
+        left = lived.over - until
+        inside += found.span.low * 0.98 <= left <= found.span.high * 1.02
+        off.append(found.span.middle / left)
+    assert inside >= 6
+    assert 0.8 < median(off) < 1.25
+
+
+def test_one_more_that_lasts_makes_the_end_no_earlier() -> None:
+    curve = bag_module.Curve.of(bag_module.Sample(float(each)) for each in range(100, 200))
+    assert curve is not None
+    less = bag_module._played(curve, [50.0] * 4, 20, 5.0, 0.2, 1.0)
+    more = bag_module._played(curve, [50.0] * 5, 20, 5.0, 0.2, 1.0)
+    assert sum(more) >= sum(less)
+
+
+def test_a_larger_bag_takes_longer_in_proportion() -> None:
+    curve = bag_module.Curve.of(bag_module.Sample(float(each)) for each in range(100, 200))
+    assert curve is not None
+
+    def middle(queued: int) -> float:
+        trials = sorted(bag_module._played(curve, [50.0] * 10, queued, 10.0, 0.1, 1.0))
+        return trials[len(trials) // 2]
+
+    assert middle(10_000) == pytest.approx(10_000 * 149.5 / 10, rel=0.05)
+    assert middle(400) == pytest.approx(400 * 149.5 / 10, rel=0.08)
+
+
+def test_before_the_first_is_done_nothing_is_said(tmp_path: Path) -> None:
+    generated.write(tmp_path, generated.live(20, 4, 1), until=600)
+    (found,) = bags_of(tmp_path, generated.BEGUN + timedelta(seconds=600))
+    assert (found.span, found.times) == (None, None)
+    assert found.why_not == "unknown: no shard has ended yet"
+    assert found.lately is not None
+    assert found.lately.shards == 0
+
+
+def test_when_all_are_done_it_says_since_when(tmp_path: Path) -> None:
+    lived = generated.live(20, 4, 1)
+    generated.write(tmp_path, lived)
+    (found,) = bags_of(tmp_path)
+    assert (found.done, found.span, found.why_not, found.lately) == (20, None, None, None)
+    assert found.ended == generated.BEGUN + timedelta(seconds=lived.over)
+    assert found.overall is not None
+    assert found.overall.shards == 20
+    assert bagwords.when(found, live=False).startswith("done since 2026-05-04")
+
+
+def test_what_is_held_is_left_out_and_said(bag: Bag) -> None:
+    assert bag.without == 2
+    assert "without 2 that are held or failed" in bagwords.when(bag, live=True)
+
+
+# --- which nodes are a bag ----------------------------------------------------------------------
+
+
+def stems(dag: str) -> list[tuple[str, int]]:
+    nodes = described(tell({"/a/run.dag": dag}, Log()).painter()).nodes
+    return [(each.stem, len(each.nodes)) for each in bags_in(nodes)]
+
+
+def jobs_of(*names: str, submit: str = "s.sub") -> str:
+    return "".join(f"JOB {name} {submit}\n" for name in names)
+
+
+FIVE = tuple(f"shard{n:03}" for n in range(5))
+
+
+def test_equal_nodes_whose_names_differ_by_a_number_are_a_bag() -> None:
+    assert stems(jobs_of(*FIVE)) == [("shard*", 5)]
+
+
+@pytest.mark.parametrize(
+    ("dag", "why"),
+    [
+        (jobs_of(*FIVE[:3]), "three are few"),
+        (jobs_of(*FIVE[:3]) + jobs_of("shard003", "shard004", submit="t.sub"), "two descriptions"),
+        (jobs_of(*FIVE) + "PARENT shard000 CHILD shard001\n", "one waits for another"),
+        (
+            jobs_of(*FIVE, "mid") + "PARENT shard000 CHILD mid\nPARENT mid CHILD shard003\n",
+            "by way",
+        ),
+        (jobs_of("a", "b", "c", "d", "e"), "no numbers"),
+        (jobs_of("a1", "b2", "c3", "d4"), "names that differ otherwise"),
+        (jobs_of(*(f"run{n}-train_epoch0" for n in range(5))), "epochs of runs"),
+        ("".join(f"JOB {name} s.sub NOOP\n" for name in FIVE), "nothing is done"),
+    ],
+    ids=lambda value: value if " " in value and "\n" not in value else "",
+)
+def test_what_is_no_bag(dag: str, why: str) -> None:
+    assert stems(dag) == [], why
+
+
+def test_what_comes_before_and_after_all_changes_nothing() -> None:
+    dag = jobs_of(*FIVE) + jobs_of("split", "gather", submit="o.sub")
+    dag += f"PARENT split CHILD {' '.join(FIVE)}\nPARENT {' '.join(FIVE)} CHILD gather\n"
+    assert stems(dag) == [("shard*", 5)]
+
+
+def test_each_kind_is_a_bag_of_its_own() -> None:
+    names = [f"fold{fold}_shard{n}" for fold in (1, 2) for n in range(10)]
+    assert stems(jobs_of(*names)) == [("fold1_shard*", 10), ("fold2_shard*", 10)]
+    fetched = jobs_of(*(f"get{n}" for n in range(4)), submit="get.sub")
+    fetched += jobs_of(*(f"use{n}" for n in range(4)))
+    fetched += "".join(f"PARENT get{n} CHILD use{n}\n" for n in range(4))
+    assert stems(fetched) == [("get*", 4), ("use*", 4)]
+
+
+def test_real_ensembles_have_no_bag(shared: Callable[[str], Path]) -> None:
+    assert bags_of(shared("examples/pool-ensemble")) == ()
+
+
+# --- the command --------------------------------------------------------------------------------
+
+
+def test_json_has_all_that_the_figures_have(
+    dagdir: Path, bag: Bag, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["shards", str(dagdir), "--as-of", str(AS_OF), "--live", "--json"]) == Exit.OK
+    said: dict[str, Any] = json.loads(capsys.readouterr().out)
+    (told,) = said["bags"]
+    assert (told["shards_total"], told["shards_done"]) == (bag.total, bag.done)
+    assert told["states"] == {str(state): n for state, n in bag.states.items()}
+    assert told["seconds"]["median"] == bag.times.median  # type: ignore[union-attr]
+    assert told["remaining"]["low"] <= told["remaining"]["middle"] <= told["remaining"]["high"]
+    assert [each["node"] for each in told["stragglers"]] == [s.node for s in bag.stragglers]
+    assert len(told["shards"]) == 240
+    assert told["gpu_hours"]["total"] == pytest.approx(bag.gpu_hours.total)
+
+
+def test_the_table_says_it_in_lines(dagdir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["shards", str(dagdir), "--as-of", str(AS_OF), "--live", "--ascii"]
+    assert main(command) == Exit.OK
+    out = capsys.readouterr().out
+    assert out.isascii()
+    for words in ("shard*", "110 of 240 shards done", "shard033", "CHTC-Spark-CE1", "How sure: "):
+        assert words in out
+
+
+def test_without_a_bag_it_says_what_would_make_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "x.dag").write_text("JOB a t.sub\n")
+    assert main(["shards", str(tmp_path)]) == Exit.OK
+    assert "No bag here" in capsys.readouterr().out
+
+
+# --- over a feed ----------------------------------------------------------------------------------
+
+
+def test_every_feed_tells_of_its_nodes(dagdir: Path) -> None:
+    """Also one with a queue, which ``metlmon watch`` shows; and the same object as long as the
+    DAG files are the same."""
+    reader = Reader(dagdir)
+    reader.open()
+    reader.read_all()
+    session = Session(reader)
+    session.take()
+    nodes = session.described().nodes
+    assert len(nodes.every) == 241
+    session.take()
+    assert session.described().nodes is nodes
+    queue = Queue(session, Connection())
+    assert WithQueue(session, queue).described().nodes is nodes
+    assert bags_in(nodes) is bags_in(nodes)

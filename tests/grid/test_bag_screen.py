@@ -1,0 +1,116 @@
+"""The screen of a bag: what is seen first, and where each key leads."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from dagdirs import BAG_SECONDS, DagdirFeed, bag, sweep
+from ensemble_pictures import FakeFeed
+from eyes import MIDDLE, NARROW, WIDE, Eager, Show, pressed
+
+from screens.app import AppOptions
+from screens.bag import BagScreen
+from screens.job import JobScreen
+from screens.widgets.table import Table
+from tests.generated import bags
+
+AS_OF = bags.BEGUN + timedelta(seconds=BAG_SECONDS)
+
+
+def feed() -> DagdirFeed:
+    return DagdirFeed(bag(), AS_OF)
+
+
+@pytest.mark.parametrize("size", [NARROW, WIDE], ids=["80x24", "200x50"])
+def test_picture(snap_compare, size: tuple[int, int]) -> None:  # type: ignore[no-untyped-def]
+    assert snap_compare(Eager(feed()), terminal_size=size, run_before=pressed(("B",)))
+
+
+@pytest.mark.parametrize("size", [NARROW, MIDDLE, WIDE], ids=str)
+async def test_the_first_line_says_how_far_it_is_and_when_it_ends(
+    show: Show, size: tuple[int, int]
+) -> None:
+    async with show(feed(), size=size) as seen:
+        await seen.press("B")
+        assert "110 of 240 shards done" in seen.lines[0]
+        assert "done in 6 h (5–7 h)" in seen.lines[0]
+        assert "2 held" in seen.lines[0]
+        assert "1 straggler" in seen.lines[0]
+
+
+async def test_what_needs_a_person_comes_first_then_what_lags(show: Show) -> None:
+    async with show(feed()) as seen:
+        await seen.press("B")
+        rows = [row.key for row in seen.app.screen.query_one(Table).rows]
+        assert rows[:3] == ["shard115", "shard117", "shard033"]
+        assert len(rows) == 240
+        assert "straggles" in seen.line("shard033")
+        await seen.press("s")
+        assert [row.key for row in seen.app.screen.query_one(Table).rows][:2] == [
+            "shard000", "shard001",
+        ]  # fmt: skip
+
+
+async def test_enter_opens_the_job(show: Show) -> None:
+    async with show(feed()) as seen:
+        await seen.press("B", "down", "down")
+        assert "shard033" in seen.under_cursor
+        await seen.press("enter")
+        assert isinstance(seen.app.screen, JobScreen)
+        assert "1033" in seen.text
+        await seen.press("escape")
+        assert isinstance(seen.app.screen, BagScreen)
+        assert "shard033" in seen.under_cursor
+
+
+async def test_a_filter_finds_stragglers_and_sites(show: Show) -> None:
+    async with show(feed()) as seen:
+        await seen.press("B", "slash", *"straggler", "enter")
+        assert [row.key for row in seen.app.screen.query_one(Table).rows] == ["shard033"]
+
+
+async def test_a_shard_without_a_job_says_so(show: Show, tmp_path: Path) -> None:
+    (tmp_path / "x.dag").write_text("".join(f"JOB shard{n} s.sub\n" for n in range(6)))
+    async with show(DagdirFeed(tmp_path)) as seen:
+        await seen.press("B")
+        assert "0 of 6 shards done" in seen.lines[0]
+        await seen.press("enter")
+        assert isinstance(seen.app.screen, BagScreen)
+        assert "it has no job yet" in seen.text
+
+
+async def test_tab_goes_to_the_next_bag(show: Show, tmp_path: Path) -> None:
+    lines = [f"JOB {kind}{n} {kind}.sub\n" for kind in ("get", "use") for n in range(5)]
+    (tmp_path / "x.dag").write_text("".join(lines))
+    async with show(DagdirFeed(tmp_path)) as seen:
+        await seen.press("B")
+        assert "get*" in seen.text
+        assert "bag 1 of 2" in seen.text
+        await seen.press("tab")
+        assert "use*" in seen.text
+        await seen.press("tab")
+        assert "get*" in seen.text
+
+
+@pytest.mark.parametrize("size", [NARROW, WIDE], ids=str)
+async def test_ascii_draws_only_ascii(show: Show, size: tuple[int, int]) -> None:
+    async with show(feed(), size=size, options=AppOptions(ascii=True)) as seen:
+        await seen.press("B")
+        assert seen.text.isascii(), [line for line in seen.lines if not line.isascii()]
+
+
+async def test_without_a_bag_it_says_what_would_make_one(show: Show) -> None:
+    async with show(DagdirFeed(sweep())) as seen:
+        await seen.press("B")
+        assert "there is no bag here" in seen.lines[0]
+        assert "No bag here" in seen.text
+        await seen.press("tab", "enter", "s")
+        assert isinstance(seen.app.screen, BagScreen)
+
+
+async def test_before_anything_was_read(show: Show) -> None:
+    async with show(FakeFeed(None)) as seen:
+        await seen.press("B")
+        assert "Bags appear" in seen.text

@@ -1,0 +1,73 @@
+"""What metlmon writes itself is found again: a sweep's variables, and a bag's shards."""
+
+from __future__ import annotations
+
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from metlmon.authoring.planning import make_plan
+from metlmon.authoring.records import How, Request, Shape, Swept
+from metlmon.authoring.records import Sweep as Asked
+from metlmon.ensemble.described import Described, described
+from metlmon.live.reader import Reader
+from metlmon.stats.bag import bags_in
+from metlmon.stats.swept import swept
+
+A, B = ("0.01", "0.02", "0.1"), ("10", "9", "100")
+
+
+def written(request: Request) -> Described:
+    """The nodes of what is written for a request, as they are read back."""
+    request.directory.mkdir(exist_ok=True)
+    for file in make_plan(request).files:
+        place = request.directory / file.name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(file.data)
+    reader = Reader(request.directory)
+    reader.open()
+    reader.read_all()
+    return described(reader.painter())
+
+
+@pytest.fixture(name="template")
+def _template(tmp_path: Path) -> str:
+    path = tmp_path / "mine.sub"
+    path.write_text("executable = t.sh\narguments = $(a) $(b) $(shard)\nlog = x.log\nqueue\n")
+    return str(path)
+
+
+@pytest.mark.parametrize("how", list(How))
+def test_a_sweep_is_found_again(how: How, template: str, tmp_path: Path) -> None:
+    variables = (Swept("a", A, "here:1"), Swept("b", B, "here:2"))
+    found = swept(
+        written(
+            Request(
+                template,
+                tmp_path / "dag",
+                epochs=2,
+                shape=Shape.SWEEP,
+                sweep=Asked("run", variables, how),
+            )
+        ).nodes
+    )
+    assert [each.name for each in found.variables] == ["a", "b"]
+    pairs = product(A, B) if how is How.PRODUCT else zip(A, B, strict=True)
+    assert sorted(found.runs.values()) == sorted(pairs)
+    assert found.variables[1].values == ("9", "10", "100")
+    assert len(found.axes) == (2 if how is How.PRODUCT else 1)
+
+
+def test_a_bag_is_found_again(template: str, tmp_path: Path) -> None:
+    told = written(Request(template, tmp_path / "dag", name="infer", shape=Shape.BAG, shards=12))
+    (found,) = bags_in(told.nodes)
+    assert (found.stem, found.dag) == ("shard*", "infer.dag")
+    assert [each.node.vars["shard"] for each in found.nodes] == [str(n) for n in range(12)]
+    assert swept(told.nodes).axes == ()
+
+
+def test_a_chain_is_neither(template: str, tmp_path: Path) -> None:
+    told = written(Request(template, tmp_path / "dag", runs=6, epochs=5))
+    assert swept(told.nodes).axes == ()
+    assert bags_in(told.nodes) == ()

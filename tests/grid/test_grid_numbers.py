@@ -1,0 +1,310 @@
+"""A sweep's cells, held against what was written; and the command that tells of them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from metlmon.cli.codes import Exit
+from metlmon.cli.main import main
+from metlmon.ensemble.described import described
+from metlmon.ensemble.views import Gate, Stopped
+from metlmon.live.reader import Reader
+from metlmon.live.written import WrittenFiles
+from metlmon.stats import gridwords
+from metlmon.stats.curves import Course, curves
+from metlmon.stats.grid import Choice, Grid, grid, next_fixed, next_pair, standing, swapped
+from metlmon.stats.study import Basis
+from tests.generated import sweeps
+
+
+@pytest.fixture(name="dagdir", scope="module")
+def _dagdir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("sweep")
+    sweeps.write(path)
+    return path
+
+
+def basis_of(path: Path) -> Basis:
+    reader = Reader(path, live=True)
+    reader.open()
+    reader.read_all()
+    painter = reader.painter()
+    written = WrittenFiles(reader.dagdir, painter.ensemble.settings)
+    return Basis(
+        painter.status(),
+        painter.ledger(),
+        painter.ensemble.settings,
+        written.trainings(painter.ledger(), painter),
+        written=True,
+        described=lambda: described(painter),
+    )
+
+
+@pytest.fixture(name="basis", scope="module")
+def _basis(dagdir: Path) -> Basis:
+    return basis_of(dagdir)
+
+
+@pytest.fixture(name="found", scope="module")
+def _found(basis: Basis) -> Grid:
+    return grid(basis, Choice())
+
+
+POINTS = [(rate, width) for rate in sweeps.RATES for width in sweeps.WIDTHS]
+
+
+def test_every_point_has_its_cell_and_its_run(found: Grid) -> None:
+    assert found.rows is not None
+    assert found.columns is not None
+    assert found.rows.points == tuple((rate,) for rate in sweeps.RATES)
+    assert found.columns.points == tuple((width,) for width in sweeps.WIDTHS)
+    assert list(found.cells) == [((rate,), (width,)) for rate, width in POINTS]
+    for index, (rate, width) in enumerate(POINTS):
+        (run,) = found.cells[(rate,), (width,)].runs
+        assert (run.name, run.done) == (f"run{index:02}", sweeps.reached(index))
+
+
+def test_a_cells_best_is_the_best_that_was_written(found: Grid) -> None:
+    bests = {}
+    for index, (rate, width) in enumerate(POINTS):
+        losses = [round(sweeps.loss(rate, width, e), 5) for e in range(sweeps.reached(index))]
+        cell = found.cells[(rate,), (width,)]
+        if losses:
+            bests[rate, width] = min(each for each in losses if each == each)
+            assert cell.best is not None
+            assert cell.best.value is not None
+            assert cell.best.value.value == bests[rate, width]
+            assert cell.rank is not None
+        else:
+            assert cell.best is None
+            assert cell.rank is None
+    assert found.best is not None
+    assert (found.best.row[0], found.best.column[0]) == min(bests, key=lambda at: bests[at])
+    for (rate, width), best in bests.items():
+        better = sum(other < best for other in bests.values())
+        assert found.cells[(rate,), (width,)].rank == better + 1
+    for rate in sweeps.RATES:
+        least = min(best for at, best in bests.items() if at[0] == rate)
+        run = found.row_best[(rate,)].best
+        assert run is not None
+        assert run.value is not None
+        assert run.value.value == least
+    for width in sweeps.WIDTHS:
+        least = min(best for at, best in bests.items() if at[1] == width)
+        run = found.column_best[(width,)].best
+        assert run is not None
+        assert run.value is not None
+        assert run.value.value == least
+
+
+def test_what_ran_away_is_marked(found: Grid) -> None:
+    assert found.cells[("0.1",), ("32",)].lost is Course.DIVERGED
+    assert found.cells[("0.1",), ("1024",)].lost is Course.NAN
+    assert found.cells[("0.003",), ("256",)].lost is None
+
+
+def test_curves_and_the_grid_agree(basis: Basis, found: Grid) -> None:
+    told = curves(basis)
+    assert told.best is not None
+    assert found.best is not None
+    assert found.best.best is not None
+    assert found.best.best.key == told.best.run
+
+
+def test_how_far_it_is_adds_up(basis: Basis, found: Grid) -> None:
+    told = standing(found)
+    assert told.points == told.over + told.moving + told.idle + told.need + told.waiting == 30
+    assert told.total == 180
+    assert told.done == sum(sweeps.reached(n) for n in range(30))
+    assert told.done == sum(run.epochs_done for run in basis.status.runs)
+    assert told.need == sum(str(run.state) == "held" for run in basis.status.runs)
+
+
+def test_a_metric_that_wants_to_be_high(basis: Basis) -> None:
+    first = next(iter(basis.trainings.values()))
+    assert "val_loss" in first.metrics
+    turned = {
+        key: replace(each, metrics={"val_acc": each.metrics.get("val_loss", ())})
+        for key, each in basis.trainings.items()
+    }
+    found = grid(replace(basis, trainings=turned), Choice(metric="val_acc"))
+    assert found.goal == "max"
+    assert found.best is not None
+    assert found.best.row == ("0.1",), "the largest value is that of what ran away"
+
+
+def test_a_run_that_its_gate_ended_says_why(basis: Basis) -> None:
+    stopped = Stopped("patience", 3, "no better for 3 epochs", datetime(2026, 5, 4, 12))
+    rows = tuple(
+        replace(row, gate=Gate(stopped=stopped)) if row.run == "run18" else row
+        for row in basis.status.runs
+    )
+    found = grid(replace(basis, status=replace(basis.status, runs=rows)), Choice())
+    cell = found.cells[("0.003",), ("256",)]
+    assert cell.stopped
+    assert cell.runs[0].stopped == "no better for 3 epochs"
+    assert gridwords.sign(cell).word == "stopped"
+    assert "stopped" in gridwords.state(cell)
+
+
+def test_swapped_twice_is_what_it_was(basis: Basis, found: Grid) -> None:
+    other = grid(basis, swapped(found, Choice()))
+    assert other.rows == found.columns
+    assert other.columns == found.rows
+    assert {(b, a) for a, b in other.cells} == set(found.cells)
+    again = grid(basis, swapped(other, Choice()))
+    assert (again.rows, again.columns) == (found.rows, found.columns)
+
+
+# --- three variables ---------------------------------------------------------------------------
+
+
+@pytest.fixture(name="three", scope="module")
+def _three(tmp_path_factory: pytest.TempPathFactory) -> Basis:
+    """Twelve runs: a × b × c, the loss is a + b/10 + c/100."""
+    path = tmp_path_factory.mktemp("three")
+    lines = []
+    for n, (a, b, c) in enumerate((a, b, c) for a in "123" for b in "12" for c in "78"):
+        name, uuid = f"r{n:02}-train_epoch0", f"{n:02}feed"
+        lines.append(f"JOB {name} train.sub")
+        lines.append(f'VARS {name} a="{a}" b="{b}" c="{c}" run_uuid="{uuid}"')
+        file = path / f"output/training_logs/{uuid}/version_0/metrics.csv"
+        file.parent.mkdir(parents=True)
+        file.write_text(f"epoch,val_loss\n0,{a}.{b}{c}\n")
+    (path / "x.dag").write_text("\n".join(lines) + "\n")
+    return basis_of(path)
+
+
+def test_what_is_left_over_is_folded_to_the_best_and_counted(three: Basis) -> None:
+    found = grid(three, Choice())
+    assert [each.axis.names for each in found.folded] == [("c",)]
+    assert [each.most for each in found.folded] == [2]
+    assert gridwords.folding(found) == ["best over up to 2 of c"]
+    cell = found.cells[("3",), ("2",)]
+    assert [run.value.value for run in cell.runs if run.value] == [3.27, 3.28]
+
+
+def test_what_is_left_over_is_held_fixed_value_by_value(three: Basis) -> None:
+    choice = Choice()
+    seen = []
+    for _ in range(3):
+        found = grid(three, choice)
+        cell = found.cells[("1",), ("1",)]
+        seen.append((found.fixed, len(cell.runs), cell.runs[0].value.value, found.others))  # type: ignore[union-attr]
+        choice = next_fixed(found, choice)
+    assert seen == [
+        ((), 2, 1.17, 0),
+        ((("c", "7"),), 1, 1.17, 6),
+        ((("c", "8"),), 1, 1.18, 6),
+    ]
+    assert grid(three, choice).fixed == ()
+
+
+def test_every_pair_has_its_turn(three: Basis) -> None:
+    choice, seen = Choice(), []
+    for _ in range(4):
+        found = grid(three, choice)
+        assert found.rows is not None
+        assert found.columns is not None
+        seen.append((found.rows.names[0], found.columns.names[0]))
+        choice = next_pair(found, choice)
+    assert seen == [("a", "b"), ("a", "c"), ("b", "c"), ("a", "b")]
+
+
+# --- the command -------------------------------------------------------------------------------
+
+
+def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    assert main(["grid", *arguments, "--json"]) == Exit.OK
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_json_has_all_that_the_figures_have(
+    dagdir: Path, found: Grid, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = told(capsys, str(dagdir), "--live")
+    assert said["schema"] == 1
+    assert [each["name"] for each in said["variables"]] == ["lr", "width"]
+    assert said["best"]["at"] == {"lr": "0.003", "width": "256"}
+    assert len(said["cells"]) == len(found.cells)
+    for cell, known in zip(said["cells"], found.cells.values(), strict=True):
+        assert cell["rank"] == known.rank
+        assert [run["run"] for run in cell["runs"]] == [run.name for run in known.runs]
+    assert sum(said["points"][each] for each in said["points"] if each != "total") == 30
+    assert len(said["row_best"]) == 6
+    assert len(said["column_best"]) == 5
+
+
+@pytest.mark.parametrize("columns", [50, 80, 200])
+def test_the_table_has_every_value_at_any_width(
+    dagdir: Path,
+    columns: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("metlmon.cli.tables.PIPE_WIDTH", columns)
+    assert main(["grid", str(dagdir), "--ascii"]) == Exit.OK
+    out = capsys.readouterr().out
+    assert out.isascii()
+    assert out.startswith("best 0.2133 at lr 0.003, width 256 (run18 epoch 5)")
+    assert out.count("0.2133") == 2
+    assert "*0.2133 6/6 +" in out
+    table = out[out.index("lr / width") :].splitlines()
+    assert all(len(line) <= columns for line in table)
+
+
+def test_rows_and_columns_are_chosen(dagdir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for options in (
+        ("--rows", "WIDTH"),
+        ("--columns", "lr"),
+        ("--rows", "width", "--columns", "lr"),
+    ):
+        said = told(capsys, str(dagdir), *options)
+        assert (said["rows"]["names"], said["columns"]["names"]) == (["width"], ["lr"])
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (("--rows", "depth"), "--rows depth: no variable that is swept; there are: lr, width"),
+        (("--rows", "lr", "--columns", "lr"), "one of them only"),
+        (("--where", "lr"), "write NAME=VALUE"),
+        (("--where", "lr=7"), "no run has that value; there are: 1e-4"),
+        (("--rows", "lr", "--columns", "width", "--where", "lr=0.1"), "already"),
+        (("--metric", "val_los"), "no run has it; there are: val_loss"),
+    ],
+)
+def test_what_is_not_there_is_refused_in_a_sentence(
+    dagdir: Path, options: tuple[str, ...], why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["grid", str(dagdir), *options]) == Exit.USAGE
+    assert why in capsys.readouterr().err
+
+
+def test_without_a_sweep_it_says_what_would_make_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "x.dag").write_text("JOB a-train_epoch0 t.sub\n")
+    assert main(["grid", str(tmp_path)]) == Exit.OK
+    out = capsys.readouterr().out
+    assert "No sweep here" in out
+    assert "metlmon new" in out
+
+
+def test_what_a_dag_says_cannot_paint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = [
+        f'JOB r{n}-train_epoch0 t.sub\nVARS r{n}-train_epoch0 lr="\x1b[31m{n}[bold]"'
+        for n in (1, 2)
+    ]
+    (tmp_path / "x.dag").write_text("\n".join(lines) + "\n")
+    assert main(["grid", str(tmp_path)]) == Exit.OK
+    out = capsys.readouterr().out
+    assert "\x1b" not in out
+    assert "[bold]" in out

@@ -1,0 +1,241 @@
+"""The screen of a sweep: what is seen first, and where each key leads."""
+
+from __future__ import annotations
+
+import pytest
+from dagdirs import DagdirFeed, sweep
+from ensemble_pictures import FakeFeed
+from eyes import MIDDLE, NARROW, WIDE, Eager, Seen, Show
+from learning import pressed_until, until
+
+from screens import gridcells
+from screens.actions import actions_of
+from screens.app import AppOptions
+from screens.grid import GridScreen
+from screens.gridruns import CellScreen
+from screens.ink import text, width
+from screens.run import RunScreen
+from screens.widgets.matrix import Layout, Matrix
+
+MANY = tuple(str(n) for n in range(1, 41))
+
+
+async def opened(seen: Seen, words: str = "best 0.2133") -> None:
+    """The grid, when what the trainings wrote is read."""
+    await seen.press("number_sign")
+    await until(seen.pilot, lambda: words in seen.text)
+    await seen.settle()
+
+
+@pytest.mark.parametrize("size", [NARROW, WIDE], ids=["80x24", "200x50"])
+@pytest.mark.parametrize(
+    "keys",
+    [("number_sign",), ("number_sign", "x"), ("number_sign", "down", "left")],
+    ids=["grid", "swapped", "moved"],
+)
+def test_picture(snap_compare, keys: tuple[str, ...], size: tuple[int, int]) -> None:  # type: ignore[no-untyped-def]
+    app = Eager(DagdirFeed(sweep()))
+    ready = pressed_until(keys, "best 0.2133")
+    assert snap_compare(app, terminal_size=size, run_before=ready)
+
+
+# --- what is seen -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [NARROW, MIDDLE, WIDE], ids=str)
+async def test_the_first_line_says_which_is_best_and_how_far_it_is(
+    show: Show, size: tuple[int, int]
+) -> None:
+    async with show(DagdirFeed(sweep()), size=size) as seen:
+        await opened(seen)
+        assert "best 0.2133 at lr 0.003, width 256" in seen.lines[0]
+        assert "19 of 30" in seen.lines[0]
+        assert "2 need a person" in seen.lines[0]
+
+
+async def test_the_cursor_begins_at_the_best(show: Show) -> None:
+    async with show(DagdirFeed(sweep())) as seen:
+        await opened(seen)
+        assert seen.app.screen.query_one(Matrix).cursor == (("0.003",), ("256",))
+        assert "rank 1 of 28" in seen.text
+
+
+async def test_every_value_is_there_at_80_columns(show: Show) -> None:
+    async with show(DagdirFeed(sweep()), size=NARROW) as seen:
+        await opened(seen)
+        for value in ("0.3787", "0.2349", "0.2671", "1.147"):
+            assert value in seen.text
+        for head in ("32", "64", "128", "256", "1024"):
+            assert head in seen.line("lr ↓")
+        assert "6/6" in seen.text
+
+
+@pytest.mark.parametrize("size", [NARROW, WIDE], ids=str)
+async def test_ascii_draws_only_ascii(show: Show, size: tuple[int, int]) -> None:
+    async with show(DagdirFeed(sweep()), size=size, options=AppOptions(ascii=True)) as seen:
+        await opened(seen)
+        for keys in ((), ("x",), ("down",)):
+            await seen.press(*keys)
+            assert seen.text.isascii(), [line for line in seen.lines if not line.isascii()]
+
+
+async def test_the_cursor_goes_in_both_dimensions(show: Show) -> None:
+    async with show(DagdirFeed(sweep())) as seen:
+        await opened(seen)
+        matrix = seen.app.screen.query_one(Matrix)
+        await seen.press("down", "left")
+        assert matrix.cursor == (("0.01",), ("128",))
+        assert "lr 0.01, width 128" in seen.text
+        await seen.press("home", "l", "l", "l", "j")
+        assert matrix.cursor == (("3e-4",), ("1024",))
+        await seen.press("shift+left", "G")
+        assert matrix.cursor == (("0.1",), ("32",))
+
+
+async def test_x_turns_it_and_the_cursor_stays_on_its_point(show: Show) -> None:
+    async with show(DagdirFeed(sweep())) as seen:
+        await opened(seen)
+        await seen.press("down", "x")
+        assert seen.app.screen.query_one(Matrix).cursor == (("256",), ("0.01",))
+        assert "width ↓  lr →" in seen.text
+        await seen.press("x")
+        assert seen.app.screen.query_one(Matrix).cursor == (("0.01",), ("256",))
+
+
+async def test_enter_opens_the_run(show: Show) -> None:
+    async with show(DagdirFeed(sweep())) as seen:
+        await opened(seen)
+        await seen.press("enter")
+        assert isinstance(seen.app.screen, RunScreen)
+        assert "run18" in seen.text
+        await seen.press("escape")
+        assert isinstance(seen.app.screen, GridScreen)
+        assert seen.app.screen.query_one(Matrix).cursor == (("0.003",), ("256",))
+
+
+async def test_a_point_with_several_runs_lists_them(show: Show) -> None:
+    async with show(DagdirFeed(sweep())) as seen:
+        await opened(seen)
+        screen = seen.app.screen
+        assert isinstance(screen, GridScreen)
+        of = screen._shown
+        assert of is not None
+        screen.choice = type(screen.choice)(("lr",))
+        screen._again()
+        await seen.settle()
+        assert "best over up to 5 of width" in seen.text
+        await seen.press("enter")
+        assert isinstance(seen.app.screen, CellScreen)
+        assert "lr 0.003" in seen.lines[0]
+        assert "run18" in seen.under_cursor, "the best first"
+        await seen.press("enter")
+        assert isinstance(seen.app.screen, RunScreen)
+
+
+async def test_what_needs_a_person_is_marked_in_its_cell(show: Show) -> None:
+    async with show(DagdirFeed(sweep())) as seen:
+        await opened(seen)
+        assert "0.2994 ■" in seen.text
+        assert "✗" in seen.line("   0.1 ")
+        await seen.press("end")
+        assert "diverged" in seen.text
+
+
+async def test_keys_that_would_do_nothing_are_not_offered(show: Show) -> None:
+    async with show(DagdirFeed(sweep()), size=WIDE) as seen:
+        await opened(seen)
+        assert "x swap" in seen.lines[-1]
+        assert "variables" not in seen.lines[-1]
+        assert "fix" not in seen.lines[-1]
+
+
+async def test_what_cannot_be_chosen_is_said(show: Show) -> None:
+    async with show(DagdirFeed(sweep())) as seen:
+        await opened(seen)
+        await seen.press("v")
+        assert "no other variables" in seen.text
+        await seen.press("f")
+        assert "no variable is left over" in seen.text
+
+
+# --- larger than the screen ---------------------------------------------------------------------
+
+
+async def test_headings_stay_while_it_scrolls(show: Show) -> None:
+    async with show(DagdirFeed(sweep(MANY, MANY[:20])), size=NARROW) as seen:
+        await opened(seen, "best ")
+        await seen.press("home", "shift+left")
+        assert "↓ " in seen.text
+        assert "→ " in seen.text
+        await seen.press("G", "shift+right")
+        matrix = seen.app.screen.query_one(Matrix)
+        assert matrix.cursor == (("40",), ("20",))
+        heading = seen.line("lr ↓").split()
+        assert heading[-1] == "20"
+        assert any(line.lstrip().startswith("40 ") for line in seen.lines)
+        above, below, left, right = matrix.outside
+        assert (below, right) == (0, 0)
+        assert above > 0
+        assert left > 0
+        assert "↑ " in seen.text
+
+
+# --- nothing, and one variable ------------------------------------------------------------------
+
+
+async def test_without_a_sweep_it_says_what_would_make_one(show: Show) -> None:
+    async with show(DagdirFeed(sweep(("0.1",), ("32",)))) as seen:
+        await seen.press("number_sign")
+        assert "nothing is swept here" in seen.lines[0]
+        assert "No sweep here" in seen.text
+        assert "metlmon new" in seen.text
+        await seen.press("down", "x", "v", "f", "m", "enter")
+        assert isinstance(seen.app.screen, GridScreen)
+
+
+async def test_before_anything_was_read(show: Show) -> None:
+    async with show(FakeFeed(None)) as seen:
+        await seen.press("number_sign")
+        assert "A sweep appears" in seen.text
+
+
+async def test_one_variable_is_a_list(show: Show) -> None:
+    async with show(DagdirFeed(sweep(widths=("256",))), size=NARROW) as seen:
+        await opened(seen, "best 0.")
+        assert "BEST" in seen.text
+        assert "IN EPOCH" in seen.text
+        assert "✓ completed" in seen.text
+        await seen.press("x")
+        assert "nothing to swap" in seen.text
+        await seen.press("enter")
+        assert isinstance(seen.app.screen, RunScreen)
+
+
+# --- pure ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("room", [60, 80, 120, 200])
+async def test_lines_fit_their_room(show: Show, room: int) -> None:
+    async with show(DagdirFeed(sweep())) as seen:
+        await opened(seen)
+        screen = seen.app.screen
+        assert isinstance(screen, GridScreen)
+        of = screen._shown
+        assert of is not None
+        for ascii in (False, True):
+            assert all(width(line) <= room for line in gridcells.head(of, room, ascii))
+            for at in of.cells:
+                told = gridcells.details(of, at, room, ascii)
+                assert len(told) == gridcells.DETAILS
+                assert all(width(line) <= room for line in told)
+            drawn = gridcells.layout(of, room, 40, ascii)
+            assert isinstance(drawn, Layout)
+            for row, column in of.cells:
+                for line in drawn.cell(row, column)[: drawn.lines]:
+                    assert width(line) <= drawn.cells, text(line)
+
+
+def test_no_key_is_used_twice() -> None:
+    for scopes in (("grid", "sideways", "below"), ("list", "bag", "below")):
+        keys = [key for a in actions_of((*scopes, "everywhere", "moving")) for key in a.keys]
+        assert len(keys) == len(set(keys)), scopes

@@ -1,0 +1,148 @@
+"""Which variables a DAG sweeps: found by hand-written rules on DAGs that nobody foresaw."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from metlmon.ensemble.described import described
+from metlmon.live.reader import Reader
+from metlmon.stats.swept import Sweep, choices, swept, value_order
+from tests.ensemble.written import Log, tell
+
+
+def sweep_of(dag: str) -> Sweep:
+    return swept(described(tell({"/a/run.dag": dag}, Log()).painter()).nodes)
+
+
+def dag_of(runs: list[list[dict[str, str]]]) -> str:
+    """A run for each list, an epoch for each of its nodes' variables."""
+    lines = []
+    for number, epochs in enumerate(runs):
+        for epoch, values in enumerate(epochs):
+            name = f"r{number}-train_epoch{epoch}"
+            lines.append(f"JOB {name} train.sub")
+            told = " ".join(f'{key}="{value}"' for key, value in values.items())
+            lines += [f"VARS {name} {told}"] if told else []
+    return "\n".join(lines) + "\n"
+
+
+# --- against an independent computation ---------------------------------------------------------
+
+NAMES = ("lr", "Width", "epoch", "ResourceName", "RUN_UUID", "random_seed", "note")
+VALUES = ("1", "2", "10", "x")
+NODES = st.dictionaries(st.sampled_from(NAMES), st.sampled_from(VALUES), max_size=4)
+RUNS = st.lists(st.lists(NODES, min_size=1, max_size=3), min_size=1, max_size=5)
+
+
+@given(RUNS)
+def test_swept_is_what_is_constant_within_runs_and_differs_between_them(
+    runs: list[list[dict[str, str]]],
+) -> None:
+    # Nodes with one uuid are one run, whatever they are called.
+    named = [
+        [{k: v for k, v in node.items() if k != "RUN_UUID"} for node in epochs] for epochs in runs
+    ]
+    expected = []
+    for name in ("lr", "Width", "note"):
+        per_run = [{node[name] for node in epochs if name in node} for epochs in named]
+        if any(len(values) > 1 for values in per_run):
+            continue
+        if len({tuple(values) for values in per_run}) > 1:
+            expected.append(name)
+    found = sweep_of(dag_of(named))
+    assert sorted(each.name for each in found.variables) == sorted(expected)
+    assert all(len(point) == len(expected) for point in found.runs.values())
+    for run, epochs in enumerate(named):
+        (values,) = (point for key, point in found.runs.items() if key.endswith(f":r{run}"))
+        point = dict(zip((v.name for v in found.variables), values, strict=True))
+        for name, value in point.items():
+            assert {node[name] for node in epochs if name in node} == ({value} - {None})
+
+
+@given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=2, max_size=8))
+def test_numbers_sort_as_numbers(numbers: list[float]) -> None:
+    texts = [repr(number) for number in numbers]
+    assert [float(each) for each in sorted(texts, key=value_order)] == sorted(numbers)
+
+
+def test_text_comes_behind_numbers_and_what_is_not_given_last() -> None:
+    values = [None, "b10", "b2", "1e-3", "-5", ".5", "b2x", "0.10", "²"]
+    assert sorted(values, key=value_order) == [
+        "-5", "1e-3", "0.10", ".5", "b2", "b2x", "b10", "²", None,
+    ]  # fmt: skip
+
+
+# --- rules, one by one ----------------------------------------------------------------------------
+
+
+def test_metlmons_own_variables_are_none_in_any_case() -> None:
+    own = ("Run", "NODE", "epochs", "RANDOM_SEED", "resourcename", "Continue_From_Checkpoint")
+    runs = [[{name: str(number) for name in own} | {"lr": f"0.{number}"}] for number in (1, 2)]
+    assert [each.name for each in sweep_of(dag_of(runs)).variables] == ["lr"]
+
+
+def test_names_know_no_case() -> None:
+    runs = [[{"LR": "0.1"}, {"lr": "0.1"}], [{"lr": "0.2"}, {"Lr": "0.2"}]]
+    (found,) = sweep_of(dag_of(runs)).variables
+    assert (found.name, found.values) == ("LR", ("0.1", "0.2"))
+
+
+def test_what_some_runs_do_not_have_is_a_value_too() -> None:
+    (found,) = sweep_of(dag_of([[{"aug": "on"}], [{}]])).variables
+    assert found.values == ("on", None)
+
+
+def test_what_only_says_which_run_it_is_is_not_swept() -> None:
+    lines = []
+    for number, uuid in enumerate(("aa11", "bb22")):
+        name = f"r{number}-train_epoch0"
+        lines.append(f"JOB {name} train.sub")
+        lines.append(
+            f'VARS {name} run_uuid="{uuid}" out="results/{uuid}" called="r{number}" lr="{number}"'
+        )
+    assert [each.name for each in sweep_of("\n".join(lines) + "\n").variables] == ["lr"]
+
+
+def test_what_goes_together_is_one_axis() -> None:
+    """A zip: ten points, not a hundred of which ninety are empty."""
+    runs = [[{"a": str(n / 10), "b": str(10 * n)}] for n in range(1, 11)]
+    found = sweep_of(dag_of(runs))
+    (axis,) = found.axes
+    assert axis.names == ("a", "b")
+    assert axis.points[0] == ("0.1", "10")
+    assert axis.points[-1] == ("1.0", "100")
+    first, second = choices(found)
+    assert first[1] is None
+    assert [each.names for each in second if each] == [("a",), ("b",)]
+
+
+def test_a_product_is_two_axes_the_longer_one_down() -> None:
+    runs = [[{"a": str(a), "b": str(b)}] for a in (1, 2) for b in (1, 2, 3)]
+    ((rows, columns),) = choices(sweep_of(dag_of(runs)))
+    assert columns is not None
+    assert (rows.names, columns.names) == (("b",), ("a",))
+
+
+def test_a_value_of_its_own_for_each_run_comes_last() -> None:
+    runs = [[{"tag": f"{a}-{b}", "a": a, "b": b}] for a in "12" for b in "12"]
+    assert [axis.names for axis in sweep_of(dag_of(runs)).axes] == [("a",), ("b",), ("tag",)]
+
+
+def test_evaluation_nodes_do_not_count() -> None:
+    dag = dag_of([[{"lr": "1"}], [{"lr": "2"}]])
+    dag += 'JOB r0-eval_epoch1 e.sub\nVARS r0-eval_epoch1 lr="7" split="a"\n'
+    assert [each.values for each in sweep_of(dag).variables] == [("1", "2")]
+
+
+def test_an_ordinary_ensemble_has_no_sweep(shared: Callable[[str], object]) -> None:
+    reader = Reader(shared("examples/metl-aws"))  # type: ignore[arg-type]
+    reader.open()
+    reader.read_all()
+    assert swept(described(reader.painter()).nodes).axes == ()
+
+
+def test_no_dag_no_sweep() -> None:
+    assert sweep_of("JOB a a.sub\n").axes == ()

@@ -1,0 +1,272 @@
+"""A description that was changed: what differs is told, and what has run stays as it is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from metlmon.authoring import PlanError, Policy, Request, make_plan, write_plan
+from metlmon.authoring.amending import Amendment, Stand, amendment
+from metlmon.authoring.records import Rules, Shape
+from metlmon.authoring.writing import amend_plan
+from tests.authoring.written import NAP, a_request, nap
+from tests.new.ensembles_that_ran import listing, ran, running
+
+
+@pytest.fixture(name="request_")
+def _request(tmp_path: Path) -> Request:
+    """Two runs of three epochs, written."""
+    request = a_request(tmp_path, gate=Rules())
+    write_plan(make_plan(request))
+    return request
+
+
+def amended(request: Request, force: bool = False, **changes: Any) -> Amendment:
+    plan = make_plan(replace(request, **changes), amending=True)
+    return amendment(plan, force=force)
+
+
+def carried_out(request: Request, force: bool = False, **changes: Any) -> list[str]:
+    plan = make_plan(replace(request, **changes), amending=True)
+    return sorted(path.name for path in amend_plan(plan, amendment(plan, force=force)))
+
+
+def told(change: Amendment) -> list[tuple[str, str]]:
+    return [(each.node, each.how) for each in change.nodes]
+
+
+FIRST = ["run0-train_epoch0", "run1-train_epoch0"]
+ALL = [f"run{run}-train_epoch{epoch}" for run in range(2) for epoch in range(3)]
+
+
+# --- nothing, or not submitted ----------------------------------------------------------------
+
+
+def test_nothing_differs_and_nothing_is_written(request_: Request) -> None:
+    before = listing(request_.directory)
+    change = amended(request_)
+    assert (change.stand, change.same, change.nodes, change.files) == (Stand.WRITTEN, True, (), ())
+    assert carried_out(request_) == []
+    assert listing(request_.directory) == before
+
+
+def test_what_was_not_submitted_is_replaced(request_: Request) -> None:
+    change = amended(request_, runs=3, epochs=2, retries=5)
+    assert change.refusal is None
+    assert (change.runs_added, change.runs_removed) == (("run2",), ())
+    assert ("run2-train_epoch0", "added") in told(change)
+    assert ("run1-train_epoch2", "removed") in told(change)
+    first = next(each for each in change.nodes if each.node == "run0-train_epoch0")
+    differences = {each.name: (each.old, each.new) for each in first.differences}
+    assert differences["epochs"] == ("3", "2")
+    assert differences["retries"] == ("3", "5")
+    assert "random_seed" not in differences
+    names = carried_out(request_, runs=3, epochs=2, retries=5)
+    assert {"ensemble.dag", "ensemble.toml"} <= set(names)
+    assert "nap.sh" not in names
+    plan = make_plan(replace(request_, runs=3, epochs=2, retries=5), amending=True)
+    there = {file.name: (request_.directory / file.name).read_bytes() for file in plan.files}
+    assert there == {file.name: file.data for file in plan.files}
+    assert amendment(plan).same
+
+
+def test_what_differs_only_in_the_submit_file_is_a_change(request_: Request) -> None:
+    change = amended(request_, memory_mb=4096)
+    assert change.nodes == ()
+    assert [(f.name, f.how, f.foreign) for f in change.files] == [
+        ("ensemble.sub", "changed", False),
+        ("ensemble.toml", "changed", False),
+    ]
+    assert not change.same
+
+
+@pytest.mark.parametrize("name", ["ensemble.sub", "nap.sh"])
+def test_what_was_changed_by_hand_is_kept(request_: Request, name: str) -> None:
+    path = request_.directory / name
+    path.write_text(path.read_text() + "# by hand\n")
+    change = amended(request_)
+    assert change.keeps == (name,)
+    assert change.same
+    assert name not in carried_out(request_, runs=3)
+    assert path.read_text().endswith("# by hand\n")
+    # It is still known for what it is, and may go when that is said.
+    assert amended(request_, runs=3).keeps == (name,)
+    assert name in carried_out(request_, force=True, runs=3)
+    assert not path.read_text().endswith("# by hand\n")
+
+
+def test_a_dag_that_was_changed_by_hand_is_not_replaced(request_: Request) -> None:
+    path = request_.directory / "ensemble.dag"
+    path.write_text(path.read_text() + "PRIORITY run0-train_epoch0 5\n")
+    before = listing(request_.directory)
+    for changes in ({}, {"runs": 3}):
+        change = amended(request_, **changes)
+        assert change.refusal is not None
+        assert f"{path}: was changed by hand" in change.refusal
+        assert "--force" in change.refusal
+        with pytest.raises(PlanError, match="changed by hand"):
+            carried_out(request_, **changes)
+    assert listing(request_.directory) == before
+    carried_out(request_, force=True)
+    assert "PRIORITY" not in path.read_text()
+
+
+def test_the_description_may_be_the_one_that_was_changed(request_: Request) -> None:
+    path = request_.directory / "ensemble.toml"
+    path.write_text(path.read_text().replace("runs = 2", "runs = 3"))
+    plan = make_plan(replace(request_, runs=3), amending=True)
+    assert amendment(plan).keeps == ("ensemble.toml",)
+    assert amendment(plan, source=path).keeps == ()
+
+
+def test_somebody_elses_dag_is_not_replaced(request_: Request) -> None:
+    (request_.directory / "ensemble.toml").unlink()
+    change = amended(request_, runs=3)
+    assert change.refusal is not None
+    assert "metlmon did not write it" in change.refusal
+
+
+def test_sub_dags_that_nothing_needs_are_taken_away(request_: Request) -> None:
+    request = replace(request_, subdags=True)
+    carried_out(request)
+    inner = sorted(path.name for path in request.directory.glob("*run*.dag"))
+    assert len(inner) == 2
+    change = amended(request, runs=1)
+    assert change.drops == (inner[1],)
+    carried_out(request, runs=1)
+    assert not (request.directory / inner[1]).exists()
+
+
+# --- a DAGMan has it, or had ------------------------------------------------------------------
+
+
+def test_a_running_dag_is_left_alone(request_: Request) -> None:
+    running(request_.directory)
+    before = listing(request_.directory)
+    change = amended(request_, runs=3)
+    assert change.stand is Stand.RUNNING
+    assert change.refusal is not None
+    assert "a DAGMan has this DAG (ensemble.dag.lock)" in change.refusal
+    for force in (False, True):
+        with pytest.raises(PlanError, match="a DAGMan has this DAG"):
+            carried_out(request_, force=force, runs=3)
+    assert listing(request_.directory) == before
+    assert amended(request_).same
+
+
+def test_nodes_may_be_added_after_a_rescue(request_: Request) -> None:
+    ran(request_.directory, done=FIRST, removed=["run0-train_epoch1"])
+    change = amended(request_, runs=3)
+    assert (change.stand, change.ran, change.rescue) == (Stand.ENDED, 3, "ensemble.dag.rescue001")
+    assert change.refusal is None
+    assert {how for _, how in told(change)} == {"added"}
+    assert "ensemble.dag" in carried_out(request_, runs=3)
+    assert b"run2-train_epoch0" in (request_.directory / "ensemble.dag").read_bytes()
+    assert (request_.directory / "ensemble.dag.rescue001").exists()
+
+
+def test_memory_may_change_after_a_rescue(request_: Request) -> None:
+    ran(request_.directory, done=FIRST)
+    assert amended(request_, memory_mb=4096).refusal is None
+
+
+def test_nodes_that_have_not_run_may_change(tmp_path: Path) -> None:
+    sites = a_request(tmp_path, sites=("A", "B"), policy=Policy.PIN, gate=Rules())
+    write_plan(make_plan(sites))
+    # All of run0 has run; with a third site nothing of it changes, and run1 stays, too.
+    ran(sites.directory, done=[node for node in ALL if node.startswith("run0")])
+    change = amended(sites, sites=("A", "C"))
+    assert change.refusal is None
+    assert {(node, how) for node, how in told(change)} == {
+        (f"run1-train_epoch{epoch}", "changed") for epoch in range(3)
+    }
+    assert {d.name for each in change.nodes for d in each.differences} == {"ResourceName"}
+    carried_out(sites, sites=("A", "C"))
+    assert 'ResourceName="C"' in (sites.directory / "ensemble.dag").read_text()
+
+
+@pytest.mark.parametrize("gate", [None, Rules(patience=2)])
+def test_a_gate_may_come_or_go_after_a_rescue(request_: Request, gate: Rules | None) -> None:
+    ran(request_.directory, done=FIRST)
+    change = amended(request_, gate=gate)
+    assert change.refusal is None
+    assert not [each for each in change.nodes if each.ran]
+    assert not change.same
+
+
+@pytest.mark.parametrize(
+    ("changes", "node", "what"),
+    [
+        ({"epochs": 4}, "run0-train_epoch0", "epochs from '3' to '4'"),
+        ({"seeds": (1, 9)}, "run1-train_epoch0", "random_seed from '2' to '9'"),
+        ({"runs": 1}, "run1-train_epoch0", "would be taken away"),
+        ({"variables": {"x": "1"}}, "run0-train_epoch0", "x would be '1'"),
+    ],
+    ids=["epochs", "seeds", "runs", "variables"],
+)
+def test_what_has_run_is_not_touched(
+    request_: Request, changes: dict[str, Any], node: str, what: str
+) -> None:
+    ran(request_.directory, done=FIRST)
+    before = listing(request_.directory)
+    for force in (False, True):
+        change = amended(request_, force=force, **changes)
+        assert change.refusal is not None
+        assert node in change.refusal
+        assert what in change.refusal
+        assert "metlmon continue" in change.refusal
+        with pytest.raises(PlanError, match=r"(have|has) run"):
+            carried_out(request_, force=force, **changes)
+    assert listing(request_.directory) == before
+
+
+def test_a_node_that_was_removed_while_it_ran_has_run(request_: Request) -> None:
+    ran(request_.directory, removed=["run1-train_epoch0"])
+    change = amended(request_, runs=1)
+    assert change.refusal is not None
+    assert "run1-train_epoch0 has run" in change.refusal
+
+
+def test_without_a_rescue_file_all_would_run_again(request_: Request) -> None:
+    ran(request_.directory, done=ALL, rescue=False)
+    change = amended(request_, runs=3)
+    assert change.refusal is not None
+    assert "6 nodes have run and no rescue file says so" in change.refusal
+    assert "metlmon continue" in change.refusal
+    assert amended(request_).same
+
+
+def test_a_dag_that_was_handed_over_in_vain_is_as_if_it_were_not(request_: Request) -> None:
+    (request_.directory / "ensemble.dag.condor.sub").write_text("")
+    change = amended(request_, epochs=4)
+    assert (change.stand, change.refusal) == (Stand.WRITTEN, None)
+
+
+def test_a_dagman_that_comes_meanwhile_keeps_its_dag(request_: Request) -> None:
+    plan = make_plan(replace(request_, runs=3), amending=True)
+    change = amendment(plan)
+    running(request_.directory)
+    before = listing(request_.directory)
+    with pytest.raises(PlanError, match="a DAGMan has taken"):
+        amend_plan(plan, change)
+    assert listing(request_.directory) == before
+
+
+def test_a_shape_that_was_changed(request_: Request, tmp_path: Path) -> None:
+    own = nap(tmp_path / "shard", NAP)
+    change = amended(request_, shape=Shape.BAG, shards=4, gate=None, template=own)
+    assert change.refusal is None
+    assert change.runs_removed == ("run0", "run1")
+    assert {how for _, how in told(change)} == {"added", "removed"}
+
+
+def test_a_refusal_quotes_no_secret(request_: Request) -> None:
+    ran(request_.directory, done=FIRST)
+    key = "0123456789abcdef0123456789abcdef01234567"
+    change = amended(request_, variables={"WANDB_API_KEY": key})
+    assert change.refusal is not None
+    assert "WANDB_API_KEY would be" in change.refusal
+    assert key not in change.refusal

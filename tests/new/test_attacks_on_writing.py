@@ -1,0 +1,451 @@
+"""What a hostile or a clumsy person may ask for, and what is written then: nothing gets out of its
+line, its quotes or its file, and all is written or nothing."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import string
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from hypothesis import HealthCheck, event, given, settings
+from hypothesis import strategies as st
+
+from metlmon.authoring import Plan, PlanError, Request, complaints, make_plan
+from metlmon.authoring import writing as writing_module
+from metlmon.authoring.description import Unreadable, description_of
+from metlmon.authoring.graph import GraphNode
+from metlmon.authoring.records import (
+    Evaluation,
+    How,
+    Region,
+    Rules,
+    Shape,
+    Stage,
+    Sweep,
+    Swept,
+)
+from metlmon.authoring.tomltext import example, toml_of
+from metlmon.authoring.writing import write_plan
+from metlmon.cli import new as new_command
+from metlmon.cli.codes import Exit
+from metlmon.cli.main import main
+from metlmon.dagman.submit import parse_description, submission
+from tests.authoring.written import a_request, nap, woven
+
+Captured = pytest.CaptureFixture[str]
+
+KEY: Final = "hf_AbCdEfGhIjKlMnOpQrStUv0123"
+"""What an API key looks like."""
+
+#: What ends lines, words, quotes and macros, for one or another reader.
+NASTY: Final = (
+    *("\n", "\r", "\t", "\0", "\x0b", "\x0c", "\x1b[31m", "\x7f", "\x85", "\u2028", "\u2029"),
+    *('"', "'", "\\", "\\ ", "\\n", "$(x)", "$$(x)", "$(", ")", "$ENV(HOME)", "%", "#", "=", ";"),
+    *(
+        "ALL_NODES",
+        "DONE",
+        "NOOP",
+        "CHILD",
+        "PARENT",
+        "queue 9",
+        "queue",
+        "@=end",
+        "{",
+        "}",
+        "{run}",
+    ),
+    *(" ", "  ", "\xa0", "\ud800", "\ufeff", "\u202e", "é", "..", "/", "-", "//", "if", "x" * 5000),
+)
+
+texts = st.lists(st.sampled_from(NASTY) | st.text(string.ascii_letters, min_size=1), max_size=4)
+nasty = texts.map("".join)
+
+TAME: Final = ("0.1", "a b", "it's", "a;b", "100%", "ä", "-x", "#1", "x=y", "[1, 2]")
+NAMES: Final = ("e", "gate", "train", "e.sub", "metlmon")
+GROUPS: Final = ("g", "ALL_NODES", "2", "a-train_epoch1", "evaluate_")
+VARIABLES: Final = ("x", "queue_x", "My_x", "done", "NOOP", "child", "qu")
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    return here
+
+
+def said(capsys: Captured, words: str, *more: str) -> tuple[int, str, str]:
+    code = main(["new", *shlex.split(words), *more])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+# --- any request ----------------------------------------------------------------------------------
+
+
+PLACES: Final = (
+    *("nowhere", "name", "site", "project", "disk", "variable", "value", "metric", "swept"),
+    *("swept value", "group", "stage", "region", "region's variable", "region's value"),
+)
+
+
+@st.composite
+def requests(draw: st.DrawFn) -> Request:
+    """Of any shape, with anything at one of the places where a person writes."""
+    shape = draw(st.sampled_from((Shape.CHAIN, Shape.SWEEP, Shape.STAGES, Shape.BAG)))
+    odd = draw(st.sampled_from(PLACES))
+    bag = shape is Shape.BAG
+
+    def said(place: str, *usual: str) -> str:
+        return draw(nasty if place == odd else st.sampled_from(usual or TAME))
+
+    told: dict[str, Any] = {
+        "template": "infer" if bag else "trainer",
+        "directory": Path("/planned"),
+        "name": said("name", *NAMES),
+        "shape": shape,
+        "runs": 2,
+        "epochs": 2,
+        "sites": (said("site", "delta", "A+x@y/z:1"), "expanse")[draw(st.integers(0, 2)) :],
+        "values": {"project": said("project"), "disk": said("disk", "1GB")},
+        "variables": {said("variable", *VARIABLES): said("value")},
+        "gate": None if bag else draw(st.none() | st.just(Rules(metric=said("metric")))),
+        "subdags": not bag and draw(st.booleans()),
+        "shards": 2 if bag else 0,
+    }
+    if shape is Shape.SWEEP:
+        rates = Swept("learning_rate", ("0.1", "0.2"), "s:1")
+        more = Swept(said("swept", "project"), (said("swept value"), "b"), "s:2")
+        told["sweep"] = Sweep(said("group", *GROUPS), (rates, more), How.PRODUCT)
+    if shape is Shape.STAGES:
+        told["stages"] = (Stage(said("stage", *GROUPS, "evaluate"), 1), Stage("two", 1))
+    if not bag and draw(st.booleans()):
+        told["evaluation"] = Evaluation()
+    if draw(st.booleans()):
+        its = {said("region's variable", *VARIABLES): said("region's value")}
+        told["regions"] = (Region(said("region"), its),)
+    return Request(**told)
+
+
+def all_nodes(plan: Plan) -> dict[str, GraphNode]:
+    inner = [node for graph in plan.graph.subdags.values() for node in graph.nodes]
+    return {node.name: node for node in (*plan.graph.nodes, *inner)}
+
+
+@settings(max_examples=250, deadline=None, suppress_health_check=list(HealthCheck))
+@given(asked=requests())
+def test_what_may_be_asked_for_is_written_as_it_was_asked_for(asked: Request) -> None:
+    found = complaints(asked)
+    fatal = [each for each in found if each.fatal]
+    if fatal:
+        with pytest.raises(PlanError):
+            make_plan(asked)
+        return
+    event("written")
+    plan = make_plan(asked)
+    assert len({file.name for file in plan.files}) == len(plan.files)
+    flow = woven(plan)
+    assert not [each for each in flow.problems if each.error], flow.problems
+    read = dict(flow.nodes)
+    for inner in flow.subdags:
+        read |= {} if inner is None else inner.nodes
+    asked_for = all_nodes(plan)
+    assert set(read) == set(asked_for)
+    for name, node in asked_for.items():
+        assert dict(read[name].vars) == {each.name: each.value for each in node.variables}
+        assert (read[name].kind, read[name].submit) == (node.kind, node.submit)
+    assert_jobs_are_those_of_the_template(plan)
+
+
+def assert_jobs_are_those_of_the_template(plan: Plan) -> None:
+    """Neither what runs nor how often is anything that a value says."""
+    for file in plan.files:
+        if file.name.endswith(".sub"):
+            text = file.data.decode()
+            lines = [line.strip() for line in text.split("\n")]
+            assert [line for line in lines if line.startswith("queue")] == ["queue"]
+            assert [x for x in lines if x.startswith("executable")] == ["executable = train.py"]
+            assert submission(parse_description(text.split("\n")), {}, {}).queue_count == 1
+            assert not [line for line in lines if line.endswith("\\")]
+            assert not set(text) & set("\r\x0b\x0c\0\x85\u2028\u2029")
+
+
+def test_a_value_swallows_no_line(tmp_path: Path) -> None:
+    # Blanks at the end of a line go before HTCondor looks whether it is continued.
+    asked = a_request(tmp_path, values={"seconds": "5\\ "})
+    assert [each.field for each in complaints(asked) if each.fatal] == ["values.seconds"]
+
+
+@pytest.mark.parametrize("name", ["queue_length", "QUEUED", "on_exit_hold", "noop_job", "if"])
+def test_no_variable_is_a_command_of_the_job(tmp_path: Path, name: str) -> None:
+    asked = a_request(tmp_path, variables={name: "true"})
+    fatal = [each.text for each in complaints(asked) if each.fatal]
+    assert [f"{name} means something to HTCondor; choose another name"] == fatal
+
+
+@pytest.mark.parametrize("site", ["a' || true", "(x)", "a=b", "$x", "a,b"])
+def test_no_site_is_an_expression(tmp_path: Path, site: str) -> None:
+    asked = a_request(tmp_path, variables={"resourcename": site})
+    fatal = [each.text for each in complaints(asked) if each.fatal]
+    assert len(fatal) == 1
+    assert "cannot be a site's name" in fatal[0]
+
+
+def test_no_site_of_a_sweep_file_is_an_expression(tmp_path: Path) -> None:
+    Path("w.sweep").write_text("GEN SUBDAG g t.subdag a from\n 1, 2\n")
+    Path("t.subdag").write_text(
+        "PARENT {run}-train_epoch0 CHILD {run}-train_epoch1\n"
+        'VARS {run} ResourceName="a\\" || true || \\"" learning_rate={a}\n'
+    )
+    asked = Request("trainer", Path("D"), source=Path("w.sweep"), gate=Rules())
+    fatal = [each.text for each in complaints(asked) if each.fatal]
+    assert len(fatal) == 1
+    assert "t.subdag:2:" in fatal[0]
+    assert "cannot be a site's name" in fatal[0]
+
+
+# --- names of files -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["a\nqueue 99\n.sub", "a\u2028b.sub", "a\x1b.sub", "a\udcff.sub"])
+def test_a_templates_file_name_is_no_line_of_what_is_written(tmp_path: Path, name: str) -> None:
+    own = Path(nap(tmp_path / "own"))
+    template = own.rename(own.with_name(name))
+    asked = replace(a_request(tmp_path), template=str(template))
+    with pytest.raises(PlanError, match="rename the file"):
+        make_plan(asked)
+
+
+def test_two_stages_with_templates_of_one_name(tmp_path: Path) -> None:
+    one, other = (nap(tmp_path / folder) for folder in ("a", "b"))
+    stages = (Stage("p", 1, one), Stage("f", 1, other))
+    asked = replace(a_request(tmp_path), shape=Shape.STAGES, stages=stages, template=one)
+    (fatal,) = [each for each in complaints(asked) if each.fatal]
+    assert fatal.field == "stages.f.template"
+    assert "two templates would be kept as nap.template" in fatal.text
+
+
+def test_a_stage_called_like_the_evaluations_submit_file(tmp_path: Path) -> None:
+    asked = replace(
+        a_request(tmp_path),
+        shape=Shape.STAGES,
+        stages=(Stage("evaluate", 1), Stage("f", 1)),
+        evaluation=Evaluation(),
+    )
+    fatal = [each.text for each in complaints(asked) if each.fatal]
+    assert fatal == [
+        "two submit files would be called ensemble-evaluate.sub; give the stage another name"
+    ]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["ensemble.toml", "nap.template", "ensemble.dag.rescue001", "ensemble.jobstate.log", "gate"],
+)
+def test_a_template_brings_nothing_that_is_taken_for_something_else(
+    tmp_path: Path, name: str
+) -> None:
+    own = Path(nap(tmp_path / "own"))
+    own.write_text(f"# ship: {name}\n{own.read_text()}")
+    (own.parent / name).write_text("x")
+    asked = replace(a_request(tmp_path, gate=Rules()), template=str(own))
+    # a_request writes the template anew.
+    own.write_text(f"# ship: {name}\n{own.read_text()}")
+    fatal = [each.text for each in complaints(asked) if each.fatal]
+    assert len(fatal) == 1
+    assert f"the template brings a {name} along" in fatal[0]
+
+
+# --- the directory ------------------------------------------------------------------------------
+
+
+def test_what_is_not_a_file_is_not_waited_for(tmp_path: Path, capsys: Captured) -> None:
+    Path("D").mkdir()
+    Path("D/ensemble.dag").write_text("JOB a a.sub\n")
+    os.mkfifo("D/ensemble.toml")
+    Path("e.toml").write_text('name = "ensemble"\n')
+    assert said(capsys, "e.toml D")[0] == Exit.USAGE
+
+
+def test_a_full_disk_is_not_blamed_on_files_that_are_there(
+    tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(handle: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    code, _, err = said(capsys, "D --runs 1 --epochs 1")
+    assert code == Exit.USAGE
+    assert "No space left on device" in err
+    assert "--force" not in err
+    assert not Path("D").exists()
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_ctrl_c_while_files_are_put_into_their_places(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, overwrite: bool
+) -> None:
+    """It waits until all are there: a few of them would be another ensemble."""
+    assert threading.current_thread() is threading.main_thread()
+    plan = make_plan(a_request(tmp_path))
+    name = "replace" if overwrite else "link"
+    real: Callable[..., None] = getattr(os, name)
+    count = 0
+
+    def interrupted(*args: Any, **how: Any) -> None:
+        nonlocal count
+        real(*args, **how)
+        count += 1
+        if count == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(writing_module.os, name, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        write_plan(plan, overwrite=overwrite)
+    there = sorted(os.listdir(plan.request.directory)) if plan.request.directory.exists() else []
+    assert there in ([], sorted(file.name for file in plan.files))
+
+
+# --- secrets ------------------------------------------------------------------------------------
+
+
+def test_no_key_is_told_wherever_it_was_put(capsys: Captured) -> None:
+    Path("e.toml").write_text(
+        f'runs = 1\nepochs = 1\nsites = ["{KEY}"]\n[values]\nproject = "--token {KEY}"\n'
+        f'[variables]\nWANDB_API_KEY = "{KEY}"\nnote = "{KEY}"\n'
+        f'[region.late]\nvariables = {{ learning_rate = "0.1", hf_token = "{KEY}" }}\n'
+    )
+    for words in (
+        *("--dry-run", "--dry-run --json", "--explain run0-*", "--explain run0-* --json"),
+        *("--picture", f"--name 'a {KEY}'", f"--template {KEY}", f"--set {KEY}=1 --dry-run"),
+        *("", f"--var note={KEY}9 --dry-run", f"--var note={KEY}9 --dry-run --json"),
+        *(f"--sites '{KEY}\"'", f"--var 'a b {KEY}=1'", f"--sweep '{KEY}'", f"--seeds {KEY}"),
+    ):
+        _, out, err = said(capsys, f"e.toml D {words}")
+        assert KEY not in out, words
+        assert KEY not in err, words
+    assert KEY in Path("D/e.dag").read_text()
+
+
+def test_keys_are_warned_of_wherever_they_are(capsys: Captured) -> None:
+    Path("e.toml").write_text(
+        f'runs = 1\nepochs = 1\n[values]\nproject = "{KEY}"\n[variables]\nWANDB_API_KEY = "{KEY}"\n'
+        f'[region.late]\nvariables = {{ note = "{KEY}" }}\n'
+    )
+    err = said(capsys, "e.toml D --dry-run")[2]
+    for name in ("project", "WANDB_API_KEY", "note"):
+        assert f"{name} looks like a secret, and all who can read the directory" in err
+
+
+def test_a_key_in_the_name_of_a_setting(capsys: Captured) -> None:
+    Path("e.toml").write_text(f'"{KEY}" = 1\n')
+    code, out, err = said(capsys, "e.toml D")
+    assert code == Exit.USAGE
+    assert KEY not in out + err
+
+
+# --- again ----------------------------------------------------------------------------------------
+
+
+MINE: Final = """\
+# Why there are two: the reviewers asked.
+name = "e"
+runs = 2      # not more
+epochs = 2
+"""
+
+
+def test_words_of_ones_own_stay_in_the_description(capsys: Captured) -> None:
+    Path("e.toml").write_text(MINE)
+    assert said(capsys, "e.toml D")[0] == Exit.OK
+    assert Path("e.toml").read_text() == MINE
+    kept = Path("D/e.toml")
+    machine = kept.read_text().partition("# What was written")[2]
+    kept.write_text(MINE + "\n# What was written" + machine)
+    before = kept.read_bytes()
+    assert "nothing differs" in said(capsys, "D")[1]
+    assert kept.read_bytes() == before
+    kept.write_text(kept.read_text().replace("epochs = 2", "epochs = 3"))
+    assert said(capsys, "D")[0] == Exit.OK
+    assert kept.read_text().startswith(MINE.replace("epochs = 2", "epochs = 3"))
+    assert "run0-train_epoch2" in Path("D/e.dag").read_text()
+    before = kept.read_bytes()
+    assert "nothing differs" in said(capsys, "D")[1]
+    assert kept.read_bytes() == before
+
+
+def test_it_is_told_when_options_replace_words_of_ones_own(capsys: Captured) -> None:
+    Path("e.toml").write_text(MINE)
+    assert said(capsys, "e.toml D")[0] == Exit.OK
+    assert "without comments of yours" not in said(capsys, "D --epochs 3")[2]
+    Path("D/e.toml").write_text("# Mine.\n" + Path("D/e.toml").read_text())
+    code, _, err = said(capsys, "D --epochs 4")
+    assert code == Exit.OK
+    assert "D/e.toml: options say it otherwise" in err
+    assert Path("e.toml").read_text() == MINE
+
+
+def test_a_file_that_was_handed_in_is_not_written_over(capsys: Captured) -> None:
+    Path("e.toml").write_text(MINE)
+    code, _, err = said(capsys, "e.toml .")
+    assert code == Exit.USAGE
+    assert "e.toml: is there already" in err
+    assert Path("e.toml").read_text() == MINE
+    assert said(capsys, "e.toml . --force")[0] == Exit.OK
+    assert Path("e.toml").read_text().startswith(MINE)
+
+
+def test_a_description_of_many_values_is_read_again(capsys: Captured) -> None:
+    Path("e.toml").write_text(
+        'shape = "sweep"\nepochs = 1\n[sweep]\nlearning_rate = "0.00001 to 0.3 by 0.00001"\n'
+    )
+    asked = replace(description_of(Path("e.toml")), directory=Path("D"))
+    text = toml_of(asked)
+    assert len(text) > 256_000
+    Path("kept.toml").write_text(text)
+    again = description_of(Path("kept.toml"))
+    assert asked.sweep is not None
+    assert again.sweep is not None
+    assert [each.values for each in again.sweep.variables] == [
+        each.values for each in asked.sweep.variables
+    ]
+
+
+# --- descriptions as nobody writes them ---------------------------------------------------------
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_no_description_is_too_odd_to_be_answered(data: st.DataObject) -> None:
+    """Examples, with pieces taken out, doubled, and strewn with what ends lines and quotes."""
+    text = example(data.draw(st.sampled_from(list(Shape))), "trainer")
+    for _ in range(data.draw(st.integers(1, 4))):
+        start = data.draw(st.integers(0, len(text)))
+        end = min(len(text), start + data.draw(st.integers(0, 30)))
+        text = text[:start] + data.draw(nasty | st.just(text[start:end] * 2)) + text[end:]
+    path = Path("odd.toml")
+    path.write_bytes(text.encode("utf-8", "surrogatepass"))
+    with suppress(Unreadable):
+        asked = description_of(path)
+        if any(each.fatal for each in complaints(asked)):
+            return
+        assert not [each for each in woven(make_plan(asked)).problems if each.error]
+
+
+def test_who_waits_at_a_terminal_is_told_so(
+    capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new_command._tell_slow()
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    new_command._tell_slow()
+    assert "take a while" in capsys.readouterr().err

@@ -1,0 +1,376 @@
+"""An ensemble in TOML: what it means, what is wrong with it, and the way back."""
+
+from __future__ import annotations
+
+import string
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from metlmon.authoring.description import (
+    LARGEST,
+    Unreadable,
+    description_of,
+    place_of,
+    template_for,
+)
+from metlmon.authoring.records import (
+    Evaluation,
+    How,
+    Policy,
+    Region,
+    Request,
+    Rules,
+    Shape,
+    Stage,
+    Sweep,
+    Swept,
+)
+from metlmon.authoring.tomltext import example, toml_of
+
+
+def read(tmp_path: Path, text: str, name: str = "e.toml") -> Request:
+    path = tmp_path / name
+    path.write_text(text)
+    return description_of(path, tmp_path / "out")
+
+
+def wrong(tmp_path: Path, text: str) -> list[str]:
+    with pytest.raises(Unreadable) as caught:
+        read(tmp_path, text)
+    prefix = f"{tmp_path}/e.toml:"
+    assert all(sentence.startswith(prefix) for sentence in caught.value.sentences)
+    return [sentence.removeprefix(prefix) for sentence in caught.value.sentences]
+
+
+# --- what it means ------------------------------------------------------------------------------
+
+
+def test_an_empty_description_is_a_chain_with_a_gate(tmp_path: Path) -> None:
+    found = read(tmp_path, "", "mine.toml")
+    usual = Request("trainer", tmp_path / "out", name="mine", gate=Rules())
+    assert found == usual
+
+
+def test_every_key(tmp_path: Path) -> None:
+    found = read(
+        tmp_path,
+        """\
+name = "big"
+shape = "chain"
+template = "metl"
+epochs = 30
+seeds = "7-9"
+sites = "A, B"
+policy = "permute"
+gpus = 2
+gpu_memory = "40 GB"
+memory = 4096
+retries = 5
+subdags = true
+[values]
+container = "x.sif"
+cpus = 8
+rate = 0.10
+[variables]
+project = "METL"
+[evaluation]
+every = 10
+gates = true
+values = { n = 3 }
+[stop]
+patience = 3
+min_delta = 1e-3
+divergence = 5
+[region.late]
+epochs = "20 to 29"
+runs = ["run0"]
+variables = { ResourceName = "B" }
+[region.one]
+epochs = 3
+variables.x = 0.5
+""",
+    )
+    assert found == Request(
+        "metl",
+        tmp_path / "out",
+        name="big",
+        runs=3,
+        epochs=30,
+        seeds=(7, 8, 9),
+        sites=("A", "B"),
+        policy=Policy.PERMUTE,
+        gpus=2,
+        gpu_memory_mb=40960,
+        memory_mb=4096,
+        retries=5,
+        subdags=True,
+        values={"container": "x.sif", "cpus": "8", "rate": "0.10"},
+        variables={"project": "METL"},
+        evaluation=Evaluation(every=10, gates=True, values={"n": "3"}),
+        gate=Rules(patience=3, min_delta=0.001, divergence=5.0),
+        regions=(
+            Region("late", {"ResourceName": "B"}, (20, 29), ("run0",), "e.toml:27"),
+            Region("one", {"x": "0.5"}, (3, 3), (), "e.toml:31"),
+        ),
+    )
+
+
+def test_a_sweep_keeps_what_numbers_look_like_and_where_they_stand(tmp_path: Path) -> None:
+    found = read(
+        tmp_path,
+        '[sweep]\ngroup = "lr"\nhow = "product"\n\na = "0.01 to 0.05 by 0.02"\n'
+        'b = [0.10, 1e-3, 7, "x y", true]\n',
+    )
+    assert found.shape is Shape.SWEEP
+    assert found.sweep == Sweep(
+        "lr",
+        (
+            Swept("a", ("0.01", "0.03", "0.05"), "e.toml:5"),
+            Swept("b", ("0.10", "1e-3", "7", "x y", "true"), "e.toml:6"),
+        ),
+        How.PRODUCT,
+        "e.toml:1",
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "gate"),
+    [
+        ("", Rules()),
+        ("gate = false", None),
+        ("gate = true\n[bag]\nshards = 2", Rules()),
+        ("[bag]\nshards = 2", None),
+        ("[stop]", Rules()),
+        ("[stop]\npatience = 2", Rules(patience=2)),
+        ("[multi-node]\nmachines = 2", None),
+        ("[[stage]]\nname = 'a'\nepochs = 1", Rules()),
+    ],
+)
+def test_runs_have_a_gate_unless_they_shall_not(
+    tmp_path: Path, text: str, gate: Rules | None
+) -> None:
+    assert read(tmp_path, text).gate == gate
+
+
+def test_tables_tell_the_shape(tmp_path: Path) -> None:
+    text = "[[stage]]\nname = 'pre'\nepochs = 3\n[[stage]]\nname = 'fine'\nepochs = 2\n"
+    found = read(tmp_path, text + "template = 'metl'\nvalues = { a = 1 }")
+    assert found.shape is Shape.STAGES
+    assert found.stages == (Stage("pre", 3), Stage("fine", 2, "metl", {"a": "1"}))
+    assert read(tmp_path, "[bag]\nshards = 5\n").shards == 5
+    assert read(tmp_path, "[multi-node]\nmachines = 3").machines == 3
+
+
+def test_relative_files_lie_beside_the_description(tmp_path: Path) -> None:
+    found = read(tmp_path, 'template = "own/nap.sub"\nsource = "train.sweep"\n')
+    assert found.template == str(tmp_path / "own" / "nap.sub")
+    assert found.source == tmp_path / "train.sweep"
+    assert read(tmp_path, 'template = "metl"').template == "metl"
+
+
+# --- what is wrong --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("\nepoch = 3", "2: no setting is called 'epoch'; did you mean 'epochs'? there are: bag"),
+        ("a = 1\n[stop]\npatienc = 3", "3: no setting in stop is called 'patienc'; did you mean"),
+        ('runs = "4"', "1: runs must be a whole number, such as 4"),
+        ("runs = true", "1: runs must be a whole number"),
+        ("runs = 4.0", "1: runs must be a whole number"),
+        ("name = 3", "1: name must be a text in quotes"),
+        (
+            'shape = "swep"',
+            "1: shape must be one of chain, sweep, stages, bag, multi-node; did you",
+        ),
+        ("policy = 3", "1: policy must be one of any, permute, pin"),
+        ("gate = 1", "1: gate must be true or false"),
+        ("seeds = [1, 'x']", "1: seeds must be a list of whole numbers"),
+        ('seeds = "1-x"', "1: seeds: whole numbers are needed"),
+        ("sites = [1]", "1: sites must be a list of texts"),
+        ('memory = "big"', '1: memory must be a size: 4096 (MB), or "4 GB"'),
+        ("memory = true", "1: memory must be a size"),
+        ("values = 3", "1: values is a table: [values], then its keys"),
+        ("[values]\na = [1]", "2: values.a must be a text in quotes or a number"),
+        ("[stop]\npatience = 2.5", "2: stop.patience must be a whole number"),
+        ("[stop]\ndivergence = 'x'", "2: stop.divergence must be a number, such as 0.01"),
+        ("gate = false\n[stop]", "1: gate = false leaves nobody to follow [stop]"),
+        (
+            "[sweep]\nhow = 'zipp'\na = [1]",
+            "2: sweep.how must be one of zip, product; did you mean",
+        ),
+        ("[sweep]", "1: [sweep] has no variable; write one such as"),
+        ("[sweep]\na = []", "2: sweep.a must be a list of 1 to"),
+        ("[sweep]\na = [[1]]", "2: sweep.a must be a list of 1 to"),
+        ("[sweep]\n\na = '1 to 0 by 1'", "3: sweep.a: "),
+        ("[[stage]]\nname = 'a'", '1: each [[stage]] needs name = "pretrain" and epochs = 10'),
+        ("[[stage]]\nname='a'\nepochs='x'", "3: stage.epochs must be a whole number"),
+        ("shape = 'chain'\n[bag]\nshards = 2", '2: [bag] belongs to shape = "bag", and this is'),
+        ("[region.x]\nepochs = 1", "1: [region.x] gives no variables"),
+        ("[region.x]\nepochs = '9 to 3'\nvariables.a = 1", "2: region.x.epochs must be an epoch"),
+        ("[bag]\nshard = 2", "2: no setting in bag is called 'shard'; did you mean 'shards'?"),
+        ("runs = = 3", "not valid TOML"),
+    ],
+)
+def test_errors_name_the_line_and_the_key(tmp_path: Path, text: str, sentence: str) -> None:
+    if sentence == "not valid TOML":
+        with pytest.raises(Unreadable, match=r"e\.toml: not valid TOML: .*line 1"):
+            read(tmp_path, text)
+        return
+    found = wrong(tmp_path, text)
+    assert [each for each in found if each.startswith(sentence)], found
+
+
+def test_all_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
+    found = wrong(tmp_path, "runs = 'x'\nnam = 1\nepochs = 'y'\n")
+    assert [each.split(":")[0] for each in found] == ["1", "2", "3"]
+    with pytest.raises(Unreadable, match=r"\(and 2 more\)"):
+        description_of(tmp_path / "e.toml")
+
+
+def test_files_that_are_no_description(tmp_path: Path) -> None:
+    for path, what in [
+        (tmp_path / "none.toml", "there is no such file"),
+        (tmp_path, "cannot be read"),
+    ]:
+        with pytest.raises(Unreadable, match=what):
+            description_of(path)
+    (tmp_path / "large.toml").write_bytes(b"# x\n" * (LARGEST // 4 + 1))
+    with pytest.raises(Unreadable, match="cannot be read"):
+        description_of(tmp_path / "large.toml")
+
+
+def test_complaints_find_their_lines(tmp_path: Path) -> None:
+    path = tmp_path / "e.toml"
+    path.write_text(
+        "runs = 0\ngpu_memory = 1\n[values]\nx = 1\n[[stage]]\nname = 'a'\n[[stage]]\n"
+        "name = 'b'\nepochs = 0\n[evaluation]\nevery = 0\n"
+    )
+    assert place_of(path, "runs") == f"{path}:1: runs"
+    assert place_of(path, "gpu_memory_mb") == f"{path}:2: gpu_memory"
+    assert place_of(path, "values.x") == f"{path}:4: values.x"
+    assert place_of(path, "stages.b.epochs") == f"{path}:9: stage.epochs"
+    assert place_of(path, "evaluation.every") == f"{path}:11: evaluation.every"
+    assert place_of(path, "retries") is None
+
+
+# --- there and back -------------------------------------------------------------------------------
+
+
+def without_places(request: Request) -> Request:
+    sweep = request.sweep
+    if sweep is not None:
+        variables = tuple(replace(each, where="") for each in sweep.variables)
+        sweep = replace(sweep, where="", variables=variables)
+    regions = tuple(replace(each, where="") for each in request.regions)
+    return replace(request, sweep=sweep, regions=regions)
+
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+WORD = st.text(string.ascii_letters + string.digits + "_-", min_size=1, max_size=8)
+NAMES = st.dictionaries(WORD, TEXT, max_size=3)
+VARIABLE = WORD.filter(lambda name: name not in ("group", "how"))
+NUMBER = st.floats(allow_nan=False, allow_infinity=False)
+WHOLE = st.integers(0, 10**6)
+RULES = st.builds(
+    Rules,
+    metric=WORD,
+    patience=st.none() | WHOLE,
+    min_delta=NUMBER,
+    divergence=st.none() | NUMBER,
+    median_after=st.none() | WHOLE,
+    poll=WHOLE,
+)
+SWEEP = st.builds(
+    Sweep,
+    group=WORD,
+    variables=st.lists(
+        st.builds(Swept, VARIABLE, st.lists(TEXT, min_size=1, max_size=30).map(tuple), st.just("")),
+        min_size=1,
+        max_size=3,
+        unique_by=lambda each: each.name,
+    ).map(tuple),
+    how=st.none() | st.sampled_from(How),
+)
+TEMPLATE = st.sampled_from(["trainer", "metl"])
+OF_SHAPE: dict[Shape, dict[str, st.SearchStrategy[Any]]] = {
+    Shape.CHAIN: {"runs": WHOLE, "epochs": WHOLE},
+    Shape.SWEEP: {"sweep": SWEEP, "epochs": WHOLE},
+    Shape.STAGES: {
+        "stages": st.lists(
+            st.builds(Stage, WORD, WHOLE, st.none() | TEMPLATE, NAMES), min_size=1, max_size=3
+        ).map(tuple)
+    },
+    Shape.BAG: {"shards": WHOLE, "gather": st.none() | TEMPLATE},
+    Shape.MULTI_NODE: {"machines": WHOLE, "runs": WHOLE},
+}
+
+
+@st.composite
+def requests(draw: st.DrawFn) -> Request:
+    shape = draw(st.sampled_from(Shape))
+    fields: dict[str, st.SearchStrategy[Any]] = {
+        "template": TEMPLATE,
+        "name": TEXT,
+        "seeds": st.lists(WHOLE, max_size=30).map(tuple),
+        "sites": st.lists(TEXT, max_size=3).map(tuple),
+        "policy": st.sampled_from(Policy),
+        "gpus": WHOLE,
+        "gpu_memory_mb": st.none() | WHOLE,
+        "memory_mb": WHOLE,
+        "retries": WHOLE,
+        "values": NAMES,
+        "variables": NAMES,
+        "evaluation": st.none() | st.builds(Evaluation, TEMPLATE, WHOLE, st.booleans(), NAMES),
+        "gate": st.none() | RULES,
+        "regions": st.dictionaries(
+            WORD,
+            st.tuples(
+                st.dictionaries(WORD, TEXT, min_size=1, max_size=2),
+                st.none() | st.tuples(st.integers(0, 9), st.integers(9, 99)),
+                st.lists(TEXT, max_size=2).map(tuple),
+            ),
+            max_size=2,
+        ).map(lambda found: tuple(Region(name, *each) for name, each in found.items())),
+        "subdags": st.booleans(),
+        **OF_SHAPE[shape],
+    }
+    return Request(
+        directory=Path("out"), shape=shape, **{name: draw(each) for name, each in fields.items()}
+    )
+
+
+@pytest.fixture(name="place", scope="module")
+def _place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("there") / "back.toml"
+
+
+@given(request=requests())
+def test_a_description_says_what_was_asked_for(place: Path, request: Request) -> None:
+    text = toml_of(request)
+    place.write_text(text, encoding="utf-8", newline="")
+    found = description_of(place, Path("out"))
+    if request.seeds and request.shape in (Shape.SWEEP, Shape.BAG):
+        # Their runs are counted otherwise.
+        found = replace(found, runs=request.runs)
+    assert without_places(found) == without_places(request)
+    assert toml_of(found) == text
+
+
+@pytest.mark.parametrize("shape", Shape)
+def test_every_shape_has_an_example(tmp_path: Path, shape: Shape) -> None:
+    text = example(shape, template_for(shape) or "own.sub")
+    assert f'shape = "{shape}"' in text
+    assert max(map(len, text.split("\n"))) <= 100
+    found = read(tmp_path, text)
+    assert found.shape is shape
+    assert found.name == "ensemble"
+    # What is commented out could stand there as it is.
+    lines = [line.removeprefix("# ") if " = " in line else line for line in text.split("\n")]
+    assert read(tmp_path, "\n".join(lines)).seeds == (1, 2, 3, 4)

@@ -1,0 +1,137 @@
+"""For each variable of a node: who gave it, and whom it hides."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from metlmon.authoring.explaining import explain, names
+from metlmon.authoring.graph import Level
+from metlmon.authoring.records import Request
+from metlmon.authoring.shapes import graph_of
+from metlmon.cli.codes import Exit
+from metlmon.cli.main import main
+from tests.authoring.written import nap
+
+Captured = pytest.CaptureFixture[str]
+
+DESCRIPTION = """\
+template = "own/nap.sub"
+runs = 2
+epochs = 3
+[variables]
+project = "METL"
+[region.late]
+epochs = "1 to 2"
+variables = { project = "late", ResourceName = "B" }
+[region.last]
+epochs = 2
+runs = ["run1"]
+variables = { project = "last" }
+"""
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    nap(tmp_path / "own")
+    Path("mine.toml").write_text(DESCRIPTION)
+
+
+def spoken(capsys: Captured, words: str) -> str:
+    assert main(["new", *shlex.split(words)]) == Exit.OK
+    return capsys.readouterr().out
+
+
+def explained(capsys: Captured, words: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(spoken(capsys, f"{words} --json"))["explained"]
+    return found
+
+
+def variables(node: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {each["name"]: each for each in node["variables"]}
+
+
+def test_the_nearest_wins_and_names_what_it_hides(capsys: Captured) -> None:
+    (node,) = explained(capsys, "mine.toml --explain run1-train_epoch2")
+    found = variables(node)
+    project = found["project"]
+    assert (project["value"], project["level"], project["where"]) == (
+        "last",
+        "region",
+        "mine.toml:9",
+    )
+    assert [(each["value"], each["level"], each["where"]) for each in project["hides"]] == [
+        ("late", "region", "mine.toml:6"),
+        ("METL", "all", "mine.toml:5: variables.project"),
+    ]
+    assert (found["ResourceName"]["value"], found["ResourceName"]["level"]) == ("B", "region")
+    assert (found["epochs"]["where"], found["epochs"]["level"]) == ("mine.toml:3: epochs", "all")
+    assert (found["epoch"]["value"], found["epoch"]["level"]) == ("3", "node")
+    (other,) = explained(capsys, "mine.toml --explain run0-train_epoch0")
+    assert variables(other)["project"]["value"] == "METL"
+    assert variables(other)["project"]["hides"] == []
+
+
+def test_a_swept_value_goes_before_a_region_and_the_rest(capsys: Captured) -> None:
+    text = 'template = "own/nap.sub"\nvariables.seconds = "1"\n[region.late]\nepochs = 2\n'
+    Path("swept.toml").write_text(
+        text + "variables = { seconds = '2' }\n[sweep]\nseconds = [5, 6]\n"
+    )
+    (node,) = explained(capsys, "swept.toml --explain run1-train_epoch2")
+    seconds = variables(node)["seconds"]
+    assert (seconds["value"], seconds["level"], seconds["where"]) == ("6", "run", "swept.toml:7")
+    assert [each["value"] for each in seconds["hides"]] == ["2", "1"]
+
+
+def test_an_option_is_named_where_it_speaks(capsys: Captured) -> None:
+    (node,) = explained(capsys, "mine.toml --epochs 4 --var project=x --explain run0-train_epoch0")
+    found = variables(node)
+    assert found["epochs"]["where"] == "--epochs"
+    assert found["project"]["value"] == "x"
+    assert found["project"]["where"] == "--var project"
+
+
+def test_neighbours_script_and_submit_file(capsys: Captured) -> None:
+    (node,) = explained(capsys, "mine.toml --explain run0-train_epoch1")
+    assert (node["parents"], node["children"]) == (["run0-train_epoch0"], ["run0-train_epoch2"])
+    assert (node["submit"], node["file"], node["role"]) == ("mine.sub", "mine.dag", "train")
+    assert node["pre"].startswith("gate.py mine.gate.json ")
+    assert (node["defer"], node["skip"]) == ([75, 60], 42)
+    text = spoken(capsys, "mine.toml --explain run0-train_epoch1")
+    assert "  after     run0-train_epoch0\n  before    run0-train_epoch2\n" in text
+    assert "(exit 75: asked again after 60 s; 42: done without a job)" in text
+
+
+def test_people_read_the_same(capsys: Captured) -> None:
+    text = spoken(capsys, "mine.toml --explain run1-train_epoch2")
+    line = next(line for line in text.splitlines() if line.strip().startswith("project"))
+    assert line.split() == ["project", '"last"', "region", "mine.toml:9"]
+    assert '      hides "late" (region: mine.toml:6)\n      hides "METL" (all nodes: mine' in text
+
+
+def test_several_nodes_at_once(capsys: Captured) -> None:
+    found = explained(capsys, "mine.toml --explain 'run0-*'")
+    assert [each["node"] for each in found] == [f"run0-train_epoch{epoch}" for epoch in range(3)]
+
+
+def test_nodes_of_sub_dags(tmp_path: Path) -> None:
+    request = Request(str(tmp_path / "own" / "nap.sub"), Path("x"), runs=2, epochs=2, subdags=True)
+    graph = graph_of(request)
+    assert len(names(graph)) == 2 + 4
+    (found,) = explain(graph, "run1-train_epoch1", "x.dag")
+    assert found.file in graph.subdags
+    assert found.parents == ("run1-train_epoch0",)
+    assert {each.level for each in found.node.variables} >= {Level.ALL, Level.RUN, Level.NODE}
+
+
+def test_secrets_and_escapes_are_not_shown(capsys: Captured) -> None:
+    words = "mine.toml --var WANDB_API_KEY=0123456789abcdef0123456789abcdef01234567"
+    for form in ("", " --json"):
+        text = spoken(capsys, f"{words} --explain run0-train_epoch0{form}")
+        assert "0123456789abcdef" not in text
+        assert "WANDB_API_KEY" in text

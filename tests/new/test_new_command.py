@@ -1,0 +1,404 @@
+"""``metlmon new`` as a person meets it: what it prints, writes, refuses, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from metlmon.authoring.records import Shape
+from metlmon.cli.codes import Exit
+from metlmon.cli.main import main
+from metlmon.pool import office
+from metlmon.pool.records import PoolError, Submitted
+from tests.authoring.written import nap
+from tests.new.ensembles_that_ran import listing, ran, running
+
+ROOT = Path(__file__).resolve().parents[2]
+
+Captured = pytest.CaptureFixture[str]
+
+
+@dataclass
+class Clerk:
+    """A pool of which only ``submit_dag`` is asked."""
+
+    answer: Submitted | PoolError = field(default_factory=lambda: Submitted(77, "htcondor2"))
+    submitted: list[Path] = field(default_factory=list)
+
+    def submit_dag(self, dag_file: Path) -> Submitted:
+        self.submitted.append(dag_file)
+        if isinstance(self.answer, PoolError):
+            raise self.answer
+        return self.answer
+
+    def close(self) -> None:
+        """There is no connection."""
+
+
+@pytest.fixture(name="clerk")
+def _clerk(monkeypatch: pytest.MonkeyPatch) -> Clerk:
+    clerk = Clerk()
+    monkeypatch.setattr(office, "open_pool", lambda: clerk)
+    return clerk
+
+
+@pytest.fixture(name="own", autouse=True)
+def _own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A template, and an empty current directory."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    return nap(tmp_path / "own")
+
+
+def spoken(capsys: Captured, words: str) -> tuple[int, str, str]:
+    code = main(["new", *shlex.split(words)])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def told(capsys: Captured, words: str) -> dict[str, Any]:
+    code, out, err = spoken(capsys, f"{words} --json")
+    assert code == Exit.OK, err
+    found: dict[str, Any] = json.loads(out)
+    return found
+
+
+def written() -> list[str]:
+    return sorted(str(path) for path in Path().rglob("*") if path.is_file())
+
+
+# --- what is told before, and what is written ---------------------------------------------------
+
+
+def test_counts_picture_and_files_are_told_and_written(capsys: Captured, own: str) -> None:
+    code, out, err = spoken(capsys, f"--template {own} --runs 3 --epochs 12 --no-gate")
+    assert code == Exit.OK
+    assert out.startswith("ensemble.dag in ensemble: 3 runs, 36 nodes, 36 jobs, chain, template ")
+    assert (
+        "\n  run0 … run2  3 runs like this\n"
+        "    train_epoch0 ─▶ train_epoch1 ─▶ … ─▶ train_epoch11\n" in out
+    )
+    names = ["ensemble.dag", "ensemble.sub", "nap.sh", "nap.template", "ensemble.toml"]
+    for name in names:
+        assert f"\n  {name} " in out
+    assert written() == sorted(f"ensemble/{name}" for name in names)
+    assert "metlmon check ensemble" in err
+    assert "condor_submit_dag ensemble.dag" in err
+    assert "metlmon watch ensemble" in err
+
+
+def test_a_dry_run_writes_nothing(capsys: Captured, own: str) -> None:
+    for words in ("--dry-run", "--picture", "--explain run0-train_epoch0", "--dry-run --json"):
+        code, out, _ = spoken(capsys, f"--template {own} {words}")
+        assert (code, written()) == (Exit.OK, [])
+        assert "train_epoch" in out
+    assert told(capsys, f"--template {own} --dry-run")["written"] is False
+
+
+def test_json_has_it_all(capsys: Captured, own: str) -> None:
+    found = told(capsys, f"out --template {own} --name big --runs 2 --epochs 2")
+    assert (found["schema"], found["directory"], found["dag"]) == (1, "out", "big.dag")
+    assert (found["shape"], found["nodes"], found["jobs"]) == ("chain", 4, 4)
+    assert [run["run"] for run in found["runs"]] == ["run0", "run1"]
+    assert found["picture"][0] == "run0, run1  2 runs like this"
+    assert found["written"] is True
+    assert found["change"]["stand"] == "new"
+    assert {each["name"] for each in found["files"]} == set(os.listdir("out"))
+
+
+def test_plain_characters(capsys: Captured, own: str) -> None:
+    _, out, _ = spoken(capsys, f"--template {own} --ascii --epochs 30")
+    assert out.isascii()
+    _, out, _ = spoken(capsys, "ensemble --ascii --explain run0-train_epoch1")
+    assert out.isascii()
+
+
+@pytest.mark.parametrize("shape", Shape)
+def test_examples_can_be_written_as_they_are(capsys: Captured, shape: Shape) -> None:
+    _, out, _ = spoken(capsys, f"--example {shape}")
+    Path("mine.toml").write_text(out)
+    code, out, err = spoken(capsys, "mine.toml out")
+    assert code == Exit.OK
+    assert ": warning" not in err
+    assert f"jobs, {shape}, template" in out
+    assert main(["check", "out", "--json"]) in (Exit.OK, Exit.FOUND)
+    assert json.loads(capsys.readouterr().out)["errors"] == 0
+    code, out, _ = spoken(capsys, "out")
+    assert code == Exit.OK
+    assert "nothing differs from what is there" in out
+
+
+# --- descriptions and options ---------------------------------------------------------------------
+
+
+def test_options_go_before_the_description(capsys: Captured, own: str) -> None:
+    Path("mine.toml").write_text(
+        f'template = "{own}"\nruns = 5\nepochs = 4\nvariables.x = "1"\n[values]\nseconds = 9\n'
+    )
+    found = told(capsys, "mine.toml --runs 2 --var y=2 --dry-run --name other")
+    assert (len(found["runs"]), found["nodes"], found["directory"]) == (2, 8, "other")
+    dag = next(file["text"] for file in found["files"] if file["name"] == "other.dag")
+    assert 'x="1"' in dag
+    assert 'y="2"' in dag
+    assert told(capsys, "mine.toml --dry-run")["dag"] == "mine.dag"
+
+
+def test_shapes_by_options(capsys: Captured, own: str) -> None:
+    path = Path(own)
+    path.write_text(path.read_text().replace("seconds}", "seconds} $(a)"))
+    swept = told(
+        capsys,
+        f"--template {own} --sweep 'a=0.01 to 0.03 by 0.01' --sweep seconds=1,2 --how product "
+        "--epochs 2 --dry-run",
+    )
+    assert (swept["shape"], len(swept["runs"]), swept["nodes"]) == ("sweep", 6, 12)
+    bag = told(capsys, f"--template {own} --shards 7 --dry-run")
+    assert (bag["shape"], bag["nodes"]) == ("bag", 7)
+    evaluated = told(capsys, f"--template {own} --evaluate {own} --every 2 --epochs 4 --dry-run")
+    assert evaluated["nodes"] == 4 * (4 + 2)
+    apart = told(capsys, f"--template {own} --subdags --runs 2 --dry-run")
+    assert sum(file["name"].endswith(".dag") for file in apart["files"]) == 3
+
+
+def test_rules_by_options(capsys: Captured, own: str) -> None:
+    words = f"--template {own} --stop-patience 3 --diverge 4 --median-after 2 --dry-run"
+    found = told(capsys, words)
+    text = next(file["text"] for file in found["files"] if file["name"] == "ensemble.gate.json")
+    rules = json.loads(text)["rules"]
+    assert (rules["patience"], rules["divergence"], rules["median_after"]) == (3, 4.0, 2)
+    code, _, err = spoken(capsys, f"{words} --no-gate")
+    assert code == Exit.USAGE
+    assert "--no-gate: nobody would follow the rules" in err
+
+
+def test_a_sweep_file(capsys: Captured) -> None:
+    Path("flow.dag").write_text("GEN SUBDAG flow train.subdag a from\n  1 to 3 by 1\n")
+    Path("train.subdag").write_text("PARENT {run}-train_epoch0 CHILD {run}-train_epoch1\n")
+    found = told(capsys, "flow.dag out --var learning_rate=0.1 --dry-run")
+    assert [run["run"] for run in found["runs"]] == ["flow0", "flow1", "flow2"]
+    assert (found["source"], found["shape"]) == ("flow.dag", "sweep file")
+    assert spoken(capsys, "flow.dag out")[0] == Exit.OK
+    code, out, _ = spoken(capsys, "out")
+    assert (code, "nothing differs" in out) == (Exit.OK, True)
+
+
+def test_the_directory_may_stand_behind_the_options(capsys: Captured, own: str) -> None:
+    found = told(capsys, f"--template {own} --dry-run out")
+    assert found["directory"] == "out"
+    Path("mine.toml").write_text(f'template = "{own}"\n')
+    assert told(capsys, "mine.toml --dry-run out")["directory"] == "out"
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("none.toml", "none.toml: there is no such file"),
+        ("none.dag", "none.dag: there is no such file"),
+        ("one two", "one: is no description: FILE ends in .toml, or is a sweep file"),
+        ("plain.dag", "plain.dag: is neither a description (.toml) nor a sweep file"),
+        ("bad.toml", "bad.toml:2: epochs must be a whole number, such as 4"),
+        ("few.toml", "few.toml:1: runs: 0 runs: give a number from 1 to"),
+        ("few.toml --runs -1", "--runs: -1 runs: give a number from 1 to"),
+        ("--stop-patience 0", "--stop-patience: 0 epochs: give a number from 1 on"),
+        ("--evaluate --every 0", "--every: "),
+        ("--how zip", "--how: there is no sweep"),
+        ("--sweep x", "--sweep 'x': write it as a=0.01 to 0.1 by 0.01"),
+        ("--sweep 'a=1 to 0 by 1'", "--sweep a: "),
+        ("--memory big", "--memory 'big' is no size"),
+        ("--seeds x", "--seeds 'x': whole numbers are needed"),
+        ("--explain", "--explain: name a node, or several as 'run0-*'; there are run0-train_epoch"),
+        ("--explain run0-train_epok0", "--explain 'run0-train_epok0': no node is called so; did"),
+    ],
+)
+def test_what_is_wrong_ends_in_a_sentence(capsys: Captured, words: str, sentence: str) -> None:
+    Path("bad.toml").write_text("runs = 2\nepochs = 'x'\n")
+    Path("few.toml").write_text("runs = 0\n")
+    Path("plain.dag").write_text("JOB a a.sub\n")
+    before = written()
+    code, out, err = spoken(capsys, words)
+    assert (code, out) == (Exit.USAGE, "")
+    assert err.startswith(f"metlmon: {sentence}"), err
+    assert written() == before
+
+
+def test_all_that_is_wrong_is_said(capsys: Captured) -> None:
+    Path("bad.toml").write_text("runs = 'x'\nnam = 2\nepochs = 'x'\n")
+    _, _, err = spoken(capsys, "bad.toml")
+    assert [line.split(":")[2] for line in err.splitlines()] == ["1", "2", "3"]
+
+
+# --- a directory that holds one already -----------------------------------------------------------
+
+
+def test_what_differs_is_told(capsys: Captured, own: str) -> None:
+    spoken(capsys, f"--template {own} --runs 2 --epochs 2")
+    before = listing(Path("ensemble"))
+    code, out, _ = spoken(capsys, "ensemble")
+    assert code == Exit.OK
+    assert out.endswith("\nnothing differs from what is there (not submitted yet)\n")
+    assert listing(Path("ensemble")) == before
+    _, out, _ = spoken(capsys, "ensemble --runs 3 --retries 5 --dry-run")
+    _, told_, changes = out.partition("\ndiffers from what is there (not submitted yet):\n")
+    assert told_
+    assert changes == (
+        "  + run run2\n"
+        "  ~ 4 nodes: run0-train_epoch0 … run1-train_epoch1: retries from 3 to 5\n"
+        "  + 2 nodes: run2-train_epoch0, run2-train_epoch1\n"
+        "  ensemble.dag: changed\n"
+        "  ensemble.gate.json: changed\n"
+        "  ensemble.toml: changed\n"
+    )
+    assert listing(Path("ensemble")) == before
+    assert spoken(capsys, "ensemble --runs 3")[0] == Exit.OK
+    assert b"run2-train_epoch1" in Path("ensemble/ensemble.dag").read_bytes()
+
+
+def test_many_changes_are_told_in_few_lines(capsys: Captured, own: str) -> None:
+    spoken(capsys, f"--template {own} --runs 3 --no-gate")
+    _, out, _ = spoken(capsys, "ensemble --epochs 4 --dry-run")
+    lines = out.partition("differs from what is there")[2].splitlines()
+    assert lines[1:4] == [
+        "  ~ 3 nodes: run0-train_epoch0 … run2-train_epoch0: run_uuid; epochs from 3 to 4",
+        "  ~ 6 nodes: run0-train_epoch1 … run2-train_epoch2: run_uuid; epochs from 3 to 4; "
+        "continue_from_checkpoint",
+        "  + 3 nodes: run0-train_epoch3 … run2-train_epoch3",
+    ]
+
+
+def test_what_a_terminal_would_obey_is_not_printed(capsys: Captured, own: str) -> None:
+    bad = "\x1b[2J\u202e"
+    Path("bad.toml").write_text(f'template = "{own}"\nname = "\\u001b[2J"\n', encoding="utf-8")
+    texts = list(spoken(capsys, "bad.toml")[1:])
+    Path("odd.toml").write_text('"\\u001b[2J" = 1\nruns = 2\n', encoding="utf-8")
+    texts += spoken(capsys, "odd.toml")[1:]
+    texts += spoken(capsys, f"--explain '{bad}' --template {own}")[1:]
+    texts += spoken(capsys, f"'{bad}.toml'")[1:]
+    spoken(capsys, f"--template {own} --runs 1")
+    with Path("ensemble/ensemble.dag").open("a") as file:
+        file.write(f'JOB x{bad} x.sub\nVARS x{bad} a="{bad}" run="{bad}"\n')
+    texts += spoken(capsys, "ensemble --force --dry-run")[1:]
+    assert any("x\\x1b" in text for text in texts)
+    for text in texts:
+        assert "\x1b" not in text
+        assert "\u202e" not in text
+
+
+def test_the_kept_description_can_be_changed_where_it_lies(capsys: Captured, own: str) -> None:
+    spoken(capsys, f"--template {own} --runs 2")
+    kept = Path("ensemble/ensemble.toml")
+    kept.write_text(kept.read_text().replace("runs = 2", "runs = 3"))
+    for words in ("ensemble/ensemble.toml --dry-run", "ensemble --dry-run"):
+        change = told(capsys, words)["change"]
+        assert change["runs_added"] == ["run2"]
+        assert not any(each["kept"] for each in change["files"])
+    assert spoken(capsys, "ensemble/ensemble.toml")[0] == Exit.OK
+    assert told(capsys, "ensemble")["change"]["same"]
+    # It does without the template that it was made from.
+    Path(own).unlink()
+    assert told(capsys, "ensemble")["change"]["same"]
+
+
+def test_what_has_run_is_refused_and_the_rest_allowed(capsys: Captured, own: str) -> None:
+    spoken(capsys, f"--template {own} --runs 2")
+    ran(Path("ensemble"), done=["run0-train_epoch0", "run1-train_epoch0"])
+    before = listing(Path("ensemble"))
+    code, out, err = spoken(capsys, "ensemble --epochs 4")
+    assert code == Exit.USAGE
+    assert "differs from what is there (it ran before, 2 nodes of it have run):" in out
+    assert "run0-train_epoch0, run1-train_epoch0 have run and may not be changed" in err
+    assert listing(Path("ensemble")) == before
+    code, out, err = spoken(capsys, "ensemble --runs 3")
+    assert code == Exit.OK
+    assert "the next DAGMan goes on from ensemble.dag.rescue001" in out
+    assert "metlmon act resubmit ensemble" in err
+
+
+def test_a_running_dag_is_refused(capsys: Captured, own: str) -> None:
+    spoken(capsys, f"--template {own} --runs 2")
+    running(Path("ensemble"))
+    code, out, err = spoken(capsys, "ensemble --runs 3 --json")
+    assert code == Exit.USAGE
+    assert json.loads(out)["change"]["stand"] == "running"
+    assert "a DAGMan has this DAG" in err
+
+
+def test_a_file_that_is_in_the_way(capsys: Captured, own: str) -> None:
+    Path("ensemble").mkdir()
+    Path("ensemble/nap.sh").write_text("mine")
+    code, _, err = spoken(capsys, f"--template {own}")
+    assert code == Exit.USAGE
+    assert "nap.sh: is there already" in err
+    assert err.endswith("(--force)\n")
+    assert written() == ["ensemble/nap.sh"]
+    assert spoken(capsys, f"--template {own} --force")[0] == Exit.OK
+
+
+# --- handing it over ------------------------------------------------------------------------------
+
+
+def test_submit_hands_it_to_the_pool(capsys: Captured, own: str, clerk: Clerk) -> None:
+    code, out, err = spoken(capsys, f"--template {own} --submit")
+    assert code == Exit.OK
+    assert "cluster 77: ensemble/ensemble.dag, 4 runs, 12 nodes, 12 jobs" in out
+    assert "watch it with: metlmon watch ensemble" in err
+    assert clerk.submitted == [Path.cwd() / "ensemble" / "ensemble.dag"]
+
+
+def test_a_pool_that_refuses(capsys: Captured, own: str, clerk: Clerk) -> None:
+    clerk.answer = PoolError("the schedd does not answer")
+    code, _, err = spoken(capsys, f"--template {own} --submit")
+    assert code == Exit.REFUSED
+    assert "written, but not submitted: the schedd does not answer" in err
+
+
+def test_nothing_is_submitted_twice_or_where_it_may_not(
+    capsys: Captured, own: str, clerk: Clerk, tmp_path: Path
+) -> None:
+    spoken(capsys, f"--template {own}")
+    ran(Path("ensemble"), done=["run0-train_epoch0"])
+    code, _, err = spoken(capsys, "ensemble --runs 5 --submit")
+    assert code == Exit.USAGE
+    assert "metlmon act resubmit ensemble" in err
+    (tmp_path / "config" / "metlmon").mkdir(parents=True)
+    (tmp_path / "config" / "metlmon" / "metlmon.toml").write_text("read_only = true\n")
+    code, _, err = spoken(capsys, f"other --template {own} --submit")
+    assert code == Exit.USAGE
+    assert "read_only" in err
+    assert clerk.submitted == []
+    assert not Path("other").exists()
+
+
+# --- the same everywhere --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", ["chain", "sweep", "stages", "bag"])
+def test_two_machines_write_the_same(tmp_path: Path, own: str, shape: str) -> None:
+    made = []
+    for number, seed in enumerate(["1", "77"]):
+        place = tmp_path.joinpath(*["deep"] * number, f"machine{number}")
+        place.mkdir(parents=True)
+        environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT)}
+
+        def run(*words: str, place: Path = place, env: dict[str, str] = environment) -> str:
+            done = subprocess.run(
+                [sys.executable, "-m", "metlmon", "new", *words],
+                cwd=place, env=env, capture_output=True, text=True, check=True,
+            )  # fmt: skip
+            return done.stdout
+
+        (place / "mine.toml").write_text(run("--example", shape))
+        nap(place / "own")
+        extra = ["--template", "own/nap.sub"] if shape == "chain" else []
+        run("mine.toml", "out", "--var", "b=2", "--var", "a=1", *extra)
+        made.append({path.name: path.read_bytes() for path in (place / "out").iterdir()})
+    assert made[0] == made[1]
+    assert len(made[0]) > 3

@@ -1,0 +1,263 @@
+"""The graph in characters: every shape, at the widths of a pane, a terminal and a wall."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from metlmon.authoring.graph import Graph, GraphNode
+from metlmon.authoring.picture import NARROWEST, picture
+from metlmon.authoring.records import Evaluation, How, Request, Shape, Stage, Sweep, Swept
+from metlmon.authoring.shapes import graph_of
+from metlmon.dagman import NodeKind
+from tests.authoring.written import nap
+
+
+@pytest.fixture(name="own", scope="module")
+def _own(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return nap(tmp_path_factory.mktemp("own"))
+
+
+def drawn(graph: Graph, cells: int, ascii: bool = False) -> str:
+    lines = picture(graph, cells, ascii)
+    assert max(map(len, lines)) <= cells
+    return "\n".join(lines) + "\n"
+
+
+def woven(
+    edges: Sequence[tuple[str, str]],
+    apart: Mapping[str, NodeKind] | None = None,
+    runs: Sequence[str] = (),
+) -> Graph:
+    """A graph of these edges; nodes whose names begin like a run belong to it."""
+    names = dict.fromkeys(name for edge in edges for name in edge)
+    nodes = [
+        GraphNode(name, "x.sub", run=next((r for r in runs if name.startswith(f"{r}-")), None))
+        for name in names
+    ]
+    nodes += [GraphNode(name, "x.sub", kind=kind) for name, kind in (apart or {}).items()]
+    return Graph(tuple(nodes), tuple(edges))
+
+
+# --- chains, and what hangs from them -------------------------------------------------------------
+
+
+def test_a_chain(own: str) -> None:
+    graph = graph_of(Request(own, Path("x"), runs=4, epochs=30))
+    assert drawn(graph, 40) == (
+        "run0 … run3  4 runs like this\n"
+        "  train_epoch0 ─▶ … ─▶ train_epoch29\n"
+    )  # fmt: skip
+    wide = (
+        "run0 … run3  4 runs like this\n"
+        "  train_epoch0 ─▶ train_epoch1 ─▶ … ─▶ train_epoch29\n"
+    )  # fmt: skip
+    assert drawn(graph, 80) == wide
+    assert drawn(graph, 200) == wide
+    assert drawn(graph, 80, ascii=True) == (
+        "run0 ... run3  4 runs like this\n"
+        "  train_epoch0 -> train_epoch1 -> ... -> train_epoch29\n"
+    )  # fmt: skip
+
+
+def test_what_fits_is_drawn_whole(own: str) -> None:
+    graph = graph_of(Request(own, Path("x"), runs=1, epochs=4))
+    assert drawn(graph, 80) == (
+        "run0\n  train_epoch0 ─▶ train_epoch1 ─▶ train_epoch2 ─▶ train_epoch3\n"
+    )
+    assert drawn(graph, 40) == "run0\n  train_epoch0 ─▶ … ─▶ train_epoch3\n"
+
+
+def test_evaluations_hang_beneath_their_epochs(own: str) -> None:
+    graph = graph_of(Request(own, Path("x"), runs=10, epochs=30, evaluation=Evaluation(own)))
+    assert drawn(graph, 40) == (
+        "run0 … run9  10 runs like this\n"
+        "  train_epoch0 ─▶ … ─▶ train_epoch29\n"
+        "  └ eval_epoch1        └ eval_epoch30\n"
+    )
+    assert drawn(graph, 80) == (
+        "run0 … run9  10 runs like this\n"
+        "  train_epoch0 ─▶ train_epoch1 ─▶ … ─▶ train_epoch29\n"
+        "  └ eval_epoch1   └ eval_epoch2        └ eval_epoch30\n"
+    )
+    assert drawn(graph, 80, ascii=True) == (
+        "run0 ... run9  10 runs like this\n"
+        "  train_epoch0 -> train_epoch1 -> ... -> train_epoch29\n"
+        "  + eval_epoch1   + eval_epoch2          + eval_epoch30\n"
+    )
+
+
+def test_evaluations_that_are_waited_for_stand_in_the_chain(own: str) -> None:
+    evaluation = Evaluation(own, gates=True)
+    graph = graph_of(Request(own, Path("x"), runs=2, epochs=30, evaluation=evaluation))
+    assert drawn(graph, 80) == (
+        "run0, run1  2 runs like this\n"
+        "  train_epoch0 ─▶ eval_epoch1 ─▶ … ─▶ train_epoch29 ─▶ eval_epoch30\n"
+    )
+
+
+def test_an_evaluation_now_and_then(own: str) -> None:
+    evaluation = Evaluation(own, every=3)
+    graph = graph_of(Request(own, Path("x"), runs=1, epochs=30, evaluation=evaluation))
+    assert drawn(graph, 80) == (
+        "run0\n"
+        "  train_epoch0 ─▶ train_epoch1 ─▶ train_epoch2 ─▶ … ─▶ train_epoch27\n"
+        "                                  └ eval_epoch3\n"
+        "  ─▶ train_epoch28 ─▶ train_epoch29\n"
+        "                      └ eval_epoch30\n"
+    )
+
+
+def test_what_hangs_may_be_longer_than_its_node() -> None:
+    edges = [("r-a0", "r-a1"), ("r-a0", "r-look_at_what_a0_left"), ("r-a1", "r-b")]
+    edges += [("r-a1", f"r-plot{number}") for number in range(9)]
+    assert drawn(woven(edges, runs=["r"]), 80) == (
+        "r\n"
+        "  a0 ──────────────────▶ a1 ───────────────▶ b\n"
+        "  └ look_at_what_a0_left └ plot0 … plot8 (9)\n"
+    )
+
+
+# --- the other shapes -----------------------------------------------------------------------------
+
+
+def test_a_sweep(own: str) -> None:
+    swept = (Swept("a", tuple("123"), ""), Swept("b", tuple("wxyz"), ""))
+    sweep = Sweep("lr", swept, How.PRODUCT)
+    graph = graph_of(Request(own, Path("x"), shape=Shape.SWEEP, sweep=sweep, epochs=3))
+    assert drawn(graph, 80) == (
+        "lr00 … lr11  12 runs like this\n"
+        "  train_epoch0 ─▶ train_epoch1 ─▶ train_epoch2\n"
+    )  # fmt: skip
+    assert drawn(graph, 40) == (
+        "lr00 … lr11  12 runs like this\n"
+        "  train_epoch0 ─▶ train_epoch1\n"
+        "  ─▶ train_epoch2\n"
+    )  # fmt: skip
+
+
+def test_stages(own: str) -> None:
+    stages = (Stage("pre", 20), Stage("fine", 10))
+    graph = graph_of(Request(own, Path("x"), shape=Shape.STAGES, stages=stages, runs=3))
+    assert drawn(graph, 80) == (
+        "run0 … run2  3 runs like this\n"
+        "  pre: train_epoch0 ─▶ … ─▶ train_epoch19 ─▶ fine: train_epoch20 ─▶ …\n"
+        "  ─▶ train_epoch29\n"
+    )
+    assert drawn(graph, 200).split("\n")[1] == (
+        "  pre: train_epoch0 ─▶ train_epoch1 ─▶ … ─▶ train_epoch19 ─▶ "
+        "fine: train_epoch20 ─▶ train_epoch21 ─▶ … ─▶ train_epoch29"
+    )
+
+
+def test_a_bag(own: str) -> None:
+    request = Request(own, Path("x"), shape=Shape.BAG, shards=100, gather=own)
+    for cells in (40, 80, 200):
+        assert drawn(graph_of(request), cells) == "shard000 … shard099 (100) ─▶ gather\n"
+    assert drawn(graph_of(request), 80, ascii=True) == "shard000 ... shard099 (100) -> gather\n"
+
+
+def test_sub_dags(own: str) -> None:
+    graph = graph_of(Request(own, Path("x"), runs=3, epochs=3, subdags=True))
+    assert drawn(graph, 80) == (
+        "run0 … run2  3 runs like this, each a sub-DAG\n"
+        "  train_epoch0 ─▶ train_epoch1 ─▶ train_epoch2\n"
+    )
+
+
+def test_what_comes_before_and_after_all_runs() -> None:
+    runs = [f"run{number}" for number in range(10)]
+    edges = [(f"{run}-train_epoch0", f"{run}-train_epoch1") for run in runs]
+    edges += [("init", f"{run}-train_epoch0") for run in runs]
+    edges += [(f"{run}-train_epoch1", "gather") for run in runs]
+    assert drawn(woven(edges, runs=runs), 80) == (
+        "init\n"
+        "  ▼\n"
+        "run0 … run9  10 runs like this\n"
+        "  train_epoch0 ─▶ train_epoch1\n"
+        "  ▼\n"
+        "gather\n"
+    )  # fmt: skip
+
+
+def test_any_graph_by_its_layers() -> None:
+    edges = [("A", "B0"), ("A", "B1"), ("A", "B2"), ("B0", "C"), ("B1", "C"), ("B2", "C")]
+    apart = {
+        "make": NodeKind.PROVISIONER,
+        "beside": NodeKind.SERVICE,
+        "last": NodeKind.FINAL,
+    }
+    assert drawn(woven([*edges, ("A", "D")], apart), 40) == (
+        "make  PROVISIONER, before all others\n"
+        "beside  SERVICE, beside all others\n"
+        "A ─▶ B0 … B2 (3) + D ─▶ C\n"
+        "last  FINAL, when all others have ended\n"
+    )
+
+
+def test_runs_of_several_forms_are_told_apart() -> None:
+    runs = ["run0", "run1", "run2"]
+    edges = [(f"{run}-a0", f"{run}-a1") for run in runs] + [("run1-a1", "run1-a2")]
+    assert drawn(woven(edges, runs=runs), 80) == (
+        "run0, run2  2 runs like this\n"
+        "  a0 ─▶ a1\n"
+        "run1\n"
+        "  a0 ─▶ a1 ─▶ a2\n"
+    )  # fmt: skip
+
+
+def test_runs_that_wait_for_each_others_nodes() -> None:
+    edges = [("p-1", "q-1"), ("q-1", "p-2")]
+    assert drawn(woven(edges, runs=["p", "q"]), 80) == "p-1 ─▶ q-1 ─▶ p-2\n"
+
+
+def test_a_circle_and_nothing() -> None:
+    circle = woven([("a", "b"), ("b", "a")])
+    assert drawn(circle, 80) == "a, b: these wait for each other\n"
+    assert drawn(Graph(), 80) == "(no nodes)\n"
+
+
+def test_names_that_a_terminal_would_obey() -> None:
+    text = drawn(woven([("a\x1b[2J", "b\u202e")]), 80)
+    assert "\x1b" not in text
+    assert "\u202e" not in text
+
+
+# --- any size -------------------------------------------------------------------------------------
+
+
+@given(st.data())
+def test_no_picture_is_wider_or_longer_than_it_may_be(data: st.DataObject) -> None:
+    names = data.draw(st.lists(st.text("ab0123-", min_size=1, max_size=30), unique=True))
+    count = len(names)
+    pairs = st.tuples(st.integers(0, max(0, count - 1)), st.integers(0, max(0, count - 1)))
+    chosen = data.draw(st.lists(pairs, max_size=40)) if count > 1 else []
+    edges = tuple(
+        dict.fromkeys((names[min(pair)], names[max(pair)]) for pair in chosen if len(set(pair)) > 1)
+    )
+    run = st.sampled_from([None, "a", "b"])
+    nodes = tuple(GraphNode(name, "x.sub", run=data.draw(run)) for name in names)
+    cells = data.draw(st.integers(1, 200))
+    for ascii in (False, True):
+        lines = picture(Graph(nodes, edges), cells, ascii)
+        assert max(map(len, lines)) <= max(cells, NARROWEST)
+        assert 0 < len(lines) < 300
+        assert all(line.isascii() for line in lines) or not ascii
+
+
+def test_a_large_graph_is_a_small_picture() -> None:
+    names = [f"run{run}-train_epoch{epoch}" for run in range(100) for epoch in range(500)]
+    nodes = tuple(GraphNode(name, "x.sub", run=name.split("-")[0]) for name in names)
+    edges = tuple(
+        (one, other) for one, other in pairwise(names) if one.split("-")[0] == other.split("-")[0]
+    )
+    assert len(picture(Graph(nodes, edges), 80, False)) == 2
+    # As many kinds of nodes as nodes: no part repeats.
+    odd = [f"{'abc'[number % 3] * (number + 1)}" for number in range(300)]
+    edges = tuple(pairwise(odd))
+    assert len(picture(woven(edges), 80, False)) < 40

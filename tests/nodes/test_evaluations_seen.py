@@ -1,0 +1,168 @@
+"""Evaluations beside their epochs: by the DAG's edges, and told apart from failed epochs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from eyes import NARROW, WIDE, Show
+from forests import PainterFeed, evaluated, evaluated_log
+
+from metlmon.cli.to_json import Writer
+from metlmon.ensemble.states import State
+from metlmon.ensemble.views import RunView
+from metlmon.stats.evaluations import Found
+from metlmon.training.records import Point, Training
+from tests.ensemble.written import Log, tell
+
+KEY = "0aaa1111"
+
+
+def view_of(dag: str, log: Log) -> RunView:
+    view = tell({"run.dag": dag}, log).painter().run_view(KEY)
+    assert view is not None
+    return view
+
+
+def test_an_evaluation_belongs_to_the_epoch_it_comes_after_whatever_its_number() -> None:
+    view = view_of(evaluated(), evaluated_log())
+    assert [[row.node for row in epoch.evaluations] for epoch in view.epochs] == [
+        [f"run0-eval_epoch{n + 1}"] for n in range(4)
+    ]
+    assert len(view.side) == 4
+    assert view.unpaired == ()
+
+
+def test_side_nodes_after_no_epoch_stay_by_themselves() -> None:
+    dag = evaluated() + "JOB run0-eval_epoch99 e.sub\nPARENT run0-eval_epoch1 CHILD "
+    view = view_of(f'{dag}run0-eval_epoch99\nVARS run0-eval_epoch99 run_uuid="{KEY}"\n', Log())
+    assert [row.node for row in view.unpaired] == ["run0-eval_epoch99"]
+
+
+def test_an_evaluation_of_another_run_is_not_taken_for_its_own() -> None:
+    dag = evaluated() + "PARENT run0-train_epoch0 CHILD run1-eval_epoch4\n"
+    view = view_of(dag, Log())
+    assert [row.node for row in view.epochs[0].evaluations] == ["run0-eval_epoch1"]
+
+
+def test_a_join_between_does_not_part_them() -> None:
+    dag = evaluated(1, 2).replace("PARENT run0-train_epoch0 CHILD run0-eval_epoch1\n", "")
+    dag += "JOB x a.sub\nPARENT run0-train_epoch0 x CHILD run0-eval_epoch1 run0-eval_epoch2\n"
+    view = view_of(dag, Log())
+    paired = [[row.node for row in epoch.evaluations] for epoch in view.epochs]
+    assert paired == [["run0-eval_epoch1"], ["run0-eval_epoch2"]]
+
+
+def test_a_failed_evaluation_that_fails_nothing_is_told_as_what_it_is() -> None:
+    painter = tell({"run.dag": evaluated()}, evaluated_log()).painter()
+    view = painter.run_view(KEY)
+    assert view is not None
+    failed = view.epochs[1].evaluations[0]
+    assert (failed.state, failed.job_state, failed.job_return) == (
+        *(State.COMPLETED, State.FAILED),
+        1,
+    )
+    assert failed.overruled
+    assert not view.epochs[0].evaluations[0].overruled
+    side = painter.status().side_nodes
+    assert (side.total, side.done, side.failed, side.overruled) == (8, 2, 0, 1)
+    assert painter.status().dags[0].nodes_failed == 0
+    told = Writer(lambda when: when).run_view(view)
+    assert told["epochs"][1]["evaluations"] == ["run0-eval_epoch2"]
+    assert told["side_nodes"][1]["job_state"] == "failed"
+    assert told["side_nodes"][1]["state"] == "completed"
+
+
+def test_without_a_post_script_it_has_failed() -> None:
+    dag = evaluated().replace("SCRIPT POST run0-eval_epoch1 /bin/true\n", "")
+    log = Log().submit(20, "run0-eval_epoch1").execute(20).terminate(20, code=1)
+    side = tell({"run.dag": dag}, log).painter().status().side_nodes
+    assert (side.failed, side.overruled) == (1, 0)
+
+
+def test_counts_follow_what_happens() -> None:
+    log = evaluated_log()
+    told = tell({"run.dag": evaluated()}, log)
+    told.painter().status()
+    again = Log()
+    again.clock = log.clock
+    again.submit(90, "run0-eval_epoch2").execute(90).terminate(90).post(90, "run0-eval_epoch2")
+    whole = Log()
+    whole.events = [*log.events, *again.events]
+    side = tell({"run.dag": evaluated()}, whole).painter().status().side_nodes
+    assert (side.done, side.overruled) == (2, 0)
+
+
+def feed() -> PainterFeed:
+    return PainterFeed(tell({"run.dag": evaluated()}, evaluated_log()).painter())
+
+
+async def test_the_run_screen_shows_them_beside_their_epochs(show: Show) -> None:
+    async with show(feed(), size=WIDE) as seen:
+        await seen.press("enter")
+        assert "✗ job failed" in seen.line(" ✓ completed   ✗")
+        assert "run0-eval_epoch2: return value 1; its POST script let it pass" in seen.text
+        assert "side nodes" not in seen.text
+        await seen.press("v")
+        assert "✗ job failed" in seen.line("eval_epoch2  ")
+        assert "EVAL" not in seen.text
+
+
+async def test_what_an_evaluation_found_stands_beside_its_epoch(show: Show) -> None:
+    shown = feed()
+    points = {"eval_loss": (Point(0, 0.2308, 1, "a"),), "eval/pearson_a": (Point(0, 9.5, 1, "a"),)}
+    shown.written = {KEY: Training(KEY, points | {"val_loss": (Point(1, 7.5, 2, "b"),)}, {}, {})}
+    async with show(shown, size=WIDE) as seen:
+        await seen.press("enter")
+        assert "EVAL_LOSS" in seen.text
+        assert "✓ 0.2308" in seen.line("  0  ✓ completed")
+        assert "✗ job failed" in seen.line("  1  ✓ completed")
+        assert "9.5" not in seen.text
+
+
+def test_what_was_found_is_paired_by_version_where_there_is_one() -> None:
+    view = view_of(evaluated(), evaluated_log())
+    first, second = view.epochs[:2]
+    by_version = Found("eval_loss", {2: 0.5}, {0: 0.7})
+    assert by_version.of(first.evaluations[0], first) is None
+    assert by_version.of(second.evaluations[0], second) == 0.5
+    by_epoch = Found("eval_loss", {}, {0: 0.7})
+    assert by_epoch.of(first.evaluations[0], first) == 0.7
+
+
+async def test_the_marks_stay_where_there_is_little_room(show: Show) -> None:
+    async with show(feed(), size=NARROW) as seen:
+        await seen.press("enter")
+        assert " ✗ " in seen.line("  1  ✓ completed")
+        assert " ✓ " in seen.line("  0  ✓ completed")
+
+
+async def test_its_job_opens_from_the_epoch_and_from_its_own_row(show: Show) -> None:
+    async with show(feed(), size=WIDE) as seen:
+        await seen.press("enter", "up", "o")
+        assert "21.0" in seen.text
+        assert "run0-eval_epoch2" in seen.text
+        await seen.press("escape", "v", "down", "enter")
+        assert "run0-eval_epoch2" in seen.text
+        assert "21.0" in seen.text
+
+
+async def test_a_filter_finds_the_epoch_of_a_failed_evaluation(show: Show) -> None:
+    async with show(feed(), size=WIDE) as seen:
+        await seen.press("enter", "slash", *"eval_epoch2", "enter")
+        assert "1 of 4 nodes" in seen.text
+
+
+async def test_the_overview_counts_them_without_alarm(show: Show) -> None:
+    async with show(feed(), size=NARROW) as seen:
+        assert "1 evaluation failed (its node did not)" in seen.text
+
+
+async def test_one_that_fails_the_dag_is_told_otherwise(show: Show) -> None:
+    shown = feed()
+    picture = shown.latest
+    assert picture is not None
+    side = replace(picture.status.side_nodes, failed=2, overruled=0)
+    async with show(shown, size=NARROW) as seen:
+        await seen.tell(replace(picture, status=replace(picture.status, side_nodes=side)))
+        assert "2 evaluations failed" in seen.text
+        assert "did not" not in seen.text

@@ -1,0 +1,224 @@
+"""The tree of nodes: where each one stands, what is told together, and in what order."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import pairwise
+
+from forests import dag_of, nodes_of, tree, words
+from hypothesis import given
+from hypothesis import strategies as st
+
+from metlmon.dagman import NodeKind
+from metlmon.ensemble.nodetree import NodeTree, by_file, places, unfolded
+from metlmon.ensemble.states import State
+
+DONE, HELD, RUNNING, WAITING = State.COMPLETED, State.HELD, State.RUNNING, State.WAITING
+
+
+def test_a_join_stands_beside_the_branches_that_it_ends() -> None:
+    edges = [("init", "b"), ("init", "c"), ("b", "gather"), ("c", "gather"), ("gather", "plot")]
+    nodes = nodes_of(["init", "b", "c", "gather", "plot"], edges)
+    assert words(tree(nodes).rows()) == ["-init", "   b", "   c", " gather", " plot"]
+
+
+def test_a_chain_stays_at_its_depth_and_its_side_nodes_stand_below_it() -> None:
+    names = [f"train{n}" for n in range(4)] + [f"judge{n}" for n in range(4)]
+    edges = [(f"train{n}", f"train{n + 1}") for n in range(3)]
+    edges += [(f"train{n}", f"judge{n}") for n in range(4)]
+    shown = words(tree(nodes_of(names, edges)).rows())
+    assert shown == [
+        *("-train0", "   judge0", "-train1", "   judge1"),
+        *("-train2", "   judge2", "-train3", "   judge3"),
+    ]
+
+
+def test_what_needs_a_person_comes_first_then_what_works_then_what_waits() -> None:
+    nodes = nodes_of("abcdef")
+    states = dict(zip("abcdef", (DONE, WAITING, RUNNING, HELD, State.IDLE, State.FAILED),
+                      strict=True))  # fmt: skip
+    drawn = tree(nodes, states)
+    assert words(drawn.rows()) == [" d", " f", " c", " e", " b", " a"]
+    assert words(drawn.rows(order=by_file)) == [f" {name}" for name in "abcdef"]
+    assert words(drawn.rows(backwards=True)) == [" a", " b", " e", " c", " f", " d"]
+
+
+def test_siblings_alike_are_one_row_and_those_in_trouble_are_not() -> None:
+    names = [f"shard{n:03}" for n in range(100)]
+    states = {name: DONE if n < 30 else WAITING for n, name in enumerate(names)}
+    states |= {"shard007": HELD, "shard050": RUNNING}
+    drawn = tree(nodes_of(names), states)
+    assert words(drawn.rows()) == [
+        " shard007",
+        " shard050",
+        "+69 x shard030..shard099",
+        "+29 x shard000..shard029",
+    ]
+    key = drawn.rows()[-1].key
+    assert len(drawn.rows({key: True})) == 4 + 29
+    # It is the same row for whoever opened it when one more of them is done.
+    more = tree(nodes_of(names), states | {"shard030": DONE})
+    assert len(more.rows({key: True})) == 4 + 30
+
+
+def test_nodes_of_other_names_are_not_alike() -> None:
+    nodes = nodes_of(["fetch", "train", "judge", "plot", "mail"])
+    assert len(tree(nodes).rows()) == 5
+
+
+def test_a_splice_holds_its_nodes_and_a_line_goes_through_it() -> None:
+    names = ["first", "inner+a", "inner+deep+b", "last"]
+    edges = [("first", "inner+a"), ("inner+a", "inner+deep+b"), ("inner+deep+b", "last")]
+    assert words(tree(nodes_of(names, edges)).rows()) == [
+        " first",
+        "-inner",
+        "   inner+a",
+        "  -inner+deep",
+        "     inner+deep+b",
+        " last",
+    ]
+
+
+def test_a_sub_dag_stands_below_the_first_node_that_runs_it() -> None:
+    outer = nodes_of(["x", "y"], kinds={"x": NodeKind.SUBDAG, "y": NodeKind.SUBDAG})
+    inner = nodes_of(["in0", "in1"], [("in0", "in1")])
+    dags = [
+        dag_of(outer, inside={"x": "in.dag", "y": "in.dag"}, key="out.dag"),
+        dag_of(inner, key="in.dag"),
+    ]
+    assert words(NodeTree(dags).rows()) == ["-x", "   in0", "   in1", " y"]
+
+
+def test_sub_dags_that_run_each_other_are_shown_all_the_same() -> None:
+    dags = [
+        dag_of(nodes_of(["x"], kinds={"x": NodeKind.SUBDAG}), inside={"x": "b"}, key="a"),
+        dag_of(nodes_of(["y"], kinds={"y": NodeKind.SUBDAG}), inside={"y": "a"}, key="b"),
+    ]
+    found = [row.node for row in NodeTree(dags).rows() if row.node]
+    assert sorted(found) == [("a", "x"), ("b", "y")]
+
+
+def test_several_dags_are_told_apart() -> None:
+    dags = [dag_of(nodes_of(["same"]), key=key) for key in ("a.dag", "b.dag")]
+    assert words(NodeTree(dags).rows()) == ["-a.dag", "   same", "-b.dag", "   same"]
+
+
+def test_a_join_node_of_dagmans_own_is_not_shown() -> None:
+    names = ["a", "b", "_condor_join_node1", "c", "d"]
+    edges = [(p, names[2]) for p in "ab"] + [(names[2], c) for c in "cd"]
+    nodes = nodes_of(names, edges, {names[2]: NodeKind.JOIN})
+    drawn = tree(nodes)
+    assert drawn.total == 4
+    assert sorted(row.title for row in drawn.rows()) == ["a", "b", "c", "d"]
+    assert {name: after for (_, name), (after, _) in drawn.standing().items()} == dict.fromkeys(
+        "abcd"
+    )
+
+
+def test_long_and_deep_graphs_need_no_recursion() -> None:
+    names = [f"n{i}" for i in range(30_000)]
+    edges = list(pairwise(names))
+    assert len(tree(nodes_of(names, edges)).rows()) == 30_000
+    half = 3000
+    onion = [(f"a{i}", f"a{i + 1}") for i in range(half)]
+    onion += [(f"b{i + 1}", f"b{i}") for i in range(half)]
+    onion += [(f"a{i}", f"b{i}") for i in range(half)]
+    made = tree(nodes_of([f"{s}{i}" for s in "ab" for i in range(half + 1)], onion))
+    assert nodes_in(made) == Counter((f"{s}{i}", 1)[0] for s in "ab" for i in range(half + 1))
+
+
+def nodes_in(drawn: NodeTree) -> Counter[str]:
+    """Every node that is shown when all is unfolded, by name."""
+    return Counter(row.node[1] for row in drawn.rows(unfolded(drawn, True)) if row.node)
+
+
+# --- whatever the graph ---------------------------------------------------------------------------
+
+NAMES = st.lists(st.text("ab+1", min_size=1, max_size=6), min_size=1, max_size=24, unique=True)
+
+
+@st.composite
+def graphs(draw: st.DrawFn) -> tuple[dict[str, object], dict[str, State]]:
+    """Any nodes, edges (cycles too) and states, in splices or not."""
+    names = draw(NAMES)
+    pairs = st.tuples(st.sampled_from(names), st.sampled_from(names))
+    edges = draw(st.lists(pairs, max_size=40))
+    kinds = dict.fromkeys(draw(st.lists(st.sampled_from(names), max_size=2)), NodeKind.JOIN)
+    states = {name: draw(st.sampled_from(list(State))) for name in names}
+    return nodes_of(names, edges, kinds), states  # type: ignore[return-value]
+
+
+@given(graphs())
+def test_every_node_is_shown_exactly_once(graph) -> None:  # type: ignore[no-untyped-def]
+    nodes, states = graph
+    drawn = tree(nodes, states)
+    real = [name for name, node in nodes.items() if node.kind is not NodeKind.JOIN]
+    assert nodes_in(drawn) == Counter(real)
+    assert drawn.total == len(real)
+    keys = [row.key for row in drawn.rows(unfolded(drawn, True))]
+    assert len(keys) == len(set(keys))
+    assert {name for _, name in drawn.standing()} == set(real)
+
+
+@given(graphs(), st.booleans())
+def test_what_folded_rows_hold_adds_up(graph, open_all: bool) -> None:  # type: ignore[no-untyped-def]
+    nodes, states = graph
+    drawn = tree(nodes, states)
+    rows = drawn.rows(unfolded(drawn, True) if open_all else unfolded(drawn, False))
+    told: Counter[State] = Counter()
+    deepest_open = -1
+    for row in rows:
+        if row.depth <= deepest_open:
+            deepest_open = -1
+        if row.open is not True:
+            for state, count in row.counts:
+                told[state] += count
+        elif row.node is not None:
+            told[states[row.node[1]]] += 1
+    real = (name for name, node in nodes.items() if node.kind is not NodeKind.JOIN)
+    assert told == Counter(states[name] for name in real)
+
+
+@given(graphs())
+def test_a_node_stands_after_one_that_all_its_ways_come_through(graph) -> None:  # type: ignore[no-untyped-def]
+    """Independently: without that node it cannot be reached from any root."""
+    nodes, _ = graph
+    flat = {name.replace("+", "_"): node for name, node in nodes.items()}
+    if len(flat) != len(nodes):
+        return
+    named = {name: name.replace("+", "_") for name in nodes}
+    edges = [(named[p], named[n]) for n, node in nodes.items() for p in node.parents if p != n]
+    plain = nodes_of(flat, edges)
+    drawn = tree(plain)
+    order = set(_reachable(plain, None))
+    for (_, name), (after, _) in drawn.standing().items():
+        if after is not None and name in order and _acyclic(plain):
+            assert name not in _reachable(plain, after)
+
+
+def _acyclic(nodes) -> bool:  # type: ignore[no-untyped-def]
+    left = {name: len(node.parents) for name, node in nodes.items()}
+    ready = [name for name, count in left.items() if not count]
+    for name in ready:
+        for child in nodes[name].children:
+            left[child] -= 1
+            if not left[child]:
+                ready.append(child)
+    return len(ready) == len(nodes)
+
+
+def _reachable(nodes, without: str | None) -> set[str]:  # type: ignore[no-untyped-def]
+    ahead = [name for name, node in nodes.items() if not node.parents and name != without]
+    seen = set(ahead)
+    while ahead:
+        for child in nodes[ahead.pop()].children:
+            if child not in seen and child != without:
+                seen.add(child)
+                ahead.append(child)
+    return seen
+
+
+def test_where_nodes_stand_is_found_once() -> None:
+    nodes = nodes_of("abc", [("a", "b"), ("b", "c")])
+    known = places(nodes)
+    assert NodeTree([dag_of(nodes)], {"a.dag": known}).places["a.dag"] is known

@@ -1,0 +1,51 @@
+"""Every DAG file of HTCondor's own: the tree of it has every node once, and no file is too odd."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from metlmon.dagman import NodeKind, load_workflow
+from metlmon.ensemble.dag import Dag
+from metlmon.ensemble.ensemble import Ensemble
+from metlmon.ensemble.nodetree import NodeTree, unfolded
+from metlmon.ensemble.nodewords import why
+from metlmon.ensemble.picture import Painter
+from metlmon.live.errors import InputError
+from metlmon.live.reader import Reader
+from tests.conformance import cases
+
+
+def _painter(path: Path) -> Painter:
+    """What is known of a DAG file; also of one that DAGMan refuses, which no command shows."""
+    reader = Reader(path)
+    try:
+        reader.open()
+    except InputError:
+        ensemble = Ensemble()
+        ensemble.set_dags([Dag("it.dag", "it.dag", load_workflow([path], Path.read_bytes))])
+        return Painter(ensemble, "here")
+    return reader.painter()
+
+
+@pytest.mark.parametrize("case", cases())
+def test_the_tree_has_every_node(case: dict[str, Any], shared: Callable[[str], Path]) -> None:
+    painter = _painter(shared("conformance") / case["file"])
+    dags = painter.nodes_now()
+    drawn = NodeTree(dags)
+    rows = [row for row in drawn.rows(unfolded(drawn, True)) if row.node is not None]
+    real = [
+        (dag.key, name)
+        for dag in dags
+        for name, node in dag.nodes.items()
+        if node.kind is not NodeKind.JOIN
+    ]
+    assert Counter(row.node for row in rows) == Counter(real)
+    for row in rows:
+        node = painter.node_row(row.node) if row.node else None
+        assert node is not None
+        why(node)

@@ -1,0 +1,125 @@
+"""PROVISIONER, SERVICE and FINAL nodes, and those of no run: on the overview and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from eyes import NARROW, WIDE, Show
+from forests import PainterFeed, evaluated, evaluated_log, fan, fan_log
+
+from metlmon.cli.to_json import Writer
+from metlmon.ensemble.nodewords import counted_states, why
+from metlmon.ensemble.states import State
+from metlmon.ensemble.summary import MOST_SPECIAL
+from metlmon.live.reader import Reader
+from screens.headlines import special
+from screens.ink import text, width
+from tests.ensemble.written import Log, tell
+
+
+def test_they_are_told_in_the_order_dagman_comes_to_them() -> None:
+    status = tell({"run.dag": evaluated()}, evaluated_log()).painter().status()
+    assert [(row.kind, row.node, row.state) for row in status.special_nodes] == [
+        ("provisioner", "machines", State.RUNNING),
+        ("service", "monitor", State.RUNNING),
+        ("job", "init", State.COMPLETED),
+        ("final", "report", State.WAITING),
+    ]
+    told = Writer(lambda when: when).status(status)
+    assert told["special_nodes"][0]["jobs"] == ["1.0"]
+    assert told["special_nodes"][0]["kind"] == "provisioner"
+    assert told["side_nodes"] == {"total": 8, "done": 2, "failed": 0, "overruled": 1}
+
+
+def test_where_nothing_trains_only_those_outside_the_graph_are() -> None:
+    status = tell({"run.dag": fan()}, fan_log()).painter().status()
+    assert [row.node for row in status.special_nodes] == ["machines", "report"]
+
+
+def test_an_ensemble_of_runs_alone_has_none() -> None:
+    dag = "JOB run0-train_epoch0 a.sub\n"
+    assert tell({"run.dag": dag}, Log()).painter().status().special_nodes == ()
+
+
+def test_of_very_many_only_some_are_drawn_with_every_picture() -> None:
+    dag = "JOB run0-train_epoch0 a.sub\n" + "".join(f"JOB n{n} a.sub\n" for n in range(200))
+    status = tell({"run.dag": dag + "FINAL report a.sub\n"}, Log()).painter().status()
+    assert len(status.special_nodes) == MOST_SPECIAL
+    assert status.special_nodes[-1].node == "report"
+
+
+def test_the_line_has_room_for_what_moves_and_what_is_in_trouble() -> None:
+    painter = tell({"run.dag": evaluated()}, evaluated_log()).painter()
+    rows = painter.status().special_nodes
+    whole = text(special(rows, 200, ascii=False))
+    assert whole.startswith("PROVISIONER machines ▶ running 0:")
+    assert whole.endswith("FINAL report · waiting")
+    for cells in range(20, 200):
+        made = special(rows, cells, ascii=True)
+        assert width(made) <= cells
+        assert text(made).isascii()
+    assert "machines" in text(special(rows, 60, ascii=False))
+    assert "more d" in text(special(rows, 60, ascii=False))
+
+
+SWEPT = "removed because <OtherJobRemoveRequirements = DAGManJobId =?= 9> fired when job (9.0)"
+
+
+@pytest.mark.parametrize("reason", [SWEPT, "Removed by DAGMan (by user anna)"])
+def test_a_service_that_ends_with_its_dag_is_no_trouble(reason: str) -> None:
+    dag = "JOB work a.sub\nSERVICE monitor m.sub\n"
+    log = Log().submit(1, "monitor").execute(1).submit(2, "work").execute(2).terminate(2)
+    painter = tell({"run.dag": dag}, log.remove(1, reason=reason)).painter()
+    row = painter.node_row(("run.dag", "monitor"))
+    assert row is not None
+    assert row.state is State.COMPLETED
+    assert why(row) == "ended with its DAG"
+    assert not row.overruled
+    assert text(special([row], 80, ascii=False)) == "SERVICE monitor ✓ completed"
+    status = painter.status()
+    assert (status.dags[0].nodes_done, status.dags[0].nodes_total) == (1, 1)
+    assert sum(counted_states(status).values()) == 1
+
+
+def test_a_service_that_somebody_removed_is_removed() -> None:
+    dag = "JOB work a.sub\nSERVICE monitor m.sub\n"
+    log = Log().submit(1, "monitor").execute(1).submit(2, "work")
+    painter = tell({"run.dag": dag}, log.remove(1, reason="via condor_rm (by user anna)")).painter()
+    row = painter.node_row(("run.dag", "monitor"))
+    assert row is not None
+    assert row.state is State.REMOVED
+    assert why(row) == "its job was removed"
+
+
+def test_a_real_recording(shared: Callable[[str], Path]) -> None:
+    """fixtures/scripts: recorded on a real pool with every kind of node."""
+    reader = Reader(Path(__file__).resolve().parents[2] / "fixtures" / "scripts")
+    reader.open()
+    reader.read_all()
+    painter = reader.painter()
+    found = {row.node: (row.kind, row.state) for row in painter.status().special_nodes}
+    assert found == {
+        "provision": ("provisioner", State.COMPLETED),
+        "monitor": ("service", State.COMPLETED),
+        "prepare": ("job", State.COMPLETED),
+        "shards": ("job", State.COMPLETED),
+        "badshards": ("job", State.FAILED),
+        "extra": ("subdag", State.COMPLETED),
+        "summary": ("final", State.COMPLETED),
+    }
+    overruled = painter.node_row(("ens.dag", "run4-train_epoch0"))
+    assert overruled is not None
+    assert overruled.overruled
+    assert overruled.job_return == 3
+
+
+async def test_the_overview_names_them(show: Show) -> None:
+    feed = PainterFeed(tell({"run.dag": evaluated()}, evaluated_log()).painter())
+    async with show(feed, size=WIDE) as seen:
+        line = seen.line("PROVISIONER machines ▶ running")
+        assert "SERVICE monitor ▶ running" in line
+        assert "FINAL report · waiting" in line
+    async with show(feed, size=NARROW) as seen:
+        assert "PROVISIONER machines ▶" in seen.text

@@ -1,0 +1,115 @@
+"""Ensembles that ``metlmon new`` writes and hands to the pool, as a user has them written."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import truth
+from pools import Ad, Pool, until
+
+END_SECONDS = 240
+"""Generous: it is seconds where nobody else trains."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A DAG in its directory. ``told``: what ``metlmon new --json`` said of it."""
+
+    pool: Pool
+    directory: Path
+    told: dict[str, Any]
+
+    @property
+    def dag(self) -> Path:
+        return self.directory / Path(str(self.told["dag"])).name
+
+    @property
+    def name(self) -> str:
+        return self.dag.stem
+
+    @property
+    def of_dag(self) -> str:
+        """A constraint for its jobs."""
+        return truth.of_dagmans(truth.dagmans(self.pool, self.directory))
+
+    def uuid(self, run: str) -> str:
+        (found,) = (each["uuid"] for each in self.told["runs"] if each["run"] == run)
+        return str(found)
+
+    # --- what metlmon says ---
+
+    def status(self, *more: str) -> dict[str, Any]:
+        return truth.status_of(self.pool, self.directory, *more)
+
+    def run(self, name: str, status: dict[str, Any] | None = None) -> dict[str, Any]:
+        """The row of a run."""
+        rows = (status or self.status())["runs"]
+        (found,) = (row for row in rows if row["run"] == name)
+        return dict(found)
+
+    def act(self, what: str, *words: str, expect: int | None = 0) -> dict[str, Any]:
+        """``metlmon act``, as JSON."""
+        argv = ["metlmon", "act", what, ".", *words, "--yes", "--json"]
+        done = self.pool.run(argv, self.directory, expect=expect)
+        answered: dict[str, Any] = json.loads(done.stdout)
+        return answered
+
+    # --- its end ---
+
+    def submit(self) -> None:
+        """Hand it to DAGMan by HTCondor's own command."""
+        self.pool.run(["condor_submit_dag", self.dag.name], self.directory)
+
+    def end(self) -> dict[str, Any]:
+        """The status once DAGMan is done, whichever way, and has left the queue."""
+        status = self.status("--exit-on", "done", "--timeout", str(END_SECONDS))
+        self.leave()
+        return status
+
+    def leave(self) -> None:
+        """Until the queue has nothing of it."""
+        ours = truth.dagmans(self.pool, self.directory)
+        both = " || ".join([truth.of_dagmans(ours), *(f"ClusterId == {each}" for each in ours)])
+        until(lambda: not self.pool.queue(both), "all of it leaves the queue")
+
+    def as_htcondor_says(self, status: dict[str, Any]) -> truth.Truth:
+        """What HTCondor says became of it; fails where metlmon says otherwise."""
+        expected = truth.at_the_end(self.pool, self.directory)
+        jobs = truth.jobs_of(self.pool, self.directory)
+        wrong = truth.differences(expected, status, jobs)
+        assert not wrong, "\n".join(wrong)
+        return expected
+
+    def queued(self, node: str) -> list[Ad]:
+        """The ads of a node's jobs in the queue."""
+        return self.pool.queue(self.of_dag, f'DAGNodeName == "{node}"')
+
+    def preskipped(self) -> list[str]:
+        """Nodes that DAGMan's jobstate log calls skipped by their PRE scripts."""
+        text = (self.directory / f"{self.name}.jobstate.log").read_text()
+        lines = (line.split() for line in text.splitlines())
+        return [words[1] for words in lines if len(words) > 2 and words[2] == "PRESKIP"]
+
+
+def write(
+    pool: Pool,
+    name: str,
+    source: str,
+    *options: str,
+    files: Mapping[str, str] | None = None,
+    suffix: str = ".toml",
+) -> Written:
+    """Have ``source`` written to the directory ``name``, which lies beside a directory of its
+    source and other ``files``."""
+    home = pool.directory(f"{name}-source")
+    for each, text in {f"{name}{suffix}": source, **(files or {})}.items():
+        pool.place(home / each, text)
+    argv = ["metlmon", "new", f"{name}{suffix}", f"../{name}", "--json", *options]
+    done = pool.run(argv, home, expect=None)
+    # Its answer holds every file: too long to be read in a failure.
+    assert done.returncode == 0, done.stderr
+    return Written(pool, pool.base / name, json.loads(done.stdout))

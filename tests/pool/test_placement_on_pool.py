@@ -1,0 +1,105 @@
+"""Where epochs go, decided while the DAG runs: an idle one is retargeted, the next ones are sent
+elsewhere, and they are there, as HTCondor's log and metlmon say alike."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import by_new
+import pytest
+import recount
+import truth
+from pools import Pool, until
+
+EPOCHS = 3
+NOWHERE = "Nowhere-GPU"
+"""A site that no machine is at: what is pinned to it stays idle."""
+
+PINNED, AWAY = "run0", "run1"
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """The ensemble at its end. ``sites``: where ``PINNED`` was sent, where ``AWAY`` began, and
+    where it was sent. ``at_first``: the jobs while one was pinned to nowhere."""
+
+    written: by_new.Written
+    sites: tuple[str, str, str]
+    at_first: list[dict[str, Any]]
+    status: dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def placed(pool: Pool) -> Placed:
+    if len(pool.sites) < 3:
+        pytest.skip(f"this HTCondor's slots name {len(pool.sites)} sites, not 3")
+    other, begun, sent = list(pool.sites.values())[:3]
+    description = f"""\
+runs = 2
+epochs = {EPOCHS}
+memory = 128
+sites = ["{NOWHERE}", "{begun}"]
+policy = "pin"
+values = {{ slow_factor = 3 }}
+[stop]
+poll = 5
+"""
+    ensemble = by_new.write(pool, "placed", description, "--submit")
+    until(lambda: running(ensemble, f"{AWAY}-train_epoch0"), "the first epoch runs", 120)
+    done(ensemble.act("send", AWAY, "--to", sent))
+    until(lambda: idle(ensemble, f"{PINNED}-train_epoch0"), "the pinned one is idle")
+    at_first = truth.jobs_of(pool, ensemble.directory)
+    done(ensemble.act("send", PINNED, "--to", other))
+    done(ensemble.act("retarget", PINNED, "--to", other))
+    return Placed(ensemble, (other, begun, sent), at_first, ensemble.end())
+
+
+def running(ensemble: by_new.Written, node: str) -> bool:
+    ads = ensemble.queued(node)
+    return any(ad.get("JobCurrentStartExecutingDate") and ad["JobStatus"] == 2 for ad in ads)
+
+
+def idle(ensemble: by_new.Written, node: str) -> bool:
+    """It has waited for some cycles of the negotiator, too."""
+    ads = [ad for ad in ensemble.queued(node) if ad["JobStatus"] == truth.IDLE]
+    return any(ad.get("LastRejMatchTime") for ad in ads)
+
+
+def done(answered: dict[str, Any]) -> None:
+    assert [each["reply"] for each in answered["answers"]] == ["done"], answered
+
+
+def test_dagman_ends_well_and_says_what_metlmon_says(placed: Placed) -> None:
+    expected = placed.written.as_htcondor_says(placed.status)
+    assert expected.totals == truth.Totals(2 * EPOCHS, 2 * EPOCHS, 0, 0)
+    assert all(len(job.executions) == 1 for job in expected.jobs), "each was placed at once"
+
+
+def test_one_that_was_pinned_to_nowhere_waited_until_it_was_retargeted(placed: Placed) -> None:
+    (job,) = (each for each in placed.at_first if each["run"] == PINNED)
+    assert (job["state"], job["target"], job["site"]) == ("idle", NOWHERE, None)
+    assert sites_of(placed, PINNED)[0] == placed.sites[0]
+
+
+def test_what_was_sent_away_goes_there_from_its_next_epoch_on(placed: Placed) -> None:
+    other, begun, sent = placed.sites
+    assert sites_of(placed, AWAY) == [begun, sent, sent]
+    assert sites_of(placed, PINNED) == [other, other, other]
+
+
+def test_metlmon_says_of_each_epoch_that_it_was_where_it_was_to_be(placed: Placed) -> None:
+    for job in truth.jobs_of(placed.written.pool, placed.written.directory):
+        assert job["target"] == job["site"], job["node"]
+    for name, site in ((PINNED, placed.sites[0]), (AWAY, placed.sites[2])):
+        row = placed.written.run(name, placed.status)
+        assert (row["latest"]["target"], row["latest"]["site"]) == (site, site)
+        assert row["gate"]["target"] == site
+        assert not row["latest"]["off_target"]
+
+
+def sites_of(placed: Placed, run: str) -> list[str | None]:
+    """Where the log says that a run's epochs ran, in their order."""
+    jobs = recount.recount(placed.written.directory / "metl.log").values()
+    own = sorted((job.node, each.site) for job in jobs for each in job.executions)
+    return [site for node, site in own if node.startswith(f"{run}-")]

@@ -1,0 +1,318 @@
+"""Runs stopped, paused and sent elsewhere from the keyboard, and an idle job's site chosen."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+from acting_desk import WORD, ActingDesk, QueuedFeed
+from ensemble_pictures import RUNS, status, update
+from eyes import NARROW
+from test_acting import Acted, Punctual
+
+from metlmon.ensemble.states import DagState
+from metlmon.ensemble.views import Gate, RunRow, Stopped
+from metlmon.pool.records import (
+    AS_THE_DAG_SAYS,
+    RUN_ACTS,
+    Act,
+    PoolError,
+    QueueWord,
+    SiteOffer,
+)
+from screens.answers import AnswersScreen
+from screens.app import AppOptions
+from screens.deeds import action_of
+from screens.menu import MenuScreen
+from screens.overview import OverviewScreen
+from screens.question import QuestionScreen
+from screens.run import RunScreen
+from screens.sitechoice import BACK
+from tests.queue.written import dagman
+
+THEN = datetime(2025, 11, 14, 8, 0)
+GATE = Gate()
+SITES = (
+    SiteOffer("Expanse-GPU", 2, ("NVIDIA A100-SXM4-40GB",)),
+    SiteOffer("Delta-GPU", 4, ("NVIDIA A40",)),
+)
+RUN1, RUN3, RUN8 = RUNS[1], RUNS[3], RUNS[8]
+
+Open = Callable[..., AbstractAsyncContextManager[Acted]]
+
+
+@pytest.fixture
+def steer() -> Open:
+    """The application on runs that all have a gate, but for those that are given otherwise."""
+
+    @asynccontextmanager
+    async def opened(
+        gates: dict[str, Gate | None] | None = None,
+        size: tuple[int, int] = NARROW,
+        desk: ActingDesk | None = None,
+        dag: DagState = DagState.RUNNING,
+        **options: object,
+    ) -> AsyncIterator[Acted]:
+        desk = desk or ActingDesk()
+        rows = tuple(replace(row, gate=(gates or {}).get(row.run, GATE)) for row in RUNS)
+        picture = status(rows)
+        picture = replace(picture, dags=tuple(replace(each, state=dag) for each in picture.dags))
+        feed = QueuedFeed(update(picture), Path("/nowhere/global_pretraining"))
+        app = Punctual(feed, AppOptions(**{"desk": desk, **options}))  # type: ignore[arg-type]
+        async with app.run_test(size=size) as pilot:
+            seen = Acted(app, feed, pilot)
+            seen.desk = desk
+            await seen.settle()
+            yield seen
+
+    return opened
+
+
+def file(row: RunRow, what: str) -> str:
+    return f"gate/global_pretraining/{row.uuid}.{what}"
+
+
+def asked(seen: Acted) -> list[tuple[Act, list[str], str | None]]:
+    orders = seen.desk.orders
+    return [(order.act, [each.run for each in order.runs], order.site) for order in orders]
+
+
+TO_RUN1 = ("down",)
+TO_RUN3 = ("down",) * 3
+TO_RUN8 = ("down",) * 8
+
+
+async def test_a_stop_asks_first_and_names_its_file(steer: Open) -> None:
+    async with steer() as seen:
+        await seen.press(*TO_RUN8, "T")
+        assert isinstance(seen.app.screen, QuestionScreen)
+        assert "Stop run8 after the epoch that is under way?" in seen.text
+        assert "To undo: resume-run" in seen.text
+        assert "It writes 1 file in gate/global_pretraining" in seen.text
+        assert Path(file(RUN8, "stop")).name in seen.text
+        await seen.press("n")
+        assert isinstance(seen.app.screen, OverviewScreen)
+        assert asked(seen) == []
+        await seen.press("T", "y")
+        await seen.until(lambda: "1 done" in seen.text)
+        assert isinstance(seen.app.screen, AnswersScreen)
+        assert asked(seen) == [(Act.STOP, ["run8"], None)]
+        assert seen.desk.orders[0].runs[0].files == (file(RUN8, "stop"),)
+
+
+async def test_stopping_now_lists_the_job_that_it_removes(steer: Open) -> None:
+    desk = ActingDesk()
+    desk.word = replace(WORD, dagmans=(dagman(),))
+    async with steer(desk=desk) as seen:
+        await seen.press(*TO_RUN8, "K")
+        assert RUN8.latest is not None
+        job = f"{RUN8.latest.cluster}.0"
+        assert "Stop run8 now?" in seen.text
+        assert "It removes 1 job" in seen.text
+        assert seen.text.count(job) == 2, "in the sentence, and in the list"
+        assert "Cannot be undone" in seen.text
+        await seen.press("y")
+        await seen.until(lambda: "2 done" in seen.text)
+        (order,) = seen.desk.orders
+        assert [each.id for each in order.touched] == [RUN8.uuid, job]
+        assert "2 of 2 answered" in seen.text
+
+
+async def test_a_pause_is_taken_back_by_another_key(steer: Open) -> None:
+    paused = Gate(pause_asked=THEN, paused=THEN)
+    async with steer({"run1": paused}) as seen:
+        await seen.press(*TO_RUN8, "W", "y")
+        await seen.until(lambda: "1 done" in seen.text)
+        await seen.press("escape", "up", *["up"] * 6, "C")
+        assert "Let run1 go on?" in seen.text
+        assert "It deletes 1 file" in seen.text
+        await seen.press("y")
+        await seen.until(lambda: "1 done" in seen.text)
+        assert asked(seen) == [(Act.PAUSE, ["run8"], None), (Act.RESUME_RUN, ["run1"], None)]
+
+
+async def test_marked_runs_are_stopped_together_and_the_rest_is_told(steer: Open) -> None:
+    async with steer({"run3": None}) as seen:
+        await seen.press("down", "space", "space", "space", "T")
+        assert "Stop 2 runs after" in seen.text
+        assert "1 run left out" in seen.text
+        assert "run3" in seen.text
+        assert "no gate stands" in seen.text
+        await seen.press("y")
+        await seen.until(lambda: "2 done" in seen.text)
+        assert asked(seen) == [(Act.STOP, ["run1", "run2"], None)]
+        await seen.press("escape")
+        assert "marked" not in seen.text
+
+
+async def test_on_the_run_screen_the_run_is_meant_whatever_epoch_is_marked(steer: Open) -> None:
+    async with steer() as seen:
+        await seen.press(*TO_RUN8, "enter")
+        assert isinstance(seen.app.screen, RunScreen)
+        await seen.press("home", "space", "W", "y")
+        await seen.until(lambda: "1 done" in seen.text)
+        assert asked(seen) == [(Act.PAUSE, ["run8"], None)]
+
+
+@pytest.mark.parametrize(
+    ("gate", "key", "why"),
+    [
+        (None, "T", "no gate stands before its nodes"),
+        (Gate(stop_asked=THEN), "T", "its stop is asked for already"),
+        (Gate(pause_asked=THEN, paused=THEN), "W", "it is paused already"),
+        (Gate(), "C", "nothing is asked of it"),
+        (Gate(stopped=Stopped("patience", 9, "no better", THEN)), "E", "metlmon continue"),
+    ],
+)
+async def test_what_cannot_be_asked_says_why(
+    steer: Open, gate: Gate | None, key: str, why: str
+) -> None:
+    async with steer({"run8": gate}) as seen:
+        await seen.press(*TO_RUN8, key)
+        assert isinstance(seen.app.screen, MenuScreen)
+        assert why in " ".join(seen.text.split())
+        await seen.press("enter", "y", key)
+        assert asked(seen) == []
+
+
+async def test_every_act_has_its_row_on_a_small_terminal(steer: Open) -> None:
+    async with steer() as seen:
+        await seen.press(*TO_RUN8, "a")
+        for act in RUN_ACTS:
+            assert any(action_of(act).label in line for line in seen.lines), act
+        assert "esc back" in seen.lines[-1]
+
+
+async def test_files_are_written_without_a_schedd(steer: Open) -> None:
+    desk = ActingDesk()
+    desk.word = QueueWord(asking=True)
+    async with steer(desk=desk) as seen:
+        await seen.press(*TO_RUN8, "W", "y")
+        await seen.until(lambda: "1 done" in seen.text)
+        await seen.press("escape", "K")
+        assert isinstance(seen.app.screen, MenuScreen)
+        assert "the schedd has not answered yet" in seen.text
+        desk.word = WORD
+
+
+@pytest.mark.parametrize("options", [{"read_only": True}, {"no_desk": "this is a recording"}])
+async def test_where_nothing_can_be_done_nothing_is_asked(
+    steer: Open, options: dict[str, object]
+) -> None:
+    async with steer(**options) as seen:
+        if "no_desk" in options:
+            seen.app.desk = None
+        for key in "TKWCEO":
+            await seen.press(*TO_RUN8, key, "y", "escape", "home")
+        assert seen.desk.orders == []
+
+
+async def test_when_the_dag_has_ended_no_gate_looks(steer: Open) -> None:
+    async with steer(dag=DagState.DONE) as seen:
+        await seen.press(*TO_RUN8, "T")
+        assert "the DAG does not run: it is done" in seen.text
+
+
+# --- a site ---------------------------------------------------------------------------------
+
+
+def knowing(sites: tuple[SiteOffer, ...] | PoolError = SITES) -> ActingDesk:
+    desk = ActingDesk()
+    desk.known = sites
+    return desk
+
+
+async def test_a_site_is_taken_from_those_that_are_known(steer: Open) -> None:
+    async with steer(desk=knowing()) as seen:
+        await seen.press(*TO_RUN8, "E")
+        await seen.until(lambda: "Delta-GPU" in seen.text)
+        assert BACK in seen.text
+        assert "4 slots, NVIDIA A40" in seen.text
+        assert "y do it" not in seen.lines[-1], "there is nothing to say yes to yet"
+        await seen.press(*"exp", "down", "enter")
+        assert "Send the next epochs of run8 to Expanse-GPU?" in seen.text
+        await seen.press("y")
+        await seen.until(lambda: "1 done" in seen.text)
+        assert asked(seen) == [(Act.SEND, ["run8"], "Expanse-GPU")]
+        assert "Sending run8 to Expanse-GPU" in seen.text
+
+
+async def test_a_run_goes_back_to_where_the_dag_says(steer: Open) -> None:
+    async with steer({"run8": Gate(target="nowhere")}, desk=knowing()) as seen:
+        await seen.press(*TO_RUN8, "E", "down")
+        assert "It writes 1 file" in seen.text
+        await seen.press("enter")
+        assert "It deletes 1 file in gate/global_pretraining" in seen.text
+        assert "go where the DAG file says; deletes gate/" in " ".join(seen.text.split())
+        await seen.press("y")
+        await seen.until(lambda: "1 done" in seen.text)
+        assert asked(seen) == [(Act.SEND, ["run8"], AS_THE_DAG_SAYS)]
+        assert "where the DAG says" in seen.text
+
+
+async def test_up_and_down_go_round(steer: Open) -> None:
+    async with steer(desk=knowing()) as seen:
+        await seen.press(*TO_RUN3, "O")
+        await seen.until(lambda: "Delta-GPU" in seen.text)
+        await seen.press(*"-gpu", "up")
+        assert "▌Delta-GPU" in seen.text
+        await seen.press("down")
+        assert "▌Expanse-GPU" in seen.text
+        await seen.press("tab", "enter", "y")
+        await seen.until(lambda: "1 done" in seen.text)
+        (order,) = seen.desk.orders
+        assert (order.act, order.site) == (Act.RETARGET, "Delta-GPU")
+        assert RUN3.latest is not None
+        assert [each.cluster for each in order.targets] == [RUN3.latest.cluster]
+
+
+async def test_a_site_that_nobody_knows_can_be_typed(steer: Open) -> None:
+    async with steer(desk=knowing(())) as seen:
+        await seen.press(*TO_RUN3, "O", *"SDSC PRP", "enter")
+        assert "Retarget 1 job of run3 to SDSC PRP?" in seen.text
+        await seen.press("y")
+        await seen.until(lambda: bool(seen.desk.orders))
+        assert seen.desk.orders[0].site == "SDSC PRP"
+
+
+@pytest.mark.parametrize("typed", ["", '"', "$(", "a\\"])
+async def test_what_is_no_site_is_not_asked_about(steer: Open, typed: str) -> None:
+    keys = {'"': "quotation_mark", "$": "dollar_sign", "(": "left_parenthesis", "\\": "backslash"}
+    async with steer(desk=knowing(())) as seen:
+        await seen.press(*TO_RUN3, "O", *(keys.get(each, each) for each in typed), "enter")
+        assert "a site's name, without quotes, $ and backslash, is needed here" in seen.text
+        await seen.press("y")
+        assert isinstance(seen.app.screen, QuestionScreen)
+        assert seen.desk.orders == []
+
+
+async def test_a_collector_that_does_not_answer_is_told_and_what_the_dag_names_stays(
+    steer: Open,
+) -> None:
+    desk = knowing(PoolError("the collector does not answer: does CONDOR_HOST name it?"))
+    async with steer(desk=desk) as seen:
+        await seen.press(*TO_RUN3, "O")
+        await seen.until(lambda: "the collector does not answer" in seen.text)
+        assert "named in the DAG" in seen.text
+
+
+async def test_what_a_collector_says_is_only_text(steer: Open) -> None:
+    desk = knowing((SiteOffer("\x1b[2J[b]x", 1, ("\x1b]0;GPU\x07",)),))
+    async with steer(desk=desk) as seen:
+        await seen.press(*TO_RUN3, "O")
+        await seen.until(lambda: "1 slot" in seen.text)
+        assert "\x1b" not in seen.text
+        await seen.press(*"[b]", "down", "enter")
+        assert "is needed here" in seen.text, "such a name is none"
+        assert seen.desk.orders == []
+
+
+async def test_leaving_the_choice_asks_nothing(steer: Open) -> None:
+    async with steer(desk=knowing()) as seen:
+        await seen.press(*TO_RUN8, "E", *"del", "escape")
+        assert isinstance(seen.app.screen, OverviewScreen)
+        assert seen.desk.orders == []

@@ -1,0 +1,112 @@
+"""Gated runs, written short: as a picture has them, and as files beside a DAG."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+
+from metlmon.ensemble.states import State
+from metlmon.ensemble.views import Gate, GpuHours, JobRow, Latest, RunRow, Stopped
+from metlmon.live.feed import Update
+from metlmon.pool.records import QueueJob, QueueWord, SelectedRun
+from tests.queue.written import NINE, Logs, dag, dagman, job, row
+
+UUID = "aaaa1111-0000"
+OTHER = "bbbb2222-0000"
+NOTHING_ASKED = Gate()
+STOPPED = Stopped("patience", 4, "val_loss has not improved for 2 epochs", NINE)
+
+WORD = QueueWord(schedd="ap.example.org", user="anna@example.org", asked=100.0, dagmans=(dagman(),))
+"""A schedd that has the DAG's DAGMan, and no job."""
+
+
+def latest(epoch: int, state: State = State.RUNNING, cluster: int = 7, **more: object) -> Latest:
+    made = Latest(
+        epoch=epoch,
+        epoch_var=epoch + 1,
+        node=f"run0-train_epoch{epoch}",
+        cluster=cluster,
+        proc=0,
+        target="delta",
+        site=None,
+        gpu=None,
+        gpus=None,
+        state=state,
+        since=NINE,
+        seconds=None,
+        attempt=1,
+        hold_reason=None,
+        hold_code=None,
+        retries_left=2,
+    )
+    return replace(made, **more)  # type: ignore[arg-type]
+
+
+def run(gate: Gate | None = NOTHING_ASKED, **more: object) -> RunRow:
+    """Ten epochs, of which two are done and the third runs."""
+    made = RunRow(
+        key=UUID,
+        run="run0",
+        uuid=UUID,
+        dag="ens.dag",
+        epochs_total=10,
+        epochs_done=2,
+        epochs_inferred=0,
+        epochs_skipped=0,
+        state=State.RUNNING,
+        latest=latest(2),
+        gpu_hours=GpuHours(),
+        gate=gate,
+    )
+    return replace(made, **more)  # type: ignore[arg-type]
+
+
+def training(
+    cluster: int = 7, node: str = "run0-train_epoch2", state: State = State.RUNNING
+) -> JobRow:
+    """The run's job in the queue, by the logs."""
+    return replace(row(cluster, state, node=node), uuid=UUID, epoch=2)
+
+
+def queued(cluster: int = 7, node: str = "run0-train_epoch2", **more: object) -> QueueJob:
+    """The same as the schedd has it: pinned to delta, and its requirements say so."""
+    status = more.pop("status", 2)
+    more = {"site": "delta", "by_site": True, **more}
+    return job(cluster, status, node=node, **more)  # type: ignore[arg-type]
+
+
+def selected(of: RunRow | None = None, *jobs: JobRow) -> SelectedRun:
+    return SelectedRun(of or run(), jobs or (training(),))
+
+
+class GatedLogs(Logs):
+    """A feed with runs in its picture."""
+
+    def __init__(self, *rows: JobRow, runs: Iterable[RunRow], dagdir: Path) -> None:
+        super().__init__(*rows, dags=[dag()], dagdir=dagdir)
+        self.runs = tuple(runs)
+
+    @property
+    def latest(self) -> Update | None:
+        update = super().latest
+        assert update is not None
+        return replace(update, status=replace(update.status, runs=self.runs))
+
+
+def rules(dagdir: Path, name: str = "ens", *uuids: str) -> None:
+    """The file by which the gate knows its runs, and the DAG file beside it."""
+    runs = {uuid: {"name": "run0", "metrics": "output"} for uuid in uuids or (UUID,)}
+    said = {"schema": 1, "dag": name, "rules": {}, "runs": runs}
+    (dagdir / f"{name}.gate.json").write_text(json.dumps(said))
+    (dagdir / f"{name}.dag").write_text("JOB run0-train_epoch0 e.sub\n")
+
+
+def asked(**more: object) -> Gate:
+    return replace(NOTHING_ASKED, **more)  # type: ignore[arg-type]
+
+
+def at(hour: int) -> datetime:
+    return NINE.replace(hour=hour)

@@ -1,0 +1,195 @@
+"""The files that ask a gate for something: whole or not there, never through a link, and read by
+the gate itself as they were meant."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from metlmon.pool import requests
+from metlmon.trainer import gate
+from tests.steer.gates import UUID, rules
+
+REFUSED = "Not a directory|symbolic links|no ordinary file"
+
+STOP = requests.request_file("ens.dag", UUID, "stop")
+
+
+def all_names(home: Path) -> list[str]:
+    return sorted(str(path.relative_to(home)) for path in home.rglob("*") if path.is_file())
+
+
+def test_files_are_called_by_the_dags_name_and_the_runs_uuid() -> None:
+    assert f"gate/ens/{UUID}.stop" == STOP
+    assert requests.request_file("sub/two.dag", UUID, "pause") == f"gate/two/{UUID}.pause"
+    assert requests.gate_rules("sub/two.dag") == "two.gate.json"
+    assert requests.placement_file("run0-train_epoch3") == "placement/run0-train_epoch3.inc"
+
+
+def test_what_is_there_is_left_and_nothing_else_lies_about(tmp_path: Path) -> None:
+    assert requests.create(tmp_path, STOP, b"by anna\n")
+    assert not requests.create(tmp_path, STOP, b"by ben\n")
+    assert (tmp_path / STOP).read_bytes() == b"by anna\n"
+    assert requests.put(tmp_path, STOP, b"by ben\n")
+    assert not requests.put(tmp_path, STOP, b"by ben\n")
+    assert requests.content_of(tmp_path, STOP) == b"by ben\n"
+    assert all_names(tmp_path) == [STOP]
+    assert requests.delete(tmp_path, STOP)
+    assert not requests.delete(tmp_path, STOP)
+    assert requests.content_of(tmp_path, STOP) is None
+    assert all_names(tmp_path) == []
+
+
+def test_a_folder_that_is_not_there_is_no_file() -> None:
+    nowhere = Path("/nonexistent-folder")
+    with pytest.raises(FileNotFoundError):
+        requests.create(nowhere, STOP, b"")
+
+
+def test_where_nothing_was_ever_asked_nothing_is_there_to_delete(tmp_path: Path) -> None:
+    assert not requests.delete(tmp_path, STOP)
+    assert requests.content_of(tmp_path, STOP) is None
+    assert list(tmp_path.iterdir()) == [], "looking makes no folder"
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o077])
+def test_dagmans_user_can_read_files_and_write_beside_them(tmp_path: Path, umask: int) -> None:
+    home = tmp_path / "ens"
+    home.mkdir()
+    home.chmod(0o2770)
+    before = os.umask(umask)
+    try:
+        requests.create(home, STOP, b"")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((home / STOP).stat().st_mode) == 0o644
+    for folder in ("gate", "gate/ens"):
+        assert stat.S_IMODE((home / folder).stat().st_mode) & 0o777 == 0o770
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can write for others")
+def test_what_root_makes_belongs_to_the_dags_owner(tmp_path: Path) -> None:
+    os.chown(tmp_path, 12345, 12345)
+    requests.create(tmp_path, STOP, b"")
+    assert (tmp_path / "gate/ens").stat().st_uid == 12345
+
+
+@pytest.mark.parametrize("link", ["gate", "gate/ens", STOP])
+def test_no_link_is_followed(tmp_path: Path, link: str) -> None:
+    home, elsewhere = tmp_path / "ens", tmp_path / "elsewhere"
+    home.mkdir()
+    elsewhere.mkdir()
+    (elsewhere / "precious").write_text("precious")
+    place = home / link
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.symlink_to(elsewhere if link != STOP else elsewhere / "precious")
+    for change in (
+        lambda: requests.create(home, STOP, b"x"),
+        lambda: requests.put(home, STOP, b"x"),
+        lambda: requests.delete(home, STOP),
+        lambda: requests.content_of(home, STOP),
+    ):
+        with pytest.raises(OSError, match=REFUSED):
+            change()
+    assert all_names(elsewhere) == ["precious"]
+    assert (elsewhere / "precious").read_text() == "precious"
+
+
+def test_a_folder_in_a_files_place_stays(tmp_path: Path) -> None:
+    (tmp_path / STOP).mkdir(parents=True)
+    with pytest.raises(requests.NoFile, match="no ordinary file"):
+        requests.create(tmp_path, STOP, b"")
+    with pytest.raises(requests.NoFile):
+        requests.delete(tmp_path, STOP)
+    assert (tmp_path / STOP).is_dir()
+
+
+def test_a_file_system_without_hard_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refuse)
+    assert requests.create(tmp_path, STOP, b"by anna\n")
+    assert all_names(tmp_path) == [STOP]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "  ", 'a"b', "a'b", "$(HOME)", "a\\", "a\nqueue 5", "a\rb", "a\tb", "a\x1b[2J"),
+        *("a" * 201, "x\u202ey", "x\x00", "x\u2028y"),
+    ],
+)
+def test_what_is_no_site(text: str) -> None:
+    assert requests.site_of(text) is None
+
+
+@pytest.mark.parametrize(
+    "text", ["delta", " CHTC-Spark-CE1 ", "SDSC PRP", "a" * 200, "Delta+GPU", "x"]
+)
+def test_what_may_be_a_site(text: str) -> None:
+    assert requests.site_of(text) == text.strip()
+
+
+def test_a_stop_file_says_who_asked() -> None:
+    said = requests.by_whom().decode("ascii")
+    assert said.startswith("by ")
+    assert said.endswith(" with metlmon\n")
+    assert said.count("\n") == 1
+
+
+# --- the gate reads them --------------------------------------------------------------------
+
+
+def gate_says(home: Path, epoch: int) -> int:
+    words = ["ens.gate.json", UUID, str(epoch), "train", f"run0-train_epoch{epoch}"]
+    command = [sys.executable, "-S", "-I", gate.__file__, *words]
+    return subprocess.run(command, cwd=home, capture_output=True, timeout=60).returncode
+
+
+def test_a_pause_that_was_asked_for_is_waited_for_until_it_is_taken_back(tmp_path: Path) -> None:
+    rules(tmp_path)
+    pause = requests.request_file("ens.dag", UUID, "pause")
+    assert gate_says(tmp_path, 1) == gate.GO
+    requests.create(tmp_path, pause, requests.by_whom())
+    assert gate_says(tmp_path, 2) == gate.WAIT
+    requests.delete(tmp_path, pause)
+    assert gate_says(tmp_path, 2) == gate.GO
+
+
+def test_a_stop_is_met_and_told_with_who_asked(tmp_path: Path) -> None:
+    rules(tmp_path)
+    requests.create(tmp_path, STOP, requests.by_whom())
+    assert gate_says(tmp_path, 3) == gate.SKIP
+    stopped = requests.request_file("ens.dag", UUID, "stopped")
+    why = requests.why_stopped(tmp_path, stopped)
+    assert why == f"asked to stop {requests.by_whom().decode().strip()}"
+
+
+def test_a_target_becomes_the_nodes_placement(tmp_path: Path) -> None:
+    rules(tmp_path)
+    requests.put(tmp_path, requests.request_file("ens.dag", UUID, "target"), b"SDSC PRP\n")
+    assert gate_says(tmp_path, 4) == gate.GO
+    file = requests.placement_file("run0-train_epoch4")
+    assert requests.content_of(tmp_path, file) == requests.placement_line("SDSC PRP")
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b'{"reason": "patience"}', "patience"),
+        (b'{"reason": 5}', ""),
+        (b"[]", ""),
+        (b"{", ""),
+        (b"\xff", ""),
+        (b"[" * 60000, ""),
+    ],
+)
+def test_what_the_gate_wrote_may_be_anything(tmp_path: Path, content: bytes, why: str) -> None:
+    (tmp_path / "x").write_bytes(content)
+    assert requests.why_stopped(tmp_path, "x") == why

@@ -1,0 +1,285 @@
+"""What can be asked of runs, what is left out and why; and when an idle job can go elsewhere."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from metlmon.ensemble.states import DagState, State
+from metlmon.ensemble.views import RunRow
+from metlmon.pool import runoffers
+from metlmon.pool.offers import already_so, offers
+from metlmon.pool.records import RUN_ACTS, Act, Offer, QueueWord, SelectedRun
+from metlmon.pool.runoffers import with_site
+from tests.queue.written import dag, job, picture
+from tests.steer.gates import (
+    OTHER,
+    STOPPED,
+    UUID,
+    WORD,
+    asked,
+    at,
+    latest,
+    queued,
+    run,
+    selected,
+    training,
+)
+
+NO_SCHEDD = QueueWord(error="no schedd is known here")
+FILES_ALONE = (Act.STOP, Act.PAUSE, Act.SEND)
+
+
+def offer(
+    act: Act, *runs: SelectedRun, word: QueueWord = WORD, state: DagState = DagState.RUNNING
+) -> Offer:
+    made = offers(word, (), (), None, runs, picture([dag(state)]))
+    return next(each for each in made if each.act is act)
+
+
+def refused(act: Act, row: RunRow, **more: object) -> str | None:
+    return offer(act, selected(row), **more).refused  # type: ignore[arg-type]
+
+
+def test_a_stop_names_its_file_and_touches_no_job() -> None:
+    made = offer(Act.STOP, selected())
+    assert made.order is not None
+    (target,) = made.order.runs
+    assert (target.files, target.jobs) == ((f"gate/ens/{UUID}.stop",), ())
+    assert made.subject == "run0"
+    assert made.effect.endswith(f"writes gate/ens/{UUID}.stop")
+    assert "resume-run" in made.undo
+
+
+def test_stopping_now_also_removes_the_job_of_the_epoch_under_way() -> None:
+    word = replace(WORD, jobs=(queued(7), queued(8, "run0-eval_epoch2")))
+    evaluation = training(8, "run0-eval_epoch2")
+    made = offer(Act.STOP_NOW, selected(run(), training(), evaluation), word=word)
+    assert made.order is not None
+    (target,) = made.order.runs
+    assert [job.id for job in target.jobs] == ["7.0"], "evaluations of trained epochs go on"
+    assert made.effect.endswith(f"writes gate/ens/{UUID}.stop, then removes job 7.0")
+    assert "cannot be undone" in made.undo
+
+
+def test_stopping_now_what_has_no_job_only_writes_the_file() -> None:
+    row = run(asked(pause_asked=at(9), paused=at(9)), state=State.PRE)
+    made = offer(Act.STOP_NOW, SelectedRun(row))
+    assert made.order is not None
+    assert made.order.runs[0].jobs == ()
+    assert "removes" not in made.effect
+
+
+@pytest.mark.parametrize(
+    ("act", "row", "why"),
+    [
+        (Act.STOP, run(None), runoffers.NO_GATE),
+        (Act.STOP, run(uuid=None), "it has no run_uuid, by which its gate would know it"),
+        (Act.PAUSE, run(uuid="../x"), "its run_uuid cannot be part of a file's name"),
+        (Act.PAUSE, run(uuid=".x"), "its run_uuid cannot be part of a file's name"),
+        (Act.STOP, run(epochs_done=10), "it is over: all its epochs are done"),
+        (Act.SEND, run(epochs_done=7, epochs_skipped=3), "it is over: all its epochs are done"),
+        (Act.PAUSE, run(state=State.FAILED), "it is over: it is failed"),
+        (Act.STOP, run(asked(stop_asked=at(9))), runoffers.STOP_ASKED),
+        (Act.STOP, run(asked(stopped=STOPPED)), runoffers.STOPPED),
+        (Act.STOP_NOW, run(asked(stopped=STOPPED)), runoffers.STOPPED),
+        (Act.PAUSE, run(asked(pause_asked=at(9))), runoffers.PAUSE_ASKED),
+        (Act.PAUSE, run(asked(pause_asked=at(9), paused=at(9))), runoffers.PAUSED),
+        (Act.RESUME_RUN, run(), runoffers.NOT_ASKED),
+        (
+            Act.RESUME_RUN,
+            run(asked(stopped=STOPPED, stop_asked=at(9))),
+            "it is stopped, for good: metlmon continue goes on from its checkpoint",
+        ),
+        (
+            Act.PAUSE,
+            run(asked(stop_asked=at(9))),
+            "its stop is asked for: resume-run takes that back",
+        ),
+        (
+            Act.SEND,
+            run(asked(stop_asked=at(9))),
+            "its stop is asked for: resume-run takes that back",
+        ),
+        (Act.STOP, run(epochs_done=9), f"{runoffers.LAST}, and stop-now ends it"),
+        (Act.PAUSE, run(epochs_done=9), runoffers.LAST),
+        (Act.SEND, run(epochs_done=9), runoffers.LAST),
+        (Act.STOP_NOW, run(epochs_done=9), None),
+        (Act.STOP, run(epochs_done=9, latest=latest(8, State.COMPLETED)), None),
+        (Act.STOP_NOW, run(asked(stop_asked=at(9))), None),
+        (Act.STOP, run(asked(pause_asked=at(9))), None),
+        (Act.SEND, run(asked(pause_asked=at(9))), None),
+        (Act.STOP_NOW, run(latest=latest(2, retries_left=0)), runoffers.NO_RETRY),
+        (Act.STOP, run(latest=latest(2, retries_left=0)), None),
+        (Act.STOP_NOW, run(latest=latest(2, retries_left=None)), None),
+    ],
+)
+def test_why_not(act: Act, row: RunRow, why: str | None) -> None:
+    made = offer(act, selected(row), word=replace(WORD, jobs=(queued(7),)))
+    assert made.refused == why
+    assert (made.order is None) == (why is not None)
+
+
+@pytest.mark.parametrize("act", RUN_ACTS)
+@pytest.mark.parametrize(
+    "state", [DagState.DONE, DagState.FAILED, DagState.REMOVED, DagState.NOT_SUBMITTED]
+)
+def test_without_a_dagman_nobody_looks_at_gates(act: Act, state: DagState) -> None:
+    row = run(asked(pause_asked=at(9)))
+    said = str(state).replace("-", " ")
+    assert refused(act, row, state=state) == f"the DAG does not run: it is {said}"
+
+
+def test_files_need_no_schedd() -> None:
+    for act in FILES_ALONE:
+        assert refused(act, run(), word=NO_SCHEDD) is None
+        assert refused(act, run(), word=QueueWord(asking=True)) is None
+    assert refused(Act.RESUME_RUN, run(asked(pause_asked=at(9))), word=NO_SCHEDD) is None
+    assert refused(Act.STOP_NOW, run(), word=NO_SCHEDD) == "no schedd is known here"
+
+
+def test_what_the_files_rule_out_is_refused_for_that_without_a_schedd_too() -> None:
+    said = refused(Act.STOP_NOW, run(), word=NO_SCHEDD, state=DagState.DONE)
+    assert said == "the DAG does not run: it is done"
+
+
+def test_a_copy_of_the_logs_removes_nobodys_job() -> None:
+    word = replace(WORD, dagmans=(), strangers=((7, 0),))
+    why = refused(Act.STOP_NOW, run(), word=word)
+    assert why is not None
+    assert "belong to another directory" in why
+
+
+def test_anothers_jobs_are_not_removed() -> None:
+    word = replace(WORD, jobs=(queued(7, owner="ben"),))
+    assert refused(Act.STOP_NOW, run(), word=word) == "its job belongs to ben, you are anna"
+
+
+def test_what_goes_by_no_site_is_not_sent() -> None:
+    why = refused(Act.SEND, run(), word=replace(WORD, jobs=(queued(7, by_site=False),)))
+    assert why is not None
+    assert "do not look at MetlSite" in why
+    assert refused(Act.SEND, run(), word=replace(WORD, jobs=(queued(7),))) is None
+
+
+def test_of_several_runs_those_that_can_be_are_touched() -> None:
+    other = replace(run(), run="run1", uuid=OTHER, key=OTHER)
+    gone = replace(run(asked(stopped=STOPPED)), run="run2", uuid="cccc", key="cccc")
+    made = offer(Act.STOP, selected(), selected(other), selected(gone))
+    assert made.order is not None
+    assert [each.run for each in made.order.runs] == ["run0", "run1"]
+    assert made.subject == "2 runs"
+    assert made.effect.endswith("writes 2 files in gate/ens")
+    assert [(each.id, why) for each, why in made.left_out] == [("cccc", runoffers.STOPPED)]
+
+
+def test_of_several_none_of_which_can_be_the_reasons_are_counted() -> None:
+    made = offer(Act.STOP, selected(run(None)), selected(run(None)), selected(run(epochs_done=10)))
+    assert made.refused == (
+        f"2 runs: {runoffers.NO_GATE}; 1 run: it is over: all its epochs are done"
+    )
+    assert not already_so(made)
+
+
+def test_what_is_asked_for_already_is_as_it_was_wished() -> None:
+    paused = selected(run(asked(pause_asked=at(9), paused=at(9))))
+    assert already_so(offer(Act.PAUSE, paused))
+    assert already_so(offer(Act.PAUSE, paused, paused))
+    assert already_so(offer(Act.RESUME_RUN, selected()))
+    assert already_so(offer(Act.STOP, selected(run(asked(stopped=STOPPED)))))
+    assert not already_so(offer(Act.PAUSE, selected(run(None))))
+
+
+def test_what_is_taken_back_is_what_was_asked() -> None:
+    def files(**gate: object) -> tuple[str, ...]:
+        made = offer(Act.RESUME_RUN, selected(run(asked(**gate))))
+        assert made.order is not None
+        return made.order.runs[0].files
+
+    assert files(pause_asked=at(9)) == (f"gate/ens/{UUID}.pause",)
+    assert files(stop_asked=at(9)) == (f"gate/ens/{UUID}.stop",)
+    both = files(stop_asked=at(9), pause_asked=at(9))
+    assert both == (f"gate/ens/{UUID}.pause", f"gate/ens/{UUID}.stop")
+
+
+def test_nothing_selected() -> None:
+    assert offer(Act.STOP).refused == "no run is selected"
+    assert offers(WORD, (), (), "this is the past", [selected()])[-1].refused == "this is the past"
+
+
+def test_a_runs_name_cannot_move_the_cursor() -> None:
+    assert "\x1b" not in offer(Act.STOP, selected(run(run="\x1b[2Jrun"))).subject
+
+
+# --- an idle job ----------------------------------------------------------------------------
+
+
+def retarget(
+    state: State = State.IDLE, gate: bool = True, sent: str | None = None, **ad: object
+) -> Offer:
+    row = training(7, state=state)
+    word = replace(WORD, jobs=(queued(7, **{"status": 1, **ad}),))
+    status = replace(picture([dag()]), runs=(run(asked(target=sent) if gate else None),))
+    made = offers(word, (row,), (), None, (), status)
+    return next(each for each in made if each.act is Act.RETARGET)
+
+
+def test_an_idle_job_can_go_elsewhere_and_its_retry_with_it() -> None:
+    made = retarget()
+    assert made.order is not None
+    assert made.order.targets[0].file == "placement/run0-train_epoch2.inc"
+    assert made.effect == (
+        "it waits for a machine of that site alone; sets MetlSite; writes "
+        "placement/run0-train_epoch2.inc; a retry goes there, too"
+    )
+    assert made.undo == "retarget it to delta"
+
+
+def test_any_is_no_site_that_it_waits_for_alone() -> None:
+    assert with_site(retarget(), "any").effect.startswith(
+        "it waits for a machine anywhere the requirements allow; sets MetlSite; "
+    )
+    sent = with_site(offer(Act.SEND, selected()), "any")
+    assert "next one on go anywhere the requirements allow; the one in the" in sent.effect
+    assert with_site(retarget(), "delta").effect == retarget().effect
+
+
+def test_without_a_gate_its_submit_file_reads_no_placement() -> None:
+    made = retarget(gate=False)
+    assert made.order is not None
+    assert made.order.targets[0].file is None
+    assert made.effect.endswith("sets MetlSite; a retry goes where the DAG file says")
+
+
+def test_where_the_run_is_sent_elsewhere_a_retry_goes_there() -> None:
+    assert retarget(sent="expanse").effect.endswith("a retry goes where its run is sent, expanse")
+
+
+@pytest.mark.parametrize(
+    ("state", "ad", "why"),
+    [
+        (State.RUNNING, {}, "the job is running: only idle jobs can be retargeted"),
+        (State.HELD, {}, "the job is held: only idle jobs can be retargeted"),
+        (State.COMPLETED, {}, "the job is completed: no longer in the queue"),
+        (
+            State.IDLE,
+            {"site": None},
+            "the job is without MetlSite: its submit file does not let its site be chosen",
+        ),
+        (
+            State.IDLE,
+            {"by_site": False},
+            "the job is not placed by MetlSite: its requirements do not look at it",
+        ),
+        (State.IDLE, {"owner": "ben"}, "this job belongs to ben, you are anna"),
+    ],
+)
+def test_what_cannot_be_retargeted(state: State, ad: dict[str, object], why: str) -> None:
+    assert retarget(state, **ad).refused == why  # type: ignore[arg-type]
+
+
+def test_retargeting_needs_the_schedd() -> None:
+    made = offers(NO_SCHEDD, (training(state=State.IDLE),), ())
+    assert {each.refused for each in made if each.act is Act.RETARGET} == {NO_SCHEDD.error}
+    assert job(1).site is None

@@ -1,0 +1,263 @@
+"""``metlmon act stop``, ``pause``, ``send`` and their like as a script meets them: real files, a
+schedd in memory."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from metlmon.cli.codes import Exit
+from metlmon.cli.main import main
+from metlmon.live.reader import Reader
+from metlmon.live.settings import load_settings
+from metlmon.pool import office
+from tests.ensemble.written import Log, Out
+from tests.live.dagdirs import Dagdir
+from tests.queue.written import Schedd, dagman
+from tests.steer.gates import OTHER, UUID, queued, rules
+
+Captured = pytest.CaptureFixture[str]
+
+RUNS = (("run0", UUID), ("run1", OTHER))
+EPOCHS = 4
+
+
+def dag(retries: int = 2) -> str:
+    lines = []
+    for run, uuid in RUNS:
+        for epoch in range(EPOCHS):
+            node = f"{run}-train_epoch{epoch}"
+            lines += [f"JOB {node} e.sub", f'VARS {node} run_uuid="{uuid}" ResourceName="delta"']
+            call = f"gate.py ens.gate.json {uuid} {epoch} train $JOB"
+            lines += [f"SCRIPT DEFER 75 60 PRE {node} {call}"]
+            lines += [f"PARENT {run}-train_epoch{epoch - 1} CHILD {node}"] * (epoch > 0)
+    return "\n".join([*lines, "PRE_SKIP ALL_NODES 42", f"RETRY ALL_NODES {retries}", ""])
+
+
+@pytest.fixture(name="dagdir")
+def _dagdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Dagdir:
+    """Run 0: its first epoch is done, its second runs. Run 1: its first one is idle."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    found = Dagdir(tmp_path / "ensemble", "")
+    rules(found.path, "ens", UUID, OTHER)
+    found.write("ens.dag", dag())
+    found.write("e.sub", "log = metl.log\nexecutable = train.py\nqueue\n")
+    found.write("ens.dag.dagman.out", Out().start("10:00:00").data)
+    log = Log().submit(1, "run0-train_epoch0").execute(1, site="delta").terminate(1)
+    log.submit(2, "run0-train_epoch1").execute(2, site="delta").submit(3, "run1-train_epoch0")
+    found.write("metl.log", log.data)
+    return found
+
+
+@pytest.fixture(name="schedd")
+def _schedd(dagdir: Dagdir, monkeypatch: pytest.MonkeyPatch) -> Schedd:
+    schedd = Schedd(
+        queued(2, "run0-train_epoch1", directory=dagdir.path),
+        queued(3, "run1-train_epoch0", directory=dagdir.path, status=1),
+        dagman(directory=dagdir.path),
+    )
+    monkeypatch.setattr(office, "Connection", lambda: schedd)
+    return schedd
+
+
+def spoken(capsys: Captured, *arguments: object) -> tuple[int, str, str]:
+    code = main(["act", *[str(argument) for argument in arguments]])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def said(capsys: Captured, *arguments: object) -> dict[str, Any]:
+    code, out, _ = spoken(capsys, *arguments, "--yes", "--json")
+    found: dict[str, Any] = json.loads(out)
+    return {**found, "code": code}
+
+
+def file(dagdir: Dagdir, what: str, uuid: str = UUID) -> Path:
+    return dagdir.path / "gate" / "ens" / f"{uuid}.{what}"
+
+
+def test_it_says_what_it_writes_and_then_that_it_did(
+    dagdir: Dagdir, schedd: Schedd, capsys: Captured
+) -> None:
+    code, out, err = spoken(capsys, "stop", dagdir.path, "run0", "--yes")
+    assert (code, out) == (Exit.OK, f"run0  done: gate/ens/{UUID}.stop was written\n")
+    assert err.splitlines()[:2] == ["stop run0", f"  run0  epoch 1  running  gate/ens/{UUID}.stop"]
+    assert file(dagdir, "stop").is_file()
+    assert schedd.asked == [], "a file needs no schedd"
+    code, out, err = spoken(capsys, "stop", dagdir.path, "run0", "--yes")
+    assert (code, out) == (Exit.OK, "")
+    assert err == "metlmon: no need to stop run0: its stop is asked for already\n"
+
+
+def test_all_means_all_runs_and_a_uuid_one(
+    dagdir: Dagdir, schedd: Schedd, capsys: Captured
+) -> None:
+    told = said(capsys, "pause", dagdir.path, "all")
+    assert [run["uuid"] for run in told["runs"]] == [UUID, OTHER]
+    assert [answer["reply"] for answer in told["answers"]] == ["done", "done"]
+    told = said(capsys, "resume-run", dagdir.path, OTHER[:4])
+    assert [run["files"] for run in told["runs"]] == [[f"gate/ens/{OTHER}.pause"]]
+    assert file(dagdir, "pause").exists()
+    assert not file(dagdir, "pause", OTHER).exists()
+
+
+def test_a_dry_run_touches_nothing(dagdir: Dagdir, schedd: Schedd, capsys: Captured) -> None:
+    code, out, err = spoken(capsys, "stop-now", dagdir.path, "run0", "--dry-run")
+    assert (code, out) == (Exit.OK, "")
+    assert f"gate/ens/{UUID}.stop" in err
+    assert "2.0  run0  epoch 1  running" in err
+    code, out, _ = spoken(capsys, "stop-now", dagdir.path, "run0", "--dry-run", "--json")
+    assert code == Exit.OK
+    (run,) = json.loads(out)["runs"]
+    assert [job["cluster"] for job in run["jobs"]] == [2]
+    assert not (dagdir.path / "gate").exists()
+    assert schedd.acts() == []
+
+
+def test_without_a_yes_and_a_terminal_nothing_is_asked_of_a_gate(
+    dagdir: Dagdir, schedd: Schedd, capsys: Captured
+) -> None:
+    code, out, err = spoken(capsys, "stop", dagdir.path, "run0")
+    assert (code, out) == (Exit.USAGE, "")
+    assert "add --yes" in err
+    assert not (dagdir.path / "gate").exists()
+
+
+def test_stopping_now_is_a_file_and_a_removal(
+    dagdir: Dagdir, schedd: Schedd, capsys: Captured
+) -> None:
+    told = said(capsys, "stop-now", dagdir.path, "run0")
+    assert told["code"] == Exit.OK
+    assert [(a["subject"], a["reply"]) for a in told["answers"]] == [
+        (UUID, "done"),
+        ("2.0", "done"),
+    ]
+    assert schedd.acts() == [("remove", 2, 0)]
+    assert file(dagdir, "stop").is_file()
+
+
+def test_without_retries_the_node_would_fail(
+    dagdir: Dagdir, schedd: Schedd, capsys: Captured
+) -> None:
+    dagdir.write("ens.dag", dag(retries=0))
+    code, _, err = spoken(capsys, "stop-now", dagdir.path, "run0", "--yes")
+    assert code == Exit.REFUSED
+    assert "no retry left" in err
+    assert schedd.acts() == []
+    assert said(capsys, "stop", dagdir.path, "run0")["code"] == Exit.OK
+
+
+def test_retries_that_are_used_up_are_none(
+    dagdir: Dagdir, schedd: Schedd, capsys: Captured
+) -> None:
+    """The third submission of a node with RETRY 2 is its last."""
+    log = Log()
+    for cluster in (2, 12):
+        log.submit(cluster, "run0-train_epoch1").execute(cluster, site="delta")
+        log.terminate(cluster, 1)
+    before = (dagdir.path / "metl.log").read_bytes()
+    dagdir.write("metl.log", log.submit(22, "run0-train_epoch1").data)
+    reader = Reader(dagdir.path, load_settings(dagdir.path))
+    reader.open()
+    reader.read_all()
+    (row,) = (r for r in reader.painter().status().runs if r.uuid == UUID)
+    assert row.latest is not None
+    assert row.latest.retries_left == 0
+    dagdir.write("metl.log", before)
+    reader = Reader(dagdir.path, load_settings(dagdir.path))
+    reader.open()
+    reader.read_all()
+    (row,) = (r for r in reader.painter().status().runs if r.uuid == UUID)
+    assert row.latest is not None
+    assert row.latest.retries_left == 2
+
+
+def test_sending_and_going_back(dagdir: Dagdir, schedd: Schedd, capsys: Captured) -> None:
+    told = said(capsys, "send", dagdir.path, "run0", "--to", "SDSC PRP")
+    assert (told["code"], told["site"]) == (Exit.OK, "SDSC PRP")
+    assert file(dagdir, "target").read_text() == "SDSC PRP\n"
+    code, out, err = spoken(capsys, "send", dagdir.path, "run0", "--to", "dag", "--yes")
+    assert code == Exit.OK
+    assert err.startswith("send the next epochs of run0 where the DAG says\n")
+    assert f"go where the DAG file says; deletes gate/ens/{UUID}.target\n" in err
+    assert out == f"run0  done: gate/ens/{UUID}.target was deleted\n"
+    assert not file(dagdir, "target").exists()
+
+
+def test_retargeting_an_idle_job(dagdir: Dagdir, schedd: Schedd, capsys: Captured) -> None:
+    told = said(capsys, "retarget", dagdir.path, "all", "--to", "expanse")
+    assert told["code"] == Exit.OK
+    assert [job["file"] for job in told["jobs"]] == ["placement/run1-train_epoch0.inc"]
+    assert [each["cluster"] for each in told["left_out"]] == [2]
+    assert schedd.acts() == [("place", 3, 0, "expanse")]
+    placed = dagdir.path / "placement" / "run1-train_epoch0.inc"
+    assert placed.read_text() == "ResourceName = expanse\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("stop",), "name runs"),
+        (("stop", "nobody"), "no such run"),
+        (("stop", "2.0"), "no such run"),
+        (("send", "run0"), "send needs --to SITE (or --to dag: as the DAG file says)"),
+        (("retarget", "all"), "retarget needs --to SITE"),
+        (("stop", "run0", "--to", "delta"), "--to is for retarget and send"),
+        (("send", "run0", "--to", 'a"b'), "a site's name is one line"),
+        (("retarget", "all", "--to", "$(HOME)"), "a site's name is one line"),
+        (("stop", "run0", "--value", "3"), "--value is for priority"),
+    ],
+)
+def test_what_cannot_be_meant(
+    arguments: tuple[str, ...], told: str, dagdir: Dagdir, schedd: Schedd, capsys: Captured
+) -> None:
+    act, *rest = arguments
+    code, _, err = spoken(capsys, act, dagdir.path, *rest, "--yes")
+    assert code == Exit.USAGE
+    assert told in err
+    assert schedd.asked == []
+    assert not (dagdir.path / "gate").exists()
+
+
+def test_read_only_refuses(dagdir: Dagdir, schedd: Schedd, capsys: Captured) -> None:
+    dagdir.write("metlmon.toml", b"read_only = true\n")
+    code, _, err = spoken(capsys, "stop", dagdir.path, "run0", "--yes")
+    assert code == Exit.USAGE
+    assert "read_only" in err
+    assert not (dagdir.path / "gate").exists()
+
+
+def test_without_a_gate_there_is_nobody_to_ask(
+    dagdir: Dagdir, schedd: Schedd, capsys: Captured
+) -> None:
+    plain = "\n".join(line for line in dag().splitlines() if not line.startswith("SCRIPT"))
+    dagdir.write("ens.dag", plain + "\n")
+    code, _, err = spoken(capsys, "stop", dagdir.path, "run0", "--yes")
+    assert code == Exit.REFUSED
+    assert "no gate stands before its nodes" in err
+    assert not (dagdir.path / "gate").exists()
+
+
+def test_without_a_schedd_only_jobs_are_out_of_reach(
+    dagdir: Dagdir, schedd: Schedd, capsys: Captured
+) -> None:
+    schedd.down = "no schedd is known here"
+    assert said(capsys, "pause", dagdir.path, "run0")["code"] == Exit.OK
+    code, _, err = spoken(capsys, "stop-now", dagdir.path, "run0", "--yes")
+    assert code == Exit.REFUSED
+    assert "no schedd is known here" in err
+    assert not file(dagdir, "stop").exists()
+
+
+def test_another_users_job_is_left_in_the_queue(
+    dagdir: Dagdir, schedd: Schedd, capsys: Captured
+) -> None:
+    schedd.jobs[2, 0] = replace(schedd.jobs[2, 0], owner="ben")
+    code, _, err = spoken(capsys, "stop-now", dagdir.path, "run0", "--yes")
+    assert code == Exit.REFUSED
+    assert "belongs to ben, you are anna" in err
+    assert not file(dagdir, "stop").exists()

@@ -1,0 +1,222 @@
+"""What is wrong with a sweep file is said in one sentence: file, line, and what to write."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from metlmon.authoring.dagtext import dag_text
+from metlmon.authoring.records import PlanError, Request, Rules
+from metlmon.authoring.sweeps.expanding import expand
+from metlmon.dagman import official_verdict
+from metlmon.dagman.dagfile import parse_dag
+from tests.sweeps.sweepfiles import CHAIN, REPORTED, REPORTED_TEMPLATE, TWO, complaint, request_for
+
+IN_THE_WORKFLOW = [
+    (
+        "GEN SUBDAG g t.subdag a, b from\n 1 to 10 by 1\n 1 to 9 by 1\n",
+        "w.dag:1: a has 10 values (w.dag:2) and b has 9 (w.dag:3); say 'product' for each with "
+        "each (90 runs), or give equally many, to be taken one of each ('zip')",
+    ),
+    (
+        TWO + "PARENT init CHILD g\n",
+        "w.dag:3: init is named, but no line says what it runs; add 'JOB init init.sub', with NOOP "
+        "behind it if it only stands between others",
+    ),
+    (TWO + "PARENT g CHILD g00\n", "w.dag:3: g00 is named, but no line says what it runs; is g0 "),
+    (TWO + "VARS init x=1\n", "add 'JOB init init.sub'"),
+    ("GEN SUBDAG g t.subdag a, b from\n 1, 2\n", "1 line of values below; the values of b are"),
+    ("GEN SUBDAG g t.subdag a, b from\n 1, 2\nPARENT g CHILD g\n", "the values of b are missing"),
+    (TWO + " 3, 4\n", "w.dag:3: a line of values more than GEN names variables"),
+    (TWO + "FOO g\n", "w.dag:3: 'FOO' is no command of a DAG file"),
+    (TWO + "PARNT g CHILD g\n", "is PARENT meant?"),
+    ("GEN SPLICE g t.subdag a from\n 1\n", "w.dag:1: GEN is not followed by SUBDAG"),
+    ("GEN SUBDAG g t.subdag a\n 1\n", "w.dag:1: there is no 'from' behind the names"),
+    ("GEN SUBDAG g t.subdag from\n", "no variable stands before 'from'"),
+    ("GEN SUBDAG g t.subdag a from both\n 1\n", "only 'zip' or 'product' may stand there"),
+    ("GEN SUBDAG g t.subdag a, a from\n 1\n 2\n", "a is swept twice"),
+    ("GEN SUBDAG g t.subdag run from\n 1\n", "{run} is what metlmon fills in for every run"),
+    ("GEN SUBDAG g t.subdag Epoch from\n 1\n", "w.dag:1: Epoch tells nodes of one run apart"),
+    ("GEN SUBDAG g/h t.subdag a from\n 1\n", "'g/h' cannot be a group's name"),
+    ("GEN SUBDAG g no.subdag a from\n 1\n", "w.dag:1: no.subdag is not there; it is looked for in"),
+    ("GEN SUBDAG g . a from\n 1\n", "w.dag:1: . is no file"),
+    ("GEN SUBDAG g t.subdag a from\n 0 to 1 by 0\n", "w.dag:2: a: 0 to 1 by 0 never gets anywhere"),
+    ("GEN SUBDAG g t.subdag a from\n 1 as x, 1 as y\n", "w.dag:2: a: 1 has two labels"),
+    (
+        "GEN SUBDAG g t.subdag a from\n 1 to 60000 by 1\n",
+        "w.dag:1: 60000 runs of 2 nodes: with them the DAG has 120000 nodes, more than the 100000",
+    ),
+    (
+        "GEN SUBDAG g t.subdag a, b from product\n 1 to 1000 by 1\n 1 to 1000 by 1\n",
+        "w.dag:1: a has 1000 values (w.dag:2) and b has 1000 (w.dag:3): that makes 1000000 runs",
+    ),
+    (TWO + TWO, "w.dag:3: g would be a group, and is a group (w.dag:1) already"),
+    (TWO + "JOB g0 x.sub\n", "w.dag:3: g0 would be a node, and is a run of g (w.dag:1) already"),
+    (TWO + "JOB x x.sub\nJOB x y.sub\n", "w.dag:4: x is declared already (w.dag:3)"),
+    (TWO + "FINAL x x.sub\nFINAL y y.sub\n", "w.dag:4: a DAG has one FINAL node"),
+    (TWO + "FINAL x x.sub\nPARENT g CHILD x\n", "x is a FINAL node (w.dag:3)"),
+    (TWO + "FINAL g0-train_epoch0 x.sub\n", "w.dag:3: g0-train_epoch0 is a node of the run g0"),
+    (TWO + "PARENT g CHILD g\n", "w.dag:3: nodes wait for each other in a circle: g"),
+    (TWO + "JOB x x.sub\nPARENT g CHILD x\nPARENT x CHILD g0\n", "w.dag:5: nodes wait"),
+    (TWO + "PARENT {run}-x CHILD g\n", "{run} and the like stand in a template only"),
+    (TWO + "PARENT g\n", "w.dag:3: write 'PARENT name … CHILD name …'"),
+    (TWO + "REGION r {g0}\n", "w.dag:3: no '{' behind the region's name"),
+    (TWO + "REGION r { g0\n", "w.dag:3: the region r has no '}' at its end"),
+    (TWO + "REGION r { g0\nVARS r x=1\n}\n", "w.dag:4: a command within the region r"),
+    (TWO + "REGION r { }\n", "the region r is empty"),
+    (TWO + "REGION r { nope* }\n", "w.dag:3: no node has a name like 'nope*'"),
+    (TWO + "REGION r { g }\nPARENT r CHILD g\n", "w.dag:4: r has no first and last nodes"),
+    (TWO + "VARS g environment=X=1\n", "set it in the submit file"),
+    (TWO + "VARS g queue=1\n", "'queue' cannot be a variable's name"),
+    (TWO + "VARS g x=\n", "w.dag:3: VARS: Key value pair missing value for x"),
+    (TWO + "VARS g x=''\n", "w.dag:3: x is empty"),
+    (TWO + "VARS g x={c}\n", "w.dag:3: nothing is called {c}"),
+    (TWO + "JOB x x.sub\nVARS x y={a}\n", "there are such names for nodes of runs only"),
+    (TWO + "VARS g x='1\n", "w.dag:3: VARS: Invalid quoting: no ending quote found"),
+    (TWO + "JOB x {\n executable = y\n}\n", "put it into a file, and write 'JOB x file.sub'"),
+    (TWO + "JOB x x.sub DIR y\n", "w.dag:3: DIR is not possible here"),
+    (TWO + "JOB x+y x.sub\n", "'x+y' cannot be a node's name ('+' joins the names of splices)"),
+    (TWO + "JOB x\n", "w.dag:3: write 'JOB name file'"),
+    (TWO + "RETRY g often\n", "w.dag:3: RETRY: Invalid max retry value 'often'"),
+    (TWO + "SCRIPT BEFORE g x.sh\n", "w.dag:3: SCRIPT: Missing script type"),
+    (TWO + "DONE ALL_NODES\n", "w.dag:3: ALL_NODES cannot be DONE"),
+    (TWO + "INCLUDE w.dag\n", "w.dag:3: w.dag leads back to itself"),
+    (TWO + "VARS g x=1 \\\n", "w.dag:3: the last line is continued, but nothing follows"),
+    (TWO + "VARS g x=\x07\n", "w.dag:3: a control character"),
+    ("JOB x x.sub\n", "w.dag: no line of it begins with GEN SUBDAG"),
+    ("", "w.dag: no line of it begins with GEN SUBDAG"),
+]
+
+IN_THE_TEMPLATE = [
+    (
+        "VARS {run}-train_epoch0 x={b}\n",
+        "t.subdag:1: nothing is called {b}; there are {a}",
+    ),
+    ("VARS {run}-train_epoch0 x={rnu}\n", "t.subdag:1: nothing is called {rnu}; is {run} meant?"),
+    (
+        CHAIN + "VARS {run}-train_epoch7 x=1\n",
+        "t.subdag:3: {run}-train_epoch7 is no node or region",
+    ),
+    (
+        CHAIN + "PARENT {run}-train_epoch1 CHILD {run}-pack\n",
+        "t.subdag:3: {run}-pack is named, but no line says what it runs, and its name is not one "
+        "of a node that trains (…train_epoch0) or evaluates (…eval_epoch1); add 'JOB {run}-pack "
+        "file.sub'",
+    ),
+    (CHAIN + "JOB pack x.sub\n", "t.subdag:3: pack would be a node of g, and is a node of g"),
+    (CHAIN + "PARENT other CHILD {run}-train_epoch0\n", "t.subdag:3: other is named, but no line"),
+    (CHAIN + "PARENT {run}-train_epoch1 CHILD {run}-train_epoch0\n", "wait for each other in a ci"),
+    (CHAIN + "FINAL {run}-end x.sub\n", "a DAG has one FINAL node, and each run would bring one"),
+    (CHAIN + "SPLICE {run}-x x.dag\n", "t.subdag:3: a template cannot hold a SPLICE"),
+    (CHAIN + "GEN SUBDAG h t.subdag a from\n 1\n", "t.subdag:3: GEN within a template (w.dag:1)"),
+    (CHAIN + "NODE_STATUS_FILE {run}.status\n", "t.subdag:3: a DAG has one NODE_STATUS_FILE"),
+    (CHAIN + "RETRY {run}-train_epoch0 {run}\n", "t.subdag:3: RETRY: Invalid max retry value 'g0'"),
+    (
+        "VARS {run}-a_train_epoch0 x=1\nVARS {run}-b_train_epoch0 x=2\n",
+        "t.subdag:2: {run}-b_train_epoch0 trains the same epoch of a run as {run}-a_train_epoch0",
+    ),
+    ("VARS {run} x=1\n", "w.dag:1: t.subdag has no node"),
+    ("JOB {run}-eval_epoch1 x.sub\n", "t.subdag:1: {run}-eval_epoch1 evaluates, but no training"),
+    ("VARS {run}-train_epoch0 run_uuid=same\n", "t.subdag:1: g1 and g0 have the same run_uuid"),
+    (
+        "VARS {run}-train_epoch0 run_uuid=../{run}\n",
+        "run_uuid of g0-train_epoch0 names",
+    ),
+]
+
+
+@pytest.mark.parametrize(("workflow", "said"), IN_THE_WORKFLOW)
+def test_a_workflow_that_cannot_be(tmp_path: Path, workflow: str, said: str) -> None:
+    sentence = complaint(tmp_path, workflow)
+    assert said in sentence
+    assert "\n" not in sentence
+    assert sentence.isprintable()
+
+
+@pytest.mark.parametrize(("template", "said"), IN_THE_TEMPLATE)
+def test_a_template_that_cannot_be(tmp_path: Path, template: str, said: str) -> None:
+    sentence = complaint(tmp_path, TWO, template)
+    assert said in sentence
+    assert sentence.isprintable()
+
+
+def test_seeds_fit_the_runs(tmp_path: Path) -> None:
+    assert "3 seeds for 2 runs" in complaint(tmp_path, TWO, seeds=(1, 2, 3))
+
+
+def test_a_gate_is_the_only_script_before_a_node_and_needs_a_retry(tmp_path: Path) -> None:
+    own = complaint(tmp_path, TWO + "SCRIPT PRE g x.sh\n", gate=Rules())
+    assert own.startswith("w.dag:3: g0-train_epoch0 has a PRE script of its own")
+    never = complaint(tmp_path, TWO, gate=Rules(), retries=0)
+    assert "give it a RETRY of 1 or more" in never
+    named = complaint(tmp_path, TWO + "VARS g node=x\n", gate=Rules())
+    assert named.startswith("w.dag:3: node is what a run that can be stopped")
+
+
+def test_nodes_of_a_sub_dag_are_out_of_reach(tmp_path: Path) -> None:
+    workflow = TWO + "JOB x x.sub\nPARENT g0-train_epoch1 CHILD x\n"
+    sentence = complaint(tmp_path, workflow, subdags=True)
+    assert sentence.startswith("w.dag:4: g0-train_epoch1 lies in the sub-DAG of g0")
+    template = CHAIN + "PARENT x CHILD {run}-train_epoch0\n"
+    sentence = complaint(tmp_path, TWO + "JOB x x.sub\n", template, subdags=True)
+    assert sentence.startswith("t.subdag:3: x lies outside the run's own DAG")
+
+
+def test_the_sweep_file_is_not_written_over(tmp_path: Path) -> None:
+    request = replace(request_for(tmp_path, TWO), directory=tmp_path, name="w")
+    with pytest.raises(PlanError, match="would be written over"):
+        expand(request)
+
+
+def test_a_secret_in_a_line_is_not_quoted(tmp_path: Path) -> None:
+    sentence = complaint(tmp_path, TWO + "VARS g wandb_api_key=0123456789abcdef0123 'x\n")
+    assert sentence.startswith("w.dag:3: ")
+    assert "0123456789abcdef" not in sentence
+
+
+# --- any text at all ----------------------------------------------------------------------------
+
+SNIPPETS = [
+    *TWO.split("\n"),
+    *CHAIN.split("\n"),
+    *REPORTED.split("\n"),
+    *REPORTED_TEMPLATE.split("\n"),
+    *("JOB x x.sub", "REGION r { g0 }", "VARS r y={a}", "PARENT x CHILD g", "RETRY ALL_NODES 3"),
+    *("SCRIPT DEFER 1 2 PRE g x", "SUBMIT-DESCRIPTION d {", "}", "SPLICE s t.subdag", "\\", '"'),
+    *("INCLUDE t.subdag", "{run}", "{uuid}-train_epoch0", "GEN SUBDAG g t.subdag a from product"),
+]
+lines = st.lists(
+    st.one_of(
+        st.sampled_from(SNIPPETS),
+        st.text(st.characters(exclude_categories=["Cs"]), max_size=30),
+        st.lists(st.sampled_from(" ".join(SNIPPETS).split()), max_size=8).map(" ".join),
+    ),
+    max_size=10,
+).map("\n".join)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=200)
+@given(lines, lines, st.booleans(), st.booleans())
+def test_any_text_is_expanded_or_refused_in_one_sentence(
+    tmp_path: Path, workflow: str, template: str, subdags: bool, good: bool
+) -> None:
+    request = request_for(tmp_path, TWO + workflow, t=CHAIN if good else template)
+    request = replace(request, subdags=subdags)
+    text, sentence = written_or_refused(request)
+    assert bool(text) != bool(sentence)
+    assert "\n" not in sentence
+    if text:
+        read = parse_dag(text.encode(), "x.dag")
+        assert official_verdict(read.problems)
+
+
+def written_or_refused(request: Request) -> tuple[str, str]:
+    """The text of the DAG, or the sentence that says why there is none."""
+    try:
+        return dag_text(expand(request).graph, "x", "all"), ""
+    except PlanError as error:
+        return "", str(error)

@@ -1,0 +1,466 @@
+"""Sweep files: the report's own example, and what each line of such a file means."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from metlmon.authoring import complaints, make_plan
+from metlmon.authoring.graph import Level, Role
+from metlmon.authoring.records import How, Policy, Region, Rules
+from metlmon.authoring.shapes import run_plans
+from metlmon.authoring.sweeps import SYNTAX, graph_of_file, kept_sweep
+from metlmon.authoring.sweeps.expanding import expand
+from metlmon.dagman import NodeKind, load_workflow
+from tests.authoring.written import woven
+from tests.sweeps.sweepfiles import (
+    CHAIN,
+    REPORTED,
+    REPORTED_TEMPLATE,
+    TWO,
+    expanded,
+    names,
+    request_for,
+    told,
+)
+
+INIT = "    JOB init init.sub\n"
+
+
+# --- the report's own example -----------------------------------------------------------------
+
+
+def exactly(values: list[str]) -> list[Fraction]:
+    return [Fraction(each) for each in values]
+
+
+def test_the_reports_example_makes_ten_runs_one_of_each(tmp_path: Path) -> None:
+    request = request_for(tmp_path, INIT + REPORTED, train=REPORTED_TEMPLATE)
+    made = expand(request)
+    runs = [f"train_flow{index}" for index in range(10)]
+    assert [run.name for run in made.runs] == runs
+    assert len(made.graph.nodes) == 1 + 10 * 5
+    first = [told(made.graph.node(f"{run}-train_epoch0")) for run in runs]
+    assert exactly([each["a"] for each in first]) == [Fraction(k, 100) for k in range(1, 11)]
+    assert exactly([each["b"] for each in first]) == [Fraction(k, 2) for k in range(1, 11)]
+    assert [each["a"] for each in first][-2:] == ["0.09", "0.10"]
+    (group,) = made.groups
+    assert (group.runs, group.nodes, group.how) == (10, 5, How.ZIP)
+    assert group.counts == {"a": 10, "b": 10}
+
+
+def test_the_reports_example_makes_a_hundred_as_a_product(tmp_path: Path) -> None:
+    workflow = INIT + REPORTED.replace("b from", "b from product")
+    made = expand(request_for(tmp_path, workflow, train=REPORTED_TEMPLATE))
+    runs = [f"train_flow{index:02}" for index in range(100)]
+    assert [run.name for run in made.runs] == runs
+    pairs = [told(made.graph.node(f"{run}-train_epoch2")) for run in runs]
+    assert [(Fraction(each["a"]), Fraction(each["b"])) for each in pairs] == [
+        (Fraction(i, 100), Fraction(j, 2)) for i in range(1, 11) for j in range(1, 11)
+    ]
+    assert len({run.uuid for run in made.runs}) == 100
+
+
+def test_in_the_reports_example_every_edge_and_epoch_is_as_it_says(tmp_path: Path) -> None:
+    made = expand(request_for(tmp_path, INIT + REPORTED, train=REPORTED_TEMPLATE))
+    within = {
+        ("train_epoch0", "train_epoch1"),
+        ("train_epoch0", "eval_epoch1"),
+        ("train_epoch1", "train_epoch2"),
+        ("train_epoch1", "eval_epoch2"),
+    }
+    runs = [f"train_flow{index}" for index in range(10)]
+    expected = {(f"{run}-{one}", f"{run}-{other}") for run in runs for one, other in within}
+    expected |= {("init", f"{run}-train_epoch0") for run in runs}
+    assert set(made.graph.edges) == expected
+    assert len(made.graph.edges) == len(expected)
+    epochs = {
+        node.name.removeprefix("train_flow3-"): (node.role, node.epoch, told(node)["epoch"])
+        for node in made.graph.nodes
+        if node.run == "train_flow3"
+    }
+    # The evaluation of train_epoch0, whose epoch is 1, is called eval_epoch1.
+    assert epochs == {
+        "train_epoch0": (Role.TRAIN, 0, "1"),
+        "train_epoch1": (Role.TRAIN, 1, "2"),
+        "eval_epoch1": (Role.EVALUATE, 0, "1"),
+        "train_epoch2": (Role.TRAIN, 2, "3"),
+        "eval_epoch2": (Role.EVALUATE, 1, "2"),
+    }
+
+
+def test_the_reports_example_is_written_and_read_back(tmp_path: Path) -> None:
+    request = request_for(tmp_path, INIT + REPORTED, train=REPORTED_TEMPLATE)
+    (tmp_path / "init.sub").write_text("executable = /bin/true\nqueue\n")
+    plan = make_plan(request)
+    workflow = woven(plan)
+    assert [p for p in workflow.problems if p.error] == []
+    assert (plan.nodes, plan.jobs, len(plan.runs)) == (51, 51, 10)
+    assert [*workflow.nodes] == names(plan.graph)
+    for node in plan.graph.nodes:
+        assert workflow.nodes[node.name].vars == told(node)
+    edges = {(name, c) for name, node in workflow.nodes.items() for c in node.children}
+    assert edges == set(plan.graph.edges)
+    files = {file.name: file.data for file in plan.files}
+    assert files["init.sub"] == b"executable = /bin/true\nqueue\n"
+    assert files["w.sweep"] == (tmp_path / "w.dag").read_bytes()
+    assert files["train.subdag"] == REPORTED_TEMPLATE.encode()
+    assert {"ensemble.sub", "ensemble-evaluate.sub", "train.py"} <= files.keys()
+
+
+def test_a_file_that_is_not_to_be_had_is_asked_for(tmp_path: Path) -> None:
+    request = request_for(tmp_path, TWO + "JOB init init.sub\nJOB none none.sub NOOP\n")
+    (said,) = [each for each in complaints(request) if each.field == "source"]
+    assert said.text.startswith("w.dag:3: init.sub lies neither beside the sweep file nor in ")
+    assert not said.fatal
+    (tmp_path / "init.sub").write_text("queue\n")
+    assert [each for each in complaints(request) if each.field == "source"] == []
+    wrong = replace(request_for(tmp_path, TWO + "PARENT x CHILD g\n"))
+    (said,) = [each for each in complaints(wrong) if each.fatal]
+    assert (said.field, said.text[:24]) == ("source", "w.dag:3: x is named, but")
+
+
+@pytest.mark.parametrize("named", ["t.subdag", "more/deep.subdag", "more/deep.dag"])
+def test_what_was_written_is_made_again_from_the_copies_beside_it(
+    tmp_path: Path, named: str
+) -> None:
+    request = request_for(tmp_path, TWO.replace("t.subdag", named))
+    (tmp_path / "more").mkdir()
+    (tmp_path / "t.subdag").rename(tmp_path / named)
+    plan = make_plan(request)
+    assert [file.name for file in plan.files if file.name.endswith(".dag")] == ["ensemble.dag"]
+    again = tmp_path / "again"
+    again.mkdir()
+    for file in plan.files:
+        (again / file.name).write_bytes(file.data)
+    assert request.source is not None
+    copied = make_plan(replace(request, source=again / kept_sweep(request.source)))
+    assert copied.runs == plan.runs
+    same = {file.name: file.data for file in plan.files}
+    assert {file.name: file.data for file in copied.files} == same
+
+
+# --- uuids, seeds, targets ----------------------------------------------------------------------
+
+
+def test_uuids_are_made_of_what_makes_the_model(tmp_path: Path) -> None:
+    def uuids(folder: str, workflow: str = TWO, **asked: object) -> list[str]:
+        made = expanded(tmp_path / folder, workflow, **asked)
+        return [run.uuid for run in made.runs]
+
+    plain = uuids("one")
+    assert uuids("two") == plain
+    assert uuids("retried", retries=7) == plain
+    placed = uuids("placed", TWO + "VARS ALL_NODES ResourceName=here\n")
+    assert placed == plain
+    assert uuids("other", TWO.replace("1, 2", "1, 3"))[0] == plain[0]
+    assert uuids("other", TWO.replace("1, 2", "1, 3"))[1] != plain[1]
+    assert not set(uuids("told", TWO + "VARS g decay=0.1\n")) & set(plain)
+    assert not set(uuids("named", name="second")) & set(plain)
+
+
+def test_each_run_has_a_seed_of_its_own_unless_the_file_or_request_says(tmp_path: Path) -> None:
+    def seeds(name: str, workflow: str = TWO, **asked: object) -> list[int]:
+        return [run.seed for run in expanded(tmp_path / name, workflow, **asked).runs]
+
+    assert seeds("plain") == [1, 2]
+    assert seeds("given", seeds=(7, 9)) == [7, 9]
+    assert seeds("one", seeds=(7,)) == [7, 7]
+    assert seeds("swept", TWO.replace(" a ", " a, random_seed ") + "  11, 12\n") == [11, 12]
+    assert seeds("told", TWO + "VARS g1 random_seed=5\n") == [1, 5]
+
+
+def test_epochs_go_where_the_policy_says(tmp_path: Path) -> None:
+    asked = {"sites": ("x", "y"), "policy": Policy.PIN}
+    made = expanded(tmp_path, TWO, **asked)
+    assert [run.targets for run in made.runs] == [("x", "x"), ("y", "y")]
+    assert [run.targets for run in expanded(tmp_path, TWO).runs] == [("any", "any")] * 2
+
+
+# --- what trains and evaluates --------------------------------------------------------------
+
+
+def test_metlmon_gives_what_the_file_does_not(tmp_path: Path) -> None:
+    made = expanded(tmp_path, TWO)
+    first, second = (told(made.graph.node(f"g0-train_epoch{epoch}")) for epoch in (0, 1))
+    uuid = made.runs[0].uuid
+    assert first == {
+        "run": "g0",
+        "run_uuid": uuid,
+        "epoch": "1",
+        "epochs": "2",
+        "random_seed": "1",
+        "ResourceName": "any",
+        "a": "1",
+    }
+    checkpoint = {"continue_from_checkpoint": f"output/training_logs/{uuid}"}
+    assert second == {**first, "epoch": "2", **checkpoint}
+
+
+def test_what_the_file_gives_is_not_given_again(tmp_path: Path) -> None:
+    template = (
+        "VARS {run}-train_epoch4 EPOCH=5 run_uuid={run}-{a} epochs=30\n"
+        "VARS {run} random_seed=8{index}\n"
+    )
+    made = expanded(tmp_path, TWO, template)
+    found = told(made.graph.node("g1-train_epoch4"))
+    assert found["EPOCH"] == "5"
+    assert "epoch" not in found
+    assert (found["run_uuid"], found["epochs"], found["random_seed"]) == ("g1-2", "30", "81")
+    assert made.runs[1].uuid == "g1-2"
+    assert made.graph.node("g1-train_epoch4").epoch == 4  # type: ignore[union-attr]
+
+
+def test_a_name_may_be_made_of_the_uuid_and_of_values(tmp_path: Path) -> None:
+    template = "PARENT {uuid}-train_epoch0 CHILD {uuid}_{a}-eval_epoch1\n"
+    made = expanded(tmp_path, TWO + "REGION r { *-eval* }\nVARS r x={uuid}\n", template)
+    first, second = (run.uuid for run in made.runs)
+    assert made.graph.edges == (
+        (f"{first}-train_epoch0", f"{first}_1-eval_epoch1"),
+        (f"{second}-train_epoch0", f"{second}_2-eval_epoch1"),
+    )
+    found = told(made.graph.node(f"{second}_2-eval_epoch1"))
+    assert (found["x"], found["run_uuid"], found["run"]) == (second, second, "g1")
+
+
+def test_an_evaluation_is_of_the_training_before_it_whatever_its_number(tmp_path: Path) -> None:
+    template = (
+        "PARENT {run}-train_epoch0 CHILD {run}-train_epoch1\n"
+        "PARENT {run}-train_epoch1 CHILD {run}-rest\n"
+        "PARENT {run}-rest CHILD {run}-eval_epoch9\n"
+        "JOB {run}-rest rest.sub NOOP\n"
+    )
+    made = expanded(tmp_path, TWO, template)
+    node = made.graph.node("g0-eval_epoch9")
+    assert node is not None
+    assert (node.epoch, told(node)["epoch"], node.post) == (1, "2", "/bin/true")
+    rest = made.graph.node("g0-rest")
+    assert rest is not None
+    assert (rest.noop, rest.variables, rest.role) == (True, (), Role.PLAIN)
+
+
+def test_a_gate_stands_before_what_trains_and_evaluates(tmp_path: Path) -> None:
+    template = CHAIN + "PARENT {run}-train_epoch0 CHILD {run}-eval_epoch1\n"
+    made = expanded(tmp_path, TWO + "JOB x x.sub\n", template, gate=Rules(poll=9))
+    uuid = made.runs[1].uuid
+    node = made.graph.node("g1-eval_epoch1")
+    assert node is not None
+    assert node.pre == f"gate.py ensemble.gate.json {uuid} 0 evaluate $JOB"
+    assert (node.defer, node.skip, told(node)["node"]) == ((75, 9), 42, "g1-eval_epoch1")
+    assert made.graph.node("x").pre is None  # type: ignore[union-attr]
+
+
+# --- who gives a variable -----------------------------------------------------------------------
+
+
+def test_a_node_counts_before_its_run_that_before_a_region_that_before_all(tmp_path: Path) -> None:
+    workflow = (
+        TWO
+        + "VARS g0-train_epoch1 v=node\n"
+        + "VARS g v=run w=run\n"
+        + "REGION late { *-train_epoch1 }\n"
+        + "VARS late v=region w=region x=region\n"
+        + "VARS ALL_NODES v=all w=all x=all y=all z={run}\n"
+    )
+    made = expanded(tmp_path, workflow)
+    found = told(made.graph.node("g0-train_epoch1"))
+    assert [found[name] for name in "vwxyz"] == ["node", "run", "region", "all", "g0"]
+    found = told(made.graph.node("g1-train_epoch1"))
+    assert [found[name] for name in "vwxy"] == ["run", "run", "region", "all"]
+    found = told(made.graph.node("g1-train_epoch0"))
+    assert [found[name] for name in "vwxy"] == ["run", "run", "all", "all"]
+    node = made.graph.node("g0-train_epoch1")
+    assert node is not None
+    given = next(each for each in node.variables if each.name == "v")
+    assert (given.level, given.where) == (Level.NODE, "w.dag:3")
+    assert [(each.value, each.level, each.where) for each in given.over] == [
+        ("run", Level.RUN, "w.dag:4"),
+        ("region", Level.REGION, "w.dag:6"),
+        ("all", Level.ALL, "w.dag:7"),
+    ]
+
+
+def test_a_template_has_regions_and_levels_of_its_own(tmp_path: Path) -> None:
+    template = (
+        CHAIN + "VARS ALL_NODES v=all w=all x=all\n"
+        "region tail {\n  {run}-train_epoch1,\n}\nVARS tail v=region w=region\n"
+        "VARS {run} v={run} A=9\n"
+    )
+    made = expanded(tmp_path, TWO + "VARS ALL_NODES x=wide y=wide\nVARS g1 w=run\n", template)
+    first, last = (told(made.graph.node(f"g1-train_epoch{epoch}")) for epoch in (0, 1))
+    assert [first[name] for name in "vwxy"] == ["g1", "run", "all", "wide"]
+    assert [last[name] for name in "vwxy"] == ["g1", "run", "all", "wide"]
+    last = told(made.graph.node("g0-train_epoch1"))
+    assert [last[name] for name in "vwxy"] == ["g0", "region", "all", "wide"]
+    # HTCondor's macro names know no case: this is the swept a.
+    assert (first["a"], last["A"]) == ("2", "9")
+
+
+def test_the_requests_variables_and_regions_count_too(tmp_path: Path) -> None:
+    asked = {
+        "variables": {"v": "asked", "w": "asked"},
+        "regions": (Region("late", {"w": "late"}, epochs=(1, 9)),),
+    }
+    made = expanded(tmp_path, TWO + "JOB init init.sub\nVARS ALL_NODES v=file\n", **asked)
+    assert told(made.graph.node("g0-train_epoch1"))["w"] == "late"
+    assert told(made.graph.node("g0-train_epoch0"))["w"] == "asked"
+    assert told(made.graph.node("init")) == {"v": "file", "w": "asked"}
+
+
+def test_labels_and_indices_are_filled_in(tmp_path: Path) -> None:
+    workflow = 'GEN SUBDAG g t.subdag a from\n 0.1 as low, "x, y"\n'
+    template = "VARS {run}-train_epoch0 t={a_label}-{index} u=$(epoch){{a}}{uuid} v='{a}'\n"
+    made = expanded(tmp_path, workflow, template)
+    found = [told(node) for node in made.graph.nodes]
+    assert [each["t"] for each in found] == ["low-0", "x, y-1"]
+    assert [each["v"] for each in found] == ["0.1", "x, y"]
+    assert found[1]["u"] == "$(epoch){a}" + made.runs[1].uuid
+
+
+# --- groups and all other commands --------------------------------------------------------------
+
+
+def test_groups_runs_and_nodes_are_joined_at_their_ends(tmp_path: Path) -> None:
+    template = CHAIN + "PARENT {run}-train_epoch0 CHILD {run}-eval_epoch1\n"
+    workflow = (
+        "GEN SUBDAG one t.subdag a from\n 1, 2\n"
+        "gen subdag two t.subdag a from\n 3\n"
+        "JOB report report.sub\n"
+        "PARENT one CHILD two report\n"
+        "Parent two0-train_epoch0 \\\n  child report\n"
+    )
+    made = expanded(tmp_path, workflow, template)
+    lasts = [f"one{index}-{end}" for index in (0, 1) for end in ("train_epoch1", "eval_epoch1")]
+    across = [edge for edge in made.graph.edges if edge[0][:4] != edge[1][:4]]
+    expected = [(last, end) for last in lasts for end in ("two0-train_epoch0", "report")]
+    assert across == [*expected, ("two0-train_epoch0", "report")]
+
+
+def test_a_node_outside_may_stand_in_a_template(tmp_path: Path) -> None:
+    template = CHAIN + "PARENT init CHILD {run}-train_epoch1\n"
+    made = expanded(tmp_path, TWO + "JOB init init.sub\n", template)
+    assert ("init", "g1-train_epoch1") in made.graph.edges
+
+
+def test_what_dagman_knows_is_passed_on(tmp_path: Path) -> None:
+    template = (
+        CHAIN + "RETRY {run}-train_epoch0 5\nSCRIPT POST {run}-train_epoch1 tidy.sh {a} $JOB\n"
+        "SCRIPT DEFER 4 60 PRE {run}-train_epoch0 look.sh\nCATEGORY ALL_NODES c{index}\n"
+        "MAXJOBS c{index} 2\nPRE_SKIP {run}-train_epoch0 9\n"
+    )
+    workflow = (
+        TWO + "# a comment\nFINAL end end.sub\nPROVISIONER p p.sub\nSERVICE s s.sub\n"
+        "RETRY ALL_NODES 2\nRETRY g1 7\nCONFIG dag.conf\nNODE_STATUS_FILE my.status 10\n"
+        "ABORT-DAG-ON g0-train_epoch0 3 RETURN 1\nSET_JOB_ATTR x = {y}\nDONE g0-train_epoch0\n"
+        'VARS g0 APPEND q="it\'s {a}"\n'
+    )
+    made = expanded(tmp_path, workflow, template, retries=4)
+    graph = made.graph
+    first, last = graph.node("g0-train_epoch0"), graph.node("g1-train_epoch1")
+    assert first is not None
+    assert last is not None
+    assert graph.retries == 2
+    # All are tried twice again from that line on, but for what comes after it.
+    assert (first.retries, last.retries) == (None, 7)
+    assert (first.pre, first.defer, first.skip) == ("look.sh", (4, 60), 9)
+    assert last.post == "tidy.sh 2 $JOB"
+    kinds = {node.name: node.kind for node in graph.nodes if node.run is None}
+    assert kinds == {
+        "end": NodeKind.FINAL,
+        "p": NodeKind.PROVISIONER,
+        "s": NodeKind.SERVICE,
+    }
+    assert set(graph.lines) == {
+        *(f"CATEGORY g{run}-train_epoch{e} c{run}" for run in (0, 1) for e in (0, 1)),
+        *("MAXJOBS c0 2", "MAXJOBS c1 2", "CONFIG dag.conf", "NODE_STATUS_FILE my.status 10"),
+        *("ABORT-DAG-ON g0-train_epoch0 3 RETURN 1", "SET_JOB_ATTR x = {y}"),
+        *("DONE g0-train_epoch0", 'VARS g0-train_epoch0 APPEND q="it\'s 1"'),
+        'VARS g0-train_epoch1 APPEND q="it\'s 1"',
+    }
+    assert {"tidy.sh", "look.sh", "dag.conf", "end.sub"} <= {file.name for file in made.files}
+
+
+def test_descriptions_splices_and_included_files_stay_what_they_are(tmp_path: Path) -> None:
+    workflow = (
+        TWO + "INCLUDE more.subdag\nSPLICE side side.dag\nPARENT g CHILD side\n"
+        "JOB d note\nSUBMIT-DESCRIPTION note {\n  executable = /bin/true\n}\n"
+    )
+    request = request_for(tmp_path, workflow, more="JOB init init.sub\nPARENT init CHILD g\n")
+    made = expand(request)
+    assert ("init", "g0-train_epoch0") in made.graph.edges
+    assert "PARENT g0-train_epoch1 g1-train_epoch1 CHILD side" in made.graph.lines
+    assert made.graph.lines[0] == "SUBMIT-DESCRIPTION note {\n  executable = /bin/true\n}"
+    plan = make_plan(request)
+    text = plan.files[0].data.decode()
+    # DAGMan of 23.9 looks for a file of this name where the description comes later.
+    assert text.index("SUBMIT-DESCRIPTION note") < text.index("JOB d note")
+    # The splice's file does not lie beside the sweep; nothing else is wrong.
+    problems = [p for p in woven(plan).problems if p.error]
+    assert [p.kind for p in problems] == ["missing-file", "unknown-node"]
+    assert all("side" in p.text for p in problems)
+
+
+def test_a_job_line_says_what_a_node_runs(tmp_path: Path) -> None:
+    template = CHAIN + "JOB {run}-train_epoch0 first{a}.sub\n"
+    made = expanded(tmp_path, TWO + "JOB g1-train_epoch1 last.sub DONE\n", template)
+    assert {node.name: node.submit for node in made.graph.nodes} == {
+        "g0-train_epoch0": "first1.sub",
+        "g0-train_epoch1": "ensemble.sub",
+        "g1-train_epoch0": "first2.sub",
+        "g1-train_epoch1": "last.sub",
+    }
+    assert made.graph.node("g1-train_epoch1").role is Role.TRAIN  # type: ignore[union-attr]
+    assert made.graph.lines == ("DONE g1-train_epoch1",)
+
+
+def test_runs_may_be_sub_dags(tmp_path: Path) -> None:
+    template = CHAIN + "PRIORITY {run}-train_epoch0 {a}\nFINAL {run}-end end.sub\n"
+    workflow = TWO + "JOB init init.sub\nPARENT init CHILD g\nVARS g1 v=1\nRETRY g0 6\n"
+    flat = expanded(tmp_path / "flat", workflow, template.replace("FINAL", "JOB"))
+    made = expanded(tmp_path / "apart", workflow, template, subdags=True)
+    graph = made.graph
+    assert [(n.name, n.kind, n.submit) for n in graph.nodes] == [
+        ("g0", NodeKind.SUBDAG, "ensemble-g0.dag"),
+        ("g1", NodeKind.SUBDAG, "ensemble-g1.dag"),
+        ("init", NodeKind.JOB, "init.sub"),
+    ]
+    assert graph.edges == (("init", "g0"), ("init", "g1"))
+    # A whole run is not trained again; the workflow's own node is tried as often as any.
+    assert (graph.retries, graph.node("init").retries) == (0, 3)  # type: ignore[union-attr]
+    inner = graph.subdags["ensemble-g1.dag"]
+    assert names(inner) == ["g1-train_epoch0", "g1-train_epoch1", "g1-end"]
+    assert inner.edges == (("g1-train_epoch0", "g1-train_epoch1"),)
+    assert (inner.retries, inner.lines) == (3, ("PRIORITY g1-train_epoch0 2",))
+    assert [run.uuid for run in made.runs] == [run.uuid for run in flat.runs]
+    assert run_plans(graph) == made.runs
+    assert told(graph.node("g1-train_epoch0"))["v"] == "1"
+
+
+@pytest.mark.parametrize("subdags", [False, True])
+def test_the_syntax_that_is_printed_is_that_which_is_read(tmp_path: Path, subdags: bool) -> None:
+    blocks = [
+        "\n".join(line[4:] for line in part.split("\n"))
+        for part in SYNTAX.split("\n\n")
+        if part.startswith("    #")
+    ]
+    workflow, template = blocks
+    request = request_for(tmp_path, workflow, train=template)
+    graph = graph_of_file(replace(request, subdags=subdags))
+    assert graph.node("flow2-pack") is not None
+    assert told(graph.node("flow1-train_epoch0"))["rate"] == "0.02"
+    assert told(graph.node("flow0-train_epoch0"))["lr"] == "0.01"
+    assert ("init", "flow1" if subdags else "flow1-train_epoch0") in graph.edges
+    assert SYNTAX.count("\n") < 30
+
+
+def test_a_plan_of_sub_dags_reads_back(tmp_path: Path) -> None:
+    plan = make_plan(replace(request_for(tmp_path, TWO), subdags=True))
+    files = {Path("/planned") / file.name: file.data for file in plan.files}
+    workflow = load_workflow([Path("/planned/ensemble.dag")], lambda path: files[path])
+    inner = [sub for sub in workflow.subdags if sub is not None]
+    assert [[*sub.nodes] for sub in inner] == [
+        [f"g{run}-train_epoch0", f"g{run}-train_epoch1"] for run in (0, 1)
+    ]

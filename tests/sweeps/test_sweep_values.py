@@ -1,0 +1,185 @@
+"""Values of a line, and what is made of several."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from metlmon.authoring.records import How, PlanError, Sweep, Swept
+from metlmon.authoring.sweeps import points, values
+from metlmon.authoring.sweeps.values import MOST_VALUES, labelled_values
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("0.01 to 0.1 by 0.01", "0.01 0.02 0.03 0.04 0.05 0.06 0.07 0.08 0.09 0.10"),
+        ("0.5 to 5 by 0.5", "0.5 1.0 1.5 2.0 2.5 3.0 3.5 4.0 4.5 5.0"),
+        ("1 TO 3 By 1", "1 2 3"),
+        ("5 to 1 by -2", "5 3 1"),
+        ("-0.1 to 0.1 by 0.1", "-0.1 0.0 0.1"),
+        ("1 to 2 by 0.4", "1.0 1.4 1.8"),
+        ("1 to 2.5 by 1", "1 2"),
+        ("7 to 7 by 3", "7"),
+        ("1e-8 to 3e-8 by 1e-8", "0.00000001 0.00000002 0.00000003"),
+        ("1e3 to 3e3 by 1e3", "1000 2000 3000"),
+        (".5 to 1. by .5", "0.5 1.0"),
+    ],
+)
+def test_ranges_are_counted_in_decimals(line: str, expected: str) -> None:
+    assert " ".join(values(line, "w.dag:2")) == expected
+
+
+def literal(number: int, places: int) -> str:
+    """``number`` / 10 ** ``places`` as people write it."""
+    sign = "-" if number < 0 else ""
+    whole, rest = divmod(abs(number), 10**places)
+    return f"{sign}{whole}.{rest:0{places}}" if places else f"{sign}{whole}"
+
+
+decimals = st.integers(0, 4)
+
+
+@given(st.integers(-5000, 5000), st.integers(1, 300), st.integers(0, 60), decimals, st.booleans())
+def test_every_range_has_the_values_that_fractions_have(
+    first: int, step: int, steps: int, places: int, down: bool
+) -> None:
+    unit = Fraction(1, 10**places)
+    by = -step if down else step
+    last = first + by * steps
+    begin, end, each = (literal(number, places) for number in (first, last, by))
+    printed = values(f"{begin} to {end} by {each}", "w.dag:2")
+    assert [Fraction(value) for value in printed] == [
+        (first + by * index) * unit for index in range(steps + 1)
+    ]
+    assert all(len(value.partition(".")[2]) == places for value in printed)
+    # An end that lies between two steps adds none, and takes none away.
+    beyond = literal(10 * last + (-5 if down else 5), places + 1)
+    assert values(f"{begin} to {beyond} by {each}", "w.dag:2") == printed
+
+
+def test_lists_hold_words_numbers_and_quoted_commas() -> None:
+    assert values('adam, sgd,"a, b" , \'it"s\', "\\"q\\""', "w.dag:2") == (
+        "adam",
+        "sgd",
+        "a, b",
+        'it"s',
+        '"q"',
+    )
+    assert values("1", "w.dag:2") == ("1",)
+    assert values("big model, small one", "w.dag:2") == ("big model", "small one")
+    assert values('"1 to 5 by 1"', "w.dag:2") == ("1 to 5 by 1",)
+
+
+def test_labels_stand_behind_as() -> None:
+    found = labelled_values('0.001 as low, "a, b" AS both, 0.1, such as this', "w.dag:2")
+    assert [(each.text, each.label) for each in found] == [
+        ("0.001", "low"),
+        ("a, b", "both"),
+        ("0.1", None),
+        ("such", "this"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("1 to 5 by 0", "w.dag:2: 1 to 5 by 0 never gets anywhere; give a step other than 0"),
+        ("1 to 5 by -1", "goes the wrong way"),
+        ("5 to 1 by 1", "goes the wrong way"),
+        ("1 to 5", "write a range as 'A to B by S'"),
+        ("1 to 5 by 1, 7", "write a range as 'A to B by S'"),
+        ("1 to five by 1", "w.dag:2: 'five' is no number"),
+        ("0 to 1 by 0.00001", f"makes 100001 values; {MOST_VALUES} are the most"),
+        ("0 to 1 by 1e-39", "are the most"),
+        ("1e99 to 1e100 by 1e99", "beyond what a range can count in"),
+        ("a,,b", "w.dag:2: value 2 is empty"),
+        ('a, ""', "value 2 is empty"),
+        ("", "there are no values"),
+        ("it's, b", "quote the whole value"),
+        ('"a" b, c', "quote the whole value"),
+        ("a as /, b", "cannot be a label"),
+        ("a\u2028b", "control character"),
+        ("x" * 5000, "use 4096 at most"),
+    ],
+)
+def test_what_cannot_be_is_said_with_its_place(line: str, said: str) -> None:
+    with pytest.raises(PlanError) as error:
+        values(line, "w.dag:2")
+    assert said in str(error.value)
+    assert str(error.value).startswith("w.dag:2: ")
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"]), max_size=60))
+def test_any_text_has_values_or_a_sentence(text: str) -> None:
+    found, sentence = values_or_sentence(text)
+    assert bool(found) != bool(sentence)
+    assert not sentence or sentence.startswith("w.dag:2: ")
+    assert all(each and each.isprintable() for each in found)
+
+
+def values_or_sentence(text: str) -> tuple[tuple[str, ...], str]:
+    try:
+        return values(text, "w.dag:2"), ""
+    except PlanError as error:
+        return (), str(error)
+
+
+# --- several of them ------------------------------------------------------------------------
+
+
+def sweep(how: How | None, *lengths: int) -> Sweep:
+    variables = tuple(
+        Swept(name, tuple(f"{name}{index}" for index in range(length)), f"w.dag:{line}")
+        for line, (name, length) in enumerate(zip("abc", lengths, strict=False), start=2)
+    )
+    return Sweep("flow", variables, how, "w.dag:1")
+
+
+def test_zip_takes_one_of_each() -> None:
+    for how in (How.ZIP, None):
+        assert [*points(sweep(how, 2, 2))] == [{"a": "a0", "b": "b0"}, {"a": "a1", "b": "b1"}]
+
+
+def test_a_product_has_each_with_each_the_last_fastest() -> None:
+    assert [tuple(each.values()) for each in points(sweep(How.PRODUCT, 2, 1, 2))] == [
+        ("a0", "b0", "c0"),
+        ("a0", "b0", "c1"),
+        ("a1", "b0", "c0"),
+        ("a1", "b0", "c1"),
+    ]
+
+
+def test_one_variable_needs_no_word() -> None:
+    assert len(points(sweep(None, 3))) == 3
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        (
+            sweep(None, 10, 9),
+            "w.dag:1: a has 10 values (w.dag:2) and b has 9 (w.dag:3); say 'product' for each with "
+            "each (90 runs), or give equally many, to be taken one of each ('zip')",
+        ),
+        (
+            sweep(How.ZIP, 1, 2, 3),
+            "w.dag:1: a has 1 value (w.dag:2), b has 2 (w.dag:3) and c has 3 (w.dag:4); zip takes "
+            "one of each, so give equally many; 'product' would make 6 runs",
+        ),
+        (sweep(How.PRODUCT, 400, 400), "that makes 160000 runs; 100000 are the most"),
+        (sweep(None, 0), "w.dag:2: a has no values"),
+        (sweep(None), "sweeps nothing"),
+        (
+            Sweep("f", (Swept("a", ("1",), ""), Swept("a", ("1",), "")), None, ""),
+            "a is swept twice",
+        ),
+    ],
+)
+def test_lengths_that_do_not_fit_are_told_all(found: Sweep, said: str) -> None:
+    with pytest.raises(PlanError) as error:
+        points(found)
+    assert said in str(error.value)
