@@ -121,7 +121,8 @@ def grid_json(of: Grid) -> dict[str, Any]:
     ``folded``: neither rows nor columns nor ``fixed``; ``most`` of their values are in one cell.
     A cell's ``rank`` is the place of its best value, from 1; ``state`` that of its runs which
     needs a person first; ``course`` of a run as in ``metlmon curves``. ``best`` and those of rows
-    and columns name cells by their values.
+    and columns name cells by their values. Of ``points``, ``stopped`` are among those that are
+    done, ``paused`` among those that wait.
     """
     told = standing(of)
     return {
@@ -139,9 +140,11 @@ def grid_json(of: Grid) -> dict[str, Any]:
         "points": {
             "total": told.points,
             "done": told.over,
+            "stopped": told.stopped,
             "moving": told.moving,
             "idle": told.idle,
             "waiting": told.waiting,
+            "paused": told.paused,
             "need_a_person": told.need,
         },
         "epochs_done": told.done,

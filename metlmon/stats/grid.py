@@ -373,14 +373,18 @@ def next_fixed(of: Grid, choice: Choice) -> Choice:
 
 @frozen
 class Standing:
-    """Cells (the points of the sweep that are shown) by where they stand, and their epochs."""
+    """Cells (the points of the sweep that are shown) by where they stand, and their epochs.
+    ``stopped``: of those that are over, how many a gate ended; ``paused``: of those that wait, how
+    many wait at theirs."""
 
     points: int
     over: int
+    stopped: int
     moving: int
     idle: int
     need: int
     waiting: int
+    paused: int
     done: int
     total: int
 
@@ -388,18 +392,21 @@ class Standing:
 def standing(of: Grid) -> Standing:
     """How far the sweep is."""
     cells = list(of.cells.values())
-    going = [cell for cell in cells if not cell.over]
     need = [cell for cell in cells if cell.state in NEEDS]
-    rest = [cell for cell in going if cell.state not in NEEDS]
-    moving = sum(cell.state in MOVING for cell in rest)
-    idle = sum(cell.state in (State.IDLE, State.RETRYING) for cell in rest)
+    calm = [cell for cell in cells if cell.state not in NEEDS]
+    over = [cell for cell in calm if cell.over]
+    moving = [cell for cell in calm if not cell.over and cell.state in MOVING]
+    rest = [cell for cell in calm if not cell.over and cell.state not in MOVING]
+    waiting = [cell for cell in rest if cell.state not in (State.IDLE, State.RETRYING)]
     return Standing(
         len(cells),
-        sum(cell.over and cell.state not in NEEDS for cell in cells),
-        moving,
-        idle,
+        len(over),
+        sum(cell.stopped for cell in over),
+        len(moving),
+        len(rest) - len(waiting),
         len(need),
-        len(rest) - moving - idle,
+        len(waiting),
+        sum(cell.paused for cell in waiting),
         sum(cell.done for cell in cells),
         sum(cell.total for cell in cells),
     )

@@ -22,8 +22,8 @@ BEST: Final = "★"
 @frozen
 class Answer:
     """Which point is best, and how far the sweep is, in parts: ``best 0.2308 at lr 0.03, width
-    64``, ``run17 epoch 4``, ``7 of 10 points done`` (``points_short``: ``7 of 10 done``), ``2
-    running``, ``1 needs a person``, ``43 of 60 epochs``; "" for what there is not."""
+    64``, ``run17 epoch 4``, ``7 of 10 points done, 3 stopped`` (``points_short``: ``7 of 10
+    done``), ``2 running, 1 paused``, ``1 needs a person``, ``43 of 60 epochs``; "" for what there is not."""
 
     best: str
     where: str
@@ -112,12 +112,15 @@ def answer(of: Grid, ascii: bool = False) -> Answer:
         where = f"{plain(run.name, NAME_LIMIT, ascii)} epoch {run.value.epoch}"
     moving = [f"{number(told.moving, ascii)} running"] * (told.moving > 0)
     moving += [f"{number(told.idle, ascii)} idle"] * (told.idle > 0)
-    moving += [f"{number(told.waiting, ascii)} waiting"] * (told.waiting > 0)
+    moving += [f"{number(told.paused, ascii)} {PAUSED.word}"] * (told.paused > 0)
+    waiting = told.waiting - told.paused
+    moving += [f"{number(waiting, ascii)} waiting"] * (waiting > 0)
+    stopped = f", {number(told.stopped, ascii)} {STOPPED.word}" if told.stopped else ""
     verb = "needs" if told.need == 1 else "need"
     return Answer(
         best,
         where,
-        f"{number(told.over, ascii)} of {count(told.points, 'point', ascii=ascii)} done",
+        f"{number(told.over, ascii)} of {count(told.points, 'point', ascii=ascii)} done{stopped}",
         f"{number(told.over, ascii)} of {number(told.points, ascii)} done",
         ", ".join(moving),
         f"{number(told.need, ascii)} {verb} a person" if told.need else "",

@@ -153,6 +153,24 @@ def test_a_run_that_its_gate_ended_says_why(basis: Basis) -> None:
     assert "stopped" in gridwords.state(cell)
 
 
+def test_what_gates_ended_or_keep_waiting_is_told_of_how_far_it_is(basis: Basis) -> None:
+    before = standing(grid(basis, Choice()))
+    stopped = Gate(stopped=Stopped("divergence", 3, "NaN", datetime(2026, 5, 4, 12)))
+    paused = Gate(paused=datetime(2026, 5, 4, 12))
+    gates = {"run00": stopped, "run01": stopped, "run27": stopped, "run10": paused}
+    rows = tuple(replace(row, gate=gates.get(row.run)) for row in basis.status.runs)
+    found = grid(replace(basis, status=replace(basis.status, runs=rows)), Choice())
+    told = standing(found)
+    over = [cell.runs[0].name for cell in found.cells.values() if cell.over]
+    assert told.stopped == len({"run00", "run01"}.intersection(over)) == 2
+    assert "run27" not in over, "asked to end, and not at its end yet"
+    assert (told.over, told.waiting, told.paused) == (before.over, before.waiting, 1)
+    words = gridwords.answer(found)
+    assert words.points == f"{before.over} of 30 points done, 2 stopped"
+    assert "1 paused" in words.moving
+    assert f"{before.waiting - 1} waiting" in words.moving
+
+
 def test_swapped_twice_is_what_it_was(basis: Basis, found: Grid) -> None:
     other = grid(basis, swapped(found, Choice()))
     assert other.rows == found.columns
