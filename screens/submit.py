@@ -196,7 +196,7 @@ class SubmitScreen(MonitorScreen):
         lines = [line(" ") + spread(title, right, room - 2, ascii), line(" ") + self._sum()]
         if self.known.error is not None:
             why = plain(f"Nothing can be submitted: {self.known.error}", 2000, ascii)
-            lines += wrapped(why, room - 1, NOTE, indent=1)[:2]
+            lines += bounded(wrapped(why, room - 1, NOTE, indent=1), 2, room - 1, 1, ascii)
         return [*lines, ()]
 
     def _sum(self) -> Line:
