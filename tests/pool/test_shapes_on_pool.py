@@ -21,7 +21,8 @@ from watching import Watched
 @dataclass(frozen=True, slots=True)
 class Shape:
     """What is asked for, and what has to come of it, counted by hand. ``nodes``: of the DAG file
-    itself, ``inner``: of its sub-DAGs. ``files``: what lies beside ``source``."""
+    itself, ``inner``: of its sub-DAGs. ``runless``: it has jobs of no run. ``files``: what lies
+    beside ``source``."""
 
     source: str
     nodes: int
@@ -29,6 +30,7 @@ class Shape:
     runs: int
     epochs: int
     inner: int = 0
+    runless: bool = False
     suffix: str = ".toml"
     files: Mapping[str, str] = field(default_factory=dict)
     options: tuple[str, ...] = ()
@@ -78,10 +80,13 @@ SHAPES: Mapping[str, Shape] = {
         '[[stage]]\nname = "finetune"\nepochs = 1\n',
         *(6, 6, 2, 6),
     ),
-    "bag": Shape(EVERY + 'gpus = 0\n[bag]\nshards = 4\ngather = "gather"\n', 5, 5, 0, 0),
+    "bag": Shape(
+        EVERY + 'gpus = 0\n[bag]\nshards = 4\ngather = "gather"\n', *(5, 5, 0, 0), runless=True
+    ),
     "multi-node": Shape(
         EVERY + "runs = 1\nepochs = 2\n[values]\nlinger = 15\n[multi-node]\nmachines = 2\n",
         *(3, 5, 1, 2),
+        runless=True,
     ),
     "subdags": Shape(EVERY + "runs = 2\nepochs = 2\nsubdags = true\n", 2, 4, 2, 4, inner=4),
 }
@@ -117,7 +122,7 @@ def submitted(pool: Pool) -> Iterator[dict[str, Ran]]:
             argv = ["metlmon", "check", "--json"]
             checked = json.loads(pool.run(argv, made.directory, expect=None).stdout)
             pool.run(["condor_submit_dag", "-no_submit", made.dag.name], made.directory)
-            watched = Watched.begin(made.directory, shape.inner)
+            watched = Watched.begin(made.directory, shape.inner, shape.runless)
             found[name] = Ran(shape, made, watched, checked)
             pool.run(["condor_submit", f"{made.dag.name}.condor.sub"], made.directory)
         yield found

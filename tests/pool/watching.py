@@ -21,11 +21,13 @@ ROUNDING = 1e-9
 @dataclass(slots=True)
 class Watched:
     """A live session, and what was wrong in any of its pictures. ``inner``: nodes of sub-DAGs,
-    which are nodes of none of the DAGs that it lists."""
+    which are nodes of none of the DAGs that it lists. ``runless``: there are jobs of no run, which
+    use GPUs where they get a slot that has some, asked for or not."""
 
     reader: Reader
     session: Session
     inner: int = 0
+    runless: bool = False
     wrong: list[str] = field(default_factory=list)
     pictures: int = 0
     ended: threading.Event = field(default_factory=threading.Event)
@@ -34,10 +36,10 @@ class Watched:
     _bad: float = 0.0
 
     @classmethod
-    def begin(cls, dagdir: Path, inner: int = 0) -> Watched:
+    def begin(cls, dagdir: Path, inner: int = 0, runless: bool = False) -> Watched:
         reader = Reader(dagdir)
         reader.open()
-        made = cls(reader, Session(reader), inner)
+        made = cls(reader, Session(reader), inner, runless)
         made.session.start(made.see)
         return made
 
@@ -53,8 +55,11 @@ class Watched:
         total = sum(dag.nodes_total for dag in status.dags) + self.inner
         if sum(status.node_states.values()) != total:
             self.wrong.append(f"{status.as_of}: {status.node_states} are not {total} nodes")
-        if abs(sum(run.gpu_hours.total for run in status.runs) - hours.total) > 1e-6:
+        others = hours.total - sum(run.gpu_hours.total for run in status.runs)
+        if others < -1e-6 or (others > 1e-6 and not self.runless):
             self.wrong.append(f"{status.as_of}: the runs' hours are not {hours}")
+        if abs(sum(site.gpu_hours.total for site in status.sites) - hours.total) > 1e-6:
+            self.wrong.append(f"{status.as_of}: the sites' hours are not {hours}")
         if update.error is not None:
             self.wrong.append(f"{status.as_of}: {update.error}")
         self._done, self._good, self._bad = done, hours.good, hours.bad
