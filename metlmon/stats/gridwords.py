@@ -23,7 +23,8 @@ BEST: Final = "★"
 class Answer:
     """Which point is best, and how far the sweep is, in parts: ``best 0.2308 at lr 0.03, width
     64``, ``run17 epoch 4``, ``7 of 10 points done, 3 stopped`` (``points_short``: ``7 of 10
-    done``), ``2 running, 1 paused``, ``1 needs a person``, ``43 of 60 epochs``; "" for what there is not."""
+    done``), ``2 running, 1 paused``, ``1 needs a person``, ``43 of 60 epochs``; "" for what
+    there is not."""
 
     best: str
     where: str
@@ -97,7 +98,7 @@ def no_sweep() -> list[str]:
         "No sweep here: no variable (VARS) of the DAG is the same all through each run and "
         "differs between runs.",
         "metlmon's own do not count: run, run_uuid, node, epoch, epochs, random_seed, "
-        "ResourceName, continue_from_checkpoint.",
+        "ResourceName, GpuModel, continue_from_checkpoint.",
         "metlmon new writes a sweep: one run for each combination of values.",
     ]
 
