@@ -176,7 +176,7 @@ class SubmitScreen(MonitorScreen):
     @property
     def _fields(self) -> tuple[Field, ...]:
         names = [each.name for each in self.verdict.templates]
-        return fields_of(self.verdict.template, names, self._form.shape, self._form.gated)
+        return fields_of(self.verdict.template, names, self._form)
 
     def show(self, update: Update | None) -> None:
         form, sheet = self.query_one(Form), self.query_one(Sheet)
@@ -247,7 +247,7 @@ class SubmitScreen(MonitorScreen):
         # What is wrong needs the room more than the unit does.
         unit = "" if self.verdict.of(each.name) else each.unit
         beside = self._beside(each)
-        listed = each.name in ("template", "sites", *_MEANINGS)
+        listed = each.name in ("template", "sites", "gpu_models", *_MEANINGS)
         return Entry(each.name, label, text, unit, beside, hint, each.options, each.closed, listed)
 
     def _beside(self, field: Field) -> Line:
@@ -263,7 +263,9 @@ class SubmitScreen(MonitorScreen):
         if field.name == "template" and self.verdict.template is not None:
             return line((plain(self.verdict.template.title, 100, self.ascii), DIM))
         if field.name == "sites":
-            return self._sites_told()
+            return self._of_the_pool(len(self.known.sites), "site")
+        if field.name == "gpu_models":
+            return self._of_the_pool(len(self.known.gpu_models), "GPU model")
         return ()
 
     def _swept_told(self) -> Line:
@@ -277,12 +279,13 @@ class SubmitScreen(MonitorScreen):
         )
         return line((f"values: {', '.join(told)}", DIM))
 
-    def _sites_told(self) -> Line:
+    def _of_the_pool(self, listed: int, what: str) -> Line:
+        """How many of it the collector knows, or why it tells none."""
         known, ascii = self.known, self.ascii
         if known.asking_sites is not None:
             return line((f"asking the collector{seconds(known.asking_sites)}", DIM))
-        if known.sites:
-            return line((f"enter: {wording.count(len(known.sites), 'site', ascii=ascii)}", DIM))
+        if listed:
+            return line((f"enter: {wording.count(listed, what, ascii=ascii)}", DIM))
         return line((plain(known.no_sites or "the collector names none", 400, ascii), DIM))
 
     def _said_of(self, said: Complaint) -> Line:
@@ -337,16 +340,14 @@ class SubmitScreen(MonitorScreen):
         elif anew or self._stale or self._last != wanted:
             self._judging, self._stale, self._last = wanted, False, wanted
             past = self.monitor.present_study.of(stats.past)
-            work = partial(self._work, *wanted, self.known.site_names, self.ascii, past)
+            work = partial(self._work, *wanted, self.known, self.ascii, past)
             self.run_worker(work, thread=True, description="what would be written")
 
     _last: tuple[Draft, int] | None = None
 
-    def _work(
-        self, draft: Draft, cells: int, sites: Sequence[str], ascii: bool, past: Past | None
-    ) -> None:
+    def _work(self, draft: Draft, cells: int, known: Known, ascii: bool, past: Past | None) -> None:
         try:
-            verdict = judged(draft, sites)
+            verdict = judged(draft, known.site_names, known.gpu_models)
             shown = preview(verdict, cells, ascii, past)
         except Exception as error:
             self.post_message(self.Misjudged(error))
@@ -473,12 +474,24 @@ class SubmitScreen(MonitorScreen):
             if not choices:
                 self.say(self.known.no_sites or "no site is known (yet): type their names")
                 return
+        elif name == "gpu_models":
+            now = sites_in(self._form.text("gpu_models"))
+            choices = [Choice(each, self._at_sites(each)) for each in self.known.gpu_models]
+            if not choices:
+                self.say(self.known.no_sites or "no GPU model is known (yet): type their names")
+                return
         if name is None or not choices:
             form.action_down()
             return
         title = f"{LABELS[name]}: which?"
         chosen = partial(self._chosen, name)
-        self.app.push_screen(ChoiceScreen(title, choices, now, several=name == "sites"), chosen)
+        several = name in ("sites", "gpu_models")
+        self.app.push_screen(ChoiceScreen(title, choices, now, several=several), chosen)
+
+    def _at_sites(self, model: str) -> str:
+        """Where a GPU model is."""
+        there = (each.name for each in self.known.sites if model in each.gpus)
+        return plain(", ".join(there), 80, self.ascii)
 
     def _offer(self, slots: int, gpu: str) -> str:
         return f"{wording.count(slots, 'slot', ascii=self.ascii)}, {gpu}"

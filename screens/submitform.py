@@ -32,6 +32,7 @@ POLICIES: Final[Mapping[str, str]] = {
     Policy.ANY.value: "every epoch at any of the sites",
     Policy.PERMUTE.value: "each site once before one repeats",
     Policy.PIN.value: "a run stays at one site",
+    Policy.GPU_PIN.value: "a run stays on one GPU model",
 }
 """Policies with their meaning in one line."""
 
@@ -183,9 +184,16 @@ FIELDS: Final = (
         "policy",
         "Policy",
         "Which epoch may run at which site. any: every epoch at any of them; permute: each site "
-        "once before one repeats, in an order of each run's own; pin: a run stays at one site.",
+        "once before one repeats, in an order of each run's own; pin: a run stays at one site; "
+        "gpu-pin: a run stays on one GPU model, at any of the sites.",
         options=tuple(POLICIES),
         closed=True,
+    ),
+    Field(
+        "gpu_models",
+        "GPU models",
+        "DeviceNames such as NVIDIA A40, with commas between: runs take them in turn. enter lists "
+        "those that the collector knows now.",
     ),
     Field("gpus", "GPUs", "How many GPUs each job asks for; 0 is none.", "per job"),
     Field(
@@ -230,19 +238,19 @@ FIELDS: Final = (
 LABELS: Final = {each.name: each.label for each in FIELDS}
 
 
-def fields_of(
-    template: Template | None, names: Sequence[str], shape: Shape = Shape.CHAIN, gated: bool = True
-) -> tuple[Field, ...]:
-    """All fields for a template and a shape: those of every one, then the template's own
-    parameters. ``names`` are the templates that come along; ``gated``: with the gate's rules."""
+def fields_of(template: Template | None, names: Sequence[str], draft: Draft) -> tuple[Field, ...]:
+    """All fields of a form for a template: those that go with what it says, then the template's
+    own parameters. ``names`` are the templates that come along."""
     first, *rest = FIELDS
     chosen = Field(first.name, first.label, first.help, options=tuple(names))
     amounts = {name for fields in OF_SHAPE.values() for name in fields}
-    absent = amounts - set(OF_SHAPE[shape])
-    if shape not in STEERED:
+    absent = amounts - set(OF_SHAPE[draft.shape])
+    if draft.shape not in STEERED:
         absent |= {"gate", *GATED}
-    elif not gated:
+    elif not draft.gated:
         absent |= set(GATED)
+    if not draft.pins_gpus:
+        absent.add("gpu_models")
     own = [] if template is None else [
         Field(
             f"values.{each.name}",
@@ -289,6 +297,7 @@ class Draft:
                 "seeds": ", ".join(map(str, request.seeds)),
                 "sites": ", ".join(request.sites),
                 "policy": request.policy.value,
+                "gpu_models": ", ".join(request.gpu_models),
                 "gpus": str(request.gpus),
                 "gpu_memory_mb": "" if memory is None else str(memory),
                 "memory_mb": str(request.memory_mb),
@@ -307,6 +316,11 @@ class Draft:
     def gated(self) -> bool:
         """Can its runs be steered?"""
         return self.shape in STEERED and self.texts.get("gate") == YES
+
+    @property
+    def pins_gpus(self) -> bool:
+        """Do its runs stay on GPU models?"""
+        return self.texts.get("policy") == Policy.GPU_PIN
 
     def text(self, name: str, template: Template | None = None) -> str:
         """What stands in a field; a template's parameter has its default at first."""
@@ -408,6 +422,7 @@ def asked(draft: Draft, template: Template | None) -> tuple[Request, tuple[Compl
         seeds=seeds() if "seeds" in there else (),
         sites=sites_in(draft.text("sites")),
         policy=Policy(draft.text("policy")) if draft.text("policy") in POLICIES else usual.policy,
+        gpu_models=sites_in(draft.text("gpu_models")) if draft.pins_gpus else (),
         gpus=whole("gpus", usual.gpus),
         gpu_memory_mb=memory("gpu_memory_mb", None),
         memory_mb=memory("memory_mb", usual.memory_mb) or 0,

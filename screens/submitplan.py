@@ -38,16 +38,18 @@ class Verdict:
         return next((each for each in about if each.fatal), about[0] if about else None)
 
 
-def judged(draft: Draft, sites: Sequence[str] = ()) -> Verdict:
+def judged(draft: Draft, sites: Sequence[str] = (), gpus: Sequence[str] = ()) -> Verdict:
     """Judge a form. Looks at files (a template, what lies in the directory) and may take long
-    for a large ensemble: called in a thread. ``sites``: those that the collector knows."""
+    for a large ensemble: called in a thread. ``sites``, ``gpus`` (models): those that the collector
+    knows."""
     templates = come_along()
     template, unread = _template(draft.text("template").strip(), templates)
     request, unreadable = asked(draft, template)
     skipped = {each.field for each in unreadable}
     try:
         # A field that cannot be read has a stand-in, of which nothing is to be said.
-        said = [c for c in authoring.complaints(request, tuple(sites)) if c.field not in skipped]
+        found = authoring.complaints(request, tuple(sites), gpus=tuple(gpus))
+        said = [each for each in found if each.field not in skipped]
     except UNREADABLE as error:
         said = [Complaint("template", str(error))]
     if unread is not None and not any(each.field == "template" for each in said):
@@ -67,7 +69,7 @@ def _as_in_the_form(
 ) -> tuple[Complaint, ...]:
     """From the first field to the last, each beside a field that there is; what is about none of
     them comes at the end."""
-    fields = fields_of(template, (), draft.shape, draft.gated)
+    fields = fields_of(template, (), draft)
     place = {field.name: at for at, field in enumerate(fields)}
     beside = [
         replace(each, field=AS_FIELD.get(each.field, each.field))

@@ -26,6 +26,11 @@ class Known:
         return tuple(each.name for each in self.sites)
 
     @property
+    def gpu_models(self) -> tuple[str, ...]:
+        """Those that the sites have, in the order of the alphabet."""
+        return tuple(sorted({model for each in self.sites for model in each.gpus}))
+
+    @property
     def refusal(self) -> str | None:
         """Why nothing can be submitted now; None when it can."""
         if self.where is None:

@@ -103,6 +103,7 @@ class RunLines(Lines):
             ("  seed ", DIM),
             f"{run.seed:<{self._seed}}  ",
             *targets(run.targets, ascii),
+            *gpu(run.gpu, ascii),
         )
 
 
@@ -115,6 +116,11 @@ def targets(names: Sequence[str], ascii: bool) -> Line:
         told.append(plain(name, 30, ascii) + (f" {times}{n}" if n > 1 else ""))
     arrow = "->" if ascii else "→"
     return line((f"{arrow} ", DIM), ", ".join(told)) if told else ()
+
+
+def gpu(model: str | None, ascii: bool) -> Line:
+    """What a run stays on, where it does."""
+    return line(("  on ", DIM), plain(model, 60, ascii)) if model is not None else ()
 
 
 class Preview(Lines):

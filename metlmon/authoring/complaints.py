@@ -48,16 +48,21 @@ _SHOWN: Final = 6
 
 
 def complaints(
-    request: Request, sites: Sequence[str] = (), amending: bool = False
+    request: Request,
+    sites: Sequence[str] = (),
+    amending: bool = False,
+    gpus: Sequence[str] = (),
 ) -> tuple[Complaint, ...]:
-    """Everything that is wrong with ``request``. ``sites``: those that the collector knows
-    now, none when that is not known. ``amending``: what lies there of this DAG is told of by
-    :mod:`metlmon.authoring.amending`. Reads the template and the directory; never raises."""
+    """Everything that is wrong with ``request``. ``sites``, ``gpus`` (models): those that the
+    collector knows now, none when that is not known. ``amending``: what lies there of this DAG
+    is told of by :mod:`metlmon.authoring.amending`. Reads the template and the directory; never
+    raises."""
     found = [
         *_numbers(request),
         *_name(request),
         *_seeds(request),
         *_sites(request, tuple(sites)),
+        *_gpu_models(request, tuple(gpus)),
         *_directory(request, amending),
         *misshapen(request),
     ]
@@ -138,7 +143,7 @@ def _seeds(request: Request) -> Iterator[Complaint]:
 
 
 def _sites(request: Request, known: tuple[str, ...]) -> Iterator[Complaint]:
-    if not request.sites and request.policy is not Policy.ANY:
+    if not request.sites and request.policy in (Policy.PERMUTE, Policy.PIN):
         text = f"'{request.policy}' needs sites; name some, or take the policy 'any'"
         yield Complaint("policy", text)
     for site in request.sites:
@@ -149,19 +154,43 @@ def _sites(request: Request, known: tuple[str, ...]) -> Iterator[Complaint]:
             text = "give the value of its GLIDEIN_ResourceName: no quotes, no commas"
             yield Complaint("sites", f"{site!r} cannot be a site's name: {text}")
         elif known and site not in known:
-            yield Complaint("sites", _unknown_site(site, known), fatal=False)
+            yield Complaint("sites", _unknown(site, known), fatal=False)
     if twice := [site for site, times in Counter(request.sites).items() if times > 1]:
         yield Complaint("sites", f"{_some(twice)} is named twice; name each site once")
 
 
-def _unknown_site(site: str, known: tuple[str, ...]) -> str:
-    folded = {name.lower(): name for name in known}
-    from difflib import get_close_matches  # Most names of sites are right.
+def _gpu_models(request: Request, known: tuple[str, ...]) -> Iterator[Complaint]:
+    """What runs are pinned to."""
+    models, pinned = request.gpu_models, request.policy is Policy.GPU_PIN
+    if pinned and not models:
+        text = f"'{request.policy}' needs GPU models; name one such as NVIDIA A40 (its DeviceName)"
+        yield Complaint("gpu_models", text)
+    elif models and not pinned:
+        text = (
+            f"only the policy '{Policy.GPU_PIN}' goes by GPU models; take that, or leave them out"
+        )
+        yield Complaint("gpu_models", text)
+    if pinned and request.gpus == 0:
+        text = f"'{request.policy}' needs jobs that ask for a GPU; give 1 or more"
+        yield Complaint("gpus", text)
+    for model in models:
+        if not SITE.fullmatch(model):
+            text = "give its DeviceName, as the log and condor_status name it: no quotes, no commas"
+            yield Complaint("gpu_models", f"{model!r} cannot be a GPU model: {text}")
+        elif known and model.lower() not in map(str.lower, known):
+            yield Complaint("gpu_models", _unknown(model, known), fatal=False)
+    if twice := [name for name, times in Counter(map(str.lower, models)).items() if times > 1]:
+        yield Complaint("gpu_models", f"{_some(twice)} is named twice; name each model once")
 
-    near = get_close_matches(site.lower(), list(folded), n=1, cutoff=0.5)
+
+def _unknown(name: str, known: tuple[str, ...]) -> str:
+    folded = {each.lower(): each for each in known}
+    from difflib import get_close_matches  # Most names are right.
+
+    near = get_close_matches(name.lower(), list(folded), n=1, cutoff=0.5)
     if near:
-        return f"the collector knows no {site} now; did you mean {folded[near[0]]}?"
-    return f"the collector knows no {site} now, only {_some(known)}; its jobs would wait"
+        return f"the collector knows no {name} now; did you mean {folded[near[0]]}?"
+    return f"the collector knows no {name} now, only {_some(known)}; its jobs would wait"
 
 
 def _some(names: Iterator[str] | Sequence[str]) -> str:
@@ -328,6 +357,11 @@ def _unused(request: Request, job: Job) -> Iterator[Complaint]:
         ),
         "memory_mb": ("memory_mb", request.memory_mb != usual.memory_mb, "{memory_mb}"),
         "requirements": ("sites", bool(request.sites), "requirements = {requirements}"),
+        "require_gpus": (
+            "gpu_models",
+            bool(request.gpu_models),
+            "?require_gpus = {require_gpus}",
+        ),
         "machines": ("machines", request.shape is Shape.MULTI_NODE, "queue {machines}"),
     }
     for placeholder, (field, differs, line) in asked.items():

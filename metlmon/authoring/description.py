@@ -468,6 +468,7 @@ READERS: Final[Mapping[str, tuple[str, Reader]]] = {
     "policy": ("policy", _one_of(Policy)),
     "gpus": ("gpus", _whole),
     "gpu_memory": ("gpu_memory_mb", _size),
+    "gpu_models": ("gpu_models", _sites),
     "memory": ("memory_mb", _size),
     "retries": ("retries", _whole),
     "gate": ("_gate", _yes),

@@ -14,7 +14,7 @@ from metlmon.secret import hide
 
 
 class Policy(StrEnum):
-    """Which epoch may run at which site."""
+    """Which epoch may run at which site, or on which GPU."""
 
     ANY = "any"
     """Every epoch at any of the sites (at any site at all, when none is named)."""
@@ -22,6 +22,9 @@ class Policy(StrEnum):
     """Each site once before one repeats, in an order of each run's own."""
     PIN = "pin"
     """A run stays at one site; runs take the sites in turn."""
+    GPU_PIN = "gpu-pin"
+    """A run stays on one GPU model, at any of the sites (a control cohort); runs take the models
+    in turn."""
 
 
 class Shape(StrEnum):
@@ -126,7 +129,8 @@ class Request:
     """An ensemble to be written. ``template``: the name of one that comes along, or the path
     of a template file. ``name``: of the DAG file, without ``.dag``. ``seeds``: one for each
     run, or empty: then 1, 2, 3… ``memory_mb`` and ``gpu_memory_mb`` (the least memory of a
-    GPU) in MB. ``values``: the template's own parameters.
+    GPU) in MB. ``gpu_models``: their DeviceNames, for the policy ``gpu-pin``. ``values``: the
+    template's own parameters.
 
     ``shape`` and what belongs to it: ``sweep`` (``runs`` are then counted by it, one seed for all
     if one is given, and ``values`` may be swept: a swept variable with the name of a template's
@@ -147,6 +151,7 @@ class Request:
     policy: Policy = Policy.ANY
     gpus: int = 1
     gpu_memory_mb: int | None = None
+    gpu_models: tuple[str, ...] = ()
     memory_mb: int = 1024
     retries: int = 3
     values: Mapping[str, str] = field(default_factory=dict)
@@ -218,12 +223,14 @@ class PlannedFile:
 @frozen
 class RunPlan:
     """One run of the plan: its name, its uuid (the same for the same parameters), its seed,
-    and where each epoch is meant to go ("any": anywhere)."""
+    where each epoch is meant to go ("any": anywhere), and the GPU model that it stays on, None
+    where any will do."""
 
     name: str
     uuid: str
     seed: int
     targets: tuple[str, ...]
+    gpu: str | None = None
 
 
 @frozen

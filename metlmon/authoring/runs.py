@@ -22,6 +22,12 @@ ANYWHERE: Final = "any"
 PLACE: Final = "ResourceName"
 """The variable that holds the target: it says where, not what."""
 
+GPU: Final = "GpuModel"
+"""The variable that holds the GPU model that a run stays on."""
+
+WHEREABOUTS: Final = frozenset({PLACE.lower(), GPU.lower()})
+"""Variables that leave the model as it is."""
+
 
 @frozen
 class Made:
@@ -65,7 +71,8 @@ def runs_of(request: Request, jobs: Sequence[Job]) -> tuple[Made, ...]:
 
 
 def _plan(request: Request, index: int, name: str, seed: int, made_of: Sequence[object]) -> RunPlan:
-    return RunPlan(name, run_uuid([name, seed, *made_of]), seed, targets(request, index))
+    uuid = run_uuid([name, seed, *made_of])
+    return RunPlan(name, uuid, seed, targets(request, index), gpu_model(request, index))
 
 
 def what_makes_a_run(request: Request, jobs: Sequence[Job]) -> list[object]:
@@ -110,7 +117,7 @@ def _values(job: Job) -> list[tuple[str, str]]:
 
 
 def _telling(variables: Mapping[str, str]) -> list[tuple[str, str]]:
-    return sorted((n, v) for n, v in variables.items() if n.lower() != PLACE.lower())
+    return sorted((n, v) for n, v in variables.items() if n.lower() not in WHEREABOUTS)
 
 
 def run_uuid(made_of: list[object]) -> str:
@@ -125,11 +132,17 @@ def run_uuid(made_of: list[object]) -> str:
 def targets(request: Request, index: int) -> tuple[str, ...]:
     """The target of every epoch of the run with this number."""
     sites, epochs = request.sites, epochs_of(request)
-    if request.policy is Policy.ANY or not sites:
+    if request.policy in (Policy.ANY, Policy.GPU_PIN) or not sites:
         return (ANYWHERE,) * epochs
     if request.policy is Policy.PIN:
         return (sites[index % len(sites)],) * epochs
     return tuple(_permuted(request, index, epoch) for epoch in range(epochs))
+
+
+def gpu_model(request: Request, index: int) -> str | None:
+    """The GPU model that the run with this number stays on; None where any will do."""
+    models = request.gpu_models if request.policy is Policy.GPU_PIN else ()
+    return models[index % len(models)] if models else None
 
 
 def _permuted(request: Request, index: int, epoch: int) -> str:
@@ -160,3 +173,11 @@ def requirements(sites: tuple[str, ...], gated: bool = False) -> str:
         return f"({anywhere} || {here})"
     listed = " || ".join(f'TARGET.GLIDEIN_ResourceName =?= "{site}"' for site in sites)
     return f"(({anywhere} && ({listed})) || {here})"
+
+
+def require_gpus(request: Request) -> str:
+    """The expression that keeps a job on its GPU model, for ``require_gpus =``; "" where any will
+    do. HTCondor asks it of each GPU and joins it with what ``gpus_minimum_memory`` asks (manual,
+    "condor_submit": require_gpus); strings are compared without regard to case."""
+    pinned = request.policy is Policy.GPU_PIN and request.gpu_models and request.gpus
+    return f'DeviceName == "$({GPU})"' if pinned else ""

@@ -11,14 +11,23 @@ from metlmon.authoring.given import DESCRIPTION, Place, described, merged
 from metlmon.authoring.graph import Given, Graph, GraphNode, Level, Role
 from metlmon.authoring.jobs import GATHER, PROVISION, Job, jobs_of
 from metlmon.authoring.records import Policy, Request, RunPlan, Shape
-from metlmon.authoring.runs import ANYWHERE, PLACE, Made, epochs_of, runs_of, targets
+from metlmon.authoring.runs import (
+    ANYWHERE,
+    GPU,
+    PLACE,
+    Made,
+    epochs_of,
+    gpu_model,
+    runs_of,
+    targets,
+)
 from metlmon.dagman import NodeKind
 
 FEWEST_DIGITS: Final = 3
 """Of a shard's number in its node's name: names of bags of different sizes then look alike."""
 
 ORDER: Final = (
-    *("run", "run_uuid", "epoch", "epochs", "random_seed", "ResourceName"),
+    *("run", "run_uuid", "epoch", "epochs", "random_seed", "ResourceName", "GpuModel"),
     "continue_from_checkpoint",
 )
 """Of the variables in a line. It is kept, so that an ensemble that is written again is the same."""
@@ -68,6 +77,7 @@ def _plan_of(run: str, nodes: list[GraphNode]) -> RunPlan:
         uuid=value_of(nodes[0], "run_uuid") or "",
         seed=int(said) if said.isdecimal() else 0,
         targets=tuple(value_of(node, PLACE) or ANYWHERE for node in trained),
+        gpu=next(filter(None, (value_of(node, GPU) for node in trained)), None),
     )
 
 
@@ -189,8 +199,14 @@ def _of_the_run(request: Request, made: Made) -> list[Given]:
         Given("epochs", str(epochs_of(request)), Level.ALL, DESCRIPTION),
         Given("random_seed", str(run.seed), Level.RUN, seed),
     ]
+    found += on_gpu(request, run.gpu)
     found += [Given(n, v, Level.RUN, swept.where) for n, (v, swept) in made.point.items()]
     return found
+
+
+def on_gpu(request: Request, model: str | None) -> list[Given]:
+    """What tells a node its GPU model, where there is one."""
+    return [] if model is None else [Given(GPU, model, Level.RUN, f"the policy: {request.policy}")]
 
 
 def _of_the_epoch(request: Request, made: Made, epoch: int, started: bool) -> list[Given]:
@@ -210,7 +226,12 @@ def _of_the_epoch(request: Request, made: Made, epoch: int, started: bool) -> li
     return found
 
 
-_LEVELS: Final = {Policy.ANY: Level.ALL, Policy.PIN: Level.RUN, Policy.PERMUTE: Level.NODE}
+_LEVELS: Final = {
+    Policy.ANY: Level.ALL,
+    Policy.GPU_PIN: Level.ALL,
+    Policy.PIN: Level.RUN,
+    Policy.PERMUTE: Level.NODE,
+}
 """What a policy decides about: where it lets a run go anywhere, a region may send it elsewhere."""
 
 
@@ -270,6 +291,7 @@ def _of_the_shard(request: Request, index: int) -> list[Given]:
         Given("shard", str(index), Level.NODE, "metlmon: shards count from 0"),
         Given("shards", str(request.shards), Level.ALL, DESCRIPTION),
         _target(request, targets(replace(request, epochs=1), index)[0]),
+        *on_gpu(request, gpu_model(request, index)),
     ]
 
 

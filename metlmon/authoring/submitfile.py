@@ -9,7 +9,7 @@ from metlmon.authoring.gating import HEAD
 from metlmon.authoring.graph import Graph, GraphNode
 from metlmon.authoring.jobs import Job
 from metlmon.authoring.records import PlanError, Request, Shape
-from metlmon.authoring.runs import epochs_of, requirements
+from metlmon.authoring.runs import epochs_of, require_gpus, requirements
 from metlmon.authoring.submittext import queues
 from metlmon.authoring.templates import fill, may_be_dropped
 from metlmon.dagman.submit import parse_description, submission
@@ -40,6 +40,7 @@ def placeholders(request: Request, job: Job, nodes: Sequence[GraphNode]) -> dict
         "gpu_memory_mb": str(request.gpu_memory_mb or 0),
         "memory_mb": str(request.memory_mb),
         "requirements": requirements(request.sites, any(each.pre is not None for each in nodes)),
+        "require_gpus": require_gpus(request),
         "machines": str(request.machines if request.shape is Shape.MULTI_NODE else 1),
         "stage_first": str(job.before),
     }

@@ -42,12 +42,13 @@ BUILT_IN: Final = (
     "gpu_memory_mb",
     "memory_mb",
     "requirements",
+    "require_gpus",
     "machines",
     "stage_first",
 )
 """What every template may ask for without saying so: the DAG's name, the epochs of a run,
-what a job requests, the expression that keeps it at its site, how many machines train an epoch
-together, and the epochs of the stages before (0 in the first one)."""
+what a job requests, the expressions that keep it at its site and on its GPU model, how many
+machines train an epoch together, and the epochs of the stages before (0 in the first one)."""
 
 FIRST: Final = ("trainer", "metl")
 """The order in which those that come along are offered: the one that needs nothing first."""

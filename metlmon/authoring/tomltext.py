@@ -93,13 +93,15 @@ def _top(request: Request) -> Iterator[str]:
         yield from _list("sites", [_text(site) for site in request.sites])
     else:
         yield _hint("sites", '["A", "B"]', "values of GLIDEIN_ResourceName; anywhere if not said")
-    policy = "any; permute: each site once, then again; pin: a run stays at one"
+    policy = "any; permute: each site once, then again; pin: one a run; gpu-pin"
     yield _line("policy", _text(request.policy), policy)
     yield _line("gpus", str(request.gpus), "of each job")
     if request.gpu_memory_mb is not None:
         yield _line("gpu_memory", str(request.gpu_memory_mb), "MB, the least of a GPU")
     else:
         yield _hint("gpu_memory", '"40 GB"', "the least memory of a GPU")
+    if request.gpu_models:
+        yield from _list("gpu_models", [_text(model) for model in request.gpu_models])
     yield _line("memory", str(request.memory_mb), 'MB of each job, or a text such as "4 GB"')
     yield _line("retries", str(request.retries), "of each node")
     gate = "true" if request.gate is not None else "false"

@@ -485,13 +485,18 @@ def _ensemble(submit: argparse.ArgumentParser) -> None:
     )
     submit.add_argument(
         "--policy",
-        choices=["any", "permute", "pin"],
+        choices=["any", "permute", "pin", "gpu-pin"],
         default="any",
         help="every epoch at any of the sites; each site once before one repeats; a run stays "
-        "at one site (default: any)",
+        "at one site; a run stays on one GPU model (default: any)",
     )
     submit.add_argument("--gpus", type=int, default=1, metavar="N", help="of each job (default: 1)")
     submit.add_argument("--gpu-memory", metavar="MB", help="the least memory of a GPU, e.g. 40GB")
+    submit.add_argument(
+        "--gpu-models",
+        metavar="A,B",
+        help="DeviceNames such as 'NVIDIA A40': runs take them in turn (with --policy gpu-pin)",
+    )
     submit.add_argument(
         "--memory", default="1024", metavar="MB", help="of each job, e.g. 4GB (default: 1024)"
     )

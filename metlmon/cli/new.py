@@ -230,6 +230,7 @@ def _changed(request: Request, options: argparse.Namespace, plain: bool) -> Requ
         "subdags": options.subdags,
         "policy": None if options.policy is None else Policy(options.policy),
         "sites": None if options.sites is None else sites_in(options.sites),
+        "gpu_models": None if options.gpu_models is None else sites_in(options.gpu_models),
         "gpu_memory_mb": _size(options, "gpu_memory"),
         "memory_mb": _size(options, "memory"),
         "template": options.template,

@@ -78,6 +78,7 @@ def asked(options: argparse.Namespace) -> Request:
         sites=sites_in(options.sites or ""),
         policy=Policy(options.policy),
         gpus=options.gpus,
+        gpu_models=sites_in(options.gpu_models or ""),
         gpu_memory_mb=None if options.gpu_memory is None else _size(options, "gpu_memory"),
         memory_mb=_size(options, "memory"),
         retries=options.retries,
@@ -153,6 +154,7 @@ def _tell(found: Iterable[Complaint]) -> None:
 OPTIONS: Final = {
     "directory": "DIR",
     "gpu_memory_mb": "--gpu-memory",
+    "gpu_models": "--gpu-models",
     "memory_mb": "--memory",
     "evaluation": "--evaluate",
     "evaluation.template": "--evaluate",
@@ -198,7 +200,8 @@ def _print_plan(plan: Plan) -> None:
     for run in plan.runs:
         # One word where all epochs go to the same place.
         goes = run.targets[:1] if len(set(run.targets)) == 1 else run.targets
-        print(f"  {run.name}  {run.uuid}  seed {run.seed}  {' '.join(goes)}")
+        on = "" if run.gpu is None else f"  on {plain(run.gpu)}"
+        print(f"  {run.name}  {run.uuid}  seed {run.seed}  {' '.join(goes)}{on}")
     for file in plan.files:
         notes = [file.about, f"{len(file.data)} bytes"]
         notes += ["executable"] * file.executable + ["EXISTS ALREADY"] * file.exists
@@ -237,7 +240,13 @@ def plan_json(plan: Plan, found: Iterable[Complaint]) -> dict[str, Any]:
         "nodes": plan.nodes,
         "jobs": plan.jobs,
         "runs": [
-            {"run": run.name, "uuid": run.uuid, "seed": run.seed, "targets": list(run.targets)}
+            {
+                "run": run.name,
+                "uuid": run.uuid,
+                "seed": run.seed,
+                "targets": list(run.targets),
+                "gpu": run.gpu,
+            }
             for run in plan.runs
         ],
         "files": [

@@ -19,10 +19,10 @@ from metlmon.frozen import frozen
 OWN: Final = frozenset(
     {
         *("run", "run_uuid", "node", "epoch", "epochs"),
-        *("random_seed", "resourcename", "continue_from_checkpoint"),
+        *("random_seed", "resourcename", "gpumodel", "continue_from_checkpoint"),
     }
 )
-"""Variables that say which run, which epoch, and where; in lower case."""
+"""Variables that say which run, which epoch, where, and on what; in lower case."""
 
 Value: TypeAlias = str | None
 """Of a variable of a run; None: it is not given."""

@@ -8,6 +8,7 @@ import tempfile
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -31,6 +32,9 @@ SITES = st.lists(
 )
 
 
+OF_SITES = (Policy.ANY, Policy.PERMUTE, Policy.PIN)
+
+
 @pytest.fixture(name="own", scope="module")
 def _own(tmp_path_factory: pytest.TempPathFactory) -> str:
     return nap(tmp_path_factory.mktemp("own"))
@@ -50,7 +54,7 @@ def requests(draw: st.DrawFn) -> Request:
         epochs=draw(st.integers(1, 9)),
         seeds=tuple(seeds) if draw(st.booleans()) else (),
         sites=sites,
-        policy=draw(st.sampled_from(Policy if sites else [Policy.ANY])),
+        policy=draw(st.sampled_from(OF_SITES if sites else [Policy.ANY])),
         gpus=draw(st.integers(0, 64)),
         gpu_memory_mb=draw(st.none() | st.integers(1, 80_000)),
         memory_mb=draw(st.integers(16, 500_000)),
@@ -164,6 +168,7 @@ def test_another_model_has_another_uuid(tmp_path: Path, change: dict[str, object
         {"retries": 9},
         {"gpu_memory_mb": 40_000},
         {"sites": ("A", "B"), "policy": Policy.PIN},
+        {"gpu_models": ("NVIDIA A40",), "policy": Policy.GPU_PIN},
         {"values": {"seconds": "1"}},  # the default, said aloud
     ],
     ids=lambda change: next(iter(change)),
@@ -218,6 +223,88 @@ def test_any_goes_anywhere_among_the_sites(tmp_path: Path) -> None:
         'TARGET.GLIDEIN_ResourceName =?= "B")) || '
         'TARGET.GLIDEIN_ResourceName =?= "$(ResourceName)")'
     )
+
+
+# --- GPU models ---------------------------------------------------------------------------
+
+PINNED = 'require_gpus = DeviceName == "$(GpuModel)"'
+
+
+def bundled(tmp_path: Path, template: str, **changes: Any) -> Request:
+    """Two runs of three epochs of a template that comes along."""
+    return Request(template, tmp_path / "new", **{"runs": 2, "epochs": 3, **changes})
+
+
+@pytest.mark.parametrize("template", ["trainer", "metl"])
+def test_a_control_cohort_stays_on_its_gpu_model(tmp_path: Path, template: str) -> None:
+    values = {"data": "gb1.tsv", "container": "osdf:///x.sif"} if template == "metl" else {}
+    request = bundled(
+        tmp_path,
+        template,
+        values=values,
+        runs=3,
+        sites=("A", "B"),
+        policy=Policy.GPU_PIN,
+        gpu_models=("NVIDIA A40", "NVIDIA L40S"),
+        gpu_memory_mb=40_000,
+    )
+    assert [each for each in complaints(request) if each.field in ("gpu_models", "policy")] == []
+    plan = make_plan(request)
+    on = ("NVIDIA A40", "NVIDIA L40S", "NVIDIA A40")
+    assert tuple(run.gpu for run in plan.runs) == on, "runs take them in turn"
+    assert {run.targets for run in plan.runs} == {("any",) * request.epochs}, "wherever they are"
+    for name, node in woven(plan).nodes.items():
+        assert node.vars["GpuModel"] == on[int(name.removeprefix("run").split("-")[0])]
+    submit = text_of(plan, "ensemble.sub")
+    assert f"\n{PINNED}\n" in submit
+    assert "\ngpus_minimum_memory = 40000\n" in submit, "HTCondor asks for both"
+    anywhere = make_plan(replace(request, policy=Policy.ANY, gpu_models=()))
+    assert all(b"GpuModel" not in file.data for file in anywhere.files)
+
+
+@pytest.mark.parametrize(
+    ("changes", "field", "sentence"),
+    [
+        ({"policy": Policy.GPU_PIN}, "gpu_models", "'gpu-pin' needs GPU models"),
+        ({"gpu_models": ("NVIDIA A40",)}, "gpu_models", "only the policy 'gpu-pin'"),
+        (
+            {"policy": Policy.GPU_PIN, "gpu_models": ("NVIDIA A40",), "gpus": 0},
+            "gpus",
+            "needs jobs that ask for a GPU",
+        ),
+        (
+            {"policy": Policy.GPU_PIN, "gpu_models": ("NVIDIA A40", "nvidia a40")},
+            "gpu_models",
+            "named twice",
+        ),
+        (
+            {"policy": Policy.GPU_PIN, "gpu_models": ('A40" || true || "',)},
+            "gpu_models",
+            "cannot be a GPU model",
+        ),
+    ],
+)
+def test_what_pins_nothing_is_refused(
+    tmp_path: Path, changes: dict[str, object], field: str, sentence: str
+) -> None:
+    request = bundled(tmp_path, "trainer", **changes)
+    (said,) = [each for each in complaints(request) if each.fatal]
+    assert said.field == field
+    assert sentence in said.text
+
+
+def test_a_model_that_the_collector_does_not_know_is_told_of(tmp_path: Path) -> None:
+    models = ("NVIDIA A40", "NVIDIA L40")
+    request = bundled(tmp_path, "trainer", policy=Policy.GPU_PIN, gpu_models=models)
+    (said,) = complaints(request, gpus=("nvidia a40", "NVIDIA L40S"))
+    assert (said.field, said.fatal) == ("gpu_models", False)
+    assert said.text == "the collector knows no NVIDIA L40 now; did you mean NVIDIA L40S?"
+
+
+def test_a_template_that_asks_for_no_model_cannot_pin_one(tmp_path: Path) -> None:
+    request = a_request(tmp_path, policy=Policy.GPU_PIN, gpu_models=("NVIDIA A40",))
+    said = [each for each in complaints(request) if each.field == "gpu_models"]
+    assert ["?require_gpus = {require_gpus}" in each.text for each in said] == [True]
 
 
 HOSTILE = [

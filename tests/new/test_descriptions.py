@@ -323,6 +323,7 @@ def requests(draw: st.DrawFn) -> Request:
         "policy": st.sampled_from(Policy),
         "gpus": WHOLE,
         "gpu_memory_mb": st.none() | WHOLE,
+        "gpu_models": st.lists(TEXT, max_size=3).map(tuple),
         "memory_mb": WHOLE,
         "retries": WHOLE,
         "values": NAMES,

@@ -98,6 +98,29 @@ def test_metlmon_says_of_each_epoch_that_it_was_where_it_was_to_be(placed: Place
         assert not row["latest"]["off_target"]
 
 
+def test_a_control_cohort_trains_on_its_gpu_model_alone(pool: Pool) -> None:
+    told = pool.run(["condor_status", "-af", "GPUs_DeviceName"]).stdout.splitlines()
+    models = sorted({each for each in told if each and each != "undefined"})[:2]
+    if len(models) < 2:
+        pytest.skip(f"this HTCondor's slots name {len(models)} GPU models, not 2")
+    description = f"""\
+runs = 4
+epochs = 2
+memory = 128
+policy = "gpu-pin"
+gpu_memory = "1 GB"
+gpu_models = ["{models[0]}", "{models[1]}"]
+"""
+    ensemble = by_new.write(pool, "cohort", description, "--submit")
+    status = ensemble.end()
+    expected = ensemble.as_htcondor_says(status)
+    assert expected.totals == truth.Totals(8, 8, 0, 0)
+    assert [each["gpu"] for each in ensemble.told["runs"]] == models * 2
+    for job in truth.jobs_of(pool, ensemble.directory):
+        (ran,) = job["executions"]
+        assert ran["gpu"] == models[int(job["run"].removeprefix("run")) % 2], job["node"]
+
+
 def sites_of(placed: Placed, run: str) -> list[str | None]:
     """Where the log says that a run's epochs ran, in their order."""
     jobs = recount.recount(placed.written.directory / "metl.log").values()

@@ -259,15 +259,30 @@ async def test_a_template_of_ones_own_is_typed_as_a_path(home: Path) -> None:
         assert "3" in row(seen, "depth")
 
 
-async def test_the_policy_is_one_of_three_with_its_meaning(home: Path) -> None:
+async def test_the_policy_is_one_of_four_with_its_meaning(home: Path) -> None:
     async with pane(request_at(home, sites=("Delta-GPU",)), size=WIDE) as seen:
         seen.app.screen.query_one(Form).select("policy")
         for policy, meaning in (("permute", "each site once"), ("pin", "stays at one site")):
             await seen.press("right")
             assert f"‹ {policy} ›" in row(seen, "Policy")
             assert meaning in row(seen, "Policy")
+        assert "GPU models" not in seen.text
+        await seen.press("right")
+        assert "stays on one GPU model" in row(seen, "Policy")
+        assert "needs GPU models" in row(seen, "GPU models")
         await seen.press("x", "backspace", "a")
         assert "‹ any ›" in row(seen, "Policy")
+
+
+async def test_gpu_models_are_marked_in_a_list_of_those_that_the_collector_knows(
+    home: Path,
+) -> None:
+    async with pane(request_at(home, policy=Policy.GPU_PIN)) as seen:
+        seen.app.screen.query_one(Form).select("gpu_models")
+        await seen.press("enter")
+        assert "Expanse-GPU" in seen.line("NVIDIA A100-SXM4-40GB")
+        await seen.press("down", "space", "down", "down", "space", "enter")
+        assert seen.app.form.text("gpu_models") == "NVIDIA A40, NVIDIA L40S"  # type: ignore[union-attr]
 
 
 async def test_sites_are_marked_in_a_list_of_those_that_the_collector_knows(home: Path) -> None:
@@ -670,6 +685,7 @@ async def test_ascii_is_ascii(home: Path) -> None:
 
 SHAPED: dict[str, dict[str, object]] = {
     "chain": {"seeds": (3, 4, 5, 6), "sites": ("A", "B"), "policy": Policy.PIN, "gpus": 2},
+    "pinned": {"policy": Policy.GPU_PIN, "gpu_models": ("NVIDIA A40", "NVIDIA L40S")},
     "evaluated": {"evaluation": Evaluation(every=2), "gpu_memory_mb": 40000},
     "gated": {"gate": Rules(patience=3, divergence=2.5, median_after=4)},
     "stages": {"shape": Shape.STAGES, "stages": (Stage("pretrain", 5), Stage("finetune", 3))},
@@ -792,8 +808,10 @@ class Elsewhere:
         self._real = real
         self.templates, self.load_template = authoring.templates, authoring.load_template
 
-    def complaints(self, request: Request, sites: Sequence[str]) -> list[Complaint]:
-        said = authoring.complaints(request, sites)
+    def complaints(
+        self, request: Request, sites: Sequence[str], gpus: Sequence[str]
+    ) -> list[Complaint]:
+        said = authoring.complaints(request, sites, gpus=gpus)
         return [each for each in said if each.field != "directory"]
 
     def make_plan(self, request: Request) -> Plan:

@@ -45,6 +45,7 @@ def filled(name: str, **given: str) -> dict[str, str]:
         "gpu_memory_mb": "",
         "memory_mb": "512",
         "requirements": "",
+        "require_gpus": "",
         "machines": "2",
         "stage_first": "0",
     }

@@ -16,8 +16,15 @@ from metlmon.authoring.given import Place, described, merged
 from metlmon.authoring.graph import Given, Level, Role
 from metlmon.authoring.jobs import Job
 from metlmon.authoring.records import PlanError, Request, Shape
-from metlmon.authoring.runs import PLACE, run_uuid, targets, what_makes_a_run
-from metlmon.authoring.shapes import ORDER, checkpoint_directory
+from metlmon.authoring.runs import (
+    PLACE,
+    WHEREABOUTS,
+    gpu_model,
+    run_uuid,
+    targets,
+    what_makes_a_run,
+)
+from metlmon.authoring.shapes import ORDER, checkpoint_directory, on_gpu
 from metlmon.authoring.sweeps.making import Making, RunMaking
 from metlmon.dagman import NodeKind
 from metlmon.dagman.dagtext import shown
@@ -129,7 +136,7 @@ class Training:
             sorted(
                 (each.name, each.value.replace(run.mark, "{uuid}"))
                 for each in merged(node.given)
-                if each.name.lower() != PLACE.lower()
+                if each.name.lower() not in WHEREABOUTS
             )
             for node in trains
         ]
@@ -191,6 +198,7 @@ class Training:
             found.append(Given("epochs", str(self._epochs), Level.RUN, why))
         if (target := self._targets.get(node.epoch)) is not None:
             found.append(Given(PLACE, target, Level.ALL, f"the policy: {request.policy}"))
+        found += on_gpu(request, gpu_model(request, run.index))
         if trained is not None:
             where = "metlmon: where the epoch before leaves its checkpoint"
             path = checkpoint_directory(uuid)
