@@ -18,12 +18,17 @@ from typing import Any
 from truth import seconds
 
 READ = """
-import json, sys, htcondor2
+import json, re, sys, htcondor2
+
+def node(notes):  # Structured from 24.x on.
+    said = re.search('DAGNodeName = "([^"]*)"', notes)
+    return said.group(1) if said else notes.removeprefix("DAG Node: ")
+
 for event in htcondor2.JobEventLog(sys.argv[1]).events(0):
     place = event.get("ExecuteProps") or {}
     print(json.dumps({
         "number": int(event.type), "job": [event.cluster, event.proc], "time": int(event.timestamp),
-        "node": str(event.get("LogNotes", "")).removeprefix("DAG Node: "),
+        "node": node(str(event.get("LogNotes", ""))),
         "gpus": int(place.get("GPUs", 0)), "site": place.get("GLIDEIN_ResourceName"),
         "good": event.get("TerminatedNormally") is True and event.get("ReturnValue") == 0,
     }))

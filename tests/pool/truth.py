@@ -160,8 +160,12 @@ def at_the_end(pool: Pool, directory: Path) -> Truth:
 def _execution(pool: Pool, ad: Ad) -> Execution:
     name = ad["RemoteHost"].split("@")[1]
     gpus = len(ad["AssignedGPUs"].split(",")) if ad.get("AssignedGPUs") else 0
-    how = ad.get("ToE")
-    by_itself = how is not None and how["How"] == "OF_ITS_OWN_ACCORD"
+    if how := ad.get("ToE"):
+        by_itself = how["How"] == "OF_ITS_OWN_ACCORD"
+    else:
+        # 25.x writes no ToE; who was vacated did not end by itself.
+        vacated = ad.get("LastVacateTime", 0) >= ad["JobCurrentStartDate"]
+        by_itself = "ExitCode" in ad and not vacated
     code = None
     if by_itself and not ad.get("ExitBySignal"):
         code = ad["ExitCode"]
@@ -202,8 +206,12 @@ def totals(directory: Path) -> Totals:
 
 def _sums(metrics: Iterable[dict[str, Any]]) -> Totals:
     def both(which: str) -> int:
-        """Nodes that are sub-DAGs are counted apart from others there."""
-        return sum(found[f"{kind}{which}"] for found in metrics for kind in ("jobs", "dag_jobs"))
+        """Nodes that are sub-DAGs are counted apart from others there. Version 1 says jobs."""
+        return sum(
+            found[f"{kind}{'nodes' if 'nodes' in found else 'jobs'}{which}"]
+            for found in metrics
+            for kind in ("", "dag_")
+        )
 
     codes = [found["exitcode"] for found in metrics]
     return Totals(both(""), both("_succeeded"), both("_failed"), max(codes))
