@@ -130,10 +130,6 @@ def _sweep(request: Request) -> Iterator[Complaint]:
     if not _WORD.fullmatch(sweep.group) or len(sweep.group) > LONGEST_NAME:
         text = f"{sweep.group!r} cannot be the name of runs; use letters, digits, '_' and '-'"
         yield Complaint("sweep", text)
-    names = Counter(each.name.lower() for each in sweep.variables)
-    for name, times in names.items():
-        if times > 1:
-            yield Complaint("sweep", f"{name} is swept twice; names know no upper and lower case")
     for each in sweep.variables:
         yield from _named("sweep", each.name, each.where)
         for value in dict.fromkeys(each.values):

@@ -39,6 +39,13 @@ IN_THE_WORKFLOW = [
     ("GEN SUBDAG g t.subdag from\n", "no variable stands before 'from'"),
     ("GEN SUBDAG g t.subdag a from both\n 1\n", "only 'zip' or 'product' may stand there"),
     ("GEN SUBDAG g t.subdag a, a from\n 1\n 2\n", "a is swept twice"),
+    (
+        "GEN SUBDAG g t.subdag a, A from\n 1\n 2\n",
+        "w.dag:1: a is swept twice (as A, too: names know no upper and lower case); name each",
+    ),
+    ("GEN SUBDAG g t.subdag Environment from\n 1\n", "w.dag:1: Environment means something to"),
+    ("GEN SUBDAG g t.subdag request_memory from\n 1\n", "request_memory means something to HTC"),
+    ("GEN SUBDAG g t.subdag queue_x from\n 1\n", "w.dag:1: queue_x means something to HTCondor"),
     ("GEN SUBDAG g t.subdag run from\n 1\n", "{run} is what metlmon fills in for every run"),
     ("GEN SUBDAG g t.subdag Epoch from\n 1\n", "w.dag:1: Epoch tells nodes of one run apart"),
     ("GEN SUBDAG g/h t.subdag a from\n 1\n", "'g/h' cannot be a group's name"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import product
 from math import prod
 from typing import Final
@@ -37,9 +37,8 @@ def put_together(sweep: Sweep) -> How:
     for each in variables:
         if not each.values:
             raise PlanError(f"{_place(each)}{each.name} has no values; give some")
-    twice = [name for name, times in Counter(each.name for each in variables).items() if times > 1]
-    if twice:
-        raise PlanError(f"{where}{twice[0]} is swept twice; name each variable once")
+    if twice := twice_named([each.name for each in variables]):
+        raise PlanError(f"{where}{twice}")
     lengths = {len(each.values) for each in variables}
     every = prod(len(each.values) for each in variables)
     if sweep.how is not How.PRODUCT and len(lengths) > 1:
@@ -51,6 +50,17 @@ def put_together(sweep: Sweep) -> How:
             f"{where}{_told(variables)}: that makes {runs} runs; {MOST_POINTS} are the most"
         )
     return how
+
+
+def twice_named(names: Sequence[str]) -> str | None:
+    """What is to be said of names of which two are one; None when all differ."""
+    counts = Counter(name.lower() for name in names)
+    written = list(dict.fromkeys(name for name in names if counts[name.lower()] > 1))
+    if not written:
+        return None
+    first, other = written[0], next((n for n in written[1:] if n.lower() == written[0].lower()), "")
+    too = f" (as {other}, too: names know no upper and lower case)" if other else ""
+    return f"{first} is swept twice{too}; name each variable once"
 
 
 def _remedy(how: How | None, every: int) -> str:

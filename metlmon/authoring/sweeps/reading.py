@@ -13,6 +13,7 @@ from os.path import exists
 from pathlib import Path
 from typing import Final
 
+from metlmon.authoring.misshapen import TAKEN, TAKEN_BEGINNINGS
 from metlmon.authoring.records import How, PlanError
 from metlmon.authoring.sweeps import kept_source
 from metlmon.authoring.sweeps.commands import (
@@ -28,6 +29,7 @@ from metlmon.authoring.sweeps.commands import (
     Whole,
 )
 from metlmon.authoring.sweeps.placeholders import OWN, nearest
+from metlmon.authoring.sweeps.points import twice_named
 from metlmon.authoring.sweeps.values import labelled_values
 from metlmon.dagman import NodeKind
 from metlmon.dagman.dagtext import Line, Lines, SyntaxFault, Tokens, shown, without_secrets_of
@@ -381,9 +383,13 @@ def _swept(text: str, where: str) -> tuple[tuple[str, ...], How | None]:
             raise PlanError(
                 f"{where}: {{{name}}} is what metlmon fills in for every run; choose another name"
             )
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice:
-        raise PlanError(f"{where}: {twice} is swept twice; name each variable once")
+        if name.lower() in TAKEN or name.lower().startswith(TAKEN_BEGINNINGS):
+            raise PlanError(
+                f"{where}: {name} means something to HTCondor, and would change the job; choose "
+                "another name, and say $(name) where it is meant"
+            )
+    if twice := twice_named(names):
+        raise PlanError(f"{where}: {twice}")
     if not behind:
         return tuple(names), None
     if len(behind) == 1 and behind[0] in ("zip", "product"):
