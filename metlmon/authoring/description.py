@@ -60,7 +60,7 @@ class Literal(float):
 
     def __init__(self, text: str) -> None:
         super().__init__()
-        self.text = text
+        self.text = text.replace("_", "")  # Only TOML takes 1_000 for a number.
 
 
 class Unreadable(PlanError):

@@ -124,14 +124,14 @@ def test_a_sweep_keeps_what_numbers_look_like_and_where_they_stand(tmp_path: Pat
     found = read(
         tmp_path,
         '[sweep]\ngroup = "lr"\nhow = "product"\n\na = "0.01 to 0.05 by 0.02"\n'
-        'b = [0.10, 1e-3, 7, "x y", true]\n',
+        'b = [1_0.10, 1e-3, 7, "x y", true]\n',
     )
     assert found.shape is Shape.SWEEP
     assert found.sweep == Sweep(
         "lr",
         (
             Swept("a", ("0.01", "0.03", "0.05"), "e.toml:5"),
-            Swept("b", ("0.10", "1e-3", "7", "x y", "true"), "e.toml:6"),
+            Swept("b", ("10.10", "1e-3", "7", "x y", "true"), "e.toml:6"),
         ),
         How.PRODUCT,
         "e.toml:1",
