@@ -50,8 +50,15 @@ class Value:
 
 def values(text: str, where: str) -> tuple[str, ...]:
     """The values of one line: ``0.01 to 0.1 by 0.01``, or ``adam, sgd, "a, b"``. ``where``: file
-    and line (or the option) that says it. Raises PlanError."""
-    return tuple(value.text for value in labelled_values(text, where))
+    and line (or the option) that says it. Raises PlanError, also for labels: only the template of
+    a sweep file has places for them."""
+    found = labelled_values(text, where)
+    if label := next((value.label for value in found if value.label is not None), None):
+        raise PlanError(
+            f"{where}: 'as {label}' is a label, which only the template of a sweep file can use "
+            f"({{a_label}}); take it out, or {_MEANT}"
+        )
+    return tuple(value.text for value in found)
 
 
 def labelled_values(text: str, where: str) -> tuple[Value, ...]:
@@ -82,7 +89,8 @@ def _range(first: str, last: str, by: str, where: str) -> Iterator[str]:
     if steps >= MOST_VALUES:
         raise PlanError(f"{said} makes {steps + 1} values; {MOST_VALUES} are the most")
     for index in range(steps + 1):
-        yield format(_EXACT.add(start, _EXACT.multiply(step, Decimal(index))), "f")
+        value = _EXACT.add(start, _EXACT.multiply(step, Decimal(index)))
+        yield format(value or abs(value), "f")  # -0.0 is 0.0.
 
 
 def _number(word: str, where: str) -> Decimal:
