@@ -59,11 +59,7 @@ def dag_text(graph: Graph, name: str, about: str, file: str | None = None) -> st
     lines += [_line(line) for line in graph.lines if not _describes(line)]
     if skip is not None:
         lines.append(f"PRE_SKIP ALL_NODES {skip}")
-    if graph.retries:
-        lines.append(f"RETRY ALL_NODES {graph.retries}")
-    lines += [
-        f"RETRY {node.name} {node.retries}" for node in graph.nodes if node.retries is not None
-    ]
+    lines += _retries(graph)
     said = {line.split(None, 1)[0].upper() for line in graph.lines}
     if "NODE_STATUS_FILE" not in said:
         lines.append(f"NODE_STATUS_FILE {dag_file}.status {STATUS_SECONDS}")
@@ -97,13 +93,38 @@ def _block(
             yield f"VARS {node.name} {where}{' '.join(map(_variable, node.variables))}"
     for node in nodes:
         if node.pre is not None:
-            defer = "DEFER {} {} ".format(*node.defer) if node.defer is not None else ""
-            yield _line(f"SCRIPT {defer}PRE {node.name} {node.pre}")
+            yield _script(node, "PRE", node.pre)
         if node.skip is not None and skip is None:
             yield f"PRE_SKIP {node.name} {node.skip}"
         if node.post is not None:
-            yield _line(f"SCRIPT POST {node.name} {node.post}")
+            yield _script(node, "POST", node.post)
+        if node.hold is not None:
+            yield _script(node, "HOLD", node.hold)
     yield from map(_edge, edges)
+
+
+def _script(node: GraphNode, kind: str, command: str) -> str:
+    defer = "DEFER {} {} ".format(*node.defer) if node.defer is not None and kind == "PRE" else ""
+    options = "".join(f"{said} " for of, said in node.options if of == kind)
+    return _line(f"SCRIPT {defer}{options}{kind} {node.name} {command}")
+
+
+def _retries(graph: Graph) -> Iterator[str]:
+    """All nodes' first: the last line that says it of a node counts."""
+    if graph.retries and not any(node.kind is NodeKind.SERVICE for node in graph.nodes):
+        yield f"RETRY ALL_NODES {_times(graph.retries, graph.unless)}"
+    elif graph.retries:
+        # DAGMan before 25.5 refuses a DAG that says it of a SERVICE node, which ALL_NODES does.
+        for node in graph.nodes:
+            if node.retries is None and node.kind in (NodeKind.JOB, NodeKind.SUBDAG):
+                yield f"RETRY {node.name} {_times(graph.retries, graph.unless)}"
+    for node in graph.nodes:
+        if node.retries is not None:
+            yield f"RETRY {node.name} {_times(node.retries, node.unless)}"
+
+
+def _times(retries: int, unless: int | None) -> str:
+    return f"{retries}" if unless is None else f"{retries} UNLESS-EXIT {unless}"
 
 
 def _skip_of_all(graph: Graph) -> int | None:

@@ -54,9 +54,11 @@ class Given:
 class GraphNode:
     """One node. ``submit``: the name of its submit file beside the DAG, or of the sub-DAG file of
     a SUBDAG node. ``epoch`` from 0, of TRAIN and EVALUATE (that of the training before it).
-    ``pre``, ``post``: script command lines, ``defer`` (exit code, seconds) of the PRE script;
-    ``skip``: exit code of the PRE script that ends the node well, without a job. ``retries`` None:
-    as all. ``where``: what asked for the node."""
+    ``pre``, ``post``, ``hold``: script command lines, ``defer`` (exit code, seconds) of the PRE
+    script; ``options``: what else DAGMan is told of scripts (``DEBUG file ALL``), by PRE, POST and
+    HOLD; ``skip``: exit code of the PRE script that ends the node well, without a job. ``retries``
+    None: as all; ``unless``: the exit code after which there is none. ``where``: what asked for
+    the node."""
 
     name: str
     submit: str
@@ -69,7 +71,10 @@ class GraphNode:
     defer: tuple[int, int] | None = None
     skip: int | None = None
     post: str | None = None
+    hold: str | None = None
+    options: tuple[tuple[str, str], ...] = ()
     retries: int | None = None
+    unless: int | None = None
     noop: bool = False
     where: str = ""
 
@@ -77,13 +82,15 @@ class GraphNode:
 @frozen
 class Graph:
     """``nodes`` in the order of the file; ``edges``: (parent, child) by names, in the order of the
-    file. ``retries`` of all nodes that say nothing else. ``lines``: further commands of the DAG
-    file, as written. ``subdags``: graphs of the external sub-DAGs, by their files' names."""
+    file. ``retries`` and ``unless`` of all nodes that say nothing else. ``lines``: further commands
+    of the DAG file, as written. ``subdags``: graphs of the external sub-DAGs, by their files'
+    names."""
 
     nodes: tuple[GraphNode, ...] = ()
     edges: tuple[tuple[str, str], ...] = ()
     retries: int = 0
     lines: tuple[str, ...] = ()
+    unless: int | None = None
     subdags: Mapping[str, Graph] = field(default_factory=dict)
 
     @property

@@ -82,6 +82,7 @@ IN_THE_WORKFLOW = [
     (TWO + "VARS g x=\n", "w.dag:3: VARS: Key value pair missing value for x"),
     (TWO + "VARS g x=''\n", "w.dag:3: x is empty"),
     (TWO + "VARS g x={c}\n", "w.dag:3: nothing is called {c}"),
+    (TWO + "SCRIPT POST g x.sh {c}\n", "w.dag:3: nothing is called {c}"),
     (TWO + "JOB x x.sub\nVARS x y={a}\n", "there are such names for nodes of runs only"),
     (TWO + "VARS g x='1\n", "w.dag:3: VARS: Invalid quoting: no ending quote found"),
     (TWO + "JOB x {\n executable = y\n}\n", "put it into a file, and write 'JOB x file.sub'"),
@@ -158,6 +159,9 @@ def test_seeds_fit_the_runs(tmp_path: Path) -> None:
 def test_a_gate_is_the_only_script_before_a_node_and_needs_a_retry(tmp_path: Path) -> None:
     own = complaint(tmp_path, TWO + "SCRIPT PRE g x.sh\n", gate=Rules())
     assert own.startswith("w.dag:3: g0-train_epoch0 has a PRE script of its own")
+    for options in ("DEBUG d ALL", "DEBUG d ALL DEFER 4 60"):
+        own = complaint(tmp_path, TWO + f"SCRIPT {options} PRE g1 x.sh\n", gate=Rules())
+        assert own.startswith("w.dag:3: g1-train_epoch0 has a PRE script of its own")
     never = complaint(tmp_path, TWO, gate=Rules(), retries=0)
     assert "give it a RETRY of 1 or more" in never
     named = complaint(tmp_path, TWO + "VARS g node=x\n", gate=Rules())

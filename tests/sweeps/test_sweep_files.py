@@ -10,7 +10,7 @@ import pytest
 
 from metlmon.authoring import complaints, make_plan
 from metlmon.authoring.graph import Level, Role
-from metlmon.authoring.records import How, Policy, Region, Rules
+from metlmon.authoring.records import How, Policy, Region, Request, Rules
 from metlmon.authoring.shapes import run_plans
 from metlmon.authoring.sweeps import SYNTAX, graph_of_file, kept_sweep
 from metlmon.authoring.sweeps.expanding import expand
@@ -381,6 +381,95 @@ def test_what_dagman_knows_is_passed_on(tmp_path: Path) -> None:
         'VARS g0-train_epoch1 APPEND q="it\'s 1"',
     }
     assert {"tidy.sh", "look.sh", "dag.conf", "end.sub"} <= {file.name for file in made.files}
+
+
+def written(request: Request) -> str:
+    """The text of the DAG."""
+    return make_plan(request).files[0].data.decode()
+
+
+def test_what_is_said_of_one_node_counts_before_what_is_said_of_all(tmp_path: Path) -> None:
+    template = CHAIN + "RETRY {run}-train_epoch0 5 UNLESS-EXIT 4\n"
+    dag = written(request_for(tmp_path / "one", TWO, t=template))
+    assert "RETRY g0-train_epoch0 5 UNLESS-EXIT 4" in dag
+    # DAGMan takes the last line in the order of the file.
+    assert dag.index("RETRY ALL_NODES 3\n") < dag.index("RETRY g0-train_epoch0 5")
+    wide = TWO + "RETRY ALL_NODES 2 UNLESS-EXIT 9\n"
+    made = expanded(tmp_path / "all", wide, template)
+    node = made.graph.node("g0-train_epoch0")
+    assert node is not None
+    assert (made.graph.retries, made.graph.unless, node.retries) == (2, 9, None)
+    assert "RETRY ALL_NODES 2 UNLESS-EXIT 9\n" in written(request_for(tmp_path / "all", wide))
+
+
+def test_a_retry_unless_it_exits_otherwise_is_one_for_a_gate(tmp_path: Path) -> None:
+    workflow = TWO + "RETRY g 2 UNLESS-EXIT 9\n"
+    made = expanded(tmp_path, workflow, gate=Rules(), retries=0)
+    node = made.graph.node("g0-train_epoch0")
+    assert node is not None
+    assert (node.retries, node.unless) == (2, 9)
+
+
+@pytest.mark.parametrize("beside", ["", "PROVISIONER p p.sub\n"])
+def test_nothing_is_said_of_a_service_node_that_it_cannot_have(tmp_path: Path, beside: str) -> None:
+    """DAGMan before 25.5 refuses the whole DAG, also where ALL_NODES says it."""
+    workflow = TWO + beside + "SERVICE s s.sub\nPRIORITY ALL_NODES 5\nCATEGORY ALL_NODES c\n"
+    request = request_for(tmp_path, workflow)
+    dag = written(request)
+    assert not [line for line in dag.split("\n") if line.endswith(("ALL_NODES 3", "ALL_NODES c"))]
+    nodes = [f"g{run}-train_epoch{epoch}" for run in (0, 1) for epoch in (0, 1)]
+    for command, value in (("RETRY", 3), ("PRIORITY", 5), ("CATEGORY", "c")):
+        said = [line for line in dag.split("\n") if line.startswith(f"{command} ")]
+        assert said == [f"{command} {node} {value}" for node in nodes]
+    assert not [p for p in woven(make_plan(request)).problems if p.kind == "ignored"]
+
+
+@pytest.mark.parametrize("options", ["DEBUG d ALL DEFER 4 60", "DEFER 4 60 DEBUG d ALL"])
+def test_options_of_scripts_stand_in_any_order(tmp_path: Path, options: str) -> None:
+    workflow = TWO + "".join(
+        f"SCRIPT {options} {kind} g0-train_epoch0 {kind}.sh\n" for kind in ("PRE", "POST", "HOLD")
+    )
+    request = request_for(tmp_path, workflow)
+    (node, *_) = expand(request).graph.nodes
+    assert (node.pre, node.defer, node.post, node.hold) == ("PRE.sh", (4, 60), "POST.sh", "HOLD.sh")
+    dag = written(request)
+    for kind in ("PRE", "POST", "HOLD"):
+        assert f"\nSCRIPT DEFER 4 60 DEBUG d ALL {kind} g0-train_epoch0 {kind}.sh\n" in dag
+
+
+def test_the_last_script_of_a_kind_is_the_nodes(tmp_path: Path) -> None:
+    template = CHAIN + "PARENT {run}-train_epoch1 CHILD {run}-eval_epoch2\n"
+    scripts = "SCRIPT DEBUG d ALL PRE g0 one.sh\nSCRIPT PRE g0 two.sh\n"
+    workflow = TWO + scripts + "SCRIPT DEBUG d ALL POST g0-eval_epoch2 own.sh\n"
+    dag = written(request_for(tmp_path, workflow, t=template))
+    assert "one.sh" not in dag
+    assert dag.count(" POST g0-eval_epoch2 ") == 1
+
+
+def test_scripts_of_the_workflow_are_told_what_their_runs_sweep(tmp_path: Path) -> None:
+    workflow = (
+        TWO + "SCRIPT POST g post.sh {a} {run} $JOB\nSCRIPT DEBUG {run}.out ALL HOLD g0 hold.sh\n"
+        "CATEGORY ALL_NODES c{a}\nSCRIPT PRE ALL_NODES {{a}}.sh\n"
+    )
+    request = request_for(tmp_path, workflow)
+    made = expand(request)
+    nodes = {node.name: node for node in made.graph.nodes}
+    assert nodes["g0-train_epoch0"].post == "post.sh 1 g0 $JOB"
+    assert nodes["g1-train_epoch1"].post == "post.sh 2 g1 $JOB"
+    assert nodes["g1-train_epoch1"].pre == "{a}.sh"
+    assert "CATEGORY g1-train_epoch0 c2" in made.graph.lines
+    assert "\nSCRIPT DEBUG g0.out ALL HOLD g0-train_epoch1 hold.sh\n" in written(request)
+
+
+def test_scripts_of_every_kind_go_along(tmp_path: Path) -> None:
+    workflow = TWO + "SCRIPT HOLD g0 h.sh\nSCRIPT DEBUG d ALL PRE g1 p.sh\nSCRIPT POST g x.sh\n"
+    request = request_for(tmp_path, workflow)
+    for name in ("h.sh", "p.sh"):
+        (tmp_path / name).write_text("#!/bin/sh\n")
+    plan = make_plan(request)
+    assert {"h.sh", "p.sh"} <= {file.name for file in plan.files if file.executable}
+    (said,) = [each.text for each in complaints(request) if "x.sh" in each.text]
+    assert said.startswith("w.dag:5: x.sh lies neither beside")
 
 
 def test_descriptions_splices_and_included_files_stay_what_they_are(tmp_path: Path) -> None:

@@ -28,8 +28,17 @@ from metlmon.authoring.sweeps.commands import (
 )
 from metlmon.authoring.sweeps.files import files_named
 from metlmon.authoring.sweeps.growing import Growing, undeclared
-from metlmon.authoring.sweeps.making import Making, RunMaking, check_line, rendered, say_of
+from metlmon.authoring.sweeps.making import (
+    Making,
+    RunMaking,
+    check_line,
+    of_all,
+    rendered,
+    say_of,
+    times,
+)
 from metlmon.authoring.sweeps.ordering import Ordering, refuse_circles
+from metlmon.authoring.sweeps.placeholders import has_places
 from metlmon.authoring.sweeps.points import put_together
 from metlmon.authoring.sweeps.reading import Shelf
 from metlmon.authoring.sweeps.records import Expansion, Group
@@ -38,10 +47,13 @@ from metlmon.authoring.sweeps.template import Template
 from metlmon.authoring.sweeps.trainings import TRAINS, Training
 from metlmon.dagman import NodeKind
 from metlmon.dagman.commands import ALL_NODES
-from metlmon.dagman.dagtext import integer, shown
+from metlmon.dagman.dagtext import shown
 
 ONCE: Final = frozenset({"NODE_STATUS_FILE", "JOBSTATE_LOG", "CONFIG"})
 """Commands of which a DAG has one."""
+
+ONE_BY_ONE: Final = frozenset({"SCRIPT", "PRE_SKIP"})
+"""Commands about ALL_NODES that a graph says of each node."""
 
 _MARK: Final = re.compile("\x01([0-9]+)\x02")
 
@@ -82,14 +94,15 @@ class _Expanding:
         self._lines: dict[str, None] = {}
         self._descriptions: dict[str, tuple[str, str]] = {}
         self._retries = request.retries
-        self._retried_by_lines = False
+        self._unless: int | None = None
+        self._telling = Telling(self._names, commands)
         self._once: dict[str, str] = {}
 
     def expansion(self) -> Expansion:
         names, subdags = self._names, self._request.subdags
         if wrong := undeclared(names.nodes.values()):
             raise wrong
-        Telling(names, self._commands).tell()
+        self._telling.tell()
         ordering = Ordering(names, subdags=subdags)
         templates = iter(self._grown.templates)
         for command in self._commands:
@@ -112,13 +125,12 @@ class _Expanding:
             for line in ordering.of_run(run):
                 self._line(line, generate.where, run)
             for saying in template.sayings:
-                rest = saying.rest.fill(run.filling)
+                command = saying.fill(run.filling)
                 if saying.key is not None:
-                    self._say(run.nodes[saying.key], saying.command, rest)
+                    self._say(run.nodes[saying.key], command)
                     continue
-                for node in run.nodes.values():
-                    if node.kind is not NodeKind.FINAL:
-                        self._say(node, saying.command, rest)
+                for node in of_all(run.nodes.values(), command):
+                    self._say(node, command)
             for whole, text in template.whole:
                 self._whole(whole, text.fill(run.filling), run)
 
@@ -166,35 +178,37 @@ class _Expanding:
     def _say_all(self, command: Say) -> None:
         if command.name.upper() != ALL_NODES:
             for node in self._names.meant(command.name, command.where):
-                self._say(node, command, command.rest)
+                self._say(node, self._filled(node, command))
             return
-        line = rendered(command, ALL_NODES, command.rest)
-        nodes = [n for n in self._names.nodes.values() if n.kind is not NodeKind.FINAL]
-        if command.keyword in ("SCRIPT", "PRE_SKIP"):
-            for node in nodes:
-                self._say(node, command, command.rest)
-            return
-        if command.keyword == "RETRY":
-            for node in nodes:
-                node.retries = None
-            words = command.rest.split()
-            if len(words) == 1:
-                self._retries = integer(words[0]) or 0
-                return
-            self._retries, self._retried_by_lines = 0, True
         if command.keyword == "DONE":
             raise PlanError(f"{command.where}: ALL_NODES cannot be DONE; name the nodes")
+        every = [n for n in self._names.nodes.values() if n.kind is not NodeKind.FINAL]
+        nodes = list(of_all(every, command))
+        if command.keyword == "RETRY":
+            rendered(command, ALL_NODES)
+            self._retries, self._unless = times(command.rest.split())
+            for node in nodes:
+                node.retries = None
+        elif command.keyword in ONE_BY_ONE or has_places(command.rest) or len(nodes) < len(every):
+            for node in nodes:
+                self._say(node, self._filled(node, command))
+        else:
+            self._line_of_all(rendered(command, ALL_NODES))
+
+    def _line_of_all(self, line: str) -> None:
         self._lines[line] = None
         if self._request.subdags:
             for run in self._names.runs.values():
                 run.lines[line] = None
 
-    def _say(self, node: Making, command: Say, rest: str) -> None:
-        line = say_of(node, command, rest)
-        if line is None and command.keyword == "RETRY" and self._retried_by_lines:
-            # A line for all nodes stands among the lines: what comes after it must, too.
-            line, node.retries = rendered(command, node.name, rest), None
-        if line is not None:
+    def _filled(self, node: Making, command: Say) -> Say:
+        """The command with what stands in braces, as VARS have it."""
+        fill = self._telling.fill
+        head, rest = (fill(node, raw, command.where) for raw in (command.head, command.rest))
+        return replace(command, head=head, rest=rest)
+
+    def _say(self, node: Making, command: Say) -> None:
+        if (line := say_of(node, command)) is not None:
             self._line(line, command.where, node.run)
 
     def _done(self) -> None:
@@ -215,27 +229,31 @@ class _Expanding:
         descriptions = tuple(text for text, _ in self._descriptions.values())
         lines = (*descriptions, *self._known(self._lines))
         edges = self._known_edges(ordering.edges)
+        ordered = tuple(self._in_order(nodes))
         if request.subdags:
-            graph = Graph(
-                tuple(self._in_order(nodes)),
-                edges,
-                lines=lines,
-                subdags=self._subdags(nodes, descriptions),
-            )
+            subdags = self._subdags(nodes, descriptions)
+            graph = Graph(ordered, edges, lines=lines, subdags=subdags)
         else:
-            graph = Graph(tuple(self._in_order(nodes)), edges, self._retries, lines)
+            graph = Graph(ordered, edges, self._retries, lines, self._unless)
         return Expansion(
             graph=graph,
             runs=run_plans(graph),
             values=tuple(run.point for run in names.runs.values()),
             groups=tuple(self._groups()),
-            files=files_named(self._source, self._commands, nodes.values(), self._known_files()),
+            files=files_named(self._source, self._commands, self._named(nodes)),
             sources=tuple(self._shelf.read.items()),
         )
 
-    def _known_files(self) -> set[str]:
-        """Names behind JOB that are no files to look for: descriptions, and what is written."""
-        return {*self._descriptions, *(job.file for job in self._jobs)}
+    def _named(self, nodes: Mapping[str, GraphNode]) -> Iterator[tuple[str, str, bool]]:
+        """(file, place, whether it is a script) of what nodes submit and run. Names behind JOB that
+        are no files to look for: descriptions, and what is written."""
+        known = {*self._descriptions, *(job.file for job in self._jobs)}
+        for node in self._names.nodes.values():
+            submit = nodes[node.name].submit
+            if not node.noop and submit not in known:
+                yield submit, node.where, False
+            for script in node.scripts.values():
+                yield self._known((script.command,))[0].split(None, 1)[0], script.where, True
 
     def _known(self, texts: Iterable[str]) -> tuple[str, ...]:
         """Texts with the uuids in the places of their marks."""
@@ -278,6 +296,7 @@ class _Expanding:
                 self._known_edges(run.edges),
                 self._retries,
                 (*descriptions, *self._known(run.lines)),
+                self._unless,
             )
             for run in self._names.runs.values()
         }
@@ -312,6 +331,8 @@ class _Expanding:
             training = trainings[run.name]
             told = training.variables(node, gated=is_gated(request, node.role))
             uuid = next((each.value for each in told if each.name.lower() == "run_uuid"), "")
+        retries, unless = self._retried(node)
+        scripts = {kind: self._known((s.command,))[0] for kind, s in node.scripts.items()}
         made = GraphNode(
             name=name,
             submit=self._known((node.submit or self._submit(node),))[0],
@@ -320,11 +341,14 @@ class _Expanding:
             run=run.name if run is not None else None,
             epoch=node.epoch if node.role in TRAINS else None,
             variables=tuple(map(self._given, told)) if node.kind is not NodeKind.SUBDAG else (),
-            pre=None if node.pre is None else self._known((node.pre,))[0],
-            defer=node.defer,
+            pre=scripts.get("PRE"),
+            defer=node.scripts["PRE"].defer if "PRE" in scripts else None,
             skip=node.skip,
-            post=self._post(node),
-            retries=self._retried(node),
+            post=scripts.get("POST", self._post(node)),
+            hold=scripts.get("HOLD"),
+            options=tuple(self._options(node)),
+            retries=retries,
+            unless=unless,
             noop=node.noop,
             where=node.where,
         )
@@ -343,30 +367,35 @@ class _Expanding:
     def _post(self, node: Making) -> str | None:
         """Nothing fails by an evaluation that nothing in its run waits for, where the file leaves
         it to metlmon what evaluates."""
-        if node.post is not None:
-            return self._known((node.post,))[0]
         gates = self._request.evaluation is not None and self._request.evaluation.gates
         side = node.run is not None and node.key in node.run.template.lasts
         if node.role is Role.EVALUATE and not node.declared and side and not gates:
             return ALWAYS
         return None
 
-    def _retried(self, node: Making) -> int | None:
+    def _options(self, node: Making) -> Iterator[tuple[str, str]]:
+        for kind, script in node.scripts.items():
+            if said := script.options(deferred=kind != "PRE"):
+                yield kind, self._known((said,))[0]
+
+    def _retried(self, node: Making) -> tuple[int | None, int | None]:
         """The workflow of sub-DAGs tries its own nodes again, and no whole run."""
         if node.retries is None and self._request.subdags and node.run is None:
-            return self._retries if self._retries and node.kind is NodeKind.JOB else None
-        return node.retries
+            if self._retries and node.kind is NodeKind.JOB:
+                return self._retries, self._unless
+            return None, None
+        return node.retries, node.unless
 
     def _gated(self, node: Making, made: GraphNode, uuid: str) -> GraphNode:
         if not is_gated(self._request, node.role):
             return made
-        if node.pre is not None:
+        if (script := node.scripts.get("PRE")) is not None:
             raise PlanError(
-                f"{node.pre_where}: {shown(made.name)} has a PRE script of its own, but the gate "
+                f"{script.where}: {shown(made.name)} has a PRE script of its own, but the gate "
                 "that can stop its run is one, too; take the script out, or write it without a gate"
             )
         retries = self._retries if node.retries is None else node.retries
-        if not retries and not self._retried_by_lines:
+        if not retries:
             raise PlanError(
                 f"{node.where}: {shown(made.name)} is not tried again, which a run that can be "
                 "stopped must be; give it a RETRY of 1 or more, or write it without a gate"

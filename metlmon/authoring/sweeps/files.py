@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from metlmon.authoring.gating import SCRIPT
-from metlmon.authoring.graph import GraphNode
 from metlmon.authoring.sweeps.commands import Command, Splice, Whole
 from metlmon.authoring.sweeps.reading import LARGEST
 from metlmon.authoring.sweeps.records import Referenced
@@ -14,17 +12,13 @@ from metlmon.dagman.dagtext import Tokens
 
 
 def files_named(
-    source: Path, commands: Sequence[Command], nodes: Iterable[GraphNode], known: Collection[str]
+    source: Path, commands: Sequence[Command], named: Iterable[tuple[str, str, bool]]
 ) -> tuple[Referenced, ...]:
-    """Each file once, in the order in which they are named. ``known``: names of descriptions, and
-    of what is written anyway. Never raises."""
+    """Each file once, in the order in which they are named. ``named`` by nodes: (file, place,
+    whether it is a script). Never raises."""
     found: dict[str, tuple[str, bool]] = {}
-    for node in nodes:
-        if not node.noop and node.submit not in known:
-            found.setdefault(node.submit, (node.where, False))
-        for script in (node.pre, node.post):
-            if script is not None and (word := script.split(None, 1)[0]) != SCRIPT:
-                found.setdefault(word, (node.where, True))
+    for name, where, script in named:
+        found.setdefault(name, (where, script))
     for command in commands:
         if isinstance(command, Splice | Whole) and (file := _named(command)):
             found.setdefault(file, (command.where, False))

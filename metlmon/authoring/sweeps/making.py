@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -16,6 +16,10 @@ from metlmon.dagman import NodeKind
 from metlmon.dagman.commands import SCOPE_SIGN
 from metlmon.dagman.dagtext import Lines, SyntaxFault, Tokens, integer, shown
 from metlmon.dagman.readers import READERS, RESERVED
+from metlmon.frozen import frozen
+
+OF_ORDINARY: Final = frozenset({"RETRY", "PRIORITY", "CATEGORY", "SAVE_POINT_FILE", "TOLERANCE"})
+"""Commands that are about JOB and SUBDAG nodes only."""
 
 LONGEST_NAME: Final = 200
 """Characters of a node's name: files are named after nodes, and file names end at 255."""
@@ -24,9 +28,28 @@ _NAME: Final = re.compile(r"[^\s\"'\\+/(){}$#,]++")
 _FILE: Final = re.compile(r"[^\s\"'\\]++")
 
 
+@frozen
+class Script:
+    """A script of a node: its command line, and how DAGMan calls it. ``defer``: (exit code,
+    seconds); ``debug``: (file, stream)."""
+
+    command: str
+    where: str
+    defer: tuple[int, int] | None = None
+    debug: tuple[str, str] | None = None
+
+    def options(self, *, deferred: bool) -> str:
+        """As they stand in the DAG file; ``deferred``: with DEFER. DAGMan before 25.5 takes them
+        in this order only."""
+        defer = "DEFER {} {}".format(*self.defer) if deferred and self.defer is not None else ""
+        debug = "DEBUG {} {}".format(*self.debug) if self.debug is not None else ""
+        return f"{defer} {debug}".strip()
+
+
 @dataclass(slots=True)
 class Making:
-    """One node. ``name`` and all else may hold the mark of a uuid that is not known yet."""
+    """One node. ``name`` and all else may hold the mark of a uuid that is not known yet.
+    ``scripts``: by PRE, POST and HOLD."""
 
     name: str
     kind: NodeKind
@@ -41,12 +64,10 @@ class Making:
     epoch: int | None = None
     given: list[Given] = field(default_factory=list)
     appended: list[str] = field(default_factory=list)
-    pre: str | None = None
-    pre_where: str = ""
-    defer: tuple[int, int] | None = None
+    scripts: dict[str, Script] = field(default_factory=dict)
     skip: int | None = None
-    post: str | None = None
     retries: int | None = None
+    unless: int | None = None
 
 
 @dataclass(slots=True)
@@ -103,9 +124,9 @@ def check_file(name: str, where: str) -> None:
         )
 
 
-def rendered(command: Say, name: str, rest: str) -> str:
+def rendered(command: Say, name: str) -> str:
     """The command as DAGMan reads it. Raises PlanError where it would refuse the line."""
-    behind = f" {rest}" if rest else ""
+    behind = f" {command.rest}" if command.rest else ""
     check_line(f"{command.head} {name}{behind}", command.where)
     return f"{command.head} {name}{behind}"
 
@@ -120,28 +141,46 @@ def check_line(line: str, where: str) -> None:
         raise PlanError(f"{where}: {keyword.replace('_', '-')}: {fault}") from None
 
 
-def say_of(node: Making, command: Say, rest: str) -> str | None:
+def of_all(nodes: Iterable[Making], command: Say) -> Iterator[Making]:
+    """Those of ``nodes`` that ALL_NODES means in a command. DAGMan before 25.5 refuses a DAG that
+    says of a SERVICE node what it cannot have, later ones pass it over."""
+    for node in nodes:
+        ordinary = node.kind in (NodeKind.JOB, NodeKind.SUBDAG)
+        if ordinary or (node.kind is not NodeKind.FINAL and command.keyword not in OF_ORDINARY):
+            yield node
+
+
+def say_of(node: Making, command: Say) -> str | None:
     """Takes in what a command says of a node; what a graph has no word for is given back, as a
     line of the DAG file."""
-    line = rendered(command, node.name, rest)
-    words = rest.split()
-    if command.keyword == "RETRY" and len(words) == 1:
-        node.retries = integer(words[0])
-        return None
-    if command.keyword == "PRE_SKIP":
-        node.skip = integer(words[0])
-        return None
-    if command.keyword == "SCRIPT":
-        head = command.head.upper().split()
-        if head[1:] == ["POST"]:
-            node.post = rest
-            return None
-        if head[1:] == ["PRE"]:
-            node.pre, node.pre_where, node.defer = rest, command.where, None
-            return None
-        if head[1:2] == ["DEFER"] and head[4:] == ["PRE"]:
-            code, seconds = integer(head[2]), integer(head[3])
-            if code is not None and seconds is not None:
-                node.pre, node.pre_where, node.defer = rest, command.where, (code, seconds)
-                return None
-    return line
+    line = rendered(command, node.name)
+    words = command.rest.split()
+    match command.keyword:
+        case "RETRY":
+            node.retries, node.unless = times(words)
+        case "PRE_SKIP":
+            node.skip = integer(words[0])
+        case "SCRIPT":
+            kind, script = _script(command)
+            node.scripts[kind] = script
+        case _:
+            return line
+    return None
+
+
+def times(words: Sequence[str]) -> tuple[int, int | None]:
+    """``3`` or ``3 UNLESS-EXIT 2``, which can be read: how often, and unless it exits with what."""
+    return integer(words[0]) or 0, integer(words[2]) if len(words) > 2 else None
+
+
+def _script(command: Say) -> tuple[str, Script]:
+    """PRE, POST or HOLD, and the script: its options stand before the word, in any order."""
+    *options, kind = command.head.split()[1:]
+    words = iter(options)
+    said = {
+        word.upper(): (first, second)
+        for word, first, second in zip(words, words, words, strict=True)
+    }
+    defer, debug = said.get("DEFER"), said.get("DEBUG")
+    deferred = (integer(defer[0]) or 0, integer(defer[1]) or 0) if defer is not None else None
+    return kind.upper(), Script(command.rest, command.where, deferred, debug)

@@ -67,7 +67,7 @@ class Telling:
             for node in self._names.meant(give.name, give.where):
                 if level is Level.ALL and node.kind is NodeKind.FINAL:
                     continue
-                pairs = [(name, self._value(node, raw, give.where)) for name, raw in give.pairs]
+                pairs = [(name, self.fill(node, raw, give.where)) for name, raw in give.pairs]
                 if give.append:
                     node.appended.append(_line(node, pairs))
                     continue
@@ -80,7 +80,9 @@ class Telling:
             return Level.REGION
         return Level.RUN if name in self._names.groups or name in self._names.runs else Level.NODE
 
-    def _value(self, node: Making, raw: str, where: str) -> str:
+    def fill(self, node: Making, raw: str, where: str) -> str:
+        """What a line of the workflow says of a node, with the places of its run filled in. Raises
+        PlanError where there is no such place."""
         if "{" not in raw:
             return raw
         if node.run is None:

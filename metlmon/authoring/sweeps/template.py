@@ -6,6 +6,7 @@ All is found once, by the names as they are written; a run only fills them in.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Final, TypeVar
 
@@ -64,7 +65,13 @@ class Saying:
 
     key: str | None
     command: Say
+    head: Text
     rest: Text
+
+    def fill(self, filling: Mapping[str, str]) -> Say:
+        """The command of one run."""
+        head, rest = self.head.fill(filling), self.rest.fill(filling)
+        return replace(self.command, head=head, rest=rest)
 
 
 @frozen
@@ -345,12 +352,12 @@ class _Cutting:
 
     def _sayings(self) -> Iterator[Saying]:
         for command in self._of(Say):
-            rest = self._text(command.rest, command.where)
+            texts = [self._text(raw, command.where) for raw in (command.head, command.rest)]
             if command.name.upper() == ALL_NODES:
-                yield Saying(None, command, rest)
+                yield Saying(None, command, *texts)
                 continue
             for key in self._meant(command.name, command.where):
-                yield Saying(key, command, rest)
+                yield Saying(key, command, *texts)
 
     def _appended(self) -> Iterator[Appended]:
         for command in self._of(Give):
