@@ -86,11 +86,7 @@ def _block(
     for node in nodes:
         yield _node(node)
     for node in nodes:
-        if node.variables:
-            # PREPEND is what HTCondor does without a word, where nobody configured it else: the
-            # submit file can change what it is told. A gate's include depends on that.
-            where = "PREPEND " if node.pre is not None else ""
-            yield f"VARS {node.name} {where}{' '.join(map(_variable, node.variables))}"
+        yield from _vars(node)
     for node in nodes:
         if node.pre is not None:
             yield _script(node, "PRE", node.pre)
@@ -101,6 +97,18 @@ def _block(
         if node.hold is not None:
             yield _script(node, "HOLD", node.hold)
     yield from map(_edge, edges)
+
+
+def _vars(node: GraphNode) -> Iterator[str]:
+    first = [each for each in node.variables if not each.append]
+    if first:
+        # PREPEND is what HTCondor does without a word, where nobody configured it else: the
+        # submit file can change what it is told. A gate's include depends on that. Before 25.5 a
+        # name that begins like one of the words is taken for it, where none stands before it.
+        said = node.pre is not None or first[0].name.upper().startswith(("PREPEND", "APPEND"))
+        yield f"VARS {node.name} {'PREPEND ' if said else ''}{' '.join(map(_variable, first))}"
+    if last := [each for each in node.variables if each.append]:
+        yield f"VARS {node.name} APPEND {' '.join(map(_variable, last))}"
 
 
 def _script(node: GraphNode, kind: str, command: str) -> str:

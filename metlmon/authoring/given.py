@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from metlmon.authoring.graph import Given, Level, Role
 from metlmon.authoring.records import Region, Request
@@ -34,8 +35,8 @@ def _over(there: Given, new: Given) -> Given:
     every = sorted((there, *there.over), key=lambda each: each.level, reverse=True)
     at = next((i for i, each in enumerate(every) if new.level >= each.level), len(every))
     every.insert(at, new)
-    first, *rest = (Given(each.name, each.value, each.level, each.where) for each in every)
-    return Given(first.name, first.value, first.level, first.where, tuple(rest))
+    first, *rest = (replace(each, over=()) for each in every)
+    return replace(first, over=tuple(rest))
 
 
 def described(request: Request, place: Place) -> list[Given]:

@@ -41,13 +41,15 @@ class Level(IntEnum):
 class Given:
     """A variable of a node (VARS), its value unquoted. ``where``: what gave it, in words
     (``ensemble.toml:7``, ``sweep.dag:3``, ``the shape: epochs count from 1``). ``over``: values of
-    lower levels that this one hides, the nearest first."""
+    lower levels that this one hides, the nearest first. ``append``: it goes before what the submit
+    file says, too."""
 
     name: str
     value: str
     level: Level
     where: str
     over: tuple[Given, ...] = ()
+    append: bool = False
 
 
 @frozen

@@ -22,7 +22,7 @@ DAG is there already, what differs. ``--json`` prints one object (schema 1)::
 
 ``--explain NODE --json``: ``explained``, a list of nodes; each has node, file, role, run, epoch,
 submit, pre, post, defer, skip, retries, parents, children, where, and variables: name, value,
-level, where, and hides (the same of lower levels).
+level, where, append (goes before the submit file, too), and hides (the same of lower levels).
 """
 
 from __future__ import annotations

@@ -261,6 +261,7 @@ def _variables(each: Explained, place: Place, room: int | None, ascii: bool) -> 
 def _row(given: Given, place: Place, ascii: bool) -> tuple[str, str, str, str]:
     value = plain(hide_value(given.name, given.value), SENTENCE, ascii)
     name, where = plain(given.name, 100, ascii), plain(place(given), SENTENCE, ascii)
+    where += ", APPEND: before the submit file" * given.append
     return name, f'"{value}"', LEVELS[given.level], where
 
 
@@ -301,5 +302,6 @@ def _given_json(given: Given, place: Place) -> dict[str, Any]:
         "value": hide_value(given.name, given.value),
         "level": given.level.name.lower(),
         "where": place(given),
+        "append": given.append,
         "hides": [_given_json(each, place) for each in given.over],
     }

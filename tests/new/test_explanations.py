@@ -96,6 +96,29 @@ def test_an_option_is_named_where_it_speaks(capsys: Captured) -> None:
     assert found["project"]["where"] == "--var project"
 
 
+SWEPT = "GEN SUBDAG g t.subdag a from\n 1,2\n"
+CHAIN = "PARENT {run}-train_epoch0 CHILD {run}-train_epoch1\n"
+
+
+def sweep_file(workflow: str = "", template: str = CHAIN) -> None:
+    """s.dag, two runs of two epochs; ``workflow`` from line 3 on."""
+    Path("s.dag").write_text(SWEPT + workflow)
+    Path("t.subdag").write_text(template)
+
+
+def test_what_is_appended_is_told_as_such(capsys: Captured) -> None:
+    sweep_file("VARS g APPEND b=7 a=9\n", CHAIN + 'VARS ALL_NODES APPEND a="99"\n')
+    (node,) = explained(capsys, "s.dag --explain g0-train_epoch0")
+    found = variables(node)
+    assert [(found[n]["value"], found[n]["where"], found[n]["append"]) for n in "ab"] == [
+        ("9", "s.dag:3", True),
+        ("7", "s.dag:3", True),
+    ]
+    assert [each["value"] for each in found["a"]["hides"]] == ["1", "99"]
+    text = spoken(capsys, "s.dag --explain g0-train_epoch0")
+    assert "s.dag:3, APPEND: before the submit file\n" in text
+
+
 def test_neighbours_script_and_submit_file(capsys: Captured) -> None:
     (node,) = explained(capsys, "mine.toml --explain run0-train_epoch1")
     assert (node["parents"], node["children"]) == (["run0-train_epoch0"], ["run0-train_epoch2"])

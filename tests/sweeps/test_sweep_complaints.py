@@ -131,6 +131,11 @@ IN_THE_TEMPLATE = [
     ("JOB {run}-eval_epoch1 x.sub\n", "t.subdag:1: {run}-eval_epoch1 evaluates, but no training"),
     ("VARS {run}-train_epoch0 run_uuid=same\n", "t.subdag:1: g1 and g0 have the same run_uuid"),
     (
+        "VARS {run}-train_epoch0 APPEND run_uuid=same\n",
+        "t.subdag:1: g1 and g0 have the same run_uuid",
+    ),
+    (CHAIN + "VARS {run} APPEND epoch=9\n", "trains the same epoch of a run as"),
+    (
         "VARS {run}-train_epoch0 run_uuid=../{run}\n",
         "run_uuid of g0-train_epoch0 names",
     ),

@@ -30,6 +30,11 @@ from tests.sweeps.sweepfiles import (
 INIT = "    JOB init init.sub\n"
 
 
+def written(request: Request) -> str:
+    """The text of the DAG."""
+    return make_plan(request).files[0].data.decode()
+
+
 # --- the report's own example -----------------------------------------------------------------
 
 
@@ -283,6 +288,44 @@ def test_a_node_counts_before_its_run_that_before_a_region_that_before_all(tmp_p
     ]
 
 
+def test_what_is_appended_counts_at_its_level_as_the_rest_does(tmp_path: Path) -> None:
+    template = CHAIN + 'VARS ALL_NODES APPEND a="99" b="say \\"it\\""\nVARS {run} b={a} c=1\n'
+    workflow = TWO + "VARS g0-train_epoch0 APPEND C={run}\n"
+    request = request_for(tmp_path, workflow, t=template)
+    first, second, *_ = expand(request).graph.nodes
+    a, b, c = (next(v for v in first.variables if v.name.lower() == name) for name in "abc")
+    assert (a.value, a.level, a.append) == ("1", Level.NODE, False)
+    assert [(each.value, each.append) for each in a.over] == [("1", False), ("99", True)]
+    assert (b.value, b.append, c.value, c.level, c.append) == ("1", False, "g0", Level.NODE, True)
+    dag = written(request)
+    told = [line for line in dag.split("\n") if line.startswith(f"VARS {first.name} ")]
+    assert [line.count("APPEND") for line in told] == [0, 1]
+    assert told[1] == 'VARS g0-train_epoch0 APPEND C="g0"'
+    assert 'b="2" c="1"' in dag
+    assert "99" not in dag
+    assert {each.name: each.value for each in second.variables}["a"] == "1"
+    assert woven(make_plan(request)).nodes[first.name].vars["C"] == "g0"
+
+
+def test_a_uuid_is_made_of_what_is_appended_too(tmp_path: Path) -> None:
+    def uuids(name: str, line: str = "") -> list[str]:
+        return [run.uuid for run in expanded(tmp_path / name, TWO + line).runs]
+
+    plain, one, other = uuids("no"), uuids("one", "VARS g APPEND x=1\n"), uuids("two")
+    assert other == plain
+    assert not set(one) & set(plain)
+    assert uuids("other", "VARS g APPEND x=2\n") != one
+
+
+@pytest.mark.parametrize("name", ["prepended", "APPEND_x"])
+def test_a_variable_may_begin_as_the_words_that_stand_before_variables(
+    tmp_path: Path, name: str
+) -> None:
+    """DAGMan before 25.5 takes the beginning of the name for the word."""
+    request = request_for(tmp_path, TWO + f"JOB x x.sub\nVARS x {name}=1\n")
+    assert f'VARS x PREPEND {name}="1"\n' in written(request)
+
+
 def test_a_template_has_regions_and_levels_of_its_own(tmp_path: Path) -> None:
     template = (
         CHAIN + "VARS ALL_NODES v=all w=all x=all\n"
@@ -377,15 +420,11 @@ def test_what_dagman_knows_is_passed_on(tmp_path: Path) -> None:
         *(f"CATEGORY g{run}-train_epoch{e} c{run}" for run in (0, 1) for e in (0, 1)),
         *("MAXJOBS c0 2", "MAXJOBS c1 2", "CONFIG dag.conf", "NODE_STATUS_FILE my.status 10"),
         *("ABORT-DAG-ON g0-train_epoch0 3 RETURN 1", "SET_JOB_ATTR x = {y}"),
-        *("DONE g0-train_epoch0", 'VARS g0-train_epoch0 APPEND q="it\'s 1"'),
-        'VARS g0-train_epoch1 APPEND q="it\'s 1"',
+        "DONE g0-train_epoch0",
     }
+    appended = next(each for each in first.variables if each.name == "q")
+    assert (appended.value, appended.append) == ("it's 1", True)
     assert {"tidy.sh", "look.sh", "dag.conf", "end.sub"} <= {file.name for file in made.files}
-
-
-def written(request: Request) -> str:
-    """The text of the DAG."""
-    return make_plan(request).files[0].data.decode()
 
 
 def test_what_is_said_of_one_node_counts_before_what_is_said_of_all(tmp_path: Path) -> None:

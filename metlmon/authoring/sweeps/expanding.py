@@ -215,8 +215,6 @@ class _Expanding:
         for node in self._names.nodes.values():
             if node.done:
                 self._line(f"DONE {node.name}", node.where, node.run)
-            for line in node.appended:
-                self._line(line, node.where, node.run)
 
     # --- the graph ----------------------------------------------------------------------------
 

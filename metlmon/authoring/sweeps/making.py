@@ -63,7 +63,6 @@ class Making:
     role: Role = Role.PLAIN
     epoch: int | None = None
     given: list[Given] = field(default_factory=list)
-    appended: list[str] = field(default_factory=list)
     scripts: dict[str, Script] = field(default_factory=dict)
     skip: int | None = None
     retries: int | None = None

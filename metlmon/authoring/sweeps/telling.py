@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 from metlmon.authoring.graph import Given, Level
 from metlmon.authoring.sweeps.commands import Command, Give
@@ -25,7 +24,7 @@ class Telling:
         self._texts: dict[tuple[int, str], Text] = {}
 
     def tell(self) -> None:
-        """Fills in ``given`` and ``appended`` of every node. Raises PlanError."""
+        """Fills in ``given`` of every node. Raises PlanError."""
         self._swept()
         self._workflow(self._of(ALL_NODES))
         self._templates()
@@ -55,11 +54,8 @@ class Telling:
                 node = run.nodes[part.key]
                 for gift in part.gifts:
                     value = gift.value.fill(run.filling)
-                    node.given.append(Given(gift.name, value, gift.level, gift.where))
-            for appended in run.template.appended:
-                pairs = [(name, text.fill(run.filling)) for name, text in appended.pairs]
-                for key in appended.keys:
-                    run.nodes[key].appended.append(_line(run.nodes[key], pairs))
+                    given = Given(gift.name, value, gift.level, gift.where, append=gift.append)
+                    node.given.append(given)
 
     def _workflow(self, gives: Sequence[Give]) -> None:
         for give in gives:
@@ -68,10 +64,10 @@ class Telling:
                 if level is Level.ALL and node.kind is NodeKind.FINAL:
                     continue
                 pairs = [(name, self.fill(node, raw, give.where)) for name, raw in give.pairs]
-                if give.append:
-                    node.appended.append(_line(node, pairs))
-                    continue
-                node.given += [Given(name, value, level, give.where) for name, value in pairs]
+                node.given += [
+                    Given(name, value, level, give.where, append=give.append)
+                    for name, value in pairs
+                ]
 
     def _level(self, name: str) -> Level:
         if _is_all(name):
@@ -92,14 +88,6 @@ class Telling:
         if key not in self._texts:
             self._texts[key] = read_text(raw, known_names(template.generate), where)
         return self._texts[key].fill(node.run.filling)
-
-
-_SIGNS: Final = str.maketrans({"\\": "\\\\", '"': '\\"'})
-
-
-def _line(node: Making, pairs: Sequence[tuple[str, str]]) -> str:
-    told = " ".join(f'{name}="{value.translate(_SIGNS)}"' for name, value in pairs)
-    return f"VARS {node.name} APPEND {told}"
 
 
 def _is_all(name: str) -> bool:

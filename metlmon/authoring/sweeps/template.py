@@ -39,12 +39,14 @@ Kind = TypeVar("Kind", bound=Command)
 
 @frozen
 class Gift:
-    """A variable that is to be given, ``level`` and ``where`` as of the Given that it becomes."""
+    """A variable that is to be given, ``level``, ``where`` and ``append`` as of the Given that it
+    becomes."""
 
     name: str
     value: Text
     level: Level
     where: str
+    append: bool
 
 
 @frozen
@@ -75,15 +77,6 @@ class Saying:
 
 
 @frozen
-class Appended:
-    """VARS that override the submit file, for some parts."""
-
-    keys: tuple[str, ...]
-    pairs: tuple[tuple[str, Text], ...]
-    where: str
-
-
-@frozen
 class Edge:
     """Between parts, or a part and a node of the workflow."""
 
@@ -109,7 +102,6 @@ class Template:
     firsts: tuple[str, ...]
     lasts: tuple[str, ...]
     sayings: tuple[Saying, ...]
-    appended: tuple[Appended, ...]
     whole: tuple[tuple[Whole, Text], ...]
     descriptions: tuple[Describe, ...]
 
@@ -183,7 +175,6 @@ class _Cutting:
             firsts=tuple(part.key for part in within if part.key not in self._before),
             lasts=tuple(part.key for part in within if part.key not in self._followed),
             sayings=tuple(self._sayings()),
-            appended=tuple(self._appended()),
             whole=tuple((each, self._text(each.text, each.where)) for each in self._of(Whole)),
             descriptions=tuple(self._of(Describe)),
         )
@@ -335,10 +326,9 @@ class _Cutting:
         for command in self._of(Give):
             keys = self._meant(command.name, command.where)
             level = self._level(command.name)
-            if command.append:
-                continue
             for name, raw in command.pairs:
-                gift = Gift(name, self._text(raw, command.where), level, command.where)
+                text = self._text(raw, command.where)
+                gift = Gift(name, text, level, command.where, command.append)
                 for key in keys:
                     gifts[key].append(gift)
         return gifts
@@ -358,13 +348,6 @@ class _Cutting:
                 continue
             for key in self._meant(command.name, command.where):
                 yield Saying(key, command, *texts)
-
-    def _appended(self) -> Iterator[Appended]:
-        for command in self._of(Give):
-            if command.append:
-                keys = self._meant(command.name, command.where)
-                pairs = tuple((name, self._text(raw, command.where)) for name, raw in command.pairs)
-                yield Appended(keys, pairs, command.where)
 
 
 def fillings(
