@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Final
 
 from metlmon.authoring.graph import Graph, GraphNode, Level
+from metlmon.dagman.commands import ALL_NODES, Command, EdgeCommand, NodeModifier
+from metlmon.dagman.dagfile import parse_dag
 from metlmon.frozen import frozen
 
 LEVELS: Final = {
@@ -19,30 +22,84 @@ LEVELS: Final = {
 
 @frozen
 class Explained:
-    """A node, the file that it stands in, and the names of its neighbours in the file's order.
-    Its variables tell of themselves where they come from."""
+    """A node, the file that it stands in, and the names of its neighbours in the file's order: of
+    nodes and splices; ``weak``: parents whose failure does not stop it. ``retries`` and ``unless``:
+    what holds of it. ``says``: further commands of the file about it. Its variables tell of
+    themselves where they come from."""
 
     node: GraphNode
     file: str
     parents: tuple[str, ...]
     children: tuple[str, ...]
+    weak: tuple[str, ...] = ()
+    retries: int = 0
+    unless: int | None = None
+    says: tuple[str, ...] = ()
 
 
 def explain(graph: Graph, wanted: str, file: str) -> list[Explained]:
     """The nodes called ``wanted``, or that it fits as a pattern (``run0-*``), sub-DAGs' after
     those of ``file`` itself, the name of the graph's DAG file."""
-    parents: dict[str, list[str]] = {}
-    children: dict[str, list[str]] = {}
-    for parent, child in graph.edges:
-        parents.setdefault(child, []).append(parent)
-        children.setdefault(parent, []).append(child)
+    said = _said(graph.lines)
+    parents, children, weak = _neighbours(graph, said)
+    about = _about(said)
     found = [
-        Explained(node, file, tuple(parents.get(node.name, ())), tuple(children.get(node.name, ())))
+        Explained(
+            node=node,
+            file=file,
+            parents=tuple(parents.get(node.name, ())),
+            children=tuple(children.get(node.name, ())),
+            weak=tuple(weak.get(node.name, ())),
+            retries=graph.retries if node.retries is None else node.retries,
+            unless=graph.unless if node.retries is None else node.unless,
+            says=(*about.get(node.name, ()), *about.get(ALL_NODES, ())),
+        )
         for node in graph.nodes
         if node.name == wanted or fnmatchcase(node.name, wanted)
     ]
     for name, inner in graph.subdags.items():
         found += explain(inner, wanted, name)
+    return found
+
+
+Said = Sequence[tuple[str, Command]]
+Names = dict[str, dict[str, None]]
+
+
+def _said(lines: Iterable[str]) -> Said:
+    """Lines of a DAG file, each with what it says."""
+    text = "\n".join(lines)
+    written = text.split("\n")
+    commands = parse_dag(text.encode("utf-8", "replace"), "").commands
+    return [(written[each.line - 1], each) for each in commands]
+
+
+def _neighbours(graph: Graph, said: Said) -> tuple[Names, Names, Names]:
+    """Parents and children of each, and which parents are weak. Edges to splices, and weak ones,
+    stand among the lines."""
+    parents: Names = {}
+    children: Names = {}
+    weak: Names = {}
+    for parent, child in graph.edges:
+        parents.setdefault(child, {})[parent] = None
+        children.setdefault(parent, {})[child] = None
+    for edge in (each for _, each in said if isinstance(each, EdgeCommand)):
+        for child in edge.children:
+            parents.setdefault(child, {}).update(dict.fromkeys(edge.parents))
+            if edge.weak:
+                weak.setdefault(child, {}).update(dict.fromkeys(edge.parents))
+        for parent in edge.parents:
+            children.setdefault(parent, {}).update(dict.fromkeys(edge.children))
+    return parents, children, weak
+
+
+def _about(said: Said) -> Mapping[str, Sequence[str]]:
+    """Lines about nodes, by the node that each is about."""
+    found: dict[str, list[str]] = {}
+    for line, command in said:
+        if isinstance(command, NodeModifier):
+            name = ALL_NODES if command.node.upper() == ALL_NODES else command.node
+            found.setdefault(name, []).append(line)
     return found
 
 

@@ -21,8 +21,10 @@ DAG is there already, what differs. ``--json`` prints one object (schema 1)::
       files    each: name, how (added, changed, unused), by_hand, kept
 
 ``--explain NODE --json``: ``explained``, a list of nodes; each has node, file, role, run, epoch,
-submit, pre, post, defer, skip, retries, parents, children, where, and variables: name, value,
-level, where, append (goes before the submit file, too), and hides (the same of lower levels).
+submit, pre, post, hold, defer, options (of scripts, by PRE, POST and HOLD), skip, retries,
+unless_exit, parents, children, weak_parents, says (further lines of the DAG file about it), where,
+and variables: name, value, level, where, append (goes before the submit file, too), and hides (the
+same of lower levels).
 """
 
 from __future__ import annotations
@@ -90,6 +92,9 @@ SWEEP_SYNTAX: Final = "sweep-file"
 
 SLOW: Final = 1.0
 """Seconds without an answer, after which it is said that there will be one."""
+
+FIELDS: Final = {"random_seed": "seeds"}
+"""Variables that the description calls otherwise."""
 
 CELLS: Final = 80
 """Of a picture that no terminal asks for."""
@@ -393,7 +398,8 @@ def _place_of(source: Path | None, options: argparse.Namespace, given: Given) ->
     """What gave a variable, with the line or the option where it is the description."""
     if given.where != DESCRIPTION:
         return given.where
-    fields = (f"variables.{given.name}", f"values.{given.name}", given.name)
+    field = FIELDS.get(given.name, given.name)
+    fields = (f"variables.{given.name}", f"values.{given.name}", field)
     for field in fields:
         if _is_given(options, field):
             return option_of(field)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from metlmon.authoring.amending import Amendment, Difference, NodeChange, Stand
 from metlmon.authoring.explaining import LEVELS, Explained
-from metlmon.authoring.graph import Given
+from metlmon.authoring.graph import Given, GraphNode
 from metlmon.authoring.records import Plan
 from metlmon.cli.submit import counts, say
 from metlmon.ensemble.wording import count, plain, size
@@ -219,22 +219,30 @@ def _node(each: Explained, ascii: bool) -> Iterable[str]:
         f" ({plain(node.where, SENTENCE, ascii)})" * bool(node.where)
     )
     yield f"  submits   {plain(node.submit, SENTENCE, ascii)}"
-    if node.pre is not None:
-        ends = []
-        if node.defer is not None:
-            ends.append(f"{node.defer[0]}: asked again after {node.defer[1]} s")
-        if node.skip is not None:
-            ends.append(f"{node.skip}: done without a job")
-        told = f"  (exit {'; '.join(ends)})" if ends else ""
-        yield f"  PRE       {plain(node.pre, SENTENCE, ascii)}{told}"
-    if node.post is not None:
-        yield f"  POST      {plain(node.post, SENTENCE, ascii)}"
-    if node.retries is not None:
-        yield f"  retries   {node.retries}"
+    yield from _scripts(node, ascii)
+    if node.retries is not None or each.unless is not None:
+        unless = f", unless it exits with {each.unless}" if each.unless is not None else ""
+        yield f"  retries   {each.retries}{unless}"
     if node.noop:
         yield "  NOOP      it submits nothing"
-    yield f"  after     {_names(each.parents, ascii)}"
+    for line in each.says:
+        yield f"  says      {plain(line, SENTENCE, ascii)}"
+    yield f"  after     {_names(each.parents, ascii, each.weak)}"
     yield f"  before    {_names(each.children, ascii)}"
+
+
+def _scripts(node: GraphNode, ascii: bool) -> Iterable[str]:
+    ends = []
+    if node.defer is not None:
+        ends.append(f"{node.defer[0]}: asked again after {node.defer[1]} s")
+    if node.skip is not None:
+        ends.append(f"{node.skip}: done without a job")
+    options = dict(node.options)
+    for kind, script in (("PRE", node.pre), ("POST", node.post), ("HOLD", node.hold)):
+        if script is not None:
+            told = f"  (exit {'; '.join(ends)})" if ends and kind == "PRE" else ""
+            beside = f"  ({plain(options[kind], SENTENCE, ascii)})" if kind in options else ""
+            yield f"  {kind:<9} {plain(script, SENTENCE, ascii)}{told}{beside}"
 
 
 def _variables(each: Explained, place: Place, room: int | None, ascii: bool) -> Iterable[str]:
@@ -265,10 +273,12 @@ def _row(given: Given, place: Place, ascii: bool) -> tuple[str, str, str, str]:
     return name, f'"{value}"', LEVELS[given.level], where
 
 
-def _names(names: Sequence[str], ascii: bool) -> str:
+def _names(names: Sequence[str], ascii: bool, weak: Sequence[str] = ()) -> str:
     if not names:
         return "no node"
-    listed = ", ".join(plain(name, 100, ascii) for name in names[:6])
+    listed = ", ".join(
+        plain(name, 100, ascii) + " (weak: also if it fails)" * (name in weak) for name in names[:6]
+    )
     return listed + (f" and {len(names) - 6} more" if len(names) > 6 else "")
 
 
@@ -287,11 +297,16 @@ def explained_json(each: Explained, place: Place) -> dict[str, Any]:
         "defer": None if node.defer is None else list(node.defer),
         "skip": node.skip,
         "post": node.post,
+        "hold": node.hold,
+        "options": dict(node.options),
         "retries": node.retries,
+        "unless_exit": each.unless,
         "noop": node.noop,
         "where": node.where,
         "parents": list(each.parents),
         "children": list(each.children),
+        "weak_parents": list(each.weak),
+        "says": list(each.says),
         "variables": [_given_json(given, place) for given in node.variables],
     }
 

@@ -119,6 +119,51 @@ def test_what_is_appended_is_told_as_such(capsys: Captured) -> None:
     assert "s.dag:3, APPEND: before the submit file\n" in text
 
 
+def test_a_seed_is_told_by_what_gives_it(capsys: Captured) -> None:
+    Path("e.toml").write_text('template = "own/nap.sub"\nruns = 2\n\nseeds = "7-8"\n')
+    (node,) = explained(capsys, "e.toml --explain run0-train_epoch0")
+    assert variables(node)["random_seed"]["where"] == "e.toml:4: seeds"
+    (node,) = explained(capsys, "e.toml --seeds 3,4 --explain run0-train_epoch0")
+    assert variables(node)["random_seed"]["where"] == "--seeds"
+    sweep_file()
+    (node,) = explained(capsys, "s.dag --seeds 3,4 --explain g1-train_epoch0")
+    seed = variables(node)["random_seed"]
+    assert (seed["value"], seed["where"]) == ("4", "--seeds")
+
+
+def test_weak_parents_and_splices_are_neighbours(capsys: Captured) -> None:
+    sweep_file(
+        "JOB tidy tidy.sub\nSPLICE more more.dag\nWEAK PARENT g CHILD tidy\n"
+        "PARENT more CHILD g\nPARENT tidy CHILD more\n"
+    )
+    (node,) = explained(capsys, "s.dag --explain tidy")
+    assert node["parents"] == node["weak_parents"] == ["g0-train_epoch1", "g1-train_epoch1"]
+    assert node["children"] == ["more"]
+    (node,) = explained(capsys, "s.dag --explain g1-train_epoch0")
+    assert (node["parents"], node["weak_parents"]) == (["more"], [])
+    text = spoken(capsys, "s.dag --explain tidy")
+    assert "  after     g0-train_epoch1 (weak: also if it fails), g1-" in text
+
+
+def test_all_that_the_dag_says_of_a_node_is_told(capsys: Captured) -> None:
+    sweep_file(
+        "SCRIPT HOLD g0 h.sh\nSCRIPT DEBUG d ALL POST g0 p.sh\nRETRY g0 5 UNLESS-EXIT 3\n"
+        "PRIORITY g0 7\nCATEGORY ALL_NODES c\n"
+    )
+    (node,) = explained(capsys, "s.dag --explain g0-train_epoch0")
+    assert (node["hold"], node["options"]) == ("h.sh", {"POST": "DEBUG d ALL"})
+    assert (node["retries"], node["unless_exit"]) == (5, 3)
+    assert node["says"] == ["PRIORITY g0-train_epoch0 7", "CATEGORY ALL_NODES c"]
+    text = spoken(capsys, "s.dag --explain g0-train_epoch0")
+    for said in (
+        "  HOLD      h.sh",
+        "  POST      p.sh  (DEBUG d ALL)",
+        "  retries   5, unless it exits with 3",
+        "  says      PRIORITY g0-train_epoch0 7",
+    ):
+        assert f"{said}\n" in text
+
+
 def test_neighbours_script_and_submit_file(capsys: Captured) -> None:
     (node,) = explained(capsys, "mine.toml --explain run0-train_epoch1")
     assert (node["parents"], node["children"]) == (["run0-train_epoch0"], ["run0-train_epoch2"])
