@@ -11,14 +11,15 @@ from pathlib import Path
 from typing import Final
 
 from metlmon.authoring.gating import FOLDERS, SCRIPT, rules_file
-from metlmon.authoring.graph import Role
+from metlmon.authoring.graph import Graph, Role
 from metlmon.authoring.jobs import Job, NoTemplate, jobs_of
 from metlmon.authoring.kept import copy_name, kept_name
 from metlmon.authoring.misshapen import LONGEST_NAME, SECRET_REMEDY, SITE, misshapen, misused
 from metlmon.authoring.place import in_the_way, is_left, is_locked, leftovers, other_dags
 from metlmon.authoring.records import Complaint, PlanError, Policy, Request, Shape
 from metlmon.authoring.runs import ANYWHERE
-from metlmon.authoring.submitfile import placeholders
+from metlmon.authoring.shapes import graph_of
+from metlmon.authoring.submitfile import PartlyGiven, nodes_by_file, placeholders
 from metlmon.authoring.submittext import (
     Assignment,
     assignments,
@@ -79,7 +80,10 @@ def complaints(
     if not any(each.fatal for each in found):
         for job in jobs:
             found += _surroundings(request, job)
-        found += _swept(request)
+        if request.source is not None:
+            found += _swept(request, jobs)
+        elif request.regions:
+            found += _partly_given(request, jobs, graph_of(request, jobs))
     return _hidden(found)
 
 
@@ -432,10 +436,31 @@ def _outputs(request: Request, job: Job, text: str) -> Iterator[Complaint]:
             yield Complaint(job.field, text, fatal=False)
 
 
-def _swept(request: Request) -> Iterator[Complaint]:
+def _partly_given(request: Request, jobs: Sequence[Job], graph: Graph) -> Iterator[Complaint]:
+    """Parameters that only some nodes have, and none can be without."""
+    using = nodes_by_file(graph)
+    for job in jobs:
+        try:
+            placeholders(request, job, using.get(job.file, ()))
+        except PartlyGiven as error:
+            yield _of_the_given(request, error)
+
+
+def _of_the_given(request: Request, error: PartlyGiven) -> Complaint:
+    """Told of the region that gives it, or of the line of the sweep file that does."""
+    name = error.given.name.lower()
+    for region in request.regions:
+        here = error.given.where in (region.where, f"the region {region.name}")
+        if here and name in map(str.lower, region.variables):
+            return Complaint(f"regions.{region.name}", str(error))
+    if request.source is not None:
+        return Complaint("source", f"{error.given.where}: {error}")
+    return Complaint(f"values.{error.given.name}", str(error))
+
+
+def _swept(request: Request, jobs: Sequence[Job]) -> Iterator[Complaint]:
     """What is wrong in a sweep file, and which files its DAG needs that are not to be had."""
-    if request.source is None:
-        return
+    assert request.source is not None
     from metlmon.authoring.sweeps.expanding import expand  # Most ensembles sweep nothing.
 
     try:
@@ -443,6 +468,7 @@ def _swept(request: Request) -> Iterator[Complaint]:
     except PlanError as error:
         yield Complaint("source", str(error))
         return
+    yield from _partly_given(request, jobs, made.graph)
     for file in made.files:
         if file.data is None and not _exists(request.directory / file.name):
             text = (

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from metlmon.authoring.gating import HEAD
-from metlmon.authoring.graph import Graph, GraphNode
+from metlmon.authoring.graph import Given, Graph, GraphNode
 from metlmon.authoring.jobs import Job
 from metlmon.authoring.records import PlanError, Request, Shape
 from metlmon.authoring.runs import epochs_of, require_gpus, requirements
 from metlmon.authoring.submittext import queues
 from metlmon.authoring.templates import fill, may_be_dropped
 from metlmon.dagman.submit import parse_description, submission
+
+
+class PartlyGiven(PlanError):
+    """A parameter has a value for some nodes of a submit file only, which it must have for all of
+    them. ``given``: one that has it."""
+
+    def __init__(self, given: Given, sentence: str) -> None:
+        super().__init__(sentence)
+        self.given = given
 
 
 def submit_text(request: Request, job: Job, nodes: Sequence[GraphNode]) -> str:
@@ -27,11 +35,14 @@ def submit_text(request: Request, job: Job, nodes: Sequence[GraphNode]) -> str:
 def placeholders(request: Request, job: Job, nodes: Sequence[GraphNode]) -> dict[str, str]:
     """What is filled in for each placeholder, the built-in ones included. A parameter that is a
     variable of these nodes comes from there; where only some have it the others get its value
-    from here."""
-    told = Counter(each.name.lower() for node in nodes for each in node.variables)
+    from here. Raises PartlyGiven where that cannot be."""
+    told: dict[str, list[Given]] = {}
+    for node in nodes:
+        for each in node.variables:
+            told.setdefault(each.name.lower(), []).append(each)
     return {
         **{
-            name: _value(job, name, value, told[name.lower()], len(nodes))
+            name: _value(job, name, value, told.get(name.lower(), []), len(nodes))
             for name, value in job.values.items()
         },
         "name": request.name,
@@ -46,18 +57,18 @@ def placeholders(request: Request, job: Job, nodes: Sequence[GraphNode]) -> dict
     }
 
 
-def _value(job: Job, name: str, value: str, told: int, nodes: int) -> str:
-    """``told``: how many of the ``nodes`` have a variable of that name."""
+def _value(job: Job, name: str, value: str, told: Sequence[Given], nodes: int) -> str:
+    """``told``: the variables of that name that some of the ``nodes`` have."""
     if not told:
         return value
-    if told == nodes:
+    if len(told) == nodes:
         return f"$({name})"
+    some = f"only some nodes of {job.file} have a value of {name}"
     if value.strip() in ("", "0") and name in may_be_dropped(job.template):
-        text = f"only some nodes of {job.file} have a value of {name}; give one for the others, too"
-        raise PlanError(f"values.{name}: {text}")
+        raise PartlyGiven(told[0], f"{some}; give one for the others, too (values.{name})")
     if "(" in value or ")" in value:
-        text = f"only some nodes of {job.file} have a value of their own, and that of the others"
-        raise PlanError(f"values.{name}: {text} holds a ')' or '('; give it as a variable")
+        text = "and that of the others holds a ')' or '('; give it as a variable"
+        raise PartlyGiven(told[0], f"{some}, {text}")
     return f"$({name}:{value})"
 
 

@@ -31,10 +31,12 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shlex
 import shutil
 import sys
 import threading
+from codecs import BOM_UTF8
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -95,6 +97,9 @@ SLOW: Final = 1.0
 
 FIELDS: Final = {"random_seed": "seeds"}
 """Variables that the description calls otherwise."""
+
+_PLACED: Final = re.compile(r"[^:]+:[0-9]+: ")
+"""What begins with file and line."""
 
 CELLS: Final = 80
 """Of a picture that no terminal asks for."""
@@ -213,7 +218,8 @@ def _sweep_file(path: Path) -> Path:
             text = file.read(SWEEP_FILE)
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from None
-    words = (line.split(None, 2)[:2] for line in text.upper().split(b"\n"))
+    lines = text.removeprefix(BOM_UTF8).upper().split(b"\n")
+    words = (line.split(None, 2)[:2] for line in lines)
     if [b"GEN", b"SUBDAG"] not in words:
         raise InputError(
             f"{path}: is neither a description (.toml) nor a sweep file: it has no GEN SUBDAG; "
@@ -345,7 +351,8 @@ def _tell(found: list[Complaint], source: Path | None, options: argparse.Namespa
         where = None
         if source is not None and source.suffix == ".toml" and not _is_given(options, each.field):
             where = place_of(source, each.field)
-        if source is not None and each.text.startswith(f"{source.name}:"):
+        whole = source is not None and each.text.startswith(f"{source.name}:")
+        if whole or (each.field == "source" and _PLACED.match(each.text)):
             say(f"{kind}{each.text}")
         else:
             say(each.text, f"{kind}{where or option_of(each.field)}: ")

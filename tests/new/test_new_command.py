@@ -191,6 +191,53 @@ def test_a_sweep_file(capsys: Captured) -> None:
     assert (code, "nothing differs" in out) == (Exit.OK, True)
 
 
+SWEEP = "GEN SUBDAG g t.subdag a from\n 1,2\n"
+CHAIN = "PARENT {run}-train_epoch0 CHILD {run}-train_epoch1\n"
+
+
+@pytest.mark.parametrize(
+    ("workflow", "template", "sentence"),
+    [
+        (SWEEP, CHAIN + "VARS {run} x={c}\n", "t.subdag:2: nothing is called {c}"),
+        (SWEEP + "INCLUDE more.inc\n", CHAIN, "more.inc:1: nope is named, but no line says"),
+        (SWEEP + "PARENT no CHILD g\n", CHAIN, "s.dag:3: no is named, but no line says"),
+        (
+            SWEEP,
+            CHAIN + "VARS {run}-train_epoch1 learning_rate=0.1\n",
+            "t.subdag:2: only some nodes of s.sub have a value of learning_rate; give one for",
+        ),
+    ],
+)
+def test_what_is_wrong_in_a_sweep_file_is_said_with_its_place(
+    capsys: Captured, workflow: str, template: str, sentence: str
+) -> None:
+    Path("s.dag").write_text(workflow)
+    Path("t.subdag").write_text(template)
+    Path("more.inc").write_text("PARENT nope CHILD g\n")
+    Path("e.toml").write_text('source = "s.dag"\n')
+    for file in ("s.dag", "e.toml"):
+        code, _, err = spoken(capsys, f"{file} o --name s")
+        assert code == Exit.USAGE
+        assert f"\nmetlmon: {sentence}" in f"\n{err}"
+    assert not Path("o").exists()
+
+
+def test_a_byte_order_mark_is_no_word_of_a_sweep_file(capsys: Captured) -> None:
+    Path("s.dag").write_text(SWEEP, encoding="utf-8-sig")
+    Path("t.subdag").write_text(CHAIN, encoding="utf-8-sig")
+    assert told(capsys, "s.dag o --dry-run")["nodes"] == 4
+
+
+def test_a_value_that_a_region_gives_to_some_is_told_of_the_region(capsys: Captured) -> None:
+    Path("g.toml").write_text(
+        "runs = 2\nepochs = 2\n\n[region.x]\nruns = ['run1']\n"
+        "variables = { learning_rate = '0.1' }\n"
+    )
+    code, _, err = spoken(capsys, "g.toml o")
+    assert code == Exit.USAGE
+    assert err.startswith("metlmon: g.toml:4: region.x: only some nodes of g.sub have a value of l")
+
+
 def test_the_directory_may_stand_behind_the_options(capsys: Captured, own: str) -> None:
     found = told(capsys, f"--template {own} --dry-run out")
     assert found["directory"] == "out"

@@ -31,6 +31,15 @@ IN_THE_WORKFLOW = [
     (TWO + "VARS init x=1\n", "add 'JOB init init.sub'"),
     ("GEN SUBDAG g t.subdag a, b from\n 1, 2\n", "1 line of values below; the values of b are"),
     ("GEN SUBDAG g t.subdag a, b from\n 1, 2\nPARENT g CHILD g\n", "the values of b are missing"),
+    (
+        "GEN SUBDAG g t.subdag a from\n job a, done b\nRETRY g 1\n",
+        "the values of a are missing; line 2 is read as a command: quote the value if it is meant",
+    ),
+    (
+        "GEN SUBDAG g t.subdag a from\n\n #abc, #def\nRETRY g 1\n",
+        "the values of a are missing; line 3 is read as a comment: quote the value if it is meant",
+    ),
+    ("GEN SUBDAG g t.subdag a from\n // x", "line 2 is read as a comment: quote"),
     (TWO + " 3, 4\n", "w.dag:3: a line of values more than GEN names variables"),
     (TWO + "FOO g\n", "w.dag:3: 'FOO' is no command of a DAG file"),
     (TWO + "PARNT g CHILD g\n", "is PARENT meant?"),

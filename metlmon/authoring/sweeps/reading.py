@@ -143,7 +143,7 @@ def _data(path: Path, name: str, asked: str) -> bytes:
 
 def _text(data: bytes, name: str) -> str:
     try:
-        text = data.decode("utf-8")
+        text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1
         raise PlanError(f"{name}:{line}: not UTF-8 text; save the file as UTF-8") from None
@@ -162,6 +162,7 @@ class _Reader:
 
     def __init__(self, name: str, text: str) -> None:
         self._name = name
+        self._raw = text.split("\n")
         self._lines = Lines(text.encode())
         self._values_before = False
         self._held: Line | None = None
@@ -209,13 +210,14 @@ class _Reader:
             )
         lines = []
         for index, name in enumerate(names):
+            above = self._lines.number
             line = self._next()
             if line is None or _is_command(line.text):
                 said = f"{len(names)} variables" if len(names) > 1 else "1 variable"
                 raise PlanError(
                     f"{where}: GEN names {said} ({', '.join(names)}) and has "
                     f"{index or 'no'} line{'' if index == 1 else 's'} of values below; the values "
-                    f"of {name} are missing"
+                    f"of {name} are missing{self._taken_for_other(above, line)}"
                 )
             place = f"{self._name}:{line.number}"
             found = labelled_values(line.text, f"{place}: {name}")
@@ -227,6 +229,19 @@ class _Reader:
                     )
             lines.append((place, found))
         return Generate(where, group, template, names, how, tuple(lines))
+
+    def _taken_for_other(self, above: int, line: Line | None) -> str:
+        """What is to be said where the values of a line may be what is read otherwise. ``above``:
+        the number of the line where they were looked for first."""
+        last = line.number if line is not None else len(self._raw) + 1
+        for number in range(above, last):
+            if self._raw[number - 1].lstrip().startswith(("#", "//")):
+                return (
+                    f"; line {number} is read as a comment: quote the value if it is meant as one"
+                )
+        if line is None:
+            return ""
+        return f"; line {last} is read as a command: quote the value if it is meant as one"
 
     def region(self, where: str, tokens: Tokens, line: Line) -> Command:
         name = tokens.next()
