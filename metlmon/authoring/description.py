@@ -50,6 +50,9 @@ that they have none."""
 GROUP: Final = "run"
 """What the runs of a sweep are called when nothing is said."""
 
+SAID_BY_A_SWEEP_FILE: Final = (*("shape", "runs", "epochs", "sweep", "stage", "bag", "multi-node"),)
+"""Keys that mean nothing beside ``source``."""
+
 _EPOCHS: Final = re.compile(r"\s*([0-9]{1,9})\s*(?:to|-)\s*([0-9]{1,9})\s*")
 
 _Kind = TypeVar("_Kind", Policy, Shape, How)
@@ -125,10 +128,12 @@ def _fields(file: TomlFile) -> dict[str, Any]:
     readers = {key: read for key, (_, read) in READERS.items()}
     found = {READERS[key][0]: value for key, value in _all(file, (), file.table, readers).items()}
     found |= found.pop("_bag", {})
+    if "source" in file.table:
+        _refuse_beside_a_sweep_file(file)
     found["shape"] = shape = _shaped(file, found)
     if "template" not in found:
         found["template"] = template_for(shape)
-    if found.get("seeds") and "runs" not in found:
+    if found.get("seeds") and "runs" not in found and "source" not in found:
         found["runs"] = len(found["seeds"])
     if _gated(file, found, shape):
         found.setdefault("gate", Rules())
@@ -162,6 +167,16 @@ def _shaped(file: TomlFile, found: Mapping[str, Any]) -> Shape:
             said = f'{head} belongs to shape = "{needed}", and this is "{shape}"'
             file.complain((key,), f"{said}; take one of them out")
     return shape
+
+
+def _refuse_beside_a_sweep_file(file: TomlFile) -> None:
+    """What a sweep file says itself would have no effect beside it, or half of one."""
+    evaluation = file.table.get("evaluation")
+    said: list[Where] = [(key,) for key in SAID_BY_A_SWEEP_FILE if key in file.table]
+    if isinstance(evaluation, dict) and "every" in evaluation:
+        said.append(("evaluation", "every"))
+    for where in said:
+        file.complain(where, f"{spelled(where)}: the sweep file (source) says that; take it out")
 
 
 def _gated(file: TomlFile, found: dict[str, Any], shape: Shape) -> bool:

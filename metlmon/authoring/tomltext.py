@@ -53,7 +53,8 @@ def toml_of(request: Request) -> str:
         machines = _line("machines", str(request.machines), "that train an epoch together")
         parts.append("\n".join(["[multi-node]", machines]))
     if request.evaluation is not None:
-        parts.append("\n".join(_evaluation(request.evaluation)))
+        counted = request.source is None
+        parts.append("\n".join(_evaluation(request.evaluation, counted=counted)))
     if request.gate is not None and request.gate != Rules():
         parts.append("\n".join(_stop(request.gate)))
     parts += ["\n".join(_region(region)) for region in request.regions]
@@ -71,19 +72,19 @@ def example(shape: Shape, template: str) -> str:
 def _top(request: Request) -> Iterator[str]:
     yield "# An ensemble, for: metlmon new FILE.toml [DIR]"
     yield _line("name", _text(request.name), "of the DAG file, without .dag")
-    if request.source is None or request.shape is not Shape.CHAIN:
+    from_file = request.source is not None
+    if not from_file:
         yield _line("shape", _text(request.shape), "one of " + ", ".join(Shape))
     template = "one that comes along, or a submit description beside this file"
     yield _line("template", _text(request.template), template)
     if request.source is not None:
         yield _line("source", _text(str(request.source)), "the sweep file that says the runs")
-    from_file = request.source is not None
-    counted = from_file or request.shape in (Shape.SWEEP, Shape.BAG)
     usual = Request("", Path())
-    if not counted or request.runs != usual.runs:
+    counted = request.shape in (Shape.SWEEP, Shape.BAG)
+    if not from_file and (not counted or request.runs != usual.runs):
         yield _line("runs", str(request.runs), "models to train")
-    trained = not from_file and request.shape is not Shape.BAG
-    if trained or request.epochs != usual.epochs:
+    trained = request.shape is not Shape.BAG
+    if not from_file and (trained or request.epochs != usual.epochs):
         yield _line("epochs", str(request.epochs), "of each run, one job each")
     if request.seeds:
         yield from _list("seeds", [str(seed) for seed in request.seeds])
@@ -171,11 +172,13 @@ def _stage(stage: Stage) -> Iterator[str]:
         yield _line("values", _inline(stage.values))
 
 
-def _evaluation(evaluation: Evaluation) -> Iterator[str]:
+def _evaluation(evaluation: Evaluation, *, counted: bool) -> Iterator[str]:
+    """``counted``: it is said here after how many epochs."""
     yield "# Side nodes that evaluate what an epoch left."
     yield "[evaluation]"
     yield _line("template", _text(evaluation.template))
-    yield _line("every", str(evaluation.every), "after each so many epochs")
+    if counted:
+        yield _line("every", str(evaluation.every), "after each so many epochs")
     gates = "true" if evaluation.gates else "false"
     yield _line("gates", gates, "does the next epoch wait for it, and fail with it?")
     if evaluation.values:

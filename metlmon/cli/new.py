@@ -98,6 +98,11 @@ SLOW: Final = 1.0
 FIELDS: Final = {"random_seed": "seeds"}
 """Variables that the description calls otherwise."""
 
+SAID_BY_A_SWEEP_FILE: Final = (
+    *("shape", "runs", "epochs", "sweep", "how", "shards", "machines", "every"),
+)
+"""Options that mean nothing beside one."""
+
 _PLACED: Final = re.compile(r"[^:]+:[0-9]+: ")
 """What begins with file and line."""
 
@@ -164,6 +169,8 @@ def asked(options: argparse.Namespace) -> tuple[Request, Path | None]:
         request = description_of(source)
     else:
         request = Request("", Path(), name=source.stem, gate=Rules(), source=_sweep_file(source))
+    if request.source is not None:
+        _refuse_beside_a_sweep_file(options)
     request = _changed(request, options, plain=source is None)
     if directory is None:
         directory = _home(source, request.name)
@@ -228,6 +235,16 @@ def _sweep_file(path: Path) -> Path:
     return path
 
 
+def _refuse_beside_a_sweep_file(options: argparse.Namespace) -> None:
+    """What a sweep file says itself would have no effect beside it, or half of one."""
+    said = [name for name in SAID_BY_A_SWEEP_FILE if getattr(options, name) not in (None, [])]
+    if options.evaluate == "":
+        said.append("evaluate")
+    if said:
+        remedy = "; name a template (--evaluate T), or take it out" * (said[0] == "evaluate")
+        raise InputError(f"--{said[0]}: the sweep file says that{remedy or '; take it out'}")
+
+
 def _changed(request: Request, options: argparse.Namespace, plain: bool) -> Request:
     """The request with what the options say. ``plain``: nothing else says anything."""
     said: dict[str, Any] = {
@@ -248,7 +265,7 @@ def _changed(request: Request, options: argparse.Namespace, plain: bool) -> Requ
     }
     if options.seeds is not None:
         said["seeds"] = _seeds(options.seeds)
-        if options.runs is None and said["seeds"]:
+        if options.runs is None and request.source is None and said["seeds"]:
             said["runs"] = len(said["seeds"])
     shape = _shape(options)
     said |= {"shape": shape, "sweep": _sweep(request, options)}

@@ -216,6 +216,14 @@ def test_relative_files_lie_beside_the_description(tmp_path: Path) -> None:
         ("[region.x]\nepochs = '9 to 3'\nvariables.a = 1", "2: region.x.epochs must be an epoch"),
         ("[bag]\nshard = 2", "2: no setting in bag is called 'shard'; did you mean 'shards'?"),
         ("runs = = 3", "not valid TOML"),
+        ("source = 's.dag'\nepochs = 7", "2: epochs: the sweep file (source) says that; take it"),
+        ("runs = 9\nsource = 's.dag'", "1: runs: the sweep file (source) says that"),
+        ("source = 's.dag'\n[sweep]\na = [1]", "2: sweep: the sweep file (source) says that"),
+        ("source = 's.dag'\n[bag]\nshards = 1", "2: bag: the sweep file (source) says that"),
+        (
+            "source = 's.dag'\n[evaluation]\nevery = 3",
+            "3: evaluation.every: the sweep file (source) says that",
+        ),
     ],
 )
 def test_errors_name_the_line_and_the_key(tmp_path: Path, text: str, sentence: str) -> None:

@@ -222,6 +222,29 @@ def test_what_is_wrong_in_a_sweep_file_is_said_with_its_place(
     assert not Path("o").exists()
 
 
+@pytest.mark.parametrize(
+    "option",
+    [
+        *("--epochs 50", "--runs 9", "--every 3", "--sweep c=1,2", "--how zip", "--shape bag"),
+        *("--shards 3", "--machines 4", "--evaluate"),
+    ],
+)
+def test_an_option_that_a_sweep_file_leaves_nothing_to_is_refused(
+    capsys: Captured, option: str
+) -> None:
+    Path("s.dag").write_text(SWEEP)
+    Path("t.subdag").write_text(CHAIN)
+    Path("e.toml").write_text('source = "s.dag"\n')
+    for file in ("s.dag", "e.toml"):
+        code, _, err = spoken(capsys, f"{file} {option} --name o")
+        assert code == Exit.USAGE
+        assert err.startswith(f"metlmon: {option.split()[0]}: the sweep file says that; ")
+    assert not Path("o").exists()
+    kept = told(capsys, "s.dag o --seeds 5,6 --evaluate evaluate --name again")
+    assert [run["seed"] for run in kept["runs"]] == [5, 6]
+    assert "nothing differs" in spoken(capsys, "o --name again")[1]
+
+
 def test_a_byte_order_mark_is_no_word_of_a_sweep_file(capsys: Captured) -> None:
     Path("s.dag").write_text(SWEEP, encoding="utf-8-sig")
     Path("t.subdag").write_text(CHAIN, encoding="utf-8-sig")
