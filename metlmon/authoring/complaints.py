@@ -461,7 +461,9 @@ def _of_the_given(request: Request, error: PartlyGiven) -> Complaint:
 def _swept(request: Request, jobs: Sequence[Job]) -> Iterator[Complaint]:
     """What is wrong in a sweep file, and which files its DAG needs that are not to be had."""
     assert request.source is not None
-    from metlmon.authoring.sweeps.expanding import expand  # Most ensembles sweep nothing.
+    # Most ensembles sweep nothing.
+    from metlmon.authoring.sweeps.expanding import expand
+    from metlmon.authoring.sweeps.files import missing
 
     try:
         made = expand(request)
@@ -469,13 +471,11 @@ def _swept(request: Request, jobs: Sequence[Job]) -> Iterator[Complaint]:
         yield Complaint("source", str(error))
         return
     yield from _partly_given(request, jobs, made.graph)
-    for file in made.files:
-        if file.data is None and not _exists(request.directory / file.name):
-            text = (
-                f"{file.where}: {file.name} lies neither beside the sweep file nor in "
-                f"{request.directory}; put it there before submitting"
-            )
-            yield Complaint("source", text, fatal=False)
+    yield from made.warnings
+    using = nodes_by_file(made.graph)
+    shipped = {ship[0] for job in jobs if job.file in using for ship in job.template.ships}
+    for sentence in missing(request, made.files, shipped):
+        yield Complaint("source", sentence, fatal=False)
 
 
 def _exists(path: Path) -> bool:

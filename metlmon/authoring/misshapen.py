@@ -316,7 +316,7 @@ def misused(request: Request, jobs: Sequence[Job]) -> Iterator[Complaint]:
         text = "the template does not ask for {requirements}, so no epoch can be sent elsewhere"
         yield Complaint("gate", f"{text}; add 'requirements = {{requirements}}' to it", fatal=False)
     if request.source is not None:
-        return
+        return  # What nodes are told there is known when the file has been read.
     yield from _nobody(request, jobs)
     for field, name, values, where, fatal in _all_given(request):
         if any(_named(field, name)):

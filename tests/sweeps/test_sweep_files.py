@@ -118,11 +118,11 @@ def test_the_reports_example_is_written_and_read_back(tmp_path: Path) -> None:
 
 def test_a_file_that_is_not_to_be_had_is_asked_for(tmp_path: Path) -> None:
     request = request_for(tmp_path, TWO + "JOB init init.sub\nJOB none none.sub NOOP\n")
-    (said,) = [each for each in complaints(request) if each.field == "source"]
+    (said,) = [each for each in complaints(request) if "init.sub" in each.text]
     assert said.text.startswith("w.dag:3: init.sub lies neither beside the sweep file nor in ")
     assert not said.fatal
     (tmp_path / "init.sub").write_text("queue\n")
-    assert [each for each in complaints(request) if each.field == "source"] == []
+    assert [each for each in complaints(request) if "init.sub" in each.text] == []
     wrong = replace(request_for(tmp_path, TWO + "PARENT x CHILD g\n"))
     (said,) = [each for each in complaints(wrong) if each.fatal]
     assert (said.field, said.text[:24]) == ("source", "w.dag:3: x is named, but")
@@ -509,6 +509,135 @@ def test_scripts_of_every_kind_go_along(tmp_path: Path) -> None:
     assert {"h.sh", "p.sh"} <= {file.name for file in plan.files if file.executable}
     (said,) = [each.text for each in complaints(request) if "x.sh" in each.text]
     assert said.startswith("w.dag:5: x.sh lies neither beside")
+
+
+def test_what_jobs_take_along_goes_along(tmp_path: Path) -> None:
+    workflow = TWO + "JOB init my.sub\nSPLICE side side.inc\nSUBDAG EXTERNAL far far.inc\n"
+    request = request_for(tmp_path, workflow)
+    described = (
+        "executable = run.sh\ntransfer_input_files = data.csv, in/x.csv, no.csv, /etc/hosts\n"
+    )
+    (tmp_path / "in").mkdir()
+    for name, text in {
+        "my.sub": described,
+        "run.sh": "#!/bin/sh\n",
+        "data.csv": "1",
+        "in/x.csv": "2",
+        "side.inc": "JOB a a.sub\nSCRIPT PRE a a.sh\nSPLICE deep deep.inc\nJOB n no.sub NOOP\n",
+        "deep.inc": "JOB b b.sub\nJOB c note\nSUBMIT-DESCRIPTION note {\n}\nSPLICE s side.inc\n",
+        "far.inc": "JOB f f.sub\n",
+        **dict.fromkeys(("a.sub", "b.sub", "f.sub"), "executable = /bin/true\nqueue\n"),
+        "a.sh": "#!/bin/sh\n",
+    }.items():
+        (tmp_path / name).write_text(text)
+    (tmp_path / "run.sh").chmod(0o755)
+    files = {file.name: file for file in make_plan(request).files}
+    along = {"my.sub", "run.sh", "data.csv", "side.inc", "a.sub", "a.sh", "deep.inc", "b.sub"}
+    assert {*along, "far.inc", "f.sub"} <= files.keys()
+    assert [name for name in ("run.sh", "a.sh", "data.csv") if files[name].executable] == [
+        "run.sh",
+        "a.sh",
+    ]
+    said = [each.text for each in complaints(request) if each.text.startswith("my.sub:")]
+    here = f"in {tmp_path / 'new'}; put it there before submitting, unless an earlier job brings it"
+    assert said == [
+        "my.sub:2: in/x.csv is not copied, since it is a path, a directory, or larger than 16 MB, "
+        f"and is not {here}",
+        f"my.sub:2: no.csv lies neither beside the sweep file nor {here}",
+    ]
+
+
+def test_files_are_taken_from_where_the_submit_file_says(tmp_path: Path) -> None:
+    request = request_for(tmp_path, TWO + "JOB init my.sub\n")
+    text = "initialdir = work\nexecutable = run.sh\ntransfer_input_files = train.py\n"
+    (tmp_path / "my.sub").write_text(text)
+    (tmp_path / "run.sh").write_text("#!/bin/sh\n")
+    assert "run.sh" not in {file.name for file in make_plan(request).files}
+    said = [each.text for each in complaints(request) if each.text.startswith("my.sub:")]
+    assert ["work/run.sh" in said[0], "work/train.py" in said[1]] == [True, True]
+    (tmp_path / "my.sub").write_text(text.partition("\n")[2])
+    # The trainer's template brings a train.py.
+    assert not [each for each in complaints(request) if each.text.startswith("my.sub:")]
+
+
+# --- what is swept for nothing ------------------------------------------------------------------
+
+
+def without_effect(request: Request) -> list[str]:
+    found = [each for each in complaints(request) if "has no effect" in each.text]
+    assert not any(each.fatal for each in found)
+    return [each.text for each in found]
+
+
+def test_what_is_swept_for_nothing_is_told(tmp_path: Path) -> None:
+    request = request_for(tmp_path, INIT + REPORTED, train=REPORTED_TEMPLATE)
+    first, second = without_effect(request)
+    assert first.startswith(
+        "w.dag:3: a has no effect on the jobs: no template has a parameter 'a', and no submit file "
+        "says $(a); say it there, or give it to a parameter: VARS {run} parameter={a}"
+    )
+    assert second.startswith("w.dag:4: b has no effect")
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        CHAIN + "VARS {run} learning_rate={a}\n",
+        CHAIN + "VARS {run}-train_epoch0 +Group=x{a}\n",
+        CHAIN + "VARS {run} My.Group={a_label}\n",
+        CHAIN + "VARS ALL_NODES APPEND request_memory={a}\n",
+        CHAIN + "VARS {run} ResourceName={a}\n",
+        CHAIN + "VARS {run} x={a} learning_rate=0.$(x)\n",
+        CHAIN + "SCRIPT POST {run}-train_epoch1 x.sh {a}\n",
+        CHAIN + "CATEGORY {run}-train_epoch1 c{a}\n",
+        CHAIN + "SET_JOB_ATTR x = {a}\n",
+        "VARS {run}-{a}-train_epoch0 x=1\n",
+        CHAIN + "JOB {run}-train_epoch1 own{a}.sub\n",
+        CHAIN + "JOB {run}-train_epoch1 says.sub\n",
+        CHAIN + "JOB {run}-train_epoch1 asks.sub\n",
+        CHAIN + "JOB {run}-train_epoch1 not-here.sub\n",
+        CHAIN + "JOB {run}-train_epoch1 includes.sub\n",
+        CHAIN + "JOB {run}-train_epoch1 d\nSUBMIT-DESCRIPTION d {\n arguments = $(A)\n}\n",
+    ],
+)
+def test_what_has_an_effect_is_not_told(tmp_path: Path, template: str) -> None:
+    workflow = TWO.replace("1, 2", "1 as one, 2 as two")
+    request = request_for(tmp_path, workflow, t=template)
+    (tmp_path / "says.sub").write_text("# $(b)\narguments = $INT(A,%d)\nqueue\n")
+    (tmp_path / "asks.sub").write_text("if defined a\narguments = x\nendif\nqueue\n")
+    (tmp_path / "includes.sub").write_text("include : more.inc\nqueue\n")
+    assert without_effect(request) == []
+
+
+@pytest.mark.parametrize(
+    "line", ["VARS g learning_rate={a}", "SCRIPT PRE g x.sh {a}", "PRIORITY ALL_NODES {a}"]
+)
+def test_a_line_of_the_workflow_may_give_it_an_effect(tmp_path: Path, line: str) -> None:
+    assert without_effect(request_for(tmp_path, f"{TWO}{line}\n")) == []
+    other = "GEN SUBDAG h t.subdag a from\n 3\n"
+    if "ALL_NODES" not in line:
+        (told,) = without_effect(request_for(tmp_path, f"{TWO}{other}{line}\n"))
+        assert told.startswith("w.dag:4: a has no effect")
+
+
+def test_a_comment_or_an_attribute_of_the_machine_is_no_use(tmp_path: Path) -> None:
+    template = CHAIN + "JOB {run}-train_epoch0 x.sub\nJOB {run}-train_epoch1 x.sub\n"
+    request = request_for(tmp_path, TWO, t=template)
+    (tmp_path / "x.sub").write_text("# $(a)\narguments = $$(a)\nqueue\n")
+    assert len(without_effect(request)) == 1
+
+
+def test_what_is_given_beside_a_sweep_file_for_nothing_is_told(tmp_path: Path) -> None:
+    request = request_for(tmp_path, TWO.replace(" a ", " learning_rate "))
+    region = Region("late", {"y": "1", "ResourceName": "B"}, where="e.toml:4")
+    asked = replace(request, variables={"x": "1", "project": "2"}, regions=(region,))
+    (tmp_path / "t.subdag").write_text(CHAIN.split("\n")[0] + "\n")
+    assert without_effect(asked) == [
+        "no template has a parameter 'x' and no submit file says $(x), so it has no effect; "
+        "correct the name",
+        "e.toml:4: no template has a parameter 'y' and no submit file says $(y), so it has no "
+        "effect; correct the name",
+    ]
 
 
 def test_descriptions_splices_and_included_files_stay_what_they_are(tmp_path: Path) -> None:

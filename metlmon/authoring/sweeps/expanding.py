@@ -13,7 +13,7 @@ from metlmon.authoring.gating import gated, is_gated
 from metlmon.authoring.given import Place, described, merged
 from metlmon.authoring.graph import Given, Graph, GraphNode, Role
 from metlmon.authoring.jobs import jobs_of
-from metlmon.authoring.records import PlanError, Request
+from metlmon.authoring.records import Complaint, PlanError, Request
 from metlmon.authoring.shapes import ALWAYS, run_plans
 from metlmon.authoring.sweeps import kept_sweep
 from metlmon.authoring.sweeps.commands import (
@@ -26,7 +26,8 @@ from metlmon.authoring.sweeps.commands import (
     Splice,
     Whole,
 )
-from metlmon.authoring.sweeps.files import files_named
+from metlmon.authoring.sweeps.effects import Effects
+from metlmon.authoring.sweeps.files import Named, Use, files_named, text_of, use_of
 from metlmon.authoring.sweeps.growing import Growing, undeclared
 from metlmon.authoring.sweeps.making import (
     Making,
@@ -41,7 +42,7 @@ from metlmon.authoring.sweeps.ordering import Ordering, refuse_circles
 from metlmon.authoring.sweeps.placeholders import has_places
 from metlmon.authoring.sweeps.points import put_together
 from metlmon.authoring.sweeps.reading import Shelf
-from metlmon.authoring.sweeps.records import Expansion, Group
+from metlmon.authoring.sweeps.records import Expansion, Group, Referenced
 from metlmon.authoring.sweeps.telling import Telling
 from metlmon.authoring.sweeps.template import Template
 from metlmon.authoring.sweeps.trainings import TRAINS, Training
@@ -233,25 +234,43 @@ class _Expanding:
             graph = Graph(ordered, edges, lines=lines, subdags=subdags)
         else:
             graph = Graph(ordered, edges, self._retries, lines, self._unless)
+        files = files_named(self._source, self._commands, self._named(nodes))
         return Expansion(
             graph=graph,
             runs=run_plans(graph),
             values=tuple(run.point for run in names.runs.values()),
             groups=tuple(self._groups()),
-            files=files_named(self._source, self._commands, self._named(nodes)),
+            files=files,
             sources=tuple(self._shelf.read.items()),
+            warnings=tuple(self._warnings(nodes, files)),
         )
 
-    def _named(self, nodes: Mapping[str, GraphNode]) -> Iterator[tuple[str, str, bool]]:
-        """(file, place, whether it is a script) of what nodes submit and run. Names behind JOB that
-        are no files to look for: descriptions, and what is written."""
+    def _warnings(
+        self, nodes: Mapping[str, GraphNode], files: Sequence[Referenced]
+    ) -> Iterator[Complaint]:
+        known = {file.name: file.data for file in files}
+
+        def read(name: str) -> str | None:
+            if name in self._descriptions:
+                return self._descriptions[name][0]
+            return text_of(name, known.get(name), self._request.directory)
+
+        effects = Effects(self._jobs, self._names, nodes, self._commands, read)
+        for template in self._grown.templates:
+            yield from effects.idle(template)
+        yield from effects.unused(self._request)
+
+    def _named(self, nodes: Mapping[str, GraphNode]) -> Iterator[Named]:
+        """What nodes submit and run. Names behind JOB that are no files to look for: descriptions,
+        and what is written."""
         known = {*self._descriptions, *(job.file for job in self._jobs)}
         for node in self._names.nodes.values():
             submit = nodes[node.name].submit
             if not node.noop and submit not in known:
-                yield submit, node.where, False
+                yield Named(submit, node.where, use_of(node.kind))
             for script in node.scripts.values():
-                yield self._known((script.command,))[0].split(None, 1)[0], script.where, True
+                (line,) = self._known((script.command,))
+                yield Named(line.split(None, 1)[0], script.where, Use.SCRIPT)
 
     def _known(self, texts: Iterable[str]) -> tuple[str, ...]:
         """Texts with the uuids in the places of their marks."""

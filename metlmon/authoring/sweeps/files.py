@@ -1,52 +1,176 @@
-"""Files that the DAG of a sweep names: they lie beside the sweep file, and must beside the DAG."""
+"""Files that the DAG of a sweep names: they lie beside the sweep file, and must beside the DAG.
+
+What lies there under a bare name goes along: submit files with what their jobs take along, scripts,
+DAGs that are spliced in or external, with what these name. A path may lead anywhere.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import stat
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from enum import Enum, auto
+from os.path import exists
 from pathlib import Path
+from typing import Final
 
+from metlmon.authoring.records import Request
+from metlmon.authoring.submittext import Assignment, assignments, input_files
 from metlmon.authoring.sweeps.commands import Command, Splice, Whole
 from metlmon.authoring.sweeps.reading import LARGEST
 from metlmon.authoring.sweeps.records import Referenced
+from metlmon.dagman import NodeKind
+from metlmon.dagman.commands import (
+    DescriptionCommand,
+    IncludeCommand,
+    NodeCommand,
+    ScriptCommand,
+    SpliceCommand,
+)
+from metlmon.dagman.dagfile import parse_dag
 from metlmon.dagman.dagtext import Tokens
+from metlmon.frozen import frozen
+
+MOST_BYTES: Final = 4 * LARGEST
+"""Of all files together: what is larger belongs where it lies, and is not held in memory."""
+
+MOST_FILES: Final = 10_000
+
+_FOLDERS: Final = frozenset({"initialdir", "initial_dir", "iwd"})
+
+
+class Use(Enum):
+    """What a file is to whoever names it."""
+
+    SUBMIT = auto()
+    SCRIPT = auto()
+    DAG = auto()
+    INPUT = auto()
+    OTHER = auto()
+
+
+@frozen
+class Named:
+    """A file with the place that names it."""
+
+    name: str
+    where: str
+    use: Use
 
 
 def files_named(
-    source: Path, commands: Sequence[Command], named: Iterable[tuple[str, str, bool]]
+    source: Path, commands: Sequence[Command], named: Iterable[Named]
 ) -> tuple[Referenced, ...]:
-    """Each file once, in the order in which they are named. ``named`` by nodes: (file, place,
-    whether it is a script). Never raises."""
-    found: dict[str, tuple[str, bool]] = {}
-    for name, where, script in named:
-        found.setdefault(name, (where, script))
-    for command in commands:
-        if isinstance(command, Splice | Whole) and (file := _named(command)):
-            found.setdefault(file, (command.where, False))
-    return tuple(
-        Referenced(name, where, _data(source.parent, name), executable)
-        for name, (where, executable) in found.items()
-        if not name.startswith("/")
-    )
+    """Each file once, in the order in which they are named; ``named`` by nodes. Never raises."""
+    found: dict[str, Referenced] = {}
+    left = MOST_BYTES
+    waiting = [*named, *(each for command in commands for each in _of_command(command))]
+    for each in waiting:
+        if each.name in found or each.name.startswith("/") or len(found) >= MOST_FILES:
+            continue
+        data, runs = _data(source.parent, each.name, left)
+        left -= len(data or b"")
+        executable = each.use is Use.SCRIPT or (each.use is Use.INPUT and runs)
+        found[each.name] = Referenced(
+            each.name, each.where, data, executable, each.use is Use.INPUT
+        )
+        if data is not None:
+            # It grows while it is gone through: files within files.
+            waiting += _within(each, data)
+    return tuple(found.values())
 
 
-def _named(command: Splice | Whole) -> str | None:
+def missing(
+    request: Request, files: Iterable[Referenced], written: Collection[str]
+) -> Iterator[str]:
+    """What is to be said of files that do not go along and are not there. ``written``: names of
+    what comes along anyway."""
+    assert request.source is not None
+    for file in files:
+        if file.data is not None or file.name in written or exists(request.directory / file.name):
+            continue
+        said = f"{file.where}: {file.name} lies neither beside the sweep file nor in "
+        if exists(request.source.parent / file.name):
+            why = f"it is a path, a directory, or larger than {LARGEST >> 20} MB"
+            said = f"{file.where}: {file.name} is not copied, since {why}, and is not in "
+        brought = ", unless an earlier job brings it" if file.taken else ""
+        yield f"{said}{request.directory}; put it there before submitting{brought}"
+
+
+def text_of(name: str, data: bytes | None, directory: Path) -> str | None:
+    """What a submit file says that goes along (``data``), or lies in the DAG's directory; None
+    where it cannot be had."""
+    if data is None:
+        try:
+            with (directory / name).open("rb") as file:
+                data = file.read(LARGEST)
+        except (OSError, ValueError):
+            return None
+    return data.decode("utf-8", "replace")
+
+
+def _of_command(command: Command) -> Iterator[Named]:
     """The file of SPLICE name file, or of CONFIG file."""
+    if not isinstance(command, Splice | Whole):
+        return
     words = list(iter(Tokens(command.text).next, ""))
     if isinstance(command, Splice):
-        return words[2]
-    return words[1] if command.keyword == "CONFIG" else None
+        yield Named(words[2], command.where, Use.OTHER if len(words) > 3 else Use.DAG)
+    elif command.keyword == "CONFIG":
+        yield Named(words[1], command.where, Use.OTHER)
 
 
-def _data(folder: Path, name: str) -> bytes | None:
-    """What lies there under a bare name; a path may lead anywhere, and is left alone."""
+def _within(named: Named, data: bytes) -> Iterator[Named]:
+    """What a file itself names."""
+    if named.use is Use.DAG:
+        yield from _of_dag(named.name, data)
+    elif named.use is Use.SUBMIT:
+        yield from _of_submit(named.name, assignments(data.decode("utf-8", "replace")))
+
+
+def _of_dag(name: str, data: bytes) -> Iterator[Named]:
+    commands = parse_dag(data, name).commands
+    described = {each.name for each in commands if isinstance(each, DescriptionCommand)}
+    for each in commands:
+        where = f"{name}:{each.line}"
+        match each:
+            case NodeCommand(submit=str(file), dir=None, noop=False):
+                if file not in described:
+                    yield Named(file, where, use_of(each.kind))
+            case ScriptCommand(command=line):
+                yield Named(line.split(None, 1)[0], where, Use.SCRIPT)
+            case SpliceCommand(file=file, dir=None) | IncludeCommand(file=file):
+                yield Named(file, where, Use.DAG)
+
+
+def use_of(kind: NodeKind) -> Use:
+    """What the file of a node is."""
+    return Use.DAG if kind is NodeKind.SUBDAG else Use.SUBMIT
+
+
+def _of_submit(name: str, said: list[Assignment]) -> Iterator[Named]:
+    """What jobs take along: from the directory that they say, if they say one."""
+    lines = {file: each.line for each in reversed(said) for file in input_files([each])}
+    folder = next((each.value for each in reversed(said) if each.key in _FOLDERS), "")
+    if "$" in folder:
+        return
+    for file in input_files(said):
+        path = f"{folder.rstrip('/')}/{file}" if folder and not file.startswith("/") else file
+        yield Named(path, f"{name}:{lines[file]}", Use.INPUT)
+
+
+def _data(folder: Path, name: str, most: int) -> tuple[bytes | None, bool]:
+    """What lies there under a bare name, if it is no larger than that, and whether it can be run;
+    a path may lead anywhere, and is left alone."""
     if "/" in name or "$" in name:
-        return None
+        return None, False
     path = folder / name
     try:
-        if not path.is_file():
-            return None
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode) or status.st_size > min(most, LARGEST):
+            return None, False
         with path.open("rb") as file:
             data = file.read(LARGEST + 1)
     except (OSError, ValueError):
-        return None
-    return data if len(data) <= LARGEST else None
+        return None, False
+    runs = bool(status.st_mode & stat.S_IXUSR)
+    return (data if len(data) <= LARGEST else None), runs

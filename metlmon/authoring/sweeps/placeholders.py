@@ -40,7 +40,14 @@ class Text:
 
 def has_places(raw: str) -> bool:
     """Whether a text has a place to fill in."""
-    return any(match[2] for match in _WORD.finditer(raw))
+    return bool(places(raw))
+
+
+def places(raw: str) -> frozenset[str]:
+    """The names that stand in a text to be filled in."""
+    if "{" not in raw:
+        return frozenset()
+    return frozenset(match[2] for match in _WORD.finditer(raw) if match[2])
 
 
 def read_text(raw: str, known: Collection[str], where: str) -> Text:

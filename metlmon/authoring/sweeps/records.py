@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from metlmon.authoring.graph import Graph
-from metlmon.authoring.records import How, RunPlan
+from metlmon.authoring.records import Complaint, How, RunPlan
 from metlmon.frozen import frozen
 
 
@@ -13,12 +13,14 @@ from metlmon.frozen import frozen
 class Referenced:
     """A file that the DAG names: a submit file, a script, a sub-DAG, a configuration. ``data``
     None: it does not lie beside the sweep file (or is named by a path), so that it must be there
-    already where the DAG is submitted."""
+    already where the DAG is submitted. ``taken``: jobs take it along; an earlier one may bring
+    it."""
 
     name: str
     where: str
     data: bytes | None
     executable: bool = False
+    taken: bool = False
 
 
 @frozen
@@ -39,7 +41,7 @@ class Group:
 class Expansion:
     """``runs`` in the order of the file, ``values`` those of the swept variables of each.
     ``files``: what the DAG names. ``sources``: names and contents of the sweep file and of all that
-    it was read with."""
+    it was read with. ``warnings``: what is given and has no effect."""
 
     graph: Graph
     runs: tuple[RunPlan, ...]
@@ -47,3 +49,4 @@ class Expansion:
     groups: tuple[Group, ...]
     files: tuple[Referenced, ...]
     sources: tuple[tuple[str, bytes], ...]
+    warnings: tuple[Complaint, ...] = ()
