@@ -91,6 +91,10 @@ IN_THE_WORKFLOW = [
     (TWO + "VARS g x=\n", "w.dag:3: VARS: Key value pair missing value for x"),
     (TWO + "VARS g x=''\n", "w.dag:3: x is empty"),
     (TWO + "VARS g x={c}\n", "w.dag:3: nothing is called {c}"),
+    (
+        TWO + "SUBMIT-DESCRIPTION d {\n arguments = {run}\n}\n",
+        "w.dag:3: {run} in the description d, which all runs share; use $(run), which VARS give",
+    ),
     (TWO + "SCRIPT POST g x.sh {c}\n", "w.dag:3: nothing is called {c}"),
     (TWO + "JOB x x.sub\nVARS x y={a}\n", "there are such names for nodes of runs only"),
     (TWO + "VARS g x='1\n", "w.dag:3: VARS: Invalid quoting: no ending quote found"),
@@ -142,6 +146,18 @@ IN_THE_TEMPLATE = [
     (
         "VARS {run}-train_epoch0 APPEND run_uuid=same\n",
         "t.subdag:1: g1 and g0 have the same run_uuid",
+    ),
+    (
+        CHAIN + "SUBMIT-DESCRIPTION d {\n executable = x\n arguments = {a}\n}\n",
+        "t.subdag:3: {a} in the description d, which all runs share; use $(a), which VARS give",
+    ),
+    (
+        CHAIN + "SUBMIT-DESCRIPTION d {\n arguments = {foo}\n}\n",
+        "t.subdag:3: nothing is called {foo}",
+    ),
+    (
+        CHAIN + "SUBMIT-DESCRIPTION d @=end\n executable = x\n queue 3\n@end\n",
+        "t.subdag:3: 'queue 3' in the description d, which HTCondor before 24.11 refuses there",
     ),
     (CHAIN + "VARS {run} APPEND epoch=9\n", "trains the same epoch of a run as"),
     (

@@ -560,6 +560,14 @@ def test_files_are_taken_from_where_the_submit_file_says(tmp_path: Path) -> None
     assert not [each for each in complaints(request) if each.text.startswith("my.sub:")]
 
 
+def test_a_description_of_a_template_stands_in_the_dag_as_dagman_takes_it(tmp_path: Path) -> None:
+    described = "SUBMIT-DESCRIPTION d {\n executable = x\n x = {{a}}\n queue\n queue_x = 1\n}\n"
+    made = expanded(tmp_path, TWO, CHAIN + described + "JOB {run}-more d\n")
+    assert made.graph.lines[0] == (
+        "SUBMIT-DESCRIPTION d {\n  executable = x\n  x = {a}\n  queue_x = 1\n}"
+    )
+
+
 # --- what is swept for nothing ------------------------------------------------------------------
 
 

@@ -44,7 +44,7 @@ from metlmon.authoring.sweeps.points import put_together
 from metlmon.authoring.sweeps.reading import Shelf
 from metlmon.authoring.sweeps.records import Expansion, Group, Referenced
 from metlmon.authoring.sweeps.telling import Telling
-from metlmon.authoring.sweeps.template import Template
+from metlmon.authoring.sweeps.template import Template, known_names, shared
 from metlmon.authoring.sweeps.trainings import TRAINS, Training
 from metlmon.dagman import NodeKind
 from metlmon.dagman.commands import ALL_NODES
@@ -143,7 +143,8 @@ class _Expanding:
             case Say():
                 self._say_all(command)
             case Describe():
-                self._describe(command)
+                known = [known_names(each.generate) for each in self._grown.templates]
+                self._describe(shared(command, frozenset().union(*known)))
             case Splice(text=text):
                 self._line(text, command.where)
             case Whole(text=text):

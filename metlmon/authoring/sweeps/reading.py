@@ -300,6 +300,7 @@ class _Reader:
         if not name or len(end) + (end == "}") < 2:
             raise SyntaxFault("No inline description provided")
         inside, behind = self._lines.block(end)
+        inside = [each for each in inside if not _queues_one(each, where, name)]
         text = "\n".join([line.text, *(f"  {each}" for each in inside), end + behind])
         return Describe(where, name, text)
 
@@ -412,6 +413,20 @@ def _swept(text: str, where: str) -> tuple[tuple[str, ...], How | None]:
     raise PlanError(
         f"{where}: {shown(' '.join(words[place + 1 :]))!r} behind 'from'; only 'zip' or 'product' "
         "may stand there, and values on the lines below"
+    )
+
+
+def _queues_one(line: str, where: str, name: str) -> bool:
+    """Whether a line of a description says what goes without saying. Raises PlanError where it asks
+    for more."""
+    words = line.lower().split()
+    if words[0] != "queue" or words[1:2] == ["="]:
+        return False
+    if words[1:] in ([], ["1"]):
+        return True  # HTCondor before 24.11 refuses it there.
+    raise PlanError(
+        f"{where}: {shown(line)!r} in the description {shown(name)}, which HTCondor before 24.11 "
+        "refuses there; put the description into a file of its own"
     )
 
 

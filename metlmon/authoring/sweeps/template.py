@@ -134,6 +134,20 @@ def read_template(generate: Generate, commands: list[Command]) -> Template:
     return _Cutting(generate, commands).template()
 
 
+def shared(describe: Describe, known: Collection[str]) -> Describe:
+    """A description as it stands in the DAG, once for all runs. Raises PlanError where it holds
+    what each run would fill in; ``known``: the names of that."""
+    text = read_text(describe.text, known, describe.where)
+    if text.names:
+        name = text.names[0]
+        macro = "run_uuid" if name == "uuid" else name
+        raise PlanError(
+            f"{describe.where}: {{{name}}} in the description {shown(describe.name)}, which all "
+            f"runs share; use $({macro}), which VARS give"
+        )
+    return replace(describe, text=text.fill({}))
+
+
 class _Cutting:
     def __init__(self, generate: Generate, commands: list[Command]) -> None:
         self._generate = generate
@@ -176,7 +190,7 @@ class _Cutting:
             lasts=tuple(part.key for part in within if part.key not in self._followed),
             sayings=tuple(self._sayings()),
             whole=tuple((each, self._text(each.text, each.where)) for each in self._of(Whole)),
-            descriptions=tuple(self._of(Describe)),
+            descriptions=tuple(shared(each, self._known) for each in self._of(Describe)),
         )
 
     def _of(self, kind: type[Kind]) -> Iterator[Kind]:
