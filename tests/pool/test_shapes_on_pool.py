@@ -21,7 +21,7 @@ from watching import Watched
 class Shape:
     """What is asked for, and what has to come of it, counted by hand. ``nodes``: of the DAG file
     itself, ``inner``: of its sub-DAGs. ``runless``: it has jobs of no run. ``files``: what lies
-    beside ``source``."""
+    beside ``source``. ``idle``: what is swept and no template says."""
 
     source: str
     nodes: int
@@ -33,6 +33,7 @@ class Shape:
     suffix: str = ".toml"
     files: Mapping[str, str] = field(default_factory=dict)
     options: tuple[str, ...] = ()
+    idle: tuple[str, ...] = ()
 
 
 EVERY = "memory = 128\n"
@@ -73,6 +74,7 @@ SHAPES: Mapping[str, Shape] = {
         suffix=".dag",
         files={"train.subdag": REPORTED},
         options=("--memory", "128"),
+        idle=("a", "b"),
     ),
     "stages": Shape(
         EVERY + 'runs = 2\n[[stage]]\nname = "pretrain"\nepochs = 2\n'
@@ -139,7 +141,8 @@ def test_it_is_written_without_fault(ran: Ran) -> None:
     assert ran.checked["dags"] == [ran.written.dag.name]
     assert [each for each in ran.checked["findings"] if each["severity"] != "note"] == []
     told = ran.written.told
-    assert told["complaints"] == []
+    complaints = [each["text"].split(": ")[1] for each in told["complaints"]]
+    assert complaints == [f"{name} has no effect on the jobs" for name in ran.shape.idle]
     counts = (told["nodes"], told["jobs"], len(told["runs"]))
     # It counts nodes that have a job: those that are sub-DAGs themselves have not.
     assert counts == (ran.shape.inner or ran.shape.nodes, ran.shape.jobs, ran.shape.runs)
