@@ -108,7 +108,8 @@ def continuation(
     files = tuple(painter.dags[key].file for key in dags)
     if not found:
         return Continuation(None, files, (), tuple(left_out))
-    for key in dags:
+    # Not only where it went on last: a DAG that has come to none of its nodes yet has it, too.
+    for key in dict.fromkeys(key for each in found for key, _ in each.run.nodes()):
         _refuse_if_it_runs(painter, painter.dags[key])
     plan = _Writing(painter, directory, _free_name(painter, directory, base), found).plan()
     return Continuation(plan, files, told, tuple(left_out))

@@ -257,6 +257,18 @@ def test_not_while_the_old_dag_runs(ended: Ended, capsys: pytest.CaptureFixture[
     assert not (ended.path / "e-2.dag").exists()
 
 
+def test_not_while_a_continuation_has_the_run(
+    ended: Ended, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its DAGMan has begun and submitted nothing: the run's latest epoch is the old DAG's."""
+    assert ended.go_on("run0") == 0
+    ended.write("e-2.dag.dagman.out", Out().start("13:00:00").data)
+    ended.write("e-2.dag.lock", "")
+    assert "e-2.dag still runs" in refused(ended, capsys, "run0")
+    assert ended.go_on("run1") == 0, "another run is not concerned"
+    assert "run0" not in re.sub("#.*", "", (ended.path / "e-3.dag").read_text())
+
+
 def test_not_twice(ended: Ended, capsys: pytest.CaptureFixture[str]) -> None:
     assert ended.go_on() == 0
     assert "e-2.dag was not submitted yet" in refused(ended, capsys)
