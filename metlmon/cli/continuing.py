@@ -8,8 +8,9 @@ import sys
 from collections.abc import Iterator
 from typing import Any, Final
 
-from metlmon.authoring.continuation import Continuation, ContinuedRun, continuation
+from metlmon.authoring.continuation import Continuation, continuation
 from metlmon.authoring.records import PlanError
+from metlmon.authoring.successor import ContinuedRun
 from metlmon.authoring.writing import write_plan
 from metlmon.cli.codes import Exit
 from metlmon.cli.commands import open_reader

@@ -1,0 +1,331 @@
+"""The DAG that goes on with runs: its nodes, by what the old DAG files say of them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from operator import itemgetter
+from pathlib import Path
+from typing import Any, Final
+
+from metlmon.authoring import dagtext, gating
+from metlmon.authoring.graph import Given, Graph, GraphNode, Level, Role
+from metlmon.authoring.records import Plan, PlanError, PlannedFile, Request
+from metlmon.dagman import Node, modify
+from metlmon.dagman.commands import ALL_NODES, NodeModifier
+from metlmon.dagman.dagfile import parse_dag
+from metlmon.ensemble.dag import Dag
+from metlmon.ensemble.gates import gate_name
+from metlmon.ensemble.picture import Painter
+from metlmon.ensemble.runs import Run
+from metlmon.frozen import frozen
+from metlmon.secret import HIDDEN
+
+POLL: Final = 60
+"""Seconds after which a paused node asks again, where the old DAG file does not say."""
+
+LARGEST: Final = 64 << 20
+"""Bytes of a DAG file, and of a gate's rules."""
+
+_KEPT_LINES: Final = re.compile(r"\s*(?:CONFIG|MAXJOBS|ENV|SET[_-]JOB[_-]ATTR)\s", re.IGNORECASE)
+_DESCRIPTION: Final = re.compile(r"\s*SUBMIT[_-]DESCRIPTION\s+(\S+)\s+(\{|@=(\S+))", re.IGNORECASE)
+_DEFER: Final = re.compile(
+    r"\s*SCRIPT\s+DEFER\s+(\d{1,3})\s+(\d{1,7})\s+PRE\s+(\S+)", re.IGNORECASE
+)
+
+
+@frozen
+class ContinuedRun:
+    """A run that goes on. ``done``: its last epoch that is complete, as in its node's name, None
+    where none is; ``first`` and ``last``: of the epochs that are to be trained; ``why``: how it
+    ended before; ``checkpoint``: where it goes on from, as seen from the DAG file."""
+
+    run: str
+    uuid: str
+    why: str
+    done: int | None
+    first: int
+    last: int
+    checkpoint: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Going:
+    """A run that goes on, with the nodes that tell how. ``folder``: where its checkpoints are, as
+    seen from the DAG file."""
+
+    told: ContinuedRun
+    run: Run
+    dag: Dag
+    nodes: Mapping[int, Node]
+    folder: str
+
+
+class Writing:
+    """The DAG ``name``, of these runs."""
+
+    def __init__(self, painter: Painter, directory: Path, name: str, runs: Sequence[Going]) -> None:
+        self._painter, self._directory, self._name, self._runs = painter, directory, name, runs
+        self._texts = {each.dag.key: _lines_of(each.dag) for each in runs}
+        self._deferred = {
+            key: {m[3]: (int(m[1]), int(m[2])) for m in map(_DEFER.match, lines) if m}
+            for key, lines in self._texts.items()
+        }
+        self._said: dict[str, dict[str, list[tuple[int, NodeModifier]]]] = {}
+        self._lines: dict[str, None] = {}
+        self._gates: dict[str, None] = {}
+        self._retries: dict[str, int] = {}
+
+    def plan(self) -> Plan:
+        nodes: list[GraphNode] = []
+        edges: list[tuple[str, str]] = []
+        for going in self._runs:
+            for node, parents in self._nodes_of(going):
+                nodes.append(node)
+                edges += [(parent, node.name) for parent in parents]
+        names = [node.name for node in nodes]
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise PlanError(f"two of the runs have a node {twice}: continue them one by one")
+        for going in self._runs:
+            self._keep_lines(going, nodes)
+        different = set(self._retries.values())
+        retries = different.pop() if len(different) == 1 else 0
+        if not retries:
+            nodes = [replace(node, retries=self._retries[node.name] or None) for node in nodes]
+        graph = Graph(tuple(nodes), tuple(edges), retries, tuple(self._lines))
+        dag_file = f"{self._name}.dag"
+        about = f"goes on with {', '.join(dict.fromkeys(each.dag.file for each in self._runs))}"
+        text = dagtext.dag_text(graph, self._name, about)
+        of_dag = f"the DAG: {len(nodes)} nodes"
+        files = [PlannedFile(dag_file, text.encode(), False, of_dag)]
+        if self._gates:
+            rules = self._rules().encode()
+            what = "the rules of its gate"
+            files.append(PlannedFile(gating.rules_file(self._name), rules, False, what))
+        request = Request("", self._directory, self._name, runs=len(self._runs))
+        return Plan(request, dag_file, tuple(files), (), len(nodes), len(nodes), graph)
+
+    def _nodes_of(self, going: Going) -> Iterator[tuple[GraphNode, list[str]]]:
+        """The nodes of one run, each with the names of those before it."""
+        before: list[str] = []
+        for epoch in range(going.told.first, going.told.last + 1):
+            old, shift = self._like(going, epoch)
+            train = self._node(going, old, epoch, shift, Role.TRAIN)
+            yield train, before
+            before = [train.name]
+            following = going.nodes.get(epoch - shift + 1)
+            for side in self._after(going, old):
+                node = self._node(going, side, epoch, shift, Role.EVALUATE)
+                yield node, [train.name]
+                if following is not None and following.name in side.children:
+                    before.append(node.name)
+
+    def _like(self, going: Going, epoch: int) -> tuple[Node, int]:
+        """The node that the epoch had in the old DAG, or would have had: then by how many epochs
+        it comes later than the last one."""
+        if epoch in going.nodes:
+            return going.nodes[epoch], 0
+        last = max(going.nodes)
+        return going.nodes[last], epoch - last
+
+    def _after(self, going: Going, node: Node) -> list[Node]:
+        nodes = going.dag.workflow.nodes
+        side = {name for dag, name in going.run.side if dag == going.dag.key}
+        return [each for name, each in nodes.items() if name in side and name in node.children]
+
+    def _node(self, going: Going, old: Node, epoch: int, shift: int, role: Role) -> GraphNode:
+        if old.dir is not None or old.submit is None:
+            what = "its submit description" if old.submit is None else "a directory of its own"
+            raise PlanError(
+                f"{old.file}:{old.line}: {old.name} has {what} in the DAG file, which is not "
+                "carried over: put it into a submit file"
+            )
+        name, submit = self._counted_on(going, old, shift), old.submit
+        old = self._as_written(going, old)
+        self._retries[name] = old.retries
+        pre, defer, skip = self._script(going, old, epoch, role)
+        return GraphNode(
+            name,
+            submit,
+            role=role,
+            run=going.told.run,
+            epoch=epoch,
+            variables=tuple(self._variables(going, old, name, epoch, shift, role)),
+            pre=pre,
+            defer=defer,
+            skip=skip,
+            post=old.post.command if old.post is not None else None,
+            noop=old.noop,
+            where=f"{old.file}:{old.line}",
+        )
+
+    def _as_written(self, going: Going, old: Node) -> Node:
+        """The node with what was hidden of it when it was read, for it would be lost. Raises
+        PlanError where the DAG file itself does not say it."""
+        if not _is_hidden(old):
+            return old
+        whole = replace(old, vars={}, attributes={}, pre=None, post=None)
+        commands = self._commands(going.dag.key)
+        about = [*commands.get(ALL_NODES, ()), *commands.get(old.name, ())]
+        for _, command in sorted(about, key=itemgetter(0)):
+            if modify.applies(command, whole):
+                modify.apply(command, whole)
+        said = [{*each.vars, *each.attributes} for each in (old, whole)]
+        if said[0] != said[1] or _is_hidden(whole):
+            text = f"what looks like a secret of {old.name} stands in a file that this one includes"
+            raise PlanError(f"{old.file}:{old.line}: {text}; write it here, or into a file of jobs")
+        return replace(
+            old, vars=whole.vars, attributes=whole.attributes, pre=whole.pre, post=whole.post
+        )
+
+    def _commands(self, key: str) -> Mapping[str, list[tuple[int, NodeModifier]]]:
+        """What the DAG file says of each node, as it is written there, and at which place."""
+        if key not in self._said:
+            text = "\n".join(self._texts[key]).encode("utf-8", "surrogateescape")
+            found = self._said[key] = {}
+            for at, each in enumerate(parse_dag(text, key).commands):
+                if isinstance(each, NodeModifier):
+                    name = ALL_NODES if each.node.upper() == ALL_NODES else each.node
+                    found.setdefault(name, []).append((at, each))
+        return self._said[key]
+
+    def _counted_on(self, going: Going, old: Node, shift: int) -> str:
+        if not shift:
+            return old.name
+        part = self._painter.runs.parts[going.dag.key, old.name]
+        numbers = list(re.finditer(r"\d+", old.name))
+        settings = self._painter.ensemble.settings
+        pattern = settings.train_node if part.training else settings.side_node
+        match = pattern.match(old.name)
+        span = match.span("epoch") if match is not None else (-1, -1)
+        if span == (-1, -1) and numbers:
+            span = numbers[-1].span()
+        if span == (-1, -1):
+            raise PlanError(f"{old.name}: no epoch's number is in its name: it cannot count on")
+        begin, end = span
+        return f"{old.name[:begin]}{int(old.name[begin:end]) + shift}{old.name[end:]}"
+
+    def _variables(
+        self, going: Going, old: Node, name: str, epoch: int, shift: int, role: Role
+    ) -> Iterator[Given]:
+        where = f"{old.file}:{old.line}"
+        before = max(going.nodes) + 1
+        total = going.told.last + 1
+        seen = set()
+        attributes = [(f"My.{key}", value) for key, value in old.attributes.items()]
+        for key, value in [*old.vars.items(), *attributes]:
+            lowered = key.lower()
+            seen.add(lowered)
+            if lowered == "node" and value == old.name:
+                value = name
+            elif lowered == "epoch" and value.isdecimal():
+                value = str(int(value) + shift)
+            elif lowered == "epochs" and value == str(before):
+                value = str(total)
+            if "\ufffd" in value:
+                text = f"the value of {key} is no UTF-8 text, and would become another one"
+                raise PlanError(f"{where}: {text}; write that otherwise")
+            if value:
+                yield Given(key, value, Level.NODE, where)
+        if epoch and role is Role.TRAIN and "continue_from_checkpoint" not in seen:
+            yield Given("continue_from_checkpoint", going.folder, Level.NODE, "it goes on")
+
+    def _script(
+        self, going: Going, old: Node, epoch: int, role: Role
+    ) -> tuple[str | None, tuple[int, int] | None, int | None]:
+        if old.pre is None:
+            return None, None, None
+        gate = gate_name(old)
+        asks = self._deferred[going.dag.key].get(old.name)
+        if gate is None:
+            return old.pre.command, asks, old.pre_skip
+        self._gates[gate] = None
+        word = "train" if role is Role.TRAIN else "evaluate"
+        said = f"{gating.rules_file(self._name)} {going.told.uuid} {epoch} {word} $JOB"
+        script = old.pre.command.split()[0]
+        return f"{script} {said}", asks or (gating.LATER, POLL), gating.SKIP
+
+    def _keep_lines(self, going: Going, nodes: Iterable[GraphNode]) -> None:
+        """Commands of the old DAG file that are of all nodes, and what describes these."""
+        lines = self._texts[going.dag.key]
+        wanted = {node.submit for node in nodes}
+        described = set()
+        for description, text, place in _descriptions(lines):
+            described |= set(place)
+            if description in wanted:
+                self._lines[text] = None
+        commands = (line for at, line in enumerate(lines) if at not in described)
+        for line in filter(_KEPT_LINES.match, commands):
+            self._lines[line.strip()] = None
+        old = going.dag.workflow.nodes
+        for node in nodes:
+            known = old.get(node.name)
+            if known is not None and node.run == going.told.run:
+                if known.priority:
+                    self._lines[f"PRIORITY {node.name} {known.priority}"] = None
+                if known.category:
+                    self._lines[f"CATEGORY {node.name} {known.category}"] = None
+
+    def _rules(self) -> str:
+        """The old gates' rules; epochs that are done are what later ones are compared with, no
+        more, or what ended the run would end it again at once."""
+        rules: dict[str, Any] = {}
+        for gate in self._gates:
+            said = _object(self._directory / gating.rules_file(gate))
+            runs = {**said.get("runs", {}), **rules.get("runs", {})}
+            rules = {**said, **rules, "dag": self._name, "runs": runs}
+        for going in self._runs:
+            known = rules["runs"].get(going.told.uuid)
+            if not isinstance(known, dict):
+                file = gating.rules_file(next(iter(self._gates)))
+                raise PlanError(f"{file} does not name the run {going.told.uuid}; add it there")
+            rules["runs"][going.told.uuid] = {**known, "since": going.told.first}
+        return json.dumps(rules, indent=1) + "\n"
+
+
+def _is_hidden(node: Node) -> bool:
+    """Whether something of the node was not told when it was read."""
+    scripts = [script.command for script in (node.pre, node.post) if script is not None]
+    return any(
+        HIDDEN in text for text in (*node.vars.values(), *node.attributes.values(), *scripts)
+    )
+
+
+def _lines_of(dag: Dag) -> list[str]:
+    path = dag.workflow.path
+    try:
+        with open(path, "rb") as file:
+            text = file.read(LARGEST).decode("utf-8", "surrogateescape")
+    except OSError as error:
+        raise PlanError(f"{path}: cannot be read: {error.strerror}") from None
+    # Not at all that Unicode takes for a line's end: DAGMan does not.
+    return [line.removesuffix("\r") for line in text.split("\n")]
+
+
+def _descriptions(lines: Sequence[str]) -> Iterator[tuple[str, str, range]]:
+    """The submit descriptions that stand in a DAG file: name, all lines, and where these are."""
+    at = 0
+    while at < len(lines):
+        match = _DESCRIPTION.match(lines[at])
+        end = at
+        if match is not None:
+            closing = "}" if match.group(2) == "{" else f"@{match.group(3)}"
+            while end + 1 < len(lines) and lines[end].strip() != closing:
+                end += 1
+            yield match.group(1), "\n".join(lines[at : end + 1]), range(at, end + 1)
+        at = end + 1
+
+
+def _object(path: Path) -> dict[str, Any]:
+    try:
+        with open(path, "rb") as file:
+            said = json.loads(file.read(LARGEST))
+    except (OSError, ValueError, RecursionError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no JSON"
+        raise PlanError(f"{path}: cannot be read: {why}") from None
+    if not isinstance(said, dict) or not isinstance(said.get("runs", {}), dict):
+        raise PlanError(f"{path}: these are no rules of a gate")
+    return said
