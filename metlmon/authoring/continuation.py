@@ -18,8 +18,7 @@ from typing import Final
 from metlmon.authoring import gating
 from metlmon.authoring.place import in_the_way, is_locked, leftovers
 from metlmon.authoring.records import Plan, PlanError
-from metlmon.authoring.successor import LARGEST, ContinuedRun, Going, Writing
-from metlmon.dagman import Node
+from metlmon.authoring.successor import LARGEST, ContinuedRun, Going, Old, Writing
 from metlmon.ensemble.dag import Dag
 from metlmon.ensemble.gatewords import gate_told
 from metlmon.ensemble.picture import Painter
@@ -54,16 +53,22 @@ class Continuation:
 
 
 def continuation(
-    painter: Painter, directory: Path, wanted: Sequence[str] = (), epochs: int | None = None
+    painter: Painter,
+    directory: Path,
+    wanted: Sequence[str] = (),
+    epochs: int | None = None,
+    of: str | None = None,
 ) -> Continuation:
     """What goes on with the runs that ``wanted`` names (by name or uuid; empty: all that are not
     complete). ``epochs``: how many each run is to have in the end, None: as many as it was to
-    have. Nothing is written. Raises PlanError where nothing can go on."""
-    runs = _asked_for(painter, wanted)
+    have. ``of``: only runs of this DAG file; ``painter`` knows all DAGs of ``directory``, for each
+    of them may have trained epochs of these. Nothing is written. Raises PlanError where nothing
+    can go on."""
+    runs = _asked_for(painter, wanted, of)
     found: list[Going] = []
     left_out: list[LeftOut] = []
     for run in runs:
-        going = _going(painter, directory, run, epochs)
+        going = _going(painter, directory, run, epochs, of)
         if isinstance(going, Going):
             found.append(going)
         elif going is not None or wanted:
@@ -75,9 +80,7 @@ def continuation(
     files = tuple(painter.dags[key].file for key in dags)
     if not found:
         return Continuation(None, files, (), tuple(left_out))
-    # Not only where it went on last: a DAG that has come to none of its nodes yet has it, too.
-    for key in dict.fromkeys(key for each in found for key, _ in each.run.nodes()):
-        _refuse_if_it_runs(painter, painter.dags[key])
+    _refuse_while_held(painter, found)
     plan = Writing(painter, directory, _free_name(painter, directory, base), found).plan()
     return Continuation(plan, files, told, tuple(left_out))
 
@@ -85,47 +88,54 @@ def continuation(
 # --- which runs -----------------------------------------------------------------------------
 
 
-def _asked_for(painter: Painter, wanted: Sequence[str]) -> list[Run]:
+def _asked_for(painter: Painter, wanted: Sequence[str], of: str | None) -> list[Run]:
+    those = {run.key: run for run in painter.runs.by_key.values() if of is None or _is_of(run, of)}
+    if not those and of is not None:
+        raise PlanError(f"{of}: no DAG of this name was submitted here; give the directory")
     if not wanted:
-        return [run for run in painter.runs.by_key.values() if run.epochs]
+        return [run for run in those.values() if run.epochs]
     found: dict[str, Run] = {}
     for each in wanted:
-        rows = painter.find_runs(each)
+        rows = [row for row in painter.find_runs(each) if row.key in those]
         if len(rows) != 1:
             what = f"{len(rows)} runs are meant by it; give a uuid" if rows else "no such run"
             raise PlanError(f"{each}: {what}")
-        found[rows[0].key] = painter.runs.by_key[rows[0].key]
+        found[rows[0].key] = those[rows[0].key]
     return list(found.values())
 
 
-def _going(painter: Painter, directory: Path, run: Run, epochs: int | None) -> Going | str | None:
+def _is_of(run: Run, file: str) -> bool:
+    """Has the DAG file, whose key is its name, a node of the run?"""
+    return any(key == file for key, _ in run.nodes())
+
+
+def _going(
+    painter: Painter, directory: Path, run: Run, epochs: int | None, of: str | None
+) -> Going | str | None:
     """The run as it goes on; else why it does not; None where it is complete."""
     stands = painter.standings[run.key]
     home = painter.home(run)
     dag = painter.dags[home[0]]
-    nodes = {
-        number: dag.workflow.nodes[key[1]]
-        for number, keys in run.epochs.items()
-        for key in keys
-        if key[0] == dag.key
-    }
+    nodes = _nodes(painter, run, dag)
     last = max(run.epochs, default=-1) if epochs is None else epochs - 1
     states = {number: painter.states[key] for number, key in stands.epochs.items()}
     over = [n for n, s in states.items() if s.state is State.COMPLETED and not s.inferred]
     done = max(over, default=None)
-    first = 0 if done is None else done + 1
+    first = min(run.epochs, default=0) if done is None else done + 1
     if first > last:
         return None
     if run.uuid is None:
         return "its nodes have no VAR run_uuid"
-    if dag.top != dag.key:
-        return "it is in a sub-DAG: continue that one"
+    if dag.top != dag.key and dag.file != of:
+        return f"it is in a sub-DAG: continue that one, {dag.file}"
     told = gate_told(painter.run_row(run, painter.in_flight().runs))
     why = told[0] if told else STATES[stands.state].word
     folder = _checkpoint(run.uuid, nodes)
-    if done is None:
-        begun = ContinuedRun(run.names[home], run.uuid, why, None, 0, last, None)
+    # Where the first epoch that is known here needs a checkpoint, a DAG that is gone left that.
+    if done is None and not (first and variable(nodes[first].node, "continue_from_checkpoint")):
+        begun = ContinuedRun(run.names[home], run.uuid, why, None, first, last, None)
         return Going(begun, run, dag, nodes, folder)
+    done = first - 1
     written = _written(directory / folder)
     if written is None:
         return f"there is no checkpoint in {folder}"
@@ -136,9 +146,21 @@ def _going(painter: Painter, directory: Path, run: Run, epochs: int | None) -> G
     return Going(told_of, run, dag, nodes, folder)
 
 
-def _checkpoint(uuid: str, nodes: Mapping[int, Node]) -> str:
-    """Where checkpoints are, as the DAG file says it, else as METL has it."""
-    said = [variable(nodes[n], "continue_from_checkpoint") for n in sorted(nodes, reverse=True)]
+def _nodes(painter: Painter, run: Run, home: Dag) -> dict[int, Old]:
+    """The node of each epoch: where several DAGs have it, that of the one in which the run went
+    on last, else of the last one that has it."""
+    found = {}
+    for number, keys in run.epochs.items():
+        key = next((each for each in keys if each[0] == home.key), keys[-1])
+        dag = painter.dags[key[0]]
+        found[number] = Old(dag, dag.workflow.nodes[key[1]])
+    return found
+
+
+def _checkpoint(uuid: str, nodes: Mapping[int, Old]) -> str:
+    """Where checkpoints are, as a DAG file says it, else as METL has it."""
+    every = [nodes[number].node for number in sorted(nodes, reverse=True)]
+    said = [variable(node, "continue_from_checkpoint") for node in every]
     folder = next((each for each in said if each), None)
     if folder is not None:
         folder = re.sub(r"\$\(\s*run_uuid\s*\)", lambda _: uuid, folder, flags=re.I)
@@ -203,6 +225,16 @@ def _base(painter: Painter, dags: Sequence[str]) -> str:
 def _base_of(name: str) -> str:
     numbered = _NUMBERED.fullmatch(name)
     return numbered.group(1) if numbered else name
+
+
+def _refuse_while_held(painter: Painter, found: Sequence[Going]) -> None:
+    """Not only where a run went on last: a DAG that has come to none of its nodes yet has it,
+    too, and a sub-DAG that did not end well may be started again by the one around it."""
+    for key in dict.fromkeys(key for each in found for key, _ in each.run.nodes()):
+        dag = painter.dags[key]
+        _refuse_if_it_runs(painter, dag)
+        if dag.top != key and painter.ensemble.dag_state(key)[0] is not DagState.DONE:
+            _refuse_if_it_runs(painter, painter.dags[dag.top])
 
 
 def _refuse_if_it_runs(painter: Painter, dag: Dag) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
 from pathlib import Path
@@ -52,14 +52,22 @@ class ContinuedRun:
 
 
 @dataclass(frozen=True, slots=True)
+class Old:
+    """A node of an old DAG."""
+
+    dag: Dag
+    node: Node
+
+
+@dataclass(frozen=True, slots=True)
 class Going:
-    """A run that goes on, with the nodes that tell how. ``folder``: where its checkpoints are, as
-    seen from the DAG file."""
+    """A run that goes on, with the nodes that tell how: of every epoch one, of any DAG. ``dag``:
+    in which it went on last; ``folder``: where its checkpoints are, as seen from the DAG file."""
 
     told: ContinuedRun
     run: Run
     dag: Dag
-    nodes: Mapping[int, Node]
+    nodes: Mapping[int, Old]
     folder: str
 
 
@@ -68,13 +76,11 @@ class Writing:
 
     def __init__(self, painter: Painter, directory: Path, name: str, runs: Sequence[Going]) -> None:
         self._painter, self._directory, self._name, self._runs = painter, directory, name, runs
-        self._texts = {each.dag.key: _lines_of(each.dag) for each in runs}
-        self._deferred = {
-            key: {m[3]: (int(m[1]), int(m[2])) for m in map(_DEFER.match, lines) if m}
-            for key, lines in self._texts.items()
-        }
+        self._texts: dict[str, list[str]] = {}
         self._said: dict[str, dict[str, list[tuple[int, NodeModifier]]]] = {}
+        self._used: dict[str, Dag] = {}
         self._lines: dict[str, None] = {}
+        self._about: list[str] = []
         self._gates: dict[str, None] = {}
         self._retries: dict[str, int] = {}
 
@@ -89,13 +95,12 @@ class Writing:
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
             raise PlanError(f"two of the runs have a node {twice}: continue them one by one")
-        for going in self._runs:
-            self._keep_lines(going, nodes)
+        self._keep_lines(nodes)
         different = set(self._retries.values())
         retries = different.pop() if len(different) == 1 else 0
         if not retries:
             nodes = [replace(node, retries=self._retries[node.name] or None) for node in nodes]
-        graph = Graph(tuple(nodes), tuple(edges), retries, tuple(self._lines))
+        graph = Graph(tuple(nodes), tuple(edges), retries, (*self._lines, *self._about))
         dag_file = f"{self._name}.dag"
         about = f"goes on with {', '.join(dict.fromkeys(each.dag.file for each in self._runs))}"
         text = dagtext.dag_text(graph, self._name, about)
@@ -120,40 +125,51 @@ class Writing:
             for side in self._after(going, old):
                 node = self._node(going, side, epoch, shift, Role.EVALUATE)
                 yield node, [train.name]
-                if following is not None and following.name in side.children:
+                if following is not None and following.node.name in side.node.children:
                     before.append(node.name)
 
-    def _like(self, going: Going, epoch: int) -> tuple[Node, int]:
-        """The node that the epoch had in the old DAG, or would have had: then by how many epochs
-        it comes later than the last one."""
+    def _like(self, going: Going, epoch: int) -> tuple[Old, int]:
+        """The node that the epoch had in an old DAG, or would have had: then by how many epochs
+        it comes later than the nearest one before it. Raises PlanError where there is none."""
         if epoch in going.nodes:
             return going.nodes[epoch], 0
-        last = max(going.nodes)
-        return going.nodes[last], epoch - last
+        before = max((number for number in going.nodes if number < epoch), default=None)
+        if before is None:
+            text = f"no DAG file here has epoch {epoch} of {going.told.run}, nor one before it"
+            raise PlanError(f"{going.dag.file}: {text}; put the DAG file that has it beside this")
+        return going.nodes[before], epoch - before
 
-    def _after(self, going: Going, node: Node) -> list[Node]:
-        nodes = going.dag.workflow.nodes
-        side = {name for dag, name in going.run.side if dag == going.dag.key}
-        return [each for name, each in nodes.items() if name in side and name in node.children]
+    def _after(self, going: Going, old: Old) -> list[Old]:
+        side = {name for dag, name in going.run.side if dag == old.dag.key}
+        nodes = old.dag.workflow.nodes.items()
+        return [
+            Old(old.dag, each) for name, each in nodes if name in side and name in old.node.children
+        ]
 
-    def _node(self, going: Going, old: Node, epoch: int, shift: int, role: Role) -> GraphNode:
+    def _node(self, going: Going, of: Old, epoch: int, shift: int, role: Role) -> GraphNode:
+        old = of.node
         if old.dir is not None or old.submit is None:
             what = "its submit description" if old.submit is None else "a directory of its own"
             raise PlanError(
                 f"{old.file}:{old.line}: {old.name} has {what} in the DAG file, which is not "
                 "carried over: put it into a submit file"
             )
-        name, submit = self._counted_on(going, old, shift), old.submit
-        old = self._as_written(going, old)
+        name, submit = self._counted_on(of, shift), old.submit
+        of = Old(of.dag, old := self._as_written(of))
+        self._used[of.dag.key] = of.dag
         self._retries[name] = old.retries
-        pre, defer, skip = self._script(going, old, epoch, role)
+        if old.priority:
+            self._about.append(f"PRIORITY {name} {old.priority}")
+        if old.category:
+            self._about.append(f"CATEGORY {name} {old.category}")
+        pre, defer, skip = self._script(going, of, epoch, role)
         return GraphNode(
             name,
             submit,
             role=role,
             run=going.told.run,
             epoch=epoch,
-            variables=tuple(self._variables(going, old, name, epoch, shift, role)),
+            variables=tuple(self._variables(going, of, name, epoch, shift, role)),
             pre=pre,
             defer=defer,
             skip=skip,
@@ -162,13 +178,14 @@ class Writing:
             where=f"{old.file}:{old.line}",
         )
 
-    def _as_written(self, going: Going, old: Node) -> Node:
+    def _as_written(self, of: Old) -> Node:
         """The node with what was hidden of it when it was read, for it would be lost. Raises
         PlanError where the DAG file itself does not say it."""
+        old = of.node
         if not _is_hidden(old):
             return old
         whole = replace(old, vars={}, attributes={}, pre=None, post=None)
-        commands = self._commands(going.dag.key)
+        commands = self._commands(of.dag)
         about = [*commands.get(ALL_NODES, ()), *commands.get(old.name, ())]
         for _, command in sorted(about, key=itemgetter(0)):
             if modify.applies(command, whole):
@@ -181,10 +198,11 @@ class Writing:
             old, vars=whole.vars, attributes=whole.attributes, pre=whole.pre, post=whole.post
         )
 
-    def _commands(self, key: str) -> Mapping[str, list[tuple[int, NodeModifier]]]:
+    def _commands(self, dag: Dag) -> Mapping[str, list[tuple[int, NodeModifier]]]:
         """What the DAG file says of each node, as it is written there, and at which place."""
+        key = dag.key
         if key not in self._said:
-            text = "\n".join(self._texts[key]).encode("utf-8", "surrogateescape")
+            text = "\n".join(self._text(dag)).encode("utf-8", "surrogateescape")
             found = self._said[key] = {}
             for at, each in enumerate(parse_dag(text, key).commands):
                 if isinstance(each, NodeModifier):
@@ -192,10 +210,17 @@ class Writing:
                     found.setdefault(name, []).append((at, each))
         return self._said[key]
 
-    def _counted_on(self, going: Going, old: Node, shift: int) -> str:
+    def _text(self, dag: Dag) -> list[str]:
+        """The lines of a DAG file."""
+        if dag.key not in self._texts:
+            self._texts[dag.key] = _lines_of(dag)
+        return self._texts[dag.key]
+
+    def _counted_on(self, of: Old, shift: int) -> str:
+        old = of.node
         if not shift:
             return old.name
-        part = self._painter.runs.parts[going.dag.key, old.name]
+        part = self._painter.runs.parts[of.dag.key, old.name]
         numbers = list(re.finditer(r"\d+", old.name))
         settings = self._painter.ensemble.settings
         pattern = settings.train_node if part.training else settings.side_node
@@ -209,10 +234,15 @@ class Writing:
         return f"{old.name[:begin]}{int(old.name[begin:end]) + shift}{old.name[end:]}"
 
     def _variables(
-        self, going: Going, old: Node, name: str, epoch: int, shift: int, role: Role
+        self, going: Going, of: Old, name: str, epoch: int, shift: int, role: Role
     ) -> Iterator[Given]:
+        old = of.node
         where = f"{old.file}:{old.line}"
-        before = max(going.nodes) + 1
+        before = 1 + max(
+            number
+            for number, keys in going.run.epochs.items()
+            if any(key == of.dag.key for key, _ in keys)
+        )
         total = going.told.last + 1
         seen = set()
         attributes = [(f"My.{key}", value) for key, value in old.attributes.items()]
@@ -234,12 +264,14 @@ class Writing:
             yield Given("continue_from_checkpoint", going.folder, Level.NODE, "it goes on")
 
     def _script(
-        self, going: Going, old: Node, epoch: int, role: Role
+        self, going: Going, of: Old, epoch: int, role: Role
     ) -> tuple[str | None, tuple[int, int] | None, int | None]:
+        old = of.node
         if old.pre is None:
             return None, None, None
         gate = gate_name(old)
-        asks = self._deferred[going.dag.key].get(old.name)
+        lines = filter(None, map(_DEFER.match, self._text(of.dag)))
+        asks = next(((int(m[1]), int(m[2])) for m in lines if m[3] == old.name), None)
         if gate is None:
             return old.pre.command, asks, old.pre_skip
         self._gates[gate] = None
@@ -248,26 +280,19 @@ class Writing:
         script = old.pre.command.split()[0]
         return f"{script} {said}", asks or (gating.LATER, POLL), gating.SKIP
 
-    def _keep_lines(self, going: Going, nodes: Iterable[GraphNode]) -> None:
-        """Commands of the old DAG file that are of all nodes, and what describes these."""
-        lines = self._texts[going.dag.key]
+    def _keep_lines(self, nodes: Sequence[GraphNode]) -> None:
+        """Commands of the old DAG files that are of all nodes, and what describes these."""
         wanted = {node.submit for node in nodes}
-        described = set()
-        for description, text, place in _descriptions(lines):
-            described |= set(place)
-            if description in wanted:
-                self._lines[text] = None
-        commands = (line for at, line in enumerate(lines) if at not in described)
-        for line in filter(_KEPT_LINES.match, commands):
-            self._lines[line.strip()] = None
-        old = going.dag.workflow.nodes
-        for node in nodes:
-            known = old.get(node.name)
-            if known is not None and node.run == going.told.run:
-                if known.priority:
-                    self._lines[f"PRIORITY {node.name} {known.priority}"] = None
-                if known.category:
-                    self._lines[f"CATEGORY {node.name} {known.category}"] = None
+        for dag in self._used.values():
+            lines = self._text(dag)
+            described = set()
+            for description, text, place in _descriptions(lines):
+                described |= set(place)
+                if description in wanted:
+                    self._lines[text] = None
+            commands = (line for at, line in enumerate(lines) if at not in described)
+            for line in filter(_KEPT_LINES.match, commands):
+                self._lines[line.strip()] = None
 
     def _rules(self) -> str:
         """The old gates' rules; epochs that are done are what later ones are compared with, no

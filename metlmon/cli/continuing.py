@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 import sys
 from collections.abc import Iterator
@@ -38,9 +39,15 @@ def continue_(options: argparse.Namespace) -> int:
     """``metlmon continue DIR [RUN …]``. Raises InputError where nothing can go on."""
     if options.epochs is not None and options.epochs < 1:
         raise InputError(f"--epochs {options.epochs}: a run has at least one epoch")
+    of = None
+    if os.path.isfile(options.dir):
+        # All DAGs of the directory are looked at: another one may have gone on with its runs.
+        options.dir, of = os.path.split(options.dir)
+        options.dir = options.dir or os.curdir
     reader = open_reader(options)
     try:
-        found = continuation(reader.painter(), reader.dagdir, options.runs, options.epochs)
+        painter = reader.painter()
+        found = continuation(painter, reader.dagdir, options.runs, options.epochs, of)
         ascii = options.ascii or not can_show(sys.stdout)
         if not options.json:
             _print(found, ascii)

@@ -269,6 +269,81 @@ def test_not_while_a_continuation_has_the_run(
     assert "run0" not in re.sub("#.*", "", (ended.path / "e-3.dag").read_text())
 
 
+def trained_in_a_second_dag(ended: Ended) -> None:
+    """run0 goes on in e-2.dag, and has all its epochs then."""
+    assert ended.go_on("run0") == 0
+    out = Out().start("13:00:00")
+    log = Log()
+    for job, epoch in ((98, 2), (99, 3)):
+        node = f"run0-train_epoch{epoch}"
+        out.submitted(node, job)
+        log.submit(job, node, "13:01:00").execute(job).terminate(job)
+        ended.trained(RUNS["run0"], epoch)
+    ended.write("e-2.dag.dagman.out", out.exit(0, "14:00:00").data)
+    ended.append("metl.log", log.data)
+
+
+def of_file(ended: Ended, file: str, *words: str) -> int:
+    return main(["continue", str(ended.path / file), *words])
+
+
+def test_a_dag_file_chooses_runs_and_hides_no_other_dag(
+    ended: Ended, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trained_in_a_second_dag(ended)
+    capsys.readouterr()
+    assert of_file(ended, "e.dag", "--dry-run", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [(run["run"], run["first"], run["last"]) for run in found["runs"]] == [("run1", 2, 3)]
+    assert of_file(ended, "e-2.dag", "--dry-run") == 0
+    assert "No run goes on" in capsys.readouterr().out
+    assert of_file(ended, "e.sub") == 2
+    assert "e.sub: no DAG of this name" in capsys.readouterr().err
+
+
+def test_each_epoch_is_as_the_dag_says_that_has_it(
+    ended: Ended, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The second DAG has no node of the epoch whose output did not come back."""
+    trained_in_a_second_dag(ended)
+    for epoch in (1, 2, 3):
+        shutil.rmtree(ended.path / f"output/training_logs/{RUNS['run0']}/version_{epoch}")
+    capsys.readouterr()
+    assert of_file(ended, "e-2.dag", "--epochs", "5") == 0
+    text = (ended.path / "e-3.dag").read_text()
+    nodes = [f"run0-train_epoch{epoch}" for epoch in (1, 2, 3, 4)]
+    assert re.findall(r"^JOB (\S+)", text, re.MULTILINE) == nodes
+    assert re.findall(r' epoch="(\d)" epochs="(\d)"', text) == [(n, "5") for n in "2345"]
+    assert [line for line in text.split("\n") if line.startswith("CATEGORY")] == [
+        f"CATEGORY {node} few" for node in nodes
+    ]
+
+
+def test_no_epoch_is_counted_back(ended: Ended, capsys: pytest.CaptureFixture[str]) -> None:
+    """Only the second DAG was copied, and of its checkpoint an earlier one."""
+    trained_in_a_second_dag(ended)
+    (ended.path / "e.dag").unlink()
+    for epoch in (1, 2, 3):
+        shutil.rmtree(ended.path / f"output/training_logs/{RUNS['run0']}/version_{epoch}")
+    assert "no DAG file here has epoch 1 of run0" in refused(ended, capsys, "--epochs", "5")
+
+
+def test_a_sub_dag_goes_on_where_it_is_named(
+    ended: Ended, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ended.write("all.dag", "SUBDAG EXTERNAL inner e.dag\n")
+    ended.write("all.dag.dagman.out", Out().start("08:00:00").data)
+    ended.write("all.dag.lock", "")
+    assert ended.go_on("run0") == 0
+    assert "run0 is left out: it is in a sub-DAG" in capsys.readouterr().out
+    assert of_file(ended, "e.dag", "run0") == 2
+    assert "all.dag still runs" in capsys.readouterr().err, "it may start e.dag again"
+    (ended.path / "all.dag.lock").unlink()
+    ended.write("all.dag.dagman.out", Out().start("08:00:00").exit(1, "15:00:00").data)
+    assert of_file(ended, "e.dag", "run0") == 0
+    assert "JOB run0-train_epoch2 e.sub" in ended.second
+
+
 def test_not_twice(ended: Ended, capsys: pytest.CaptureFixture[str]) -> None:
     assert ended.go_on() == 0
     assert "e-2.dag was not submitted yet" in refused(ended, capsys)
