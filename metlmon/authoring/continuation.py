@@ -119,10 +119,9 @@ def _going(
     nodes = _nodes(painter, run, dag)
     last = max(run.epochs, default=-1) if epochs is None else epochs - 1
     states = {number: painter.states[key] for number, key in stands.epochs.items()}
-    over = [n for n, s in states.items() if s.state is State.COMPLETED and not s.inferred]
-    done = max(over, default=None)
-    first = min(run.epochs, default=0) if done is None else done + 1
-    if first > last:
+    over = {n: s.inferred for n, s in states.items() if s.state is State.COMPLETED}
+    sure = max((n for n, inferred in over.items() if not inferred), default=None)
+    if last < min(run.epochs, default=0) or (sure is not None and last <= sure):
         return None
     if run.uuid is None:
         return "its nodes have no VAR run_uuid"
@@ -131,17 +130,21 @@ def _going(
     told = gate_told(painter.run_row(run, painter.in_flight().runs))
     why = told[0] if told else STATES[stands.state].word
     folder = _checkpoint(run.uuid, nodes)
+    written = _written(directory / folder)
+    # An epoch whose job no log knows is done as far as its output is here.
+    done = sure if written is None or written < 0 else max(over, default=None)
+    first = min(run.epochs) if done is None else done + 1
     # Where the first epoch that is known here needs a checkpoint, a DAG that is gone left that.
     if done is None and not (first and variable(nodes[first].node, "continue_from_checkpoint")):
         begun = ContinuedRun(run.names[home], run.uuid, why, None, first, last, None)
         return Going(begun, run, dag, nodes, folder)
-    done = first - 1
-    written = _written(directory / folder)
     if written is None:
         return f"there is no checkpoint in {folder}"
-    if 0 <= written < done:
-        # What came back last is what there is to go on from.
-        done, first = written, written + 1
+    # What came back last is what there is to go on from.
+    done = first - 1 if written < 0 else min(first - 1, written)
+    first = done + 1
+    if first > last:
+        return None
     told_of = ContinuedRun(run.names[home], run.uuid, why, done, first, last, folder)
     return Going(told_of, run, dag, nodes, folder)
 

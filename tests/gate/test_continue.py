@@ -224,6 +224,22 @@ def test_an_epoch_whose_output_did_not_come_back_is_trained_again(ended: Ended) 
     ]
 
 
+@pytest.mark.parametrize(("came_back", "first"), [(1, 2), (0, 1), (None, 0)])
+def test_an_epoch_that_no_log_knows_is_done_where_its_output_is(
+    ended: Ended, capsys: pytest.CaptureFixture[str], came_back: int | None, first: int
+) -> None:
+    """A later one was submitted, so it is done; the log of its own job is gone."""
+    log = Log().submit(7, "run1-train_epoch2").execute(7).terminate(7, 1)
+    ended.write("metl.log", log.data)
+    folder = ended.path / f"output/training_logs/{RUNS['run1']}"
+    for epoch in (0, 1):
+        if came_back is None or epoch > came_back:
+            shutil.rmtree(folder / f"version_{epoch}")
+    assert ended.go_on("run1", "--dry-run", "--json") == 0
+    (found,) = json.loads(capsys.readouterr().out)["runs"]
+    assert (found["first"], found["last"]) == (first, 3)
+
+
 def test_nothing_is_written_for_a_dry_run(ended: Ended, capsys: pytest.CaptureFixture[str]) -> None:
     before = sorted(path.name for path in ended.path.iterdir())
     assert ended.go_on("--dry-run", "--json") == 0
