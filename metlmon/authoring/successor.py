@@ -17,7 +17,7 @@ from metlmon.dagman import Node, modify
 from metlmon.dagman.commands import ALL_NODES, NodeModifier
 from metlmon.dagman.dagfile import parse_dag
 from metlmon.ensemble.dag import Dag
-from metlmon.ensemble.gates import gate_name
+from metlmon.ensemble.gates import gate_called
 from metlmon.ensemble.picture import Painter
 from metlmon.ensemble.runs import Run
 from metlmon.frozen import frozen
@@ -31,9 +31,6 @@ LARGEST: Final = 64 << 20
 
 _KEPT_LINES: Final = re.compile(r"\s*(?:CONFIG|MAXJOBS|ENV|SET[_-]JOB[_-]ATTR)\s", re.IGNORECASE)
 _DESCRIPTION: Final = re.compile(r"\s*SUBMIT[_-]DESCRIPTION\s+(\S+)\s+(\{|@=(\S+))", re.IGNORECASE)
-_DEFER: Final = re.compile(
-    r"\s*SCRIPT\s+DEFER\s+(\d{1,3})\s+(\d{1,7})\s+PRE\s+(\S+)", re.IGNORECASE
-)
 
 
 @frozen
@@ -162,7 +159,7 @@ class Writing:
             self._about.append(f"PRIORITY {name} {old.priority}")
         if old.category:
             self._about.append(f"CATEGORY {name} {old.category}")
-        pre, defer, skip = self._script(going, of, epoch, role)
+        pre, defer, skip = self._script(going, old, epoch, role)
         return GraphNode(
             name,
             submit,
@@ -173,7 +170,7 @@ class Writing:
             pre=pre,
             defer=defer,
             skip=skip,
-            post=old.post.command if old.post is not None else None,
+            post=self._post(name, old),
             noop=old.noop,
             where=f"{old.file}:{old.line}",
         )
@@ -264,21 +261,26 @@ class Writing:
             yield Given("continue_from_checkpoint", going.folder, Level.NODE, "it goes on")
 
     def _script(
-        self, going: Going, of: Old, epoch: int, role: Role
+        self, going: Going, old: Node, epoch: int, role: Role
     ) -> tuple[str | None, tuple[int, int] | None, int | None]:
-        old = of.node
         if old.pre is None:
             return None, None, None
-        gate = gate_name(old)
-        lines = filter(None, map(_DEFER.match, self._text(of.dag)))
-        asks = next(((int(m[1]), int(m[2])) for m in lines if m[3] == old.name), None)
-        if gate is None:
+        asks, called = old.pre.defer, gate_called(old)
+        if called is None:
             return old.pre.command, asks, old.pre_skip
+        script, gate = called
         self._gates[gate] = None
+        quote = script[-1:] if script.endswith(("'", '"')) else ""
         word = "train" if role is Role.TRAIN else "evaluate"
-        said = f"{gating.rules_file(self._name)} {going.told.uuid} {epoch} {word} $JOB"
-        script = old.pre.command.split()[0]
-        return f"{script} {said}", asks or (gating.LATER, POLL), gating.SKIP
+        said = f"{gating.rules_file(self._name)}{quote} {going.told.uuid} {epoch} {word} $JOB"
+        return f"{script}{said}", asks or (gating.LATER, POLL), gating.SKIP
+
+    def _post(self, name: str, old: Node) -> str | None:
+        if old.post is None or old.post.defer is None:
+            return old.post.command if old.post is not None else None
+        asks = "{} {}".format(*old.post.defer)
+        self._about.append(f"SCRIPT DEFER {asks} POST {name} {old.post.command}")
+        return None
 
     def _keep_lines(self, nodes: Sequence[GraphNode]) -> None:
         """Commands of the old DAG files that are of all nodes, and what describes these."""

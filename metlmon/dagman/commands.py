@@ -104,6 +104,7 @@ class NodeModifier(Command):
 class ScriptCommand(NodeModifier):
     kind: ScriptKind
     command: str
+    defer: tuple[int, int] | None = None
 
 
 @frozen

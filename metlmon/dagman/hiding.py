@@ -36,4 +36,4 @@ def hide_secrets(nodes: Iterable[Node]) -> None:
 
 def _hidden(script: Script) -> Script:
     command = hide(script.command)
-    return script if command == script.command else Script(command)
+    return script if command == script.command else Script(command, script.defer)

@@ -37,8 +37,8 @@ def applies(command: NodeModifier, node: Node) -> bool:
 def apply(command: NodeModifier, node: Node) -> None:
     """Does to ``node`` what the command says; the last of several wins."""
     match command:
-        case ScriptCommand(kind=kind, command=line):
-            _set_script(node, kind, Script(line))
+        case ScriptCommand(kind=kind, command=line, defer=defer):
+            _set_script(node, kind, Script(line, defer))
         case RetryCommand(retries=retries, unless_exit=code):
             node.retries, node.unless_exit = retries, code
         case AbortCommand(on=status, returns=code):

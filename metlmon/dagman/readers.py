@@ -180,13 +180,14 @@ def _edges(line: int, tokens: Tokens, *, weak: bool) -> Command:
 
 
 def _read_script(line: int, tokens: Tokens, _: Lines) -> Command:
+    defer = None
     while True:
         word = tokens.next().upper()
         if word in ScriptKind.__members__:
             break
         if word == "DEFER":
-            _number(tokens, "DEFER status value")
-            _number(tokens, "DEFER time value")
+            status = _number(tokens, "DEFER status value")
+            defer = status, _number(tokens, "DEFER time value")
         elif word == "DEBUG":
             _need(tokens, "DEBUG missing filename")
             stream = _need(tokens, "DEBUG missing output stream type (STDOUT, STDERR, ALL)")
@@ -200,7 +201,7 @@ def _read_script(line: int, tokens: Tokens, _: Lines) -> Command:
     command = tokens.rest()
     if not command:
         raise SyntaxFault("No script specified")
-    return ScriptCommand(line, node, ScriptKind[word], command)
+    return ScriptCommand(line, node, ScriptKind[word], command, defer)
 
 
 def _read_retry(line: int, tokens: Tokens, _: Lines) -> Command:

@@ -50,9 +50,11 @@ class Problem:
 
 @frozen
 class Script:
-    """SCRIPT PRE|POST|HOLD: the command line as written (never run, never expanded)."""
+    """SCRIPT PRE|POST|HOLD: the command line as written (never run, never expanded). ``defer``:
+    the exit status with which it asks to be run again, and after how many seconds."""
 
     command: str
+    defer: tuple[int, int] | None = None
 
 
 @dataclass(slots=True)

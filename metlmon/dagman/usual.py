@@ -29,7 +29,8 @@ _USUAL = re.compile(
                (?P<pairs>(?:[ \t]++[^\s"'\\=]++="[^"\\\n]++")+)
     |   PARENT [ \t]++ (?P<parent>[^\s"'\\]++)   [ \t]++ CHILD [ \t]++ (?P<child>[^\s"'\\]++)
     |   RETRY  [ \t]++ (?P<retry>[^\s"'\\]++)    [ \t]++ (?P<times>[0-9]{1,9})
-    |   SCRIPT [ \t]++ (?:DEFER [ \t]++ [0-9]{1,9} [ \t]++ [0-9]{1,9} [ \t]++)?+
+    |   SCRIPT [ \t]++ (?:DEFER [ \t]++ (?P<status>[0-9]{1,9}) [ \t]++
+               (?P<seconds>[0-9]{1,9}) [ \t]++)?+
                (?P<kind>PRE|POST|HOLD)           [ \t]++ (?P<scripted>[^\s"'\\]++)
                [ \t]++ (?P<command>[^\s\\][^\\\n]*+)(?<!\s)
     )\r?\n
@@ -46,6 +47,7 @@ class UsualLines:
         self._lines = lines
         self._words: dict[str, str] = {}
         self._pairs: dict[tuple[str, str], tuple[str, str]] = {}
+        self._defers: dict[tuple[int, int], tuple[int, int]] = {}
         self._keys: set[str] = set()
 
     def next(self) -> Command | None:
@@ -70,7 +72,7 @@ class UsualLines:
             case 8:
                 return RetryCommand(line, found[7], int(found[8]), None)
             case _:
-                return ScriptCommand(line, found[10], ScriptKind[found[9]], found[11])
+                return self._script(line, found)
 
     def _word(self, word: str) -> str:
         return self._words.setdefault(word, word)
@@ -80,6 +82,12 @@ class UsualLines:
             return None
         name, submit = self._word(name), self._word(submit)
         return NodeCommand(line, NodeKind.JOB, name, submit, None, None, False, False)
+
+    def _script(self, line: int, found: re.Match[str]) -> Command:
+        defer = (int(found[9]), int(found[10])) if found[9] else None
+        if defer is not None:
+            defer = self._defers.setdefault(defer, defer)
+        return ScriptCommand(line, found[12], ScriptKind[found[11]], found[13], defer)
 
     def _edge(self, line: int, parent: str, child: str) -> Command | None:
         if parent.upper() == "CHILD" or child.upper() == "CHILD":

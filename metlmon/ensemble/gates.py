@@ -23,10 +23,17 @@ _GATE: Final = re.compile(r"(?:^|[\s/'\"])([^\s/'\"]{1,200})\.gate\.json(?=$|[\s
 
 def gate_name(node: Node) -> str | None:
     """The ``<name>`` of the gate before this node; None where none stands there."""
+    found = gate_called(node)
+    return found[1] if found is not None else None
+
+
+def gate_called(node: Node) -> tuple[str, str] | None:
+    """How the gate before this node is called, up to its file, and the ``<name>`` of that."""
     if node.pre is None or ".gate.json" not in node.pre.command:
         return None
-    found = _GATE.search(node.pre.command[:LONGEST_COMMAND])
-    return found.group(1) if found is not None else None
+    command = node.pre.command[:LONGEST_COMMAND]
+    found = _GATE.search(command)
+    return (command[: found.start(1)], found.group(1)) if found is not None else None
 
 
 def gate_of(said: RunGate | None, clock: Clock, cut: datetime | None, alive: bool) -> Gate:

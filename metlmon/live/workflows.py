@@ -163,7 +163,7 @@ def _nodes(nodes: list[Node]) -> Iterator[Any]:
             if name == "kind":
                 column = [kind.value for kind in column]
             elif name in _SCRIPTS:
-                column = [script and script.command for script in column]
+                column = [script and (script.command, script.defer) for script in column]
             alike = all(value == column[0] for value in column)
             columns[name] = (len(some), column[0]) if alike else column
         yield columns
@@ -209,5 +209,5 @@ def _column(name: str, told: Any) -> list[Any]:
     if name == "kind":
         return [NodeKind(value) for value in told]
     if name in _SCRIPTS:
-        return [None if command is None else Script(command) for command in told]
+        return [None if script is None else Script(*script) for script in told]
     return list(told)

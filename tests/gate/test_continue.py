@@ -172,6 +172,45 @@ def test_its_gate_begins_anew(ended: Ended) -> None:
     assert asks("e-2.gate.json", 3) == SKIP, "it stands still again"
 
 
+@pytest.mark.parametrize(
+    ("called", "goes_on"),
+    [
+        ("/usr/bin/python3 gate.py e.gate.json", "/usr/bin/python3 gate.py e-2.gate.json"),
+        ("nice -n 5 ./gate.py ./e.gate.json", "nice -n 5 ./gate.py ./e-2.gate.json"),
+        ("gate.py 'e.gate.json'", "gate.py 'e-2.gate.json'"),
+    ],
+)
+def test_its_gate_is_called_as_before(ended: Ended, called: str, goes_on: str) -> None:
+    text = (ended.path / "e.dag").read_text()
+    ended.write("e.dag", text.replace("gate.py e.gate.json", called))
+    assert ended.go_on("run0") == 0
+    line = f"SCRIPT DEFER 75 90 PRE run0-train_epoch2 {goes_on} aaaa1111-0000 2 train $JOB"
+    assert line in ended.second.split("\n")
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "SCRIPT DEFER 9 7 PRE ALL_NODES wait.sh",
+        "SCRIPT DEFER 9 7 DEBUG pre.out ALL PRE run0-train_epoch2 wait.sh",
+        "SCRIPT DEBUG pre.out STDERR DEFER 9 7 PRE run0-train_epoch2 wait.sh",
+        "Script Defer 9 7 Pre run0-train_epoch2 wait.sh",
+    ],
+)
+def test_a_script_asks_again_as_before(tmp_path: Path, script: str) -> None:
+    ended = Ended(tmp_path / "ensemble", gated=False)
+    ended.write("e.dag", f"{dag(gated=False)}{script}\n")
+    assert ended.go_on("run0") == 0
+    assert "SCRIPT DEFER 9 7 PRE run0-train_epoch2 wait.sh\n" in ended.second
+
+
+def test_a_post_script_asks_again_as_before(ended: Ended) -> None:
+    text = (ended.path / "e.dag").read_text()
+    ended.write("e.dag", f"{text}SCRIPT DEFER 9 7 POST run0-train_epoch3 fetch.sh $RETURN\n")
+    assert ended.go_on("run0") == 0
+    assert "SCRIPT DEFER 9 7 POST run0-train_epoch3 fetch.sh $RETURN\n" in ended.second
+
+
 @pytest.mark.parametrize("gates", [False, True])
 def test_evaluations_go_on_too(tmp_path: Path, gates: bool) -> None:
     ended = Ended(tmp_path / "ensemble", evaluated=True, gates=gates)
