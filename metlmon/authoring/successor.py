@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final
@@ -14,7 +15,7 @@ from metlmon.authoring import dagtext, gating
 from metlmon.authoring.graph import Given, Graph, GraphNode, Level, Role
 from metlmon.authoring.records import Plan, PlanError, PlannedFile, Request
 from metlmon.dagman import Node, modify
-from metlmon.dagman.commands import ALL_NODES, NodeModifier
+from metlmon.dagman.commands import ALL_NODES, IncludeCommand, NodeModifier
 from metlmon.dagman.dagfile import parse_dag
 from metlmon.ensemble.dag import Dag
 from metlmon.ensemble.gates import gate_called
@@ -210,8 +211,25 @@ class Writing:
     def _text(self, dag: Dag) -> list[str]:
         """The lines of a DAG file."""
         if dag.key not in self._texts:
-            self._texts[dag.key] = _lines_of(dag)
+            self._texts[dag.key] = _lines_of(dag.workflow.path)
         return self._texts[dag.key]
+
+    def _texts_of(self, dag: Dag) -> Iterator[list[str]]:
+        """The lines of a DAG file, and of each that it includes."""
+        ahead, seen = [dag.workflow.path], set()
+        while ahead:
+            path = ahead.pop(0)
+            lines = self._text(dag) if path == dag.workflow.path else _lines_of(path)
+            seen.add(path)
+            yield lines
+            text = "\n".join(lines).encode("utf-8", "surrogateescape")
+            named = {
+                Path(each.file).name
+                for each in parse_dag(text, path.name).commands
+                if isinstance(each, IncludeCommand)
+            }
+            files = dag.workflow.files
+            ahead += [each for each in files if each.name in named and each not in seen]
 
     def _counted_on(self, of: Old, shift: int) -> str:
         old = of.node
@@ -285,8 +303,7 @@ class Writing:
     def _keep_lines(self, nodes: Sequence[GraphNode]) -> None:
         """Commands of the old DAG files that are of all nodes, and what describes these."""
         wanted = {node.submit for node in nodes}
-        for dag in self._used.values():
-            lines = self._text(dag)
+        for lines in chain.from_iterable(map(self._texts_of, self._used.values())):
             described = set()
             for description, text, place in _descriptions(lines):
                 described |= set(place)
@@ -321,8 +338,7 @@ def _is_hidden(node: Node) -> bool:
     )
 
 
-def _lines_of(dag: Dag) -> list[str]:
-    path = dag.workflow.path
+def _lines_of(path: Path) -> list[str]:
     try:
         with open(path, "rb") as file:
             text = file.read(LARGEST).decode("utf-8", "surrogateescape")

@@ -501,6 +501,22 @@ def test_no_text_becomes_a_command(ended: Ended) -> None:
     assert lines.count('ENV = "A=1"') == 1
 
 
+def test_descriptions_of_files_that_are_included_go_on(ended: Ended) -> None:
+    text = (ended.path / "e.dag").read_text().replace(" e.sub", " train")
+    described = "SUBMIT-DESCRIPTION train {\n  executable = train.py\n  log = metl.log\n}\n"
+    ended.write("jobs.inc", f"{described}SUBMIT-DESCRIPTION other {{\n  executable = x\n}}\n")
+    ended.write("more.inc", "INCLUDE jobs.inc\nMAXJOBS many 9\n")
+    ended.write("e.dag", f"INCLUDE more.inc\n{text}")
+    assert ended.go_on("run0") == 0
+    assert described in ended.second
+    assert "SUBMIT-DESCRIPTION other" not in ended.second
+    assert "\nMAXJOBS many 9\n" in ended.second
+    reader = Reader(ended.path / "e-2.dag")
+    reader.open()
+    (found,) = reader.ensemble.dags.values()
+    assert {node.log for node in found.workflow.nodes.values()} == {"metl.log"}
+
+
 @pytest.mark.parametrize("where", ["MAXJOBS few\udcff 3\n", 'VARS run0-train_epoch2 x="\udcff"\n'])
 def test_what_is_no_text_is_refused(
     ended: Ended, capsys: pytest.CaptureFixture[str], where: str
