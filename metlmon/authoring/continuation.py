@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
+from io import StringIO
 from itertools import count
 from pathlib import Path
 from typing import Final
@@ -26,6 +27,8 @@ from metlmon.ensemble.runs import Run, variable
 from metlmon.ensemble.states import DagState, State
 from metlmon.ensemble.wording import STATES
 from metlmon.frozen import frozen
+from metlmon.live.places import content_of
+from metlmon.live.tail import NotRead
 from metlmon.training.metricscsv import read_metrics_csv
 
 _NUMBERED: Final = re.compile(r"(.+?)-(\d{1,4})")
@@ -179,8 +182,9 @@ def _written(folder: Path) -> int | None:
     """The last epoch of which the files tell that it is complete; -1 where they tell of none, and
     None where there is no checkpoint to go on from."""
     try:
-        if not any(_is_checkpoint(name) for name in os.listdir(folder / "checkpoints")):
-            return None
+        with os.scandir(folder / "checkpoints") as entries:
+            if not any(each.name.endswith(".ckpt") and each.is_file() for each in entries):
+                return None
         versions = sorted(
             (int(match.group(1)), name)
             for name in os.listdir(folder)
@@ -194,18 +198,12 @@ def _written(folder: Path) -> int | None:
     return last
 
 
-def _is_checkpoint(name: str) -> bool:
-    return name.endswith(".ckpt")
-
-
 def _last_epoch(path: Path) -> int:
     try:
-        if path.stat().st_size > LARGEST:
-            return -1
-        with open(path, encoding="utf-8", errors="replace", newline="") as file:
-            values = read_metrics_csv(file).values
-    except OSError:
+        text = content_of(os.path.realpath(path), LARGEST).decode("utf-8", "replace")
+    except NotRead:
         return -1
+    values = read_metrics_csv(StringIO(text, newline="")).values
     judged = [max(each) for name, each in values.items() if name.startswith("val") and each]
     return max(judged, default=-1)
 

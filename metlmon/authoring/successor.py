@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,6 +23,8 @@ from metlmon.ensemble.gates import gate_called
 from metlmon.ensemble.picture import Painter
 from metlmon.ensemble.runs import Run
 from metlmon.frozen import frozen
+from metlmon.live.places import content_of
+from metlmon.live.tail import NotRead
 from metlmon.secret import HIDDEN
 
 POLL: Final = 60
@@ -339,13 +342,16 @@ def _is_hidden(node: Node) -> bool:
 
 
 def _lines_of(path: Path) -> list[str]:
-    try:
-        with open(path, "rb") as file:
-            text = file.read(LARGEST).decode("utf-8", "surrogateescape")
-    except OSError as error:
-        raise PlanError(f"{path}: cannot be read: {error.strerror}") from None
+    text = _read(path).decode("utf-8", "surrogateescape")
     # Not at all that Unicode takes for a line's end: DAGMan does not.
     return [line.removesuffix("\r") for line in text.split("\n")]
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return content_of(os.path.realpath(path), LARGEST)
+    except NotRead as error:
+        raise PlanError(f"{path}: {error}; mend that, then say this again") from None
 
 
 def _descriptions(lines: Sequence[str]) -> Iterator[tuple[str, str, range]]:
@@ -364,11 +370,9 @@ def _descriptions(lines: Sequence[str]) -> Iterator[tuple[str, str, range]]:
 
 def _object(path: Path) -> dict[str, Any]:
     try:
-        with open(path, "rb") as file:
-            said = json.loads(file.read(LARGEST))
-    except (OSError, ValueError, RecursionError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no JSON"
-        raise PlanError(f"{path}: cannot be read: {why}") from None
+        said = json.loads(_read(path))
+    except (ValueError, RecursionError):
+        said = None
     if not isinstance(said, dict) or not isinstance(said.get("runs", {}), dict):
-        raise PlanError(f"{path}: these are no rules of a gate")
+        raise PlanError(f"{path}: these are no rules of a gate: a JSON object is expected; mend it")
     return said

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -253,6 +255,44 @@ def test_a_run_without_a_checkpoint_is_named_and_left_out(
     told = "run1 is left out: there is no checkpoint in output/training_logs/bbbb2222-0000"
     assert told in capsys.readouterr().out
     assert "run1" not in re.sub(r"#.*", "", ended.second)
+
+
+def a_folder(path: Path) -> None:
+    path.mkdir()
+
+
+def a_link_that_leads_nowhere(path: Path) -> None:
+    path.symlink_to("gone.ckpt")
+
+
+@pytest.mark.parametrize("make", [a_folder, a_link_that_leads_nowhere, os.mkfifo])
+def test_what_is_no_file_is_no_checkpoint(
+    ended: Ended, capsys: pytest.CaptureFixture[str], make: Callable[[Path], None]
+) -> None:
+    path = ended.path / f"output/training_logs/{RUNS['run1']}/checkpoints/last.ckpt"
+    path.unlink()
+    make(path)
+    assert ended.go_on("run1") == 0
+    assert "run1 is left out: there is no checkpoint in" in capsys.readouterr().out
+
+
+def test_a_link_to_a_checkpoint_is_one(ended: Ended) -> None:
+    folder = ended.path / f"output/training_logs/{RUNS['run1']}/checkpoints"
+    (folder / "last.ckpt").rename(folder / "epoch=1.of")
+    (folder / "last.ckpt").symlink_to("epoch=1.of")
+    assert ended.go_on("run1") == 0
+
+
+def test_pipes_are_not_waited_for(ended: Ended, capsys: pytest.CaptureFixture[str]) -> None:
+    path = ended.path / f"output/training_logs/{RUNS['run1']}/version_1/metrics.csv"
+    path.unlink()
+    os.mkfifo(path)
+    assert ended.go_on("run1", "--dry-run", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["runs"][0]["first"] == 1
+    rules = ended.path / "e.gate.json"
+    rules.unlink()
+    os.mkfifo(rules)
+    assert "e.gate.json: it is not a regular file" in refused(ended, capsys, "run1")
 
 
 def test_an_epoch_whose_output_did_not_come_back_is_trained_again(ended: Ended) -> None:
