@@ -82,7 +82,7 @@ class Writing:
         self._used: dict[str, Dag] = {}
         self._lines: dict[str, None] = {}
         self._about: list[str] = []
-        self._gates: dict[str, None] = {}
+        self._gates: dict[str, str] = {}
         self._retries: dict[str, int] = {}
 
     def plan(self) -> Plan:
@@ -163,7 +163,7 @@ class Writing:
             self._about.append(f"PRIORITY {name} {old.priority}")
         if old.category:
             self._about.append(f"CATEGORY {name} {old.category}")
-        pre, defer, skip = self._script(going, old, epoch, role)
+        pre, defer, skip = self._script(going, of, epoch, role)
         return GraphNode(
             name,
             submit,
@@ -282,15 +282,17 @@ class Writing:
             yield Given("continue_from_checkpoint", going.folder, Level.NODE, "it goes on")
 
     def _script(
-        self, going: Going, old: Node, epoch: int, role: Role
+        self, going: Going, of: Old, epoch: int, role: Role
     ) -> tuple[str | None, tuple[int, int] | None, int | None]:
+        old = of.node
         if old.pre is None:
             return None, None, None
         asks, called = old.pre.defer, gate_called(old)
         if called is None:
             return old.pre.command, asks, old.pre_skip
         script, gate = called
-        self._gates[gate] = None
+        if of.dag.key == going.dag.key or going.told.uuid not in self._gates:
+            self._gates[going.told.uuid] = gate
         quote = script[-1:] if script.endswith(("'", '"')) else ""
         word = "train" if role is Role.TRAIN else "evaluate"
         said = f"{gating.rules_file(self._name)}{quote} {going.told.uuid} {epoch} {word} $JOB"
@@ -319,18 +321,25 @@ class Writing:
     def _rules(self) -> str:
         """The old gates' rules; epochs that are done are what later ones are compared with, no
         more, or what ended the run would end it again at once."""
-        rules: dict[str, Any] = {}
-        for gate in self._gates:
-            said = _object(self._directory / gating.rules_file(gate))
-            runs = {**said.get("runs", {}), **rules.get("runs", {})}
-            rules = {**said, **rules, "dag": self._name, "runs": runs}
+        files = {gate: gating.rules_file(gate) for gate in self._gates.values()}
+        said = {gate: _object(self._directory / file) for gate, file in files.items()}
+        first, *others = said
+        for other in others:
+            if said[other].get("rules") != said[first].get("rules"):
+                text = f"the rules of {files[first]} and of {files[other]} are not the same"
+                raise PlanError(f"{text}: continue the runs one by one")
+        runs: dict[str, Any] = {}
+        for each in said.values():
+            runs = {**each.get("runs", {}), **runs}
         for going in self._runs:
-            known = rules["runs"].get(going.told.uuid)
-            if not isinstance(known, dict):
-                file = gating.rules_file(next(iter(self._gates)))
-                raise PlanError(f"{file} does not name the run {going.told.uuid}; add it there")
-            rules["runs"][going.told.uuid] = {**known, "since": going.told.first}
-        return json.dumps(rules, indent=1) + "\n"
+            uuid = going.told.uuid
+            if uuid not in self._gates:
+                continue
+            if not isinstance(runs.get(uuid), dict):
+                file = files[self._gates[uuid]]
+                raise PlanError(f"{file} does not name the run {uuid}; add it there")
+            runs[uuid] = {**runs[uuid], "since": going.told.first}
+        return json.dumps({**said[first], "dag": self._name, "runs": runs}, indent=1) + "\n"
 
 
 def _is_hidden(node: Node) -> bool:

@@ -382,6 +382,20 @@ def of_file(ended: Ended, file: str, *words: str) -> int:
     return main(["continue", str(ended.path / file), *words])
 
 
+def test_rules_of_two_dags_are_not_mixed(ended: Ended, capsys: pytest.CaptureFixture[str]) -> None:
+    trained_in_a_second_dag(ended)
+    second = json.loads((ended.path / "e-2.gate.json").read_text())
+    assert ended.go_on("--epochs", "5", "--dry-run") == 0
+    second["rules"]["patience"] = 9
+    ended.write("e-2.gate.json", json.dumps(second))
+    told = refused(ended, capsys, "--epochs", "5")
+    assert "the rules of e-2.gate.json and of e.gate.json are not the same" in told
+    assert "continue the runs one by one" in told
+    assert ended.go_on("run0", "--epochs", "5") == 0
+    rules = json.loads((ended.path / "e-3.gate.json").read_text())["rules"]
+    assert rules["patience"] == 9, "those by which it went on last"
+
+
 def test_a_dag_file_chooses_runs_and_hides_no_other_dag(
     ended: Ended, capsys: pytest.CaptureFixture[str]
 ) -> None:
