@@ -47,12 +47,13 @@ class LeftOut:
 @frozen
 class Continuation:
     """What would be written. ``plan`` None: no run goes on. ``of``: the DAG files that it goes on
-    with."""
+    with. ``remarks``: what of the old DAG could not be gone on with, in sentences."""
 
     plan: Plan | None
     of: tuple[str, ...]
     runs: tuple[ContinuedRun, ...]
     left_out: tuple[LeftOut, ...]
+    remarks: tuple[str, ...] = ()
 
 
 def continuation(
@@ -84,8 +85,8 @@ def continuation(
     if not found:
         return Continuation(None, files, (), tuple(left_out))
     _refuse_while_held(painter, found)
-    plan = Writing(painter, directory, _free_name(painter, directory, base), found).plan()
-    return Continuation(plan, files, told, tuple(left_out))
+    writing = Writing(painter, directory, _free_name(painter, directory, base), found)
+    return Continuation(writing.plan(), files, told, tuple(left_out), tuple(writing.remarks))
 
 
 # --- which runs -----------------------------------------------------------------------------

@@ -15,13 +15,15 @@ from typing import Any, Final
 from metlmon.authoring import dagtext, gating
 from metlmon.authoring.graph import Given, Graph, GraphNode, Level, Role
 from metlmon.authoring.records import Plan, PlanError, PlannedFile, Request
+from metlmon.authoring.rhythm import next_site, period
+from metlmon.authoring.runs import PLACE
 from metlmon.dagman import Node, modify
 from metlmon.dagman.commands import ALL_NODES, IncludeCommand, NodeModifier
 from metlmon.dagman.dagfile import parse_dag
 from metlmon.ensemble.dag import Dag
 from metlmon.ensemble.gates import gate_called
 from metlmon.ensemble.picture import Painter
-from metlmon.ensemble.runs import Run
+from metlmon.ensemble.runs import Run, variable
 from metlmon.frozen import frozen
 from metlmon.live.places import content_of
 from metlmon.live.tail import NotRead
@@ -72,6 +74,23 @@ class Going:
     folder: str
 
 
+_Like = tuple[Old, int]
+"""A node that another one is like, and by how many epochs that comes later."""
+
+
+@dataclass(frozen=True, slots=True)
+class _New:
+    """A node that is to be. ``of``: which it is like, ``shift``: by how many epochs it comes later;
+    ``sites``: where each epoch of its run is to go."""
+
+    going: Going
+    of: Old
+    shift: int
+    epoch: int
+    role: Role
+    sites: Mapping[int, str]
+
+
 class Writing:
     """The DAG ``name``, of these runs."""
 
@@ -80,6 +99,7 @@ class Writing:
         self._texts: dict[str, list[str]] = {}
         self._said: dict[str, dict[str, list[tuple[int, NodeModifier]]]] = {}
         self._used: dict[str, Dag] = {}
+        self.remarks: list[str] = []
         self._lines: dict[str, None] = {}
         self._about: list[str] = []
         self._gates: dict[str, str] = {}
@@ -116,20 +136,45 @@ class Writing:
 
     def _nodes_of(self, going: Going) -> Iterator[tuple[GraphNode, list[str]]]:
         """The nodes of one run, each with the names of those before it."""
+        sites, kinds = self._sites_of(going), self._kinds_of(going)
         before: list[str] = []
         for epoch in range(going.told.first, going.told.last + 1):
             old, shift = self._like(going, epoch)
-            train = self._node(going, old, epoch, shift, Role.TRAIN)
+            train = self._node(_New(going, old, shift, epoch, Role.TRAIN, sites))
             yield train, before
             before = [train.name]
-            following = going.nodes.get(epoch - shift + 1)
-            for side in self._after(going, old):
-                node = self._node(going, side, epoch, shift, Role.EVALUATE)
+            following = going.nodes.get(epoch + 1)
+            if shift:
+                sides = [
+                    each for kind in kinds.values() for each in self._added(going, kind, epoch)
+                ]
+            else:
+                sides = [(each, 0) for each in self._after(going, old)]
+            for side, later in sides:
+                node = self._node(_New(going, side, later, epoch, Role.EVALUATE, sites))
                 yield node, [train.name]
                 if following is not None and following.node.name in side.node.children:
                     before.append(node.name)
 
-    def _like(self, going: Going, epoch: int) -> tuple[Old, int]:
+    def _sites_of(self, going: Going) -> dict[int, str]:
+        """Where each epoch is to go, as far as the DAG file says it: the old ones, and those that
+        are added."""
+        told = {number: variable(old.node, PLACE) for number, old in going.nodes.items()}
+        sites = {number: site for number, site in told.items() if site is not None}
+        if len(sites) < len(told):
+            return {}
+        last, end = max(sites), going.told.last
+        for epoch in range(last + 1, end + 1):
+            site = next_site(sites, epoch)
+            if site is None:
+                some = f"epoch {end}" if end == last + 1 else f"epochs {last + 1} to {end}"
+                text = f"its sites follow no pattern: {some} go to that of epoch {last}"
+                self.remarks.append(f"{going.told.run}: {text}, {sites[last]}")
+                break
+            sites[epoch] = site
+        return sites
+
+    def _like(self, going: Going, epoch: int) -> _Like:
         """The node that the epoch had in an old DAG, or would have had: then by how many epochs
         it comes later than the nearest one before it. Raises PlanError where there is none."""
         if epoch in going.nodes:
@@ -140,37 +185,60 @@ class Writing:
             raise PlanError(f"{going.dag.file}: {text}; put the DAG file that has it beside this")
         return going.nodes[before], epoch - before
 
-    def _after(self, going: Going, old: Old) -> list[Old]:
-        side = {name for dag, name in going.run.side if dag == old.dag.key}
-        nodes = old.dag.workflow.nodes.items()
-        return [
-            Old(old.dag, each) for name, each in nodes if name in side and name in old.node.children
-        ]
+    def _kinds_of(self, going: Going) -> dict[tuple[str, str], dict[int, Old]]:
+        """The side nodes of a run by epoch, those together whose names differ by its number
+        alone; none where no epoch is added."""
+        kinds: dict[tuple[str, str], dict[int, Old]] = {}
+        if all(epoch in going.nodes for epoch in range(going.told.first, going.told.last + 1)):
+            return kinds
+        for number, old in going.nodes.items():
+            for side in self._after(going, old):
+                kinds.setdefault(self._around(side), {})[number] = side
+        for kind, sides in kinds.items():
+            if period(going.nodes, sides) is None:
+                text = "follows no pattern: it comes after added epochs as after the last one"
+                self.remarks.append(f"{going.told.run}: {'N'.join(kind)} {text}")
+        return kinds
 
-    def _node(self, going: Going, of: Old, epoch: int, shift: int, role: Role) -> GraphNode:
-        old = of.node
+    def _added(self, going: Going, sides: Mapping[int, Old], epoch: int) -> Iterator[_Like]:
+        """What of one kind of side nodes an added epoch has."""
+        regular = period(going.nodes, sides)
+        of = going.nodes if regular is None else sides
+        like = max((number for number in of if number < epoch), default=None)
+        n, rest = regular or (1, 0)
+        if like is not None and like in sides and epoch % n == rest:
+            yield sides[like], epoch - like
+
+    def _after(self, going: Going, old: Old) -> list[Old]:
+        """The side nodes directly behind a node, in the order of the file."""
+        side = {name for dag, name in going.run.side if dag == old.dag.key}
+        nodes = [old.dag.workflow.nodes[name] for name in old.node.children if name in side]
+        return [Old(old.dag, each) for each in sorted(nodes, key=lambda node: node.line)]
+
+    def _node(self, new: _New) -> GraphNode:
+        old, dag = new.of.node, new.of.dag
         if old.dir is not None or old.submit is None:
             what = "its submit description" if old.submit is None else "a directory of its own"
             raise PlanError(
                 f"{old.file}:{old.line}: {old.name} has {what} in the DAG file, which is not "
                 "carried over: put it into a submit file"
             )
-        name, submit = self._counted_on(of, shift), old.submit
-        of = Old(of.dag, old := self._as_written(of))
-        self._used[of.dag.key] = of.dag
+        name, submit = self._counted_on(new), old.submit
+        old = self._as_written(new.of)
+        self._used[dag.key] = dag
         self._retries[name] = old.retries
         if old.priority:
             self._about.append(f"PRIORITY {name} {old.priority}")
         if old.category:
             self._about.append(f"CATEGORY {name} {old.category}")
-        pre, defer, skip = self._script(going, of, epoch, role)
+        pre, defer, skip = self._script(new, old)
         return GraphNode(
             name,
             submit,
-            role=role,
-            run=going.told.run,
-            epoch=epoch,
-            variables=tuple(self._variables(going, of, name, epoch, shift, role)),
+            role=new.role,
+            run=new.going.told.run,
+            epoch=new.epoch,
+            variables=tuple(self._variables(new, old, name)),
             pre=pre,
             defer=defer,
             skip=skip,
@@ -234,10 +302,20 @@ class Writing:
             files = dag.workflow.files
             ahead += [each for each in files if each.name in named and each not in seen]
 
-    def _counted_on(self, of: Old, shift: int) -> str:
+    def _counted_on(self, new: _New) -> str:
+        if not new.shift:
+            return new.of.node.name
+        before, number, behind = self._numbered(new.of)
+        return f"{before}{int(number) + new.shift}{behind}"
+
+    def _around(self, of: Old) -> tuple[str, str]:
+        """A node's name without its epoch's number."""
+        before, _, behind = self._numbered(of)
+        return before, behind
+
+    def _numbered(self, of: Old) -> tuple[str, str, str]:
+        """The epoch's number in a node's name, and what is around it."""
         old = of.node
-        if not shift:
-            return old.name
         part = self._painter.runs.parts[of.dag.key, old.name]
         numbers = list(re.finditer(r"\d+", old.name))
         settings = self._painter.ensemble.settings
@@ -249,17 +327,15 @@ class Writing:
         if span == (-1, -1):
             raise PlanError(f"{old.name}: no epoch's number is in its name: it cannot count on")
         begin, end = span
-        return f"{old.name[:begin]}{int(old.name[begin:end]) + shift}{old.name[end:]}"
+        return old.name[:begin], old.name[begin:end], old.name[end:]
 
-    def _variables(
-        self, going: Going, of: Old, name: str, epoch: int, shift: int, role: Role
-    ) -> Iterator[Given]:
-        old = of.node
+    def _variables(self, new: _New, old: Node, name: str) -> Iterator[Given]:
         where = f"{old.file}:{old.line}"
+        going, epoch, shift, sites = new.going, new.epoch, new.shift, new.sites
         before = 1 + max(
             number
             for number, keys in going.run.epochs.items()
-            if any(key == of.dag.key for key, _ in keys)
+            if any(key == new.of.dag.key for key, _ in keys)
         )
         total = going.told.last + 1
         seen = set()
@@ -271,6 +347,8 @@ class Writing:
                 value = name
             elif lowered == "epoch" and value.isdecimal():
                 value = str(int(value) + shift)
+            elif lowered == PLACE.lower() and value == sites.get(epoch - shift):
+                value = sites.get(epoch, value)
             elif lowered == "epochs" and value == str(before):
                 value = str(total)
             if "\ufffd" in value:
@@ -278,24 +356,24 @@ class Writing:
                 raise PlanError(f"{where}: {text}; write that otherwise")
             if value:
                 yield Given(key, value, Level.NODE, where)
-        if epoch and role is Role.TRAIN and "continue_from_checkpoint" not in seen:
+        if epoch and new.role is Role.TRAIN and "continue_from_checkpoint" not in seen:
             yield Given("continue_from_checkpoint", going.folder, Level.NODE, "it goes on")
 
     def _script(
-        self, going: Going, of: Old, epoch: int, role: Role
+        self, new: _New, old: Node
     ) -> tuple[str | None, tuple[int, int] | None, int | None]:
-        old = of.node
         if old.pre is None:
             return None, None, None
         asks, called = old.pre.defer, gate_called(old)
         if called is None:
             return old.pre.command, asks, old.pre_skip
         script, gate = called
-        if of.dag.key == going.dag.key or going.told.uuid not in self._gates:
-            self._gates[going.told.uuid] = gate
+        uuid = new.going.told.uuid
+        if new.of.dag.key == new.going.dag.key or uuid not in self._gates:
+            self._gates[uuid] = gate
         quote = script[-1:] if script.endswith(("'", '"')) else ""
-        word = "train" if role is Role.TRAIN else "evaluate"
-        said = f"{gating.rules_file(self._name)}{quote} {going.told.uuid} {epoch} {word} $JOB"
+        word = "train" if new.role is Role.TRAIN else "evaluate"
+        said = f"{gating.rules_file(self._name)}{quote} {uuid} {new.epoch} {word} $JOB"
         return f"{script}{said}", asks or (gating.LATER, POLL), gating.SKIP
 
     def _post(self, name: str, old: Node) -> str | None:

@@ -79,6 +79,8 @@ def _print(found: Continuation, ascii: bool) -> None:
         print()
     else:
         print("No run goes on.")
+    for remark in found.remarks:
+        print(plain(remark, REASON_LIMIT, ascii))
     for each in found.left_out:
         name, why = plain(each.run, NAME_LIMIT, ascii), plain(each.why, REASON_LIMIT, ascii)
         print(f"{name} is left out: {why}")
@@ -118,4 +120,5 @@ def _json(found: Continuation, dagdir: str, written: bool) -> dict[str, Any]:
         "left_out": [
             {"run": each.run, "uuid": each.uuid, "why": each.why} for each in found.left_out
         ],
+        "remarks": list(found.remarks),
     }

@@ -144,7 +144,8 @@ def test_more_epochs_than_there_were_to_be(ended: Ended) -> None:
     ]
     last = nodes["run2-train_epoch5"].vars
     assert (last["epoch"], last["epochs"], last["node"]) == ("6", "6", "run2-train_epoch5")
-    assert last["ResourceName"] == "delta", "as the run's last node has it"
+    sites = [nodes[f"run2-train_epoch{epoch}"].vars["ResourceName"] for epoch in (4, 5)]
+    assert sites == ["expanse", "anvil"], "each site once before one repeats: delta has begun that"
     gate = "gate.py e-2.gate.json cccc3333-0000 5 train $JOB"
     assert nodes["run2-train_epoch5"].pre is not None
     assert nodes["run2-train_epoch5"].pre.command == gate
@@ -226,6 +227,51 @@ def test_evaluations_go_on_too(tmp_path: Path, gates: bool) -> None:
     assert 'VARS run0-eval_epoch5 run_uuid="aaaa1111-0000" epoch="5"' in text
     assert "PARENT run0-train_epoch4 CHILD run0-eval_epoch5" in text
     assert ("PARENT run0-eval_epoch3 CHILD run0-train_epoch3" in text) is gates
+
+
+def test_added_epochs_are_evaluated_as_often_as_the_others(tmp_path: Path) -> None:
+    """Two kinds: after every second epoch, and after the last of four."""
+    ended = Ended(tmp_path / "ensemble")
+    text = dag()
+    for epoch in (1, 3):
+        side = f"run2-eval_epoch{epoch + 1}"
+        values = f'run_uuid="{RUNS["run2"]}" epoch="{epoch + 1}" ResourceName="{SITES[epoch]}"'
+        text += f"JOB {side} eval.sub\nVARS {side} {values}\n"
+        text += f"PARENT run2-train_epoch{epoch} CHILD {side}\n"
+    side = "run2-probe4"
+    text += f'JOB {side} eval.sub\nVARS {side} run_uuid="{RUNS["run2"]}"\n'
+    ended.write("e.dag", text + f"PARENT run2-train_epoch3 CHILD {side}\n")
+    assert ended.go_on("run2", "--epochs", "8") == 0
+    sides = [f"{run}{n}" for run, n in (("eval_epoch", 6), ("eval_epoch", 8), ("probe", 8))]
+    found = re.findall(r"^JOB run2-(eval\S+|probe\S+)", ended.second, re.MULTILINE)
+    assert sorted(found) == sides
+    of_site = re.findall(r'^VARS run2-(\S+)_epoch\d .* ?ResourceName="(\w+)"', ended.second, re.M)
+    assert of_site == [
+        *(("train", "expanse"), ("train", "anvil"), ("eval", "anvil")),
+        *(("train", "delta"), ("train", "expanse"), ("eval", "expanse")),
+    ]
+
+
+def test_what_follows_no_pattern_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ended = Ended(tmp_path / "ensemble")
+    text = dag().replace('ResourceName="expanse"', 'ResourceName="delta"')
+    for epoch in (0, 1, 3):
+        side = f"run2-eval_epoch{epoch + 1}"
+        text += f'JOB {side} eval.sub\nVARS {side} run_uuid="{RUNS["run2"]}"\n'
+        text += f"PARENT run2-train_epoch{epoch} CHILD {side}\n"
+    ended.write("e.dag", text)
+    assert ended.go_on("run2", "--epochs", "6", "--dry-run", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["remarks"] == [
+        "run2: its sites follow no pattern: epochs 4 to 5 go to that of epoch 3, delta",
+        "run2: run2-eval_epochN follows no pattern: it comes after added epochs as after the last "
+        "one",
+    ]
+    assert ended.go_on("run2", "--epochs", "6") == 0
+    assert "its sites follow no pattern" in capsys.readouterr().out
+    assert "JOB run2-eval_epoch5 eval.sub" in ended.second
+    assert ended.second.count('ResourceName="delta"') == 2
 
 
 def test_each_run_is_seen_once_and_goes_on(ended: Ended) -> None:
