@@ -8,11 +8,11 @@ in it is as the old DAG file says of the same epoch, or of the run's last one.
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 from collections.abc import Mapping, Sequence
 from io import StringIO
-from itertools import count
 from pathlib import Path
 from typing import Final
 
@@ -25,7 +25,7 @@ from metlmon.ensemble.gatewords import gate_told
 from metlmon.ensemble.picture import Painter
 from metlmon.ensemble.runs import Run, variable
 from metlmon.ensemble.states import DagState, State
-from metlmon.ensemble.wording import STATES
+from metlmon.ensemble.wording import STATES, count
 from metlmon.frozen import frozen
 from metlmon.live.places import content_of
 from metlmon.live.tail import NotRead
@@ -126,7 +126,7 @@ def _going(
     over = {n: s.inferred for n, s in states.items() if s.state is State.COMPLETED}
     sure = max((n for n, inferred in over.items() if not inferred), default=None)
     if last < min(run.epochs, default=0) or (sure is not None and last <= sure):
-        return None
+        return _more_than(epochs, sure)
     if run.uuid is None:
         return "its nodes have no VAR run_uuid"
     if dag.top != dag.key and dag.file != of:
@@ -148,9 +148,16 @@ def _going(
     done = first - 1 if written < 0 else min(first - 1, written)
     first = done + 1
     if first > last:
-        return None
+        return _more_than(epochs, done)
     told_of = ContinuedRun(run.names[home], run.uuid, why, done, first, last, folder)
     return Going(told_of, run, dag, nodes, folder)
+
+
+def _more_than(epochs: int | None, done: int | None) -> str | None:
+    """What is said where fewer epochs are asked for than are done."""
+    if epochs is None or done is None or epochs > done:
+        return None
+    return f"it has {count(done + 1, 'epoch')} already, more than the {epochs} asked for"
 
 
 def _nodes(painter: Painter, run: Run, home: Dag) -> dict[int, Old]:
@@ -214,19 +221,24 @@ def _last_epoch(path: Path) -> int:
 
 def _base(painter: Painter, dags: Sequence[str]) -> str:
     """The name that all of them have but for the number: ``ensemble`` of ``ensemble-2.dag``."""
-    files = {key: Path(painter.dags[key].file).name for key in dags}
-    bases = {_base_of(name.removesuffix(".dag")) for name in files.values()}
+    bases = {_base_of(painter, painter.dags[key]) for key in dags}
     if len(bases) > 1:
+        files = ", ".join(sorted(Path(painter.dags[key].file).name for key in dags))
         raise PlanError(
-            f"the runs are of several DAGs ({', '.join(sorted(files.values()))}): name those of "
-            "one, or give its DAG file"
+            f"the runs are of several DAGs ({files}): name those of one, or give its DAG file"
         )
     return next(iter(bases), "")
 
 
-def _base_of(name: str) -> str:
+def _base_of(painter: Painter, dag: Dag) -> str:
+    """A DAG's name, without the number where it goes on with one that lies there."""
+    name = Path(dag.file).name.removesuffix(".dag")
     numbered = _NUMBERED.fullmatch(name)
-    return numbered.group(1) if numbered else name
+    if numbered is None:
+        return name
+    both = {dag.key, str(Path(dag.file).with_name(f"{numbered.group(1)}.dag"))}
+    every = ({key for key, _ in run.nodes()} for run in painter.runs.by_key.values())
+    return numbered.group(1) if any(both <= dags for dags in every) else name
 
 
 def _refuse_while_held(painter: Painter, found: Sequence[Going]) -> None:
@@ -262,11 +274,10 @@ def _refuse_if_it_runs(painter: Painter, dag: Dag) -> None:
 
 def _free_name(painter: Painter, directory: Path, base: str) -> str:
     for dag in painter.dags.values():
-        name = Path(dag.file).name.removesuffix(".dag")
-        mine = dag.is_top and _base_of(name) == base
+        mine = dag.is_top and _base_of(painter, dag) == base
         if mine and painter.ensemble.dag_state(dag.key)[0] is DagState.NOT_SUBMITTED:
             raise PlanError(f"{dag.file} was not submitted yet: submit it, or take it away")
-    for number in count(2):
+    for number in itertools.count(2):
         name = f"{base}-{number}"
         ours = (f"{name}.dag", gating.rules_file(name), f"gate/{name}")
         if not any(in_the_way(directory / each) for each in ours) and not leftovers(

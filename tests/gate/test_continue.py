@@ -536,6 +536,28 @@ def test_a_run_that_is_complete_needs_more_epochs(
     assert "it has all its epochs; --epochs N gives it more" in said
 
 
+def test_fewer_epochs_than_a_run_has_are_told(
+    ended: Ended, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ended.go_on("run2", "--epochs", "2") == 0
+    said = capsys.readouterr().out
+    assert "run2 is left out: it has 4 epochs already, more than the 2 asked for" in said
+    assert not (ended.path / "e-2.dag").exists()
+    assert ended.go_on("run2", "--epochs", "4") == 0
+    assert "it has all its epochs; --epochs N gives it more" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("beside", ["lr.dag", "lr-2026.dag", "lr-2025-2.dag"])
+def test_a_year_in_a_name_is_not_the_number_of_a_dag(ended: Ended, beside: str) -> None:
+    """Another ensemble's DAG that is called nearly alike has nothing to do with it."""
+    for file in ended.path.glob("e.dag*"):
+        file.rename(file.with_name(file.name.replace("e.dag", "lr-2025.dag", 1)))
+    ended.write(beside, 'JOB a-train_epoch0 e.sub\nVARS a-train_epoch0 run_uuid="dddd4444"\n')
+    assert ended.go_on("run0") == 0
+    free = "lr-2025-3.dag" if beside == "lr-2025-2.dag" else "lr-2025-2.dag"
+    assert "goes on with lr-2025.dag" in (ended.path / free).read_text()
+
+
 def test_without_gates(tmp_path: Path) -> None:
     ended = Ended(tmp_path / "ensemble", gated=False)
     assert ended.go_on() == 0
