@@ -16,6 +16,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
+from metlmon.authoring import gating
 from metlmon.authoring.kept import content_digest, recorded
 from metlmon.authoring.place import in_the_way, is_locked, leftovers, same_place
 from metlmon.authoring.records import Plan, PlanError
@@ -29,10 +30,6 @@ from metlmon.secret import hide_value
 
 LARGEST: Final = 256 << 20
 """Bytes of a DAG file, as for watching it."""
-
-NODE: Final = "node"
-"""The variable that a gate's submit file needs and that says nothing but the node's own name: a
-gate may be given to runs that have begun."""
 
 _SHOWN: Final = 3
 """Nodes that a sentence lists."""
@@ -321,7 +318,7 @@ def _differences(old: Node, new: Node, has_run: bool) -> Iterator[Difference]:
     """What a node would have otherwise. Of one that has run: what tells what it did."""
     for name in dict.fromkeys((*old.vars, *new.vars)):
         one, other = old.vars.get(name), new.vars.get(name)
-        if has_run and name == NODE:
+        if has_run and name in gating.OF_A_NODE:  # It may be given to runs that have begun.
             continue
         if one != other:
             yield Difference(name, one, other)

@@ -12,12 +12,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from metlmon.authoring.graph import GraphNode, Role
+from metlmon.authoring.graph import Given, GraphNode, Level, Role
 from metlmon.authoring.records import PlanError, Request, RunPlan
 
 SCRIPT: Final = "gate.py"
 FOLDERS: Final = ("gate", "placement")
 """Beside the DAG, where people ask for something and it answers."""
+
+NODE: Final = "node"
+DAG: Final = "metlmon_dag"
+OF_A_NODE: Final = frozenset({NODE, DAG})
+"""The variables by which a submit file finds where the gate has sent its node: nodes of several
+DAGs in one directory have the same names, and some of them the same submit file."""
 
 SKIP: Final = 42
 LATER: Final = 75
@@ -31,7 +37,7 @@ _HOME: Final = Path(__file__).resolve().parents[1] / "trainer"
 HEAD: Final = """\
 # Where the gate has sent this node; without such a file it goes where the DAG file says. grep,
 # since "include ifexist" of a file that is not there fails in DAGMan of 23.9, and one line only.
-include command : grep -shm1 ^ResourceName placement/$(node).inc
+include command : grep -shm1 ^ResourceName placement/$(metlmon_dag)/$(node).inc
 # What requirements go by: it can be edited while the job is idle.
 My.MetlSite = "$(ResourceName)"
 """
@@ -53,6 +59,14 @@ def gated(request: Request, node: GraphNode, uuid: str) -> GraphNode:
         return node
     said = f"{rules_file(request.name)} {uuid} {node.epoch} {_WORDS[node.role]} $JOB"
     return replace(node, pre=f"{SCRIPT} {said}", defer=(LATER, request.gate.poll), skip=SKIP)
+
+
+def told_by_gate(name: str, node: str) -> tuple[Given, Given]:
+    """What a gated node of the DAG ``name`` is told of itself."""
+    return (
+        Given(NODE, node, Level.NODE, "metlmon: the node's own name"),
+        Given(DAG, name, Level.ALL, "metlmon: the name of the DAG's gate"),
+    )
 
 
 def rules_text(request: Request, runs: Sequence[RunPlan], metrics: Sequence[str]) -> str:

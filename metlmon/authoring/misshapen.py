@@ -34,7 +34,16 @@ LONGEST_NAME: Final = 64
 OWN: Final = frozenset(
     {
         *("run", "run_uuid", "epoch", "epochs", "random_seed", "continue_from_checkpoint"),
-        *("node", "stage", "stage_epoch", "stage_epochs", "shard", "shards", "machines"),
+        *(
+            "node",
+            "metlmon_dag",
+            "stage",
+            "stage_epoch",
+            "stage_epochs",
+            "shard",
+            "shards",
+            "machines",
+        ),
     }
 )
 """Variables that metlmon gives itself."""

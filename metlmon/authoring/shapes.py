@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
-from metlmon.authoring.gating import gated, is_gated
+from metlmon.authoring.gating import gated, is_gated, told_by_gate
 from metlmon.authoring.given import DESCRIPTION, Place, described, merged
 from metlmon.authoring.graph import Given, Graph, GraphNode, Level, Role
 from metlmon.authoring.jobs import GATHER, PROVISION, Job, jobs_of
@@ -186,7 +186,7 @@ def _variables(request: Request, place: Place, told: Sequence[Given]) -> tuple[G
         told, key=lambda each: ORDER.index(each.name) if each.name in ORDER else len(ORDER)
     )
     if is_gated(request, place.role):
-        own.append(Given("node", place.node, Level.NODE, "metlmon: the node's own name"))
+        own += told_by_gate(request.name, place.node)
     return merged([*own, *described(request, place)])
 
 

@@ -343,8 +343,10 @@ class Writing:
         for key, value in [*old.vars.items(), *attributes]:
             lowered = key.lower()
             seen.add(lowered)
-            if lowered == "node" and value == old.name:
+            if lowered == gating.NODE and value == old.name:
                 value = name
+            elif lowered == gating.DAG:
+                value = self._name
             elif lowered == "epoch" and value.isdecimal():
                 value = str(int(value) + shift)
             elif lowered == PLACE.lower() and value == sites.get(epoch - shift):

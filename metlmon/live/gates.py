@@ -1,5 +1,5 @@
-"""Following what gates and people say of runs: ``gate/<name>/`` and ``placement/`` beside a DAG
-file, where a gate stands before its nodes.
+"""Following what gates and people say of runs: ``gate/<name>/`` and ``placement/<name>/`` beside a
+DAG file, where a gate stands before its nodes.
 
 A look costs one ``stat`` for each of these folders as long as no name in them comes, goes or is
 replaced. Nothing of it is kept for the next session: it is read again.
@@ -184,7 +184,12 @@ def _together(files: Iterable[tuple[str, RunGate]]) -> dict[str, RunGate]:
     return runs
 
 
-# --- placement/ -----------------------------------------------------------------------------
+# --- placement/<name>/ -----------------------------------------------------------------------
+
+
+def _placements_of(states: Path) -> Path:
+    """The folder of the placements of the gate whose own folder this is."""
+    return states.parent.parent / "placement" / states.name
 
 
 def _is_placement(name: str) -> bool:
@@ -254,7 +259,7 @@ class GateFiles:
                 path: self._states.get(path) or Folder(path, _of_gate, _read_state)
                 for path in sorted(folders)
             }
-            places = {path.parent.parent / "placement" for path in folders}
+            places = map(_placements_of, folders)
             self._sites = {
                 path: self._sites.get(path) or Folder(path, _is_placement, _read_placement)
                 for path in sorted(places)
@@ -297,10 +302,10 @@ class GateFiles:
         """The site of every node that was given one, and stands behind a gate: another DAG's
         nodes may have the same names."""
         found: dict[NodeKey, str] = {}
-        for key, (workflow, names) in self._gated.items():
-            folder = self._sites.get(workflow.path.parent / "placement") if names else None
-            for name, (_, site) in (folder.files if folder is not None else {}).items():
-                node = workflow.nodes.get(name.removesuffix(".inc"))
-                if site is not None and node is not None and gate_name(node) is not None:
-                    found[key, node.name] = site
+        for key, (workflow, _) in self._gated.items():
+            for states in self._folders_of(key):
+                for name, (_, site) in self._sites[_placements_of(states)].files.items():
+                    node = workflow.nodes.get(name.removesuffix(".inc"))
+                    if site is not None and node is not None and gate_name(node) == states.name:
+                        found[key, node.name] = site
         return found

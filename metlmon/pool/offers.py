@@ -171,8 +171,11 @@ def _with_files(
     runs = {run.uuid: run.gate for run in (status.runs if status is not None else ())}
     gates = {(row.cluster, row.proc): runs.get(row.uuid) for row in jobs if row.uuid}
     targets = tuple(
-        replace(each, file=placement_file(each.node))
-        if each.node and FILE_NAME.fullmatch(each.node) and gates.get((each.cluster, each.proc))
+        replace(each, file=placement_file(each.dag, each.node))
+        if each.dag
+        and each.node
+        and FILE_NAME.fullmatch(each.node)
+        and gates.get((each.cluster, each.proc))
         else each
         for each in offer.order.targets
     )

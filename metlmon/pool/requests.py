@@ -49,9 +49,10 @@ def gate_rules(dag: str) -> str:
     return f"{PurePath(dag).name.removesuffix('.dag')}.gate.json"
 
 
-def placement_file(node: str) -> str:
-    """What the submit file of a node includes, and what says where it goes."""
-    return f"placement/{node}.inc"
+def placement_file(dag: str, node: str) -> str:
+    """What the submit file of a node of the DAG file ``dag`` includes, and what says where it
+    goes; beside the DAG file, wherever it lies."""
+    return f"placement/{PurePath(dag).name.removesuffix('.dag')}/{node}.inc"
 
 
 def placement_line(site: str) -> bytes:

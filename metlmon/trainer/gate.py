@@ -16,7 +16,8 @@ What people ask for lies in gate/<name of the DAG>/, in files that are called by
     <uuid>.pause    train no further epoch as long as this file is there
     <uuid>.target   train the next epochs at this site (one line)
 
-and so does what this script says:
+A site that was named goes to placement/<name of the DAG>/<node>.inc, which the node's submit file
+includes. What this script says lies beside what people ask for:
 
     <uuid>.stopped  JSON: the rule that ended the run, the reason, and the first epoch left out.
                     It stays: a run that was stopped is not started again by a retry
@@ -531,7 +532,8 @@ class Gate:
                 f"{self.uuid}.target names no site: one line without quotes, $ and backslash "
                 "is expected"
             )
-        there = self._base.within("placement", make=True)
+        above = self._base.within("placement", make=True)
+        there = above.within(self._name, make=True) if above is not None else None
         if there is not None:
             name, line = f"{self.node}.inc", f"ResourceName = {site}\n".encode()
             if not there.has(name) or there.read(name) != line:

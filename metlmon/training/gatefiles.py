@@ -1,5 +1,5 @@
-"""What lies in ``gate/<name>/`` and ``placement/``: requests of people and answers of the gate
-(``metlmon/trainer/gate.py``, which says what each file is), bytes → records.
+"""What lies in ``gate/<name>/`` and ``placement/<name>/``: requests of people and answers of the
+gate (``metlmon/trainer/gate.py``, which says what each file is), bytes → records.
 
 The files are anybody's who may write there: every text is bounded and without what looks like a
 secret, nothing is raised.
@@ -102,7 +102,8 @@ def read_target(data: bytes) -> str | None:
 
 
 def read_placement(data: bytes) -> str | None:
-    """The ResourceName of a ``placement/<node>.inc``; None where it sets none, or no plain one."""
+    """The ResourceName of a ``placement/<name>/<node>.inc``; None where it sets none, or no plain
+    one."""
     found = None
     for line in data[:LONGEST].decode("utf-8", "replace").splitlines():
         match = _PLACED.fullmatch(line)

@@ -173,11 +173,15 @@ def test_a_gate_stands_before_every_node_of_a_run() -> None:
 def test_a_gated_job_goes_where_its_ad_says() -> None:
     text = text_of(a_plan(gate=Rules(), sites=("A", "B")), "ensemble.sub")
     include, place, wanted = (
-        text.index("\ninclude command : grep -shm1 ^ResourceName placement/$(node).inc\n"),
+        text.index(
+            "\ninclude command : grep -shm1 ^ResourceName placement/$(metlmon_dag)/$(node).inc\n"
+        ),
         text.index('\nMy.MetlSite = "$(ResourceName)"\n'),
         text.index("\nrequirements = "),
     )
     assert include < place < wanted
+    dag = text_of(a_plan(gate=Rules()), "ensemble.dag")
+    assert ' node="run0-train_epoch1" metlmon_dag="ensemble"' in dag
     assert (
         '\nrequirements = ((MY.MetlSite == "any" && (TARGET.GLIDEIN_ResourceName =?= "A" || '
         'TARGET.GLIDEIN_ResourceName =?= "B")) || TARGET.GLIDEIN_ResourceName =?= MY.MetlSite)\n'

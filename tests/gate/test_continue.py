@@ -274,6 +274,15 @@ def test_what_follows_no_pattern_is_told(
     assert ended.second.count('ResourceName="delta"') == 2
 
 
+def test_its_nodes_are_sent_elsewhere_by_its_own_gate_alone(ended: Ended) -> None:
+    """The submit file is the old DAG's, too."""
+    text = (ended.path / "e.dag").read_text()
+    ended.write("e.dag", text.replace('note="', 'metlmon_dag="e" note="'))
+    assert ended.go_on("run0") == 0
+    assert ended.second.count('metlmon_dag="e-2"') == 2
+    assert 'metlmon_dag="e"' not in ended.second
+
+
 def test_each_run_is_seen_once_and_goes_on(ended: Ended) -> None:
     assert ended.go_on() == 0
     reader = ended.reader()

@@ -125,7 +125,7 @@ def test_the_next_epochs_are_sent_to_the_site_that_was_named(tmp_path: Path) -> 
     dagdir = Gated(tmp_path, {})
     dagdir.ask_for("target", "CHTC-Spark-CE1\n")
     assert dagdir.asks(2) == GO
-    placed = tmp_path / "placement" / "run0-train_epoch2.inc"
+    placed = tmp_path / "placement" / "ensemble" / "run0-train_epoch2.inc"
     assert placed.read_text() == "ResourceName = CHTC-Spark-CE1\n"
     dagdir.file("target").unlink()
     assert dagdir.asks(3) == GO
@@ -379,7 +379,8 @@ def test_links_are_never_followed_when_it_writes(tmp_path: Path) -> None:
     assert dagdir.asks(4) == GO
     (dagdir.path / "gate").unlink()
     dagdir.ask_for("target", "delta")
-    (dagdir.path / "placement").symlink_to(elsewhere)
+    (dagdir.path / "placement").mkdir()
+    (dagdir.path / "placement/ensemble").symlink_to(elsewhere)
     dagdir.file("paused").symlink_to(elsewhere / "paused")
     (dagdir.state / "gate.log").symlink_to(elsewhere / "gate.log")
     assert dagdir.asks(1) == GO

@@ -165,8 +165,8 @@ def test_a_link_or_a_pipe_is_not_opened(dagdir: Dagdir) -> None:
     say(dagdir, "pause")
     os.mkfifo(dagdir.path / "gate/e" / f"{UUID}.stopped")
     (dagdir.path / "gate/e" / f"{UUID}.target").symlink_to("/etc/hostname")
-    (dagdir.path / "placement").mkdir()
-    os.mkfifo(dagdir.path / "placement/run0-train_epoch2.inc")
+    (dagdir.path / "placement/e").mkdir(parents=True)
+    os.mkfifo(dagdir.path / "placement/e/run0-train_epoch2.inc")
     gate = rows(dagdir.reader())["run0"].gate
     assert gate is not None
     assert (gate.target, gate.stopped) == (None, None)
@@ -175,9 +175,9 @@ def test_a_link_or_a_pipe_is_not_opened(dagdir: Dagdir) -> None:
 # --- where nodes go -------------------------------------------------------------------------
 
 
-def place(dagdir: Dagdir, node: str, site: str) -> None:
-    folder = dagdir.path / "placement"
-    folder.mkdir(exist_ok=True)
+def place(dagdir: Dagdir, node: str, site: str, gate: str = "e") -> None:
+    folder = dagdir.path / "placement" / gate
+    folder.mkdir(parents=True, exist_ok=True)
     (folder / ".new").write_text(f"ResourceName = {site}\n")
     os.replace(folder / ".new", folder / f"{node}.inc")
 
@@ -208,6 +208,18 @@ def test_a_node_goes_where_it_was_sent(dagdir: Dagdir) -> None:
     ]
     place(dagdir, "run0-train_epoch1", "delta")
     assert again(reader).sites[0].target == ("any", "delta")
+
+
+def test_a_site_of_one_dags_node_is_none_of_another_dags(dagdir: Dagdir) -> None:
+    """Names of nodes, and whole runs, are there more than once."""
+    second = dag().replace("e.gate.json", "e-2.gate.json")
+    dagdir.write("e-2.dag", second)
+    place(dagdir, "run0-train_epoch1", "expanse")
+    place(dagdir, "run0-train_epoch2", "anvil", "e-2")
+    assert dagdir.reader(live=True).ensemble.placements == {
+        ("e.dag", "run0-train_epoch1"): "expanse",
+        ("e-2.dag", "run0-train_epoch2"): "anvil",
+    }
 
 
 @pytest.mark.parametrize("few", [500, 1])
@@ -267,7 +279,7 @@ def test_the_cache_knows_by_which_targets_it_was_added_up(
     assert targets() == ("any", "expanse")
     place(dagdir, "run0-train_epoch1", "anvil")
     assert targets() == ("anvil", "any")
-    (dagdir.path / "placement/run0-train_epoch1.inc").unlink()
+    (dagdir.path / "placement/e/run0-train_epoch1.inc").unlink()
     assert targets() == ("any",)
     assert recalled == [False, True, True, True]
 
@@ -362,7 +374,7 @@ def test_a_look_costs_no_more_than_its_folders(dagdir: Dagdir) -> None:
     """Seen by what is asked of the file system: two folders, no file."""
     say(dagdir, "pause")
     place(dagdir, "run0-train_epoch1", "expanse")
-    for folder in ("gate/e", "placement"):
+    for folder in ("gate/e", "placement/e"):
         old = time.time() - 100
         os.utime(dagdir.path / folder, (old, old))
     reader = dagdir.reader(live=True)
@@ -377,7 +389,7 @@ def test_a_look_costs_no_more_than_its_folders(dagdir: Dagdir) -> None:
         patched.setattr(gates, "ask", ask)
         patched.setattr("metlmon.live.follower.ask", ask)
         reader._gates.look(reader.ensemble)
-    assert asked == [str(dagdir.path / "gate/e"), str(dagdir.path / "placement")]
+    assert asked == [str(dagdir.path / "gate/e"), str(dagdir.path / "placement/e")]
 
 
 def test_what_will_not_be_trained_is_not_waited_for(dagdir: Dagdir) -> None:
@@ -425,7 +437,7 @@ def test_what_was_seen_before_the_file_system_fell_silent_is_told_later(
     plain = gates.ask
 
     def ask(call: Any, path: Path, *more: Any) -> Any:
-        if path.name == "placement":
+        if path.parent.name == "placement":
             raise NoAnswer(path, 0.0)
         return plain(call, path, *more)
 

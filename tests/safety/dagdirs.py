@@ -188,7 +188,7 @@ class _Writer:
             self.put(folder + uuid + b".target", word(said("target", attack, False)) + b"\n")
             placed = b"ResourceName = " + word(said("placement", attack, False)) + b"\n"
             if b"/" not in last:
-                self.put(b"placement/" + last + b".inc", placed)
+                self.put(b"placement/" + self.gate_name() + b"/" + last + b".inc", placed)
         else:
             self.put(folder + uuid + b".paused", one_line(said("paused", attack)))
 

@@ -291,7 +291,7 @@ def plant(path: Path) -> Planted:
         ("gate/run/3f1c2d4e-1a2b-4c3d-8e9f-0123456789ab.stopped", STOPPED),
         ("gate/run/3f1c2d4e-1a2b-4c3d-8e9f-0123456789ab.target", "token={gate-target}\n"),
         ("gate/run/gate.log", GATE_LOG),
-        (f"placement/{NODES[1]}.inc", "ResourceName = token={placement}\n"),
+        (f"placement/run/{NODES[1]}.inc", "ResourceName = token={placement}\n"),
         ("output/training_logs/3f1c2d4e-1a2b-4c3d-8e9f-0123456789ab/version_0/args.txt", ARGUMENTS),
     ):
         planted.write(name, text)

@@ -28,7 +28,8 @@ def test_files_are_called_by_the_dags_name_and_the_runs_uuid() -> None:
     assert f"gate/ens/{UUID}.stop" == STOP
     assert requests.request_file("sub/two.dag", UUID, "pause") == f"gate/two/{UUID}.pause"
     assert requests.gate_rules("sub/two.dag") == "two.gate.json"
-    assert requests.placement_file("run0-train_epoch3") == "placement/run0-train_epoch3.inc"
+    placed = requests.placement_file("sub/two.dag", "run0-train_epoch3")
+    assert placed == "placement/two/run0-train_epoch3.inc"
 
 
 def test_what_is_there_is_left_and_nothing_else_lies_about(tmp_path: Path) -> None:
@@ -175,7 +176,7 @@ def test_a_target_becomes_the_nodes_placement(tmp_path: Path) -> None:
     rules(tmp_path)
     requests.put(tmp_path, requests.request_file("ens.dag", UUID, "target"), b"SDSC PRP\n")
     assert gate_says(tmp_path, 4) == gate.GO
-    file = requests.placement_file("run0-train_epoch4")
+    file = requests.placement_file("ens.dag", "run0-train_epoch4")
     assert requests.content_of(tmp_path, file) == requests.placement_line("SDSC PRP")
 
 

@@ -228,10 +228,10 @@ def retarget(
 def test_an_idle_job_can_go_elsewhere_and_its_retry_with_it() -> None:
     made = retarget()
     assert made.order is not None
-    assert made.order.targets[0].file == "placement/run0-train_epoch2.inc"
+    assert made.order.targets[0].file == "placement/ens/run0-train_epoch2.inc"
     assert made.effect == (
         "it waits for a machine of that site alone; sets MetlSite; writes "
-        "placement/run0-train_epoch2.inc; a retry goes there, too"
+        "placement/ens/run0-train_epoch2.inc; a retry goes there, too"
     )
     assert made.undo == "retarget it to delta"
 

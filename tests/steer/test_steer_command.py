@@ -191,10 +191,10 @@ def test_sending_and_going_back(dagdir: Dagdir, schedd: Schedd, capsys: Captured
 def test_retargeting_an_idle_job(dagdir: Dagdir, schedd: Schedd, capsys: Captured) -> None:
     told = said(capsys, "retarget", dagdir.path, "all", "--to", "expanse")
     assert told["code"] == Exit.OK
-    assert [job["file"] for job in told["jobs"]] == ["placement/run1-train_epoch0.inc"]
+    assert [job["file"] for job in told["jobs"]] == ["placement/ens/run1-train_epoch0.inc"]
     assert [each["cluster"] for each in told["left_out"]] == [2]
     assert schedd.acts() == [("place", 3, 0, "expanse")]
-    placed = dagdir.path / "placement" / "run1-train_epoch0.inc"
+    placed = dagdir.path / "placement" / "ens" / "run1-train_epoch0.inc"
     assert placed.read_text() == "ResourceName = expanse\n"
 
 

@@ -275,7 +275,7 @@ def _idle(there: Ensemble) -> Ensemble:
     return there
 
 
-PLACED = "placement/run0-train_epoch2.inc"
+PLACED = "placement/ens/run0-train_epoch2.inc"
 
 
 def test_an_idle_job_goes_elsewhere_and_its_retry_too(idle: Ensemble) -> None:

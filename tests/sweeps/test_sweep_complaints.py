@@ -196,6 +196,8 @@ def test_a_gate_is_the_only_script_before_a_node_and_needs_a_retry(tmp_path: Pat
     assert "give it a RETRY of 1 or more" in never
     named = complaint(tmp_path, TWO + "VARS g node=x\n", gate=Rules())
     assert named.startswith("w.dag:3: node is what a run that can be stopped")
+    named = complaint(tmp_path, TWO + "VARS g metlmon_dag=x\n", gate=Rules())
+    assert named.startswith("w.dag:3: metlmon_dag is what a run that can be stopped")
 
 
 def test_nodes_of_a_sub_dag_are_out_of_reach(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
+from metlmon.authoring.gating import OF_A_NODE, told_by_gate
 from metlmon.authoring.given import Place, described, merged
 from metlmon.authoring.graph import Given, Level, Role
 from metlmon.authoring.jobs import Job
@@ -36,6 +37,14 @@ _UUID: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 _NUMBER: Final = re.compile(r"[0-9]{1,9}")
 
 TRAINS: Final = frozenset({Role.TRAIN, Role.EVALUATE})
+
+
+def _check_own(own: Given, given: Given | None) -> None:
+    if given is not None and given.value != own.value:
+        raise PlanError(
+            f"{given.where}: {own.name} is what a run that can be stopped is told of its nodes "
+            "by metlmon; choose another name for this variable"
+        )
 
 
 def find_role(node: Making) -> None:
@@ -156,8 +165,10 @@ class Training:
         uuid = self._checked(there.get("run_uuid"), node)
         own = [each for each in self._own(node, uuid) if each.name.lower() not in there]
         if gated:
-            own.append(self._name(node, there.get("node")))
-            told = tuple(each for each in told if each.name.lower() != "node")
+            for each in told_by_gate(self._request.name, node.name):
+                _check_own(each, there.get(each.name))
+            own += told_by_gate(self._request.name, node.name)
+            told = tuple(each for each in told if each.name.lower() not in OF_A_NODE)
         places = {name.lower(): at for at, name in enumerate(ORDER)}
         return tuple(
             sorted((*own, *told), key=lambda each: places.get(each.name.lower(), len(places)))
@@ -173,14 +184,6 @@ class Training:
                 "letters, digits, '-', '_' and '.', 100 at most, or leave it to metlmon"
             )
         return value
-
-    def _name(self, node: Making, given: Given | None) -> Given:
-        if given is not None and given.value != node.name:
-            raise PlanError(
-                f"{given.where}: node is what a run that can be stopped is told its node's name "
-                "by; choose another name for this variable"
-            )
-        return Given("node", node.name, Level.NODE, "metlmon: the node's own name")
 
     def _own(self, node: Making, uuid: str) -> list[Given]:
         run, request = self._run, self._request
