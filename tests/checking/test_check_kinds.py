@@ -254,6 +254,17 @@ CASES: list[tuple[str, str, int | None, Files]] = [
         spoilt("ens.dag", 'run_uuid="u0" epoch="2" epochs', 'run_uuid="u9" epoch="2" epochs'),
     ),
     (
+        "stopped-before",
+        "ens.dag",
+        4,
+        {
+            **more("SCRIPT PRE run1-train_epoch0 gate.sh ens.gate.json u1 0 train $JOB\n"),
+            "gate/ens/u1.stopped": "{}",
+            "gate/ens/u0.stopped": "{}",
+            "gate.sh": "#!/bin/sh\nexit 0\n",
+        },
+    ),
+    (
         "epoch-is-horizon",
         "train.sub",
         2,
@@ -326,6 +337,12 @@ def test_it_is_told_alone(
     """One mistake is one finding: noise hides what matters."""
     write(tmp_path, files)
     assert {each[0] for each in told(tmp_path)} - {kind} <= ALSO.get(kind, set())
+
+
+def test_what_a_gate_has_said_of_a_dag_that_was_submitted_is_no_mistake(tmp_path: Path) -> None:
+    (files,) = (case[3] for case in CASES if case[0] == "stopped-before")
+    write(tmp_path, {**files, "ens.dag.dagman.out": ""})
+    assert told(tmp_path) == []
 
 
 def test_every_kind_has_its_case() -> None:

@@ -155,6 +155,12 @@ KINDS: Final[Mapping[str, Kind]] = {
     "no-uuid": Kind(_W, "Set VARS run_uuid there, too: else the run is told by its name only.", 1),
     "uuid-twice": Kind(_W, "Give each run a uuid of its own: they write into the same files."),
     "uuid-changes": Kind(_W, "Use one uuid for all epochs of a run.", 1),
+    "stopped-before": Kind(
+        _W,
+        "Move gate/<name> away before submitting: the gate leaves these runs out, and the DAG ends "
+        "well without them.",
+        1,
+    ),
     "epoch-is-horizon": Kind(
         _W,
         "Pass the number of epochs in all as the horizon, and the epoch to stop after apart "

@@ -156,6 +156,11 @@ class Look:
             self._ran = any(self.shelf.there(path) for path in paths)
         return self._ran
 
+    @property
+    def submitted(self) -> bool:
+        """Has DAGMan had it in its hands, by its own files? The log may be another DAG's, too."""
+        return any(self.shelf.there(f"{self.flow.path}{ending}") for ending in RAN)
+
     def jobs(self) -> Iterator[Node]:
         """Nodes that submit something."""
         for node in self.flow.nodes.values():

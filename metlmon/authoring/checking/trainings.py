@@ -10,6 +10,7 @@ from typing import Final
 from metlmon.authoring.checking.look import Look
 from metlmon.dagman import Node, NodeKind
 from metlmon.dagman.dagtext import shown
+from metlmon.ensemble.gates import gate_name
 from metlmon.ensemble.runs import Part, variable
 
 _SITE: Final = "glidein_resourcename"
@@ -35,6 +36,7 @@ def check(look: Look) -> None:
     _chains(look, runs)
     _checkpoints(look, runs)
     _uuids(look, runs)
+    _stopped_before(look)
     if len(runs) > 1:
         for node, _ in look.trainings():
             if node.abort_on is not None:
@@ -167,6 +169,23 @@ def _own_checkpoint(look: Look, node: Node) -> bool:
     """Does this node's description ask for it, if it can be read?"""
     text = look.described(node)
     return text is None or any(_CHECKPOINT in each.value.lower() for each in text.statements)
+
+
+def _stopped_before(look: Look) -> None:
+    """Answers of a gate to another DAG of this name: uuids are made of what makes a run, and come
+    back."""
+    if look.submitted:
+        return
+    folder = look.flow.path.parent / "gate"
+    asked: set[tuple[str, str]] = set()
+    for node, part in look.trainings():
+        gate = gate_name(node)
+        if gate is None or part.uuid is None or (gate, part.uuid) in asked:
+            continue
+        asked.add((gate, part.uuid))
+        if not look.shelf.full and look.shelf.there(str(folder / gate / f"{part.uuid}.stopped")):
+            what = f"{shown(part.run)} was stopped before, as gate/{shown(gate)} says"
+            look.found.add("stopped-before", node.file, node.line, what)
 
 
 def _uuids(look: Look, runs: dict[str, Epochs]) -> None:
