@@ -10,22 +10,22 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
 from metlmon.authoring import gating
+from metlmon.authoring.history import History, NodeKey, epoch_of, history
 from metlmon.authoring.kept import content_digest, recorded
-from metlmon.authoring.place import in_the_way, is_locked, leftovers, same_place
+from metlmon.authoring.place import answers, in_the_way, is_locked, leftovers, same_place
 from metlmon.authoring.records import Plan, PlanError
-from metlmon.dagman import Node, NodeKind, Workflow, load_workflow, read_rescue, rescue_number
-from metlmon.ensemble.states import State
+from metlmon.dagman import Node, NodeKind, Workflow, load_workflow
+from metlmon.ensemble.gates import gate_name
+from metlmon.ensemble.runs import variable
 from metlmon.frozen import frozen
 from metlmon.live.errors import InputError
-from metlmon.live.reader import Reader
-from metlmon.live.settings import load_settings
 from metlmon.secret import hide_value
 
 LARGEST: Final = 256 << 20
@@ -33,9 +33,6 @@ LARGEST: Final = 256 << 20
 
 _SHOWN: Final = 3
 """Nodes that a sentence lists."""
-
-NodeKey = tuple[str, str]
-"""DAG file and node: sub-DAGs may use the same names."""
 
 
 class Stand(StrEnum):
@@ -86,7 +83,8 @@ class FileChange:
 class Amendment:
     """What would change. ``refusal``: why it may not, and what to do instead. ``rescue``: the
     file that the next DAGMan goes on from. ``ran``: how many nodes have. ``force``: what was
-    changed by hand may go."""
+    changed by hand may go. ``left``: what lay there of an earlier DAGMan and of its gate;
+    ``remarks``: what is to be known before it is written, in sentences."""
 
     stand: Stand
     nodes: tuple[NodeChange, ...] = ()
@@ -95,6 +93,8 @@ class Amendment:
     runs_removed: tuple[str, ...] = ()
     ran: int = 0
     rescue: str | None = None
+    left: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
     refusal: str | None = None
     force: bool = False
 
@@ -134,16 +134,12 @@ def amendment(plan: Plan, source: Path | None = None, force: bool = False) -> Am
     old = new = dict[NodeKey, Node]()
     if any(file.name.endswith(".dag") for file in files):
         old, new = _nodes(_present(directory, dag_file)), _nodes(_planned(plan))
-    try:
-        left = leftovers(directory, plan.request.name)
-        ran, rescue, done = _history(directory, dag_file) if left else (set(), None, set())
-    except (OSError, InputError) as error:
-        raise PlanError(f"{directory}: cannot be read: {error}") from None
-    nodes = tuple(_changes(old, new, ran))
+    left, past = _past(plan)
+    nodes = tuple(_changes(old, new, past.ran))
     stand = Stand.WRITTEN
-    if is_locked(left, plan.request.name):
+    if past.running or is_locked(left, plan.request.name):
         stand = Stand.RUNNING
-    elif ran or rescue:
+    elif past.ran or past.rescue:
         stand = Stand.ENDED
     before, after = _runs(old), _runs(new)
     found = Amendment(
@@ -152,24 +148,55 @@ def amendment(plan: Plan, source: Path | None = None, force: bool = False) -> Am
         files,
         tuple(run for run in after if run not in before),
         tuple(run for run in before if run not in after),
-        len(ran),
-        rescue,
+        len(past.ran),
+        past.rescue,
+        left=left,
+        remarks=tuple(_reasons_lost(plan, old)) if stand is Stand.ENDED else (),
         force=force,
     )
+    if stand is Stand.WRITTEN and (answered := answers(left)):
+        return replace(found, refusal=_answered(plan, answered))
     if found.same and not _by_hand(found):
         return found
-    return replace(found, refusal=_disturbed(plan, found, done, ran) or _lost(plan, found))
+    refusal = _disturbed(plan, found, past) or _shared(plan, found, past)
+    return replace(found, refusal=refusal or _lost(plan, found))
+
+
+def _past(plan: Plan) -> tuple[tuple[str, ...], History]:
+    """What lies there of an earlier DAGMan or gate, and what has run: asked also where DAGMan's
+    own files are gone, for the jobs' log may tell of it."""
+    directory = plan.request.directory
+    left: tuple[str, ...] = ()
+    try:
+        left = leftovers(directory, plan.request.name)
+        return left, history(directory, plan.dag_file)
+    except (OSError, InputError) as error:
+        if isinstance(error, InputError) and not left:
+            return left, History()  # No DAGMan can have taken it.
+        raise PlanError(f"{directory}: cannot be read: {error}") from None
 
 
 # --- what may not be ------------------------------------------------------------------------
 
 
-def _disturbed(plan: Plan, found: Amendment, done: set[NodeKey], ran: set[NodeKey]) -> str | None:
+def _answered(plan: Plan, answered: Sequence[str]) -> str:
+    """The DAG has not run, and its gate would find what one said of another."""
+    where = plan.request.directory / plan.dag_file
+    return (
+        f"{where}: was never submitted, and {answered[0]} is left of a DAG of this name: its "
+        "gate would leave out what was stopped then; move it away, or choose another name or "
+        "directory"
+    )
+
+
+def _disturbed(plan: Plan, found: Amendment, past: History) -> str | None:
     """Why the DAG that is there may not be changed so."""
     where = plan.request.directory / plan.dag_file
     if found.stand is Stand.RUNNING:
+        lock = f"{plan.dag_file}.lock"
+        by = lock if lock in found.left else f"{plan.dag_file}.dagman.log tells of no end"
         return (
-            f"{where}: a DAGMan has this DAG ({plan.dag_file}.lock), and reads its file no more; "
+            f"{where}: a DAGMan has this DAG ({by}), and reads its file no more; "
             "wait for its end or remove it first (metlmon act remove-dag), or write to a new "
             "directory"
         )
@@ -186,7 +213,7 @@ def _disturbed(plan: Plan, found: Amendment, done: set[NodeKey], ran: set[NodeKe
         has = "has" if len(touched) == 1 else "have"
         said = f"{names}{more} {has} run and may not be changed; {first.node} {what}"
         return f"{where}: {said}; {elsewhere}"
-    if forgotten := [node for node in sorted(ran) if node not in done]:
+    if forgotten := [node for node in sorted(past.ran) if node not in past.done]:
         if found.rescue is not None:
             # They did not end well: the next DAGMan starts them again, as it should.
             return None
@@ -195,6 +222,61 @@ def _disturbed(plan: Plan, found: Amendment, done: set[NodeKey], ran: set[NodeKe
             f"DAGMan would run them all again; {elsewhere}"
         )
     return None
+
+
+def _reasons_lost(plan: Plan, old: Mapping[NodeKey, Node]) -> Iterator[str]:
+    """Runs whose gate goes: with it goes what it said of them."""
+    if plan.request.gate is not None or not any(map(gate_name, old.values())):
+        return
+    folder = Path("gate", plan.request.name)
+    try:
+        names = os.listdir(plan.request.directory / folder)
+    except OSError:
+        return
+    if stopped := sum(name.endswith(".stopped") for name in names):
+        runs = "1 run" if stopped == 1 else f"{stopped} runs"
+        yield (
+            f"{plan.request.directory / plan.dag_file}: without a gate no command tells any more "
+            f"why {runs} of it was stopped ({folder}); keep it (gate = true) to see that"
+        )
+
+
+def _shared(plan: Plan, found: Amendment, past: History) -> str | None:
+    """What another DAG of the directory would suffer, or has done already."""
+    where = plan.request.directory / plan.dag_file
+    changed = {each.name for each in found.files if each.how == "changed"}
+    for name in sorted((changed - set(found.keeps)) | set(found.drops)):
+        if (file := past.used.get(name)) is not None:
+            return (
+                f"{where}: {name} would change, and {file}, which runs, needs it for its coming "
+                "nodes; wait for the end of that, or write to a new directory"
+            )
+    again: dict[str, list[int]] = {}
+    by: dict[str, str] = {}
+    for node in _to_run(plan, past):
+        epoch = epoch_of(node, past.settings)
+        if epoch is not None and (file := past.elsewhere.get(epoch)) is not None:
+            run = variable(node, "run") or epoch[0]
+            again.setdefault(run, []).append(epoch[1])
+            by.setdefault(run, file)
+    for run, epochs in again.items():
+        some = ", ".join(map(str, epochs[:_SHOWN])) + (", …" if len(epochs) > _SHOWN else "")
+        more = f" (and {len(again) - 1} more runs)" if len(again) > 1 else ""
+        each = "epoch" if len(epochs) == 1 else "epochs"
+        return (
+            f"{where}: {by[run]} has {each} {some} of {run}{more}, and the next DAGMan of "
+            f"{plan.dag_file} would train them again; go on with metlmon continue, or write to a "
+            "new directory"
+        )
+    return None
+
+
+def _to_run(plan: Plan, past: History) -> Iterator[Node]:
+    """The nodes that the next DAGMan would run."""
+    if past.elsewhere:
+        for key, node in _nodes(_planned(plan)).items():
+            if key not in past.done:
+                yield node
 
 
 def _by_hand(found: Amendment) -> list[str]:
@@ -302,7 +384,7 @@ def _nodes(workflow: Workflow) -> dict[NodeKey, Node]:
 
 
 def _changes(
-    old: Mapping[NodeKey, Node], new: Mapping[NodeKey, Node], ran: set[NodeKey]
+    old: Mapping[NodeKey, Node], new: Mapping[NodeKey, Node], ran: frozenset[NodeKey]
 ) -> Iterator[NodeChange]:
     for key in (*new, *(key for key in old if key not in new)):
         has_run = key in ran
@@ -352,27 +434,3 @@ def _said(value: object) -> str | None:
 def _runs(nodes: Mapping[NodeKey, Node]) -> dict[str, None]:
     """The runs of a DAG: what its nodes' ``run`` says."""
     return dict.fromkeys(node.vars["run"] for node in nodes.values() if "run" in node.vars)
-
-
-# --- what has run -----------------------------------------------------------------------------
-
-
-def _history(directory: Path, dag_file: str) -> tuple[set[NodeKey], str | None, set[NodeKey]]:
-    """Nodes that have run (with a job, done, or skipped), the newest rescue file, and the nodes
-    that it says are done. Raises InputError and OSError."""
-    reader = Reader(directory / dag_file, load_settings(directory))
-    reader.open()
-    reader.read_all()
-    ran: set[NodeKey] = set()
-    for key, dag in reader.ensemble.dags.items():
-        states = reader.ensemble.node_states(key)
-        name = dag.workflow.path.name
-        ran |= {(name, node) for node, each in states.items() if each.state is not State.WAITING}
-    rescues = {number: n for n in os.listdir(directory) if (number := rescue_number(n, dag_file))}
-    if not rescues:
-        return ran, None, set()
-    newest = rescues[max(rescues)]
-    path = directory / newest
-    done, _ = read_rescue(path, _read(path))
-    finished = {(dag_file, node) for node in done.done}
-    return ran | finished, newest, finished

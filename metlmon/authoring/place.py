@@ -8,18 +8,35 @@ import stat
 from pathlib import Path
 
 from metlmon.authoring.dagtext import jobstate_log
+from metlmon.authoring.gating import FOLDERS
 
 _EXECUTABLE = stat.S_IXUSR
 
 
 def leftovers(directory: Path, name: str) -> tuple[str, ...]:
-    """What DAGMan and condor_submit_dag left of a DAG with this name: rescue files above all,
-    whose nodes a new DAGMan would take for done. Raises OSError."""
+    """What DAGMan, condor_submit_dag and a gate left of a DAG with this name: rescue files above
+    all, whose nodes a new DAGMan would take for done, and answers of a gate, by which it would
+    leave runs out. Raises OSError."""
     try:
         there = os.listdir(directory)
     except (FileNotFoundError, NotADirectoryError):
         return ()
-    return tuple(sorted(n for n in there if is_left(n, name)))
+    folders = (f"{folder}/{name}" for folder in FOLDERS if folder in there)
+    held = [folder for folder in folders if _holds_something(directory / folder)]
+    return (*sorted(n for n in there if is_left(n, name)), *held)
+
+
+def answers(left: tuple[str, ...]) -> tuple[str, ...]:
+    """What of it is of a gate."""
+    return tuple(each for each in left if each.startswith(tuple(f"{name}/" for name in FOLDERS)))
+
+
+def _holds_something(folder: Path) -> bool:
+    try:
+        with os.scandir(folder) as entries:
+            return next(entries, None) is not None
+    except (FileNotFoundError, NotADirectoryError):
+        return False
 
 
 def is_left(file: str, name: str) -> bool:

@@ -54,8 +54,9 @@ def amend_plan(plan: Plan, found: Amendment) -> tuple[Path, ...]:
     directory, name = plan.request.directory, plan.request.name
     if found.refusal is not None:
         raise PlanError(found.refusal)
-    if is_locked(leftovers(directory, name), name):
-        text = f"a DAGMan has taken {plan.dag_file} meanwhile; wait for its end"
+    left = leftovers(directory, name)
+    if is_locked(left, name) or left != found.left:
+        text = f"a DAGMan has taken {plan.dag_file} meanwhile, or left it; look at it again"
         raise PlanError(f"{directory / plan.dag_file}: {text}")
     to_write = {each.name for each in found.files if each.how in ("added", "changed")}
     to_write -= set(found.keeps)

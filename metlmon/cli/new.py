@@ -16,6 +16,7 @@ DAG is there already, what differs. ``--json`` prints one object (schema 1)::
       ran      nodes of it that have run
       rescue   the file that the next DAGMan goes on from, or null
       refusal  why it may not be written, or null
+      remarks  what is to be known before it is
       runs_added, runs_removed   names
       nodes    each: node, dag, how (added, removed, changed), ran, differences (name, old, new)
       files    each: name, how (added, changed, unused), by_hand, kept
@@ -475,6 +476,8 @@ def _write(
         newwords.print_plan(plan, change, drawn, _ascii(options))
         if costs is not None:
             _print_cost(costs, options)
+    for remark in change.remarks:
+        say(f"warning: {remark}")
     if change.refusal is not None:
         _answer(options, answer)
         say(change.refusal)

@@ -163,6 +163,7 @@ def change_json(change: Amendment) -> dict[str, Any]:
         "ran": change.ran,
         "rescue": change.rescue,
         "refusal": change.refusal,
+        "remarks": list(change.remarks),
         "runs_added": list(change.runs_added),
         "runs_removed": list(change.runs_removed),
         "nodes": [

@@ -10,9 +10,11 @@ import pytest
 
 from metlmon.authoring import PlanError, Policy, Request, make_plan, write_plan
 from metlmon.authoring.amending import Amendment, Stand, amendment
+from metlmon.authoring.complaints import complaints
 from metlmon.authoring.records import Rules, Shape
 from metlmon.authoring.writing import amend_plan
 from tests.authoring.written import NAP, a_request, nap
+from tests.ensemble.written import Log, Out
 from tests.new.ensembles_that_ran import listing, ran, running
 
 
@@ -253,6 +255,131 @@ def test_a_dagman_that_comes_meanwhile_keeps_its_dag(request_: Request) -> None:
     with pytest.raises(PlanError, match="a DAGMan has taken"):
         amend_plan(plan, change)
     assert listing(request_.directory) == before
+
+
+def test_a_dagman_that_waits_in_the_queue_has_the_dag(request_: Request) -> None:
+    """It has no lock yet; its own log tells that it was submitted, and of no end."""
+    directory = request_.directory
+    (directory / "ensemble.dag.condor.sub").write_text("")
+    log = "000 (100.000.000) 2026-01-02 09:59:00 Job submitted from host: <10.0.0.1:9618>\n...\n"
+    (directory / "ensemble.dag.dagman.log").write_text(log)
+    change = amended(request_, runs=3)
+    assert change.stand is Stand.RUNNING
+    assert change.refusal is not None
+    assert "a DAGMan has this DAG (ensemble.dag.dagman.log tells of no end)" in change.refusal
+
+
+def test_a_dag_that_is_submitted_meanwhile_keeps_its_file(request_: Request) -> None:
+    plan = make_plan(replace(request_, runs=3), amending=True)
+    change = amendment(plan)
+    (request_.directory / "ensemble.dag.condor.sub").write_text("")
+    with pytest.raises(PlanError, match="a DAGMan has taken"):
+        amend_plan(plan, change)
+
+
+def test_the_jobs_log_tells_of_a_dag_whose_dagman_left_nothing(request_: Request) -> None:
+    ran(request_.directory, done=ALL, rescue=False)
+    for path in request_.directory.glob("ensemble.dag.*"):
+        path.unlink()
+    change = amended(request_, seeds=(1, 9))
+    assert (change.stand, change.ran) == (Stand.ENDED, 6)
+    assert change.refusal is not None
+    assert "run1-train_epoch0" in change.refusal
+
+
+# --- a gate's answers -------------------------------------------------------------------------
+
+
+def answered(request: Request, folder: str = "gate/ensemble") -> None:
+    """What a gate has said of one run; ``folder`` may be that of the placements."""
+    (uuid, _) = (run.uuid for run in make_plan(request, amending=True).runs)
+    kind = "stopped" if folder.startswith("gate") else "inc"
+    path = request.directory / folder / f"{uuid}.{kind}"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text('{"epoch": 0}\n')
+
+
+@pytest.mark.parametrize("folder", ["gate/ensemble", "placement/ensemble"])
+def test_a_new_dag_finds_no_answers_of_an_old_gate(tmp_path: Path, folder: str) -> None:
+    """The same runs have the same uuids: their gate would leave them out at once."""
+    request = a_request(tmp_path, gate=Rules())
+    answered(request, folder)
+    (complaint,) = (each for each in complaints(request) if each.fatal)
+    assert complaint.text.startswith(
+        f"ensemble.dag was submitted from here before and left {folder}"
+    )
+    assert "move them away" in complaint.text
+    plan = make_plan(request, amending=True)
+    with pytest.raises(PlanError, match=f"{folder} is left of an earlier submission"):
+        write_plan(plan)
+    (request.directory / folder).rename(request.directory / "elsewhere")
+    write_plan(plan)
+
+
+def test_a_dag_that_was_never_submitted_has_no_gate_that_answered(request_: Request) -> None:
+    answered(request_)
+    for changes in ({}, {"runs": 3}):
+        change = amended(request_, **changes)
+        assert change.refusal is not None
+        assert "was never submitted, and gate/ensemble is left" in change.refusal
+        assert "move it away" in change.refusal
+
+
+def test_a_dag_that_ran_keeps_its_gates_answers(request_: Request) -> None:
+    answered(request_)
+    ran(request_.directory, done=FIRST)
+    assert amended(request_, runs=3).refusal is None
+
+
+def test_a_gate_that_goes_takes_its_reasons_along(request_: Request) -> None:
+    answered(request_)
+    ran(request_.directory, done=FIRST)
+    change = amended(request_, gate=None)
+    assert change.refusal is None
+    (remark,) = change.remarks
+    assert "no command tells any more why 1 run of it was stopped (gate/ensemble)" in remark
+    assert amended(request_, runs=3).remarks == ()
+
+
+# --- another DAG beside it --------------------------------------------------------------------
+
+
+def continued(request: Request, *nodes: str, runs: bool = False) -> None:
+    """``ensemble-2.dag`` goes on with run1, and has trained ``nodes``; ``runs``: it still does."""
+    directory = request.directory
+    uuid = make_plan(request, amending=True).runs[1].uuid
+    text = ""
+    for epoch in (1, 2):
+        node = f"run1-train_epoch{epoch}"
+        text += f'JOB {node} ensemble.sub\nVARS {node} run_uuid="{uuid}" epoch="{epoch + 1}"\n'
+    (directory / "ensemble-2.dag").write_text(text)
+    out, log = Out().start("12:00:00"), Log()
+    for number, node in enumerate(nodes, start=500):
+        out.submitted(node, number)
+        log.submit(number, node, "12:01:00").execute(number).terminate(number)
+    with (directory / "ensemble.log").open("ab") as file:
+        file.write(log.data)
+    data = out.data if runs else out.exit(0, "15:00:00").data
+    (directory / "ensemble-2.dag.dagman.out").write_bytes(data)
+
+
+def test_what_another_dag_has_trained_is_not_trained_again(request_: Request) -> None:
+    ran(request_.directory, done=FIRST)
+    continued(request_, "run1-train_epoch1", "run1-train_epoch2")
+    change = amended(request_, runs=3)
+    assert change.refusal is not None
+    assert "ensemble-2.dag has epochs 1, 2 of run1, and the next DAGMan" in change.refusal
+    assert "metlmon continue" in change.refusal
+
+
+def test_what_a_running_dag_needs_is_not_changed(request_: Request) -> None:
+    ran(request_.directory, done=ALL)
+    continued(request_, runs=True)
+    change = amended(request_, memory_mb=4096)
+    assert change.refusal is not None
+    assert "ensemble.sub would change, and ensemble-2.dag, which runs, needs it" in change.refusal
+    continued(request_)
+    assert amended(request_, memory_mb=4096).refusal is None
 
 
 def test_a_shape_that_was_changed(request_: Request, tmp_path: Path) -> None:
