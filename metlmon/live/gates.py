@@ -106,7 +106,9 @@ class Folder(Generic[T]):
 
 def _listed(path: Path, wanted: Callable[[str], bool]) -> dict[str, Seen]:
     with os.scandir(path) as entries:
-        some = [each for each in islice(entries, MOST) if wanted(each.name)]
+        # The gate follows no link either; whether it is one comes with its name.
+        named = (each for each in islice(entries, MOST) if wanted(each.name))
+        some = [each for each in named if each.is_file(follow_symlinks=False)]
     if len(some) > FEW:
         return {each.name: (each.inode(), 0, 0) for each in some}
     found: dict[str, Seen] = {}

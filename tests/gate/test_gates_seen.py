@@ -172,6 +172,21 @@ def test_a_link_or_a_pipe_is_not_opened(dagdir: Dagdir) -> None:
     assert (gate.target, gate.stopped) == (None, None)
 
 
+@pytest.mark.parametrize("few", [500, 1])
+def test_a_link_asks_for_nothing_among_many_files_too(
+    dagdir: Dagdir, monkeypatch: pytest.MonkeyPatch, few: int
+) -> None:
+    """The gate follows none."""
+    monkeypatch.setattr(gates, "FEW", few)
+    say(dagdir, "stop", uuid=OTHER)
+    say(dagdir, "target", "delta", uuid=OTHER)
+    (dagdir.path / "gate/e" / f"{UUID}.pause").symlink_to("/etc/hostname")
+    found = rows(dagdir.reader(live=True))
+    assert found["run0"].gate == Gate()
+    assert found["run1"].gate is not None
+    assert found["run1"].gate.target == "delta"
+
+
 # --- where nodes go -------------------------------------------------------------------------
 
 
