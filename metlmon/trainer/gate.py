@@ -26,6 +26,13 @@ includes. What this script says lies beside what people ask for:
 
 The rules are in <name>.gate.json. They judge finished epochs alone, those before the node's, by
 the metrics.csv files that trainings write (PyTorch Lightning's CSVLogger): epochs count from 0.
+"metric" is what they look at, and "goal" says which of its values are good ("min", if it is not
+there, or "max"):
+
+    patience      so many epochs in a row that are not better than the best by more than min_delta
+    divergence    k: the last epoch is no number, or above k times the best; for "max" below the
+                  best divided by k. Where the best is not above zero, this says nothing
+    median_after  the last epoch, from this many on, is worse than the median of all runs at it
 
 Whatever goes wrong here lets the node run: to train an epoch too many costs hours, to leave one
 out cannot be taken back.
@@ -195,22 +202,36 @@ class Table:
     order, several rows for an epoch (the last one counts), and a folder for each start of the
     training (the latest one counts)."""
 
-    def __init__(self, path: str, metric: str, deadline: float) -> None:
-        self._path, self._metric, self._deadline = path, metric, deadline
+    def __init__(
+        self, path: str, metric: str, deadline: float, tell: Callable[[str], None]
+    ) -> None:
+        self._path, self._metric, self._deadline, self._tell = path, metric, deadline, tell
 
     def all(self) -> Values:
+        """A version that cannot be read is told and passed over; but the latest, of which nobody
+        knows how well it did, is Trouble."""
         values = {}  # type: Values
-        for version in self._versions():
-            values.update(self._read(version))
+        versions = self._versions()
+        for version in versions:
+            values.update(self._read(version) if version == versions[-1] else self._tried(version))
         return values
 
     def at(self, epoch: int) -> Optional[float]:
         """The value of this epoch: the latest versions are looked at first."""
         for version in reversed(self._versions()):
-            values = self._read(version)
+            values = self._tried(version)
             if epoch in values:
                 return values[epoch]
         return None
+
+    def _tried(self, path: str) -> Values:
+        in_time(self._deadline)
+        try:
+            return self._read(path)
+        except Trouble as trouble:
+            in_time(self._deadline)
+            self._tell(str(trouble))
+            return {}
 
     def _versions(self) -> List[str]:
         try:
@@ -307,8 +328,9 @@ class Judge:
     """What the rules say of one run's finished epochs. ``since``: epochs before it were judged
     before somebody let the run go on: they are what later ones are compared with, no more."""
 
-    def __init__(self, metric: str, values: Values, since: int) -> None:
+    def __init__(self, metric: str, values: Values, since: int, goal: str = "min") -> None:
         self._metric, self._values, self._since = metric, values, since
+        self._sign = -1.0 if goal == "max" else 1.0
         self.last = max(values)
 
     def diverged(self, factor: float) -> Optional[Verdict]:
@@ -318,17 +340,22 @@ class Judge:
         at = f"{self._metric} is {short(value)} at epoch {self.last}"
         if not math.isfinite(value):
             return Verdict("divergence", at)
-        # A multiple of a loss that is not above zero says nothing.
-        if before is None or self._values[before] <= 0 or value <= factor * self._values[before]:
+        # A multiple of a value that is not above zero says nothing.
+        if before is None or self._values[before] <= 0:
             return None
         best = f"{short(self._values[before])} at epoch {before}"
-        text = f"{at}, more than {short(factor)} times its best ({best})"
-        return Verdict("divergence", text)
+        if self._sign > 0:
+            text = f"{at}, more than {short(factor)} times its best ({best})"
+            far = value > factor * self._values[before]
+        else:
+            text = f"{at}, below its best ({best}) divided by {short(factor)}"
+            far = factor > 0 and value < self._values[before] / factor
+        return Verdict("divergence", text) if far else None
 
     def stands_still(self, patience: int, min_delta: float) -> Optional[Verdict]:
         best, waited = math.inf, 0
         for epoch in sorted(self._values):
-            value = self._values[epoch]
+            value = self._sign * self._values[epoch]
             if value < best - min_delta or (math.isinf(best) and value < best):
                 best, waited = value, 0
             elif epoch >= self._since:
@@ -348,19 +375,19 @@ class Judge:
         own, found = self._values[self.last], others(self.last)
         if len(found) < 2:
             return None
-        middle = median([worst_last(each) for each in [own, *found]])
-        if not worst_last(own) > middle:
+        middle = median([worst_last(self._sign * each) for each in [own, *found]])
+        if not worst_last(self._sign * own) > middle:
             return None
         return Verdict(
             "median",
             f"{self._metric} {short(own)} at epoch {self.last} is worse than the median "
-            f"of {len(found) + 1} runs, {short(middle)}",
+            f"of {len(found) + 1} runs, {short(self._sign * middle)}",
         )
 
     def _best(self, before: int) -> Optional[int]:
-        """The epoch with the least value; None where none has a number."""
+        """The epoch with the best value; None where none has a number."""
         some = [
-            (value, epoch)
+            (self._sign * value, epoch)
             for epoch, value in self._values.items()
             if epoch < before and math.isfinite(value)
         ]
@@ -444,11 +471,34 @@ class Gate:
         folder = self.state()
         name = f"{self.uuid}.stopped"
         if folder is None or not folder.has(name):
-            return GO
+            left_out = self._has("stop") and self._mute() and self.trying(self._not_trained)
+            return SKIP if left_out else GO
         said = parsed(folder.read(name), name)
         if not isinstance(said.get("epoch"), int):
             raise Trouble(f"{name} does not say from which epoch on")
         return SKIP if said["epoch"] <= self.epoch else GO
+
+    def _mute(self) -> bool:
+        """Can nothing be written down? Then a stop may have been met of which nothing says so."""
+        folder, name = self.state(), f".{self.node[:100]}.{os.getpid()}.probe"
+        try:
+            if folder is not None:
+                folder.write(name, b"can this be written?\n")
+                folder.remove(name)
+        except (OSError, Trouble):
+            return True
+        return False
+
+    def _not_trained(self) -> bool:
+        """Has the run metrics, and none of this epoch?"""
+        said = self._rules()
+        rules, runs = said.get("rules"), said.get("runs")
+        metric = rules.get("metric") if isinstance(rules, dict) else None
+        run = runs.get(self.uuid) if isinstance(runs, dict) else None
+        if not isinstance(metric, str) or run is None:
+            return False
+        values = self._table(run, metric, time.monotonic() + MOST_SECONDS).all()
+        return bool(values) and max(values) < self.epoch
 
     def train(self) -> int:
         if self.trying(lambda: self._has("stopped")):
@@ -569,7 +619,8 @@ class Gate:
         finished = {epoch: value for epoch, value in values.items() if epoch < self.epoch}
         if not finished:
             return False
-        judge = Judge(metric, finished, int(amount(run, "since", self._file) or 0))
+        since = int(amount(run, "since", self._file) or 0)
+        judge = Judge(metric, finished, since, self._goal(rules))
 
         def others(epoch: int) -> List[float]:
             found = []
@@ -605,11 +656,17 @@ class Gate:
             verdict = judge.behind(int(after), others)
         return verdict
 
+    def _goal(self, rules: Dict[str, Any]) -> str:
+        goal = rules.get("goal") or "min"
+        if goal not in ("min", "max"):
+            raise Trouble(f"{self._file}: goal must be min or max")
+        return str(goal)
+
     def _table(self, run: Any, metric: str, deadline: float) -> Table:
         path = run.get("metrics") if isinstance(run, dict) else None
         if not isinstance(path, str) or "\0" in path:
             raise Trouble(f"{self._file} does not say where the metrics of a run are")
-        return Table(os.path.join(self._folder, path), metric, deadline)
+        return Table(os.path.join(self._folder, path), metric, deadline, self.log)
 
 
 def parsed(content: bytes, name: str) -> Dict[str, Any]:

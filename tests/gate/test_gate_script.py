@@ -222,6 +222,52 @@ def test_the_median_of_the_ensemble(tmp_path: Path) -> None:
     )
 
 
+def test_of_a_metric_whose_greatest_value_is_best_the_greatest_is(tmp_path: Path) -> None:
+    rules = {"metric": "val_loss", "goal": "max", "patience": 2, "min_delta": 0.01}
+    dagdir = Gated(tmp_path, rules)
+    dagdir.trained([0.1, 0.5, 0.505, 0.4])
+    assert dagdir.asks(3) == GO
+    assert dagdir.asks(4) == SKIP
+    assert dagdir.stopped()["reason"] == (
+        "val_loss has not improved by more than 0.01 for 2 epochs; best 0.505 at epoch 2"
+    )
+
+
+@pytest.mark.parametrize(
+    ("values", "code"),
+    [([0.6, 0.21], GO), ([0.6, 0.19], SKIP), ([0.6, -0.3], SKIP), ([-0.1, -0.5], GO)],
+)
+def test_a_metric_diverges_below_its_best_divided_by_the_factor(
+    tmp_path: Path, values: list[float], code: int
+) -> None:
+    dagdir = Gated(tmp_path, {"metric": "val_loss", "goal": "max", "divergence": 3})
+    dagdir.trained(values)
+    assert dagdir.asks(2) == code
+    if code == SKIP:
+        told = f"val_loss is {values[1]} at epoch 1, below its best (0.6 at epoch 0) divided by 3"
+        assert dagdir.stopped()["reason"] == told
+
+
+def test_the_median_of_a_metric_whose_greatest_value_is_best(tmp_path: Path) -> None:
+    rules = {"metric": "val_loss", "goal": "max", "median_after": 1}
+    dagdir = Gated(tmp_path, rules, UUID, *OTHERS)
+    for uuid, value in zip((UUID, *OTHERS), (0.3, 0.5, 0.4, float("nan")), strict=True):
+        dagdir.trained([value], uuid)
+    assert dagdir.asks(1, OTHERS[0]) == GO
+    assert dagdir.asks(1, OTHERS[2]) == SKIP, "NaN is worse than any"
+    assert dagdir.asks(1) == SKIP
+    assert dagdir.stopped()["reason"] == (
+        "val_loss 0.3 at epoch 0 is worse than the median of 4 runs, 0.35"
+    )
+
+
+def test_a_goal_that_is_none_lets_the_epoch_train(tmp_path: Path) -> None:
+    dagdir = Gated(tmp_path, {**PATIENT, "goal": "most"})
+    dagdir.trained([0.5, 0.6, 0.7, 0.8])
+    assert dagdir.asks(4) == GO
+    assert "goal must be min or max" in dagdir.log[-1]
+
+
 def test_nan_is_worse_than_any_median(tmp_path: Path) -> None:
     dagdir = Gated(tmp_path, {"metric": "val_loss", "median_after": 1}, UUID, *OTHERS)
     dagdir.trained([float("nan")])
@@ -342,6 +388,21 @@ def test_metrics_that_are_no_file(tmp_path: Path, make: Any) -> None:
     assert "metrics.csv" in dagdir.log[-1]
 
 
+def test_a_version_that_is_damaged_switches_no_rule_off(tmp_path: Path) -> None:
+    dagdir = Gated(tmp_path, PATIENT)
+    dagdir.trained([0.5, 0.6, 0.7, 0.8])
+    dagdir.metrics(2, "no,such,column\n1,2,3\n")
+    assert dagdir.asks(4) == SKIP
+    assert "version_2/metrics.csv has no column called epoch" in dagdir.log[-1]
+
+
+def test_of_a_latest_version_that_is_damaged_nobody_knows_how_well_it_did(tmp_path: Path) -> None:
+    dagdir = Gated(tmp_path, PATIENT)
+    dagdir.trained([0.5, 0.6, 0.7, 0.8])
+    dagdir.metrics(4, "no,such,column\n1,2,3\n")
+    assert dagdir.asks(5) == GO
+
+
 @pytest.mark.parametrize(
     "content",
     [
@@ -402,6 +463,15 @@ def test_a_full_disk(tmp_path: Path) -> None:
     assert done.returncode == GO
     assert not dagdir.file("stopped").exists(), "half a file would be one that stays"
     assert [name for name in os.listdir(dagdir.state) if name.endswith(".tmp")] == []
+    dagdir.ask_for("stop")
+    at_once = [sys.executable, "-c", code]
+
+    def asks(epoch: int, what: str = "train") -> int:
+        words = [*at_once, *dagdir.command(epoch, what=what)]
+        return subprocess.run(words, cwd=tmp_path, capture_output=True).returncode
+
+    assert asks(4) == SKIP
+    assert [asks(epoch, "evaluate") for epoch in (3, 4)] == [GO, SKIP], "nothing says from where on"
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read and write everything")
