@@ -16,6 +16,7 @@ from typing import Any, Final, TypeVar
 from metlmon.authoring.graph import Role
 from metlmon.authoring.records import (
     Evaluation,
+    Goal,
     How,
     PlanError,
     Policy,
@@ -55,7 +56,7 @@ SAID_BY_A_SWEEP_FILE: Final = (*("shape", "runs", "epochs", "sweep", "stage", "b
 
 _EPOCHS: Final = re.compile(r"\s*([0-9]{1,9})\s*(?:to|-)\s*([0-9]{1,9})\s*")
 
-_Kind = TypeVar("_Kind", Policy, Shape, How)
+_Kind = TypeVar("_Kind", Policy, Shape, How, Goal)
 
 
 class Literal(float):
@@ -407,6 +408,7 @@ def _stop(file: TomlFile, where: Where, value: object) -> Rules:
             value,
             {
                 "metric": _text,
+                "goal": _one_of(Goal),
                 "patience": _whole,
                 "min_delta": _number,
                 "divergence": _number,

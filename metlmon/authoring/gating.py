@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Final
 
 from metlmon.authoring.graph import Given, GraphNode, Level, Role
-from metlmon.authoring.records import PlanError, Request, RunPlan
+from metlmon.authoring.records import Goal, PlanError, Request, Rules, RunPlan
+from metlmon.training.goals import more_is_better
 
 SCRIPT: Final = "gate.py"
 FOLDERS: Final = ("gate", "placement")
@@ -69,6 +70,11 @@ def told_by_gate(name: str, node: str) -> tuple[Given, Given]:
     )
 
 
+def goal_of(rules: Rules) -> Goal:
+    """Which values of the metric are good, as said or else by its name."""
+    return rules.goal or (Goal.MAX if more_is_better(rules.metric) else Goal.MIN)
+
+
 def rules_text(request: Request, runs: Sequence[RunPlan], metrics: Sequence[str]) -> str:
     """The gate's file: rules, and the runs with the directories of their ``metrics``."""
     rules = request.gate
@@ -78,6 +84,7 @@ def rules_text(request: Request, runs: Sequence[RunPlan], metrics: Sequence[str]
         "dag": request.name,
         "rules": {
             "metric": rules.metric,
+            "goal": str(goal_of(rules)),
             "patience": rules.patience,
             "min_delta": rules.min_delta,
             "divergence": rules.divergence,

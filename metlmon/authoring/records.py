@@ -96,16 +96,25 @@ class Evaluation:
     values: Mapping[str, str] = field(default_factory=dict)
 
 
+class Goal(StrEnum):
+    """Which values of a metric are good ones."""
+
+    MIN = "min"
+    MAX = "max"
+
+
 @frozen
 class Rules:
-    """When the gate stops a run by itself, by the ``metric`` (the lower, the better) of each
-    finished epoch. ``patience``: after so many epochs without an improvement of more than
-    ``min_delta``; ``divergence``: at NaN, or above this many times the best value;
-    ``median_after``: from this many finished epochs on (of this and of at least two other runs),
-    when it is worse than the median of all runs that have a value at the same epoch. None: not
-    by this rule. ``poll``: seconds after which a paused node asks again."""
+    """When the gate stops a run by itself, by the ``metric`` of each finished epoch. ``goal``:
+    which of its values are good, None: by its name. ``patience``: after so many epochs without an
+    improvement of more than ``min_delta``; ``divergence``: at NaN, or above this many times the
+    best value (of one that is to be great: below the best divided by this); ``median_after``: from
+    this many finished epochs on (of this and of at least two other runs), when it is worse than
+    the median of all runs that have a value at the same epoch. None: not by this rule. ``poll``:
+    seconds after which a paused node asks again."""
 
     metric: str = "val_loss"
+    goal: Goal | None = None
     patience: int | None = None
     min_delta: float = 0.0
     divergence: float | None = None

@@ -405,7 +405,7 @@ class Writing:
         said = {gate: _object(self._directory / file) for gate, file in files.items()}
         first, *others = said
         for other in others:
-            if said[other].get("rules") != said[first].get("rules"):
+            if _rules_of(said[other]) != _rules_of(said[first]):
                 text = f"the rules of {files[first]} and of {files[other]} are not the same"
                 raise PlanError(f"{text}: continue the runs one by one")
         runs: dict[str, Any] = {}
@@ -455,6 +455,12 @@ def _descriptions(lines: Sequence[str]) -> Iterator[tuple[str, str, range]]:
                 end += 1
             yield match.group(1), "\n".join(lines[at : end + 1]), range(at, end + 1)
         at = end + 1
+
+
+def _rules_of(said: Mapping[str, Any]) -> Any:
+    """The rules in a gate's file, with the goal that they have where they do not say it."""
+    rules = said.get("rules")
+    return {"goal": "min", **rules} if isinstance(rules, dict) else rules
 
 
 def _object(path: Path) -> dict[str, Any]:

@@ -186,7 +186,8 @@ def _evaluation(evaluation: Evaluation, *, counted: bool) -> Iterator[str]:
 
 
 RULES: Final[Mapping[str, tuple[str, str]]] = {
-    "metric": ("", "the lower, the better"),
+    "metric": ("", "what a run is judged by"),
+    "goal": ('"max"', "which of its values are good; min or max by its name if not said"),
     "patience": ("3", "stop after so many epochs without an improvement"),
     "min_delta": ("", "of more than this"),
     "divergence": ("5.0", "stop at NaN, or above this many times the best value"),

@@ -32,6 +32,7 @@ from metlmon.ensemble.wording import Colour, Sign, Weight, count, number, plain
 from metlmon.ensemble.wording import metric as metric_told
 from metlmon.frozen import frozen
 from metlmon.stats.study import Basis
+from metlmon.training.goals import more_is_better
 from metlmon.training.records import Point, Streamed
 
 Goal = Literal["min", "max"]
@@ -48,20 +49,6 @@ FAR: Final = 3.0
 
 RISING: Final = 2
 """One epoch that is worse than the first may be chance; two in a row are a direction."""
-
-MORE_IS_BETTER: Final = (
-    "pearson",
-    "spearman",
-    "kendall",
-    "corr",
-    "r2",
-    "acc",
-    "auc",
-    "f1",
-    "precision",
-    "recall",
-)
-"""In the name of a metric: its largest value is the best one."""
 
 NO_GOAL: Final = ("lr-", "lr_", "learning_rate", "momentum", "epoch_time")
 """Beginnings of names of what a training sets, and does not reach."""
@@ -284,10 +271,9 @@ def goal_of(metric: str, metrics: Metrics) -> Goal | None:
     """Which values of a metric are good ones: as set for the primary one, else by its name."""
     if metric == metrics.primary:
         return "max" if metrics.goal == "max" else "min"
-    name = metric.lower()
-    if name.startswith(NO_GOAL):
+    if metric.lower().startswith(NO_GOAL):
         return None
-    return "max" if any(word in name for word in MORE_IS_BETTER) else "min"
+    return "max" if more_is_better(metric) else "min"
 
 
 def curves(basis: Basis, metric: str | None = None) -> Curves:

@@ -21,6 +21,7 @@ from metlmon.authoring.dagtext import dag_text
 from metlmon.authoring.graph import Given, Graph, GraphNode, Level, Role
 from metlmon.authoring.records import (
     Evaluation,
+    Goal,
     How,
     Region,
     Rules,
@@ -158,6 +159,7 @@ def test_a_gate_stands_before_every_node_of_a_run() -> None:
         "dag": "ensemble",
         "rules": {
             "metric": "val_loss",
+            "goal": "min",
             "patience": 2,
             "min_delta": 0.0,
             "divergence": None,
@@ -168,6 +170,23 @@ def test_a_gate_stands_before_every_node_of_a_run() -> None:
     script = next(file for file in plan.files if file.name == "gate.py")
     assert script.executable
     assert script.data.startswith(b"#!/usr/bin/env python3\n")
+
+
+@pytest.mark.parametrize(
+    ("rules", "goal"),
+    [
+        (Rules("val/pearson_total_score"), "max"),
+        (Rules("val_acc"), "max"),
+        (Rules("val_pearson_loss"), "min"),
+        (Rules("val_rmse"), "min"),
+        (Rules("reward", goal=Goal.MAX), "max"),
+        (Rules("val_acc", goal=Goal.MIN), "min"),
+    ],
+)
+def test_the_gate_knows_which_values_are_good(rules: Rules, goal: str) -> None:
+    """A metric of which the most is best would stop the best runs."""
+    said = json.loads(text_of(a_plan(gate=rules), "ensemble.gate.json"))
+    assert said["rules"]["goal"] == goal
 
 
 def test_a_gated_job_goes_where_its_ad_says() -> None:

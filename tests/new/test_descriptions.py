@@ -20,6 +20,7 @@ from metlmon.authoring.description import (
 )
 from metlmon.authoring.records import (
     Evaluation,
+    Goal,
     How,
     Policy,
     Region,
@@ -147,6 +148,7 @@ def test_a_sweep_keeps_what_numbers_look_like_and_where_they_stand(tmp_path: Pat
         ("[bag]\nshards = 2", None),
         ("[stop]", Rules()),
         ("[stop]\npatience = 2", Rules(patience=2)),
+        ("[stop]\nmetric = 'r'\ngoal = 'max'", Rules("r", Goal.MAX)),
         ("[multi-node]\nmachines = 2", None),
         ("[[stage]]\nname = 'a'\nepochs = 1", Rules()),
     ],
@@ -198,6 +200,7 @@ def test_relative_files_lie_beside_the_description(tmp_path: Path) -> None:
         ("memory = true", "1: memory must be a size"),
         ("values = 3", "1: values is a table: [values], then its keys"),
         ("[values]\na = [1]", "2: values.a must be a text in quotes or a number"),
+        ("[stop]\ngoal = 'most'", "2: stop.goal must be one of min, max"),
         ("[stop]\npatience = 2.5", "2: stop.patience must be a whole number"),
         ("[stop]\ndivergence = 'x'", "2: stop.divergence must be a number, such as 0.01"),
         ("gate = false\n[stop]", "1: gate = false leaves nobody to follow [stop]"),
