@@ -237,7 +237,7 @@ def _reasons_lost(plan: Plan, old: Mapping[NodeKey, Node]) -> Iterator[str]:
         runs = "1 run" if stopped == 1 else f"{stopped} runs"
         yield (
             f"{plan.request.directory / plan.dag_file}: without a gate no command tells any more "
-            f"why {runs} of it was stopped ({folder}); keep it (gate = true) to see that"
+            f"why it stopped {runs} ({folder}); keep it (gate = true) to see that"
         )
 
 

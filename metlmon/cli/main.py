@@ -316,7 +316,9 @@ def _continue(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         "checkpoints: the same uuids, epochs counting on, everything else as the old DAG has it. "
         "It says first which runs, and from where. Nothing is submitted.",
     )
-    go_on.add_argument("dir", metavar="DIR", help="the directory of a DAG, or the DAG file")
+    go_on.add_argument(
+        "dir", metavar="DIR", help="the directory of a DAG, or a DAG file: only its runs go on"
+    )
     go_on.add_argument(
         "runs",
         nargs="*",

@@ -337,7 +337,7 @@ def test_a_gate_that_goes_takes_its_reasons_along(request_: Request) -> None:
     change = amended(request_, gate=None)
     assert change.refusal is None
     (remark,) = change.remarks
-    assert "no command tells any more why 1 run of it was stopped (gate/ensemble)" in remark
+    assert "no command tells any more why it stopped 1 run (gate/ensemble)" in remark
     assert amended(request_, runs=3).remarks == ()
 
 
