@@ -14,7 +14,6 @@ from typing import Final
 
 from metlmon.authoring.graph import Given, GraphNode, Level, Role
 from metlmon.authoring.records import Goal, PlanError, Request, Rules, RunPlan
-from metlmon.training.goals import more_is_better
 
 SCRIPT: Final = "gate.py"
 FOLDERS: Final = ("gate", "placement")
@@ -72,6 +71,8 @@ def told_by_gate(name: str, node: str) -> tuple[Given, Given]:
 
 def goal_of(rules: Rules) -> Goal:
     """Which values of the metric are good, as said or else by its name."""
+    from metlmon.training.goals import more_is_better  # Only who writes rules asks.
+
     return rules.goal or (Goal.MAX if more_is_better(rules.metric) else Goal.MIN)
 
 
