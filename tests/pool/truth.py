@@ -164,8 +164,7 @@ def _execution(pool: Pool, ad: Ad) -> Execution:
         by_itself = how["How"] == "OF_ITS_OWN_ACCORD"
     else:
         # 25.x writes no ToE; who was vacated did not end by itself.
-        vacated = ad.get("LastVacateTime", 0) >= ad["JobCurrentStartDate"]
-        by_itself = "ExitCode" in ad and not vacated
+        by_itself = "ExitCode" in ad and "VacateReason" not in ad
     code = None
     if by_itself and not ad.get("ExitBySignal"):
         code = ad["ExitCode"]
