@@ -74,7 +74,7 @@ def head(bag: Bag, live: bool, place: str, room: int, ascii: bool) -> list[Line]
         (
             line((bagwords.name(bag, ascii), BOLD)),
             line((place, NOTE)),
-            line((plain(bag.dag, 40, ascii), DIM)),
+            line((plain(bag.in_dag, 40, ascii), DIM)),
         ),
         line("   "),
     )

@@ -39,7 +39,7 @@ from screens.siterows import HIDDEN
 
 def key_of(row: EpochRow) -> str:
     """An epoch's key: node names are only unique within their DAG."""
-    return f"{row.dag}\n{row.node}"
+    return f"{row.in_dag}\n{row.node}"
 
 
 def seen_by_filter(row: EpochRow) -> str:

@@ -280,7 +280,7 @@ class RunScreen(ListScreen, ActingScreen):
             return Selection("nothing", (), self.dags_of([view.row.dag]), run)
         jobs: list[JobRow] = []
         for row in rows:
-            its = [job for job in queued if (job.dag, job.node) == (row.dag, row.node)]
+            its = [job for job in queued if (job.in_dag, job.node) == (row.in_dag, row.node)]
             last = [job for job in row.jobs if job[0] == row.jobs[-1][0]]
             jobs += its or self.job_rows(last)
         names = [f"epoch {row.epoch}" if row.epoch is not None else row.node for row in rows]

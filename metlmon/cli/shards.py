@@ -60,6 +60,7 @@ def shards(options: argparse.Namespace) -> int:
 def bag_json(bag: Bag, writer: Writer) -> dict[str, Any]:
     """A bag as JSON (schema 1).
 
+    ``in_dag``: the DAG that holds its nodes, ``dag`` the top-level one that this one belongs to.
     ``name``: what its nodes' names have in common, ``*`` for the number. ``rate``: shards per hour
     since ``began`` and of late, with what it was counted over. ``seconds``: of the executions that
     completed shards. ``machines``: shards at work at a time, of late. ``remaining``: seconds until
@@ -69,6 +70,7 @@ def bag_json(bag: Bag, writer: Writer) -> dict[str, Any]:
     """
     return {
         "dag": bag.dag,
+        "in_dag": bag.in_dag,
         "name": bag.stem,
         "submit": bag.submit,
         "shards_total": bag.total,
@@ -183,7 +185,7 @@ def _print_bag(out: Console, bag: Bag, live: bool, ascii: bool) -> None:
     parts = [each for each in (told.done, told.running, told.held, told.stragglers) if each]
     head = f"{bagwords.name(bag, ascii)}  {dot.join(parts)}; {told.when}"
     out.print(Text(head, style="bold"))
-    out.print(Text(f"{plain(bag.dag, 60, ascii)}, {plain(bag.submit, 60, ascii)}"))
+    out.print(Text(f"{plain(bag.in_dag, 60, ascii)}, {plain(bag.submit, 60, ascii)}"))
     out.print(Text("  ".join(text for _, text in bagwords.states(bag, ascii))))
     if bag.times is not None:
         out.print(Text(f"A shard takes {bagwords.times(bag.times, ascii)}"))

@@ -163,6 +163,7 @@ class _Places:
             "run": epoch.run_name,
             "uuid": epoch.uuid,
             "dag": epoch.dag,
+            "in_dag": epoch.in_dag,
             "node": epoch.node,
             "epoch": epoch.epoch,
             "site": epoch.site,

@@ -208,6 +208,7 @@ class Writer:
         return {
             "node": epoch.node,
             "dag": epoch.dag,
+            "in_dag": epoch.in_dag,
             "epoch": epoch.epoch,
             "epoch_var": epoch.epoch_var,
             "state": str(epoch.state),
@@ -282,6 +283,7 @@ class Writer:
     def job(self, job: JobRow) -> dict[str, Any]:
         return {
             "dag": job.dag,
+            "in_dag": job.in_dag,
             "node": job.node,
             "run": job.run,
             "uuid": job.uuid,

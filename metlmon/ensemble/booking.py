@@ -56,6 +56,7 @@ class _Owner:
     """Whose a job is: said once for all its entries."""
 
     dag: str | None = None
+    in_dag: str | None = None
     node: str | None = None
     run: str | None = None
     run_name: str | None = None
@@ -216,7 +217,7 @@ class Books:
         name, label = self._names[run.key] if run else (None, None)
         return _Owner(
             painter.dag_file(key[0]),
-            key[1],
+            *key,
             run.key if run else None,
             name,
             run.uuid if run else None,
@@ -328,6 +329,7 @@ class Books:
             job,
             attempt,
             owner.dag,
+            owner.in_dag,
             owner.node,
             owner.run,
             owner.run_name,
@@ -465,6 +467,7 @@ class Books:
         return JobEntry(
             id_,
             owner.dag,
+            owner.in_dag,
             owner.node,
             owner.run,
             owner.run_name,
@@ -534,7 +537,7 @@ class Books:
             run.uuid,
             label,
             painter.dag_file(key[0]),
-            key[1],
+            *key,
             part.epoch,
             part.epoch_var,
             counts,

@@ -13,7 +13,7 @@ from dataclasses import field
 from datetime import datetime
 from typing import Any, Final, overload
 
-from metlmon.ensemble.record import JobId
+from metlmon.ensemble.record import JobId, NodeKey
 from metlmon.ensemble.states import Outcome, State
 from metlmon.ensemble.views import Latest
 from metlmon.frozen import frozen
@@ -34,7 +34,9 @@ _IN_FLIGHT: Final = Outcome.IN_FLIGHT
 class ExecutionEntry:
     """One execution of a job.
 
-    ``attempt``: its number among all executions of its node, from 1. ``run`` is the run's key,
+    ``attempt``: its number among all executions of its node, from 1. ``dag``: the file of the
+    top-level DAG; ``in_dag``: the DAG that holds the node, which may be a sub-DAG of it (two of
+    these may use the same names: ``key`` alone tells nodes apart). ``run`` is the run's key,
     ``run_name`` its name; both None for a job of no run; ``training``: its node is an epoch.
     ``wait``: seconds the job was idle before it (transfer taken off); ``transfer``: seconds of
     the input transfer before it; None without one. ``gpu_seconds``: seconds × GPUs, None when
@@ -49,6 +51,7 @@ class ExecutionEntry:
     job: JobId
     attempt: int
     dag: str | None
+    in_dag: str | None
     node: str | None
     run: str | None
     run_name: str | None
@@ -81,6 +84,11 @@ class ExecutionEntry:
     final: bool
     dagman: bool
     counted: bool = True
+
+    @property
+    def key(self) -> NodeKey | None:
+        """What its node is found by; None for a job of no node."""
+        return _key(self.in_dag, self.node)
 
     @property
     def kind(self) -> str:
@@ -168,11 +176,13 @@ class Entered(Sequence[Entering]):
 
 @frozen
 class JobEntry:
-    """One job. ``states``: every state it entered, and when; the last one lasts (to as-of,
-    unless it is terminal). ``ended``: when it left the queue."""
+    """One job. ``dag``, ``in_dag``, ``key``: as for executions. ``states``: every state it entered,
+    and when; the last one lasts (to as-of, unless it is terminal). ``ended``: when it left the
+    queue."""
 
     job: JobId
     dag: str | None
+    in_dag: str | None
     node: str | None
     run: str | None
     run_name: str | None
@@ -193,15 +203,25 @@ class JobEntry:
     request_memory_mb: int | None
     dagman: bool
 
+    @property
+    def key(self) -> NodeKey | None:
+        """What its node is found by; None for a job of no node."""
+        return _key(self.in_dag, self.node)
+
+
+def _key(in_dag: str | None, node: str | None) -> NodeKey | None:
+    return None if in_dag is None or node is None else (in_dag, node)
+
 
 @frozen
 class EpochEntry:
     """One training node of a run.
 
-    ``counts``: it is the node that counts for its epoch (another DAG may have it too); only
-    of these a run's epochs are counted. ``site``, ``gpu``, ``gpus``, ``seconds``: of the
-    execution that completed it; ``longest_site``, ``longest_gpu``, ``longest_seconds``: of its
-    longest one. ``completed``: when it was completed, as far as an event says so.
+    ``dag``, ``in_dag``, ``key``: as for executions. ``counts``: it is the node that counts for its
+    epoch (another DAG may have it too); only of these a run's epochs are counted. ``site``,
+    ``gpu``, ``gpus``, ``seconds``: of the execution that completed it; ``longest_site``,
+    ``longest_gpu``, ``longest_seconds``: of its longest one. ``completed``: when it was completed,
+    as far as an event says so.
     GPU-seconds are of all its executions.
     """
 
@@ -210,6 +230,7 @@ class EpochEntry:
     uuid: str | None
     label: str | None
     dag: str
+    in_dag: str
     node: str
     epoch: int | None
     epoch_var: int | None
@@ -231,6 +252,11 @@ class EpochEntry:
     good: float
     bad: float
     in_flight: float
+
+    @property
+    def key(self) -> NodeKey:
+        """What its node is found by."""
+        return self.in_dag, self.node
 
     @property
     def hidden(self) -> bool:

@@ -558,6 +558,7 @@ class Painter:
         return EpochRow(
             key[1],
             self.dag_file(key[0]),
+            key[0],
             part.epoch,
             part.epoch_var,
             state.state,
@@ -732,8 +733,9 @@ class Painter:
         if run is None:
             return tuple(rows)
         view = self.run_view(run)
-        nodes = {(row.dag, row.node) for row in (*view.epochs, *view.side)} if view else set()
-        return tuple(row for row in rows if (row.dag, row.node) in nodes)
+        of_run = (*view.epochs, *view.side) if view else ()
+        nodes = {(row.in_dag, row.node) for row in of_run}
+        return tuple(row for row in rows if (row.in_dag, row.node) in nodes)
 
     def job_row(self, job: Job) -> JobRow:
         life = self.life(job)
@@ -748,6 +750,7 @@ class Painter:
         memory = max((m for m in (job.memory_max, peak) if m is not None), default=None)
         return JobRow(
             self.dag_file(key[0]) if key else None,
+            key[0] if key else None,
             key[1] if key else None,
             run.names[self.home(run)] if run else None,
             run.uuid if run else None,

@@ -277,9 +277,11 @@ class TransferRow:
 
 @frozen
 class JobRow:
-    """One job. ``dag``, ``node``, ``run`` None when it belongs to no DAG."""
+    """One job. ``dag`` is the top-level DAG's file, ``in_dag`` the DAG that holds the node; these,
+    ``node`` and ``run`` are None when it belongs to no DAG."""
 
     dag: str | None
+    in_dag: str | None
     node: str | None
     run: str | None
     uuid: str | None
@@ -311,19 +313,21 @@ class JobRow:
 class EpochRow:
     """One node of a run in the run's history.
 
-    ``success_seconds``, ``longest_seconds``: of a completed epoch, its successful execution's
-    and its longest one's. ``queue_wait``: seconds from submission of the job that counts (the
-    last one) to its last execution's start, its transfer taken off;
-    ``transfer``: seconds of input transfer before that execution; ``execution``: seconds of that
-    execution. ``trained_on`` is the site of the longest execution, where it is not the one that
-    succeeded. ``jobs`` are (cluster, proc) in order of submission. ``job_state``,
-    ``job_return``: what the job that stands for the node came to, and its return value: a POST
-    script may have made another thing of the node. ``evaluations``: of an epoch, the side nodes
-    that the DAG puts directly after it.
+    ``dag`` is the top-level DAG's file; ``in_dag`` (the DAG that holds it) and ``node`` are what it
+    is found by. ``success_seconds``, ``longest_seconds``: of a completed epoch, its successful
+    execution's and its longest one's. ``queue_wait``: seconds from submission of the job that
+    counts (the last one) to its last execution's start, its transfer taken off; ``transfer``:
+    seconds of input transfer before that execution; ``execution``: seconds of that execution.
+    ``trained_on`` is the site of the longest execution, where it is not the one that succeeded.
+    ``jobs`` are (cluster, proc) in order of submission. ``job_state``, ``job_return``: what the job
+    that stands for the node came to, and its return value: a POST script may have made another
+    thing of the node. ``evaluations``: of an epoch, the side nodes that the DAG puts directly after
+    it.
     """
 
     node: str
     dag: str
+    in_dag: str
     epoch: int | None
     epoch_var: int | None
     state: State
@@ -368,8 +372,8 @@ class RunView:
     @property
     def unpaired(self) -> tuple[EpochRow, ...]:
         """The side nodes that belong to no epoch."""
-        paired = {(row.dag, row.node) for epoch in self.epochs for row in epoch.evaluations}
-        return tuple(row for row in self.side if (row.dag, row.node) not in paired)
+        paired = {(row.in_dag, row.node) for epoch in self.epochs for row in epoch.evaluations}
+        return tuple(row for row in self.side if (row.in_dag, row.node) not in paired)
 
 
 @frozen

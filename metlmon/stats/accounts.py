@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from typing import Final, TypeVar
 
 from metlmon.ensemble.ledger import EpochEntry, ExecutionEntry, Ledger, RunEntry, TransferEntry
-from metlmon.ensemble.record import JobId
+from metlmon.ensemble.record import JobId, NodeKey
 from metlmon.ensemble.states import Outcome, State
 from metlmon.frozen import frozen
 from metlmon.stats.tally import Tally, grouped, tallied, tally
@@ -241,7 +241,7 @@ class _Books:
 
     def _share(self, executions: Iterable[ExecutionEntry], epochs: Iterable[EpochEntry]) -> Share:
         executions, epochs = list(executions), list(epochs)
-        longest = [self.longest[e.dag, e.node] for e in epochs if (e.dag, e.node) in self.longest]
+        longest = [self.longest[e.key] for e in epochs if e.key in self.longest]
         return Share(
             tally(executions),
             len(epochs),
@@ -373,13 +373,13 @@ def _epochs_of(executions: Iterable[ExecutionEntry]) -> set[tuple[str, int | Non
     return {(entry.run, entry.epoch) for entry in executions if entry.run is not None}
 
 
-def _longest(ledger: Ledger) -> dict[tuple[str, str], ExecutionEntry]:
+def _longest(ledger: Ledger) -> dict[NodeKey, ExecutionEntry]:
     """The longest execution of each node, the first of several that lasted as long."""
-    longest: dict[tuple[str, str], ExecutionEntry] = {}
+    longest: dict[NodeKey, ExecutionEntry] = {}
     for entry in ledger.executions:
-        if entry.dag is None or entry.node is None:
+        key = entry.key
+        if key is None:
             continue
-        key = (entry.dag, entry.node)
         if key not in longest or entry.seconds > longest[key].seconds:
             longest[key] = entry
     return longest

@@ -85,11 +85,12 @@ FAILED: Final = frozenset({State.FAILED, State.REMOVED})
 
 @frozen
 class Shards:
-    """The nodes of a bag. ``dag``: the file of the top-level DAG; ``stem``: what their names have
-    in common, ``*`` for the number; ``submit``: their description; ``nodes`` in order of the
-    number."""
+    """The nodes of a bag. ``dag``: the file of the top-level DAG; ``in_dag``: of the DAG that holds
+    them, which may be a sub-DAG of it; ``stem``: what their names have in common, ``*`` for the
+    number; ``submit``: their description; ``nodes`` in order of the number."""
 
     dag: str
+    in_dag: str
     stem: str
     submit: str
     nodes: tuple[DescribedNode, ...]
@@ -158,6 +159,7 @@ class Bag:
     ``without``: shards that the span leaves out because they failed or are held."""
 
     dag: str
+    in_dag: str
     stem: str
     submit: str
     total: int
@@ -180,7 +182,7 @@ class Bag:
 
     @property
     def key(self) -> str:
-        return f"{self.dag}:{self.stem}:{self.submit}"
+        return f"{self.in_dag}:{self.stem}:{self.submit}"
 
     def counted(self, *kinds: State) -> int:
         """How many are in one of these states."""
@@ -230,11 +232,11 @@ def bags_in(nodes: Nodes) -> tuple[Shards, ...]:
             chosen.setdefault(family, []).append((number, each))
     found = []
     graph = {each.key: each for each in nodes.every}
-    for (_, submit, before, behind), group in chosen.items():
+    for (in_dag, submit, before, behind), group in chosen.items():
         if len(group) >= FEWEST and _independent([each for _, each in group], graph):
             group.sort(key=lambda pair: pair[0])
             members = tuple(each for _, each in group)
-            found.append(Shards(members[0].dag, f"{before}*{behind}", submit, members))
+            found.append(Shards(members[0].dag, in_dag, f"{before}*{behind}", submit, members))
     return tuple(found)
 
 
@@ -282,17 +284,17 @@ def bags(basis: Basis) -> tuple[Bag, ...]:
     found = bags_in(told.nodes)
     if not found:
         return ()
-    owner = {
-        (each.dag, each.key[1]): at for at, shards in enumerate(found) for each in shards.nodes
+    owner: dict[NodeKey | None, int] = {
+        each.key: at for at, shards in enumerate(found) for each in shards.nodes
     }
     executions: list[list[ExecutionEntry]] = [[] for _ in found]
     jobs: list[list[JobEntry]] = [[] for _ in found]
     for entry in basis.ledger.executions:
-        at = owner.get((entry.dag or "", entry.node or ""))
+        at = owner.get(entry.key)
         if at is not None:
             executions[at].append(entry)
     for job in basis.ledger.jobs:
-        at = owner.get((job.dag or "", job.node or ""))
+        at = owner.get(job.key)
         if at is not None:
             jobs[at].append(job)
     dags = {dag.file: dag.state for dag in basis.status.dags}
@@ -352,6 +354,7 @@ class _Look:
         shards = self.shards
         return Bag(
             shards.dag,
+            shards.in_dag,
             shards.stem,
             shards.submit,
             len(shards.nodes),

@@ -162,6 +162,10 @@ OWNER: Final = (
     _text("target", "where it was sent: VAR ResourceName"),
 )
 
+IN_DAG: Final = _text(
+    "in_dag", "DAG that holds its node, a sub-DAG of dag perhaps; with node it joins the frames"
+)
+
 RUNS: Final = (
     *RUN_NAMES,
     _text("dag", "top-level DAG file of its latest epoch"),
@@ -214,6 +218,7 @@ EPOCHS: Final = (
         "the execution that completed it is shorter than half its longest one: that one trained it",
     ),
     *_gpu_hours("its executions"),
+    IN_DAG,
 )
 
 JOBS: Final = (
@@ -230,6 +235,7 @@ JOBS: Final = (
     _count("memory_mb", "the most it used (006 events, and usage when it ended)", unit="MB"),
     _count("request_memory_mb", "what it requested", unit="MB"),
     _truth("dagman", "it is the DAGMan of a sub-DAG, which runs at no site"),
+    IN_DAG,
 )
 
 EXECUTIONS: Final = (
@@ -264,6 +270,7 @@ EXECUTIONS: Final = (
     _truth("final", "it completed its epoch"),
     _truth("dagman", "it is the DAGMan of a sub-DAG, which runs at no site"),
     _truth("counted", "in a window of time: it ended in it, or is in flight in the last one"),
+    IN_DAG,
 )
 
 TRANSFERS: Final = (

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
 from metlmon.ensemble.settings import Settings
 from metlmon.ensemble.states import State
+from metlmon.live.reader import Reader
 from tests.ensemble.written import Log, Out, tell
 
 UUID = "1d38faf9-6c93-4a61-8d0c-aaaaaaaaaaaa"
@@ -30,6 +32,29 @@ def chain(run: str, uuid: str | None, epochs: range, target: str = "Expanse-GPU"
 
 def trained(log: Log, cluster: int, node: str, at: str = "") -> Log:
     return log.submit(cluster, node, at=at).execute(cluster, gpus=1).terminate(cluster)
+
+
+def test_the_queued_jobs_of_a_run_are_none_of_another_sub_dags(tmp_path: Path) -> None:
+    """Both sub-DAGs call the node the same: who removes one run must not remove the other."""
+    log = Log()
+    for run in range(2):
+        (tmp_path / f"r{run}.dag").write_text("JOB train_epoch0 train.sub\n")
+        out = Out().start("10:00:00").submitted("train_epoch0", 100 + run)
+        (tmp_path / f"r{run}.dag.dagman.out").write_bytes(out.data)
+        log.submit(100 + run, "train_epoch0")
+    top = "SUBDAG EXTERNAL run0 r0.dag\nSUBDAG EXTERNAL run1 r1.dag\n"
+    (tmp_path / "top.dag").write_text(top)
+    (tmp_path / "train.sub").write_text("executable = train.sh\nlog = metl.log\nqueue\n")
+    (tmp_path / "metl.log").write_bytes(log.data)
+    reader = Reader(tmp_path)
+    reader.open()
+    reader.read_all()
+    painter = reader.painter()
+    queued = {run.key: painter.queued(run.key) for run in painter.status().runs}
+    assert [[(row.cluster, row.in_dag) for row in rows] for rows in queued.values()] == [
+        [(100, "r0.dag")],
+        [(101, "r1.dag")],
+    ]
 
 
 def test_both_numbers_of_an_epoch_are_kept() -> None:

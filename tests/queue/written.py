@@ -44,6 +44,7 @@ def row(
     """A job as the logs have it."""
     return JobRow(
         dag="ens.dag",
+        in_dag="ens.dag",
         node=node or f"n{cluster}",
         run=run,
         uuid=None,

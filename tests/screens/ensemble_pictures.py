@@ -140,6 +140,7 @@ def epochs(row: RunRow) -> tuple[EpochRow, ...]:
             EpochRow(
                 node=f"{row.run}-train_epoch{n}",
                 dag=row.dag,
+                in_dag=row.dag,
                 epoch=n,
                 epoch_var=n + 1,
                 state=state,
@@ -229,6 +230,7 @@ def job_view(row: RunRow, cluster: int) -> JobView:
     return JobView(
         row=JobRow(
             dag=row.dag,
+            in_dag=row.dag,
             node=f"{row.run}-train_epoch{latest.epoch if latest else 0}",
             run=row.run,
             uuid=row.uuid,

@@ -160,6 +160,7 @@ def _epoch(
         None,
         None,
         DAG,
+        DAG,
         f"{run}-train_epoch{at}",
         at,
         at + 1,
@@ -193,6 +194,7 @@ def _execution(
         job=job,
         attempt=1,
         dag=DAG,
+        in_dag=DAG,
         node=f"{run}-train_epoch{at}",
         run=run,
         run_name=run,
@@ -230,6 +232,7 @@ def _execution(
 def _job(run: str, at: int, past: Past, job: JobId, state: State, submitted: datetime) -> JobEntry:
     return JobEntry(
         job,
+        DAG,
         DAG,
         f"{run}-train_epoch{at}",
         run,

@@ -28,7 +28,7 @@ from metlmon.stats.accounts import (
 )
 from metlmon.stats.windows import ALL, Unit, Window, cut
 from tests.conftest import shared_path
-from tests.ensemble.written import Log, of_one_job
+from tests.ensemble.written import Log, Out, of_one_job
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 EXAMPLES = ("metl-aws", "pool-ensemble")
@@ -312,6 +312,37 @@ def test_an_epoch_that_was_trained_elsewhere() -> None:
     # Its short second execution is no time of an epoch.
     assert epoch_boxes(books, lambda e: e.site) == {}
     assert epoch_boxes(books, lambda e: e.site, hidden=True)["here"].median == 600
+
+
+def test_runs_in_sub_dags_may_call_their_nodes_the_same(tmp_path: Path) -> None:
+    """Ten minutes of one, forty of the other, each on one GPU."""
+    log, top = Log(), ""
+    for run, (cluster, minutes) in enumerate(((100, 10), (200, 40))):
+        top += f"SUBDAG EXTERNAL run{run} r{run}.dag\n"
+        (tmp_path / f"r{run}.dag").write_text("JOB train_epoch0 train.sub\n")
+        out = Out().start(f"{10 + run}:00:00").submitted("train_epoch0", cluster)
+        (tmp_path / f"r{run}.dag.dagman.out").write_bytes(out.data)
+        log.submit(cluster, "train_epoch0", at=f"{10 + run}:01:00")
+        log.execute(cluster, at=f"{10 + run}:02:00")
+        log.terminate(cluster, at=f"{10 + run}:{2 + minutes}:00")
+    (tmp_path / "top.dag").write_text(top)
+    (tmp_path / "train.sub").write_text("executable = train.sh\nlog = metl.log\nqueue\n")
+    (tmp_path / "metl.log").write_bytes(log.data)
+    reader = Reader(tmp_path)
+    reader.open()
+    reader.read_all()
+    ledger = reader.painter().ledger()
+    books = accounts(ledger)
+    assert [(e.dag, e.key) for e in ledger.epochs] == [
+        ("top.dag", ("r0.dag", "train_epoch0")),
+        ("top.dag", ("r1.dag", "train_epoch0")),
+    ]
+    assert [(e.key, e.seconds) for e in ledger.executions] == [
+        (("r0.dag", "train_epoch0"), 600.0),
+        (("r1.dag", "train_epoch0"), 2400.0),
+    ]
+    assert (books.epochs, books.total.longest, books.total.longest_gpu) == (2, 3000, 3000)
+    assert books.total.spent.total == 3000
 
 
 def test_the_number_of_gpus_may_be_unknown() -> None:

@@ -35,7 +35,7 @@ def job(
     ended = None if over is None else hours(over)
     cluster = round(100 * begun) + sum(run.encode())
     return JobEntry(
-        (cluster, 0), DAG, f"{run}-train_epoch0", run, run, None, None, 0, True, None, state,
+        (cluster, 0), DAG, DAG, f"{run}-train_epoch0", run, run, None, None, 0, True, None, state,
         hours(begun), ended, made, (), None, None, None, None, None, False,
     )  # fmt: skip
 

@@ -155,7 +155,7 @@ def job(
         if state is State.HELD
     )
     return JobEntry(
-        (number, 0), "x.dag", f"n{number}", run, run, None, None, epoch, True, None,
+        (number, 0), "x.dag", "x.dag", f"n{number}", run, run, None, None, epoch, True, None,
         entered[-1][1], entered[0][0], None, entered, holds, None, None, None, None, None, False,
     )  # fmt: skip
 
@@ -168,9 +168,9 @@ def execution(
     ended = None if end is None else NOON + timedelta(seconds=end)
     seconds = (last if end is None else end) - start
     return ExecutionEntry(
-        (number, 0), 1, "x.dag", f"n{number}", "a", "a", None, None, 0, True, None, site, None,
-        None, gpus, begun, ended, seconds, 0.0, None if gpus is None else seconds * gpus, outcome,
-        None, None, None, None, None, None, False, None, None, None, None, False, False,
+        (number, 0), 1, "x.dag", "x.dag", f"n{number}", "a", "a", None, None, 0, True, None, site,
+        None, None, gpus, begun, ended, seconds, 0.0, None if gpus is None else seconds * gpus,
+        outcome, None, None, None, None, None, None, False, None, None, None, None, False, False,
     )  # fmt: skip
 
 
