@@ -10,7 +10,8 @@ from metlmon.ensemble import wording
 from metlmon.ensemble.states import State
 from metlmon.ensemble.wording import STATES, plain
 from metlmon.stats import bagwords, telling
-from metlmon.stats.bag import FAILED, RUNNING, Bag, Shard
+from metlmon.stats.bag import FAILED, Bag, Shard
+from metlmon.stats.shardwork import RUNNING
 from screens.columns import Spec
 from screens.ink import (
     ALARM,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
+from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from metlmon.dagman import Node
@@ -43,18 +44,25 @@ NO_NODES: Final = Nodes()
 
 @frozen
 class Described:
-    """``states``: of the nodes of no run, at the moment of the picture."""
+    """Of the nodes of no run, at the moment of the picture: ``states``; ``completed``: when those
+    that are were, after their POST scripts, as far as that is known."""
 
     nodes: Nodes = NO_NODES
     states: Mapping[NodeKey, State] = field(default_factory=dict)
+    completed: Mapping[NodeKey, datetime] = field(default_factory=dict)
 
 
 def described(painter: Painter, before: Nodes | None = None) -> Described:
     """The nodes of a picture; ``before``: as they were described last, if the DAG files have not
     changed since."""
     nodes = before or Nodes(tuple(_described(painter, key) for key in painter.nodes))
-    states = {each.key: painter.states[each.key].state for each in nodes.every if each.run is None}
-    return Described(nodes, states)
+    judged = {each.key: painter.states[each.key] for each in nodes.every if each.run is None}
+    completed = {
+        key: node.since
+        for key, node in judged.items()
+        if node.state is State.COMPLETED and node.since is not None
+    }
+    return Described(nodes, {key: node.state for key, node in judged.items()}, completed)
 
 
 def _described(painter: Painter, key: NodeKey) -> DescribedNode:

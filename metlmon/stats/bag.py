@@ -5,10 +5,11 @@ A bag is a group of nodes of one DAG, of no run, that are described by the same 
 names differ by one number only, and none of which comes after another. That follows from the DAG
 files alone.
 
-All of one bag, by its final executions (the last good one of a completed node):
+All of one bag is reckoned by its shards, not by their executions (:mod:`metlmon.stats.shardwork`):
 
-- a shard's time: the seconds of its final execution. Median, quarters, 90th percentile.
-- rate: shards completed per hour, since its first submission; and of late, within the window.
+- a shard's time: what completed it, in seconds. Median, quarters, 90th percentile.
+- rate: shards completed per hour, since its first submission; and of late, within the window. A
+  shard is completed when its node is: after its POST script.
 - straggler: it runs, and has for longer than ``STRAGGLES`` times the 90th percentile.
 - how long the rest takes is played out, as in :mod:`metlmon.stats.estimates`: as many machines as
   of late, each taking the next shard when it is free; how long a shard lasts comes from
@@ -19,26 +20,29 @@ All of one bag, by its final executions (the last good one of a completed node):
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from functools import lru_cache
 from heapq import heapify, heapreplace
 from math import exp, sqrt
+from operator import attrgetter
 from typing import Final, TypeAlias
 
 from metlmon.dagman import NodeKind
-from metlmon.ensemble.described import DescribedNode, Nodes
+from metlmon.ensemble.described import Described, DescribedNode, Nodes
 from metlmon.ensemble.ledger import HOUR, ExecutionEntry, JobEntry, Ledger
 from metlmon.ensemble.record import JobId, NodeKey
 from metlmon.ensemble.runs import LONGEST_NAME
-from metlmon.ensemble.states import DONE, DagState, Outcome, State
+from metlmon.ensemble.states import DONE, DagState, State
 from metlmon.ensemble.views import GpuHours
 from metlmon.frozen import frozen
-from metlmon.stats.cycles import elapsed, later
+from metlmon.stats.cycles import after
 from metlmon.stats.estimates import HIGH, LOW, TRIALS, Span
 from metlmon.stats.middles import normal, quarters
+from metlmon.stats.shardwork import RUNNING, Moments, Work, work_on
 from metlmon.stats.study import Basis
 from metlmon.stats.survival import Curve, Sample
+from metlmon.stats.tally import grouped
 
 FEWEST: Final = 4
 """Nodes that are a bag: three alike are an ordinary small workflow."""
@@ -72,14 +76,6 @@ hundreds that run each would be asked for by itself."""
 
 _Z: Final = tuple(normal((i + 0.5) / TRIALS) for i in range(TRIALS))
 
-RUNNING: Final = frozenset(
-    {
-        *(State.STARTING, State.RUNNING, State.TRANSFERRING_OUTPUT),
-        *(State.SUSPENDED, State.DISCONNECTED),
-    }
-)
-"""States with a machine at work on it, or on its way out of one."""
-
 FAILED: Final = frozenset({State.FAILED, State.REMOVED})
 
 
@@ -111,7 +107,7 @@ class Spread:
 
 @frozen
 class Straggler:
-    """A shard that lasts for too long. ``times``: how many times the median."""
+    """A shard that lasts for too long: for ``seconds`` so far, ``times`` the median."""
 
     node: str
     job: JobId
@@ -123,9 +119,9 @@ class Straggler:
 
 @frozen
 class Shard:
-    """One node of a bag. ``number``: as in its name; ``seconds``: of the execution that completed
-    it, or of the one under way; ``job`` the newest, None before the first. ``attempts``: its
-    executions."""
+    """One node of a bag. ``number``: as in its name; ``seconds``: what completed it, or what it has
+    come to so far, None while no machine is at it; ``job`` the newest, None before the first.
+    ``attempts``: its executions."""
 
     node: str
     number: int
@@ -284,23 +280,12 @@ def bags(basis: Basis) -> tuple[Bag, ...]:
     found = bags_in(told.nodes)
     if not found:
         return ()
-    owner: dict[NodeKey | None, int] = {
-        each.key: at for at, shards in enumerate(found) for each in shards.nodes
-    }
-    executions: list[list[ExecutionEntry]] = [[] for _ in found]
-    jobs: list[list[JobEntry]] = [[] for _ in found]
-    for entry in basis.ledger.executions:
-        at = owner.get(entry.key)
-        if at is not None:
-            executions[at].append(entry)
-    for job in basis.ledger.jobs:
-        at = owner.get(job.key)
-        if at is not None:
-            jobs[at].append(job)
+    wanted = {each.key for shards in found for each in shards.nodes}
+    executions = grouped((e for e in basis.ledger.executions if e.key in wanted), attrgetter("key"))
+    jobs = grouped((job for job in basis.ledger.jobs if job.key in wanted), attrgetter("key"))
     dags = {dag.file: dag.state for dag in basis.status.dags}
     return tuple(
-        _Look(basis.ledger, told.states, shards, executions[at], jobs[at], dags).bag()
-        for at, shards in enumerate(found)
+        _Look(basis.ledger, told, shards, executions, jobs, dags).bag() for shards in found
     )
 
 
@@ -310,32 +295,42 @@ class _Look:
     def __init__(
         self,
         ledger: Ledger,
-        states: Mapping[NodeKey, State],
+        told: Described,
         shards: Shards,
-        executions: Sequence[ExecutionEntry],
-        jobs: Sequence[JobEntry],
+        executions: Mapping[NodeKey, Sequence[ExecutionEntry]],
+        jobs: Mapping[NodeKey, Sequence[JobEntry]],
         dags: Mapping[str, DagState],
     ) -> None:
-        self.ledger, self.shards, self.executions = ledger, shards, executions
-        self.state = {each.key[1]: states.get(each.key, State.WAITING) for each in shards.nodes}
+        self.ledger, self.shards = ledger, shards
+        keys = [each.key for each in shards.nodes]
+        self.state = {key: told.states.get(key, State.WAITING) for key in keys}
         self.dag = dags.get(shards.dag, DagState.UNKNOWN)
-        self.by_node: dict[str, list[ExecutionEntry]] = {}
-        for entry in executions:
-            self.by_node.setdefault(entry.node or "", []).append(entry)
-        self.newest = {job.node: job for job in jobs}
-        submitted = [job.submitted for job in jobs if job.submitted is not None]
-        self.began = min(submitted, key=later, default=None)
-        self.final = {node: last for node in self.state if (last := self._final(node)) is not None}
-        self.ends = sorted((e.end for e in self.final.values() if e.end is not None), key=later)
-        self.times = _spread([entry.seconds for entry in self.final.values()])
-        self.left = sum(state not in DONE for state in self.state.values())
-
-    def _final(self, node: str) -> ExecutionEntry | None:
-        """The execution that completed it: its last good one."""
-        if self.state[node] is not State.COMPLETED:
-            return None
-        good = [e for e in self.by_node.get(node, ()) if e.outcome is Outcome.GOOD]
-        return good[-1] if good else None
+        self.executions = [entry for key in keys for entry in executions.get(key, ())]
+        mine = [job for key in keys for job in jobs.get(key, ())]
+        submitted = [job.submitted for job in mine if job.submitted is not None]
+        self.moments = Moments(ledger, [*submitted, *(e.start for e in self.executions)])
+        self.now = self.moments.now
+        self.began = min(submitted, key=self.moments.at, default=None)
+        self.begun = self.moments.at(self.began) if self.began is not None else 0.0
+        self.work = {
+            each.key: work_on(
+                self.state[each.key],
+                each.node.post is not None,
+                jobs.get(each.key, ()),
+                executions.get(each.key, ()),
+                self.moments,
+            )
+            for each in shards.nodes
+        }
+        ends = [
+            when
+            for key, when in told.completed.items()
+            if self.state.get(key) is State.COMPLETED and (self.work[key].newest is not None)
+        ]
+        self.ends = sorted(ends, key=self.moments.at)
+        took = [self.work[key].took for key in keys if self.state[key] is State.COMPLETED]
+        self.times = _spread([seconds for seconds in took if seconds is not None])
+        self.left = [key for key in keys if self.state[key] not in DONE]
 
     def bag(self) -> Bag:
         counts: dict[State, int] = {}
@@ -346,8 +341,8 @@ class _Look:
         over = not self.left
         machines, swing = self._machines()
         stuck = sum(counts.get(state, 0) for state in (*FAILED, State.HELD))
-        span = None if over else self._span(machines, swing, self.left - stuck)
-        why = None if over or span is not None else self._why_none(machines, stuck)
+        span = None if over else self._span(machines, swing)
+        why = None if over or span is not None else self._why_none()
         hours = {"good": 0.0, "bad": 0.0, "in_flight": 0.0}
         for entry in self.executions:
             hours[entry.kind] += entry.gpu_seconds or 0.0
@@ -359,7 +354,7 @@ class _Look:
             shards.submit,
             len(shards.nodes),
             {state: counts[state] for state in State if state in counts},
-            tuple(self._shard(each, shards, lagging) for each in shards.nodes),
+            tuple(self._shard(each, lagging) for each in shards.nodes),
             self.began,
             self._overall(over),
             None if over else self._lately(),
@@ -367,7 +362,7 @@ class _Look:
             stragglers,
             machines,
             span,
-            self._at(span),
+            after(self.ledger, span.middle) if span is not None else None,
             self.ends[-1] if over and self.ends else None,
             why,
             stuck if span is not None else 0,
@@ -376,77 +371,62 @@ class _Look:
             sum(entry.kind == "bad" for entry in self.executions),
         )
 
-    def _shard(self, each: DescribedNode, shards: Shards, lagging: set[str]) -> Shard:
-        name = each.key[1]
-        mine = self.by_node.get(name, [])
-        job = self.newest.get(name)
-        final = self.final.get(name)
-        last = mine[-1] if mine else None
-        shown = final or (last if last is not None and last.kind == "in_flight" else None)
-        place = shown or last
-        before, _, behind = shards.stem.partition("*")
+    def _shard(self, each: DescribedNode, lagging: set[str]) -> Shard:
+        name, work = each.key[1], self.work[each.key]
+        job, shown = work.newest, work.shown
+        before, _, behind = self.shards.stem.partition("*")
         return Shard(
             name,
             int(name[len(before) : len(name) - len(behind)]),
-            self.state[name],
+            self.state[each.key],
             job.job if job is not None else None,
-            place.site if place is not None else None,
-            shown.seconds if shown is not None else None,
+            shown.site if shown is not None else None,
+            work.so_far if work.under_way else work.took,
             job.states[-1][0] if job is not None and job.states else None,
-            len(mine),
+            work.attempts,
             name in lagging,
         )
 
     # --- rates --------------------------------------------------------------------------
 
     def _overall(self, over: bool) -> Pace | None:
-        until = self.ends[-1] if over and self.ends else self.ledger.as_of
-        if self.began is None or until is None:
+        if self.began is None:
             return None
-        seconds = elapsed(self.ledger, self.began, until)
-        return Pace(len(self.ends), seconds) if seconds > 0 else None
+        until = self.moments.at(self.ends[-1]) if over and self.ends else self.now
+        return Pace(len(self.ends), until - self.begun) if until > self.begun else None
 
-    def _window(self) -> tuple[datetime, float] | None:
-        """Since when "of late" is, and how many seconds that makes."""
-        now = self.ledger.as_of
-        if self.began is None or now is None:
-            return None
-        since_began = elapsed(self.ledger, self.began, now)
+    def _window(self) -> float:
+        """How many seconds until now are "of late"."""
         wanted = WINDOW_SHARDS * self.times.median if self.times is not None else 0.0
-        seconds = min(since_began, max(WINDOW_LEAST, wanted))
-        return now - timedelta(seconds=seconds), seconds
+        return min(self.now - self.begun, max(WINDOW_LEAST, wanted))
 
     def _lately(self) -> Pace | None:
-        window, now = self._window(), self.ledger.as_of
-        if window is None or window[1] <= 0 or now is None:
+        window = self._window()
+        if self.began is None or window <= 0:
             return None
-        since = later(window[0])
-        recent = sum(since < later(end) <= later(now) for end in self.ends)
-        return Pace(recent, window[1])
+        recent = sum(self.now - window < self.moments.at(end) <= self.now for end in self.ends)
+        return Pace(recent, window)
 
     def _machines(self) -> tuple[float, float]:
         """How many shards were at work at a time of late, and how much that changes (one sigma,
         as a logarithm)."""
-        window, now = self._window(), self.ledger.as_of
-        if window is None or window[1] <= 0 or now is None:
-            return 0.0, SWING_MOST
-        running = [e for e in self.executions if e.end is None]
+        stretches = [each for work in self.work.values() for each in work.at_work]
+        running = float(sum(work.under_way for work in self.work.values()))
         # Before the first machine came nothing says how many there will be.
-        first = min((e.start for e in self.executions), key=later, default=now)
-        begin = max(later(window[0]), later(first))
-        whole = (later(now) - begin).total_seconds()
+        first = min((each.begin for each in stretches), default=self.now)
+        begin = max(self.now - self._window(), first)
+        whole = self.now - begin
         if whole <= 0:
-            return float(len(running)), SWING_MOST
-        recent = [e for e in self.executions if e.end is None or later(e.end) > begin]
+            return running, SWING_MOST
         parts = []
         for part in range(PARTS):
-            start = begin + timedelta(seconds=whole * part / PARTS)
-            stop = begin + timedelta(seconds=whole * (part + 1) / PARTS)
-            parts.append(sum(_overlap(e, start, stop, now) for e in recent))
+            start = begin + whole * part / PARTS
+            stop = begin + whole * (part + 1) / PARTS
+            parts.append(sum(max(0.0, min(s.end, stop) - max(s.begin, start)) for s in stretches))
         means = [seconds * PARTS / whole for seconds in parts]
         mean = sum(means) / PARTS
         if mean <= 0:
-            return float(len(running)), SWING_MOST
+            return running, SWING_MOST
         deviation = sqrt(sum((each - mean) ** 2 for each in means) / PARTS)
         return mean, min(SWING_MOST, max(SWING_LEAST, deviation / mean))
 
@@ -454,62 +434,69 @@ class _Look:
 
     def _stragglers(self) -> tuple[Straggler, ...]:
         times = self.times
-        if times is None or times.shards < ENOUGH:
+        if times is None or times.shards < ENOUGH or times.median <= 0:
             return ()
         limit = STRAGGLES * times.ninetieth
-        found = [
-            Straggler(e.node or "", e.job, e.site, e.host, e.seconds, e.seconds / times.median)
-            for e in self.executions
-            if e.end is None and e.seconds > limit and times.median > 0
-        ]
+        found = []
+        for (_, name), work in self.work.items():
+            at = work.shown
+            if at is not None and work.under_way and work.so_far > limit:
+                so_far = work.so_far
+                found.append(
+                    Straggler(name, at.job, at.site, at.host, so_far, so_far / times.median)
+                )
         return tuple(sorted(found, key=lambda each: -each.seconds))
 
     # --- what is left -------------------------------------------------------------------
 
-    def _why_none(self, machines: float, stuck: int) -> str:
-        if self.left == stuck:
+    def _to_do(self) -> list[Work]:
+        """The work on what machines have yet to be at, now or again."""
+        off = (*FAILED, State.HELD, State.POST)
+        return [self.work[key] for key in self.left if self.state[key] not in off]
+
+    def _why_none(self) -> str:
+        states = {self.state[key] for key in self.left}
+        if states <= {*FAILED, State.HELD}:
             return "no end in sight: all that is left failed or is held"
         if self.dag is DagState.NOT_SUBMITTED:
             return "not before its DAG is submitted"
         if self.dag in (DagState.DONE, DagState.FAILED, DagState.REMOVED):
             return f"not while its DAG is {self.dag.value}"
-        if not any(e.kind == "good" for e in self.executions):
+        if states <= {*FAILED, State.HELD, State.POST}:
+            return "unknown: only POST scripts are left to run"
+        if all(work.took is None for work in self.work.values()):
             return "unknown: no shard has ended yet"
         return "unknown: nothing of it runs"
 
-    def _span(self, machines: float, swing: float, left: int) -> Span | None:
-        if left <= 0 or self.dag not in (DagState.RUNNING, DagState.UNKNOWN):
+    def _span(self, machines: float, swing: float) -> Span | None:
+        to_do = self._to_do()
+        if not to_do or self.dag not in (DagState.RUNNING, DagState.UNKNOWN):
             return None
-        running = [e for e in self.executions if e.end is None]
-        curve = Curve.of(Sample(e.seconds, e.kind == "good") for e in self.executions)
-        at_once = min(float(left), max(machines, float(len(running))))
+        running = [work.so_far for work in to_do if work.under_way]
+        queued = [work.so_far for work in to_do if not work.under_way]
+        curve = Curve.of(self._samples())
+        at_once = min(float(len(to_do)), max(machines, float(len(running))))
         if curve is None or at_once < 0.5:
             return None
-        good = sum(e.seconds for e in self.executions if e.kind == "good")
-        bad = sum(e.seconds for e in self.executions if e.kind == "bad")
-        again = 1 + bad / good if good > 0 else 1.0
-        trials = _played(
-            curve, [e.seconds for e in running], max(0, left - len(running)), at_once, swing, again
-        )
-        ordered = sorted(trials)
+        good = sum(work.good for work in self.work.values())
+        lost = sum(work.lost for work in self.work.values())
+        again = 1 + lost / good if good > 0 else 1.0
+        ordered = sorted(_played(curve, running, queued, at_once, swing, again))
         low, middle, high = (
             ordered[min(TRIALS - 1, int(share * TRIALS))] for share in (LOW, 0.5, HIGH)
         )
         return Span(low, middle, high, curve.events, f"{curve.events} shards of its own")
 
-    def _at(self, span: Span | None) -> datetime | None:
-        now = self.ledger.as_of
-        if span is None or now is None:
-            return None
-        try:
-            return now + timedelta(seconds=round(span.middle))
-        except OverflowError:
-            return None
-
-
-def _overlap(entry: ExecutionEntry, start: datetime, stop: datetime, now: datetime) -> float:
-    begun, ended = later(entry.start), later(entry.end or now)
-    return max(0.0, (min(ended, stop) - max(begun, start)).total_seconds())
+    def _samples(self) -> Iterator[Sample]:
+        """What each shard took; what it takes still, or came to when it was broken off, is "at
+        least so long"."""
+        for work in self.work.values():
+            if work.took is not None:
+                yield Sample(work.took)
+            elif work.so_far:
+                yield Sample(work.so_far, False)
+            for seconds in work.broken:
+                yield Sample(seconds, False)
 
 
 def _spread(seconds: Sequence[float]) -> Spread | None:
@@ -532,17 +519,23 @@ def percentile(ordered: Sequence[float], share: float) -> float:
 
 
 def _played(
-    curve: Curve, running: Sequence[float], queued: int, at_once: float, swing: float, again: float
+    curve: Curve,
+    running: Sequence[float],
+    queued: Sequence[float],
+    at_once: float,
+    swing: float,
+    again: float,
 ) -> list[float]:
-    """Seconds until the last shard is done, in each trial: ``running`` are the ages of those under
-    way; ``at_once`` work at a time; each costs ``again`` times what a good one does."""
+    """Seconds until the last shard is done, in each trial. ``running``: how far those under way
+    are, ``queued``: how far the others have come before, 0 mostly; ``at_once`` work at a time; each
+    costs ``again`` times what a good one does."""
     chances = [(i + 0.5) / TRIALS for i in range(TRIALS)]
     fresh = [again * curve.remaining(u) for u in chances]
     mean = again * curve.mean
     # How well so many samples tell the mean, as a logarithm.
     unsure = curve.spread / (curve.mean * sqrt(curve.events)) if curve.mean > 0 else 0.0
-    last = min(queued, PLAYED)
-    before = queued - last
+    last = min(len(queued), PLAYED)
+    before = len(queued) - last
     slots = max(1, round(at_once))
     step = max(1.0, curve.mean / AGES)
     running = [step * round(age / step) for age in running]

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cached_property
 from math import log, sqrt
 from typing import Final, TypeVar
@@ -98,6 +98,19 @@ def elapsed(ledger: Ledger, start: datetime, end: datetime) -> float:
 def later(when: datetime) -> datetime:
     """A key to put moments in order, whether or not they have a zone."""
     return when if when.tzinfo is None else when.replace(tzinfo=None)
+
+
+def after(ledger: Ledger, seconds: float) -> datetime | None:
+    """The local time so many seconds after as-of; None where no calendar reaches."""
+    now = ledger.as_of
+    if now is None:
+        return None
+    try:
+        guess = now + timedelta(seconds=round(seconds))
+        # As the stamps stand it may be off by what the clocks are turned in between.
+        return guess + timedelta(seconds=round(seconds) - elapsed(ledger, now, guess))
+    except OverflowError:
+        return None
 
 
 Paused = Callable[[str, datetime, datetime], float]

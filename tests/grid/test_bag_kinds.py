@@ -4,8 +4,9 @@ the lines that are written here say."""
 from __future__ import annotations
 
 import json
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import pytest
 from dagdirs import DagdirFeed
@@ -13,6 +14,7 @@ from eyes import MIDDLE, Show
 
 from metlmon.cli.main import main
 from metlmon.ensemble.described import described
+from metlmon.ensemble.states import State
 from metlmon.live.reader import Reader
 from metlmon.live.settings import load_settings
 from metlmon.stats.bag import Bag, bags
@@ -53,7 +55,7 @@ def write(path: Path, dags: dict[str, str], log: Log, outs: dict[str, Out]) -> N
 
 def at(minute: float) -> str:
     """So many minutes after ten."""
-    return str(datetime.fromtimestamp(moment("10:00:00").timestamp() + 60 * minute))
+    return str(moment("10:00:00") + timedelta(minutes=minute))
 
 
 # --- two sub-DAGs with the same names -----------------------------------------------------------
@@ -126,3 +128,259 @@ async def test_tab_goes_from_one_sub_dags_bag_to_the_others(show: Show, same_nam
         assert "bag 1 of 2" in seen.text
         await seen.press("tab")
         assert "bag 2 of 2" in seen.text
+
+
+# --- shards that checkpoint ---------------------------------------------------------------------
+
+
+@pytest.fixture(name="checkpointed")
+def _checkpointed(tmp_path: Path) -> Path:
+    """24 shards on two machines, each in three executions of ten minutes, one behind the other: the
+    first two end with 85. After 195 minutes twelve are done, and two are in their second."""
+    log = Log("bag.log")
+    events: list[tuple[float, int, str, int]] = [(0, 0, "submit", n) for n in range(24)]
+    for n in range(14):
+        begun = 1 + 30 * (n // 2)
+        for part in range(3):
+            events.append((begun + 10 * part, 2, "start", n))
+            events.append((begun + 10 * part + 10, 1, "end" if part == 2 else "checkpoint", n))
+    for minute, _, what, n in sorted(events):
+        if minute > 195:
+            continue
+        job = 100 + n
+        if what == "submit":
+            log.submit(job, f"shard{n:03}", at=at(minute))
+        elif what == "start":
+            log.execute(job, at=at(minute), site="delta")
+        elif what == "checkpoint":
+            log.requeue(job, 85, at=at(minute))
+        else:
+            log.terminate(job, at=at(minute))
+    write(tmp_path, {"bag.dag": shards(24)}, log, {"bag.dag": Out().start(at(0))})
+    (tmp_path / "metlmon.toml").write_text("checkpoint_codes = [85]\n")
+    return tmp_path
+
+
+def test_a_shards_time_is_the_sum_of_what_it_checkpointed(checkpointed: Path) -> None:
+    (bag,) = bags_of(checkpointed)
+    assert bag.done == 12
+    assert bag.times is not None
+    assert (bag.times.shards, bag.times.median, bag.times.most) == (12, 1800.0, 1800.0)
+    by_state = {(each.state, each.seconds, each.attempts) for each in bag.shards}
+    assert by_state == {
+        (State.COMPLETED, 1800.0, 3),
+        # As-of is the newest event: both began their second execution then.
+        (State.RUNNING, 600.0, 2),
+        (State.IDLE, None, 0),
+    }
+    assert bag.executions == 12 * 3 + 2 * 2
+
+
+def test_the_rest_of_checkpointed_shards_takes_as_long_as_they_do(checkpointed: Path) -> None:
+    """Two machines: twenty minutes of each of the two under way, then ten shards of thirty."""
+    (bag,) = bags_of(checkpointed)
+    assert bag.machines == pytest.approx(2.0, rel=0.01)
+    assert bag.span is not None
+    assert bag.span.samples == 12, "shards, not executions"
+    assert bag.span.middle == pytest.approx(60 * (20 + 10 * 30 / 2), rel=0.05)
+    assert bag.stragglers == ()
+
+
+# --- shards of several processes ----------------------------------------------------------------
+
+
+@pytest.fixture(name="side_by_side")
+def _side_by_side(tmp_path: Path) -> Path:
+    """Six shards of three processes each. Of five the first process takes two hours, the others
+    twenty and ten minutes; of the sixth two have run for seventy minutes, the first is done."""
+    log, out = Log("bag.log"), Out().start(at(0))
+    for n in range(6):
+        for proc in range(3):
+            log.submit((100 + n, proc), f"shard{n:03}", at=at(1))
+        out.submitted(f"shard{n:03}", 100 + n, at(1))
+    for proc in range(3):
+        for n in range(5):
+            log.execute((100 + n, proc), at=at(5 + proc), site="delta")
+    for proc, minute in ((2, 17), (1, 26)):
+        for n in range(5):
+            log.terminate((100 + n, proc), at=at(minute))
+    for proc in range(3):
+        log.execute((105, proc), at=at(60), site="delta")
+    for n in range(5):
+        log.terminate((100 + n, 0), at=at(125))
+    log.terminate((105, 0), at=at(130))
+    write(tmp_path, {"bag.dag": shards(6)}, log, {"bag.dag": out})
+    return tmp_path
+
+
+def test_processes_side_by_side_are_one_shard(side_by_side: Path) -> None:
+    (bag,) = bags_of(side_by_side)
+    assert (bag.done, bag.running) == (5, 1)
+    assert bag.times is not None
+    assert (bag.times.shards, bag.times.least, bag.times.most) == (5, 7200.0, 7200.0)
+    assert bag.stragglers == (), "seventy minutes of two hours"
+    assert bag.shards[5].seconds == 70 * 60
+    assert bag.lately is not None
+    assert bag.lately.shards == 5
+    # From the first start until now: five at work for two hours, one for seventy minutes.
+    assert bag.machines == pytest.approx((5 * 120 + 70) / 125)
+    assert bag.span is not None
+    assert bag.span.samples == 5
+    assert bag.span.middle == pytest.approx(50 * 60, rel=0.1)
+    assert bag.executions == 18
+
+
+# --- POST scripts -------------------------------------------------------------------------------
+
+
+def test_what_a_post_script_let_pass_is_done_when_the_script_is(tmp_path: Path) -> None:
+    """Of eight every second one's job fails. The last job ends at 10:19, the last script at
+    10:29."""
+    log, out = Log("bag.log"), Out().start(at(0))
+    for n in range(8):
+        log.submit(100 + n, f"shard{n:03}", at=at(1))
+        out.submitted(f"shard{n:03}", 100 + n, at(1))
+    for n in range(8):
+        log.execute(100 + n, at=at(2))
+    for n in range(8):
+        log.terminate(100 + n, 3 if n % 2 else 0, at=at(12 + n))
+    for n in range(8):
+        log.post(100 + n, f"shard{n:03}", at=at(22 + n))
+    dag = shards(8, "SCRIPT POST ALL_NODES check.sh\n")
+    write(tmp_path, {"bag.dag": dag}, log, {"bag.dag": out})
+    (bag,) = bags_of(tmp_path)
+    assert bag.done == 8
+    assert bag.ended == moment("10:29:00")
+    assert bag.overall is not None
+    assert (bag.overall.shards, bag.overall.seconds) == (8, 28 * 60)
+    assert bag.times is not None
+    assert (bag.times.shards, bag.times.least, bag.times.most) == (8, 600.0, 1020.0)
+    # What failed is lost all the same.
+    assert bag.gpu_hours.bad == pytest.approx(sum(11 + n for n in range(0, 8, 2)) / 60)
+    assert bag.lost == 4
+
+
+def test_shards_whose_scripts_run_are_not_trained_again(tmp_path: Path) -> None:
+    log, out = Log("bag.log"), Out().start(at(0))
+    for n in range(12):
+        log.submit(100 + n, f"shard{n:03}", at=at(1))
+        out.submitted(f"shard{n:03}", 100 + n, at(1))
+    for n in range(12):
+        log.execute(100 + n, at=at(2))
+    for n in range(12):
+        log.terminate(100 + n, at=at(62))
+    for n in range(4):
+        log.post(100 + n, f"shard{n:03}", at=at(63))
+    dag = shards(12, "SCRIPT POST ALL_NODES check.sh\n")
+    write(tmp_path, {"bag.dag": dag}, log, {"bag.dag": out})
+    (bag,) = bags_of(tmp_path)
+    assert (bag.done, bag.states[State.POST]) == (4, 8)
+    assert (bag.span, bag.why_not) == (None, "unknown: only POST scripts are left to run")
+    assert bag.overall is not None
+    assert bag.overall.shards == 4
+
+
+# --- jobs that a later one took the place of ----------------------------------------------------
+
+
+@pytest.fixture(name="lost_ends")
+def _lost_ends(tmp_path: Path) -> Path:
+    """Ten shards of ten minutes. DAGMan ended while three of them ran, and the ends of these jobs
+    are in no log; it was submitted again, and ran them anew: one is done, two have run for ten
+    minutes."""
+    log, out = Log("bag.log"), Out().start(at(0))
+    for n in range(10):
+        log.submit(100 + n, f"shard{n:03}", at=at(1))
+        out.submitted(f"shard{n:03}", 100 + n, at(1))
+    for n in range(10):
+        log.execute(100 + n, at=at(2), site="delta")
+    for n in range(1, 8):
+        log.terminate(100 + n, at=at(12))
+    out.exit(2, at=at(15)).start(at(60), done=7)
+    for n in (0, 8, 9):
+        log.submit(200 + n, f"shard{n:03}", at=at(60))
+        out.submitted(f"shard{n:03}", 200 + n, at(60))
+    for n in (0, 8, 9):
+        log.execute(200 + n, at=at(61), site="expanse")
+    log.terminate(200, at=at(71))
+    write(tmp_path, {"bag.dag": shards(10)}, log, {"bag.dag": out})
+    return tmp_path
+
+
+def test_what_a_superseded_job_goes_on_with_is_no_straggler(lost_ends: Path) -> None:
+    (bag,) = bags_of(lost_ends)
+    assert (bag.done, bag.running) == (8, 2)
+    assert bag.stragglers == ()
+    assert [(s.job, s.seconds, s.site) for s in (bag.shards[0], bag.shards[8])] == [
+        ((200, 0), 600.0, "expanse"),
+        ((208, 0), 600.0, "expanse"),
+    ]
+    assert bag.times is not None
+    assert (bag.times.shards, bag.times.median) == (8, 600.0)
+    # Within the last hour: seven for a minute, three for ten.
+    assert bag.machines == pytest.approx((7 * 1 + 3 * 10) / 60)
+    assert bag.span is not None
+    assert bag.span.high < 600, "both have come as far as the others took"
+
+
+# --- the night in which clocks are set back -----------------------------------------------------
+
+
+def test_an_hour_that_comes_twice_is_two_hours(tmp_path: Path) -> None:
+    """Four machines, each with a shard of twenty minutes after the other, from 23:00 on: at 02:10
+    by the clock it is four hours and ten minutes later."""
+    begun, chicago = datetime(2026, 11, 1, 4, tzinfo=UTC), ZoneInfo("America/Chicago")
+
+    def local(minute: int) -> str:
+        return f"{(begun + timedelta(minutes=minute)).astimezone(chicago):%Y-%m-%d %H:%M:%S}"
+
+    log, now = Log("bag.log"), 250
+    events: list[tuple[int, int, str, int]] = [(0, 0, "submit", n) for n in range(120)]
+    for n in range(120):
+        start = 5 * (n % 4) + 20 * (n // 4)
+        events += [(start, 2, "start", n), (start + 20, 1, "end", n)]
+    for minute, _, what, n in sorted(event for event in events if event[0] <= now):
+        if what == "submit":
+            log.submit(100 + n, f"shard{n:03}", at=local(minute))
+        elif what == "start":
+            log.execute(100 + n, at=local(minute))
+        else:
+            log.terminate(100 + n, at=local(minute))
+    ends = [minute for minute, _, what, _ in events if what == "end" and minute <= now]
+    write(tmp_path, {"bag.dag": shards(120)}, log, {"bag.dag": Out().start(local(0))})
+    (tmp_path / "metlmon.toml").write_text('tz = "America/Chicago"\n')
+    (bag,) = bags_of(tmp_path)
+    assert bag.overall is not None
+    assert bag.lately is not None
+    assert (bag.overall.shards, bag.overall.seconds) == (len(ends), 60 * now)
+    assert bag.lately.seconds == 80 * 60
+    assert bag.lately.shards == sum(end > now - 80 for end in ends)
+    assert bag.lately.per_hour == pytest.approx(12.0)
+    assert bag.machines == pytest.approx(4.0)
+    assert bag.times is not None
+    assert (bag.times.least, bag.times.most) == (1200.0, 1200.0)
+    left = 120 - len(ends)
+    assert bag.span is not None
+    assert bag.span.middle == pytest.approx(60 * (20 * left / 4), rel=0.1)
+
+
+def test_the_end_is_told_by_the_clock_that_will_be_on_the_wall(tmp_path: Path) -> None:
+    """At 23:00 a shard that takes four hours is begun anew: when it is done the clock, set back at
+    two, will say 02:00."""
+    log = Log("bag.log")
+    for n in range(9):
+        log.submit(100 + n, f"shard{n:03}", at="2026-10-31 15:00:00")
+    for n in range(9):
+        log.execute(100 + n, at="2026-10-31 19:00:00")
+    for n in range(5):
+        log.terminate(100 + n, at="2026-10-31 23:00:00")
+    log.evict(105, at="2026-10-31 23:00:00")
+    log.execute(105, at="2026-10-31 23:00:00")
+    write(tmp_path, {"bag.dag": shards(9)}, log, {"bag.dag": Out().start("2026-10-31 15:00:00")})
+    (tmp_path / "metlmon.toml").write_text('tz = "America/Chicago"\n')
+    (bag,) = bags_of(tmp_path)
+    assert bag.span is not None
+    assert bag.at is not None
+    assert bag.span.middle > 3 * 3600, "the one that was begun anew takes four hours again"
+    shown = timedelta(seconds=round(bag.span.middle)) - timedelta(hours=1)
+    assert bag.at == moment("2026-10-31 23:00:00") + shown

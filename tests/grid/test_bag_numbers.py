@@ -211,8 +211,8 @@ def test_the_end_is_within_the_interval_mostly(share: float, tmp_path: Path) -> 
 def test_one_more_that_lasts_makes_the_end_no_earlier() -> None:
     curve = bag_module.Curve.of(bag_module.Sample(float(each)) for each in range(100, 200))
     assert curve is not None
-    less = bag_module._played(curve, [50.0] * 4, 20, 5.0, 0.2, 1.0)
-    more = bag_module._played(curve, [50.0] * 5, 20, 5.0, 0.2, 1.0)
+    less = bag_module._played(curve, [50.0] * 4, [0.0] * 20, 5.0, 0.2, 1.0)
+    more = bag_module._played(curve, [50.0] * 5, [0.0] * 20, 5.0, 0.2, 1.0)
     assert sum(more) >= sum(less)
 
 
@@ -221,7 +221,7 @@ def test_a_larger_bag_takes_longer_in_proportion() -> None:
     assert curve is not None
 
     def middle(queued: int) -> float:
-        trials = sorted(bag_module._played(curve, [50.0] * 10, queued, 10.0, 0.1, 1.0))
+        trials = sorted(bag_module._played(curve, [50.0] * 10, [0.0] * queued, 10.0, 0.1, 1.0))
         return trials[len(trials) // 2]
 
     assert middle(10_000) == pytest.approx(10_000 * 149.5 / 10, rel=0.05)
