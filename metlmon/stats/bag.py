@@ -11,10 +11,7 @@ All of one bag is reckoned by its shards, not by their executions (:mod:`metlmon
 - rate: shards completed per hour, since its first submission; and of late, within the window. A
   shard is completed when its node is: after its POST script.
 - straggler: it runs, and has for longer than ``STRAGGLES`` times the 90th percentile.
-- how long the rest takes is played out, as in :mod:`metlmon.stats.estimates`: as many machines as
-  of late, each taking the next shard when it is free; how long a shard lasts comes from
-  :mod:`metlmon.stats.survival`, where one that lasts still, or was broken off, counts as "at least
-  so long"; what was lost until now is lost again at the same rate.
+- how long the rest takes is played out (:mod:`metlmon.stats.playing`).
 """
 
 from __future__ import annotations
@@ -23,8 +20,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
-from heapq import heapify, heapreplace
-from math import exp, sqrt
+from math import sqrt
 from operator import attrgetter
 from typing import Final, TypeAlias
 
@@ -38,7 +34,8 @@ from metlmon.ensemble.views import GpuHours
 from metlmon.frozen import frozen
 from metlmon.stats.cycles import after
 from metlmon.stats.estimates import HIGH, LOW, TRIALS, Span
-from metlmon.stats.middles import normal, quarters
+from metlmon.stats.middles import quarters
+from metlmon.stats.playing import Rest, played
 from metlmon.stats.shardwork import RUNNING, Moments, Work, work_on
 from metlmon.stats.study import Basis
 from metlmon.stats.survival import Curve, Sample
@@ -65,16 +62,6 @@ PARTS: Final = 4
 SWING_LEAST: Final = 0.1
 SWING_MOST: Final = 0.7
 """How far the machines to come may be from those of late (one sigma, as a logarithm)."""
-
-PLAYED: Final = 200
-"""Shards that are played out one by one, the last ones; those before them go by their mean, whose
-luck averages out."""
-
-AGES: Final = 50
-"""Ages are told apart by so small a part of what a shard takes: finer is no surer, and of
-hundreds that run each would be asked for by itself."""
-
-_Z: Final = tuple(normal((i + 0.5) / TRIALS) for i in range(TRIALS))
 
 FAILED: Final = frozenset({State.FAILED, State.REMOVED})
 
@@ -478,14 +465,19 @@ class _Look:
         at_once = min(float(len(to_do)), max(machines, float(len(running))))
         if curve is None or at_once < 0.5:
             return None
-        good = sum(work.good for work in self.work.values())
+        broken = sum(len(work.broken) for work in self.work.values())
         lost = sum(work.lost for work in self.work.values())
-        again = 1 + lost / good if good > 0 else 1.0
-        ordered = sorted(_played(curve, running, queued, at_once, swing, again))
+        rest = Rest(running, queued, at_once, swing, broken, lost)
+        ordered = sorted(played(curve, self._slow(curve), rest))
         low, middle, high = (
             ordered[min(TRIALS - 1, int(share * TRIALS))] for share in (LOW, 0.5, HIGH)
         )
         return Span(low, middle, high, curve.events, f"{curve.events} shards of its own")
+
+    def _slow(self, curve: Curve) -> float:
+        """From so many seconds on a shard is a straggler, or was one."""
+        took = sorted(work.took for work in self.work.values() if work.took is not None)
+        return STRAGGLES * percentile(took, 0.9) if took else curve.mean
 
     def _samples(self) -> Iterator[Sample]:
         """What each shard took; what it takes still, or came to when it was broken off, is "at
@@ -516,41 +508,3 @@ def percentile(ordered: Sequence[float], share: float) -> float:
     below = int(place)
     above = min(below + 1, len(ordered) - 1)
     return ordered[below] + (ordered[above] - ordered[below]) * (place - below)
-
-
-def _played(
-    curve: Curve,
-    running: Sequence[float],
-    queued: Sequence[float],
-    at_once: float,
-    swing: float,
-    again: float,
-) -> list[float]:
-    """Seconds until the last shard is done, in each trial. ``running``: how far those under way
-    are, ``queued``: how far the others have come before, 0 mostly; ``at_once`` work at a time; each
-    costs ``again`` times what a good one does."""
-    chances = [(i + 0.5) / TRIALS for i in range(TRIALS)]
-    fresh = [again * curve.remaining(u) for u in chances]
-    mean = again * curve.mean
-    # How well so many samples tell the mean, as a logarithm.
-    unsure = curve.spread / (curve.mean * sqrt(curve.events)) if curve.mean > 0 else 0.0
-    last = min(len(queued), PLAYED)
-    before = len(queued) - last
-    slots = max(1, round(at_once))
-    step = max(1.0, curve.mean / AGES)
-    running = [step * round(age / step) for age in running]
-    ages = {age: [curve.remaining(u, age) for u in chances] for age in set(running)}
-    trials = []
-    for i in range(TRIALS):
-        common = exp(unsure * _Z[(i * 89 + 13) % TRIALS])
-        faster = exp(swing * _Z[i])
-        # A share of a machine: the time of all goes by as much slower.
-        busy = [ages[age][(i * 47 + at * 61) % TRIALS] * common for at, age in enumerate(running)]
-        width = max(1, min(slots, last + len(running)))
-        busy = sorted(busy)[-width:] + [0.0] * max(0, width - len(busy))
-        heapify(busy)
-        for at in range(last):
-            heapreplace(busy, busy[0] + fresh[(i * 101 + at * 37) % TRIALS] * common)
-        bulk = before * mean * common / at_once
-        trials.append((bulk + max(busy)) * faster if last else max(busy) + bulk)
-    return trials

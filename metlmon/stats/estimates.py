@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from math import exp, sqrt
+from math import exp
 from typing import Final
 from zlib import crc32
 
@@ -33,7 +33,7 @@ from metlmon.ensemble.ledger import EpochEntry, ExecutionEntry, RunEntry
 from metlmon.ensemble.states import ACTIVE, DONE, DagState, State
 from metlmon.frozen import frozen
 from metlmon.stats.cycles import Executions, History, counted, cycles_of, elapsed, later
-from metlmon.stats.middles import median, normal, quarters
+from metlmon.stats.middles import gamma, median, normal, quarters
 from metlmon.stats.pauses import Pauses
 from metlmon.stats.study import Basis
 from metlmon.training.records import Streamed
@@ -357,7 +357,7 @@ class _Foresight:
         for i in range(TRIALS):
             common = exp(swing * _Z[i])
             begun = first[i] if now is not None and now.runs else first[i] * common
-            rest = total * common * _gamma(shape, _Z[luck.own[i]]) if total else 0.0
+            rest = total * common * gamma(shape, _Z[luck.own[i]]) if total else 0.0
             trials.append(begun + rest)
         return trials, now
 
@@ -459,14 +459,6 @@ def _which(run: RunOutlook) -> str:
     if run.why_not == _PAUSED:
         return "is paused"
     return _WHICH.get(run.state, "does not go on")
-
-
-def _gamma(shape: float, z: float) -> float:
-    """A sum of positive things, as a share of its mean, ``z`` sigmas from its middle: Wilson
-    and Hilferty's cube for the gamma distribution of this ``shape``."""
-    if shape <= 0:
-        return 1.0
-    return max(0.0, 1 - 1 / (9 * shape) + z / (3 * sqrt(shape))) ** 3
 
 
 def _told(streamed: Streamed | None, entry: ExecutionEntry) -> float | None:

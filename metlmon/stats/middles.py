@@ -1,6 +1,6 @@
-"""Medians, quarters and the normal distribution's quantiles, the same to the last digit as those
-of :mod:`statistics`, whose import takes every command five milliseconds (decimal numbers,
-fractions, random ones)."""
+"""Medians, quarters and the quantiles of two distributions. Medians, quarters and the normal
+distribution's quantiles are the same to the last digit as those of :mod:`statistics`, whose import
+takes every command five milliseconds (decimal numbers, fractions, random ones)."""
 
 from __future__ import annotations
 
@@ -67,6 +67,14 @@ def normal(share: float) -> float:
     r = sqrt(-log(share if q <= 0 else 1.0 - share)) - 1.6
     x = _polynomial(_SIDES_ABOVE, r) / _polynomial(_SIDES_BELOW, r)
     return -x if q < 0 else x
+
+
+def gamma(shape: float, z: float) -> float:
+    """A sum of positive things, as a share of its mean, ``z`` sigmas from its middle: Wilson
+    and Hilferty's cube for the gamma distribution of this ``shape``."""
+    if shape <= 0:
+        return 1.0
+    return max(0.0, 1 - 1 / (9 * shape) + z / (3 * sqrt(shape))) ** 3
 
 
 def _polynomial(coefficients: Sequence[float], r: float) -> float:

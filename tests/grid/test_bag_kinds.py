@@ -182,7 +182,8 @@ def test_the_rest_of_checkpointed_shards_takes_as_long_as_they_do(checkpointed: 
     assert bag.machines == pytest.approx(2.0, rel=0.01)
     assert bag.span is not None
     assert bag.span.samples == 12, "shards, not executions"
-    assert bag.span.middle == pytest.approx(60 * (20 + 10 * 30 / 2), rel=0.05)
+    assert bag.span.middle == pytest.approx(60 * (20 + 10 * 30 / 2), rel=0.15)
+    assert bag.span.low <= 60 * (20 + 10 * 30 / 2) <= bag.span.high
     assert bag.stragglers == ()
 
 
@@ -320,7 +321,7 @@ def test_what_a_superseded_job_goes_on_with_is_no_straggler(lost_ends: Path) -> 
     # Within the last hour: seven for a minute, three for ten.
     assert bag.machines == pytest.approx((7 * 1 + 3 * 10) / 60)
     assert bag.span is not None
-    assert bag.span.high < 600, "both have come as far as the others took"
+    assert bag.span.middle < 300, "both have come as far as the others took"
 
 
 # --- the night in which clocks are set back -----------------------------------------------------
