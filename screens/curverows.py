@@ -11,7 +11,7 @@ from typing import Final
 from metlmon.ensemble import wording
 from metlmon.ensemble.settings import Metrics
 from metlmon.ensemble.wording import Colour, Weight, plain
-from metlmon.stats.curves import COURSES, NAME_LIMIT, Band, Course, Curve, Curves, told_course
+from metlmon.stats.curves import NAME_LIMIT, Band, Course, Curve, Curves, sign_of, told_course
 from metlmon.stats.curves import answer as answer_of
 from metlmon.training.records import Point, Streamed
 from screens.columns import Spec
@@ -133,7 +133,7 @@ ORDERS: Final[tuple[tuple[str, Callable[[Curve], tuple[object, ...]] | None], ..
 
 def seen_by_filter(curve: Curve) -> str:
     """All text of a curve in which a filter looks, in lower case."""
-    parts = [curve.run_name, curve.uuid, curve.label, COURSES[curve.course].word]
+    parts = [curve.run_name, curve.uuid, curve.label, sign_of(curve).word]
     return "\n".join(part for part in parts if part).lower()
 
 
@@ -201,7 +201,7 @@ def _trend(curve: Curve, cells: int | None, ascii: bool) -> Line:
 
 
 def _course(curve: Curve, cells: int | None, ascii: bool) -> Line:
-    sign = COURSES[curve.course]
+    sign = sign_of(curve)
     word, comma, odd = told_course(curve).partition(",")
     return line((f"{sign.mark(ascii)} {word}", ink(sign)), (comma + odd, NOTE))
 

@@ -8,7 +8,7 @@ from typing import Final
 from metlmon.ensemble import wording
 from metlmon.ensemble.wording import STATES, Colour, plain
 from metlmon.stats import gridwords
-from metlmon.stats.curves import COURSES
+from metlmon.stats.curves import course_sign
 from metlmon.stats.grid import Cell, CellRun, Grid
 from metlmon.stats.swept import Axis, Point
 from screens.ink import (
@@ -22,6 +22,7 @@ from screens.ink import (
     PLAIN,
     Ink,
     Line,
+    both_ends,
     crop,
     first_that_fits,
     fit,
@@ -113,7 +114,8 @@ def layout(of: Grid, room: int, lines: int, ascii: bool) -> Layout | None:
     rows, columns, ranks = of.rows, of.columns, of.ranks
     values = [gridwords.reached(cell, ascii) for cell in of.cells.values()]
     value_cells = max((reach(each) for each in values), default=3)
-    labels = max(reach(gridwords.point(each, ascii)) for each in rows.points)
+    row_names, heads = gridwords.labels(rows, ascii), gridwords.labels(columns, ascii)
+    labels = max(reach(each) for each in row_names.values())
     labels = max(labels, 4, min(12, reach(gridwords.axis_name(rows, ascii)) + 2))
     arrow = ("v", ">") if ascii else ("↓", "→")
     names = (
@@ -121,8 +123,7 @@ def layout(of: Grid, room: int, lines: int, ascii: bool) -> Layout | None:
         f"{gridwords.axis_name(columns, ascii)} {arrow[1]}"
     )
     left_cells = 1 + labels + 2 + value_cells + 2
-    heads = max(reach(gridwords.point(each, ascii)) for each in columns.points)
-    least = max(value_cells + 3, min(heads, 16))
+    least = max(value_cells + 3, min(16, max(reach(each) for each in heads.values())))
     # Both names above the points, where nothing is pushed out by them.
     spare = room - left_cells - (least + GAP) * len(columns.points)
     wider = max(0, min(1 + reach(names) + GAP - left_cells, spare))
@@ -136,11 +137,11 @@ def layout(of: Grid, room: int, lines: int, ascii: bool) -> Layout | None:
         best = of.column_best.get(at)
         # Behind a value stands how its cell does.
         gap = line("  ")
-        name = line((plain(gridwords.point(at, ascii), cells - 2, ascii), BOLD))
+        name = line((both_ends(heads[at], cells - 2, ascii), BOLD))
         return name + gap, _best(best, ascii) + gap
 
     def beside(at: Key) -> Line:
-        name = fit(line((gridwords.point(at, ascii), BOLD)), labels, "right", ascii)
+        name = fit(line((row_names[at], BOLD)), labels, "right", ascii)
         best = fit(_best(of.row_best.get(at), ascii), value_cells, "right", ascii)
         edge = "|" if ascii else "│"
         return line(" ") + name + line("  ") + best + line((f" {edge}", DIM))
@@ -218,7 +219,8 @@ def _right(of: Line, cells: int) -> Line:
 
 
 def _list(of: Grid, rows: Axis, room: int, ascii: bool) -> Layout:
-    labels = max(reach(gridwords.point(each, ascii)) for each in rows.points)
+    row_names = gridwords.labels(rows, ascii)
+    labels = max(reach(each) for each in row_names.values())
     labels = max(labels, reach(gridwords.axis_name(rows, ascii)))
     labels = min(labels, room // 3)
     left_cells = 1 + labels + 2
@@ -242,7 +244,8 @@ def _list(of: Grid, rows: Axis, room: int, ascii: bool) -> Layout:
         corner,
         lambda at: (fit(line((titles, DIM)), cells, "left", ascii),),
         lambda at: (
-            line(" ") + fit(line((gridwords.point(at, ascii), BOLD)), labels, "right", ascii)
+            line(" ")
+            + fit(line((both_ends(row_names[at], labels, ascii), BOLD)), labels, "right", ascii)
         ),
         cell,
         left_cells,
@@ -292,7 +295,7 @@ def _details(
     ranked = f"{wording.number(cell.rank or 0, ascii)} of {of.ranks}"
     first = joined(
         (
-            line((gridwords.place(of, cell, ascii), BOLD)),
+            line((gridwords.place(of, cell, ascii, whole=True), BOLD)),
             line((f"rank {ranked}", BEST if cell.rank == 1 else PLAIN)) if cell.rank else (),
             line((gridwords.state(cell, ascii), ink(sign))),
             line((f"{cell.done} of {wording.count(cell.total, 'epoch', ascii=ascii)}", DIM)),
@@ -323,7 +326,7 @@ def _short(run: CellRun, ascii: bool) -> Line:
 def _of_one(of: Grid, run: CellRun, ascii: bool) -> list[Line]:
     name = plain(run.name, 24, ascii)
     metric = plain(of.metric, 40, ascii)
-    course = COURSES[run.course]
+    course = course_sign(run.course, run.last)
     if run.value is None:
         reached = line((f"{name} has no {metric} yet", DIM))
     else:

@@ -12,7 +12,7 @@ from metlmon.ensemble import wording
 from metlmon.ensemble.wording import STATES, plain
 from metlmon.live.feed import Update
 from metlmon.stats import gridwords
-from metlmon.stats.curves import COURSES
+from metlmon.stats.curves import course_sign
 from metlmon.stats.grid import CellRun, Choice, grid_of
 from metlmon.stats.swept import Point
 from screens.actions import bindings_of
@@ -54,7 +54,9 @@ class CellScreen(ListScreen):
             self.query_one("#note", Panel).show([self.note(0, 0)])
             return
         several = wording.count(len(cell.runs), "run", ascii=ascii)
-        title = line(" ", ("Grid", BOLD), "   ", (gridwords.place(of, cell, ascii), BOLD))
+        title = line(
+            " ", ("Grid", BOLD), "   ", (gridwords.place(of, cell, ascii, whole=True), BOLD)
+        )
         title += line((f"   {several}, {plain(of.metric, 40, ascii)}", DIM))
         self.query_one("#head", Panel).show([title, ()])
         kept = self.kept(cell.runs, lambda run: run.name.lower())
@@ -79,7 +81,7 @@ def _specs(ascii: bool) -> list[Spec[CellRun]]:
         return line((str(run.value.epoch), DIM)) if run.value is not None else ()
 
     def course(run: CellRun, _: int | None) -> Line:
-        sign = COURSES[run.course]
+        sign = course_sign(run.course, run.last)
         return line((sign.text(ascii), ink(sign)))
 
     def state(run: CellRun, _: int | None) -> Line:

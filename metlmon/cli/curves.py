@@ -19,12 +19,12 @@ from metlmon.ensemble.wording import metric as metric_told
 from metlmon.live.errors import InputError
 from metlmon.live.written import WrittenFiles
 from metlmon.stats.curves import (
-    COURSES,
     Band,
     Curve,
     Curves,
     answer,
     metric_names,
+    sign_of,
     told_course,
 )
 from metlmon.stats.curves import curves as curves_in
@@ -241,7 +241,7 @@ _BAND: Final = (
 def _cells(curve: Curve, labelled: bool, ascii: bool) -> list[str | Text]:
     from rich.text import Text
 
-    sign = COURSES[curve.course]
+    sign = sign_of(curve)
     style = SHADES[sign.colour] + (" bold" if sign.weight is Weight.BOLD else "")
     label = [plain(curve.label or "", NAME_LIMIT, ascii)] if labelled else []
     last, best = curve.last, curve.best

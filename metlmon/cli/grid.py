@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from metlmon.cli.codes import Exit
@@ -19,7 +19,7 @@ from metlmon.ensemble.wording import plain, unknown
 from metlmon.live.errors import InputError
 from metlmon.live.written import WrittenFiles
 from metlmon.stats import gridwords
-from metlmon.stats.grid import Cell, CellRun, Choice, Grid, standing
+from metlmon.stats.grid import Cell, CellRun, Choice, Grid, standing, unfixed
 from metlmon.stats.grid import grid as grid_in
 from metlmon.stats.study import Basis
 from metlmon.stats.swept import Axis, Point, Sweep, Value, swept
@@ -68,15 +68,18 @@ def grid(options: argparse.Namespace) -> int:
 def _choice(sweep: Sweep, options: argparse.Namespace) -> Choice:
     rows = _names(sweep, "--rows", options.rows)
     columns = _names(sweep, "--columns", options.columns)
+    fixed = tuple(_fixed(sweep, each) for each in options.where)
     if bool(rows) is not bool(columns):
         given = rows or columns
-        rest = [axis.names for axis in sweep.axes if not set(axis.names) & set(given)]
+        free = unfixed(sweep, (name for name, _ in fixed))
+        rest = [axis.names for axis in free.axes if not set(axis.names) & set(given)]
         other = rest[0] if rest else ()
         rows, columns = (rows, other) if rows or not rest else (other, columns)
         rows, columns = (rows, columns) if rows else (columns, rows)
     if set(rows) & set(columns):
         raise InputError("--rows and --columns: a variable can be one of them only")
-    fixed = tuple(_fixed(sweep, each) for each in options.where)
+    if fixed and not rows and not unfixed(sweep, (name for name, _ in fixed)).axes:
+        raise InputError("--where: nothing that is swept is left for the rows; leave one out")
     for name, _ in fixed:
         if name in (*rows, *columns):
             raise InputError(f"--where {plain(name, 80)}: it is shown as rows or columns already")
@@ -104,6 +107,9 @@ def _fixed(sweep: Sweep, given: str) -> tuple[str, Value]:
         raise InputError(f"--where {plain(given, 80)}: write NAME=VALUE")
     name = _name(sweep, "--where", before.strip())
     values = next(each.values for each in sweep.variables if each.name == name)
+    if wanted not in values and None in values and wanted in (unknown(), unknown(True)):
+        # As a missing one is shown.
+        return name, None
     if wanted not in values:
         there = ", ".join(gridwords.value(each) for each in values[:20])
         raise InputError(f"--where {plain(given, 80)}: no run has that value; there are: {there}")
@@ -230,7 +236,7 @@ def print_grid(of: Grid, ascii: bool) -> None:
         for line in gridwords.no_sweep():
             out.print(Text(line))
         return
-    told = gridwords.answer(of, ascii)
+    told = gridwords.answer(of, ascii, whole=True)
     dot = " - " if ascii else " · "
     best = f"{told.best} ({told.where})" if told.best else ""
     parts = (best, told.points, told.moving, told.need, told.epochs)
@@ -240,15 +246,17 @@ def print_grid(of: Grid, ascii: bool) -> None:
     out.print(Text("; ".join(notes)))
     if of.columns is None:
         out.print()
+        rows = gridwords.labels(of.rows, ascii)
         columns = [Column(gridwords.axis_name(of.rows, ascii)), *_LISTED]
-        print_table(out, columns, [_listed(cell, ascii) for cell in of.cells.values()])
+        print_table(out, columns, [_listed(cell, rows, ascii) for cell in of.cells.values()])
         return
-    for across in _blocks(of, of.columns, out.width, ascii):
+    head = f"{gridwords.axis_name(of.rows, ascii)} / {gridwords.axis_name(of.columns, ascii)}"
+    rows, heads = gridwords.labels(of.rows, ascii), gridwords.labels(of.columns, ascii)
+    for across in _blocks(of, head, rows, heads, out.width, ascii):
         out.print()
-        head = f"{gridwords.axis_name(of.rows, ascii)} / {gridwords.axis_name(of.columns, ascii)}"
-        columns = [Column(head)]
-        columns += [Column(gridwords.point(each, ascii), right=True) for each in across]
-        print_table(out, columns, [_row(of, row, across, ascii) for row in of.rows.points])
+        columns = [Column(head), *(Column(heads[each], right=True) for each in across)]
+        lines = [[rows[row], *_row(of, row, across, ascii)] for row in of.rows.points]
+        print_table(out, columns, lines)
 
 
 _LISTED: Final = (
@@ -261,11 +269,11 @@ _LISTED: Final = (
 )
 
 
-def _listed(cell: Cell, ascii: bool) -> list[str | Text]:
+def _listed(cell: Cell, rows: Mapping[Point, str], ascii: bool) -> list[str | Text]:
     best = cell.best
     reached = best.value if best is not None else None
     return [
-        gridwords.point(cell.row, ascii),
+        rows[cell.row],
         gridwords.reached(cell, ascii),
         str(cell.rank) if cell.rank is not None else unknown(ascii),
         plain(cell.runs[0].name, gridwords.NAME_LIMIT, ascii),
@@ -275,16 +283,24 @@ def _listed(cell: Cell, ascii: bool) -> list[str | Text]:
     ]
 
 
-def _blocks(of: Grid, columns: Axis, room: int, ascii: bool) -> Iterator[Sequence[Point]]:
-    """The columns, as many of them at a time as have room."""
-    assert of.rows is not None
-    first = max(len(gridwords.point(each, ascii)) for each in of.rows.points)
-    first = max(first, len(gridwords.axis_name(of.rows)) + 3 + len(gridwords.axis_name(columns)))
+def _blocks(
+    of: Grid,
+    head: str,
+    rows: Mapping[Point, str],
+    heads: Mapping[Point, str],
+    room: int,
+    ascii: bool,
+) -> Iterator[Sequence[Point]]:
+    """The columns, as many of them at a time as have room: in cells of the terminal, of which a
+    character may need two."""
+    from rich.cells import cell_len
+
+    first = max(cell_len(text) for text in (head, *rows.values()))
     block: list[Point] = []
     used = first
-    for point in columns.points:
-        texts = [_told(of.cells.get((row, point)), ascii) for row in of.rows.points]
-        cells = 2 + max(len(gridwords.point(point, ascii)), *(len(text) for text in texts))
+    for point, name in heads.items():
+        told = (_told(of.cells.get((row, point)), ascii) for row in rows)
+        cells = 2 + max(cell_len(text) for text in (name, *told))
         if block and used + cells > room:
             yield block
             block, used = [], first
@@ -296,7 +312,7 @@ def _blocks(of: Grid, columns: Axis, room: int, ascii: bool) -> Iterator[Sequenc
 def _row(of: Grid, row: Point, across: Sequence[Point], ascii: bool) -> list[str | Text]:
     from rich.text import Text
 
-    texts: list[str | Text] = [gridwords.point(row, ascii)]
+    texts: list[str | Text] = []
     for column in across:
         cell = of.cells.get((row, column))
         best = cell is not None and cell.rank == 1

@@ -120,7 +120,7 @@ def print_table(
     from rich.text import Text
 
     widths = [
-        max([len(column.head), *(cell_len(_words(row[i])) for row in rows)])
+        max([cell_len(column.head), *(cell_len(_words(row[i])) for row in rows)])
         for i, column in enumerate(columns)
     ]
     kept, widths = _fitting(columns, widths, console.width)

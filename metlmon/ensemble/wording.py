@@ -388,6 +388,16 @@ def clip(text: str, limit: int | None, ascii: bool = False) -> str:
     return text[: max(0, limit - len(dots))] + dots[: max(0, limit)]
 
 
+def clip_middle(text: str, limit: int, ascii: bool = False) -> str:
+    """At most ``limit`` characters of ``text``, its middle left out when it was cut: what paths
+    and names differ in stands mostly at their end."""
+    dots = "..." if ascii else "…"
+    end = limit // 2
+    if len(text) <= limit or end <= len(dots):
+        return clip(text, limit, ascii)
+    return text[: limit - end - len(dots)] + dots + text[-end:]
+
+
 def _visible(text: str) -> list[str]:
     out: list[str] = []
     marks = _STACKED

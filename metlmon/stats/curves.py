@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from enum import StrEnum
 from functools import cache
 from statistics import quantiles
@@ -154,6 +155,21 @@ COURSES: Final[Mapping[Course, Sign]] = {
     Course.NONE: Sign("·", ".", "no values", Colour.GREY, Weight.DIM),
 }
 
+_INFINITE: Final = replace(COURSES[Course.NAN], word="inf")
+
+
+def course_sign(course: Course, last: float | None) -> Sign:
+    """How a curve goes; of one that is no number any more which it is, by its ``last`` value."""
+    if course is Course.NAN and last is not None and math.isinf(last):
+        return _INFINITE
+    return COURSES[course]
+
+
+def sign_of(curve: Curve) -> Sign:
+    """How a curve goes."""
+    return course_sign(curve.course, curve.last.value if curve.last is not None else None)
+
+
 NAMED: Final = 2
 """So many runs that diverged are named in the answer; of more, how many they are."""
 
@@ -196,7 +212,8 @@ def answer(of: Curves, live: bool, ascii: bool = False) -> Answer:
     short = f"{count(len(lost), 'run', ascii=ascii)} diverged" if lost else ""
     named = ", ".join(
         f"{plain(curve.run_name, NAME_LIMIT, ascii)} "
-        f"{'is NaN since' if curve.course is Course.NAN else 'diverged in'} epoch {curve.since}"
+        f"{f'is {sign_of(curve).word} since' if curve.course is Course.NAN else 'diverged in'} "
+        f"epoch {curve.since}"
         for curve in lost[:NAMED]
     )
     flat = runs(Course.FLAT)
@@ -222,10 +239,13 @@ def told_course(curve: Curve) -> str:
     """``diverged in 3``, ``no better since 12``, ``improves, NaN in 2``: without its sign."""
     if curve.course is Course.NONE and curve.points:
         return "no goal"
-    told = COURSES[curve.course].word
+    told = sign_of(curve).word
     if curve.since is not None:
         told += f" {'in' if curve.course is Course.DIVERGED else 'since'} {curve.since}"
-    return told + (f", NaN in {curve.odd[-1]}" if curve.odd and not curve.lost else "")
+    odd = next((p for p in reversed(curve.points) if not math.isfinite(p.value)), None)
+    if odd is None or curve.lost:
+        return told
+    return f"{told}, {course_sign(Course.NAN, odd.value).word} in {odd.epoch}"
 
 
 class Figure(Protocol):

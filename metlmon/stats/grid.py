@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Final, Protocol
 
@@ -58,14 +59,15 @@ class Choice:
 @frozen
 class CellRun:
     """One run of a cell. ``value``: its best, or its last where the metric has no better and
-    worse. ``course``: how its curve goes. ``stopped``: why its gate ended it, None when it did
-    not; ``paused``: its next epoch waits at the gate. ``over``: nothing of it is left to be
-    done."""
+    worse. ``last``: its last value, which may be none that counts (NaN, infinite). ``course``: how
+    its curve goes. ``stopped``: why its gate ended it, None when it did not; ``paused``: its next
+    epoch waits at the gate. ``over``: nothing of it is left to be done."""
 
     key: str
     name: str
     state: State
     value: Reached | None
+    last: float | None
     course: Course
     done: int
     skipped: int
@@ -99,10 +101,15 @@ class Cell:
         return first if first.value is not None else None
 
     @property
-    def lost(self) -> Course | None:
-        """How the curve of the run with the best value went wrong; without any value, of any."""
+    def astray(self) -> CellRun | None:
+        """The run with the best value, if its curve went wrong; without any value, any such."""
         told = self.runs[:1] if self.best is not None else self.runs
-        return next((run.course for run in told if run.lost), None)
+        return next((run for run in told if run.lost), None)
+
+    @property
+    def lost(self) -> Course | None:
+        """How the curve of that run went wrong."""
+        return self.astray.course if self.astray is not None else None
 
     @property
     def stopped(self) -> bool:
@@ -223,7 +230,14 @@ def _axes(sweep: Sweep, choice: Choice) -> tuple[Axis | None, Axis | None]:
     if choice.rows and there.issuperset(choice.rows + choice.columns):
         columns = sweep.axis(choice.columns) if choice.columns else None
         return sweep.axis(choice.rows), columns
-    return next(iter(choices(sweep)), (None, None))
+    free = unfixed(sweep, (name for name, _ in choice.fixed))
+    return next(iter(choices(free if free.axes else sweep)), (None, None))
+
+
+def unfixed(sweep: Sweep, names: Iterable[str]) -> Sweep:
+    """The same sweep without the axes of what is held fixed."""
+    fixed = set(names)
+    return replace(sweep, axes=tuple(a for a in sweep.axes if not fixed.intersection(a.names)))
 
 
 def _is_there(
@@ -247,6 +261,7 @@ def _run(entry: RunEntry, curve: Curve, row: RunRow | None) -> CellRun:
         entry.run_name,
         State.WAITING if between else entry.state,
         value,
+        curve.last.value if curve.last is not None else None,
         curve.course,
         entry.epochs_done,
         entry.epochs_skipped,

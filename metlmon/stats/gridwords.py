@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from typing import Final
 
 from metlmon.ensemble.gatewords import PAUSED, STOPPED
-from metlmon.ensemble.wording import STATES, Sign, count, number, plain, unknown
+from metlmon.ensemble.wording import STATES, Sign, clip_middle, count, number, plain, unknown
 from metlmon.ensemble.wording import metric as metric_told
 from metlmon.frozen import frozen
-from metlmon.stats.curves import COURSES, Course
+from metlmon.stats.curves import Course, course_sign
 from metlmon.stats.grid import NEEDS, Cell, Grid, standing
 from metlmon.stats.swept import Axis, Point, Value
 
 VALUE_LIMIT: Final = 24
+"""Characters of a value as a row or a column is called."""
+
+NAMED_LIMIT: Final = 48
+WHOLE_LIMIT: Final = 400
+"""And where it stands in a sentence, and where there is all the room that it needs."""
+
+PARTS: Final = "/_- ,;:="
+"""Behind these a part of a path or a name begins."""
+
 NAME_LIMIT: Final = 24
 
 BEST: Final = "★"
@@ -37,12 +47,43 @@ class Answer:
 
 def value(of: Value, ascii: bool = False) -> str:
     """A value as it is; a dash where it is not given."""
-    return unknown(ascii) if of is None else plain(of, VALUE_LIMIT, ascii) or '""'
+    return unknown(ascii) if of is None else plain(of, WHOLE_LIMIT, ascii) or '""'
 
 
-def point(of: Point, ascii: bool = False) -> str:
-    """``0.1``; of variables that go together ``0.1 + 20``."""
-    return " + ".join(value(each, ascii) for each in of)
+def labels(axis: Axis, ascii: bool = False) -> dict[Point, str]:
+    """What each point is called: ``0.1``, of variables that go together ``0.1 + 20``. Long values
+    are shortened, so that what they differ in is left (:func:`_short`)."""
+    short = [_short([at[i] for at in axis.points], ascii) for i, _ in enumerate(axis.names)]
+    return {
+        at: " + ".join(names[each] for names, each in zip(short, at, strict=True))
+        for at in axis.points
+    }
+
+
+def _short(values: Iterable[Value], ascii: bool) -> dict[Value, str]:
+    """The values of one variable. What all long ones begin with is left out, up to where a part
+    of a name begins, then the middle of what is too long still."""
+    told = {each: value(each, ascii) for each in values}
+    long = {text for text in told.values() if len(text) > VALUE_LIMIT}
+    skip = _shared(long)
+    dots = "..." if ascii else "…"
+    return {
+        each: clip_middle(dots + text[skip:] if skip else text, VALUE_LIMIT, ascii)
+        if text in long
+        else text
+        for each, text in told.items()
+    }
+
+
+def _shared(texts: Collection[str]) -> int:
+    """So many characters all of several texts begin with, up to where a part of a name begins."""
+    if len(texts) < 2:
+        return 0
+    first, last = min(texts), max(texts)
+    same = next(
+        (i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first)
+    )
+    return max(first.rfind(mark, 0, same) + 1 for mark in PARTS) or same
 
 
 def axis_name(of: Axis, ascii: bool = False) -> str:
@@ -50,26 +91,32 @@ def axis_name(of: Axis, ascii: bool = False) -> str:
     return " + ".join(plain(name, NAME_LIMIT, ascii) for name in of.names)
 
 
-def named(axis: Axis, at: Point, ascii: bool = False) -> str:
-    """``lr 0.1, width 64``."""
+def named(axis: Axis, at: Point, ascii: bool = False, whole: bool = False) -> str:
+    """``lr 0.1, width 64``; long values shortened unless ``whole``."""
+    told = [value(each, ascii) for each in at]
+    if not whole:
+        told = [
+            _short((point[i] for point in axis.points), ascii)[each] for i, each in enumerate(at)
+        ]
     return ", ".join(
-        f"{plain(name, NAME_LIMIT, ascii)} {value(each, ascii)}"
-        for name, each in zip(axis.names, at, strict=True)
+        f"{plain(name, NAME_LIMIT, ascii)} {each}"
+        for name, each in zip(axis.names, told, strict=True)
     )
 
 
-def place(of: Grid, cell: Cell, ascii: bool = False) -> str:
-    """Where a cell is: ``lr 0.1, width 64``."""
-    parts = [named(of.rows, cell.row, ascii)] if of.rows is not None else []
-    parts += [named(of.columns, cell.column, ascii)] if of.columns is not None else []
+def place(of: Grid, cell: Cell, ascii: bool = False, whole: bool = False) -> str:
+    """Where a cell is: ``lr 0.1, width 64``; long values shortened unless ``whole``."""
+    parts = [named(of.rows, cell.row, ascii, whole)] if of.rows is not None else []
+    parts += [named(of.columns, cell.column, ascii, whole)] if of.columns is not None else []
     return ", ".join(parts)
 
 
 def reached(cell: Cell, ascii: bool = False) -> str:
-    """The value of a cell, ``NaN`` where there is none but that, a dash without any."""
+    """The value of a cell, ``NaN`` or ``∞`` where there is none but that, a dash without any."""
     if cell.best is not None and cell.best.value is not None:
         return metric_told(cell.best.value.value, ascii)
-    return "NaN" if cell.lost is Course.NAN else unknown(ascii)
+    odd = cell.astray.last if cell.lost is Course.NAN and cell.astray is not None else None
+    return metric_told(odd, ascii)
 
 
 def sign(cell: Cell) -> Sign:
@@ -77,8 +124,8 @@ def sign(cell: Cell) -> Sign:
     wrong, that it was stopped, or its state."""
     if cell.state in NEEDS:
         return STATES[cell.state]
-    if cell.lost is not None:
-        return COURSES[cell.lost]
+    if cell.astray is not None:
+        return course_sign(cell.astray.course, cell.astray.last)
     if cell.stopped:
         return STOPPED
     return PAUSED if cell.paused else STATES[cell.state]
@@ -87,7 +134,8 @@ def sign(cell: Cell) -> Sign:
 def state(cell: Cell, ascii: bool = False) -> str:
     """``▶ running``, ``✓ completed, diverged``, ``✓ completed, stopped``."""
     told = STATES[cell.state].text(ascii)
-    told += f", {COURSES[cell.lost].word}" if cell.lost is not None else ""
+    run = cell.astray
+    told += f", {course_sign(run.course, run.last).word}" if run is not None else ""
     told += f", {STOPPED.word}" if cell.stopped else ""
     return told + (f", {PAUSED.word}" if cell.paused else "")
 
@@ -103,13 +151,13 @@ def no_sweep() -> list[str]:
     ]
 
 
-def answer(of: Grid, ascii: bool = False) -> Answer:
-    """The first line of a sweep."""
+def answer(of: Grid, ascii: bool = False, whole: bool = False) -> Answer:
+    """The first line of a sweep; long values shortened unless ``whole``."""
     told = standing(of)
     best, where = "", ""
     run = of.best.best if of.best is not None else None
     if of.best is not None and run is not None and run.value is not None:
-        best = f"best {reached(of.best, ascii)} at {place(of, of.best, ascii)}"
+        best = f"best {reached(of.best, ascii)} at {place(of, of.best, ascii, whole)}"
         where = f"{plain(run.name, NAME_LIMIT, ascii)} epoch {run.value.epoch}"
     moving = [f"{number(told.moving, ascii)} running"] * (told.moving > 0)
     moving += [f"{number(told.idle, ascii)} idle"] * (told.idle > 0)
@@ -132,9 +180,11 @@ def answer(of: Grid, ascii: bool = False) -> Answer:
 def folding(of: Grid, ascii: bool = False) -> list[str]:
     """What becomes of the variables that are neither rows nor columns: ``best over up to 3 of
     seed``, ``width fixed at 64``."""
-    told = [
-        f"{plain(name, NAME_LIMIT, ascii)} fixed at {value(each, ascii)}" for name, each in of.fixed
+    fixed = [
+        (plain(name, NAME_LIMIT, ascii), clip_middle(value(each, ascii), NAMED_LIMIT, ascii))
+        for name, each in of.fixed
     ]
+    told = [f"{name} fixed at {each}" for name, each in fixed]
     told += [
         f"best over up to {each.most} of {axis_name(each.axis, ascii)}"
         for each in of.folded

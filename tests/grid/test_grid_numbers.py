@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.cells import cell_len
 
 from metlmon.cli.codes import Exit
 from metlmon.cli.main import main
@@ -20,6 +22,7 @@ from metlmon.stats import gridwords
 from metlmon.stats.curves import Course, curves
 from metlmon.stats.grid import Choice, Grid, grid, next_fixed, next_pair, standing, swapped
 from metlmon.stats.study import Basis
+from metlmon.stats.swept import Axis
 from tests.generated import sweeps
 
 
@@ -304,6 +307,130 @@ def test_what_is_not_there_is_refused_in_a_sentence(
 ) -> None:
     assert main(["grid", str(dagdir), *options]) == Exit.USAGE
     assert why in capsys.readouterr().err
+
+
+# --- what is held fixed ------------------------------------------------------------------------
+
+
+def write_points(path: Path, points: Sequence[Mapping[str, str]], values: Sequence[str]) -> Path:
+    """A run of one epoch for each point, and what it reached."""
+    lines = []
+    for n, (point, value) in enumerate(zip(points, values, strict=True)):
+        name, uuid = f"r{n:02}-train_epoch0", f"{n:02}feed"
+        given = " ".join(f'{key}="{each}"' for key, each in point.items())
+        lines.append(f'JOB {name} train.sub\nVARS {name} run_uuid="{uuid}" {given}')
+        file = path / f"output/training_logs/{uuid}/version_0/metrics.csv"
+        file.parent.mkdir(parents=True)
+        file.write_text(f"epoch,val_loss\n0,{value}\n")
+    (path / "x.dag").write_text("\n".join(lines) + "\n")
+    return path
+
+
+@pytest.fixture(name="cube", scope="module")
+def _cube(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    points = [{"a": a, "b": b, "c": c} for a in "123" for b in "12" for c in "78"]
+    values = [f"{each['a']}.{each['b']}{each['c']}" for each in points]
+    return write_points(tmp_path_factory.mktemp("cube"), points, values)
+
+
+def test_what_is_held_fixed_is_neither_rows_nor_columns(
+    cube: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also where it would be by itself."""
+    said = told(capsys, str(cube), "--where", "a=2")
+    assert (said["rows"]["names"], said["columns"]["names"]) == (["b"], ["c"])
+    assert (said["fixed"], said["runs_elsewhere"]) == ({"a": "2"}, 8)
+    assert [cell["value"] for cell in said["cells"]] == [2.17, 2.18, 2.27, 2.28]
+    said = told(capsys, str(cube), "--where", "a=2", "--rows", "c")
+    assert (said["rows"]["names"], said["columns"]["names"]) == (["c"], ["b"])
+    said = told(capsys, str(cube), "--where", "a=2", "--where", "c=8")
+    assert (said["rows"]["names"], said["columns"]) == (["b"], None)
+    assert [cell["value"] for cell in said["cells"]] == [2.18, 2.28]
+
+
+def test_where_nothing_is_left_for_the_rows_it_says_so(
+    cube: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fixed = ("--where", "a=2", "--where", "b=1", "--where", "c=8")
+    assert main(["grid", str(cube), *fixed]) == Exit.USAGE
+    assert "nothing that is swept is left for the rows; leave one out" in capsys.readouterr().err
+
+
+def test_what_has_no_value_is_asked_for_as_it_is_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    points = [{"a": a, "b": b} for a in "12" for b in "12"] + [{"a": "9"}]
+    write_points(tmp_path, points, ["1", "2", "3", "4", "0.5"])
+    for dash in ("–", "-"):
+        said = told(capsys, str(tmp_path), "--where", f"b={dash}")
+        assert said["fixed"] == {"b": None}
+        assert [(cell["at"], cell["value"]) for cell in said["cells"]] == [({"a": "9"}, 0.5)]
+
+
+# --- values that are long, wide, or no numbers --------------------------------------------------
+
+
+def test_long_values_are_told_apart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """By what they differ in; whole where the answer is."""
+    where = "/a/very/long/path/to/a/config/file"
+    points = [{"opt": o, "path": f"{where}/{p}.yaml"} for o in "xy" for p in ("one", "two")]
+    write_points(tmp_path, points, ["1", "2", "3", "4"])
+    assert main(["grid", str(tmp_path)]) == Exit.OK
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith(f"best 1 at opt x, path {where}/one.yaml (r00 epoch 0)")
+    assert next(each for each in lines if each.startswith("opt / path")).split() == [
+        "opt", "/", "path", "…one.yaml", "…two.yaml",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("values", "names"),
+    [
+        (("0.1", "0.2"), ["0.1", "0.2"]),
+        (("data/" + "x" * 30 + "/1", "b"), ["data/xxxxxx…xxxxxxxxxx/1", "b"]),
+        (("big_" + "x" * 24 + "_lr0.01", "big_" + "x" * 24 + "_lr0.02"), ["…lr0.01", "…lr0.02"]),
+        (("y" * 30 + "1", "y" * 30 + "2"), ["…1", "…2"]),
+        (
+            ("s3://b/" + "u" * 40 + "1", "s3://b/v" + "w" * 40),
+            ["…uuuuuuuuuu…uuuuuuuuuuu1", "…vwwwwwwwww…wwwwwwwwwwww"],
+        ),
+    ],
+)  # fmt: skip
+def test_names_of_values(values: tuple[str, ...], names: list[str]) -> None:
+    axis = Axis(("v",), tuple((each,) for each in values))
+    assert list(gridwords.labels(axis).values()) == names
+    assert all(len(each) <= gridwords.VALUE_LIMIT for each in names)
+
+
+def test_wide_characters_have_the_room_that_they_take(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    points = [{"lr": lr, "opt": f"日本語の最適化器{n}"} for lr in "12" for n in "一二三四"]
+    write_points(tmp_path, points, [str(n) for n in range(8)])
+    monkeypatch.setattr("metlmon.cli.tables.PIPE_WIDTH", 60)
+    assert main(["grid", str(tmp_path), "--rows", "lr"]) == Exit.OK
+    out = capsys.readouterr().out
+    table = out[out.index("lr / opt") :]
+    assert all(cell_len(line) <= 60 for line in table.splitlines())
+    for point in points:
+        assert point["opt"] in table
+    assert table.count("lr / opt") == 2, "two columns, twice"
+
+
+def test_what_became_infinite_is_not_called_nan(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    points = [{"lr": lr} for lr in ("1", "2", "3", "4")]
+    write_points(tmp_path, points, ["0.5", "inf", "-inf", "nan"])
+    assert main(["grid", str(tmp_path), "--ascii"]) == Exit.OK
+    lines = capsys.readouterr().out.splitlines()
+    shown = {line.split()[0]: line for line in lines if line[:2] in ("2 ", "3 ", "4 ")}
+    assert [line.split()[1] for line in shown.values()] == ["inf", "-inf", "NaN"]
+    assert [line.rsplit(", ", 1)[1] for line in shown.values()] == ["inf", "inf", "NaN"]
+    assert main(["curves", str(tmp_path), "--ascii"]) == Exit.OK
+    out = capsys.readouterr().out
+    assert "inf since 0" in out
+    assert "NaN since 0" in out
 
 
 def test_without_a_sweep_it_says_what_would_make_one(

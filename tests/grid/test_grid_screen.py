@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from dagdirs import DagdirFeed, sweep
 from ensemble_pictures import FakeFeed
@@ -197,6 +199,19 @@ async def test_before_anything_was_read(show: Show) -> None:
     async with show(FakeFeed(None)) as seen:
         await seen.press("number_sign")
         assert "A sweep appears" in seen.text
+
+
+async def test_long_values_are_told_apart_and_whole_below(show: Show, tmp_path: Path) -> None:
+    where, lines = "/a/very/long/path/to/a/config/file", []
+    for n, (opt, file) in enumerate((opt, file) for opt in "xy" for file in ("one", "two")):
+        lines.append(f"JOB r{n}-train_epoch0 t.sub")
+        lines.append(f'VARS r{n}-train_epoch0 opt="{opt}" path="{where}/{file}.yaml"')
+    (tmp_path / "x.dag").write_text("\n".join(lines) + "\n")
+    async with show(DagdirFeed(tmp_path), size=NARROW) as seen:
+        await seen.press("number_sign")
+        assert "…one.yaml" in seen.text
+        assert "…two.yaml" in seen.text
+        assert f"opt x, path {where}/one.yaml" in seen.text
 
 
 async def test_one_variable_is_a_list(show: Show) -> None:
