@@ -13,7 +13,7 @@ from rich.cells import cell_len, chop_cells
 
 from metlmon.authoring.picture import picture
 from metlmon.authoring.records import Plan, PlannedFile, RunPlan, Shape
-from metlmon.authoring.runs import epochs_of
+from metlmon.authoring.runs import epochs_of, gpus_of
 from metlmon.authoring.submittext import shown
 from metlmon.ensemble import wording
 from metlmon.ensemble.wording import plain
@@ -199,7 +199,11 @@ def drawn(plan: Plan, cells: int, ascii: bool) -> list[Line]:
 
 def costs(plan: Plan, past: Past | None, cells: int, ascii: bool) -> list[Line]:
     """What it would cost, by what past epochs did; nothing where none are known."""
-    made = cost(past, plan.graph.trainings, epochs_of(plan.request))
+    asked = plan.request
+    evaluations = asked.evaluation is not None
+    made = cost(
+        past, plan.graph.trainings, epochs_of(asked), gpus_of(asked), evaluations=evaluations
+    )
     if made is None:
         return []
     first, *more = told(made, "the ensemble on the screen", ascii)

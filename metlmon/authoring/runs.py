@@ -44,6 +44,11 @@ def epochs_of(request: Request) -> int:
     return request.epochs
 
 
+def gpus_of(request: Request) -> int | None:
+    """GPUs of an epoch, on all its machines; None where a sweep file says it all."""
+    return request.gpus * request.machines if request.source is None else None
+
+
 def runs_of(request: Request, jobs: Sequence[Job]) -> tuple[Made, ...]:
     """The runs. ``jobs``: what they are made of. Raises PlanError when a sweep makes none."""
     made_of = what_makes_a_run(request, jobs)

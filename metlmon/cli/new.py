@@ -71,7 +71,7 @@ from metlmon.authoring.records import (
     Sweep,
     Swept,
 )
-from metlmon.authoring.runs import epochs_of
+from metlmon.authoring.runs import epochs_of, gpus_of
 from metlmon.authoring.tomltext import example
 from metlmon.authoring.typed import megabytes, seeds_in, sites_in
 from metlmon.authoring.writing import amend_plan
@@ -509,7 +509,11 @@ def _cost(plan: Plan, options: argparse.Namespace) -> Cost | None:
     reader = read_whole(Path(options.past))
     painter = reader.painter()
     known = past(Basis(painter.status(), painter.ledger(), reader.ensemble.settings))
-    made = cost(known, plan.graph.trainings, epochs_of(plan.request))
+    asked = plan.request
+    evaluations = asked.evaluation is not None
+    made = cost(
+        known, plan.graph.trainings, epochs_of(asked), gpus_of(asked), evaluations=evaluations
+    )
     if made is None:
         why = "it trains no epoch" if known else f"too few epochs of {options.past} are completed"
         say(f"what it would cost cannot be told: {why}")

@@ -33,7 +33,10 @@ STANDS: Final = {
 
 
 def cost_json(made: Cost) -> dict[str, Any]:
-    """As ``--past --json`` prints it."""
+    """As ``--past --json`` prints it. ``lower``, ``upper``: of the sum, in four of five cases;
+    those of ``past`` are the quartiles of an epoch. ``gpus``: that an epoch asks for, of ``past``
+    the least and the most that one had. ``evaluations_left_out``: there are some, which cost more.
+    """
     known = made.past
     return {
         "epochs": made.epochs,
@@ -41,13 +44,17 @@ def cost_json(made: Cost) -> dict[str, Any]:
         "lower": made.lower,
         "upper": made.upper,
         "seconds": made.seconds,
+        "gpus": made.gpus,
+        "evaluations_left_out": made.evaluations,
         "past": {
             "epochs": known.epochs,
+            "runs": known.runs,
             "gpu_hours": known.hours,
             "lower": known.lower,
             "upper": known.upper,
             "lost": known.lost,
             "cycle_seconds": known.cycle,
+            "gpus": list(known.gpus) if known.gpus is not None else None,
         },
     }
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from random import Random
 from statistics import fmean
 
 import pytest
@@ -12,12 +14,13 @@ from metlmon.authoring.records import Request
 from metlmon.cli.main import main
 from metlmon.live.reader import Reader
 from metlmon.live.settings import load_settings
-from metlmon.stats.cost import cost, past, told
+from metlmon.stats.cost import Past, cost, past, told
 from metlmon.stats.study import Basis
 from screens.ink import text
 from screens.submitform import Draft
 from screens.submitplan import judged
 from screens.submitpreview import preview
+from tests.ensemble.written import Log
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 
@@ -70,12 +73,86 @@ def test_the_cost_is_so_many_times_that_of_an_epoch(first_round: Basis) -> None:
     made = cost(known, 600, 30)
     assert made is not None
     assert made.hours == pytest.approx(600 * known.hours)
-    assert (made.lower, made.upper) == pytest.approx((600 * known.lower, 600 * known.upper))
+    assert made.lower < made.hours < made.upper
     assert made.seconds == pytest.approx(30 * known.cycle)
     words = list(told(made, "it"))
     assert words[0].startswith("about ")
     assert "GPU-hours" in words[0]
     assert "630 epochs" in words[-1]
+
+
+def test_the_interval_is_of_the_sum_and_holds_in_four_of_five_cases() -> None:
+    """Ensembles whose runs differ, and in them epochs; the past one and the one to come are of the
+    same kind, and of another size."""
+    dice, inside = Random(7), 0
+
+    def runs(number: int, epochs: int) -> list[list[float]]:
+        means = [dice.lognormvariate(0, 0.3) for _ in range(number)]
+        return [[mean * dice.lognormvariate(0, 0.5) for _ in range(epochs)] for mean in means]
+
+    for _ in range(400):
+        made = cost(Past.of(runs(6, 12)), 4 * 8, 8)
+        assert made is not None
+        assert made.lower <= made.hours <= made.upper
+        inside += made.lower <= sum(map(sum, runs(4, 8))) <= made.upper
+    assert 0.76 <= inside / 400 <= 0.9
+
+
+def test_of_few_epochs_less_is_known_than_of_many(first_round: Basis) -> None:
+    known = past(first_round)
+    few, many = cost(known, 2, 1), cost(known, 600, 30)
+    assert few is not None
+    assert many is not None
+    assert few.lower < few.hours < few.upper
+    assert few.upper / few.hours > many.upper / many.hours > 1
+    assert few.lower / few.hours < many.lower / many.hours < 1
+
+
+def test_the_middle_is_within_the_interval_of_a_recording_whose_epochs_differ_much(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = ["new", str(tmp_path / "ens"), "--runs", "2", "--epochs", "1", "--dry-run", "--json"]
+    assert main([*said, "--past", str(FIXTURES / "gated")]) == 0
+    told_so = json.loads(capsys.readouterr().out)["cost"]
+    assert told_so["lower"] < told_so["gpu_hours"] < told_so["upper"]
+    assert (told_so["gpus"], told_so["past"]["gpus"]) == (1, [1, 1])
+
+
+def test_for_how_many_gpus_it_holds_is_said(first_round: Basis) -> None:
+    known = past(first_round)
+    assert known is not None
+    gpus = {each.gpus for each in first_round.ledger.epochs if each.gpus is not None}
+    assert known.gpus == (min(gpus), max(gpus)) == (1, 4)
+    made = cost(known, 600, 30, 8, evaluations=True)
+    assert made is not None
+    first, *more = told(made, "it")
+    assert first.endswith(", evaluations not in it")
+    assert "GPU-hours each on 1–4 GPUs" in more[-2]
+    assert more[-1] == "these ask for 8 GPUs each: epochs that take as long cost in proportion"
+    alike = cost(replace(known, gpus=(2, 2)), 600, 30, 2)
+    assert alike is not None
+    assert not any("these ask" in each for each in told(alike, "it"))
+
+
+def test_machines_that_train_an_epoch_together_are_counted(tmp_path: Path) -> None:
+    log, dag = Log(), ""
+    for n in range(3):
+        node = f"run{n}-train_epoch0"
+        dag += f"JOB {node} train.sub\n"
+        for proc in range(2):
+            log.submit((100 + n, proc), node)
+        for proc in range(2):
+            log.execute((100 + n, proc), gpus=4)
+        for proc in range(2):
+            log.terminate((100 + n, proc))
+    (tmp_path / "x.dag").write_text(dag)
+    (tmp_path / "train.sub").write_text("executable = a.sh\nlog = metl.log\nqueue 2\n")
+    (tmp_path / "metl.log").write_bytes(log.data)
+    known = past(basis_of(tmp_path))
+    assert known is not None
+    assert known.gpus == (8, 8)
+    # Two machines of four GPUs, two minutes each.
+    assert known.hours == pytest.approx(8 * 2 / 60)
 
 
 def test_nothing_is_told_where_too_few_epochs_tell(tmp_path: Path) -> None:
@@ -92,7 +169,7 @@ def test_the_form_tells_the_cost_by_the_ensemble_on_the_screen(
     first_round: Basis, tmp_path: Path
 ) -> None:
     known = past(first_round)
-    made = cost(known, 600, 30)
+    made = cost(known, 600, 30, 1)
     assert made is not None
     request = Request("trainer", tmp_path / "ens", runs=20, epochs=30)
     verdict = judged(Draft.of(request))
