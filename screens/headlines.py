@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -324,23 +323,14 @@ def _count(
     return line((STATES[state].mark(ascii), how), f" {wording.number(n, ascii)}", (word, how))
 
 
-_AT_REST: Final = frozenset({State.COMPLETED, State.WAITING, State.SKIPPED})
-
-
 def others(status: Status, ascii: bool) -> Line:
-    """The nodes that are no epoch and are at work or in trouble: while one of them is, no
-    epoch may move. Those that :func:`special` names are left out; before them how many
-    evaluations failed, and what came of it."""
-    named = Counter(row.state for row in status.special_nodes)
-    counts = {
-        state: status.other_states.get(state, 0) - named[state]
-        for state in State
-        if state not in _AT_REST
-    }
+    """The nodes that are no epoch and are at work or in trouble, without those that
+    :func:`special` names; before them how many evaluations failed, and what came of it."""
+    counts = nodewords.others_astir(status)
     told = [
         _count(state, counts, {state: STATES[state].word}, ascii)
         for state in BAR_ORDER
-        if counts.get(state, 0) > 0
+        if state in counts
     ]
     rest = line(("other nodes  ", DIM)) + joined(told, line("  ")) if told else ()
     return joined((failed_evaluations(status.side_nodes, ascii), rest), line("   "))
@@ -365,7 +355,7 @@ def special(rows: Sequence[NodeRow], cells: int, ascii: bool) -> Line:
     kept = list(rows)
     while kept:
         # What is over or has not begun goes first, of those the last named.
-        calm = [row for row in kept if row.state in _AT_REST] or kept
+        calm = [row for row in kept if row.state in nodewords.AT_REST] or kept
         kept = [row for row in kept if row is not calm[-1]]
         more = line((f"{len(rows) - len(kept)} more", DIM), (" d", KEY))
         told = joined((*(_special(row, ascii, True) for row in kept), more), dot)
@@ -385,7 +375,7 @@ def _special(row: NodeRow, ascii: bool, short: bool) -> Line:
         told += signed(sign, ascii)
     if row.overruled:
         told += line((" job failed", NOTE))
-    if row.seconds is not None and row.state not in _AT_REST:
+    if row.seconds is not None and row.state not in nodewords.AT_REST:
         told += line(" ", wording.duration(row.seconds, ascii))
     return told
 
@@ -406,7 +396,7 @@ def standstill(status: Status) -> Line:
     if not (status.live and running and newest > QUIET_SECONDS):
         return ()
     waiting = status.node_states.get(State.WAITING, 0)
-    over = _AT_REST | {State.FAILED, State.REMOVED}
+    over = nodewords.AT_REST | {State.FAILED, State.REMOVED}
     if not waiting or any(n for state, n in status.node_states.items() if state not in over):
         return ()
     return line(("nothing is queued or running", ALARM))

@@ -18,7 +18,7 @@ from metlmon.ensemble.gatewords import (
     target_of,
     waits_since,
 )
-from metlmon.ensemble.nodewords import KINDS, counted_states, failed_evaluations
+from metlmon.ensemble.nodewords import KINDS, counted_states, failed_evaluations, others_astir
 from metlmon.ensemble.states import State
 from metlmon.ensemble.views import (
     DagRow,
@@ -236,15 +236,21 @@ def print_status(status: Status, figures: Glance, ascii: bool = False) -> None:
 
 
 def _other_nodes(status: Status, ascii: bool) -> Iterable[Text]:
-    """The nodes outside the graph, and those of no run; evaluations that failed."""
+    """The nodes outside the graph, and those of no run; how many of the others that are no epoch
+    are at work or in trouble; evaluations that failed."""
     from rich.text import Text
 
-    if status.special_nodes:
+    astir = others_astir(status)
+    if status.special_nodes or astir:
         line = Text("Other nodes:", style="bold")
         for row in status.special_nodes:
             kind = f"{row.kind.upper()} " if row.kind in KINDS else ""
             line.append(f"  {kind}{plain(row.node, NAME_LIMIT, ascii)} ")
             line.append_text(signed(STATES[row.state], ascii))
+        for state, n in astir.items():
+            sign = STATES[state]
+            told = f"{sign.mark(ascii)} {number(n, ascii)} {sign.word}"
+            line.append("  ").append_text(signed(sign, ascii, told))
         yield line
     told, more = failed_evaluations(status.side_nodes, ascii)
     if told:

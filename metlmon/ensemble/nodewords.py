@@ -60,6 +60,22 @@ def failed_evaluations(side: SideCounts, ascii: bool = False) -> tuple[str, str]
     return told, f"{number(failed, ascii)} for good" if passed else ""
 
 
+AT_REST: Final = frozenset({State.COMPLETED, State.WAITING, State.SKIPPED})
+"""States of a node that is over, or has not begun."""
+
+
+def others_astir(status: Status) -> Mapping[State, int]:
+    """How many nodes that are no epoch are at work or in trouble, by state: while one of them is,
+    no epoch may move. Those that are told by name (``special_nodes``) are not among them."""
+    named = Counter(row.state for row in status.special_nodes)
+    counts = {
+        state: status.other_states.get(state, 0) - named[state]
+        for state in State
+        if state not in AT_REST
+    }
+    return {state: n for state, n in counts.items() if n > 0}
+
+
 def counted_states(status: Status) -> Mapping[State, int]:
     """The states of the epochs; where there is no epoch those of the nodes, as DAGMan counts them:
     SERVICE nodes, which are told by name, are not among them."""

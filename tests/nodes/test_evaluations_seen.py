@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from eyes import NARROW, WIDE, Show
 from forests import PainterFeed, evaluated, evaluated_log
 
+from metlmon.cli.tables import print_status
 from metlmon.cli.to_json import Writer
 from metlmon.ensemble.states import State
 from metlmon.ensemble.views import RunView
 from metlmon.stats.evaluations import Found
+from metlmon.stats.glance import glance
+from metlmon.stats.study import Basis
 from metlmon.training.records import Point, Training
 from tests.ensemble.written import Log, tell
 
@@ -70,6 +74,31 @@ def test_a_failed_evaluation_that_fails_nothing_is_told_as_what_it_is() -> None:
     assert told["epochs"][1]["evaluations"] == ["run0-eval_epoch2"]
     assert told["side_nodes"][1]["job_state"] == "failed"
     assert told["side_nodes"][1]["state"] == "completed"
+
+
+def printed(dag: str, log: Log, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    painter = tell({"run.dag": dag}, log).painter()
+    status = painter.status()
+    print_status(status, glance(Basis(status, painter.ledger())))
+    return capsys.readouterr().out.splitlines()
+
+
+def test_the_status_in_text_tells_of_evaluations_that_are_held_or_run(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """As the overview does: no count of epochs has them."""
+    dag = "JOB run0-train_epoch0 a.sub\nJOB run0-eval_epoch1 e.sub\nJOB run0-eval_epoch2 e.sub\n"
+    dag += "PARENT run0-train_epoch0 CHILD run0-eval_epoch1 run0-eval_epoch2\n"
+    log = Log().submit(1, "run0-train_epoch0").execute(1).terminate(1)
+    lines = printed(dag, log.submit(2, "run0-eval_epoch1").execute(2).hold(2), capsys)
+    assert "Other nodes:  ■ 1 held" in lines
+    lines = printed(dag, log.submit(3, "run0-eval_epoch2").execute(3), capsys)
+    assert "Other nodes:  ▶ 1 running  ■ 1 held" in lines
+    # What is told by name is told once.
+    lines = printed(evaluated(), evaluated_log().submit(22, "run0-eval_epoch3"), capsys)
+    [told] = [line for line in lines if line.startswith("Other nodes:")]
+    assert "PROVISIONER machines ▶ running" in told
+    assert told.endswith("  ◦ 1 idle")
 
 
 def test_without_a_post_script_it_has_failed() -> None:
