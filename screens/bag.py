@@ -72,7 +72,7 @@ class BagScreen(ListScreen):
             return None
         chosen = next((bag for bag in found if bag.key == self.key), None)
         if chosen is None:
-            chosen = next((bag for bag in found if bag.done < bag.total), found[0])
+            chosen = next((bag for bag in found if not bag.over), found[0])
             self.key = chosen.key
         return chosen
 

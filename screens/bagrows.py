@@ -56,7 +56,7 @@ def head(bag: Bag, live: bool, place: str, room: int, ascii: bool) -> list[Line]
     told = bagwords.answer(bag, live, ascii)
     dot = line((" - " if ascii else " · ", DIM))
     title = line(("Shards", BOLD), "   ")
-    done = line((told.done, GOOD if bag.done == bag.total else BOLD))
+    done = line((told.done, GOOD if bag.over else BOLD))
     how = BOLD if bag.span is not None else NOTE if bag.why_not else GOOD
     when, brief = line((told.when, how)), line((told.when_brief, how))
     held, lag = line((told.held, ALARM)), line((told.stragglers, NOTE))
@@ -112,7 +112,7 @@ def _bar(bag: Bag, cells: int, ascii: bool) -> Line:
         wide = max(1, there * cells // bag.total) if there else 0
         wide = min(wide, cells - width(out))
         out += line(((letter if ascii else glyph) * wide, how))
-    if bag.done < bag.total and width(out) == cells and len(out) == 1:
+    if not bag.over and width(out) == cells and len(out) == 1:
         # A full bar is all done.
         out = line((out[0][0][:-1], out[0][1]))
     return out + line((("." if ascii else "░") * (cells - width(out)), DIM))

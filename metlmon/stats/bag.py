@@ -176,6 +176,11 @@ class Bag:
         return self.counted(State.COMPLETED)
 
     @property
+    def over(self) -> bool:
+        """Nothing of it is left to be done: what is not completed was skipped."""
+        return self.counted(*DONE) == self.total
+
+    @property
     def running(self) -> int:
         return self.counted(*RUNNING)
 

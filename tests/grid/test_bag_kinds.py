@@ -19,6 +19,8 @@ from metlmon.live.reader import Reader
 from metlmon.live.settings import load_settings
 from metlmon.stats.bag import Bag, bags
 from metlmon.stats.study import Basis
+from screens import bagrows
+from screens.ink import text
 from tests.ensemble.written import Log, Out, moment
 
 SUBMIT = "executable = infer.sh\nlog = bag.log\nqueue\n"
@@ -45,8 +47,8 @@ def shards(number: int, more: str = "") -> str:
 
 def write(path: Path, dags: dict[str, str], log: Log, outs: dict[str, Out]) -> None:
     """DAG files by name, the one event log, and DAGMan's own words by DAG file."""
-    for name, text in dags.items():
-        (path / name).write_text(text)
+    for name, dag in dags.items():
+        (path / name).write_text(dag)
     (path / "infer.sub").write_text(SUBMIT)
     (path / "bag.log").write_bytes(log.data)
     for name, out in outs.items():
@@ -229,6 +231,38 @@ def test_processes_side_by_side_are_one_shard(side_by_side: Path) -> None:
     assert bag.span.samples == 5
     assert bag.span.middle == pytest.approx(50 * 60, rel=0.1)
     assert bag.executions == 18
+
+
+# --- shards that were skipped -------------------------------------------------------------------
+
+
+@pytest.fixture(name="skipped")
+def _skipped(tmp_path: Path) -> Path:
+    """A bag of which all but two were skipped, and beside it one that has not begun."""
+    log = Log("bag.log")
+    for n in range(6):
+        log.pre_skip(f"shard{n:03}", at=at(1))
+    for n in (6, 7):
+        log.submit(100 + n, f"shard{n:03}", at=at(1)).execute(100 + n, at=at(2))
+    for n in (6, 7):
+        log.terminate(100 + n, at=at(12))
+    dag = shards(8, "PRE_SKIP ALL_NODES 42\nSCRIPT PRE ALL_NODES seen.sh\n")
+    dag += "".join(f"JOB other{n} infer.sub\n" for n in range(4))
+    write(tmp_path, {"bag.dag": dag}, log, {"bag.dag": Out().start(at(0))})
+    return tmp_path
+
+
+async def test_a_bag_whose_rest_was_skipped_is_over(show: Show, skipped: Path) -> None:
+    bag, other = bags_of(skipped)
+    assert (bag.over, bag.done, bag.ended) == (True, 2, moment("10:12:00"))
+    assert not other.over
+    *_, drawn, _counts, _rates, _times = bagrows.head(bag, False, "", 80, False)
+    assert text(drawn) == "█" * 80, "a full bar is all done"
+    async with show(DagdirFeed(skipped), size=MIDDLE) as seen:
+        await seen.press("B")
+        # The first that is not over.
+        assert "bag 2 of 2" in seen.text
+        assert "other*" in seen.text
 
 
 # --- POST scripts -------------------------------------------------------------------------------
