@@ -47,16 +47,15 @@ class Work:
 
     ``took``: what completed it, None while it is not done, or where no log tells. ``so_far``: of
     one that is not done what counts of it (checkpointed, and under way). ``under_way``: a machine
-    is at it. ``good``: what counts of all that has ended. ``lost``: what counts for nothing.
-    ``broken``: how far each try came that was broken off. ``at_work``: when machines were at it, in
-    order. ``shown``: the execution that completed it, or is under way, else the last one.
-    ``attempts``: its executions; ``newest``: its newest job, None before the first.
+    is at it. ``lost``: what counts for nothing. ``broken``: how far each try came that was broken
+    off. ``at_work``: when machines were at it, in order. ``shown``: the execution that completed
+    it, or is under way, else the last one. ``attempts``: its executions; ``newest``: its newest
+    job, None before the first.
     """
 
     took: float | None = None
     so_far: float = 0.0
     under_way: bool = False
-    good: float = 0.0
     lost: float = 0.0
     broken: tuple[float, ...] = ()
     at_work: tuple[Stretch, ...] = ()
@@ -136,12 +135,10 @@ class _Look:
         whole = _joined(own + [self.moments.stretch(e) for e in self.executions])
         seconds = _length(own) if self.procs > 1 else sum(e.seconds for e in counts)
         under_way = self.state in RUNNING and any(e.end is None for e in counts)
-        good = seconds if done else sum(e.seconds for e in counts if e.end is not None)
         return Work(
             seconds if done else None,
             0.0 if done else seconds,
             under_way,
-            good,
             _length(whole) - _length(own),
             tuple(self._broken(counts)),
             tuple(whole),
