@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from metlmon.cli.codes import Exit
@@ -13,6 +14,7 @@ from metlmon.cli.notices import print_warnings
 from metlmon.cli.printing import can_show, print_json
 from metlmon.cli.tables import NAME_LIMIT, SHADES, Column, console, print_table
 from metlmon.cli.to_json import SCHEMA, Writer, warnings
+from metlmon.ensemble.picture import Painter
 from metlmon.ensemble.settings import Metrics
 from metlmon.ensemble.wording import Weight, plain, unknown
 from metlmon.ensemble.wording import metric as metric_told
@@ -55,19 +57,7 @@ def curves(options: argparse.Namespace) -> int:
     check_metric(options.metric, basis)
     found = curves_in(basis, options.metric)
     if options.json:
-        notices = tuple(painter.notices())
-        stated = Writer(painter.clock.stated)
-        print_json(
-            {
-                "schema": SCHEMA,
-                "dagdir": painter.dagdir,
-                "as_of": stated.time(painter.as_of),
-                "live": painter.live,
-                **curves_json(found, settings.metrics),
-                "warnings": warnings(notices),
-            }
-        )
-        print_warnings(notices)
+        print_figures(painter, curves_json(found, settings.metrics))
     else:
         print_curves(
             found, painter.live, settings.metrics, options.ascii or not can_show(sys.stdout)
@@ -75,6 +65,22 @@ def curves(options: argparse.Namespace) -> int:
     for problem in found.problems[:PROBLEMS_SHOWN]:
         print(f"metlmon: warning: {plain(problem, 400)}", file=sys.stderr)
     return Exit.OK
+
+
+def print_figures(painter: Painter, told: Mapping[str, Any]) -> None:
+    """What a command found, as JSON, with what all of them say; warnings on standard error, too."""
+    notices = tuple(painter.notices())
+    print_json(
+        {
+            "schema": SCHEMA,
+            "dagdir": painter.dagdir,
+            "as_of": Writer(painter.clock.stated).time(painter.as_of),
+            "live": painter.live,
+            **told,
+            "warnings": warnings(notices),
+        }
+    )
+    print_warnings(notices)
 
 
 def check_metric(name: str | None, basis: Basis) -> None:

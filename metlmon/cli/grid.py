@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from metlmon.cli.codes import Exit
 from metlmon.cli.commands import open_reader
-from metlmon.cli.curves import check_metric
-from metlmon.cli.notices import print_warnings
-from metlmon.cli.printing import can_show, print_json
+from metlmon.cli.curves import check_metric, print_figures
+from metlmon.cli.printing import can_show
 from metlmon.cli.tables import Column, console, print_table
-from metlmon.cli.to_json import SCHEMA, Writer, warnings
 from metlmon.ensemble.described import described
 from metlmon.ensemble.wording import plain, unknown
 from metlmon.live.errors import InputError
@@ -47,19 +45,7 @@ def grid(options: argparse.Namespace) -> int:
     check_metric(options.metric, basis)
     found = grid_in(basis, _choice(swept(told.nodes), options))
     if options.json:
-        notices = tuple(painter.notices())
-        stated = Writer(painter.clock.stated)
-        print_json(
-            {
-                "schema": SCHEMA,
-                "dagdir": painter.dagdir,
-                "as_of": stated.time(painter.as_of),
-                "live": painter.live,
-                **grid_json(found),
-                "warnings": warnings(notices),
-            }
-        )
-        print_warnings(notices)
+        print_figures(painter, grid_json(found))
     else:
         print_grid(found, options.ascii or not can_show(sys.stdout))
     return Exit.OK
