@@ -20,6 +20,9 @@ NAMED_LIMIT: Final = 48
 WHOLE_LIMIT: Final = 400
 """And where it stands in a sentence, and where there is all the room that it needs."""
 
+BEFORE: Final = 8
+"""Characters that stay before those in which long values differ, where no part begins there."""
+
 PARTS: Final = "/_- ,;:="
 """Behind these a part of a path or a name begins."""
 
@@ -76,14 +79,15 @@ def _short(values: Iterable[Value], ascii: bool) -> dict[Value, str]:
 
 
 def _shared(texts: Collection[str]) -> int:
-    """So many characters all of several texts begin with, up to where a part of a name begins."""
+    """So many characters all of several texts begin with, up to where a part of a name begins, or
+    else to some characters before they differ: a name without its beginning says little."""
     if len(texts) < 2:
         return 0
     first, last = min(texts), max(texts)
     same = next(
         (i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first)
     )
-    return max(first.rfind(mark, 0, same) + 1 for mark in PARTS) or same
+    return max(first.rfind(mark, 0, same) + 1 for mark in PARTS) or max(0, same - BEFORE)
 
 
 def axis_name(of: Axis, ascii: bool = False) -> str:

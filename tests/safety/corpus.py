@@ -95,8 +95,9 @@ MARKER: Final = re.compile(r"([a-z]+)(\d\d)zq")
 
 
 def fields_in(text: str) -> set[str]:
-    """The fields that can be seen in ``text``."""
-    return {found[1] for found in MARKER.finditer(text)}
+    """The fields that can be seen in ``text``, by their beginnings or by their ends: where the
+    middle of a long text is left out, both may be cut short."""
+    return {found[1] for way in (text, text[::-1]) for found in MARKER.finditer(way)}
 
 
 ALLOWED_FORMATS: Final = frozenset("\u202f\u00a0")
