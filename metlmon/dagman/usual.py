@@ -25,12 +25,12 @@ from metlmon.dagman.records import NodeKind
 _USUAL = re.compile(
     r"""
     (?: JOB    [ \t]++ (?P<job>[^\s"'\\+]++)     [ \t]++ (?P<submit>[^\s"'\\{@][^\s"'\\]*+)
-    |   VARS   [ \t]++ (?P<vars>[^\s"'\\]++)     (?:[ \t]++PREPEND)?+
+    |   VARS   [ \t]++ (?P<vars>[^\s"'\\]++)     (?:[ \t]++PREPEND)?
                (?P<pairs>(?:[ \t]++[^\s"'\\=]++="[^"\\\n]++")+)
     |   PARENT [ \t]++ (?P<parent>[^\s"'\\]++)   [ \t]++ CHILD [ \t]++ (?P<child>[^\s"'\\]++)
     |   RETRY  [ \t]++ (?P<retry>[^\s"'\\]++)    [ \t]++ (?P<times>[0-9]{1,9})
     |   SCRIPT [ \t]++ (?:DEFER [ \t]++ (?P<status>[0-9]{1,9}) [ \t]++
-               (?P<seconds>[0-9]{1,9}) [ \t]++)?+
+               (?P<seconds>[0-9]{1,9}) [ \t]++)?
                (?P<kind>PRE|POST|HOLD)           [ \t]++ (?P<scripted>[^\s"'\\]++)
                [ \t]++ (?P<command>[^\s\\][^\\\n]*+)(?<!\s)
     )\r?\n
