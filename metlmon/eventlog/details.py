@@ -38,8 +38,8 @@ Lines = Sequence[str]
 
 _COUNT_OF: Final = r"\t([0-9]{1,18})  -  "
 _TABLE_AND_END: Final = (
-    rf"(\t{usage.TITLE} [^\n]*(?:\n\t   (?=[^\s:=])[^\n:=]++:[^\n]*+)++)?+"
-    r"(?:\n?\tJob terminated of its own accord at ([-0-9]{10}T[0-9:.]{8,16}Z)\b[^\n]*)?+"
+    rf"(\t{usage.TITLE} [^\n]*(?:\n\t   (?=[^\s:=])[^\n:=]++:[^\n]*+)++)?"
+    r"(?:\n?\tJob terminated of its own accord at ([-0-9]{10}T[0-9:.]{8,16}Z)\b[^\n]*)?"
 )
 _USUAL_END: Final = re.compile(
     r"\t\(1\) Normal termination \(return value (-?[0-9]{1,18})\)\n"
@@ -58,7 +58,7 @@ _USUAL_EVICTION: Final = re.compile(
     r"(?:\t\tUsr [^\n]*\n){2}"
     rf"{_COUNT_OF}Run Bytes Sent By Job\n"
     rf"{_COUNT_OF}Run Bytes Received By Job(?:\n|\Z)"
-    r"(?:\tReason: ([^\n]+)(?:\n|\Z))?+"
+    r"(?:\tReason: ([^\n]+)(?:\n|\Z))?"
     rf"{_TABLE_AND_END}"
 )
 """The same of 004."""
