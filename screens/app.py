@@ -50,6 +50,10 @@ if TYPE_CHECKING:
 REPAINT_SECONDS: Final = 0.2
 """Pictures are shown at most so often: more is not seen, and costs bytes over ssh."""
 
+ANSWER_SECONDS: Final = 0.5
+"""A question has stood on the screen for so long, without another key, before it is answered: a
+person has not read it sooner, and characters of a paste come faster."""
+
 REST_AFTER: Final = 20.0
 REST_SECONDS: Final = 5.0
 """Nobody has touched a key and nothing has happened for the first of these: of pictures in which
@@ -122,6 +126,9 @@ class MetlmonApp(ThriftyApp):
     ENABLE_COMMAND_PALETTE = False
     BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("everywhere")]
     REPAINT_SECONDS: ClassVar[float] = REPAINT_SECONDS
+    ANSWER_SECONDS: ClassVar[float] = ANSWER_SECONDS
+    key_at = key_pause = 0.0
+    """When the last key or paste came, and how long there was none before it."""
 
     class NewPicture(Message):
         """The feed has a newer picture than the one shown."""
@@ -267,6 +274,10 @@ class MetlmonApp(ThriftyApp):
         if isinstance(event, events.InputEvent):
             self._stirred = monotonic()
             self._rest(False)
+            # A key that no widget took bubbles back to here.
+            fresh = event.time != self.key_at
+            if fresh and isinstance(event, events.Key | events.Paste):
+                self.key_at, self.key_pause = event.time, event.time - self.key_at
             if self.mishap and isinstance(event, events.Key):
                 self.mishap = ""
                 self.call_next(self.show_again)

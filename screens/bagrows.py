@@ -166,8 +166,8 @@ def histogram(bag: Bag, ascii: bool) -> Line:
 _ORDER: Final = (
     *(State.HELD, State.FAILED, State.REMOVED, State.DISCONNECTED, State.SUSPENDED),
     *(State.RETRYING, State.RUNNING, State.TRANSFERRING_OUTPUT, State.STARTING),
-    *(State.TRANSFERRING_INPUT, State.PRE, State.POST, State.IDLE, State.WAITING),
-    *(State.COMPLETED, State.SKIPPED),
+    *(State.TRANSFERRING_INPUT, State.PRE, State.POST, State.IDLE, State.UNKNOWN),
+    *(State.FUTILE, State.WAITING, State.COMPLETED, State.SKIPPED),
 )
 
 

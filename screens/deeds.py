@@ -36,6 +36,7 @@ QUESTION: Final[Mapping[Act, str]] = {
     Act.RETARGET: "Retarget {}",
     Act.HALT: "Halt {}?",
     Act.RESUME: "Resume {}?",
+    Act.RELEASE_DAG: "Release DAGMan of {}?",
     Act.REMOVE_DAG: "Remove {}",
     Act.RESUBMIT: "Submit {} again, from its newest rescue file?",
     Act.STOP: "Stop {} after the epoch that is under way?",
@@ -54,6 +55,7 @@ DOING: Final[Mapping[Act, str]] = {
     Act.RETARGET: "Retargeting",
     Act.HALT: "Halting",
     Act.RESUME: "Resuming",
+    Act.RELEASE_DAG: "Releasing DAGMan of",
     Act.REMOVE_DAG: "Removing",
     Act.RESUBMIT: "Submitting again",
     Act.STOP: "Stopping",
@@ -79,7 +81,7 @@ REPLIES: Final[Mapping[Reply, Sign]] = {
 }
 """What needs a person first: in this order answers are told."""
 
-_NAMES: Final = {Act.RESUME: "halt", Act.PAUSE: "pause_run"}
+_NAMES: Final = {Act.RESUME: "halt", Act.RELEASE_DAG: "release", Act.PAUSE: "pause_run"}
 """Actions that are not called by their act: ``pause`` is ctrl+z."""
 
 AWAITED: Final = Sign("·", ".", "no answer yet", Colour.GREY, Weight.DIM)
@@ -134,6 +136,8 @@ def action_of(act: Act) -> Action:
 
 def name_of(act: Act) -> str:
     """The act in a word or two."""
+    if act is Act.RELEASE_DAG:
+        return "release DAG"
     return act.value if act in (Act.HALT, Act.RESUME) else action_of(act).label
 
 
@@ -172,11 +176,13 @@ def refused(why: str, chosen: Selection) -> tuple[Offer, ...]:
 
 
 def one_of_halt_and_resume(offers: Sequence[Offer]) -> list[Offer]:
-    """Without that of the two, of each DAG, which its state rules out: they share a key."""
+    """Without that of the two, of each DAG, which its state rules out: they share a key. DAGMan
+    is offered to be released only while it is held."""
     resumable = {offer.subject for offer in offers if offer.act is Act.RESUME and possible(offer)}
     hidden = {
         Act.HALT: lambda offer: offer.subject in resumable,
         Act.RESUME: lambda offer: offer.subject not in resumable,
+        Act.RELEASE_DAG: lambda offer: not possible(offer),
     }
     return [o for o in offers if not (o.act in hidden and hidden[o.act](o))]
 
@@ -258,7 +264,7 @@ class ActKeys:
         self.act(Act.HOLD)
 
     def action_release(self) -> None:
-        self.act(Act.RELEASE)
+        self.act(Act.RELEASE, Act.RELEASE_DAG)
 
     def action_remove(self) -> None:
         self.act(Act.REMOVE)

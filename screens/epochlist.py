@@ -128,6 +128,8 @@ def _state(
         return line((sign.mark(ascii), ink(sign)), (" inferred", DIM))
     if row.overruled and not is_epoch(row):
         return evaluation_sign(row, ascii)
+    if row.overruled:
+        return signed(sign, ascii) + line((", job failed", NOTE))
     streamed = streams.get(row.jobs[-1]) if row.jobs else None
     return signed(sign, ascii) + percent_of(row.state, streamed)
 
@@ -169,7 +171,7 @@ def _site(row: EpochRow, cells: int | None, run: RunRow, ascii: bool) -> Line:
     target = target_of(run, row)
     if row.site is None and (target is None or row.state is State.SKIPPED):
         return _unknown(row, ascii)
-    return place(row.site, target, row.off_target, cells, ascii)
+    return place(row.site, target, row.off_target, cells, ascii, row.state)
 
 
 def _gpu(row: EpochRow, cells: int | None, ascii: bool) -> Line:

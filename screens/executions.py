@@ -190,6 +190,9 @@ class ExecutionsScreen(ListScreen):
         self.kind = (self.kind + 1) % len(KINDS)
         self._again()
 
+    def labels(self) -> Mapping[str, str]:
+        return {"back": "all kinds"} if self.kind and not self.wanted else super().labels()
+
     def clear_first(self) -> bool:
         if self.wanted or not self.kind:
             return super().clear_first()

@@ -13,7 +13,8 @@ from metlmon.ensemble.gatewords import PAUSED
 from metlmon.ensemble.nodewords import KINDS
 from metlmon.ensemble.states import DagState, State
 from metlmon.ensemble.views import DagRow, GpuHours, NodeRow, Progress, SideCounts, Status
-from metlmon.ensemble.wording import DAG_STATES, STATES, plain
+from metlmon.ensemble.wording import DAG_STATES, STATES, dag_sign, plain
+from metlmon.live.discovery import directory_name
 from metlmon.live.feed import Update
 from metlmon.stats import telling
 from metlmon.stats.glance import Glance
@@ -30,6 +31,7 @@ from screens.ink import (
     Ink,
     Line,
     crop,
+    file_name,
     first_that_fits,
     ink,
     joined,
@@ -55,6 +57,8 @@ BAR_ORDER: Final = (
     State.HELD,
     State.FAILED,
     State.REMOVED,
+    State.FUTILE,
+    State.UNKNOWN,
     State.WAITING,
 )
 """From what is over to what has not begun, with what needs a person before the latter."""
@@ -92,6 +96,8 @@ _WORDLESS: Final = (
     State.SKIPPED,
     State.COMPLETED,
     State.RUNNING,
+    State.UNKNOWN,
+    State.FUTILE,
     State.RETRYING,
     State.SUSPENDED,
     State.DISCONNECTED,
@@ -116,7 +122,7 @@ def header(
     update: Update | None, dagdir: str, cells: int, ascii: bool, read_only: bool = False
 ) -> list[Line]:
     """Name, liveness and freshness on the first line, the DAGs below it."""
-    name = plain(PurePath(dagdir).name or dagdir, 48, ascii)
+    name = plain(directory_name(dagdir), 48, ascii)
     title = line(("metlmon", Ink(wording.Colour.SKY, wording.Weight.BOLD)), "  ")
     title += line(("read-only  " if read_only else "", NOTE), (name, BOLD))
     if update is None:
@@ -139,7 +145,7 @@ def _inset(left: Line, right: Line, cells: int, ascii: bool) -> Line:
 
 def _liveness(status: Status, ascii: bool) -> Line:
     if status.as_of is None:
-        return ()
+        return line((wording.nothing_logged((dag.ended for dag in status.dags), ascii), DIM))
     if status.live:
         return line(("* live" if ascii else "● live", MOVING), " ", f"{status.as_of:%H:%M:%S}")
     return line(("as of ", DIM), wording.moment(status.as_of, ascii), (" not live", DIM))
@@ -205,7 +211,8 @@ def _dag_lines(dags: tuple[DagRow, ...], cells: int, ascii: bool) -> list[Line]:
     )
     nodes = sum(dag.nodes_done for dag in dags), sum(dag.nodes_total for dag in dags)
     done, of = (wording.number(n, ascii) for n in nodes)
-    total = f"   {done} of {of} nodes done"
+    least = any(dag.at_least for dag in dags)
+    total = f"   {wording.at_least(done, least, ascii)} of {of} nodes done"
     return [line(" ", f"{len(dags)} DAGs   ") + states + line((total, DIM))]
 
 
@@ -214,26 +221,35 @@ def _dag_ink(state: DagState) -> Ink:
 
 
 def _dag_name(dag: DagRow, ascii: bool) -> Line:
-    return line(plain(PurePath(dag.file).name, 44, ascii))
+    return line(file_name(dag.file, 44, ascii))
 
 
 def _dag_line(dag: DagRow, longest: int, cells: int, ascii: bool) -> Line:
     name = _dag_name(dag, ascii)
     pad = line(" " * (longest - width(name) + 2))
-    state = signed(DAG_STATES[dag.state], ascii)
+    state = signed(dag_sign(dag.state, dag.nodes_failed), ascii)
     halted = line(("halted", NOTE)) if dag.halted else ()
     done, total = (wording.number(n, ascii) for n in (dag.nodes_done, dag.nodes_total))
-    short = line((f"{done} of {total} nodes", DIM))
-    nodes = short + line((" done", DIM))
+    done = wording.at_least(done, dag.at_least, ascii)
+    nodes = line((f"{done} of {total} nodes done", DIM))
+    short = line((f"{done} of {total} done", DIM))
     failed = line((f"{dag.nodes_failed} failed", ALARM)) if dag.nodes_failed else ()
     lives = line((_submitted(dag, ascii), DIM))
     again = line((_recovered(dag, ascii), DIM)) if dag.recoveries else ()
     rescue = line((f"rescue {dag.rescue}", DIM)) if dag.rescue else ()
+    hold = line((plain((dag.hold.reason or "")[:200], 60, ascii), ALARM)) if dag.hold else ()
+    refused = line((f"{dag.refused} refused", NOTE)) if dag.refused else ()
     gap = line("   ")
     start = line(" ") + name + pad
     return first_that_fits(
         (
-            start + joined((state, halted, failed, nodes, lives, rescue), gap),
+            start + joined((state, hold, halted, failed, nodes, lives, refused, rescue), gap),
+            start + joined((state, hold, halted, failed, nodes, again, refused, rescue), gap),
+            start + joined((state, hold, halted, failed, short, again, refused, rescue), gap),
+            start + joined((state, hold, halted, failed, nodes, refused, rescue), gap),
+            # Where it is held, its reason stays longer than which rescue file it began from.
+            *([start + joined((state, hold, halted, failed, short), gap)] if hold else ()),
+            start + joined((state, halted, failed, nodes, lives, refused, rescue), gap),
             start + joined((state, halted, failed, nodes, again, rescue), gap),
             start + joined((state, halted, failed, short, again, rescue), gap),
             start + joined((state, halted, failed, nodes, rescue), gap),
@@ -402,9 +418,10 @@ def standstill(status: Status) -> Line:
     return line(("nothing is queued or running", ALARM))
 
 
-def gpu_hours(hours: GpuHours, ascii: bool, flying: bool = True) -> Line:
+def gpu_hours(hours: GpuHours, ascii: bool, flying: bool = True, least: bool = False) -> Line:
     """``GPU-hours  5 879 good · 3 902 lost (40 %) · 212 in flight``; lost is of what ended.
-    Without ``flying`` the last of them is only told when it is not 0."""
+    Without ``flying`` the last of them is only told when it is not 0; ``least``: there were more,
+    which the logs lack."""
     dot = line(("  -  " if ascii else "  ·  ", DIM))
     lost = wording.share(hours.bad, hours.good + hours.bad, ascii)
     (good, bad, now), _ = wording.hours_added((hours.good, hours.bad, hours.in_flight), ascii)
@@ -422,7 +439,8 @@ def gpu_hours(hours: GpuHours, ascii: bool, flying: bool = True) -> Line:
         if flying or hours.in_flight > 0
         else (),
     )
-    return line(("GPU-hours  ", DIM)) + joined(parts, dot)
+    start = line((f"{hours.measure.hours}  ", DIM), ("at least " if least else "", NOTE))
+    return start + joined(parts, dot)
 
 
 def prospects(figures: Glance | None, cells: int, ascii: bool) -> Line:
@@ -448,10 +466,10 @@ def prospects(figures: Glance | None, cells: int, ascii: bool) -> Line:
 
 
 def hours_and_prospects(
-    hours: GpuHours, figures: Glance | None, cells: int, ascii: bool
+    hours: GpuHours, figures: Glance | None, cells: int, ascii: bool, least: bool = False
 ) -> list[Line]:
     """GPU-hours and when it will be done: on one line where there is room for what matters."""
-    spent = gpu_hours(hours, ascii)
+    spent = gpu_hours(hours, ascii, least=least)
     gap = line("     ")
     room = cells - width(spent) - width(gap)
     beside = prospects(figures, room, ascii)

@@ -35,6 +35,8 @@ MEANING: Final[dict[State, str]] = {
     State.FAILED: "ended badly, for good",
     State.REMOVED: "taken out of the queue",
     State.RETRYING: "failed, and DAGMan will try again",
+    State.FUTILE: "a node before it failed: it cannot run",
+    State.UNKNOWN: "the files here cannot tell",
 }
 
 

@@ -49,6 +49,8 @@ WORDS: Final = {
     "stalled-transfer": "stalled",
     "held": "held",
     "exhausted": "retries up",
+    "script-failed": "PRE script",
+    "submit-failed": "submission",
     "misdirected": "misdirected",
     "unserved": "no machine",
     "configuration": "arguments",

@@ -8,20 +8,23 @@ parsed, so what a job wrote can never become a style.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import PurePath
 from typing import Final, Literal
 
 from rich.cells import cell_len, set_cell_size
 
-from metlmon.ensemble.wording import Colour, Sign, Weight
+from metlmon.ensemble.wording import Colour, Sign, Weight, plain
 from metlmon.frozen import frozen
 
 
 @frozen
 class Ink:
-    """Colour and weight of a piece of text; the theme decides the shade."""
+    """Colour and weight of a piece of text; the theme decides the shade. ``texture``: cells of a
+    bar, whose full cells would look empty if the selected row were shown in reverse."""
 
     colour: Colour = Colour.PLAIN
     weight: Weight = Weight.NORMAL
+    texture: bool = False
 
 
 Span = tuple[str, Ink]
@@ -48,6 +51,11 @@ def line(*spans: Span | str) -> Line:
     """A line of spans; a bare string is plain. Empty spans are left out."""
     made = ((s, PLAIN) if isinstance(s, str) else s for s in spans)
     return tuple(span for span in made if span[0])
+
+
+def texture(of: Ink) -> Ink:
+    """The same ink for cells of a bar."""
+    return Ink(of.colour, of.weight, True)
 
 
 def signed(sign: Sign, ascii: bool) -> Line:
@@ -149,6 +157,16 @@ def both_ends(of: str, cells: int, ascii: bool) -> str:
     while cell_len(of) > end:
         of = of[1:]
     return f"{start}{dots}{of}"
+
+
+def file_name(path: str, cells: int | None, ascii: bool) -> str:
+    """The name of a DAG file without its directory. Where it is too long its suffix goes first,
+    then its middle: names that begin alike often differ at their end. ``cells`` None: as wide as
+    a column may be."""
+    name, most = plain(PurePath(path).name, 400, ascii), 80 if cells is None else cells
+    if cell_len(name) > most:
+        name = name.removesuffix(".dag")
+    return both_ends(name, most, ascii)
 
 
 def bounded(lines: list[Line], most: int, cells: int, indent: int, ascii: bool) -> list[Line]:

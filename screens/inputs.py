@@ -9,7 +9,8 @@ from textual.binding import BindingType
 
 from metlmon.ensemble import wording
 from metlmon.ensemble.views import DagRow, LogRow, Notice, Status
-from metlmon.ensemble.wording import DAG_STATES, plain
+from metlmon.ensemble.wording import dag_sign, plain
+from metlmon.live.discovery import directory_shown
 from metlmon.live.feed import Update
 from screens import queueword
 from screens.actions import bindings_of
@@ -35,7 +36,7 @@ class InputsScreen(MonitorScreen):
     def show(self, update: Update | None) -> None:
         ascii, room = self.ascii, self.app.size.width
         document = self.query_one(Document)
-        dagdir = plain(str(self.monitor.feed.dagdir), 200, ascii)
+        dagdir = plain(directory_shown(str(self.monitor.feed.dagdir)), 200, ascii)
         title = line(("What is read", BOLD), "   ", (dagdir, DIM))
         right: Line = ()
         if update is not None and update.progress.fraction < 1:
@@ -67,7 +68,7 @@ def inputs(status: Status, room: int, ascii: bool) -> list[Line]:
     if not status.dags:
         lines.append(line(" ", ("There is no *.dag file in this directory.", DIM)))
     for dag in status.dags:
-        lines.extend(_dag(dag, ascii))
+        lines.extend(_dag(dag, room, ascii))
     lines += [(), heading(wording.count(len(status.logs), "event log", ascii=ascii), room, ascii)]
     if not status.logs:
         lines.append(
@@ -87,8 +88,8 @@ def _warning(notice: Notice, room: int, ascii: bool) -> list[Line]:
     return [first, *wrapped(plain(notice.text, 1000, ascii), room - 2, indent=3)]
 
 
-def _dag(dag: DagRow, ascii: bool) -> list[Line]:
-    sign = DAG_STATES[dag.state]
+def _dag(dag: DagRow, room: int, ascii: bool) -> list[Line]:
+    sign = dag_sign(dag.state, dag.nodes_failed)
     rescue = f"   rescue file {dag.rescue}" if dag.rescue else ""
     first = line(
         " ",
@@ -98,7 +99,8 @@ def _dag(dag: DagRow, ascii: bool) -> list[Line]:
         "  ",
         (sign.word, ink(sign)),
         ("   halted" if dag.halted else "", NOTE),
-        (f"   {dag.nodes_done} of {dag.nodes_total} nodes done", DIM),
+        (f"   {wording.at_least(str(dag.nodes_done), dag.at_least, ascii)}", DIM),
+        (f" of {dag.nodes_total} nodes done", DIM),
         (f", {dag.nodes_failed} failed" if dag.nodes_failed else "", NOTE),
         (rescue, DIM),
     )
@@ -107,6 +109,14 @@ def _dag(dag: DagRow, ascii: bool) -> list[Line]:
     if times:
         earlier = "... " if len(dag.submissions) > 6 else ""
         made.append(line(("   DAGMan began ", DIM), f"{earlier}{times}"))
+    if dag.refused:
+        told = wording.refused_submissions(dag.refused, ascii)
+        made.append(line("   ", (told, NOTE)))
+    if dag.hold is not None:
+        since = wording.moment(dag.hold.time, ascii)
+        reason = f"on hold since {since}: {plain(dag.hold.reason or '', 300, ascii)}"
+        made += wrapped(reason, room, indent=3)
+        made.append(line(("   its jobs run on; R lets DAGMan go on (act release-dag)", DIM)))
     if dag.ended is not None:
         made.append(line(("   ended ", DIM), wording.moment(dag.ended, ascii)))
     return made

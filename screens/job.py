@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import ClassVar, Final
 
 from textual.app import ComposeResult
@@ -24,7 +24,7 @@ from screens import curverows, jobstory, queueword
 from screens.acting import ActingScreen
 from screens.actions import bindings_of
 from screens.deeds import Selection
-from screens.ink import BOLD, DIM, NOTE, Line, joined, line, packed, signed, spread
+from screens.ink import BOLD, DIM, NOTE, Line, file_name, joined, line, packed, signed, spread
 from screens.jobstory import Tail
 from screens.monitor import rule
 from screens.widgets.document import Document
@@ -113,11 +113,13 @@ class JobScreen(ActingScreen):
         left = joined((what, state + (since if row.seconds is not None else ())), line("   "))
         lines = [line(" ") + spread(left, self._which(view), room - 2, ascii)]
         node = line(("node ", DIM), plain(row.node or "none: it belongs to no DAG", 60, ascii))
-        dag = line(("in ", DIM), plain(PurePath(row.dag).name, 40, ascii)) if row.dag else ()
+        dag = line(("in ", DIM), file_name(row.dag, 40, ascii)) if row.dag else ()
         lines.append(line(" ") + joined((node, dag), line("  ")))
         if row.ambiguous:
             names = ", ".join(plain(name, 40, ascii) for name in row.ambiguous)
-            lines.append(line(" ", ("may belong to any of ", NOTE), (names, NOTE)))
+            whose = "may belong to any of " if len(row.ambiguous) > 1 else "may belong to "
+            other = "" if len(row.ambiguous) > 1 else ", or to another directory's DAG"
+            lines.append(line(" ", (whose, NOTE), (names + other, NOTE)))
         facts = jobstory.facts(row, ascii)
         if facts:
             lines += [line(" ") + each for each in packed(facts, line("   "), room - 2)]

@@ -22,7 +22,7 @@ from metlmon.ensemble.wording import OUTCOMES, STATES, Colour, Sign, Weight, pla
 from metlmon.frozen import frozen
 from screens.columns import Spec, drawn
 from screens.headlines import seconds_ago
-from screens.ink import ALARM, BAD, DIM, NOTE, Ink, Line, ink, line, signed, wrapped
+from screens.ink import ALARM, BAD, DIM, NOTE, Ink, Line, bounded, ink, line, signed, width, wrapped
 from screens.lifeline import life
 from screens.monitor import heading
 from screens.runlist import place
@@ -292,6 +292,12 @@ DATED: Final = 110
 since what happened needs the cells more."""
 
 
+REASONED: Final = frozenset({9, 12})
+"""Events whose reason stands nowhere else once the job is out of that state: removed, held."""
+
+REASON_LINES: Final = 6
+
+
 def _events(view: JobView, room: int, ascii: bool) -> list[Line]:
     made: list[Line] = []
     before: EventLine | None = None
@@ -311,9 +317,13 @@ def _events(view: JobView, room: int, ascii: bool) -> list[Line]:
             (f" {later:>12} ", DIM),
             (f" {sign.mark(ascii)} {word:<17} ", ink(sign)),
         )
-        damaged = [("cut in the log  ", NOTE)] if event.damaged else []
-        text = line(*damaged, (plain(event.text, REASON, ascii), DIM))
-        made.append(start + text)
+        damaged = line(("cut in the log  ", NOTE)) if event.damaged else ()
+        text, indent = plain(event.text, REASON, ascii), width(start + damaged)
+        lines: list[Line] = [line((text, DIM))]
+        if event.number in REASONED:
+            lines = bounded(wrapped(text, room, DIM, indent), REASON_LINES, room, indent, ascii)
+            lines[0] = lines[0][1:]
+        made += [start + damaged + lines[0], *lines[1:]]
         before = event
     if view.memory_updates:
         told = wording.count(view.memory_updates, "memory report", ascii=ascii)
@@ -335,7 +345,7 @@ def facts(row: JobRow, ascii: bool) -> list[Line]:
     """Where the job is, on what, and with how much memory, as parts of one line."""
     made = []
     if row.site is not None:
-        made.append(place(row.site, row.target, row.off_target, None, ascii))
+        made.append(place(row.site, row.target, row.off_target, None, ascii, row.state))
     elif row.target is not None:
         made.append(line(("wants ", DIM), plain(row.target, 40, ascii)))
     if row.gpu is not None or row.gpus is not None:

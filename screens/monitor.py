@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar, cast
 
 from rich.cells import cell_len
 from textual import events, on
@@ -17,6 +17,7 @@ from metlmon.mishap import mishap
 from screens.actions import READ_ONLY_FORBIDS
 from screens.ink import ALARM, DIM, NOTE, Line, crop, joined, line, width
 from screens.sturdy import Sturdy
+from screens.thrifty import release_styles
 from screens.widgets.keys import Keys
 from screens.widgets.panel import Panel
 from screens.widgets.table import Table
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
     from screens.app import MetlmonApp
 
 T = TypeVar("T")
+
+
+NOW: Final = "now"
+"""The label of the key that returns to the present."""
 
 
 class MonitorScreen(Sturdy, Screen[None]):
@@ -65,6 +70,9 @@ class MonitorScreen(Sturdy, Screen[None]):
         self._ready = True
         self._again()
 
+    def on_unmount(self) -> None:
+        release_styles()
+
     def on_screen_resume(self) -> None:
         self._again()
 
@@ -90,11 +98,25 @@ class MonitorScreen(Sturdy, Screen[None]):
                 self._failed = ""
                 self.tell_first()
 
+        self.tell_keys()
+
+    def labels(self) -> Mapping[str, str]:
+        """Names of actions that do something else now than the registry says, and what."""
+        travel = self.monitor.travel
+        away = travel.away or travel.error is not None
+        return {"back": NOW} if self.IN_TIME and away else {}
+
+    def tell_keys(self) -> None:
+        """Say in the footer what keys do at the moment."""
+        for keys in self.query(Keys):
+            keys.relabel(self.labels())
+
     def tell_first(self) -> None:
         """What stands above all else, in a line made when there is something: what failed, or
         of what time the picture is."""
         cells = self.app.size.width
-        told = self.monitor.travel.banner(cells, self.ascii) if self.IN_TIME else ()
+        returns = self.labels().get("back") == NOW
+        told = self.monitor.travel.banner(cells, self.ascii, returns) if self.IN_TIME else ()
         failed = self._failed or self.monitor.mishap
         picture = self.monitor.picture
         if picture is not None and not told and self.IN_TIME and not self.HAS_HEAD:
@@ -202,6 +224,21 @@ class ListScreen(MonitorScreen):
     def table(self) -> Table:
         return self.query_one(Table)
 
+    # --- keys -----------------------------------------------------------------------------
+
+    def labels(self) -> Mapping[str, str]:
+        if self.wanted:
+            return {"back": "clear filter"}
+        return {"back": "clear marks"} if self.table.marks else super().labels()
+
+    def tell_keys(self) -> None:
+        """While one types a filter, letters are part of it."""
+        if not isinstance(self.focused, FilterPrompt):
+            super().tell_keys()
+            return
+        for keys in self.query(Keys):
+            keys.relabel({"open": "keep filter", "back": "clear filter"}, alone=True)
+
     # --- filter and order -----------------------------------------------------------------
 
     def kept(self, things: Iterable[T], text: Callable[[T], str]) -> list[T]:
@@ -251,12 +288,13 @@ class ListScreen(MonitorScreen):
 
     def action_filter(self) -> None:
         self.query_one(FilterPrompt).begin(self.wanted)
+        self.tell_keys()
 
     def take_filter(self, text: str) -> None:
         """Keep the rows with this text, and go on in the table."""
         self.wanted = text
-        self._again()
         self.set_focus(self.table)
+        self._again()
 
     @on(Input.Changed, "#prompt")
     def _typed(self, event: Input.Changed) -> None:
@@ -268,6 +306,7 @@ class ListScreen(MonitorScreen):
     def _left(self, event: Input.Blurred) -> None:
         event.stop()
         self.query_one("#prompt", Prompt).display = False
+        self.tell_keys()
 
     def action_sort(self) -> None:
         self.order = (self.order + 1) % max(1, len(self.ORDERS))

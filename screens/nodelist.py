@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Container
 from functools import partial
-from pathlib import PurePath
 from typing import Final
 
 from metlmon.ensemble import wording
@@ -34,6 +33,7 @@ from screens.ink import (
     Ink,
     Line,
     both_ends,
+    file_name,
     ink,
     joined,
     line,
@@ -218,7 +218,7 @@ def _node(seen: Seen, cells: int | None, ascii: bool) -> Line:
         case "line":
             name = line(from_to(row.first, row.last, ascii))
         case _:
-            name = line((plain(PurePath(row.title).name, 60, ascii), BOLD))
+            name = line((file_name(row.title, 60, ascii), BOLD))
     held = "" if row.kind == "alike" and int(row.title) == row.size else f"  ({row.size})"
     return lead + name + line((held, DIM))
 
@@ -291,20 +291,23 @@ def _site(seen: Seen, cells: int | None, ascii: bool) -> Line:
     node = seen[1]
     if node is None or (node.site is None and (node.target is None or not node.jobs)):
         return ()
-    return place(node.site, node.target, node.off_target, cells, ascii)
+    return place(node.site, node.target, node.off_target, cells, ascii, node.state)
 
 
 def _tries(seen: Seen, cells: int | None, ascii: bool) -> Line:
     node = seen[1]
-    if node is None or not node.attempts:
+    if node is None or not node.tries:
         return ()
-    return line((str(node.attempts), NOTE if node.attempts > 2 else Ink()))
+    return line((str(node.tries), NOTE if node.tries > 2 else Ink()))
+
+
+CALM: Final = (State.COMPLETED, State.SKIPPED, State.WAITING, State.FUTILE)
+"""States in which it does not matter how often a node may be tried again."""
 
 
 def _left(seen: Seen, cells: int | None, ascii: bool) -> Line:
     node = seen[1]
-    calm = node is None or node.state in (State.COMPLETED, State.SKIPPED, State.WAITING)
-    if node is None or calm or node.retries_left is None:
+    if node is None or node.state in CALM or node.retries_left is None:
         return ()
     return line((str(node.retries_left), DIM if node.retries_left else NOTE))
 
@@ -335,7 +338,7 @@ def under(row: TreeRow | None, node: NodeRow | None, room: int, ascii: bool) -> 
         facts.append(f"retried up to {node.retries} times{left}")
     if len(node.jobs) > 1:
         facts.append(wording.count(len(node.jobs), "job", ascii=ascii))
-    facts.append(plain(PurePath(node.dag_key).name, 60, ascii))
+    facts.append(file_name(node.dag_key, 60, ascii))
     name = line((plain(node.node, 60, ascii), BOLD))
     first = line(" ") + joined((name, *(line((fact, DIM)) for fact in facts if fact)), line("   "))
     told = why(node, ascii)

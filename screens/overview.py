@@ -10,6 +10,7 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 
 from metlmon.ensemble import wording
+from metlmon.ensemble.choosing import run_named
 from metlmon.ensemble.gatewords import paused_epochs
 from metlmon.ensemble.nodewords import counted_states
 from metlmon.ensemble.record import JobId
@@ -184,7 +185,7 @@ class OverviewScreen(ListScreen, ActingScreen):
             *(
                 inset + told
                 for told in headlines.hours_and_prospects(
-                    status.gpu_hours, figures, room - 2, ascii
+                    status.gpu_hours, figures, room - 2, ascii, status.nodes_unlogged > 0
                 )
             ),
             *([inset + trouble] if trouble else []),
@@ -207,12 +208,7 @@ class OverviewScreen(ListScreen, ActingScreen):
         only = self.monitor.options.only
         if not only:
             return list(rows)
-        names = [name.strip() for name in only.split(",") if name.strip()]
-        return [
-            row
-            for row in rows
-            if row.run in names or any((row.uuid or "").startswith(name) for name in names)
-        ]
+        return [row for row in rows if run_named(row, only)]
 
     def _rows(self, kept: list[RunRow], all_rows: list[RunRow], update: Update | None) -> set[str]:
         """Fill the table; returns the names of the columns that have room. They are fitted

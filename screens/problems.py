@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from pathlib import PurePath
 from typing import ClassVar, Final
 
 from textual.app import ComposeResult
@@ -28,6 +27,7 @@ from screens.ink import (
     Line,
     both_ends,
     bounded,
+    file_name,
     joined,
     line,
     signed,
@@ -48,7 +48,7 @@ MOST_JOBS: Final = 200
 
 
 def _text(group: ProblemGroup) -> str:
-    parts = [group.kind, group.cause, group.example or "", *group.run_names]
+    parts = [group.kind, group.cause, group.example or "", *group.run_names, *group.nodes]
     return "\n".join(parts).lower()
 
 
@@ -135,11 +135,14 @@ class ProblemsScreen(ListScreen, ActingScreen):
 
     def _head(self, groups: Sequence[ProblemGroup], update: Update | None) -> list[Line]:
         ascii = self.ascii
-        now = sum(group.now for group in groups)
+        now = sum(group.now for group in groups if not group.nodes)
+        nodes = sum(group.now for group in groups if group.nodes)
+        parts = [(now, "job"), (nodes, "node")]
+        troubled = " and ".join(wording.count(n, what, ascii=ascii) for n, what in parts if n)
         worst = max(groups, key=lambda group: group.lost, default=None)
         first = line(("Problems", BOLD), "   ") + (
-            line((wording.count(now, "job", ascii=ascii), ALARM), " in trouble now")
-            if now
+            line((troubled, ALARM), " in trouble now")
+            if troubled
             else line(("nothing is in trouble now", GOOD))
         )
         total = sum(group.lost for group in groups)
@@ -148,7 +151,7 @@ class ProblemsScreen(ListScreen, ActingScreen):
         if worst is not None and worst.lost > 0:
             share = wording.share(worst.lost, total, ascii)
             told = f"costs most, {share} of it: "
-            cause = plain(worst.cause, self.app.size.width - len(told) - 2, ascii)
+            cause = both_ends(plain(worst.cause), self.app.size.width - len(told) - 2, ascii)
             lines.append(line(" ", (told, DIM), cause))
         return [*lines, ()]
 
@@ -224,7 +227,12 @@ class CauseScreen(ListScreen, ActingScreen):
         ]
         if self.table.marks:
             self.table.keep_marks({f"{job.cluster}.{job.proc}" for job in jobs})
-        self.table.show(columns(specs, widths), rows, [line("  ", ("no job has this text", DIM))])
+        none = [line("  ", ("no job has this text", DIM))]
+        if group.nodes:
+            names = "\n".join(plain(name, 80, self.ascii) for name in group.nodes[:MOST_JOBS])
+            none = [line("  ", "Of these nodes no log has a job:"), ()]
+            none += [line("  ", name) for name in names.split("\n")]
+        self.table.show(columns(specs, widths), rows, none)
         unseen = len(group.jobs) - MOST_JOBS
         more = [line((f"the latest {MOST_JOBS} jobs", DIM))] if unseen > 0 else []
         self.query_one("#note", Panel).show([self.note(len(kept), len(jobs), more, "job")])
@@ -291,7 +299,7 @@ def _job_specs(ascii: bool, jobs: Sequence[JobRow]) -> list[Spec[JobRow]]:
         return line(plain(value, 40, ascii) if value else (wording.unknown(ascii), DIM))
 
     def where(row: JobRow, cells: int | None) -> Line:
-        return place(row.site, row.target, False, cells, ascii)
+        return place(row.site, row.target, False, cells, ascii, row.state)
 
     specs: list[Spec[JobRow]] = [
         Spec("job", "JOB", lambda row, _: line(wording.job_id(row.cluster, row.proc)), "right"),
@@ -314,10 +322,10 @@ def _job_specs(ascii: bool, jobs: Sequence[JobRow]) -> list[Spec[JobRow]]:
         Spec("gpu", "GPU", lambda row, _: line(wording.gpus(row.gpu, row.gpus, ascii)), drop=3),
         Spec("tries", "TRIES", lambda row, _: line(str(len(row.executions))), "right", drop=4),
     ]
+
+    def dag(row: JobRow, cells: int | None) -> Line:
+        return text(None if row.dag is None else file_name(row.dag, cells, ascii))
+
     if len({job.dag for job in jobs}) > 1:
-        specs.insert(1, Spec("dag", "DAG", lambda row, _: text(_file(row.dag)), drop=1, most=24))
+        specs.insert(1, Spec("dag", "DAG", dag, drop=1, most=24))
     return specs
-
-
-def _file(dag: str | None) -> str | None:
-    return None if dag is None else PurePath(dag).name

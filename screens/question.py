@@ -35,10 +35,11 @@ from metlmon.pool.records import (
     Target,
 )
 from metlmon.pool.requests import site_of
-from metlmon.pool.runoffers import with_site
+from metlmon.pool.runoffers import unknown_site, with_site
 from screens.actions import bindings_of
 from screens.answers import AnswersScreen
 from screens.columns import Spec, drawn
+from screens.confirmation import QuestionBase
 from screens.deeds import (
     ELSEWHERE_ACTS,
     FOR_GOOD,
@@ -58,6 +59,7 @@ from screens.ink import (
     Line,
     bounded,
     crop,
+    file_name,
     line,
     signed,
     wrapped,
@@ -95,7 +97,7 @@ class NumberPrompt(Prompt):
         return screen
 
 
-class QuestionScreen(MonitorScreen):
+class QuestionScreen(QuestionBase):
     """Asks once more. Only ``y`` does it; ``along`` are jobs that go with what is touched."""
 
     class SitesCame(Message):
@@ -155,9 +157,8 @@ class QuestionScreen(MonitorScreen):
         return with_site(self._offer, given) if isinstance(given, str) else self._offer
 
     def show(self, update: Update | None) -> None:
-        self.query_one(Keys).leave_out(
-            ELSEWHERE | ({"confirm"} if self._answer_is_missing else set())
-        )
+        closed = self._answer_is_missing or not self.open
+        self.query_one(Keys).leave_out(ELSEWHERE | ({"confirm"} if closed else set()))
         room, ascii, document = self.app.size.width, self.ascii, self.query_one(Document)
         self.query_one("#head", Panel).show(self._head(room - 2))
         document.show(self._body(room))
@@ -177,13 +178,17 @@ class QuestionScreen(MonitorScreen):
         if offer.undo:
             undo = wrapped(undone(offer, ascii), room, DIM, indent=1)
             lines += bounded(undo, EFFECT_LINES, room, 1, ascii)
+        if isinstance(self._given, str):
+            known = [site.name for site in self.sites]
+            unknown = unknown_site(self._given, self._offered, known)
+            lines += wrapped(sentence(unknown, ascii), room, NOTE, indent=1) if unknown else []
         lines.append(crop(self._how_to_go_on(), room, ascii))
         return lines
 
     def _how_to_go_on(self) -> Line:
-        yes = line(" ", ("y", KEY), " does it, ", ("esc", KEY), " or ", ("n", KEY))
         if not self._answer_is_missing:
-            return yes + line(" touches nothing")
+            yes = line(("y", KEY), " does it, ") if self.open else line(("wait, ", DIM))
+            return line(" ") + yes + line(("esc", KEY), " or ", ("n", KEY), " touches nothing")
         if self._wrong:
             return line(" ", (self._wrong, BAD))
         if self._offer.act in ELSEWHERE_ACTS:
@@ -255,6 +260,7 @@ class QuestionScreen(MonitorScreen):
             self._wrong = f"{wanted} is needed here"
         else:
             self.set_focus(self.query_one(Document))
+            self.ask()
         self._again()
 
     # --- a site ---------------------------------------------------------------------------
@@ -315,7 +321,7 @@ class QuestionScreen(MonitorScreen):
         offer, order = self._given_offer, self._given_offer.order
         if order is None or self.monitor.why_nothing_can_be_done() is not None:
             return
-        if self._answer_is_missing:
+        if self._answer_is_missing or not self.answered_in_time:
             return
         if isinstance(self._given, int):
             order = replace(order, value=self._given)
@@ -387,8 +393,8 @@ def _specs(targets: Sequence[Target], ascii: bool) -> list[Spec[Target]]:
     def epoch(target: Target, _: int | None) -> Line:
         return line("" if target.epoch is None else str(target.epoch))
 
-    def dag(target: Target, _: int | None) -> Line:
-        return text(PurePath(target.dag).name if target.dag else None)
+    def dag(target: Target, cells: int | None) -> Line:
+        return text(file_name(target.dag, cells, ascii) if target.dag else None)
 
     specs: list[Spec[Target]] = [
         Spec("job", "JOB", of("id"), "right"),

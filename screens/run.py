@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import PurePath
 from typing import ClassVar, Final
 
 from textual.app import ComposeResult
@@ -15,7 +14,7 @@ from textual.binding import BindingType
 from metlmon.ensemble import wording
 from metlmon.ensemble.gatewords import gate_sign
 from metlmon.ensemble.record import JobId
-from metlmon.ensemble.states import TERMINAL, State
+from metlmon.ensemble.states import TERMINAL, UNPLACED, State
 from metlmon.ensemble.views import EpochRow, JobRow, RunRow, RunView, SideCounts
 from metlmon.ensemble.wording import STATES, plain
 from metlmon.live.feed import Update
@@ -38,6 +37,7 @@ from screens.ink import (
     GOOD,
     NOTE,
     Line,
+    file_name,
     first_that_fits,
     joined,
     line,
@@ -201,7 +201,7 @@ class RunScreen(ListScreen, ActingScreen):
     def _title(self, view: RunView, room: int) -> Line:
         ascii, row = self.ascii, view.row
         name, uuid = line((plain(row.run, 40, ascii), BOLD)), plain(row.uuid or "", 40, ascii)
-        dag, gap = line((plain(PurePath(row.dag).name, 40, ascii), DIM)), line("   ")
+        dag, gap = line((file_name(row.dag, 40, ascii), DIM)), line("   ")
         now = self._now(view)
         lefts = [joined((name, line((u, DIM)), now), gap) for u in (uuid, uuid[:8], "")]
         for left in lefts:
@@ -222,8 +222,10 @@ class RunScreen(ListScreen, ActingScreen):
             lasted = wording.duration(latest.seconds, ascii)
             state += line(", ", lasted, (" ago", DIM)) if over else line((" for ", DIM), lasted)
         if latest.site is not None or latest.target is not None:
-            at = line((" at " if latest.site is not None else " ", DIM))
-            state += at + place(latest.site, latest.target, latest.off_target, None, ascii)
+            there = latest.site is not None and latest.state not in UNPLACED
+            at = line((" at " if there else " ", DIM))
+            whither = latest.site, latest.target, latest.off_target
+            state += at + place(*whither, None, ascii, latest.state)
         if gate is None and between(row):
             state += line(", next waits")
         return state
@@ -235,14 +237,17 @@ class RunScreen(ListScreen, ActingScreen):
             drawn = wording.progress_bar(row.epochs_done, row.epochs_total, bar, ascii)
             full = sum(drawn.count(piece) for piece in ("━", "╸", "#"))
             between, unit = ("/", "") if short else (" of ", " epochs")
-            number = f"  {row.epochs_done}{between}{row.epochs_total}{unit}"
+            done = wording.at_least(str(row.epochs_done), row.epochs_unknown > 0, ascii)
+            number = f"  {done}{between}{row.epochs_total}{unit}"
             return line((drawn[:full], GOOD), (drawn[full:], DIM), number)
 
         inferred = f"   {row.epochs_inferred} inferred" if row.epochs_inferred else ""
         skipped = f"   {row.epochs_skipped} skipped" if row.epochs_skipped else ""
         tries = sum(epoch.attempts for epoch in view.epochs)
         tried = f"   {wording.count(tries, 'execution', ascii=ascii)}"
-        hours = line("   ") + gpu_hours(row.gpu_hours, ascii, flying=False)
+        hours = line("   ") + gpu_hours(
+            row.gpu_hours, ascii, flying=False, least=view.nodes_unlogged > 0
+        )
         failed = headlines.failed_evaluations(_side_counts(view), ascii)
         extra = line((inferred + skipped, DIM)) + (line("   ") + failed if failed else ())
         long = told(20) + extra + line((tried, DIM)) + hours
@@ -288,11 +293,15 @@ class RunScreen(ListScreen, ActingScreen):
         return Selection(words, tuple(jobs), self.dags_of(row.dag for row in rows), run)
 
     def open(self, key: str) -> None:
+        why = "was never submitted"
         for row in _rows(self.monitor.feed.run_view(self.key)):
             if epochlist.key_of(row) == key and row.jobs:
                 self.monitor.open_job(*row.jobs[-1])
                 return
-        self.say("this node was never submitted: it has no job to open")
+            if epochlist.key_of(row) == key and row.state is State.COMPLETED:
+                rescue = next((dag.rescue for dag in self.dags_of([row.dag])), None)
+                why = f"is {wording.done_without_job(rescue)}"
+        self.say(f"this node {why}: it has no job to open")
 
     def action_evaluations(self) -> None:
         self.evaluations = not self.evaluations

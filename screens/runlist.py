@@ -6,14 +6,13 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from pathlib import PurePath
 from typing import Final
 
 from metlmon.ensemble import wording
 from metlmon.ensemble.gatewords import ASKED, gate_sign, gate_told, is_asked
 from metlmon.ensemble.record import JobId
-from metlmon.ensemble.states import State
-from metlmon.ensemble.views import Latest, RunRow
+from metlmon.ensemble.states import UNPLACED, State
+from metlmon.ensemble.views import RunRow
 from metlmon.ensemble.wording import STATES, plain
 from metlmon.training.records import Streamed
 from screens.columns import Spec
@@ -29,6 +28,7 @@ from screens.ink import (
     Line,
     both_ends,
     bounded,
+    file_name,
     ink,
     joined,
     line,
@@ -42,6 +42,7 @@ FAULTS: Final = frozenset(
         State.FAILED,
         State.REMOVED,
         State.RETRYING,
+        State.FUTILE,
         State.SUSPENDED,
         State.DISCONNECTED,
     }
@@ -62,6 +63,8 @@ _URGENCY: Final = (
     State.RUNNING,
     State.TRANSFERRING_OUTPUT,
     State.POST,
+    State.UNKNOWN,
+    State.FUTILE,
     State.WAITING,
     State.SKIPPED,
     State.COMPLETED,
@@ -78,12 +81,12 @@ Key = Callable[[RunRow], tuple[object, ...]]
 
 
 def _seconds(row: RunRow) -> float:
-    latest = row.latest
-    return -1.0 if latest is None or latest.seconds is None else latest.seconds
+    at = row.failed or row.latest
+    return -1.0 if at is None or at.seconds is None else at.seconds
 
 
 def _site(row: RunRow) -> str:
-    return "\uffff" if row.latest is None or row.latest.site is None else row.latest.site
+    return "\uffff" if row.shown is None or row.shown.site is None else row.shown.site
 
 
 ORDERS: Final[tuple[tuple[str, Key | None], ...]] = (
@@ -103,6 +106,7 @@ def seen_by_filter(row: RunRow) -> str:
     parts += [wording.BETWEEN] * between(row)
     parts += [sign.word] if (sign := gate_sign(row)) is not None else []
     parts += gate_told(row)
+    parts += [row.failed.node, row.failed.reason] if row.failed is not None else []
     if (latest := row.latest) is not None:
         job = wording.job_id(latest.cluster, latest.proc)
         parts += [latest.node, latest.target, latest.site, latest.gpu, job, latest.hold_reason]
@@ -114,7 +118,7 @@ def specs(
 ) -> list[Spec[RunRow]]:
     """The overview's columns. The DAG's is there only when the runs are of several.
     ``streams``: progress lines of running jobs."""
-    twins, digits = len({row.run for row in rows}) < len(rows), _digits(rows)
+    twins, digits = len({row.run for row in rows}) < len(rows), _digits(rows, ascii)
     made: list[Spec[RunRow]] = [
         Spec("run", "RUN", partial(_run, ascii=ascii), least=6, most=28),
         Spec("uuid", "UUID", partial(_uuid, ascii=ascii), drop=8, most=8),
@@ -162,9 +166,12 @@ def specs(
 def lasting(row: RunRow) -> tuple[object, ...]:
     """What the columns say of a run, but for the digits of how long its state has lasted: their
     widths depend on no more."""
-    latest, hours = row.latest, row.gpu_hours
-    epochs = row.epochs_done, row.epochs_skipped, row.epochs_total
-    told = (row.run, row.uuid, row.dag, row.state, gate_sign(row), is_asked(row), *epochs)
+    latest, hours, failed = row.shown, row.gpu_hours, row.failed
+    epochs = row.epochs_done, row.epochs_skipped, row.epochs_total, row.epochs_unknown
+    who = row.run, row.uuid, row.dag
+    told: tuple[object, ...] = (*who, row.state, gate_sign(row), is_asked(row), *epochs)
+    if failed is not None:
+        told += (failed.epoch, failed.state, len(wording.duration(failed.seconds)))
     if latest is None:
         return told
     where = latest.site, latest.target, latest.off_target, latest.gpu, latest.gpus
@@ -177,15 +184,20 @@ def lasting(row: RunRow) -> tuple[object, ...]:
         latest.epoch,
         latest.state,
         latest.attempt,
+        latest.overruled,
         length,
         hours.good,
         hours.bad,
     )
 
 
-def _digits(rows: Sequence[RunRow]) -> int:
-    different = {(row.epochs_done, row.epochs_total) for row in rows}
-    return max((len(f"{done}/{total}") for done, total in different), default=3)
+def _digits(rows: Sequence[RunRow], ascii: bool) -> int:
+    different = {(row.epochs_done, row.epochs_total, row.epochs_unknown > 0) for row in rows}
+    return max((len(_epochs(*each, ascii)) for each in different), default=3)
+
+
+def _epochs(done: int, total: int, more: bool, ascii: bool) -> str:
+    return wording.at_least(f"{done}/{total}", more, ascii)
 
 
 def _run(row: RunRow, cells: int | None, ascii: bool) -> Line:
@@ -204,11 +216,12 @@ def _uuid(row: RunRow, cells: int | None, ascii: bool) -> Line:
 
 
 def _dag(row: RunRow, cells: int | None, ascii: bool) -> Line:
-    return line((plain(PurePath(row.dag).name, 80, ascii), DIM))
+    return line((file_name(row.dag, cells, ascii), DIM))
 
 
 def _progress(row: RunRow, cells: int | None, ascii: bool, digits: int) -> Line:
-    numbers = f"{row.epochs_done}/{row.epochs_total}".rjust(digits)
+    told = _epochs(row.epochs_done, row.epochs_total, row.epochs_unknown > 0, ascii)
+    numbers = told.rjust(digits)
     bar = BAR if cells is None else max(0, cells - digits - 1)
     drawn = wording.progress_bar(row.epochs_done, row.epochs_total, bar, ascii)
     full = sum(drawn.count(piece) for piece in ("━", "╸", "#"))
@@ -216,22 +229,24 @@ def _progress(row: RunRow, cells: int | None, ascii: bool, digits: int) -> Line:
 
 
 def _epoch(row: RunRow, cells: int | None, ascii: bool) -> Line:
-    if row.latest is None or row.latest.epoch is None:
+    at = row.failed or row.latest
+    if at is None or at.epoch is None:
         return line((wording.unknown(ascii), DIM))
-    return line(str(row.latest.epoch))
+    return line(str(at.epoch))
 
 
 def _state(row: RunRow, cells: int | None, ascii: bool, streams: Mapping[JobId, Streamed]) -> Line:
     if (gate := gate_sign(row)) is not None:
         return signed(gate, ascii)
+    failed = line((", job failed", NOTE)) if row.shown and row.shown.overruled else ()
     if between(row):
         sign = STATES[row.state]
-        return line((sign.mark(ascii), ink(sign)), " ", (wording.BETWEEN, DIM))
+        return line((sign.mark(ascii), ink(sign)), " ", (wording.BETWEEN, DIM)) + failed
     latest = row.latest
     streamed = None
     if latest is not None and latest.cluster is not None and row.state is latest.state:
         streamed = streams.get((latest.cluster, latest.proc or 0))
-    told = signed(STATES[row.state], ascii) + percent_of(row.state, streamed)
+    told = signed(STATES[row.state], ascii) + failed + percent_of(row.state, streamed)
     return told + line((f" {ASKED.mark(ascii)}", ink(ASKED))) if is_asked(row) else told
 
 
@@ -253,27 +268,44 @@ def _urgency(row: RunRow) -> int:
 
 
 def _since(row: RunRow, cells: int | None, ascii: bool) -> Line:
-    if row.latest is None or row.state is not row.latest.state:
+    at = row.failed or row.latest
+    if at is None or row.state is not at.state:
         return line((wording.unknown(ascii), DIM))
-    return line(wording.duration(row.latest.seconds, ascii))
+    return line(wording.duration(at.seconds, ascii))
 
 
 def _where(row: RunRow, cells: int | None, ascii: bool) -> Line:
-    if row.latest is None:
+    if row.shown is None:
         return line((wording.unknown(ascii), DIM))
-    return place(row.latest.site, row.latest.target, row.latest.off_target, cells, ascii)
+    at = row.shown
+    return place(at.site, at.target, at.off_target, cells, ascii, at.state)
 
 
 def place(
-    site: str | None, target: str | None, off_target: bool, cells: int | None, ascii: bool
+    site: str | None,
+    target: str | None,
+    off_target: bool,
+    cells: int | None,
+    ascii: bool,
+    state: State | None = None,
 ) -> Line:
     """The site; when it is not the target, the mark stays however narrow the column is.
-    Without a site, an arrow and the target: where it is not, but wants to be."""
-    if site is None and target is not None:
-        return line((f"{'->' if ascii else '→'} {plain(target, 40, ascii)}", DIM))
-    if site is None:
+    Without a site, or where by ``state`` the job runs nowhere now, an arrow and the target: where
+    it is not, but wants to be."""
+    if site is not None and state in UNPLACED:
+        whole = wording.site(site, target, off_target, ascii=ascii, state=state)
+        if target is None or cells is None or len(whole) <= cells:
+            return line((whole, DIM))
+    elif site is not None:
+        return _reached(plain(site, 40, ascii), target, off_target, cells, ascii)
+    if target is None:
         return line((wording.unknown(ascii), DIM))
-    here = plain(site, 40, ascii)
+    return line((wording.wants(target, ascii=ascii), DIM))
+
+
+def _reached(
+    here: str, target: str | None, off_target: bool, cells: int | None, ascii: bool
+) -> Line:
     if not off_target or target is None:
         return line(here)
     differs = "!=" if ascii else "≠"
@@ -286,21 +318,21 @@ def place(
 
 
 def _gpu(row: RunRow, cells: int | None, ascii: bool) -> Line:
-    if row.latest is None:
+    if row.shown is None:
         return line((wording.unknown(ascii), DIM))
-    return line(wording.gpus(row.latest.gpu, row.latest.gpus, ascii))
+    return line(wording.gpus(row.shown.gpu, row.shown.gpus, ascii))
 
 
 def _job(row: RunRow, cells: int | None, ascii: bool) -> Line:
-    if row.latest is None:
+    if row.shown is None:
         return line((wording.unknown(ascii), DIM))
-    return line((wording.job_id(row.latest.cluster, row.latest.proc, ascii), DIM))
+    return line((wording.job_id(row.shown.cluster, row.shown.proc, ascii), DIM))
 
 
 def _try(row: RunRow, cells: int | None, ascii: bool) -> Line:
-    if row.latest is None or row.latest.attempt == 0:
+    if row.shown is None or row.shown.attempt == 0:
         return line((wording.unknown(ascii), DIM))
-    return line((str(row.latest.attempt), NOTE if row.latest.attempt > 2 else Ink()))
+    return line((str(row.shown.attempt), NOTE if row.shown.attempt > 2 else Ink()))
 
 
 def _good(row: RunRow, cells: int | None, ascii: bool) -> Line:
@@ -311,8 +343,12 @@ def _lost(row: RunRow, cells: int | None, ascii: bool) -> Line:
     return line((wording.hours(row.gpu_hours.bad, ascii), BAD if row.gpu_hours.bad > 0 else DIM))
 
 
-def reason(latest: Latest | None, ascii: bool) -> str | None:
-    """Why a run is held, in one line; None when it is not held or the log does not say."""
+def reason(row: RunRow, ascii: bool) -> str | None:
+    """Why a run is held, or failed without a job, in one line; None when it is not or no file
+    says."""
+    latest, failed = row.latest, row.failed
+    if failed is not None and failed.reason is not None:
+        return because(f"{failed.node}: {failed.reason}", ascii)
     if latest is None or latest.state is not State.HELD or latest.hold_reason is None:
         return None
     return because(latest.hold_reason, ascii)
@@ -328,8 +364,8 @@ _WHO: Final = re.compile(r"^Error from \S+: (?=.)")
 
 
 def below(row: RunRow, cells: int, indent: int, ascii: bool) -> Line:
-    """The second line of a held run, on a screen of so many cells."""
-    why = reason(row.latest, ascii)
+    """The second line of a held or failed run, on a screen of so many cells."""
+    why = reason(row, ascii)
     if not why or cells < REASON_CELLS:
         return ()
     return line((both_ends(why, cells - indent - 1, ascii), BAD))
@@ -337,9 +373,10 @@ def below(row: RunRow, cells: int, indent: int, ascii: bool) -> Line:
 
 def has_below(row: RunRow, cells: int) -> bool:
     """Has this run a second line? Asked of all runs, so not made for it."""
-    latest = row.latest
+    latest, failed = row.latest, row.failed
     held = latest is not None and latest.state is State.HELD and bool(latest.hold_reason)
-    return held and cells >= REASON_CELLS
+    without_job = failed is not None and failed.reason is not None
+    return (held or without_job) and cells >= REASON_CELLS
 
 
 REASON_LIMIT: Final = 4000
@@ -350,23 +387,30 @@ REASON_LINES: Final = 3
 
 
 def under_the_table(row: RunRow | None, shown: set[str], cells: int, ascii: bool) -> list[Line]:
-    """For narrow screens: the hold reason of the run under the cursor, or else what its
+    """For narrow screens: why the run under the cursor is held or failed, or else what its
     dropped columns would say."""
     if row is None:
         return [()]
     if cells >= REASON_CELLS:
         return under_gate(row, cells, ascii) or [()]
-    why = reason(row.latest, ascii)
+    why = reason(row, ascii)
     if why:
+        sign = STATES[row.state]
         lines = wrapped(why, cells - 2, BAD, indent=3)
         told = bounded(lines, REASON_LINES, cells - 2, 3, ascii)
-        mark = line(" ", (STATES[State.HELD].mark(ascii), ink(STATES[State.HELD])), " ")
+        mark = line(" ", (sign.mark(ascii), ink(sign)), " ")
         return [mark + told[0][1:], *told[1:]]
     if at_gate := under_gate(row, cells, ascii):
         return at_gate
     if row.latest is None:
         facts = [line((plain((row.uuid or "")[:8], 8, ascii), DIM))] if "uuid" not in shown else []
-        facts.append(line(("none of its epochs was submitted yet", DIM)))
+        inferred, unsure = row.epochs_inferred, row.epochs_unknown
+        became = "none of its epochs was submitted yet"
+        if inferred or unsure:
+            became = "no file here tells what became of its epochs"
+        if inferred and not unsure:
+            became = f"{wording.count(inferred, 'epoch', ascii=ascii)} done (inferred)"
+        facts.append(line((became, DIM)))
         return [line(" ", (plain(row.run, 24, ascii), BOLD), "  ") + joined(facts, line("  "))]
     return [_dropped(row, shown, ascii)]
 

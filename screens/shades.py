@@ -100,7 +100,7 @@ class Shades:
 def _style(shades: Shades, how: Ink, selected: bool) -> Style:
     # None leaves what is below alone; False would switch it off.
     bold = True if how.weight is Weight.BOLD else None
-    if shades.selection is None and selected:
+    if shades.selection is None and selected and not how.texture:
         # In sixteen colours a coloured text on the terminal's inverted ground is a lottery.
         return Style(reverse=True, bold=bold)
     faint = how.colour is Colour.GREY and Colour.GREY not in shades.colours

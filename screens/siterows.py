@@ -9,9 +9,10 @@ from typing import Final
 
 from metlmon.ensemble import wording
 from metlmon.ensemble.ledger import HOUR
+from metlmon.ensemble.measure import Measure
 from metlmon.ensemble.wording import OUTCOMES, Colour, Sign, plain
 from metlmon.frozen import frozen
-from metlmon.stats.places import WORTH_LEAST, Cause, Cell, Choice, Place, Sites, Spread
+from metlmon.stats.places import Cause, Cell, Choice, Place, Sites, Spread
 from metlmon.stats.tally import Tally
 from screens.columns import Spec
 from screens.headlines import apportioned
@@ -31,6 +32,7 @@ from screens.ink import (
     joined,
     line,
     packed,
+    texture,
     width,
 )
 
@@ -177,7 +179,7 @@ def stacked(of: Tally, largest: float, cells: int, ascii: bool) -> Line:
     shares = apportioned([max(1, round(amount)) for amount, _, _ in parts], length)
     return line(
         *(
-            (_cell(pair, ascii) * share, how)
+            (_cell(pair, ascii) * share, texture(how))
             for (_, pair, how), share in zip(parts, shares, strict=True)
         )
     )
@@ -187,10 +189,16 @@ def plain_bar(amount: float, largest: float, cells: int, how: tuple[str, Ink]) -
     """One amount on a shared scale."""
     if amount <= 0 or largest <= 0:
         return ()
-    return line((how[0] * max(1, round(cells * amount / largest)), how[1]))
+    return line((how[0] * max(1, round(cells * amount / largest)), texture(how[1])))
 
 
-def legend(of: Tally, ascii: bool, short: bool = False) -> Line:
+def legend(
+    of: Tally,
+    ascii: bool,
+    short: bool = False,
+    least: bool = False,
+    measure: Measure = Measure.GPU,
+) -> Line:
     """``GPU-hours 1 011 = ▇ 565 good + ▒ 401 lost (42 %) + ░ 46 in flight``."""
     hours = of.gpu_hours
     parts, total = wording.hours_added((hours.good, hours.bad, hours.in_flight), ascii)
@@ -202,74 +210,8 @@ def legend(of: Tally, ascii: bool, short: bool = False) -> Line:
         line((signs[1], BAD), f" {parts[1]}", (f" lost{share}", DIM)),
         line((signs[2], MOVING), f" {parts[2]}", (" in flight", DIM)),
     ]
-    return line(("GPU-hours ", DIM), (total, BOLD), (" = ", DIM)) + joined(told, plus)
-
-
-# --- the answer -------------------------------------------------------------------------------
-
-
-def answer(found: Sites, cells: int, ascii: bool) -> Line:
-    """Where a GPU-hour is worth most, in so many cells."""
-    ranked = found.ranked
-    if not found.executions:
-        return line(("nothing has run yet", DIM))
-    if not ranked:
-        return line((f"no site has completed {WORTH_LEAST} epochs yet: too few to compare", DIM))
-    best, worst = ranked[0], ranked[-1]
-    name, most = (named(each.name, NAME_LIMIT, ascii) for each in (best, worst))
-    cost, dear = (wording.hours((each.cost or 0.0) / HOUR, ascii) for each in (best, worst))
-    if cost == dear and len(ranked) > 1:
-        return line("an epoch costs ", (cost, BOLD), " GPU-hours at every site")
-    if len(ranked) == 1:
-        lost = wording.hours(best.sum.bad / HOUR / best.sum.completed, ascii)
-        each = line("an epoch costs ", (cost, BOLD), " GPU-hours at ", (name, GOOD))
-        return first_that_fits(
-            (each + line((f", {lost} of them lost; no other site to compare", DIM)),
-             each + line((f", {lost} of them lost", DIM)), each), cells
-        )  # fmt: skip
-    on = [_mostly(each, ascii) for each in (best, worst)]
-    said = line("a GPU-hour is worth most at ", (name, GOOD))
-    short = line("worth most at ", (name, GOOD))
-    costs = line(": an epoch costs ", (cost, BOLD), " of them")
-    each = line(": ", (cost, BOLD), " an epoch")
-    least = line(("; least at ", DIM), (most, NOTE))
-    much = line((": ", DIM), dear)
-    return first_that_fits(
-        (
-            said + on[0] + costs + least + on[1] + much,
-            said + costs + least + much,
-            said + each + least + much,
-            short + each + least + much,
-            said + each,
-            short + each,
-        ),
-        cells,
-    )
-
-
-def _mostly(place: Place, ascii: bool) -> Line:
-    """The GPU that most of its executions had: hours of different ones are not the same."""
-    if not place.machines or place.machines[0][0] is None:
-        return ()
-    return line((f" ({wording.gpu_short(place.machines[0][0], ascii)})", DIM))
-
-
-def hidden_told(found: Sites, cells: int, ascii: bool) -> Line:
-    """That some epochs may not have been trained where they are booked."""
-    number = len(found.hidden)
-    if not number:
-        return ()
-    sign = line((f"{HIDDEN.mark(ascii)} ", ink(HIDDEN)))
-    of = f"{number} of {wording.count(found.total.sum.completed, 'epoch', ascii=ascii)}"
-    had = "had an execution over twice as long as the successful one"
-    return first_that_fits(
-        (
-            sign + line((f"{of} {had}: they may have been trained there", DIM)),
-            sign + line((f"{of} {had}", DIM)),
-            sign + line((f"{wording.count(number, 'epoch', ascii=ascii)} {had}", DIM)),
-        ),
-        cells,
-    )
+    start = line((f"{measure.hours} ", DIM), ("at least " if least else "", NOTE), (total, BOLD))
+    return start + line((" = ", DIM)) + joined(told, plus)
 
 
 def tabs(view: int, rows: Sequence[int], ascii: bool) -> Line:
@@ -288,13 +230,15 @@ def tabs(view: int, rows: Sequence[int], ascii: bool) -> Line:
 # --- columns ----------------------------------------------------------------------------------
 
 
-def specs(view: int, rows: Sequence[Row], ascii: bool) -> list[Spec[Row]]:
+def specs(
+    view: int, rows: Sequence[Row], ascii: bool, measure: Measure = Measure.GPU
+) -> list[Spec[Row]]:
     """The columns of a view; bars are on one scale for all its ``rows``."""
     if view == OF_CELLS:
         return _cell_specs([row for row in rows if isinstance(row, Cell)], ascii)
     if view == OF_CAUSES:
         return _cause_specs([row for row in rows if isinstance(row, Cause)], ascii)
-    return _place_specs([row for row in rows if isinstance(row, Place)], view, ascii)
+    return _place_specs([row for row in rows if isinstance(row, Place)], view, ascii, measure)
 
 
 def _of(kind: type[Row], told: Callable[..., Line]) -> Callable[[Row, int | None], Line]:
@@ -302,7 +246,9 @@ def _of(kind: type[Row], told: Callable[..., Line]) -> Callable[[Row, int | None
     return lambda row, cells: told(row, cells) if isinstance(row, kind) else ()
 
 
-def _place_specs(rows: Sequence[Place], view: int, ascii: bool) -> list[Spec[Row]]:
+def _place_specs(
+    rows: Sequence[Place], view: int, ascii: bool, measure: Measure
+) -> list[Spec[Row]]:
     largest = max((row.sum.total for row in rows), default=0.0)
     of = partial(_of, Place)
     shown = _alike([row.sum.total for row in rows], ascii)
@@ -353,7 +299,7 @@ def _place_specs(rows: Sequence[Place], view: int, ascii: bool) -> list[Spec[Row
         Spec("name", title, of(name), least=8, soft=14, most=28),
         Spec("epochs", "EPOCHS", of(epochs), "right"),
         Spec("success", "SUCCESS", of(success), "right"),
-        Spec("bar", "GPU-HOURS", of(bar), least=LEAST_BAR, grow=MOST_BAR),
+        Spec("bar", measure.hours.upper(), of(bar), least=LEAST_BAR, grow=MOST_BAR),
         Spec("good", "GOOD h", of(hours(lambda row: row.sum.good, Ink())), "right", drop=5),
         Spec("lost", "LOST h", of(hours(lambda row: row.sum.bad, BAD)), "right"),
         Spec("flying", "IN FLIGHT h", of(flying), "right", drop=8),

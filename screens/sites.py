@@ -11,7 +11,7 @@ from textual.binding import BindingType
 
 from metlmon.live.feed import Update
 from metlmon.stats.places import Sites, sites
-from screens import siterows
+from screens import siteanswer, siterows
 from screens.actions import bindings_of
 from screens.columns import cells, columns, fitted
 from screens.executions import ExecutionsScreen
@@ -74,7 +74,7 @@ class SitesScreen(ListScreen):
         view = VIEWS[self.view]
         rows = view.rows(found)
         kept = self.kept(rows, siterows.seen_by_filter)
-        specs = siterows.specs(self.view, rows, ascii)
+        specs = siterows.specs(self.view, rows, ascii, found.measure)
         widths = fitted(specs, rows, room)
         shown = [TableRow(siterows.key_of(row), partial(cells, specs, widths, row)) for row in kept]
         self.table.show(columns(specs, widths), shown, self._empty(rows))
@@ -103,11 +103,13 @@ class SitesScreen(ListScreen):
         title = line(" ", ("Sites", BOLD), "   ")
         if found is None:
             return [title, ()]
+        least, measure = found.nodes_unlogged > 0, found.measure
+        legend = siterows.legend(found.total.sum, ascii, least and room < 100, least, measure)
         blank = [()] if self._roomy else []
-        hidden = siterows.hidden_told(found, room, ascii)
+        hidden = siteanswer.hidden_told(found, room, ascii)
         return [
-            title + siterows.answer(found, room - 8, ascii),
-            line(" ") + siterows.legend(found.total.sum, ascii),
+            title + siteanswer.answer(found, room - 8, ascii),
+            line(" ") + legend,
             *([line(" ") + hidden] if hidden else []),
             *blank,
             line(" ") + siterows.tabs(self.view, [len(v.rows(found)) for v in VIEWS], ascii),

@@ -24,7 +24,8 @@ from metlmon.live.feed import Update
 from metlmon.mishap import mishap
 from metlmon.pool.desk import Desk
 from metlmon.pool.records import PoolError
-from screens.actions import actions_of, bindings_of
+from screens.actions import bindings_of
+from screens.confirmation import QuestionBase
 from screens.ink import (
     ALARM,
     BOLD,
@@ -37,14 +38,13 @@ from screens.ink import (
     Line,
     line,
     spread,
-    width,
     wrapped,
 )
-from screens.monitor import MonitorScreen, heading, rule
+from screens.monitor import heading, rule
 from screens.submitpool import Known, schedd, way
 from screens.submitpreview import amount, file_list
 from screens.widgets.document import Document
-from screens.widgets.keys import ELSEWHERE, Keys, key_line
+from screens.widgets.keys import ELSEWHERE, Keys
 from screens.widgets.panel import Panel
 
 SEEN_SECONDS: Final = 1.5
@@ -77,7 +77,7 @@ class Step:
     begun: float = 0.0
 
 
-class LaunchScreen(MonitorScreen):
+class LaunchScreen(QuestionBase):
     """Names everything that will be touched; asks; writes; submits; says what came of it."""
 
     SCOPES: ClassVar[tuple[str, ...]] = ("launch",)
@@ -109,7 +109,7 @@ class LaunchScreen(MonitorScreen):
         yield Panel(id="head")
         yield Document()
         yield Panel(id="note")
-        yield Answers(self)
+        yield Keys((*self.SCOPES, "everywhere"), ELSEWHERE)
 
     def on_mount(self) -> None:
         super().on_mount()
@@ -164,7 +164,8 @@ class LaunchScreen(MonitorScreen):
         right = schedd(self.known, ascii, long=room >= 100)
         head = line(" ") + spread(line((title, BOLD)), right, room - 2, ascii)
         self.query_one("#head", Panel).show([head, ()])
-        self.query_one(Keys).repaint()
+        # What is not possible now is not offered.
+        self.query_one(Keys).leave_out(ELSEWHERE | self.refusals().keys())
         document = self.query_one(Document)
         document.show([*self._told(room), *self._touched(room)])
         down = "v" if ascii else "↓"
@@ -208,19 +209,25 @@ class LaunchScreen(MonitorScreen):
         files = wording.count(len(plan.files), "file", ascii=ascii)
         jobs = wording.count(plan.jobs, "job", ascii=ascii)
         lines: list[Line] = []
+        # A key stands there as soon as it is taken.
+        replaces, yes, writes = ("R", "y", "w") if self.open else "   "
         if self._in_the_way:
             n = len(plan.in_the_way)
             what = f"{wording.count(n, 'file', ascii=ascii)} in the way"
             if self._replace:
-                lines.append(line(" ", (f"{what} will be replaced", ALARM), " ", ("R", KEY), " no"))
+                lines.append(
+                    line(" ", (f"{what} will be replaced", ALARM), " ", (replaces, KEY), " no")
+                )
             else:
                 told = ": what is in them would be lost. "
-                lines.append(line(" ", (what, ALARM), told, ("R", KEY), " yes, replace them"))
-        if self.known.refusal is None:
-            lines.append(line(" ", ("y", KEY), f"    writes {files} and submits {jobs}"))
-        else:
+                lines.append(line(" ", (what, ALARM), told, (replaces, KEY), " yes, replace them"))
+        no = self.refusals()
+        if "launch" not in no:
+            lines.append(line(" ", (yes, KEY), f"    writes {files} and submits {jobs}"))
+        elif self.known.refusal is not None:
             lines += wrapped(self._no_schedd(), room - 2, NOTE, indent=1)
-        lines.append(line(" ", ("w", KEY), f"    writes {files}, and submits nothing"))
+        if "write" not in no:
+            lines.append(line(" ", (writes, KEY), f"    writes {files}, and submits nothing"))
         lines.append(line(" ", ("esc", KEY), "  back to the form; nothing is written"))
         return lines
 
@@ -262,7 +269,7 @@ class LaunchScreen(MonitorScreen):
         self._begin("write", submit=False)
 
     def action_replace(self) -> None:
-        if not self._refused("replace"):
+        if self._meant() and not self._refused("replace"):
             self._replace = not self._replace
             self._again()
 
@@ -278,6 +285,11 @@ class LaunchScreen(MonitorScreen):
         except InputError as error:
             self._happened(Step("watching", Stage.FAILED, str(error)))
 
+    def _meant(self) -> bool:
+        if not self.answered_in_time:
+            self.say("that key came too soon after another; press it again")
+        return self.answered_in_time
+
     def _refused(self, action: str) -> bool:
         why = self.refusals().get(action)
         if why is not None:
@@ -285,7 +297,7 @@ class LaunchScreen(MonitorScreen):
         return why is not None
 
     def _begin(self, action: str, submit: bool) -> None:
-        if self._refused(action):
+        if not self._meant() or self._refused(action):
             return
         self._busy, self._said = True, ""
         self._steps = tuple(each for each in self._steps if each.stage is Stage.DONE)
@@ -358,28 +370,6 @@ class LaunchScreen(MonitorScreen):
         if event.submitted:
             self.set_timer(self.SEEN_SECONDS, self.action_watch)
         self._again()
-
-
-class Answers(Keys):
-    """The footer: answers that are not possible now are left out, but for submitting."""
-
-    def __init__(self, screen: LaunchScreen) -> None:
-        super().__init__((*screen.SCOPES, "everywhere"), ELSEWHERE)
-        self._launch = screen
-
-    def line_at(self, y: int) -> tuple[Line, bool]:
-        no = self._launch.refusals()
-        there = [
-            each
-            for each in actions_of(self._scopes)
-            if each.footer and each.name not in self._without
-        ]
-        grey: Line = ()
-        if "launch" in no and not self._launch.submitted:
-            yes = next(each for each in there if each.name == "launch")
-            grey = line((f"{yes.shown} {yes.label}   ", DIM))
-        shown = [each for each in there if each.name not in no]
-        return line(" ") + grey + key_line(shown, self.size.width - 2 - width(grey)), False
 
 
 def _there(plan: Plan) -> list[str]:

@@ -22,6 +22,7 @@ from typing import IO, Any, Final
 from rich.segment import Segment
 from textual import events
 from textual._compositor import ChopsUpdate, LayoutUpdate
+from textual._styles_cache import StylesCache
 from textual.app import App
 from textual.driver import Driver
 from textual.drivers.linux_driver import LinuxDriver
@@ -242,6 +243,12 @@ class PatientDriver(LinuxDriver):
             # SIGSTOP cannot be heard: what the shell made of the terminal is not known.
             self.suspend_application_mode()
         self.resume_application_mode()
+
+
+def release_styles() -> None:
+    """Textual keeps the rendered lines of the last 1,024 widgets, those of closed screens among
+    them, in an ``lru_cache`` on a method; they take megabytes, and are never used again."""
+    StylesCache.get_inner_outer.cache_clear()
 
 
 def terminal_size(descriptors: tuple[int, ...]) -> tuple[int, int]:

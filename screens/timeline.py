@@ -186,7 +186,12 @@ class TimelineScreen(ListScreen):
         note = self.note(len(kept), len(made.lanes), [timerows.scale(window, ascii)])
         at = self._cursor(made)
         under = next((lane for lane in kept if lane.key == self.table.cursor), None)
-        doing = timerows.doing(made, under, at, then, room, ascii) if under else ()
+        doing: Line = ()
+        if under is not None:
+            status = self.monitor.picture.status if self.monitor.picture else None
+            dags = {dag.file: dag.rescue for dag in (status.dags if status else ())}
+            rescue = dags.get(under.dag)
+            doing = timerows.doing(made, under, at, then, room, ascii, rescue)
         lines = [timerows.around(made, at, ascii), doing]
         return [note, *(line(" ") + crop(each, room, ascii) for each in lines)]
 

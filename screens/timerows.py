@@ -26,6 +26,7 @@ from screens.ink import (
     joined,
     line,
     packed,
+    texture,
 )
 
 CURSOR: Final = Ink(wording.Colour.YELLOW, wording.Weight.BOLD)
@@ -167,6 +168,7 @@ def lane_line(
             character, how = "|" if ascii else "┃", CURSOR
         elif at == cursor and sign is None:
             character, how = "|" if ascii else "│", DIM
+        how = texture(how)
         if spans and spans[-1][1] == how:
             spans[-1] = (spans[-1][0] + character, how)
         else:
@@ -231,11 +233,21 @@ def around(made: Timeline, at: float, ascii: bool) -> Line:
     return joined(parts, line("   "))
 
 
-def doing(made: Timeline, lane: Lane, at: float, then: bool, cells: int, ascii: bool) -> Line:
+def doing(
+    made: Timeline,
+    lane: Lane,
+    at: float,
+    then: bool,
+    cells: int,
+    ascii: bool,
+    rescue: int | None = None,
+) -> Line:
     """What the run under the cursor was doing then. With ``then`` nothing is told that was
-    only known later."""
+    only known later. ``rescue``: the number of its DAG's rescue file."""
     name: Line = line((plain(lane.name, 24, ascii), BOLD), "  ")
     spans = lane.then(at)
+    if not lane.spans and lane.state is State.COMPLETED:
+        return name + line((wording.done_without_job(rescue), DIM))
     if not spans:
         return name + line((_between(made, lane, at, then, ascii), DIM))
     span = spans[0]

@@ -210,8 +210,9 @@ class Travel:
         when = when_text(self.moment)
         return f"this is how it was {when}; only the present can be acted on (esc returns to it)"
 
-    def banner(self, cells: int, ascii: bool) -> Line:
-        """What every screen says first while it shows the past; () in the present."""
+    def banner(self, cells: int, ascii: bool, esc: bool = True) -> Line:
+        """What every screen says first while it shows the past; () in the present. ``esc``: that
+        key returns to the present, it does nothing else first."""
         if self.error is not None:
             told = plain(self.error, 2 * cells, ascii)
             return line(" ", ("that past cannot be read: ", ALARM), told)
@@ -229,7 +230,8 @@ class Travel:
                 (self._ago(self.then.moment, ascii), NOTE),
             )
         on = self._on_the_way(ascii)
-        return first_that_fits((was + on + back, was + on + short, was + on), cells)
+        hints = (was + on + back, was + on + short) if esc else ()
+        return first_that_fits((*hints, was + on), cells)
 
     def _ago(self, moment: datetime, ascii: bool) -> str:
         update = self._app.newest

@@ -8,11 +8,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
+
+PRIVATE = "from textual._"
 
 DEMO = str(ROOT / "fixtures" / "demo")
 
@@ -113,6 +116,31 @@ def test_a_command_imports_what_it_needs(command: str) -> None:
     tables = "--json" not in command and "metlmon.cli.tables" in OURS[command]
     assert others <= (TABLES if tables else set())
     assert {name for name in found if name in SELDOM} == set()
+
+
+WITHOUT_FRAMES = [
+    *("nodes DIR", "run 1 DIR --json", "timeline DIR", "curves DIR", "grid DIR", "shards DIR"),
+    *("estimate DIR", "report DIR", "new --example sweep", "demo --status", "sites DIR"),
+    *("submit --list-templates", "config show DIR"),
+]
+"""Commands beside those of :data:`OURS`; only exports and ``load()`` make frames."""
+
+
+@pytest.mark.parametrize("command", WITHOUT_FRAMES)
+def test_only_exports_import_pandas(command: str) -> None:
+    words = command.replace("DIR", DEMO).split()
+    # Some have nothing to say of the demo: what they import is looked at all the same.
+    found = imported("from metlmon.cli.main import main\nmain(sys.argv[1:])", *words)
+    assert "metlmon.cli.main" in found
+    assert not {name.split(".")[0] for name in found} & {"pandas", "numpy", "pyarrow"}
+
+
+def test_textual_is_bound_below_its_next_major_version() -> None:
+    """``screens`` extends private parts of it."""
+    told = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    assert [each for each in told if each.startswith("textual")] == ["textual>=8.2,<9"]
+    private = [path for path in (ROOT / "screens").rglob("*.py") if PRIVATE in path.read_text()]
+    assert private
 
 
 def test_what_reads_nothing_defines_no_records() -> None:

@@ -9,30 +9,25 @@ in it is as the old DAG file says of the same epoch, or of the run's last one.
 from __future__ import annotations
 
 import itertools
-import os
 import re
-from collections.abc import Mapping, Sequence
-from io import StringIO
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from metlmon.authoring import gating
+from metlmon.authoring.checkpoints import VARIABLE, Checkpoints
 from metlmon.authoring.place import in_the_way, is_locked, leftovers
 from metlmon.authoring.records import Plan, PlanError
-from metlmon.authoring.successor import LARGEST, ContinuedRun, Going, Old, Writing
+from metlmon.authoring.successor import ContinuedRun, Going, Old, Writing
 from metlmon.ensemble.dag import Dag
 from metlmon.ensemble.gatewords import gate_told
 from metlmon.ensemble.picture import Painter
 from metlmon.ensemble.runs import Run, variable
-from metlmon.ensemble.states import DagState, State
+from metlmon.ensemble.states import ALIVE, DagState, State
 from metlmon.ensemble.wording import STATES, count
 from metlmon.frozen import frozen
-from metlmon.live.places import content_of
-from metlmon.live.tail import NotRead
-from metlmon.training.metricscsv import read_metrics_csv
 
 _NUMBERED: Final = re.compile(r"(.+?)-(\d{1,4})")
-_VERSION: Final = re.compile(r"version_(\d{1,9})")
 
 
 @frozen
@@ -69,10 +64,11 @@ def continuation(
     of them may have trained epochs of these. Nothing is written. Raises PlanError where nothing
     can go on."""
     runs = _asked_for(painter, wanted, of)
+    checkpoints = Checkpoints(directory, painter.ensemble.settings)
     found: list[Going] = []
     left_out: list[LeftOut] = []
     for run in runs:
-        going = _going(painter, directory, run, epochs, of)
+        going = _going(painter, checkpoints, run, epochs, of)
         if isinstance(going, Going):
             found.append(going)
         elif going is not None or wanted:
@@ -114,7 +110,7 @@ def _is_of(run: Run, file: str) -> bool:
 
 
 def _going(
-    painter: Painter, directory: Path, run: Run, epochs: int | None, of: str | None
+    painter: Painter, checkpoints: Checkpoints, run: Run, epochs: int | None, of: str | None
 ) -> Going | str | None:
     """The run as it goes on; else why it does not; None where it is complete."""
     stands = painter.standings[run.key]
@@ -133,24 +129,23 @@ def _going(
         return f"it is in a sub-DAG: continue that one, {dag.file}"
     told = gate_told(painter.run_row(run, painter.in_flight().runs))
     why = told[0] if told else STATES[stands.state].word
-    folder = _checkpoint(run.uuid, nodes)
-    written = _written(directory / folder)
+    checkpoint = checkpoints.of(run.uuid, {n: (old.dag, old.node) for n, old in nodes.items()})
     # An epoch whose job no log knows is done as far as its output is here.
-    done = sure if written is None or written < 0 else max(over, default=None)
+    done = sure if checkpoint.epoch < 0 else max(over, default=None)
     first = min(run.epochs) if done is None else done + 1
     # Where the first epoch that is known here needs a checkpoint, a DAG that is gone left that.
-    if done is None and not (first and variable(nodes[first].node, "continue_from_checkpoint")):
+    if done is None and not (first and variable(nodes[first].node, VARIABLE)):
         begun = ContinuedRun(run.names[home], run.uuid, why, None, first, last, None)
-        return Going(begun, run, dag, nodes, folder)
-    if written is None:
-        return f"there is no checkpoint in {folder}"
+        return Going(begun, run, dag, nodes, checkpoint.value)
+    if checkpoint.missing is not None:
+        return checkpoint.missing
     # What came back last is what there is to go on from.
-    done = first - 1 if written < 0 else min(first - 1, written)
+    done = first - 1 if checkpoint.epoch < 0 else min(first - 1, checkpoint.epoch)
     first = done + 1
     if first > last:
         return _more_than(epochs, done)
-    told_of = ContinuedRun(run.names[home], run.uuid, why, done, first, last, folder)
-    return Going(told_of, run, dag, nodes, folder)
+    told_of = ContinuedRun(run.names[home], run.uuid, why, done, first, last, checkpoint.folder)
+    return Going(told_of, run, dag, nodes, checkpoint.value)
 
 
 def _more_than(epochs: int | None, done: int | None) -> str | None:
@@ -169,51 +164,6 @@ def _nodes(painter: Painter, run: Run, home: Dag) -> dict[int, Old]:
         dag = painter.dags[key[0]]
         found[number] = Old(dag, dag.workflow.nodes[key[1]])
     return found
-
-
-def _checkpoint(uuid: str, nodes: Mapping[int, Old]) -> str:
-    """Where checkpoints are, as a DAG file says it, else as METL has it."""
-    every = [nodes[number].node for number in sorted(nodes, reverse=True)]
-    said = [variable(node, "continue_from_checkpoint") for node in every]
-    folder = next((each for each in said if each), None)
-    if folder is not None:
-        folder = re.sub(r"\$\(\s*run_uuid\s*\)", lambda _: uuid, folder, flags=re.I)
-    if folder is None or "$" in folder:
-        folder = f"output/training_logs/{uuid}"
-    parts = Path(folder).parts
-    if Path(folder).is_absolute() or ".." in parts or any(ord(c) < 32 for c in folder):
-        raise PlanError(f"{folder!r}: a run's checkpoints must lie below the DAG's directory")
-    return folder
-
-
-def _written(folder: Path) -> int | None:
-    """The last epoch of which the files tell that it is complete; -1 where they tell of none, and
-    None where there is no checkpoint to go on from."""
-    try:
-        with os.scandir(folder / "checkpoints") as entries:
-            if not any(each.name.endswith(".ckpt") and each.is_file() for each in entries):
-                return None
-        versions = sorted(
-            (int(match.group(1)), name)
-            for name in os.listdir(folder)
-            if (match := _VERSION.fullmatch(name))
-        )
-    except (OSError, ValueError):
-        return None
-    last = -1
-    for _, name in versions:
-        last = max(last, _last_epoch(folder / name / "metrics.csv"))
-    return last
-
-
-def _last_epoch(path: Path) -> int:
-    try:
-        text = content_of(os.path.realpath(path), LARGEST).decode("utf-8", "replace")
-    except NotRead:
-        return -1
-    values = read_metrics_csv(StringIO(text, newline="")).values
-    judged = [max(each) for name, each in values.items() if name.startswith("val") and each]
-    return max(judged, default=-1)
 
 
 # --- may it -----------------------------------------------------------------------------------
@@ -258,7 +208,7 @@ def _refuse_if_it_runs(painter: Painter, dag: Dag) -> None:
         locked = is_locked(leftovers(path.parent, path.name.removesuffix(".dag")), path.stem)
     except OSError:
         locked = False
-    if state is DagState.RUNNING and (painter.live or locked):
+    if state in ALIVE and (painter.live or locked):
         raise PlanError(
             f"{dag.file} still runs: two DAGMans would train the same runs. Wait for its end, or "
             "end it (metlmon act remove-dag), then say this again"

@@ -7,6 +7,7 @@ told there (``metlmon/trainer/gate.py``).
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -31,6 +32,9 @@ LATER: Final = 75
 
 #: As the gate is told what a node is.
 _WORDS: Final = {Role.TRAIN: "train", Role.EVALUATE: "evaluate"}
+
+INTERPRETER: Final = "python3"
+"""What the gate is looked up by on PATH. DAGMan gives its scripts the PATH of whoever submits."""
 
 _HOME: Final = Path(__file__).resolve().parents[1] / "trainer"
 
@@ -97,6 +101,11 @@ def rules_text(request: Request, runs: Sequence[RunPlan], metrics: Sequence[str]
         },
     }
     return json.dumps(said, indent=1) + "\n"
+
+
+def has_interpreter() -> bool:
+    """Whether a gate that is submitted from here can run."""
+    return shutil.which(INTERPRETER) is not None
 
 
 def script() -> bytes:

@@ -15,7 +15,7 @@ from metlmon.ensemble.dag import Dag
 from metlmon.ensemble.picture import Painter
 from metlmon.ensemble.runs import part_of_run
 from metlmon.ensemble.settings import Settings
-from metlmon.ensemble.states import DagState, State
+from metlmon.ensemble.states import ALIVE, State
 from metlmon.frozen import frozen
 from metlmon.live.discovery import read_regular
 from metlmon.live.errors import InputError
@@ -94,7 +94,7 @@ def _paths(workflow: Workflow) -> Iterator[Path]:
 
 
 def _runs(painter: Painter, dag: Dag) -> bool:
-    return painter.ensemble.dag_state(dag.key)[0] is DagState.RUNNING
+    return painter.ensemble.dag_state(dag.key)[0] in ALIVE
 
 
 def _rescue(directory: Path, dag_file: str) -> tuple[str | None, set[NodeKey]]:

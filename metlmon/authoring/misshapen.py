@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from metlmon.authoring.gating import is_gated
+from metlmon.authoring.gating import INTERPRETER, has_interpreter, is_gated
 from metlmon.authoring.graph import Role
 from metlmon.authoring.jobs import Job
 from metlmon.authoring.records import Complaint, PlanError, Request, Rules, Shape
@@ -231,6 +231,9 @@ def _gate(request: Request) -> Iterator[Complaint]:
     if not low <= rules.poll <= high:
         text = f"{rules.poll} seconds between two questions: give a number from {low} to {high}"
         yield Complaint("gate.poll", text)
+    if not has_interpreter():
+        text = f"{INTERPRETER} is not on PATH here: the gate would let every epoch train; put it on"
+        yield Complaint("gate", f"{text} PATH where the DAG is submitted", fatal=False)
     yield from _rules(rules)
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from metlmon.authoring import dagtext, gating
+from metlmon.authoring.checkpoints import VARIABLE
 from metlmon.authoring.graph import Given, Graph, GraphNode, Level, Role
 from metlmon.authoring.records import Plan, PlanError, PlannedFile, Request
 from metlmon.authoring.rhythm import next_site, period
@@ -65,13 +66,14 @@ class Old:
 @dataclass(frozen=True, slots=True)
 class Going:
     """A run that goes on, with the nodes that tell how: of every epoch one, of any DAG. ``dag``:
-    in which it went on last; ``folder``: where its checkpoints are, as seen from the DAG file."""
+    in which it went on last; ``checkpoint``: what ``continue_from_checkpoint`` is in a node that
+    has none in the old DAG."""
 
     told: ContinuedRun
     run: Run
     dag: Dag
     nodes: Mapping[int, Old]
-    folder: str
+    checkpoint: str
 
 
 _Like = tuple[Old, int]
@@ -358,8 +360,8 @@ class Writing:
                 raise PlanError(f"{where}: {text}; write that otherwise")
             if value:
                 yield Given(key, value, Level.NODE, where)
-        if epoch and new.role is Role.TRAIN and "continue_from_checkpoint" not in seen:
-            yield Given("continue_from_checkpoint", going.folder, Level.NODE, "it goes on")
+        if epoch and new.role is Role.TRAIN and VARIABLE not in seen:
+            yield Given(VARIABLE, going.checkpoint, Level.NODE, "it goes on")
 
     def _script(
         self, new: _New, old: Node

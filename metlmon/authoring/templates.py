@@ -25,6 +25,7 @@ any submit description is a template.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -241,6 +242,10 @@ class _Header:
             raise PlanError(f"{where}: {name} is shipped twice; take one of the lines out")
         for folder in self._beside:
             if (folder / name).is_file():
+                if not Path(os.path.realpath(folder / name)).is_relative_to(
+                    os.path.realpath(folder)
+                ):
+                    raise PlanError(f"{where}: {name} is a link to a file elsewhere; copy it there")
                 self.ships.append((name, _bytes(folder / name), match[2] is not None))
                 return
         raise PlanError(f"{where}: {name} is not beside the template; put it there")

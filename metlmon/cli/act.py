@@ -36,7 +36,7 @@ from metlmon.pool.records import (
 )
 from metlmon.pool.refusing import target
 from metlmon.pool.requests import NO_SITE, site_of
-from metlmon.pool.runoffers import with_site
+from metlmon.pool.runoffers import unknown_site, with_site
 
 JOBS_LISTED: Final = 20
 """Jobs that the question names; it counts the others."""
@@ -59,6 +59,8 @@ def act(options: argparse.Namespace) -> int:
     if wanted is not Act.PRIORITY and options.value is not None:
         raise InputError(f"--value is for priority, not for {wanted}")
     site = _site(wanted, options.to)
+    if options.keep and wanted is not Act.RESUBMIT:
+        raise InputError(f"--keep is for resubmit, not for {wanted}")
     reader = open_reader(options)
     if reader.ensemble.settings.read_only:
         raise InputError("read_only is set in metlmon.toml: nothing can be done to jobs from here")
@@ -81,21 +83,42 @@ def act(options: argparse.Namespace) -> int:
         offer = next(o for o in office.offers(status, jobs, dags, runs) if o.act is wanted)
         if offer.order is not None and options.value is not None:
             offer = replace(offer, order=replace(offer.order, value=options.value))
+        unknown = None
+        if offer.order is not None and options.keep:
+            offer = replace(offer, order=replace(offer.order, confirmed=tuple(options.keep)))
         if site is not None:
             offer = with_site(offer, site)
+            unknown = _unknown(office, painter, site) if offer.order is not None else None
+        if unknown is not None and (options.yes or options.dry_run):
+            offer = replace(offer, order=None, refused=f"{unknown} (without --yes you are asked)")
         if not jobs and not dags and not runs:
             meant = plain(" ".join(options.targets), 200)
             offer = replace(offer, subject=meant, refused="no job of that is in the queue now")
         along = [row for row in session.queued() if dags and row.dag == dags[0].file]
-        return _carry_out(office, offer, options, along)
+        return _carry_out(office, offer, options, along, unknown)
     finally:
         office.close()
 
 
+def _unknown(office: Office, painter: Painter, site: str) -> str | None:
+    """That the collector knows sites, and this is none of them; a collector that gives no answer
+    is no reason to ask again."""
+    named = {painter.target(key) for key in painter.nodes} | set(painter.sums.sites)
+    try:
+        return unknown_site(site, office.sites(), (name for name in named if name))
+    except PoolError:
+        return None
+
+
 def _carry_out(
-    office: Office, offer: Offer, options: argparse.Namespace, along: Sequence[JobRow]
+    office: Office,
+    offer: Offer,
+    options: argparse.Namespace,
+    along: Sequence[JobRow],
+    warning: str | None = None,
 ) -> int:
-    """``along``: a DAG's jobs, which leave the queue with it."""
+    """``along``: a DAG's jobs, which leave the queue with it; ``warning``: what to think of before
+    one says yes. Of a dry run the answers are those that ``--yes`` would not do."""
     order = offer.order
     if order is None:
         already = already_so(offer)
@@ -104,14 +127,16 @@ def _carry_out(
         return Exit.OK if already else code
     for line in question(offer, order, along if offer.act is Act.REMOVE_DAG else ()):
         _tell(line)
+    if warning is not None:
+        _tell(f"warning: {warning}")
     if options.dry_run:
-        return _told(offer, order, (), options, dry=True)
-    if not options.yes and not _confirmed():
+        order = replace(order, dry=True)
+    elif not options.yes and not _confirmed():
         _tell("metlmon: nothing was done")
         return Exit.REFUSED
 
     def tell(answer: Answer) -> None:
-        if not options.json:
+        if not options.json and not (options.dry_run and answer.reply is Reply.DONE):
             print(answer_line(answer, order), flush=True)
 
     try:
@@ -119,6 +144,8 @@ def _carry_out(
     except PoolError as error:
         _tell(f"metlmon: nothing was done: {error}")
         return _told(offer, order, (), options, str(error))
+    if options.dry_run:
+        answers = tuple(each for each in answers if each.reply is not Reply.DONE)
     return _told(offer, order, answers, options)
 
 
@@ -128,14 +155,11 @@ def _told(
     answers: tuple[Answer, ...],
     options: argparse.Namespace,
     error: str | None = None,
-    dry: bool = False,
 ) -> int:
     if options.json:
         print_json(_json(offer, order, answers, error))
-    if dry:
-        return Exit.OK
-    well = bool(answers) and all(answer.reply in WELL for answer in answers)
-    return Exit.OK if well else Exit.REFUSED
+    tried = order is not None and error is None
+    return Exit.OK if tried and all(each.reply in WELL for each in answers) else Exit.REFUSED
 
 
 # --- what is meant ------------------------------------------------------------------------
@@ -230,6 +254,7 @@ def _deed(offer: Offer) -> str:
     """``hold job 12.0 of run1``."""
     said = {
         Act.PRIORITY: "set the priority of",
+        Act.RELEASE_DAG: "release DAGMan of",
         Act.REMOVE_DAG: "remove",
         Act.STOP_NOW: "stop now:",
         Act.RESUME_RUN: "let go on:",

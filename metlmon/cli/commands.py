@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import fnmatch
 import os
 import sys
 import time
@@ -17,9 +16,11 @@ from metlmon.cli.notices import print_warnings
 from metlmon.cli.printing import can_show, is_terminal, print_json, print_json_list
 from metlmon.cli.stalled import look_away, look_on
 from metlmon.cli.to_json import Writer, figures_json, queue_word
+from metlmon.ensemble.choosing import is_named, listed_runs, run_named
 from metlmon.ensemble.picture import Painter
-from metlmon.ensemble.views import JobRow, Progress, RunRow, Status
+from metlmon.ensemble.views import Progress, RunRow, Status
 from metlmon.live.cache import user_cache
+from metlmon.live.conditions import OF_A_MOMENT
 from metlmon.live.errors import InputError
 from metlmon.live.moments import asked_moment
 from metlmon.live.reader import Reader
@@ -36,6 +37,9 @@ if TYPE_CHECKING:
 POLL_SECONDS: Final = 1.0
 """How often ``--exit-on`` looks again: as often as the dashboard does."""
 
+TELLS_WARNINGS: Final = frozenset({"status", "watch", "export"})
+"""Commands that print all warnings also for people."""
+
 TELL_AFTER: Final = 1.0
 """Reading that takes longer than this many seconds says how far it is."""
 
@@ -43,6 +47,7 @@ TELL_AFTER: Final = 1.0
 def status(options: argparse.Namespace) -> int:
     """``metlmon status``."""
     reader = open_reader(options)
+    check_only(reader.painter(), options.only)
     code = _wait(reader, options) if options.exit_on else Exit.OK
     said = _asked_queue(reader, options)
     from metlmon.stats.study import Basis
@@ -68,9 +73,10 @@ def jobs(options: argparse.Namespace) -> int:
     reader = open_reader(options)
     said = _asked_queue(reader, options)
     painter = reader.painter()
+    check_only(painter, options.only)
     rows = painter.job_rows()
     if options.only:
-        rows = [row for row in rows if _job_wanted(row, options.only)]
+        rows = [row for row in rows if is_named(options.only, row.uuid, row.run)]
     if options.json:
         writer = Writer(painter.clock.stated)
         listed = (writer.job(row) for row in rows)
@@ -131,6 +137,7 @@ def watch(options: argparse.Namespace) -> int:
         return status(options)
     reader = new_reader(options)
     reader.open()
+    check_only(reader.painter(), options.only)
     return _open_screens(reader, options, None)
 
 
@@ -154,8 +161,13 @@ def new_reader(options: argparse.Namespace) -> Reader:
 
 
 def open_reader(options: argparse.Namespace) -> Reader:
-    """A reader that has read everything there is."""
-    return _read(new_reader(options))
+    """A reader that has read everything there is. What is to be said of the moment of
+    ``--as-of`` goes to standard error where the command prints no warnings of its own."""
+    reader = _read(new_reader(options))
+    told = getattr(options, "json", False) or getattr(options, "command", "") in TELLS_WARNINGS
+    if isinstance(options.as_of, str) and not told:
+        print_warnings(n for n in reader.painter().notices() if n.kind in OF_A_MOMENT)
+    return reader
 
 
 def read_whole(dagdir: Path) -> Reader:
@@ -229,37 +241,21 @@ def one_run(painter: Painter, wanted: str) -> RunRow:
     if rows:
         listed = ", ".join(f"{r.uuid or r.key} ({r.run}, {r.dag})" for r in rows[:20])
         raise InputError(f"{wanted}: {len(rows)} runs are meant by that: {listed}")
+    raise InputError(f"{wanted}: no such run; {listed_runs(painter.status().runs)}")
+
+
+def check_only(painter: Painter, only: str | None) -> None:
+    """Raises InputError when ``--only`` names no run that there is."""
     runs = painter.status().runs
-    known = [f"{r.run} ({r.uuid[:8]})" if r.uuid else r.run for r in runs]
-    some = ", ".join(known[:8]) + (", …" if len(known) > 8 else "")
-    there = f"there are {some}" if known else "this dagdir has no runs"
-    raise InputError(f"{wanted}: no such run; {there}")
-
-
-def _wanted(only: str, *names: str | None) -> bool:
-    for pattern in filter(None, (p.strip() for p in only.split(","))):
-        for name in names:
-            if name and (fnmatch.fnmatchcase(name, pattern) or name == pattern):
-                return True
-    return False
-
-
-def run_wanted(run: RunRow, only: str) -> bool:
-    """Does ``--only`` name this run: by name, by uuid, or by how its uuid begins?"""
-    prefixes = ",".join(f"{p.strip()}*" for p in only.split(",") if p.strip())
-    return _wanted(only, run.run, run.uuid, run.key) or _wanted(prefixes, run.uuid)
-
-
-def _job_wanted(job: JobRow, only: str) -> bool:
-    prefixes = ",".join(f"{p.strip()}*" for p in only.split(",") if p.strip())
-    return _wanted(only, job.run, job.uuid) or _wanted(prefixes, job.uuid)
+    if only and not any(run_named(run, only) for run in runs):
+        raise InputError(f"--only {only}: no such run; {listed_runs(runs)}")
 
 
 def narrowed(picture: Status, only: str | None) -> Status:
     """The picture with the runs of ``--only``; totals stay the whole ensemble's."""
     if not only:
         return picture
-    runs = tuple(run for run in picture.runs if run_wanted(run, only))
+    runs = tuple(run for run in picture.runs if run_named(run, only))
     return replace(picture, runs=runs)
 
 

@@ -87,7 +87,7 @@ def _wanted(only: str | None) -> list[str]:
 
 def _stem(dagdir: Path) -> str:
     """What the ensemble is called: its directory, or its one DAG file."""
-    return dagdir.stem if dagdir.is_file() else dagdir.resolve().name or "ensemble"
+    return dagdir.stem if dagdir.is_file() else Path(os.path.realpath(dagdir)).name or "ensemble"
 
 
 # --- where it goes ------------------------------------------------------------------------
@@ -103,8 +103,9 @@ def _check_parquet() -> None:
 
 def _check_place(out: Path, dagdir: Path) -> None:
     """Nothing is ever written to a dagdir: DAGMan and the jobs own it."""
-    if out.resolve().is_relative_to(dagdir.resolve()):
-        beside = f"../{dagdir.resolve().name}-export"
+    inside = os.path.realpath(dagdir)
+    if Path(os.path.realpath(out)).is_relative_to(inside):
+        beside = f"../{os.path.basename(inside)}-export"
         raise InputError(
             f"{out}: lies in the ensemble's own directory, where metlmon writes nothing; name "
             f"another one: --out {beside if out.parent == Path() else 'DIRECTORY'}"

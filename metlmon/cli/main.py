@@ -26,7 +26,7 @@ exit status:
   1  check: errors were found (with --strict: or warnings)
   2  the directory or the arguments cannot be used (one sentence says why)
   3  --exit-on: a DAG failed or was removed, or can get no further
-  4  --exit-on: a job is held
+  4  --exit-on: a job, or DAGMan itself, is held
   5  --exit-on: --timeout passed first
   6  submit, new --submit: the files are written, but the pool did not take the DAG; act:
      something was refused, failed, or was not confirmed
@@ -43,10 +43,9 @@ FIGURES: Final = (
 )
 """Commands that have a module of their own, with a function of their name."""
 
-COLLECT: Final = (50_000, 20, 50)
-"""When Python looks for cycles, instead of at every 700 objects: a model grows by millions, none
-of them in a cycle, and the looking took a tenth to a fifth of reading ten thousand jobs. The
-memory is the same to a megabyte."""
+COLLECT: Final = (5_000, 10, 10)
+"""When Python collects garbage, instead of at every 700 objects: a model grows by millions, none
+of them in a cycle. Larger numbers let the garbage of screens stand for hours."""
 
 DIR_HELP: Final = "the directory of a DAG, or the DAG file (default: here)"
 
@@ -188,9 +187,12 @@ def _report(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     report.add_argument(
         "--html",
         metavar="FILE",
-        help="write one self-contained HTML file; an older one is replaced (-: standard output)",
+        help="write one self-contained HTML file; an older report is replaced (-: standard output)",
     )
     report.add_argument("--md", metavar="FILE", help="write Markdown, likewise")
+    report.add_argument(
+        "--force", action="store_true", help="files that are not reports may be overwritten"
+    )
     report.add_argument("--json", action="store_true", help="print its tables as one JSON object")
     report.add_argument("--title", metavar="TEXT", help="of the report (default: the directory)")
     _window(report)
@@ -271,7 +273,7 @@ def _queue(command: argparse.ArgumentParser) -> None:
 
 ACTIONS: Final = (
     *("hold", "release", "remove", "vacate", "priority", "retarget"),
-    *("halt", "resume", "remove-dag", "resubmit"),
+    *("halt", "resume", "release-dag", "remove-dag", "resubmit"),
     *("stop", "stop-now", "pause", "resume-run", "send"),
 )
 
@@ -294,14 +296,24 @@ def _act(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         nargs="*",
         metavar="TARGET",
         help="a job (12.0), a run (its name, its uuid or how that begins), or: all. For halt, "
-        "resume, remove-dag and resubmit a DAG file (default: the only one)",
+        "resume, release-dag, remove-dag and resubmit a DAG file (default: the only one)",
     )
     act.add_argument("--value", type=int, metavar="N", help="priority: the new one")
     act.add_argument(
         "--to", metavar="SITE", help="send, retarget: where to (send: or dag, as the DAG file says)"
     )
     act.add_argument(
-        "--dry-run", action="store_true", help="say what it would touch, and exit without asking"
+        "--keep",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="resubmit: keep this of the earlier submission, too: -import_env, -outfile_dir, "
+        "another DAG file, or the directory that it was submitted from (--keep=-import_env)",
+    )
+    act.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="say what it would touch, and what would be refused, and exit without asking",
     )
     act.add_argument("--yes", action="store_true", help="do not ask")
     act.add_argument("--json", action="store_true", help="print the answers as one JSON object")
@@ -438,12 +450,6 @@ def _shapes(new: argparse.ArgumentParser) -> None:
     )
     new.add_argument("--every", type=int, metavar="N", help="evaluate after each N epochs")
     new.add_argument(
-        "--gate",
-        action=argparse.BooleanOptionalAction,
-        default=None,
-        help="can a run be stopped, paused, sent elsewhere? (default: chain, sweep, stages)",
-    )
-    new.add_argument(
         "--stop-patience", type=int, metavar="N", help="stop after N epochs without improvement"
     )
     new.add_argument(
@@ -511,6 +517,12 @@ def _ensemble(submit: argparse.ArgumentParser) -> None:
         default=[],
         metavar="NAME=VALUE",
         help="a parameter of the template; may be given again",
+    )
+    submit.add_argument(
+        "--gate",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="can a run be stopped, paused, sent elsewhere? (default: chain, sweep, stages)",
     )
 
 
@@ -688,7 +700,7 @@ def _version() -> int:
 
 
 def _dispatch(options: argparse.Namespace) -> int:
-    from metlmon.live.errors import InputError
+    from metlmon.live.errors import InputError, unusable_path
 
     if options.command is None:
         parser().print_help()
@@ -721,11 +733,14 @@ def _dispatch(options: argparse.Namespace) -> int:
         from metlmon.cli import commands
 
         return int(getattr(commands, options.command)(options))
-    except InputError as error:
+    except (InputError, OSError) as error:
+        refused = unusable_path(error) if isinstance(error, OSError) else error
+        if refused is None:
+            raise
         from metlmon.ensemble.wording import plain
         from metlmon.secret import hide
 
-        print(f"metlmon: {plain(hide(str(error)), 2000)}", file=sys.stderr)
+        print(f"metlmon: {plain(hide(str(refused)), 2000)}", file=sys.stderr)
         return Exit.USAGE
 
 

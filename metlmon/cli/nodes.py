@@ -145,15 +145,17 @@ def _node_cells(painter: Painter, key: NodeKey, indent: str, ascii: bool) -> lis
     if row is None:
         return [indent + plain(key[1], NAME_LIMIT, ascii), *[""] * 7]
     kind = f"{row.kind.upper()} " if row.kind in KINDS else ""
-    calm = row.state in (State.COMPLETED, State.SKIPPED, State.WAITING)
+    calm = row.state in (State.COMPLETED, State.SKIPPED, State.WAITING, State.FUTILE)
     return [
         f"{indent}  {kind}{plain(row.node, NAME_LIMIT, ascii)}",
         _state(row, ascii),
         duration(row.seconds, ascii) if row.since is not None else "",
         job_id(*row.jobs[-1], ascii=ascii) if row.jobs else "",
-        str(row.attempts) if row.attempts else "",
+        str(row.tries) if row.tries else "",
         "" if row.retries_left is None or calm else str(row.retries_left),
-        site(row.site, row.target, row.off_target, ascii=ascii) if row.site else "",
+        site(row.site, row.target, row.off_target, ascii=ascii, state=row.state)
+        if row.site
+        else "",
         why(row, ascii),
     ]
 

@@ -15,8 +15,10 @@ from metlmon.cli.codes import Exit
 from metlmon.cli.commands import open_reader
 from metlmon.cli.printing import can_show, print_json
 from metlmon.cli.to_json import SCHEMA, Writer
+from metlmon.ensemble.measure import Measure
 from metlmon.ensemble.wording import plain
 from metlmon.live.errors import InputError
+from metlmon.report import html, markdown
 from metlmon.stats.windows import asked_window
 
 if TYPE_CHECKING:
@@ -24,6 +26,9 @@ if TYPE_CHECKING:
     from metlmon.report.records import Report
 
 STDOUT: Final = "-"
+
+BEGINNING: Final = 1000
+"""Bytes in which a report names itself."""
 
 PIPE_WIDTH: Final = 1000
 """Columns that no terminal shows: nothing is cut or left out for a script."""
@@ -41,13 +46,17 @@ def report(options: argparse.Namespace) -> int:
     window = asked_window(options.since, options.until, options.month, zone)
     for name in wanted:
         _check_outside(getattr(options, name), reader.dagdir)
-    made = compiled(painter.status(), painter.ledger(), window, options.title, _zone(painter))
+        _check_replaceable(getattr(options, name), options.force)
+    ledger = painter.ledger()
+    # What the JSON calls GPU-hours is nothing else.
+    measure = Measure.GPU if options.json else ledger.measure
+    made = compiled(painter.status(), ledger, window, options.title, _zone(painter), measure)
     if options.json:
         print_json(_json(painter, made))
     elif not wanted:
         _print(made, options.ascii or not can_show(sys.stdout))
     for name in wanted:
-        _deliver(getattr(options, name), _written(name, made))
+        _deliver(getattr(options, name), _written(name, made), options.force)
     return Exit.OK
 
 
@@ -76,17 +85,11 @@ def _check(options: argparse.Namespace, wanted: list[str]) -> None:
 
 
 def _same(one: str, other: str) -> bool:
-    return one != STDOUT and Path(one).resolve() == Path(other).resolve()
+    return one != STDOUT and os.path.realpath(one) == os.path.realpath(other)
 
 
 def _written(name: str, made: Report) -> str:
-    if name == "html":
-        from metlmon.report.html import page
-
-        return page(made)
-    from metlmon.report.markdown import document
-
-    return document(made)
+    return html.page(made) if name == "html" else markdown.document(made)
 
 
 def _json(painter: Painter, made: Report) -> dict[str, object]:
@@ -117,16 +120,30 @@ def _check_outside(name: str, dagdir: Path) -> None:
     path = Path(name)
     if path.is_dir():
         raise InputError(f"{plain(name)}: this is a directory; name a file")
-    inside = dagdir.resolve()
+    inside = os.path.realpath(dagdir)
     # Both: a link may lie in it, or lead into it.
-    if any(each.is_relative_to(inside) for each in (path.parent.resolve(), path.resolve())):
+    places = map(os.path.realpath, (path.parent, path))
+    if any(Path(each).is_relative_to(inside) for each in places):
         raise InputError(
             f"{plain(name)}: this is in the dagdir, where metlmon report writes nothing; name a "
             "file elsewhere"
         )
 
 
-def _deliver(name: str, text: str) -> None:
+def _check_replaceable(name: str, force: bool) -> None:
+    """Raises InputError where another file than a report of ours is in the way."""
+    path = Path(name)
+    if name == STDOUT or force or not path.is_file():
+        return
+    with open(path, "rb") as file:
+        beginning = file.read(BEGINNING)
+    if not any(mark.encode() in beginning for mark in (html.MARK, markdown.MARK)):
+        raise InputError(
+            f"{plain(name)}: is there already; --force overwrites it, or name another file"
+        )
+
+
+def _deliver(name: str, text: str, force: bool) -> None:
     """To a file, which is there whole or not at all; or to standard output."""
     data = text.encode("utf-8")
     if name == STDOUT:
@@ -144,7 +161,7 @@ def _deliver(name: str, text: str) -> None:
         _write(path, data)
         return
     # Through a symbolic link: what it points to is renewed, the link stays.
-    target = path.resolve()
+    target = Path(os.path.realpath(path))
     try:
         handle, beside = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
     except OSError as error:
@@ -155,6 +172,7 @@ def _deliver(name: str, text: str) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.chmod(beside, _mode(target))
+        _check_replaceable(name, force)
         os.replace(beside, target)
     except OSError as error:
         raise InputError(f"{plain(name)}: {error.strerror or error}") from None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,10 +14,12 @@ from metlmon.cli.commands import open_reader
 from metlmon.cli.notices import print_warnings
 from metlmon.cli.printing import can_show, print_json
 from metlmon.cli.tables import NAME_LIMIT, Column, console, hours_line, print_table
-from metlmon.cli.to_json import SCHEMA, Writer, warnings
+from metlmon.cli.to_json import SCHEMA, Writer, hours_of, warnings
 from metlmon.cli.to_json import hours as hours_number
 from metlmon.cli.to_json import seconds as seconds_number
-from metlmon.ensemble.ledger import HOUR, EpochEntry
+from metlmon.ensemble.ledger import HOUR, EpochEntry, measured
+from metlmon.ensemble.measure import Measure
+from metlmon.ensemble.views import GpuHours
 from metlmon.ensemble.wording import (
     count,
     duration,
@@ -31,6 +34,7 @@ from metlmon.ensemble.wording import (
 )
 from metlmon.stats.places import Cause, Cell, Moved, Place, Sites, Spread, Waiting, places_in
 from metlmon.stats.tally import Tally
+from metlmon.stats.waste import wasteful
 from metlmon.stats.windows import asked_window, told_window
 
 if TYPE_CHECKING:
@@ -47,8 +51,14 @@ def sites(options: argparse.Namespace) -> int:
     window = asked_window(
         options.since, options.until, options.month, painter.ensemble.settings.zone
     )
-    found = places_in(painter.ledger(), window)
+    ledger = painter.ledger()
+    measure = ledger.measure
+    found = places_in(measured(ledger), window)
+    spent = replace(found.total.sum.gpu_hours, measure=measure)
     if options.json:
+        if measure is not Measure.GPU:
+            # What is called GPU-hours there is nothing else.
+            found = places_in(ledger, window)
         notices = tuple(painter.notices())
         writer = _Places(Writer(painter.clock.stated))
         print_json(
@@ -57,12 +67,13 @@ def sites(options: argparse.Namespace) -> int:
                 "dagdir": painter.dagdir,
                 "as_of": writer.time(painter.as_of),
                 **writer.sites(found),
+                "hours": hours_of(spent),
                 "warnings": warnings(notices),
             }
         )
         print_warnings(notices)
     else:
-        print_sites(found, ascii=options.ascii or not can_show(sys.stdout))
+        print_sites(found, spent, ascii=options.ascii or not can_show(sys.stdout))
     return Exit.OK
 
 
@@ -73,6 +84,8 @@ class _Places:
     """Places as JSON (schema 1). Times as logged, durations in seconds, GPU-hours in hours,
     bytes in bytes; null is "not known".
 
+    ``nodes_unlogged``: nodes that ran, or were submitted, and have no execution in the logs: the
+    GPU-hours are without theirs.
     ``window``: {since, until}, null where it has no such end. ``total``, ``sites``, ``gpus``:
     places; the places of each kind sum to ``total``. ``site_gpu``: a GPU model, so many of
     them, at a site; ``times``: its median epoch against the fastest site's. ``causes``: see
@@ -87,6 +100,7 @@ class _Places:
         window = found.window
         return {
             "window": {"since": self.time(window.since), "until": self.time(window.until)},
+            "nodes_unlogged": found.nodes_unlogged,
             "total": self._place(found.total),
             "sites": [{"site": place.name, **self._place(place)} for place in found.sites],
             "gpus": [{"gpu": place.name, **self._place(place)} for place in found.gpus],
@@ -268,14 +282,15 @@ HIDDEN_COLUMNS: Final = (
 )
 
 
-def print_sites(found: Sites, ascii: bool = False) -> None:
-    """Sites, GPU models, both, causes, and what must be said besides."""
+def print_sites(found: Sites, spent: GpuHours, ascii: bool = False) -> None:
+    """Sites, GPU models, both, causes, and what must be said besides. ``spent``: by all, in the
+    measure that the tables are in."""
     from rich.text import Text
 
     out = console()
     told = "" if found.window.whole else f"{told_window(found.window)}, "
     out.print(Text(f"{told}as of {moment(found.as_of, ascii)}"))
-    out.print(Text(hours_line(found.total.sum.gpu_hours, ascii)))
+    out.print(Text(hours_line(spent, ascii, found.nodes_unlogged)))
     if not found.executions:
         out.print()
         out.print(Text("Nothing ran: no execution is in the event logs."))
@@ -387,6 +402,14 @@ def _shares(key: str, places: Iterable[Place], ascii: bool) -> str:
 
 def _remarks(found: Sites, ascii: bool) -> Iterable[str]:
     """What the tables cannot say: paragraphs."""
+    ended = found.total.sum.good + found.total.sum.bad
+    for place in wasteful(found):
+        name, lost = plain(place.name or "", NAME_LIMIT, ascii), _exact(place.sum.bad / HOUR, ascii)
+        done = place.sum.completed
+        epochs = count(done, "epoch", ascii=ascii) if done else "no epoch"
+        of_all = share(place.sum.bad, ended, ascii)
+        hours_ = found.measure.hours
+        yield f"{name} lost {lost} {hours_} ({of_all} of what has ended) and completed {epochs}."
     if found.waiting:
         waits = "; ".join(_waited(each, ascii) for each in found.waiting)
         yield f"Waits that led to no execution, and are in no median: {waits}."

@@ -37,28 +37,31 @@ DEEP: Final = 12
 """Calls of Python's own below one of ours, at most."""
 
 _over = threading.Event()
+"""Of the command that is watched now; each has its own, or the thread of the one before goes on."""
 
 
 def look_on(directory: str) -> None:
     """Begin to see to it that reading ``directory`` gets on, until :func:`look_away`."""
-    _over.clear()
+    global _over
+    look_away()
+    _over = threading.Event()
     main = threading.main_thread().ident
     # Screens are drawn where there may be no thread for it, and tests call commands from others.
     if main is not None and threading.current_thread() is threading.main_thread():
-        args = (main, plain(directory, 200))
+        args = (main, plain(directory, 200), _over)
         threading.Thread(target=_look, args=args, name="metlmon-look", daemon=True).start()
 
 
 def look_away() -> None:
-    """The screens have ways of their own."""
+    """The command has ended, or screens are drawn: they have ways of their own."""
     _over.set()
 
 
-def _look(main: int, directory: str) -> None:
+def _look(main: int, directory: str, over: threading.Event) -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     at: tuple[int, int] | None = None
     spent, silent, told, waits = 0.0, 0.0, False, 0
-    while not _over.wait(LOOK_SECONDS):
+    while not over.wait(LOOK_SECONDS):
         now, used = _where(sys._current_frames().get(main)), _used(main)
         # By looks, not by the clock, and not while it works: on a busy machine both threads wait
         # for a processor, which is no file system.

@@ -17,7 +17,7 @@ from metlmon.authoring.typed import megabytes, seeds_in, sites_in
 from metlmon.cli.codes import Exit
 from metlmon.cli.printing import is_terminal, print_json
 from metlmon.ensemble.wording import plain
-from metlmon.live.errors import InputError
+from metlmon.live.errors import InputError, shortened
 from metlmon.live.settings import load_settings
 from metlmon.pool.records import PoolError, Submitted
 from metlmon.secret import hide
@@ -57,8 +57,7 @@ def submit(options: argparse.Namespace) -> int:
 
     if options.dir is None:
         request = replace(request, directory=_new_directory(request.name))
-    # The form offers to steer the runs; who does not want to says so there.
-    return open_submit_pane(options, replace(request, gate=Rules()))
+    return open_submit_pane(options, request)
 
 
 # --- the request --------------------------------------------------------------------------
@@ -83,6 +82,7 @@ def asked(options: argparse.Namespace) -> Request:
         memory_mb=_size(options, "memory"),
         retries=options.retries,
         values=dict(map(setting, options.set)),
+        gate=None if options.gate is False else Rules(),
     )
 
 
@@ -180,7 +180,7 @@ def option_of(field: str) -> str:
 def say(text: str, of: str = "") -> None:
     """A sentence, behind what it is about. Each is looked through by itself: what is called
     ``api_token:`` is not one that the sentence then gives away."""
-    print(f"metlmon: {plain(hide(of) + hide(text), _SENTENCE)}", file=sys.stderr)
+    print(f"metlmon: {plain(shortened(hide(of) + hide(text)), _SENTENCE)}", file=sys.stderr)
 
 
 def _dry_run(request: Request, options: argparse.Namespace) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from textwrap import wrap
 from typing import TYPE_CHECKING, Final
 
@@ -18,8 +19,9 @@ from metlmon.ensemble.gatewords import (
     target_of,
     waits_since,
 )
+from metlmon.ensemble.measure import Measure
 from metlmon.ensemble.nodewords import KINDS, counted_states, failed_evaluations, others_astir
-from metlmon.ensemble.states import State
+from metlmon.ensemble.states import UNPLACED, State
 from metlmon.ensemble.views import (
     DagRow,
     EpochRow,
@@ -32,26 +34,30 @@ from metlmon.ensemble.views import (
 )
 from metlmon.ensemble.wording import (
     BETWEEN,
-    DAG_STATES,
     OUTCOMES,
     STATES,
     Colour,
     Sign,
     Weight,
+    at_least,
     between_epochs,
     count,
+    dag_sign,
     duration,
     gpus,
     hours,
     hours_added,
     job_id,
     moment,
+    nothing_logged,
     number,
     plain,
     progress_bar,
+    refused_submissions,
     share,
     site,
     unknown,
+    wants,
 )
 from metlmon.frozen import frozen
 
@@ -86,9 +92,15 @@ def console() -> Console:
     """Standard output, as wide as its terminal; a pipe cuts nothing."""
     from rich.console import Console
 
+    class PipeConsole(Console):
+        """Leaves it to ``main`` what a closed pipe means; Rich exits with 1."""
+
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError
+
     # Rich guesses 80 columns for a pipe, and would cut what a script reads.
     width = None if sys.stdout.isatty() else PIPE_WIDTH
-    return Console(file=sys.stdout, width=width, markup=False, highlight=False, emoji=False)
+    return PipeConsole(file=sys.stdout, width=width, markup=False, highlight=False, emoji=False)
 
 
 def signed(sign: Sign, ascii: bool, text: str | None = None) -> Text:
@@ -110,6 +122,15 @@ class Column:
     right: bool = False
     drop: int = 0
     shrinks: int = 0
+
+
+def in_measure(columns: Iterable[Column], measure: Measure) -> list[Column]:
+    """The columns with their hours named as what they are."""
+    named = {GPU_H: f"{measure.value}-H".upper()}
+    return [replace(column, head=named.get(column.head, column.head)) for column in columns]
+
+
+GPU_H: Final = "GPU-H"
 
 
 def print_table(
@@ -211,15 +232,21 @@ def print_status(status: Status, figures: Glance, ascii: bool = False) -> None:
     out = console()
     for dag in status.dags:
         out.print(_dag_line(dag, ascii))
+        if dag.hold is not None:
+            out.print(_held("DAGMan", dag.hold.code, dag.hold.reason, ascii))
+            out.print("  its jobs run on; metlmon act release-dag lets DAGMan go on")
     when = moment(status.as_of, ascii)
     what = "live, as of" if status.live else "as of"
-    out.print(Text(f"{what} {when}" if status.as_of else "nothing was logged yet"))
+    logged = any(log.events for log in status.logs)
+    when += "" if logged else ", before anything was logged"
+    nothing = nothing_logged((dag.ended for dag in status.dags), ascii)
+    out.print(Text(f"{what} {when}" if status.as_of else nothing))
     out.print()
     for line in _counts_lines(status, out.width, ascii):
         out.print(line)
     for line in _other_nodes(status, ascii):
         out.print(line)
-    out.print(Text(hours_line(status.gpu_hours, ascii)))
+    out.print(Text(hours_line(status.gpu_hours, ascii, status.nodes_unlogged)))
     for line in _figures(figures, ascii):
         out.print(line)
     out.print()
@@ -227,7 +254,8 @@ def print_status(status: Status, figures: Glance, ascii: bool = False) -> None:
         several = len(status.dags) > 1
         bar = WIDE_BAR if out.width >= ROOMY else NARROW_BAR
         rows = [_run_cells(run, several, bar, ascii) for run in status.runs]
-        print_table(out, [c for c in RUN_COLUMNS if several or c.head != "DAG"], rows)
+        shown = [c for c in RUN_COLUMNS if several or c.head != "DAG"]
+        print_table(out, in_measure(shown, status.gpu_hours.measure), rows)
     else:
         out.print(Text("No runs: no node of these DAGs is called …-train_epochN."))
     for line in _reasons(status.runs, ascii):
@@ -252,6 +280,11 @@ def _other_nodes(status: Status, ascii: bool) -> Iterable[Text]:
             told = f"{sign.mark(ascii)} {number(n, ascii)} {sign.word}"
             line.append("  ").append_text(signed(sign, ascii, told))
         yield line
+    passed = sum(run.epochs_overruled for run in status.runs)
+    if passed:
+        of_them = "its job" if passed == 1 else "their jobs"
+        told = f"{count(passed, 'epoch', ascii=ascii)} completed although {of_them} failed"
+        yield Text(told, style=SHADES[Colour.ORANGE])
     told, more = failed_evaluations(status.side_nodes, ascii)
     if told:
         yield Text(f"{told} ({more})" if more else told, style=SHADES[Colour.ORANGE])
@@ -279,10 +312,9 @@ def _dag_line(dag: DagRow, ascii: bool) -> Text:
 
     line = Text(plain(dag.file, NAME_LIMIT, ascii), style="bold")
     line.append("  ")
-    line.append_text(signed(DAG_STATES[dag.state], ascii))
-    line.append(
-        f"  {number(dag.nodes_done, ascii)} of {count(dag.nodes_total, 'node', ascii=ascii)} done"
-    )
+    line.append_text(signed(dag_sign(dag.state, dag.nodes_failed), ascii))
+    done = at_least(number(dag.nodes_done, ascii), dag.at_least, ascii)
+    line.append(f"  {done} of {count(dag.nodes_total, 'node', ascii=ascii)} done")
     if dag.nodes_failed:
         line.append(f", {number(dag.nodes_failed, ascii)} failed", style=SHADES[Colour.VERMILLION])
     if dag.submitted:
@@ -293,6 +325,8 @@ def _dag_line(dag: DagRow, ascii: bool) -> Text:
         line.append(f", rescue {dag.rescue}")
     if dag.halted:
         line.append("  halted", style=SHADES[Colour.ORANGE])
+    if dag.refused:
+        line.append(f"  {refused_submissions(dag.refused, ascii)}", style=SHADES[Colour.ORANGE])
     return line
 
 
@@ -310,6 +344,9 @@ def _counts_lines(status: Status, room: int, ascii: bool) -> list[Text]:
         if not n:
             continue
         told = f"{sign.mark(ascii)} {number(n, ascii)} {sign.word}"
+        inferred = sum(run.epochs_inferred for run in status.runs) if what == "epoch" else 0
+        if sign is STATES[State.COMPLETED] and inferred:
+            told += f" ({number(inferred, ascii)} inferred)"
         if lines[-1].cell_len + 2 + len(told) > room:
             lines.append(Text())
         lines[-1].append("  ")
@@ -317,12 +354,17 @@ def _counts_lines(status: Status, room: int, ascii: bool) -> list[Text]:
     return lines
 
 
-def hours_line(value: GpuHours, ascii: bool = False) -> str:
-    """GPU-hours in one line, with the share that was lost."""
+def hours_line(value: GpuHours, ascii: bool = False, missing: int = 0) -> str:
+    """GPU-hours, or what there is instead, in one line, with the share that was lost.
+    ``missing``: of so many nodes the logs lack what they spent."""
     settled = value.good + value.bad
     parts, total = hours_added((value.good, value.bad, value.in_flight), ascii)
     lost = f" ({share(value.bad, settled, ascii)} of ended)" if value.bad > 0 else ""
-    return f"GPU-hours: {total} = {parts[0]} good + {parts[1]} lost{lost} + {parts[2]} in flight"
+    least = "at least " if missing else ""
+    spent = f"{parts[0]} good + {parts[1]} lost{lost} + {parts[2]} in flight"
+    nodes = count(missing, "node", ascii=ascii)
+    more = f"; {nodes} without an execution in the logs" if missing else ""
+    return f"{value.measure.hours}: {least}{total} = {spent}{more}"
 
 
 RUN_COLUMNS: Final = (
@@ -337,7 +379,7 @@ RUN_COLUMNS: Final = (
     Column("GPU", drop=6),
     Column("JOB", drop=3),
     Column("TRY", right=True, drop=2),
-    Column("GPU-H", right=True, drop=5),
+    Column(GPU_H, right=True, drop=5),
     Column("LOST H", right=True, drop=1),
 )
 """Progress and state never go."""
@@ -349,11 +391,14 @@ NARROW_BAR: Final = 6
 
 
 def _run_cells(run: RunRow, several: bool, width: int, ascii: bool) -> list[str | Text]:
-    latest = run.latest
-    state = latest.state if latest else run.state
-    done = f"{run.epochs_done}/{run.epochs_total}"
+    latest, failed = run.shown, run.failed
+    at = failed if failed is not None else latest
+    state = failed.state if failed else latest.state if latest else run.state
+    done = at_least(f"{run.epochs_done}/{run.epochs_total}", run.epochs_unknown > 0, ascii)
     if run.epochs_skipped:
         done += f" ({run.epochs_skipped} skipped)"
+    if run.epochs_inferred:
+        done += f" ({run.epochs_inferred} inferred)"
     bar = progress_bar(run.epochs_done, run.epochs_total, width, ascii)
     dash = unknown(ascii)
     return [
@@ -361,9 +406,9 @@ def _run_cells(run: RunRow, several: bool, width: int, ascii: bool) -> list[str 
         plain(run.uuid or dash, 16, ascii),
         *([plain(run.dag, NAME_LIMIT, ascii)] if several else []),
         f"{bar} {done}",
-        str(latest.epoch) if latest and latest.epoch is not None else dash,
+        str(at.epoch) if at and at.epoch is not None else dash,
         signed(gate_sign(run) or STATES[state], ascii, _between(run, state, ascii)),
-        duration(latest.seconds, ascii) if latest else dash,
+        duration(at.seconds, ascii) if at else dash,
         _where(latest, ascii) if latest else dash,
         gpus(latest.gpu, latest.gpus, ascii) if latest else dash,
         job_id(latest.cluster, latest.proc, ascii) if latest else dash,
@@ -375,23 +420,35 @@ def _run_cells(run: RunRow, several: bool, width: int, ascii: bool) -> list[str 
 
 def _between(run: RunRow, state: State, ascii: bool) -> str | None:
     """Of a run whose next epoch was not submitted yet, and no gate tells why."""
+    if gate_sign(run):
+        return None
     waits = between_epochs(state, run.epochs_done + run.epochs_skipped, run.epochs_total)
-    return f"{STATES[state].mark(ascii)} {BETWEEN}" if waits and not gate_sign(run) else None
+    passed = run.shown is not None and run.shown.overruled
+    if not waits and not passed:
+        return None
+    told = BETWEEN if waits else STATES[state].word
+    return f"{STATES[state].mark(ascii)} {told}{', job failed' if passed else ''}"
 
 
 def _where(at: Latest | EpochRow, ascii: bool) -> str:
     """The site; without one an arrow and the target: where it is not, but wants to be."""
     if at.site is None and at.target is not None:
-        return f"{'->' if ascii else '→'} {plain(at.target, 40, ascii)}"
-    return site(at.site, at.target, at.off_target, ascii=ascii)
+        return wants(at.target, ascii=ascii)
+    return site(at.site, at.target, at.off_target, ascii=ascii, state=at.state)
 
 
 def _reasons(runs: Sequence[RunRow], ascii: bool) -> Iterable[Text]:
+    from rich.text import Text
 
     for run in runs:
         if run.latest and run.latest.hold_reason:
             name = plain(run.run, NAME_LIMIT, ascii)
             yield _held(name, run.latest.hold_code, run.latest.hold_reason, ascii)
+    for run in runs:
+        if run.failed is not None and run.failed.reason is not None:
+            name, node = (plain(each, NAME_LIMIT, ascii) for each in (run.run, run.failed.node))
+            why = plain(run.failed.reason, REASON_LIMIT, ascii)
+            yield Text(f"{name} failed: {node}: {why}", style=SHADES[Colour.VERMILLION])
     for run in runs:
         yield from _gated(run, ascii)
 
@@ -457,7 +514,7 @@ def print_run(view: RunView, ascii: bool = False) -> None:
             style="bold",
         )
     )
-    out.print(Text(hours_line(row.gpu_hours, ascii)))
+    out.print(Text(hours_line(row.gpu_hours, ascii, view.nodes_unlogged)))
     for line in _gated(row, ascii):
         out.print(line)
     out.print()
@@ -470,7 +527,7 @@ def print_run(view: RunView, ascii: bool = False) -> None:
         told = [_evaluated(epoch, ascii) for epoch in (*view.epochs, *view.side)]
         rows = [[*row[:2], each, *row[2:]] for row, each in zip(rows, told, strict=True)]
     columns = [*EPOCH_COLUMNS[:2], *[Column("EVALUATION")] * evaluated, *EPOCH_COLUMNS[2:]]
-    print_table(out, columns, rows)
+    print_table(out, in_measure(columns, view.row.gpu_hours.measure), rows)
 
 
 EPOCH_COLUMNS: Final = (
@@ -484,7 +541,7 @@ EPOCH_COLUMNS: Final = (
     Column("TRANSFER", right=True, drop=1),
     Column("EXECUTION", right=True),
     Column("TRIES", right=True),
-    Column("GPU-H", right=True, drop=3),
+    Column(GPU_H, right=True, drop=3),
     Column("LOST H", right=True),
 )
 
@@ -493,7 +550,9 @@ def _epoch_cells(run: RunRow, epoch: EpochRow, ascii: bool) -> list[str | Text]:
     dash = unknown(ascii)
     sign = PAUSED if is_waiting_at(run, epoch) else STATES[epoch.state]
     job = epoch.jobs[-1] if epoch.jobs else (None, None)
-    where = site(epoch.site, epoch.target, epoch.off_target, ascii=ascii)
+    # The target has a column of its own.
+    target = None if epoch.state in UNPLACED else epoch.target
+    where = site(epoch.site, target, epoch.off_target, ascii=ascii, state=epoch.state)
     if epoch.trained_on:
         same = epoch.trained_on == epoch.site
         elsewhere = "" if same else f", on {plain(epoch.trained_on, 40, ascii)}"
@@ -576,13 +635,16 @@ def _job_cells(job: JobRow, ascii: bool) -> list[str | Text]:
     dash = unknown(ascii)
     last = job.executions[-1] if job.executions else None
     spent = sum(e.gpu_hours or 0.0 for e in job.executions)
-    node = job.node or (f"one of {len(job.ambiguous)} DAGs" if job.ambiguous else None)
+    node = job.node
+    if job.ambiguous:
+        several = len(job.ambiguous) > 1
+        node = f"one of {len(job.ambiguous)} DAGs" if several else "owner unknown"
     return [
         job_id(job.cluster, job.proc, ascii),
         plain(node or dash, NAME_LIMIT, ascii),
         signed(STATES[job.state], ascii),
         moment(job.since, ascii),
-        plain(job.site or dash, 40, ascii),
+        site(job.site, job.target, False, ascii=ascii, state=job.state),
         gpus(job.gpu, job.gpus, ascii),
         str(len(job.executions)),
         signed(OUTCOMES[last.outcome], ascii) if last else dash,

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from metlmon.ensemble.measure import Measure
 from metlmon.ensemble.nodewords import why
 from metlmon.ensemble.picture import Painter
 from metlmon.ensemble.states import State
@@ -17,6 +18,7 @@ from metlmon.ensemble.views import (
     Count,
     EpochRow,
     ExecutionRow,
+    FailedEpoch,
     Gate,
     GpuHours,
     JobRow,
@@ -70,12 +72,16 @@ class Writer:
                     "nodes_total": dag.nodes_total,
                     "nodes_done": dag.nodes_done,
                     "nodes_failed": dag.nodes_failed,
+                    "nodes_unknown": dag.nodes_unknown,
                     "rescue": dag.rescue,
                     "submissions": [self.time(t) for t in dag.submissions],
                     "ended": self.time(dag.ended),
                     "halted": dag.halted,
                     "recoveries": dag.recoveries,
                     "cluster": dag.cluster,
+                    "submissions_refused": dag.refused,
+                    "hold_reason": dag.hold.reason if dag.hold else None,
+                    "hold_code": dag.hold.code if dag.hold else None,
                 }
                 for dag in status.dags
             ],
@@ -91,7 +97,9 @@ class Writer:
                 "epochs": _counts(status.epoch_states),
                 "nodes": _counts(status.node_states),
             },
+            "nodes_unlogged": status.nodes_unlogged,
             "gpu_hours": _gpu_hours(status.gpu_hours),
+            "hours": hours_of(status.gpu_hours),
             "sites": [
                 {
                     "site": site.site,
@@ -154,11 +162,24 @@ class Writer:
             "epochs_total": run.epochs_total,
             "epochs_done": run.epochs_done,
             "epochs_inferred": run.epochs_inferred,
+            "epochs_unknown": run.epochs_unknown,
             "epochs_skipped": run.epochs_skipped,
+            "epochs_overruled": run.epochs_overruled,
             "state": str(run.state),
             "latest": self._latest(run.latest) if run.latest else None,
             "gpu_hours": _gpu_hours(run.gpu_hours),
+            "hours": hours_of(run.gpu_hours),
             "gate": self._gate(run.gate) if run.gate else None,
+            "failed": self._failed(run.failed) if run.failed else None,
+        }
+
+    def _failed(self, failed: FailedEpoch) -> dict[str, Any]:
+        return {
+            "epoch": failed.epoch,
+            "node": failed.node,
+            "state": str(failed.state),
+            "since": self.time(failed.since),
+            "reason": failed.reason,
         }
 
     def _gate(self, gate: Gate) -> dict[str, Any]:
@@ -195,6 +216,7 @@ class Writer:
             "hold_reason": latest.hold_reason,
             "hold_code": latest.hold_code,
             "off_target": latest.off_target,
+            "overruled": latest.overruled,
         }
 
     def run_view(self, view: RunView) -> dict[str, Any]:
@@ -231,6 +253,7 @@ class Writer:
             "hold_code": epoch.hold_code,
             "job_state": _state(epoch.job_state),
             "job_return": epoch.job_return,
+            "overruled": epoch.overruled,
             "evaluations": [row.node for row in epoch.evaluations],
         }
 
@@ -263,6 +286,9 @@ class Writer:
             "waiting_parents": node.waiting,
             "waits_for": list(node.waits_for),
             "why": why(node) or None,
+            "reason": node.reason,
+            "behind": node.behind,
+            "submissions": node.submissions,
             "submit": node.submit,
             "hold_reason": node.hold_reason,
             "hold_code": node.hold_code,
@@ -495,11 +521,20 @@ def _counts(states: Mapping[State, int]) -> dict[str, int]:
     return {str(state): states.get(state, 0) for state in State}
 
 
+def hours_of(value: GpuHours) -> dict[str, Any]:
+    """Hours in the measure of the ensemble: ``GPU``; ``CPU`` or ``wall`` where nothing had one."""
+    split = {"good": value.good, "bad": value.bad, "in_flight": value.in_flight}
+    told = {kind: hours(each) for kind, each in split.items()}
+    return {"measure": str(value.measure), **told, "total": hours(value.total)}
+
+
 def _gpu_hours(value: GpuHours) -> dict[str, float]:
-    return {**_split(value), "total": hours(value.total)}
+    return {**_split(value), "total": hours(value.total) if value.measure is Measure.GPU else 0.0}
 
 
 def _split(value: GpuHours) -> dict[str, float]:
+    if value.measure is not Measure.GPU:
+        value = GpuHours()
     return {
         "good": hours(value.good),
         "bad": hours(value.bad),

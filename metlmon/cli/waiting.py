@@ -7,10 +7,11 @@ from collections.abc import Callable
 from typing import Final
 
 from metlmon.cli.codes import CONDITIONS, Exit
-from metlmon.ensemble.states import DagState, State
+from metlmon.ensemble.states import ACTIVE, ENDED, DagState, State
 from metlmon.ensemble.views import RunRow, Status
 
-ENDED: Final = frozenset({DagState.DONE, DagState.FAILED, DagState.REMOVED})
+UNDER_WAY: Final = frozenset({State.PRE, State.POST, State.RETRYING})
+"""States of a node that has no job in the queue, and is not over."""
 
 
 def pause(seconds: float) -> None:
@@ -30,14 +31,30 @@ def condition(names: frozenset[str]) -> Callable[[Status], Exit | None]:
 
 
 def _all_runs(status: Status) -> Exit | None:
-    if status.runs and all(_finished(run) for run in status.runs):
-        return Exit.OK
+    runs = status.runs
+    if runs and all(_finished(run) for run in runs):
+        return Exit.FAILED if all(_stopped(run) for run in runs) else Exit.OK
+    if runs and all(_finished(run) or _is_over(run) for run in runs):
+        return Exit.FAILED
     return _cannot_go_on(status)
 
 
 def _finished(run: RunRow) -> bool:
     """All its epochs are over. Its state does not say that: it is its latest epoch's."""
     return run.epochs_done + run.epochs_skipped == run.epochs_total
+
+
+def _stopped(run: RunRow) -> bool:
+    """Its gate ended it before its last epoch was done."""
+    gate = run.gate
+    return gate is not None and gate.stopped is not None and run.epochs_done < run.epochs_total
+
+
+def _is_over(run: RunRow) -> bool:
+    """Not all its epochs are over, and none will be begun, whether its DAGMan lives or not."""
+    if run.state in (State.FAILED, State.REMOVED, State.FUTILE):
+        return True
+    return _stopped(run) and run.state not in ACTIVE and run.state not in UNDER_WAY
 
 
 def _cannot_go_on(status: Status) -> Exit | None:
@@ -62,7 +79,8 @@ def _failed(status: Status) -> Exit | None:
 
 
 def _held(status: Status) -> Exit | None:
-    return Exit.HELD if status.node_states.get(State.HELD) else None
+    dagman = any(dag.state is DagState.HELD for dag in status.dags)
+    return Exit.HELD if dagman or status.node_states.get(State.HELD) else None
 
 
 TESTS: Final[dict[str, Callable[[Status], Exit | None]]] = {

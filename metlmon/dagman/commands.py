@@ -146,8 +146,13 @@ class DoneCommand(NodeModifier):
 
 
 @frozen
-class CheckedCommand(NodeModifier):
-    """TOLERANCE and SAVE_POINT_FILE: only that the node exists matters here."""
+class ToleranceCommand(NodeModifier):
+    """Only that the node exists matters here."""
+
+
+@frozen
+class SavePointCommand(NodeModifier):
+    """Only that the node exists, and of which kind it is, matters here."""
 
 
 @frozen

@@ -15,6 +15,10 @@ from typing import Final
 from metlmon.frozen import frozen
 
 _ARGUMENTS: Final = re.compile(r"^[ \t]*arguments[ \t]*=[ \t]*(\S.*)$", re.I | re.M)
+_CONFIGURED: Final = re.compile(rb"_CONDOR_DAGMAN_(?!LOG\b)")
+"""How names of configuration variables of DAGMan begin in its ``environment``, but for that of its
+log, ``_CONDOR_DAGMAN_LOG``. No value of them is read."""
+
 _WORD: Final = re.compile(r"(?:[^\s']|'[^']*(?:''[^']*)*(?:'|\Z))+")
 _QUOTED: Final = re.compile(r"'([^']*(?:''[^']*)*)(?:'|\Z)")
 
@@ -24,18 +28,20 @@ class CondorSub:
     """DAGMan's command line: the DAG files in their order (several make one workflow whose
     nodes are called ``0.A``, ``1.A``), whether each is read in its own directory
     (``-UseDagDir``), and ``rescue_from``, the number after ``-DoRescueFrom``. ``words``: all of
-    the command line."""
+    the command line. ``configured``: DAGMan has a configuration file of its own."""
 
     dag_files: tuple[str, ...]
     use_dag_dir: bool
     rescue_from: int | None = None
     words: tuple[str, ...] = field(default=(), compare=False)
+    configured: bool = field(default=False, compare=False)
 
 
 def read_condor_sub(data: bytes) -> CondorSub:
     """Read a ``.condor.sub`` file. No DAG files come out of what is none. Never raises."""
     found = _ARGUMENTS.findall(data.decode("utf-8", "replace"))
-    return _understood(_words(found[-1].rstrip(" \t\r")) if found else [])
+    words = _words(found[-1].rstrip(" \t\r")) if found else []
+    return _understood(words, _CONFIGURED.search(data) is not None)
 
 
 def read_dagman_arguments(arguments: str) -> CondorSub:
@@ -44,7 +50,7 @@ def read_dagman_arguments(arguments: str) -> CondorSub:
     return _understood([_unquoted(word) for word in _WORD.findall(arguments)])
 
 
-def _understood(words: list[str]) -> CondorSub:
+def _understood(words: list[str], configured: bool = False) -> CondorSub:
     flags = [word.lower() for word in words]
     values = list(zip(flags, words[1:], strict=False))
     rescue = [value for flag, value in values if flag == "-dorescuefrom"]
@@ -54,6 +60,7 @@ def _understood(words: list[str]) -> CondorSub:
         use_dag_dir="-usedagdir" in flags,
         rescue_from=number or None,
         words=tuple(words),
+        configured=configured,
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Final
 
 from metlmon.dagman.commands import Command
@@ -67,24 +68,28 @@ def parse_dag(data: bytes, name: str) -> DagFile:
         except SyntaxFault as fault:
             text = without_secrets_of(line.text, str(fault))
             text = f"Failed to parse {shown(keyword) or 'command'}: {text}"
-            problem = Problem("syntax", name, line.number, text, error=True)
+            problem = Problem("syntax", name, line.last or line.number, text, error=True)
         if len(problems) < MOST_PROBLEMS:
             problems.append(problem)
         else:
             untold += 1
+    if not commands:
+        # This may be any file at all, which another file names: nothing of it is quoted.
+        problems = [replace(p, text=_NO_COMMAND) if p.kind == _UNKNOWN else p for p in problems]
     if untold:
         text = f"{untold} more lines behind this one are no commands either"
         last = problems[-1]
-        problems.append(Problem("unknown-command", name, last.line, text, error=False))
+        problems.append(Problem(_UNKNOWN, name, last.line, text, error=False))
     return DagFile(name, tuple(commands), tuple(problems))
 
 
+_UNKNOWN: Final = "unknown-command"
+_NO_COMMAND: Final = "this is not a DAG command; the line is skipped"
 _WORD: Final = re.compile(r"[A-Za-z][A-Za-z0-9_=./-]{0,39}")
 
 
 def _unknown(name: str, line: Line, keyword: str) -> Problem:
     word = shown(Tokens(line.text).next() if keyword else line.text)
     # An INCLUDE may name any file at all: what is no word of a DAG file is not told.
-    what = f"'{word}'" if _WORD.fullmatch(word) else "this"
-    text = f"{what} is not a DAG command; the line is skipped"
-    return Problem("unknown-command", name, line.number, text, error=False)
+    text = f"'{word}'{_NO_COMMAND[4:]}" if _WORD.fullmatch(word) else _NO_COMMAND
+    return Problem(_UNKNOWN, name, line.last or line.number, text, error=False)

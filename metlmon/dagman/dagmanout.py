@@ -375,11 +375,15 @@ _FILE: Final = rb"(?P<text>\S.*?)"
 _TO_THE_END: Final = rb"(?P<text>\S(?:.*\S)?)\s*$"
 _RESCUE: Final = rb"\d+[^;]*; running " + _FILE + rb" (?:in combination with|instead of) "
 
+_DAGMAN: Final = rb"condor_scheduniv_exec\.(?P<cluster>\d{1,12})\.\d{1,12}"
+"""What the schedd calls the process of a job of its own universe."""
+
 _Meaning = Word | Callable[[_Reader, re.Match[bytes], bytes], None]
 
 _WORDINGS: Final[tuple[tuple[bytes, bytes, _Meaning], ...]] = (
-    (b"** ", rb"\S+ \(CONDOR_DAGMAN\) STARTING UP", _Reader.started),
-    (b"**** ", rb".{0,200}EXITING WITH STATUS " + _NUMBER, Word.EXITED),
+    (b"** ", rb"(?:" + _DAGMAN + rb"|\S+) \(CONDOR_DAGMAN\) STARTING UP", _Reader.started),
+    (b"**** ", rb"(?:" + _DAGMAN + rb")?.{0,200}EXITING WITH STATUS " + _NUMBER, Word.EXITED),
+    (b"Aborting because it looks like another instance of DAGMan is", b"", Word.REFUSED),
     (b"ERROR: ", rb"(?P<text>(?!the following )\S(?:.{0,299}\S)?)\s*$", Word.ERROR),
     (b'ERROR "', rb'(?P<text>.*)" at line \d+ in file', Word.EXITED),
     (b"argv[", rb'\d+\] == "(?P<text>.*)"\s*$', _Reader.argument),

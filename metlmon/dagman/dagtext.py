@@ -22,10 +22,10 @@ _SINGLE = r"'((?:[^'\\]|\\.)*)'"
 _QUOTED = re.compile(f"{_DOUBLE}|{_SINGLE}", re.DOTALL)
 _TOKEN = re.compile(rf"""[ \t]*+((?:[^ \t"']|{_DOUBLE}|{_SINGLE})*)""", re.DOTALL)
 _PLAIN = re.compile(r"""[ \t]*+([^ \t"']++)(?:[ \t]++|\Z)""")
-_KEY = re.compile(r"""[ \t]*+([^ \t="']++)""")
-_EQUALS = re.compile(r"[ \t]*+=")
-_EMPTY = re.compile(r"""[ \t]*+(?:""|'')(?![^ \t])""")
-_NO_MORE = re.compile(rf"[{_BLANKS}]*+\Z")
+_KEYWORD = re.compile(r"[ \t]*+([A-Za-z]++)(?![^ \t])")
+_KEY = re.compile(r"[ \t]*+([^ \t=]*+)")
+_EQUALS = re.compile(r"[ \t]*+=[ \t]*+")
+_NO_MORE = re.compile(r"[ \t]*+\Z")
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 _INTEGER = re.compile(rf"[{_BLANKS}]*+([+-]?[0-9]++)")
 
@@ -42,10 +42,12 @@ class SyntaxFault(Exception):
 
 @frozen
 class Line:
-    """One line: ``number`` counts physical lines from 1 (the first one, when continued)."""
+    """One line: ``number`` counts physical lines from 1 (the first one, when continued);
+    ``last`` is that of its last physical line, 0 where it has but one."""
 
     number: int
     text: str
+    last: int = 0
 
 
 class Lines:
@@ -94,14 +96,14 @@ class Lines:
         first = line = self.physical()
         parts = []
         while line is not None and line.text.endswith("\\"):
-            parts.append(line.text[:-1].rstrip(_BLANKS))
+            parts.append(line.text[:-1])
             line = self.physical()
         if first is None or line is None:
             return None
         if not parts:
             return line
         parts.append(line.text)
-        return Line(first.number, " ".join(parts))
+        return Line(first.number, " ".join(parts), line.number)
 
     def block(self, end: str) -> tuple[list[str], str]:
         """The lines up to ``end`` (alone, or followed by a blank), and what follows it there."""
@@ -113,39 +115,49 @@ class Lines:
         raise SyntaxFault(f"Missing inline description closing token: {shown(end)}")
 
 
-def _unquote(token: str) -> str:
-    def bare(match: re.Match[str]) -> str:
-        inner = match[1] if match[1] is not None else match[2]
-        return _ESCAPED.sub(r"\1", inner)
+def _without_quotes(match: re.Match[str]) -> str:
+    inner = match[1] if match[1] is not None else match[2]
+    return _ESCAPED.sub(r"\1", inner)
 
-    return _QUOTED.sub(bare, token)
+
+def _with_quotes(match: re.Match[str]) -> str:
+    quote = match[0][0]
+    return f"{quote}{_without_quotes(match)}{quote}"
 
 
 class Tokens:
     """The words of one logical line. Blanks separate; ``"…"`` and ``'…'`` hold words together,
-    with ``\\x`` inside them standing for x. An empty word does not count."""
+    with ``\\x`` inside them standing for x. DAGMan takes the quotes off the names of files, and
+    off the values of VARS; elsewhere they are part of the word."""
 
     def __init__(self, text: str) -> None:
         self.text = text
         self.position = 0
 
     def next(self) -> str:
-        """The next word without its quotes, "" at the end. Raises SyntaxFault on open quotes."""
+        """The next word with its quotes, "" at the end. Raises SyntaxFault on open quotes."""
         if plain := _PLAIN.match(self.text, self.position):
             self.position = plain.end()
             return plain[1]
-        while True:
-            match = _TOKEN.match(self.text, self.position)
-            assert match is not None  # the pattern matches the empty string
-            self.position = match.end()
-            if self.position < len(self.text) and self.text[self.position] in "\"'":
-                raise SyntaxFault("Invalid quoting: no ending quote found")
-            raw = match[1]
-            if not raw:
-                return ""
-            word = _unquote(raw) if '"' in raw or "'" in raw else raw
-            if word:
+        raw = self._raw()
+        return _QUOTED.sub(_with_quotes, raw) if '"' in raw or "'" in raw else raw
+
+    def file(self) -> str:
+        """The next word without quotes, "" at the end; an empty pair of quotes does not count.
+
+        Raises SyntaxFault on open quotes."""
+        while raw := self._raw():
+            if word := _QUOTED.sub(_without_quotes, raw):
                 return word
+        return ""
+
+    def _raw(self) -> str:
+        match = _TOKEN.match(self.text, self.position)
+        assert match is not None  # the pattern matches the empty string
+        self.position = match.end()
+        if self.position < len(self.text) and self.text[self.position] in "\"'":
+            raise SyntaxFault("Invalid quoting: no ending quote found")
+        return match[1]
 
     def peek(self) -> str:
         """The next word, left where it is."""
@@ -155,11 +167,9 @@ class Tokens:
         return word
 
     def take_keyword(self, keywords: Container[str]) -> str:
-        """The next word in upper case when it is one of ``keywords`` and no key of a pair."""
-        match = _KEY.match(self.text, self.position)
+        """The next word in upper case when it is one of ``keywords``; "" (and it stays) if not."""
+        match = _KEYWORD.match(self.text, self.position)
         if match is None or match[1].upper() not in keywords:
-            return ""
-        if _EQUALS.match(self.text, match.end()):
             return ""
         self.position = match.end()
         return match[1].upper()
@@ -173,25 +183,31 @@ class Tokens:
     def pair(self) -> tuple[str, str] | None:
         """The next ``key=value``, blanks allowed around the ``=``; None at the end.
 
-        A value may be the empty string in quotes: the parser before 25.5 took it and such DAGs
-        have run (a 23.9.6 did), so that refusing the file would hide all that they did.
+        The key has no quotes. A value that begins with a quote loses its first and its last
+        character; ``x=""`` is the empty string. Raises SyntaxFault.
         """
-        if _NO_MORE.match(self.text, self.position):
+        text = self.text
+        if _NO_MORE.match(text, self.position):
             return None
-        key = _KEY.match(self.text, self.position)
-        if key is None:
+        found = _KEY.match(text, self.position)
+        assert found is not None  # the pattern matches the empty string
+        key = found[1]
+        if '"' in key or "'" in key:
+            raise SyntaxFault("Key contains quotation mark")
+        equals = _EQUALS.match(text, found.end())
+        if not key:
             raise SyntaxFault("Key value pair missing key")
-        equals = _EQUALS.match(self.text, key.end())
         if equals is None:
+            if _NO_MORE.match(text, found.end()):
+                raise SyntaxFault("Key value pair missing operator and value")
             raise SyntaxFault("Key value pair missing value: Failed to locate operator")
         self.position = equals.end()
-        if empty := _EMPTY.match(self.text, self.position):
-            self.position = empty.end()
-            return key[1], ""
+        if text.startswith("=", self.position):
+            raise SyntaxFault("Key value pair missing value: Double operator")
         value = self.next()
         if not value:
-            raise SyntaxFault(f"Key value pair missing value for {shown(key[1])}")
-        return key[1], value
+            raise SyntaxFault("Key value pair missing value: No value specified")
+        return key, value[1:-1] if value[0] in "\"'" else value
 
     def end(self) -> None:
         """Raises SyntaxFault when there are more words."""

@@ -20,6 +20,8 @@ _NODES_OF_VERSION_1: Final = {
     "nodes_failed": "jobs_failed",
     "nodes_succeeded": "jobs_succeeded",
     "dag_nodes": "dag_jobs",
+    "dag_nodes_failed": "dag_jobs_failed",
+    "dag_nodes_succeeded": "dag_jobs_succeeded",
 }
 """The names that version 1 gave to version 2's counts of nodes."""
 
@@ -61,6 +63,8 @@ def read_metrics(path: Path, data: bytes) -> tuple[Metrics | None, list[Problem]
         nodes_failed=count("nodes_failed"),
         nodes_succeeded=count("nodes_succeeded"),
         dag_nodes=count("dag_nodes"),
+        dag_nodes_failed=count("dag_nodes_failed"),
+        dag_nodes_succeeded=count("dag_nodes_succeeded"),
         jobs_submitted=count_of_jobs("jobs_submitted"),
         jobs_succeeded=count_of_jobs("jobs_succeeded"),
         jobs_failed=count_of_jobs("jobs_failed"),

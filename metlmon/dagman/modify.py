@@ -8,30 +8,41 @@ from __future__ import annotations
 from metlmon.dagman.commands import (
     AbortCommand,
     CategoryCommand,
-    CheckedCommand,
     DoneCommand,
     NodeModifier,
     PreSkipCommand,
     PriorityCommand,
     RetryCommand,
+    SavePointCommand,
     ScriptCommand,
     ScriptKind,
     VarsCommand,
 )
 from metlmon.dagman.records import Node, NodeKind, Script
 
-#: What RETRY, PRIORITY, CATEGORY, SAVE_POINT_FILE and DONE can be about.
+#: What these commands can be about.
 _ORDINARY = frozenset({NodeKind.JOB, NodeKind.SUBDAG, NodeKind.JOIN})
-_FOR_ORDINARY = (RetryCommand, PriorityCommand, CategoryCommand, CheckedCommand, DoneCommand)
+_FOR_ORDINARY = {
+    RetryCommand: "RETRY",
+    PriorityCommand: "PRIORITY",
+    CategoryCommand: "CATEGORY",
+    SavePointCommand: "SAVE_POINT_FILE",
+    DoneCommand: "DONE",
+}
 
 
 def applies(command: NodeModifier, node: Node) -> bool:
     """Whether DAGMan lets a node of this kind have that."""
-    if isinstance(command, _FOR_ORDINARY):
+    if type(command) in _FOR_ORDINARY:
         return node.kind in _ORDINARY
     if isinstance(command, AbortCommand):
         return node.kind is not NodeKind.FINAL
     return True
+
+
+def keyword(command: NodeModifier) -> str:
+    """The keyword of a command that does not apply to every kind of node."""
+    return _FOR_ORDINARY.get(type(command), "ABORT-DAG-ON")
 
 
 def apply(command: NodeModifier, node: Node) -> None:

@@ -6,6 +6,7 @@ refuses a line, the reader raises :class:`SyntaxFault` with its complaint.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 
 from metlmon.dagman.commands import (
@@ -13,7 +14,6 @@ from metlmon.dagman.commands import (
     SCOPE_SIGN,
     AbortCommand,
     CategoryCommand,
-    CheckedCommand,
     Command,
     ConnectCommand,
     DescriptionCommand,
@@ -28,10 +28,12 @@ from metlmon.dagman.commands import (
     PriorityCommand,
     RejectCommand,
     RetryCommand,
+    SavePointCommand,
     ScriptCommand,
     ScriptKind,
     SpliceCommand,
     StatusFileCommand,
+    ToleranceCommand,
     VarsCommand,
 )
 from metlmon.dagman.dagtext import Lines, SyntaxFault, Tokens, integer, shown
@@ -53,11 +55,30 @@ def _need(tokens: Tokens, complaint: str) -> str:
     return word
 
 
-def _number(tokens: Tokens, what: str, low: int | None = None, high: int | None = None) -> int:
-    word = _need(tokens, f"Missing {what}")
+def _need_file(tokens: Tokens, complaint: str) -> str:
+    word = tokens.file()
+    if not word:
+        raise SyntaxFault(complaint)
+    return word
+
+
+def _option(word: str) -> str:
+    """A sub-command as the parser compares it: in any case, ``-`` like ``_``."""
+    return word.upper().replace("-", "_")
+
+
+def _number(
+    tokens: Tokens,
+    missing: str,
+    invalid: str,
+    low: int = -sys.maxsize,
+    high: int = sys.maxsize,
+) -> int:
+    """The next word as a number; ``invalid`` is the complaint, with ``{}`` for the word."""
+    word = _need(tokens, missing)
     number = integer(word)
-    if number is None or (low is not None and number < low) or (high is not None and number > high):
-        raise SyntaxFault(f"Invalid {what} '{shown(word)}'")
+    if number is None or not low <= number <= high:
+        raise SyntaxFault(invalid.format(shown(word)))
     return number
 
 
@@ -86,7 +107,7 @@ def _options(tokens: Tokens) -> tuple[str | None, bool, bool]:
             case "DONE":
                 done = True
             case "DIR":
-                directory = _need(tokens, "No directory path provided for DIR subcommand")
+                directory = _need_file(tokens, "No directory path provided for DIR subcommand")
             case _:
                 raise SyntaxFault(f"Unexpected token '{shown(word)}'")
     return directory, noop, done
@@ -94,16 +115,16 @@ def _options(tokens: Tokens) -> tuple[str | None, bool, bool]:
 
 def _read_node(line: int, tokens: Tokens, lines: Lines, kind: NodeKind) -> Command:
     name = _need(tokens, "Missing node name")
-    submit: str | None = _need(tokens, "No submit description provided")
+    if name.upper() in RESERVED:
+        raise SyntaxFault(f"Node name '{shown(name)}' is a reserved word")
+    if SCOPE_SIGN in name:
+        raise SyntaxFault(f"Node name '{shown(name)}' contains the illegal character +")
+    submit: str | None = _need_file(tokens, "No submit description provided")
     assert submit is not None
     inline = None
     if kind is not NodeKind.SUBDAG and (end := _block_end(submit)):
         block, behind = lines.block(end)
         submit, inline, tokens = None, parse_description(block), Tokens(behind)
-    if name.upper() in RESERVED:
-        raise SyntaxFault(f"Node name '{shown(name)}' is a reserved word")
-    if SCOPE_SIGN in name:
-        raise SyntaxFault(f"Node name '{shown(name)}' contains the illegal character +")
     directory, noop, done = _options(tokens)
     return NodeCommand(line, kind, name, submit, inline, directory, noop, done)
 
@@ -132,18 +153,18 @@ def _read_description(line: int, tokens: Tokens, lines: Lines) -> Command:
 
 def _read_splice(line: int, tokens: Tokens, _: Lines) -> Command:
     name = _need(tokens, "Missing splice name")
-    file = _need(tokens, "Missing DAG file")
+    file = _need_file(tokens, "Missing DAG file")
     directory = None
     if word := tokens.next():
         if word.upper() != "DIR":
             raise SyntaxFault(f"Unexpected token '{shown(word)}'")
-        directory = _need(tokens, "No directory path provided for DIR subcommand")
+        directory = _need_file(tokens, "No directory path provided for DIR subcommand")
     tokens.end()
     return SpliceCommand(line, name, file, directory)
 
 
 def _read_include(line: int, tokens: Tokens, _: Lines) -> Command:
-    file = _need(tokens, "No include file specified")
+    file = _need_file(tokens, "No include file specified")
     tokens.end()
     return IncludeCommand(line, file)
 
@@ -154,7 +175,7 @@ def _read_edges(line: int, tokens: Tokens, _: Lines) -> Command:
 
 def _read_weak(line: int, tokens: Tokens, _: Lines) -> Command:
     if tokens.next().upper() != "PARENT":
-        raise SyntaxFault("WEAK is not followed by PARENT")
+        raise SyntaxFault("WEAK dependency missing PARENT keyword")
     return _edges(line, tokens, weak=True)
 
 
@@ -186,8 +207,13 @@ def _read_script(line: int, tokens: Tokens, _: Lines) -> Command:
         if word in ScriptKind.__members__:
             break
         if word == "DEFER":
-            status = _number(tokens, "DEFER status value")
-            defer = status, _number(tokens, "DEFER time value")
+            status = _number(
+                tokens, "DEFER missing status value", "Invalid DEFER status value '{}'"
+            )
+            defer = (
+                status,
+                _number(tokens, "DEFER missing time value", "Invalid DEFER time value '{}'"),
+            )
         elif word == "DEBUG":
             _need(tokens, "DEBUG missing filename")
             stream = _need(tokens, "DEBUG missing output stream type (STDOUT, STDERR, ALL)")
@@ -206,24 +232,30 @@ def _read_script(line: int, tokens: Tokens, _: Lines) -> Command:
 
 def _read_retry(line: int, tokens: Tokens, _: Lines) -> Command:
     node = _node_name(tokens)
-    retries = _number(tokens, "max retry value", low=0)
+    invalid = "Invalid max retry value '{}' (Must be positive integer)"
+    retries = _number(tokens, "Missing max retry value", invalid, low=0)
     code = None
     if word := tokens.next():
-        if word.upper() != "UNLESS-EXIT":
+        if _option(word) != "UNLESS_EXIT":
             raise SyntaxFault(f"Unexpected token '{shown(word)}'")
-        code = _number(tokens, "UNLESS-EXIT code")
+        code = _number(
+            tokens, "UNLESS-EXIT missing exit code", "Invalid UNLESS-EXIT code '{}' specified"
+        )
     tokens.end()
     return RetryCommand(line, node, retries, code)
 
 
 def _read_abort(line: int, tokens: Tokens, _: Lines) -> Command:
     node = _node_name(tokens)
-    status = _number(tokens, "exit status to abort on")
+    status = _number(
+        tokens, "Missing exit status to abort on", "Invalid exit status '{}' specified"
+    )
     returns = None
     if word := tokens.next():
         if word.upper() != "RETURN":
             raise SyntaxFault(f"Unexpected token '{shown(word)}'")
-        returns = _number(tokens, "RETURN code", low=0, high=_HIGHEST_EXIT_CODE)
+        invalid = f"Invalid RETURN code '{{}}' (Must be between 0 and {_HIGHEST_EXIT_CODE})"
+        returns = _number(tokens, "RETURN is missing value", invalid, 0, _HIGHEST_EXIT_CODE)
     tokens.end()
     return AbortCommand(line, node, status, returns)
 
@@ -250,38 +282,48 @@ def counts(key: str) -> bool:
     if key == "+":
         raise SyntaxFault("Variable name must contain at least one alphanumeric character")
     if key.lower().startswith("queue"):
-        raise SyntaxFault(f"Illegal variable name '{shown(key)}': it begins with 'queue'")
+        raise SyntaxFault(f"Illegal variable name '{shown(key)}': name can not begin with 'queue'")
     return not is_environment(key)
 
 
 def _read_priority(line: int, tokens: Tokens, _: Lines) -> Command:
     node = _node_name(tokens)
-    priority = _number(tokens, "priority value")
+    priority = _number(tokens, "Missing priority value", "Invalid priority value '{}'")
     tokens.end()
     return PriorityCommand(line, node, priority)
 
 
 def _read_pre_skip(line: int, tokens: Tokens, _: Lines) -> Command:
     node = _node_name(tokens)
-    code = _number(tokens, "exit code")
+    code = _number(tokens, "Missing exit code", "Invalid exit code '{}'")
     tokens.end()
     return PreSkipCommand(line, node, code)
 
 
 def _read_tolerance(line: int, tokens: Tokens, _: Lines) -> Command:
     node = _node_name(tokens)
-    _number(tokens, "tolerance value")
-    while word := tokens.next():
-        if word.upper() not in {"FAIL-FAST", "WAIT"}:
-            raise SyntaxFault(f"Unexpected token '{shown(word)}'")
-    return CheckedCommand(line, node)
+    word = _need(tokens, "Missing failure tolerance value")
+    if word == "%":
+        raise SyntaxFault("Empty percentage specified for failure tolerance")
+    mode = tokens.next()
+    number = integer(word)
+    if number is None or number < 0:
+        raise SyntaxFault(f"Invalid tolerance value '{shown(word.removesuffix('%'))}'")
+    if mode == "%" and not word.endswith("%"):
+        mode = tokens.next()
+    if mode and _option(mode) not in {"FAIL_FAST", "WAIT"}:
+        raise SyntaxFault(f"Unexpected token '{shown(mode)}'")
+    tokens.end()
+    return ToleranceCommand(line, node)
 
 
 def _read_save_point(line: int, tokens: Tokens, _: Lines) -> Command:
     node = _node_name(tokens)
-    if tokens.next():
+    if _option(node) == ALL_NODES:
+        raise SyntaxFault("ALL_NODES cannot be used for save point file command")
+    if tokens.file():
         tokens.end()
-    return CheckedCommand(line, node)
+    return SavePointCommand(line, node)
 
 
 def _read_done(line: int, tokens: Tokens, _: Lines) -> Command:
@@ -299,37 +341,38 @@ def _read_category(line: int, tokens: Tokens, _: Lines) -> Command:
 
 def _read_max_jobs(line: int, tokens: Tokens, _: Lines) -> Command:
     _need(tokens, "No category name specified")
-    _number(tokens, "throttle limit", low=0)
+    _number(tokens, "No throttle limit specified", "Invalid throttle limit '{}'", low=0)
     tokens.end()
     return Command(line)
 
 
 def _read_config(line: int, tokens: Tokens, _: Lines) -> Command:
-    _need(tokens, "No configuration file specified")
+    _need_file(tokens, "No configuration file specified")
     tokens.end()
     return Command(line)
 
 
 def _read_dot(line: int, tokens: Tokens, _: Lines) -> Command:
-    _need(tokens, "No file specified")
-    while word := tokens.next().upper():
-        if word == "INCLUDE":
+    _need_file(tokens, "No file specified")
+    while word := tokens.next():
+        option = _option(word)
+        if option == "INCLUDE":
             _need(tokens, "Missing INCLUDE header file")
-        elif word not in {"UPDATE", "DONT-UPDATE", "OVERWRITE", "DONT-OVERWRITE"}:
+        elif option not in {"UPDATE", "DONT_UPDATE", "OVERWRITE", "DONT_OVERWRITE"}:
             raise SyntaxFault(f"Unexpected token '{shown(word)}'")
     return Command(line)
 
 
 def _read_status_file(line: int, tokens: Tokens, _: Lines) -> Command:
-    file = _need(tokens, "No file specified")
+    file = _need_file(tokens, "No file specified")
     while word := tokens.next():
-        if word.upper() != "ALWAYS-UPDATE" and integer(word) is None:
+        if _option(word) != "ALWAYS_UPDATE" and integer(word) is None:
             raise SyntaxFault(f"Unexpected token '{shown(word)}'")
     return StatusFileCommand(line, file)
 
 
 def _read_jobstate_log(line: int, tokens: Tokens, _: Lines) -> Command:
-    file = _need(tokens, "No file specified")
+    file = _need_file(tokens, "No file specified")
     tokens.end()
     return JobstateCommand(line, file)
 
@@ -364,7 +407,7 @@ def _read_connect(line: int, tokens: Tokens, _: Lines) -> Command:
 def _pin_reader(*, out: bool) -> Reader:
     def read(line: int, tokens: Tokens, _: Lines) -> Command:
         node = _node_name(tokens)
-        number = _number(tokens, "pin number", low=1)
+        number = _number(tokens, "No pin number specified", "Invalid pin number '{}'", low=1)
         tokens.end()
         return PinCommand(line, node, number, out)
 

@@ -201,11 +201,12 @@ class Jobstate:
 class Word(Enum):
     """What a line of ``.dagman.out`` says, as far as the state model asks.
 
-    STARTED: a life of DAGMan begins ("STARTING UP"); EXITED: value = exit status, None when
-    it does not say; RECOVERY: this life reads its old logs again ("Running in RECOVERY
-    mode"); DAG_FILE: text = a ``-Dag`` argument; PRE_COMPLETED: value = nodes DONE at the
-    start; TRUNCATED: the nodes.log was emptied (text = file name as written);
-    RESCUE_USED / RESCUE_WRITTEN: text = file; SUBMITTED: node, cluster, proc;
+    STARTED: a process of DAGMan begins ("STARTING UP"); EXITED: value = exit status, None when
+    it does not say; both with the cluster of DAGMan's own job, where they name it; REFUSED: it
+    found the lock file of another DAGMan that runs; RECOVERY: it reads its old logs again
+    ("Running in RECOVERY mode"); DAG_FILE: text = a ``-Dag`` argument; PRE_COMPLETED:
+    value = nodes DONE at the start; TRUNCATED: the nodes.log was emptied (text = file name as
+    written); RESCUE_USED / RESCUE_WRITTEN: text = file; SUBMITTED: node, cluster, proc;
     PRE_STARTED, PRE_OK, PRE_FAILED, PRE_SKIPPED; POST_STARTED, POST_OK, POST_FAILED;
     JOB_OK, JOB_FAILED: one job (cluster, proc) of the node ended, a retry or a POST script may
     follow; NODE_FAILED: final, unless a word on that node follows (text = DAGMan's reason);
@@ -224,6 +225,7 @@ class Word(Enum):
 
     STARTED = "started"
     EXITED = "exited"
+    REFUSED = "refused"
     RECOVERY = "recovery"
     DAG_FILE = "dag-file"
     PRE_COMPLETED = "pre-completed"
@@ -287,7 +289,23 @@ class Metrics:
     nodes_failed: int | None
     nodes_succeeded: int | None
     dag_nodes: int | None
+    dag_nodes_failed: int | None
+    dag_nodes_succeeded: int | None
     jobs_submitted: int | None
     jobs_succeeded: int | None
     jobs_failed: int | None
     dagman_id: str | None
+
+    @property
+    def succeeded(self) -> int | None:
+        """Nodes that were done, nodes of sub-DAGs among them; None where it does not say."""
+        return _sum(self.nodes_succeeded, self.dag_nodes_succeeded)
+
+    @property
+    def failed(self) -> int | None:
+        """Nodes that failed, nodes of sub-DAGs among them; None where it does not say."""
+        return _sum(self.nodes_failed, self.dag_nodes_failed)
+
+
+def _sum(nodes: int | None, dag_nodes: int | None) -> int | None:
+    return None if nodes is None else nodes + (dag_nodes or 0)

@@ -20,7 +20,8 @@ class Scope:
     carry it (relative to DAGMan's working directory, "" for that), ``prefix`` what stands
     before its nodes' names. ``lifted`` (all its nodes), ``roots`` and ``leaves`` are set when
     a splice is complete: they stay what PARENT and CHILD mean by its name, whatever edges are
-    drawn to them later.
+    drawn to them later. ``flat``: an INCLUDE has made the nodes of its splices its own, and the
+    splices themselves unknown, as DAGMan does after each file that it reads.
     """
 
     here: Path
@@ -35,6 +36,7 @@ class Scope:
     roots: list[Node] = field(default_factory=list)
     leaves: list[Node] = field(default_factory=list)
     kinds: set[NodeKind] = field(default_factory=set)
+    flat: bool = False
 
     def add(self, key: str, node: Node) -> None:
         self.nodes[key] = node

@@ -5,8 +5,9 @@ Source followed: ``DagProcessor`` in DAGMan's ``parse.cpp`` (25.x) and ``dag.cpp
 Kinds of problems, besides those of a file's text ("syntax", and "unknown-command", which is a
 warning here). Errors, since DAGMan refuses the DAG: "missing-file" (the DAG itself, a splice,
 an include), "recursion", "duplicate-node", "unknown-node", "dependency", "pins", "reject",
-"cycle", "too-large". Warnings: "missing-submit-file", "missing-subdag", "subdag-recursion",
-"ignored".
+"cycle", "too-large". Warnings: "missing-submit-file", "missing-subdag", "subdag-recursion", and
+two that DAGMan refuses and HTCondor's condor_dag_checker accepts: "splice-node" (a command names
+a node inside a splice) and "node-kind" (a command does not apply to nodes of this kind).
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from metlmon.dagman.dagtext import shown
 from metlmon.dagman.describe import Describer, Undescribed
 from metlmon.dagman.hiding import hide_secrets
 from metlmon.dagman.library import Library, Read, TooLarge
-from metlmon.dagman.modify import applies, apply
+from metlmon.dagman.modify import applies, apply, keyword
 from metlmon.dagman.records import Node, NodeKind, Problem, Workflow
 from metlmon.dagman.scope import Scope
 
@@ -62,6 +63,8 @@ _CAN_BE_DONE = frozenset({NodeKind.JOB, NodeKind.SUBDAG})
 
 def load_workflow(paths: Sequence[Path], read: Read) -> Workflow:
     """The workflow of one DAGMan, from the DAG file or files of its command line.
+
+    Files of several directories are read as with ``-UseDagDir``.
 
     ``read`` gives the bytes of a file and raises OSError where there is none; it is the only
     access to files. It is asked for whatever paths the DAG names, so it should refuse what is
@@ -104,6 +107,7 @@ class _Weaver:
         self._library = subdags.library
         self._paths = paths
         self._depth = depth
+        self._home = here
         self._top = Scope(here)
         self._scopes = [self._top]
         self._out = Workflow(paths[0])
@@ -120,6 +124,9 @@ class _Weaver:
             for index, path in enumerate(self._paths):
                 # DAGMan tells apart what several files on one command line call the same.
                 self._munge = f"{index}." if len(self._paths) > 1 else ""
+                # With -UseDagDir the nodes of each file are in its own directory.
+                self._top.here = path.parent
+                self._top.dir = _seen_from(self._home, path.parent)
                 self._top_file(path)
         except TooLarge:
             self._say("too-large", "more nodes and edges than can be held: the rest is left out")
@@ -127,7 +134,7 @@ class _Weaver:
         graph.settle(out.nodes.values())
         if names := graph.cycle(out.nodes):
             self._say("cycle", f"nodes wait for each other in a circle: {_chain(names)}")
-        describer = Describer(self._library, self._top.here, self._scopes)
+        describer = Describer(self._library, self._home, self._scopes)
         for waiting in self._undescribed.values():
             describer.describe(waiting)
         hide_secrets(out.nodes.values())
@@ -166,7 +173,7 @@ class _Weaver:
         self, command: Command, name: str, here: Path, what: str
     ) -> tuple[Path, DagFile] | None:
         """The DAG file that a command names, None (and a problem) when it cannot be used."""
-        wanted, found = self._library.find_dag(name, here, self._top.here, self._reading[-1].parent)
+        wanted, found = self._library.find_dag(name, here, self._home, self._reading[-1].parent)
         self._out.references.add(wanted)
         if found is None:
             self._refuse("missing-file", command, f"{what} {shown(name)} cannot be read")
@@ -241,7 +248,7 @@ class _Weaver:
     def _subdag(self, command: NodeCommand, node: Node, scope: Scope) -> None:
         name = command.submit or ""
         here = scope.here / (command.dir or "")
-        wanted, found = self._library.find_dag(name, here, self._top.here, self._reading[-1].parent)
+        wanted, found = self._library.find_dag(name, here, self._home, self._reading[-1].parent)
         self._out.references.add(wanted)
         inner = None
         if found is None:
@@ -291,6 +298,7 @@ class _Weaver:
             case IncludeCommand(file=file):
                 if found := self._named_dag(command, file, scope.here, "include file"):
                     self._file(*found, scope)
+                    scope.flat = True
             case _:
                 pass
 
@@ -312,6 +320,9 @@ class _Weaver:
         for name in command.parents if parents else command.children:
             key = self._munge + name
             if (splice := scope.splices.get(key)) is not None:
+                if scope.flat:
+                    text = f"splice {shown(name)} is not known any more behind an INCLUDE"
+                    self._warn("splice-node", command, text)
                 ends = splice.leaves if parents else splice.roots
                 self._library.spend(len(ends))
                 found |= {node.name: node for node in ends}
@@ -321,6 +332,7 @@ class _Weaver:
                 text = f"{node.kind.name} node {shown(name)} cannot have dependencies"
                 self._refuse("dependency", command, text)
             else:
+                self._within_a_splice(command, key, scope)
                 found[node.name] = node
         if unknown:
             side = "parent" if parents else "child"
@@ -381,10 +393,17 @@ class _Weaver:
         if named is None:
             self._refuse("unknown-node", command, f"unknown node {shown(command.node)}")
         elif not applies(command, named):
-            text = f"this does not apply to a {named.kind.name} node and is ignored"
-            self._warn("ignored", command, text)
+            text = f"{named.kind.name} node {shown(command.node)} cannot have {keyword(command)}"
+            self._warn("node-kind", command, text)
         else:
+            self._within_a_splice(command, self._munge + command.node, scope)
             self._apply(command, named)
+
+    def _within_a_splice(self, command: Command, key: str, scope: Scope) -> None:
+        """A node inside a splice becomes known when the file is read to its end, not before."""
+        if key not in scope.nodes and not scope.flat:
+            text = f"{shown(key)} is a node inside a splice: it is not known yet"
+            self._warn("splice-node", command, text)
 
     def _apply(self, command: NodeModifier, node: Node) -> None:
         apply(command, node)
@@ -400,6 +419,11 @@ def _misplaced(command: NodeCommand, key: str, scope: Scope) -> str | None:
     if command.kind in _ONCE and command.kind in scope.kinds:
         return f"there is already a {command.kind.name} node"
     return None
+
+
+def _seen_from(home: Path, folder: Path) -> str:
+    """``folder`` relative to ``home``, empty where they are the same."""
+    return "" if folder == home else os.path.relpath(folder, home)
 
 
 def _chain(names: list[str]) -> str:

@@ -6,12 +6,14 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from datetime import datetime
-from itertools import chain, pairwise
+from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from metlmon.ensemble.causes import cause_of
+from metlmon.ensemble.claims import Claim
 from metlmon.ensemble.gatewords import PAUSED, STOPPED, ends_before, gate_sign
 from metlmon.ensemble.job import Execution, JobLife, TransferSpan
+from metlmon.ensemble.jobtimes import IdleTimes, InputTransfers, StartTimes, latest_by
 from metlmon.ensemble.ledger import (
     Entered,
     EpochEntry,
@@ -22,7 +24,7 @@ from metlmon.ensemble.ledger import (
     RunEntry,
     TransferEntry,
 )
-from metlmon.ensemble.node import Round, rounds
+from metlmon.ensemble.node import NodeState, Round, rounds
 from metlmon.ensemble.record import Job, JobId, NodeKey
 from metlmon.ensemble.runs import Run
 from metlmon.ensemble.sites import alias_of, host_of
@@ -176,6 +178,8 @@ class Books:
             tuple(chain.from_iterable(block.transfers for block in blocks)),
             # A copy: the reader goes on learning what the offset from UTC is.
             deepcopy(painter.clock).seconds,
+            len(painter.summary.unlogged),
+            painter.sums.measure,
         )
 
     def _keep(self, key: PageKey, page: Page) -> None:
@@ -254,7 +258,11 @@ class Books:
     def _make_stray(self, key: JobKey) -> None:
         job = self._painter.ensemble.jobs[key]
         node = self._painter.node_of(job)
-        if node in self._painter.nodes:
+        if key in self._painter.ensemble.unproven.foreign:
+            page = key if key[2] else job.id
+            if self._pages.get(key[0] // BLOCK, {}).pop(page, None) is not None:
+                self._blocks.pop(key[0] // BLOCK, None)
+        elif node in self._painter.nodes:
             # It has been found since.
             self.nodes.add(node)
         elif not job.noop:
@@ -266,9 +274,7 @@ class Books:
         in which the jobs were submitted."""
         booked: list[ExecutionEntry] = []
         keys = sorted(lives)
-        began = [e for key in keys for e in lives[key][1].executions]
-        began.sort(key=lambda execution: execution.start)
-        attempts = {id(execution): number for number, execution in enumerate(began, start=1)}
+        attempts = _attempts(lives)
         for key in keys:
             job, life = lives[key]
             id_ = job.id
@@ -297,10 +303,10 @@ class Books:
         attempts: Mapping[int, int],
         final: Execution | None,
     ) -> Iterable[ExecutionEntry]:
-        shares, idle = _shared_bytes(life), _idle(life)
+        shares, idle, inputs = _shared_bytes(life), IdleTimes(life), InputTransfers(life)
         for at, execution in enumerate(life.executions):
             previous = life.executions[at - 1] if at else None
-            wait, transfer = self._before(life, idle, execution, previous)
+            wait, transfer = self._before(life, idle, inputs, execution, previous)
             number, is_final = attempts[id(execution)], execution is final
             yield self._execution(
                 id_, owner, execution, number, wait, transfer, shares[at], is_final
@@ -360,36 +366,27 @@ class Books:
             *moved,
             final,
             owner.dagman,
+            cpus=e.cpus,
         )
 
     def _before(
         self,
         life: JobLife,
-        idle: list[tuple[datetime, datetime | None]],
+        idle: IdleTimes,
+        inputs: InputTransfers,
         execution: Execution,
         previous: Execution | None,
     ) -> tuple[float | None, float | None]:
         """Seconds idle before an execution, and of the input transfer that it came from."""
         painter = self._painter
         since = previous.end if previous is not None and previous.end else life.submitted
-        spans = [
-            span
-            for span in life.transfers
-            if span.direction == "input"
-            and span.outcome == "ok"
-            and span.start is not None
-            and (since is None or since <= span.start)
-            and span.start <= execution.start
-        ]
-        moved = painter.seconds(spans[-1].start, spans[-1].end) if spans else None
+        span = inputs.last(since, execution.start)
+        moved = painter.seconds(span.start, span.end) if span is not None else None
         if since is None:
             return None, moved
         waited = 0.0
-        for start, left in idle:
-            end = left or execution.start
-            if end > since and start < execution.start:
-                begin, stop = max(start, since), min(end, execution.start)
-                waited += painter.seconds(begin, stop) or 0.0
+        for start, end in idle.between(since, execution.start):
+            waited += painter.seconds(start, end) or 0.0
         return waited, moved
 
     # --- jobs and transfers -------------------------------------------------------------
@@ -403,6 +400,7 @@ class Books:
                 self._again(unit)
 
     def _transfers(self, id_: JobId, life: JobLife, owner: _Owner) -> Iterable[TransferEntry]:
+        machines = StartTimes(life)
         for span in life.transfers:
             timed = span.start is not None
             yield TransferEntry(
@@ -415,19 +413,19 @@ class Books:
                 self._shared(self._painter.seconds(span.start, span.end)) if timed else None,
                 "in-flight" if span.outcome == "pending" else span.outcome,
                 self._texts.setdefault(span.host, span.host),
-                self._site_of(life, span),
+                self._site_of(machines, span),
                 span.queue_seconds,
             )
 
-    def _site_of(self, life: JobLife, span: TransferSpan) -> str | None:
+    def _site_of(self, machines: StartTimes, span: TransferSpan) -> str | None:
         """An input's site is that of the execution it led to, an output's of the one it is
         from; where nothing ran, the host may be known from elsewhere."""
         if span.direction == "output":
-            came = [e for e in life.executions if span.start is None or e.start <= span.start]
-            return self._painter.site(came[-1].machine) if came else self._host_site(span)
+            came = machines.last_to(span.start)
+            return self._painter.site(came.machine) if came else self._host_site(span)
         if span.outcome == "ok" and span.start is not None:
-            went = [e for e in life.executions if e.start >= span.start or e.end is None]
-            return self._painter.site(went[0].machine) if went else None
+            went = machines.first_after(span.start)
+            return self._painter.site(went.machine) if went else None
         return self._host_site(span)
 
     def _host_site(self, span: TransferSpan) -> str | None:
@@ -490,13 +488,15 @@ class Books:
         )
 
     def _holds(self, life: JobLife) -> Iterable[HoldEntry]:
-        entered = life.states
+        # By place, not by time: the eviction that a hold causes has the same second.
+        held_at = [i for i, (_, state) in enumerate(life.states) if state is State.HELD]
+        left = [life.states[i + 1][0] if i + 1 < len(life.states) else None for i in held_at]
+        find_state = latest_by([life.states[i][0] for i in held_at])
+        find_execution = latest_by([e.start for e in life.executions])
         for when, held in life.holds:
-            # By place, not by time: the eviction that a hold causes has the same second.
-            at = [i for i, (t, state) in enumerate(entered) if state is State.HELD and t <= when]
-            end = entered[at[-1] + 1][0] if at and at[-1] + 1 < len(entered) else None
-            before = [e for e in life.executions if e.start <= when]
-            machine = before[-1].machine if before else None
+            at, ran = find_state(when), find_execution(when)
+            end = None if at is None else left[at]
+            machine = None if ran is None else life.executions[ran].machine
             code = held.code if held else None
             yield HoldEntry(
                 when,
@@ -545,8 +545,8 @@ class Books:
             state.inferred,
             owner.target,
             min(submissions, default=None),
-            (final.end if final is not None else state.since) if done else None,
-            len(booked),
+            self._ended(key, state, final) if done else None,
+            max((entry.attempt for entry in booked), default=0),
             tuple([ids.get(each, each) for each in jobs]),
             success.site if success else None,
             success.gpu if success else None,
@@ -557,6 +557,24 @@ class Books:
             longest.seconds if longest else None,
             *_sums(booked),
         )
+
+    def _ended(self, key: NodeKey, state: NodeState, final: Execution | None) -> datetime | None:
+        """When a completed node ended. A rescue file, a node status file and the submission of a
+        later node prove that it ended, but not when: None."""
+        if final is not None:
+            return final.end
+        if state.inferred or state.since is None:
+            return None
+        painter = self._painter
+        times = [post.time for post in painter.nodes[key].posts if post.ok]
+        if state.job is not None:
+            life = state.job.life()
+            times += [life.since] if life.state is State.COMPLETED and life.since else []
+        for word in painter.dags[key[0]].words.get(key[1], ()):
+            if word.claim in (Claim.DONE, Claim.JOB_DONE):
+                local = painter.clock.local(word.epoch) if word.epoch is not None else None
+                times += [time for time in (word.time, local) if time is not None]
+        return state.since if state.since in times else None
 
     def _run(self, run: Run, in_flight: Mapping[str, int]) -> RunEntry:
         painter = self._painter
@@ -582,11 +600,34 @@ class Books:
             ends_before(row),
             gate_sign(row) is PAUSED,
             gate_sign(row) is STOPPED,
+            row.failed,
         )
 
     def _first_submission(self, run: Run) -> datetime | None:
         made = filter(None, map(self._painter.made, run.nodes()))
         return min((when for each in made for when in each.begun if when is not None), default=None)
+
+
+def _attempts(lives: _Lives) -> dict[int, int]:
+    """The number of each execution (by ``id``) among the tries of its node, from 1. The procs of
+    one submission are tried together: each one's first execution is the same try."""
+    by_submission: dict[tuple[int, int], list[Sequence[Execution]]] = {}
+    for (cluster, _, subproc), (_, life) in lives.items():
+        if life.executions:
+            by_submission.setdefault((cluster, subproc), []).append(life.executions)
+    began = sorted(
+        (
+            (min(each[at].start for each in procs if at < len(each)), submission, at)
+            for submission, procs in by_submission.items()
+            for at in range(max(map(len, procs)))
+        )
+    )
+    return {
+        id(each[at]): number
+        for number, (_, submission, at) in enumerate(began, start=1)
+        for each in by_submission[submission]
+        if at < len(each)
+    }
 
 
 _Lives: TypeAlias = Mapping[JobKey, tuple[Job, JobLife]]
@@ -623,16 +664,6 @@ def _sums(booked: Iterable[ExecutionEntry]) -> tuple[float, float, float]:
     for entry in booked:
         sums[entry.kind] += entry.gpu_seconds or 0.0
     return sums["good"], sums["bad"], sums["in_flight"]
-
-
-def _idle(life: JobLife) -> list[tuple[datetime, datetime | None]]:
-    """From when to when it was idle; the last one may have no end."""
-    spans: list[tuple[datetime, datetime | None]] = [
-        (start, end) for (start, state), (end, _) in pairwise(life.states) if state is State.IDLE
-    ]
-    if life.states and life.states[-1][1] is State.IDLE:
-        spans.append((life.states[-1][0], None))
-    return spans
 
 
 def _bytes_at(job: Job) -> datetime | None:

@@ -16,9 +16,13 @@ QUARTER_HOUR: Final = 900
 which takes out the seconds between two lines that state "the same" moment."""
 
 HALF_HOUR: Final = 1800
-PROMPT: Final = 60
-"""Seconds. A job's end is logged within a minute, or its output took long and the line is no
-hint; that it took just as long as zones differ, twice in a row, is not to be feared."""
+SAME_MOMENT: Final = 60.0
+"""Seconds within which two lines state "the same" moment. A job's end is logged within them, or
+its output took long and the line is no hint; that it took just as long as zones differ, twice
+in a row, is not to be feared."""
+
+WEST, EAST = timedelta(hours=-12), timedelta(hours=14)
+"""No zone on earth has an offset beyond these."""
 
 A_MONTH: Final = timedelta(days=31)
 """Clocks that are changed twice within it may show the same offset at both its ends."""
@@ -60,14 +64,8 @@ class Clock:
     def observe(self, local: datetime, epoch: float) -> bool:
         """A file states both: ``local`` (naive) was ``epoch`` seconds after 1970. Returns
         whether that tells a time otherwise than before."""
-        try:
-            moment = datetime.fromtimestamp(epoch, UTC)
-        except (OverflowError, ValueError, OSError):
-            return False
-        seconds = (local.replace(tzinfo=UTC) - moment).total_seconds()
-        offset = round(seconds / QUARTER_HOUR) * QUARTER_HOUR
-        # An offset that no zone on earth has comes from a damaged line.
-        if abs(seconds - offset) > QUARTER_HOUR / 3 or not -43200 <= offset <= 50400:
+        offset = offset_between(local, epoch, QUARTER_HOUR, early=SAME_MOMENT)
+        if offset is None:
             return False
         news = self._nearest(local) != offset
         if news or not self._bracketed(local):
@@ -81,13 +79,8 @@ class Clock:
         """An event at ``local`` says that its job ended at ``epoch``: in the same minute, but
         for the time its output took. Believed when two such hints in a row agree; returns
         what :meth:`observe` does."""
-        try:
-            moment = datetime.fromtimestamp(epoch, UTC)
-        except (OverflowError, ValueError, OSError):
-            return False
-        seconds = (local.replace(tzinfo=UTC) - moment).total_seconds()
-        offset = int(seconds // HALF_HOUR) * HALF_HOUR
-        if seconds - offset > PROMPT:
+        offset = offset_between(local, epoch, HALF_HOUR)
+        if offset is None:
             return False
         agrees, self._hinted = offset == self._hinted, offset
         return agrees and self.observe(local, local.replace(tzinfo=UTC).timestamp() - offset)
@@ -137,6 +130,18 @@ class Clock:
         for a number that no calendar has."""
         try:
             return self._as_local(datetime.fromtimestamp(epoch, UTC))
+        except (OverflowError, ValueError, OSError):
+            return None
+
+    def after(self, epoch: float, stamp: datetime) -> bool | None:
+        """Is a moment later than a naive stamp? None where no zone is known and the two are so
+        near that it depends on the zone."""
+        local = self.local(epoch)
+        if local is not None:
+            return local > stamp
+        try:
+            moment = datetime.fromtimestamp(epoch, UTC).replace(tzinfo=None)
+            return None if moment + WEST <= stamp < moment + EAST else moment > stamp
         except (OverflowError, ValueError, OSError):
             return None
 
@@ -239,6 +244,20 @@ class Clock:
             return stamp
         second = before - stamp > FOLD_STEP or (before.fold == 1 and self.ambiguous(before))
         return stamp.replace(fold=1) if second else stamp
+
+
+def offset_between(local: datetime, epoch: float, step: int, early: float = 0.0) -> int | None:
+    """The offset, a multiple of ``step`` seconds, by which ``local`` (naive) is the moment
+    ``epoch`` or up to :data:`SAME_MOMENT` later; ``early``: or so many seconds earlier. None
+    where no zone on earth has such an offset."""
+    try:
+        moment = datetime.fromtimestamp(epoch, UTC).replace(tzinfo=None)
+    except (OverflowError, ValueError, OSError):
+        return None
+    seconds = (local.replace(tzinfo=None) - moment).total_seconds()
+    offset = int((seconds + early) // step) * step
+    possible = WEST.total_seconds() <= offset <= EAST.total_seconds()
+    return offset if possible and seconds - offset <= SAME_MOMENT else None
 
 
 def _ends_of_spans(seen: list[tuple[datetime, int]]) -> list[tuple[datetime, int]]:

@@ -16,12 +16,22 @@ from typing import Any, Final, TypeAlias
 
 from metlmon.dagman import Jobstate, Said
 from metlmon.ensemble.clock import Clock
-from metlmon.ensemble.dag import Dag, Tenure, note_tenure
+from metlmon.ensemble.dag import Dag
+from metlmon.ensemble.dagmans import DagmanJob, file_event
 from metlmon.ensemble.learnt import learn_again, learnt
 from metlmon.ensemble.lives import Lives, another, told_apart
-from metlmon.ensemble.membership import REMOVED_WITH, SWEEPS, Membership, membership
+from metlmon.ensemble.lostholds import lost_holds, with_holds
+from metlmon.ensemble.membership import (
+    NAMED_IN_AD,
+    REMOVED_WITH,
+    SWEEPS,
+    Membership,
+    membership,
+)
+from metlmon.ensemble.moments import Span, note_dagman
 from metlmon.ensemble.node import Made, NodeState
 from metlmon.ensemble.nodestates import NodeStates, Weighed
+from metlmon.ensemble.offsets import Offsets
 from metlmon.ensemble.record import (
     NOOP_PROC,
     Job,
@@ -36,8 +46,11 @@ from metlmon.ensemble.record import (
 )
 from metlmon.ensemble.runs import variable
 from metlmon.ensemble.settings import Settings
-from metlmon.ensemble.states import DONE, DagState
+from metlmon.ensemble.states import ALIVE, DONE, DagState
+from metlmon.ensemble.subdags import named_by, settle_tops
 from metlmon.ensemble.summary import Summary
+from metlmon.ensemble.unproven import Unproven
+from metlmon.ensemble.unrecorded import Unrecorded, grounds_of
 from metlmon.ensemble.views import Notice
 from metlmon.eventlog import (
     Aborted,
@@ -64,7 +77,7 @@ ScriptKey: TypeAlias = tuple[str | None, int, int, int, datetime, Detail | None]
 tells of the same scripts."""
 
 
-Place: TypeAlias = tuple[str | None, str | None, tuple[str, ...], bool]
+Place: TypeAlias = tuple[str | None, str | None, tuple[str, ...], bool, bool, bool]
 """A :class:`Membership` as plain data."""
 
 
@@ -147,10 +160,13 @@ def _log_of(batch: Batch) -> tuple[str, Callable[[Job], frozenset[str]]]:
     return batch.file, attrgetter("user_logs")
 
 
+AFTER_THE_END: Final = timedelta(seconds=1)
+"""DAGMan submits nothing behind its end; the stamps of two logs may differ by this."""
+
 _OF_NODES: Final = frozenset({16, 34})
 """Events that are of a node, not of a job."""
 
-_TELLING: Final = frozenset({0, 5, 9, 15})
+_TELLING: Final = frozenset({0, 5, 9, 15, 28})
 """Events that may tell where their job belongs, or the access point's offset."""
 
 
@@ -168,6 +184,7 @@ class Ensemble:
         self.jobs: dict[JobKey, Job] = {}
         self.nodes: dict[NodeKey, NodeRecord] = {}
         self.members: dict[JobKey, Membership] = {}
+        self.unproven = Unproven()
         self.shelf = Shelf(self.settings.checkpoint_codes)
         self.lives = Lives()
         """Of clusters and procs that more than one job had."""
@@ -181,11 +198,16 @@ class Ensemble:
         self._procs: dict[int, list[JobKey]] = {}
         self._tellers: dict[int, str] = {}
         self._weighed: set[JobKey] = set()
+        self._named_by: dict[str, list[str]] = {}
+        """Which DAGs name each sub-DAG, where one is named by several."""
         self._factories: dict[int, str] = {}
         self._scripts: dict[ScriptKey, Event] = {}
         self._waiting: dict[ScriptKey, Event] = {}
-        self._tenures: dict[str, list[Tenure]] = {}
+        self._dagman_jobs: dict[str, list[DagmanJob]] = {}
+        self._dagman_spans: dict[str, dict[int, Span]] = {}
+        self._nodes_logs: dict[str, tuple[datetime, datetime]] = {}
         self._states = NodeStates(self.clock, cut)
+        self.offsets = Offsets(self.clock, self._offset_changed)
         self.stale_jobs: set[JobKey] = set()
         """Jobs whose events or place changed since whoever adds things up emptied this."""
         self.all_stale = True
@@ -210,13 +232,17 @@ class Ensemble:
         self.nodes = {}
         for dag in self.dags.values():
             dag.clock, dag.cut = self.clock, self.cut
-            dag.tenures = self._tenures.setdefault(dag.key, dag.tenures)
+            dag.dagman_jobs = self._dagman_jobs.setdefault(dag.key, dag.dagman_jobs)
+            dag.dagman_spans = self._dagman_spans.setdefault(dag.key, dag.dagman_spans)
+            dag.dagmans_changed()
+            dag.nodes_log = self._nodes_logs.get(dag.key)
             for name, node in dag.workflow.nodes.items():
                 key = (dag.key, name)
                 self._by_node.setdefault(name, []).append(dag.key)
                 self.nodes[key] = NodeRecord(key, node)
         self._list_tellers()
         self.members = {}
+        self.unproven = Unproven()
         self._weighed = set()
         self._states.begin(self.nodes)
         self.all_stale = True
@@ -227,7 +253,22 @@ class Ensemble:
                 self._place(job_key)
         self._waiting = dict(self._scripts)
         self._place_scripts()
+        named = named_by(self.dags)
+        self._named_by = named if any(len(by) > 1 for by in named.values()) else {}
+        self._settle_tops()
         return Changes(dags=frozenset(self.dags))
+
+    def _settle_tops(self) -> None:
+        """New evidence came: sub-DAGs that several DAGs name may belong to another one."""
+        if self._named_by and settle_tops(self.dags, self._named_by, self._submitter):
+            # Runs are named after their DAG: they are to be found again.
+            self.dags = dict(self.dags)
+            self.all_stale = True
+
+    def _submitter(self, cluster: int) -> str | None:
+        """The DAG whose DAGMan submitted a cluster, by its output or by the job's place."""
+        placed = self.members.get((cluster, 0, 0))
+        return self._tellers.get(cluster) or (placed.dag if placed is not None else None)
 
     # --- events -------------------------------------------------------------------------
 
@@ -235,14 +276,20 @@ class Ensemble:
         """Take a batch of events in; returns the keys of what may look different now."""
         book = self.books.setdefault(batch.file, LogBook(batch.file, batch.role))
         events = self._entered(batch, book)
+        removals = [event for event in batch.events if event[0] == 9]
+        if removals and batch.role is not Role.DAGMAN:
+            events = self._with_lost_holds(events, removals)
         dags: set[str] = set()
         jobs = _Concerned()
         if batch.role is not Role.DAGMAN:
             self._hear_jobs(batch, events, jobs)
             self._add_images(batch, jobs)
+            self._note_nodes_log(batch.dag, book)
         elif batch.dag is not None and (events or batch.images):
-            self._hear_tenures(batch, events)
+            self._file_dagman_events(batch, events)
             dags.add(batch.dag)
+        if batch.role is Role.DAGMAN and batch.dag in self.dags:
+            self.offsets.read_files(self.dags[batch.dag])
         self.stale_jobs |= jobs.touched
         nodes = jobs.nodes
         for key in jobs.touched:
@@ -254,16 +301,26 @@ class Ensemble:
                 if node in self.nodes:
                     nodes.add(node)
         if dags:
-            nodes |= self._weigh_again()
-        if jobs.submitted and not self.clock.known:
-            self._learn_from_submissions(jobs.submitted)
+            nodes |= self._weigh_again(of_dag=batch.dag)
+        for cluster, time in jobs.submitted:
+            self.offsets.read_submission(cluster, time, self._teller(cluster))
+        nodes |= self._place_all(self.unproven.due(self.dags))
         self.shelf.tidy()
         dags |= {key[0] for key in nodes}
         dags &= self.dags.keys()
         self._states.touch(nodes)
+        self._settle_tops()
         return Changes(
             frozenset([(c, p) for c, p, _ in jobs.touched]), frozenset(nodes), frozenset(dags)
         )
+
+    def _with_lost_holds(
+        self, events: Sequence[Event], removals: Iterable[Event]
+    ) -> Sequence[Event]:
+        """The events, and holds that removals prove, also those behind the cut."""
+        timed = ((event, self.clock.naive(event.time)) for event in removals)
+        holds = [h for h in lost_holds(timed) if self.cut is None or h.time <= self.cut]
+        return with_holds(events, holds) if holds else events
 
     def kept(self) -> Iterator[Any]:
         """All that was learnt from job event logs up to this call, as records of plain data:
@@ -287,7 +344,12 @@ class Ensemble:
             times = [event[4] for event in events]
         elif times:
             book.previous = self.clock.naive(times[-1])
+        if batch.role is Role.DAGMAN and batch.dag is not None:
+            for event in events:
+                note_dagman(self._dagman_spans.setdefault(batch.dag, {}), event)
         if self.cut is not None:
+            later = [event for event in events if event.time > self.cut]
+            self.offsets.read_later(later, self._teller)
             events = [event for event in events if event.time <= self.cut]
             times = [event[4] for event in events]
         if events:
@@ -319,6 +381,13 @@ class Ensemble:
         book.previous = time
         return event if time is event.time else event._replace(time=time)
 
+    def _note_nodes_log(self, dag_key: str | None, book: LogBook) -> None:
+        """From when to when a DAG's nodes.log tells of its jobs."""
+        if book.role is Role.NODES and dag_key and book.first and book.last:
+            self._nodes_logs[dag_key] = book.first, book.last
+            if dag_key in self.dags:
+                self.dags[dag_key].nodes_log = book.first, book.last
+
     def _add_images(self, batch: Batch, concerned: _Concerned) -> None:
         jobs, naive = self.jobs, self.clock.naive
         log, in_log = _log_of(batch)
@@ -337,11 +406,11 @@ class Ensemble:
             job.note_memory(naive(last), memory_mb, updates)
             concerned.touched.add(key)
 
-    def _hear_tenures(self, batch: Batch, events: Sequence[Event]) -> None:
+    def _file_dagman_events(self, batch: Batch, events: Sequence[Event]) -> None:
         """Events of DAGMan's own job. That it was in the queue a 006 says, too, where its log
         has nothing older of it."""
-        tenures = self._tenures.setdefault(batch.dag or "", [])
-        known = {tenure.cluster for tenure in tenures}
+        jobs = self._dagman_jobs.setdefault(batch.dag or "", [])
+        known = {job.cluster for job in jobs}
         for image in batch.images:
             first = self.clock.naive(image.first)
             mine = (event.time for event in events if event.cluster == image.cluster)
@@ -349,7 +418,9 @@ class Ensemble:
                 sign = Event(6, image.cluster, image.proc, image.subproc, first, "", "", None, 0)
                 events = woven(list(events), [sign])
         for event in events:
-            note_tenure(tenures, event)
+            file_event(jobs, event)
+        if batch.dag in self.dags:
+            self.dags[batch.dag].dagmans_changed()
 
     def _hear_jobs(self, batch: Batch, events: Sequence[Event], concerned: _Concerned) -> None:
         stream, jobs, touched = Stream(batch.role.value, batch.file), self.jobs, concerned.touched
@@ -393,13 +464,16 @@ class Ensemble:
             concerned.placed.add(key)
             concerned.submitted.append((event.cluster, event.time))
         elif isinstance(detail, Terminated):
-            if detail.ended_utc is not None:
-                self._hear_end(event, detail.ended_utc)
+            self.offsets.read_end(event)
         elif isinstance(detail, Aborted) and detail.reason:
             named = REMOVED_WITH.search(detail.reason)
             if named:
                 job.aborted_by = int(named.group(1))
             job.swept |= bool(named) or detail.reason.startswith(SWEEPS)
+            concerned.placed.add(key)
+        told = "\n".join(detail.notes) if isinstance(detail, Submit) else event.body
+        if job.aborted_by is None and (named := NAMED_IN_AD.search(told)):
+            job.aborted_by = int(named[1])
             concerned.placed.add(key)
 
     def _new_job(self, key: JobKey, concerned: _Concerned) -> Job:
@@ -446,6 +520,7 @@ class Ensemble:
             record.jobs.remove(job)
             concerned.nodes.add(record.key)
         self._weighed.discard(job.key)
+        self.unproven.note(job, None, self.dags)
         self.shelf.loose.pop(job, None)
 
     def _hear_again(self, before: Job, concerned: _Concerned) -> None:
@@ -492,22 +567,23 @@ class Ensemble:
             return Changes()
         self.books[file] = LogBook(file, book.role)
         self.notices = [notice for notice in self.notices if notice.file != file]
+        if book.role is Role.NODES and dag_key is not None:
+            self._nodes_logs.pop(dag_key, None)
+            if dag_key in self.dags:
+                self.dags[dag_key].nodes_log = None
         if book.role is not Role.DAGMAN:
             self._gone_by = _latest(self._gone_by, book.last)
         elif book.last is not None:
             # A log with wrong times may have been in its place.
             self.newest = _latest(self._gone_by, *(each.last for each in self.books.values()))
-        if book.role is Role.DAGMAN and dag_key in self._tenures:
-            self._tenures[dag_key].clear()
-            self._states.touch(self._weigh_again())
+        if book.role is Role.DAGMAN and dag_key in self._dagman_jobs:
+            self._dagman_jobs[dag_key].clear()
+            self._dagman_spans.setdefault(dag_key, {}).clear()
+            if dag_key in self.dags:
+                self.dags[dag_key].dagmans_changed()
+            self._states.touch(self._weigh_again(of_dag=dag_key))
             self._states.forget()
         return Changes(dags=frozenset(self.dags))
-
-    def _hear_end(self, event: Event, ended: datetime) -> None:
-        """Until 24.7 an event 005 says in UTC when its job ended."""
-        if self.clock.zone is None and self.clock.hint(event.time, ended.timestamp()):
-            self._states.forget()
-            self.all_stale = True
 
     def _factory(self, cluster: int, node: str, concerned: _Concerned) -> None:
         """035 names the node of all jobs that its cluster has and will have."""
@@ -554,6 +630,8 @@ class Ensemble:
     def _node_named(self, dag_key: str | None, event: Event, node: str | None) -> NodeRecord | None:
         if dag_key is None:
             placed = self.members.get(self._job_at(event))
+            if placed is not None and (placed.foreign or placed.candidates):
+                return None
             dag_key = placed.dag if placed else None
             if dag_key is None and node is not None and len(self._by_node.get(node, ())) == 1:
                 dag_key = self._by_node[node][0]
@@ -571,11 +649,9 @@ class Ensemble:
 
     def hear(self, dag_key: str, said: Sequence[Said]) -> Changes:
         """Lines of a ``.dagman.out``."""
-        if self.cut is not None:
-            said = [line for line in said if line.time is None or line.time <= self.cut]
         touched = self.dags[dag_key].hear(said)
         self._note_teller(dag_key, (line.cluster for line in said))
-        self._learn_offset(self.dags[dag_key])
+        self.offsets.read_files(self.dags[dag_key])
         return self._told_of(dag_key, touched, {line.cluster for line in said})
 
     def read_jobstate(self, dag_key: str, entries: Sequence[Jobstate]) -> Changes:
@@ -583,13 +659,17 @@ class Ensemble:
         dag = self.dags[dag_key]
         touched = dag.read_jobstate(entries)
         self._note_teller(dag_key, (entry.cluster for entry in entries))
-        self._learn_offset(dag)
+        self.offsets.read_files(dag)
+        self.offsets.read_jobstate(dag, entries, self._told_submitted)
         return self._told_of(dag_key, touched, {entry.cluster for entry in entries})
 
     def facts_changed(self, dag_key: str) -> Changes:
         """A rescue, node status, metrics or halt file of this DAG was read anew."""
-        self._learn_offset(self.dags[dag_key])
-        return self._told_of(dag_key)
+        dag = self.dags[dag_key]
+        self.offsets.read_files(dag)
+        of_nodes = self._place_all(list(self.unproven.of_idle_nodes(dag)))
+        self._states.touch(of_nodes)
+        return self._told_of(dag_key) | Changes(nodes=frozenset(of_nodes))
 
     def words_forgotten(self, dag_key: str) -> Changes:
         """A growing file of this DAG's DAGMan began anew, and the DAG forgot what it had said
@@ -598,34 +678,18 @@ class Ensemble:
         self._list_tellers()
         return self._told_of(dag_key, (), {key[0] for key in self.jobs})
 
-    def _learn_offset(self, dag: Dag) -> None:
-        """Moments that DAGMan's files state in local time and in UTC as well."""
-        for local, epoch in dag.moments():
-            self._observe(local, epoch)
-        if self.clock.known:
-            return
-        for cluster, epoch in dag.submit_epochs.items():
-            job = self.jobs.get(self.lives.newest((cluster, 0)))
-            submitted = job.submitted if job else None
-            if submitted is not None:
-                self._observe(submitted, epoch)
-                return
+    def _teller(self, cluster: int) -> Dag | None:
+        """The DAG whose DAGMan says that it submitted a cluster."""
+        return self.dags.get(self._tellers.get(cluster, ""))
 
-    def _learn_from_submissions(self, submitted: Iterable[tuple[int, datetime]]) -> None:
-        """The jobstate log may have been read before the jobs' own events."""
-        told = [dag.submit_epochs for dag in self.dags.values() if dag.submit_epochs]
-        for cluster, local in submitted if told else ():
-            for epochs in told:
-                if cluster in epochs:
-                    self._observe(local, epochs[cluster])
-                    if self.clock.known:
-                        return
+    def _told_submitted(self, cluster: int) -> datetime | None:
+        job = self.jobs.get(self.lives.newest((cluster, 0)))
+        return job.told_submitted if job is not None else None
 
-    def _observe(self, local: datetime, epoch: float) -> None:
-        if self.clock.observe(local, epoch):
-            # Words that were told in seconds since 1970 have another local time now.
-            self._states.forget()
-            self.all_stale = True
+    def _offset_changed(self) -> None:
+        """Words that were told in seconds since 1970 have another local time now."""
+        self._states.forget()
+        self.all_stale = True
 
     def _told_of(
         self, dag_key: str, names: Iterable[str] = (), clusters: Iterable[int | None] = ()
@@ -634,6 +698,7 @@ class Ensemble:
         nodes |= self._weigh_again(clusters)
         dags = {dag_key} | {key[0] for key in nodes}
         self._states.touch(nodes)
+        self._settle_tops()
         return Changes(nodes=frozenset(nodes), dags=frozenset(dags))
 
     # --- gates --------------------------------------------------------------------------
@@ -667,20 +732,29 @@ class Ensemble:
 
     # --- which DAG a job is of ----------------------------------------------------------
 
-    def _weigh_again(self, clusters: Iterable[int | None] = ()) -> set[NodeKey]:
+    def _weigh_again(
+        self, clusters: Iterable[int | None] = (), of_dag: str | None = None
+    ) -> set[NodeKey]:
         """New evidence came: jobs that were told apart by weighing are asked again, and those
-        of ``clusters``, which DAGMan's own list of submissions names."""
-        asked = set(self._weighed)
+        of ``clusters``, which DAGMan's own list of submissions names; where the lives of
+        ``of_dag`` changed, all that may be its own."""
+        asked = {*self._weighed, *self.unproven.due(self.dags)}
+        if of_dag is not None:
+            asked.update(self.unproven.of(of_dag))
         for cluster in clusters:
             if cluster is not None:
                 asked.update(self._of_cluster(cluster))
+        return self._place_all(asked) | self._place_scripts()
+
+    def _place_all(self, asked: Iterable[JobKey]) -> set[NodeKey]:
+        """Find the nodes of these jobs anew; returns the nodes that gained or lost one."""
         changed: set[NodeKey] = set()
         for key in asked:
             before = self.members.get(key)
             concerned = self._place(key)
             if self.members[key] != before:
                 changed.update(concerned)
-        return changed | self._place_scripts()
+        return changed
 
     def _list_tellers(self) -> None:
         """Which DAG's DAGMan says that it submitted a cluster: the first one's that does."""
@@ -708,8 +782,11 @@ class Ensemble:
             # One object for all that have the name.
             job.node_name = self.nodes[named[0], job.node_name or ""].node.name
         # Which of the jobs that had it a DAGMan means, that names a cluster, is not known.
-        teller = self._tellers.get(key[0]) if key[:2] not in self.lives else None
-        now = membership(job, self.dags, self._by_node, teller)
+        reused = key[:2] in self.lives
+        teller = self._tellers.get(key[0]) if not reused else None
+        shared = self.unproven.shared_logs
+        now = membership(job, self.dags, self._by_node, teller, shared, reused)
+        others = self.unproven.note(job, now, self.dags)
         if now == before:
             record = self._record(before)
             return [record.key] if record is not None else []
@@ -725,7 +802,8 @@ class Ensemble:
                 old.jobs.remove(job)
             if new is not None:
                 new.jobs.append(job)
-        return [record.key for record in (old, new) if record is not None]
+        of_others = self._place_all(others) if others else ()
+        return [*(record.key for record in (old, new) if record is not None), *of_others]
 
     def _place_again(self, placed: Iterable[Place]) -> None:
         """Each job belongs where it did."""
@@ -741,6 +819,7 @@ class Ensemble:
                 found = known[place] = member, record
             member, record = found
             self.members[key] = member
+            self.unproven.note(job, member, self.dags)
             if member.weighed:
                 self._weighed.add(key)
             if record is not None:
@@ -778,7 +857,14 @@ class Ensemble:
     def weighed(self, dag_key: str, live: bool = False, most: int | None = None) -> Weighed:
         """As :meth:`node_states`, and what of them is new; ``most`` nodes are judged anew."""
         dag = self.dags[dag_key]
-        return self._states.of(dag, self._alive(dag, live), most)
+        grounds = grounds_of(dag, self.ending(dag))
+        return self._states.of(dag, self._alive(dag, live), most, grounds)
+
+    def unrecorded(self, dag_key: str) -> Unrecorded | None:
+        """The nodes of a DAG without a record, as of the last time that the states of its nodes
+        were asked for; None where there is a record of all."""
+        weighed = self._states.newest(dag_key)
+        return weighed.unrecorded if weighed is not None else None
 
     def made(self, key: NodeKey) -> Made | None:
         """What the submissions of one node come to."""
@@ -786,7 +872,8 @@ class Ensemble:
 
     def _alive(self, dag: Dag, live: bool) -> bool:
         # A DAGMan that was told to go removes its jobs first: they are not retried.
-        if self.ending(dag) is not None or (dag.lives and dag.lives[-1].removed):
+        life = dag.life()
+        if self.ending(dag) is not None or (life is not None and life.removed):
             return False
         return dag.begun() or live
 
@@ -797,17 +884,28 @@ class Ensemble:
             return None
         return ended
 
+    def went_on(self, dag_key: str, when: datetime | None) -> bool:
+        """Was a node submitted later than this, by the states that were judged last, or the node
+        status file written? Then the end of a DAGMan at that moment is not that of the newest."""
+        weighed, status = self._states.newest(dag_key), self.dags[dag_key].status
+        last = _latest(
+            weighed.last_submitted if weighed is not None else None,
+            status.local if status is not None else None,
+        )
+        return when is not None and last is not None and last - when > AFTER_THE_END
+
     def dag_state(self, dag_key: str) -> tuple[DagState, datetime | None]:
         """The DAG's state and, where it has ended, when."""
         dag = self.dags[dag_key]
         ended = self.ending(dag)
-        if ended is not None:
+        if ended is not None and not self.went_on(dag_key, ended[1]):
             return ended
-        if dag.begun():
-            return DagState.RUNNING, None
+        if ended is None and dag.begun():
+            return dag.standing(), None
         states = self.node_states(dag_key).values()
         if not any(self.nodes[(dag_key, name)].jobs for name in dag.workflow.nodes):
-            return DagState.NOT_SUBMITTED, None
+            # DAGMan writes a rescue file when it ends, and is started again with it.
+            return (DagState.UNKNOWN if dag.rescues() else DagState.NOT_SUBMITTED), None
         if all(state.state in DONE for state in states):
             return DagState.DONE, None
         return DagState.UNKNOWN, None
@@ -817,7 +915,7 @@ class Ensemble:
         ended, or, where no DAGMan ended, jobs of no DAG that are in the queue."""
         tops = [dag for dag in self.dags.values() if dag.is_top]
         states = [self.dag_state(dag.key)[0] for dag in tops]
-        if any(state in (DagState.RUNNING, DagState.UNKNOWN) for state in states):
+        if any(state in ALIVE or state is DagState.UNKNOWN for state in states):
             return True
         if any(state is not DagState.NOT_SUBMITTED for state in states):
             return False
@@ -826,8 +924,8 @@ class Ensemble:
 
 
 def _note_post(record: NodeRecord, event: Event, detail: PostScript) -> None:
-    ok = detail.normal is True and detail.return_value == 0
+    value = detail.return_value if detail.normal is True else None
     cluster = event.cluster if event.cluster > 0 or event.proc == NOOP_PROC else None
-    result = PostResult(event.time, cluster, ok)
+    result = PostResult(event.time, cluster, value == 0, value)
     if result not in record.posts:
         record.posts = tuple(sorted((*record.posts, result), key=lambda post: post.time))

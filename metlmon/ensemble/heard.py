@@ -8,7 +8,10 @@ from dataclasses import astuple
 from typing import Any, Final
 
 from metlmon.dagman import Workflow
-from metlmon.ensemble.dag import Claim, Dag, Life, NodeWord
+from metlmon.ensemble.claims import Claim, NodeWord
+from metlmon.ensemble.dag import Dag
+from metlmon.ensemble.dagmans import Process
+from metlmon.ensemble.moments import OutTimes
 
 NODES_AT_ONCE: Final = 2000
 """Nodes whose words are one record: some milliseconds of work."""
@@ -26,15 +29,17 @@ def heard(dag: Dag) -> Iterator[Any]:
     """Records of plain data, which hold what ``dag`` has heard up to this call: what it hears
     while they are taken from the iterator is not in them."""
     facts = {
-        "lives": [astuple(life) for life in dag.lives],
+        "processes": [astuple(process) for process in dag.processes],
         "submit_epochs": dict(dag.submit_epochs),
         "jobstate_started": list(dag.jobstate_started),
-        "jobstate_finished": dag.jobstate_finished,
+        "jobstate_finished": list(dag.jobstate_finished),
         "heard_until": dag.heard_until,
+        "jobstate_until": dag.jobstate_until,
+        "strangers": dict(dag.strangers),
         "out_submitted": dict(dag._out_submitted),
         "jobstate_submitted": dict(dag._jobstate_submitted),
         "last_clusters": dict(dag._last_clusters),
-        "rescues_written": dict(dag._rescues_written),
+        "out_times": dag.out_times.plain(),
     }
     words = [(name, tuple(said)) for name, said in dag.words.items()]
     return _records(facts, words)
@@ -51,6 +56,7 @@ def _records(facts: dict[str, Any], words: list[tuple[str, tuple[NodeWord, ...]]
             [word.time for word in said],
             [word.epoch for word in said],
             [word.value for word in said],
+            [word.text for word in said],
         )
 
 
@@ -59,17 +65,19 @@ def hear_again(dag: Dag, records: Iterable[Any]) -> None:
     raise whatever comes first; then ``dag`` is not to be used."""
     rest = iter(records)
     facts = next(rest)
-    dag.lives = [Life(*life) for life in facts["lives"]]
+    dag.processes = [Process(*process) for process in facts["processes"]]
     dag.submit_epochs = facts["submit_epochs"]
     dag.jobstate_started = facts["jobstate_started"]
     dag.jobstate_finished = facts["jobstate_finished"]
     dag.heard_until = facts["heard_until"]
+    dag.jobstate_until = facts["jobstate_until"]
+    dag.strangers = facts["strangers"]
     dag._out_submitted = facts["out_submitted"]
     dag._jobstate_submitted = facts["jobstate_submitted"]
     dag._last_clusters = facts["last_clusters"]
-    dag._rescues_written = facts["rescues_written"]
-    for names, claims, times, epochs, values in rest:
-        said = zip((_CLAIMS[claim] for claim in claims), times, epochs, values, strict=True)
+    dag.out_times = OutTimes(*facts["out_times"])
+    for names, claims, *told in rest:
+        said = zip((_CLAIMS[claim] for claim in claims), *told, strict=True)
         words = [NodeWord(*word) for word in said]
         start = 0
         for name, count in names:

@@ -99,6 +99,11 @@ class Execution:
         return None
 
     @property
+    def cpus(self) -> int | None:
+        """CPUs of this execution's own 001; None where it does not say."""
+        return self.machine.cpus if self.machine is not None else None
+
+    @property
     def cause(self) -> str:
         """Why it ended, its changing parts folded; of one that did not end well."""
         return _cause_of(self.outcome, self.code, self.reason, self.return_value, self.signal)
@@ -181,6 +186,8 @@ def fold(
         number, when = event[0], event[4]
         if last_image is not None and when >= last_image:
             _note_image(life, last_image)
+        if number == 12 and last_image is not None and when < last_image and _inferred(event):
+            continue
         if life.state in TERMINAL:
             _after_the_end(life, event)
         else:
@@ -194,6 +201,10 @@ def fold(
     if last_image is not None:
         _note_image(life, last_image)
     return life
+
+
+def _inferred(event: Event) -> bool:
+    return isinstance(event.detail, Held) and event.detail.inferred
 
 
 def _note_image(life: JobLife, when: datetime) -> None:
@@ -393,6 +404,14 @@ def _unsuspended(life: JobLife, event: Event, _: Codes) -> None:
 def _held(life: JobLife, event: Event, _: Codes) -> None:
     detail = event.detail if isinstance(event.detail, Held) else None
     execution = life.open
+    if detail is not None and detail.inferred:
+        if life.state is _HELD or (life.last is not None and event.time < life.last):
+            # Its own 012 is in the log, or what followed on it.
+            return
+        if execution is not None:
+            execution.uncertain = True
+            text = "its hold is not in the log; a policy that removed it says that it was held"
+            life.gaps.append((event.line, event.time, text))
     if execution is not None:
         _close(life, execution, event.time, Outcome.HELD)
         if detail is not None:

@@ -4,9 +4,11 @@ the dagdir is opened again."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
-from metlmon.ensemble.dag import Tenure
+from metlmon.ensemble.dagmans import DagmanJob, Hold
+from metlmon.ensemble.moments import Span
 from metlmon.ensemble.packed import Words, pack_event, unpack_event
 from metlmon.ensemble.record import Job, JobKey
 from metlmon.ensemble.views import Notice
@@ -31,10 +33,14 @@ def learnt(ensemble: Ensemble) -> Iterator[Any]:
             for b in ensemble.books.values()
         ],
         "notices": [(n.kind, n.file, n.line, n.text) for n in ensemble.notices],
-        "tenures": {
-            key: [(t.cluster, t.start, t.end, t.removed, t.return_value) for t in tenures]
-            for key, tenures in ensemble._tenures.items()
+        "dagman_jobs": {
+            key: [asdict(job) for job in jobs] for key, jobs in ensemble._dagman_jobs.items()
         },
+        "dagman_spans": {
+            key: [(cluster, list(span.starts), span.end) for cluster, span in spans.items()]
+            for key, spans in ensemble._dagman_spans.items()
+        },
+        "nodes_logs": dict(ensemble._nodes_logs),
         "factories": dict(ensemble._factories),
         "scripts": [
             (key[0], event.cluster, event.proc, event.subproc, pack_event(event, words))
@@ -65,8 +71,11 @@ def learn_again(ensemble: Ensemble, records: Iterable[Any]) -> None:
     for file, role, *figures in facts["books"]:
         ensemble.books[file] = LogBook(file, Role(role), *figures)
     ensemble.notices = [Notice(*notice) for notice in facts["notices"]]
-    for key, tenures in facts["tenures"].items():
-        ensemble._tenures[key] = [Tenure(*tenure) for tenure in tenures]
+    for key, dagman_jobs in facts["dagman_jobs"].items():
+        ensemble._dagman_jobs[key] = [_dagman_job(**job) for job in dagman_jobs]
+    for key, spans in facts["dagman_spans"].items():
+        ensemble._dagman_spans[key] = {cluster: Span(starts, end) for cluster, starts, end in spans}
+    ensemble._nodes_logs = facts["nodes_logs"]
     ensemble._factories = facts["factories"]
     words = ensemble.shelf.words = Words(facts["words"])
     for dag_key, cluster, proc, subproc, plain in facts["scripts"]:
@@ -84,6 +93,10 @@ def learn_again(ensemble: Ensemble, records: Iterable[Any]) -> None:
         raise ValueError("jobs are missing")
 
 
+def _dagman_job(hold: dict[str, Any] | None, **rest: Any) -> DagmanJob:
+    return DagmanJob(hold=Hold(**hold) if hold is not None else None, **rest)
+
+
 def _plain(job: Job) -> tuple[Any, ...]:
     return (
         job.cluster,
@@ -99,6 +112,7 @@ def _plain(job: Job) -> tuple[Any, ...]:
         job.memory_updates,
         job.last_image,
         job.newest_sign,
+        job.first_told,
         job.packed(),
     )
 
@@ -120,6 +134,7 @@ def _job(
         memory_updates,
         last,
         newest,
+        first_told,
         packed,
     ) = plain
     job = Job(cluster, proc, subproc, ensemble.shelf)
@@ -136,5 +151,6 @@ def _job(
     job.memory_updates = memory_updates
     job.newest_sign = newest
     job.last_image = last
+    job.first_told = first_told
     job.unpack_later(packed)
     return (cluster, proc, subproc), job

@@ -9,13 +9,14 @@ where the log said UTC), durations seconds, bytes bytes; None is "not known".
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from datetime import datetime
 from typing import Any, Final, overload
 
+from metlmon.ensemble.measure import Measure
 from metlmon.ensemble.record import JobId, NodeKey
 from metlmon.ensemble.states import Outcome, State
-from metlmon.ensemble.views import Latest
+from metlmon.ensemble.views import FailedEpoch, Latest
 from metlmon.frozen import frozen
 
 HOUR: Final = 3600.0
@@ -34,7 +35,8 @@ _IN_FLIGHT: Final = Outcome.IN_FLIGHT
 class ExecutionEntry:
     """One execution of a job.
 
-    ``attempt``: its number among all executions of its node, from 1. ``dag``: the file of the
+    ``attempt``: its number among the tries of its node, from 1; the procs of one submission
+    are tried together. ``dag``: the file of the
     top-level DAG; ``in_dag``: the DAG that holds the node, which may be a sub-DAG of it (two of
     these may use the same names: ``key`` alone tells nodes apart). ``run`` is the run's key,
     ``run_name`` its name; both None for a job of no run; ``training``: its node is an epoch.
@@ -84,11 +86,18 @@ class ExecutionEntry:
     final: bool
     dagman: bool
     counted: bool = True
+    cpus: int | None = None
+    measure: Measure = Measure.GPU
 
     @property
     def key(self) -> NodeKey | None:
         """What its node is found by; None for a job of no node."""
         return _key(self.in_dag, self.node)
+
+    @property
+    def weight(self) -> int | None:
+        """What seconds are multiplied by to GPU-seconds, or to those of another measure."""
+        return self.measure.weight(self.gpus, self.cpus)
 
     @property
     def kind(self) -> str:
@@ -221,7 +230,7 @@ class EpochEntry:
     epoch (another DAG may have it too); only of these a run's epochs are counted. ``site``,
     ``gpu``, ``gpus``, ``seconds``: of the execution that completed it; ``longest_site``,
     ``longest_gpu``, ``longest_seconds``: of its longest one. ``completed``: when it was completed,
-    as far as an event says so.
+    None where neither an event nor DAGMan's log says when (inferred, marked DONE).
     GPU-seconds are of all its executions.
     """
 
@@ -272,7 +281,7 @@ class RunEntry:
     """One run. ``label``: its cohort (``metlmon.toml``), None without one. GPU-seconds are of
     all its nodes, side nodes too. ``began``: its first submission. ``ends_before``: the first epoch
     that it will not train, where its gate ended it or is to; ``paused``: its gate keeps the next
-    epoch waiting; ``stopped``: its gate has ended it."""
+    epoch waiting; ``stopped``: its gate has ended it; ``failed``: where it failed."""
 
     run: str
     run_name: str
@@ -292,6 +301,22 @@ class RunEntry:
     ends_before: int | None = None
     paused: bool = False
     stopped: bool = False
+    failed: FailedEpoch | None = None
+
+
+def measured(ledger: Ledger) -> Ledger:
+    """The ledger with the executions in the measure of the ensemble: GPU-seconds are seconds of
+    CPUs, or by the clock, where no execution has a GPU."""
+    if ledger.measure is Measure.GPU:
+        return ledger
+    executions = (replace(entry, measure=ledger.measure) for entry in ledger.executions)
+    return replace(
+        ledger,
+        executions=tuple(
+            replace(e, gpu_seconds=None if e.weight is None else e.seconds * e.weight)
+            for e in executions
+        ),
+    )
 
 
 def plain_seconds(start: datetime, end: datetime) -> float:
@@ -305,8 +330,10 @@ class Ledger:
 
     ``between`` gives the seconds between two stamps with the zone's two odd hours taken into
     account; it is additive. Jobs, executions and transfers of sub-DAGs' DAGMans are in it
-    (``dagman``), those of DAGs' own DAGMans are not. Executions are in order of their job, then
-    of their start.
+    (``dagman``), those of DAGs' own DAGMans are not. ``nodes_unlogged``: nodes that ran, or were
+    submitted, and have no execution in it. ``measure``: what the ensemble is measured in; entries
+    are in GPU-seconds all the same, until they are :func:`measured`. Executions are in order of
+    their job, then of their start.
     """
 
     dagdir: str
@@ -318,6 +345,8 @@ class Ledger:
     executions: tuple[ExecutionEntry, ...] = ()
     transfers: tuple[TransferEntry, ...] = ()
     between: Callable[[datetime, datetime], float] = field(default=plain_seconds, compare=False)
+    nodes_unlogged: int = 0
+    measure: Measure = Measure.GPU
 
     @property
     def first(self) -> datetime | None:

@@ -3,16 +3,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Final
 
-from metlmon.dagman import Node, NodeKind
+from metlmon.dagman import NodeKind
+from metlmon.ensemble.claims import STATUS_CLAIMS, Claim, NodeWord
 from metlmon.ensemble.clock import Clock
-from metlmon.ensemble.dag import STATUS_CLAIMS, Claim, Dag, NodeWord
+from metlmon.ensemble.dag import Dag
 from metlmon.ensemble.job import Execution
 from metlmon.ensemble.record import Job, NodeRecord, PostResult
-from metlmon.ensemble.states import ACTIVE, DONE, Outcome, State
+from metlmon.ensemble.states import ACTIVE, Outcome, State
+from metlmon.ensemble.views import FAILED_JOB
 from metlmon.eventlog import Execute
 from metlmon.frozen import frozen
 
@@ -35,16 +37,46 @@ NEXT_TRY: Final = (Claim.PRE, Claim.PRE_FAILED, Claim.RETRYING)
 BEFORE_ITS_END: Final = (Claim.PRE, Claim.PRE_OK, Claim.SUBMITTED, Claim.RETRYING)
 """What DAGMan says of a node while the job that it submits, or has submitted, is not over."""
 
+SUBMISSION: Final = (Claim.SUBMITTED, Claim.JOB_DONE, Claim.JOB_FAILED, Claim.POST)
+"""What DAGMan says of a node that has a job."""
+
+NOT_AGAIN: Final = (Claim.SUBMIT_FAILED, Claim.GAVE_UP)
+"""What DAGMan says of a node that it does not try again, whatever its RETRY says."""
+
+FAILURES: Final = {
+    Claim.PRE_FAILED: "pre",
+    Claim.SUBMIT_FAILED: "submit",
+    Claim.FAILED: "post",
+    Claim.JOB_FAILED: "job",
+}
+"""What failed of a node, by DAGMan's word."""
+
+AFTER_A_FAILURE: Final = (Claim.GAVE_UP, Claim.RETRYING)
+"""What DAGMan says of a node after it said what of it failed."""
+
 SWEPT_AWAY: Final = "Was STATUS_"
 """StatusDetails of a node that a DAGMan which is removed writes as ERROR only because it was
 not over yet. That is no verdict: its job may even have succeeded."""
 
 
 @frozen
+class Failure:
+    """Why a node failed, by DAGMan's word alone. ``what``: pre (its PRE script), submit (its
+    submission), post (its POST script) or job. ``text``: in DAGMan's words, as they stand in
+    StatusDetails of the node status file. ``value``: return value, or minus the signal."""
+
+    what: str
+    text: str
+    value: int | None = None
+
+
+@frozen
 class NodeState:
     """``job``: the job that stands for the node. ``inferred``: done because a node after it
     was submitted. ``superseded``: its jobs were made void by a later submission of a node
-    before it. ``submitted``: when the last submission was."""
+    before it. ``submitted``: when the last submission was. ``failure``: why it failed, where no
+    job's events tell. ``behind``: of a futile node, the node before it that failed. ``again``: it
+    failed with retries left, which its DAGMan, where it is not alive, did not come to."""
 
     state: State
     since: datetime | None = None
@@ -52,6 +84,9 @@ class NodeState:
     inferred: bool = False
     superseded: bool = False
     submitted: datetime | None = None
+    failure: Failure | None = None
+    behind: str | None = None
+    again: bool = False
 
 
 @frozen
@@ -175,23 +210,27 @@ class NodeJudge:
         """The node's state by what is said of itself, its neighbours not asked. ``made``: what
         its submissions come to."""
         word = self._word(record)
-        if self._before_this_life(made, word):
+        skip = self._skip(record, made)
+        if self._before_this_life(made, word, skip):
             stays = record.node.name in self._done
-            if not stays or not self._was_skipped(record, made):
+            if not stays or skip is None:
                 return self._at_rest(stays, made)
-        if self._skipped(record, made, word):
-            return NodeState(State.SKIPPED, self._skipped_at(record, word), None)
+        if skip is not None:
+            return NodeState(State.SKIPPED, skip.time)
         if record.node.name in self._done:
             return self._marked_done(made)
         return self._judged(record, made, word)
 
-    def _before_this_life(self, made: Made | None, word: NodeWord | None) -> bool:
+    def _before_this_life(
+        self, made: Made | None, word: NodeWord | None, skip: NodeWord | None
+    ) -> bool:
         """All that is known of the node is older than the newest life of DAGMan."""
         if self._fresh is None:
             return False
         told = word.time if word is not None else None
         submitted = made.submitted if made is not None else None
-        newest = max((t for t in (told, submitted) if t is not None), default=None)
+        skipped = skip.time if skip is not None else None
+        newest = max((t for t in (told, submitted, skipped) if t is not None), default=None)
         return newest is not None and newest < self._fresh
 
     def _at_rest(self, done: bool, made: Made | None) -> NodeState:
@@ -208,41 +247,26 @@ class NodeJudge:
         since = None if made.state in ACTIVE else made.since
         return NodeState(State.COMPLETED, since, made.job, submitted=made.submitted)
 
-    def _was_skipped(self, record: NodeRecord, made: Made | None) -> bool:
-        words = self._dag.words.get(record.node.name, ())
-        skipped = bool(record.skips) or any(w.claim is Claim.SKIPPED for w in words)
-        return skipped and made is None
-
-    def _skipped(self, record: NodeRecord, made: Made | None, word: NodeWord | None) -> bool:
-        if word is not None and word.claim is Claim.SKIPPED:
-            when = word.time
-        elif record.skips:
-            when = record.skips[-1]
-        else:
-            return self._was_skipped(record, made) and record.node.name in self._done
-        return made is None or made.submitted is None or when is None or when >= made.submitted
-
-    def _skipped_at(self, record: NodeRecord, word: NodeWord | None) -> datetime | None:
-        if word is not None and word.claim is Claim.SKIPPED:
-            return word.time
-        if record.skips:
-            return record.skips[-1]
-        words = self._dag.words.get(record.node.name, ())
-        told = [self._timed(w).time for w in words if w.claim is Claim.SKIPPED]
-        return max((t for t in told if t is not None), default=None)
+    def _skip(self, record: NodeRecord, made: Made | None) -> NodeWord | None:
+        """That PRE_SKIP ended the node, where DAGMan did nothing else with it since. A rescue file
+        marks it ``DONE`` then, and that it has jobs, which were cut off, does not change it."""
+        words = self._words(record.node.name)
+        skips = [word for word in words if word.claim is Claim.SKIPPED]
+        skips += [NodeWord(Claim.SKIPPED, time) for time in record.skips]
+        if not skips:
+            return None
+        last = max(skips, key=_when)
+        if last.time is None:
+            return last if words[-1].claim is Claim.SKIPPED else None
+        done = record.node.name in self._done
+        since = [w for w in words if _when(w) > last.time and (w.claim in SUBMISSION or not done)]
+        begun = made.submitted if made is not None else None
+        return None if since or (begun and begun > last.time) else last
 
     def _word(self, record: NodeRecord) -> NodeWord | None:
         """DAGMan's newest word on the node, with its time made local."""
-        newest: NodeWord | None = None
-        words = self._dag.words.get(record.node.name, ())
-        # Of two words of one second the jobstate log's counts, whichever file was read first:
-        # DAGMan may keep lines of its .out back, of the jobstate log never.
-        for word in sorted(words, key=lambda w: w.epoch is not None):
-            told = self._timed(word)
-            if self._cut and told.time and told.time > self._cut:
-                continue
-            if newest is None or (told.time or datetime.min) >= (newest.time or datetime.min):
-                newest = told
+        words = self._words(record.node.name)
+        newest = words[-1] if words else None
         status = self._status_word(record.node.name)
         if status is not None and (
             newest is None or (status.time and newest.time and status.time > newest.time)
@@ -250,11 +274,20 @@ class NodeJudge:
             newest = status
         return newest
 
-    def _timed(self, word: NodeWord) -> NodeWord:
-        if word.time is not None or word.epoch is None:
-            return word
-        local = self._clock.local(word.epoch)
-        return NodeWord(word.claim, local, None, word.value)
+    def _words(self, name: str) -> list[NodeWord]:
+        """DAGMan's words on a node up to the cut, with local times, in order of these."""
+        found: list[NodeWord] = []
+        # Of two words of one second the jobstate log's counts, whichever file was read first:
+        # DAGMan may keep lines of its .out back, of the jobstate log never.
+        for word in sorted(self._dag.words.get(name, ()), key=lambda w: w.epoch is not None):
+            time = word.time
+            if time is None and word.epoch is not None:
+                if self._cut and self._clock.after(word.epoch, self._cut) is not False:
+                    continue
+                time = self._clock.local(word.epoch)
+            found.append(NodeWord(word.claim, time, None, word.value, word.text))
+        found.sort(key=_when)
+        return found
 
     def _status_word(self, name: str) -> NodeWord | None:
         status = self._dag.status
@@ -263,15 +296,16 @@ class NodeJudge:
         local = status.local
         if local is None and status.epoch is not None:
             local = self._clock.local(status.epoch)
-        if self._cut is not None and local is not None and local > self._cut:
-            return None
         said = status.nodes[name]
         if said.details.startswith(SWEPT_AWAY):
             return None
         claim = STATUS_CLAIMS.get(said.status)
         if claim is None:
             return None
-        return NodeWord(claim, local, None, said.retry_count)
+        if claim is Claim.GAVE_UP and said.procs_queued:
+            # DAGMan removes its other jobs, and may try it again then.
+            claim = Claim.FAILED
+        return NodeWord(claim, local, None, said.retry_count, said.details or None)
 
     def _judged(self, record: NodeRecord, made: Made | None, word: NodeWord | None) -> NodeState:
         if made is None:
@@ -290,12 +324,20 @@ class NodeJudge:
                 state, since = self._by_fresh_word(word, state, since)
         elif self._before_its_script(record, word, state):
             state = State.POST
-        if state in (State.FAILED, State.REMOVED) and self._retries_left(record, made):
-            state = State.RETRYING
+        failure, again = None, False
+        if state in (State.FAILED, State.RETRYING):
+            when, failure = self._failure(record, word, made, post)
+            since = when or since
+        if state in (State.FAILED, State.REMOVED):
+            codes = self._exit_codes(made, post, failure)
+            again = self._retries_left(record, made, word, codes)
+            if again and self._alive:
+                state = State.RETRYING
         if state is State.REMOVED and record.node.kind is NodeKind.SERVICE and _at_dags_end(job):
             # It was to last as long as its DAG, and has.
             state = State.COMPLETED
-        return NodeState(state, since, job, submitted=last.submitted)
+        begun = last.submitted
+        return NodeState(state, since, job, submitted=begun, failure=failure, again=again)
 
     def _submitted_since(self, word: NodeWord, since: datetime | None, state: State) -> bool:
         """DAGMan has submitted the node again, and the job logs do not have it yet. It gives
@@ -306,21 +348,32 @@ class NodeJudge:
 
     def _by_word_alone(self, record: NodeRecord, word: NodeWord | None) -> NodeState:
         """The state of a node of which no job log has a job."""
-        state, since = self._worded(record, word)
-        return NodeState(state, since, submitted=self._told_submitted(record.node.name))
+        post = record.posts[-1] if record.posts else None
+        state, since = self._worded(post, word)
+        failure, again = None, False
+        if state in (State.FAILED, State.RETRYING):
+            when, failure = self._failure(record, word, None, post)
+            since = when or since
+        if state is State.FAILED:
+            codes = self._exit_codes(None, post, failure)
+            again = self._retries_left(record, None, word, codes)
+            if again and self._alive:
+                state = State.RETRYING
+        submitted = self._told_submitted(record.node.name)
+        return NodeState(state, since, submitted=submitted, failure=failure, again=again)
 
-    def _worded(self, record: NodeRecord, word: NodeWord | None) -> tuple[State, datetime | None]:
-        if record.posts:
-            post = record.posts[-1]
+    def _worded(
+        self, post: PostResult | None, word: NodeWord | None
+    ) -> tuple[State, datetime | None]:
+        if post is not None:
             return State.COMPLETED if post.ok else State.FAILED, post.time
         if word is None:
             return State.WAITING, None
         match word.claim:
             case Claim.PRE | Claim.PRE_OK:
                 return (State.PRE if self._alive else State.WAITING), word.time
-            case Claim.PRE_FAILED | Claim.FAILED | Claim.JOB_FAILED:
-                again = self._retries_left(record, None)
-                return (State.RETRYING if again else State.FAILED), word.time
+            case claim if claim in FAILURES or claim in NOT_AGAIN:
+                return State.FAILED, word.time
             case Claim.RETRYING:
                 return (State.RETRYING if self._alive else State.FAILED), word.time
             case Claim.SUBMITTED:
@@ -336,10 +389,10 @@ class NodeJudge:
         """When DAGMan last said that it submitted the node: job logs can lag, or be lost."""
         times = (
             told.time
-            for told in map(self._timed, self._dag.words.get(name, ()))
+            for told in self._words(name)
             if told.claim is Claim.SUBMITTED and told.time is not None
         )
-        return max((t for t in times if not self._cut or t <= self._cut), default=None)
+        return max(times, default=None)
 
     def _post(self, record: NodeRecord, last: Round) -> PostResult | None:
         """The POST script's result for the last submission, if it has come."""
@@ -374,28 +427,101 @@ class NodeJudge:
                 return (State.PRE if self._alive else state), word.time
             case Claim.POST if self._alive:
                 return State.POST, word.time
-            case Claim.PRE_FAILED:
+            case Claim.PRE_FAILED | Claim.SUBMIT_FAILED:
                 return State.FAILED, word.time
             case Claim.DONE | Claim.JOB_DONE:
                 return State.COMPLETED, since if state is State.COMPLETED else word.time
-            case Claim.FAILED | Claim.JOB_FAILED if state not in (State.REMOVED, State.FAILED):
+            case Claim.FAILED | Claim.JOB_FAILED | Claim.GAVE_UP if state not in FAILED_JOB:
                 return State.FAILED, word.time
             case Claim.RETRYING if self._alive:
                 return State.RETRYING, word.time
             case _:
                 return state, since
 
-    def _retries_left(self, record: NodeRecord, made: Made | None) -> bool:
+    def _failure(
+        self,
+        record: NodeRecord,
+        word: NodeWord | None,
+        made: Made | None,
+        post: PostResult | None,
+    ) -> tuple[datetime | None, Failure | None]:
+        """When and why a node failed, where neither its job's events nor 016 tell."""
+        if word is None:
+            return None, None
+        told = [w for w in self._words(record.node.name) if w.claim not in AFTER_A_FAILURE]
+        last = told[-1] if told else None
+        details = word.text if word.claim is Claim.GAVE_UP else None
+        if last is not None and last.claim in FAILURES:
+            what, when, value = FAILURES[last.claim], last.time, last.value
+        elif details is not None:
+            what, when, value = _what_failed(details), word.time, None
+        else:
+            return None, None
+        begun = made.submitted if made is not None else None
+        older = when is not None and begun is not None and when < begun
+        told_by_events = post is not None or (made is not None and made.state in FAILED_JOB)
+        if older or (what in ("job", "post") and told_by_events):
+            return None, None
+        return when, Failure(what, details or _in_words(what, value), value)
+
+    def _exit_codes(
+        self, made: Made | None, post: PostResult | None, failure: Failure | None
+    ) -> tuple[int | None, ...]:
+        """What DAGMan takes for the node's return value, of several procs any."""
+        if failure is not None:
+            return (failure.value,)
+        if post is not None:
+            return (post.value,)
+        jobs = made.last.jobs if made is not None else ()
+        return tuple(code for job in jobs if (code := job.life().return_value))
+
+    def _retries_left(
+        self,
+        record: NodeRecord,
+        made: Made | None,
+        word: NodeWord | None,
+        codes: Sequence[int | None],
+    ) -> bool:
         node = record.node
-        if not self._alive or node.retries <= 0 or node.kind is NodeKind.SERVICE:
+        if node.retries <= 0 or node.kind is NodeKind.SERVICE:
+            return False
+        if self._dag.aborted or self._given_up(made, word):
             return False
         if made is not None and any(job.swept for job in made.last.jobs):
             return False
-        if made is not None and node.unless_exit is not None:
-            codes = [job.life().return_value for job in made.last.jobs]
-            if node.unless_exit in codes:
-                return False
+        if any(code is not None and code in (node.unless_exit, node.abort_on) for code in codes):
+            return False
         return retries_left(self._dag, record, made) > 0
+
+    def _given_up(self, made: Made | None, word: NodeWord | None) -> bool:
+        """Does DAGMan say so, and of its last submission?"""
+        if word is None or word.claim not in NOT_AGAIN:
+            return False
+        begun = made.submitted if made is not None else None
+        return begun is None or word.time is None or word.time >= begun
+
+
+def _when(word: NodeWord) -> datetime:
+    return word.time or datetime.min
+
+
+def _what_failed(details: str) -> str:
+    """Which part of a node failed, by DAGMan's StatusDetails."""
+    if details.startswith("Job submit"):
+        return "submit"
+    if "POST" in details:
+        return "post"
+    return "pre" if details.startswith("PRE ") else "job"
+
+
+def _in_words(what: str, value: int | None) -> str:
+    """As DAGMan puts it in StatusDetails. Source: ``dag.cpp``."""
+    if what == "submit":
+        return "Job submit failed"
+    part = {"pre": "PRE Script", "post": "POST Script", "job": "Job"}[what]
+    if value is None:
+        return f"{part} failed"
+    return f"{part} died on signal {-value}" if value < 0 else f"{part} failed with status {value}"
 
 
 def retries_left(dag: Dag, record: NodeRecord, made: Made | None) -> int:
@@ -412,72 +538,3 @@ def retries_left(dag: Dag, record: NodeRecord, made: Made | None) -> int:
     # Even the last retry: it has begun, and its submission was not seen yet.
     begun = bool(said) and said[-1].claim is Claim.RETRYING and retry >= submissions
     return max(0, record.node.retries + 1 - max(submissions, retry + 1), int(begun))
-
-
-# --- in the light of its neighbours -----------------------------------------------------------
-
-
-def made_void(mine: NodeState, ancestor: datetime | None, done: bool) -> NodeState:
-    """A node that was submitted before one of its ancestors was submitted again is superseded:
-    what it did was made void. ``ancestor``: when any node before it was last submitted;
-    ``done``: a file marks it ``DONE``."""
-    if ancestor is None or mine.submitted is None or ancestor <= mine.submitted or done:
-        return mine
-    return mine if mine.state in ACTIVE else NodeState(State.WAITING, superseded=True)
-
-
-def inferred_done(
-    node: Node, mine: NodeState, nodes: Mapping[str, Node], states: Mapping[str, NodeState]
-) -> NodeState:
-    """A node whose child was submitted after it must be done, whatever its own log lost."""
-    if mine.state in DONE:
-        return mine
-    for child in node.children:
-        if node.name in nodes[child].weak_parents:
-            continue
-        if child not in states:
-            # It is judged later, and its parents again with it.
-            continue
-        begun, when = _begun(states[child])
-        if begun and (mine.submitted is None or (when and when > mine.submitted)):
-            return NodeState(
-                State.COMPLETED, when, mine.job, inferred=True, submitted=mine.submitted
-            )
-    return mine
-
-
-def _begun(child: NodeState) -> tuple[bool, datetime | None]:
-    """Did DAGMan ever get to this node, and when? Then all before it is done."""
-    if child.superseded:
-        return False, None
-    if child.submitted is not None:
-        return True, child.submitted
-    return child.inferred or child.state in (State.PRE, State.SKIPPED), child.since
-
-
-def parents_of(nodes: Mapping[str, Node], name: str) -> list[str]:
-    """The nodes directly before one, in the DAG's order: of a join node for it, those before
-    that one."""
-    found: set[str] = set()
-    ahead = list(nodes[name].parents) if name in nodes else []
-    joins: set[str] = set()
-    while ahead:
-        parent = ahead.pop()
-        known = nodes.get(parent)
-        if known is None or parent in joins:
-            continue
-        if known.kind is NodeKind.JOIN:
-            joins.add(parent)
-            ahead += known.parents
-        else:
-            found.add(parent)
-    return sorted(found, key=lambda each: (nodes[each].line, each))
-
-
-def finished_join(node: Node, mine: NodeState, states: Mapping[str, NodeState]) -> NodeState:
-    """A join node is done with its parents."""
-    if node.kind is not NodeKind.JOIN or mine.state is not State.WAITING:
-        return mine
-    parents = [states[parent].state for parent in node.parents if parent in states]
-    done = bool(parents) and all(state in DONE for state in parents)
-    return NodeState(State.COMPLETED) if done else mine

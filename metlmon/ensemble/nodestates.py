@@ -15,18 +15,15 @@ from typing import Any, TypeAlias
 from metlmon.dagman import NodeKind, StatusFile
 from metlmon.ensemble.clock import Clock
 from metlmon.ensemble.dag import Dag
-from metlmon.ensemble.node import (
-    Made,
-    NodeJudge,
-    NodeState,
-    finished_join,
-    inferred_done,
-    made_of,
-    made_void,
-)
+from metlmon.ensemble.neighbours import finished_join, futile, has_failed, inferred_done, made_void
+from metlmon.ensemble.node import Made, NodeJudge, NodeState, made_of
 from metlmon.ensemble.record import NodeKey, NodeRecord
+from metlmon.ensemble.states import State
+from metlmon.ensemble.unrecorded import Grounds, Unrecorded
 
-Facts: TypeAlias = tuple[frozenset[str], datetime | None, datetime | None, StatusFile | None]
+Facts: TypeAlias = tuple[
+    frozenset[str], datetime | None, datetime | None, bool, StatusFile | None, Grounds | None
+]
 
 
 Judged: TypeAlias = tuple[NodeState, NodeState, NodeState, datetime | None]
@@ -43,12 +40,14 @@ class NodeStates:
         self._nodes: Mapping[NodeKey, NodeRecord] = {}
         self._made: dict[NodeKey, Made | None] = {}
         self._weighed: dict[tuple[str, bool], Weighed] = {}
+        self._newest: dict[str, Weighed] = {}
 
     def begin(self, nodes: Mapping[NodeKey, NodeRecord]) -> None:
         """These are the nodes now."""
         self._nodes = nodes
         self._made = {}
         self._weighed = {}
+        self._newest = {}
 
     def touch(self, nodes: Iterable[NodeKey]) -> None:
         """What is said of these nodes, or their jobs, may be otherwise now."""
@@ -70,19 +69,28 @@ class NodeStates:
         """The states as they were judged last, if they were."""
         return self._weighed.get((dag_key, alive))
 
+    def newest(self, dag_key: str) -> Weighed | None:
+        """The states as they were judged last, for a DAGMan that has ended or not."""
+        return self._newest.get(dag_key)
+
     def recall(self, dag_key: str, alive: bool, weighed: Weighed) -> None:
         """These were the states, judged by what is known now as well."""
         self._weighed[dag_key, alive] = weighed
 
-    def of(self, dag: Dag, alive: bool, most: int | None = None) -> Weighed:
+    def of(
+        self, dag: Dag, alive: bool, most: int | None = None, grounds: Grounds | None = None
+    ) -> Weighed:
         """The states of a DAG's nodes. ``alive``: its DAGMan has not ended. ``most``: of those
-        that were touched so many are judged, the rest stay ``touched``."""
+        that were touched so many are judged, the rest stay ``touched``. ``grounds``: what
+        decides on nodes without a record, None where there is a record of all."""
         weighed = self._weighed.get((dag.key, alive))
         if weighed is None:
-            weighed = self._weighed[dag.key, alive] = Weighed(dag)
-        facts = (dag.done_names(), dag.fresh_start(), dag.last_start(), dag.status)
+            weighed = self._weighed[dag.key, alive] = Weighed(dag, alive)
+        self._newest[dag.key] = weighed
+        begun = dag.fresh_start(), dag.last_start(), dag.aborted
+        facts = (dag.done_names(), *begun, dag.status, grounds)
         if weighed.facts is None or not _same(weighed.facts, facts):
-            weighed.facts = facts
+            weighed.take(facts)
             weighed.touched.update(dag.workflow.nodes)
         if weighed.touched:
             judge = NodeJudge(dag, self._clock, alive, self._cut)
@@ -99,7 +107,7 @@ class NodeStates:
 
 def _same(before: Facts, now: Facts) -> bool:
     # The status file is read anew as a whole: that it is another one is enough to know.
-    return before[3] is now[3] and before[:3] == now[:3]
+    return before[4] is now[4] and before[:4] == now[:4] and before[5] == now[5]
 
 
 class Weighed:
@@ -107,14 +115,16 @@ class Weighed:
 
     A node that was submitted before one of its ancestors was submitted again is superseded:
     what it did was made void. A node whose child was submitted after it must be done,
-    whatever its own log lost (``inferred``). A join node is done with its parents.
+    whatever its own log lost (``inferred``). A join node is done with its parents. A waiting
+    node behind one that failed for good is futile.
 
     ``touched``: names of those to be judged anew. ``news``: names whose state, or what it was
     judged by, is another one since whoever looks at it emptied this. ``version`` grows with
-    every change.
+    every change. ``alive``: the DAGMan has not ended.
     """
 
-    def __init__(self, dag: Dag) -> None:
+    def __init__(self, dag: Dag, alive: bool) -> None:
+        self.alive = alive
         self.facts: Facts | None = None
         self.nodes = dag.workflow.nodes
         self.touched: set[str] = set()
@@ -126,15 +136,26 @@ class Weighed:
         self._own: dict[str, NodeState] = {}
         self._ancestor: dict[str, datetime] = {}
         self._inferred: dict[str, NodeState] = {}
-        joins = any(node.kind is NodeKind.JOIN for node in self.nodes.values())
-        self.states: dict[str, NodeState] = {} if joins else self._inferred
+        self._joins = {name for name, node in self.nodes.items() if node.kind is NodeKind.JOIN}
+        self.states: dict[str, NodeState] = {}
+        self.unrecorded: Unrecorded | None = None
+        self.last_submitted: datetime | None = None
+        """The newest submission of any node."""
+
+    def take(self, facts: Facts) -> None:
+        """These are the facts now, by which all nodes are to be judged."""
+        self.facts = facts
+        self.unrecorded = Unrecorded(facts[5], self.nodes) if facts[5] is not None else None
+        if self.unrecorded is not None:
+            self.unrecorded.begin(self.states)
 
     def kept(self) -> Any:
         """As plain data what :meth:`judged` does not tell. What a status file said is not kept:
         all nodes are judged anew where there is one."""
-        if self.facts is None or self.facts[3] is not None:
-            return None, list(self.touched)
-        return (tuple(self.facts[0]), *self.facts[1:3]), list(self.touched)
+        without = self.unrecorded.kept() if self.unrecorded is not None else None
+        if self.facts is None or self.facts[4] is not None:
+            return None, list(self.touched), without
+        return (tuple(self.facts[0]), *self.facts[1:4]), list(self.touched), without
 
     def judged(self) -> list[Judged]:
         """What is known of each node, in the DAG's order of them."""
@@ -143,17 +164,20 @@ class Weighed:
 
     def recall(self, standing: Any, judged: Iterable[Judged]) -> None:
         """Take over what another one of this DAG had :meth:`kept`, and had :meth:`judged`."""
-        facts, touched = standing
-        joins = self.states is not self._inferred
+        facts, touched, without = standing
+        grounds = None
+        if without is not None:
+            self.unrecorded = Unrecorded.recall(without, self.nodes)
+            grounds = self.unrecorded.grounds
         for name, (own, inferred, state, after) in zip(self.nodes, judged, strict=True):
             self._own[name], self._inferred[name] = own, inferred
-            if joins:
-                self.states[name] = state
+            self._note_submission(own.submitted)
+            self.states[name] = state
             if after is not None:
                 self._ancestor[name] = after
         if facts is not None:
             done, *begun = facts
-            self.facts = frozenset(done), *begun, None
+            self.facts = frozenset(done), *begun, None, grounds
         self.touched = set(touched)
         self.version = 1
 
@@ -169,14 +193,20 @@ class Weighed:
         for name in touched:
             before, now = self._own.get(name), own(name)
             self._own[name] = now
+            self._note_submission(now.submitted)
             if before is None or before.submitted != now.submitted:
                 moved.add(name)
         concerned = touched | self._new_ancestors(moved)
-        changed = self._infer(concerned)
-        if self.states is not self._inferred:
-            changed = self._finish_joins(changed)
+        # After a resubmission all are touched: what failed before it bars nothing any more.
+        changed = self._spread(touched | self._infer(concerned))
+        if self.unrecorded is not None:
+            changed |= self._spread(self.unrecorded.decide())
         self.news |= touched | changed
         self.version += 1
+
+    def _note_submission(self, when: datetime | None) -> None:
+        if when is not None and (self.last_submitted is None or when > self.last_submitted):
+            self.last_submitted = when
 
     def _new_ancestors(self, moved: Iterable[str]) -> set[str]:
         """Reckon anew when any node before those after ``moved`` was last submitted; returns
@@ -232,28 +262,55 @@ class Weighed:
         self._in_turn(concerned, infer, backwards=True)
         return changed
 
-    def _finish_joins(self, concerned: Iterable[str]) -> set[str]:
-        """The states with those of the joins; returns whose is another one."""
-        nodes, states, changed = self.nodes, self.states, set[str]()
+    def _spread(self, concerned: set[str]) -> set[str]:
+        """The states with those of the joins, of nodes behind one that failed, and of those
+        without a record; returns whose is another one. Where all are recorded, only joins and
+        nodes that are, or were, behind a failed one cost more than a look at their parents."""
+        nodes, states, inferred = self.nodes, self.states, self._inferred
+        before = {name: states.get(name) for name in concerned}
+        turns = set(concerned) if self.unrecorded is not None else set[str]()
+        for name in concerned - (turns & self._place.keys()):
+            states[name] = inferred[name]
+        for name, was in before.items() if self.unrecorded is None else ():
+            node = nodes[name]
+            waits = states[name].state is State.WAITING
+            if name in self._joins or (
+                waits and any(self._bars(states.get(p)) for p in node.parents)
+            ):
+                turns.add(name)
+            if self._bars(was) or self._bars(states[name]):
+                turns.update(node.children)
+            elif self._joins:
+                turns.update(self._joins.intersection(node.children))
 
-        def finish(name: str) -> Iterable[str]:
-            if name not in self._inferred:
+        def spread(name: str) -> Iterable[str]:
+            if name not in inferred:
                 return ()
-            mine = finished_join(nodes[name], self._inferred[name], states)
-            if mine == states.get(name):
+            mine = finished_join(nodes[name], inferred[name], states)
+            moved = False
+            if self.unrecorded is not None:
+                mine, moved = self.unrecorded.judge(name, mine, states)
+            mine = futile(nodes[name], mine, states, self._blocks)
+            if mine == states.get(name) and not moved:
                 return ()
+            before.setdefault(name, states.get(name))
             states[name] = mine
-            changed.add(name)
             return nodes[name].children
 
-        concerned = set(concerned)
-        for name in concerned - self._place.keys():
-            if name in self._inferred:
-                states[name] = self._inferred[name]
-                changed.add(name)
-            concerned.update(nodes[name].children)
-        self._in_turn(concerned, finish)
-        return changed
+        self._in_turn(turns, spread)
+        return {name for name, was in before.items() if states[name] != was}
+
+    def _blocks(self, state: NodeState) -> bool:
+        """Has a node failed for good, in this life of DAGMan? What an older one left failed, the
+        new one tries again."""
+        begun, aborted = self.facts[2:4] if self.facts is not None else (None, False)
+        if begun is not None and state.since is not None and state.since < begun:
+            return False
+        return has_failed(state, aborted and self._dag.has_final) and not state.again
+
+    def _bars(self, state: NodeState | None) -> bool:
+        """Can what comes after a node in this state not run?"""
+        return state is not None and (state.state is State.FUTILE or self._blocks(state))
 
     def _in_turn(
         self, names: Iterable[str], step: Callable[[str], Iterable[str]], backwards: bool = False

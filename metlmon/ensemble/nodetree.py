@@ -56,6 +56,8 @@ URGENCY: Final[Mapping[State, int]] = {
             State.TRANSFERRING_INPUT,
             State.PRE,
             State.IDLE,
+            State.UNKNOWN,
+            State.FUTILE,
             State.WAITING,
             State.SKIPPED,
             State.COMPLETED,

@@ -66,8 +66,11 @@ AT_REST: Final = frozenset({State.COMPLETED, State.WAITING, State.SKIPPED})
 
 def others_astir(status: Status) -> Mapping[State, int]:
     """How many nodes that are no epoch are at work or in trouble, by state: while one of them is,
-    no epoch may move. Those that are told by name (``special_nodes``) are not among them."""
+    no epoch may move. Those that are told by name (``special_nodes``), or as evaluations that
+    failed (:func:`failed_evaluations`), are not among them."""
     named = Counter(row.state for row in status.special_nodes)
+    side = status.side_nodes
+    named.update({State.FAILED: side.failed - side.removed, State.REMOVED: side.removed})
     counts = {
         state: status.other_states.get(state, 0) - named[state]
         for state in State
@@ -93,6 +96,10 @@ def why(row: NodeRow, ascii: bool = False) -> str:
             return plain(row.hold_reason or "the log gives no reason", REASON_LIMIT, ascii)
         case State.WAITING:
             return _waiting(row, ascii)
+        case State.FUTILE:
+            return (
+                f"cannot run: {plain(row.behind or 'a node before it', NAME_LIMIT, ascii)} failed"
+            )
         case State.FAILED | State.REMOVED | State.RETRYING:
             return _failed(row, ascii)
         case State.SKIPPED if row.stopped_by is not None:
@@ -128,8 +135,12 @@ def some(names: Sequence[str], total: int, ascii: bool = False, told: int = 3) -
 
 
 def _failed(row: NodeRow, ascii: bool) -> str:
-    if row.job_state is None:
-        ended = "no job of it was submitted: its PRE script or the submission failed"
+    if row.reason is not None:
+        ended = plain(row.reason, REASON_LIMIT, ascii)
+        if not row.jobs and row.submissions > 1:
+            ended += f", after {count(row.submissions, 'try', 'tries', ascii)}"
+    elif row.job_state is None:
+        ended = "DAGMan says that it failed, and not why"
     elif row.job_state in FAILED_JOB:
         ended = ended_with(row)
     else:

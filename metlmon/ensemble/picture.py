@@ -15,32 +15,29 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from metlmon.dagman import NodeKind
+from metlmon.ensemble.disagreements import disagreements
 from metlmon.ensemble.ensemble import Ensemble
 from metlmon.ensemble.gates import gate_of
 from metlmon.ensemble.job import Execution, JobLife, TransferSpan
 from metlmon.ensemble.ledger import Ledger
-from metlmon.ensemble.node import (
-    Made,
-    NodeState,
-    last_success,
-    made_of,
-    parents_of,
-    retries_left,
-    rounds,
-)
+from metlmon.ensemble.measure import Measure
+from metlmon.ensemble.neighbours import parents_of
+from metlmon.ensemble.node import Made, NodeState, last_success, made_of, retries_left, rounds
 from metlmon.ensemble.record import Job, NodeKey
 from metlmon.ensemble.runs import Run, variable
 from metlmon.ensemble.sites import host_of
-from metlmon.ensemble.states import ACTIVE, DONE, DagState, Outcome, State
+from metlmon.ensemble.states import ACTIVE, ALIVE, DONE, ENDED, DagState, Outcome, State
 from metlmon.ensemble.summary import squash
-from metlmon.ensemble.sums import AN_HOUR, SECOND, Cause, Hours, JobKey, Served, blamed
+from metlmon.ensemble.sums import AN_HOUR, SECOND, Cause, Hours, JobKey, Served, Sums, blamed
 from metlmon.ensemble.troubles import Trouble
+from metlmon.ensemble.unrecorded import counts_of, end_in_utc
 from metlmon.ensemble.views import (
     CauseRow,
     DagRow,
     EpochRow,
     EventLine,
     ExecutionRow,
+    FailedEpoch,
     Gate,
     GpuHours,
     GpuRow,
@@ -58,6 +55,7 @@ from metlmon.ensemble.views import (
     Status,
     TransferRow,
 )
+from metlmon.ensemble.wording import count
 from metlmon.eventlog import (
     Aborted,
     Connection,
@@ -134,16 +132,18 @@ class Painter:
         """The GPU's model as logged, or as the settings call it."""
         return self.summary.names.gpu(machine)
 
-    def off_target(self, target: str | None, site: str | None) -> bool:
-        """Did it run where it did not want to go? A pool-wide target is missed only where
-        another target's own site was used."""
-        if not target or not site:
+    def off_target(self, key: NodeKey | None, site: str | None) -> bool:
+        """Did the node's job run where it did not want to go? A pool-wide target is missed only
+        where the own site of another target of the same DAG was used."""
+        target = self.target(key)
+        if key is None or not target or not site:
             return False
         wanted, got = squash(target), squash(site)
         if wanted in ANYWHERE or wanted in got or got in wanted:
             return False
         if wanted in POOLS:
-            return any(other in got for other in self.targets - ANYWHERE - POOLS)
+            others = self.targets.get(self.dags[key[0]].top, frozenset())
+            return any(other in got for other in others - ANYWHERE - POOLS)
         return True
 
     def seconds(self, start: datetime | None, end: datetime | None) -> float | None:
@@ -164,7 +164,9 @@ class Painter:
         return seconds * gpus / HOUR
 
     def real_jobs(self) -> list[Job]:
-        jobs = (job for job in self.ensemble.jobs.values() if not job.noop)
+        """All jobs but those of another directory's DAGs."""
+        foreign = self.ensemble.unproven.foreign
+        jobs = (job for k, job in self.ensemble.jobs.items() if not job.noop and k not in foreign)
         return sorted(jobs, key=lambda job: (job.cluster, job.proc))
 
     def node_of(self, job: Job) -> NodeKey | None:
@@ -197,15 +199,16 @@ class Painter:
             tuple(self.run_row(run, now.runs) for run in self.runs.by_key.values()),
             _counted(summary.epoch_states),
             _counted(summary.node_states),
-            sums.total.gpu_hours(now.total),
-            tuple(_site_row(*each) for each in _largest_first(sums.sites, now.sites)),
-            tuple(_gpu_row(*each) for each in _largest_first(sums.gpus, now.gpus)),
+            sums.total.hours(sums.measure, now.total),
+            tuple(_site_row(*each) for each in _largest_first(sums, sums.sites, now.sites)),
+            tuple(_gpu_row(*each) for each in _largest_first(sums, sums.gpus, now.gpus)),
             tuple(self.causes()),
             sums.transfers(),
             tuple(self._log_rows()),
             tuple(row for row in map(self.node_row, summary.special()) if row is not None),
             SideCounts(*summary.side_counts()),
             _counted(summary.other_states),
+            len(summary.unlogged),
         )
 
     def in_flight(self) -> InFlight:
@@ -213,8 +216,10 @@ class Painter:
         now = InFlight()
         if self.as_of is None:
             return now
+        measure = self.sums.measure
         for each in self.sums.open.values():
-            spent = round(self.clock.seconds(each.start, self.as_of) * SECOND) * each.gpus
+            weight = 0 if each.dagman else measure.weight(each.gpus, each.cpus) or 0
+            spent = round(self.clock.seconds(each.start, self.as_of) * SECOND) * weight
             now.total += spent
             if each.run is not None:
                 now.runs[each.run] += spent
@@ -261,9 +266,21 @@ class Painter:
         yield from self.ensemble.conditions
         yield from self.ensemble.notices
         yield from self._refusals()
+        yield from disagreements(self.ensemble)
         yield from self._doubled()
+        yield from self._foreign()
         yield from self._ambiguous()
         yield from self._gaps()
+
+    def _foreign(self) -> Iterable[Notice]:
+        """Logs that the jobs of another directory's DAG write as well."""
+        for log, number in sorted(self.ensemble.unproven.foreign_by_log().items()):
+            text = (
+                f"{count(number, 'job')} in it {'was' if number == 1 else 'were'} submitted by a "
+                "DAG that is not in this directory but has the same node names, and "
+                f"{'is' if number == 1 else 'are'} left out; give each directory a log of its own"
+            )
+            yield Notice("shared-log", log, None, text)
 
     def _ambiguous(self) -> Iterable[Notice]:
         groups: dict[tuple[str, ...], list[Job]] = defaultdict(list)
@@ -275,20 +292,26 @@ class Painter:
             files = ", ".join(self.dags[key].file for key in candidates)
             some = ", ".join(f"{j.cluster}.{j.proc}" for j in jobs[:3])
             more = f" and {len(jobs) - 3} more" if len(jobs) > 3 else ""
-            yield Notice(
-                "ambiguous-dag",
-                min(jobs[0].user_logs, default=None),
-                None,
+            text = (
                 f"{len(jobs)} jobs ({some}{more}) may belong to any of {files}: "
-                "keep each DAG's .dagman.out or .nodes.log beside it to tell them apart",
+                "keep each DAG's .dagman.out or .nodes.log beside it to tell them apart"
             )
+            if len(candidates) == 1:
+                text = (
+                    f"{count(len(jobs), 'job')} ({some}{more}) may belong to {files}, or to the "
+                    "DAG of another directory that writes the same log: keep its .dagman.out and "
+                    ".nodes.log beside it to tell them apart"
+                )
+            yield Notice("ambiguous-dag", min(jobs[0].user_logs, default=None), None, text)
 
     def _refusals(self) -> Iterable[Notice]:
         """What DAGMan complained of before it gave up: no failed node would tell why."""
         for dag in self.ensemble.dags.values():
-            error = dag.lives[-1].error if dag.lives else None
-            if not error or self.ensemble.dag_state(dag.key)[0] is not DagState.FAILED:
-                broken = (life.error for life in dag.lives[:-1] if not life.ended)
+            life = dag.life()
+            error = life.processes[-1].error if life is not None and life.processes else None
+            state = self.ensemble.dag_state(dag.key)[0]
+            if not error or state not in (DagState.FAILED, DagState.UNKNOWN):
+                broken = (process.error for process in dag.processes[:-1] if not process.ended)
                 error = next((e for e in broken if e and e.endswith(GAVE_UP)), None)
             if error:
                 yield Notice("dagman-error", f"{dag.key}.dagman.out", None, f"DAGMan: {error}")
@@ -309,14 +332,22 @@ class Painter:
                 doubled.add(node)
         if not doubled:
             return
-        (dag, name), count = min(doubled), len(doubled)
-        clusters = sorted({k[0] for k in self.sums.queued if self._is_of(k, (dag, name))})
-        more = f" (and so have {count - 1} more nodes)" if count > 1 else ""
-        text = (
-            f"{name} has jobs of {len(clusters)} submissions in the queue by their logs, "
-            f"{', '.join(map(str, clusters))}{more}: DAGMan heeds the newest alone, the others "
-            "take slots and may write the same files; condor_rm them if condor_q has them"
-        )
+        (dag, name), number = min(doubled), len(doubled)
+        jobs = [k for k in self.sums.queued if self._is_of(k, (dag, name))]
+        clusters = sorted({k[0] for k in jobs})
+        more = f" (and so have {number - 1} more nodes)" if number > 1 else ""
+        text = f"{name} has jobs of {len(clusters)} submissions in the queue by their logs"
+        if all(self.members[k].proven for k in jobs):
+            text += (
+                f", {', '.join(map(str, clusters))}{more}: DAGMan heeds the newest alone, the "
+                "others take slots and may write the same files; condor_rm them if condor_q has "
+                "them"
+            )
+        else:
+            text += (
+                f"{more}: DAGMan heeds the newest alone; no file here proves that all of them are "
+                f"{self.dag_file(dag)}'s, so ask condor_q whose they are (DAGManJobId, Iwd)"
+            )
         yield Notice("doubled-node", self.dag_file(dag), None, text)
 
     def _is_of(self, key: JobKey, node: NodeKey) -> bool:
@@ -336,21 +367,25 @@ class Painter:
             if not dag.is_top:
                 continue
             state, ended = self.ensemble.dag_state(dag.key)
+            life = dag.life()
+            if state in ENDED:
+                ended = ended or end_in_utc(dag)
             counts = self.summary.counts[dag.key]
             rescue = dag.rescue()
             yield DagRow(
                 dag.file,
                 state,
                 dag.dagmans(),
-                counts.total,
-                counts.done,
-                counts.failed,
+                *counts_of(dag, counts.total, counts.done, counts.failed, counts.unknown),
                 rescue.number if rescue else None,
                 dag.starts(self.clock),
                 dag.halted,
                 ended,
-                sum(life.recovery for life in dag.lives),
-                dag.tenures[-1].cluster if dag.tenures else None,
+                dag.recoveries(),
+                life.cluster if life is not None else None,
+                dag.refused(),
+                dag.hold() if state is DagState.HELD else None,
+                counts.unknown,
             )
 
     def _log_rows(self) -> Iterable[LogRow]:
@@ -391,11 +426,15 @@ class Painter:
         latest = row.latest
         if latest is not None and latest.since is not None:
             latest = replace(latest, seconds=self.seconds(latest.since, None))
+        failed = row.failed
+        if failed is not None and failed.since is not None:
+            failed = replace(failed, seconds=self.seconds(failed.since, None))
         hours = self._run_hours(run, in_flight)
         gate = self.gate(run)
-        if latest == row.latest and hours == row.gpu_hours and gate == row.gate:
+        now = (latest, hours, gate, failed)
+        if now == (row.latest, row.gpu_hours, row.gate, row.failed):
             return row
-        row = replace(row, latest=latest, gpu_hours=hours, gate=gate)
+        row = replace(row, latest=latest, gpu_hours=hours, gate=gate, failed=failed)
         self._rows[run.key] = row
         return row
 
@@ -414,7 +453,22 @@ class Painter:
             stands.skipped,
             stands.state,
             latest,
-            GpuHours(),
+            GpuHours(measure=self.sums.measure),
+            epochs_unknown=stands.states.get(State.UNKNOWN, 0),
+            failed=self._failed_epoch(stands.failed) if stands.failed else None,
+            epochs_overruled=sum(map(self.summary.overruled.__contains__, stands.epochs.values())),
+        )
+
+    def _failed_epoch(self, key: NodeKey) -> FailedEpoch:
+        state = self.states[key]
+        return FailedEpoch(
+            self.runs.parts[key].epoch,
+            key[1],
+            state.state,
+            state.since,
+            self.seconds(state.since, None) if state.since else None,
+            state.failure.what if state.failure else None,
+            state.failure.text if state.failure else None,
         )
 
     def gate(self, run: Run) -> Gate | None:
@@ -434,7 +488,7 @@ class Painter:
     def _runs(self, dag: str) -> bool:
         if dag not in self._running:
             known = dag in self.ensemble.dags
-            self._running[dag] = known and self.ensemble.dag_state(dag)[0] is DagState.RUNNING
+            self._running[dag] = known and self.ensemble.dag_state(dag)[0] in ALIVE
         return self._running[dag]
 
     def home(self, run: Run) -> NodeKey:
@@ -468,12 +522,25 @@ class Painter:
             self._attempts(key),
             hold.reason if hold else None,
             hold.code if hold else None,
-            self.off_target(target, site),
-            retries_left(self.dags[key[0]], self.nodes[key], self.made(key)),
+            self.off_target(key, site),
+            self._retries_left(key),
+            key in self.summary.overruled,
         )
 
     def _attempts(self, key: NodeKey) -> int:
-        return sum(map(self._executions, self.nodes[key].jobs))
+        """How often it was tried: the procs of one submission are tried together."""
+        tries: dict[tuple[int, int], int] = {}
+        for job in self.nodes[key].jobs:
+            submission = job.cluster, job.subproc
+            tries[submission] = max(tries.get(submission, 0), self._executions(job))
+        return sum(tries.values())
+
+    def _submissions(self, key: NodeKey) -> int:
+        """How often a node was submitted: by the jobs that logs have of it, else by DAGMan."""
+        jobs = self.nodes[key].jobs
+        if jobs:
+            return len({job.cluster for job in jobs})
+        return self.dags[key[0]].submissions_of(key[1], self.clock)
 
     def _executions(self, job: Job) -> int:
         known = self.sums.executions_of(job.key)
@@ -494,25 +561,28 @@ class Painter:
 
     def _run_hours(self, run: Run, in_flight: Mapping[str, int]) -> GpuHours:
         hours = self.sums.runs.get(run.key) or Hours()
-        return hours.gpu_hours(in_flight.get(run.key, 0))
+        return hours.hours(self.sums.measure, in_flight.get(run.key, 0))
 
     def run_seconds(self, run: Run, in_flight: Mapping[str, int]) -> tuple[float, float, float]:
         """GPU-seconds of a run: good, bad, in flight."""
         hours = self.sums.runs.get(run.key) or Hours()
-        return hours.good / SECOND, hours.bad / SECOND, in_flight.get(run.key, 0) / SECOND
+        on_gpus = in_flight.get(run.key, 0) if self.sums.measure is Measure.GPU else 0
+        return hours.good / SECOND, hours.bad / SECOND, on_gpus / SECOND
 
     def _node_hours(self, key: NodeKey) -> GpuHours:
-        hours, in_flight = Hours(), 0
+        good = bad = in_flight = 0
+        measure = self.sums.measure
         for job in self.nodes[key].jobs:
             for e in self.life(job).executions:
-                spent = round((self.seconds(e.start, e.end) or 0.0) * SECOND) * (e.gpus or 0)
+                weight = 0 if self.is_dagman(key) else measure.weight(e.gpus, e.cpus) or 0
+                spent = round((self.seconds(e.start, e.end) or 0.0) * SECOND) * weight
                 if e.outcome is Outcome.GOOD:
-                    hours.good += spent
+                    good += spent
                 elif e.outcome is Outcome.IN_FLIGHT:
                     in_flight += spent
                 else:
-                    hours.bad += spent
-        return hours.gpu_hours(in_flight)
+                    bad += spent
+        return GpuHours(good / AN_HOUR, bad / AN_HOUR, in_flight / AN_HOUR, measure)
 
     def run_view(self, key: str) -> RunView | None:
         """One run with its epochs; None when there is no such run."""
@@ -586,7 +656,7 @@ class Painter:
         """All DAGs with their nodes' states, as a tree of nodes is made of them."""
         from metlmon.ensemble.nodetree import DagNodes
 
-        by_path = {dag.workflow.path: key for key, dag in self.dags.items()}
+        by_path = {dag.workflow.path: dag for dag in self.dags.values()}
         states: dict[str, dict[str, NodeState]] = {key: {} for key in self.dags}
         for (key, name), state in self.states.items():
             states[key][name] = state
@@ -598,8 +668,9 @@ class Painter:
             inside = {}
             for name, node in dag.workflow.nodes.items():
                 inner = None if node.subdag is None else dag.workflow.subdags[node.subdag]
-                if inner is not None and inner.path in by_path:
-                    inside[name] = by_path[inner.path]
+                known = by_path.get(inner.path) if inner is not None else None
+                if known is not None and known.top == dag.top:
+                    inside[name] = known.key
             passed = frozenset(overruled.get(key, ()))
             made.append(DagNodes(key, dag.file, dag.workflow.nodes, states[key], inside, passed))
         return tuple(made)
@@ -621,7 +692,7 @@ class Painter:
                 if (dag, name) not in states or states[dag, name].state not in DONE
             ]
         run = self.runs.of_node.get(key)
-        left = retries_left(self.dags[dag], record, self.made(key)) if node.retries else None
+        left = self._retries_left(key) if node.retries else None
         return NodeRow(
             dag,
             self.dag_file(dag),
@@ -649,7 +720,17 @@ class Painter:
             node.submit,
             *_held(state.state, life),
             self._stopped_by(run) if run is not None and state.state is State.SKIPPED else None,
+            state.failure.text if state.failure else None,
+            state.behind,
+            self._submissions(key),
         )
+
+    def _retries_left(self, key: NodeKey) -> int:
+        """How often DAGMan would still try a node again: not at all where it let it fail."""
+        state = self.states[key]
+        if state.state is State.FAILED and not state.again:
+            return 0
+        return retries_left(self.dags[key[0]], self.nodes[key], self.made(key))
 
     def _stopped_by(self, run: Run) -> str | None:
         """The rule by which a run's gate ended it; None where it did not."""
@@ -663,7 +744,7 @@ class Painter:
         machine = _machine(life)
         target, site = self.target(key), self.site(machine)
         gpus = life.executions[-1].gpus if life and life.executions else None
-        return target, site, self.gpu(machine), gpus, self.off_target(target, site)
+        return target, site, self.gpu(machine), gpus, self.off_target(key, site)
 
     def _phases(self, life: JobLife | None) -> tuple[float | None, float | None, float | None]:
         """Seconds of the last attempt: waiting in the queue, input transfer, execution."""
@@ -775,7 +856,7 @@ class Painter:
             hold.code if hold else None,
             hold.subcode if hold else None,
             tuple(self.dags[k].file for k in (placed.candidates if placed else ())),
-            self.off_target(self.target(key), self.site(machine)),
+            self.off_target(key, self.site(machine)),
         )
 
     def _execution_row(self, e: Execution) -> ExecutionRow:
@@ -814,7 +895,7 @@ class Painter:
     def job_view(self, cluster: int, proc: int) -> JobView | None:
         """The life of one job; None when there is no such job."""
         job = self.ensemble.jobs.get(self.ensemble.lives.newest((cluster, proc)))
-        if job is None:
+        if job is None or job.key in self.ensemble.unproven.foreign:
             return None
         key = self.node_of(job)
         record = self.nodes.get(key) if key else None
@@ -835,10 +916,12 @@ class Painter:
         )
 
     def event_lines(self, job: Job) -> tuple[EventLine, ...]:
-        """The job's history, without its 006 events."""
+        """The job's history, without its 006 events, and holds that were inferred needlessly."""
+        holds = self.life(job).holds
         return tuple(
             EventLine(e.time, e.number, e.name, _told(e.text, e.detail, e.body), e.damaged)
             for e in job.events()
+            if not (isinstance(e.detail, Held) and e.detail.inferred) or (e.time, e.detail) in holds
         )
 
     def output(self, cluster: int, proc: int) -> str | None:
@@ -855,7 +938,34 @@ class Painter:
         """Trouble grouped by cause: what is in trouble now first, then by what it cost."""
         groups = self.summary.troubles.by_cause(self.as_of)
         drawn = [self._group(key, trouble) for key, trouble in groups.items()]
+        drawn += self._without_jobs()
         return tuple(sorted(drawn, key=lambda g: (-g.now, -g.lost, -g.times, g.cause, g.kind)))
+
+    def _without_jobs(self) -> Iterable[ProblemGroup]:
+        """Nodes that failed without a job's doing, by what DAGMan says of them."""
+        causes: dict[str, list[NodeKey]] = defaultdict(list)
+        for key, failure in self.summary.jobless.items():
+            causes[failure.text].append(key)
+        for cause, keys in causes.items():
+            since = [when for key in keys if (when := self.states[key].since) is not None]
+            of_runs = {key: self.runs.of_node[key] for key in keys if key in self.runs.of_node}
+            runs = {run.key: run for run in of_runs.values()}
+            yield ProblemGroup(
+                f"node:{cause}",
+                "failed",
+                cause,
+                None,
+                None,
+                len(keys),
+                len(keys),
+                0.0,
+                tuple(runs),
+                tuple(run.names[self.home(run)] for run in runs.values()),
+                (),
+                max(since, default=None),
+                None,
+                tuple(name for _, name in sorted(keys)),
+            )
 
     def _group(self, key: tuple[str, str], trouble: Trouble) -> ProblemGroup:
         kind, cause = key
@@ -880,7 +990,7 @@ class Painter:
 
 @dataclass(slots=True)
 class InFlight:
-    """GPU-microseconds in flight."""
+    """Microseconds in flight, in the measure of the ensemble: on GPUs, CPUs, or by the clock."""
 
     total: int = 0
     runs: Counter[str] = field(default_factory=Counter)
@@ -914,11 +1024,12 @@ _Ranked: TypeAlias = tuple[str | None, Served, GpuHours]
 
 
 def _largest_first(
-    places: Mapping[str | None, Served], in_flight: Mapping[str | None, int]
+    sums: Sums, places: Mapping[str | None, Served], in_flight: Mapping[str | None, int]
 ) -> list[_Ranked]:
-    """Name, what it served, and GPU-hours with those in flight."""
+    """Name, what it served, and hours with those in flight."""
+    measure = sums.measure
     ranked = [
-        (name, served, served.hours.gpu_hours(in_flight.get(name, 0)))
+        (name, served, served.hours.hours(measure, in_flight.get(name, 0)))
         for name, served in places.items()
     ]
     return sorted(ranked, key=lambda each: (-each[2].total, -each[1].executions, each[0] or ""))

@@ -13,7 +13,7 @@ from dataclasses import fields, is_dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
-from metlmon.ensemble.node import NodeState
+from metlmon.ensemble.node import Failure, NodeState
 from metlmon.ensemble.nodestates import Judged, Weighed
 from metlmon.ensemble.record import Job, JobKey
 from metlmon.ensemble.states import State
@@ -73,11 +73,20 @@ def _all_one(state: NodeState, *others: NodeState) -> bool:
 def _plain(state: NodeState) -> Any:
     job = state.job.key if state.job is not None else None
     flags = (state.inferred, state.superseded)
-    return _NUMBERS[state.state], state.since, job, *flags, state.submitted
+    failure = state.failure and (state.failure.what, state.failure.text, state.failure.value)
+    told = (state.submitted, failure, state.behind, state.again)
+    return _NUMBERS[state.state], state.since, job, *flags, *told
 
 
 def _place(member: Membership) -> Place:
-    return member.dag, member.node, member.candidates, member.weighed
+    return (
+        member.dag,
+        member.node,
+        member.candidates,
+        member.weighed,
+        member.proven,
+        member.foreign,
+    )
 
 
 def _basis(ensemble: Ensemble, dags: Iterable[Dag], workflows: bytes) -> tuple[Any, ...]:
@@ -143,7 +152,7 @@ def reckon_again(ensemble: Ensemble, records: Iterable[Any]) -> None:
     nodes = (node for record in rest for node in record)
     jobs = ensemble.jobs
     for dag, alive, standing in facts["weighed"]:
-        weighed = Weighed(ensemble.dags[dag])
+        weighed = Weighed(ensemble.dags[dag], alive)
         weighed.recall(standing, _judged(islice(nodes, len(weighed.nodes)), jobs))
         ensemble.recall_weighed(dag, alive, weighed)
         summary.recall_nodes(dag, weighed)
@@ -155,9 +164,11 @@ def reckon_again(ensemble: Ensemble, records: Iterable[Any]) -> None:
 
 def _judged(nodes: Iterable[Any], jobs: Mapping[JobKey, Job]) -> Iterator[Judged]:
     def state(plain: Any) -> NodeState:
-        number, since, job, inferred, superseded, submitted = plain
+        number, since, job, inferred, superseded, submitted, failure, *told = plain
         standing = jobs[job] if job is not None else None
-        return NodeState(_STATES[number], since, standing, inferred, superseded, submitted)
+        flags = inferred, superseded
+        failed = Failure(*failure) if failure is not None else None
+        return NodeState(_STATES[number], since, standing, *flags, submitted, failed, *told)
 
     for own, others, after in nodes:
         mine = state(own)

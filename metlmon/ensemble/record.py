@@ -113,10 +113,10 @@ class Job:
         "_life",
         "_shelf",
         "_submission",
-        "_told",
         "aborted_by",
         "batch_name",
         "cluster",
+        "first_told",
         "last_image",
         "memory_max",
         "memory_updates",
@@ -147,7 +147,7 @@ class Job:
         self._events: Loose | bytes = NOTHING
         self._life: JobLife | None = None
         self._submission: tuple[datetime | None] | None = None
-        self._told: datetime | None = None
+        self.first_told: datetime | None = None
 
     @property
     def id(self) -> JobId:
@@ -198,7 +198,7 @@ class Job:
         self._life = self._submission = None
         if number == 0 and isinstance(detail, Submit):
             self._submitted(detail)
-            self._told = self._told or when
+            self.first_told = self.first_told or when
         return True
 
     def _submitted(self, detail: Submit) -> None:
@@ -261,7 +261,7 @@ class Job:
     def told_submitted(self) -> datetime | None:
         """When the first 000 that was read says that it was submitted: at hand for most jobs,
         whose life need not be folded for it."""
-        return self._told or self.submitted
+        return self.first_told or self.submitted
 
     def told(self) -> list[tuple[Stream, list[Event]]]:
         """Its events but 006, by the logs they were read in, in the logs' order."""
@@ -393,11 +393,13 @@ NodeKey: TypeAlias = tuple[str, str]
 
 @frozen
 class PostResult:
-    """016: how the POST script ended, and for which submission (None: its submit failed)."""
+    """016: how the POST script ended, and for which submission (None: its submit failed).
+    ``value``: its return value; None for a signal."""
 
     time: datetime
     cluster: int | None
     ok: bool
+    value: int | None = None
 
 
 @dataclass(slots=True)

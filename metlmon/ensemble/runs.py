@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from types import MappingProxyType
@@ -15,7 +15,7 @@ from metlmon.ensemble.gates import gate_name
 from metlmon.ensemble.node import NodeState
 from metlmon.ensemble.record import NodeKey
 from metlmon.ensemble.settings import Settings
-from metlmon.ensemble.states import DONE, State
+from metlmon.ensemble.states import ACTIVE, DONE, State
 from metlmon.frozen import frozen
 
 LONGEST_NAME: Final = 2000
@@ -25,8 +25,18 @@ MOST_DIGITS: Final = 9
 """Of an epoch's number: more is an identifier, or a date with its time."""
 
 
-LEFT_UNDONE: Final = frozenset({State.WAITING, State.SKIPPED, State.FAILED, State.REMOVED})
+LEFT_UNDONE: Final = frozenset(
+    {State.WAITING, State.SKIPPED, State.FAILED, State.REMOVED, State.FUTILE}
+)
 """What a later DAG may do instead."""
+
+FAILED: Final = frozenset({State.FAILED, State.REMOVED})
+
+AT_WORK: Final = ACTIVE | {State.PRE, State.POST, State.RETRYING}
+"""What a node may be in that can still run, whatever its DAGMan does."""
+
+NOT_BEGUN: Final = frozenset({State.WAITING, State.UNKNOWN})
+"""What a node may be in that can still run while its DAGMan is alive."""
 
 BY_PRE: Final = frozenset({State.PRE, State.SKIPPED, State.FAILED, State.RETRYING})
 """What a node may be in that was never submitted, and DAGMan has come to."""
@@ -75,6 +85,11 @@ def part_of_run(node: Node, settings: Settings, around: str | None = None) -> Pa
     return Part(around or uuid, uuid, False, None, epoch_var)
 
 
+def is_epoch(name: str, settings: Settings) -> bool:
+    """Is a node of this name one that trains an epoch?"""
+    return len(name) <= LONGEST_NAME and settings.train_node.match(name) is not None
+
+
 def _number(text: str | None) -> int | None:
     """An epoch's number; a pattern of the settings may find anything in its place."""
     digits = text.strip() if text is not None else ""
@@ -107,13 +122,14 @@ class Runs:
         self.again: dict[str, set[str]] = {}
         """By DAG the keys of the runs of which it has epochs that another has, too."""
         around = {
-            sub.path: node.name
+            (sub.path, dag.top): node.name
             for dag in dags.values()
             for node in dag.workflow.nodes.values()
             if node.subdag is not None and (sub := dag.workflow.subdags[node.subdag]) is not None
         }
         for dag in dags.values():
-            self._add_dag(dag, settings, around.get(dag.workflow.path))
+            self._add_dag(dag, settings, around.get((dag.workflow.path, dag.top)))
+        self._leave_out_runs_without_epochs()
         for run in self.by_key.values():
             for keys in run.epochs.values():
                 if len(keys) > 1:
@@ -138,6 +154,14 @@ class Runs:
             if dag.key not in run.gated[-1:] and gate_name(dag.workflow.nodes[name]) is not None:
                 run.gated.append(dag.key)
 
+    def _leave_out_runs_without_epochs(self) -> None:
+        """A node that names a run of which no node trains is a node of no run."""
+        for key, run in list(self.by_key.items()):
+            if not run.epochs:
+                del self.by_key[key]
+                for node in run.side:
+                    del self.parts[node], self.of_node[node]
+
     def _add_node(self, key: NodeKey, part: Part, uuid: str | None) -> Run:
         run_key = uuid if uuid is not None else f"{key[0]}:{part.run}"
         run = self.by_key.setdefault(run_key, Run(run_key, uuid))
@@ -154,7 +178,8 @@ class Runs:
 @frozen
 class Standing:
     """Where a run stands. ``epochs``: the node that counts for each epoch, by number;
-    ``states``: how many of these are in each state."""
+    ``states``: how many of these are in each state. ``failed``: of a run that failed or was
+    removed, the epoch that did."""
 
     epochs: dict[int, NodeKey]
     latest: NodeKey | None
@@ -163,6 +188,7 @@ class Standing:
     inferred: int
     skipped: int
     states: Mapping[State, int]
+    failed: NodeKey | None = None
 
 
 @frozen
@@ -178,13 +204,14 @@ def standing(
     states: Mapping[NodeKey, NodeState],
     dag_order: Mapping[str, int],
     begun: Mapping[str, Begun] = MappingProxyType({}),
+    alive: Container[str] = (),
 ) -> Standing:
     """The node that counts for each epoch, the latest epoch, and the run's state.
 
     Where several DAGs have an epoch, the DAG that this run was submitted in last is the one
     that counts: it continues the run, or begins it again. What that one left undone a later one
     is to do, before it comes to it. ``dag_order``, each DAG's place among all, breaks ties;
-    ``begun``: of DAGs that have epochs of others.
+    ``begun``: of DAGs that have epochs of others; ``alive``: DAGs whose DAGMan has not ended.
     """
     rank = _dag_ranks(run, states, dag_order)
 
@@ -211,11 +238,30 @@ def standing(
     latest = epochs[max(submitted)] if submitted else None
     if finished and not skipped and latest is not None:
         latest = epochs[max(epochs)]
+    broken = [n for n, s in own.items() if s.state in FAILED]
+    failed = None
     if finished:
         state = State.COMPLETED if done else State.SKIPPED
+    elif broken and not _goes_on([*epochs.values(), *run.side], states, alive):
+        failed = epochs[max(broken)]
+        state = states[failed].state
     else:
         state = states[latest].state if latest else State.WAITING
-    return Standing(epochs, latest, state, done, inferred, skipped, dict(counts))
+        if counts[State.UNKNOWN] and (latest is None or state in DONE):
+            state = State.UNKNOWN
+        failed = latest if state in FAILED else None
+    return Standing(epochs, latest, state, done, inferred, skipped, dict(counts), failed)
+
+
+def _goes_on(
+    nodes: Iterable[NodeKey], states: Mapping[NodeKey, NodeState], alive: Container[str]
+) -> bool:
+    """Can any of these nodes still run?"""
+    for key in nodes:
+        state = states[key].state
+        if state in AT_WORK or (state in NOT_BEGUN and key[0] in alive):
+            return True
+    return False
 
 
 def _dag_ranks(

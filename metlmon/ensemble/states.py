@@ -28,6 +28,8 @@ class State(StrEnum):
     FAILED = "failed"
     REMOVED = "removed"
     RETRYING = "retrying"
+    FUTILE = "futile"
+    UNKNOWN = "unknown"
 
 
 TERMINAL: Final = frozenset({State.COMPLETED, State.FAILED, State.REMOVED})
@@ -35,6 +37,9 @@ TERMINAL: Final = frozenset({State.COMPLETED, State.FAILED, State.REMOVED})
 
 DONE: Final = frozenset({State.COMPLETED, State.SKIPPED})
 """Node states that DAGMan counts as done."""
+
+UNPLACED: Final = frozenset({State.IDLE, State.TRANSFERRING_INPUT, State.STARTING})
+"""States of a job in the queue that runs nowhere: where it ran before is not where it is."""
 
 ACTIVE: Final = frozenset(
     {
@@ -65,11 +70,21 @@ class Outcome(StrEnum):
 
 
 class DagState(StrEnum):
-    """State of a DAG as its DAGMan's files tell."""
+    """State of a DAG as its DAGMan's files tell. HELD: DAGMan's own job is on hold; RESTARTING:
+    its schedd or DAGMan stopped in a way after which it is started again."""
 
     NOT_SUBMITTED = "not-submitted"
     RUNNING = "running"
+    HELD = "held"
+    RESTARTING = "restarting"
     DONE = "done"
     FAILED = "failed"
     REMOVED = "removed"
     UNKNOWN = "unknown"
+
+
+ENDED: Final = frozenset({DagState.DONE, DagState.FAILED, DagState.REMOVED})
+"""States of a DAG whose DAGMan has ended."""
+
+ALIVE: Final = frozenset({DagState.RUNNING, DagState.HELD, DagState.RESTARTING})
+"""States of a DAG whose DAGMan job is in the queue."""

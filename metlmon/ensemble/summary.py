@@ -13,12 +13,14 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from metlmon.dagman import NodeKind
-from metlmon.ensemble.dag import Dag
-from metlmon.ensemble.node import NodeState
+from metlmon.ensemble.dag import MOST_STRANGERS, Dag
+from metlmon.ensemble.membership import Membership
+from metlmon.ensemble.neighbours import has_failed
+from metlmon.ensemble.node import Failure, NodeState
 from metlmon.ensemble.nodestates import Weighed
 from metlmon.ensemble.record import NodeKey, NodeRecord
-from metlmon.ensemble.runs import Begun, Run, Runs, Standing, standing
-from metlmon.ensemble.states import DONE, State
+from metlmon.ensemble.runs import Begun, Run, Runs, Standing, is_epoch, standing
+from metlmon.ensemble.states import ACTIVE, DONE, State
 from metlmon.ensemble.sums import NOBODYS, JobKey, Names, Owner, Place, Sums
 from metlmon.ensemble.troubles import Troubles
 from metlmon.ensemble.views import FAILED_JOB, RunRow
@@ -31,6 +33,12 @@ AT_ONCE: Final = 32
 """Jobs added up between two looks at the clock: a millisecond."""
 
 APART: Final = frozenset({NodeKind.PROVISIONER, NodeKind.SERVICE, NodeKind.FINAL})
+
+NO_JOB: Final = frozenset({NodeKind.JOIN, NodeKind.SUBDAG})
+"""Nodes that run on no machine."""
+
+SUBMITTED: Final = ACTIVE | {State.POST, State.FAILED, State.REMOVED, State.RETRYING}
+"""States of a node that had a job, where no PRE script and no submission failed."""
 
 _SPECIAL_ORDER: Final = {
     kind: place
@@ -56,12 +64,13 @@ NODES_AT_ONCE: Final = 200
 class Counts:
     """Nodes of one DAG, as DAGMan counts them: SERVICE nodes are not among them."""
 
-    __slots__ = ("done", "failed", "total")
+    __slots__ = ("done", "failed", "total", "unknown")
 
     def __init__(self, total: int) -> None:
         self.total = total
         self.done = 0
         self.failed = 0
+        self.unknown = 0
 
 
 class Summary:
@@ -100,10 +109,16 @@ class Summary:
         self._failed: set[NodeKey] = set()
         self.overruled: set[NodeKey] = set()
         """Completed nodes whose job failed: their POST script let them pass."""
+        self.jobless: dict[NodeKey, Failure] = {}
+        self.unlogged: set[NodeKey] = set()
+        """Nodes whose job ran, or was submitted, and of which no log here has an execution: the log
+        is missing, or begins later. What they spent is in no sum."""
+        """Nodes that failed, or are tried again, for a reason that no job's events tell."""
         self._side: Counter[State] = Counter()
         self._special = self._find_special()
         self._completed: dict[NodeKey, Place] = {}
         self._weighed: dict[str, Weighed] = {}
+        self._alive: set[str] = set()
         self._changed: set[str] = set()
         self._owners: dict[NodeKey, Owner] = {}
         self.books = None
@@ -113,15 +128,23 @@ class Summary:
         self.sums = Sums(self.names, self._ensemble.clock)
         self.troubles = Troubles(self._ensemble.clock)
         self.ambiguous: set[JobKey] = set()
+        self.strangers: dict[str, set[str]] = {}
+        """By DAG, names of nodes that its nodes.log has and its file has not; by the empty name
+        those of epochs that a user's log has, and no DAG file."""
         self._ensemble.stale_jobs = set(self._ensemble.jobs)
         self._ensemble.all_stale = False
         for place in self._completed.values():
             self.sums.complete(place, 1)
 
-    def _all_targets(self) -> frozenset[str]:
+    def _all_targets(self) -> Mapping[str, frozenset[str]]:
+        """The targets of each top-level DAG, by its key, :func:`squash`ed."""
         ensemble = self._ensemble
-        named = {ensemble.target(key) for key in ensemble.nodes}
-        return frozenset(squash(name) for name in named if name)
+        named: dict[str, set[str]] = {}
+        for key in ensemble.nodes:
+            target = ensemble.target(key)
+            if target:
+                named.setdefault(ensemble.dags[key[0]].top, set()).add(target)
+        return {dag: frozenset(map(squash, names)) for dag, names in named.items()}
 
     # --- gates --------------------------------------------------------------------------
 
@@ -168,12 +191,16 @@ class Summary:
                 [(state.value, count) for state, count in counts.items()]
                 for counts in (self.node_states, self.other_states)
             ],
-            "counts": {dag: (each.done, each.failed) for dag, each in self.counts.items()},
+            "counts": {
+                dag: (each.done, each.failed, each.unknown) for dag, each in self.counts.items()
+            },
             "failed": list(self._failed),
             "overruled": list(self.overruled),
+            "unlogged": list(self.unlogged),
             "side": [(state.value, count) for state, count in self._side.items()],
             "completed": list(self._completed.items()),
             "ambiguous": list(self.ambiguous),
+            "strangers": [(dag, list(names)) for dag, names in self.strangers.items()],
         }
 
     def recall(self, kept: Any) -> None:
@@ -185,23 +212,31 @@ class Summary:
             (self.node_states, self.other_states), kept["states"], strict=True
         ):
             counts.update({State(state): count for state, count in found})
-        for dag, (done, failed) in kept["counts"].items():
-            self.counts[dag].done, self.counts[dag].failed = done, failed
+        for dag, (done, failed, unknown) in kept["counts"].items():
+            of_dag = self.counts[dag]
+            of_dag.done, of_dag.failed, of_dag.unknown = done, failed, unknown
         nodes = self._ensemble.nodes
         self._failed = {nodes[key].key for key in kept["failed"]}
         self._completed = {nodes[key].key: place for key, place in kept["completed"]}
         self.overruled = {nodes[key].key for key in kept["overruled"]}
+        self.unlogged = {nodes[key].key for key in kept["unlogged"]}
         self._side.update({State(state): count for state, count in kept["side"]})
         self.ambiguous = set(kept["ambiguous"])
+        self.strangers = {dag: set(names) for dag, names in kept["strangers"]}
         self._changed = set(self.runs.by_key)
         self.version += 1
 
     def recall_nodes(self, dag: str, weighed: Weighed) -> None:
         """The states of a DAG's nodes, which its counts are of."""
-        self._weighed[dag] = weighed
+        self._take_weighed(dag, weighed)
         nodes = self._ensemble.nodes
         for name, state in weighed.states.items():
             self.states[nodes[dag, name].key] = state
+            self._note_jobless(nodes[dag, name].key, state)
+
+    def _take_weighed(self, dag: str, weighed: Weighed) -> None:
+        self._weighed[dag] = weighed
+        (self._alive.add if weighed.alive else self._alive.discard)(dag)
 
     # --- jobs ---------------------------------------------------------------------------
 
@@ -235,7 +270,11 @@ class Summary:
         if placed is not None and placed.dag is not None and placed.node is not None:
             record = self._ensemble.nodes.get((placed.dag, placed.node))
         if record is None:
-            self._take(key, NOBODYS)
+            self._note_stranger(key, placed)
+            if placed is not None and placed.foreign:
+                self._drop(key)
+            else:
+                self._take(key, NOBODYS)
             if self.books is not None:
                 self.books.strays.add(key)
             return
@@ -248,6 +287,18 @@ class Summary:
                 self._take(other, owner)
         self._ensemble.made(record.key)
 
+    def _note_stranger(self, key: JobKey, placed: Membership | None) -> None:
+        """Note the node of a job that no DAG file here has, where it is its DAG's by the
+        nodes.log, or an epoch."""
+        name = self._ensemble.jobs[key].node_name if key in self._ensemble.jobs else None
+        if placed is None or name is None or placed.foreign or placed.candidates:
+            return
+        if placed.dag is None and not is_epoch(name, self._ensemble.settings):
+            return
+        names = self.strangers.setdefault(placed.dag or "", set())
+        if len(names) < MOST_STRANGERS:
+            names.add(name)
+
     def _take(self, key: JobKey, owner: Owner) -> None:
         job = self._ensemble.jobs.get(key)
         if job is None or job.noop:
@@ -259,6 +310,12 @@ class Summary:
             self.ambiguous.discard(key)
         self.sums.take(key, job, owner)
         self.troubles.take(key, job, owner.run)
+
+    def _drop(self, key: JobKey) -> None:
+        """A job of another directory's DAG adds nothing."""
+        self.ambiguous.discard(key)
+        self.sums.drop(key)
+        self.troubles.drop(key)
 
     def _owner(self, record: NodeRecord) -> Owner:
         owner = self._owners.get(record.key)
@@ -310,14 +367,15 @@ class Summary:
         before = self.standings.get(run.key)
         if before is not None:
             self.epoch_states.subtract(before.states)
-        now = self.standings[run.key] = standing(run, self.states, self._place, self._begun)
+        told = self.states, self._place, self._begun, self._alive
+        now = self.standings[run.key] = standing(run, *told)
         self.epoch_states.update(now.states)
         self.rows.pop(run.key, None)
 
     def _hear(self, dag: str, weighed: Weighed) -> bool:
         """Take in what is new; whether there is more to judge."""
         if self._weighed.get(dag) is not weighed:
-            self._weighed[dag] = weighed
+            self._take_weighed(dag, weighed)
             weighed.news.update(weighed.states)
         news = [(dag, name) for name in weighed.news]
         weighed.news.clear()
@@ -343,6 +401,8 @@ class Summary:
             if before is not None:
                 self._side[before.state] -= 1
         self._note_overruled(key, now)
+        self._note_jobless(key, now)
+        self._note_unlogged(key, now)
         if before is None or before.state is not now.state:
             self._count(key, now.state, training, 1)
             if before is not None:
@@ -357,15 +417,36 @@ class Summary:
             self.other_states[state] += by
         if state in DONE and not self._is_service(key):
             self.counts[key[0]].done += by
+        if state is State.UNKNOWN:
+            self.counts[key[0]].unknown += by
 
     def _is_service(self, key: NodeKey) -> bool:
         return self._ensemble.nodes[key].node.kind is NodeKind.SERVICE
 
     def _note_failure(self, key: NodeKey, now: NodeState) -> None:
-        failed = _has_failed(now) and not self._is_service(key)
+        dag = self._ensemble.dags[key[0]]
+        failed = has_failed(now, dag.aborted and dag.has_final) and not self._is_service(key)
         if failed is not (key in self._failed):
             self.counts[key[0]].failed += 1 if failed else -1
             (self._failed.add if failed else self._failed.discard)(key)
+
+    def _note_jobless(self, key: NodeKey, now: NodeState) -> None:
+        if now.failure is not None:
+            self.jobless[key] = now.failure
+        else:
+            self.jobless.pop(key, None)
+
+    def _note_unlogged(self, key: NodeKey, now: NodeState) -> None:
+        record = self._ensemble.nodes[key]
+        # A job that is queued has nothing to be logged yet; one that DAGMan alone tells of may.
+        told = not record.jobs and now.failure is None and now.state in SUBMITTED
+        ran = now.state is State.COMPLETED or told
+        # What the DAG file itself marks DONE was never to run in this ensemble.
+        own = record.node.kind not in NO_JOB and not record.node.noop and not record.node.done
+        if ran and own and not any(job.life().executions for job in record.jobs):
+            self.unlogged.add(key)
+        else:
+            self.unlogged.discard(key)
 
     def _note_overruled(self, key: NodeKey, now: NodeState) -> None:
         over = now.state is State.COMPLETED and now.job is not None
@@ -395,14 +476,15 @@ class Summary:
         first.sort(key=lambda key: _SPECIAL_ORDER[nodes[key].node.kind])
         return first
 
-    def side_counts(self) -> tuple[int, int, int, int]:
-        """Of the nodes of runs that train nothing: all, done, failed, overruled."""
+    def side_counts(self) -> tuple[int, int, int, int, int]:
+        """Of the nodes of runs that train nothing: all, done, failed, overruled, removed."""
         side, parts = self._side, self.runs.parts
         if not side:
-            return 0, 0, 0, 0
-        failed = side[State.FAILED] + side[State.REMOVED]
+            return 0, 0, 0, 0, 0
+        removed = side[State.REMOVED]
+        failed = side[State.FAILED] + removed
         over = sum(key in parts and not parts[key].training for key in self.overruled)
-        return sum(side.values()), sum(side[state] for state in DONE), failed, over
+        return sum(side.values()), sum(side[state] for state in DONE), failed, over, removed
 
     def _note_completion(self, key: NodeKey, now: NodeState) -> None:
         if key in self._completed:
@@ -416,11 +498,3 @@ class Summary:
 def squash(name: str) -> str:
     """A site's or a target's name without what people write differently."""
     return re.sub(r"[^a-z0-9]", "", name.lower())
-
-
-def _has_failed(node: NodeState) -> bool:
-    """As DAGMan counts: a node whose job somebody removed has failed, one whose job left
-    together with its DAG has not."""
-    if node.state is State.REMOVED:
-        return node.job is None or not node.job.swept
-    return node.state is State.FAILED

@@ -17,6 +17,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from metlmon.ensemble.clock import Clock
 from metlmon.ensemble.job import Execution, JobLife, TransferSpan
+from metlmon.ensemble.measure import Measure, measure_of
 from metlmon.ensemble.record import Job
 from metlmon.ensemble.settings import Settings
 from metlmon.ensemble.sites import BUILT_IN_SITES, site_of, site_of_address
@@ -94,13 +95,28 @@ class Names:
 
 @dataclass(slots=True)
 class Hours:
-    """GPU-microseconds of executions that have ended."""
+    """Microseconds of executions that have ended, times their GPUs, times their CPUs as far as
+    these are known, and by the clock."""
 
     good: int = 0
     bad: int = 0
+    cpu_good: int = 0
+    cpu_bad: int = 0
+    wall_good: int = 0
+    wall_bad: int = 0
 
-    def gpu_hours(self, in_flight: int = 0) -> GpuHours:
-        return GpuHours(self.good / AN_HOUR, self.bad / AN_HOUR, in_flight / AN_HOUR)
+    def kept(self) -> tuple[int, ...]:
+        """As plain data."""
+        return self.good, self.bad, self.cpu_good, self.cpu_bad, self.wall_good, self.wall_bad
+
+    def hours(self, measure: Measure, in_flight: int = 0) -> GpuHours:
+        """In hours of this measure, like ``in_flight``."""
+        good, bad = {
+            Measure.GPU: (self.good, self.bad),
+            Measure.CPU: (self.cpu_good, self.cpu_bad),
+            Measure.WALL: (self.wall_good, self.wall_bad),
+        }[measure]
+        return GpuHours(good / AN_HOUR, bad / AN_HOUR, in_flight / AN_HOUR, measure)
 
 
 class Middle:
@@ -154,7 +170,7 @@ class Served:
 
     def kept(self) -> Any:
         """As plain data."""
-        hours = (self.hours.good, self.hours.bad)
+        hours = self.hours.kept()
         return self.executions, self.completed, hours, dict(self.targets), self.seconds.kept()
 
 
@@ -190,6 +206,7 @@ class Open(NamedTuple):
     site: str | None
     gpu: str | None
     dagman: bool
+    cpus: int | None
 
 
 class Owner(NamedTuple):
@@ -224,8 +241,9 @@ class _Numbers(Generic[H]):
         self._numbers = {thing: number for number, thing in enumerate(self.things)}
 
 
-_Ran: TypeAlias = tuple[int, int, int, int, int]
-"""One execution: where (a number), kind, GPU-microseconds, microseconds, cause (a number)."""
+_Ran: TypeAlias = tuple[int, int, int, int, int, int, int]
+"""One execution: where (a number), kind, GPU-microseconds, microseconds, cause (a number), GPUs,
+and CPUs (-1: not known)."""
 
 _Share: TypeAlias = tuple[int, int, int, tuple[int, ...], tuple[_Ran, ...]]
 """What one job adds: owner (a number), bytes sent, received, transfers (kind and microseconds
@@ -243,6 +261,7 @@ class Sums:
 
     def __init__(self, names: Names, clock: Clock) -> None:
         self.total = Hours()
+        self.executions = self.with_gpus = self.with_cpus = 0
         self.runs: dict[str, Hours] = {}
         self.sites: dict[str | None, Served] = {}
         self.gpus: dict[str | None, Served] = {}
@@ -282,6 +301,20 @@ class Sums:
         else:
             self.gaps.pop(key, None)
 
+    def drop(self, key: JobKey) -> None:
+        """Take out what a job came to."""
+        before = self._shares.pop(key, None)
+        if before is not None:
+            self._count(key, marshal.loads(before), -1)
+        self.queued.discard(key)
+        self.open.pop(key, None)
+        self.gaps.pop(key, None)
+
+    @property
+    def measure(self) -> Measure:
+        """What hours are told in."""
+        return measure_of(self.executions, self.with_gpus, self.with_cpus)
+
     def complete(self, place: Place, by: int) -> None:
         """An epoch was completed there (1), or was not after all (-1)."""
         for all_served, name in zip((self.sites, self.gpus), place, strict=True):
@@ -307,8 +340,9 @@ class Sums:
         """As plain data all but the shares (:meth:`share_of`)."""
         return {
             "numbers": [[*map(tuple, each.things)] for each in self._all_numbers()],
-            "total": (self.total.good, self.total.bad),
-            "runs": {key: (hours.good, hours.bad) for key, hours in self.runs.items()},
+            "total": self.total.kept(),
+            "measured": (self.executions, self.with_gpus, self.with_cpus),
+            "runs": {key: hours.kept() for key, hours in self.runs.items()},
             "sites": [(name, served.kept()) for name, served in self.sites.items()],
             "gpus": [(name, served.kept()) for name, served in self.gpus.items()],
             "causes": [
@@ -328,6 +362,7 @@ class Sums:
         self._places.recall(places)
         self._causes.recall(causes)
         self.total = Hours(*kept["total"])
+        self.executions, self.with_gpus, self.with_cpus = kept["measured"]
         self.runs = {key: Hours(*hours) for key, hours in kept["runs"].items()}
         self.sites = {name: _served(served) for name, served in kept["sites"]}
         self.gpus = {name: _served(served) for name, served in kept["gpus"]}
@@ -371,14 +406,15 @@ class Sums:
 
     def _ran(self, e: Execution) -> _Ran:
         where = self._places.of(self._names.place(e.machine))
+        gpus, cpus = e.gpus or 0, -1 if e.cpus is None else e.cpus
         if e.outcome is Outcome.IN_FLIGHT:
-            return where, IN_FLIGHT, 0, 0, NO_CAUSE
+            return where, IN_FLIGHT, 0, 0, NO_CAUSE, gpus, cpus
         micros = self._micros(e.start, e.end)
-        spent = micros * (e.gpus or 0)
+        spent = micros * gpus
         if e.outcome is Outcome.GOOD:
-            return where, GOOD, spent, micros, NO_CAUSE
+            return where, GOOD, spent, micros, NO_CAUSE, gpus, cpus
         cause = self._causes.of(blamed(e))
-        return where, BAD, spent, micros, cause
+        return where, BAD, spent, micros, cause, gpus, cpus
 
     def _note_present(self, key: JobKey, life: JobLife, owner: Owner) -> None:
         if life.state in ACTIVE:
@@ -390,7 +426,7 @@ class Sums:
             self.open.pop(key, None)
         else:
             site, gpu = self._names.place(e.machine)
-            self.open[key] = Open(e.start, e.gpus or 0, owner.run, site, gpu, owner.dagman)
+            self.open[key] = Open(e.start, e.gpus or 0, owner.run, site, gpu, owner.dagman, e.cpus)
 
     # --- in and out ---------------------------------------------------------------------
 
@@ -407,10 +443,17 @@ class Sums:
         if owner.run is not None:
             sums.append(self.runs.setdefault(owner.run, Hours()))
         for each in ran:
-            where, kind, spent, _, cause = each
-            for hours in sums:
-                _add(hours, kind, by * spent)
-            if not owner.dagman:
+            where, kind, spent, _, cause, gpus, cpus = each
+            if owner.dagman:
+                for hours in sums:
+                    # It runs at the access point: what it spent there is no cost of a site.
+                    _add(hours, kind, by * spent)
+            else:
+                self.executions += by
+                self.with_gpus += by * (gpus > 0)
+                self.with_cpus += by * (cpus >= 0)
+                for hours in sums:
+                    _measure(hours, each, by)
                 site, gpu = self._places.things[where]
                 _serve(self.sites, site, owner.target, each, by)
                 _serve(self.gpus, gpu, owner.target, each, by)
@@ -440,12 +483,12 @@ def blamed(e: Execution) -> Cause:
 def _serve(
     all_served: dict[str | None, Served], name: str | None, target: str | None, ran: _Ran, by: int
 ) -> None:
-    _, kind, spent, micros, _ = ran
+    kind, micros = ran[1], ran[3]
     served = all_served.get(name)
     if served is None:
         served = all_served[name] = Served()
     served.executions += by
-    _add(served.hours, kind, by * spent)
+    _measure(served.hours, ran, by)
     if target:
         served.targets[target] += by
         if not served.targets[target]:
@@ -460,6 +503,18 @@ def _drop_empty(all_served: dict[str | None, Served], name: str | None) -> None:
     served = all_served[name]
     if not served.executions and not served.completed:
         del all_served[name]
+
+
+def _measure(hours: Hours, ran: _Ran, by: int) -> None:
+    """Add what an execution came to in every measure."""
+    _, kind, spent, micros, _, _, cpus = ran
+    _add(hours, kind, by * spent)
+    if kind == GOOD:
+        hours.wall_good += by * micros
+        hours.cpu_good += by * micros * max(0, cpus)
+    elif kind == BAD:
+        hours.wall_bad += by * micros
+        hours.cpu_bad += by * micros * max(0, cpus)
 
 
 def _add(hours: Hours, kind: int, micros: int) -> None:

@@ -132,6 +132,14 @@ class Troubles:
         else:
             self._runs.pop(key, None)
 
+    def drop(self, key: JobKey) -> None:
+        """Nothing is to be said of the job any more."""
+        for cause in {each[0] for each in self._of_job.pop(key, ())}:
+            del self._by_cause[cause][key]
+            self._drawn.pop(cause, None)
+        self._moving.pop(key, None)
+        self._runs.pop(key, None)
+
     def of_job(self, key: JobKey) -> tuple[Any, str | None]:
         """What is said of a job, as plain data, and its run."""
         strikes = [(each[0], int(each[1]), *each[2:]) for each in self._of_job.get(key, ())]

@@ -12,6 +12,8 @@ from dataclasses import field
 from datetime import datetime
 from typing import Final
 
+from metlmon.ensemble.dagmans import Hold
+from metlmon.ensemble.measure import Measure
 from metlmon.ensemble.states import DagState, Outcome, State
 from metlmon.eventlog import UsageRow as UsageRow
 from metlmon.frozen import frozen
@@ -22,11 +24,13 @@ FAILED_JOB: Final = frozenset({State.FAILED, State.REMOVED})
 
 @frozen
 class GpuHours:
-    """GPU-hours: ended well, ended in any other way, and not ended yet."""
+    """GPU-hours: ended well, ended in any other way, and not ended yet. Of an ensemble without
+    GPUs they are hours of what ``measure`` says instead."""
 
     good: float = 0.0
     bad: float = 0.0
     in_flight: float = 0.0
+    measure: Measure = Measure.GPU
 
     @property
     def total(self) -> float:
@@ -45,10 +49,13 @@ class Notice:
 
 @frozen
 class DagRow:
-    """One top-level DAG. ``dagmans`` None: its files cannot tell. ``rescue``: number of the
-    rescue file in force. ``halted``: a halt file lies beside it. ``recoveries``: lives that
-    went on where one before was broken off (the schedd or DAGMan was restarted). ``cluster``:
-    DAGMan's own newest job."""
+    """One top-level DAG. ``dagmans``: lives of DAGMan, clusters of its own job (None: its files
+    cannot tell). ``rescue``: number of the rescue file in force. ``halted``: a halt file lies
+    beside it. ``recoveries``: processes that went on where one before was broken off (the schedd
+    or DAGMan was restarted). ``cluster``: DAGMan's own job, that which is alive, else the one
+    that ended last. ``refused``: submissions that ended at once because another DAGMan ran, not
+    among ``dagmans``. ``hold``: why DAGMan's own job is on hold, while it is. ``nodes_unknown``:
+    nodes whose state no file here tells."""
 
     file: str
     state: DagState
@@ -62,17 +69,28 @@ class DagRow:
     ended: datetime | None = None
     recoveries: int = 0
     cluster: int | None = None
+    refused: int = 0
+    hold: Hold | None = None
+    nodes_unknown: int = 0
+
+    @property
+    def at_least(self) -> bool:
+        """Whether some of the nodes of unknown state may be done beside ``nodes_done``: where
+        DAGMan's own counts are given they are among those."""
+        known = self.nodes_done + self.nodes_failed
+        return 0 < self.nodes_unknown <= self.nodes_total - known
 
     @property
     def submitted(self) -> int:
-        """How often it was submitted: lives that only took up an older one are not."""
-        return max(0, (self.dagmans or len(self.submissions)) - self.recoveries)
+        """How often it was submitted, without refused submissions."""
+        return self.dagmans or len(self.submissions)
 
 
 @frozen
 class Latest:
     """A run's latest epoch. ``attempt`` counts the node's executions; ``retries_left``: how often
-    DAGMan would still try it again."""
+    DAGMan would still try it again; ``overruled``: its job failed, and its POST script let the node
+    pass."""
 
     epoch: int | None
     epoch_var: int | None
@@ -91,6 +109,7 @@ class Latest:
     hold_code: int | None
     off_target: bool = False
     retries_left: int | None = None
+    overruled: bool = False
 
 
 @frozen
@@ -121,9 +140,27 @@ class Gate:
 
 
 @frozen
+class FailedEpoch:
+    """The epoch that a run failed at, or that was removed. ``what`` failed of it (pre, submit, post
+    or job) and ``reason``, in DAGMan's words, where no job's events tell; None where they do."""
+
+    epoch: int | None
+    node: str
+    state: State
+    since: datetime | None
+    seconds: float | None
+    what: str | None
+    reason: str | None
+
+
+@frozen
 class RunRow:
     """One run. ``key`` is stable over refreshes (the uuid, or DAG and run name). ``gate``: None
-    where no gate stands before its nodes."""
+    where no gate stands before its nodes. ``failed``: of a run that failed or was removed, where;
+    that need not be its latest epoch, which is one that was submitted. ``epochs_unknown``: epochs
+    of whose state no file here tells, so that more than ``epochs_done`` may be done.
+    ``epochs_overruled``: of those done, how many a POST script let pass although their job
+    failed."""
 
     key: str
     run: str
@@ -137,6 +174,18 @@ class RunRow:
     latest: Latest | None
     gpu_hours: GpuHours
     gate: Gate | None = None
+    failed: FailedEpoch | None = None
+    epochs_unknown: int = 0
+
+    epochs_overruled: int = 0
+
+    @property
+    def shown(self) -> Latest | None:
+        """The latest epoch, unless the run failed at another one."""
+        elsewhere = self.failed is not None and (
+            self.latest is None or self.latest.node != self.failed.node
+        )
+        return None if elsewhere else self.latest
 
 
 @frozen
@@ -205,12 +254,14 @@ class LogRow:
 @frozen
 class SideCounts:
     """The nodes of runs that train nothing: all of them, how many are completed, failed, or
-    completed although their job failed (``overruled``, which are among ``done``)."""
+    completed although their job failed (``overruled``, which are among ``done``). ``removed``: so
+    many of ``failed``."""
 
     total: int = 0
     done: int = 0
     failed: int = 0
     overruled: int = 0
+    removed: int = 0
 
 
 @frozen
@@ -218,7 +269,9 @@ class Status:
     """The whole ensemble at ``as_of``. ``epoch_states``: each epoch of a run once, in whatever
     DAGs it is; ``node_states``: all nodes of all DAGs; ``other_states``: those of them that train
     nothing. ``special_nodes``: PROVISIONER, SERVICE and FINAL nodes, and where there are runs the
-    nodes of none."""
+    nodes of none. ``nodes_unlogged``: nodes that ran, or were submitted, and of which no log here
+    has an execution, so that GPU-hours are without theirs.
+    """
 
     dagdir: str
     as_of: datetime | None
@@ -237,6 +290,7 @@ class Status:
     special_nodes: tuple[NodeRow, ...] = ()
     side_nodes: SideCounts = SideCounts()
     other_states: Mapping[State, int] = field(default_factory=dict)
+    nodes_unlogged: int = 0
 
 
 @frozen
@@ -375,6 +429,12 @@ class RunView:
         paired = {(row.in_dag, row.node) for epoch in self.epochs for row in epoch.evaluations}
         return tuple(row for row in self.side if (row.in_dag, row.node) not in paired)
 
+    @property
+    def nodes_unlogged(self) -> int:
+        """Completed nodes of which no log here has an execution."""
+        rows = (*self.epochs, *self.side)
+        return sum(row.state is State.COMPLETED and not row.attempts for row in rows)
+
 
 @frozen
 class NodeRow:
@@ -385,7 +445,10 @@ class NodeRow:
     ``retries``: how often DAGMan tries it again, ``retries_left`` of these (None: it has none).
     ``parents``: how many nodes are before it, ``waits_for`` those of them that are not done (as
     many as are worth a sentence, ``waiting`` in all). ``run``: the key of its run.
-    ``stopped_by``: the rule by which the gate of its run left it out.
+    ``stopped_by``: the rule by which the gate of its run left it out. ``reason``: why it failed, in
+    DAGMan's words, where no job's events tell. ``behind``: of a futile node, the one that failed.
+    ``submissions``: how often it was submitted, by its jobs' logs or, where none has a job of it,
+    by DAGMan's; ``attempts`` are executions.
     """
 
     dag_key: str
@@ -416,6 +479,14 @@ class NodeRow:
     hold_reason: str | None
     hold_code: int | None
     stopped_by: str | None = None
+    reason: str | None = None
+    behind: str | None = None
+    submissions: int = 0
+
+    @property
+    def tries(self) -> int:
+        """Executions; where no log has a job of it, its submissions."""
+        return self.attempts if self.jobs else self.submissions
 
     @property
     def overruled(self) -> bool:
@@ -482,7 +553,7 @@ class ProblemGroup:
     """One cause of trouble. ``kind``: held, failed, evicted, stalled, removed,
     shadow-exception, reconnect-failed. ``now`` counts jobs that are in this trouble at this
     moment, ``times`` how often it struck. ``runs`` are run keys, ``jobs`` (cluster, proc),
-    latest first."""
+    latest first. ``nodes``: names of nodes that failed without a job, in place of jobs."""
 
     key: str
     kind: str
@@ -497,6 +568,7 @@ class ProblemGroup:
     jobs: tuple[tuple[int, int], ...]
     last: datetime | None
     example: str | None
+    nodes: tuple[str, ...] = ()
 
 
 @frozen

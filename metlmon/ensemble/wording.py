@@ -11,12 +11,12 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
-from metlmon.ensemble.states import DagState, Outcome, State
+from metlmon.ensemble.states import UNPLACED, DagState, Outcome, State
 from metlmon.frozen import frozen
 
 THIN: Final = "\u202f"
@@ -89,6 +89,8 @@ STATES: Final[Mapping[State, Sign]] = {
     State.FAILED: Sign("✗", "X", "failed", Colour.VERMILLION, Weight.BOLD),
     State.REMOVED: Sign("⌫", "D", "removed", Colour.ORANGE),
     State.RETRYING: Sign("↻", "r", "retrying", Colour.ORANGE),
+    State.FUTILE: Sign("⊘", "F", "futile", Colour.ORANGE, Weight.DIM),
+    State.UNKNOWN: Sign("?", "u", "unknown", Colour.GREY),
 }
 
 OUTCOMES: Final[Mapping[Outcome, Sign]] = {
@@ -116,11 +118,22 @@ STALLED: Final = Sign("◌", "z", "stalled", Colour.YELLOW, Weight.BOLD)
 DAG_STATES: Final[Mapping[DagState, Sign]] = {
     DagState.NOT_SUBMITTED: Sign("·", ".", "not submitted", Colour.GREY, Weight.DIM),
     DagState.RUNNING: Sign("▶", "R", "running", Colour.SKY),
+    DagState.HELD: Sign("■", "H", "DAGMan held", Colour.VERMILLION, Weight.BOLD),
+    DagState.RESTARTING: Sign("≈", "z", "DAGMan not running (restarts)", Colour.PURPLE),
     DagState.DONE: Sign("✓", "+", "done", Colour.GREEN),
     DagState.FAILED: Sign("✗", "X", "failed", Colour.VERMILLION, Weight.BOLD),
     DagState.REMOVED: Sign("⌫", "D", "removed", Colour.ORANGE),
     DagState.UNKNOWN: Sign("?", "?", "state unknown", Colour.GREY),
 }
+
+
+DONE_WITH_FAILURES: Final = Sign("✓", "+", "done with failures", Colour.ORANGE)
+"""Of a DAG whose FINAL node succeeded, which decides, although other nodes failed."""
+
+
+def dag_sign(state: DagState, nodes_failed: int) -> Sign:
+    """The sign of a DAG in this state of which so many nodes failed."""
+    return DONE_WITH_FAILURES if state is DagState.DONE and nodes_failed else DAG_STATES[state]
 
 
 def problem_sign(kind: str) -> Sign:
@@ -262,6 +275,29 @@ def metric(value: float | None, ascii: bool = False) -> str:
     return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
+def refused_submissions(times: int, ascii: bool = False) -> str:
+    """``1 submission refused: another DAGMan runs``; empty for none."""
+    return (
+        f"{count(times, 'submission', ascii=ascii)} refused: another DAGMan runs" if times else ""
+    )
+
+
+def at_least(told: str, more: bool, ascii: bool = False) -> str:
+    """A number, ``≥4`` where there may be ``more``."""
+    return f"{'>=' if ascii else '≥'}{told}" if more else told
+
+
+def nothing_logged(ended: Iterable[datetime | None], ascii: bool = False) -> str:
+    """In place of a moment, of a directory whose jobs logged nothing. ``ended``: when the DAGMan
+    of each of its DAGs ended, None for one that did not, or of which that is not known."""
+    moments = list(ended)
+    known = [each for each in moments if each is not None]
+    if not known or len(known) < len(moments):
+        return "nothing was logged yet"
+    local = [each for each in known if each.tzinfo is None] or known
+    return f"nothing was logged; DAGMan ended {moment(max(local), ascii)}"
+
+
 def moment(when: datetime | None, ascii: bool = False) -> str:
     """``2025-11-14 08:14:00``, with a ``Z`` where the log said UTC; a dash for None."""
     if when is None:
@@ -313,16 +349,38 @@ def job_id(cluster: int | None, proc: int | None, ascii: bool = False) -> str:
     return f"{cluster}.{proc if proc is not None else 0}"
 
 
+def done_without_job(rescue: int | None) -> str:
+    """Why nothing was submitted of what is done. ``rescue``: the number of the DAG's rescue file,
+    None without one."""
+    if rescue is not None:
+        return "done by the rescue file"
+    return "done, and no log here tells of a job of it"
+
+
+def wants(target: str, limit: int = 40, ascii: bool = False) -> str:
+    """``→ expanse``: where a run is to go, and is not yet."""
+    return f"{'->' if ascii else '→'} {plain(target, limit, ascii)}"
+
+
 def site(
-    where: str | None, target: str | None, off_target: bool, limit: int = 40, ascii: bool = False
+    where: str | None,
+    target: str | None,
+    off_target: bool,
+    limit: int = 40,
+    ascii: bool = False,
+    state: State | None = None,
 ) -> str:
-    """Where a run is; ``Delta ≠ expanse`` (``!=`` in ASCII) where it wanted to go elsewhere.
+    """Where a run is; ``Delta ≠ expanse`` (``!=`` in ASCII) where it wanted to go elsewhere;
+    ``→ expanse (was at Delta)`` where its job, by ``state``, runs nowhere now.
 
     With an unknown site nothing is said of the target: a target is never a site.
     """
     if where is None:
         return unknown(ascii)
     here = plain(where, limit, ascii)
+    if state in UNPLACED:
+        was = f"was at {here}"
+        return was if target is None else f"{wants(target, limit, ascii)} ({was})"
     if not off_target or target is None:
         return here
     return f"{here} {'!=' if ascii else '≠'} {plain(target, limit, ascii)}"

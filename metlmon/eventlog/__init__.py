@@ -44,7 +44,7 @@ from metlmon.eventlog.records import (
     Transfer,
     UsageRow,
 )
-from metlmon.eventlog.stamps import new_years
+from metlmon.eventlog.stamps import first_year
 from metlmon.eventlog.xmlform import Xml
 
 __all__ = [
@@ -76,8 +76,8 @@ __all__ = [
     "Terminated",
     "Transfer",
     "UsageRow",
+    "first_year",
     "looks_like_event_log",
-    "new_years",
     "parse",
     "skim",
     "sniff",
@@ -106,10 +106,10 @@ def parse(
     ``limit`` ends the call at the first separator behind that many events and warnings
     together; a damaged stretch between two separators can exceed it.
 
-    ``year_hint`` is the year of the first event of a log that writes no years: its file's
-    mtime year, minus :func:`new_years` of the bytes read at first. It counts until
-    ``at.year`` knows better; a stamp more than six months before the last begins a new
-    year. Without any the year is 2000.
+    ``year_hint`` is the year of the first event of a log that writes no years, by
+    :func:`first_year` of the bytes read at first. It counts until ``at.year`` knows better;
+    a stamp more than six months before the last begins a new year. Without any the year is
+    2000.
 
     ``final`` says that no more bytes will come (a copy of a dead log): an event that is cut
     at the end is then given, ``damaged``, with a warning, and all bytes are consumed.
@@ -170,6 +170,16 @@ def sniff(first: bytes) -> Form | None:
     if _JSON_EVENT.match(start) and _JSON_NAMES.search(start):
         return Form.JSON
     return None
+
+
+_OLDER_PART: Final = re.compile(r"(.+?)(?:\.old|[.-]\d{1,8})")
+
+
+def current_name(name: str) -> str:
+    """The name of the log that ``name`` is an older part of, as rotation names them
+    (``x.log.old``, ``x.log.1``, ``x.log-20251101``); ``name`` itself for any other."""
+    match = _OLDER_PART.fullmatch(name)
+    return match[1] if match else name
 
 
 def looks_like_event_log(first: bytes) -> bool:

@@ -181,11 +181,12 @@ class Aborted:
 
 @frozen
 class Held:
-    """012."""
+    """012. ``inferred``: it is in no log, and follows from a later event."""
 
     reason: str | None
     code: int | None
     subcode: int | None
+    inferred: bool = False
 
 
 @frozen

@@ -6,6 +6,7 @@ Source followed: ``ULogEvent::readHeader`` in ``condor_event.cpp``.
 from __future__ import annotations
 
 import re
+from calendar import isleap
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -17,6 +18,9 @@ NEW_YEAR: Final = timedelta(days=183)
 
 LATE: Final = timedelta(days=1)
 """How late an event may be written: 12/31 behind 01/01 is the year before, not next winter."""
+
+AHEAD: Final = timedelta(days=1)
+"""How much younger than its file an event may seem: two clocks, in two time zones."""
 
 _LEAP_SEARCH: Final = 8
 """Two leap years are at most this many years apart."""
@@ -68,23 +72,34 @@ def _in_year(stamp: str, year: int) -> datetime | None:
     return None
 
 
-def new_years(data: bytes) -> int:
-    """How many new years lie between the first and the last yearless header of ``data``.
+def first_year(data: bytes, written: datetime) -> int | None:
+    """The year of the first header of a log that writes no years; None for any other log.
 
-    A yearless log says when it ends (its file's mtime) and not when it begins: the year
-    of its first event is the mtime's year minus this.  0 for a log with years.
+    ``data`` is the log from its beginning, ``written`` (naive, local) when the file was
+    written last: the year is the latest in which no event is younger than the file, and in
+    which a 02/29 is a day. A copy may be years younger than what was copied.
     """
-    year: int = UNKNOWN_YEAR
-    last: datetime | None = None
-    latest = year
+    relative, last, latest = UNKNOWN_YEAR, None, None
+    leap_days = set[int]()
     for found in _YEARLESS_HEADER.finditer(data):
         # Only the order counts, and a leap day must not pull a year that is not known.
-        stamp = found[1].decode("ascii").replace("02/29", "02/28")
-        time = yearless(stamp, year, last)
-        if time is not None:
-            year, last = time.year, time
-            latest = max(latest, year)
-    return latest - UNKNOWN_YEAR
+        stamp = found[1].decode("ascii")
+        time = yearless(stamp.replace("02/29", "02/28"), relative, last)
+        if time is None:
+            continue
+        relative, last = time.year, time
+        latest = max(latest or time, time)
+        if stamp.startswith("02/29"):
+            leap_days.add(time.year)
+    if latest is None:
+        return None
+    limit = written + AHEAD if written.year < datetime.max.year else written
+    younger = latest.replace(year=limit.year) > limit
+    first = UNKNOWN_YEAR + limit.year - latest.year - younger
+    for year in range(first, first - _LEAP_SEARCH, -1):
+        if all(isleap(year + leap - UNKNOWN_YEAR) for leap in leap_days):
+            return year
+    return first
 
 
 def utc(stamp: str) -> datetime | None:

@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
@@ -106,7 +107,8 @@ class _Question:
         try:
             self._value = call(*about)
         except Exception as error:
-            self._error = error
+            # Its traceback would hold every frame of the call for as long as this is held.
+            self._error = error.with_traceback(None)
         self.came = time.monotonic()
 
     def answer(self) -> Any:
@@ -114,7 +116,9 @@ class _Question:
         if self.refused is not None:
             raise self.refused
         if self._error is not None:
-            raise self._error
+            # A copy: the one that is raised gets the frames of whoever asks, and those may hold
+            # this question.
+            raise copy(self._error)
         return self._value
 
 

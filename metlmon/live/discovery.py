@@ -10,18 +10,20 @@ import errno
 import os
 import re
 import stat
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from pathlib import Path, PurePath
 from typing import Final, TypeAlias
 
 from metlmon.dagman import Problem, Workflow, load_workflow, read_condor_sub
 from metlmon.ensemble.dag import Dag
 from metlmon.ensemble.ensemble import Role
-from metlmon.eventlog import looks_like_event_log
+from metlmon.eventlog import current_name, looks_like_event_log
 from metlmon.frozen import frozen
 from metlmon.live.asking import NoAnswer, ask, ask_all
-from metlmon.live.errors import InputError
+from metlmon.live.errors import InputError, unusable_path
 
 SNIFF: Final = 4096
 """Bytes that tell an event log from any other ``*.log``."""
@@ -32,7 +34,18 @@ LARGEST_DAG_FILE: Final = 256 << 20
 BESIDE: Final = (".condor.sub", ".dagman.out", ".dagman.log", ".nodes.log", ".metrics")
 """What DAGMan and condor_submit_dag put beside a DAG file, whatever its name ends in."""
 
+OF_A_LIFE: Final = (".nodes.log", ".dagman.out", ".dagman.log", ".metrics")
+"""What only DAGMan writes beside a DAG file: it has had the DAG in its hands."""
+
 NOT_A_DAG: Final = re.compile(r"\.(rescue\d+|old|orig|bak|tmp|swp|save)$|~$|^\.#?|^#")
+
+MOST_FOLDERS: Final = 100
+"""Directories elsewhere in which older parts of logs are looked for, each time."""
+
+_ANY: Final = re.compile("")
+_OLDER: Final = re.compile(r"(?:\.old|[.-]\d{1,8})\Z")
+_LOG: Final = re.compile(rf"\.log(?:{_OLDER.pattern}|\Z)")
+"""``x.log``, and what rotation makes of its name."""
 
 Load: TypeAlias = Callable[[Sequence[Path]], Workflow]
 
@@ -74,6 +87,21 @@ def named_in(dagdir: Path, path: Path) -> str:
         return path.as_posix()
 
 
+def directory_name(dagdir: str) -> str:
+    """The name of a directory, or DAG file, also where it was given as ``.`` or ``..``."""
+    name = os.path.basename(os.path.normpath(dagdir))
+    if name in (os.curdir, os.pardir):
+        with suppress(OSError):  # the current directory may have been removed
+            name = os.path.basename(os.path.abspath(dagdir))
+    return name or dagdir
+
+
+def directory_shown(dagdir: str) -> str:
+    """The path as it was given, or a name where that has none (``.``, ``..``)."""
+    given = os.path.basename(os.path.normpath(dagdir))
+    return directory_name(dagdir) if given in (os.curdir, os.pardir) else dagdir
+
+
 def check_dagdir(dagdir: Path) -> None:
     """Raises InputError unless ``dagdir`` is a directory that can be listed."""
     try:
@@ -81,13 +109,15 @@ def check_dagdir(dagdir: Path) -> None:
     except FileNotFoundError:
         raise InputError(f"{dagdir}: no such directory; give the directory of a DAG") from None
     except OSError as error:
-        raise InputError(f"{dagdir}: cannot be read: {error.strerror}") from None
+        refused = unusable_path(error)
+        raise refused or InputError(f"{dagdir}: cannot be read: {error.strerror}") from None
     if not stat.S_ISDIR(status.st_mode):
         raise InputError(f"{dagdir}: not a directory; give the directory its DAG file lies in")
     try:
         empty = ask(_is_empty, dagdir)
     except OSError as error:
-        raise InputError(f"{dagdir}: cannot be listed: {error.strerror}") from None
+        refused = unusable_path(error)
+        raise refused or InputError(f"{dagdir}: cannot be listed: {error.strerror}") from None
     if empty and status.st_nlink == 0:
         # Somebody is still in it, and that is all that there is of it.
         raise InputError(
@@ -100,21 +130,23 @@ def _is_empty(directory: Path) -> bool:
         return next(entries, None) is None
 
 
-def _listing(directory: Path, ending: str = "", inside: Path | None = None) -> list[str]:
-    """The names of its files, those that end so. Links to a place that is not ``inside`` are
-    left out: nobody said that what they lead to belongs here."""
+def _listing(
+    directory: Path, pattern: re.Pattern[str] = _ANY, inside: Path | None = None
+) -> list[str]:
+    """The names of its files in which ``pattern`` is found. Links to a place that is not
+    ``inside`` are left out: nobody said that what they lead to belongs here."""
     try:
-        return ask(_names_of_files, directory, ending, inside)
+        return ask(_names_of_files, directory, pattern, inside)
     except OSError:
         return []
 
 
-def _names_of_files(directory: Path, ending: str, inside: Path | None) -> list[str]:
+def _names_of_files(directory: Path, pattern: re.Pattern[str], inside: Path | None) -> list[str]:
     with os.scandir(directory) as entries:
         return sorted(
             entry.name
             for entry in entries
-            if entry.name.endswith(ending)
+            if pattern.search(entry.name)
             and _is_file(entry)
             and (inside is None or not entry.is_symlink() or _leads(entry.path, inside))
         )
@@ -128,7 +160,7 @@ def _is_file(entry: os.DirEntry[str]) -> bool:
         return False
 
 
-def _leads(link: str, inside: Path) -> bool:
+def _leads(link: str | Path, inside: Path) -> bool:
     return Path(os.path.realpath(link)).is_relative_to(os.path.realpath(inside))
 
 
@@ -167,27 +199,28 @@ def read_workflows(
     names = _listing(dagdir)
     groups = _groups(dagdir, names)
     if only is not None:
-        groups = [g for g in groups if g[0] == only] or [[only]]
-    workflows = [load([dagdir / name for name in group]) for group in groups]
+        groups = [g for g in groups if g[0].name == only] or [[dagdir / only]]
+    workflows = [load(group) for group in groups]
     named = {_same(path) for workflow in workflows for path in workflow.references}
     tops = [w for w in workflows if _same(w.path) not in named]
     # DAGs that name each other in a circle are all named; none of them is to be lost.
     return tops or workflows
 
 
-def read_regular(path: Path) -> bytes:
-    """The bytes of a regular file of bounded size. Raises OSError for anything else: a DAG
-    file may name a pipe that never ends."""
-    return ask(_bytes_of_regular, path)
+def read_regular(path: Path, largest: int = LARGEST_DAG_FILE) -> bytes:
+    """The bytes of a regular file of at most ``largest``. Raises OSError for anything else: a
+    DAG file may name a pipe that never ends."""
+    return ask(_bytes_of_regular, path, largest)
 
 
-def _bytes_of_regular(path: Path) -> bytes:
+def _bytes_of_regular(path: Path, largest: int) -> bytes:
     handle, status = _opened(path)
     with open(handle, "rb") as file:
-        if status.st_size > LARGEST_DAG_FILE:
+        if status.st_size > largest:
             raise OSError(errno.EFBIG, "too large for a DAG or submit file", str(path))
-        # A file of the kernel's has no size, and may wait for ever for something to read.
-        return file.read(LARGEST_DAG_FILE) if status.st_size else b""
+        # A file of the kernel's has no size, and may wait for ever for something to read. By its
+        # size: Python makes room for all that is asked for.
+        return file.read(status.st_size) if status.st_size else b""
 
 
 def _opened(path: Path) -> tuple[int, os.stat_result]:
@@ -210,26 +243,40 @@ def _same(path: Path) -> str:
         return os.path.normpath(path)
 
 
-def _groups(dagdir: Path, names: list[str]) -> list[list[str]]:
-    candidates = dag_files(names)
-    groups: list[list[str]] = []
-    together: set[str] = set()
-    for name in candidates:
-        group = _command_line(dagdir / f"{name}.condor.sub", names)
-        if len(group) > 1 and group[0] == name:
+def _groups(dagdir: Path, names: list[str]) -> list[list[Path]]:
+    candidates = [dagdir / name for name in dag_files(names)]
+    groups: list[list[Path]] = []
+    together: set[Path] = set()
+    for path in candidates:
+        group = _command_line(path)
+        if len(group) > 1:
             groups.append(group)
             together.update(group)
-    groups += [[name] for name in candidates if name not in together]
-    return sorted(groups, key=lambda group: in_order(group[0]))
+    groups += [[path] for path in candidates if path not in together]
+    return sorted(groups, key=lambda group: in_order(group[0].name))
 
 
-def _command_line(condor_sub: Path, names: list[str]) -> list[str]:
+def _command_line(first: Path) -> list[Path]:
+    """The DAG files of one command line, of which ``first`` was the first; empty where they are
+    not known, or where some are gone and none ran. They may lie in several directories."""
     try:
-        said = read_condor_sub(read_regular(condor_sub))
+        said = read_condor_sub(read_regular(first.with_name(f"{first.name}.condor.sub")))
     except OSError:
         return []
-    files = [Path(f).name for f in said.dag_files]
-    return files if all(f in names for f in files) else []
+    files = [Path(file) for file in said.dag_files]
+    if not files or files[0].name != first.name:
+        return []
+    others = [_beside(first, files[0], file) for file in files[1:]]
+    here = all(ask(os.path.isfile, path) for path in others)
+    return [first, *others] if here or _has_life(first) else []
+
+
+def _beside(first: Path, named: Path, other: Path) -> Path:
+    """The file ``other`` of a command line that called ``first`` by the name ``named``: as it lay
+    to it then, else in its directory."""
+    lay = os.path.join(os.path.relpath(other.parent, named.parent), other.name)
+    places = [Path(os.path.normpath(first.parent / lay)), first.with_name(other.name)]
+    return next((p for p in places if p != first and ask(os.path.isfile, p)), places[0])
 
 
 def dag_file_paths(dagdir: Path) -> list[Path]:
@@ -242,14 +289,16 @@ def discover_dags(dagdir: Path, only: str | None = None, load: Load = load_files
     be used."""
     check_dagdir(dagdir)
     found = Found()
+    if only is not None:
+        _refuse_event_log(dagdir, only)
     workflows = read_workflows(dagdir, only, load)
     if only is not None and _is_no_dag(workflows[0]):
         raise InputError(
             f"{dagdir / only}: not a DAG file: no line of it is a JOB or any other node; give "
             "the .dag file that you gave to condor_submit_dag, or its directory"
         )
-    refused = [w for w in workflows if not w.used]
-    usable = [w for w in workflows if w.used]
+    usable = [w for w in workflows if w.used or has_run(w)]
+    refused = [w for w in workflows if w not in usable]
     for workflow in refused:
         found.problems.append(next(p for p in workflow.problems if p.error))
     if not usable:
@@ -263,10 +312,53 @@ def discover_dags(dagdir: Path, only: str | None = None, load: Load = load_files
             )
             raise InputError(f"{dagdir}{os.sep}{first}{more}; {advice}")
         raise InputError(_no_dag(dagdir))
+    seen: set[str] = set()
     for workflow in usable:
-        found.problems += workflow.problems
-        found.dags += _with_subdags(dagdir, workflow, None, set())
+        dags = list(_with_subdags(dagdir, workflow, None, seen))
+        found.problems += (_as_warning(problem, workflow) for problem in workflow.problems)
+        for inner in (dag.workflow for dag in dags if not dag.is_top):
+            found.problems += (_as_warning(each, inner) for each in inner.problems if each.error)
+        found.dags += dags
     return found
+
+
+def _refuse_event_log(dagdir: Path, name: str) -> None:
+    with suppress(OSError):
+        if is_event_log(dagdir / name):
+            beside = bool(dag_files(_listing(dagdir)))
+            where = "it lies in" if beside else "of the DAG whose jobs it is about"
+            told = f": {dagdir}" if beside else ""
+            raise InputError(
+                f"{dagdir / name}: this is a job event log of HTCondor, not a DAG file; give the "
+                f"directory {where}{told}"
+            )
+
+
+def has_run(workflow: Workflow) -> bool:
+    """Do DAGMan's own files prove that it took this DAG, whatever is wrong with the file now? What
+    is in it can be shown then."""
+    return bool(workflow.nodes) and _has_life(workflow.path)
+
+
+def _has_life(dag_file: Path) -> bool:
+    beside = [dag_file.with_name(dag_file.name + ending) for ending in OF_A_LIFE]
+    return any(ask(_holds_anything, path) for path in beside)
+
+
+def _holds_anything(path: Path) -> bool:
+    try:
+        return os.stat(path).st_size > 0
+    except OSError:
+        return False
+
+
+def _as_warning(problem: Problem, workflow: Workflow) -> Problem:
+    """An error in the file of a DAG that is shown all the same."""
+    if not problem.error:
+        return problem
+    ran = ", but has run the DAG" if has_run(workflow) else ""
+    text = f"{problem.text}; DAGMan would refuse this{ran}: the rest is shown"
+    return replace(problem, text=text, error=False)
 
 
 def _is_no_dag(workflow: Workflow) -> bool:
@@ -313,7 +405,7 @@ def discover_logs(dagdir: Path, dags: list[Dag], sniffed: Sniffed | None = None)
     named = _named_logs(dags)
     found.absent = {each for each, paths in named.items() if not paths}
     user = [(path, Role.USER, None) for paths in named.values() for path in paths]
-    logs = [*_dagman_logs(dags), *user, *_logs_beside(dagdir, dags)]
+    logs = [*_dagman_logs(dags), *user, *_logs_beside(dagdir, dags, named)]
     standing = ask_all(os.stat, [path for path, _, _ in logs])
     for (path, role, dag), stands in zip(logs, standing, strict=True):
         try:
@@ -418,17 +510,54 @@ def _per_job(pattern: Path) -> Iterator[Path]:
             yield pattern.parent / name
 
 
-def _logs_beside(dagdir: Path, dags: list[Dag]) -> Iterator[tuple[Path, Role, str | None]]:
+def _logs_beside(
+    dagdir: Path, dags: list[Dag], named: dict[tuple[Path, str], list[Path]]
+) -> Iterator[tuple[Path, Role, str | None]]:
+    """All logs in the dagdir and in directories below it that DAGs of ours lie in. Elsewhere a
+    DAG makes no log ours but its own and those that its submit descriptions name."""
+    expected = {PurePath(log).name for _, log in named}
     folders = {dagdir: None} | {dag.workflow.path.parent: None for dag in dags}
     for folder in folders:
-        for name in _listing(folder, ".log", dagdir):
+        if folder != dagdir and not ask(_leads, folder, dagdir):
+            continue
+        names = _listing(folder, _LOG, dagdir)
+        current = expected.union(names)
+        for name in names:
             path = folder / name
+            if not name.endswith(".log"):
+                if _is_older_part(name, current):
+                    yield path, Role.USER, None
+                continue
             for ending, role in ((".nodes.log", Role.NODES), (".dagman.log", Role.DAGMAN)):
                 if name.endswith(ending):
                     yield path, role, named_in(dagdir, folder / name.removesuffix(ending))
                     break
             else:
                 yield path, Role.USER, None
+
+    yield from _older_parts_elsewhere(named, folders)
+
+
+def _is_older_part(name: str, current: Collection[str]) -> bool:
+    """DAGMan never rotates its own logs: it empties them."""
+    log = current_name(name)
+    return log != name and log in current and not log.endswith((".nodes.log", ".dagman.log"))
+
+
+def _older_parts_elsewhere(
+    named: dict[tuple[Path, str], list[Path]], listed: Collection[Path]
+) -> Iterator[tuple[Path, Role, str | None]]:
+    """Beside logs that descriptions name in other directories: one log for each job is never
+    rotated."""
+    elsewhere: dict[Path, set[str]] = {}
+    for (_, log), paths in named.items():
+        for path in paths:
+            if "$(" not in log and path.parent not in listed:
+                elsewhere.setdefault(path.parent, set()).add(path.name)
+    for folder, current in islice(elsewhere.items(), MOST_FOLDERS):
+        for name in _listing(folder, _OLDER, folder):
+            if _is_older_part(name, current):
+                yield folder / name, Role.USER, None
 
 
 def is_event_log(path: Path) -> bool:

@@ -13,6 +13,7 @@ from metlmon.dagman import (
     OutState,
     Problem,
     Rescue,
+    read_condor_sub,
     read_dagman_out,
     read_jobstate,
     read_metrics,
@@ -51,6 +52,7 @@ class DagFacts:
         self._named = (jobstate, status, jobstate in shared)
         self._status = Follower(self._beside(status)) if status else None
         self._metrics = Follower(path.with_name(f"{path.name}.metrics"))
+        self._condor_sub = Follower(path.with_name(f"{path.name}.condor.sub"))
         self._rescues: dict[str, tuple[int, int, int]] = {}
         self.problems: dict[str, list[Problem]] = {}
         self.faults = Faults()
@@ -109,6 +111,7 @@ class DagFacts:
             changed = self._look_rescues(names, dag)
             changed |= self._look_small(self._status, self._take_status, dag)
             changed |= self._look_small(self._metrics, self._take_metrics, dag)
+            changed |= self._look_small(self._condor_sub, self._take_condor_sub, dag)
             halted = ask(os.path.exists, self._folder / f"{self._name}.halt")
             changed |= halted != dag.halted
             dag.halted = halted
@@ -174,11 +177,11 @@ class DagFacts:
     def _take_status(self, path: Path, data: bytes, dag: Dag) -> None:
         status, problems = read_node_status(path, data)
         self.problems["status"] = problems
-        if dag.status is not None and any(problem.kind == "torn-file" for problem in problems):
+        if dag.status_file is not None and any(problem.kind == "torn-file" for problem in problems):
             # It is being copied: what it said when it was whole is better than half of it.
             return
         if status is not None and self._is_ours(status.dag_files):
-            dag.status = status
+            dag.status_file = status
 
     def _is_ours(self, dag_files: tuple[str, ...]) -> bool:
         """Two DAGs in one directory can name the same status file; it says whose it is."""
@@ -188,7 +191,10 @@ class DagFacts:
         metrics, problems = read_metrics(path, data)
         self.problems["metrics"] = problems
         if metrics is not None:
-            dag.metrics = metrics
+            dag.metrics_file = metrics
+
+    def _take_condor_sub(self, _: Path, data: bytes, dag: Dag) -> None:
+        dag.command_line = read_condor_sub(data)
 
     def _rescue_names(self, listed: dict[Path, list[str]]) -> Iterable[str]:
         if self._folder not in listed:

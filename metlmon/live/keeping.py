@@ -81,6 +81,11 @@ class Keeping:
         """So many bytes of the logs need not be kept: they are."""
         self._kept = consumed
 
+    def due(self, consumed: int) -> bool:
+        """Is there anything that :meth:`keep` would write?"""
+        news = self._workflows is not None and bool(self._workflows.news)
+        return news or self.worth(consumed)
+
     def keep(
         self,
         consumed: int,

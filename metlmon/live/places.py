@@ -139,7 +139,8 @@ def content_of(path: str, most: int) -> bytes:
     with open(handle, "rb") as file:
         try:
             # A file of the kernel's has no size, and may wait for ever for something to read.
-            content = file.read(most + 1) if os.fstat(handle).st_size else b""
+            size = os.fstat(handle).st_size
+            content = file.read(min(most, size) + 1) if size else b""
         except OSError as problem:
             raise NotRead(f"it cannot be read: {problem.strerror}") from problem
     if len(content) > most:

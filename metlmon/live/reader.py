@@ -22,14 +22,14 @@ from metlmon.ensemble.clock import Clock
 from metlmon.ensemble.dag import Dag
 from metlmon.ensemble.ensemble import NOTICES_PER_KIND, Batch, Changes, Ensemble, LogBook, Role
 from metlmon.ensemble.heard import judged_by_jobs
-from metlmon.ensemble.lives import Lives
 from metlmon.ensemble.picture import Painter
 from metlmon.ensemble.settings import Settings
 from metlmon.ensemble.views import Notice, Progress
-from metlmon.eventlog import LogWarning, Position, Skimmed, new_years, parse, skim
+from metlmon.eventlog import LogWarning, Position, Skimmed, first_year, parse, skim
 from metlmon.frozen import frozen
 from metlmon.live.asking import NoAnswer, ask, ask_all, clock_time
 from metlmon.live.cache import Cache
+from metlmon.live.conditions import ids_again, of_a_moment, zone_doubted
 from metlmon.live.discovery import (
     Found,
     LogFile,
@@ -134,7 +134,7 @@ class LogReader:
                 self.unreadable, self.at_end = error.strerror or str(error), True
                 return self._nothing(), ()
             data = self._written(data)
-            year = self._first_year(data)
+            year = self._first_year(data, clock)
             to_the_end, endless = len(data) < size, size >= GREATEST_REST
             got = self._skimmed(data, year, clock, until)
             if got.after.offset > self.position.offset or to_the_end:
@@ -191,11 +191,12 @@ class LogReader:
         # Which pass of the hour that exists twice an event is in, only its neighbour tells.
         return _carefully(data, self.position, year)
 
-    def _first_year(self, data: bytes) -> int | None:
-        """For a log that writes no years: the file's mtime says in which it ends."""
+    def _first_year(self, data: bytes, clock: Clock) -> int | None:
+        """For a log that writes no years: no event in it is younger than the file."""
         if self._year is None and self.position.offset == 0 and YEARLESS.match(data.lstrip()):
-            ends = datetime.fromtimestamp(self.follower.mtime).year
-            self._year = ends - new_years(self._all_bytes(data))
+            mtime = self.follower.mtime
+            written = clock.local(mtime) or datetime.fromtimestamp(mtime)
+            self._year = first_year(self._all_bytes(data), written)
         return self._year
 
     def _all_bytes(self, data: bytes) -> bytes:
@@ -277,7 +278,7 @@ class Reader:
 
     def open(self) -> Changes:
         """The first look. Raises InputError when the dagdir cannot be used."""
-        with _no_look_for_cycles():
+        with _collection_paused(settled=True):
             changes = self._take_over()
             if self._recalled is not None:
                 self._recalled.reckon(self.ensemble)
@@ -333,7 +334,9 @@ class Reader:
             return []
         # A model that knows what is in no file any more says more than a new reader would.
         consumed = 0 if self._diverged else self.consumed
-        with _no_look_for_cycles():
+        if not self._keeping.due(consumed):
+            return []
+        with _collection_paused():
             return self._keeping.keep(consumed, self.ensemble, self._logs.values(), self._facts)
 
     def look(self) -> Changes:
@@ -565,7 +568,7 @@ class Reader:
 
     def read_all(self, progress: Callable[[Progress], None] | None = None) -> None:
         """Read until there is nothing more to read, and add it up."""
-        with _no_look_for_cycles():
+        with _collection_paused(settled=True):
             while self.step(0.25).more:
                 if progress is not None:
                     progress(self.progress())
@@ -650,9 +653,10 @@ class Reader:
                 notices += self._torn(reader)
         notices += self._missing_dags()
         notices += self._missing_logs(told)
-        notices += _zone_doubted(self.ensemble.clock)
+        notices += zone_doubted(self.ensemble.clock)
+        notices += of_a_moment(self.ensemble)
         if self.ensemble.lives:
-            notices.append(_ids_again(self.ensemble.lives))
+            notices.append(ids_again(self.ensemble.lives))
         self.ensemble.conditions = notices
 
     def _torn(self, reader: LogReader) -> list[Notice]:
@@ -696,44 +700,28 @@ class Reader:
                 yield Notice("missing-log", Path(log).name, None, text)
 
 
-def _zone_doubted(clock: Clock) -> list[Notice]:
-    """A zone that was set is believed before all else, also where somebody else set it."""
-    doubt = clock.contradicted()
-    if doubt is None:
-        return []
-    local, offset = doubt
-    sign, minutes = "-" if offset < timedelta() else "+", abs(offset) // timedelta(minutes=1)
-    states = f"DAGMan's files state UTC{sign}{minutes // 60:02d}:{minutes % 60:02d}"
-    text = f"the zone {clock.zone} does not fit: {states} on {local:%Y-%m-%d}; mend tz, or --tz"
-    return [Notice("time-zone", None, None, text)]
-
-
-def _ids_again(lives: Lives) -> Notice:
-    some = ", ".join(f"{cluster}.{proc}" for cluster, proc in islice(lives, 3))
-    more = ", …" if len(list(islice(lives, 4))) > 3 else ""
-    text = f"job ids were given out again by another schedd: {some}{more}; each is a job of its own"
-    return Notice("ids-again", None, None, text)
-
-
 def _carefully(data: bytes, at: Position, year: int | None, final: bool = False) -> Skimmed:
     parsed = parse(data, at, year_hint=year, final=final)
     return Skimmed(parsed.events, (), parsed.warnings, parsed.after)
 
 
 @contextmanager
-def _no_look_for_cycles() -> Iterator[None]:
-    """A million objects come at once when what was kept is taken over, or told to be kept, none
-    of them in a cycle; looking for cycles among them takes as long as all the rest, or longer."""
-    looking = gc.isenabled()
+def _collection_paused(settled: bool = False) -> Iterator[None]:
+    """No garbage collection: a million objects come at once when a cache entry is loaded or made,
+    none of them in a cycle, and the collector takes as long as all the rest, or longer.
+
+    ``settled``: at the end all objects count as old. That resets the collector's counters, so it
+    is only for what happens once: done at every look, nothing would ever be collected.
+    """
+    enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        if not gc.get_freeze_count():
-            # Together they make all that is there old, so that it is not looked at now either.
+        if settled and not gc.get_freeze_count():
             gc.freeze()
             gc.unfreeze()
-        if looking:
+        if enabled:
             gc.enable()
 
 

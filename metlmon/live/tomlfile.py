@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from metlmon.frozen import frozen
+from metlmon.live.errors import REMEDIES
 
 Where = tuple[str | int, ...]
 """The way to a key: ``("site", 1, "host")`` is ``host`` of the second ``[[site]]``."""
@@ -75,7 +76,9 @@ class TomlFile:
         except (FileNotFoundError, NotADirectoryError):
             return
         except OSError as error:
-            self._refuse(f"cannot be read: {error.strerror}")
+            # It is the directory that cannot be used, whether this file is in it or not.
+            why = f"{error.strerror}; {REMEDIES.get(error.errno or 0, 'give another path')}"
+            self._refuse(why, path.parent)
             return
         self.foreign = status.st_uid != os.geteuid()
         try:
@@ -88,9 +91,9 @@ class TomlFile:
         self.exists = True
         self._parse(text)
 
-    def _refuse(self, why: str) -> None:
+    def _refuse(self, why: str, path: Path | None = None) -> None:
         self.exists = True
-        self.complaints.append(Complaint(self.path, None, "", why))
+        self.complaints.append(Complaint(path or self.path, None, "", why))
 
     def _parse(self, text: str) -> None:
         for number, line in enumerate(text.split("\n"), start=1):

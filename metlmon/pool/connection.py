@@ -157,7 +157,11 @@ class Connection:
             return self._worker
         self._end()
         # Appending: what is cut off between two operations does not come back.
-        self._chatter = tempfile.TemporaryFile("ab+", buffering=0)  # noqa: SIM115
+        try:
+            self._chatter = tempfile.TemporaryFile("ab+", buffering=0)  # noqa: SIM115
+        except OSError:
+            # No directory for it can be written to: then only its last words are lost.
+            self._chatter = open(os.devnull, "ab+", buffering=0)  # noqa: SIM115
         try:
             self._worker = subprocess.Popen(
                 self._argv or command(),

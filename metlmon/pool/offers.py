@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from metlmon.ensemble.states import ACTIVE, TERMINAL, DagState, State
+from metlmon.ensemble.states import ACTIVE, ALIVE, TERMINAL, DagState, State
 from metlmon.ensemble.views import DagRow, JobRow, Status
-from metlmon.ensemble.wording import plain
+from metlmon.ensemble.wording import DAG_STATES, plain
 from metlmon.pool import runoffers
 from metlmon.pool.compare import HELD, SUSPENDED
 from metlmon.pool.records import (
@@ -38,6 +38,9 @@ from metlmon.pool.refusing import (
 )
 from metlmon.pool.requests import FILE_NAME, placement_file
 
+OF_DAGMAN: Final = frozenset({Act.RELEASE_DAG, Act.REMOVE_DAG})
+"""Acts on DAGMan's own job."""
+
 PLACED: Final = ACTIVE - {State.IDLE, State.HELD}
 """States of a job that has a place at a machine, and can be put off it."""
 
@@ -54,6 +57,7 @@ EFFECTS: Final = {
     Act.RETARGET: "they wait for a machine of that site alone; sets MetlSite",
     Act.HALT: "running jobs go on, no new ones are submitted",
     Act.RESUME: "DAGMan submits jobs again",
+    Act.RELEASE_DAG: "DAGMan starts again and goes on where it stopped",
     Act.REMOVE_DAG: "its jobs leave the queue, DAGMan writes a rescue file and ends",
     Act.RESUBMIT: "DAGMan starts again; nodes that are done are not run again",
 }
@@ -66,11 +70,17 @@ UNDOES: Final = {
     Act.RETARGET: "retarget them to where they were to go",
     Act.HALT: "resume",
     Act.RESUME: "halt",
+    Act.RELEASE_DAG: "condor_hold of DAGMan's job",
     Act.REMOVE_DAG: "resubmit goes on from the rescue file; running epochs begin again",
     Act.RESUBMIT: "remove the DAG",
 }
 
-ALREADY: Final = runoffers.ALREADY | {"held already", "it is halted already", "it is not halted"}
+ALREADY: Final = runoffers.ALREADY | {
+    "held already",
+    "it is halted already",
+    "it is not halted",
+    "DAGMan is not held",
+}
 """Reasons that mean: it is as it was wished."""
 
 
@@ -289,7 +299,7 @@ def _dag_offer(act: Act, word: QueueWord, dags: Sequence[DagRow], refusal: str |
             if dag.rescue
             else "; there is no rescue file, so it begins at the beginning"
         )
-    targets = (dagman_target(dag),) if act is Act.REMOVE_DAG and dag.cluster is not None else ()
+    targets = (dagman_target(dag),) if act in OF_DAGMAN and dag.cluster is not None else ()
     order = None if refused else Order(act, targets, dag.file)
     return Offer(act, name, order, refused, (), effect, UNDOES[act])
 
@@ -308,13 +318,25 @@ def _resume(dag: DagRow, word: QueueWord) -> str | None:
     return not_running(dag) or (None if dag.halted else "it is not halted")
 
 
+def _release(dag: DagRow, word: QueueWord) -> str | None:
+    if dag.state is not DagState.HELD:
+        return "DAGMan is not held"
+    return _without_cluster(dag)
+
+
 def _remove(dag: DagRow, word: QueueWord) -> str | None:
-    if (why := not_running(dag)) is not None:
+    if dag.state not in ALIVE and (why := not_running(dag)) is not None:
         return why
+    return _without_cluster(dag)
+
+
+def _without_cluster(dag: DagRow) -> str | None:
     return None if dag.cluster is not None else "the number of DAGMan's job is not known"
 
 
 def _resubmit(dag: DagRow, word: QueueWord) -> str | None:
+    if dag.state in (DagState.HELD, DagState.RESTARTING):
+        return f"{DAG_STATES[dag.state].word}: it is still in the queue"
     if dag.state is DagState.RUNNING:
         return "the DAG runs: only one that failed or was removed can be resubmitted"
     if dag.state is DagState.NOT_SUBMITTED:
@@ -331,6 +353,7 @@ def _resubmit(dag: DagRow, word: QueueWord) -> str | None:
 REFUSALS: Final[Mapping[Act, Callable[[DagRow, QueueWord], str | None]]] = {
     Act.HALT: _halt,
     Act.RESUME: _resume,
+    Act.RELEASE_DAG: _release,
     Act.REMOVE_DAG: _remove,
     Act.RESUBMIT: _resubmit,
 }

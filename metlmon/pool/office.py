@@ -10,17 +10,19 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 from metlmon.ensemble.states import DagState
 from metlmon.ensemble.views import DagRow, JobRow, Status
+from metlmon.ensemble.wording import plain
 from metlmon.live.feed import Feed
 from metlmon.pool import steering, submission
 from metlmon.pool.compare import IDLE, WORDS
 from metlmon.pool.connection import Connection, Refusal, Silence
-from metlmon.pool.identity import belongs_elsewhere, is_dagman_of, is_ours
+from metlmon.pool.identity import Ownership, belongs_elsewhere, is_dagman_of, runs_file
 from metlmon.pool.offers import dagman_target, offers
 from metlmon.pool.queue import Queue
 from metlmon.pool.records import (
@@ -58,6 +60,7 @@ ACTION: Final = {
     Act.RELEASE: "release",
     Act.REMOVE: "remove",
     Act.VACATE: "vacate",
+    Act.RELEASE_DAG: "release",
     Act.REMOVE_DAG: "remove",
     Act.STOP_NOW: "remove",
 }
@@ -100,7 +103,15 @@ class Office:
         dags: Sequence[DagRow],
         runs: Sequence[SelectedRun] = (),
     ) -> tuple[Offer, ...]:
-        return offers(self.word, jobs, dags, self._refusal, runs, status)
+        made = offers(self.word, jobs, dags, self._refusal, runs, status)
+        return tuple(self._with_options(o) if o.act is Act.RESUBMIT else o for o in made)
+
+    def _with_options(self, offer: Offer) -> Offer:
+        """The offer to resubmit, with what is kept of the earlier submission."""
+        if offer.order is None or offer.order.dag is None or self._feed is None:
+            return offer
+        kept = submission.former(self._feed.dagdir / offer.order.dag).kept
+        return replace(offer, effect=f"{offer.effect}; keeps {plain(kept, 200)}") if kept else offer
 
     def where(self) -> Where:
         return self._connection.where()
@@ -132,7 +143,8 @@ class Office:
 
     def perform(self, order: Order, told: Callable[[Answer], None]) -> tuple[Answer, ...]:
         """Do it; ``told`` hears each answer as it comes. Every target gets exactly one. Raises
-        PoolError only where nothing at all was done."""
+        PoolError only where nothing at all was done. Of an order that is ``dry`` nothing is done:
+        DONE is the answer where nothing that can be known beforehand refuses it."""
         if self._refusal is not None:
             raise PoolError(self._refusal)
         if self._feed is None:
@@ -164,11 +176,12 @@ class Office:
 
     def _each_job(self, order: Order, targets: Sequence[Target], user: str) -> Iterator[Answer]:
         silent = False
+        ownership = self._ownership()
         for target in targets:
             try:
                 if silent:
                     raise PoolError("not tried: the schedd gave no answer for the job before")
-                yield self._perform_job(order, target, user)
+                yield self._perform_job(order, target, user, ownership)
             except PoolError as error:
                 # Each wait is long: a schedd that is silent once is not asked again.
                 silent |= isinstance(error, Silence)
@@ -203,34 +216,45 @@ class Office:
         schedd: then nothing was done to any job."""
         return self._connection.where().user.partition("@")[0]
 
-    def _perform_job(self, order: Order, target: Target, user: str) -> Answer:
+    def _ownership(self) -> Ownership:
+        """What tells whose a job is; DAGMans' ads are asked for when they are needed."""
+        assert self._feed is not None
+        latest = self._feed.latest
+        dags = latest.status.dags if latest is not None else ()
+        logs = [log.file for log in latest.status.logs] if latest is not None else []
+        return Ownership(self._feed.dagdir, dags, logs, lambda n: self._connection.job(n, 0))
+
+    def _perform_job(self, order: Order, target: Target, user: str, ownership: Ownership) -> Answer:
         job = self._connection.job(target.cluster, target.proc)
         if job is None:
             return Answer(target.id, Reply.NOT_FOUND, FINISHED)
-        assert self._feed is not None
-        if not is_ours(job, self._feed.dagdir, target.node):
+        if not ownership.includes(job, target.node):
             return Answer(target.id, Reply.NOT_FOUND, belongs_elsewhere(job))
         if order.act is Act.PRIORITY:
-            assert order.value is not None
-            return self._prioritise(job, target, order.value, user)
+            return self._prioritise(job, target, order, user)
         if order.act is Act.RETARGET:
-            assert order.site is not None
-            return self._retarget(job, target, order.site.strip(), user)
-        return self._act(order.act, job, user)
+            return self._retarget(job, target, order, user)
+        return self._act(order, job, user)
 
-    def _act(self, act: Act, job: QueueJob, user: str) -> Answer:
-        said = self._connection.act(ACTION[act], job.cluster, job.proc)
-        reply = REPLIES.get(said, Reply.FAILED)
+    def _act(self, order: Order, job: QueueJob, user: str) -> Answer:
         subject = f"{job.cluster}.{job.proc}"
+        if order.dry:
+            return Answer(subject, Reply.DONE)
+        said = self._connection.act(ACTION[order.act], job.cluster, job.proc)
+        reply = REPLIES.get(said, Reply.FAILED)
         if reply is Reply.DENIED:
             return Answer(subject, reply, _whose(job, user))
         if reply is Reply.NOT_FOUND:
             return Answer(subject, reply, FINISHED)
         return Answer(subject, reply)
 
-    def _prioritise(self, job: QueueJob, target: Target, value: int, user: str) -> Answer:
+    def _prioritise(self, job: QueueJob, target: Target, order: Order, user: str) -> Answer:
+        value = order.value
+        assert value is not None
         if job.priority == value:
             return Answer(target.id, Reply.ALREADY, f"its priority is {value}")
+        if order.dry:
+            return Answer(target.id, Reply.DONE)
         change = partial(self._connection.priority, job.cluster, job.proc, value)
         after, said = self._changed(job, change)
         if after is None:
@@ -241,7 +265,8 @@ class Office:
             return Answer(target.id, Reply.DENIED, _whose(job, user))
         return Answer(target.id, Reply.FAILED, said or f"its priority is still {after.priority}")
 
-    def _retarget(self, job: QueueJob, target: Target, site: str, user: str) -> Answer:
+    def _retarget(self, job: QueueJob, target: Target, order: Order, user: str) -> Answer:
+        site = (order.site or "").strip()
         if job.status != IDLE:
             text = f"it is {WORDS.get(job.status, 'not idle')} in the queue: only idle jobs go"
             return Answer(target.id, Reply.BAD_STATE, text)
@@ -250,6 +275,8 @@ class Office:
             return Answer(target.id, Reply.BAD_STATE, text)
         if job.site == site:
             return Answer(target.id, Reply.ALREADY, f"its MetlSite is {site}")
+        if order.dry:
+            return Answer(target.id, Reply.DONE)
         change = partial(self._connection.place, job.cluster, job.proc, site)
         after, said = self._changed(job, change)
         if after is None:
@@ -280,15 +307,15 @@ class Office:
         dag = _dag_row(feed, order.dag)
         path = feed.dagdir / dag.file
         if order.act is Act.RESUBMIT:
-            return self._resubmit(dag, path)
+            return self._resubmit(dag, path, order)
         job, why = self._dagman(dag, path)
         if job is None:
             return Answer(dag.file, Reply.NOT_FOUND, why)
         if order.act is Act.HALT:
-            return _halt(dag.file, path)
+            return _halt(dag.file, path, order.dry)
         if order.act is Act.RESUME:
-            return _resume(dag.file, path)
-        answer = self._act(Act.REMOVE_DAG, job, self._user())
+            return _resume(dag.file, path, order.dry)
+        answer = self._act(order, job, self._user())
         text = answer.text or (f"DAGMan was job {answer.subject}" if _done(answer) else "")
         return Answer(dag.file, answer.reply, text)
 
@@ -303,7 +330,7 @@ class Office:
             return None, belongs_elsewhere(job)
         return job, ""
 
-    def _resubmit(self, dag: DagRow, path: Path) -> Answer:
+    def _resubmit(self, dag: DagRow, path: Path, order: Order) -> Answer:
         if dag.state is DagState.DONE:
             return Answer(dag.file, Reply.ALREADY, "the DAG is done")
         lock = path.with_name(f"{path.name}.lock")
@@ -314,20 +341,25 @@ class Office:
             )
             return Answer(dag.file, Reply.BAD_STATE, text)
         for job in self._connection.dagmans():
-            if is_dagman_of(job, path):
+            if runs_file(job, path):
                 text = f"its DAGMan is in the queue, job {job.cluster}.{job.proc}"
                 return Answer(dag.file, Reply.BAD_STATE, text)
-        if not os.access(path.parent, os.W_OK):
-            return Answer(dag.file, Reply.DENIED, f"you may not write in {path.parent.resolve()}")
+        if (answer := _unwritable(dag.file, path)) is not None:
+            return answer
         rescue = submission.newest_rescue(path)
         if rescue is None and dag.nodes_done:
             text = "there is no rescue file to go on from, and some nodes are done"
             return Answer(dag.file, Reply.BAD_STATE, text)
-        before = submission.former(path)
+        before = submission.former(path, order.confirmed)
+        if before.refused is not None:
+            return Answer(dag.file, Reply.BAD_STATE, before.refused)
         options = dict(before.options)
         if rescue is None:
             # Without one the files of the earlier submission would be in the way.
             options["UpdateSubmit"] = True
+        if order.dry:
+            submission.submit_command(self._connection, before.files)
+            return Answer(dag.file, Reply.DONE)
         made = submission.submit(self._connection, before.directory, before.files, options)
         on = f", goes on from {rescue}" if rescue else ""
         return Answer(dag.file, Reply.DONE, f"DAGMan is job {made.cluster}.0 (by {made.way}){on}")
@@ -356,10 +388,12 @@ def _whose(job: QueueJob, user: str) -> str:
     return f"the job belongs to {job.owner}, you are {user}"
 
 
-def _halt(name: str, path: Path) -> Answer:
+def _halt(name: str, path: Path, dry: bool) -> Answer:
     """DAGMan looks for the file before it submits: running jobs and POST scripts go on. A new
     submission deletes it."""
     file = path.with_name(f"{path.name}.halt")
+    if dry and not os.path.lexists(file):
+        return _unwritable(name, file) or Answer(name, Reply.DONE)
     try:
         os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW, 0o644))
     except FileExistsError:
@@ -369,13 +403,21 @@ def _halt(name: str, path: Path) -> Answer:
     return Answer(name, Reply.DONE, f"{file.name} was written")
 
 
-def _resume(name: str, path: Path) -> Answer:
+def _unwritable(name: str, file: Path) -> Answer | None:
+    if os.access(file.parent, os.W_OK):
+        return None
+    return Answer(name, Reply.DENIED, f"you may not write in {file.parent.resolve()}")
+
+
+def _resume(name: str, path: Path, dry: bool) -> Answer:
     file = path.with_name(f"{path.name}.halt")
     try:
         if not stat.S_ISREG(os.lstat(file).st_mode):
             return Answer(
                 name, Reply.FAILED, f"{file.name} is no ordinary file: delete it yourself"
             )
+        if dry:
+            return _unwritable(name, file) or Answer(name, Reply.DONE)
         os.unlink(file)
     except FileNotFoundError:
         return Answer(name, Reply.ALREADY, f"{file.name} is not there")

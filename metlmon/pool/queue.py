@@ -15,7 +15,7 @@ from metlmon.ensemble.described import Described
 from metlmon.ensemble.ledger import Ledger
 from metlmon.ensemble.record import NodeKey
 from metlmon.ensemble.settings import Settings
-from metlmon.ensemble.states import DagState
+from metlmon.ensemble.states import ALIVE
 from metlmon.ensemble.views import (
     DagRow,
     JobRow,
@@ -30,7 +30,7 @@ from metlmon.live.feed import Feed, Update
 from metlmon.mishap import mishap
 from metlmon.pool.compare import IDLE, Difference, JobId, differences, lasting
 from metlmon.pool.connection import Connection
-from metlmon.pool.identity import is_dagman_of, is_ours
+from metlmon.pool.identity import DEEPEST, Ownership, is_dagman_of
 from metlmon.pool.records import PoolError, QueueJob, QueueWord, Where
 from metlmon.pool.worker import SCHEDULER_UNIVERSE
 from metlmon.training.records import Streamed, Training
@@ -49,9 +49,6 @@ SOON_SECONDS: Final = 2.0
 
 LOOK_SECONDS: Final = 1.0
 """How often the thread sees whether there is something to ask for."""
-
-DEEPEST: Final = 10
-"""DAGs below DAGs: their DAGMans' jobs are asked for level by level, so many levels."""
 
 DAY_SECONDS: Final = 86400.0
 
@@ -184,9 +181,7 @@ class Queue:
     def _wanted(self, latest: Update) -> frozenset[JobId]:
         """Jobs that are in the queue by the logs, and the DAGMans that run."""
         ids = {(row.cluster, row.proc) for row in self._feed.queued()}
-        ids |= {
-            (dag.cluster or 0, 0) for dag in latest.status.dags if dag.state is DagState.RUNNING
-        }
+        ids |= {(dag.cluster or 0, 0) for dag in latest.status.dags if dag.state in ALIVE}
         return frozenset(ids)
 
     # --- asking -------------------------------------------------------------------------
@@ -197,6 +192,7 @@ class Queue:
             rows = {(row.cluster, row.proc): row for row in self._feed.queued()}
             latest = self._feed.latest
             dags = list(latest.status.dags) if latest is not None else []
+            logs = [log.file for log in latest.status.logs] if latest is not None else []
             self._asked = self._now()
             try:
                 self._where = where = self._where or self._connection.where()
@@ -205,7 +201,7 @@ class Queue:
                 self._failed(str(error))
                 return self._word
             asked = self._now()
-            word = heard(where, asked, jobs, rows, dags, self._feed.dagdir)
+            word = heard(where, asked, jobs, rows, dags, self._feed.dagdir, logs)
             self._take(word, rows, dags)
             return self._word
 
@@ -220,7 +216,7 @@ class Queue:
     def _jobs(self, rows: Mapping[JobId, JobRow], dags: Sequence[DagRow]) -> list[QueueJob]:
         """All jobs of our DAGMans; then those of our clusters that were not among them (their
         DAGMan is not known: a DAG below another, or without its own log)."""
-        level = {dag.cluster for dag in dags if dag.cluster and dag.state is DagState.RUNNING}
+        level = {dag.cluster for dag in dags if dag.cluster and dag.state in ALIVE}
         clusters = {cluster for cluster, _ in rows}
         # Thousands of ids are dozens of queries, and DAGMan's one id stands for most of them.
         wanted = set(level)
@@ -250,7 +246,7 @@ class Queue:
                 if view is not None:
                     known[key] = view.row
         self._found = differences(word, known, self._found) if self._here else {}
-        self._asked_for = bool(rows) or any(dag.state is DagState.RUNNING for dag in dags)
+        self._asked_for = bool(rows) or any(dag.state in ALIVE for dag in dags)
         self._next = self._now() + self._pace.after(there or not rows)
         self._word = word
         self._feed.in_queue(there)
@@ -268,9 +264,13 @@ def heard(
     rows: Mapping[JobId, JobRow],
     dags: Sequence[DagRow],
     dagdir: Path,
+    logs: Iterable[str],
 ) -> QueueWord:
     """The queue's answer as a word: who of them is ours, and each idle job's position. ``rows``
-    are the jobs that are in the queue by the logs. Pure."""
+    are the jobs that are in the queue by the logs; ``logs``: those that were read. Pure."""
+    jobs = list(jobs)
+    first = {job.cluster: job for job in jobs if job.proc == 0}
+    ownership = Ownership(dagdir, dags, logs, first.get)
     files = {dag.cluster: dagdir / dag.file for dag in dags if dag.cluster is not None}
     ours: list[QueueJob] = []
     dagmans: list[QueueJob] = []
@@ -280,7 +280,7 @@ def heard(
         row = rows.get(key)
         if row is None and job.cluster in files:
             (dagmans if is_dagman_of(job, files[job.cluster]) else strangers).append(job)
-        elif is_ours(job, dagdir, row.node if row is not None else None):
+        elif ownership.includes(job, row.node if row is not None else None):
             ours.append(job)
         elif row is not None:
             strangers.append(job)

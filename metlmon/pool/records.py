@@ -35,6 +35,7 @@ class Act(StrEnum):
     RETARGET = "retarget"
     HALT = "halt"
     RESUME = "resume"
+    RELEASE_DAG = "release-dag"
     REMOVE_DAG = "remove-dag"
     RESUBMIT = "resubmit"
     STOP = "stop"
@@ -45,7 +46,7 @@ class Act(StrEnum):
 
 
 JOB_ACTS: Final = (Act.HOLD, Act.RELEASE, Act.REMOVE, Act.VACATE, Act.PRIORITY, Act.RETARGET)
-DAG_ACTS: Final = (Act.HALT, Act.RESUME, Act.REMOVE_DAG, Act.RESUBMIT)
+DAG_ACTS: Final = (Act.HALT, Act.RESUME, Act.RELEASE_DAG, Act.REMOVE_DAG, Act.RESUBMIT)
 RUN_ACTS: Final = (Act.STOP, Act.STOP_NOW, Act.PAUSE, Act.RESUME_RUN, Act.SEND)
 """What is asked of a run's gate, in a file; only STOP_NOW needs the schedd as well."""
 
@@ -103,10 +104,12 @@ class RunTarget:
 
 @frozen
 class Order:
-    """One thing to do, to exactly these. ``targets``: jobs (for REMOVE_DAG the job is
-    DAGMan's own). ``dag``: the DAG file as given in the picture, for the DAG's acts.
+    """One thing to do, to exactly these. ``targets``: jobs (for RELEASE_DAG and REMOVE_DAG the
+    job is DAGMan's own). ``dag``: the DAG file as given in the picture, for the DAG's acts.
     ``value``: the new priority. ``runs``: of the runs' acts. ``site``: where RETARGET and SEND
-    are to go (:data:`AS_THE_DAG_SAYS`: nothing but what the DAG file says)."""
+    are to go (:data:`AS_THE_DAG_SAYS`: nothing but what the DAG file says). ``dry``: check what
+    can be checked, and change nothing. ``confirmed``: what RESUBMIT keeps of the earlier
+    submission although it leads out of the DAG's directory, by name."""
 
     act: Act
     targets: tuple[Target, ...] = ()
@@ -114,6 +117,8 @@ class Order:
     value: int | None = None
     runs: tuple[RunTarget, ...] = ()
     site: str | None = None
+    dry: bool = False
+    confirmed: tuple[str, ...] = ()
 
     @property
     def touched(self) -> tuple[RunTarget | Target, ...]:

@@ -57,6 +57,10 @@ def not_running(dag: DagRow) -> str | None:
     """Why there is no DAGMan that would hear of anything."""
     if dag.state is DagState.RUNNING:
         return None
+    if dag.state is DagState.HELD:
+        return "DAGMan is held: release it first (release-dag)"
+    if dag.state is DagState.RESTARTING:
+        return "DAGMan does not run at the moment: it will be started again"
     if dag.state is DagState.UNKNOWN:
         return "no file here tells whether the DAG runs"
     return f"the DAG does not run: it is {str(dag.state).replace('-', ' ')}"

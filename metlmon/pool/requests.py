@@ -166,6 +166,22 @@ def delete(home: Path, file: str) -> bool:
     return True
 
 
+def check_writable(home: Path, file: str) -> None:
+    """Raises OSError where ``file``, or the folders above it, could not be made or deleted."""
+    above, name = _split(file)
+    for depth in range(len(above), -1, -1):
+        try:
+            with folder(home, above[:depth]) as at:
+                if depth == len(above):
+                    _is_there(at, name)
+                if not os.access(".", os.W_OK | os.X_OK, dir_fd=at):
+                    raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+                return
+        except FileNotFoundError:
+            if not depth:
+                raise
+
+
 def content_of(home: Path, file: str) -> bytes | None:
     """What a file says, of a long one the beginning; None when it is not there. Raises OSError."""
     above, name = _split(file)

@@ -7,12 +7,13 @@ it, but for removing jobs as well.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from difflib import get_close_matches
 from pathlib import PurePath
 from typing import Final
 
-from metlmon.ensemble.states import ACTIVE, State
+from metlmon.ensemble.states import ACTIVE, ALIVE, State
 from metlmon.ensemble.views import DagRow, Gate, RunRow
 from metlmon.ensemble.wording import plain
 from metlmon.pool.records import (
@@ -24,6 +25,7 @@ from metlmon.pool.records import (
     QueueWord,
     RunTarget,
     SelectedRun,
+    SiteOffer,
     Target,
 )
 from metlmon.pool.refusing import SOME_NAMES, no_word, not_here, not_running, not_yours, target
@@ -64,6 +66,9 @@ UNDOES: Final = {
 
 ANYWHERE: Final = "any"
 """What submit files take for "wherever the other requirements are met"."""
+
+NEAR: Final = 0.5
+"""How alike a site's name must be to one that was given (:mod:`difflib`)."""
 
 _NOT_THERE: Final = (
     ("a machine of that site alone", "a machine anywhere the requirements allow"),
@@ -135,6 +140,21 @@ def with_site(offer: Offer, site: str) -> Offer:
     return replace(offer, effect=effect, undo="send them elsewhere again")
 
 
+def unknown_site(site: str, offered: Iterable[SiteOffer], named: Iterable[str]) -> str | None:
+    """That the collector knows no such site, in a sentence with the nearest names; None where it
+    does, where it knows none at all, and for a site that is ``named`` elsewhere: in the DAG, or
+    because jobs ran there. ClassAds compare names without regard to case."""
+    names = [each.name for each in offered]
+    known = {name.casefold() for name in (*names, *named)}
+    if not names or site in (ANYWHERE, AS_THE_DAG_SAYS) or site.casefold() in known:
+        return None
+    near = get_close_matches(site, names, SOME_NAMES, NEAR) or names[:SOME_NAMES]
+    said = ", ".join(plain(name, 60) for name in near)
+    return f"the collector knows no site {plain(site, 60)}; it knows {said}" + (
+        f" and {len(names) - len(near)} more" if len(names) > len(near) else ""
+    )
+
+
 def is_training(row: RunRow, dag: str | None, node: str | None) -> bool:
     """Is it a job of the epoch under way? Evaluations of epochs that were trained go on."""
     return row.latest is not None and (dag, node) == (row.dag, row.latest.node)
@@ -157,7 +177,7 @@ def why_not(act: Act, row: RunRow, dag: DagRow | None) -> str | None:
         return why
     if dag is None:
         return "its DAG is not in the picture"
-    return not_running(dag) or _as_asked(act, row, gate)
+    return (None if dag.state in ALIVE else not_running(dag)) or _as_asked(act, row, gate)
 
 
 def _over(row: RunRow) -> str | None:

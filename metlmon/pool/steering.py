@@ -32,12 +32,23 @@ def ask_gate(feed: Feed, order: Order, run: RunTarget) -> Answer:
         return Answer(run.id, Reply.ALREADY if stops else Reply.BAD_STATE, text)
     if order.act is Act.STOP_NOW and run.jobs and _without_retry(feed, run):
         return Answer(run.id, Reply.BAD_STATE, NO_RETRY)
+    if order.dry:
+        return _checked(home, run)
     if order.act is Act.RESUME_RUN:
         return _take_back(home, run, run.uuid)
     (file,) = files_of(order.act, run.dag, run.uuid)
     if order.act is Act.SEND and order.site == AS_THE_DAG_SAYS:
         return _deleted(home, run, file)
     return _written(home, order, run, file)
+
+
+def _checked(home: Path, run: RunTarget) -> Answer:
+    for file in run.files:
+        try:
+            requests.check_writable(home, file)
+        except OSError as error:
+            return refused(run.id, f"{file} cannot be written", error)
+    return Answer(run.id, Reply.DONE)
 
 
 def _without_retry(feed: Feed, run: RunTarget) -> bool:

@@ -10,13 +10,16 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
+from collections.abc import Collection
 from pathlib import Path
 from typing import Final
 
 from metlmon.dagman import CondorSub, read_condor_sub, rescue_number
 from metlmon.ensemble.wording import plain
 from metlmon.frozen import frozen
+from metlmon.live.discovery import read_regular
 from metlmon.pool.connection import Connection
 from metlmon.pool.records import PoolError, Submitted
 
@@ -90,14 +93,28 @@ _BATCH_NAME: Final = re.compile(r'^(?:My\.|\+)JobBatchName\s*=\s*"([^"\\]*)"\s*$
 _CLUSTER: Final = re.compile(r"submitted to cluster (\d+)\.")
 
 
+CONFIRMED: Final = ("-import_env", "-outfile_dir")
+"""Options that hand the environment to the job, or write elsewhere: kept only by name."""
+
+NEVER_KEPT: Final = ("-insert_env", "-include_env")
+"""Their values, which are environment, are not read."""
+
+
 @frozen
 class Former:
-    """How a DAG was submitted before: from which ``directory``, with which ``files`` (as
-    written then, the DAG's own first), and its ``options``, as ``from_dag`` calls them."""
+    """How a DAG is submitted again: from which ``directory``, with which ``files`` (the DAG's own
+    first), and the ``options`` of the earlier submission, as ``from_dag`` calls them. ``refused``:
+    why that is not done before it is confirmed, None where nothing is against it."""
 
     directory: Path
     files: tuple[str, ...]
     options: dict[str, Option]
+    refused: str | None = None
+
+    @property
+    def kept(self) -> str:
+        """The options as words of a command line, for people; "" where there are none."""
+        return shlex.join(command_options(self.options))
 
 
 def leftovers(dag_file: Path) -> list[str]:
@@ -118,30 +135,49 @@ def newest_rescue(dag_file: Path) -> str | None:
     return max(numbered)[1] if numbered else None
 
 
-def former(dag_file: Path) -> Former:
-    """How ``dag_file`` was submitted, by its ``.condor.sub``; plainly, where there is none."""
+def former(dag_file: Path, confirmed: Collection[str] = ()) -> Former:
+    """How ``dag_file`` is submitted again, by its ``.condor.sub``; plainly, where there is none.
+    Somebody else may have written that: what leads out of the DAG's directory is kept only where
+    its name is among ``confirmed``."""
+    sub = dag_file.with_name(f"{dag_file.name}.condor.sub")
     try:
-        with dag_file.with_name(f"{dag_file.name}.condor.sub").open("rb") as file:
-            data = file.read(LARGEST_SUB)
+        data = read_regular(sub, LARGEST_SUB)
     except OSError:
         data = b""
     said = read_condor_sub(data)
+    home, files = dag_file.parent, (dag_file.name,)
     written = said.dag_files[0] if said.dag_files else ""
     directory = _directory(dag_file, written)
     if directory is None:
-        return Former(dag_file.parent, (dag_file.name,), _options(said, data))
-    return Former(directory, said.dag_files, _options(said, data))
+        if not written:
+            return Former(home, files, _options(said, data))
+        return Former(home, files, {}, f"{sub.name} is of another DAG: {plain(written, 100)}")
+    flags = {word.lower() for word in said.words}
+    names: list[str] = [flag for flag in CONFIRMED if flag in flags]
+    names += said.dag_files[1:]
+    if directory != Path(os.path.realpath(home)):
+        names.append(str(directory))
+    never = [flag for flag in NEVER_KEPT if flag in flags]
+    left = [name for name in names if name not in confirmed]
+    refused = None
+    if never:
+        refused = f"it was submitted with {never[0]}: submit it with condor_submit_dag yourself"
+    elif left:
+        named = ", ".join(plain(name, 100) for name in left)
+        keep = " ".join(f"--keep={shlex.quote(plain(name, 100))}" for name in left)
+        refused = f"it was submitted with {named}: metlmon act resubmit … {keep} keeps that"
+    return Former(directory, said.dag_files, _options(said, data), refused)
 
 
 def _directory(dag_file: Path, written: str) -> Path | None:
     """From where the DAG was called ``written``; None when it cannot have been."""
     if not written or os.path.basename(written) != dag_file.name:
         return None
+    home = Path(os.path.realpath(dag_file.parent))
     if os.path.isabs(written):
-        same = os.path.realpath(written) == os.path.realpath(dag_file)
-        return dag_file.parent if same else None
+        return home if os.path.realpath(os.path.dirname(written)) == str(home) else None
     parts = Path(written).parts
-    place = Path(os.path.realpath(dag_file))
+    place = home / dag_file.name
     if place.parts[-len(parts) :] != parts:
         return None
     return Path(*place.parts[: -len(parts)])
@@ -169,16 +205,24 @@ def submit(
 ) -> Submitted:
     """Submit DAGMan for ``files`` from ``directory``, through the bindings where they can, else
     by ``condor_submit_dag``. Raises PoolError."""
+    command = submit_command(connection, files)
+    if command is None:
+        return Submitted(connection.submit_dag(directory, files[0], options), "htcondor2")
+    return Submitted(_by_command(command, directory, files, options), "condor_submit_dag")
+
+
+def submit_command(connection: Connection, files: tuple[str, ...]) -> str | None:
+    """The path of ``condor_submit_dag``; None where the bindings can submit ``files``. Raises
+    PoolError where nothing can."""
     where = connection.where()
     if os.geteuid() == 0:
         raise PoolError(
             "root may not submit: HTCondor runs no job as root, so become the user whose DAG it is"
         )
     if where.dagman and len(files) == 1:
-        return Submitted(connection.submit_dag(directory, files[0], options), "htcondor2")
+        return None
     if where.submit_command is not None:
-        cluster = _by_command(where.submit_command, directory, files, options)
-        return Submitted(cluster, "condor_submit_dag")
+        return where.submit_command
     lacking = "condor_submit_dag is" if where.dagman else "condor_dagman and condor_submit_dag are"
     raise PoolError(f"{lacking} not in PATH here: submit on the access point itself")
 

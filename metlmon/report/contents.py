@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from pathlib import PurePath
 from typing import Final
 
-from metlmon.ensemble.ledger import HOUR, Ledger
+from metlmon.ensemble.ledger import HOUR, Ledger, measured
+from metlmon.ensemble.measure import Measure
 from metlmon.ensemble.states import State
 from metlmon.ensemble.views import Status
-from metlmon.ensemble.wording import DAG_STATES, count, moment, number, plain
+from metlmon.ensemble.wording import count, dag_sign, moment, nothing_logged, number, plain
+from metlmon.live.discovery import directory_name, directory_shown
 from metlmon.report.definitions import definition
 from metlmon.report.figures import figures
+from metlmon.report.measured import in_measure
 from metlmon.report.records import (
     Block,
     Column,
@@ -60,15 +62,16 @@ def compiled(
     window: Window = ALL,
     title: str | None = None,
     zone: str | None = None,
+    measure: Measure = Measure.GPU,
 ) -> Report:
     """The report of one moment. ``ledger``: the whole one; ``zone``: the name of the logs' own
-    time zone, where it is known."""
-    books = accounts(ledger, window)
+    time zone, where it is known; ``measure``: what hours are told in, that of the ledger."""
+    books = accounts(measured(ledger) if measure is not Measure.GPU else ledger, window)
     digits = hours_digits(books.total.spent.total / HOUR)
     drawn = figures(books)
     sections = tuple(_sections(status, books, drawn))
     notes = referred(block for section in sections for block in section.blocks)
-    return Report(
+    made = Report(
         plain(title, TITLE_LIMIT) if title else f"Report of {_name(status)}",
         status.dagdir,
         told_window(window),
@@ -83,10 +86,11 @@ def compiled(
         tuple(Note(key, definition(key, books, digits)) for key in notes),
         digits,
     )
+    return in_measure(made, measure)
 
 
 def _name(status: Status) -> str:
-    return plain(PurePath(status.dagdir).name or status.dagdir, TITLE_LIMIT)
+    return plain(directory_name(status.dagdir), TITLE_LIMIT)
 
 
 def _headline(books: Accounts, digits: int) -> str:
@@ -103,24 +107,30 @@ def _headline(books: Accounts, digits: int) -> str:
             begun += f" ({count(stopped, 'run')} stopped)" if stopped else ""
     else:
         begun = f"{epochs} of {runs} completed in the window"
+    least = "at least " if books.whole.nodes_unlogged else ""
     lost = (
         f" ({percent(_of(spent.bad, spent.good + spent.bad))} of what has ended)"
         if spent.bad
         else ""
     )
     return (
-        f"{begun}, with {hours(spent.total / HOUR, digits)} GPU-hours: "
+        f"{begun}, with {least}{hours(spent.total / HOUR, digits)} GPU-hours: "
         f"{hours(spent.good / HOUR, digits)} good, {hours(spent.bad / HOUR, digits)} bad{lost}, "
         f"{hours(spent.in_flight / HOUR, digits)} in flight."
     )
 
 
+FAILED_TOLD: Final = 5
+"""Nodes that failed without a job, by name: all of them are in ``metlmon nodes``."""
+
+
 def _lead(status: Status, window: Window, zone: str | None) -> Iterable[tuple[str, str]]:
-    yield "Directory", plain(status.dagdir, TITLE_LIMIT)
-    dags = [f"{plain(d.file, 80)} ({DAG_STATES[d.state].word})" for d in status.dags]
+    yield "Directory", plain(directory_shown(status.dagdir), TITLE_LIMIT)
+    dags = [f"{plain(d.file, 80)} ({dag_sign(d.state, d.nodes_failed).word})" for d in status.dags]
     yield "DAG" if len(dags) == 1 else "DAGs", ", ".join(dags) or "none"
     live = ", live: it goes on" if status.live else ""
-    yield "As of", f"{moment(status.as_of)}{live}" if status.as_of else "nothing was logged yet"
+    nothing = nothing_logged(dag.ended for dag in status.dags)
+    yield "As of", f"{moment(status.as_of)}{live}" if status.as_of else nothing
     yield "Window", told_window(window)
     yield "Times", f"{plain(zone, 60)}" if zone else "the access point's local time"
     first, last = _logged(status)
@@ -128,6 +138,15 @@ def _lead(status: Status, window: Window, zone: str | None) -> Iterable[tuple[st
         events = sum(log.events for log in status.logs)
         logs = count(len(status.logs), "log")
         yield "Logged", f"{count(events, 'event')} in {logs}, {moment(first)} to {moment(last)}"
+    failed = [
+        run.failed
+        for run in status.runs
+        if run.failed is not None and run.failed.what in ("pre", "submit")
+    ]
+    told = [f"{plain(at.node, 60)}: {plain(at.reason or '', 200)}" for at in failed]
+    more = f"; and {len(told) - FAILED_TOLD} more" if len(told) > FAILED_TOLD else ""
+    if told:
+        yield "Failed without a job", "; ".join(told[:FAILED_TOLD]) + more
 
 
 def _logged(status: Status) -> tuple[datetime | None, datetime | None]:
@@ -155,8 +174,12 @@ def _unknown(status: Status, books: Accounts, zone: str | None) -> Iterable[str]
         yield (
             f"Of {count(books.unplaced, 'completed epoch')} no successful execution is in the logs."
         )
-    if books.unmoored and books.window.since is not None:
-        yield "Epochs whose end has no moment are in no window."
+    if books.whole.nodes_unlogged:
+        which = count(books.whole.nodes_unlogged, "node")
+        yield f"Of {which} that ran the logs have no execution: all GPU-hours are without theirs."
+    if books.unmoored:
+        which = count(books.unmoored, "completed epoch")
+        yield f"When {which} ended is not known: no window of time has them."
     if zone is None and books.part.executions:
         yield (
             "The logs' time zone was not given: over the two hours a year at which clocks change, "
@@ -201,6 +224,9 @@ def _totals(books: Accounts) -> Facts:
     # Of a window it is not known: runs have no moment at which they were complete.
     finished: tuple[Fact, ...] = (Fact("runs_completed", "– completed", Kind.COUNT, over),)
     left_out: tuple[Fact, ...] = ()
+    failed = sum(run.state is State.FAILED for run in runs)
+    if failed:
+        finished += (Fact("runs_failed", "– failed", Kind.COUNT, failed),)
     if stopped:
         finished += (Fact("runs_stopped", "– stopped before their end", Kind.COUNT, stopped),)
     if skipped:
@@ -212,6 +238,8 @@ def _totals(books: Accounts) -> Facts:
     settled = spent.good + spent.bad
     times, waits = books.epoch_times, books.waits
     of = f"of {number(wanted)}" if wanted else None
+    missing = books.whole.nodes_unlogged
+    least = f"at least: {number(missing)} nodes are not in the logs" if missing else None
     return Facts(
         "totals",
         "Totals",
@@ -224,7 +252,7 @@ def _totals(books: Accounts) -> Facts:
             Fact("jobs", "Jobs", Kind.COUNT, len(jobs_in(books)), "executions"),
             Fact("executions", "Executions", Kind.COUNT, spent.executions, "executions"),
             Fact("success_rate", "Ended well", Kind.SHARE, spent.success_rate, "success"),
-            Fact("gpu_hours", "GPU-hours", Kind.HOURS, spent.total / HOUR, "gpu_hours"),
+            Fact("gpu_hours", "GPU-hours", Kind.HOURS, spent.total / HOUR, "gpu_hours", least),
             Fact("good", "– good", Kind.HOURS, spent.good / HOUR, "good"),
             Fact("bad", "– bad", Kind.HOURS, spent.bad / HOUR, "bad"),
             Fact("in_flight", "– in flight", Kind.HOURS, spent.in_flight / HOUR, "in_flight"),
@@ -246,7 +274,7 @@ def _totals(books: Accounts) -> Facts:
                 "gpu_hours_per_epoch",
                 "GPU-hours per epoch",
                 Kind.HOURS,
-                spent.total / HOUR / books.epochs if books.epochs else None,
+                None if spent.per_epoch is None else spent.per_epoch / HOUR,
                 "per_epoch",
             ),
             Fact(
@@ -332,7 +360,7 @@ def _nowhere(books: Accounts, cells: int) -> tuple[Row, ...]:
     if not books.unplaced:
         return ()
     share = _of(books.unplaced, _placed(books))
-    return (Row((NO_EXECUTION, books.unplaced, share, *[""] * cells)),)
+    return (Row((NO_EXECUTION, books.unplaced, share, books.unlogged, *[""] * (cells - 1))),)
 
 
 def _total_cells(books: Accounts) -> tuple[Raw, ...]:
@@ -481,7 +509,7 @@ def _periods(books: Accounts) -> Table:
     for window, part in books.periods:
         so_far += part.by_longest
         rows.append(row(told_window(window), part, part.by_longest, so_far))
-    if books.unmoored:
+    if books.unmoored and books.window.whole:
         rest = ("", "") + ("",) * len(SPENT_COLUMNS)
         rows.append(Row(("at no known time", books.unmoored, *rest[1:], "", "")))
     return Table(

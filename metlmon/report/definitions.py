@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from metlmon.ensemble.ledger import HOUR, SHORT_SUCCESS
+from metlmon.ensemble.measure import Measure
 from metlmon.ensemble.states import State
 from metlmon.ensemble.wording import count, duration, number
 from metlmon.report.told import hours, percent
@@ -90,9 +91,16 @@ def _executions(books: Accounts, digits: int) -> str:
 def _gpu_hours(books: Accounts, digits: int) -> str:
     total = books.total
     wall = sum(e.seconds for e in books.part.executions if not e.dagman) / HOUR
+    measure = next((e.measure for e in books.part.executions), Measure.GPU)
+    formula = (
+        "(end − start) of every execution, whatever came of it: no execution had a GPU, and not "
+        "every one says how many CPUs it had"
+        if measure is Measure.WALL
+        else f"(end − start) × {measure}s of every execution, whatever came of it; {measure}s are "
+        "those that this execution was given"
+    )
     return (
-        "(end − start) × GPUs of every execution, whatever came of it; GPUs are those that this "
-        "execution was given. Transfers of input are not in it; time suspended is. Sums are made "
+        f"{formula}. Transfers of input are not in it; time suspended is. Sums are made "
         "of seconds, and each number is rounded for itself. "
         f"Here: {hours(total.spent.total / HOUR, digits)} GPU-hours, in "
         f"{hours(wall, digits)} hours by the clock. Other reports count only the hours of the "
@@ -152,16 +160,17 @@ def _success(books: Accounts, digits: int) -> str:
 
 def _per_epoch(books: Accounts, digits: int) -> str:
     spent = books.total.spent
-    if not books.epochs:
-        return "GPU-hours of all executions for each completed epoch: no epoch is completed."
-    each = spent.total / HOUR / books.epochs
-    ended = (spent.good + spent.bad) / HOUR / books.epochs
-    good = spent.good / HOUR / books.epochs
+    told = (
+        "GPU-hours of the runs' executions that have ended (good and bad), for each epoch that an "
+        "execution in the logs completed"
+    )
+    if spent.per_epoch is None:
+        return f"{told}: there is none."
+    good = spent.run_good / HOUR / spent.completed
     return (
-        "GPU-hours of all executions (good, bad and in flight) for each completed epoch: "
-        f"{hours(each, digits)}. Of those that have ended: "
-        f"{hours(ended, digits)}. Of good executions alone: {hours(good, digits)}."
-        + _beside(books, digits)
+        f"{told}: {hours(spent.per_epoch / HOUR, digits)}, of {count(spent.completed, 'epoch')}. "
+        f"Of good executions alone: {hours(good, digits)}. Executions in flight, and jobs of no "
+        "run, are not in it." + _beside(books, digits)
     )
 
 
@@ -202,9 +211,8 @@ def _box(books: Accounts, digits: int) -> str:
     return (
         "Boxes reach from the first to the third quartile (linear between values) with the median "
         f"in them; whiskers to the last value within {WHISKER:g} times that range; circles are "
-        "values beyond. Epochs whose successful execution is shorter than half their longest one "
-        f"are left out ({number(books.hidden)} of {number(books.epochs)}): they trained in "
-        "another execution."
+        f"values beyond. Of {number(books.hidden)} of {number(books.epochs)} epochs the successful "
+        "execution is shorter than half their longest one: they trained in another execution."
     )
 
 
@@ -269,7 +277,7 @@ def _period(books: Accounts, digits: int) -> str:
         "border; executions, epochs and bytes are counted where they ended. The rows add up to "
         "the total."
     )
-    if books.unmoored:
+    if books.unmoored and books.window.whole:
         text += (
             f" No event says when {count(books.unmoored, 'completed epoch')} ended: no {name} "
             "has them."

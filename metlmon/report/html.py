@@ -35,6 +35,9 @@ UNBROKEN: Final = 28
 
 POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
+MARK: Final = '<meta name="generator" content="metlmon '
+"""Tells a report from other files; stands within the first lines."""
+
 
 def page(report: Report) -> str:
     """The whole file."""
@@ -47,7 +50,7 @@ def page(report: Report) -> str:
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="color-scheme" content="light dark">\n'
-        f'<meta name="generator" content="metlmon {__version__}">\n'
+        f'{MARK}{__version__}">\n'
         f"<title>{_text(report.title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<main>\n"
         f"<header><h1>{_text(report.title)}</h1>\n"
         f'<p class="headline">{_text(report.headline)}</p>\n<dl class="lead">{lead}</dl>\n'

@@ -32,6 +32,9 @@ _TALL: Final = "▁▂▃▄▅▆▇█"
 SPARKS: Final = 60
 """Blocks in a line: longer series are told in so many steps."""
 
+MARK: Final = "[//]: # (metlmon report)"
+"""The first line, a link definition that no page shows: tells a report from other files."""
+
 
 def document(report: Report) -> str:
     """The whole text."""
@@ -39,7 +42,7 @@ def document(report: Report) -> str:
 
 
 def _document(report: Report) -> Iterable[str]:
-    yield from (f"# {_text(report.title)}", "", f"**{_text(report.headline)}**", "")
+    yield from (MARK, "", f"# {_text(report.title)}", "", f"**{_text(report.headline)}**", "")
     yield from (f"- {_text(name)}: {_text(value)}" for name, value in report.lead)
     for section in report.sections:
         yield from ("", f"## {_text(section.head)}", "")

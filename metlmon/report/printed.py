@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from textwrap import wrap
 from typing import Final
 
+from metlmon.ensemble.measure import Measure
 from metlmon.ensemble.wording import clip
 from metlmon.report.records import Column, Facts, Figure, Kind, Raw, Report, Table
 from metlmon.report.told import told, visible
@@ -100,7 +101,7 @@ def _table(report: Report, table: Table, width: int, ascii: bool) -> Iterable[st
 
 def _head(column: Column, ascii: bool) -> str:
     head = _plain(column.head, ascii)
-    short = {"GPU-hours": "GPU-h", "Bytes": "bytes"}.get(column.group or "")
+    short = {**{m.hours: m.short for m in Measure}, "Bytes": "bytes"}.get(column.group or "")
     return f"{short} {head}" if short else head
 
 

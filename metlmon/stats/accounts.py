@@ -18,7 +18,7 @@ from metlmon.ensemble.record import JobId, NodeKey
 from metlmon.ensemble.states import Outcome, State
 from metlmon.frozen import frozen
 from metlmon.stats.tally import Tally, grouped, tallied, tally
-from metlmon.stats.windows import ALL, Unit, Window, clipped, cut, spread
+from metlmon.stats.windows import ALL, Unit, Window, clipped, cut, spread, whole_seconds
 
 K = TypeVar("K")
 
@@ -131,10 +131,13 @@ class Accounts:
     """All accounts of one window. ``whole``: the ledger; ``part``: what of it is inside.
 
     ``epochs``: completed ones, each once. ``unplaced`` of these have no successful execution in
-    the logs (marked done, or inferred); ``unmoored`` have no moment, so they are in no window
-    that has a beginning. ``again``: successful executions of epochs that are not counted by
-    them: another DAG trained the same epoch, or began it again.
+    the logs (marked done, or inferred), ``unlogged`` no execution at all. ``unmoored``: completed
+    ones of the whole ledger that ended at no known time, so that no window has them. ``again``:
+    successful executions of epochs that are not counted by them: another DAG trained the same
+    epoch, or began it again.
     ``hidden``: epochs whose successful execution is shorter than half their longest one.
+    ``finals``: the executions that completed an epoch, with their whole seconds, also where only a
+    part is in the window.
     """
 
     window: Window
@@ -143,6 +146,7 @@ class Accounts:
     total: Share
     epochs: int
     unplaced: int
+    unlogged: int
     unmoored: int
     again: int
     hidden: int
@@ -156,10 +160,15 @@ class Accounts:
     moves: tuple[Moves, ...]
     losses: tuple[Loss, ...]
     series: Series | None
-    epoch_times: tuple[float, ...]
+    finals: tuple[tuple[ExecutionEntry, float], ...]
     waits: tuple[float, ...]
     uncounted_gpus: int
     uncertain: int
+
+    @property
+    def epoch_times(self) -> tuple[float, ...]:
+        """Seconds of the executions that completed an epoch, in order."""
+        return tuple(sorted(seconds for _, seconds in self.finals))
 
 
 def accounts(ledger: Ledger, window: Window = ALL) -> Accounts:
@@ -202,7 +211,8 @@ class _Books:
             self._total(),
             len(self.epochs),
             len(done - placed),
-            sum(e.completed is None for e in self.epochs),
+            sum(not e.attempts for e in self.epochs),
+            sum(e.counts and _ended_unknown(e) for e in self.whole.epochs),
             finals - len(done & placed),
             sum(epoch.hidden for epoch in self.epochs),
             self._by(lambda e: gpu_model(e.gpu), lambda e: gpu_model(e.longest_gpu)),
@@ -215,21 +225,14 @@ class _Books:
             tuple(_moves(self.part.transfers, self._length)),
             tuple(_losses(self.executions)),
             self._series(),
-            self.times(),
+            tuple((e, self._length(e) or 0.0) for e in self.executions if e.final),
             tuple(sorted(e.wait for e in self.executions if e.counted and e.wait is not None)),
-            sum(e.gpus is None and e.counted for e in self.executions),
+            sum(e.weight is None and e.counted for e in self.executions),
             sum(e.uncertain and e.counted for e in self.executions),
         )
 
-    def _length(self, transfer: TransferEntry) -> float | None:
-        """How long it took as a whole, also where only a part is in the window."""
-        end = transfer.end or self.whole.as_of
-        if self.window.whole or transfer.start is None or end is None:
-            return transfer.seconds
-        return self.whole.between(transfer.start, end)
-
-    def times(self) -> tuple[float, ...]:
-        return tuple(sorted(e.seconds for e in self.epochs if e.seconds is not None))
+    def _length(self, entry: ExecutionEntry | TransferEntry) -> float | None:
+        return whole_seconds(self.whole, self.window, entry)
 
     def _total(self) -> Share:
         moved = sum((_bytes(e) for e in self.executions), self.idle_bytes)
@@ -259,7 +262,7 @@ class _Books:
     ) -> dict[K, Share]:
         """A share for each value of ``key``, the most GPU-seconds first."""
         executions = grouped(self.executions, key)
-        epochs = grouped(self.epochs, longest)
+        epochs = grouped((e for e in self.epochs if e.attempts), longest)
         order = [*tallied(self.executions, key), *epochs]
         return {
             name: self._share(executions.get(name, ()), epochs.get(name, ()))
@@ -348,11 +351,12 @@ class _Books:
         }
         by_site: dict[str | None, list[float]] = {}
         for entry in self.whole.executions:
-            if entry.dagman or not entry.gpus:
+            weight = entry.weight
+            if entry.dagman or not weight:
                 continue
             for at, seconds in spread(self.whole, entry.start, entry.seconds, windows):
-                by_kind[entry.kind][at] += seconds * entry.gpus
-                by_site.setdefault(entry.site, [0.0] * len(windows))[at] += seconds * entry.gpus
+                by_kind[entry.kind][at] += seconds * weight
+                by_site.setdefault(entry.site, [0.0] * len(windows))[at] += seconds * weight
         largest = sorted(by_site.items(), key=lambda item: (-sum(item[1]), str(item[0])))
         return Series(
             unit,
@@ -363,6 +367,10 @@ class _Books:
             tuple(by_kind["in_flight"]),
             {name: tuple(values) for name, values in largest},
         )
+
+
+def _ended_unknown(epoch: EpochEntry) -> bool:
+    return epoch.state is State.COMPLETED and epoch.completed is None
 
 
 def _bytes(entry: ExecutionEntry) -> Bytes:
@@ -464,23 +472,13 @@ def box(values: Iterable[float]) -> Box | None:
     return Box(len(ordered), within[0], first, median, third, within[-1], tuple(beyond))
 
 
-def epoch_boxes(
-    books: Accounts, key: Callable[[EpochEntry], K], hidden: bool = False
-) -> dict[K, Box]:
-    """How long the successful executions of completed epochs took, by ``key``, the most epochs
-    first; without those that trained elsewhere unless ``hidden``."""
-    groups = grouped(
-        (
-            e
-            for e in books.part.epochs
-            if e.counts and e.seconds is not None and (hidden or not e.hidden)
-        ),
-        key,
-    )
+def epoch_boxes(books: Accounts, key: Callable[[ExecutionEntry], K]) -> dict[K, Box]:
+    """How long the executions that completed an epoch took, by ``key``, the most epochs first."""
+    groups = grouped(books.finals, lambda pair: key(pair[0]))
     boxes = {
         name: made
         for name, group in groups.items()
-        if (made := box(e.seconds for e in group if e.seconds is not None)) is not None
+        if (made := box(seconds for _, seconds in group)) is not None
     }
     return dict(sorted(boxes.items(), key=lambda item: (-item[1].n, str(item[0]))))
 

@@ -358,7 +358,7 @@ class _Look:
             self.ends[-1] if over and self.ends else None,
             why,
             stuck if span is not None else 0,
-            GpuHours(*(hours[kind] / HOUR for kind in ("good", "bad", "in_flight"))),
+            GpuHours(hours["good"] / HOUR, hours["bad"] / HOUR, hours["in_flight"] / HOUR),
             len(self.executions),
             sum(entry.kind == "bad" for entry in self.executions),
         )
@@ -452,6 +452,8 @@ class _Look:
             return "no end in sight: all that is left failed or is held"
         if self.dag is DagState.NOT_SUBMITTED:
             return "not before its DAG is submitted"
+        if self.dag in (DagState.HELD, DagState.RESTARTING):
+            return f"not while DAGMan is {'held' if self.dag is DagState.HELD else 'not running'}"
         if self.dag in (DagState.DONE, DagState.FAILED, DagState.REMOVED):
             return f"not while its DAG is {self.dag.value}"
         if states <= {*FAILED, State.HELD, State.POST}:

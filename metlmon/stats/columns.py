@@ -182,7 +182,7 @@ RUNS: Final = (
     _word("latest_state", State, "its state", _latest("state")),
     _time("latest_since", "since when it is in that state", _latest("since")),
     _number("latest_seconds", "s", "how long it is in that state", _latest("seconds")),
-    _count("latest_attempt", "executions of its node so far", _latest("attempt")),
+    _count("latest_attempt", "tries of its node so far", _latest("attempt")),
     _text("latest_target", "where it was sent", _latest("target")),
     _text("latest_site", "where it runs, or ran last", _latest("site")),
     _text("latest_gpu", "GPU model there", _latest("gpu")),
@@ -203,7 +203,11 @@ EPOCHS: Final = (
     _truth("inferred", "taken for completed because a later node was submitted"),
     _text("target", "where it was sent: VAR ResourceName"),
     _time("first_submitted", "submission of its first job"),
-    _time("completed", "end of the execution that completed it"),
+    _time(
+        "completed",
+        "end of the execution that completed it; empty where the logs do not say when it ended "
+        "(inferred, or marked DONE)",
+    ),
     _count("attempts", "its executions"),
     _text("jobs", "its jobs in order of submission: cluster.proc, blanks between", _job_names),
     _text("site", "site of the execution that completed it"),
@@ -240,7 +244,10 @@ JOBS: Final = (
 
 EXECUTIONS: Final = (
     *JOB_KEY,
-    _count("attempt", "its number among all executions of its node, from 1"),
+    _count(
+        "attempt",
+        "number of the try of its node, from 1; the procs of one submission are tried together",
+    ),
     *OWNER,
     _text("site", "where it ran"),
     _text("host", "machine that it ran on"),

@@ -42,8 +42,8 @@ TREND_EPOCHS: Final = 3
 """Long enough that one lucky epoch is no trend, short enough to see that a rate was lowered."""
 
 PATIENCE: Final = 3
-"""Epochs without a new best after which a run no longer improves: Lightning's own default for
-stopping early."""
+"""Epochs without a new best after which a run no longer improves, whatever its trend: Lightning's
+own default for stopping early. With a trend for the worse it does not improve before that."""
 
 FAR: Final = 3.0
 """No healthy curve jumps three times as far back as it ever came."""
@@ -222,7 +222,7 @@ def answer(of: Curves, live: bool, ascii: bool = False) -> Answer:
         _told_best(of, ascii),
         named if len(lost) <= NAMED else short,
         short,
-        f"{count(flat, 'run', ascii=ascii)} no better for {PATIENCE} epochs" if flat else "",
+        f"{count(flat, 'run', ascii=ascii)} no better" if flat else "",
         0 < better == len(known) - early,
     )
 
@@ -377,7 +377,9 @@ def course_of(points: Sequence[Point], goal: Goal | None) -> tuple[Course, int |
     if len(known) < 2:
         return Course.EARLY, None
     place = min(range(len(known)), key=lambda at: known[at][0])
-    if place >= len(known) - PATIENCE:
+    trend = trend_of([point for _, point in known]) or 0.0
+    worse = trend < 0 if goal == "max" else trend > 0
+    if place >= len(known) - PATIENCE and not worse:
         return Course.IMPROVES, None
     return Course.FLAT, known[place][1].epoch
 

@@ -289,12 +289,14 @@ class _Foresight:
             return "not after it was removed"
         if run.paused:
             return _PAUSED
+        if any(epoch.state is State.UNKNOWN for epoch in self.epochs[run.run]):
+            return "not while it is not known which epochs are done"
         if dag is DagState.RUNNING:
             return None
         if dag is DagState.NOT_SUBMITTED:
             return "not before its DAG is submitted"
         if dag is not DagState.UNKNOWN:
-            return f"not while its DAG is {_DAG_WORDS[dag]}"
+            return f"not while {_DAG_WORDS[dag]}"
         if run.run in self.queued or self._lately(run):
             return None
         return "nothing of it is in the queue"
@@ -449,9 +451,11 @@ _WHICH: Final = {
 _PAUSED: Final = "not while it is paused"
 
 _DAG_WORDS: Final = {
-    DagState.DONE: "done",
-    DagState.FAILED: "failed",
-    DagState.REMOVED: "removed",
+    DagState.HELD: "DAGMan is held",
+    DagState.RESTARTING: "DAGMan is not running",
+    DagState.DONE: "its DAG is done",
+    DagState.FAILED: "its DAG is failed",
+    DagState.REMOVED: "its DAG is removed",
 }
 
 

@@ -28,8 +28,8 @@ from metlmon.training.records import Point as Reached
 URGENCY: Final = (
     *(State.HELD, State.FAILED, State.REMOVED, State.DISCONNECTED, State.SUSPENDED),
     *(State.RETRYING, State.RUNNING, State.TRANSFERRING_OUTPUT, State.STARTING),
-    *(State.TRANSFERRING_INPUT, State.PRE, State.POST, State.IDLE, State.WAITING),
-    *(State.COMPLETED, State.SKIPPED),
+    *(State.TRANSFERRING_INPUT, State.PRE, State.POST, State.IDLE, State.UNKNOWN),
+    *(State.FUTILE, State.WAITING, State.COMPLETED, State.SKIPPED),
 )
 """What is told of a cell with several runs: what needs a person first, then what moves."""
 

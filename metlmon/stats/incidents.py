@@ -14,13 +14,14 @@ from datetime import datetime, timedelta
 from enum import IntEnum
 from functools import lru_cache
 from itertools import pairwise
-from typing import Final, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 from metlmon.ensemble.causes import fold_reason
 from metlmon.ensemble.ledger import HOUR, ExecutionEntry, RunEntry, TransferEntry
 from metlmon.ensemble.picture import ANYWHERE, POOLS
 from metlmon.ensemble.record import JobId
 from metlmon.ensemble.states import DagState, Outcome, State
+from metlmon.ensemble.views import FailedEpoch
 from metlmon.ensemble.wording import age, count, hours
 from metlmon.frozen import frozen
 from metlmon.stats.cycles import BY_A_PERSON, elapsed, later
@@ -490,6 +491,9 @@ def exhausted(basis: Basis) -> Iterator[Incident]:
     for run in basis.ledger.runs:
         if run.state is not State.FAILED or dags.get(run.dag) is DagState.REMOVED:
             continue
+        if run.failed is not None and run.failed.what in WITHOUT_JOB:
+            yield _without_job(run, run.failed)
+            continue
         latest = run.latest
         if latest is None:
             continue
@@ -517,19 +521,61 @@ def exhausted(basis: Basis) -> Iterator[Incident]:
         )
 
 
+WITHOUT_JOB: Final = {
+    "pre": (
+        "script-failed",
+        "See in the submit directory why its PRE script failed; remove the cause, then submit "
+        "the DAG again (U): it goes on from there",
+    ),
+    "submit": (
+        "submit-failed",
+        "See its submit description (metlmon check), and DAGMan's .dagman.out, which has the "
+        "error; then submit the DAG again (U): it goes on from there",
+    ),
+}
+"""By what of a node failed that has no job to ask: the incident's kind, and what to do."""
+
+
+def _without_job(run: RunEntry, failed: FailedEpoch) -> Incident:
+    kind, advice = WITHOUT_JOB[failed.what or "pre"]
+    epoch = f"epoch {failed.epoch}" if failed.epoch is not None else failed.node
+    told = f"stands still: {epoch} failed without a job: {failed.reason}"
+    return Incident(
+        f"{kind} {run.run} {failed.node}",
+        kind,
+        Severity.ALARM,
+        failed.since,
+        None,
+        True,
+        f"{run.run_name} {told}",
+        advice,
+        (run.run,),
+        (),
+        brief=f"a run {told}",
+    )
+
+
 # --- targets --------------------------------------------------------------------------------
+
+
+_Target: TypeAlias = tuple[str | None, str]
+"""A top-level DAG's file, and where its node wants to go: what other DAGs in the directory want
+says nothing of it."""
 
 
 def targets(basis: Basis) -> Iterator[Incident]:
     """Targets that are missed again and again, and those that never took a job."""
     entries = [e for e in basis.ledger.executions if e.target and e.training and not e.dagman]
-    wanted: dict[str, list[ExecutionEntry]] = {}
+    wanted: dict[_Target, list[ExecutionEntry]] = {}
     for e in entries:
         if e.target is not None:
-            wanted.setdefault(e.target, []).append(e)
-    names = [e.target for e in basis.ledger.epochs if e.target is not None]
-    known = frozenset(_squash(name) for name in names)
-    for target, served in wanted.items():
+            wanted.setdefault((e.dag, e.target), []).append(e)
+    targets_of: dict[str | None, set[str]] = {}
+    for each in basis.ledger.epochs:
+        if each.target is not None:
+            targets_of.setdefault(each.dag, set()).add(_squash(each.target))
+    for (dag, target), served in wanted.items():
+        known = frozenset(targets_of.get(dag, ()))
         wrong = {site for site in {e.site for e in served} if _elsewhere(target, site, known)}
         missed = [e for e in served if e.site in wrong]
         if len(missed) == len(served):
@@ -553,28 +599,32 @@ def targets(basis: Basis) -> Iterator[Incident]:
                 text,
                 advice,
                 missed,
-                target,
+                f"{dag} {target}",
             )
     yield from _unserved(basis, wanted)
 
 
-def _unserved(basis: Basis, served: Mapping[str, Sequence[ExecutionEntry]]) -> Iterator[Incident]:
+def _unserved(
+    basis: Basis, served: Mapping[_Target, Sequence[ExecutionEntry]]
+) -> Iterator[Incident]:
     ledger, now = basis.ledger, basis.ledger.as_of
     waits = [e.wait for each in served.values() for e in each if e.wait is not None]
     if now is None or not waits:
         return
     limit = max(UNSERVED_SECONDS, UNSERVED_TIMES * median(waits))
-    waiting: dict[str, list[tuple[datetime, JobId, str | None]]] = {}
+    waiting: dict[_Target, list[tuple[datetime, JobId, str | None]]] = {}
     for job in ledger.jobs:
-        if job.state is State.IDLE and job.target and job.submitted and job.target not in served:
-            waiting.setdefault(job.target, []).append((job.submitted, job.job, job.run))
-    for target, jobs in waiting.items():
+        if job.state is State.IDLE and job.target and job.submitted:
+            wanted = job.dag, job.target
+            if wanted not in served:
+                waiting.setdefault(wanted, []).append((job.submitted, job.job, job.run))
+    for (dag, target), jobs in waiting.items():
         since = min((each[0] for each in jobs), key=later)
         waited = elapsed(ledger, since, now)
         if waited < limit:
             continue
         yield Incident(
-            f"unserved {target}",
+            f"unserved {dag} {target}",
             "unserved",
             Severity.WARNING,
             since,

@@ -7,9 +7,10 @@ so that the places of one kind sum to the whole.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from statistics import median, quantiles
 from typing import Final, TypeVar
 
@@ -21,14 +22,16 @@ from metlmon.ensemble.ledger import (
     JobEntry,
     Ledger,
     TransferEntry,
+    measured,
 )
+from metlmon.ensemble.measure import Measure
 from metlmon.ensemble.record import JobId
 from metlmon.ensemble.states import Outcome, State
 from metlmon.ensemble.troubles import STALLED_TRANSFER
 from metlmon.frozen import frozen
 from metlmon.stats.study import Basis
 from metlmon.stats.tally import Tally, grouped, tally
-from metlmon.stats.windows import ALL, Window, clipped
+from metlmon.stats.windows import ALL, Window, clipped, whole_seconds
 
 K = TypeVar("K", bound=Hashable)
 
@@ -162,9 +165,8 @@ class Place:
 
     @property
     def cost(self) -> float | None:
-        """GPU-seconds that ended here, lost ones too, for each completed epoch; None without."""
-        spent = self.sum.good + self.sum.bad
-        return spent / self.sum.completed if self.sum.completed and spent else None
+        """GPU-seconds per epoch (:attr:`metlmon.stats.tally.Tally.per_epoch`)."""
+        return self.sum.per_epoch
 
 
 @frozen
@@ -212,6 +214,8 @@ class Sites:
     waiting: tuple[Waiting, ...]
     hidden: tuple[EpochEntry, ...]
     executions: tuple[ExecutionEntry, ...]
+    nodes_unlogged: int = 0
+    measure: Measure = Measure.GPU
 
     @property
     def ranked(self) -> tuple[Place, ...]:
@@ -228,14 +232,14 @@ class Sites:
 
 def sites(basis: Basis) -> Sites:
     """The figure of the Sites screen: everything up to as-of."""
-    return places_in(basis.ledger)
+    return places_in(measured(basis.ledger))
 
 
 def places_in(ledger: Ledger, window: Window = ALL) -> Sites:
     """All places of what lies in ``window``. A sub-DAG's DAGMan runs at no site and has no
     GPU: its executions are left out."""
     part = clipped(ledger, window)
-    booking = _Books(part, window.whole, {e.job for e in ledger.executions if not e.dagman})
+    booking = _Books(part, window, {e.job for e in ledger.executions if not e.dagman})
     return Sites(
         ledger.as_of,
         window,
@@ -248,6 +252,8 @@ def places_in(ledger: Ledger, window: Window = ALL) -> Sites:
         tuple(_waiting(ledger, window)),
         tuple(booking.epochs[e.job] for e in booking.finals if booking.is_hidden(e)),
         booking.executions,
+        ledger.nodes_unlogged,
+        ledger.measure,
     )
 
 
@@ -283,13 +289,10 @@ Held = tuple[HoldEntry, ExecutionEntry | None]
 
 
 class _Books:
-    """The entries of one ledger, and what they tell of each other. ``whole``: of a window that
-    leaves nothing out, so that each entry has all of its seconds. ``ran``: the jobs that have
-    an execution, in the window or not."""
+    """The entries of one ledger, clipped to ``window``, and what they tell of each other. ``ran``:
+    the jobs that have an execution, in the window or not."""
 
-    def __init__(self, ledger: Ledger, whole: bool, ran: Set[JobId]) -> None:
-        self.between = ledger.between
-        self.as_of = ledger.as_of
+    def __init__(self, ledger: Ledger, window: Window, ran: Set[JobId]) -> None:
         self.executions = tuple(e for e in ledger.executions if not e.dagman)
         self.finals = [e for e in self.executions if e.final]
         self.inputs = [t for t in ledger.transfers if t.direction == "input" and t.counted]
@@ -301,7 +304,7 @@ class _Books:
         self._gpus = _gpus_by_start(self.executions)
         # Asked four times each: for the whole, the site, the GPU model, and both.
         timed: tuple[ExecutionEntry | TransferEntry, ...] = (*self.finals, *self.inputs)
-        self._lasted = {id(e): e.seconds if whole else self._between(e) for e in timed}
+        self._lasted = {id(e): whole_seconds(ledger, window, e) for e in timed}
 
     def is_hidden(self, final: ExecutionEntry) -> bool:
         epoch = self.epochs.get(final.job)
@@ -400,11 +403,6 @@ class _Books:
             sent,
             received,
         )
-
-    def _between(self, entry: ExecutionEntry | TransferEntry) -> float | None:
-        """Its whole length, also where only a part is in the window."""
-        end = entry.end or self.as_of
-        return None if entry.start is None or end is None else self.between(entry.start, end)
 
 
 def _gpus_by_start(
@@ -507,22 +505,39 @@ def causes_of(
 def _tied(jobs: Iterable[JobEntry], executions: Iterable[ExecutionEntry]) -> list[Held]:
     """Every hold with the execution that it ended, which is logged within seconds before it."""
     ended = grouped((e for e in executions if e.kind == "bad" and e.counted), lambda e: e.job)
-    return [
-        (hold, next((e for e in ended.get(job.job, ()) if _ends(hold, e)), None))
-        for job in jobs
-        if not job.dagman
-        for hold in job.holds
-    ]
+    tied: list[Held] = []
+    for job in jobs:
+        if not job.dagman and job.holds:
+            ends = {
+                aware: _Ends(e for e in ended.get(job.job, ()) if _is_aware(e.end) is aware)
+                for aware in (False, True)
+            }
+            tied += [(hold, ends[_is_aware(hold.start)].before(hold.start)) for hold in job.holds]
+    return tied
 
 
-def _ends(hold: HoldEntry, entry: ExecutionEntry) -> bool:
-    if entry.end is None or not _comparable_times(entry.end, hold.start):
-        return False
-    return timedelta(0) <= hold.start - entry.end <= SAME_MOMENT
+def _is_aware(when: datetime | None) -> bool:
+    return when is not None and when.tzinfo is not None
 
 
-def _comparable_times(one: datetime, other: datetime) -> bool:
-    return (one.tzinfo is None) == (other.tzinfo is None)
+class _Ends:
+    """The executions of a job by when they ended; all with a time zone, or all without."""
+
+    def __init__(self, executions: Iterable[ExecutionEntry]) -> None:
+        self._executions = [e for e in executions if e.end is not None]
+        ends = [e.end for e in self._executions if e.end is not None]
+        self._order = sorted(range(len(ends)), key=ends.__getitem__)
+        self._ends = [ends[index] for index in self._order]
+        self._first: dict[tuple[int, int], int] = {}
+
+    def before(self, moment: datetime) -> ExecutionEntry | None:
+        """The first in the log that ended at this moment, or within :data:`SAME_MOMENT` before."""
+        window = bisect_left(self._ends, moment - SAME_MOMENT), bisect_right(self._ends, moment)
+        if window[0] >= window[1]:
+            return None
+        if window not in self._first:
+            self._first[window] = min(self._order[slice(*window)])
+        return self._executions[self._first[window]]
 
 
 def _cause(key: str, executions: Sequence[ExecutionEntry], holds: Sequence[Held]) -> Cause:

@@ -11,10 +11,13 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from datetime import datetime, timedelta
+from heapq import heappop, heappush
 from itertools import accumulate, pairwise
+from math import inf
 from typing import Final
 
 from metlmon.ensemble.gatewords import PAUSED, STOPPED
+from metlmon.ensemble.jobtimes import latest_by
 from metlmon.ensemble.ledger import ExecutionEntry, JobEntry, Ledger, plain_seconds
 from metlmon.ensemble.record import JobId
 from metlmon.ensemble.states import ACTIVE, TERMINAL, State
@@ -315,6 +318,8 @@ def _spans(job: JobEntry, executions: Sequence[ExecutionEntry], place: _Placed) 
     if not entered:
         return
     lasting = entered[-1][1] not in TERMINAL
+    running = _Running(executions, place)
+    find_hold = latest_by([hold.start for hold in job.holds])
     entered.append((place.last, State.COMPLETED))
     since = entered[0]
     for at, (when, state) in enumerate(entered[1:], start=1):
@@ -336,24 +341,34 @@ def _spans(job: JobEntry, executions: Sequence[ExecutionEntry], place: _Placed) 
             job.epoch,
             job.node,
             job.training,
-            _during(executions, begin, place),
-            _why(job, since[0]) if since[1] is State.HELD else None,
+            running.at(begin),
+            _why(job, find_hold(since[0])) if since[1] is State.HELD else None,
         )
         since = (when, state)
 
 
-def _why(job: JobEntry, when: datetime) -> str | None:
-    return next((hold.cause for hold in reversed(job.holds) if hold.start <= when), None)
+def _why(job: JobEntry, hold: int | None) -> str | None:
+    return None if hold is None else job.holds[hold].cause
 
 
-def _during(
-    executions: Sequence[ExecutionEntry], begin: float, place: _Placed
-) -> ExecutionEntry | None:
-    for entry in executions:
-        end = place.last if entry.end is None else entry.end
-        if place.at(entry.start) <= begin and (begin < place.at(end) or entry.end is None):
-            return entry
-    return None
+class _Running:
+    """Which execution of a job ran at a moment, for moments that only grow."""
+
+    def __init__(self, executions: Sequence[ExecutionEntry], place: _Placed) -> None:
+        begun = [(place.at(entry.start), index) for index, entry in enumerate(executions)]
+        self._coming = sorted(begun, reverse=True)
+        self._begun: list[tuple[int, float]] = []
+        self._executions, self._place = executions, place
+
+    def at(self, moment: float) -> ExecutionEntry | None:
+        """The first in the log of those that run at ``moment``."""
+        while self._coming and self._coming[-1][0] <= moment:
+            index = self._coming.pop()[1]
+            end = self._executions[index].end
+            heappush(self._begun, (index, inf if end is None else self._place.at(end)))
+        while self._begun and self._begun[0][1] <= moment:
+            heappop(self._begun)
+        return self._executions[self._begun[0][0]] if self._begun else None
 
 
 # --- how many at a time ---------------------------------------------------------------------

@@ -163,8 +163,9 @@ def clipped(ledger: Ledger, window: Window) -> Ledger:
     they ended in, in flight the one that as-of is in; there alone an execution is ``final`` and
     has its bytes, its wait and its suspended time. Jobs: those that were in the queue then, with
     the holds that began then, and with their bytes in the window that ``bytes_at`` is in.
-    Epochs: those completed in it, whole. Runs: all, with the GPU-seconds inside. What has no
-    moment at all is in a window without a beginning.
+    Epochs: those completed in it, whole; one that ended at no known time is in no window. Runs:
+    all, with the GPU-seconds inside. Whatever else has no moment at all is in a window without a
+    beginning.
     """
     if window.whole:
         return ledger
@@ -178,6 +179,17 @@ def clipped(ledger: Ledger, window: Window) -> Ledger:
         executions=executions,
         transfers=tuple(_there(map(inside.transfer, ledger.transfers))),
     )
+
+
+def whole_seconds(
+    ledger: Ledger, window: Window, entry: ExecutionEntry | TransferEntry
+) -> float | None:
+    """How long an entry of a clipped ledger took as a whole, also where only a part of it is in
+    the window."""
+    end = entry.end or ledger.as_of
+    if window.whole or entry.start is None or end is None:
+        return entry.seconds
+    return ledger.between(entry.start, end)
 
 
 def _there(entries: Iterable[T | None]) -> Iterable[T]:
@@ -229,7 +241,7 @@ class _Inside:
         part = replace(
             entry,
             seconds=seconds,
-            gpu_seconds=None if entry.gpus is None else seconds * entry.gpus,
+            gpu_seconds=None if entry.weight is None else seconds * entry.weight,
             counted=counted and entry.counted,
         )
         if counted:
@@ -272,7 +284,8 @@ class _Inside:
         )
 
     def has_epoch(self, epoch: EpochEntry) -> bool:
-        return epoch.state is State.COMPLETED and self.has(epoch.completed)
+        known = epoch.completed is not None
+        return known and epoch.state is State.COMPLETED and self.has(epoch.completed)
 
 
 def _shifted(moment: datetime, by: timedelta) -> datetime:

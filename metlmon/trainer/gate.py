@@ -1,6 +1,46 @@
-#!/usr/bin/env python3
+#!/bin/sh
+""":"
+# DAGMan starts this file by its first line. The shell reads as far as "exit 0" below; Python takes
+# that for a string. A PRE script that fails costs the node a retry, and starting it again takes no
+# second: without python3, or where it is killed, the node runs, and gate.log says why.
+trap : HUP INT TERM
+python3 "$0" "$@"
+code=$?
+case $code in
+    0 | 42 | 75) exit $code ;;
+    126) why="python3 cannot be started" ;;
+    127) why="python3 is not on PATH" ;;
+    *) why="python3 ended with exit status $code" ;;
+esac
+if [ $code -gt 128 ]; then
+    why="it was killed by signal $((code - 128))"
+fi
+echo "gate: $why; the node runs" >&2
+PATH=${PATH:+$PATH:}/usr/bin:/bin
+case $1 in
+    */*) cd "${1%/*}" || exit 0 ;;
+esac
+case ${1##*/} in
+    .* | .gate.json) exit 0 ;;
+    *.gate.json) name=${1##*/} ;;
+    *) exit 0 ;;
+esac
+folder=gate/${name%.gate.json}
+log=$folder/gate.log
+for each in gate "$folder" "$log"; do
+    if [ -h "$each" ]; then exit 0; fi
+done
+mkdir -p "$folder" 2>/dev/null
+if [ -e "$log" ]; then
+    [ -f "$log" ] && [ "$(wc -c <"$log")" -le 1048576 ] || exit 0
+fi
+{ printf '%s %s: %s\n' "$(date +%Y-%m-%dT%H:%M:%S)" "$5" "$why" >>"$log"; } 2>/dev/null
+exit 0
+"""
 # ruff: noqa: UP006, UP035, UP045 (Python 3.6 has none of what they ask for)
-"""Decide before each node of a run whether it trains, waits or is left out: one file that needs
+
+__doc__ = """\
+Decide before each node of a run whether it trains, waits or is left out: one file that needs
 Python 3.6 and no more, beside the DAG file.
 
 DAGMan calls it as a PRE script, for every training and evaluation node that has a gate:
@@ -22,6 +62,7 @@ includes. What this script says lies beside what people ask for:
     <uuid>.stopped  JSON: the rule that ended the run, the reason, and the first epoch left out.
                     It stays: a run that was stopped is not started again by a retry
     <uuid>.paused   JSON: which node waits, and since when
+    <uuid>.sent     JSON: the node that was placed last because of <uuid>.target, and its site
     gate.log        what went wrong here
 
 The rules are in <name>.gate.json. They judge finished epochs alone, those before the node's, by
@@ -34,8 +75,8 @@ there, or "max"):
                   best divided by k. Where the best is not above zero, this says nothing
     median_after  the last epoch, from this many on, is worse than the median of all runs at it
 
-Whatever goes wrong here lets the node run: to train an epoch too many costs hours, to leave one
-out cannot be taken back.
+Whatever goes wrong here lets the node run, a gate without python3 and one that is killed among it:
+to train an epoch too many costs hours, to leave one out cannot be taken back.
 """
 
 import contextlib
@@ -175,6 +216,11 @@ class Folder:
 
     def _named(self, name: str) -> str:
         return os.path.join(self.path, name)
+
+
+def placement_line(site: str) -> bytes:
+    """All that a placement file holds."""
+    return f"ResourceName = {site}\n".encode()
 
 
 def said(error: OSError) -> str:
@@ -573,6 +619,7 @@ class Gate:
     def _place(self) -> None:
         """Where the job goes that is about to be submitted: its submit file includes this."""
         if not self._has("target"):
+            self._take_back_placement()
             return
         folder = self.state()
         content = folder.read(f"{self.uuid}.target") if folder is not None else b""
@@ -585,9 +632,26 @@ class Gate:
         above = self._base.within("placement", make=True)
         there = above.within(self._name, make=True) if above is not None else None
         if there is not None:
-            name, line = f"{self.node}.inc", f"ResourceName = {site}\n".encode()
+            name, line = f"{self.node}.inc", placement_line(site)
             if not there.has(name) or there.read(name) != line:
                 there.write(name, line)
+            self._write("sent", {"schema": 1, "node": self.node, "site": site}, once=False)
+
+    def _take_back_placement(self) -> None:
+        """The run is not sent elsewhere any more: nor is a retry of the node that was. Where
+        somebody gave its job another site, that stays."""
+        folder, sent_name = self.state(), f"{self.uuid}.sent"
+        if folder is None or not folder.has(sent_name):
+            return
+        sent = parsed(folder.read(sent_name), sent_name)
+        above = self._base.within("placement")
+        there = above.within(self._name) if above is not None else None
+        name = f"{self.node}.inc"
+        line = placement_line(str(sent.get("site")))
+        mine = there is not None and sent.get("node") == self.node and there.has(name)
+        if there is not None and mine and there.read(name) == line:
+            there.remove(name)
+        folder.remove(sent_name)
 
     # --- rules ----------------------------------------------------------------------------
 

@@ -59,9 +59,10 @@ class Entry:
 
 
 class Form(Canvas, can_focus=True):
-    """Fields under one cursor. ``changed`` is told a field's name and its new text, at once:
-    between a message and its answer another letter may come. ``Form.Moved`` tells where the
-    cursor is, ``Form.Paged`` a page up or down."""
+    """Fields under one cursor. What is typed first into a field replaces the value that it came
+    with; once that was edited, or the caret moved in it, it goes where the caret is. ``changed``
+    is told a field's name and its new text, at once: between a message and its answer another
+    letter may come. ``Form.Moved`` tells where the cursor is, ``Form.Paged`` a page up or down."""
 
     BINDINGS: ClassVar[list[BindingType]] = bindings_of("form")
 
@@ -83,6 +84,7 @@ class Form(Canvas, can_focus=True):
         self._at = 0
         self._caret = 0
         self._top = 0
+        self._edited: set[str] = set()
 
     # --- what is shown --------------------------------------------------------------------
 
@@ -114,6 +116,7 @@ class Form(Canvas, can_focus=True):
             self._at = names.index(before.name)
             if self._entry.text != before.text:
                 self._caret = len(self._entry.text)
+                self._edited.add(before.name or "")  # chosen from a list
         self._keep_in_view()
         self.repaint()
 
@@ -192,7 +195,9 @@ class Form(Canvas, can_focus=True):
         if not here:
             return line(" ", both_ends(exact(entry.text, self.ascii), room, self.ascii))
         start, _ = self._window(entry, room)
-        return line(" ", exact(entry.text[start:], self.ascii)[: room + 1])
+        # Like a hint, a value that typing will replace.
+        ink = Ink() if entry.name in self._edited else DIM
+        return line(" ", (exact(entry.text[start:], self.ascii)[: room + 1], ink))
 
     def _window(self, entry: Entry, room: int) -> tuple[int, int]:
         """The first character in view, so that the caret is; and the caret's cell."""
@@ -301,8 +306,8 @@ class Form(Canvas, can_focus=True):
             fitting = [e for e in (*later, *entry.options) if e.startswith(text.lower())]
             if fitting:
                 self._put(fitting[0], len(fitting[0]))
-        elif entry.chosen:
-            # Whoever begins to type where an option stands, wants something else.
+        elif entry.chosen or (entry.name not in self._edited and text.strip()):
+            # Whoever begins to type where an option or a default stands, wants something else.
             self._put(text, len(text))
         else:
             at = self._caret
@@ -313,6 +318,7 @@ class Form(Canvas, can_focus=True):
         if entry.name is None or len(text) > LONGEST:
             return
         self._caret = max(0, min(caret, len(text)))
+        self._edited.add(entry.name)
         entries = list(self._entries)
         entries[self._at] = replace(entry, text=text)
         self._entries = entries

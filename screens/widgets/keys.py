@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from screens.actions import Action, actions_of
@@ -16,6 +17,10 @@ ELSEWHERE: Final = frozenset(
 """Ways to other screens. A screen that asks something offers its answers, not these."""
 
 
+RELABELLED: Final = 10
+"""What a key does only at the moment stays in a narrow footer as long as the way to the help."""
+
+
 class Keys(Canvas):
     """The footer of a screen, from the action registry, without the actions of these names."""
 
@@ -23,6 +28,14 @@ class Keys(Canvas):
         super().__init__(id="keys")
         self._scopes = tuple(scopes)
         self._without = frozenset(without)
+        self._labels: Mapping[str, str] = {}
+        self._alone = False
+
+    def relabel(self, labels: Mapping[str, str], alone: bool = False) -> None:
+        """What some actions, by name, do at the moment. ``alone``: no other key does anything."""
+        if (self._labels, self._alone) != (labels, alone):
+            self._labels, self._alone = labels, alone
+            self.repaint()
 
     def leave_out(self, names: Collection[str]) -> None:
         """Offer all but these from now on: they would do nothing here."""
@@ -31,9 +44,15 @@ class Keys(Canvas):
             self.repaint()
 
     def line_at(self, y: int) -> tuple[Line, bool]:
-        there = actions_of(self._scopes, self.monitor.options.read_only)
-        shown = [action for action in there if action.footer and action.name not in self._without]
-        return line(" ") + key_line(shown, self.size.width - 2), False
+        return line(" ") + key_line(list(self._shown()), self.size.width - 2), False
+
+    def _shown(self) -> Iterable[Action]:
+        for action in actions_of(self._scopes, self.monitor.options.read_only):
+            label = self._labels.get(action.name)
+            if label is not None:
+                yield replace(action, label=label, footer=max(action.footer, RELABELLED))
+            elif action.footer and action.name not in self._without and not self._alone:
+                yield action
 
 
 def key_line(actions: Sequence[Action], cells: int) -> Line:

@@ -169,7 +169,7 @@ def test_a_gate_stands_before_every_node_of_a_run() -> None:
     }
     script = next(file for file in plan.files if file.name == "gate.py")
     assert script.executable
-    assert script.data.startswith(b"#!/usr/bin/env python3\n")
+    assert script.data.startswith(b"#!/bin/sh\n")
 
 
 @pytest.mark.parametrize(

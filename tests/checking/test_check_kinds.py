@@ -35,6 +35,21 @@ PLAIN = "executable = train.sh\nlog = metl.log\n"
 
 SPLICE = "JOB A plain.sub\n"
 
+S = "JOB a plain.sub\nJOB b plain.sub\nPARENT a CHILD b\n"
+
+WITHIN_A_SPLICE = (
+    "PRIORITY S+a 3",
+    "RETRY S+a 3",
+    'VARS S+a x="1"',
+    "CATEGORY S+a evaluations",
+    "ABORT-DAG-ON S+a 3",
+    "SCRIPT PRE S+a /bin/true",
+    "PRE_SKIP S+a 3",
+    "PARENT run0-train_epoch1 CHILD S+a",
+    "PARENT S+b CHILD run0-train_epoch0",
+)
+"""Commands that HTCondor 23.9.6 was seen to refuse: a splice's nodes have no names yet."""
+
 CASES: list[tuple[str, str, int | None, Files]] = [
     ("syntax", "ens.dag", 16, spoilt("ens.dag", "RETRY ALL_NODES 3", "RETRY ALL_NODES three")),
     (
@@ -59,9 +74,16 @@ CASES: list[tuple[str, str, int | None, Files]] = [
         8,
         {**GOOD, "ens.dag": INLINE.replace("log = a.log\n", "log = a.log\nqueue\n")},
     ),
-    ("empty-value", "ens.dag", 19, more('VARS run0-train_epoch0 extra=""\n')),
     ("unquoted-value", "ens.dag", 19, more("VARS run0-train_epoch0 extra=1\n")),
+    ("unquoted-value", "ens.dag", 19, more("VARS run0-train_epoch0 extra='1'\n")),
+    ("value-goes-on", "ens.dag", 19, more('VARS run0-train_epoch0 a="1",b="2"\n')),
+    ("vars-escape", "ens.dag", 19, more('VARS run0-train_epoch0 extra="a\\tb"\n')),
     ("vars-name", "ens.dag", 19, more('VARS run0-train_epoch0 learning-rate="1"\n')),
+    ("vars-name", "ens.dag", 19, more('VARS run0-train_epoch0 größe="1"\n')),
+    ("job-attribute", "ens.dag", 19, more("SET_JOB_ATTR Project\n")),
+    ("job-attribute", "ens.dag", 19, more("SET_JOB_ATTR +Project = 1\n")),
+    ("job-attribute", "ens.dag", 19, more('SET_JOB_ATTR Project = "x\n')),
+    ("job-attribute", "ens.dag", 19, more("SET_JOB_ATTR Share = 1 +\n")),
     ("missing-file", "ens.dag", 19, more("INCLUDE more.inc\n")),
     ("missing-file", "ens.dag", 19, more("SPLICE S s.dag\n")),
     ("recursion", "ens.dag", 19, more("INCLUDE ens.dag\n")),
@@ -88,7 +110,12 @@ CASES: list[tuple[str, str, int | None, Files]] = [
         1,
         more("SUBDAG EXTERNAL S inner.inc\n", inner_inc="SUBDAG EXTERNAL T inner.inc\n"),
     ),
-    ("ignored", "ens.dag", 20, more("SERVICE S eval.sub\nRETRY S 3\n")),
+    ("node-kind", "ens.dag", 20, more("SERVICE S eval.sub\nRETRY S 3\n")),
+    ("node-kind", "ens.dag", 20, more("FINAL F eval.sub\nABORT-DAG-ON F 3\n")),
+    *(
+        ("splice-node", "ens.dag", 20, more(f"SPLICE S s.inc\n{line}\n", s_inc=S, plain_sub=PLAIN))
+        for line in WITHIN_A_SPLICE
+    ),
     ("lone-node", "ens.dag", 19, more("JOB clean eval.sub\n")),
     (
         "unused-throttle",
@@ -96,6 +123,14 @@ CASES: list[tuple[str, str, int | None, Files]] = [
         18,
         spoilt("ens.dag", "MAXJOBS evaluations", "MAXJOBS evalutions"),
     ),
+    (
+        "throttle-zero",
+        "ens.dag",
+        18,
+        spoilt("ens.dag", "MAXJOBS evaluations 1", "MAXJOBS evaluations 0"),
+    ),
+    ("pre-skip-range", "ens.dag", 19, more("PRE_SKIP run0-train_epoch0 256\n")),
+    ("pre-skip-range", "ens.dag", 19, more("PRE_SKIP run0-train_epoch0 -1\n")),
     ("pre-skip-zero", "ens.dag", 19, more("PRE_SKIP run0-train_epoch0 0\n")),
     ("abort-stops-all", "ens.dag", 2, more("ABORT-DAG-ON run0-train_epoch0 3 RETURN 0\n")),
     (
@@ -108,6 +143,18 @@ CASES: list[tuple[str, str, int | None, Files]] = [
         ),
     ),
     ("missing-config", "ens.dag", 19, more("CONFIG dagman.conf\n")),
+    (
+        "second-config",
+        "ens.dag",
+        20,
+        more("CONFIG a.cfg\nCONFIG b.cfg\n", a_cfg="", b_cfg=""),
+    ),
+    (
+        "missing-queue-items",
+        "eval.sub",
+        4,
+        spoilt("eval.sub", "queue", "queue run_uuid from uuids.txt"),
+    ),
     ("missing-submit-file", "ens.dag", 6, spoilt("ens.dag", "epoch1 eval.sub", "epoch1 evl.sub")),
     ("missing-executable", "train.sub", 1, spoilt("train.sub", "= train.sh", "= trian.sh")),
     ("missing-input", "train.sub", 3, spoilt("train.sub", "data.txt", "date.txt")),
@@ -118,12 +165,25 @@ CASES: list[tuple[str, str, int | None, Files]] = [
         spoilt("eval.sub", "queue", "transfer_input_files = test.txt\nqueue"),
     ),
     ("missing-script", "ens.dag", 15, spoilt("ens.dag", "/bin/true", "judge.sh $JOB")),
+    ("script-quoted", "ens.dag", 15, spoilt("ens.dag", "/bin/true", '"judge.sh $JOB"')),
     ("script-not-executable", "ens.dag", 15, spoilt("ens.dag", "/bin/true", "data.txt")),
     (
         "script-crlf",
         "ens.dag",
         15,
         spoilt("ens.dag", "/bin/true", "judge.sh", judge_sh="#!/bin/sh\r\nexit 0\r\n"),
+    ),
+    (
+        "no-interpreter",
+        "ens.dag",
+        15,
+        spoilt("ens.dag", "/bin/true", "judge.sh", judge_sh="#!/usr/bin/env -S no-such-shell -u\n"),
+    ),
+    (
+        "no-interpreter",
+        "ens.dag",
+        15,
+        spoilt("ens.dag", "/bin/true", "judge.sh", judge_sh="#!/opt/no/such/python\n"),
     ),
     ("script-crlf", "train.sub", 1, {**GOOD, "train.sh": "#!/bin/sh\r\nexit 0\r\n"}),
     (
@@ -151,6 +211,9 @@ CASES: list[tuple[str, str, int | None, Files]] = [
     ),
     ("bare-requirement", "train.sub", 6, spoilt("train.sub", "requirements = TARGET", "TARGET")),
     ("bare-requirement", "train.sub", 6, spoilt("train.sub", "requirements = TARGET", "(TARGET")),
+    ("submit-command", "train.sub", 11, described("requst_gpus = 1")),
+    ("submit-command", "train.sub", 11, described("request_gpu = 1")),
+    ("submit-command", "train.sub", 11, described("job_ad_file = job.ad")),
     ("bare-requirement", "train.sub", 11, described('GLIDEIN_ResourceName == "Delta-GPU"')),
     (
         "submit-syntax",
@@ -323,6 +386,7 @@ ALSO: Mapping[str, set[str]] = {
     "syntax": {"no-retry", "unknown-node", "missing-input"},
     "unknown-node": {"broken-chain", "missing-input"},
     "pins": {"lone-node"},
+    "missing-queue-items": {"several-procs"},
     "broken-chain": {"missing-input"},
     "no-uuid": {"undefined-macro"},
     "epoch-is-horizon": {"no-horizon"},
@@ -339,10 +403,54 @@ def test_it_is_told_alone(
     assert {each[0] for each in told(tmp_path)} - {kind} <= ALSO.get(kind, set())
 
 
+@pytest.mark.parametrize("head", ["#!/bin/sh\n", "#!/usr/bin/env python3\n"])
+def test_a_gate_needs_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, head: str) -> None:
+    """Those that the shell starts, and those of earlier versions."""
+    call = "SCRIPT PRE run0-train_epoch1 gate.py ens.gate.json u0 1 train $JOB\nRETRY"
+    write(tmp_path, {**spoilt("ens.dag", "RETRY", call), "gate.py": head})
+    (tmp_path / "gate.py").chmod(0o700)
+    assert told(tmp_path) == []
+    monkeypatch.setenv("PATH", str(tmp_path))
+    (found,) = findings(tmp_path)
+    assert (found.kind, found.line) == ("no-interpreter", 16)
+    assert "gate.py of run0-train_epoch1 needs python3, which is not on PATH here" in found.what
+
+
 def test_what_a_gate_has_said_of_a_dag_that_was_submitted_is_no_mistake(tmp_path: Path) -> None:
     (files,) = (case[3] for case in CASES if case[0] == "stopped-before")
     write(tmp_path, {**files, "ens.dag.dagman.out": ""})
     assert told(tmp_path) == []
+
+
+def test_a_dag_that_dagman_refused_is_checked_as_one_to_be_submitted(tmp_path: Path) -> None:
+    """Its .dagman.out and .dagman.log lie there, and nothing of it has run."""
+    refused = "11/23/26 01:55:14 Failed to parse ens.dag\n"
+    write(tmp_path, {**more("JOB late eval.sub DIR nowhere\n"), "ens.dag.dagman.out": refused})
+    write(tmp_path, {"ens.dag.dagman.log": "000 (1.000.000) 2026-11-23 01:55:14 Job submitted\n"})
+    assert ("missing-directory", "ens.dag", 19) in told(tmp_path)
+    write(tmp_path, {"ens.dag.nodes.log": ""})
+    assert "missing-directory" not in [each[0] for each in told(tmp_path)]
+
+
+def test_a_config_named_twice_alike_is_fine(tmp_path: Path) -> None:
+    write(tmp_path, more("CONFIG a.cfg\nCONFIG a.cfg\n", a_cfg=""))
+    assert told(tmp_path) == []
+
+
+def test_the_folder_of_a_jobstate_log_is_needed(tmp_path: Path) -> None:
+    write(tmp_path, more("JOBSTATE_LOG logs/jobstate.log\n"))
+    assert told(tmp_path) == [("missing-directory", "ens.dag", 19)]
+    (tmp_path / "logs").mkdir()
+    assert told(tmp_path) == []
+
+
+def test_behind_an_include_nodes_of_splices_have_names_and_splices_none(tmp_path: Path) -> None:
+    text = "SPLICE S s.inc\nINCLUDE more.inc\nRETRY S+a 3\n"
+    files = {"s.inc": S, "plain.sub": PLAIN, "more.inc": "# nothing\n"}
+    write(tmp_path, {**more(text), **files})
+    assert told(tmp_path) == []
+    write(tmp_path, more(f"{text}PARENT run0-train_epoch1 CHILD S\n"))
+    assert told(tmp_path) == [("splice-node", "ens.dag", 22)]
 
 
 def test_every_kind_has_its_case() -> None:

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,9 @@ import pytest
 
 from metlmon.cli.codes import Exit
 from metlmon.cli.main import main
-from metlmon.ensemble.states import State
+from metlmon.ensemble.states import DagState, State
+from screens import headlines
+from screens.ink import text
 from tests.ensemble.written import Log, Out
 from tests.live.dagdirs import DAG, NODE, Dagdir
 
@@ -113,6 +116,40 @@ def test_a_file_that_is_no_dag(capsys: Captured, tmp_path: Path) -> None:
     empty = tmp_path / "empty.txt"
     empty.write_text("")
     assert "empty.txt" in a_sentence(capsys, "status", str(empty))
+
+
+@pytest.mark.parametrize("command", [["watch"], ["status"]])
+def test_an_event_log_is_told_as_one(capsys: Captured, dagdir: Dagdir, command: list[str]) -> None:
+    """And what to give instead: its directory, where that has a DAG."""
+    dagdir.write("other.log", Log().submit(78, NODE).execute(78).data)
+    log = dagdir.path / "other.log"
+    said = a_sentence(capsys, *command, str(log))
+    assert f"{log}: this is a job event log of HTCondor, not a DAG file" in said
+    assert said.rstrip().endswith(f"give the directory it lies in: {dagdir.path}")
+    alone = dagdir.path / "copy"
+    alone.mkdir()
+    log.rename(alone / "other.log")
+    said = a_sentence(capsys, *command, str(alone / "other.log"))
+    assert said.rstrip().endswith("give the directory of the DAG whose jobs it is about")
+
+
+@pytest.mark.parametrize("given", [".", "..", "./", "../ensemble", "run.dag"])
+def test_a_directory_has_its_name(
+    capsys: Captured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str
+) -> None:
+    """Where it is read by people; the JSON has the path as it was given."""
+    dagdir = Dagdir(tmp_path / "ensemble")
+    (dagdir.path / "below").mkdir()
+    monkeypatch.chdir(dagdir.path / "below" if given == ".." else dagdir.path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    name = "run.dag" if given == "run.dag" else "ensemble"
+    assert main(["report", given]) == 0
+    first = capsys.readouterr().out.splitlines()[0]
+    assert first.endswith(name)
+    assert main(["status", given, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["dagdir"] == str(Path(given))
+    shown = str(Path(given).parent if given == "run.dag" else Path(given))
+    assert "ensemble" in text(headlines.header(None, shown, 80, ascii=False)[0])
 
 
 def test_unreadable_dags(capsys: Captured, tmp_path: Path) -> None:
@@ -218,7 +255,6 @@ def test_no_such_run_lists_what_there_is(capsys: Captured, two_runs: Path) -> No
         ("aab", ["run1"]),
         ("run0,aabb", ["run0", "run1"]),
         ("run*", ["run0", "run1"]),
-        ("nobody", []),
     ],
 )
 def test_only_lists_these_runs(
@@ -228,6 +264,22 @@ def test_only_lists_these_runs(
     status = json.loads(out)
     assert [run["run"] for run in status["runs"]] == listed
     assert sum(status["states"]["epochs"].values()) == 2, "totals stay the whole ensemble's"
+
+
+@pytest.mark.parametrize("command", ["status", "jobs", "watch"])
+@pytest.mark.parametrize("only", ["nobody", ",", "b*"])
+def test_only_without_a_match_names_the_runs(
+    capsys: Captured, two_runs: Path, command: str, only: str
+) -> None:
+    said = a_sentence(capsys, command, str(two_runs), "--only", only)
+    assert f"--only {only}: no such run; there are run0 (aaaa1111), run1 (aabb2222)" in said
+
+
+def test_a_message_names_some_of_many_runs(capsys: Captured, tmp_path: Path) -> None:
+    text = "".join(f"JOB run{n}-train_epoch0 t.sub\n" for n in range(500))
+    path = str(Dagdir(tmp_path / "ensemble", text).path)
+    said = a_sentence(capsys, "status", path, "--only", "x")
+    assert said.endswith("run7, …\n")
 
 
 # --- the JSON contract ----------------------------------------------------------------------
@@ -368,6 +420,23 @@ def test_as_of_cuts(capsys: Captured, dagdir: Dagdir) -> None:
     assert json.loads(out)["as_of"] == "2026-05-04T10:01:30-05:00"
 
 
+def test_as_of_before_the_first_event_says_so(capsys: Captured, dagdir: Dagdir) -> None:
+    early = (str(dagdir.path), "--as-of", "2026-05-04T09:00:00")
+    said = "nothing had been logged by 2026-05-04 09:00:00: the first event is of 2026-05-04 10:00"
+    _, out, _ = spoken(capsys, "status", *early, "--json")
+    told = [each for each in json.loads(out)["warnings"] if said in each["text"]]
+    assert [each["kind"] for each in told] == ["before-first-event"]
+    _, out, _ = spoken(capsys, "status", *early)
+    assert "as of 2026-05-04 09:00:00, before anything was logged" in out
+    assert said in " ".join(out.split())
+    for command in ("jobs", "nodes", "timeline", "sites", "run"):
+        words = ("run0", *early) if command == "run" else early
+        assert said in spoken(capsys, command, *words)[2], command
+    _, out, _ = spoken(capsys, "status", str(dagdir.path), "--as-of", "2026-05-04T10:00:00")
+    assert "before anything" not in out
+    assert said not in out
+
+
 # --- waiting --------------------------------------------------------------------------------
 
 
@@ -407,6 +476,66 @@ def test_exit_on_all_ends_when_a_dag_is_over_between_two_epochs(
     dagdir.write("run.dag.dagman.out", out.data)
     words = ("status", str(dagdir.path), "--exit-on", "all", "--timeout", "0")
     assert spoken(capsys, *words)[0] == Exit.FAILED
+
+
+TWO_RUNS = "".join(
+    f"JOB run{run}-train_epoch{epoch} t.sub\n" for run in (0, 1) for epoch in (0, 1)
+) + "".join(f"PARENT run{r}-train_epoch0 CHILD run{r}-train_epoch1\n" for r in (0, 1))
+
+
+def _two_chains(tmp_path: Path, log: Log, out: Out | None = None) -> tuple[str, ...]:
+    """Two runs of two epochs, and a node that DAGMan still waits for."""
+    text = f"{TWO_RUNS}JOB summary t.sub\n"
+    dagdir = Dagdir(tmp_path / "ensemble", text)
+    dagdir.write("metl.log", log.submit(90, "summary").execute(90).data)
+    if out is not None:
+        dagdir.write("run.dag.dagman.out", out.data)
+    return "status", str(dagdir.path), "--exit-on", "all", "--timeout", "0"
+
+
+@pytest.mark.parametrize("dagman", [True, False], ids=["its DAGMan lives", "no file of DAGMan's"])
+def test_exit_on_all_ends_when_no_run_can_go_on(
+    capsys: Captured, tmp_path: Path, dagman: bool
+) -> None:
+    log = Log().submit(77, "run0-train_epoch0").execute(77).terminate(77, 1)
+    log.submit(78, "run1-train_epoch0").execute(78).remove(78)
+    out = Out().start("09:00:00") if dagman else None
+    assert spoken(capsys, *_two_chains(tmp_path, log, out))[0] == Exit.FAILED == 3
+
+
+def test_exit_on_all_ends_when_one_run_is_done_and_the_others_cannot_go_on(
+    capsys: Captured, tmp_path: Path
+) -> None:
+    log = Log().submit(77, "run0-train_epoch0").execute(77).terminate(77, 1)
+    for job, epoch in ((78, 0), (79, 1)):
+        log.submit(job, f"run1-train_epoch{epoch}").execute(job).terminate(job, 0)
+    words = _two_chains(tmp_path, log, Out().start("09:00:00"))
+    assert spoken(capsys, *words)[0] == Exit.FAILED
+
+
+def test_exit_on_all_waits_while_one_run_goes_on(capsys: Captured, tmp_path: Path) -> None:
+    log = Log().submit(77, "run0-train_epoch0").execute(77).terminate(77, 1)
+    log.submit(78, "run1-train_epoch0").execute(78).terminate(78, 0)
+    words = _two_chains(tmp_path, log, Out().start("09:00:00"))
+    assert spoken(capsys, *words)[0] == Exit.TIMEOUT
+
+
+def test_exit_on_all_of_runs_that_their_gates_stopped() -> None:
+    """``gated``: three runs were stopped, two are done."""
+    from metlmon.cli.waiting import condition
+
+    reader = Dagdir(ROOT / "fixtures/gated", "").reader()
+    status, met = reader.painter().status(), condition(frozenset({"all"}))
+    assert met(status) is Exit.OK
+    stopped = tuple(run for run in status.runs if run.gate and run.gate.stopped)
+    assert len(stopped) == 3
+    assert met(replace(status, runs=stopped)) is Exit.FAILED
+    # The gate has spoken, and DAGMan has not yet come to the nodes behind it.
+    before = tuple(replace(run, epochs_skipped=0) for run in stopped)
+    alive = tuple(replace(dag, state=DagState.RUNNING) for dag in status.dags)
+    assert met(replace(status, dags=alive, runs=before)) is Exit.FAILED
+    training = (*before[1:], replace(before[0], state=State.RUNNING))
+    assert met(replace(status, dags=alive, runs=training)) is None
 
 
 def test_exit_on_a_hold(capsys: Captured, dagdir: Dagdir) -> None:

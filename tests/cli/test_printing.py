@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import io
+import os
 import re
+import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +16,8 @@ from rich.text import Text
 
 from metlmon.cli.printing import print_json, print_json_list
 from metlmon.cli.tables import Column, print_table
+
+DEMO = Path(__file__).resolve().parents[2] / "fixtures" / "demo"
 
 JOBS: list[dict[str, Any]] = [
     {"cluster": 12, "node": 'a "quoted" é]'},
@@ -61,3 +66,20 @@ def test_a_table_has_the_same_words_with_and_without_colours(width: int) -> None
     assert "\x1b" not in plain
     assert re.sub(r"\x1b\[[\d;]*m", "", coloured) == plain
     assert ("…" in plain) == (width == 12)
+
+
+@pytest.mark.parametrize(
+    "command", ["status", "jobs", "nodes", "sites", "timeline", "curves", "estimate", "grid"]
+)
+def test_a_reader_that_has_seen_enough_is_no_failure(command: str) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with open(writing, "wb") as closed:
+        done = subprocess.run(
+            [sys.executable, "-m", "metlmon", command, str(DEMO)],
+            stdout=closed,
+            stderr=subprocess.PIPE,
+            cwd=DEMO.parents[1],
+            timeout=60,
+        )
+    assert (done.returncode, done.stderr) == (0, b"")

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from metlmon.cli import report
 from metlmon.cli.codes import Exit
 from metlmon.cli.main import main
 from metlmon.report.printed import lines
@@ -68,12 +69,11 @@ def test_files(capsys: Captured, tmp_path: Path, dagdir: Dagdir) -> None:
     out = tmp_path / "out"
     out.mkdir()
     html, md = out / "report.html", out / "report.md"
-    html.write_text("an older one")
     code, said, err = spoken(capsys, str(dagdir.path), "--html", str(html), "--md", str(md))
     assert (code, said) == (Exit.OK, "")
     assert err.count("written") == 2
     assert html.read_text().startswith("<!DOCTYPE html>")
-    assert md.read_text().startswith("# Report of ensemble")
+    assert "\n# Report of ensemble" in md.read_text()
     # Nothing is left beside them, and the dagdir is as it was.
     assert listing(out) == ["report.html", "report.md"]
     assert listing(dagdir.path) == before
@@ -89,10 +89,59 @@ def test_the_same_report_is_the_same_file(tmp_path: Path, dagdir: Dagdir) -> Non
     assert files[0].read_bytes() == files[1].read_bytes()
 
 
+@pytest.mark.parametrize("form", ["--html", "--md"])
+def test_only_a_report_is_replaced_unasked(
+    capsys: Captured, tmp_path: Path, dagdir: Dagdir, form: str
+) -> None:
+    file = tmp_path / "thesis"
+    for mine in (b"mine", b"\xff" * 5000, b"# Report of ensemble\n", b""):
+        file.write_bytes(mine)
+        said = a_sentence(capsys, str(dagdir.path), form, str(file))
+        assert f"{file}: is there already; --force overwrites it" in said
+        assert file.read_bytes() == mine
+    assert spoken(capsys, str(dagdir.path), form, str(file), "--force")[0] == Exit.OK
+    assert len(file.read_bytes()) > 1000
+    # A report is made again without a question, whatever it was called.
+    title = ("--title", "t" * 3000)
+    assert spoken(capsys, str(dagdir.path), form, str(file), *title)[0] == Exit.OK
+    assert b"ttt" in file.read_bytes()
+    assert spoken(capsys, str(dagdir.path), form, str(file))[0] == Exit.OK
+    assert b"ttt" not in file.read_bytes()
+
+
+def test_what_a_link_leads_to_stays_unless_forced(
+    capsys: Captured, tmp_path: Path, dagdir: Dagdir
+) -> None:
+    precious, link = tmp_path / "precious", tmp_path / "report.html"
+    precious.write_text("mine")
+    link.symlink_to(precious)
+    assert "is there already" in a_sentence(capsys, str(dagdir.path), "--html", str(link))
+    assert precious.read_text() == "mine"
+    precious.unlink()
+    assert spoken(capsys, str(dagdir.path), "--html", str(link))[0] == Exit.OK
+    assert link.is_symlink()
+    assert precious.read_text().startswith("<!DOCTYPE html>")
+
+
+def test_what_comes_while_it_is_made_stays(
+    capsys: Captured, tmp_path: Path, dagdir: Dagdir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "report.html"
+
+    def made(*_: object) -> str:
+        file.write_text("mine")
+        return "theirs"
+
+    monkeypatch.setattr(report, "_written", made)
+    assert "is there already" in a_sentence(capsys, str(dagdir.path), "--html", str(file))
+    assert listing(tmp_path) == ["ensemble", "report.html"]
+    assert file.read_text() == "mine"
+
+
 def test_to_standard_output(capsys: Captured, dagdir: Dagdir) -> None:
     code, out, err = spoken(capsys, str(dagdir.path), "--md", "-", "--title", "Two nights")
     assert (code, err) == (Exit.OK, "")
-    assert out.startswith("# Two nights\n")
+    assert out.startswith("[//]: # (metlmon report)\n\n# Two nights\n")
 
 
 @pytest.mark.parametrize(

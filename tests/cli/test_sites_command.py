@@ -69,6 +69,12 @@ def test_the_tables(capsys: Captured, dagdir: Path) -> None:
     assert "\x1b" not in out
 
 
+def test_a_site_that_finished_nothing_is_named(capsys: Captured, dagdir: Path) -> None:
+    said = spoken(capsys, str(dagdir))
+    assert "far lost 2.00 GPU-hours (92 % of what has ended) and completed no epoch." in said
+    assert "near lost" not in said
+
+
 def test_ascii(capsys: Captured, dagdir: Path) -> None:
     assert spoken(capsys, str(dagdir), "--ascii").isascii()
 

@@ -68,7 +68,8 @@ def written() -> list[str]:
     return sorted(str(path) for path in Path().rglob("*") if path.is_file())
 
 
-NAMES = ["ensemble.dag", "ensemble.sub", "nap.sh", "nap.template", "ensemble.toml"]
+GATE = ["gate.py", "ensemble.gate.json"]
+NAMES = ["ensemble.dag", "ensemble.sub", "nap.sh", *GATE, "nap.template", "ensemble.toml"]
 FILES = [f"ensemble/{name}" for name in NAMES]
 
 # --- looking --------------------------------------------------------------------------------
@@ -84,7 +85,7 @@ def test_a_dry_run_prints_every_file_and_writes_none(
     assert (code, err) == (Exit.OK, "")
     plan = make_plan(
         Request(own, Path("new"), runs=2, epochs=2, seeds=(7, 8), sites=("A", "B"),
-                policy=Policy.PERMUTE)
+                policy=Policy.PERMUTE, gate=Rules())
     )  # fmt: skip
     assert out.startswith("ensemble.dag in new: 2 runs, 4 nodes, 4 jobs, template ")
     for run in plan.runs:
@@ -104,7 +105,7 @@ def test_a_dry_run_as_json_is_the_plan(capsys: Captured, own: str) -> None:
     told = json.loads(out)
     plan = make_plan(
         Request(own, Path("new"), runs=2, seeds=(5, 5), memory_mb=4096, gpu_memory_mb=40960,
-                values={"seconds": "a=b"})
+                values={"seconds": "a=b"}, gate=Rules())
     )  # fmt: skip
     assert {f["name"]: f["text"] for f in told["files"]} == {
         f.name: f.data.decode() for f in plan.files
@@ -198,7 +199,7 @@ def test_yes_writes_submits_and_says_how_to_watch(capsys: Captured, own: str, cl
     assert written() == sorted(FILES)
     assert clerk.submitted == [Path.cwd() / "ensemble" / "ensemble.dag"]
     assert clerk.closed == 1
-    request = Request(own, Path("other"), runs=2, epochs=2)
+    request = Request(own, Path("other"), runs=2, epochs=2, gate=Rules())
     for file in make_plan(request).files:
         assert (Path("ensemble") / file.name).read_bytes() == file.data
 
@@ -240,6 +241,28 @@ def test_no_submit_writes_only(capsys: Captured, own: str, clerk: Clerk) -> None
     assert "condor_submit_dag ensemble.dag" in err
     assert (written(), clerk.submitted) == (sorted(FILES), [])
     assert os.access(FILES[2], os.X_OK)
+
+
+@pytest.mark.parametrize("options", [[], ["--no-gate", "--retries", "0"]])
+def test_it_writes_what_new_writes(capsys: Captured, own: str, options: list[str]) -> None:
+    """With the gate, unless it is not wanted."""
+    spoken(capsys, "here", "--template", own, "--no-submit", *options)
+    main(["new", "there", "--template", own, *options])
+    one, other = ({p.name: p.read_bytes() for p in Path(d).iterdir()} for d in ("here", "there"))
+    assert one == other
+    assert ("gate.py" in one, b"gate.py" in one["ensemble.dag"]) == (not options, not options)
+
+
+def test_a_gate_that_could_not_run_is_told(
+    capsys: Captured, own: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    for command in (["submit", "--dry-run"], ["new", "--dry-run"]):
+        assert main([*command, "--template", own]) == Exit.OK
+        err = capsys.readouterr().err
+        assert err.startswith("metlmon: warning: --gate: python3 is not on PATH here")
+    assert main(["submit", "--dry-run", "--no-gate", "--template", own]) == Exit.OK
+    assert capsys.readouterr().err == ""
 
 
 def test_never_over_an_existing_dag_without_force(capsys: Captured, own: str, clerk: Clerk) -> None:

@@ -70,7 +70,10 @@ def test_a_recorded_ensemble_tells_its_whole_life(recorded: bytes) -> None:
     [
         # dc_main (dc_startup banner), of 23 and of 7
         (b"** condor_dagman (CONDOR_DAGMAN) STARTING UP", Said(Word.STARTED, NOON)),
-        (b"** condor_scheduniv_exec.84.0 (CONDOR_DAGMAN) STARTING UP", Said(Word.STARTED, NOON)),
+        (
+            b"** condor_scheduniv_exec.84.0 (CONDOR_DAGMAN) STARTING UP",
+            Said(Word.STARTED, NOON, cluster=84),
+        ),
         # DC_Exit, with and (before 7.5) without the pid
         (
             b"**** condor_dagman (condor_DAGMAN) pid 37763 EXITING WITH STATUS 3",
@@ -78,7 +81,14 @@ def test_a_recorded_ensemble_tells_its_whole_life(recorded: bytes) -> None:
         ),
         (
             b"**** condor_scheduniv_exec.84.0 (condor_DAGMAN) EXITING WITH STATUS 1",
-            Said(Word.EXITED, NOON, value=1),
+            Said(Word.EXITED, NOON, cluster=84, value=1),
+        ),
+        # main_init
+        (
+            b"Aborting because it looks like another instance of DAGMan is currently running on "
+            b"this DAG; if that is not the case, delete the lock file (x.dag.lock) and re-submit "
+            b"the DAG.",
+            Said(Word.REFUSED, NOON),
         ),
         # _EXCEPT_: no exit status is written after it
         (

@@ -63,7 +63,7 @@ def test_splices_nest_and_join_their_names():
         x_dag="SPLICE P p.dag\nJOB last x NOOP\nPARENT P CHILD last",
         p_dag="JOB inner1 x NOOP\nJOB inner2 x NOOP\n",
     )
-    assert told(flow) == []
+    assert [(p.kind, p.line, p.error) for p in flow.problems] == [("splice-node", 6, False)]
     assert set(flow.nodes) == {
         "first",
         *(f"{s}+{n}" for s in "XY" for n in ("last", "P+inner1", "P+inner2")),
@@ -234,9 +234,9 @@ def test_what_dagman_refuses_is_an_error_with_its_place(text, kind, sentence):
     assert not flow.used
 
 
-def test_what_does_not_apply_to_a_node_is_ignored_with_a_warning():
+def test_what_does_not_apply_to_a_node_is_passed_over_with_a_warning():
     flow = weave("FINAL F x NOOP\nRETRY F 2\nABORT-DAG-ON F 1\nDONE F")
-    assert {problem.kind for problem in flow.problems} == {"ignored"}
+    assert {problem.kind for problem in flow.problems} == {"node-kind"}
     assert [problem.line for problem in flow.problems] == [2, 3, 4]
     assert (flow.nodes["F"].retries, flow.nodes["F"].done) == (0, False)
 

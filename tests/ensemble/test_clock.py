@@ -3,7 +3,7 @@ seem (``domain.md``, "Time")."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from metlmon.dagman import read_jobstate
 from metlmon.ensemble.clock import Clock
+from metlmon.ensemble.ensemble import Role
 from metlmon.ensemble.settings import Settings
 from metlmon.ensemble.states import DagState
 from tests.ensemble.written import Log, Out, moment, of_one_job, read_logs, tell
@@ -138,6 +139,54 @@ def test_a_rescue_file_says_in_utc_when_dagman_out_says_it_was_written() -> None
     out = Out().start("09:00:00").say("Writing Rescue DAG to run.dag.rescue001...", "09:30:00")
     told = tell(f"JOB {NODE} t.sub\n", out=out, rescue=rescue)
     assert told.ensemble.clock.local(written.timestamp()) == moment("09:30:00")
+
+
+def test_a_dagman_job_that_was_started_again_is_paired_by_how_long_it_lasted() -> None:
+    """``.dagman.log`` repeats 001 when the schedd was restarted; the metrics name the cluster
+    and are of the last start."""
+    begun = moment("10:20:07").replace(tzinfo=CHICAGO).timestamp()
+    metrics = (
+        f'{{"client": "condor_dagman", "version": "25.14.1", "start_time": {begun}, '
+        f'"end_time": {begun + 600}, "exitcode": 0, "dagman_id": "900", "DagStatus": 0}}'
+    ).encode()
+    log = Log("run.dag.dagman.log", Role.DAGMAN, "run.dag").submit(900, at="09:00:00")
+    log.execute(900, at="09:07:00").execute(900, at="10:20:07")
+    dag = f"JOB {NODE} t.sub\n"
+    unended = tell(dag, log, metrics=metrics)
+    assert not unended.ensemble.clock.known
+    log.terminate(900, at="10:30:07")
+    for cut in (None, "08:00:00"):
+        assert tell(dag, log, metrics=metrics, cut=cut).ensemble.clock.local(begun) == moment(
+            "10:20:07"
+        )
+    others = metrics.replace(b'"900"', b'"899"')
+    assert not tell(dag, log, metrics=others).ensemble.clock.known
+
+
+def test_submissions_of_both_seasons_in_the_jobstate_log_are_both_learnt() -> None:
+    log, lines = Log(), b""
+    times = ("2026-10-31 12:00:00", "2026-11-01 12:00:00")
+    for cluster, at in enumerate(times, start=77):
+        log.submit(cluster, NODE, at=at)
+        epoch = int(moment(at).replace(tzinfo=CHICAGO).timestamp())
+        lines += f"{epoch} {NODE} SUBMIT {cluster}.0 - - 1\n".encode()
+    clock = tell(f"JOB {NODE} t.sub\n", log, jobstate=lines).ensemble.clock
+    assert clock.seconds(moment(times[0]), moment(times[1])) == 25 * 3600
+
+
+def test_a_moment_far_from_a_stamp_is_placed_without_a_zone() -> None:
+    clock, stamp = Clock(), moment("12:00:00")
+    noon = stamp.replace(tzinfo=UTC).timestamp()
+    assert clock.after(noon - 14 * 3600, stamp) is False
+    assert clock.after(noon - 14 * 3600 + 1, stamp) is None
+    assert clock.after(noon + 12 * 3600, stamp) is None
+    assert clock.after(noon + 12 * 3600 + 1, stamp) is True
+    assert clock.after(float("inf"), stamp) is None
+    for hours in (-12, 14):
+        zone = timezone(timedelta(hours=hours))
+        there = Clock(zone)
+        for off in (-14 * 3600, 12 * 3600 + 1):
+            assert there.after(noon + off, stamp) is clock.after(noon + off, stamp)
 
 
 def ended(log: Log, job: int, at: str, zone: ZoneInfo, late: int = 3) -> Log:

@@ -118,7 +118,7 @@ def test_done_in_the_dag_file() -> None:
 
 def test_done_in_a_rescue_file() -> None:
     told = tell(CHAIN, rescue=rescued(EPOCH0, EPOCH1))
-    assert states(told) == [State.COMPLETED, State.COMPLETED, State.WAITING]
+    assert states(told) == [State.COMPLETED, State.COMPLETED, State.UNKNOWN]
     (dag,) = told.painter().status().dags
     assert (dag.rescue, dag.nodes_done) == (1, 2)
 
@@ -273,6 +273,45 @@ def test_a_skip_that_only_an_older_word_tells_of_stays_one() -> None:
     told = tell(SCRIPTED, out=out, rescue=rescued(EPOCH0))
     state = told.node_state(EPOCH0)
     assert (state.state, state.since) == (State.SKIPPED, moment("10:00:00"))
+
+
+@pytest.mark.parametrize("told_by", ["out", "jobstate"])
+def test_a_job_cut_off_before_the_skip_does_not_complete_the_node(told_by: str) -> None:
+    """``stop-now``: the job is removed, the gate skips its retry; then the DAG is removed and
+    submitted again. DAGMan truncates nodes.log, and its rescue file says DONE."""
+    skips = f"PRE_SKIP return value 2 indicates we are done (successfully) with node {EPOCH0}"
+    log = Log().submit(77, EPOCH0, at="10:00:00").execute(77).remove(77, at="10:20:00")
+    out = Out().start(at="09:59:00").submitted(EPOCH0, 77, at="10:00:00")
+    jobstate = b""
+    if told_by == "out":
+        out.say(f"Retrying node {EPOCH0} (retry #1 of 2)...", at="10:20:05")
+        out.say(f"PRE Script of Job {EPOCH0} failed with status 2", at="10:20:06")
+        out.say(skips, at="10:20:06")
+    else:
+        jobstate = (
+            b"1777903200 INTERNAL *** DAGMAN_STARTED 60.0 ***\n"
+            b"1777903201 run0-train_epoch0 SUBMIT 77.0 - - 1\n"
+            b"1777904406 run0-train_epoch0 PRESKIP 0.2147483647 - - 2\n"
+        )
+    out.say("Received SIGUSR1", at="10:30:00").exit(2)
+    out.start(at="10:40:00", done=1)
+    told = tell(SCRIPTED, log, out=out, rescue=rescued(EPOCH0), jobstate=jobstate)
+    assert told.node_state(EPOCH0, live=True).state is State.SKIPPED
+    run = told.run("run0")
+    assert (run.epochs_done, run.epochs_skipped) == (0, 1)
+    out.submitted(EPOCH1, 80, at="10:41:00")
+    told = tell(SCRIPTED, log, out=out, rescue=rescued(EPOCH0), jobstate=jobstate)
+    assert told.node(EPOCH0, live=True) is State.SKIPPED
+
+
+def test_a_skip_of_an_older_life_is_none_where_the_node_is_not_done() -> None:
+    skips = f"PRE_SKIP return value 2 indicates we are done (successfully) with node {EPOCH0}"
+    out = Out().start(at="09:59:00").say(skips, at="10:20:06").exit(1).start(at="10:40:00")
+    told = tell(SCRIPTED, Log(*NODES_LOG).pre_skip(EPOCH0, at="10:20:06"), out=out)
+    assert told.node(EPOCH0, live=True) is State.WAITING
+    out.say(f"Running PRE script of Node {EPOCH0}...", at="10:41:00")
+    told = tell(SCRIPTED, Log(*NODES_LOG).pre_skip(EPOCH0, at="10:20:06"), out=out)
+    assert told.node(EPOCH0, live=True) is State.PRE
 
 
 def test_scripts_that_run_now() -> None:
@@ -585,7 +624,8 @@ def test_a_dagman_that_lost_its_log_and_was_started_again_says_so() -> None:
 
 
 def test_jobs_of_two_submissions_of_a_node_are_told_while_both_are_in_the_queue() -> None:
-    log = Log().submit(7, EPOCH0).execute(7).submit(9, EPOCH0).execute(9)
+    log = Log("run.dag.nodes.log", Role.NODES, "run.dag")
+    log.submit(7, EPOCH0).execute(7).submit(9, EPOCH0).execute(9)
     (notice,) = tell(CHAIN, log).painter(live=True).notices()
     assert notice.kind == "doubled-node"
     assert f"{EPOCH0} has jobs of 2 submissions in the queue by their logs, 7, 9:" in notice.text

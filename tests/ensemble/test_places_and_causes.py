@@ -138,6 +138,22 @@ def test_off_target(target: str, where: str, off: bool) -> None:
     assert run.latest.off_target is off
 
 
+def test_a_pools_target_is_judged_within_its_own_dag() -> None:
+    dag = 'JOB {0} t.sub\nVARS {0} ResourceName="{1}"\n'
+    pool, site = dag.format(NODE, "ospool"), dag.format("run1-train_epoch0", "expanse")
+    log = Log().submit(77, NODE).execute(77, site="Expanse-GPU")
+
+    def off(*dags: str) -> set[bool]:
+        told = tell({f"{n}.dag": text for n, text in enumerate(dags)}, log)
+        latest = told.run("run0").latest
+        assert latest is not None
+        return {latest.off_target, told.job(77).off_target}
+
+    assert off(pool + site) == {True}
+    assert off(pool, site) == {False}
+    assert off(site, pool) == {False}
+
+
 def test_nobody_is_off_target_who_has_not_run() -> None:
     dag = f'JOB {NODE} t.sub\nVARS {NODE} ResourceName="expanse"\n'
     run = tell(dag, Log().submit(77, NODE)).run("run0")

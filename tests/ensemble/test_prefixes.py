@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import random
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from functools import cache
 from pathlib import Path
@@ -411,3 +411,21 @@ def test_a_reader_that_follows_says_what_one_that_comes_late_says(
         reader.look()
         reader.read_all()
         assert differences(told(reader), read_whole(tmp_path)) == [], f"after part {part}"
+
+
+# --- a log that two directories write ----------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["f1", "f2"])
+@pytest.mark.parametrize("seed", range(8))
+def test_prefixes_of_a_log_that_two_directories_write(
+    shared: Callable[[str], Path], tmp_path: Path, name: str, seed: int
+) -> None:
+    """Whichever file is ahead, the same jobs are found to be another directory's."""
+    both = shared("examples/pool-failures/shared-absolute-log")
+    shutil.copytree(both / name, tmp_path / "d")
+    shutil.copy(both / "f1" / "all.log", tmp_path / "d")
+    files, dice = Growing(tmp_path / "d"), random.Random(seed)
+    whole_ends = {name: len(data) for name, data in files.data.items()}
+    for ends in (whole_ends, some_ends(files, dice)):
+        assert differences(piecewise(files, ends, dice), whole(files, ends)) == []

@@ -355,11 +355,11 @@ def tell(
         assert not problems
         first.rescue_files[1] = found
     if status:
-        first.status = read_node_status(Path("nodes.dag.status"), status)[0]
-        assert first.status is not None
+        first.status_file = read_node_status(Path("nodes.dag.status"), status)[0]
+        assert first.status_file is not None
     if metrics:
-        first.metrics = read_metrics(Path("run.dag.metrics"), metrics)[0]
-        assert first.metrics is not None
+        first.metrics_file = read_metrics(Path("run.dag.metrics"), metrics)[0]
+        assert first.metrics_file is not None
     ensemble.facts_changed(first.key)
     read_logs(ensemble, logs)
     if jobstate:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -12,8 +12,8 @@ from metlmon.eventlog import (
     Generic,
     ImageSize,
     Position,
+    first_year,
     looks_like_event_log,
-    new_years,
     parse,
     sniff,
 )
@@ -130,8 +130,40 @@ def test_a_yearless_log_goes_over_new_year_and_back_for_a_late_event() -> None:
     log = b"".join(b"013 (001.000.000) " + each + b" Job was released.\n...\n" for each in stamps)
     events = parse(log, year_hint=2023).events
     assert [event.time.year for event in events] == [2023, 2023, 2024, 2023, 2024, 2024, 2024, 2025]
-    assert new_years(log) == 2
-    assert new_years(SUBMIT) == 0
+    assert first_year(log, datetime(2025, 6, 1)) == 2023
+    assert first_year(SUBMIT, datetime(2025, 6, 1)) is None
+
+
+@pytest.mark.parametrize(
+    ("stamps", "written", "year"),
+    [
+        (["12/03 10:00:00"], "2026-01-20", 2025),
+        (["12/03 10:00:00"], "2026-12-03", 2026),
+        (["12/03 10:00:00"], "2026-12-02 10:00:00", 2026),
+        (["12/03 10:00:00"], "2026-12-02 09:59:59", 2025),
+        # Over new year, and copied before the end of the next.
+        (["11/05 10:00:00", "02/03 10:00:00"], "2026-01-20", 2024),
+        (["11/05 10:00:00", "02/03 10:00:00"], "2026-02-03 10:00:00", 2025),
+        (["11/05 10:00:00", "02/03 10:00:00", "12/24 10:00:00"], "2026-11-23", 2024),
+        # The file was written on new year's eve, by a clock that is behind.
+        (["12/31 23:59:00", "01/01 00:00:10"], "2025-12-31 23:59:50", 2025),
+        (["01/01 00:00:10"], "2025-12-31 23:59:50", 2026),
+        # A leap day, read in a year without one, and after new year.
+        (["02/28 10:00:00", "02/29 10:00:00", "03/01 10:00:00"], "2026-05-01", 2024),
+        (["11/05 10:00:00", "02/29 10:00:00"], "2026-05-01", 2023),
+        (["02/29 10:00:00"], "1903-05-01", 1896),
+    ],
+)
+def test_no_event_of_a_yearless_log_is_younger_than_its_file(
+    stamps: list[str], written: str, year: int
+) -> None:
+    log = "".join(f"013 (001.000.000) {each} Job was released.\n...\n" for each in stamps)
+    first = first_year(log.encode(), datetime.fromisoformat(written))
+    assert first == year
+    events = parse(log.encode(), year_hint=first).events
+    assert events[0].time.year == year
+    assert [f"{event.time:%m/%d %H:%M:%S}" for event in events] == stamps
+    assert max(event.time for event in events) <= datetime.fromisoformat(written) + timedelta(1)
 
 
 def test_the_year_is_carried_from_call_to_call() -> None:

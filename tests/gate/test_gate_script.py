@@ -33,7 +33,7 @@ def test_it_is_python_3_6_and_nothing_but_the_standard_library() -> None:
         for name in (node.names if isinstance(node, ast.Import) else [ast.alias(node.module or "")])
     }
     assert imported <= set(sys.stdlib_module_names)
-    assert text.startswith("#!/usr/bin/env python3\n")
+    assert text.startswith("#!/bin/sh\n")
 
 
 def test_nothing_asked_and_no_rule_lets_the_epoch_train_and_leaves_no_trace(tmp_path: Path) -> None:
@@ -130,6 +130,29 @@ def test_the_next_epochs_are_sent_to_the_site_that_was_named(tmp_path: Path) -> 
     dagdir.file("target").unlink()
     assert dagdir.asks(3) == GO
     assert os.listdir(placed.parent) == [placed.name], "what is there stays, and nothing new comes"
+
+
+def test_a_retry_does_not_go_where_its_run_is_no_longer_sent(tmp_path: Path) -> None:
+    dagdir = Gated(tmp_path, {})
+    dagdir.ask_for("target", "CHTC-Spark-CE1\n")
+    assert dagdir.asks(2) == GO
+    placed = tmp_path / "placement" / "ensemble" / "run0-train_epoch2.inc"
+    assert placed.exists()
+    dagdir.file("target").unlink()
+    assert dagdir.asks(2) == GO
+    assert not placed.exists()
+    assert not dagdir.file("sent").exists()
+
+
+def test_a_site_that_was_given_to_one_job_stays(tmp_path: Path) -> None:
+    dagdir = Gated(tmp_path, {})
+    dagdir.ask_for("target", "CHTC-Spark-CE1\n")
+    assert dagdir.asks(2) == GO
+    placed = tmp_path / "placement" / "ensemble" / "run0-train_epoch2.inc"
+    placed.write_text("ResourceName = Delta-GPU\n")
+    dagdir.file("target").unlink()
+    assert dagdir.asks(2) == GO
+    assert placed.read_text() == "ResourceName = Delta-GPU\n"
 
 
 @pytest.mark.parametrize(

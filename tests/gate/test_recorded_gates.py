@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from datetime import datetime, timedelta
@@ -352,7 +353,8 @@ def test_a_node_is_tried_again_as_a_whole(capsys: pytest.CaptureFixture[str]) ->
     epochs = said(capsys, "run", run["uuid"], str(MACHINES))["epochs"]
     first = [job for job in counted.jobs.values() if job.node == "run0-train_epoch0"]
     assert [len(epoch["jobs"]) for epoch in epochs] == [4, 2]
-    assert epochs[0]["attempts"] == sum(len(job.ran) for job in first) == 4
+    assert sum(len(job.ran) for job in first) == 4
+    assert epochs[0]["attempts"] == 2, "two submissions of two procs"
     spent = {"good": 0.0, "bad": 0.0}
     for job in first:
         for ran in job.ran:
@@ -360,3 +362,54 @@ def test_a_node_is_tried_again_as_a_whole(capsys: pytest.CaptureFixture[str]) ->
     for kind, seconds in spent.items():
         assert epochs[0]["gpu_hours"][kind] * 3600 == pytest.approx(seconds, abs=0.01)
     assert run["epochs_done"] == 2
+
+
+RESCUE = """\
+# Rescue DAG file, created after running
+#   the gated.dag DAG file
+# Created 11/22/2026 03:24:43 UTC
+# Rescue DAG version: 2.0.1 (partial)
+#
+# Total number of Nodes: 30
+# Nodes premarked DONE: 30
+# Nodes that failed: 0
+#   <ENDLIST>
+
+"""
+
+
+@pytest.fixture(name="resubmitted", params=["with its jobstate log", "without"])
+def _resubmitted(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """The recording, removed and submitted again: its rescue file marks all that is skipped as
+    ``DONE``, and DAGMan has truncated nodes.log."""
+    shutil.copytree(GATED, tmp_path / "gated")
+    place = tmp_path / "gated"
+    for name in ("metrics", "status", *(["jobstate.log"] * (request.param == "without"))):
+        (place / f"gated.{'' if name == 'jobstate.log' else 'dag.'}{name}").unlink()
+    out = (place / "gated.dag.dagman.out").read_text()
+    head = out[: out.index("MultiLogFiles: truncating")].replace("nodes: 0", "nodes: 30")
+    again = re.sub(r"(?m)^11/22/26 \S+", "11/22/26 03:30:00", head)
+    (place / "gated.dag.dagman.out").write_text(out + again.rpartition("\n")[0] + "\n")
+    nodes = re.findall(r"(?m)^JOB (\S+)", (place / "gated.dag").read_text())
+    done = "".join(f"DONE {node}\n" for node in nodes)
+    (place / "gated.dag.rescue001").write_text(RESCUE + done)
+    (place / "gated.dag.nodes.log").write_text("")
+    return place
+
+
+def test_an_epoch_cut_off_by_stop_now_stays_skipped_after_a_resubmission(
+    resubmitted: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert said(capsys, "status", str(resubmitted))["states"]["epochs"]["skipped"] == 6
+    run = next(r for r in said(capsys, "status", str(resubmitted))["runs"] if r["run"] == AT_ONCE)
+    assert (run["epochs_done"], run["epochs_skipped"]) == (1, 3)
+    kept = resubmitted / "output" / "training_logs" / run["uuid"] / "checkpoints"
+    kept.mkdir()
+    (kept / "last.ckpt").write_bytes(b"a checkpoint")
+    # The DAGMan that was begun again is over, too.
+    with (resubmitted / "gated.dag.dagman.out").open("a") as out:
+        out.write(
+            "11/22/26 03:31:00 **** condor_dagman (condor_DAGMAN) pid 1 EXITING WITH STATUS 0\n"
+        )
+    assert main(["continue", str(resubmitted / "gated.dag"), AT_ONCE, "--dry-run"]) == 0
+    assert "epoch 0" in next(x for x in capsys.readouterr().out.splitlines() if AT_ONCE in x)

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from metlmon.cli.commands import one_run, run_wanted
+from metlmon.cli.commands import one_run
+from metlmon.ensemble.choosing import run_named
 from metlmon.ensemble.states import State
 from metlmon.live.errors import InputError
 from metlmon.live.reader import Reader
@@ -80,7 +81,7 @@ def test_each_can_be_asked_for(named: Reader, run: str) -> None:
     """A name is itself before it is a pattern or the beginning of another's."""
     painter = named.painter()
     assert one_run(painter, run).run == run
-    chosen = [row.run for row in painter.status().runs if run_wanted(row, run)]
+    chosen = [row.run for row in painter.status().runs if run_named(row, run)]
     assert run in chosen
     if not set(run) & set("*?["):
         assert chosen == [run], "run1 is not run10, Run is not run"
@@ -88,8 +89,8 @@ def test_each_can_be_asked_for(named: Reader, run: str) -> None:
 
 def test_patterns_choose(named: Reader) -> None:
     rows = named.painter().status().runs
-    assert [row.run for row in rows if run_wanted(row, "run1*")] == ["run1", "run10"]
-    assert {row.run for row in rows if run_wanted(row, "[Rr]un, run?")} == {"Run", "run", "run1"}
+    assert [row.run for row in rows if run_named(row, "run1*")] == ["run1", "run10"]
+    assert {row.run for row in rows if run_named(row, "[Rr]un, run?")} == {"Run", "run", "run1"}
 
 
 @pytest.mark.parametrize("name", ["ALL_NODES", "PARENT", "CHILD", "all_nodes"])

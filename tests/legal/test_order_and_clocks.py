@@ -11,9 +11,11 @@ from random import Random
 import pytest
 
 from metlmon.ensemble.states import State
+from metlmon.live import keeping, kept
+from metlmon.live.cache import Cache
 from metlmon.live.reader import Reader
 from tests.ensemble.written import Log, Out
-from tests.live.dagdirs import NODE, Dagdir
+from tests.live.dagdirs import DAG, NODE, Dagdir
 
 OTHER = "run0-train_epoch1"
 
@@ -72,15 +74,83 @@ def test_a_log_that_was_rotated(dagdir: Dagdir, once: object) -> None:
     assert told(dagdir.reader()) == once
 
 
-def test_a_log_that_is_rotated_while_it_is_watched(dagdir: Dagdir, once: object) -> None:
+ROTATED = ["metl.log.old", "metl.log.1", "metl.log.12", "metl.log-20251101"]
+
+
+@pytest.mark.parametrize("name", ROTATED)
+def test_an_older_part_beside_the_log_is_counted(dagdir: Dagdir, once: object, name: str) -> None:
     events = a_life().events
-    dagdir.write("metl.log", b"".join(events[:5]))
-    reader = dagdir.reader(live=False)
-    os.replace(dagdir.path / "metl.log", dagdir.path / "metl.old.log")
+    dagdir.write("metl.log", b"".join(events[4:]))
+    dagdir.write(name, b"".join(events[:4]))
+    assert told(dagdir.reader()) == once
+    # Whatever both have is one.
+    dagdir.write(name, b"".join(events[:6]))
+    assert told(dagdir.reader()) == once
+    (dagdir.path / "metl.log").unlink()
+    dagdir.write(name, b"".join(events))
+    assert told(dagdir.reader()) == once
+
+
+def test_older_parts_of_a_log_elsewhere_are_counted(tmp_path: Path, once: object) -> None:
+    place = tmp_path / "scratch"
+    place.mkdir()
+    parts = dict(zip(("jobs.events.2", "jobs.events.1", "jobs.events"), (2, 4, 9), strict=True))
+    first = 0
+    for name, end in parts.items():
+        (place / name).write_bytes(b"".join(a_life().events[first:end]))
+        first = end
+    (place / "others.events.1").write_bytes(Log().submit(9, NODE).execute(9).data)
+    dagdir = Dagdir(tmp_path / "ens", DAG.replace("metl.log", str(place / "jobs.events")))
+    assert told(dagdir.reader()) == once
+
+
+def test_what_is_no_older_part_of_a_log_is_not_read(dagdir: Dagdir, once: object) -> None:
+    dagdir.write("metl.log", a_life().data)
+    other = Log().submit(9, NODE, at="14:00:00").execute(9, at="14:01:00").data
+    for name in ("metl.log.bak", "metl.log.old~", "run.dag.nodes.log.old", "run.dag.dagman.log.1"):
+        dagdir.write(name, other)
+    dagdir.write("metl.log.old", "notes of mine\n")
+    assert told(dagdir.reader()) == once
+
+
+@pytest.mark.parametrize("name", ["metl.old.log", *ROTATED])
+def test_a_log_that_is_rotated_while_it_is_watched(
+    dagdir: Dagdir, tmp_path: Path, once: object, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeping, "WORTH_KEEPING", 1)
+    monkeypatch.setattr(keeping, "SHARE_WORTH_KEEPING", 0.0)
+    monkeypatch.setattr(kept, "code", lambda: "this code")
+    events = a_life().events
+    cache = Cache(tmp_path / "cache")
+    for part in (3, 5):
+        dagdir.write("metl.log", b"".join(events[:part]))
+        reader = Reader(dagdir.path, cache=cache, live=False)
+        reader.open()
+        reader.read_all()
+        reader.keep()
+    os.replace(dagdir.path / "metl.log", dagdir.path / name)
     dagdir.write("metl.log", b"".join(events[5:]))
     reader.look()
     reader.read_all()
     assert told(reader) == once
+    # What was kept before the rotation, and what is kept behind it.
+    for share in (0.0, 1.0):
+        again = Reader(dagdir.path, cache=cache, live=False)
+        again.open()
+        assert again.progress().fraction == share
+        again.read_all()
+        again.keep()
+        assert told(again) == once
+
+
+def test_a_job_of_an_older_part_is_of_the_dag_that_names_the_log(tmp_path: Path) -> None:
+    """Two DAGs with the same node, told apart by the logs that they name."""
+    dagdir = Dagdir(tmp_path / "ens", dag="")
+    for name in ("a", "b"):
+        dagdir.write(f"{name}.dag", DAG.replace("metl.log", f"{name}.log"))
+    dagdir.write("a.log.old", Log().submit(7, NODE).execute(7).data)
+    ((job,),) = [reader.ensemble.members.values() for reader in [dagdir.reader()]]
+    assert job.dag == "a.dag"
 
 
 def test_both_logs_tell_the_same(dagdir: Dagdir, once: object) -> None:

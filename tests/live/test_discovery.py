@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import tracemalloc
 from pathlib import Path
 
 import pytest
 
 from metlmon.ensemble.states import State
-from metlmon.live.discovery import dag_files, discover_dags, discover_logs
+from metlmon.live.discovery import dag_files, discover_dags, discover_logs, read_regular
 from metlmon.live.errors import InputError
+from metlmon.live.places import content_of
 from metlmon.live.reader import Reader
 from tests.ensemble.written import Log, Out
 from tests.live.dagdirs import NODE, Dagdir, again, jobs, log_of, states
@@ -130,6 +132,67 @@ def test_a_directory_that_is_called_like_a_dag(dagdir: Dagdir) -> None:
 def test_an_error_names_file_and_line(dagdir: Dagdir) -> None:
     dagdir.write("x.dag", "JOB A t.sub\n" + "# comment\n" * 5 + "PARENT A CHILD B\n")
     assert "x.dag:7" in refused(dagdir.path)
+
+
+BROKEN = {
+    "syntax": "RETRY A many",
+    "unknown-node": "PARENT A CHILD NOBODY",
+    "cycle": "PARENT A CHILD B\nPARENT B CHILD A",
+    "duplicate-node": "JOB A t.sub",
+    "missing-file": "SPLICE S nowhere.dag",
+    "reject": "REJECT",
+    "dependency": "FINAL F t.sub\nPARENT A CHILD F",
+}
+"""Kind of problem → lines that make DAGMan refuse a DAG."""
+
+OUT = b"11/21/26 00:17:19 Bootstrapping...\n"
+
+
+@pytest.mark.parametrize("kind", BROKEN)
+@pytest.mark.parametrize("ending", [".nodes.log", ".dagman.out", ".dagman.log", ".metrics"])
+def test_a_dag_that_ran_is_shown_with_its_errors_as_warnings(
+    dagdir: Dagdir, kind: str, ending: str
+) -> None:
+    dagdir.write("x.dag", f"JOB A t.sub\nJOB B t.sub\n{BROKEN[kind]}\nRETRY B 3\n")
+    dagdir.write("t.sub", "executable = t.sh\n")
+    assert "x.dag" in refused(dagdir.path)
+    dagdir.write(f"x.dag{ending}", {".dagman.out": OUT, ".metrics": b"{}"}.get(ending, log_of(77)))
+    reader = dagdir.reader()
+    [dag] = reader.ensemble.dags.values()
+    assert {"A", "B"} <= dag.workflow.nodes.keys()
+    assert dag.workflow.nodes["B"].retries == 3
+    [warning] = [w for w in reader.painter().notices() if w.kind == kind]
+    assert warning.file == "x.dag"
+    assert "DAGMan" in warning.text
+
+
+def test_an_empty_file_beside_a_broken_dag_proves_nothing(dagdir: Dagdir) -> None:
+    dagdir.write("x.dag", "JOB A t.sub\nRETRY A many\n")
+    dagdir.write("x.dag.nodes.log", b"")
+    assert "x.dag:2" in refused(dagdir.path)
+
+
+def test_a_dag_file_broken_while_its_dag_runs_is_shown_on(dagdir: Dagdir) -> None:
+    dagdir.write("x.dag", f"JOB {NODE} t.sub\n")
+    dagdir.write("x.dag.nodes.log", log_of(77))
+    reader = dagdir.reader()
+    dagdir.write("x.dag", f"JOB {NODE} t.sub\nPRIORITY {NODE} high\nJOB B t.sub\n")
+    again(reader)
+    [dag] = reader.ensemble.dags.values()
+    assert list(dag.workflow.nodes) == [NODE, "B"]
+    assert 77 in jobs(reader)
+    assert "syntax" in [problem.kind for problem in reader.painter().notices()]
+
+
+def test_errors_of_a_sub_dag_are_warnings(dagdir: Dagdir) -> None:
+    dagdir.write("x.dag", "SUBDAG EXTERNAL S inner.sub\n")
+    dagdir.write("inner.sub", "JOB A t.sub\nRETRY A many\n")
+    [warning] = [w for w in dagdir.reader().painter().notices() if w.kind == "syntax"]
+    assert (warning.file, warning.line) == ("inner.sub", 2)
+    assert warning.text.endswith("DAGMan would refuse this: the rest is shown")
+    dagdir.write("inner.sub.nodes.log", log_of(77, node="A"))
+    [warning] = [w for w in dagdir.reader().painter().notices() if w.kind == "syntax"]
+    assert warning.text.endswith("but has run the DAG: the rest is shown")
 
 
 # --- logs -------------------------------------------------------------------------------------
@@ -279,3 +342,15 @@ def test_a_dagdir_that_vanishes_leaves_the_picture_as_it_was(dagdir: Dagdir) -> 
     moved.rename(dagdir.path)
     again(reader)
     assert reader.error is None
+
+
+def test_a_small_file_takes_little_memory(tmp_path: Path) -> None:
+    (tmp_path / "ens.dag").write_bytes(b"JOB a a.sub\n")
+    tracemalloc.start()
+    try:
+        assert read_regular(tmp_path / "ens.dag") == b"JOB a a.sub\n"
+        assert content_of(str(tmp_path / "ens.dag"), 256 << 20) == b"JOB a a.sub\n"
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 1 << 20

@@ -233,3 +233,14 @@ def test_yearless_stamps_take_their_year_from_the_file(dagdir: Dagdir) -> None:
     job = jobs(dagdir.reader())[77]
     assert str(job.submitted) == "2025-12-30 10:00:00"
     assert str(job.executions[0].start) == "2026-01-02 10:00:00"
+
+
+def test_a_yearless_log_of_december_copied_in_january_is_of_the_year_before(
+    dagdir: Dagdir,
+) -> None:
+    """The global EVENT_LOG writes ``12/03 10:00:00`` by default."""
+    log = Log().submit(77, NODE, at="2025-12-03 10:00:00").execute(77, at="2025-12-04 10:00:00")
+    path = dagdir.write("metl.log", log.data.replace(b"2025-12-", b"12/"))
+    stamp = 1_768_000_000  # January 2026
+    os.utime(path, (stamp, stamp))
+    assert str(jobs(dagdir.reader())[77].submitted) == "2025-12-03 10:00:00"

@@ -69,11 +69,15 @@ def answers(pool: Pool) -> bool:
 
 
 @contextmanager
-def without(pool: Pool, daemon: str) -> Iterator[None]:
-    """The daemon (``schedd``, ``collector``, …) is off; on again afterwards."""
-    administer(pool, "condor_off", "-fast", "-daemon", daemon)
+def without(pool: Pool, daemon: str, fast: bool = True) -> Iterator[None]:
+    """The daemon (``schedd``, ``collector``, …) is off; on again afterwards. ``fast`` False: it
+    shuts down as for maintenance, its jobs are told to end first."""
+    how = "-fast" if fast else "-graceful"
+    administer(pool, "condor_off", how, "-daemon", daemon)
     try:
-        until(lambda: not processes(pool, f"condor_{daemon}"), f"the {daemon} ends")
+        until(
+            lambda: not processes(pool, f"condor_{daemon}"), f"the {daemon} ends", RESTART_SECONDS
+        )
         yield
     finally:
         administer(pool, "condor_on", "-daemon", daemon)

@@ -219,7 +219,7 @@ def test_the_screen_offers_to_act(acting: Acting) -> None:
         def asked() -> bool:
             """Not before the schedd has answered for the first time."""
             screen.press("H")
-            return "y does it" in screen.settle()
+            return "touches nothing" in screen.settle()
 
         until(asked, lambda: f"a question:\n{screen.text}")
         while "PROGRESS" not in screen.text:

@@ -212,9 +212,10 @@ def test_a_stopped_schedd_is_missed_and_nothing_is_done_behind_ones_back(faulted
 
     def asked() -> bool:
         screen.press("H")
-        return "y does it" in screen.settle() or bool(screen.press("escape"))
+        return "touches nothing" in screen.settle() or bool(screen.press("escape"))
 
     until(asked, "the question comes", LONG)
+    screen.wait_for("y does it")
     with faults.without(pool, "schedd"):
         screen.press("y")
         screen.wait_for("schedd does not answer|no schedd is known", seconds=LONG)

@@ -49,8 +49,9 @@ def by_keys(screen: Terminal, run: str, key: str) -> None:
     def look() -> bool:
         screen.press(key)
         screen.settle()
-        if not re.search(r"y does it", screen.text):
+        if "touches nothing" not in screen.text:
             return False
+        screen.wait_for("y does it")
         screen.press("y")
         screen.wait_for(r"(\d+) of \1 answered")
         done = bool(re.search(r"✓ \d+ done", screen.text)) and "✗" not in screen.text

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,10 +13,10 @@ import pytest
 from metlmon.cli.codes import Exit
 from metlmon.cli.main import ACTIONS, main
 from metlmon.pool import office, queue
-from metlmon.pool.records import Act
-from tests.ensemble.written import Log
+from metlmon.pool.records import Act, QueueJob
+from tests.ensemble.written import Log, Out
 from tests.live.dagdirs import NODE, Dagdir
-from tests.queue.written import Schedd, job
+from tests.queue.written import Schedd, dagman, job
 
 Captured = pytest.CaptureFixture[str]
 
@@ -240,3 +242,69 @@ def test_differing_at_this_moment_is_told_as_such(
     assert said["queue"]["jobs"][0]["differs"] == "held"
     assert not [w for w in said["warnings"] if w["kind"] == "queue-differs"]
     assert queue.QUERY_SECONDS == 30.0
+
+
+# --- a dry run ----------------------------------------------------------------------------------
+
+
+def ended(dagdir: Dagdir) -> None:
+    """The DAG was removed, and a rescue file lies there."""
+    dagdir.write("run.dag.dagman.out", Out().start("09:00:00").exit(2, "12:00:00").data)
+    dagdir.write("run.dag.rescue001", "")
+
+
+def locked(dagdir: Dagdir, schedd: Schedd) -> list[object]:
+    ended(dagdir)
+    dagdir.write("run.dag.lock", "")
+    return ["resubmit"]
+
+
+def in_the_queue(dagdir: Dagdir, schedd: Schedd) -> list[object]:
+    ended(dagdir)
+    schedd.jobs[8, 0] = dagman(8, "run.dag", dagdir.path)
+    return ["resubmit"]
+
+
+def another_directory(dagdir: Dagdir, schedd: Schedd) -> list[object]:
+    ask = schedd.job
+
+    def moved(cluster: int, proc: int) -> QueueJob | None:
+        found = ask(cluster, proc)
+        return None if found is None else replace(found, directory="/elsewhere")
+
+    schedd.job = moved  # type: ignore[method-assign]
+    return ["hold", "79.0"]
+
+
+def too_great(dagdir: Dagdir, schedd: Schedd) -> list[object]:
+    return ["priority", "79.0", "--value", 2**31]
+
+
+@pytest.mark.parametrize("what", [locked, in_the_queue, another_directory, too_great])
+def test_a_dry_run_refuses_what_yes_refuses(
+    dagdir: Dagdir,
+    schedd: Schedd,
+    capsys: Captured,
+    monkeypatch: pytest.MonkeyPatch,
+    what: Callable[[Dagdir, Schedd], list[object]],
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    act, *words = what(dagdir, schedd)
+    dry = spoken(capsys, "act", act, dagdir.path, *words, "--dry-run")
+    assert dry[0] == Exit.REFUSED
+    assert dry == spoken(capsys, "act", act, dagdir.path, *words, "--yes")
+    assert schedd.acts() == []
+
+
+def test_a_dry_run_of_what_would_be_done_changes_nothing(
+    dagdir: Dagdir, schedd: Schedd, capsys: Captured
+) -> None:
+    dagdir.write("run.dag.dagman.out", Out().start("09:00:00").data)
+    dagdir.write("run.dag.dagman.log", Log().submit(900).execute(900, bare=True).data)
+    schedd.jobs[900, 0] = dagman(900, "run.dag", dagdir.path)
+    before = sorted(os.listdir(dagdir.path))
+    for words in (["hold", "79.0"], ["priority", "79.0", "--value", "3"], ["halt"], ["remove-dag"]):
+        act, *rest = words
+        assert spoken(capsys, "act", act, dagdir.path, *rest, "--dry-run")[:2] == (Exit.OK, "")
+    assert schedd.acts() == []
+    assert sorted(os.listdir(dagdir.path)) == before

@@ -175,7 +175,7 @@ def test_the_jobs_of_a_dag_below_are_found_by_its_dagman() -> None:
 
 def test_positions_are_by_priority_and_then_by_age() -> None:
     jobs = [job(1, at=10), job(2, at=5), job(3, priority=7, at=50), job(4, 2), job(5, at=5)]
-    word = heard(WHERE, 1.0, jobs, {}, [], DAGDIR)
+    word = heard(WHERE, 1.0, jobs, {}, [], DAGDIR, ["metl.log"])
     assert {each.cluster: each.position for each in word.jobs} == {3: 1, 2: 2, 5: 3, 1: 4, 4: None}
     assert {each.waiting for each in word.jobs} == {4}
 
@@ -183,19 +183,19 @@ def test_positions_are_by_priority_and_then_by_age() -> None:
 def test_jobs_of_other_directories_are_not_in_the_word() -> None:
     rows = {(1, 0): row(1), (2, 0): row(2)}
     jobs = [job(1), job(2, directory="/home/ben"), job(3, directory="/home/ben")]
-    word = heard(WHERE, 1.0, jobs, rows, [], DAGDIR)
+    word = heard(WHERE, 1.0, jobs, rows, [], DAGDIR, ["metl.log"])
     assert [each.cluster for each in word.jobs] == [1]
     assert word.strangers == ((2, 0),)
 
 
 def test_dagmans_own_job_is_kept_apart() -> None:
-    word = heard(WHERE, 1.0, [dagman(), job(1)], {}, [dag()], DAGDIR)
+    word = heard(WHERE, 1.0, [dagman(), job(1)], {}, [dag()], DAGDIR, ["metl.log"])
     assert [each.cluster for each in word.jobs] == [1]
     assert [each.cluster for each in word.dagmans] == [9]
 
 
 def test_another_directorys_dagman_with_the_number_of_ours() -> None:
-    word = heard(WHERE, 1.0, [dagman(directory="/home/ben/ens")], {}, [dag()], DAGDIR)
+    word = heard(WHERE, 1.0, [dagman(directory="/home/ben/ens")], {}, [dag()], DAGDIR, ["metl.log"])
     assert not word.dagmans
     assert word.strangers == ((9, 0),)
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from metlmon.ensemble.states import State
+from metlmon.ensemble.views import LogRow
 from metlmon.pool.offers import offers
 from metlmon.pool.queue import Queue
 from metlmon.pool.records import Act, Offer, QueueWord
@@ -78,6 +79,8 @@ def test_jobs_that_no_dagman_of_ours_has_are_asked_for_by_their_numbers() -> Non
 def test_a_dagman_below_that_was_found_by_its_number_is_asked_for_its_jobs() -> None:
     below = replace(dagman(20, "inner.dag"), node="sub", dagman=None)
     schedd = Schedd(below, replace(job(21), dagman=20))
-    word = Queue(Logs(row(20, node="sub")), schedd).ask()  # type: ignore[arg-type]
+    logs = Logs(row(20, node="sub"))
+    logs.logs += (LogRow("inner.dag.dagman.log", 0, 0, None, None),)
+    word = Queue(logs, schedd).ask()  # type: ignore[arg-type]
     assert [each.cluster for each in word.jobs] == [20, 21]
     assert asked(schedd) == [(set(), {20}), ({20}, set())]

@@ -222,3 +222,15 @@ def test_the_real_workers_answers_are_alone_on_its_standard_output() -> None:
     assert ran.stdout == b'{"value": 5}\n'
     assert b"C++ says" in ran.stderr
     assert b"more" in ran.stderr
+
+
+def test_without_a_temporary_directory_only_the_last_words_are_lost(
+    fake: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unwritable(*_: object, **__: object) -> None:
+        raise FileNotFoundError(2, "No usable temporary directory found")
+
+    monkeypatch.setattr(line.tempfile, "TemporaryFile", unwritable)
+    assert fake.query([1], []) != ()
+    with pytest.raises(PoolError, match=r"^HTCondor's bindings ended unexpectedly \(status 4\)$"):
+        fake.job(1, 0)

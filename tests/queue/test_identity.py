@@ -1,60 +1,112 @@
-"""Whose job is it: logs can be a copy, and a schedd's numbers begin at 1 everywhere."""
+"""Whose job is it: logs can be a copy, or forged, and a schedd's numbers begin at 1 everywhere."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from metlmon.pool.identity import is_dagman_of, is_ours
-from tests.queue.written import DAGDIR, dagman, job
+from metlmon.pool.identity import Ownership, is_dagman_of, runs_file
+from metlmon.pool.records import QueueJob
+from tests.queue.written import DAGDIR, dag, dagman, job
 
 
-def test_a_job_of_our_node_in_our_directory_is_ours() -> None:
-    assert is_ours(job(12), DAGDIR, "n12")
+def is_ours(
+    queued: QueueJob,
+    dagdir: Path = DAGDIR,
+    node: str | None = "n12",
+    logs: Iterable[str] = ("metl.log",),
+    dagmans: Iterable[QueueJob] = (),
+) -> bool:
+    ads = {each.cluster: each for each in dagmans}
+    return Ownership(dagdir, [dag()], logs, ads.get).includes(queued, node)
+
+
+def test_a_job_of_our_node_that_writes_a_log_that_was_read_is_ours() -> None:
+    assert is_ours(job(12))
 
 
 def test_a_job_of_another_node_is_not() -> None:
-    assert not is_ours(job(12), DAGDIR, "n13")
+    assert not is_ours(job(12), node="n13")
 
 
-def test_where_the_node_is_not_known_the_directory_decides() -> None:
-    assert is_ours(job(12), DAGDIR, None)
-    assert not is_ours(job(12, directory="/home/ben/ens"), DAGDIR, None)
+def test_where_the_node_is_not_known_the_log_decides() -> None:
+    assert is_ours(job(12), node=None)
+    assert not is_ours(job(12, directory="/home/ben/ens"), node=None)
 
 
 def test_a_directory_whose_name_only_begins_alike_is_another() -> None:
-    assert not is_ours(job(12, directory=f"{DAGDIR}-copy"), DAGDIR, "n12")
+    assert not is_ours(job(12, directory=f"{DAGDIR}-copy"))
 
 
 def test_a_node_with_a_directory_of_its_own_is_known_by_its_logs() -> None:
-    away = job(12, directory="/scratch/anna", nodes_log=f"{DAGDIR}/./ens.dag.nodes.log")
-    assert is_ours(away, DAGDIR, "n12")
-    beside = job(12, directory="/scratch/anna", log=f"{DAGDIR}/ens.log")
-    assert is_ours(beside, DAGDIR, "n12")
+    away = job(12, directory="/scratch/anna", log=None, nodes_log=f"{DAGDIR}/./ens.dag.nodes.log")
+    assert is_ours(away, logs=["ens.dag.nodes.log"])
+    beside = job(12, directory="/scratch/anna", log=f"{DAGDIR}/metl.log")
+    assert is_ours(beside)
 
 
 def test_a_log_is_meant_from_the_jobs_directory() -> None:
-    assert is_ours(job(12, directory="/home/anna", log="ens/ens.log"), DAGDIR, "n12")
-
-
-def test_a_way_out_of_the_directory_is_not_in_it() -> None:
-    assert not is_ours(job(12, directory=f"{DAGDIR}/../ben"), DAGDIR, "n12")
+    assert is_ours(job(12, directory="/home/anna", log="ens/metl.log"))
+    assert not is_ours(job(12, log="../ben/metl.log"))
 
 
 def test_links_are_followed(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "name").symlink_to("real")
-    assert is_ours(job(12, directory=tmp_path / "real"), tmp_path / "name", "n12")
+    assert is_ours(job(12, directory=tmp_path / "real"), tmp_path / "name")
 
 
 @pytest.mark.parametrize("place", ["\0", "a\0b", "x" * 5000, "\udcff"])
 def test_what_is_no_path_is_not_ours(place: str) -> None:
-    assert not is_ours(job(12, directory=place, log=place, nodes_log=place), DAGDIR, "n12")
+    assert not is_ours(job(12, directory=place, log=place, nodes_log=place))
 
 
 def test_an_ad_that_says_nothing_is_not_ours() -> None:
-    assert not is_ours(job(12, directory=""), DAGDIR, "n12")
+    assert not is_ours(job(12, directory="", log=None))
+
+
+def test_the_log_of_another_directory_may_be_ours() -> None:
+    log, theirs = f"{DAGDIR}/metl.log", "/home/anna/other"
+    stranger = job(12, directory=theirs, log=log, nodes_log=f"{theirs}/ens.dag.nodes.log")
+    assert not is_ours(stranger)
+
+
+# --- a forged log in a folder above -------------------------------------------------------
+
+
+BELOW = DAGDIR / "below"
+"""A dagdir of its own, with the same node names and DAG file as ``DAGDIR``."""
+
+
+def test_the_jobs_of_a_dagdir_below_are_not_those_of_the_folder_above() -> None:
+    below = job(12, directory=BELOW, nodes_log=f"{BELOW}/ens.dag.nodes.log")
+    assert not is_ours(below, dagmans=[dagman(directory=BELOW)])
+    assert not is_ours(replace(below, nodes_log=None), dagmans=[dagman(directory=BELOW)])
+
+
+def test_a_job_of_our_dagman_is_ours_whatever_log_it_writes() -> None:
+    away = job(12, directory="/scratch", log="/scratch/log")
+    assert is_ours(away, dagmans=[dagman()])
+    assert not is_ours(away, dagmans=[])
+    assert not is_ours(replace(away, dagman=8), dagmans=[dagman(), dagman(8)])
+
+
+def test_a_job_of_a_dagman_that_ours_submitted_is_ours() -> None:
+    below = replace(dagman(20, "inner.dag", "/scratch"), node="sub", dagman=9)
+    inner = job(12, directory="/scratch", log=None, dagman=20)
+    assert is_ours(inner, dagmans=[dagman(), below])
+    assert not is_ours(inner, dagmans=[dagman(directory=BELOW), below])
+
+
+def test_dagmans_that_name_each_other_end() -> None:
+    ring = [replace(dagman(9, "a.dag"), dagman=8), replace(dagman(8, "b.dag"), dagman=9)]
+    assert not is_ours(job(12, log=None), dagmans=ring)
+
+
+# --- DAGMan's own job ---------------------------------------------------------------------
 
 
 def test_dagman_is_known_by_its_dag_file() -> None:
@@ -68,10 +120,34 @@ def test_dagman_submitted_from_above_is_known_too() -> None:
 
 
 def test_a_name_with_blanks_is_read_as_dagman_reads_it() -> None:
-    made = dagman(dag="'my ens.dag'")
+    made = replace(dagman(dag="'my ens.dag'"), log="my ens.dag.dagman.log")
     assert is_dagman_of(made, DAGDIR / "my ens.dag")
 
 
 def test_a_job_that_only_has_such_arguments_is_no_dagman() -> None:
     made = job(9, arguments="-Dag ens.dag")
     assert not is_dagman_of(made, DAGDIR / "ens.dag")
+
+
+def test_a_dagman_that_logs_elsewhere_is_anothers() -> None:
+    made = replace(dagman(), log="/home/ben/ens.dag.dagman.log")
+    assert not is_dagman_of(made, DAGDIR / "ens.dag")
+
+
+def test_the_dagman_of_the_file_behind_a_link_is_anothers(tmp_path: Path) -> None:
+    mine, theirs = tmp_path / "mine", tmp_path / "theirs"
+    for folder in (mine, theirs):
+        folder.mkdir()
+    (theirs / "ens.dag").write_text("JOB a a.sub\n")
+    (mine / "ens.dag").symlink_to(theirs / "ens.dag")
+    made = dagman(directory=theirs)
+    assert not is_dagman_of(made, mine / "ens.dag")
+    assert is_dagman_of(made, theirs / "ens.dag")
+    # It is the same DAG all the same: it must not be submitted a second time.
+    assert runs_file(made, mine / "ens.dag")
+
+
+def test_a_directory_that_is_a_link_is_the_same_directory(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "name").symlink_to("real")
+    assert is_dagman_of(dagman(directory=tmp_path / "real"), tmp_path / "name" / "ens.dag")

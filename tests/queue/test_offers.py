@@ -170,6 +170,22 @@ def test_a_refusal_of_everything_goes_first() -> None:
             "the DAG runs: only one that failed or was removed can be resubmitted",
         ),
         (Act.HALT, dag(DagState.UNKNOWN), "no file here tells whether the DAG runs"),
+        (Act.RELEASE_DAG, dag(DagState.HELD), None),
+        (Act.RELEASE_DAG, dag(), "DAGMan is not held"),
+        (
+            Act.RELEASE_DAG,
+            dag(DagState.HELD, cluster=None),
+            "the number of DAGMan's job is not known",
+        ),
+        (Act.HALT, dag(DagState.HELD), "DAGMan is held: release it first (release-dag)"),
+        (
+            Act.HALT,
+            dag(DagState.RESTARTING),
+            "DAGMan does not run at the moment: it will be started again",
+        ),
+        (Act.REMOVE_DAG, dag(DagState.HELD), None),
+        (Act.REMOVE_DAG, dag(DagState.RESTARTING), None),
+        (Act.RESUBMIT, dag(DagState.HELD), "DAGMan held: it is still in the queue"),
         (Act.RESUBMIT, dag(DagState.DONE), "the DAG is done"),
         (Act.RESUBMIT, dag(DagState.NOT_SUBMITTED), "the DAG was never submitted"),
         (Act.RESUBMIT, dag(DagState.REMOVED, rescue=2), None),
@@ -191,6 +207,10 @@ def test_a_dags_acts(act: Act, given: object, why: str | None) -> None:
 
 def test_removing_a_dag_is_removing_its_dagman() -> None:
     assert ids(offer(Act.REMOVE_DAG, dags=(dag(),))) == ["9.0"]
+
+
+def test_releasing_a_dag_is_releasing_its_dagman() -> None:
+    assert ids(offer(Act.RELEASE_DAG, dags=(dag(DagState.HELD),))) == ["9.0"]
 
 
 def test_halting_names_the_file() -> None:

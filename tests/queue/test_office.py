@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from metlmon.ensemble.states import DagState, State
+from metlmon.ensemble.states import ALIVE, DagState, State
 from metlmon.pool.connection import Silence
 from metlmon.pool.offers import target
 from metlmon.pool.office import Office
@@ -163,7 +163,7 @@ def of(tmp_path: Path) -> Submitted:
     def made(state: DagState = DagState.RUNNING, **more: object) -> tuple[Logs, Schedd]:
         (tmp_path / "ens.dag").write_text("JOB a a.sub\n")
         logs = Logs(dags=[dag(state, **more)], dagdir=tmp_path)
-        running = [dagman(directory=tmp_path)] if state is DagState.RUNNING else []
+        running = [dagman(directory=tmp_path)] if state in ALIVE else []
         return logs, Schedd(*running)
 
     return made
@@ -211,11 +211,43 @@ def test_a_copys_dag_is_left_alone(act: Act, of: Submitted, tmp_path: Path) -> N
     assert not (tmp_path / "ens.dag.halt").exists()
 
 
+@pytest.mark.parametrize("act", [Act.HALT, Act.RESUME, Act.REMOVE_DAG])
+def test_the_dagman_of_the_file_behind_a_link_is_left_alone(act: Act, tmp_path: Path) -> None:
+    mine, theirs = tmp_path / "mine", tmp_path / "theirs"
+    for folder in (mine, theirs):
+        folder.mkdir()
+    (theirs / "ens.dag").write_text("JOB a a.sub\n")
+    (mine / "ens.dag").symlink_to(theirs / "ens.dag")
+    logs, schedd = Logs(dags=[dag()], dagdir=mine), Schedd(dagman(directory=theirs))
+    (answer,) = perform(logs, schedd, Order(act, dag="ens.dag"))
+    assert answer.text == "the queue's job 9.0 belongs to another directory"
+    assert schedd.acts() == []
+    assert sorted(os.listdir(mine)) == sorted(os.listdir(theirs)) == ["ens.dag"]
+
+
+def test_a_log_in_the_folder_above_takes_no_job_of_a_dagdir_below(tmp_path: Path) -> None:
+    below = tmp_path / "below"
+    below.mkdir()
+    theirs = job(1, directory=below, nodes_log=f"{below}/ens.dag.nodes.log")
+    logs = Logs(row(1), dags=[dag()], dagdir=tmp_path)
+    schedd = Schedd(theirs, dagman(directory=below))
+    (answer,) = perform(logs, schedd, order(Act.REMOVE, 1))
+    assert answer.text == "the queue's job 1.0 belongs to another directory"
+    assert schedd.acts() == []
+
+
 def test_removing_a_dag_removes_its_dagman(of: Submitted) -> None:
     logs, schedd = of()
     (answer,) = perform(logs, schedd, Order(Act.REMOVE_DAG, dag="ens.dag"))
     assert answer == Answer("ens.dag", Reply.DONE, "DAGMan was job 9.0")
     assert schedd.acts() == [("remove", 9, 0)]
+
+
+def test_releasing_a_dag_releases_its_dagman(of: Submitted) -> None:
+    logs, schedd = of(DagState.HELD)
+    (answer,) = perform(logs, schedd, Order(Act.RELEASE_DAG, dag="ens.dag"))
+    assert answer == Answer("ens.dag", Reply.DONE, "DAGMan was job 9.0")
+    assert schedd.acts() == [("release", 9, 0)]
 
 
 def test_a_dagman_that_has_ended_cannot_be_removed(of: Submitted) -> None:

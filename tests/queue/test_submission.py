@@ -49,13 +49,20 @@ def test_as_words_of_the_command(tmp_path: Path) -> None:
 
 
 def test_several_dags_are_submitted_together_again(tmp_path: Path) -> None:
-    before = former(submitted(tmp_path, "-Dag ens.dag -Dag b.dag"))
-    assert before.files == ("ens.dag", "b.dag")
+    dag = submitted(tmp_path, "-Dag ens.dag -Dag b.dag")
+    assert former(dag).refused == (
+        "it was submitted with b.dag: metlmon act resubmit … --keep=b.dag keeps that"
+    )
+    before = former(dag, ["b.dag"])
+    assert (before.files, before.refused) == (("ens.dag", "b.dag"), None)
 
 
 def test_one_that_was_submitted_from_above_is_again(tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir()
-    before = former(submitted(tmp_path / "sub", "-Dag sub/ens.dag"))
+    dag = submitted(tmp_path / "sub", "-Dag sub/ens.dag")
+    assert former(dag).refused is not None
+    before = former(dag, [str(tmp_path.resolve())])
+    assert before.refused is None
     assert before.directory == tmp_path.resolve()
     assert before.files == ("sub/ens.dag",)
 
@@ -69,6 +76,46 @@ def test_a_submit_file_of_another_dag_says_nothing_of_the_directory(
     before = former(submitted(tmp_path, dags))
     assert before.directory == tmp_path
     assert before.files == ("ens.dag",)
+    assert (before.refused is not None) == bool(dags)
+
+
+@pytest.mark.parametrize("option", ["-import_env", "-Outfile_dir /elsewhere"])
+def test_what_leads_out_is_kept_only_by_name(tmp_path: Path, option: str) -> None:
+    dag = submitted(tmp_path, f"-Dag ens.dag {option}")
+    name = option.split()[0].lower()
+    assert f"--keep={name}" in (former(dag).refused or "")
+    assert former(dag, [name]).refused is None
+
+
+def test_a_value_for_the_environment_is_never_kept(tmp_path: Path) -> None:
+    dag = submitted(tmp_path, "-Dag ens.dag -insert_env LD_PRELOAD=/x.so")
+    refused = former(dag, ["-insert_env"]).refused
+    assert refused == (
+        "it was submitted with -insert_env: submit it with condor_submit_dag yourself"
+    )
+
+
+def test_all_options_that_are_kept_are_shown(tmp_path: Path) -> None:
+    before = former(submitted(tmp_path, "-Dag ens.dag", 'My.JobBatchName = "a sweep"\n'))
+    assert before.kept == (
+        "-debug 4 -maxidle 7 -maxjobs 3 -usedagdir -suppress_notification -notification never "
+        "-priority -5 -batch-name 'a sweep'"
+    )
+
+
+def test_a_link_to_a_dag_is_submitted_where_the_link_is(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "theirs").mkdir()
+    theirs = submitted(tmp_path / "theirs", "-Dag ens.dag")
+    (tmp_path / "mine" / "ens.dag").symlink_to(theirs)
+    (tmp_path / "mine" / "ens.dag.condor.sub").symlink_to(f"{theirs}.condor.sub")
+    assert former(tmp_path / "mine" / "ens.dag").directory == (tmp_path / "mine").resolve()
+
+
+def test_a_pipe_in_place_of_a_submit_file_is_not_waited_for(tmp_path: Path) -> None:
+    (tmp_path / "ens.dag").write_text("")
+    os.mkfifo(tmp_path / "ens.dag.condor.sub")
+    assert former(tmp_path / "ens.dag").options == {}
 
 
 def test_a_batch_name_cannot_add_a_line(tmp_path: Path) -> None:

@@ -97,7 +97,7 @@ def job(
         submitted_at=at,
         node=node or f"n{cluster}",
         directory=str(directory),
-        log=None,
+        log="metl.log",
         hold_reason=None,
         nodes_log=None,
         dagman=9,
@@ -110,7 +110,7 @@ def dagman(
     cluster: int = 9, dag: str = "ens.dag", directory: Path | str = DAGDIR, owner: str = "anna"
 ) -> QueueJob:
     """DAGMan's own job."""
-    made = job(cluster, 2, directory=directory, owner=owner)
+    made = job(cluster, 2, directory=directory, owner=owner, log=f"{dag}.dagman.log")
     arguments = f"-p 0 -f -l . -Lockfile {dag}.lock -Dag {dag} -CsdVersion $CondorVersion:' '25'$"
     return replace(made, node=None, dagman=None, universe=7, arguments=arguments)
 
@@ -150,7 +150,7 @@ class Logs:
         self.there: bool | None = None
         self.notify: Callable[[Update], None] | None = None
         self.live = True
-        self.logs: tuple[LogRow, ...] = ()
+        self.logs: tuple[LogRow, ...] = (LogRow("metl.log", 0, 0, None, None),)
 
     @property
     def latest(self) -> Update | None:

@@ -159,6 +159,12 @@ async def test_only_shows_the_runs_asked_for(show: Show) -> None:
         assert told == {"run1", "run4"}
 
 
+async def test_only_takes_patterns_as_the_commands_do(show: Show) -> None:
+    async with show(options=AppOptions(only="run[14]")) as seen:
+        told = {r.run for r in RUNS if any(f"{r.run} " in line for line in seen.lines)}
+        assert told == {"run1", "run4"}
+
+
 async def test_several_dags_are_told_apart(show: Show) -> None:
     second = tuple(replace(r, key=f"2{r.key}", dag="second.dag") for r in RUNS[:2])
     async with show(FakeFeed(update(status((*RUNS, *second)))), size=WIDE) as seen:

@@ -18,7 +18,7 @@ from metlmon.ensemble.ledger import Ledger
 from metlmon.live.reader import Reader
 from metlmon.stats.places import Choice, Sites, places_in
 from metlmon.stats.tally import Tally
-from screens import epochlist, executions, ink, siterows
+from screens import epochlist, executions, ink, siteanswer, siterows
 from screens.actions import actions_of
 from screens.app import AppOptions
 from screens.executions import ExecutionsScreen
@@ -26,7 +26,7 @@ from screens.job import JobScreen
 from screens.run import RunScreen
 from screens.sites import SitesScreen
 from screens.widgets.table import Table
-from tests.ensemble.written import Log, of_one_job
+from tests.ensemble.written import Log, of_one_job, tell
 
 WAYS = {
     "sites": ("w",),
@@ -53,6 +53,33 @@ async def test_the_first_line_says_where_an_hour_is_worth_most(show: Show) -> No
         assert isinstance(seen.app.screen, SitesScreen)
         assert "a GPU-hour is worth most at CHTC-Spark-CE1" in seen.lines[0]
         assert "least at expanse" in seen.lines[0]
+
+
+def wasted() -> Ledger:
+    """Nine in ten hours were lost at a site that completed nothing."""
+    log = Log()
+    for at in range(3):
+        node = f"run0-train_epoch{at}"
+        log.submit(80 + at, node, at=f"05-{4 + at:02d} 00:00:00")
+        log.execute(80 + at, gpus=1, site="pit", at=f"05-{4 + at:02d} 00:01:00")
+        log.evict(80 + at, 1005, "Unspecified job interruption", at=f"05-{4 + at:02d} 18:01:00")
+        log.execute(80 + at, gpus=1, site="delta", at=f"05-{4 + at:02d} 19:00:00")
+        log.terminate(80 + at, at=f"05-{4 + at:02d} 21:00:00")
+    nodes = "".join(f"JOB run0-train_epoch{at} t.sub\n" for at in range(3))
+    return tell(nodes, log).painter().ledger()
+
+
+def test_a_site_that_wasted_the_most_and_finished_nothing_comes_first() -> None:
+    found = places_in(wasted())
+    said = siteanswer.answer(found, 110, False)
+    assert ink.text(said) == (
+        "pit lost 54.0 GPU-hours (90 %), completed no epoch; "
+        "an epoch costs 2.0 GPU-hours at delta, 0 of them lost"
+    )
+    for cells in range(20, 110):
+        narrow = ink.text(siteanswer.answer(found, cells, True))
+        assert len(narrow) <= max(cells, len("pit lost 54.0 GPU-hours (90 %)"))
+        assert narrow.startswith("pit lost 54.0 GPU-hours (90 %)")
 
 
 async def test_the_essential_stays_at_80_columns(show: Show) -> None:

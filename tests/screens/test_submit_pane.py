@@ -226,15 +226,52 @@ async def test_a_field_is_edited_where_the_caret_is(home: Path) -> None:
         assert "Shape" in seen.under_cursor
 
 
+async def test_the_first_letter_replaces_a_default(home: Path) -> None:
+    """And what is typed is edited like any text, also after another field was visited."""
+    async with pane(request_at(home)) as seen:
+        form = seen.app.screen.query_one(Form)
+        while "Runs" not in seen.under_cursor:
+            await seen.press("down")
+        await typed(seen, "6")
+        assert form._entry.text == "6"
+        await until(seen, lambda: " 6 runs × 3 epochs" in seen.text)
+        await typed(seen, "4")
+        assert form._entry.text == "64"
+        await seen.press("down", "up")
+        await typed(seen, "0")
+        await until(seen, lambda: " 640 runs" in seen.text)
+
+
+@pytest.mark.parametrize(
+    ("keys", "left"),
+    [(("end", "9"), "49"), (("home", "9"), "94"), (("left", "9"), "94"), (("backspace",), "")],
+)
+async def test_a_default_can_be_edited(home: Path, keys: tuple[str, ...], left: str) -> None:
+    async with pane(request_at(home)) as seen:
+        while "Runs" not in seen.under_cursor:
+            await seen.press("down")
+        await seen.press(*keys)
+        form = seen.app.screen.query_one(Form)
+        assert form._entry.text == left
+
+
+async def test_a_pasted_text_replaces_a_default(home: Path) -> None:
+    async with pane(request_at(home)) as seen:
+        while "Runs" not in seen.under_cursor:
+            await seen.press("down")
+        seen.app.screen.query_one(Form).post_message(Paste("12"))
+        await until(seen, lambda: " 12 runs × 3 epochs" in seen.text)
+
+
 async def test_keys_that_come_together_are_taken_in_their_order(home: Path) -> None:
     async with pane(request_at(home)) as seen:
         for key in ("down", "down", "x", "y", "left", "z", "enter", "down", "9", "up", "up",
                     "end", "w"):  # fmt: skip
             seen.app.simulate_key(key)
         await seen.settle()
-        assert "ensxzyw " in row(seen, "DAG name")
-        assert "49 " in row(seen, "Runs")
-        await until(seen, lambda: "49 runs × 3 epochs" in seen.text)
+        assert " xzyw " in row(seen, "DAG name")
+        assert " 9 " in row(seen, "Runs")
+        await until(seen, lambda: " 9 runs × 3 epochs" in seen.text)
 
 
 async def test_a_template_brings_its_own_fields(home: Path) -> None:
@@ -455,12 +492,15 @@ async def test_files_in_the_way_need_a_yes_of_their_own(home: Path) -> None:
         assert "1 is in the way" in seen.text
         await seen.press("ctrl+s")
         assert "! in the way  ens.sub" in seen.text
+        assert "yes, submit" not in seen.lines[-1], "it would not be done"
+        assert "R replace" in seen.lines[-1]
         await seen.press("y", "w")
         assert "R says that they may be replaced" in seen.text
         assert there(home / "ens") == ["ens.sub"]
         assert (home / "ens" / "ens.sub").read_text() == "mine"
         await seen.press("R")
         assert "1 file in the way will be replaced" in seen.text
+        assert "y yes, submit" in seen.lines[-1]
         assert (home / "ens" / "ens.sub").read_text() == "mine"
         await seen.press("y")
         assert "queue" in (home / "ens" / "ens.sub").read_text()
@@ -826,7 +866,7 @@ class Elsewhere:
 WAYS: dict[str, tuple[str, ...]] = {
     "form": (),
     "preview": ("tab",),
-    "wrong": ("down", "down", "down", "x", "down", "0"),
+    "wrong": (*("down",) * 3, "end", "x", "down", "end", "0"),
     "sites": (*("down",) * 6, "enter", "space", "down", "space"),
     "question": ("ctrl+s",),
     "refused": ("ctrl+s", "y"),

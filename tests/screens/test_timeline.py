@@ -16,11 +16,13 @@ from metlmon.stats.timeline import Span, Timeline
 from screens.app import AppOptions
 from screens.job import JobScreen
 from screens.run import RunScreen
+from screens.shades import SIXTEEN
 from screens.timeline import TimelineScreen
 from tests.ensemble.written import Log
 from tests.live.dagdirs import NODE, Dagdir
 
 TRAINER = FIXTURES / "trainer"
+BAR = set("█▚░╳▓▒▇")
 
 
 def timeline(seen: object) -> TimelineScreen:
@@ -129,6 +131,21 @@ async def test_the_chart_comes_at_once_unless_there_are_many_executions(
 
 
 # --- in other words -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("key", ["t", "w"])
+async def test_bars_of_the_selected_row_are_not_reversed(key: str) -> None:
+    """In sixteen colours and without any, the row under the cursor is shown in reverse: a full
+    cell would be blank, and a blank one full."""
+    async with opened(session(TRAINER), NARROW) as seen:
+        seen.app.theme = SIXTEEN.name
+        await seen.press(key)
+        strips = seen.app.screen._compositor.render_strips()
+        (row,) = [strip for strip in strips if strip.text.startswith("▌") and set(strip.text) & BAR]
+        texts = {s.text: bool(s.style and s.style.reverse) for s in row if s.text.strip()}
+        assert any(texts.values()), "the row is marked"
+        drawn = {text: reverse for text, reverse in texts.items() if set(text) & BAR}
+        assert not any(drawn.values()), drawn
 
 
 async def test_sites_have_their_letters_and_a_legend() -> None:

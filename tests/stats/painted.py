@@ -314,7 +314,7 @@ def screens(tables: Mapping[str, Rows], runs: Mapping[str, Any]) -> Iterator[Sai
         yield from said_hours(("GPU-seconds by node", *what, "good"), row["GOOD h"])
         yield from said_hours(("GPU-seconds by node", *what, "bad"), row["LOST h"])
         if (tries := count(row["TRIES"])) is not None:
-            yield Said(("executions by node", *what), tries)
+            yield Said(("tries by node", *what), tries)
     yield from _causes(tables["causes"])
     yield from _executions(tables[BEHIND])
 

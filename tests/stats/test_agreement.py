@@ -213,6 +213,13 @@ def sums(family: str, frame: pd.DataFrame, by: list[str]) -> Iterator[Said]:
             yield Said((f"GPU-seconds by {family}", *name, kind), float(worth))
 
 
+def tries(family: str, frame: pd.DataFrame, by: list[str]) -> Iterator[Said]:
+    """How often the nodes of each group were tried: the procs of a submission together."""
+    for key, group in frame.groupby(by, dropna=False):
+        each = group.groupby(["in_dag", "node"]).attempt.max()
+        yield Said((f"tries by {family}", *map(named, key)), int(each.sum()))
+
+
 def executions_frame(of: Ensemble) -> Iterator[Said]:
     every = of.frames.executions
     for kind in KINDS:
@@ -227,6 +234,7 @@ def executions_frame(of: Ensemble) -> Iterator[Said]:
     yield from sums("cause", bad, ["cause", "code", "subcode"])
     yield from sums("code", bad, ["code", "subcode"])
     yield from sums("node", every[every.node.notna()], ["dag", "node"])
+    yield from tries("node", every[every.node.notna()], ["dag", "node"])
     yield from sums("job", every, ["cluster", "proc"])
     yield from sums("model", placed.assign(model=placed.gpu.map(model)), ["model"])
     yield from sums("run's name", every[every.run.notna()], ["uuid", "run_name"])
@@ -234,6 +242,7 @@ def executions_frame(of: Ensemble) -> Iterator[Said]:
     runs = of.frames.runs[["run", "uuid", "run_name", "dag"]]
     owned = every.drop(columns=["uuid", "run_name", "dag"]).merge(runs, on="run")
     yield from sums("run", owned, ["uuid", "run_name", "dag"])
+    yield from tries("run", owned, ["uuid", "run_name", "dag"])
     for family, column in (("site", "site"), ("GPU", "gpu")):
         for name, group in placed[placed.final].groupby(column, dropna=False):
             yield Said((f"completed epochs by {family}", named(name)), len(group))
@@ -297,7 +306,7 @@ def epochs_frame(of: Ensemble) -> Iterator[Said]:
         yield Said(("epoch's state", *what), gone.state)
         yield Said(("epoch's attempts", *what), gone.attempts)
         yield Said(("epoch's jobs", *what), gone.jobs)
-        yield Said(("executions by node", *what), gone.attempts)
+        yield Said(("tries by node", *what), gone.attempts)
         for kind in KINDS:
             hours = getattr(gone, f"gpu_hours_{kind}")
             yield Said(("GPU-seconds by node", *what, kind), hours * 3600, 1e-6)
@@ -424,7 +433,7 @@ def run_json(of: Ensemble) -> Iterator[Said]:
         yield from one_run_json(run)
         tries = sum(node["attempts"] for node in (*run["epochs"], *run["side_nodes"]))
         what = (run["uuid"], named(run["run"]), named(run["dag"]))
-        yield Said(("executions by run", *what), tries)
+        yield Said(("tries by run", *what), tries)
         for epoch in run["epochs"]:
             what = (named(epoch["dag"]), named(epoch["node"]))
             yield Said(("epoch's state", *what), epoch["state"])
@@ -432,7 +441,7 @@ def run_json(of: Ensemble) -> Iterator[Said]:
             yield Said(("epoch's jobs", *what), " ".join(epoch["jobs"]))
         for node in (*run["epochs"], *run["side_nodes"]):
             what = (named(node["dag"]), named(node["node"]))
-            yield Said(("executions by node", *what), node["attempts"])
+            yield Said(("tries by node", *what), node["attempts"])
             yield from kinds("GPU-seconds by node", what, node["gpu_hours"])
 
 
@@ -477,6 +486,13 @@ def jobs_json(of: Ensemble) -> Iterator[Said]:
         yield Said(what, seconds, TO_THE_MILLISECOND)
     for what, n in number.items():
         yield Said(what, n)
+    by_node: defaultdict[What, dict[int, int]] = defaultdict(dict)
+    for job in told["jobs"]:
+        if job["node"] is not None and job["executions"]:
+            of_node = by_node[("tries by node", named(job["dag"]), named(job["node"]))]
+            of_node[job["cluster"]] = max(of_node.get(job["cluster"], 0), len(job["executions"]))
+    for what, by_cluster in by_node.items():
+        yield Said(what, sum(by_cluster.values()))
 
 
 # --- figures ----------------------------------------------------------------------------------
@@ -697,7 +713,9 @@ TOLD_BY: Final[dict[str, set[str]]] = {
     "executions by cause": {"frame executions", "status --json"},
     "executions by code": {*EXECUTIONS, "status --json", "sites --json", "report --json"},
     "executions by node": EXECUTIONS,
-    "executions by run": {"frame executions", "run --json"},
+    "executions by run": {"frame executions"},
+    "tries by node": EXECUTIONS,
+    "tries by run": {"frame executions", "run --json"},
     "executions by job": EXECUTIONS,
     "completed epochs by site": {"frame executions", "frame epochs", "status --json", *PLACES},
     "completed epochs by GPU": {"frame executions", "frame epochs", "status --json", *PLACES},
@@ -749,7 +767,7 @@ SOME_TOLD_BY: Final[dict[str, set[str]]] = {
     "GPU-seconds by label": {"report --json"},
     "completed epochs by site": {"screens", "report --json"},
     "completed epochs by GPU": {"screens"},
-    "executions by node": {"screens", "run --json"},
+    "tries by node": {"screens", "run --json"},
     "executions by site": {"report --md", "report --html", "screens"},
     "GPU-seconds by attempt": {"screens"},
     "seconds by attempt": {"screens"},

@@ -3,21 +3,23 @@ log says, and its words to what was counted."""
 
 from __future__ import annotations
 
-import shutil
 from datetime import datetime, timedelta
-from pathlib import Path
 
+import pytest
+
+from metlmon.cli.tables import hours_line
 from metlmon.ensemble.ledger import HOUR, TransferEntry
+from metlmon.ensemble.states import State
 from metlmon.live.reader import Reader
 from metlmon.live.settings import load_settings
 from metlmon.report.contents import compiled
-from metlmon.report.records import Report, Table
+from metlmon.report.records import Facts, Raw, Report, Table
 from metlmon.report.told import percent
 from metlmon.stats.accounts import accounts
 from metlmon.stats.incidents import incidents
 from metlmon.stats.places import places_in
 from metlmon.stats.windows import ALL, Window
-from tests.ensemble.written import Log, tell
+from tests.ensemble.written import Log, Out, tell
 from tests.stats.histories import FIXTURES, recorded
 
 NODE, NEXT = "run0-train_epoch0", "run0-train_epoch1"
@@ -26,6 +28,16 @@ DAG = f"JOB {NODE} t.sub\nJOB {NEXT} t.sub\nPARENT {NODE} CHILD {NEXT}\n"
 
 def note(of: Report, key: str) -> str:
     return next(each.text for each in of.notes if each.key == key)
+
+
+def facts(of: Report) -> dict[str, Raw]:
+    block = next(b for section in of.sections for b in section.blocks if isinstance(b, Facts))
+    return {fact.key: fact.value for fact in block.facts}
+
+
+def table(of: Report, key: str) -> Table:
+    blocks = (block for section in of.sections for block in section.blocks)
+    return next(block for block in blocks if isinstance(block, Table) and block.key == key)
 
 
 def reported(log: Log, window: Window = ALL) -> Report:
@@ -71,13 +83,101 @@ def test_the_longest_executions_are_those_of_completed_epochs() -> None:
 
 
 def test_the_cost_of_an_epoch_is_told_as_the_sites_have_it() -> None:
-    """The report divides all GPU-hours, the sites' table those that have ended: both are said."""
-    log = two_epochs()
-    cost = places_in(tell(DAG, log).painter().ledger()).total.cost
-    assert cost == 3 * 2 * HOUR
+    """One name, one number: what has ended for each completed epoch. The epoch that runs, and a
+    job of no DAG, are not in it."""
+    log = two_epochs().submit(90, at="09:00:00").execute(90, gpus=4, at="10:00:00")
+    log.terminate(90, at="15:00:00")
+    found = tell(DAG, log).painter().ledger()
+    total = places_in(found).total
+    assert total.cost == 3 * 2 * HOUR
+    assert total.sum.total == (3 * 2 + 5 * 2 + 5 * 4) * HOUR
+    assert facts(reported(log))["gpu_hours_per_epoch"] == 6
     told = note(reported(log), "per_epoch")
-    assert "Of those that have ended: 6.00." in told
-    assert "(good, bad and in flight) for each completed epoch: 16.00." in told
+    assert "(good and bad), for each epoch that an execution in the logs completed: 6.00" in told
+
+
+def test_an_epoch_takes_as_long_in_the_report_as_at_the_sites() -> None:
+    """Also where its successful execution is a short second one."""
+    log = Log().submit(77, NODE, at="09:00:00").execute(77, gpus=2, at="10:00:00")
+    log.evict(77, at="16:00:00").execute(77, gpus=2, at="16:10:00").terminate(77, at="16:20:00")
+    made = reported(log)
+    place = places_in(tell(DAG, log).painter().ledger()).total
+    assert place.epoch.median == 600
+    assert facts(made)["epoch_seconds_median"] == 600
+    assert [row.cells[4:6] for row in table(made, "times").rows] == [(600, 600)] * 2
+
+
+RESCUED = f"# Rescue DAG file, created after running\n\nDONE {NODE}\nDONE {NEXT}\n"
+THIRD = "run0-train_epoch2"
+CHAIN = f"{DAG}JOB {THIRD} t.sub\nPARENT {NEXT} CHILD {THIRD}\n"
+
+
+@pytest.mark.parametrize("rescue", [RESCUED, ""], ids=["marked done", "inferred"])
+def test_what_ended_at_no_known_time_is_in_no_window_and_in_no_divisor(rescue: str) -> None:
+    """The log begins with the third epoch: the two before it were done, nobody knows when."""
+    log = Log().submit(79, THIRD, at="09:00:00").execute(79, gpus=2, at="10:00:00")
+    log.terminate(79, at="12:00:00")
+    found = tell(CHAIN, log, rescue=rescue).painter()
+    ledger = found.ledger()
+    ended = datetime(2026, 5, 4, 12)
+    assert [e.completed for e in ledger.epochs] == [None, None, ended]
+    assert [e.inferred for e in ledger.epochs] == [not rescue, not rescue, False]
+    made = compiled(found.status(), ledger)
+    assert facts(made)["epochs"] == 3
+    assert facts(made)["gpu_hours_per_epoch"] == 4
+    by_day = table(made, "periods")
+    rows = [(row.cells[0], row.cells[1]) for row in by_day.rows]
+    assert rows == [("2026-05-04", 1), ("at no known time", 2)]
+    for window in (Window(None, ended + timedelta(days=1)), Window(datetime(2026, 5, 1), None)):
+        inside = compiled(found.status(), ledger, window)
+        assert facts(inside)["epochs"] == 1
+        assert any("2 completed epochs ended is not known" in each for each in inside.unknown)
+    # Nothing was longest where nothing ran.
+    shares = [(row.cells[0], row.cells[1], row.cells[3]) for row in table(made, "sites").rows]
+    assert shares == [("aws", 1, 1), ("no successful execution", 2, 2)]
+
+
+def test_gpu_hours_say_that_the_log_begins_late() -> None:
+    """Of two nodes nothing says what they cost: the sum is a least."""
+    log = Log().submit(79, THIRD, at="09:00:00").execute(79, gpus=2, at="10:00:00")
+    log.terminate(79, at="12:00:00")
+    found = tell(CHAIN, log, rescue=RESCUED).painter()
+    status = found.status()
+    assert status.nodes_unlogged == found.ledger().nodes_unlogged == 2
+    assert places_in(found.ledger()).nodes_unlogged == 2
+    assert hours_line(status.gpu_hours, missing=status.nodes_unlogged) == (
+        "GPU-hours: at least 4.00 = 4.00 good + 0 lost + 0 in flight; "
+        "2 nodes without an execution in the logs"
+    )
+    made = compiled(status, found.ledger())
+    assert "with at least 4.000 GPU-hours" in made.headline
+    assert any("Of 2 nodes that ran the logs have no execution" in each for each in made.unknown)
+    (view,) = (found.run_view(run.run) for run in found.ledger().runs)
+    assert view is not None
+    assert view.nodes_unlogged == 2
+
+
+def test_gpu_hours_say_that_dagman_knows_of_more_submissions() -> None:
+    out = Out().start("08:59:00").submitted(NODE, 77, "09:00:05")
+    assert tell(DAG, out=out).painter(live=True).status().nodes_unlogged == 1
+    log = Log().submit(77, NODE, at="09:00:00")
+    queued = tell(DAG, log, out=out).painter(live=True).status()
+    assert queued.nodes_unlogged == 0, "what is in the queue has spent nothing"
+    log.execute(77, at="10:00:00").terminate(77, at="12:00:00")
+    assert tell(DAG, log, out=out).painter(live=True).status().nodes_unlogged == 0
+
+
+def test_a_status_file_does_not_tell_when_an_epoch_ended() -> None:
+    """It says of each node what it had come to when the file was written."""
+    then = b'Timestamp = 1777906800; /* "Mon May  4 11:00:00 2026" */'
+    status = b'[\n  Type = "DagStatus";\n  DagFiles = {\n    "run.dag"\n  };\n  %b\n]\n' % then
+    for node in (NODE, NEXT):
+        status += (
+            b'[\n  Type = "NodeStatus";\n  Node = "%b";\n  NodeStatus = 5; /* "STATUS_DONE" */\n'
+            b'  StatusDetails = "";\n  RetryCount = 0;\n]\n' % node.encode()
+        )
+    epochs = tell(DAG, status=status).painter().ledger().epochs
+    assert [(e.state, e.completed) for e in epochs] == [(State.COMPLETED, None)] * 2
 
 
 def test_waits_of_a_window_are_said_to_be_of_what_ended_in_it() -> None:
@@ -123,29 +223,22 @@ def test_bytes_of_a_job_whose_start_was_lost_are_at_no_site() -> None:
     assert (moved.from_jobs, moved.to_jobs) == (877, 13209)
 
 
-def test_periods_have_the_epochs_that_dagman_alone_tells_of(tmp_path: Path) -> None:
-    """The jobs' log breaks off (a full disk), and DAGMan writes on: the epochs that it saw done
-    after that are in the months in which they were, not in the total alone."""
-    for name in ("heterogeneous.dag", "control.dag"):
-        for end in ("", ".dagman.out"):
-            shutil.copy(FIXTURES / "first-round" / f"{name}{end}", tmp_path)
-    whole = (FIXTURES / "first-round" / "metl.log").read_bytes()
-    half = whole[: whole.index(b"\n...\n", len(whole) // 2) + 5]
-    (tmp_path / "metl.log").write_bytes(half)
-    reader = Reader(tmp_path, load_settings(tmp_path))
-    reader.open()
-    reader.read_all()
-    books = accounts(reader.painter().ledger())
-    assert books.whole.as_of is not None
-    assert any(
-        e.completed is not None and e.completed > books.whole.as_of for e in books.part.epochs
-    )
-    months = {f"{window.since:%Y-%m}": share.by_longest for window, share in books.periods}
-    assert sum(months.values()) + books.unmoored == books.epochs
-    assert months["2025-11"] > 0
+def test_periods_have_the_epochs_that_dagman_alone_saw_done() -> None:
+    """The jobs' log breaks off in the first epoch, DAGMan writes on: both are of the day on which
+    it saw them done."""
+    log = Log().submit(77, NODE, at="09:00:00").execute(77, at="10:00:00")
+    out = Out().start("08:59:00").submitted(NODE, 77, "09:00:05")
+    out.say(f"Node {NODE} job proc (77.0.0) completed successfully.", "12:00:00")
+    out.submitted(NEXT, 78, "12:00:05")
+    out.say(f"Node {NEXT} job proc (78.0.0) completed successfully.", "05-05 12:00:00")
+    books = accounts(tell(DAG, log, out=out).painter().ledger())
+    assert {f"{window.since:%d}": share.by_longest for window, share in books.periods} == {
+        "04": 1,
+        "05": 1,
+    }
     assert books.series is not None
-    assert sum(books.series.epochs) == sum(months.values())
-    assert sum(share.spent.total for _, share in books.periods) == books.total.spent.total
+    assert sum(books.series.epochs) == books.epochs == 2
+    assert books.unmoored == 0
 
 
 def test_a_share_is_never_rounded_to_none_or_all() -> None:

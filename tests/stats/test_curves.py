@@ -7,6 +7,7 @@ import math
 import statistics
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -87,7 +88,7 @@ def of_losses(**values: tuple[float, ...]) -> Curves:
         ((0.9, 0.4, NAN, 0.3), Course.IMPROVES, None),
         ((NAN, 0.9, 0.4), Course.IMPROVES, None),
         # Worse than in the first epoch: one may be chance, two in a row are not.
-        ((1.2, 0.8, 1.25), Course.IMPROVES, None),
+        ((1.2, 0.8, 1.25), Course.FLAT, 1),
         ((1.2, 0.8, 1.1, 1.3), Course.DIVERGED, 2),
         ((1.2, 0.8, 0.9, 1.1), Course.IMPROVES, None),
         # Losses may be below 0, or 0.
@@ -108,6 +109,17 @@ def test_more_may_be_better() -> None:
 def test_what_has_no_goal_goes_nowhere_but_to_nan() -> None:
     assert course_of(points(0.1, 0.2), None) == (Course.NONE, None)
     assert course_of(points(0.1, NAN), None) == (Course.NAN, 1)
+
+
+@pytest.mark.parametrize("goal", ["min", "max"])
+def test_nothing_improves_beside_a_trend_for_the_worse(goal: Literal["min", "max"]) -> None:
+    """Its best value was one of the last three, and the last one is worse than what was before."""
+    values = (0.9, 0.5, 0.32, 0.3, 0.33, 0.34)
+    worse = points(*(values if goal == "min" else [1 - value for value in values]))
+    trend = trend_of(worse)
+    assert trend is not None
+    assert (trend > 0) == (goal == "min")
+    assert course_of(worse, goal) == (Course.FLAT, 3)
 
 
 def test_the_trend_is_the_change_per_epoch_over_the_last_three() -> None:

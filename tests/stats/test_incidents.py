@@ -64,8 +64,16 @@ def test_healthy_recordings_have_none(name: str) -> None:
 @pytest.mark.parametrize(("name", "run"), [("demo", "run4"), ("scripts", "run2")])
 def test_recordings_in_which_a_run_gave_up(name: str, run: str) -> None:
     made = recorded(FIXTURES / name)
-    assert kinds(made) == ["exhausted"]
     assert only(made, "exhausted").text.startswith(f"{run} stands still")
+
+
+def test_a_recording_in_which_a_pre_script_failed() -> None:
+    made = recorded(FIXTURES / "scripts")
+    assert kinds(made) == ["exhausted", "script-failed"]
+    assert only(made, "script-failed").text == (
+        "run3 stands still: epoch 0 failed without a job: PRE Script failed with status 1 "
+        "(after 2 node retries)"
+    )
 
 
 # --- the real ensemble --------------------------------------------------------------------------
@@ -228,6 +236,17 @@ def test_a_target_that_is_missed_again_and_again() -> None:
     # Both run at delta.
     each = only(basis(runs), "misdirected")
     assert each.text == "6 of 6 executions that wanted expanse ran at delta"
+
+
+def test_what_another_dag_wants_is_no_other_targets_site() -> None:
+    runs = {"run0": replace(GOING, target="expanse"), "run1": replace(GOING, target="delta")}
+    made = basis(runs)
+    assert kinds(made) == ["misdirected"]
+    ledger = made.ledger
+    other = [replace(e, dag="b.dag") if e.run == "run1" else e for e in ledger.executions]
+    epochs = [replace(e, dag="b.dag") if e.run == "run1" else e for e in ledger.epochs]
+    ledger = replace(ledger, executions=tuple(other), epochs=tuple(epochs))
+    assert kinds(replace(made, ledger=ledger)) == []
 
 
 def test_a_site_by_another_name_is_no_wrong_way() -> None:

@@ -10,11 +10,13 @@ from typing import Any
 
 import pytest
 
+from metlmon.cli import act
 from metlmon.cli.codes import Exit
 from metlmon.cli.main import main
 from metlmon.live.reader import Reader
 from metlmon.live.settings import load_settings
 from metlmon.pool import office
+from metlmon.pool.records import PoolError, SiteOffer
 from tests.ensemble.written import Log, Out
 from tests.live.dagdirs import Dagdir
 from tests.queue.written import Schedd, dagman
@@ -261,3 +263,51 @@ def test_another_users_job_is_left_in_the_queue(
     assert code == Exit.REFUSED
     assert "belongs to ben, you are anna" in err
     assert not file(dagdir, "stop").exists()
+
+
+def knows(schedd: Schedd, monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
+    """The collector knows these sites."""
+    offered = tuple(SiteOffer(name, 1, ()) for name in names)
+    monkeypatch.setattr(schedd, "sites", lambda: offered)
+
+
+def test_a_site_that_the_collector_does_not_know(
+    dagdir: Dagdir, schedd: Schedd, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    knows(schedd, monkeypatch, "Expanse-GPU", "Delta-GPU", "CHTC-Spark-CE1")
+    unknown = "the collector knows no site Expnse-GPU; it knows Expanse-GPU"
+    for way in ("--yes", "--dry-run"):
+        code, out, err = spoken(capsys, "send", dagdir.path, "run0", "--to", "Expnse-GPU", way)
+        assert (code, out) == (Exit.REFUSED, "")
+        assert unknown in err
+        assert not file(dagdir, "target").exists()
+    # Who is asked may say yes: sites come and go.
+    monkeypatch.setattr(act, "_confirmed", lambda: True)
+    code, _, err = spoken(capsys, "send", dagdir.path, "run0", "--to", "Expnse-GPU")
+    assert code == Exit.OK
+    assert f"warning: {unknown}" in err
+    assert file(dagdir, "target").read_text() == "Expnse-GPU\n"
+
+
+@pytest.mark.parametrize("site", ["expanse-gpu", "Delta", "any"])
+def test_sites_that_are_known_by_other_means(
+    dagdir: Dagdir,
+    schedd: Schedd,
+    capsys: Captured,
+    monkeypatch: pytest.MonkeyPatch,
+    site: str,
+) -> None:
+    """In another case, as the DAG names it, and none in particular."""
+    knows(schedd, monkeypatch, "Expanse-GPU")
+    told = said(capsys, "send", dagdir.path, "run0", "--to", site)
+    assert (told["code"], told["refused"]) == (Exit.OK, None)
+
+
+def test_no_answer_of_the_collector_is_no_reason_to_refuse(
+    dagdir: Dagdir, schedd: Schedd, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_answer() -> tuple[SiteOffer, ...]:
+        raise PoolError("the collector does not answer")
+
+    monkeypatch.setattr(schedd, "sites", no_answer)
+    assert said(capsys, "send", dagdir.path, "run0", "--to", "Nowhere")["code"] == Exit.OK

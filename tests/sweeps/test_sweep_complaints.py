@@ -88,7 +88,7 @@ IN_THE_WORKFLOW = [
     (TWO + "REGION r { g }\nPARENT r CHILD g\n", "w.dag:4: r has no first and last nodes"),
     (TWO + "VARS g environment=X=1\n", "set it in the submit file"),
     (TWO + "VARS g queue=1\n", "'queue' cannot be a variable's name"),
-    (TWO + "VARS g x=\n", "w.dag:3: VARS: Key value pair missing value for x"),
+    (TWO + "VARS g x=\n", "w.dag:3: VARS: Key value pair missing value: No value specified"),
     (TWO + "VARS g x=''\n", "w.dag:3: x is empty"),
     (TWO + "VARS g x={c}\n", "w.dag:3: nothing is called {c}"),
     (

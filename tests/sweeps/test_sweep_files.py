@@ -460,7 +460,7 @@ def test_nothing_is_said_of_a_service_node_that_it_cannot_have(tmp_path: Path, b
     for command, value in (("RETRY", 3), ("PRIORITY", 5), ("CATEGORY", "c")):
         said = [line for line in dag.split("\n") if line.startswith(f"{command} ")]
         assert said == [f"{command} {node} {value}" for node in nodes]
-    assert not [p for p in woven(make_plan(request)).problems if p.kind == "ignored"]
+    assert not [p for p in woven(make_plan(request)).problems if p.kind == "node-kind"]
 
 
 @pytest.mark.parametrize("options", ["DEBUG d ALL DEFER 4 60", "DEFER 4 60 DEBUG d ALL"])

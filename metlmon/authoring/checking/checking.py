@@ -15,6 +15,7 @@ from metlmon.authoring.checking import (
     horizon,
     shape,
     storage,
+    submitcommands,
     syntax,
     trainings,
 )
@@ -26,7 +27,17 @@ from metlmon.ensemble.settings import Settings
 from metlmon.live.discovery import check_dagdir, read_workflows
 from metlmon.live.errors import InputError
 
-RULES: Final = (syntax, shape, files, descriptions, exposed, trainings, horizon, storage)
+RULES: Final = (
+    syntax,
+    shape,
+    files,
+    descriptions,
+    submitcommands,
+    exposed,
+    trainings,
+    horizon,
+    storage,
+)
 
 
 def check(path: Path, settings: Settings) -> Checked:

@@ -9,6 +9,7 @@ import re
 from collections import defaultdict
 from typing import Final
 
+from metlmon.authoring.checking.expressions import COMPARES, unfinished
 from metlmon.authoring.checking.look import Look
 from metlmon.authoring.checking.sources import SubmitText
 from metlmon.dagman import Node
@@ -18,20 +19,10 @@ _BARE: Final = re.compile(
     r"[(\s!]*(?:TARGET|MY)\.\w+\s*(?:==|=\?=|=!=|!=|<|>|\|\||&&|\)|$)|.{0,4000}?\s(?:&&|\|\|)\s",
     re.IGNORECASE | re.DOTALL,
 )
-_COMPARES: Final = ("=", "?=", "!=")
-"""What an assigned value begins with that was meant to be compared: ``==``, ``=?=``, ``=!=``."""
-
 _EXPRESSIONS: Final = re.compile(
     r"(?:requirements|rank|periodic_(?:hold|release|remove|vacate)|on_exit_(?:hold|remove))\Z"
 )
 """Commands whose values are expressions: condor_submit refuses one that it cannot read."""
-
-_QUOTED: Final = re.compile(r'"(?:[^"\\]|\\.)*+"')
-LONGEST_EXPRESSION: Final = 10_000
-"""Characters: ten times what the longest real requirements have."""
-
-_BRACKETS: Final = re.compile(r"[()]")
-_OPEN_END: Final = re.compile(r"(?:&&|\|\||==|=\?=|=!=|<=?|>=?)\s*\Z")
 
 _WITH_WORDS: Final = frozenset({"arguments", "args", "environment", "env"})
 """Commands whose values may begin with anything."""
@@ -87,15 +78,16 @@ def _lines(look: Look, text: SubmitText) -> None:
         # asks for, and says nothing; a bare condition in brackets it refuses.
         if each.key in _WITH_WORDS or each.directive:
             continue
-        if each.value.startswith(_COMPARES):
-            _bare(look, each.file, each.line, each.key)
-        elif _EXPRESSIONS.match(each.key) and (why := _unfinished(each.value)):
+        if each.value.startswith(COMPARES):
+            name = each.key if each.file in text.descriptions else ""
+            _bare(look, each.file, each.line, name)
+        elif _EXPRESSIONS.match(each.key) and (why := unfinished(each.value)):
             look.found.add("unfinished-expression", each.file, each.line, f"{each.key} {why}")
     for each in text.stray:
         if _BARE.match(each.value):
             _bare(look, each.file, each.line, "")
         else:
-            what = f"{shown(each.value)} is neither an assignment nor a command"
+            what = "this line is neither an assignment nor a command"
             look.found.add("submit-syntax", each.file, each.line, what)
 
 
@@ -103,21 +95,6 @@ def _bare(look: Look, file: str, line: int, name: str) -> None:
     said = f"a condition on {shown(name)}" if name else "a condition"
     what = f"{said} stands here by itself: no requirement comes of it, the job goes anywhere"
     look.found.add("bare-requirement", file, line, what)
-
-
-def _unfinished(value: str) -> str | None:
-    """What is wrong with the brackets of an expression, or with its end."""
-    if len(value) > LONGEST_EXPRESSION:
-        return None
-    bare = _QUOTED.sub('""', value)
-    depth = 0
-    for sign in _BRACKETS.findall(bare):
-        depth += 1 if sign == "(" else -1
-        if depth < 0:
-            return "closes a bracket that was not opened"
-    if depth > 0:
-        return "opens a bracket that is not closed"
-    return "ends where something must follow" if _OPEN_END.search(bare) else None
 
 
 def _ifs(look: Look, text: SubmitText) -> None:
@@ -149,7 +126,9 @@ def _macros(look: Look, text: SubmitText, nodes: list[Node]) -> None:
     wanted: dict[str, tuple[str, int]] = {}
     for each in text.statements:
         for name in _MACRO.findall(each.value):
-            if name.lower() not in known and not name.isupper() and name.lower() not in asked:
+            if name.lower() in known or name.isupper() or name.lower() in asked:
+                continue
+            if each.file in text.descriptions:
                 wanted.setdefault(name, (each.file, each.line))
     if not wanted:
         return

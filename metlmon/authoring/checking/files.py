@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import posixpath
+import re
+import shutil
 import stat
 from collections.abc import Iterator
 from typing import Final
@@ -15,9 +17,10 @@ from typing import Final
 from metlmon.authoring.checking.look import Look
 from metlmon.authoring.checking.records import listed
 from metlmon.authoring.checking.sources import SubmitText
+from metlmon.authoring.gating import INTERPRETER, SCRIPT
 from metlmon.dagman import Node
-from metlmon.dagman.commands import ScriptCommand
-from metlmon.dagman.dagtext import SyntaxFault, Tokens, shown
+from metlmon.dagman.commands import JobstateCommand, ScriptCommand
+from metlmon.dagman.dagtext import Tokens, shown
 from metlmon.frozen import frozen
 
 _NO: Final = frozenset({"false", "f", "no", "n", "0"})
@@ -30,6 +33,9 @@ _ELSEWHERE: Final = frozenset({"grid", "vm", "java"})
 
 MOST_NAMES: Final = 500_000
 """Names of input files that are gone over, of all nodes together: some seconds at most."""
+
+#: What stands behind ``from``: no list of items in brackets, and no slice.
+_FROM_FILE: Final = re.compile(r"\bfrom[ \t]+(?!\()(?:\[[^\]]*\][ \t]*)?([^(].*)", re.IGNORECASE)
 
 _HEAD: Final = 512
 """Bytes of a script that tell how its first line ends."""
@@ -64,6 +70,7 @@ def check(look: Look) -> None:
     _configs(look)
     _scripts(look, missing)
     _directories(look, missing)
+    _status_logs(look, missing)
     inputs = _Inputs(look, missing)
     for node in look.jobs():
         text = look.described(node)
@@ -74,6 +81,7 @@ def check(look: Look) -> None:
             continue
         if not node.done:
             inputs.of(node, text)
+            _items(look, node, text, missing)
     inputs.finish()
     missing.finish()
     if look.shelf.full:
@@ -86,9 +94,15 @@ def check(look: Look) -> None:
 
 def _configs(look: Look) -> None:
     for name, told in look.commands.items():
+        first = ""
         for each in told:
             if each.keyword == "CONFIG" and each.command is not None:
-                file = Tokens(each.rest).next()
+                file = Tokens(each.rest).file()
+                first = first or file
+                # They are compared as they are written.
+                if file != first:
+                    text = f"the configuration file {shown(file)} is named behind {shown(first)}"
+                    look.found.add("second-config", name, each.line, text)
                 if not _anywhere(look, name, file, "."):
                     text = f"the configuration file {shown(file)} is not there"
                     look.found.add("missing-config", name, each.line, text)
@@ -113,6 +127,32 @@ def _directories(look: Look, missing: _Missing) -> None:
             missing.tell("missing-directory", node.file, node.line, node.dir, what)
 
 
+def _status_logs(look: Look, missing: _Missing) -> None:
+    """The folder of a JOBSTATE_LOG: DAGMan opens that file before it starts any node."""
+    log = look.flow.jobstate_log
+    folder = posixpath.dirname(log or "")
+    if log is None or not folder or _anywhere(look, look.name, folder, ".") is not None:
+        return
+    for name, told in look.commands.items():
+        for each in told:
+            if isinstance(each.command, JobstateCommand) and each.command.file == log:
+                what = f"the directory of the JOBSTATE_LOG {shown(log)} is not there"
+                missing.tell("missing-directory", name, each.line, folder, what)
+                return
+
+
+def _items(look: Look, node: Node, text: SubmitText, missing: _Missing) -> None:
+    """The file that ``queue … from FILE`` reads, when the node is submitted."""
+    for each in text.statements:
+        found = _FROM_FILE.search(each.value) if each.directive and each.key == "queue" else None
+        if found is None or "$" in found[1] or found[1].endswith("|"):
+            continue
+        file = found[1].strip().strip('"')
+        if file and _anywhere(look, node.file, file, node.dir or ".") is None:
+            what = f"the file {shown(file)}, which a queue line reads items from, is not there"
+            missing.tell("missing-queue-items", each.file, each.line, file, what)
+
+
 def _scripts(look: Look, missing: _Missing) -> None:
     for name, told in look.commands.items():
         for each in told:
@@ -126,11 +166,12 @@ def _scripts(look: Look, missing: _Missing) -> None:
 def _script(
     look: Look, missing: _Missing, dag: str, line: int, command: ScriptCommand, folder: str
 ) -> None:
-    try:
-        file = Tokens(command.command).next()
-    except SyntaxFault:
+    file = command.command.split(None, 1)[0]
+    if "$" in file:
         return
-    if not file or "$" in file:
+    if "'" in file or '"' in file:
+        text = f"the {command.kind.name} script of {shown(command.node)} is written in quotes"
+        look.found.add("script-quoted", dag, line, text)
         return
     what = f"{command.kind.name} script {shown(file)} of {shown(command.node)}"
     path = _anywhere(look, dag, file, folder)
@@ -145,20 +186,38 @@ def _script(
         look.found.add(
             "script-not-executable", dag, line, f"the {what} is not executable", about=file
         )
-    if _ends_in_crlf(path):
+    first = _first_line(path)
+    if first.endswith("\r"):
         text = f"the first line of the {what} ends in CR LF"
         look.found.add("script-crlf", dag, line, text, about=file)
+        return
+    needed = _interpreter(first)
+    if os.path.basename(path) == SCRIPT and ".gate.json" in command.command:
+        needed = INTERPRETER
+    if needed is not None and not look.ran and shutil.which(needed) is None:
+        where = "is not there" if "/" in needed else "is not on PATH here"
+        text = f"the {what} needs {shown(needed)}, which {where}"
+        look.found.add("no-interpreter", dag, line, text, about=needed)
 
 
-def _ends_in_crlf(path: str) -> bool:
+def _first_line(path: str) -> str:
+    """The first line of a script, if it names an interpreter; else nothing."""
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):
-            return False
+            return ""
         with open(path, "rb") as file:
             head = file.read(_HEAD)
     except (OSError, ValueError):
-        return False
-    return head.startswith(b"#!") and head.split(b"\n", 1)[0].endswith(b"\r")
+        return ""
+    return head.split(b"\n", 1)[0].decode("utf-8", "replace") if head.startswith(b"#!") else ""
+
+
+def _interpreter(first: str) -> str | None:
+    """The program that runs a script with this first line, looked up by ``env`` or not."""
+    program, *words = first.removeprefix("#!").split() or [""]
+    if os.path.basename(program) == "env":
+        program = next((each for each in words if not each.startswith("-") and "=" not in each), "")
+    return program or None
 
 
 # --- files of the jobs --------------------------------------------------------------------
@@ -231,7 +290,7 @@ class _Inputs:
         self._gone[this] = _Gone(first, executable, file, line, what)
 
     def _line_end(self, text: SubmitText, name: str, base: str) -> None:
-        if _ends_in_crlf(os.path.join(self._look.home, base, name)):
+        if _first_line(os.path.join(self._look.home, base, name)).endswith("\r"):
             place = text.last("executable")
             file, line = (place.file, place.line) if place else (text.file, text.line)
             what = f"the first line of the executable {shown(name)} ends in CR LF"

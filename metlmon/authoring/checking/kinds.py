@@ -46,13 +46,28 @@ KINDS: Final[Mapping[str, Kind]] = {
         "Leave the queue line out: it is not needed, and HTCondor before 24.11 can refuse it here.",
         1,
     ),
-    "empty-value": Kind(
-        _W, "Leave the VARS out, or give them a value: HTCondor from 25.5 on refuses the DAG.", 1
-    ),
     "unquoted-value": Kind(
         _W, 'Put the value in double quotes, name="value": HTCondor before 25.5 demands them.', 1
     ),
-    "vars-name": Kind(_W, "Use letters, digits and _ only: $(…) finds no other name.", 1),
+    "value-goes-on": Kind(
+        _E,
+        "Put a blank between the pairs: HTCondor before 25.5 refuses the DAG, later ones take all "
+        "of it for the value.",
+    ),
+    "vars-escape": Kind(
+        _W,
+        "Write two backslashes for one: HTCondor before 25.5 refuses the DAG, later ones drop it.",
+        1,
+    ),
+    "vars-name": Kind(
+        _W,
+        "Use letters, digits and _ only: HTCondor before 25.5 refuses other characters, and $(…) "
+        "finds no such name.",
+        1,
+    ),
+    "job-attribute": Kind(
+        _E, "Write SET_JOB_ATTR name = value: condor_submit_dag cannot submit DAGMan like this."
+    ),
     # --- the graph ---------------------------------------------------------------------
     "missing-file": Kind(_E, "Put the file there, or correct the path."),
     "recursion": Kind(_E, "Take the line out that leads back."),
@@ -65,9 +80,18 @@ KINDS: Final[Mapping[str, Kind]] = {
     "cycle": Kind(_E, "Remove one of these PARENT … CHILD lines."),
     "missing-subdag": Kind(_E, "Write the sub-DAG file, unless an earlier node does."),
     "subdag-recursion": Kind(_E, "Take the SUBDAG line out that leads back."),
-    "ignored": Kind(_W, "Remove the line: DAGMan passes it over."),
+    "splice-node": Kind(
+        _E,
+        "Put the command into the splice's own DAG file (PARENT takes the splice as a whole): "
+        "DAGMan refuses the DAG.",
+    ),
+    "node-kind": Kind(_E, "Remove the line: DAGMan refuses the whole DAG for it."),
     "lone-node": Kind(_N, "Add a PARENT … CHILD line, if it was to wait for the others."),
     "unused-throttle": Kind(_W, "Correct the category's name in MAXJOBS or CATEGORY."),
+    "throttle-zero": Kind(
+        _E, "Give MAXJOBS 1 or more, or remove it: none of the category's nodes would ever start."
+    ),
+    "pre-skip-range": Kind(_E, "Use an exit code from 1 to 255: DAGMan refuses the whole DAG."),
     "pre-skip-zero": Kind(
         _W, "Use another exit code: with 0 every PRE script that ends well skips."
     ),
@@ -79,6 +103,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     ),
     # --- files -------------------------------------------------------------------------
     "missing-config": Kind(_E, "Put the file there, or remove the CONFIG line."),
+    "second-config": Kind(_E, "Keep one CONFIG line: condor_submit_dag refuses several."),
     "missing-submit-file": Kind(_E, "Write the submit file, or correct its name."),
     "missing-executable": Kind(_E, "Put it there; transfer_executable = false uses the machine's."),
     "missing-input": Kind(_E, "Put the file there, or correct transfer_input_files."),
@@ -86,7 +111,15 @@ KINDS: Final[Mapping[str, Kind]] = {
         _W, "Put the file there, unless an earlier node brings it back under this name."
     ),
     "missing-script": Kind(_E, "Put the script there, or correct its path: the node would fail."),
+    "script-quoted": Kind(
+        _E, "Leave the quotes out: DAGMan splits the line at blanks, and takes them for characters."
+    ),
     "script-not-executable": Kind(_E, "Run chmod +x on it: the node would fail."),
+    "no-interpreter": Kind(
+        _W,
+        "Put it on PATH where the DAG is submitted: a script that cannot start fails its node, and "
+        "a gate lets every epoch train.",
+    ),
     "script-crlf": Kind(
         _E, "Convert it with dos2unix: the kernel looks for an interpreter ending in CR."
     ),
@@ -94,10 +127,18 @@ KINDS: Final[Mapping[str, Kind]] = {
     "files-not-here": Kind(
         _N, "Nothing, if this is a copy; to submit it from here, bring them along.", 1
     ),
+    "missing-queue-items": Kind(
+        _E, "Put the file there, or correct the queue line: the node's submission would fail."
+    ),
     "too-many-files": Kind(_N, "Put them in one directory or archive, and name that.", 1),
     # --- submit descriptions -----------------------------------------------------------
     "bare-requirement": Kind(_E, "Write: requirements = …, with this condition in it."),
     "submit-syntax": Kind(_E, "Correct the line: condor_submit takes name = value."),
+    "submit-command": Kind(
+        _W,
+        "Correct the name, or write MY.name for an attribute of the job: condor_submit passes over "
+        "what it does not know.",
+    ),
     "unfinished-expression": Kind(
         _E, "Correct the expression: condor_submit refuses it, and the node fails."
     ),

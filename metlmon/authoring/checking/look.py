@@ -150,11 +150,20 @@ class Look:
             logs = {
                 node.log for node in self.flow.nodes.values() if node.log and "$" not in node.log
             }
-            paths = [f"{self.flow.path}{ending}" for ending in RAN]
+            paths = [f"{self.flow.path}{ending}" for ending in RAN] if not self._refused() else []
             paths += [str(self.home / log) for log in sorted(logs)[:RAN_LOGS]]
             paths += [str(self.home / Path(log).name) for log in sorted(logs)[:RAN_LOGS]]
             self._ran = any(self.shelf.there(path) for path in paths)
         return self._ran
+
+    def _refused(self) -> bool:
+        """Did DAGMan come no further than to read it? Then nothing of it ran."""
+        if any(
+            self.shelf.there(f"{self.flow.path}{ending}") for ending in (".nodes.log", ".metrics")
+        ):
+            return False
+        out = self.shelf.get(Path(f"{self.flow.path}.dagman.out")) or b""
+        return b"Failed to parse" in out
 
     @property
     def submitted(self) -> bool:

@@ -9,11 +9,13 @@ from typing import Final
 from metlmon.authoring.checking.look import Look
 from metlmon.dagman import NodeKind
 from metlmon.dagman.commands import CategoryCommand, EdgeCommand, PreSkipCommand
-from metlmon.dagman.dagtext import Tokens, shown
+from metlmon.dagman.dagtext import Tokens, integer, shown
 from metlmon.dagman.graph import APART, JOIN_NAME, cycle
 
 FEW_ALONE: Final = 3
 """More nodes without an edge than this are meant so: a bag of jobs beside a graph."""
+
+EXIT_CODES: Final = range(256)
 
 CYCLE_SHOWN: Final = 12
 """Names of a cycle that are told, from each end half of them."""
@@ -29,9 +31,12 @@ def check(look: Look) -> None:
             look.found.add("nested-as-job", node.file, node.line, text)
     for name, told in look.commands.items():
         for each in told:
-            if isinstance(each.command, PreSkipCommand) and each.command.code == 0:
-                text = f"PRE_SKIP of {shown(each.command.node)} is 0"
-                look.found.add("pre-skip-zero", name, each.line, text)
+            if isinstance(each.command, PreSkipCommand):
+                text = f"PRE_SKIP of {shown(each.command.node)} is {each.command.code}"
+                if each.command.code == 0:
+                    look.found.add("pre-skip-zero", name, each.line, text)
+                elif each.command.code not in EXIT_CODES:
+                    look.found.add("pre-skip-range", name, each.line, text)
 
 
 def _cycle(look: Look) -> None:
@@ -95,6 +100,12 @@ def _throttles(look: Look) -> None:
         for each in told:
             if each.keyword == "MAXJOBS" and each.command is not None:
                 category = Tokens(each.rest).next()
+                if (
+                    _bare(category) in used
+                    and integer(Tokens(each.rest.split(None, 1)[1]).next()) == 0
+                ):
+                    text = f"MAXJOBS lets no node of the category {shown(category)} start"
+                    look.found.add("throttle-zero", name, each.line, text)
                 if _bare(category) not in used:
                     text = f"MAXJOBS names the category {shown(category)}, which no node has"
                     look.found.add("unused-throttle", name, each.line, text)

@@ -28,6 +28,14 @@ _DIRECTIVE: Final = re.compile(r"(if|elif|else|endif|queue)\b(.*)", re.DOTALL | 
 _INCLUDE: Final = re.compile(r"include(?:[ \t]+(\w+))?[ \t]*:(.*)", re.IGNORECASE | re.DOTALL)
 _OTHER: Final = re.compile(r"(?:use|error|warning)\b.*:|use[ \t]", re.IGNORECASE)
 
+USUAL: Final = frozenset(
+    {
+        *("executable", "universe", "queue", "requirements", "transfer_input_files"),
+        *("request_cpus", "request_memory", "request_disk", "request_gpus"),
+    }
+)
+"""Commands one of which nearly every submit description has, and hardly any other file."""
+
 Include = Callable[[str], tuple[str, list[Line]] | None]
 """Gives the name and the lines of the file that ``include : name`` means."""
 
@@ -48,7 +56,8 @@ class Statement:
 class SubmitText:
     """One description. ``stray``: lines that are neither assignment nor directive. ``inline``:
     it stands in the DAG file. ``unresolved``: it includes what could not be read, so that what
-    it does not say may be said there."""
+    it does not say may be said there. ``descriptions``: those of its files that have a command
+    of :data:`USUAL`; any other may have been named by mistake or malice, and is not quoted."""
 
     file: str
     line: int
@@ -57,6 +66,7 @@ class SubmitText:
     statements: list[Statement] = field(default_factory=list)
     stray: list[Statement] = field(default_factory=list)
     unresolved: bool = False
+    descriptions: set[str] = field(default_factory=set)
 
     def last(self, *keys: str) -> Statement | None:
         """The last assignment of one of these."""
@@ -166,7 +176,7 @@ class _Scan:
             self._take(file, line, source)
 
     def _take(self, file: str, line: Line, source: Iterator[Line]) -> None:
-        keep = self._text.statements.append
+        keep = self._keep
         if tagged := _TAGGED.match(line.text):
             value = "\n".join(_until(source, f"@{tagged[2]}"))
             keep(Statement(file, line.number, _key(tagged[1]), value))
@@ -184,6 +194,11 @@ class _Scan:
             self._included(included)
         elif not _OTHER.match(line.text):
             self._text.stray.append(Statement(file, line.number, "", line.text))
+
+    def _keep(self, statement: Statement) -> None:
+        self._text.statements.append(statement)
+        if statement.key in USUAL:
+            self._text.descriptions.add(statement.file)
 
     def _included(self, found: re.Match[str]) -> None:
         """``include command : …`` would run something: it is not read."""

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import codecs
 import re
+from collections.abc import Iterator
 from typing import Final
 
+from metlmon.authoring.checking.expressions import unfinished
 from metlmon.authoring.checking.kinds import KINDS
 from metlmon.authoring.checking.look import Look
 from metlmon.authoring.checking.sources import ends_unfinished
-from metlmon.dagman.commands import VarsCommand
-from metlmon.dagman.dagtext import shown
+from metlmon.dagman.commands import Placement, VarsCommand
+from metlmon.dagman.dagtext import Tokens, shown
 from metlmon.dagman.modify import attribute_name
 
 _MARK: Final = "\ufeff"
-_NAME: Final = re.compile(r"[A-Za-z_][\w.]*")
-_PAIRS: Final = re.compile(
-    r"""(?<!\S)[^\s="']++[ \t]*+=[ \t]*+(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|(?P<bare>[^\s"']))"""
-)
+_NAME: Final = re.compile(r"[A-Za-z_][\w.]*", re.ASCII)
+_QUOTED: Final = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_ESCAPE: Final = re.compile(r"\\(.)", re.DOTALL)
+_ATTRIBUTE: Final = re.compile(r"\w[\w.]*[ \t]*=(.*)", re.ASCII | re.DOTALL)
 
 #: Told by a rule of its own, which knows more.
 _ELSEWHERE: Final = frozenset({"cycle", "missing-submit-file"})
@@ -41,6 +43,7 @@ def check(look: Look) -> None:
     for name in look.commands:
         _bytes(look, name, look.shelf.get(look.names[name]) or b"")
         _variables(look, name)
+        _attributes(look, name)
 
 
 def _bytes(look: Look, name: str, data: bytes) -> None:
@@ -66,17 +69,55 @@ def _variables(look: Look, name: str) -> None:
     for each in look.commands[name]:
         if not isinstance(each.command, VarsCommand):
             continue
-        for key, value in each.command.pairs:
-            if not value:
-                text = f"VARS {shown(key)} of {shown(each.command.node)} is empty"
-                look.found.add("empty-value", name, each.line, text)
+        node = shown(each.command.node)
+        for key, raw in _raw_pairs(each.rest):
+            if kind := _value_kind(raw):
+                text = f"VARS {shown(key)} of {node} {_SAID_OF_VALUES[kind]}"
+                look.found.add(kind, name, each.line, text)
             if attribute_name(key) is None and not _NAME.fullmatch(key):
                 text = f"the name of VARS {shown(key)} cannot be used as $({shown(key)})"
                 look.found.add("vars-name", name, each.line, text)
-        if _has_bare_value(each.rest):
-            text = f"a value in VARS of {shown(each.command.node)} stands without double quotes"
-            look.found.add("unquoted-value", name, each.line, text)
 
 
-def _has_bare_value(rest: str) -> bool:
-    return any(found["bare"] is not None for found in _PAIRS.finditer(rest))
+_SAID_OF_VALUES: Final = {
+    "unquoted-value": "stands without double quotes",
+    "value-goes-on": "goes on behind its closing quote",
+    "vars-escape": "has a backslash before a character that needs none",
+}
+
+
+def _raw_pairs(rest: str) -> Iterator[tuple[str, str]]:
+    """The pairs of a VARS command that has been read, each value with its quotes."""
+    tokens = Tokens(rest)
+    tokens.next()
+    tokens.take_keyword(Placement.__members__)
+    while True:
+        start = tokens.position
+        if (pair := tokens.pair()) is None:
+            return
+        yield pair[0], rest[start : tokens.position].partition("=")[2].strip(" \t")
+
+
+def _value_kind(raw: str) -> str | None:
+    """What HTCondor before 25.5 refuses a value for."""
+    if (quoted := _QUOTED.match(raw)) is None:
+        return "unquoted-value"
+    if quoted.end() < len(raw):
+        return "value-goes-on"
+    if any(character not in '"\\' for character in _ESCAPE.findall(quoted[0])):
+        return "vars-escape"
+    return None
+
+
+def _attributes(look: Look, name: str) -> None:
+    """SET_JOB_ATTR: condor_submit_dag writes it into DAGMan's own submit file as it is."""
+    for each in look.commands[name]:
+        if each.keyword != "SET_JOB_ATTR" or each.command is None:
+            continue
+        found = _ATTRIBUTE.fullmatch(each.rest)
+        if found is None:
+            text = f"SET_JOB_ATTR {shown(each.rest)} is not an assignment to an attribute"
+            look.found.add("job-attribute", name, each.line, text)
+        elif why := unfinished(found[1]):
+            text = f"the value of SET_JOB_ATTR {shown(each.rest)} {why}"
+            look.found.add("job-attribute", name, each.line, text)

@@ -112,7 +112,7 @@ def _of_command(command: Command) -> Iterator[Named]:
     """The file of SPLICE name file, or of CONFIG file."""
     if not isinstance(command, Splice | Whole):
         return
-    words = list(iter(Tokens(command.text).next, ""))
+    words = list(iter(Tokens(command.text).file, ""))
     if isinstance(command, Splice):
         yield Named(words[2], command.where, Use.OTHER if len(words) > 3 else Use.DAG)
     elif command.keyword == "CONFIG":

@@ -201,7 +201,7 @@ class _Reader:
     def generate(self, where: str, tokens: Tokens, _: Line) -> Command:
         if tokens.next().upper() != "SUBDAG":
             raise PlanError(f"{where}: GEN is not followed by SUBDAG; {_GEN}")
-        group, template = tokens.next(), tokens.next()
+        group, template = tokens.next(), tokens.file()
         names, how = _swept(tokens.rest(), where)
         if not _GROUP.fullmatch(group):
             raise PlanError(
@@ -273,7 +273,7 @@ class _Reader:
         keyword = Tokens(line.text).next().upper()
         if keyword == "SUBDAG" and tokens.next().upper() != "EXTERNAL":
             raise SyntaxFault("Missing EXTERNAL keyword")
-        name, submit = tokens.next(), tokens.next()
+        name, submit = tokens.next(), tokens.file()
         if not name or not submit:
             raise PlanError(f"{where}: write '{keyword} name file'")
         if submit == "{" or submit.startswith("@="):
@@ -307,7 +307,7 @@ class _Reader:
     def before(self, where: str, tokens: Tokens, line: Line) -> Command:
         weak = tokens.text[:4].upper() == "WEAK"
         if weak and tokens.next().upper() != "PARENT":
-            raise SyntaxFault("WEAK is not followed by PARENT")
+            raise SyntaxFault("WEAK dependency missing PARENT keyword")
         words = list(iter(tokens.next, ""))
         places = [at for at, word in enumerate(words) if word.upper() == "CHILD"]
         if len(places) != 1 or not 0 < places[0] < len(words) - 1:
@@ -351,7 +351,7 @@ class _Reader:
         return Whole(where, keyword, line.text)
 
     def include(self, where: str, tokens: Tokens, _: Line) -> Command:
-        file = tokens.next()
+        file = tokens.file()
         if not file:
             raise SyntaxFault("No include file specified")
         tokens.end()

@@ -1,0 +1,67 @@
+"""Failures that a POST script let pass, that a FINAL node overrules, or that are told already: what
+``metlmon status`` says of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from metlmon.cli.main import main
+from tests.ensemble.written import Log, Out
+
+DAG = """\
+JOB run0-train_epoch0 t.sub
+JOB run0-train_epoch1 t.sub
+JOB run0-eval_epoch0 t.sub
+JOB tidy t.sub
+FINAL last t.sub
+PARENT run0-train_epoch0 CHILD run0-train_epoch1 run0-eval_epoch0
+SCRIPT POST run0-train_epoch0 post.sh
+"""
+
+
+@pytest.fixture(name="dagdir")
+def _dagdir(tmp_path: Path) -> str:
+    (tmp_path / "run.dag").write_text(DAG)
+    (tmp_path / "t.sub").write_text("executable = /bin/true\nlog = metl.log\nqueue\n")
+    log = Log().submit(77, "run0-train_epoch0", at="10:00:00").execute(77).terminate(77, 1)
+    log.post(77, "run0-train_epoch0", 0).submit(78, "run0-eval_epoch0").execute(78)
+    log.terminate(78, 1).submit(79, "tidy").execute(79).terminate(79, 4)
+    log.submit(90, "last", at="11:00:00").execute(90).terminate(90, 0)
+    (tmp_path / "metl.log").write_bytes(log.data)
+    out = Out().start(at="09:59:00").submitted("run0-train_epoch0", 77, at="10:00:00")
+    out.submitted("run0-eval_epoch0", 78, at="10:04:00").submitted("tidy", 79, at="10:07:00")
+    out.submitted("last", 90, at="11:00:00")
+    (tmp_path / "run.dag.dagman.out").write_bytes(out.exit(0, at="11:10:00").data)
+    return str(tmp_path)
+
+
+def test_nothing_is_told_twice_or_plainly_done(
+    dagdir: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["status", dagdir, "--no-live"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("run.dag  ✓ done with failures  ")
+    (others,) = [line for line in lines if line.startswith("Other nodes:")]
+    assert others == "Other nodes:  tidy ✗ failed  FINAL last ✓ completed"
+    assert "1 evaluation failed" in lines
+    assert "1 epoch completed although its job failed" in lines
+    (row,) = [line for line in lines if line.startswith("run0 ")]
+    assert "✓ next waits, job failed" in row
+
+
+def test_json_flags_what_a_post_script_let_pass(
+    dagdir: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["status", dagdir, "--no-live", "--json"]) == 0
+    (run,) = json.loads(capsys.readouterr().out)["runs"]
+    assert (run["epochs_done"], run["epochs_overruled"]) == (1, 1)
+    assert (run["latest"]["state"], run["latest"]["overruled"]) == ("completed", True)
+    assert main(["run", "run0", dagdir, "--no-live", "--json"]) == 0
+    epochs = json.loads(capsys.readouterr().out)["epochs"]
+    assert [(epoch["state"], epoch["overruled"]) for epoch in epochs] == [
+        ("completed", True),
+        ("waiting", False),
+    ]

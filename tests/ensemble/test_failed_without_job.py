@@ -1,0 +1,282 @@
+"""Nodes that fail without a job (PRE script, submission), what is behind them, and whose runs they
+end: DAGs of a real pool (HTCondor 23.9.6), and DAGMan's words laid out as it writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from metlmon.cli.main import main
+from metlmon.dagman import OutState, read_dagman_out, read_node_status
+from metlmon.ensemble.nodewords import why
+from metlmon.ensemble.picture import Painter
+from metlmon.ensemble.states import State
+from metlmon.live.reader import Reader
+from tests.ensemble.written import Log, Out, tell
+
+STATUSES = {5: State.COMPLETED, 6: State.FAILED, 7: State.FUTILE, 0: State.WAITING}
+
+CHAIN = """\
+JOB run0-train_epoch0 t.sub
+JOB run0-train_epoch1 t.sub
+JOB run0-train_epoch2 t.sub
+PARENT run0-train_epoch0 CHILD run0-train_epoch1
+PARENT run0-train_epoch1 CHILD run0-train_epoch2
+"""
+
+E0, E1, E2 = (f"run0-train_epoch{n}" for n in range(3))
+
+FAILED_PRE = "PRE Script of Job {} failed with status 9"
+ABORTS = "Aborting DAG because we got the ABORT exit value from a job"
+
+
+def painted(dagdir: Path) -> Painter:
+    reader = Reader(dagdir)
+    reader.open()
+    reader.read_all()
+    return reader.painter()
+
+
+@pytest.fixture(name="failures")
+def _failures(shared: Callable[[str], Path]) -> Path:
+    """One run's PRE script failed, another one's submission: no job of either."""
+    return shared("examples/pool-failures/m1-node-failed-without-job")
+
+
+# --- a real pool --------------------------------------------------------------------------------
+
+
+def test_every_node_is_what_dagmans_status_file_says(failures: Path) -> None:
+    path = failures / "m.dag.status"
+    said, _ = read_node_status(path, path.read_bytes())
+    assert said is not None
+    painter = painted(failures)
+    for name, node in said.nodes.items():
+        row = painter.node_row(("m.dag", name))
+        assert row is not None
+        assert row.state is STATUSES.get(node.status, State.RUNNING), name
+        if node.status == 6:
+            assert row.reason == node.details
+    (dag,) = painter.status().dags
+    assert dag.nodes_failed == said.totals["NodesFailed"]
+    assert painter.status().node_states[State.FUTILE] == said.totals["NodesFutile"]
+
+
+def test_without_the_status_file_dagmans_log_tells_the_same(failures: Path, tmp_path: Path) -> None:
+    for file in failures.iterdir():
+        if file.name != "m.dag.status":
+            (tmp_path / file.name).write_bytes(file.read_bytes())
+    whole, partial = painted(failures), painted(tmp_path)
+    for name in whole.dags["m.dag"].workflow.nodes:
+        ours, theirs = partial.node_row(("m.dag", name)), whole.node_row(("m.dag", name))
+        assert ours is not None
+        assert theirs is not None
+        assert (ours.state, ours.since, ours.reason) == (theirs.state, theirs.since, theirs.reason)
+
+
+def test_runs_of_failed_nodes_have_failed(failures: Path) -> None:
+    rows = {row.run: row for row in painted(failures).status().runs}
+    assert rows["run0"].state is State.RUNNING
+    assert [rows[name].state for name in ("run1", "run2")] == [State.FAILED] * 2
+    told = [rows[name].failed for name in ("run1", "run2")]
+    assert [(at.epoch, at.what, at.reason) for at in told if at is not None] == [
+        (1, "pre", "PRE Script failed with status 9"),
+        (1, "submit", "Job submit failed"),
+    ]
+
+
+def test_problems_name_nodes_that_failed_without_a_job(failures: Path) -> None:
+    groups = {group.cause: group for group in painted(failures).problems()}
+    pre = groups["PRE Script failed with status 9"]
+    assert (pre.kind, pre.now, pre.run_names) == ("failed", 1, ("run1",))
+    assert pre.nodes == ("run1-train_epoch1",)
+    assert pre.last == datetime(2026, 11, 22, 22, 16, 9)
+    assert groups["Job submit failed"].nodes == ("run2-train_epoch1",)
+
+
+def test_the_report_tells_them(failures: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", str(failures), "--no-live"]) == 0
+    printed = capsys.readouterr().out
+    assert (
+        "Failed without a job: run1-train_epoch1: PRE Script failed with status 9; "
+        "run2-train_epoch1: Job submit failed"
+    ) in " ".join(printed.split())
+    assert ["–", "failed", "2"] in [line.split() for line in printed.splitlines()]
+
+
+# --- laid out -----------------------------------------------------------------------------------
+
+
+def states(out: Out, dag: str = CHAIN, *logs: Log, live: bool = True) -> list[State]:
+    told = tell(dag, *logs, out=out)
+    return [told.node(name, live=live) for name in told.ensemble.dags["run.dag"].workflow.nodes]
+
+
+def test_a_run_whose_first_node_failed_in_its_pre_script_has_failed() -> None:
+    out = Out().start().say(FAILED_PRE.format(E0))
+    told = tell(CHAIN, out=out)
+    (run,) = told.painter(live=True).status().runs
+    assert (run.state, run.latest, run.epochs_done) == (State.FAILED, None, 0)
+    assert run.failed is not None
+    assert (run.failed.epoch, run.failed.reason) == (0, "PRE Script failed with status 9")
+    assert states(out) == [State.FAILED, State.FUTILE, State.FUTILE]
+
+
+def test_a_pre_script_that_is_tried_again_makes_nothing_futile() -> None:
+    dag = CHAIN + "RETRY ALL_NODES 1\n"
+    out = Out().start().say(FAILED_PRE.format(E0))
+    assert states(out, dag) == [State.RETRYING, State.WAITING, State.WAITING]
+    out.say(f"Retrying node {E0} (retry #1 of 1)...").say(FAILED_PRE.format(E0))
+    assert states(out, dag) == [State.FAILED, State.FUTILE, State.FUTILE]
+
+
+def test_a_failed_submission_is_not_tried_again_whatever_retry_says() -> None:
+    """``Dag::ProcessFailedSubmit`` in ``dag.cpp``."""
+    dag = CHAIN + "RETRY ALL_NODES 5\n"
+    out = Out().start().say("Job submit failed after 6 tries.")
+    out.say(f"Shortcutting node {E0} retries because of submit failure(s)")
+    assert states(out, dag) == [State.FAILED, State.FUTILE, State.FUTILE]
+    row = tell(dag, out=out).painter(live=True).node_row(("run.dag", E0))
+    assert row is not None
+    assert (row.reason, row.retries_left) == ("Job submit failed", 0)
+
+
+def test_behind_a_weak_edge_nothing_is_futile() -> None:
+    """``Node::SetDescendantsToFutile``: a weak child's parent only has to be over; behind a futile
+    node it is futile, too."""
+    weak = CHAIN.replace(f"PARENT {E0}", f"WEAK PARENT {E0}")
+    out = Out().start().say(FAILED_PRE.format(E0))
+    assert states(out, weak) == [State.FAILED, State.WAITING, State.WAITING]
+    weak = CHAIN.replace(f"PARENT {E1}", f"WEAK PARENT {E1}")
+    assert states(out, weak) == [State.FAILED, State.FUTILE, State.FUTILE]
+
+
+def test_final_and_service_nodes_are_never_futile() -> None:
+    dag = CHAIN + "FINAL last f.sub\nSERVICE watch s.sub\n"
+    out = Out().start().say(FAILED_PRE.format(E0))
+    assert states(out, dag)[3:] == [State.WAITING, State.WAITING]
+
+
+def test_a_node_behind_two_is_futile_by_the_one_that_failed_first() -> None:
+    dag = "".join(f"JOB {name} t.sub\n" for name in "ABCD")
+    dag += "PARENT A B CHILD C\nPARENT C CHILD D\n"
+    out = Out().start().say(FAILED_PRE.format("B")).say(FAILED_PRE.format("A"))
+    told = tell(dag, out=out)
+    for name in "CD":
+        state = told.node_state(name, live=True)
+        assert (state.state, state.behind) == (State.FUTILE, "B")
+    row = told.painter(live=True).node_row(("run.dag", "D"))
+    assert row is not None
+    assert row.behind == "B"
+
+
+def test_after_a_resubmission_nothing_is_futile_any_more() -> None:
+    out = Out().start(at="10:00:00").say(FAILED_PRE.format(E0)).exit(1)
+    assert states(out, live=False) == [State.FAILED, State.FUTILE, State.FUTILE]
+    out.start(at="11:00:00")
+    assert states(out) == [State.WAITING, State.WAITING, State.WAITING]
+
+
+def test_retries_that_a_removed_dag_did_not_come_to_make_nothing_futile() -> None:
+    dag = CHAIN + "RETRY ALL_NODES 2\n"
+    log = Log().submit(77, E0).execute(77).terminate(77, 1)
+    out = Out().start(at="09:59:00").say("Received SIGUSR1", at="10:30:00").exit(2)
+    assert states(out, dag, log, live=False) == [State.FAILED, State.WAITING, State.WAITING]
+
+
+def test_what_is_futile_is_kept_up_line_by_line() -> None:
+    """Line by line, and read as a whole, the states are the same at each line; a join, too."""
+    dag = CHAIN + f"JOB X t.sub\nJOB Y t.sub\nJOB Z t.sub\nPARENT {E2} X CHILD Y Z\n"
+    out = Out().start(at="10:00:00").say(FAILED_PRE.format(E1)).say(FAILED_PRE.format("X"))
+    out.exit(1).start(at="11:00:00").say(FAILED_PRE.format(E0)).exit(1).start(at="12:00:00")
+    steady = tell(dag)
+    state = OutState()
+    seen = set()
+    for at, line in enumerate(out.lines, start=1):
+        said, state, _ = read_dagman_out(line, state)
+        steady.ensemble.hear("run.dag", said)
+        part = Out()
+        part.lines = out.lines[:at]
+        now = steady.ensemble.node_states("run.dag", True)
+        assert now == tell(dag, out=part).ensemble.node_states("run.dag", True)
+        seen.update(each.state for each in now.values())
+    assert seen == {State.WAITING, State.FAILED, State.FUTILE}
+
+
+def test_a_failure_at_the_head_of_a_long_chain_costs_its_length_once() -> None:
+    length = 3000
+    names = [f"run0-train_epoch{n}" for n in range(length)]
+    dag = "".join(f"JOB {name} t.sub\n" for name in names)
+    dag += "".join(f"PARENT {a} CHILD {b}\n" for a, b in pairwise(names))
+    dag += "JOB other t.sub\n"
+    told = tell(dag, out=Out().start())
+    ensemble = told.ensemble
+    ensemble.node_states("run.dag", True)
+    out = Out().say(FAILED_PRE.format(names[0]), at="10:05:00")
+    ensemble.hear("run.dag", read_dagman_out(out.data, OutState())[0])
+    weighed = ensemble.weighed("run.dag", True)
+    assert weighed.states[names[-1]].state is State.FUTILE
+    weighed.news.clear()
+    submitted = Out().submitted("other", 99, at="10:06:00")
+    ensemble.hear("run.dag", read_dagman_out(submitted.data, OutState())[0])
+    ensemble.weighed("run.dag", True)
+    assert weighed.news == {"other"}
+
+
+# --- ABORT-DAG-ON -------------------------------------------------------------------------------
+
+
+ABORTING = CHAIN + f"RETRY ALL_NODES 5\nABORT-DAG-ON {E0} 3\nFINAL last f.sub\n"
+
+
+def test_the_node_that_aborts_its_dag_is_failed_while_the_final_node_runs() -> None:
+    """``Node::DoRetry``: never for the ABORT-DAG-ON value."""
+    log = Log().submit(77, E0).execute(77).terminate(77, 3).submit(90, "last").execute(90)
+    out = Out().start(at="09:59:00").submitted(E0, 77, at="10:01:00")
+    for told in (tell(ABORTING, log, out=out), tell(ABORTING, log, out=out.say(ABORTS))):
+        row = told.painter(live=True).node_row(("run.dag", E0))
+        assert row is not None
+        assert (row.state, row.retries_left) == (State.FAILED, 0)
+        assert told.node(E1, live=True) is State.FUTILE
+        assert told.painter(live=True).status().dags[0].nodes_failed == 1
+
+
+def test_what_else_fails_in_an_aborted_dag_is_not_tried_again() -> None:
+    """DAGMan reads on for its FINAL node: jobs that it removed are failed nodes then."""
+    dag = ABORTING + "JOB other t.sub\nRETRY other 5\n"
+    log = Log().submit(77, E0).submit(78, "other").execute(77).execute(78).terminate(77, 3)
+    log.remove(78, reason="DAG Abort: DAG is exiting and writing rescue file. (by user ada)")
+    log.submit(90, "last").execute(90)
+    out = Out().start(at="09:59:00").submitted(E0, 77, at="10:01:00")
+    out.submitted("other", 78, at="10:01:00").say(ABORTS, at="10:06:00")
+    told = tell(dag, log, out=out)
+    assert told.node("other", live=True) is State.REMOVED
+    assert told.painter(live=True).status().dags[0].nodes_failed == 2
+
+
+def test_the_return_value_of_a_post_script_may_abort_the_dag() -> None:
+    dag = ABORTING + f"SCRIPT POST {E0} post.sh\n"
+    log = Log().submit(77, E0).execute(77).terminate(77, 1).post(77, E0, 3)
+    out = Out().start(at="09:59:00").submitted(E0, 77, at="10:01:00")
+    assert tell(dag, log, out=out).node(E0, live=True) is State.FAILED
+    log = Log().submit(77, E0).execute(77).terminate(77, 3).post(77, E0, 1)
+    assert tell(dag, log, out=out).node(E0, live=True) is State.RETRYING
+
+
+# --- without the user log -----------------------------------------------------------------------
+
+
+def test_tries_that_only_dagmans_log_tells_of_are_counted() -> None:
+    dag = CHAIN + "RETRY ALL_NODES 1\n"
+    out = Out().start(at="10:00:00").submitted(E0, 77)
+    out.say(f"Node {E0} job proc (77.0.0) failed with status 3.")
+    out.say(f"Retrying node {E0} (retry #1 of 1)...").submitted(E0, 78)
+    out.say(f"Node {E0} job proc (78.0.0) failed with status 3.")
+    row = tell(dag, out=out).painter(live=True).node_row(("run.dag", E0))
+    assert row is not None
+    assert (row.state, row.submissions, row.retries_left) == (State.FAILED, 2, 0)
+    assert why(row) == "Job failed with status 3, after 2 tries, no retries left"

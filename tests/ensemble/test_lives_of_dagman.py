@@ -1,0 +1,341 @@
+"""Lives of DAGMan: clusters of its own job that overlap, are refused, held or started again."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from metlmon.cli.codes import Exit
+from metlmon.cli.main import main
+from metlmon.cli.waiting import condition
+from metlmon.ensemble.ensemble import Ensemble, Role
+from metlmon.ensemble.states import DagState, State
+from metlmon.ensemble.views import DagRow
+from tests.ensemble.written import Log, Out, Told, moment, read_logs, tell
+
+DAG = """\
+JOB run0-train_epoch0 train.sub
+JOB run0-train_epoch1 train.sub
+PARENT run0-train_epoch0 CHILD run0-train_epoch1
+"""
+EPOCH0 = "run0-train_epoch0"
+
+ANOTHER_RUNS = (
+    "Aborting because it looks like another instance of DAGMan is currently running on this DAG; "
+    "if that is not the case, delete the lock file (run.dag.lock) and re-submit the DAG."
+)
+
+
+def dagman_log() -> Log:
+    return Log("run.dag.dagman.log", Role.DAGMAN, "run.dag")
+
+
+def begun(cluster: int, at: str, log: Log | None = None) -> Log:
+    """000 and 001 in one second, as the schedd writes them."""
+    log = log or dagman_log()
+    return log.submit(cluster, at=at).execute(cluster, gpus=None, at=at)
+
+
+class NamedOut(Out):
+    """``.dagman.out`` of processes that have their cluster in their name."""
+
+    def starts(self, cluster: int, at: str, done: int | None = 0) -> NamedOut:
+        self.say(f"** condor_scheduniv_exec.{cluster}.0 (CONDOR_DAGMAN) STARTING UP", at)
+        if done is not None:
+            self.say(f"Number of pre-completed nodes: {done}", at)
+        return self
+
+    def exits(self, cluster: int, status: int, at: str) -> NamedOut:
+        me = f"condor_scheduniv_exec.{cluster}.0 (condor_DAGMAN) pid 37763"
+        self.say(f"**** {me} EXITING WITH STATUS {status}", at)
+        return self
+
+
+def row(told: Told, live: bool = False) -> DagRow:
+    (dag,) = told.painter(live=live).status().dags
+    return dag
+
+
+def exits(told: Told, on: str) -> Exit | None:
+    return condition(frozenset({on}))(told.painter(live=True).status())
+
+
+# --- lives that overlap -------------------------------------------------------------------
+
+
+def test_a_second_submission_that_is_refused_leaves_the_first_running() -> None:
+    log = begun(102, "09:10:00", begun(100, "09:00:00")).terminate(102, 1, at="09:10:00")
+    nodes = Log("run.dag.nodes.log", Role.NODES, "run.dag")
+    nodes.submit(101, EPOCH0, at="09:00:05").execute(101, at="09:00:20")
+    told = tell(DAG, log, nodes)
+    dag = row(told)
+    assert (dag.state, dag.cluster, dag.ended) == (DagState.RUNNING, 100, None)
+    assert (dag.dagmans, dag.submitted, dag.refused) == (1, 1, 1)
+    assert dag.submissions == (moment("09:00:00"),)
+    assert told.ensemble.unfinished()
+    assert told.node(EPOCH0) is State.RUNNING
+    assert exits(told, "failed") is exits(told, "all") is None
+
+
+def test_dagman_says_itself_that_another_one_runs() -> None:
+    """Its end comes late: it had a large DAG to read."""
+    log = begun(102, "09:10:00", begun(100, "09:00:00")).terminate(102, 1, at="09:15:00")
+    out = NamedOut().starts(100, "09:00:01").starts(102, "09:10:01", done=None)
+    out.submitted(EPOCH0, 101, at="09:12:00")
+    out.say(ANOTHER_RUNS, "09:15:00")
+    out.exits(102, 1, "09:15:00")
+    dag = row(tell(DAG, log, out=out))
+    assert (dag.state, dag.cluster, dag.dagmans, dag.refused) == (DagState.RUNNING, 100, 1, 1)
+    out.say("Received SIGUSR1", "10:00:00").exits(100, 2, "10:00:01")  # type: ignore[attr-defined]
+    log.remove(100, at="10:00:01")
+    dag = row(tell(DAG, log, out=out))
+    assert (dag.state, dag.ended, dag.dagmans) == (DagState.REMOVED, moment("10:00:01"), 1)
+
+
+def test_without_a_log_of_its_job_dagmans_output_tells_lives_apart() -> None:
+    out = NamedOut().starts(100, "09:00:01").starts(102, "09:10:01", done=None)
+    out.say(ANOTHER_RUNS, "09:10:01")
+    out.exits(102, 1, "09:10:01")
+    dag = row(tell(DAG, out=out))
+    assert (dag.state, dag.cluster, dag.dagmans, dag.refused) == (DagState.RUNNING, 100, 1, 1)
+
+
+@pytest.mark.parametrize("old", ["removed", "failed"])
+def test_an_older_life_may_end_behind_the_begin_of_the_next(old: str) -> None:
+    log = begun(102, "10:00:00", begun(100, "09:00:00"))
+    if old == "removed":
+        log.remove(100, at="10:00:03")
+    else:
+        log.terminate(100, 1, at="10:00:03")
+    told = tell(DAG, log)
+    dag = row(told)
+    assert (dag.state, dag.cluster, dag.dagmans) == (DagState.RUNNING, 102, 2)
+    assert exits(told, "failed") is None
+    log.terminate(102, 0, at="11:00:00")
+    dag = row(tell(DAG, log))
+    assert (dag.state, dag.ended) == (DagState.DONE, moment("11:00:00"))
+
+
+def test_a_life_whose_end_was_lost_ended_when_the_next_one_ran() -> None:
+    log = begun(102, "10:00:00", begun(100, "09:00:00")).terminate(102, 1, at="12:00:00")
+    dag = row(tell(DAG, log))
+    assert (dag.state, dag.cluster, dag.dagmans, dag.refused) == (DagState.FAILED, 102, 2, 0)
+
+
+def test_one_that_fails_at_once_when_no_other_runs_was_not_refused() -> None:
+    log = begun(100, "09:00:00").remove(100, at="09:30:00")
+    begun(102, "10:00:00", log).terminate(102, 1, at="10:00:01")
+    dag = row(tell(DAG, log))
+    assert (dag.state, dag.dagmans, dag.refused) == (DagState.FAILED, 2, 0)
+
+
+def test_a_submission_that_left_the_queue_before_it_ran_changes_nothing() -> None:
+    log = begun(100, "09:00:00").submit(102, at="09:10:00").remove(102, at="09:11:00")
+    assert row(tell(DAG, log)).state is DagState.RUNNING
+    log.terminate(100, 0, at="10:00:00").submit(104, at="10:10:00")
+    dag = row(tell(DAG, log))
+    assert (dag.state, dag.cluster) == (DagState.RUNNING, 104), "it waits in the queue"
+
+
+def test_submissions_are_counted_by_clusters() -> None:
+    """The schedd was restarted twice in the life of the first."""
+    out = NamedOut().starts(100, "09:00:01").exits(100, 3, "09:30:00").starts(100, "09:40:00")
+    out.recovery()
+    out.starts(100, "10:00:00").recovery()  # type: ignore[attr-defined]
+    out.exits(100, 1, "10:30:00").starts(102, "11:00:00")  # type: ignore[attr-defined]
+    dag = row(tell(DAG, out=out))
+    assert (dag.dagmans, dag.submitted, dag.recoveries) == (2, 2, 2)
+    assert dag.submissions == (moment("09:00:01"), moment("11:00:00"))
+
+
+def test_lives_come_to_the_same_whatever_is_read_first() -> None:
+    log = begun(102, "09:10:00", begun(100, "09:00:00")).terminate(102, 1, at="09:10:00")
+    whole = row(tell(DAG, log))
+    told = tell(DAG)
+    for event in log.events:
+        piece = dagman_log()
+        piece.events.append(event)
+        read_logs(told.ensemble, [piece])
+        row(told)
+    assert row(told) == whole
+
+
+def test_a_refused_submission_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = begun(102, "09:10:00", begun(100, "09:00:00")).terminate(102, 1, at="09:10:00")
+    (tmp_path / "run.dag").write_text(DAG)
+    (tmp_path / "run.dag.dagman.log").write_bytes(log.data)
+    assert main(["status", str(tmp_path)]) == Exit.OK
+    text = capsys.readouterr().out
+    assert "running  0 of 2 nodes done  submitted 1×  1 submission refused: another" in text
+    assert main(["status", str(tmp_path), "--json"]) == Exit.OK
+    (dag,) = json.loads(capsys.readouterr().out)["dags"]
+    assert (dag["dagmans"], dag["submissions_refused"]) == (1, 1)
+
+
+# --- DAGMan that does not run -------------------------------------------------------------
+
+
+def test_a_held_dagman_is_alive_and_says_why() -> None:
+    log = begun(100, "09:00:00").evict(100, at="10:00:00").hold(100, reason="via condor_hold")
+    out = NamedOut().starts(100, "09:00:01").exits(100, 3, "10:00:00")
+    told = tell(DAG, log, out=out)
+    dag = row(told)
+    assert dag.state is DagState.HELD
+    assert dag.hold is not None
+    assert dag.hold.reason == "via condor_hold"
+    assert (dag.ended, told.ensemble.unfinished()) == (None, True)
+    assert exits(told, "failed") is exits(told, "all") is None
+    assert exits(told, "held") is Exit.HELD
+    again = Ensemble()
+    again.restore(pickle.loads(pickle.dumps(list(told.ensemble.kept()))))
+    again.set_dags(told.ensemble.dags.values())
+    assert row(Told(again)) == dag
+    log.release(100, at="11:00:00")
+    assert row(tell(DAG, log, out=out)).state is DagState.RESTARTING
+    log.execute(100, gpus=None, at="11:00:00")
+    dag = row(tell(DAG, log, out=out))
+    assert (dag.state, dag.hold, dag.dagmans) == (DagState.RUNNING, None, 1)
+
+
+def test_a_held_dagman_that_is_removed_is_over() -> None:
+    log = begun(100, "09:00:00").evict(100, at="10:00:00").hold(100, at="10:00:00")
+    dag = row(tell(DAG, log.remove(100, at="11:00:00")))
+    assert (dag.state, dag.ended, dag.hold) == (DagState.REMOVED, moment("11:00:00"), None)
+
+
+@pytest.mark.parametrize("logged", [True, False])
+def test_an_exit_status_of_3_is_a_restart(logged: bool) -> None:
+    log = begun(100, "09:00:00")
+    out = NamedOut().starts(100, "09:00:01").exits(100, 3, "10:00:00")
+    if logged:
+        log.evict(100, at="10:00:00")
+    told = tell(DAG, log, out=out)
+    dag = row(told)
+    assert (dag.state, dag.ended) == (DagState.RESTARTING, None)
+    assert exits(told, "failed") is exits(told, "held") is None
+    assert told.ensemble.unfinished()
+    log.execute(100, gpus=None, at="10:20:00")
+    assert row(tell(DAG, log, out=out)).state is DagState.RUNNING
+    out.starts(100, "10:20:01").recovery()
+    dag = row(tell(DAG, out=out))
+    assert (dag.state, dag.dagmans, dag.recoveries) == (DagState.RUNNING, 1, 1)
+
+
+def test_the_jobstate_log_knows_a_restart_as_well() -> None:
+    written = b"1777885201 INTERNAL *** DAGMAN_STARTED 100.0 ***\n"
+    written += b"1777888800 INTERNAL *** DAGMAN_FINISHED 3 ***\n"
+    assert row(tell(DAG, jobstate=written)).state is DagState.RUNNING
+    written += b"1777888900 INTERNAL *** DAGMAN_STARTED 100.0 ***\n"
+    assert row(tell(DAG, jobstate=written)).dagmans == 1
+    written += b"1777889900 INTERNAL *** DAGMAN_FINISHED 0 ***\n"
+    assert row(tell(DAG, jobstate=written)).state is DagState.DONE
+
+
+# --- ABORT-DAG-ON with a FINAL node -------------------------------------------------------
+
+
+def metrics(status: int, cluster: int = 100, rescue: int = 0) -> bytes:
+    return json.dumps(
+        {
+            "client": "condor_dagman",
+            "version": "23.9.6",
+            "start_time": 1777885201.0,
+            "end_time": 1777888800.0,
+            "exitcode": 0,
+            "dagman_id": str(cluster),
+            "rescue_dag_number": rescue,
+            "DagStatus": status,
+        }
+    ).encode()
+
+
+RESCUE = (
+    "# Rescue DAG file, created after running the run.dag DAG file\n# Total number of Nodes: 2\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("status", "rescue", "expected"),
+    [
+        (3, RESCUE, DagState.FAILED),
+        # ABORT-DAG-ON … RETURN 0: nobody wants to go on.
+        (3, "", DagState.DONE),
+        (0, RESCUE, DagState.DONE),
+    ],
+)
+def test_a_dag_that_was_aborted_and_can_go_on_is_not_done(
+    status: int, rescue: str, expected: DagState
+) -> None:
+    log = begun(100, "09:00:00").terminate(100, 0, at="10:00:00")
+    told = tell(DAG, log, metrics=metrics(status), rescue=rescue)
+    assert row(told).state is expected
+
+
+@pytest.mark.parametrize("rescue", [RESCUE, ""])
+def test_dagmans_output_tells_of_the_abort_as_well(rescue: str) -> None:
+    log = begun(100, "09:00:00").terminate(100, 0, at="10:00:00")
+    out = NamedOut().starts(100, "09:00:01")
+    out.say("Aborting DAG because we got the ABORT exit value from a job", "09:59:00")
+    out.exits(100, 0, "10:00:00")
+    expected = DagState.FAILED if rescue else DagState.DONE
+    assert row(tell(DAG, log, out=out, rescue=rescue)).state is expected
+
+
+def test_the_metrics_of_an_older_life_say_nothing_of_the_next() -> None:
+    log = begun(100, "09:00:00").terminate(100, 0, at="10:00:00")
+    begun(102, "10:30:00", log).terminate(102, 0, at="10:40:00")
+    assert row(tell(DAG, log, metrics=metrics(3), rescue=RESCUE)).state is DagState.DONE
+
+
+# --- a real one ---------------------------------------------------------------------------
+
+
+def test_a_real_dagman_that_was_held(
+    shared: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """condor_q said 138.0 H, "via condor_hold (by user researcher)", and both jobs went on."""
+    path = shared("examples/pool-failures/c1-dagman-held")
+    assert main(["status", str(path), "--json", "--live"]) == Exit.OK
+    told = json.loads(capsys.readouterr().out)
+    (dag,) = told["dags"]
+    assert (dag["state"], dag["cluster"], dag["dagmans"]) == ("held", 138, 1)
+    assert dag["hold_reason"] == "via condor_hold (by user researcher)"
+    assert (dag["hold_code"], dag["ended"], told["live"]) == (1, None, True)
+    assert main(["status", str(path)]) == Exit.OK
+    text = capsys.readouterr().out
+    assert "DAGMan held" in text
+    assert "DAGMan is held (code 1): via condor_hold (by user researcher)" in text
+    assert "release-dag" in text
+
+
+# --- as a real pool wrote it (HTCondor 23.9.6) ----------------------------------------------
+
+
+def test_a_released_dagman_whose_001_comes_before_its_013_runs() -> None:
+    log = begun(64, "09:00:00").evict(64, at="09:00:02").hold(64, at="09:00:02")
+    log.execute(64, gpus=None, at="09:00:05").release(64, at="09:00:05")
+    out = NamedOut().starts(64, "09:00:00")
+    out.exits(64, 3, "09:00:02").starts(64, "09:00:05")
+    assert row(tell(DAG, log, out=out), live=True).state is DagState.RUNNING
+
+
+def test_a_second_dagman_that_recovers_and_ends_at_once_leaves_the_first_running() -> None:
+    """It could not see the process of the first one: it takes over, does not find the jobs in
+    the queue as its own, writes a rescue file, and ends with 1. The first goes on."""
+    log = begun(40, "09:10:00", begun(38, "09:00:00")).terminate(40, 1, at="09:10:01")
+    out = NamedOut().starts(38, "09:00:00").starts(40, "09:10:00")
+    out.say("Running in RECOVERY mode... >>>>>>>>>>>>>>>>>>>>>>>>>>>>>>", "09:10:00")
+    lost = "DAGMan lost track of node A (ClusterId=39). Please resubmit DAG from produced rescue"
+    out.say(f"ERROR: {lost} file.", "09:10:01")
+    out.exits(40, 1, "09:10:01")
+    jobstate = b"1777885200 INTERNAL *** DAGMAN_STARTED 38.0 ***\n"
+    jobstate += b"1777885800 INTERNAL *** DAGMAN_STARTED 40.0 ***\n"
+    jobstate += b"1777885801 INTERNAL *** DAGMAN_FINISHED 1 ***\n"
+    told = tell(DAG, log, out=out, jobstate=jobstate)
+    dag = row(told, live=True)
+    assert (dag.state, dag.refused, dag.recoveries) == (DagState.RUNNING, 1, 0)
+    assert not [notice for notice in told.painter(live=True).notices() if lost in notice.text]

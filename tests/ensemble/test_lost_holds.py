@@ -1,0 +1,126 @@
+"""Holds whose 012 was lost, and which the reason of a later removal proves.
+
+The reasons are laid out as ``UserPolicy::FiringReason`` in HTCondor's ``user_job_policy.cpp``
+writes them.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from metlmon.cli.main import main
+from metlmon.ensemble.states import Outcome, State
+from tests.live.dagdirs import DAG, NODE, Dagdir
+
+SYSTEM = "The system macro SYSTEM_PERIODIC_REMOVE expression '{}' evaluated to TRUE"
+ATTRIBUTE = "The job attribute PeriodicRemove expression '{}' evaluated to TRUE"
+THIRTY_DAYS = "(JobStatus == 5 && time() - EnteredCurrentStatus > 3600 * 24 * 30)"
+
+
+def event(number: str, stamp: str, text: str) -> str:
+    return f"{number} (77.000.000) 2026-{stamp} {text}\n...\n"
+
+
+def log(reason: str, *between: str) -> bytes:
+    """Submitted and executing on 1 January, the hold torn out, removed on 3 February."""
+    host = "<10.0.0.1:9618?addrs=10.0.0.1-9618>"
+    begin = [
+        event("000", "01-01 10:00:00", f"Job submitted from host: {host}\n    DAG Node: {NODE}"),
+        event("001", "01-01 11:00:00", f"Job executing on host: {host}\n\tGPUs = 2"),
+    ]
+    end = event("009", "02-03 12:00:00", f"Job was aborted.\n\t{reason}")
+    return "".join([*begin, *between, end]).encode()
+
+
+def laid(path: Path, data: bytes) -> Dagdir:
+    dagdir = Dagdir(path, DAG)
+    dagdir.write("metl.log", data)
+    return dagdir
+
+
+HELD_SINCE = datetime(2026, 1, 4, 12, 0, 0)
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        SYSTEM.format(THIRTY_DAYS),
+        SYSTEM.format("JobStatus =?= 5 && ((time() - EnteredCurrentStatus) > 2592000)"),
+        ATTRIBUTE.format("(JobStatus == 5) && (CurrentTime - EnteredCurrentStatus >= 2592000)"),
+        SYSTEM.format(
+            "(JobStatus == 5 && NumHolds > 3 && time() - EnteredCurrentStatus > 30 * 86400) || "
+            "(JobStatus == 5 && time() - EnteredCurrentStatus > 40 * 86400)"
+        ),
+    ],
+)
+def test_a_lost_hold_is_inferred(tmp_path: Path, policy: str) -> None:
+    dagdir = laid(tmp_path, log(policy))
+    (job,) = dagdir.reader().painter().job_rows()
+    assert job.state is State.REMOVED
+    (execution,) = job.executions
+    assert (execution.end, execution.outcome) == (HELD_SINCE, Outcome.HELD)
+    assert execution.uncertain
+    assert "inferred" in (execution.reason or "")
+
+
+def test_it_is_held_in_views_of_the_past(tmp_path: Path) -> None:
+    dagdir = laid(tmp_path, log(SYSTEM.format(THIRTY_DAYS)))
+    (before,) = dagdir.reader(datetime(2026, 1, 3)).painter().job_rows()
+    assert before.state is State.RUNNING
+    (after,) = dagdir.reader(datetime(2026, 1, 20)).painter().job_rows()
+    assert (after.state, after.since) == (State.HELD, HELD_SINCE)
+    assert "inferred" in (after.hold_reason or "")
+
+
+def test_the_json_says_that_it_is_inferred(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    laid(tmp_path, log(SYSTEM.format(THIRTY_DAYS)))
+    main(["jobs", str(tmp_path), "--json", "--as-of", "2026-01-20"])
+    (job,) = json.loads(capsys.readouterr().out)["jobs"]
+    assert (job["state"], job["since"]) == ("held", "2026-01-04T12:00:00")
+    assert "inferred" in job["hold_reason"]
+    assert job["executions"][0]["uncertain"] is True
+    main(["status", str(tmp_path), "--as-of", "2026-01-20"])
+    assert "inferred" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        SYSTEM.format("(JobStatus == 1 && time() - EnteredCurrentStatus > 2592000)"),
+        SYSTEM.format(f"{THIRTY_DAYS} || NumJobStarts > 20"),
+        SYSTEM.format("JobStatus == 5"),
+        SYSTEM.format("!(JobStatus == 5 && time() - EnteredCurrentStatus > 2592000)"),
+        SYSTEM.format("JobStatus == 5 && time() - EnteredCurrentStatus > 1" + "0" * 30),
+        "via condor_rm (by user ml)",
+        f"somebody wrote {THIRTY_DAYS}",
+    ],
+)
+def test_other_reasons_prove_nothing(tmp_path: Path, policy: str) -> None:
+    (job,) = laid(tmp_path, log(policy)).reader().painter().job_rows()
+    (execution,) = job.executions
+    assert (execution.end, execution.outcome) == (datetime(2026, 2, 3, 12), Outcome.REMOVED)
+
+
+def test_a_hold_that_is_in_the_log_stays_what_it_was(tmp_path: Path) -> None:
+    held = event("012", "01-02 10:00:00", "Job was held.\n\tdisk full\n\tCode 13 Subcode 2")
+    dagdir = laid(tmp_path, log(SYSTEM.format(THIRTY_DAYS), held))
+    painter = dagdir.reader().painter()
+    view = painter.job_view(77, 0)
+    assert view is not None
+    (execution,) = view.row.executions
+    assert (execution.end, execution.code) == (datetime(2026, 1, 2, 10), 13)
+    assert not execution.uncertain
+    assert [line.number for line in view.events] == [0, 1, 12, 9]
+
+
+def test_what_happened_later_contradicts_it(tmp_path: Path) -> None:
+    later = event("004", "01-20 10:00:00", "Job was evicted. Code 1004 Subcode 0")
+    (job,) = laid(tmp_path, log(SYSTEM.format(THIRTY_DAYS), later)).reader().painter().job_rows()
+    (execution,) = job.executions
+    assert (execution.end, execution.outcome) == (datetime(2026, 1, 20, 10), Outcome.EVICTED)

@@ -1,0 +1,269 @@
+"""One job event log, written by the DAGs of two directories that have the same node names."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from metlmon.dagman import OutState, read_dagman_out
+from metlmon.ensemble.ensemble import Role
+from metlmon.ensemble.picture import Painter
+from metlmon.ensemble.states import State
+from metlmon.live.reader import Reader
+from tests.ensemble.written import Log, Out, Told, moment, tell
+
+NODE = "run0-train_epoch0"
+CHAIN = f"JOB {NODE} t.sub\nJOB run0-train_epoch1 t.sub\nPARENT {NODE} CHILD run0-train_epoch1\n"
+OURS, THEIRS = 70, 77
+
+
+def shared(batch: str = "") -> Log:
+    """Our job and theirs, of one node."""
+    log = Log()
+    log.batch_name = batch
+    log.submit(OURS, NODE, at="10:00:00", older=not batch)
+    return log.submit(THEIRS, NODE, at="10:05:00", older=not batch)
+
+
+def dagman_log(cluster: int, begin: str, end: str = "") -> Log:
+    log = Log("run.dag.dagman.log", Role.DAGMAN, "run.dag")
+    log.submit(cluster, at=begin).execute(cluster, gpus=None, at=begin)
+    return log.terminate(cluster, 1, at=end) if end else log
+
+
+def nodes_log() -> Log:
+    log = Log("run.dag.nodes.log", Role.NODES, "run.dag")
+    return log.submit(OURS, NODE, at="10:00:00", older=True).execute(OURS, at="10:30:00")
+
+
+def kinds(told: Told, live: bool = False) -> list[str]:
+    return sorted(notice.kind for notice in told.painter(live=live).notices())
+
+
+def clusters(told: Told) -> list[int]:
+    return [job.cluster for job in told.painter().job_rows()]
+
+
+def out_of(*submitted: tuple[str, int, str]) -> Out:
+    """A ``.dagman.out`` that begins before our job and tells of these submissions."""
+    out = Out().start("09:59:00")
+    for node, cluster, at in submitted:
+        when = moment(at)
+        text = f"Event: ULOG_SUBMIT for HTCondor Node {node} ({cluster}.0.0)"
+        out.say(f"{text} {{{when:%m/%d/%y %H:%M:%S}}}", at)
+    return out
+
+
+def hear(told: Told, *submitted: tuple[str, int, str]) -> None:
+    """DAGMan goes on writing."""
+    lines = b"".join(out_of(*submitted).lines[2:])
+    told.ensemble.hear("run.dag", read_dagman_out(lines, OutState())[0])
+
+
+MINE = (NODE, OURS, "10:00:01")
+LATER = ("run0-train_epoch1", 78, "10:07:00")
+
+
+# --- the snapshots ------------------------------------------------------------------------
+
+
+def painted(dagdir: Path) -> Painter:
+    reader = Reader(dagdir)
+    reader.open()
+    reader.read_all()
+    return reader.painter()
+
+
+def jobs_in(nodes_log: Path) -> set[int]:
+    return {int(line[5:8]) for line in nodes_log.read_text().splitlines() if line[:5] == "000 ("}
+
+
+@pytest.fixture(name="dagdirs")
+def _dagdirs(shared: Callable[[str], Path], tmp_path: Path) -> tuple[Path, Path]:
+    """Both directories as their users see them, the log of the first in the second as well."""
+    for name in ("f1", "f2"):
+        found = shared(f"examples/pool-failures/shared-absolute-log/{name}")
+        shutil.copytree(found, tmp_path / name)
+    shutil.copy(tmp_path / "f1" / "all.log", tmp_path / "f2")
+    return tmp_path / "f1", tmp_path / "f2"
+
+
+def test_each_directory_shows_its_own_jobs(dagdirs: tuple[Path, Path]) -> None:
+    for dagdir, done in zip(dagdirs, (4, 1), strict=True):
+        ours = jobs_in(dagdir / "one.dag.nodes.log")
+        painter = painted(dagdir)
+        status = painter.status()
+        assert [dag.nodes_done for dag in status.dags] == [done]
+        rows = painter.job_rows()
+        assert {row.cluster for row in rows if row.node} == ours
+        # Submitted in the last two seconds of the snapshot, of which DAGMan's files tell nothing.
+        assert {row.cluster for row in rows if not row.node} <= {251, 252}
+        assert all(row.ambiguous == ("one.dag",) for row in rows if not row.node)
+        assert "shared-log" in {warning.kind for warning in status.warnings}
+        told = " ".join(warning.text for warning in status.warnings)
+        assert "condor_rm" not in told
+    second = painted(dagdirs[1]).status().runs
+    assert [(run.run, run.state, run.epochs_done) for run in second] == [
+        ("run0", State.HELD, 0),
+        ("run1", State.IDLE, 1),
+    ]
+
+
+def test_what_dagmans_own_logs_tell_is_enough(dagdirs: tuple[Path, Path]) -> None:
+    (dagdirs[1] / "one.dag.dagman.out").unlink()
+    painter = painted(dagdirs[1])
+    assert [dag.nodes_done for dag in painter.status().dags] == [1]
+    nodes = {row.cluster for row in painter.job_rows() if row.node}
+    assert nodes == jobs_in(dagdirs[1] / "one.dag.nodes.log")
+
+
+def test_without_dagmans_files_it_is_told_as_the_log_tells_it(
+    dagdirs: tuple[Path, Path],
+) -> None:
+    for file in dagdirs[0].glob("one.dag.*"):
+        file.unlink()
+    rows = painted(dagdirs[0]).job_rows()
+    assert len(rows) == 9
+    assert {row.dag for row in rows} == {"one.dag"}
+
+
+# --- evidence, each alone -----------------------------------------------------------------
+
+
+def test_a_dagman_out_that_tells_of_later_but_not_of_it() -> None:
+    told = tell(CHAIN, shared(), out=out_of(MINE))
+    assert clusters(told) == [OURS, THEIRS], "nothing is told of the time after it yet"
+    hear(told, LATER)
+    for each in (told, tell(CHAIN, shared(), out=out_of(MINE, LATER))):
+        assert clusters(each) == [OURS]
+        assert each.node_state(NODE).job is each.ensemble.jobs[OURS, 0, 0]
+        assert kinds(each, live=True) == ["shared-log"]
+
+
+def test_it_adds_nothing() -> None:
+    log = shared().execute(THEIRS, gpus=2, at="10:10:00").terminate(THEIRS, at="11:10:00")
+    assert tell(CHAIN, log).painter().status().gpu_hours.total == 2
+    told = tell(CHAIN, log, nodes_log().release(OURS, at="12:00:00"))
+    status = told.painter().status()
+    assert status.gpu_hours.total == 1.5, "our own"
+    assert [site.executions for site in status.sites] == [1]
+    assert {entry.job for entry in told.painter().ledger().executions} == {(OURS, 0)}
+    assert [job.job for job in told.painter().ledger().jobs] == [(OURS, 0)]
+
+
+def test_a_nodes_log_that_lacks_it() -> None:
+    assert clusters(tell(CHAIN, shared(), nodes_log())) == [OURS]
+    assert clusters(tell(CHAIN, nodes_log(), shared())) == [OURS], "whichever is read first"
+
+
+def test_a_jobstate_log_that_lacks_it() -> None:
+    # 10:00:00 was 1777888800 there.
+    jobstate = (
+        b"1777888740 INTERNAL *** DAGMAN_STARTED 900.0 ***\n"
+        b"1777888800 run0-train_epoch0 SUBMIT 70.0 - - 1\n"
+        b"1777890000 run0-train_epoch0 EXECUTE 70.0 - - 1\n"
+    )
+    assert clusters(tell(CHAIN, shared(), jobstate=jobstate)) == [OURS]
+
+
+def test_a_node_status_file_in_which_its_node_is_not_ready() -> None:
+    status = (
+        b'[\n  Type = "DagStatus";\n  DagFiles = { "run.dag" };\n'
+        b'  Timestamp = 1777892400; /* "Mon May  4 11:00:00 2026" */\n  DagStatus = 3;\n]\n'
+        b'[\n  Type = "NodeStatus";\n  Node = "run0-train_epoch1";\n  NodeStatus = 0;\n]\n'
+    )
+    log = Log().submit(THEIRS, "run0-train_epoch1", at="10:05:00", older=True)
+    out = Out().start("09:59:00")
+    assert clusters(tell(CHAIN, log, out=out, status=status)) == []
+    assert clusters(tell(CHAIN, log, status=status)) == [THEIRS], "of another life, perhaps"
+
+
+@pytest.mark.parametrize("older", [901, 899])
+def test_it_names_another_dagman(older: int) -> None:
+    reason = f"The system macro says: DAGManJobId =?= {older} is TRUE"
+    for log in (
+        shared().remove(THEIRS, reason, at="10:20:00"),
+        shared().raw(28, THEIRS, "Job ad information event triggered.", f"DAGManJobId = {older}\n"),
+    ):
+        told = tell(CHAIN, log, dagman_log(900, "09:00:00", end="12:00:00"))
+        assert clusters(told) == [OURS]
+        assert not told.ensemble.members[OURS, 0, 0].proven
+
+
+def test_its_batch_name_names_another_dagman() -> None:
+    log = shared("run.dag+899")
+    told = tell(CHAIN, log, dagman_log(900, "09:00:00", end="12:00:00"))
+    assert clusters(told) == []
+    # A name that the user chose, and one that a later DAGMan of ours may have.
+    assert clusters(tell(CHAIN, shared("5+5b"), dagman_log(900, "09:00:00"))) == [OURS, THEIRS]
+    told = tell(CHAIN, shared("run.dag+901"), dagman_log(900, "09:00:00"))
+    assert clusters(told) == [OURS, THEIRS]
+
+
+def test_it_was_submitted_between_two_lives() -> None:
+    lives = dagman_log(900, "09:00:00", end="10:02:00")
+    lives.submit(901, at="11:00:00")
+    assert clusters(tell(CHAIN, shared(), lives)) == [OURS]
+    # The log of DAGMan's own job may be older than the other.
+    assert clusters(tell(CHAIN, shared(), dagman_log(900, "09:00:00", end="10:02:00"))) == [
+        OURS,
+        THEIRS,
+    ]
+
+
+# --- neither proven nor refuted -----------------------------------------------------------
+
+
+def test_a_job_in_a_shared_log_that_nothing_proves_is_ambiguous() -> None:
+    log = shared().submit(80, NODE, at="10:30:00", older=True)
+    told = tell(CHAIN, log, out=out_of(MINE, LATER))
+    assert clusters(told) == [OURS, 80]
+    job = told.job(80)
+    assert (job.dag, job.ambiguous) == (None, ("run.dag",))
+    notices = {notice.kind: notice.text for notice in told.painter().notices()}
+    assert notices["ambiguous-dag"].startswith("1 job (80.0) may belong to run.dag, or to the DAG")
+    # DAGMan's file goes on, and names it or not.
+    hear(told, (NODE, 80, "10:30:01"))
+    assert told.job(80).dag == "run.dag"
+    told = tell(CHAIN, log, out=out_of(MINE, LATER))
+    hear(told, (NODE, 81, "10:40:00"))
+    assert clusters(told) == [OURS]
+
+
+def test_a_log_is_no_longer_shared_when_its_jobs_were_ours_after_all() -> None:
+    log = shared().submit(80, NODE, at="10:30:00", older=True)
+    told = tell(CHAIN, log, out=out_of(MINE, LATER))
+    hear(told, (NODE, THEIRS, "10:08:00"))
+    assert [told.job(cluster).dag for cluster in (OURS, THEIRS, 80)] == ["run.dag"] * 3
+
+
+def test_the_advice_to_remove_doubled_jobs_names_proven_ones_alone() -> None:
+    (notice,) = tell(CHAIN, shared()).painter(live=True).notices()
+    assert notice.kind == "doubled-node"
+    assert "condor_rm" not in notice.text
+    assert str(THEIRS) not in notice.text
+    both = nodes_log().submit(THEIRS, NODE, at="10:31:00", older=True)
+    (notice,) = tell(CHAIN, both).painter(live=True).notices()
+    assert f"{OURS}, {THEIRS}: DAGMan heeds the newest alone" in notice.text
+    assert "condor_rm them" in notice.text
+
+
+def test_a_post_scripts_result_of_another_directory_is_none_of_ours() -> None:
+    log = shared().terminate(THEIRS, at="10:20:00").post(THEIRS, NODE, 1, at="10:20:01")
+    dag = CHAIN + f"SCRIPT POST {NODE} check.sh\n"
+    told = tell(dag, log, nodes_log())
+    assert told.node(NODE) is State.RUNNING
+
+
+def test_a_job_from_before_our_first_dagman_in_a_log_elsewhere_is_not_ours() -> None:
+    log = shared()
+    log.file = "../other/metl.log"
+    out = out_of((NODE, THEIRS, "10:05:00"))
+    out.lines = [line.replace(b"09:59:00", b"10:02:00") for line in out.lines]
+    told = tell(CHAIN, log, out=out)
+    assert clusters(told) == [THEIRS]
+    here = shared()
+    assert clusters(tell(CHAIN, here, out=out)) == [OURS, THEIRS], "perhaps of an older life"

@@ -1,0 +1,122 @@
+"""Nodes of no run, tries of several procs, and where a job that runs nowhere is shown."""
+
+from __future__ import annotations
+
+import pytest
+
+from metlmon.cli.tables import _where
+from metlmon.ensemble import wording
+from metlmon.ensemble.states import State
+from metlmon.ensemble.views import Latest
+from screens.runlist import place
+from screens.timerows import doing
+from tests.ensemble.written import Log, Told, tell
+
+NODE = "run0-train_epoch0"
+SITE = f'JOB {NODE} t.sub\nVARS {NODE} run_uuid="aaaa" ResourceName="expanse"\n'
+
+
+# --- nodes that name a run ----------------------------------------------------------------
+
+
+def test_a_node_that_names_a_run_which_trains_nothing_is_a_node_of_no_run() -> None:
+    dag = SITE + 'JOB fetch f.sub\nVARS fetch run_uuid="bbbb"\n'
+    painter = tell(dag, Log().submit(5, "fetch")).painter()
+    assert [run.uuid for run in painter.status().runs] == ["aaaa"]
+    row = painter.node_row(("run.dag", "fetch"))
+    assert row is not None
+    assert (row.state, row.run) == (State.IDLE, None)
+    assert painter.status().other_states[State.IDLE] == 1
+    assert painter.status().side_nodes.total == 0
+
+
+def test_it_is_a_side_node_of_the_run_where_that_trains() -> None:
+    painter = tell(SITE + 'JOB fetch f.sub\nVARS fetch run_uuid="aaaa"\n').painter()
+    (run,) = painter.status().runs
+    assert (run.run, run.epochs_total) == ("run0", 1)
+    view = painter.run_view(run.key)
+    assert view is not None
+    assert [row.node for row in view.side] == ["fetch"]
+
+
+# --- tries --------------------------------------------------------------------------------
+
+
+def attempts(told: Told) -> tuple[int, int, list[int]]:
+    """As the run, the node and the ledger tell it."""
+    painter = told.painter()
+    latest, node = told.run("run0").latest, painter.node_row(("run.dag", NODE))
+    assert latest is not None
+    assert node is not None
+    entries = sorted(painter.ledger().executions, key=lambda e: (e.job, e.start))
+    assert painter.ledger().epochs[0].attempts == latest.attempt
+    return latest.attempt, node.attempts, [entry.attempt for entry in entries]
+
+
+def test_two_procs_of_a_node_are_one_try_on_two_machines() -> None:
+    log = Log().submit((7, 0), NODE).submit((7, 1), NODE)
+    log.execute((7, 0)).execute((7, 1))
+    assert attempts(tell(SITE, log)) == (1, 1, [1, 1])
+    log.evict((7, 1)).execute((7, 1))
+    assert attempts(tell(SITE, log)) == (2, 2, [1, 1, 2])
+    log.terminate((7, 0), 1).remove((7, 1))
+    log.submit((8, 0), NODE).submit((8, 1), NODE).execute((8, 1)).execute((8, 0))
+    assert attempts(tell(SITE, log)) == (3, 3, [1, 1, 2, 3, 3])
+
+
+# --- where --------------------------------------------------------------------------------
+
+
+def latest(log: Log, dag: str = SITE) -> Latest:
+    found = tell(dag, log).run("run0").latest
+    assert found is not None
+    return found
+
+
+def test_an_idle_job_is_shown_where_it_is_to_go() -> None:
+    log = Log().submit(7, NODE).execute(7, site="Delta-GPU")
+    assert _where(latest(log), False) == "Delta-GPU ≠ expanse"
+    at = latest(log.evict(7))
+    assert at.state is State.IDLE
+    assert _where(at, False) == "→ expanse (was at Delta-GPU)"
+    assert _where(at, True) == "-> expanse (was at Delta-GPU)"
+    cells = "".join(piece for piece, _ in place(at.site, at.target, True, 14, False, at.state))
+    assert cells == "→ expanse"
+    moving = latest(log.transfer(7, "started input"))
+    assert moving.state is State.TRANSFERRING_INPUT
+    assert _where(moving, False) == "→ expanse (was at Delta-GPU)"
+    assert _where(latest(log.execute(7, site="Expanse-GPU")), False) == "Expanse-GPU"
+
+
+def test_without_a_target_it_says_where_the_job_was() -> None:
+    at = latest(Log().submit(7, NODE).execute(7, site="Delta-GPU").evict(7), f"JOB {NODE} t\n")
+    assert _where(at, False) == "was at Delta-GPU"
+    text = "".join(piece for piece, _ in place(at.site, at.target, False, None, False, at.state))
+    assert text == "was at Delta-GPU"
+
+
+# --- done without a job -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("rescue", "said"),
+    [(1, "done by the rescue file"), (None, "done, and no log here tells of a job of it")],
+)
+def test_a_run_that_a_rescue_file_completed_was_not_never_submitted(
+    rescue: int | None, said: str
+) -> None:
+    from metlmon.stats.timeline import drawn_up
+
+    other = "JOB run1-train_epoch0 t.sub\n"
+    log = Log().submit(7, "run1-train_epoch0").execute(7)
+    if rescue is None:
+        told = tell(SITE.replace("t.sub", "t.sub DONE") + other, log)
+    else:
+        told = tell(SITE + other, log, rescue=f"DONE {NODE}\n")
+    made = drawn_up(told.painter().ledger())
+    lane = next(lane for lane in made.lanes if lane.name == "run0")
+    (dag,) = told.painter().status().dags
+    assert dag.rescue == rescue
+    drawn = doing(made, lane, made.length, False, 80, False, dag.rescue)
+    assert said in "".join(piece for piece, _ in drawn)
+    assert wording.done_without_job(rescue) == said

@@ -1,0 +1,287 @@
+"""Nodes of which no file here tells: done in an earlier life of DAGMan, unknown, or to come.
+
+The bytes are those of ``fixtures/rescue``: three lives of DAGMan, of which the last one began from
+``ens.dag.rescue002`` with 14 of 16 nodes done, and trained run2's last two epochs.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from metlmon.ensemble.states import DagState, State
+from metlmon.ensemble.views import Notice, Status
+from metlmon.live.reader import Reader
+
+RECORDED = Path(__file__).resolve().parents[2] / "fixtures" / "rescue"
+DAG, OUT, NODES_LOG = "ens.dag", "ens.dag.dagman.out", "ens.dag.nodes.log"
+METRICS, SUB, STATUS = "ens.dag.metrics", "ens.dag.condor.sub", "nodes.dag.status"
+
+
+class Copy:
+    """Some of the recorded files, in a directory of their own."""
+
+    def __init__(self, path: Path, *names: str) -> None:
+        self.path = path
+        for name in names:
+            shutil.copy(RECORDED / name, path / name)
+
+    def write(self, name: str, content: bytes) -> None:
+        (self.path / name).write_bytes(content)
+
+    def change(self, name: str, old: str, new: str) -> None:
+        text = (self.path / name).read_text()
+        assert old in text
+        (self.path / name).write_text(text.replace(old, new))
+
+    def status(self, live: bool | None = None) -> Status:
+        reader = Reader(self.path, live=live)
+        reader.open()
+        reader.read_all()
+        return reader.painter().status()
+
+
+def last_life() -> bytes:
+    """What the third DAGMan wrote into ``.dagman.out``."""
+    text = (RECORDED / OUT).read_bytes()
+    begin = text.rindex(b"******", 0, text.rindex(b"STARTING UP"))
+    return text[text.rindex(b"\n", 0, begin) + 1 :]
+
+
+def notice(status: Status, kind: str) -> Notice:
+    (found,) = (each for each in status.warnings if each.kind == kind)
+    return found
+
+
+def of_kind(status: Status, kind: str) -> list[Notice]:
+    return [each for each in status.warnings if each.kind == kind]
+
+
+def epochs(status: Status) -> dict[str, tuple[int, int, State]]:
+    return {run.run: (run.epochs_done, run.epochs_inferred, run.state) for run in status.runs}
+
+
+def test_roots_that_nothing_held_back_were_done(tmp_path: Path) -> None:
+    status = Copy(tmp_path, DAG, SUB, NODES_LOG).status()
+    done = (4, 4, State.COMPLETED)
+    # Of run2 the last two were trained in this life.
+    told = {"run0": done, "run1": done, "run2": (4, 2, State.COMPLETED), "run3": done}
+    assert epochs(status) == told
+    assert status.epoch_states[State.WAITING] == status.epoch_states[State.UNKNOWN] == 0
+    missing = notice(status, "missing-rescue")
+    assert missing.file == "ens.dag.rescueNNN"
+    assert "14 nodes taken for done" in missing.text
+
+
+@pytest.mark.parametrize(
+    ("option", "follows"),
+    [("-MaxIdle 1000", True), ("-MaxIdle 12", False), ("-MaxJobs 3", False), ("-MaxJobs 0", True)],
+)
+def test_a_throttle_may_have_held_them_back(tmp_path: Path, option: str, follows: bool) -> None:
+    copy = Copy(tmp_path, DAG, SUB, NODES_LOG)
+    copy.change(SUB, "-MaxIdle 1000", option)
+    states = copy.status().epoch_states
+    assert states[State.UNKNOWN] == (0 if follows else 12)
+    assert states[State.WAITING] == 0
+
+
+def test_a_configuration_of_its_own_may_have_held_them_back(tmp_path: Path) -> None:
+    copy = Copy(tmp_path, DAG, SUB, NODES_LOG)
+    copy.change(SUB, 'environment = "', 'environment = "_CONDOR_DAGMAN_CONFIG_FILE=/a/dag.config ')
+    assert copy.status().epoch_states[State.UNKNOWN] == 12
+
+
+def test_a_category_or_a_pre_script_may_have_held_them_back(tmp_path: Path) -> None:
+    copy = Copy(tmp_path, DAG, SUB, NODES_LOG)
+    recorded = (tmp_path / DAG).read_bytes()
+    copy.write(DAG, recorded + b"\nCATEGORY run0-train_epoch0 few\nMAXJOBS few 1\n")
+    assert copy.status().epoch_states[State.UNKNOWN] == 12
+    copy.write(DAG, recorded + b"\nSCRIPT PRE run0-train_epoch0 gate\n")
+    states = copy.status()
+    assert epochs(states)["run0"] == (0, 0, State.UNKNOWN)
+    assert epochs(states)["run3"] == (4, 4, State.COMPLETED)
+
+
+def test_without_its_command_line_nothing_follows(tmp_path: Path) -> None:
+    status = Copy(tmp_path, DAG, NODES_LOG).status()
+    unknown = (0, 0, State.UNKNOWN)
+    told = {"run0": unknown, "run1": unknown, "run2": (4, 2, State.COMPLETED), "run3": unknown}
+    assert epochs(status) == told
+    (dag,) = status.dags
+    assert (dag.nodes_done, dag.nodes_unknown, dag.nodes_total) == (4, 12, 16)
+    assert "of 12 nodes nothing is known" in notice(status, "missing-rescue").text
+
+
+def test_an_older_rescue_file_tells_of_its_own_nodes(tmp_path: Path) -> None:
+    status = Copy(tmp_path, DAG, NODES_LOG, "ens.dag.rescue001").status()
+    assert epochs(status)["run0"] == (1, 0, State.UNKNOWN)
+    assert status.epoch_states[State.UNKNOWN] == 10
+
+
+def test_with_its_rescue_file_nothing_is_inferred(tmp_path: Path) -> None:
+    status = Copy(tmp_path, DAG, NODES_LOG, "ens.dag.rescue002").status()
+    assert epochs(status)["run0"] == (4, 0, State.COMPLETED)
+    assert not of_kind(status, "missing-rescue")
+
+
+def test_the_number_of_pre_completed_nodes_decides(tmp_path: Path) -> None:
+    copy = Copy(tmp_path, DAG, NODES_LOG)
+    copy.write(OUT, last_life())
+    status = copy.status()
+    assert epochs(status)["run0"] == (4, 4, State.COMPLETED)
+    assert status.epoch_states[State.UNKNOWN] == 0
+    missing = notice(status, "missing-rescue")
+    assert missing.file == "ens.dag.rescue002"
+
+
+def test_while_dagman_runs_it_decides_as_well(tmp_path: Path) -> None:
+    out = last_life()
+    copy = Copy(tmp_path, DAG)
+    copy.write(OUT, out[: out.index(b"Node run2-train_epoch2 job proc")])
+    status = copy.status(live=True)
+    assert status.dags[0].state is DagState.RUNNING
+    assert epochs(status)["run0"] == (4, 4, State.COMPLETED)
+    # What comes after a node that was submitted in this life is still to come.
+    assert status.epoch_states[State.WAITING] == 1
+    assert epochs(status)["run2"][:2] == (2, 2)
+
+
+def test_a_number_that_does_not_add_up_decides_nothing(tmp_path: Path) -> None:
+    copy = Copy(tmp_path, DAG, NODES_LOG)
+    out = last_life().replace(b"pre-completed nodes: 14", b"pre-completed nodes: 9")
+    copy.write(OUT, out[: out.index(b"Node run2-train_epoch2 job proc")])
+    status = copy.status(live=True)
+    assert status.epoch_states[State.UNKNOWN] == 12
+
+
+def test_a_number_that_others_make_up_leaves_the_rest_waiting(tmp_path: Path) -> None:
+    copy = Copy(tmp_path, DAG)
+    out = last_life().replace(b"pre-completed nodes: 14", b"pre-completed nodes: 2")
+    copy.write(OUT, out[: out.index(b"Node run2-train_epoch2 job proc")])
+    assert copy.status(live=True).epoch_states[State.WAITING] == 13
+
+
+# --- counts without logs ----------------------------------------------------------------------
+
+
+def test_metrics_alone_have_the_counts(tmp_path: Path) -> None:
+    status = Copy(tmp_path, DAG, METRICS).status()
+    (dag,) = status.dags
+    assert (dag.state, dag.nodes_done, dag.nodes_total) == (DagState.DONE, 16, 16)
+    assert epochs(status)["run0"] == (4, 4, State.COMPLETED)
+    assert notice(status, "missing-rescue").file == "ens.dag.rescue002"
+
+
+def failed_metrics() -> bytes:
+    """Those that the second life would have left: it ended with 14 nodes done, one failed."""
+    said = json.loads((RECORDED / METRICS).read_bytes())
+    said |= {"exitcode": 1, "dagman_id": "407", "rescue_dag_number": 1, "DagStatus": 2}
+    said |= {"jobs_failed": 1, "jobs_succeeded": 14, "total_jobs_run": 15}
+    return json.dumps(said).encode()
+
+
+def test_metrics_alone_of_a_dag_that_failed(tmp_path: Path) -> None:
+    copy = Copy(tmp_path, DAG)
+    copy.write(METRICS, failed_metrics())
+    status = copy.status()
+    (dag,) = status.dags
+    assert (dag.state, dag.nodes_done, dag.nodes_failed) == (DagState.FAILED, 14, 1)
+    assert dag.nodes_unknown == 16
+    assert status.epoch_states[State.WAITING] == 0
+
+
+def test_dagmans_own_log_alone(tmp_path: Path) -> None:
+    status = Copy(tmp_path, DAG, "ens.dag.dagman.log").status()
+    assert (status.dags[0].state, status.dags[0].nodes_done) == (DagState.DONE, 16)
+    assert epochs(status)["run0"] == (4, 4, State.COMPLETED)
+
+
+def test_a_rescue_file_alone_was_written_by_a_dagman(tmp_path: Path) -> None:
+    status = Copy(tmp_path, DAG, "ens.dag.rescue001").status()
+    assert status.dags[0].state is DagState.UNKNOWN
+    assert status.epoch_states[State.COMPLETED] == 3
+    assert status.epoch_states[State.UNKNOWN] == 13
+    assert notice(status, "missing-record").file == DAG
+
+
+# --- another DAG file -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("file", [METRICS, OUT])
+def test_a_dag_file_with_another_number_of_nodes(tmp_path: Path, file: str) -> None:
+    copy = Copy(tmp_path, DAG, file)
+    more = b"\nJOB run4-train_epoch0 delta_train.sub\n"
+    copy.write(DAG, (tmp_path / DAG).read_bytes() + more)
+    status = copy.status()
+    changed = notice(status, "dag-file-changed")
+    assert changed.file == DAG
+    assert f"{file} counts 16 nodes, it has 17" in changed.text
+
+
+@pytest.mark.parametrize("file", [NODES_LOG, OUT, STATUS])
+def test_a_dag_file_with_other_names(tmp_path: Path, file: str) -> None:
+    copy = Copy(tmp_path, DAG, file)
+    copy.change(DAG, "run2-", "run7-")
+    changed = notice(copy.status(), "dag-file-changed")
+    assert f"{file} has nodes that are not in it: run2-train_epoch" in changed.text
+
+
+@pytest.mark.parametrize("name", ["demo", "rescue", "scripts", "gated", "machines", "shared-log"])
+def test_recorded_directories_disagree_with_nothing(name: str) -> None:
+    reader = Reader(RECORDED.parent / name)
+    reader.open()
+    reader.read_all()
+    assert not list(reader.painter().status().warnings)
+
+
+# --- what is shown ----------------------------------------------------------------------------
+
+
+def shown(path: Path, capsys: pytest.CaptureFixture[str], *command: str) -> str:
+    from metlmon.cli.main import main
+
+    main([*command, str(path)])
+    return capsys.readouterr().out
+
+
+def test_text_says_at_least(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Copy(tmp_path, DAG, NODES_LOG)
+    text = shown(tmp_path, capsys, "status")
+    assert "≥4 of 16 nodes done" in text
+    assert "? 12 unknown" in text
+    assert "≥0/4" in text
+    assert "not known which epochs are done" in text
+    said = json.loads(shown(tmp_path, capsys, "status", "--json"))
+    assert said["dags"][0]["nodes_unknown"] == said["states"]["epochs"]["unknown"] == 12
+    assert [run["epochs_unknown"] for run in said["runs"]] == [4, 4, 0, 4]
+
+
+def test_text_says_what_is_inferred(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Copy(tmp_path, DAG, SUB, NODES_LOG)
+    text = shown(tmp_path, capsys, "status")
+    assert "✓ 16 completed (14 inferred)" in text
+    assert "4/4 (4 inferred)" in text
+
+
+def test_text_says_when_dagman_ended(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    copy = Copy(tmp_path, DAG, METRICS)
+    ended = "nothing was logged; DAGMan ended 2026-11-21 09:44:18Z"
+    assert ended in shown(tmp_path, capsys, "status")
+    assert ended in shown(tmp_path, capsys, "report")
+    said = json.loads(shown(tmp_path, capsys, "status", "--json"))
+    assert said["dags"][0]["ended"] == "2026-11-21T09:44:18.794000+00:00"
+    (copy.path / METRICS).unlink()
+    shutil.copy(RECORDED / OUT, tmp_path / OUT)
+    assert "DAGMan ended 2026-11-21 09:44:18\n" in shown(tmp_path, capsys, "status")
+
+
+def test_metrics_of_a_dag_that_failed_are_exact(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Copy(tmp_path, DAG).write(METRICS, failed_metrics())
+    text = shown(tmp_path, capsys, "status")
+    assert "  14 of 16 nodes done, 1 failed" in text
+    assert "? 16 unknown" in text

@@ -1,0 +1,133 @@
+"""The gate as DAGMan starts it, by its first line: with no Python, with one that is killed or
+fails, and that all of this lets the node run and is told."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from metlmon.cli.main import main
+from tests.ensemble.written import Out
+from tests.gate.gated import GATE, GO, SKIP, UUID, WAIT, Gated
+from tests.gate.test_gates_seen import dag
+from tests.live.dagdirs import Dagdir
+
+NODE = "run0-train_epoch3"
+
+
+class Started:
+    """A dagdir with a gate, and a PATH with nothing but ``python3`` (a shell script) on it."""
+
+    def __init__(self, path: Path, python3: str | None) -> None:
+        self.dagdir = Gated(path / "ensemble", {})
+        shutil.copy(GATE, self.dagdir.path / "gate.py")
+        (self.dagdir.path / "gate.py").chmod(0o755)
+        self.path = path / "bin"
+        self.path.mkdir()
+        if python3 is not None:
+            (self.path / "python3").write_text(f"#!/bin/sh\n{python3}\n")
+            (self.path / "python3").chmod(0o755)
+
+    def asks(self, rules: str = "ensemble.gate.json", cwd: Path | None = None) -> int:
+        cwd = cwd or self.dagdir.path
+        gate = os.path.relpath(self.dagdir.path / "gate.py", cwd)
+        # The gate's parent is a shell of its own: one of the interpreters here ends its parent.
+        words = ["/bin/sh", "-c", f'./{gate} "$@"; exit $?', "dagman", rules, UUID]
+        done = subprocess.run(
+            [*words, "3", "train", NODE],
+            cwd=cwd,
+            env={"PATH": str(self.path)},
+            capture_output=True,
+            timeout=60,
+        )
+        assert done.stdout == b""
+        return done.returncode
+
+
+GOOD = f'exec {sys.executable} "$@"'
+
+
+@pytest.mark.parametrize(("asked", "code"), [(None, GO), ("stop", SKIP), ("pause", WAIT)])
+def test_its_answers_pass_through_the_shell(tmp_path: Path, asked: str | None, code: int) -> None:
+    gate = Started(tmp_path, GOOD)
+    if asked is not None:
+        gate.dagdir.ask_for(asked)
+    assert gate.asks() == code
+    assert gate.dagdir.log == []
+
+
+@pytest.mark.parametrize(
+    ("python3", "why"),
+    [
+        (None, "python3 is not on PATH"),
+        ("exit 126", "python3 cannot be started"),
+        ("exit 1", "python3 ended with exit status 1"),
+        ("kill -9 $$", "it was killed by signal 9"),
+        ("kill -TERM $PPID; exit 3", "python3 ended with exit status 3"),
+        (f"exec {sys.executable} -c 'import gone'", "python3 ended with exit status 1"),
+    ],
+)
+def test_what_cannot_run_lets_the_node_run(tmp_path: Path, python3: str | None, why: str) -> None:
+    gate = Started(tmp_path, python3)
+    gate.dagdir.ask_for("stop")
+    assert gate.asks() == GO
+    (line,) = gate.dagdir.log
+    assert re.fullmatch(rf"\d{{4}}-\d\d-\d\dT\d\d:\d\d:\d\d {NODE}: {re.escape(why)}", line)
+
+
+def test_its_log_lies_beside_the_rules(tmp_path: Path) -> None:
+    gate = Started(tmp_path, None)
+    assert gate.asks("ensemble/ensemble.gate.json", cwd=tmp_path) == GO
+    assert len(gate.dagdir.log) == 1
+
+
+@pytest.mark.parametrize("part", ["gate", "gate/ensemble", "gate/ensemble/gate.log"])
+def test_it_follows_no_link(tmp_path: Path, part: str) -> None:
+    gate = Started(tmp_path, None)
+    place = gate.dagdir.path / part
+    place.parent.mkdir(parents=True, exist_ok=True)
+    elsewhere = tmp_path / "elsewhere"
+    if not part.endswith(".log"):
+        elsewhere.mkdir()
+    place.symlink_to(elsewhere)
+    assert gate.asks() == GO
+    assert not elsewhere.exists() or not list(elsewhere.iterdir())
+
+
+def test_its_log_stays_small(tmp_path: Path) -> None:
+    gate = Started(tmp_path, None)
+    gate.dagdir.state.mkdir(parents=True)
+    log = gate.dagdir.state / "gate.log"
+    log.write_bytes(b"x" * ((1 << 20) + 1))
+    assert gate.asks() == GO
+    assert log.stat().st_size == (1 << 20) + 1
+
+
+@pytest.mark.parametrize("rules", ["", "rules.json", ".gate.json", "...gate.json", "gone/x"])
+def test_arguments_that_name_no_rules(tmp_path: Path, rules: str) -> None:
+    gate = Started(tmp_path, None)
+    before = sorted(os.listdir(gate.dagdir.path))
+    assert gate.asks(rules) == GO
+    assert sorted(os.listdir(gate.dagdir.path)) == before
+
+
+def test_status_warns_of_a_gate_that_does_not_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dagdir = Dagdir(tmp_path / "ensemble", "")
+    dagdir.write("e.dag", dag())
+    dagdir.write("e.sub", "log = metl.log\nexecutable = train.py\nqueue\n")
+    dagdir.write("e.dag.dagman.out", Out().start("10:00:00").data)
+    shutil.copy(GATE, dagdir.path / "gate.py")
+    words = ["sh", "gate.py", "e.gate.json", UUID, "3", "train", NODE]
+    subprocess.run(words, cwd=dagdir.path, env={"PATH": "/nowhere"}, executable="/bin/sh")
+    assert main(["status", str(dagdir.path)]) == 0
+    out = capsys.readouterr().out
+    assert "a gate could not decide, and let the epoch train" in out
+    assert f"{NODE}: python3 is not on PATH" in out

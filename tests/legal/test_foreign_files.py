@@ -1,0 +1,123 @@
+"""What lies outside the dagdir is read only where a DAG names that very file, and nothing is
+quoted of a file that is not what it is named as."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from metlmon.authoring.records import PlanError
+from metlmon.authoring.templates import load_template
+from metlmon.cli.main import main
+from metlmon.live.discovery import discover_dags, discover_logs
+from tests.ensemble.written import Log
+from tests.live.dagdirs import NODE, Dagdir, log_of
+
+KEY = """\
+-----BEGIN OPENSSH PRIVATE KEY-----
+b3BlbnNzaC1rZXktdjEAAAAABG5vbmUAAAAEbm9uZQAAAAAAAAABAAAAMwAAAAtzc2gtZW
+QyNTUxOQAAACAkPrivate0000one
+QyNTUxOQAAACAkPrivate0000two==
+-----END OPENSSH PRIVATE KEY-----
+"""
+
+ACCOUNT = """\
+machine db.example.org login anna password sesame0001
+[default]
+sesame0002 = sesame0003
+sesame0004 == sesame0005
+sesame0006
+x = $(sesame0007)
+"""
+
+
+def logs(dagdir: Dagdir) -> set[str]:
+    found = discover_dags(dagdir.path)
+    return {log.path.name for log in discover_logs(dagdir.path, found.dags).logs}
+
+
+@pytest.fixture(name="other")
+def _other(tmp_path: Path) -> Dagdir:
+    """The directory of another ensemble."""
+    other = Dagdir(tmp_path / "other", dag="")
+    other.write("inner.dag", "JOB a a.sub\n")
+    other.write("a.sub", "executable = t.sh\nlog = named.log\nqueue\n")
+    for name in ("named.log", "inner.dag.nodes.log", "others.log", "theirs.dag.nodes.log"):
+        other.write(name, log_of(7))
+    other.write("inner.dag.dagman.log", Log().submit(6).execute(6).data)
+    return other
+
+
+@pytest.mark.parametrize("file", ["{0}/inner.dag", "../other/inner.dag", "link/inner.dag"])
+def test_of_a_sub_dag_elsewhere_only_its_own_logs_are_read(
+    tmp_path: Path, other: Dagdir, file: str
+) -> None:
+    dagdir = Dagdir(tmp_path / "ens", f"SUBDAG EXTERNAL s {file.format(other.path)}\n")
+    (dagdir.path / "link").symlink_to(other.path)
+    assert logs(dagdir) == {"inner.dag.nodes.log", "inner.dag.dagman.log", "named.log"}
+
+
+def test_of_a_sub_dag_in_a_directory_below_all_logs_are_read(tmp_path: Path) -> None:
+    dagdir = Dagdir(tmp_path / "ens", "SUBDAG EXTERNAL s below/inner.dag\n")
+    (dagdir.path / "below").mkdir()
+    dagdir.write("below/inner.dag", f"JOB {NODE} a.sub\n")
+    dagdir.write("below/any.log", log_of(7))
+    assert logs(dagdir) == {"any.log"}
+
+
+@pytest.mark.parametrize("text", [KEY, ACCOUNT], ids=["key", "account"])
+@pytest.mark.parametrize(
+    "dag",
+    ["JOB A {}", "JOB A a.sub\nINCLUDE {}", "SPLICE s {}", "SUBDAG EXTERNAL s {}", "JOB A in.sub"],
+)
+@pytest.mark.parametrize(
+    "command", [["check"], ["check", "--json"], ["status", "--json"], ["nodes"]], ids=" ".join
+)
+def test_nothing_of_another_file_is_quoted(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    dag: str,
+    command: list[str],
+    text: str,
+) -> None:
+    (tmp_path / "secret").write_text(text)
+    dagdir = Dagdir(tmp_path / "ens", dag.format("../secret") + "\n")
+    dagdir.write("a.sub", "executable = /bin/true\nlog = a.log\nqueue\n")
+    dagdir.write("in.sub", "executable = /bin/true\ninclude : ../secret\nqueue\n")
+    main([*command, str(dagdir.path)])
+    told = "".join(capsys.readouterr())
+    for word in ("sesame", "Private", "OPENSSH", "b3Blb", "QyNTU", "anna", "machine"):
+        assert word.lower() not in told.lower()
+
+
+def test_what_is_misspelt_in_a_submit_description_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dagdir = Dagdir(tmp_path / "ens", "JOB A a.sub\n")
+    dagdir.write("a.sub", "executable = /bin/true\nrequst_gpus = 1\nlog = a.log\nstray\nqueue\n")
+    main(["check", "--json", str(dagdir.path)])
+    told = {each["line"]: each["what"] for each in json.loads(capsys.readouterr().out)["findings"]}
+    assert told[2] == "requst_gpus is no command of condor_submit: is request_gpus meant?"
+    assert told[4] == "this line is neither an assignment nor a command"
+
+
+def test_a_template_ships_no_file_that_a_link_leads_to_elsewhere(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text(KEY)
+    place = tmp_path / "templates"
+    (place / "below").mkdir(parents=True)
+    template = place / "mine.sub"
+    template.write_text("# ship: train.py\nexecutable = train.py\nqueue\n")
+    (place / "train.py").symlink_to("../secret")
+    with pytest.raises(PlanError, match="is a link to a file elsewhere; copy it"):
+        load_template(str(template))
+    (place / "train.py").unlink()
+    (place / "below/train.py").write_text("print()\n")
+    (place / "train.py").symlink_to("below/train.py")
+    ((name, data, _),) = load_template(str(template)).ships
+    assert (name, data) == ("train.py", b"print()\n")
+    # A link to the template itself is what its user named.
+    (tmp_path / "mine.sub").symlink_to(template)
+    (tmp_path / "train.py").write_text("pass\n")
+    assert load_template(str(tmp_path / "mine.sub")).ships[0][1] == b"pass\n"

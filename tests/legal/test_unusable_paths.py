@@ -1,0 +1,160 @@
+"""Paths that cannot be used, given to every command: directories that may not be entered, names
+that are too long, links in a circle. One sentence names the path; the exit status is 2."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from metlmon.cli.main import COMMANDS
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+FIXTURE = CHECKOUT / "fixtures" / "rescue"
+
+NOBODY = 65534
+
+NO_PATH = frozenset({"demo", "completion"})
+"""Commands that take no path."""
+
+ON_A_DAGDIR = (
+    *(["status", "{path}"], ["status", "--json", "{path}"], ["watch", "{path}"]),
+    *(["run", "run0", "{path}"], ["jobs", "{path}"], ["nodes", "{path}"], ["sites", "{path}"]),
+    *(["timeline", "{path}"], ["curves", "{path}"], ["grid", "{path}"], ["shards", "{path}"]),
+    *(["estimate", "{path}"], ["report", "{path}"], ["export", "{path}"], ["check", "{path}"]),
+    *(["config", "show", "{path}"], ["config", "path", "{path}"], ["config", "validate", "{path}"]),
+    *(["act", "hold", "{path}", "all"], ["act", "halt", "{path}"], ["act", "resubmit", "{path}"]),
+    *(["act", "stop", "{path}", "all"], ["continue", "{path}"]),
+    *(["new", "{path}"], ["new", "--shape", "chain", "{path}"], ["new", "{path}/x.toml", "made"]),
+    *(["new", "--shape", "chain", "--past", "{path}", "made"],),
+    *(["new", "--shape", "chain", "--template", "{path}", "made"],),
+    *(["submit", "--no-submit", "--yes", "{path}"], ["submit", "--dry-run", "{path}"]),
+    *(["submit", "--dry-run", "--template", "{path}", "made"],),
+)
+
+AS_OUTPUT = (
+    ["report", "{dagdir}", "--html", "{path}"],
+    ["report", "{dagdir}", "--md", "{path}/report.md"],
+    ["export", "{dagdir}", "--out", "{path}"],
+)
+
+RUNNER = """
+import contextlib, importlib, io, json, os, pkgutil, sys
+sys.path.insert(0, sys.argv[1])
+import metlmon
+from metlmon.cli.main import main
+# An ordinary user may be unable to read this Python: what is needed is imported before.
+for module in pkgutil.walk_packages(metlmon.__path__, "metlmon."):
+    if "__main__" not in module.name and "trainer" not in module.name:
+        importlib.import_module(module.name)
+commands, user = json.load(sys.stdin), json.loads(sys.argv[2])
+answer = os.fdopen(os.dup(1), "w")
+if user is not None:
+    os.setgroups([])
+    os.setgid(user)
+    os.setuid(user)
+done = []
+for command in commands:
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            code = main(command)
+        except SystemExit as left:
+            code = left.code
+    done.append([int(code or 0), out.getvalue(), err.getvalue()])
+json.dump(done, answer)
+"""
+
+
+@pytest.fixture(name="place")
+def _place() -> Iterator[Path]:
+    """A directory that every user may enter, with a dagdir, a directory to work in, and a dagdir
+    within a directory that nobody but root may enter."""
+    made = Path(tempfile.mkdtemp())
+    made.chmod(0o755)
+    shutil.copytree(FIXTURE, made / "ens")
+    (made / "work").mkdir()
+    (made / "work").chmod(0o777)
+    shutil.copytree(FIXTURE, made / "closed" / "ens")
+    (made / "closed").chmod(0)
+    (made / "circle").symlink_to("circle")
+    yield made
+    (made / "closed").chmod(0o700)
+    shutil.rmtree(made)
+
+
+def run(place: Path, commands: list[list[str]]) -> list[tuple[int, str, str]]:
+    """Exit status, output and errors of each command, as an ordinary user."""
+    user = NOBODY if os.geteuid() == 0 else None
+    work = str(place / "work")
+    done = subprocess.run(
+        [sys.executable, "-c", RUNNER, str(CHECKOUT), json.dumps(user)],
+        input=json.dumps(commands),
+        cwd=work,
+        env={"PATH": os.environ.get("PATH", ""), "HOME": work, "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    return [(code, out, err) for code, out, err in json.loads(done.stdout)]
+
+
+def test_every_command_that_takes_a_path_is_tried() -> None:
+    tried = {command[0] for command in ON_A_DAGDIR + AS_OUTPUT}
+    assert tried == COMMANDS.keys() - NO_PATH
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("closed", "closed: Permission denied; ask its owner"),
+        ("closed/ens", "Permission denied; ask its owner"),
+        ("closed/ens/ens.dag", "Permission denied; ask its owner"),
+        ("n" * 5000, "File name too long; "),
+        ("/".join(["n" * 200] * 30), "File name too long; "),
+        ("n" * 300, "File name too long; "),
+    ],
+    ids=["closed", "in-closed", "closed-file", "long", "deep", "long-name"],
+)
+def test_an_unusable_path_is_one_sentence_and_exit_2(place: Path, name: str, why: str) -> None:
+    path = str(place / name)
+    commands = [
+        [word.format(path=path, dagdir=place / "ens") for word in command]
+        for command in ON_A_DAGDIR + AS_OUTPUT
+    ]
+    for command, (code, out, err) in zip(commands, run(place, commands), strict=True):
+        told = [word[:60] for word in command]
+        assert "report this" not in err, told
+        if command[0] == "config" and name == "closed":
+            # It tells of every file that it looks for.
+            assert path in out + err
+            continue
+        assert (code, out) == (2, ""), (told, err[:400])
+        lines = err.splitlines()
+        # What is wrong with an ensemble to be written is told all at once.
+        assert len(lines) == 1 or command[0] == "submit", told
+        assert all(line.startswith("metlmon: ") and path[:60] in line for line in lines), told
+        assert len(err) < 600, told
+        if command in commands[: len(ON_A_DAGDIR)] and command[0] not in ("new", "submit"):
+            assert why in err, (told, err[:400])
+    assert not list((place / "work").iterdir()), "nothing is written"
+
+
+def test_links_in_a_circle_and_a_file_on_the_way(place: Path) -> None:
+    for path in (place / "circle", place / "ens/ens.dag/x"):
+        commands = [
+            [word.format(path=path, dagdir=place / "ens") for word in command]
+            for command in ON_A_DAGDIR[:22] + AS_OUTPUT
+            if command[0] != "config"
+        ]
+        for command, (code, _, err) in zip(commands, run(place, commands), strict=True):
+            assert (code, err.count("\n")) == (2, 1), (command, err)
+            assert "report this" not in err, command

@@ -1,0 +1,179 @@
+"""``--as-of`` without ``--tz``: the access point's offset is inferred from what the files state
+in both clocks, whatever the moment; what cannot be placed is left out with a warning."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from metlmon.ensemble.settings import Settings
+from metlmon.ensemble.states import DagState
+from metlmon.live.reader import Reader
+from tests.conftest import HERE
+
+FIXTURES = HERE.parent / "fixtures"
+CHICAGO = ZoneInfo("America/Chicago")
+OWN_ACCORD = re.compile(rb"\n?\tJob terminated of its own accord at [^\n]*\n")
+
+
+def laid_out(source: str, place: Path, *without: str, z_stamps: bool = True) -> Path:
+    """A recorded dagdir without its settings and the files that end so. ``z_stamps`` False: as
+    HTCondor writes events 005 since 24.7."""
+    for path in (FIXTURES / source).iterdir():
+        out = path.suffix in (".out", ".err") and "dagman" not in path.name
+        if path.is_file() and not out and not path.name.endswith(("metlmon.toml", *without)):
+            data = path.read_bytes()
+            if not z_stamps and path.name.endswith(".log"):
+                data = OWN_ACCORD.sub(b"", data)
+            (place / path.name).write_bytes(data)
+    return place
+
+
+def read(path: Path, as_of: str, zone: ZoneInfo | None = None) -> Reader:
+    reader = Reader(path, Settings(zone=zone), as_of=datetime.fromisoformat(as_of))
+    reader.open()
+    reader.read_all()
+    return reader
+
+
+def claims(reader: Reader) -> Any:
+    """What a status says of DAGs, runs and nodes."""
+    status = reader.painter().status()
+    dags = [(d.file, d.state, d.dagmans, d.nodes_done, d.rescue, d.ended) for d in status.dags]
+    runs = [(run.run, run.epochs_done, run.epochs_inferred, run.state) for run in status.runs]
+    return dags, runs, status.node_states
+
+
+def warned(reader: Reader) -> list[str]:
+    return [n.text for n in reader.painter().notices() if n.kind == "undated"]
+
+
+RESCUED = [
+    # Before, in and between the three lives, and at the seconds at which the rescue files came.
+    *("2026-11-21T09:43:00", "2026-11-21T09:43:20", "2026-11-21T09:43:21"),
+    *("2026-11-21T09:43:40", "2026-11-21T09:44:01", "2026-11-21T09:44:02"),
+    *("2026-11-21T09:44:10", "2026-11-21T09:44:17", "2026-11-21T12:00:00"),
+]
+
+OTHERS = ("jobstate.log", ".status")
+
+
+@pytest.mark.parametrize(
+    ("without", "z_stamps"),
+    [
+        pytest.param((), True, id="all"),
+        pytest.param((".metrics", ".log", ".status"), True, id="dagman.out and the rescue files"),
+        pytest.param((*OTHERS, ".metrics", ".dagman.log", ".dagman.out"), True, id="005"),
+        pytest.param((*OTHERS, ".dagman.out"), False, id="dagman.log and metrics"),
+        pytest.param(
+            (*OTHERS, ".dagman.out", ".metrics"), False, id="dagman.log and the rescue files"
+        ),
+        pytest.param(
+            (".status", ".dagman.out", ".metrics", ".dagman.log"), False, id="the jobstate log"
+        ),
+        pytest.param(
+            (".status", ".metrics", ".dagman.log", "metl.log", ".nodes.log"),
+            False,
+            id="dagman.out and the jobstate log",
+        ),
+    ],
+)
+def test_a_moment_looks_the_same_without_the_zone(
+    tmp_path: Path, without: tuple[str, ...], z_stamps: bool
+) -> None:
+    path = laid_out("rescue", tmp_path, *without, z_stamps=z_stamps)
+    for moment in RESCUED:
+        inferred = read(path, moment)
+        assert inferred.ensemble.clock.known
+        assert claims(inferred) == claims(read(path, moment, ZoneInfo("UTC"))), moment
+        assert not warned(inferred)
+
+
+@pytest.mark.parametrize("without", [(".dagman.out",), (".dagman.out", ".metrics")])
+def test_an_offset_that_changed_between_two_lives_is_inferred(
+    tmp_path: Path, without: tuple[str, ...]
+) -> None:
+    path = laid_out("first-round", tmp_path, *without)
+    for moment in ("2025-09-29T16:41:29", "2025-10-29T22:17:48", "2025-12-02T01:24:08"):
+        assert claims(read(path, moment)) == claims(read(path, moment, CHICAGO))
+
+
+def test_the_jobstate_log_alone_tells_each_life_of_dagman(tmp_path: Path) -> None:
+    path = laid_out("rescue", tmp_path, ".dagman.out", ".dagman.log", ".metrics", ".status")
+    over, running = DagState.FAILED, DagState.RUNNING
+    for second, state in (("43:20", running), ("43:22", over), ("43:23", running)):
+        status = read(path, f"2026-11-21T09:{second}").painter().status()
+        assert status.dags[0].state is state
+    status = read(path, "2026-11-21T09:44:03").painter().status()
+    assert status.dags[0].state is over
+    assert str(status.dags[0].ended) == "2026-11-21 09:44:02"
+
+
+def test_dagman_log_and_the_jobstate_log_name_one_dagman(tmp_path: Path) -> None:
+    without = (".dagman.out", ".metrics", ".status", "metl.log", ".nodes.log")
+    path = laid_out("rescue", tmp_path, *without)
+    for rescue in path.glob("*.rescue*"):
+        rescue.unlink()
+    assert read(path, "2026-11-21T09:43:40").ensemble.clock.known
+
+
+def test_what_cannot_be_placed_is_left_out_with_a_warning(tmp_path: Path) -> None:
+    without = (*OTHERS, ".dagman.out", ".dagman.log")
+    path = laid_out("rescue", tmp_path, *without, z_stamps=False)
+    reader = read(path, "2026-11-21T09:43:40")
+    status = reader.painter().status()
+    assert not reader.ensemble.clock.known
+    assert [dag.rescue for dag in status.dags] == [None]
+    assert status.dags[0].state is not DagState.DONE
+    (text,) = warned(reader)
+    assert "ens.dag.rescue001, ens.dag.rescue002, ens.dag.metrics" in text
+    assert "--tz" in text
+    assert len(text) < 400
+
+
+def test_what_no_zone_could_move_across_the_moment_is_placed(tmp_path: Path) -> None:
+    without = (*OTHERS, ".dagman.out", ".dagman.log")
+    path = laid_out("rescue", tmp_path, *without, z_stamps=False)
+    for moment in ("2026-11-20T20:00:00", "2026-11-23T00:00:00"):
+        reader = read(path, moment)
+        assert claims(reader)[1:] == claims(read(path, moment, ZoneInfo("UTC")))[1:]
+        assert not warned(reader)
+
+
+def test_a_rescue_file_without_a_date_is_left_out_of_the_past(tmp_path: Path) -> None:
+    path = laid_out("rescue", tmp_path, ".dagman.out")
+    rescue = path / "ens.dag.rescue002"
+    rescue.write_bytes(re.sub(rb"# Created [^\n]*\n", b"", rescue.read_bytes()))
+    reader = read(path, "2026-11-21T09:44:10")
+    assert reader.painter().status().dags[0].rescue == 1
+    (text,) = warned(reader)
+    assert text.endswith("they have no date: ens.dag.rescue002")
+
+
+def test_the_metrics_of_another_dagman_tell_no_offset(tmp_path: Path) -> None:
+    """Its job is not in ``.dagman.log``."""
+    path = laid_out("rescue", tmp_path, *OTHERS, ".dagman.out", z_stamps=False)
+    metrics = path / "ens.dag.metrics"
+    metrics.write_bytes(metrics.read_bytes().replace(b'"436"', b'"435"'))
+    for rescue in path.glob("*.rescue*"):
+        rescue.unlink()
+    assert not read(path, "2026-11-21T09:44:10").ensemble.clock.known
+
+
+def test_travel_from_a_session_infers_the_offset_too(tmp_path: Path) -> None:
+    from metlmon.live.session import Session
+
+    path = laid_out("rescue", tmp_path, *OTHERS, ".dagman.out", z_stamps=False)
+    present = Reader(path)
+    present.open()
+    present.read_all()
+    past = Session(present).past(datetime(2026, 11, 21, 9, 43, 40))
+    told: list[Any] = []
+    past.start(told.append)
+    past._thread.join(20.0)  # type: ignore[union-attr]
+    assert told[-1].status.dags[0].rescue == 1

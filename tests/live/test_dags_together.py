@@ -1,0 +1,135 @@
+"""DAG files that one DAGMan runs together, and a sub-DAG file that several DAGs name."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from metlmon.cli.codes import Exit
+from metlmon.cli.main import main
+from metlmon.ensemble.states import DagState, State
+from metlmon.live.reader import Reader
+
+Shared = Callable[[str], Path]
+
+TWO = "-p 0 -f -l . -Lockfile u/u.dag.lock -Dag u/u.dag -Dag v/v.dag -UseDagDir -AutoRescue 1"
+
+
+def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
+    assert main([*arguments, "--json"]) == Exit.OK
+    return json.loads(capsys.readouterr().out)
+
+
+def test_a_real_dagman_of_two_directories(
+    shared: Shared, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """``.metrics``: 4 jobs, 4 succeeded."""
+    path = shared("examples/pool-failures/h3-usedagdir-two-dags/sub1")
+    (dag,) = printed(capsys, "status", str(path))["dags"]
+    assert (dag["file"], dag["state"], dag["dagmans"]) == ("sub1.dag", "done", 1)
+    assert (dag["nodes_total"], dag["nodes_done"]) == (4, 4)
+    jobs = printed(capsys, "jobs", str(path))["jobs"]
+    assert {(job["cluster"], job["dag"], job["node"]) for job in jobs} == {
+        (284, "sub1.dag", "0.A"),
+        (285, "sub1.dag", "1.A"),
+        (290, "sub1.dag", "0.B"),
+        (291, "sub1.dag", "1.B"),
+    }
+    # Only the log beside the second DAG tells of their memory.
+    assert next(job for job in jobs if job["cluster"] == 285)["memory_mb"] == 5
+
+
+def two_directories(path: Path, second: str = "v") -> Path:
+    for name, log in (("u", "u.log"), (second, "v.log")):
+        (path / name).mkdir()
+        (path / name / "job.sub").write_text(f"executable = a.sh\nlog = {log}\nqueue\n")
+        (path / name / f"{name}.dag").write_text("JOB A job.sub\n")
+    (path / "u" / "u.dag.condor.sub").write_text(f'arguments = "{TWO}"\nqueue\n')
+    return path / "u"
+
+
+def test_each_file_has_the_submit_files_of_its_own_directory(tmp_path: Path) -> None:
+    reader = Reader(two_directories(tmp_path))
+    reader.look()
+    (dag,) = reader.ensemble.dags.values()
+    logs = {name: node.log for name, node in dag.workflow.nodes.items()}
+    assert logs == {"0.A": "u.log", "1.A": "../v/v.log"}
+
+
+def test_a_copy_without_the_other_directory_says_so(tmp_path: Path) -> None:
+    path = two_directories(tmp_path)
+    shutil.rmtree(tmp_path / "v")
+    (path / "u.dag.nodes.log").write_text(
+        "000 (284.000.000) 2026-11-22 21:51:56 Job submitted from host: <127.0.0.1:9618>\n"
+        "    DAG Node: 0.A\n...\n"
+    )
+    reader = Reader(path)
+    reader.look()
+    reader.read_all()
+    (dag,) = reader.ensemble.dags.values()
+    assert list(dag.workflow.nodes) == ["0.A"]
+    assert reader.ensemble.node_states("u.dag")["0.A"].state is State.IDLE
+    assert any(notice.kind == "missing-file" for notice in reader.painter().status().warnings)
+
+
+def test_a_real_subdag_belongs_to_the_dag_that_was_submitted(
+    shared: Shared, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = shared("examples/pool-failures/o1-shared-subdag")
+    dags = printed(capsys, "status", str(path))["dags"]
+    assert [(dag["file"], dag["state"]) for dag in dags] == [
+        ("aa.dag", "not-submitted"),
+        ("zz.dag", "done"),
+    ]
+    jobs = printed(capsys, "jobs", str(path))["jobs"]
+    assert {job["dag"] for job in jobs} == {"zz.dag"}
+    assert main(["nodes", str(path)]) == Exit.OK
+    text = capsys.readouterr().out
+    assert "aa.dag (2)" in text
+    assert "zz.dag (4)" in text
+
+
+DAGMAN = "{number:03d} ({cluster:03d}.000.000) {at} Job {what} host: <127.0.0.1:9618>\n{node}...\n"
+
+
+def told(number: int, cluster: int, at: str, node: str = "") -> str:
+    what = "submitted from" if number == 0 else "executing on"
+    note = f"    DAG Node: {node}\n" if node else ""
+    return DAGMAN.format(
+        number=number, cluster=cluster, at=f"2026-11-22 {at}", what=what, node=note
+    )
+
+
+def test_a_subdag_goes_over_to_the_dag_that_submits_it_next(tmp_path: Path) -> None:
+    """Read as it is written: the DAGs' states and places are those of a fresh look."""
+    for name in ("aa", "zz"):
+        (tmp_path / f"{name}.dag").write_text("SUBDAG EXTERNAL X sub.dag\nJOB A job.sub\n")
+    (tmp_path / "sub.dag").write_text("JOB run0-train_epoch0 job.sub\n")
+    (tmp_path / "job.sub").write_text("executable = a.sh\nlog = all.log\nqueue\n")
+
+    def append(name: str, *events: str) -> None:
+        with open(tmp_path / name, "a") as file:
+            file.write("".join(events))
+
+    def dag_of_run(reader: Reader) -> tuple[str, str]:
+        reader.look()
+        reader.read_all()
+        (run,) = reader.painter().status().runs
+        return run.dag, reader.ensemble.dags["sub.dag"].top
+
+    reader = Reader(tmp_path)
+    append("aa.dag.dagman.log", told(0, 10, "21:00:00"), told(1, 10, "21:00:00"))
+    append("aa.dag.nodes.log", told(0, 11, "21:00:05", "X"), told(1, 11, "21:00:05"))
+    append("sub.dag.dagman.log", told(0, 11, "21:00:05", "X"), told(1, 11, "21:00:05"))
+    assert dag_of_run(reader) == dag_of_run(Reader(tmp_path)) == ("aa.dag", "aa.dag")
+    append("zz.dag.dagman.log", told(0, 20, "22:00:00"), told(1, 20, "22:00:00"))
+    append("zz.dag.nodes.log", told(0, 21, "22:00:05", "X"), told(1, 21, "22:00:05"))
+    append("sub.dag.dagman.log", told(0, 21, "22:00:05", "X"), told(1, 21, "22:00:05"))
+    assert dag_of_run(reader) == dag_of_run(Reader(tmp_path)) == ("zz.dag", "zz.dag")
+    states = {dag.file: dag.state for dag in reader.painter().status().dags}
+    assert states == {"aa.dag": DagState.RUNNING, "zz.dag": DagState.RUNNING}

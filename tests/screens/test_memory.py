@@ -1,0 +1,43 @@
+"""Screens that were opened and closed leave nothing behind, and a look at the files neither."""
+
+from __future__ import annotations
+
+import gc
+from collections import Counter
+from pathlib import Path
+
+from acting_desk import QueuedFeed
+from ensemble_pictures import update
+from eyes import NARROW, Eager, Seen
+from textual._styles_cache import StylesCache
+from textual.dom import DOMNode
+
+KEYS = ("p", "i", "t", "w", "c", "e", "exclamation_mark", "n", "enter", "question_mark")
+ROUNDS = 4
+
+
+def counted() -> Counter[str]:
+    """Widgets and what Textual keeps of them, by their class."""
+    gc.collect()
+    found = (each for each in gc.get_objects() if isinstance(each, DOMNode | StylesCache))
+    return Counter(type(each).__name__ for each in found)
+
+
+async def visit_all(seen: Seen) -> None:
+    for key in KEYS:
+        await seen.press(key)
+        await seen.press("escape")
+
+
+async def test_closed_screens_are_forgotten() -> None:
+    feed = QueuedFeed(update(), Path("/nowhere/global_pretraining"))
+    app = Eager(feed)
+    async with app.run_test(size=NARROW) as pilot:
+        seen = Seen(app, feed, pilot)
+        await visit_all(seen)
+        before = counted()
+        for _ in range(ROUNDS):
+            await visit_all(seen)
+            await seen.tell(update())
+        more = {name: n for name, n in (counted() - before).items() if n >= ROUNDS}
+    assert more == {}

@@ -1,0 +1,99 @@
+"""Text that is pasted without being marked as a paste, or typed by a cat: it does nothing."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from acting_desk import NOW, ActingDesk, QueuedFeed
+from ensemble_pictures import update
+from eyes import NARROW, Eager, Seen
+
+from screens.actions import ACTIONS
+from screens.app import ANSWER_SECONDS, AppOptions
+from screens.keyboard import Keyboard
+from screens.question import QuestionScreen
+
+WORDS = """
+Age Aim Air All Any Apply Array Asymmetry
+Calibrate Canyon Capacity Carry Category City Copy Cycle
+Daily Day Decay Density Destroy Diary Dynamics Dysfunction
+Early Easy Economy Efficiency Embody Energy Entry Enzymology
+Factory Family Fantasy Ferry Foundry Frequency Fuzzy Fly
+Galaxy Gateway Geometry Glory Gravity Gray Greedy Guy
+Happy Harmony Heavily Heavy History Holiday Hydrogen Hypothesis
+Identify Immunology Industry Infinity Inquiry Intensity Inventory Ivory
+Jelly Jewelry Jitney Jolly Journey Jury Justify Juicy
+Key Keystone Kinematically Kindly Kitty Knotty Kidney Kyoto
+Lady Layer Library Likely Linearly Loyalty Lysine Lysozyme
+Majority Many Mary Memory Midway Monkey Mystery Myosin
+Napkin Nearby Necessary Nobody Normally Novelty Nylon Nymph
+Obey Odyssey Only Opacity Orderly Organically Oxygen Oyster
+Parity Party Penalty Physics Policy Polymer Pretty Pyruvate
+Rally Ray Ready Really Recovery Relay Remedy Rhythm
+Safety Salary Sanity Security Seventy Society Stay Symmetry
+Tally Theory Thirty Today Toy Tragedy Type Tyrosine
+Ugly Unity University Unify Usually Utility Unstably Unready
+Valley Vanity Variety Very Vicinity Victory Voyage Validity
+Wary Way Wealthy Weary Weekly Worry Windy Wyoming
+Xanthophyll Xenolith Xenon Xeric Xylem Xylene Xylophone Xystus
+Yard Yearly Yeast Yes Yesterday Yield Young Yttrium
+Zany Zealously Zebra Zero Zesty Zinc Zoology Zygote
+""".split()  # noqa: SIM905 (a table, not a list of 192 quoted words)
+"""Each begins with a letter that acts on some screen, most have a y behind it."""
+
+
+class Patient(Eager):
+    """Questions wait for their answer as they do for users."""
+
+    ANSWER_SECONDS = ANSWER_SECONDS
+
+    def now(self) -> float:
+        return NOW
+
+
+@asynccontextmanager
+async def watched() -> AsyncIterator[tuple[Seen, ActingDesk]]:
+    desk = ActingDesk()
+    feed = QueuedFeed(update(), Path("/nowhere/global_pretraining"))
+    app = Patient(feed, AppOptions(desk=desk))  # type: ignore[arg-type]
+    async with app.run_test(size=NARROW) as pilot:
+        seen = Seen(app, feed, pilot)
+        await seen.settle()
+        yield seen, desk
+
+
+def test_words_begin_with_each_letter_that_acts() -> None:
+    letters = {key for each in ACTIONS if each.scope in ("acting", "question") for key in each.keys}
+    assert {each for each in letters if len(each) == 1} <= {word[0] for word in WORDS} | set("anyq")
+    assert len(WORDS) >= 192
+
+
+async def test_words_typed_too_fast_to_be_meant_answer_no_question() -> None:
+    """Each character in a read of its own: the first may ask, the second does not answer."""
+    async with watched() as (seen, desk):
+        asked = 0
+        for word in WORDS[::8] + WORDS[5::16]:
+            for character in word.replace("q", ""):
+                for message in Keyboard().feed(character.encode()):
+                    seen.app.post_message(message)
+                await seen.pilot.pause()
+                asked += isinstance(seen.app.screen, QuestionScreen)
+            for _ in range(4):
+                await seen.pilot.press("escape")
+        assert asked, "some word asks a question"
+        assert desk.orders == []
+
+
+async def test_a_question_is_answered_once_it_has_been_there() -> None:
+    async with watched() as (seen, desk):
+        await seen.press("down", "R")
+        assert "does it" not in seen.text, "it cannot be answered yet"
+        await seen.press("y")
+        assert isinstance(seen.app.screen, QuestionScreen)
+        assert desk.orders == []
+        seen.app.ANSWER_SECONDS = 0.0  # type: ignore[misc]
+        await seen.settle()
+        await seen.press("y")
+        assert [order.act.value for order in desk.orders] == ["release"]

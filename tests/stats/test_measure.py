@@ -1,0 +1,128 @@
+"""What hours are told in: an ensemble without GPUs has CPU-hours, or hours by the clock."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from metlmon.cli.main import main
+from metlmon.ensemble.ledger import HOUR, measured
+from metlmon.ensemble.measure import Measure, measure_of
+from metlmon.ensemble.picture import Painter
+from metlmon.report.contents import compiled
+from metlmon.stats.places import places_in
+from metlmon.stats.windows import Window
+from screens import ink, siterows
+from screens.headlines import gpu_hours
+from tests.ensemble.written import Log, moment, of_one_job
+from tests.live.dagdirs import NODE, Dagdir
+
+Captured = pytest.CaptureFixture[str]
+
+
+def log_of(*cpus: int | None, gpus: int = 0) -> Log:
+    """One job with an execution of an hour for each number: all but the last are evicted."""
+    log = Log().submit(77, NODE, at="00:00:00")
+    for at, number in enumerate(cpus):
+        log.execute(77, gpus=gpus, at=f"{2 * at + 1:02d}:00:00")
+        if number is not None:
+            log.events[-1] = log.events[-1].replace(b"\tMemory", b"\tCpus = %d\n\tMemory" % number)
+        if at < len(cpus) - 1:
+            log.evict(77, at=f"{2 * at + 2:02d}:00:00")
+    return log.terminate(77, at=f"{2 * len(cpus):02d}:00:00")
+
+
+def told(log: Log) -> Painter:
+    return of_one_job(log).painter()
+
+
+def test_which_measure() -> None:
+    assert measure_of(0, 0, 0) is Measure.GPU
+    assert measure_of(9, 1, 9) is Measure.GPU, "one had a GPU"
+    assert measure_of(9, 0, 9) is Measure.CPU
+    assert measure_of(9, 0, 8) is Measure.WALL
+
+
+@pytest.mark.parametrize(
+    ("cpus", "measure", "good", "bad"),
+    [((4, 8), Measure.CPU, 8, 4), ((4, None), Measure.WALL, 1, 1), ((None,), Measure.WALL, 1, 0)],
+)
+def test_hours_of_an_ensemble_without_gpus(
+    cpus: tuple[int | None, ...], measure: Measure, good: float, bad: float
+) -> None:
+    found = told(log_of(*cpus))
+    status = found.status()
+    for hours in (status.gpu_hours, status.runs[0].gpu_hours, status.sites[0].gpu_hours):
+        assert (hours.measure, hours.good, hours.bad, hours.in_flight) == (measure, good, bad, 0)
+    view = found.run_view(status.runs[0].key)
+    assert view is not None
+    assert view.epochs[0].gpu_hours == status.gpu_hours
+    assert ink.text(gpu_hours(status.gpu_hours, True)).startswith(measure.hours)
+    # The ledger is in GPU-seconds, as the exported columns are, until it is measured.
+    ledger = found.ledger()
+    assert places_in(ledger).total.sum.total == 0
+    places = places_in(measured(ledger))
+    assert places.total.sum.total == (good + bad) * HOUR
+    assert places.total.cost == (good + bad) * HOUR
+    legend = siterows.legend(places.total.sum, True, measure=places.measure)
+    assert ink.text(legend).startswith(measure.hours)
+    made = compiled(status, ledger, measure=measure)
+    assert f"with {good + bad:.{made.hours_digits}f} {measure.hours}" in made.headline
+    assert "GPU-hours" not in repr(made)
+    assert compiled(status, ledger).headline.count("with 0 GPU-hours") == 1
+
+
+def test_of_what_a_window_cuts_a_part_is_inside() -> None:
+    ledger = measured(told(log_of(4)).ledger())
+    half = Window(moment("01:30:00"), None)
+    assert places_in(ledger, half).total.sum.total == 2 * HOUR
+
+
+def test_in_flight_by_cpus() -> None:
+    log = log_of(4, 8)
+    log.events.pop()
+    hours = of_one_job(log).painter(as_of="03:30:00").status().gpu_hours
+    assert (hours.measure, hours.bad, hours.in_flight) == (Measure.CPU, 4, 4)
+
+
+def test_gpus_that_come_later_are_told_alone() -> None:
+    """The first execution had none, the second has two."""
+    log = log_of(4)
+    assert told(log).status().gpu_hours.measure is Measure.CPU
+    log.submit(78, NODE, at="05:00:00").execute(78, gpus=2, at="06:00:00")
+    log.terminate(78, at="07:00:00")
+    hours = told(log).status().gpu_hours
+    assert (hours.measure, hours.good, hours.bad) == (Measure.GPU, 2, 0)
+
+
+def test_json_keeps_gpu_hours_and_says_the_others_beside_them(
+    capsys: Captured, tmp_path: Path
+) -> None:
+    dagdir = Dagdir(tmp_path / "ensemble")
+    dagdir.write("metl.log", log_of(4, 8).data)
+    nothing = {"good": 0, "bad": 0, "in_flight": 0, "total": 0}
+    spent = {"measure": "CPU", "good": 8, "bad": 4, "in_flight": 0, "total": 12}
+    main(["status", str(dagdir.path), "--json"])
+    status = json.loads(capsys.readouterr().out)
+    for each in (status, status["runs"][0]):
+        assert (each["gpu_hours"], each["hours"]) == (nothing, spent)
+    main(["sites", str(dagdir.path), "--json"])
+    found = json.loads(capsys.readouterr().out)
+    assert (found["total"]["good"], found["hours"]) == (0, spent)
+    main(["report", str(dagdir.path), "--json"])
+    assert json.loads(capsys.readouterr().out)["totals"]["gpu_hours"] == 0
+    for command in ("status", "sites", "report"):
+        main([command, str(dagdir.path)])
+        text = capsys.readouterr().out
+        assert "CPU-" in text
+        assert "gpu-h" not in text.lower()
+
+
+def test_bars_of_sites_are_headed_by_the_measure() -> None:
+    places = places_in(measured(told(log_of(4)).ledger()))
+    for view, rows in enumerate((places.sites, places.gpus, places.cells, places.causes)):
+        heads = [spec.title for spec in siterows.specs(view, rows, True, places.measure)]
+        assert "GPU-HOURS" not in heads
+        assert ("CPU-HOURS" in heads) == (view < 2)
