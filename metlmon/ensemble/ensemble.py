@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum
+from functools import partial
 from operator import attrgetter
 from typing import Any, Final, TypeAlias
 
@@ -29,6 +30,7 @@ from metlmon.ensemble.membership import (
     membership,
 )
 from metlmon.ensemble.moments import Span, note_dagman
+from metlmon.ensemble.neighbours import parents_of
 from metlmon.ensemble.node import Made, NodeState
 from metlmon.ensemble.nodestates import NodeStates, Weighed
 from metlmon.ensemble.offsets import Offsets
@@ -785,7 +787,9 @@ class Ensemble:
         reused = key[:2] in self.lives
         teller = self._tellers.get(key[0]) if not reused else None
         shared = self.unproven.shared_logs
-        now = membership(job, self.dags, self._by_node, teller, shared, reused)
+        now = membership(
+            job, self.dags, self._by_node, teller, shared, reused, partial(self._overlaps, job)
+        )
         others = self.unproven.note(job, now, self.dags)
         if now == before:
             record = self._record(before)
@@ -802,8 +806,37 @@ class Ensemble:
                 old.jobs.remove(job)
             if new is not None:
                 new.jobs.append(job)
+        if new is not None and now.proven:
+            others += self.unproven.of_nodes(new.key[0], [new.node.name, *new.node.children])
         of_others = self._place_all(others) if others else ()
         return [*(record.key for record in (old, new) if record is not None), *of_others]
+
+    def _overlaps(self, job: Job, dag: Dag) -> bool:
+        """Is a job that this DAG is proven to have submitted, of the same node or of one before
+        it, in the queue together with ``job``? DAGMan has one job of a node at a time, and none
+        before those of its parents have left the queue."""
+        name = job.node_name
+        if name is None or job.told_submitted is None:
+            return False
+        submitted, ended = job.queue_span()
+        if dag.processes and dag.processes[0].start and submitted < dag.processes[0].start:
+            # A life whose ``.dagman.out`` was taken away: its jobs' ends may be lost.
+            return False
+        for other in self._proven(dag, name):
+            begin, end = other.queue_span()
+            if other.cluster != job.cluster and max(begin, submitted) < min(end, ended):
+                return True
+        return any(
+            begin < submitted < end
+            for parent in parents_of(dag.workflow.nodes, name)
+            for begin, end in (each.queue_span() for each in self._proven(dag, parent))
+        )
+
+    def _proven(self, dag: Dag, node: str) -> list[Job]:
+        """The node's jobs that are proven to be this DAG's."""
+        record = self.nodes.get((dag.key, node))
+        jobs = record.jobs if record is not None else []
+        return [job for job in jobs if self.members[job.key].proven]
 
     def _place_again(self, placed: Iterable[Place]) -> None:
         """Each job belongs where it did."""

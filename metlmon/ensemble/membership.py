@@ -8,7 +8,7 @@ directory: a single candidate is questioned, too.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from pathlib import PurePath
 from typing import Final
@@ -63,11 +63,14 @@ def membership(
     teller: str | None = None,
     shared_logs: Collection[str] = (),
     reused: bool = False,
+    overlaps: Callable[[Dag], bool] = lambda dag: False,
 ) -> Membership:
     """Where ``job`` belongs. ``by_node`` maps node names to the keys of DAGs that have one;
     ``teller`` is the DAG whose DAGMan says that it submitted the job's cluster;
     ``shared_logs``: logs that hold jobs of a DAG which is not in this directory; ``reused``: the
-    schedd gave its number to several jobs, so that no list of numbers refutes it."""
+    schedd gave its number to several jobs, so that no list of numbers refutes it; ``overlaps``:
+    was a job that is proven to be this DAG's in the queue then, which DAGMan waits for before it
+    submits this one?"""
     if teller is not None:
         return Membership(teller, dags[teller].node_of(job.cluster), proven=True)
     name = job.node_name
@@ -82,7 +85,7 @@ def membership(
     if candidates:
         named = [dag for dag in candidates if _is_named(job, dag, dags)]
         if not named and not reused:
-            candidates = [dag for dag in candidates if not _did_not_submit(dag, job)]
+            candidates = [d for d in candidates if not (_did_not_submit(d, job) or overlaps(d))]
         candidates = named or candidates
         if not candidates:
             return Membership(None, name, (), weighed, foreign=True)

@@ -27,7 +27,7 @@ from metlmon.ensemble.packed import (
     unpack_told,
     whole_seconds,
 )
-from metlmon.ensemble.states import State
+from metlmon.ensemble.states import TERMINAL, State
 from metlmon.eventlog import Event, Submit
 from metlmon.frozen import frozen
 from metlmon.secret import is_secret_name
@@ -262,6 +262,12 @@ class Job:
         """When the first 000 that was read says that it was submitted: at hand for most jobs,
         whose life need not be folded for it."""
         return self.first_told or self.submitted
+
+    def queue_span(self) -> tuple[datetime, datetime]:
+        """When it was submitted and when it left the queue, as far as is known."""
+        life = self.life()
+        ended = life.since if life.state in TERMINAL else None
+        return life.submitted or datetime.min, ended or datetime.max
 
     def told(self) -> list[tuple[Stream, list[Event]]]:
         """Its events but 006, by the logs they were read in, in the logs' order."""

@@ -8,7 +8,7 @@ another directory's, none of that log's jobs is taken for ours without proof.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from datetime import datetime
 from heapq import heappop, heappush
@@ -106,6 +106,10 @@ class Unproven:
     def of(self, dag: str) -> list[JobKey]:
         """The jobs that may be this DAG's."""
         return list(self._jobs.get(dag, ()))
+
+    def of_nodes(self, dag: str, nodes: Collection[str]) -> list[JobKey]:
+        """The jobs of these nodes that may be this DAG's."""
+        return [key for key, job in self._jobs.get(dag, {}).items() if job.node_name in nodes]
 
     def of_idle_nodes(self, dag: Dag) -> Iterable[JobKey]:
         """Those of nodes that the DAG's node status file says had no job yet."""

@@ -133,11 +133,18 @@ def test_without_dagmans_files_it_is_told_as_the_log_tells_it(
 # --- evidence, each alone -----------------------------------------------------------------
 
 
+def one_after_another() -> Log:
+    """Ours ends before theirs is submitted, as a retry of ours would be."""
+    log = Log().submit(OURS, NODE, at="10:00:00", older=True)
+    log.terminate(OURS, 1, at="10:04:00")
+    return log.submit(THEIRS, NODE, at="10:05:00", older=True)
+
+
 def test_a_dagman_out_that_tells_of_later_but_not_of_it() -> None:
-    told = tell(CHAIN, shared(), out=out_of(MINE))
+    told = tell(CHAIN, one_after_another(), out=out_of(MINE))
     assert clusters(told) == [OURS, THEIRS], "nothing is told of the time after it yet"
     hear(told, LATER)
-    for each in (told, tell(CHAIN, shared(), out=out_of(MINE, LATER))):
+    for each in (told, tell(CHAIN, one_after_another(), out=out_of(MINE, LATER))):
         assert clusters(each) == [OURS]
         assert each.node_state(NODE).job is each.ensemble.jobs[OURS, 0, 0]
         assert kinds(each, live=True) == ["shared-log"]
@@ -218,7 +225,7 @@ def test_it_was_submitted_between_two_lives() -> None:
 
 
 def test_a_job_in_a_shared_log_that_nothing_proves_is_ambiguous() -> None:
-    log = shared().submit(80, NODE, at="10:30:00", older=True)
+    log = one_after_another().submit(80, NODE, at="10:30:00", older=True)
     told = tell(CHAIN, log, out=out_of(MINE, LATER))
     assert clusters(told) == [OURS, 80]
     job = told.job(80)
@@ -234,7 +241,8 @@ def test_a_job_in_a_shared_log_that_nothing_proves_is_ambiguous() -> None:
 
 
 def test_a_log_is_no_longer_shared_when_its_jobs_were_ours_after_all() -> None:
-    log = shared().submit(80, NODE, at="10:30:00", older=True)
+    log = one_after_another().terminate(THEIRS, 1, at="10:29:00")
+    log.submit(80, NODE, at="10:30:00", older=True)
     told = tell(CHAIN, log, out=out_of(MINE, LATER))
     hear(told, (NODE, THEIRS, "10:08:00"))
     assert [told.job(cluster).dag for cluster in (OURS, THEIRS, 80)] == ["run.dag"] * 3
@@ -267,3 +275,31 @@ def test_a_job_from_before_our_first_dagman_in_a_log_elsewhere_is_not_ours() -> 
     assert clusters(told) == [THEIRS]
     here = shared()
     assert clusters(tell(CHAIN, here, out=out)) == [OURS, THEIRS], "perhaps of an older life"
+
+
+# --- before DAGMan's files tell of later moments -------------------------------------------
+
+
+def quiet(*clusters: tuple[str, int, str]) -> Log:
+    """Our DAGMan's nodes.log: its jobs run for hours, and nothing more is written."""
+    log = Log("run.dag.nodes.log", Role.NODES, "run.dag")
+    for node, cluster, at in clusters:
+        log.submit(cluster, node, at=at, older=True)
+    return log
+
+
+@pytest.mark.parametrize("ours_first", [True, False])
+def test_dagman_has_one_job_of_a_node_at_a_time(ours_first: bool) -> None:
+    at = "10:00:00"
+    log = Log().submit(OURS, NODE, at=at, older=True).submit(THEIRS, NODE, at=at, older=True)
+    log.submit(79, "run0-train_epoch1", at="10:09:00", older=True)
+    logs = [quiet((NODE, OURS, at)), log] if ours_first else [log, quiet((NODE, OURS, at))]
+    told = tell(CHAIN, *logs)
+    assert clusters(told) == [OURS], "theirs, and a child of a node that still runs, are not ours"
+
+
+def test_a_retry_is_ours_though_nothing_proves_it_yet() -> None:
+    at = "10:00:00"
+    log = Log().submit(OURS, NODE, at=at, older=True).execute(OURS, at="10:01:00")
+    log.terminate(OURS, 1, at="10:30:00").submit(80, NODE, at="10:31:00", older=True)
+    assert clusters(tell(CHAIN, quiet((NODE, OURS, at)), log)) == [OURS, 80]
