@@ -151,7 +151,9 @@ class ProblemsScreen(ListScreen, ActingScreen):
         if worst is not None and worst.lost > 0:
             share = wording.share(worst.lost, total, ascii)
             told = f"costs most, {share} of it: "
-            cause = both_ends(plain(worst.cause), self.app.size.width - len(told) - 2, ascii)
+            cause = both_ends(
+                plain(worst.cause, ascii=ascii), self.app.size.width - len(told) - 2, ascii
+            )
             lines.append(line(" ", (told, DIM), cause))
         return [*lines, ()]
 
