@@ -212,6 +212,8 @@ WAY = (
 def _through_every_screen(t: Terminal, marker: str) -> None:
     t.wait_for(marker)
     for keys, then in WAY:
+        if keys == b"y":
+            t.wait_for("y do it")
         os.write(t.master, keys)
         t.wait_for(then, gone=None if keys.startswith(b"/") else marker)
         marker = then

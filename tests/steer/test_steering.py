@@ -260,7 +260,7 @@ def test_a_schedd_that_falls_silent_leaves_the_stop(there: Ensemble) -> None:
 
 def test_a_job_that_is_anothers_by_now_is_not_removed(there: Ensemble) -> None:
     order = there.order(Act.STOP_NOW)
-    there.schedd.jobs[7, 0] = queued(7, directory="/home/ben/ens")
+    there.schedd.jobs[7, 0] = queued(7, directory="/home/ben/ens", dagman=4711)
     answers = there.perform(order)
     assert [each.reply for each in answers] == [Reply.DONE, Reply.NOT_FOUND]
     assert there.schedd.acts() == []
