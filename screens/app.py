@@ -187,12 +187,15 @@ class MetlmonApp(ThriftyApp):
         and what can go on goes on."""
         cause = error.error if isinstance(error, WorkerFailed) else error
         self.noticed(error)
+        if self._exit:
+            # Screens are being closed: a key that was waiting finds its widgets gone.
+            return
         now = monotonic()
         if not self._failed_at or now - self._failed_at[-1] > REPAINT_SECONDS:
             # Every line of a table may fail at once, that is one error.
             recent = (at for at in self._failed_at if now - at < MISHAPS_SECONDS)
             self._failed_at = [*recent, now]
-        bearable = self._running and not self._exit and len(self.screen_stack) > 1
+        bearable = self._running and len(self.screen_stack) > 1
         if not bearable or len(self._failed_at) > MISHAPS:
             self._end_with(cause)
             return

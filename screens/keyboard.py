@@ -35,7 +35,19 @@ TAIL_SECONDS: Final = 0.5
 """For so long what follows on such a text is still of it: its end comes in smaller parts, and
 nobody presses a key as soon."""
 
+EDITING: Final = "\t\r\x7f\x03"
+"""Tab, enter, backspace and ctrl-c at either end of several characters are keys all the same:
+somebody types faster than the line carries."""
+
+SEQUENCE_SECONDS: Final = 0.5
+"""The rest of a sequence that came in parts comes sooner."""
+
 _PIECES: Final = re.compile(r"(?=\x1b)")
+
+_SEQUENCE: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*(?:[@-~]|$)|O(?:[ -~]|$)|[^\[O]|$)", re.DOTALL)
+"""One key that is a sequence of characters, or the beginning of one."""
+
+_WHOLE: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|O[ -~]|[^\[O])", re.DOTALL)
 
 
 class Keyboard:
@@ -45,6 +57,7 @@ class Keyboard:
         self._decode = getincrementaldecoder("utf-8")("replace").decode
         self._parser = XTermParser()
         self._tail = ""
+        self._begun = ""
         self._paste: str | None = None
         self._heard = 0.0
         self._poured = float("-inf")
@@ -61,6 +74,8 @@ class Keyboard:
         escape sequence that was the escape key alone."""
         if self._paste is not None and monotonic() - self._heard > PASTE_SECONDS:
             yield from self._end_paste("")
+        if monotonic() - self._heard > SEQUENCE_SECONDS:
+            self._begun = ""
         yield from self._parsed(None)
 
     def _piece(self, piece: str) -> Iterator[Message]:
@@ -86,7 +101,28 @@ class Keyboard:
             yield from self._parsed(piece[:SEQUENCE] if piece.startswith("\x1b") else "")
             yield events.Paste(piece[:PASTED].replace("\x00", ""))
         else:
-            yield from self._parsed(piece)
+            yield from self._keys(piece)
+
+    def _keys(self, piece: str) -> Iterator[Message]:
+        """A key's sequence, or the rest of one that came in parts, and the characters behind it."""
+        begun = "" if piece.startswith("\x1b") else self._begun
+        found = _SEQUENCE.match(begun + piece)
+        end = found.end() - len(begun) if found else 0
+        sequence = found[0] if found else ""
+        self._begun = "" if _WHOLE.fullmatch(sequence) or end < len(piece) else sequence
+        yield from self._parsed(piece[:end])
+        yield from self._characters(piece[end:])
+
+    def _characters(self, text: str) -> Iterator[Message]:
+        """Several different characters that come at once were pasted."""
+        inner = text.strip(EDITING)
+        if len(set(inner)) <= 1:
+            yield from self._parsed(text)
+            return
+        first, _, last = text.partition(inner)
+        yield from self._parsed(first)
+        yield events.Paste(inner[:PASTED].replace("\x00", ""))
+        yield from self._parsed(last)
 
     def _untyped(self, piece: str) -> bool:
         """Is it of a paste that the terminal did not mark as one?"""

@@ -287,6 +287,10 @@ class ThriftyApp(Sturdy, App[int]):
 
     def __init__(self) -> None:
         super().__init__()
+        # Rich believes COLUMNS and LINES, whatever they say.
+        columns, lines = self.console.size
+        if columns > WIDEST or lines > HIGHEST:
+            self.console.size = min(columns, WIDEST), min(lines, HIGHEST)
         self._glass: Glass | None = None
 
     @property

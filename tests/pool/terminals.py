@@ -16,6 +16,8 @@ from typing import Self
 
 import pyte
 
+from tests.keystrokes import type_keys
+
 PATIENCE = 30.0
 """Seconds until a test says that what it waits for does not come."""
 
@@ -94,7 +96,7 @@ class Terminal:
     def press(self, *keys: str) -> None:
         """Type keys, as :data:`KEYS` names them, or characters."""
         for key in keys:
-            os.write(self.master, KEYS.get(key) or key.encode())
+            type_keys(self.master, KEYS.get(key) or key.encode())
 
     def until(self, seen: Callable[[str], object], what: str, seconds: float = PATIENCE) -> str:
         """Wait until ``seen`` is true of the screen's text, and give that text."""

@@ -17,6 +17,8 @@ from pathlib import Path
 
 import pyte
 
+from tests.keystrokes import type_keys
+
 PATIENCE = 60.0
 """Seconds until a test says that what it waits for does not come."""
 
@@ -55,7 +57,7 @@ class Terminal:
         os.close(self.master)
 
     def type(self, keys: bytes) -> None:
-        os.write(self.master, keys)
+        type_keys(self.master, keys)
 
     def pump(self, seconds: float) -> bool:
         """Take what has been written; False when there was nothing for so long."""

@@ -20,6 +20,8 @@ from pathlib import Path
 import pyte
 from filling import Filling
 
+from tests.keystrokes import type_keys
+
 ROOT = Path(__file__).resolve().parents[2]
 FIXTURES = ROOT / "fixtures"
 
@@ -81,7 +83,12 @@ class Line:
             self.screen.resize(max(lines, 1), max(columns, 1))
 
     def type(self, keys: bytes | str) -> None:
-        os.write(self.master, keys.encode() if isinstance(keys, str) else keys)
+        data = keys.encode() if isinstance(keys, str) else keys
+        type_keys(self.master, data)
+
+    def command(self, line: str) -> None:
+        """Give a shell this line."""
+        os.write(self.master, f"{line}\r".encode())
 
     def pump(self, seconds: float = 0.0) -> bool:
         """Take what has been written; False when there was nothing for so long. Questions for

@@ -69,6 +69,45 @@ def test_what_nobody_can_have_typed_is_a_paste(monkeypatch: pytest.MonkeyPatch) 
     assert keys(board, b"q") == ["q"]
 
 
+@pytest.mark.parametrize("word", ["Dy", "Dynamics of proteins", "Hydrogen\rbonds", "é模"])
+def test_several_characters_in_one_read_are_a_paste(word: str) -> None:
+    """``tmux paste-buffer`` and GNU screen mark none."""
+    (message,) = Keyboard().feed(word.encode())
+    assert isinstance(message, events.Paste)
+    assert message.text == word
+
+
+def test_a_key_that_repeats_is_a_key() -> None:
+    assert keys(Keyboard(), b"jjj") == ["j", "j", "j"]
+    assert keys(Keyboard(), b"\x1b[B\x1b[B\x1b[B") == ["down", "down", "down"]
+
+
+def test_editing_keys_around_what_comes_at_once_are_keys() -> None:
+    messages = list(Keyboard().feed(b"\tepoch 3\r\x7f"))
+    assert [type(m).__name__ for m in messages] == ["Key", "Paste", "Key", "Key"]
+    assert keys(Keyboard(), b"q\x03") == ["q", "ctrl+c"]
+
+
+def test_a_key_right_behind_a_sequence_is_a_key() -> None:
+    assert keys(Keyboard(), b"\x1b[Ba") == ["down", "a"]
+    messages = list(Keyboard().feed(b"\x1b[BDynamics"))
+    assert [type(m).__name__ for m in messages] == ["Key", "Paste"]
+
+
+@pytest.mark.parametrize("escape", [b"\x1b", b"\x1bP", b"\x1b]"])
+def test_a_word_behind_an_escape_is_a_paste(escape: bytes) -> None:
+    messages = [m for m in Keyboard().feed(escape + b"Dynamics") if isinstance(m, events.Key)]
+    assert "D" not in [m.key for m in messages]
+    assert len(messages) <= 2
+
+
+@pytest.mark.parametrize("cut", range(1, 6))
+def test_a_sequence_that_comes_in_parts_is_one_key(cut: int) -> None:
+    board, data = Keyboard(), b"\x1b[1;5A"
+    assert keys(board, data[:cut]) + keys(board, data[cut:]) == ["ctrl+up"]
+    assert keys(board, b"j") == ["j"]
+
+
 def test_of_a_long_paste_its_beginning_is_taken_and_the_keys_behind_it_are_keys() -> None:
     board = Keyboard()
     messages = list(board.feed(b"\x1b[200~"))

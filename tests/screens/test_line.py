@@ -7,6 +7,7 @@ import shutil
 import signal
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -114,21 +115,21 @@ def test_to_the_shell_and_back(dagdir: Path) -> None:
         pytest.skip("no bash: nobody to stop it and go on")
     with on_a_line(argv=[bash, "--norc", "-i"], PS1="$ ") as t:
         t.wait_for("$")
-        t.type(f"{' '.join(PROGRAM)} watch {dagdir}\r")
+        t.command(f"{' '.join(PROGRAM)} watch {dagdir}")
         started(t)
         before = seen(t)
         t.type("\x1a")
         t.wait_for("Stopped")
         assert t.bytes.rfind(b"\x1b[?1049l") > t.bytes.rfind(b"\x1b[?1049h")
-        t.type("bg\r")
+        t.command("bg")
         t.rest()
-        t.type("fg\r")
+        t.command("fg")
         t.until(lambda: seen(t) == before, "another picture than before")
         t.type("q")
         t.rest()
-        t.type("echo it re''turned $?\r")
+        t.command("echo it re''turned $?")
         t.wait_for("it returned 0")
-        t.type("exit\r")
+        t.command("exit")
         t.end()
 
 
@@ -283,3 +284,29 @@ def _until(what: object, pid: int) -> None:
             os.kill(pid, signal.SIGKILL)
             raise AssertionError("it goes on for ever")
         time.sleep(0.01)
+
+
+def test_a_signal_behind_thousands_of_keys_ends_it_as_ever(dagdir: Path) -> None:
+    """Keys that wait find the widgets of closed screens gone: that is no error."""
+    with on_a_line("watch", str(dagdir)) as t:
+        started(t)
+        os.set_blocking(t.master, False)
+        keys = b"".join(key * 2 for key in (b"w", b"\x1b[D", b"t", b"\x1b[B", b"p")) * 400
+        for at in range(0, len(keys), 512):
+            with suppress(BlockingIOError):
+                os.write(t.master, keys[at : at + 512])
+            t.pump()
+        t.child.send_signal(signal.SIGTERM)
+        assert t.end() == 128 + signal.SIGTERM
+        assert t.given_back()
+        assert t.said_last() == "metlmon: ended by SIGTERM"
+
+
+def test_a_size_that_no_terminal_has_is_not_believed(dagdir: Path) -> None:
+    """LINES and COLUMNS of 99,999 took 9 GB."""
+    with on_a_line("watch", str(dagdir), LINES="99999", COLUMNS="99999") as t:
+        started(t)
+        status = Path(f"/proc/{t.child.pid}/status").read_text()
+        assert int(status.partition("VmHWM:")[2].split()[0]) < 400_000
+        t.type("q")
+        assert t.end() == 0

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
 from acting_desk import NOW, ActingDesk, QueuedFeed
 from ensemble_pictures import update
 from eyes import NARROW, Eager, Seen
@@ -68,6 +69,40 @@ def test_words_begin_with_each_letter_that_acts() -> None:
     letters = {key for each in ACTIONS if each.scope in ("acting", "question") for key in each.keys}
     assert {each for each in letters if len(each) == 1} <= {word[0] for word in WORDS} | set("anyq")
     assert len(WORDS) >= 192
+
+
+SCREENS: dict[str, tuple[str, ...]] = {
+    "overview": (),
+    "run": ("enter",),
+    "job": ("enter", "enter"),
+    "acts": ("down", "a"),
+    "question": ("down", "R"),
+    "problems": ("p",),
+    "sites": ("w",),
+    "timeline": ("t",),
+    "curves": ("c",),
+    "estimates": ("e",),
+    "incidents": ("i",),
+    "warnings": ("exclamation_mark",),
+    "nodes": ("d",),
+    "help": ("question_mark",),
+}
+
+
+@pytest.mark.parametrize("screen", SCREENS)
+async def test_a_pasted_word_does_nothing(screen: str) -> None:
+    """Words that come whole, without the marks of a paste."""
+    async with watched() as (seen, desk):
+        await seen.press(*SCREENS[screen])
+        shown, before = type(seen.app.screen), seen.text
+        for word in WORDS:
+            for message in Keyboard().feed(word.encode()):
+                seen.app.post_message(message)
+            await seen.pilot.pause()
+            assert type(seen.app.screen) is shown, word
+        await seen.settle()
+        assert desk.orders == []
+        assert seen.text.split() == before.split() or screen == "question", "nothing changed"
 
 
 async def test_words_typed_too_fast_to_be_meant_answer_no_question() -> None:

@@ -21,6 +21,7 @@ import pyte
 import pytest
 
 from screens import app as application
+from tests.keystrokes import type_keys
 
 CHILD = Path(__file__).with_name("on_a_terminal.py")
 PATIENCE = 15.0
@@ -48,6 +49,9 @@ class Terminal:
         self.bytes = b""
         self.screen = pyte.Screen(columns, lines)
         self.stream = pyte.ByteStream(self.screen)
+
+    def type(self, keys: bytes) -> None:
+        type_keys(self.master, keys)
 
     def pump(self, seconds: float) -> bool:
         """Take what has been written; False when there was nothing for so long."""
@@ -114,7 +118,7 @@ def assert_given_back(screen: Terminal) -> None:
 def test_quitting_gives_the_terminal_back() -> None:
     with terminal("plain") as t:
         t.wait_for("run9")
-        os.write(t.master, b"q")
+        t.type(b"q")
         assert t.leave() == 0
         assert_given_back(t)
 
@@ -133,7 +137,7 @@ def test_a_signal_gives_the_terminal_back(number: signal.Signals) -> None:
 def test_control_c_leaves_with_130() -> None:
     with terminal("plain") as t:
         t.wait_for("run9")
-        os.write(t.master, b"\x03")
+        t.type(b"\x03")
         assert t.leave() == 130
         assert_given_back(t)
 
@@ -142,11 +146,11 @@ def test_control_c_leaves_with_130() -> None:
 def test_an_error_is_told_on_the_screen_and_the_rest_goes_on(what: str) -> None:
     with terminal(what) as t:
         t.wait_for("run9")
-        os.write(t.master, b"s")
+        t.type(b"s")
         t.wait_for("something broke [/not-markup]")
-        os.write(t.master, b"?")
+        t.type(b"?")
         t.wait_for("Keys and signs")
-        os.write(t.master, b"q")
+        t.type(b"q")
         assert t.leave() == 0
         assert_given_back(t)
 
@@ -165,7 +169,7 @@ def test_a_terminal_that_does_not_read_any_more_is_left_by_force() -> None:
         t.wait_for("run9")
         # Nothing is read from here on: the child's writes block when the pipe is full.
         for _ in range(400):
-            os.write(t.master, b"\x14")
+            t.type(b"\x14")
         t.child.send_signal(signal.SIGTERM)
         assert t.child.wait(timeout=PATIENCE) == 128 + signal.SIGTERM
 
@@ -214,10 +218,10 @@ def _through_every_screen(t: Terminal, marker: str) -> None:
     for keys, then in WAY:
         if keys == b"y":
             t.wait_for("y do it")
-        os.write(t.master, keys)
+        t.type(keys)
         t.wait_for(then, gone=None if keys.startswith(b"/") else marker)
         marker = then
-    os.write(t.master, b"q")
+    t.type(b"q")
     assert t.leave() == 0
 
 
@@ -258,7 +262,7 @@ def test_without_colours_no_colour_is_sent(how: dict[str, str]) -> None:
 def test_in_sixteen_colours_only_those_are_sent() -> None:
     with terminal("plain", TERM="xterm") as t:
         t.wait_for("run9")
-        os.write(t.master, b"q")
+        t.type(b"q")
         assert t.leave() == 0
         assert not re.search(rb"[34]8;[25];", t.bytes)
 
@@ -276,7 +280,7 @@ def test_while_nothing_happens_nothing_is_written() -> None:
 def test_the_mouse_is_left_to_the_terminal() -> None:
     with terminal("plain") as t:
         t.wait_for("run9")
-        os.write(t.master, b"q")
+        t.type(b"q")
         t.leave()
         assert b"\x1b[?1000h" not in t.bytes
         assert b"\x1b[?1003h" not in t.bytes
