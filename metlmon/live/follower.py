@@ -11,6 +11,7 @@ import os
 import stat
 from collections.abc import Iterable
 from pathlib import Path
+from time import monotonic
 from typing import Final
 from zlib import crc32
 
@@ -182,27 +183,42 @@ SETTLED: Final = 2.0
 file system's clock (up to two seconds on some) leave the same stamp."""
 
 
+LARGE_FOLDER: Final = 256 << 10
+"""Bytes that a directory itself takes, by its stat: some 5,000 names on most file systems."""
+
+LARGE_FOLDER_SECONDS: Final = 10.0
+"""100,000 names take a third of a second to list; with a new one each second that was half a
+core."""
+
+
 class FolderWatch:
     """Tells whether names came or went in some directories since it was asked last, or may be
-    known now: the ctime tells of permissions."""
+    known now: the ctime tells of permissions. Of large directories, which take long to list, it
+    tells that at most once in ``LARGE_FOLDER_SECONDS``."""
 
     def __init__(self) -> None:
         self._seen: dict[Path, tuple[int, int]] = {}
+        self._due = False
+        self._told = float("-inf")
 
     def changed(self, folders: Iterable[Path], now: float) -> bool:
         """``now`` in seconds since 1970, by the clock that stamps files."""
         seen: dict[Path, tuple[int, int]] = {}
-        young = False
+        large = False
         for folder in folders:
             try:
                 status = ask(os.stat, folder)
                 stamps = status.st_mtime_ns, status.st_ctime_ns
+                large |= status.st_size >= LARGE_FOLDER
             except OSError:
                 stamps = -1, -1
             except NoAnswer:
                 stamps = self._seen.get(folder, (-1, -1))
             seen[folder] = stamps
-            young |= abs(now - stamps[0] / 1e9) < SETTLED
-        different = seen != self._seen
+            self._due |= abs(now - stamps[0] / 1e9) < SETTLED
+        self._due |= seen != self._seen
         self._seen = seen
-        return different or young
+        if not self._due or (large and monotonic() - self._told < LARGE_FOLDER_SECONDS):
+            return False
+        self._due, self._told = False, monotonic()
+        return True

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
 
 from metlmon.ensemble.states import State
-from metlmon.live.follower import Follower
+from metlmon.live import follower
+from metlmon.live.follower import FolderWatch, Follower
 from tests.ensemble.written import Log
 from tests.live.dagdirs import NODE, Dagdir, again, jobs, log_of, states
 
@@ -244,3 +246,25 @@ def test_a_yearless_log_of_december_copied_in_january_is_of_the_year_before(
     stamp = 1_768_000_000  # January 2026
     os.utime(path, (stamp, stamp))
     assert str(jobs(dagdir.reader())[77].submitted) == "2025-12-03 10:00:00"
+
+
+# --- directories --------------------------------------------------------------------------
+
+
+def test_a_large_directory_is_listed_at_most_once_in_ten_seconds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follower, "LARGE_FOLDER", 0)
+    clock = [100.0]
+    monkeypatch.setattr(follower, "monotonic", lambda: clock[0])
+    watch, now = FolderWatch(), time.time() + 60
+    told = []
+    for second in range(30):
+        clock[0] = 100.0 + second
+        (tmp_path / f"out.{second}").touch()
+        os.utime(tmp_path, (second, second))
+        told.append(watch.changed([tmp_path], now))
+    assert [second for second, changed in enumerate(told) if changed] == [0, 10, 20]
+    clock[0] = 200.0
+    assert watch.changed([tmp_path], now), "the last arrivals, too"
+    assert not watch.changed([tmp_path], now)
