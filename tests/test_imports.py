@@ -43,7 +43,7 @@ OURS: dict[str, set[str]] = {
     # No log is read for it, and no model made; the workflows are those of the model.
     "check DIR": READING
     | {
-        *("metlmon.authoring", "metlmon.secret", "metlmon.trainer"),
+        *("metlmon.authoring", "metlmon.drafts", "metlmon.secret", "metlmon.trainer"),
         *("metlmon.cli.check", "metlmon.cli.printing"),
     },
     "jobs --json DIR": READING | PRINTING,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import secrets
 import signal
 import threading
 from collections.abc import Iterator, Sequence
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from metlmon.authoring.place import already_there, in_the_way, is_locked, leftovers
 from metlmon.authoring.records import Plan, PlanError, PlannedFile
+from metlmon.drafts import draft_name, remove_stale_drafts
 
 if TYPE_CHECKING:
     from metlmon.authoring.amending import Amendment
@@ -127,10 +127,11 @@ def _place(directory: Path, files: Sequence[PlannedFile], overwrite: bool) -> No
     drafts: list[tuple[Path, Path]] = []
     placed: list[Path] = []
     path = directory
+    remove_stale_drafts(directory, [file.name for file in files])
     try:
         for file in files:
             path = directory / file.name
-            draft = directory / f".{file.name}.{secrets.token_hex(6)}"
+            draft = directory / draft_name(file.name)
             drafts.append((draft, path))
             _write(draft, file)
         with _undisturbed():

@@ -7,7 +7,6 @@ import csv
 import json
 import os
 import re
-import secrets
 import shutil
 import sys
 from collections.abc import Callable, Iterable
@@ -19,6 +18,7 @@ from typing import Final
 from metlmon.cli.codes import Exit
 from metlmon.cli.commands import open_reader
 from metlmon.cli.notices import print_warnings
+from metlmon.drafts import draft_name, remove_stale_drafts
 from metlmon.ensemble.wording import count, plain, size
 from metlmon.live.errors import InputError
 from metlmon.stats.columns import TABLES, TEXT, WORD, listing, markdown
@@ -139,7 +139,8 @@ Writer = Callable[[Path, Frames, str], int]
 def _write(path: Path, frames: Frames, name: str, writer: Writer, force: bool) -> int:
     """Under another name first, then in its place: no reader meets half a file. Returns the
     number of rows."""
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(6)}")
+    remove_stale_drafts(path.parent, [path.name])
+    draft = path.with_name(draft_name(path.name))
     try:
         rows = writer(draft, frames, name)
         _check_new([path], force)

@@ -6,7 +6,6 @@ import argparse
 import os
 import shutil
 import sys
-import tempfile
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -15,6 +14,7 @@ from metlmon.cli.codes import Exit
 from metlmon.cli.commands import open_reader
 from metlmon.cli.printing import can_show, print_json
 from metlmon.cli.to_json import SCHEMA, Writer
+from metlmon.drafts import draft_name, remove_stale_drafts
 from metlmon.ensemble.measure import Measure
 from metlmon.ensemble.wording import plain
 from metlmon.live.errors import InputError
@@ -163,7 +163,9 @@ def _deliver(name: str, text: str, force: bool) -> None:
     # Through a symbolic link: what it points to is renewed, the link stays.
     target = Path(os.path.realpath(path))
     try:
-        handle, beside = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+        remove_stale_drafts(target.parent, [target.name])
+        beside = target.with_name(draft_name(target.name))
+        handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise InputError(f"{plain(name)}: {error.strerror or error}") from None
     try:

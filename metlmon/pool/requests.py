@@ -11,7 +11,6 @@ import errno
 import os
 import pwd
 import re
-import secrets
 import stat
 import time
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path, PurePath
 from typing import Final
 
+from metlmon.drafts import draft_name, remove_stale_drafts
 from metlmon.ensemble.wording import plain
 from metlmon.pool.worker import SITE
 from metlmon.training.gatefiles import LONGEST, read_stopped
@@ -221,7 +221,8 @@ def _content(at: int, name: str) -> bytes:
 @contextmanager
 def _draft(at: int, name: str, content: bytes) -> Iterator[str]:
     """The name of a file with this content, on disk, to be put in its place; gone afterwards."""
-    draft = f".{name[:180]}.{secrets.token_hex(6)}"
+    remove_stale_drafts(at, [name])
+    draft = draft_name(name)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     handle = os.open(draft, flags, 0o644, dir_fd=at)
     try:

@@ -308,3 +308,19 @@ def test_a_dry_run_of_what_would_be_done_changes_nothing(
         assert spoken(capsys, "act", act, dagdir.path, *rest, "--dry-run")[:2] == (Exit.OK, "")
     assert schedd.acts() == []
     assert sorted(os.listdir(dagdir.path)) == before
+
+
+def test_what_leads_out_of_the_directory_is_resubmitted_only_by_its_name(
+    dagdir: Dagdir, schedd: Schedd, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    ended(dagdir)
+    dagdir.write("run.dag.condor.sub", 'arguments = "-Dag run.dag -import_env"\nqueue\n')
+    code, out, _ = spoken(capsys, "act", "resubmit", dagdir.path, "--yes")
+    assert code == Exit.REFUSED
+    assert "--keep=-import_env" in out
+    code, _, err = spoken(capsys, "act", "resubmit", dagdir.path, "--keep=-import_env", "--dry-run")
+    assert code == Exit.OK
+    assert "import_env" in err, "what is kept is shown"
+    code, _, err = spoken(capsys, "act", "hold", dagdir.path, "79.0", "--keep=x", "--yes")
+    assert (code, "for resubmit" in err) == (Exit.USAGE, True)
