@@ -272,7 +272,7 @@ class _Books:
     def _sites(self) -> dict[str | None, Share]:
         shares: dict[str | None, Share] = self._by(lambda e: e.site, lambda e: e.longest_site)
         moves = grouped((t for t in self.part.transfers if t.counted), lambda t: t.site)
-        for name in moves.keys() - shares.keys():
+        for name in sorted(moves.keys() - shares.keys(), key=str):
             shares[name] = Share()
         if self.idle_bytes != Bytes() and None not in shares:
             shares[None] = Share()

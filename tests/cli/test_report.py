@@ -6,6 +6,8 @@ from __future__ import annotations
 import json
 import os
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -87,6 +89,18 @@ def test_the_same_report_is_the_same_file(tmp_path: Path, dagdir: Dagdir) -> Non
     for file in files:
         assert main(["report", str(dagdir.path), "--html", str(file)]) == Exit.OK
     assert files[0].read_bytes() == files[1].read_bytes()
+
+
+def test_rows_are_in_one_order_whatever_the_hash_seed() -> None:
+    """Sites that had transfers and no execution came in the order of a set."""
+    argv = [sys.executable, "-m", "metlmon", "report", str(FIXTURES / "first-round"), "--json"]
+    outputs = {
+        subprocess.run(
+            argv, capture_output=True, check=True, env={**os.environ, "PYTHONHASHSEED": str(seed)}
+        ).stdout
+        for seed in (1, 2, 3)
+    }
+    assert len(outputs) == 1
 
 
 @pytest.mark.parametrize("form", ["--html", "--md"])
