@@ -200,8 +200,6 @@ class Ensemble:
         self._procs: dict[int, list[JobKey]] = {}
         self._tellers: dict[int, str] = {}
         self._weighed: set[JobKey] = set()
-        self._overlapping: set[JobKey] = set()
-        """Jobs that are taken for another DAG's while an end is not known."""
         self._named_by: dict[str, list[str]] = {}
         """Which DAGs name each sub-DAG, where one is named by several."""
         self._factories: dict[int, str] = {}
@@ -247,7 +245,6 @@ class Ensemble:
         self._list_tellers()
         self.members = {}
         self.unproven = Unproven()
-        self._overlapping = set()
         self._weighed = set()
         self._states.begin(self.nodes)
         self.all_stale = True
@@ -309,7 +306,7 @@ class Ensemble:
             nodes |= self._weigh_again(of_dag=batch.dag)
         for cluster, time in jobs.submitted:
             self.offsets.read_submission(cluster, time, self._teller(cluster))
-        nodes |= self._place_all([*self.unproven.due(self.dags), *self._overlapping])
+        nodes |= self._place_all(self.unproven.due(self.dags))
         self.shelf.tidy()
         dags |= {key[0] for key in nodes}
         dags &= self.dags.keys()
@@ -525,7 +522,6 @@ class Ensemble:
             record.jobs.remove(job)
             concerned.nodes.add(record.key)
         self._weighed.discard(job.key)
-        self._overlapping.discard(job.key)
         self.unproven.note(job, None, self.dags)
         self.shelf.loose.pop(job, None)
 
@@ -783,7 +779,6 @@ class Ensemble:
         """Find the job's node anew; returns the nodes that gained, lost or have it."""
         job = self.jobs[key]
         before = self.members.get(key)
-        self._overlapping.discard(key)
         named = self._by_node.get(job.node_name or "")
         if before is None and named:
             # One object for all that have the name.
@@ -830,19 +825,12 @@ class Ensemble:
         for other in self._proven(dag, name):
             begin, end = other.queue_span()
             if other.cluster != job.cluster and max(begin, submitted) < min(end, ended):
-                self._note_overlap(job, end, ended)
                 return True
-        for parent in parents_of(dag.workflow.nodes, name):
-            for begin, end in (each.queue_span() for each in self._proven(dag, parent)):
-                if begin < submitted < end:
-                    self._note_overlap(job, end)
-                    return True
-        return False
-
-    def _note_overlap(self, job: Job, *ends: datetime) -> None:
-        """An end that was not read yet may show that they were not in the queue together."""
-        if datetime.max in ends:
-            self._overlapping.add(job.key)
+        return any(
+            begin < submitted < end
+            for parent in parents_of(dag.workflow.nodes, name)
+            for begin, end in (each.queue_span() for each in self._proven(dag, parent))
+        )
 
     def _proven(self, dag: Dag, node: str) -> list[Job]:
         """The node's jobs that are proven to be this DAG's."""
@@ -865,8 +853,6 @@ class Ensemble:
             member, record = found
             self.members[key] = member
             self.unproven.note(job, member, self.dags)
-            if member.foreign:
-                self._overlapping.add(key)
             if member.weighed:
                 self._weighed.add(key)
             if record is not None:
