@@ -20,7 +20,7 @@ from metlmon.ensemble.clock import Clock
 from metlmon.ensemble.dag import Dag
 from metlmon.ensemble.dagmans import DagmanJob, file_event
 from metlmon.ensemble.learnt import learn_again, learnt
-from metlmon.ensemble.lives import Lives, another, told_apart
+from metlmon.ensemble.lives import LATEST, ONE_SECOND, Lives, another, told_apart
 from metlmon.ensemble.lostholds import lost_holds, with_holds
 from metlmon.ensemble.membership import (
     NAMED_IN_AD,
@@ -306,7 +306,7 @@ class Ensemble:
             nodes |= self._weigh_again(of_dag=batch.dag)
         for cluster, time in jobs.submitted:
             self.offsets.read_submission(cluster, time, self._teller(cluster))
-        nodes |= self._place_all(self.unproven.due(self.dags))
+        nodes |= self._place_all([*self.unproven.due(self.dags), *self._contested(nodes)])
         self.shelf.tidy()
         dags |= {key[0] for key in nodes}
         dags &= self.dags.keys()
@@ -807,7 +807,7 @@ class Ensemble:
             if new is not None:
                 new.jobs.append(job)
         if new is not None and now.proven:
-            others += self.unproven.of_nodes(new.key[0], [new.node.name, *new.node.children])
+            others += self._contested([new.key])
         of_others = self._place_all(others) if others else ()
         return [*(record.key for record in (old, new) if record is not None), *of_others]
 
@@ -818,19 +818,39 @@ class Ensemble:
         name = job.node_name
         if name is None or job.told_submitted is None:
             return False
-        submitted, ended = job.queue_span()
+        submitted, ended = self._queue_span(job)
         if dag.processes and dag.processes[0].start and submitted < dag.processes[0].start:
             # A life whose ``.dagman.out`` was taken away: its jobs' ends may be lost.
             return False
         for other in self._proven(dag, name):
-            begin, end = other.queue_span()
+            begin, end = self._queue_span(other)
             if other.cluster != job.cluster and max(begin, submitted) < min(end, ended):
                 return True
         return any(
             begin < submitted < end
             for parent in parents_of(dag.workflow.nodes, name)
-            for begin, end in (each.queue_span() for each in self._proven(dag, parent))
+            for begin, end in map(self._queue_span, self._proven(dag, parent))
         )
+
+    def _queue_span(self, job: Job) -> tuple[datetime, datetime]:
+        """When a job was submitted, and until when it is known to have been in the queue: its end,
+        or the newest event in a log that would have it."""
+        begin, end = job.queue_span()
+        if end == datetime.max:
+            known = (self.books[log].last for log in job.user_logs if log in self.books)
+            end = max((last for last in known if last is not None), default=begin)
+            end = min(end, LATEST) + ONE_SECOND
+        return begin, end
+
+    def _contested(self, nodes: Iterable[NodeKey]) -> list[JobKey]:
+        """The jobs that are not these nodes' if they were in the queue together with one that is
+        proven to be."""
+        found = []
+        for dag, name in nodes:
+            if self._proven(self.dags[dag], name):
+                children = self.nodes[dag, name].node.children
+                found += self.unproven.of_nodes(dag, (name, *children))
+        return found
 
     def _proven(self, dag: Dag, node: str) -> list[Job]:
         """The node's jobs that are proven to be this DAG's."""

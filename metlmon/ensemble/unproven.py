@@ -8,7 +8,7 @@ another directory's, none of that log's jobs is taken for ours without proof.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from datetime import datetime
 from heapq import heappop, heappush
@@ -24,6 +24,7 @@ class Unproven:
     def __init__(self) -> None:
         self._jobs: dict[str, dict[JobKey, Job]] = {}
         self._candidate: dict[JobKey, str] = {}
+        self._of_node: dict[tuple[str, str | None], set[JobKey]] = {}
         self._waiting: dict[tuple[str, int], list[tuple[datetime, JobKey]]] = {}
         self._foreign: dict[str, set[JobKey]] = {}
         self._logs: dict[JobKey, frozenset[str]] = {}
@@ -82,10 +83,12 @@ class Unproven:
             return
         if before is not None:
             del self._jobs[before][job.key], self._candidate[job.key]
+            self._of_node[before, job.node_name].discard(job.key)
         if candidate is None:
             return
         self._candidate[job.key] = candidate
         self._jobs.setdefault(candidate, {})[job.key] = job
+        self._of_node.setdefault((candidate, job.node_name), set()).add(job.key)
         submitted = job.told_submitted
         if submitted is None:
             return
@@ -107,9 +110,9 @@ class Unproven:
         """The jobs that may be this DAG's."""
         return list(self._jobs.get(dag, ()))
 
-    def of_nodes(self, dag: str, nodes: Collection[str]) -> list[JobKey]:
+    def of_nodes(self, dag: str, nodes: Iterable[str]) -> list[JobKey]:
         """The jobs of these nodes that may be this DAG's."""
-        return [key for key, job in self._jobs.get(dag, {}).items() if job.node_name in nodes]
+        return [key for node in nodes for key in self._of_node.get((dag, node), ())]
 
     def of_idle_nodes(self, dag: Dag) -> Iterable[JobKey]:
         """Those of nodes that the DAG's node status file says had no job yet."""
