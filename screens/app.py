@@ -22,30 +22,37 @@ from textual.binding import BindingType
 from textual.message import Message
 from textual.worker import WorkerFailed
 
-from metlmon.ensemble.views import JobRow, Status
+from metlmon.error_text import TRACEBACK, describe_error, format_traceback
 from metlmon.frozen import frozen
-from metlmon.live.feed import Feed, Update
-from metlmon.mishap import TRACEBACK, mishap, traced
-from metlmon.pool.desk import Desk
-from metlmon.pool.records import Answer, Offer, Order, PoolError, QueueWord, Reply
-from metlmon.stats.study import Study
+from metlmon.live.feed import Feed, Snapshot
+from metlmon.pool.interface import PoolActions
+from metlmon.pool.types import (
+    ActionPreview,
+    ActionRequest,
+    ActionResult,
+    PoolError,
+    QueueSnapshot,
+    ResultCode,
+)
+from metlmon.snapshot.types import JobRow, Status
+from metlmon.stats.worker import StatsWorker
 from screens.actions import bindings_of
-from screens.deeds import Deed, name_of
+from screens.base.screens import SnapshotScreen
 from screens.help import HelpScreen
-from screens.inputs import InputsScreen
-from screens.job import JobScreen
-from screens.monitor import MonitorScreen
-from screens.overview import OverviewScreen
+from screens.job.screen import JobScreen
+from screens.overview.screen import OverviewScreen
 from screens.palette import PaletteScreen
+from screens.pool_actions.running_action import RunningAction, name_of
 from screens.problems import ProblemsScreen
-from screens.run import RunScreen
-from screens.shades import DARK, LIGHT, SIXTEEN, fitting_theme
-from screens.thrifty import ThriftyApp, somebody_resumes
-from screens.travel import Travel
+from screens.run.screen import RunScreen
+from screens.sources import SourcesScreen
+from screens.terminal.driver import DiffRenderingApp, somebody_resumes
+from screens.theme import DARK, LIGHT, SIXTEEN, fitting_theme
+from screens.time_travel import TimeTravel
 
 if TYPE_CHECKING:
-    from metlmon.authoring.records import Request
-    from screens.submitform import Draft
+    from metlmon.authoring.request import Request
+    from screens.submit.form_model import FormState
 
 REPAINT_SECONDS: Final = 0.2
 """Pictures are shown at most so often: more is not seen, and costs bytes over ssh."""
@@ -109,15 +116,15 @@ class AppOptions:
     start: Literal["overview", "submit"] | tuple[Literal["run"], str] = "overview"
     exit_when: Callable[[Status], int | None] | None = None
     timeout: float | None = None
-    desk: Desk | None = None
+    desk: PoolActions | None = None
     no_desk: str = "nothing can be acted on here"
     read_only: bool = False
-    opener: Callable[[Path], tuple[Feed, Desk]] | None = None
-    pool: Desk | None = None
+    opener: Callable[[Path], tuple[Feed, PoolActions]] | None = None
+    pool: PoolActions | None = None
     draft: Request | None = None
 
 
-class MetlmonApp(ThriftyApp):
+class MetlmonApp(DiffRenderingApp):
     """Shows the pictures of a feed. The feed is started here, and stopped by
     :func:`run_app` (or by who started the application otherwise)."""
 
@@ -143,15 +150,15 @@ class MetlmonApp(ThriftyApp):
         self.options = options or AppOptions()
         super().__init__()
         self.feed = self.present = feed
-        self.study = self.present_study = Study(feed, self.figures_came)
-        self._foreseen: Study | None = None
-        self.travel = Travel(self)
+        self.study = self.present_study = StatsWorker(feed, self.figures_came)
+        self._foreseen: StatsWorker | None = None
+        self.travel = TimeTravel(self)
         self.desk = None if self.options.read_only else self.options.desk
-        self.deed: Deed | None = None
-        self._word: QueueWord | None = None
-        self.picture: Update | None = feed.latest
+        self.deed: RunningAction | None = None
+        self._word: QueueSnapshot | None = None
+        self.picture: Snapshot | None = feed.latest
         self.newest = self.picture
-        self.form: Draft | None = None
+        self.form: FormState | None = None
         self._told = False
         self.mishap = ""
         self.last_words: list[str] = []
@@ -209,17 +216,17 @@ class MetlmonApp(ThriftyApp):
 
     def tell_mishap(self, what: str, error: BaseException) -> None:
         """Say on whatever screen what failed, until a key is pressed."""
-        self.mishap = mishap(what, error)
+        self.mishap = describe_error(what, error)
         screen = self.screen
-        if isinstance(screen, MonitorScreen) and screen.is_attached:
+        if isinstance(screen, SnapshotScreen) and screen.is_attached:
             self.call_next(screen.tell_first)
 
     def _end_with(self, error: BaseException) -> None:
         self._return_code = ERROR_CODE
         # A terminal shows what is written to it: no local variables, no raw text of a log.
-        self.last_words = [f"metlmon: {mishap('ended by an error', error)}"]
+        self.last_words = [f"metlmon: {describe_error('ended by an error', error)}"]
         if os.environ.get(TRACEBACK):
-            self.last_words += traced(error)
+            self.last_words += format_traceback(error)
         self._close_messages_no_wait()
 
     def _fatal_error(self) -> None:
@@ -258,14 +265,14 @@ class MetlmonApp(ThriftyApp):
         self.exit(TIMEOUT_CODE, return_code=TIMEOUT_CODE)
 
     def _follow(self, feed: Feed) -> None:
-        def heard(update: Update) -> None:
+        def heard(update: Snapshot) -> None:
             # One that was left may still have something to say.
             if feed is self.present:
                 self._heard(update)
 
         feed.start(heard)
 
-    def _heard(self, update: Update) -> None:
+    def _heard(self, update: Snapshot) -> None:
         """Called on the feed's thread. One message is under way at most, and whoever takes it
         finds the newest picture."""
         self.newest = update
@@ -332,8 +339,8 @@ class MetlmonApp(ThriftyApp):
         if self._foreseen is self.present_study or update is None or update.progress.fraction < 1:
             return
         self._foreseen = self.present_study
-        from metlmon.stats.places import sites
         from metlmon.stats.timeline import timeline
+        from metlmon.stats.usage import sites
 
         self.present_study.foresee(timeline, sites)
 
@@ -342,10 +349,10 @@ class MetlmonApp(ThriftyApp):
         # An answer or a picture may still come while the widgets are taken down.
         if not self.is_running or self._exit:
             return
-        if isinstance(self.screen, MonitorScreen) and self.screen.is_mounted:
+        if isinstance(self.screen, SnapshotScreen) and self.screen.is_mounted:
             self.screen.again()
 
-    def turn_to(self, feed: Feed, study: Study) -> None:
+    def turn_to(self, feed: Feed, study: StatsWorker) -> None:
         """Let every screen show this feed: one of the past, or the present."""
         self.feed, self.study = feed, study
         self.picture = self.newest if feed is self.present else feed.latest
@@ -382,7 +389,7 @@ class MetlmonApp(ThriftyApp):
         self.feed = self.present = feed
         self.desk = None if self.options.read_only else desk
         self.study.close()
-        self.study = self.present_study = Study(feed, self.figures_came)
+        self.study = self.present_study = StatsWorker(feed, self.figures_came)
         self.picture, self.deed = feed.latest, None
         self.newest = feed.latest
         while len(self.screen_stack) > 1:
@@ -406,7 +413,7 @@ class MetlmonApp(ThriftyApp):
         return time()
 
     @property
-    def word(self) -> QueueWord | None:
+    def word(self) -> QueueSnapshot | None:
         """What the queue said last; None where nobody is asked, and of the past. Acting may be
         switched off."""
         if self.travel.then is not None:
@@ -426,19 +433,19 @@ class MetlmonApp(ThriftyApp):
             return f"{name_of(self.deed.order.act)} is still under way"
         return None
 
-    def perform(self, offer: Offer, order: Order) -> Deed:
+    def perform(self, offer: ActionPreview, order: ActionRequest) -> RunningAction:
         """Do it in a thread, whatever screen is looked at; it tells how far it is."""
-        deed = self.deed = Deed(offer, order)
+        deed = self.deed = RunningAction(offer, order)
         if self.desk is not None:
             work = partial(self._perform, self.desk, deed)
             self.run_worker(work, thread=True, group="deed", description="what was ordered")
         return deed
 
-    def _perform(self, desk: Desk, deed: Deed) -> None:
-        def told(answer: Answer) -> None:
+    def _perform(self, desk: PoolActions, deed: RunningAction) -> None:
+        def told(answer: ActionResult) -> None:
             deed.answers.append(answer)
             self.post_message(self.DeedMoved())
-            if self._exit and answer.reply is Reply.FAILED:
+            if self._exit and answer.reply is ResultCode.FAILED:
                 # What was confirmed is done to its end, also when one leaves; but nobody waits
                 # job by job for a schedd that does not answer.
                 raise PoolError("metlmon was left, and the schedd did not answer")
@@ -451,7 +458,9 @@ class MetlmonApp(ThriftyApp):
         except PoolError as error:
             deed.error = str(error)
         except Exception as error:
-            deed.error = mishap("it broke off; look into the queue for what was done", error)
+            deed.error = describe_error(
+                "it broke off; look into the queue for what was done", error
+            )
         self.unfinished = ""
         deed.over = True
         self.post_message(self.DeedMoved())
@@ -482,60 +491,60 @@ class MetlmonApp(ThriftyApp):
     def go_back(self) -> None:
         """To the present; there, to the screen before. The overview stays."""
         back = self.travel.away or self.travel.error is not None
-        if back and isinstance(self.screen, MonitorScreen) and self.screen.IN_TIME:
+        if back and isinstance(self.screen, SnapshotScreen) and self.screen.IN_TIME:
             self.travel.come_back()
         elif len(self.screen_stack) > 2:
             self.pop_screen()
 
-    def _open_once(self, screen: MonitorScreen) -> None:
+    def _open_once(self, screen: SnapshotScreen) -> None:
         if not isinstance(self.screen, type(screen)):
             self.push_screen(screen)
 
     def action_new(self) -> None:
-        from screens.submit import SubmitScreen
+        from screens.submit.screen import SubmitScreen
 
         if self.options.read_only:
             return
-        if self.travel.away and isinstance(self.screen, MonitorScreen):
+        if self.travel.away and isinstance(self.screen, SnapshotScreen):
             self.screen.say(self.travel.refusal() or "")
         elif self.options.pool is not None:
             self._open_once(SubmitScreen(self.options.draft))
-        elif isinstance(self.screen, MonitorScreen):
+        elif isinstance(self.screen, SnapshotScreen):
             self.screen.say(f"nothing can be submitted: {self.options.no_desk}")
 
     def action_problems(self) -> None:
         self._open_once(ProblemsScreen())
 
     def action_timeline(self) -> None:
-        from screens.timeline import TimelineScreen
+        from screens.timeline.screen import TimelineScreen
 
         self._open_once(TimelineScreen())
 
     def action_sites(self) -> None:
-        from screens.sites import SitesScreen
+        from screens.sites.screen import SitesScreen
 
         self._open_once(SitesScreen())
 
     def action_curves(self) -> None:
-        from screens.curves import CurvesScreen
+        from screens.curves.screen import CurvesScreen
 
         # From a run's own screen to that run's curves.
         self._open_once(CurvesScreen(getattr(self.screen, "key", None)))
 
     def action_nodes(self) -> None:
-        from screens.nodes import NodesScreen
+        from screens.nodes.screen import NodesScreen
 
         self._open_once(NodesScreen())
 
     def action_grid(self) -> None:
-        from screens.grid import GridScreen
+        from screens.sweep.screen import SweepScreen
 
-        self._open_once(GridScreen())
+        self._open_once(SweepScreen())
 
     def action_bag(self) -> None:
-        from screens.bag import BagScreen
+        from screens.shards.screen import ShardsScreen
 
-        self._open_once(BagScreen())
+        self._open_once(ShardsScreen())
 
     def action_estimates(self) -> None:
         from screens.estimates import EstimatesScreen
@@ -554,24 +563,24 @@ class MetlmonApp(ThriftyApp):
         self._step_in_time(1)
 
     def _step_in_time(self, by: int) -> None:
-        if isinstance(self.screen, MonitorScreen) and self.screen.IN_TIME:
+        if isinstance(self.screen, SnapshotScreen) and self.screen.IN_TIME:
             why = self.travel.step(by)
             if why is not None:
                 self.screen.say(why)
 
-    def on_travel_arrived(self, message: Travel.Arrived) -> None:
+    def on_time_travel_arrived(self, message: TimeTravel.Arrived) -> None:
         self.travel.arrived(message.reading)
 
     def action_inputs(self) -> None:
-        self._open_once(InputsScreen())
+        self._open_once(SourcesScreen())
 
     def action_help(self) -> None:
         screen = self.screen
-        first = (screen.HELPS or screen.SCOPES) if isinstance(screen, MonitorScreen) else ()
+        first = (screen.HELPS or screen.SCOPES) if isinstance(screen, SnapshotScreen) else ()
         self._open_once(HelpScreen(first))
 
     def action_palette(self) -> None:
-        if isinstance(self.screen, MonitorScreen):
+        if isinstance(self.screen, SnapshotScreen):
             screen, read_only = self.screen, self.options.read_only
             palette = PaletteScreen(screen.SCOPES, screen.refusals(), read_only)
             self.push_screen(palette, self._chosen)
@@ -589,7 +598,7 @@ class MetlmonApp(ThriftyApp):
         # As the terminal does it where ^Z is no key: all that was started together is stopped.
         if somebody_resumes():
             os.killpg(os.getpgrp(), signal.SIGTSTP)
-        elif isinstance(self.screen, MonitorScreen):
+        elif isinstance(self.screen, SnapshotScreen):
             self.screen.say("there is no shell to go back to: this was not started from one")
 
     def action_leave(self) -> None:
@@ -599,10 +608,10 @@ class MetlmonApp(ThriftyApp):
         self.exit(INTERRUPTED_CODE, return_code=INTERRUPTED_CODE)
 
 
-def only_later(before: Update, now: Update) -> bool:
+def only_later(before: Snapshot, now: Snapshot) -> bool:
     """Do these differ in nothing but what time does: how long things last?"""
 
-    def read(update: Update) -> tuple[object, ...]:
+    def read(update: Snapshot) -> tuple[object, ...]:
         told = update.status
         states = told.live, told.epoch_states, told.node_states
         return update.progress, update.error, told.logs, told.dags, told.warnings, *states
@@ -610,7 +619,7 @@ def only_later(before: Update, now: Update) -> bool:
     return read(before) == read(now)
 
 
-def _close(feed: Feed, desk: Desk | None) -> None:
+def _close(feed: Feed, desk: PoolActions | None) -> None:
     feed.stop()
     if desk is not None:
         desk.close()

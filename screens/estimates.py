@@ -8,22 +8,25 @@ from typing import ClassVar, Final
 from textual.app import ComposeResult
 from textual.binding import BindingType
 
-from metlmon.ensemble import wording
-from metlmon.ensemble.wording import plain
-from metlmon.live.feed import Update
-from metlmon.stats import telling
-from metlmon.stats.estimates import Outlook, RunOutlook, outlook
+from metlmon.live.feed import Snapshot
+from metlmon.stats import estimate_text
+from metlmon.stats.estimates import Forecast, RunForecast, outlook
+from metlmon.text import formatting
+from metlmon.text.formatting import plain
 from screens.actions import bindings_of
-from screens.columns import Spec, cells, columns, fitted
-from screens.ink import (
+from screens.base.column_layout import ColumnSpec, cells, columns, fit_columns
+from screens.base.screens import ListScreen
+from screens.widgets.footer import KeyFooter
+from screens.widgets.lines import StaticLines
+from screens.widgets.spans import (
     BAD,
     BOLD,
     DIM,
     GOOD,
     MOVING,
     NOTE,
-    Ink,
     Line,
+    TextStyle,
     bounded,
     crop,
     first_that_fits,
@@ -33,10 +36,7 @@ from screens.ink import (
     width,
     wrapped,
 )
-from screens.monitor import ListScreen
-from screens.widgets.keys import Keys
-from screens.widgets.panel import Panel
-from screens.widgets.table import Row, Table
+from screens.widgets.table import Table, TableRow
 
 BAR: Final = 8
 """Cells of a run's progress bar."""
@@ -44,7 +44,7 @@ BAR: Final = 8
 SOURCE_LINES: Final = 2
 """Always as many below the table, so that it keeps its height while the cursor moves."""
 
-SURENESS: Final = {"good": GOOD, "fair": Ink(), "rough": NOTE}
+SURENESS: Final = {"good": GOOD, "fair": TextStyle(), "rough": NOTE}
 
 
 class EstimatesScreen(ListScreen):
@@ -59,32 +59,32 @@ class EstimatesScreen(ListScreen):
         ("time per epoch", lambda run: (-(run.pace.median if run.pace else 0.0),)),
     )
 
-    def keys(self) -> Keys:
+    def keys(self) -> KeyFooter:
         """Without the way to itself."""
-        return Keys((*self.SCOPES, "everywhere"), without=("estimates",))
+        return KeyFooter((*self.SCOPES, "everywhere"), without=("estimates",))
 
     def compose(self) -> ComposeResult:
-        yield Panel(id="head")
+        yield StaticLines(id="head")
         yield Table()
         yield from self.foot()
 
-    def show(self, update: Update | None) -> None:
+    def show(self, update: Snapshot | None) -> None:
         # Progress lines tell best what is left of an epoch.
         self.monitor.study.want_written()
         told = self.monitor.study.of(outlook)
         room, ascii = self.app.size.width, self.ascii
-        self.query_one("#head", Panel).show(head(told, room, ascii))
+        self.query_one("#head", StaticLines).show(head(told, room, ascii))
         runs = () if told is None else told.runs
         kept = self.kept(runs, _text)
         specs = _specs(ascii)
-        widths = fitted(specs, runs, room)
-        rows = [Row(run.run, partial(cells, specs, widths, run)) for run in kept]
+        widths = fit_columns(specs, runs, room)
+        rows = [TableRow(run.run, partial(cells, specs, widths, run)) for run in kept]
         self.table.show(columns(specs, widths), rows, self._empty(told, update))
         under = next((run for run in kept if run.run == self.table.cursor), None)
         note = self.note(len(kept), len(runs))
-        self.query_one("#note", Panel).show([note, *sources(under, room, ascii)])
+        self.query_one("#note", StaticLines).show([note, *sources(under, room, ascii)])
 
-    def _empty(self, told: Outlook | None, update: Update | None) -> list[Line]:
+    def _empty(self, told: Forecast | None, update: Snapshot | None) -> list[Line]:
         if told is None or update is None or (not told.runs and update.progress.fraction < 1):
             return [line("  ", ("Estimates come as soon as the logs are read.", DIM))]
         if told.runs:
@@ -98,17 +98,17 @@ class EstimatesScreen(ListScreen):
         self.monitor.open_run(key)
 
 
-def head(told: Outlook | None, room: int, ascii: bool) -> list[Line]:
+def head(told: Forecast | None, room: int, ascii: bool) -> list[Line]:
     """When it will be done, in one line; then what that rests on."""
     title = line(("Estimates", BOLD))
     if told is None:
         return [line(" ") + title + line("   ", ("reading the history of the runs", DIM)), ()]
     how = GOOD if told.ended is not None else BOLD if told.span is not None else NOTE
-    when = line((telling.done_in(told, ascii), how))
-    at = line((f"about {telling.minute(told.at)}", DIM)) if told.at is not None else ()
-    rate = line((telling.rate(told.rate, ascii), DIM))
+    when = line((estimate_text.done_in(told, ascii), how))
+    at = line((f"about {estimate_text.minute(told.at)}", DIM)) if told.at is not None else ()
+    rate = line((estimate_text.rate(told.rate, ascii), DIM))
     gap = line("   ")
-    brief = line((telling.done_in(told, ascii, brief=True), how))
+    brief = line((estimate_text.done_in(told, ascii, brief=True), how))
     whole = joined((title, when, at), gap)
     first = first_that_fits(
         (whole, joined((title, when), gap), joined((title, brief), gap)), room - 2
@@ -119,12 +119,12 @@ def head(told: Outlook | None, room: int, ascii: bool) -> list[Line]:
     return [*(line(" ") + crop(each, room - 2, ascii) for each in lines), ()]
 
 
-def _second(told: Outlook, room: int, ascii: bool) -> Line:
-    done = telling.epochs(told, ascii)
+def _second(told: Forecast, room: int, ascii: bool) -> Line:
+    done = estimate_text.epochs(told, ascii)
     if told.span is None:
         return line((done, DIM))
     slowest = next((run.run_name for run in told.runs if run.run == told.slowest), None)
-    sure = telling.sureness(told.span)
+    sure = estimate_text.sureness(told.span)
     parts = [
         line((done, DIM)),
         line((f"it hangs on {plain(slowest, 24, ascii)}", DIM)) if slowest else (),
@@ -136,7 +136,7 @@ def _second(told: Outlook, room: int, ascii: bool) -> Line:
     return first_that_fits([joined(parts[:n], gap) for n in (5, 4, 3, 2, 1)], room)
 
 
-def sources(run: RunOutlook | None, room: int, ascii: bool) -> list[Line]:
+def sources(run: RunForecast | None, room: int, ascii: bool) -> list[Line]:
     """What the estimates of a run and of its epoch under way are made from."""
     lines: list[Line] = []
     if run is not None:
@@ -145,11 +145,11 @@ def sources(run: RunOutlook | None, room: int, ascii: bool) -> list[Line]:
         if run.epoch is not None:
             which = f"epoch {run.number}" if run.number is not None else "the epoch now"
             parts.append(
-                f"{which}: {telling.span(run.epoch, ascii)} more, from {run.epoch.source}."
+                f"{which}: {estimate_text.span(run.epoch, ascii)} more, from {run.epoch.source}."
             )
         if run.span is not None:
             parts.append(
-                f"{wording.count(run.left, 'epoch', ascii=ascii)} left: from {run.span.source}."
+                f"{formatting.count(run.left, 'epoch', ascii=ascii)} left: from {run.span.source}."
             )
         elif run.left:
             parts.append(f"{run.why_not}.")
@@ -161,56 +161,62 @@ def sources(run: RunOutlook | None, room: int, ascii: bool) -> list[Line]:
 # --- columns ------------------------------------------------------------------------------
 
 
-def _middle(run: RunOutlook) -> float:
+def _middle(run: RunForecast) -> float:
     return run.span.middle if run.span is not None else 0.0
 
 
-def _text(run: RunOutlook) -> str:
-    parts = [run.run_name, run.run, run.state.value, run.why_not or "", telling.minute(run.at)]
+def _text(run: RunForecast) -> str:
+    parts = [
+        run.run_name,
+        run.run,
+        run.state.value,
+        run.why_not or "",
+        estimate_text.minute(run.at),
+    ]
     return "\n".join(parts).lower()
 
 
-def _specs(ascii: bool) -> list[Spec[RunOutlook]]:
-    dash = line((wording.unknown(ascii), DIM))
+def _specs(ascii: bool) -> list[ColumnSpec[RunForecast]]:
+    dash = line((formatting.unknown(ascii), DIM))
 
-    def progress(run: RunOutlook, _: int | None) -> Line:
-        drawn = wording.progress_bar(run.done, run.total, BAR, ascii)
+    def progress(run: RunForecast, _: int | None) -> Line:
+        drawn = formatting.progress_bar(run.done, run.total, BAR, ascii)
         done = str(run.done).rjust(len(str(run.total)))
         return line((drawn, GOOD if not run.left else MOVING), f" {done}/{run.total}")
 
-    def left(run: RunOutlook, _: int | None) -> Line:
+    def left(run: RunForecast, _: int | None) -> Line:
         if run.span is None:
             how = GOOD if not run.left else BAD if run.why_not and "not" in run.why_not else DIM
-            return line((telling.run_left(run, ascii), how))
-        told = telling.about(run.span.middle, ascii)
-        return line((told, BOLD), f" ({telling.between(run.span.low, run.span.high, ascii)})")
+            return line((estimate_text.run_left(run, ascii), how))
+        told = estimate_text.about(run.span.middle, ascii)
+        return line((told, BOLD), f" ({estimate_text.between(run.span.low, run.span.high, ascii)})")
 
-    def sure(run: RunOutlook, _: int | None) -> Line:
+    def sure(run: RunForecast, _: int | None) -> Line:
         if run.span is None:
             return dash
-        told = telling.sureness(run.span)
+        told = estimate_text.sureness(run.span)
         return line((told, SURENESS[told]))
 
-    def each(run: RunOutlook, _: int | None) -> Line:
-        return line(telling.pace(run.pace, ascii)) if run.pace else dash
+    def each(run: RunForecast, _: int | None) -> Line:
+        return line(estimate_text.pace(run.pace, ascii)) if run.pace else dash
 
-    def of(run: RunOutlook, _: int | None) -> Line:
+    def of(run: RunForecast, _: int | None) -> Line:
         return line((str(run.pace.epochs) if run.pace else "0", DIM))
 
-    def now(run: RunOutlook, _: int | None) -> Line:
-        return line(telling.span(run.epoch, ascii)) if run.epoch else dash
+    def now(run: RunForecast, _: int | None) -> Line:
+        return line(estimate_text.span(run.epoch, ascii)) if run.epoch else dash
 
-    def at(run: RunOutlook, _: int | None) -> Line:
-        return line(telling.minute(run.at)) if run.at is not None else dash
+    def at(run: RunForecast, _: int | None) -> Line:
+        return line(estimate_text.minute(run.at)) if run.at is not None else dash
 
     return [
-        Spec("run", "RUN", lambda r, _: line(plain(r.run_name, 40, ascii)), least=5, soft=12),
-        Spec("progress", "DONE", progress, drop=3),
-        Spec("epochs", "LEFT", lambda run, _: line(str(run.left)), "right", drop=6),
-        Spec("each", "AN EPOCH TAKES", each, drop=4),
-        Spec("of", "OF", of, "right", drop=5),
-        Spec("now", "THIS EPOCH", now, drop=7),
-        Spec("left", "TO GO", left, least=10, soft=24, most=60),
-        Spec("at", "ABOUT", at, drop=2),
-        Spec("sure", "SURE", sure, drop=1),
+        ColumnSpec("run", "RUN", lambda r, _: line(plain(r.run_name, 40, ascii)), least=5, soft=12),
+        ColumnSpec("progress", "DONE", progress, drop=3),
+        ColumnSpec("epochs", "LEFT", lambda run, _: line(str(run.left)), "right", drop=6),
+        ColumnSpec("each", "AN EPOCH TAKES", each, drop=4),
+        ColumnSpec("of", "OF", of, "right", drop=5),
+        ColumnSpec("now", "THIS EPOCH", now, drop=7),
+        ColumnSpec("left", "TO GO", left, least=10, soft=24, most=60),
+        ColumnSpec("at", "ABOUT", at, drop=2),
+        ColumnSpec("sure", "SURE", sure, drop=1),
     ]

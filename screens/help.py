@@ -8,15 +8,15 @@ from typing import ClassVar, Final
 from textual.app import ComposeResult
 from textual.binding import BindingType
 
-from metlmon.ensemble.gatewords import ASKED, PAUSED, STOPPED
-from metlmon.ensemble.states import State
-from metlmon.ensemble.wording import BETWEEN, OUTCOMES, STALLED, STATES, Sign
-from metlmon.live.feed import Update
+from metlmon.live.feed import Snapshot
+from metlmon.model.states import State
+from metlmon.snapshot.gate_text import ASKED, PAUSED, STOPPED
+from metlmon.text.formatting import BETWEEN, OUTCOMES, STALLED, STATES, Symbol
 from screens.actions import SCOPES, actions_of, bindings_of, cap_of
-from screens.ink import BOLD, DIM, KEY, Line, fit, ink, line, wrapped
-from screens.monitor import MonitorScreen, heading, rule
+from screens.base.screens import SnapshotScreen, heading, rule
 from screens.widgets.document import Document
-from screens.widgets.panel import Panel
+from screens.widgets.lines import StaticLines
+from screens.widgets.spans import BOLD, DIM, KEY, Line, fit, line, style_of, wrapped
 
 MEANING: Final[dict[State, str]] = {
     State.WAITING: "its turn in the DAG has not come",
@@ -40,7 +40,7 @@ MEANING: Final[dict[State, str]] = {
 }
 
 
-class HelpScreen(MonitorScreen):
+class HelpScreen(SnapshotScreen):
     """Keys and signs; the keys of the screen it was asked from come first."""
 
     SCOPES: ClassVar[tuple[str, ...]] = ("below",)
@@ -52,19 +52,19 @@ class HelpScreen(MonitorScreen):
         self._first = tuple(first)
 
     def compose(self) -> ComposeResult:
-        yield Panel(id="head")
+        yield StaticLines(id="head")
         yield Document()
-        yield Panel(id="note")
+        yield StaticLines(id="note")
         yield self.keys()
 
-    def show(self, update: Update | None) -> None:
+    def show(self, update: Snapshot | None) -> None:
         room, ascii = self.app.size.width, self.ascii
         document = self.query_one(Document)
-        self.query_one("#head", Panel).show([line(" ", ("Keys and signs", BOLD)), ()])
+        self.query_one("#head", StaticLines).show([line(" ", ("Keys and signs", BOLD)), ()])
         document.show(help_lines(room, ascii, self.monitor.options.read_only, self._first))
         down = "v" if ascii else "↓"
         more = [line((f"{down} {document.below} more", DIM))] if document.below else []
-        self.query_one("#note", Panel).show([rule(more, room, ascii)])
+        self.query_one("#note", StaticLines).show([rule(more, room, ascii)])
 
 
 def help_lines(
@@ -123,8 +123,8 @@ REMARKS: Final[dict[str, str]] = {
 
 
 def _signs(ascii: bool) -> list[Line]:
-    def told(sign: Sign, meaning: str) -> Line:
-        glyph = line((sign.mark(ascii), ink(sign)), "  ", (f"{sign.word:<18}", ink(sign)))
+    def told(sign: Symbol, meaning: str) -> Line:
+        glyph = line((sign.mark(ascii), style_of(sign)), "  ", (f"{sign.word:<18}", style_of(sign)))
         return line("  ") + glyph + line((meaning, DIM))
 
     differs = "!=" if ascii else "≠"

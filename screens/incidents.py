@@ -9,21 +9,24 @@ from typing import ClassVar, Final
 from textual.app import ComposeResult
 from textual.binding import BindingType
 
-from metlmon.ensemble import wording
-from metlmon.ensemble.wording import plain
-from metlmon.live.feed import Update
-from metlmon.stats.incidents import Found, Incident, Severity, found, names_of
+from metlmon.live.feed import Snapshot
+from metlmon.stats.incidents import Incident, IncidentList, IncidentSeverity, found, names_of
+from metlmon.text import formatting
+from metlmon.text.formatting import plain
 from screens.actions import bindings_of
-from screens.columns import Spec, cells, columns, fitted
-from screens.ink import (
+from screens.base.column_layout import ColumnSpec, cells, columns, fit_columns
+from screens.base.screens import ListScreen
+from screens.widgets.footer import KeyFooter
+from screens.widgets.lines import StaticLines
+from screens.widgets.spans import (
     ALARM,
     BOLD,
     DIM,
     GOOD,
     KEY,
     NOTE,
-    Ink,
     Line,
+    TextStyle,
     bounded,
     crop,
     line,
@@ -31,10 +34,7 @@ from screens.ink import (
     width,
     wrapped,
 )
-from screens.monitor import ListScreen
-from screens.widgets.keys import Keys
-from screens.widgets.panel import Panel
-from screens.widgets.table import Row, Table
+from screens.widgets.table import Table, TableRow
 
 TEXT_LINES: Final = 3
 ADVICE_LINES: Final = 2
@@ -57,9 +57,9 @@ WORDS: Final = {
 }
 
 SIGNS: Final = {
-    Severity.ALARM: ("■", "!", ALARM),
-    Severity.WARNING: ("▲", "*", NOTE),
-    Severity.NOTE: ("·", ".", DIM),
+    IncidentSeverity.ALARM: ("■", "!", ALARM),
+    IncidentSeverity.WARNING: ("▲", "*", NOTE),
+    IncidentSeverity.NOTE: ("·", ".", DIM),
 }
 
 OF_A_SITE: Final = frozenset({"evictions", "stalled-transfer", "misdirected", "unserved"})
@@ -77,32 +77,32 @@ class IncidentsScreen(ListScreen):
         ("kind", lambda each: (each.kind,)),
     )
 
-    def keys(self) -> Keys:
+    def keys(self) -> KeyFooter:
         """Without the way to itself."""
-        return Keys((*self.SCOPES, "everywhere"), without=("incidents",))
+        return KeyFooter((*self.SCOPES, "everywhere"), without=("incidents",))
 
     def compose(self) -> ComposeResult:
-        yield Panel(id="head")
+        yield StaticLines(id="head")
         yield Table()
         yield from self.foot()
 
-    def show(self, update: Update | None) -> None:
+    def show(self, update: Snapshot | None) -> None:
         # What a training was called with stands in files that it wrote.
         self.monitor.study.want_written()
         told = self.monitor.study.of(found)
         room, ascii = self.app.size.width, self.ascii
-        self.query_one("#head", Panel).show(head(told, room, ascii))
+        self.query_one("#head", StaticLines).show(head(told, room, ascii))
         every = () if told is None else told.incidents
         kept = self.kept(every, lambda each: _text(each, told))
         specs = _specs(told, ascii)
-        widths = fitted(specs, every, room)
-        rows = [Row(each.key, partial(cells, specs, widths, each)) for each in kept]
+        widths = fit_columns(specs, every, room)
+        rows = [TableRow(each.key, partial(cells, specs, widths, each)) for each in kept]
         self.table.show(columns(specs, widths), rows, self._empty(told, update))
         under = next((each for each in kept if each.key == self.table.cursor), None)
         note = self.note(len(kept), len(every), noun="incident")
-        self.query_one("#note", Panel).show([note, *below(under, room, ascii)])
+        self.query_one("#note", StaticLines).show([note, *below(under, room, ascii)])
 
-    def _empty(self, told: Found | None, update: Update | None) -> list[Line]:
+    def _empty(self, told: IncidentList | None, update: Snapshot | None) -> list[Line]:
         if told is None or update is None or update.progress.fraction < 1:
             return [line("  ", ("Incidents appear as the logs are read.", DIM))]
         if told.incidents:
@@ -131,19 +131,21 @@ class IncidentsScreen(ListScreen):
             self.monitor.action_inputs()
 
 
-def head(told: Found | None, room: int, ascii: bool) -> list[Line]:
+def head(told: IncidentList | None, room: int, ascii: bool) -> list[Line]:
     """How many matter now; then the worst of them."""
     title = line(("Incidents", BOLD), "   ")
     if told is None:
         return [line(" ") + title + line(("reading what happened", DIM)), ()]
     now, every = len(told.pressing), len(told.incidents)
     if now:
-        how = ALARM if told.pressing[0].severity is Severity.ALARM else NOTE
-        first = line((wording.count(now, "incident", ascii=ascii), how))
+        how = ALARM if told.pressing[0].severity is IncidentSeverity.ALARM else NOTE
+        first = line((formatting.count(now, "incident", ascii=ascii), how))
         first += line(f" {'matters' if now == 1 else 'matter'} now")
     else:
         first = line(("nothing is wrong now", GOOD))
-    all_told = line((f"{wording.number(every, ascii)} since the beginning", DIM)) if every else ()
+    all_told = (
+        line((f"{formatting.number(every, ascii)} since the beginning", DIM)) if every else ()
+    )
     both = width(title + first) + width(all_told) + 3 <= room - 2
     lines = [line(" ") + spread(title + first, all_told if both else (), room - 2, ascii)]
     if now:
@@ -160,7 +162,9 @@ def below(each: Incident | None, room: int, ascii: bool) -> list[Line]:
     text = wrapped(plain(each.text, 2000, ascii), room - 2, indent=1)
     told = bounded(text, TEXT_LINES, room - 2, 1, ascii)
     arrow = "> " if ascii else "→ "
-    advice = wrapped(arrow + plain(each.advice, 600, ascii), room - 2, Ink(KEY.colour), indent=1)
+    advice = wrapped(
+        arrow + plain(each.advice, 600, ascii), room - 2, TextStyle(KEY.colour), indent=1
+    )
     what = bounded(advice, ADVICE_LINES, room - 2, 1, ascii)
     lines = [*told, *what]
     return [*lines, *[()] * (TEXT_LINES + ADVICE_LINES - len(lines))]
@@ -169,13 +173,13 @@ def below(each: Incident | None, room: int, ascii: bool) -> list[Line]:
 # --- columns ------------------------------------------------------------------------------
 
 
-def _text(each: Incident, told: Found | None) -> str:
+def _text(each: Incident, told: IncidentList | None) -> str:
     names = names_of(each, told) if told is not None else ()
     parts = [each.kind, WORDS.get(each.kind, ""), each.text, each.site or "", *names]
     return "\n".join(parts).lower()
 
 
-def _specs(told: Found | None, ascii: bool) -> list[Spec[Incident]]:
+def _specs(told: IncidentList | None, ascii: bool) -> list[ColumnSpec[Incident]]:
     def kind(each: Incident, _: int | None) -> Line:
         glyph, letter, how = SIGNS[each.severity]
         return line((f"{letter if ascii else glyph} {WORDS.get(each.kind, each.kind)}", how))
@@ -186,26 +190,26 @@ def _specs(told: Found | None, ascii: bool) -> list[Spec[Incident]]:
     def lasted(each: Incident, _: int | None) -> Line:
         seconds = told.seconds.get(each.key) if told is not None else None
         if each.still:
-            return line(("still", ALARM if each.severity is Severity.ALARM else NOTE))
+            return line(("still", ALARM if each.severity is IncidentSeverity.ALARM else NOTE))
         if seconds is None:
             return ()
-        return line((wording.age(seconds, ascii) if seconds >= 1 else "at once", DIM))
+        return line((formatting.age(seconds, ascii) if seconds >= 1 else "at once", DIM))
 
     def runs(each: Incident, room: int | None) -> Line:
         names: Sequence[str] = names_of(each, told) if told is not None else ()
         shown = " ".join(plain(name, 24, ascii) for name in names[:12])
         if room is not None and len(shown) > room and len(names) > 1:
-            shown = wording.count(len(names), "run", ascii=ascii)
+            shown = formatting.count(len(names), "run", ascii=ascii)
         return line((shown, DIM))
 
     def what(each: Incident, _: int | None) -> Line:
         text = plain(each.text, 400, ascii)
-        return line((text, BOLD if each.still else Ink()))
+        return line((text, BOLD if each.still else TextStyle()))
 
     return [
-        Spec("kind", "KIND", kind, least=9),
-        Spec("since", "SINCE", since, drop=2),
-        Spec("lasted", "FOR", lasted, "right", drop=3),
-        Spec("runs", "RUNS", runs, drop=4, least=4, soft=8, most=20),
-        Spec("what", "WHAT", what, least=24, soft=38, most=400),
+        ColumnSpec("kind", "KIND", kind, least=9),
+        ColumnSpec("since", "SINCE", since, drop=2),
+        ColumnSpec("lasted", "FOR", lasted, "right", drop=3),
+        ColumnSpec("runs", "RUNS", runs, drop=4, least=4, soft=8, most=20),
+        ColumnSpec("what", "WHAT", what, least=24, soft=38, most=400),
     ]

@@ -12,15 +12,15 @@ from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.widgets import Input
 
-from metlmon.ensemble.wording import plain
+from metlmon.text.formatting import plain
 from screens.actions import Action, actions_of, cap_of
-from screens.ink import DIM, KEY, Line, line
-from screens.monitor import Prompt
-from screens.sturdy import Asking
-from screens.widgets.table import Column, Row, Table
+from screens.base.fault_tolerant import ResultModal
+from screens.base.screens import Prompt
+from screens.widgets.spans import DIM, KEY, Line, line
+from screens.widgets.table import Table, TableColumn, TableRow
 
 
-class PaletteScreen(Asking[str | None]):
+class PaletteScreen(ResultModal[str | None]):
     """Type to narrow down, up and down to choose, enter to do it. Gives back the action."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -59,9 +59,11 @@ class PaletteScreen(Asking[str | None]):
         words = self.query_one(Prompt).value.lower().split()
         fitting = [a for a in self._actions if all(word in _text(a) for word in words)]
         room = table.size.width - 18
-        columns = [Column("KEY", 8), Column("ACTION", max(10, room))]
+        columns = [TableColumn("KEY", 8), TableColumn("ACTION", max(10, room))]
         rows = [
-            Row(f"{a.scope}.{a.name}", partial(_cells, a, self._refusals.get(a.name), table.ascii))
+            TableRow(
+                f"{a.scope}.{a.name}", partial(_cells, a, self._refusals.get(a.name), table.ascii)
+            )
             for a in fitting
         ]
         table.show(columns, rows, [line("  ", ("no action has these words", DIM))])

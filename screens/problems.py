@@ -9,36 +9,36 @@ from typing import ClassVar, Final
 from textual.app import ComposeResult
 from textual.binding import BindingType
 
-from metlmon.ensemble import wording
-from metlmon.ensemble.views import JobRow, ProblemGroup
-from metlmon.ensemble.wording import STATES, plain, problem_sign
-from metlmon.live.feed import Update
-from screens.acting import ACTING, ActingScreen
+from metlmon.live.feed import Snapshot
+from metlmon.snapshot.types import JobRow, ProblemGroup
+from metlmon.text import formatting
+from metlmon.text.formatting import STATES, plain, problem_sign
 from screens.actions import bindings_of
-from screens.columns import Spec, cells, columns, fitted
-from screens.deeds import Selection
-from screens.ink import (
+from screens.base.action_screen import ACTING, ActionScreen
+from screens.base.column_layout import ColumnSpec, cells, columns, fit_columns
+from screens.base.screens import ListScreen
+from screens.overview.table import place
+from screens.pool_actions.running_action import Selection
+from screens.widgets.footer import KeyFooter
+from screens.widgets.lines import StaticLines
+from screens.widgets.spans import (
     ALARM,
     BAD,
     BOLD,
     DIM,
     GOOD,
-    Ink,
     Line,
+    TextStyle,
     both_ends,
     bounded,
     file_name,
     joined,
     line,
-    signed,
     spread,
+    symbol_span,
     wrapped,
 )
-from screens.monitor import ListScreen
-from screens.runlist import place
-from screens.widgets.keys import Keys
-from screens.widgets.panel import Panel
-from screens.widgets.table import Row, Table
+from screens.widgets.table import Table, TableRow
 
 EXAMPLE_LINES: Final = 2
 """Always as many, so that the table keeps its height while the cursor moves."""
@@ -52,38 +52,38 @@ def _text(group: ProblemGroup) -> str:
     return "\n".join(parts).lower()
 
 
-def _specs(ascii: bool) -> list[Spec[ProblemGroup]]:
+def _specs(ascii: bool) -> list[ColumnSpec[ProblemGroup]]:
     return [
-        Spec("kind", "KIND", partial(_kind, ascii=ascii)),
-        Spec("now", "NOW", partial(_now, ascii=ascii), "right", least=4),
-        Spec("times", "TIMES", partial(_times, ascii=ascii), "right"),
-        Spec("lost", "LOST h", partial(_lost, ascii=ascii), "right"),
-        Spec("runs", "RUNS", partial(_runs, ascii=ascii), drop=2, least=4, soft=8, most=20),
-        Spec("last", "LAST", partial(_last, ascii=ascii), drop=3),
-        Spec("cause", "CAUSE", partial(_cause, ascii=ascii), least=20, soft=56, most=400),
+        ColumnSpec("kind", "KIND", partial(_kind, ascii=ascii)),
+        ColumnSpec("now", "NOW", partial(_now, ascii=ascii), "right", least=4),
+        ColumnSpec("times", "TIMES", partial(_times, ascii=ascii), "right"),
+        ColumnSpec("lost", "LOST h", partial(_lost, ascii=ascii), "right"),
+        ColumnSpec("runs", "RUNS", partial(_runs, ascii=ascii), drop=2, least=4, soft=8, most=20),
+        ColumnSpec("last", "LAST", partial(_last, ascii=ascii), drop=3),
+        ColumnSpec("cause", "CAUSE", partial(_cause, ascii=ascii), least=20, soft=56, most=400),
     ]
 
 
 def _kind(group: ProblemGroup, cells: int | None, ascii: bool) -> Line:
-    return signed(problem_sign(group.kind), ascii)
+    return symbol_span(problem_sign(group.kind), ascii)
 
 
 def _now(group: ProblemGroup, cells: int | None, ascii: bool) -> Line:
-    return line((wording.number(group.now, ascii), ALARM if group.now else DIM))
+    return line((formatting.number(group.now, ascii), ALARM if group.now else DIM))
 
 
 def _times(group: ProblemGroup, cells: int | None, ascii: bool) -> Line:
-    return line(wording.number(group.times, ascii))
+    return line(formatting.number(group.times, ascii))
 
 
 def _lost(group: ProblemGroup, cells: int | None, ascii: bool) -> Line:
-    return line((wording.hours(group.lost, ascii), BAD if group.lost > 0 else DIM))
+    return line((formatting.hours(group.lost, ascii), BAD if group.lost > 0 else DIM))
 
 
 def _runs(group: ProblemGroup, cells: int | None, ascii: bool) -> Line:
     names = " ".join(plain(name, 24, ascii) for name in group.run_names[:12])
     if cells is not None and len(names) > cells and len(group.run_names) > 1:
-        names = wording.count(len(group.run_names), "run", ascii=ascii)
+        names = formatting.count(len(group.run_names), "run", ascii=ascii)
     return line((names, DIM))
 
 
@@ -94,10 +94,10 @@ def _last(group: ProblemGroup, cells: int | None, ascii: bool) -> Line:
 def _cause(group: ProblemGroup, cells: int | None, ascii: bool) -> Line:
     cause = plain(group.cause, 400, ascii)
     shown = cause if cells is None else both_ends(cause, cells, ascii)
-    return line((shown, BOLD if group.now else Ink()))
+    return line((shown, BOLD if group.now else TextStyle()))
 
 
-class ProblemsScreen(ListScreen, ActingScreen):
+class ProblemsScreen(ListScreen, ActionScreen):
     """All causes of trouble, those that hurt now first."""
 
     SCOPES: ClassVar[tuple[str, ...]] = ("list", *ACTING, "below")
@@ -109,36 +109,36 @@ class ProblemsScreen(ListScreen, ActingScreen):
         ("kind", lambda group: (group.kind, -group.lost)),
     )
 
-    def keys(self) -> Keys:
+    def keys(self) -> KeyFooter:
         """Without the way to itself."""
-        return Keys((*self.SCOPES, "everywhere"), without=("problems",))
+        return KeyFooter((*self.SCOPES, "everywhere"), without=("problems",))
 
     def compose(self) -> ComposeResult:
-        yield Panel(id="head")
+        yield StaticLines(id="head")
         yield Table()
         yield from self.foot()
 
-    def show(self, update: Update | None) -> None:
+    def show(self, update: Snapshot | None) -> None:
         groups = self.monitor.feed.problems()
         ascii, room = self.ascii, self.app.size.width
-        self.query_one("#head", Panel).show(self._head(groups, update))
+        self.query_one("#head", StaticLines).show(self._head(groups, update))
         kept = self.kept(groups, _text)
         specs = _specs(ascii)
-        widths = fitted(specs, groups, room)
-        rows = [Row(group.key, partial(cells, specs, widths, group)) for group in kept]
+        widths = fit_columns(specs, groups, room)
+        rows = [TableRow(group.key, partial(cells, specs, widths, group)) for group in kept]
         if self.table.marks:
             self.table.keep_marks({group.key for group in groups})
         self.table.show(columns(specs, widths), rows, self._empty(bool(groups), update))
         note = self.note(len(kept), len(groups), noun="cause")
         under = next((g for g in kept if g.key == self.table.cursor), None)
-        self.query_one("#note", Panel).show([note, *self._example(under)])
+        self.query_one("#note", StaticLines).show([note, *self._example(under)])
 
-    def _head(self, groups: Sequence[ProblemGroup], update: Update | None) -> list[Line]:
+    def _head(self, groups: Sequence[ProblemGroup], update: Snapshot | None) -> list[Line]:
         ascii = self.ascii
         now = sum(group.now for group in groups if not group.nodes)
         nodes = sum(group.now for group in groups if group.nodes)
         parts = [(now, "job"), (nodes, "node")]
-        troubled = " and ".join(wording.count(n, what, ascii=ascii) for n, what in parts if n)
+        troubled = " and ".join(formatting.count(n, what, ascii=ascii) for n, what in parts if n)
         worst = max(groups, key=lambda group: group.lost, default=None)
         first = line(("Problems", BOLD), "   ") + (
             line((troubled, ALARM), " in trouble now")
@@ -146,10 +146,10 @@ class ProblemsScreen(ListScreen, ActingScreen):
             else line(("nothing is in trouble now", GOOD))
         )
         total = sum(group.lost for group in groups)
-        lost = line(("GPU-hours lost ", DIM), (wording.hours(total, ascii), BAD))
+        lost = line(("GPU-hours lost ", DIM), (formatting.hours(total, ascii), BAD))
         lines = [line(" ") + spread(first, lost if total else (), self.app.size.width - 2, ascii)]
         if worst is not None and worst.lost > 0:
-            share = wording.share(worst.lost, total, ascii)
+            share = formatting.share(worst.lost, total, ascii)
             told = f"costs most, {share} of it: "
             cause = both_ends(
                 plain(worst.cause, ascii=ascii), self.app.size.width - len(told) - 2, ascii
@@ -157,7 +157,7 @@ class ProblemsScreen(ListScreen, ActingScreen):
             lines.append(line(" ", (told, DIM), cause))
         return [*lines, ()]
 
-    def _empty(self, any_groups: bool, update: Update | None) -> list[Line]:
+    def _empty(self, any_groups: bool, update: Snapshot | None) -> list[Line]:
         if any_groups:
             return [line("  ", "No cause has this text."), line("  ", ("esc clears", DIM))]
         if update is None or update.progress.fraction < 1:
@@ -192,7 +192,7 @@ class ProblemsScreen(ListScreen, ActingScreen):
         self.monitor.push_screen(CauseScreen(key))
 
 
-class CauseScreen(ListScreen, ActingScreen):
+class CauseScreen(ListScreen, ActionScreen):
     """One cause: its text in full, and the jobs that met it, latest first."""
 
     SCOPES: ClassVar[tuple[str, ...]] = ("list", "cause", *ACTING, "below")
@@ -208,24 +208,25 @@ class CauseScreen(ListScreen, ActingScreen):
         self.key = key
 
     def compose(self) -> ComposeResult:
-        yield Panel(id="head")
+        yield StaticLines(id="head")
         yield Table()
         yield from self.foot()
 
-    def show(self, update: Update | None) -> None:
+    def show(self, update: Snapshot | None) -> None:
         group = next((g for g in self.monitor.feed.problems() if g.key == self.key), None)
         if group is None:
-            self.query_one("#head", Panel).show([line(" ", ("this cause is gone", GOOD)), ()])
+            self.query_one("#head", StaticLines).show([line(" ", ("this cause is gone", GOOD)), ()])
             self.table.show([], [], [line("  ", ("esc goes back to the others", DIM))])
             return
-        self.query_one("#head", Panel).show(self._head(group))
+        self.query_one("#head", StaticLines).show(self._head(group))
         views = [self.monitor.feed.job_view(*job) for job in group.jobs[:MOST_JOBS]]
         jobs = [view.row for view in views if view is not None]
         kept = self.kept(jobs, _job_text)
         specs = _job_specs(self.ascii, jobs)
-        widths = fitted(specs, jobs, self.app.size.width)
+        widths = fit_columns(specs, jobs, self.app.size.width)
         rows = [
-            Row(f"{job.cluster}.{job.proc}", partial(cells, specs, widths, job)) for job in kept
+            TableRow(f"{job.cluster}.{job.proc}", partial(cells, specs, widths, job))
+            for job in kept
         ]
         if self.table.marks:
             self.table.keep_marks({f"{job.cluster}.{job.proc}" for job in jobs})
@@ -237,23 +238,23 @@ class CauseScreen(ListScreen, ActingScreen):
         self.table.show(columns(specs, widths), rows, none)
         unseen = len(group.jobs) - MOST_JOBS
         more = [line((f"the latest {MOST_JOBS} jobs", DIM))] if unseen > 0 else []
-        self.query_one("#note", Panel).show([self.note(len(kept), len(jobs), more, "job")])
+        self.query_one("#note", StaticLines).show([self.note(len(kept), len(jobs), more, "job")])
 
     def _head(self, group: ProblemGroup) -> list[Line]:
         ascii, room = self.ascii, self.app.size.width
         sign = problem_sign(group.kind)
         first = joined(
             (
-                signed(sign, ascii),
-                line((wording.number(group.now, ascii), ALARM if group.now else DIM), " now"),
-                line(wording.count(group.times, "time", ascii=ascii)),
-                line((wording.hours(group.lost, ascii), BAD), " GPU-hours lost"),
-                line(wording.count(len(group.runs), "run", ascii=ascii)),
+                symbol_span(sign, ascii),
+                line((formatting.number(group.now, ascii), ALARM if group.now else DIM), " now"),
+                line(formatting.count(group.times, "time", ascii=ascii)),
+                line((formatting.hours(group.lost, ascii), BAD), " GPU-hours lost"),
+                line(formatting.count(len(group.runs), "run", ascii=ascii)),
             ),
             line("   "),
         )
         text = plain(group.cause, 2000, ascii)
-        lines = [line(" ") + first, *wrapped(text, room - 2, Ink(sign.colour), indent=1)[:6]]
+        lines = [line(" ") + first, *wrapped(text, room - 2, TextStyle(sign.colour), indent=1)[:6]]
         if group.example and plain(group.example, 2000, ascii) != text:
             example = plain(group.example, 2000, ascii)
             lines += wrapped(f"e.g. {example}", room - 2, DIM, indent=1)[:4]
@@ -282,7 +283,7 @@ class CauseScreen(ListScreen, ActingScreen):
 
 
 def _job_text(row: JobRow) -> str:
-    job = wording.job_id(row.cluster, row.proc)
+    job = formatting.job_id(row.cluster, row.proc)
     parts = [
         job,
         row.run,
@@ -296,38 +297,44 @@ def _job_text(row: JobRow) -> str:
     return "\n".join(part for part in parts if part is not None).lower()
 
 
-def _job_specs(ascii: bool, jobs: Sequence[JobRow]) -> list[Spec[JobRow]]:
+def _job_specs(ascii: bool, jobs: Sequence[JobRow]) -> list[ColumnSpec[JobRow]]:
     def text(value: str | None) -> Line:
-        return line(plain(value, 40, ascii) if value else (wording.unknown(ascii), DIM))
+        return line(plain(value, 40, ascii) if value else (formatting.unknown(ascii), DIM))
 
     def where(row: JobRow, cells: int | None) -> Line:
         return place(row.site, row.target, False, cells, ascii, row.state)
 
-    specs: list[Spec[JobRow]] = [
-        Spec("job", "JOB", lambda row, _: line(wording.job_id(row.cluster, row.proc)), "right"),
-        Spec("run", "RUN", lambda row, _: text(row.run), least=6, most=24),
-        Spec(
+    specs: list[ColumnSpec[JobRow]] = [
+        ColumnSpec(
+            "job", "JOB", lambda row, _: line(formatting.job_id(row.cluster, row.proc)), "right"
+        ),
+        ColumnSpec("run", "RUN", lambda row, _: text(row.run), least=6, most=24),
+        ColumnSpec(
             "epoch",
             "EPOCH",
             lambda row, _: line(str(row.epoch) if row.epoch is not None else ""),
             "right",
         ),
-        Spec("state", "NOW", lambda row, _: signed(STATES[row.state], ascii)),
-        Spec(
+        ColumnSpec("state", "NOW", lambda row, _: symbol_span(STATES[row.state], ascii)),
+        ColumnSpec(
             "since",
             "FOR",
-            lambda row, _: line(wording.duration(row.seconds, ascii)),
+            lambda row, _: line(formatting.duration(row.seconds, ascii)),
             "right",
             least=9,
         ),
-        Spec("site", "SITE", where, least=7, most=24, drop=2),
-        Spec("gpu", "GPU", lambda row, _: line(wording.gpus(row.gpu, row.gpus, ascii)), drop=3),
-        Spec("tries", "TRIES", lambda row, _: line(str(len(row.executions))), "right", drop=4),
+        ColumnSpec("site", "SITE", where, least=7, most=24, drop=2),
+        ColumnSpec(
+            "gpu", "GPU", lambda row, _: line(formatting.gpus(row.gpu, row.gpus, ascii)), drop=3
+        ),
+        ColumnSpec(
+            "tries", "TRIES", lambda row, _: line(str(len(row.executions))), "right", drop=4
+        ),
     ]
 
     def dag(row: JobRow, cells: int | None) -> Line:
         return text(None if row.dag is None else file_name(row.dag, cells, ascii))
 
     if len({job.dag for job in jobs}) > 1:
-        specs.insert(1, Spec("dag", "DAG", dag, drop=1, most=24))
+        specs.insert(1, ColumnSpec("dag", "DAG", dag, drop=1, most=24))
     return specs

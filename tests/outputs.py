@@ -56,7 +56,8 @@ def write_one(job: tuple[str, Path, str, Path]) -> None:
     os.environ.update(
         TZ="UTC", XDG_CACHE_HOME=str(target / "cache"), XDG_CONFIG_HOME="/nonexistent"
     )
-    (target / f"{name}.{command}").write_text(output_of(command, directory))
+    text = output_of(command, directory).replace(str(ROOT), "ROOT")
+    (target / f"{name}.{command}").write_text(text)
 
 
 def write(target: Path) -> int:

@@ -33,11 +33,11 @@ HEAVY = {"textual", "pandas", "numpy", "plotext", "htcondor2", "classad2", "scre
 """What only a screen, a report, a pool or a table needs."""
 
 OFFICES: dict[str, set[str]] = {
-    "metlmon.eventlog": HEAVY | {"metlmon.dagman", "metlmon.ensemble", "metlmon.live"},
-    "metlmon.dagman": HEAVY | {"metlmon.eventlog", "metlmon.ensemble", "metlmon.live"},
-    "metlmon.ensemble": HEAVY | {"metlmon.live", "metlmon.cli", "watchfiles"},
+    "metlmon.eventlog": HEAVY | {"metlmon.dagman", "metlmon.model", "metlmon.live"},
+    "metlmon.dagman": HEAVY | {"metlmon.eventlog", "metlmon.model", "metlmon.live"},
+    "metlmon.model": HEAVY | {"metlmon.live", "metlmon.cli", "watchfiles"},
     "metlmon.live": HEAVY | {"metlmon.cli"},
-    "metlmon.training": HEAVY | {"metlmon.ensemble", "metlmon.live"},
+    "metlmon.jobfiles": HEAVY | {"metlmon.model", "metlmon.live"},
     "metlmon.stats": HEAVY | {"metlmon.cli", "metlmon.pool", "metlmon.report"},
     "metlmon.report": HEAVY | {"metlmon.cli", "metlmon.pool"},
     "metlmon.cli": {"textual", "screens", "pandas", "htcondor2"},

@@ -19,38 +19,58 @@ PRIVATE = "from textual._"
 
 DEMO = str(ROOT / "fixtures" / "demo")
 
-NAME = {"metlmon.cli.main", "metlmon.cli.arguments", "metlmon.cli.codes"}
+NAME = {"metlmon.cli.main", "metlmon.cli.parser", "metlmon.cli.exit_codes"}
 
 READING = {
-    f"metlmon.{name}" for name in ("frozen", "secret", "live", "eventlog", "dagman", "ensemble")
-} | {"metlmon.training.gatefiles"}
+    f"metlmon.{name}"
+    for name in (
+        "frozen",
+        "redact",
+        "config",
+        "dagman",
+        "eventlog",
+        "live",
+        "model",
+        "snapshot",
+        "text",
+    )
+} | {"metlmon.jobfiles.gate_files"}
 PRINTING = {
-    f"metlmon.cli.{name}" for name in ("commands", "notices", "printing", "stalled", "to_json")
+    f"metlmon.cli.{name}"
+    for name in ("commands.status", "warnings", "output", "hang_watchdog", "json_output")
 }
-FIGURES = {"metlmon.stats", "metlmon.training"}
+FIGURES = {"metlmon.stats", "metlmon.jobfiles"}
 
 OURS: dict[str, set[str]] = {
     "--version": set(),
     "--help": set(),
-    "completion bash": {"metlmon.cli.completion", "metlmon.live.errors"},
+    "completion bash": {"metlmon.cli.commands.completion", "metlmon.live.errors"},
     # What is in force is settings, which name states of the model; no log is read for it.
     "config path DIR": {
-        *("metlmon.frozen", "metlmon.cli.config", "metlmon.cli.printing"),
-        *("metlmon.ensemble.settings", "metlmon.ensemble.sites", "metlmon.ensemble.states"),
-        *("metlmon.ensemble.wording", "metlmon.eventlog", "metlmon.live.configuration"),
-        *("metlmon.live.cache", "metlmon.live.errors", "metlmon.live.tomlfile", "metlmon.secret"),
+        *("metlmon.frozen", "metlmon.cli.commands.config", "metlmon.cli.output"),
+        *("metlmon.model.settings", "metlmon.model.sites", "metlmon.model.states"),
+        *("metlmon.text.formatting", "metlmon.eventlog", "metlmon.config.loader"),
+        *(
+            "metlmon.live.cache",
+            "metlmon.live.errors",
+            "metlmon.config.toml_file",
+            "metlmon.redact",
+        ),
     },
     # No log is read for it, and no model made; the workflows are those of the model.
     "check DIR": READING
     | {
-        *("metlmon.authoring", "metlmon.drafts", "metlmon.secret", "metlmon.trainer"),
-        *("metlmon.cli.check", "metlmon.cli.printing"),
+        *("metlmon.authoring", "metlmon.drafts", "metlmon.redact", "metlmon.trainer"),
+        *("metlmon.cli.commands.check", "metlmon.cli.output"),
     },
     "jobs --json DIR": READING | PRINTING,
     "status --json DIR": READING | PRINTING | FIGURES,
     "status DIR": READING | PRINTING | FIGURES | {"metlmon.cli.tables"},
     "jobs DIR": READING | PRINTING | {"metlmon.cli.tables"},
-    "sites --json DIR": READING | PRINTING | FIGURES | {"metlmon.cli.tables", "metlmon.cli.sites"},
+    "sites --json DIR": READING
+    | PRINTING
+    | FIGURES
+    | {"metlmon.cli.tables", "metlmon.cli.commands.sites"},
 }
 """Commands, and the packages and modules of ours that each may import besides :data:`NAME`."""
 
@@ -67,10 +87,20 @@ SELDOM = {
 NEVER_AT_FIRST = {
     *("pandas", "numpy", "plotext", "htcondor2", "classad2", "watchfiles", "pyarrow"),
     *("metlmon.authoring", "metlmon.report", "metlmon.stats.frames", "metlmon.stats.backtest"),
-    *("metlmon.trainer", "metlmon.cli.tables", "metlmon.cli.submit", "metlmon.cli.act"),
-    *("screens.submit", "screens.timeline", "screens.sites", "screens.curves"),
-    *("screens.estimates", "screens.incidents", "screens.nodes", "screens.nodelist"),
-    "metlmon.ensemble.nodetree",
+    *(
+        "metlmon.trainer",
+        "metlmon.cli.tables",
+        "metlmon.cli.commands.submit",
+        "metlmon.cli.commands.act",
+    ),
+    *(
+        "screens.submit.screen",
+        "screens.timeline.screen",
+        "screens.sites.screen",
+        "screens.curves.screen",
+    ),
+    *("screens.estimates", "screens.incidents", "screens.nodes.screen", "screens.nodes.table"),
+    "metlmon.snapshot.node_tree",
 }
 """What ``watch`` does not wait for before its first screen stands."""
 
@@ -149,7 +179,9 @@ def test_what_reads_nothing_defines_no_records() -> None:
 
 
 def test_the_first_screen_waits_for_no_other() -> None:
-    opening = "metlmon.cli.main metlmon.cli.commands metlmon.cli.pooling metlmon.pool.office"
+    opening = (
+        "metlmon.cli.main metlmon.cli.commands.status metlmon.cli.session_setup metlmon.pool.client"
+    )
     code = "import importlib\nfor each in sys.argv[1:]: importlib.import_module(each)"
     found = imported(code, *opening.split(), "screens.app")
     assert "textual.app" in found

@@ -1,36 +1,36 @@
 """Descriptions of ensembles → DAG and submit files."""
 
-from metlmon.authoring.complaints import complaints
-from metlmon.authoring.planning import make_plan
-from metlmon.authoring.records import (
-    Complaint,
+from metlmon.authoring.plan import make_plan
+from metlmon.authoring.request import (
     Parameter,
     Plan,
     PlanError,
     PlannedFile,
     Policy,
     Request,
+    RequestProblem,
     RunPlan,
     Template,
 )
-from metlmon.authoring.submittext import shown
+from metlmon.authoring.submit_text import shown
 from metlmon.authoring.templates import load_template, templates
-from metlmon.authoring.writing import write_plan
+from metlmon.authoring.validate import validate
+from metlmon.authoring.write_files import write_plan
 
 __all__ = [
-    "Complaint",
     "Parameter",
     "Plan",
     "PlanError",
     "PlannedFile",
     "Policy",
     "Request",
+    "RequestProblem",
     "RunPlan",
     "Template",
-    "complaints",
     "load_template",
     "make_plan",
     "shown",
     "templates",
+    "validate",
     "write_plan",
 ]

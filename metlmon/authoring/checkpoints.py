@@ -16,18 +16,18 @@ from io import StringIO
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from metlmon.authoring.checking.look import Look, Shelf
-from metlmon.authoring.checking.records import Findings
-from metlmon.authoring.records import PlanError
+from metlmon.authoring.lint.context import FileStore, LintContext
+from metlmon.authoring.lint.finding import Findings
+from metlmon.authoring.request import PlanError
 from metlmon.dagman import Node
-from metlmon.ensemble.dag import Dag
-from metlmon.ensemble.runs import variable
-from metlmon.ensemble.settings import Settings
 from metlmon.frozen import frozen
-from metlmon.live.places import content_of
+from metlmon.jobfiles.metrics_csv import read_metrics_csv
+from metlmon.live.safe_glob import content_of
 from metlmon.live.tail import NotRead
-from metlmon.secret import hide
-from metlmon.training.metricscsv import read_metrics_csv
+from metlmon.model.dag import Dag
+from metlmon.model.run import variable
+from metlmon.model.settings import Settings
+from metlmon.redact import redact_secrets
 
 VARIABLE: Final = "continue_from_checkpoint"
 
@@ -58,8 +58,8 @@ class Checkpoints:
 
     def __init__(self, directory: Path, settings: Settings) -> None:
         self._directory, self._settings = directory, settings
-        self._shelf = Shelf()
-        self._looks: dict[str, Look] = {}
+        self._shelf = FileStore()
+        self._looks: dict[str, LintContext] = {}
 
     def of(self, uuid: str, nodes: Mapping[int, tuple[Dag, Node]]) -> Checkpoint:
         """The checkpoint of the run ``uuid`` with the training ``nodes`` by epoch. Raises
@@ -72,7 +72,7 @@ class Checkpoints:
         value = value if value is not None and value.lower() in _FLAGS else None
         inside = [each for each in places if "://" not in each]
         if not inside:
-            text = f"its checkpoint is {hide(places[0])}, which metlmon cannot look at"
+            text = f"its checkpoint is {redact_secrets(places[0])}, which metlmon cannot look at"
             return Checkpoint(places[0], value or usual, -1, text)
         folders = [_folder(self._directory, _checked(each), uuid) for each in inside]
         found = next((each for each in folders if _holds(self._directory / each)), None)
@@ -110,10 +110,10 @@ class Checkpoints:
             if name and "$" not in f"{folder}{name}"
         ]
 
-    def _look(self, dag: Dag) -> Look:
+    def _look(self, dag: Dag) -> LintContext:
         if dag.key not in self._looks:
             path = dag.workflow.path
-            look = Look(
+            look = LintContext(
                 dag.workflow,
                 path.parent,
                 self._directory,
@@ -132,7 +132,7 @@ def _checked(place: str) -> str:
     directory and below it."""
     inside = PurePosixPath(place)
     if inside.is_absolute() or ".." in inside.parts or any(ord(c) < 32 for c in place):
-        text = f"{hide(place)!r}: a run's checkpoints must lie below the DAG's directory"
+        text = f"{redact_secrets(place)!r}: a run's checkpoints must lie below the DAG's directory"
         raise PlanError(text)
     return str(inside)
 

@@ -14,24 +14,29 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from metlmon.authoring import gating
+from metlmon.authoring import gate_config
 from metlmon.authoring.checkpoints import VARIABLE, Checkpoints
-from metlmon.authoring.place import in_the_way, is_locked, leftovers
-from metlmon.authoring.records import Plan, PlanError
-from metlmon.authoring.successor import ContinuedRun, Going, Old, Writing
-from metlmon.ensemble.dag import Dag
-from metlmon.ensemble.gatewords import gate_told
-from metlmon.ensemble.picture import Painter
-from metlmon.ensemble.runs import Run, variable
-from metlmon.ensemble.states import ALIVE, DagState, State
-from metlmon.ensemble.wording import STATES, count
+from metlmon.authoring.continuation_dag import (
+    ContinuationBuilder,
+    ContinuedRun,
+    ContinuedRunPlan,
+    SourceNode,
+)
+from metlmon.authoring.request import Plan, PlanError
+from metlmon.authoring.target_directory import in_the_way, is_locked, leftovers
 from metlmon.frozen import frozen
+from metlmon.model.dag import Dag
+from metlmon.model.run import Run, variable
+from metlmon.model.states import ALIVE, DagState, State
+from metlmon.snapshot.builder import SnapshotBuilder
+from metlmon.snapshot.gate_text import gate_told
+from metlmon.text.formatting import STATES, count
 
 _NUMBERED: Final = re.compile(r"(.+?)-(\d{1,4})")
 
 
 @frozen
-class LeftOut:
+class ExcludedRun:
     """A run that does not go on, and why, in words."""
 
     run: str
@@ -47,12 +52,12 @@ class Continuation:
     plan: Plan | None
     of: tuple[str, ...]
     runs: tuple[ContinuedRun, ...]
-    left_out: tuple[LeftOut, ...]
+    left_out: tuple[ExcludedRun, ...]
     remarks: tuple[str, ...] = ()
 
 
 def continuation(
-    painter: Painter,
+    painter: SnapshotBuilder,
     directory: Path,
     wanted: Sequence[str] = (),
     epochs: int | None = None,
@@ -65,15 +70,15 @@ def continuation(
     can go on."""
     runs = _asked_for(painter, wanted, of)
     checkpoints = Checkpoints(directory, painter.ensemble.settings)
-    found: list[Going] = []
-    left_out: list[LeftOut] = []
+    found: list[ContinuedRunPlan] = []
+    left_out: list[ExcludedRun] = []
     for run in runs:
         going = _going(painter, checkpoints, run, epochs, of)
-        if isinstance(going, Going):
+        if isinstance(going, ContinuedRunPlan):
             found.append(going)
         elif going is not None or wanted:
             why = going or "it has all its epochs; --epochs N gives it more"
-            left_out.append(LeftOut(run.names[painter.home(run)], run.uuid, why))
+            left_out.append(ExcludedRun(run.names[painter.home(run)], run.uuid, why))
     dags = list(dict.fromkeys(each.dag.key for each in found))
     base = _base(painter, dags)
     told = tuple(each.told for each in found)
@@ -81,14 +86,14 @@ def continuation(
     if not found:
         return Continuation(None, files, (), tuple(left_out))
     _refuse_while_held(painter, found)
-    writing = Writing(painter, directory, _free_name(painter, directory, base), found)
+    writing = ContinuationBuilder(painter, directory, _free_name(painter, directory, base), found)
     return Continuation(writing.plan(), files, told, tuple(left_out), tuple(writing.remarks))
 
 
 # --- which runs -----------------------------------------------------------------------------
 
 
-def _asked_for(painter: Painter, wanted: Sequence[str], of: str | None) -> list[Run]:
+def _asked_for(painter: SnapshotBuilder, wanted: Sequence[str], of: str | None) -> list[Run]:
     those = {run.key: run for run in painter.runs.by_key.values() if of is None or _is_of(run, of)}
     if not those and of is not None:
         raise PlanError(f"{of}: no DAG of this name was submitted here; give the directory")
@@ -110,8 +115,8 @@ def _is_of(run: Run, file: str) -> bool:
 
 
 def _going(
-    painter: Painter, checkpoints: Checkpoints, run: Run, epochs: int | None, of: str | None
-) -> Going | str | None:
+    painter: SnapshotBuilder, checkpoints: Checkpoints, run: Run, epochs: int | None, of: str | None
+) -> ContinuedRunPlan | str | None:
     """The run as it goes on; else why it does not; None where it is complete."""
     stands = painter.standings[run.key]
     home = painter.home(run)
@@ -136,7 +141,7 @@ def _going(
     # Where the first epoch that is known here needs a checkpoint, a DAG that is gone left that.
     if done is None and not (first and variable(nodes[first].node, VARIABLE)):
         begun = ContinuedRun(run.names[home], run.uuid, why, None, first, last, None)
-        return Going(begun, run, dag, nodes, checkpoint.value)
+        return ContinuedRunPlan(begun, run, dag, nodes, checkpoint.value)
     if checkpoint.missing is not None:
         return checkpoint.missing
     # What came back last is what there is to go on from.
@@ -145,7 +150,7 @@ def _going(
     if first > last:
         return _more_than(epochs, done)
     told_of = ContinuedRun(run.names[home], run.uuid, why, done, first, last, checkpoint.folder)
-    return Going(told_of, run, dag, nodes, checkpoint.value)
+    return ContinuedRunPlan(told_of, run, dag, nodes, checkpoint.value)
 
 
 def _more_than(epochs: int | None, done: int | None) -> str | None:
@@ -155,21 +160,21 @@ def _more_than(epochs: int | None, done: int | None) -> str | None:
     return f"it has {count(done + 1, 'epoch')} already, more than the {epochs} asked for"
 
 
-def _nodes(painter: Painter, run: Run, home: Dag) -> dict[int, Old]:
+def _nodes(painter: SnapshotBuilder, run: Run, home: Dag) -> dict[int, SourceNode]:
     """The node of each epoch: where several DAGs have it, that of the one in which the run went
     on last, else of the last one that has it."""
     found = {}
     for number, keys in run.epochs.items():
         key = next((each for each in keys if each[0] == home.key), keys[-1])
         dag = painter.dags[key[0]]
-        found[number] = Old(dag, dag.workflow.nodes[key[1]])
+        found[number] = SourceNode(dag, dag.workflow.nodes[key[1]])
     return found
 
 
 # --- may it -----------------------------------------------------------------------------------
 
 
-def _base(painter: Painter, dags: Sequence[str]) -> str:
+def _base(painter: SnapshotBuilder, dags: Sequence[str]) -> str:
     """The name that all of them have but for the number: ``ensemble`` of ``ensemble-2.dag``."""
     bases = {_base_of(painter, painter.dags[key]) for key in dags}
     if len(bases) > 1:
@@ -180,7 +185,7 @@ def _base(painter: Painter, dags: Sequence[str]) -> str:
     return next(iter(bases), "")
 
 
-def _base_of(painter: Painter, dag: Dag) -> str:
+def _base_of(painter: SnapshotBuilder, dag: Dag) -> str:
     """A DAG's name, without the number where it goes on with one that lies there."""
     name = Path(dag.file).name.removesuffix(".dag")
     numbered = _NUMBERED.fullmatch(name)
@@ -191,7 +196,7 @@ def _base_of(painter: Painter, dag: Dag) -> str:
     return numbered.group(1) if any(both <= dags for dags in every) else name
 
 
-def _refuse_while_held(painter: Painter, found: Sequence[Going]) -> None:
+def _refuse_while_held(painter: SnapshotBuilder, found: Sequence[ContinuedRunPlan]) -> None:
     """Not only where a run went on last: a DAG that has come to none of its nodes yet has it,
     too, and a sub-DAG that did not end well may be started again by the one around it."""
     for key in dict.fromkeys(key for each in found for key, _ in each.run.nodes()):
@@ -201,7 +206,7 @@ def _refuse_while_held(painter: Painter, found: Sequence[Going]) -> None:
             _refuse_if_it_runs(painter, painter.dags[dag.top])
 
 
-def _refuse_if_it_runs(painter: Painter, dag: Dag) -> None:
+def _refuse_if_it_runs(painter: SnapshotBuilder, dag: Dag) -> None:
     state, _ = painter.ensemble.dag_state(dag.key)
     path = dag.workflow.path
     try:
@@ -222,14 +227,14 @@ def _refuse_if_it_runs(painter: Painter, dag: Dag) -> None:
         raise PlanError(f"{dag.file} was not submitted yet: submit it, or take it away")
 
 
-def _free_name(painter: Painter, directory: Path, base: str) -> str:
+def _free_name(painter: SnapshotBuilder, directory: Path, base: str) -> str:
     for dag in painter.dags.values():
         mine = dag.is_top and _base_of(painter, dag) == base
         if mine and painter.ensemble.dag_state(dag.key)[0] is DagState.NOT_SUBMITTED:
             raise PlanError(f"{dag.file} was not submitted yet: submit it, or take it away")
     for number in itertools.count(2):
         name = f"{base}-{number}"
-        ours = (f"{name}.dag", gating.rules_file(name), f"gate/{name}")
+        ours = (f"{name}.dag", gate_config.rules_file(name), f"gate/{name}")
         if not any(in_the_way(directory / each) for each in ours) and not leftovers(
             directory, name
         ):

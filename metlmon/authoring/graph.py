@@ -15,7 +15,7 @@ from metlmon.dagman import NodeKind
 from metlmon.frozen import frozen
 
 
-class Role(StrEnum):
+class NodeRole(StrEnum):
     """What a node does for the ensemble."""
 
     TRAIN = "train"
@@ -28,7 +28,7 @@ class Role(StrEnum):
     PLAIN = "plain"
 
 
-class Level(IntEnum):
+class Precedence(IntEnum):
     """Who gave a variable. The greatest that gives it is the one that counts."""
 
     ALL = 0
@@ -38,7 +38,7 @@ class Level(IntEnum):
 
 
 @frozen
-class Given:
+class VariableValue:
     """A variable of a node (VARS), its value unquoted. ``where``: what gave it, in words
     (``ensemble.toml:7``, ``sweep.dag:3``, ``the shape: epochs count from 1``). ``over``: values of
     lower levels that this one hides, the nearest first. ``append``: it goes before what the submit
@@ -46,9 +46,9 @@ class Given:
 
     name: str
     value: str
-    level: Level
+    level: Precedence
     where: str
-    over: tuple[Given, ...] = ()
+    over: tuple[VariableValue, ...] = ()
     append: bool = False
 
 
@@ -65,10 +65,10 @@ class GraphNode:
     name: str
     submit: str
     kind: NodeKind = NodeKind.JOB
-    role: Role = Role.PLAIN
+    role: NodeRole = NodeRole.PLAIN
     run: str | None = None
     epoch: int | None = None
-    variables: tuple[Given, ...] = ()
+    variables: tuple[VariableValue, ...] = ()
     pre: str | None = None
     defer: tuple[int, int] | None = None
     skip: int | None = None
@@ -98,7 +98,7 @@ class Graph:
     @property
     def trainings(self) -> int:
         """How many nodes train an epoch, sub-DAGs' included."""
-        own = sum(each.role is Role.TRAIN for each in self.nodes)
+        own = sum(each.role is NodeRole.TRAIN for each in self.nodes)
         return own + sum(graph.trainings for graph in self.subdags.values())
 
     def node(self, name: str) -> GraphNode | None:

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import field as made_by
 from typing import Final
 
-from metlmon.authoring.graph import Role
-from metlmon.authoring.records import Evaluation, PlanError, Request, Shape, Template
+from metlmon.authoring.graph import NodeRole
+from metlmon.authoring.request import EnsembleShape, Evaluation, PlanError, Request, Template
 from metlmon.authoring.templates import load_template
 from metlmon.frozen import frozen
 
@@ -17,11 +17,11 @@ PROVISION: Final = "provision"
 GATHER: Final = "gather"
 """The node that comes after all shards of a bag."""
 
-_MAIN: Final = {Shape.BAG: Role.SHARD}
+_MAIN: Final = {EnsembleShape.BAG: NodeRole.SHARD}
 
 
 @frozen
-class Job:
+class JobTemplate:
     """One submit file. ``file``: its name beside the DAG; ``values``: of all the template's
     parameters. ``field``: what names the template in the request; ``told``: values that are meant
     for this job alone, ``given``: where they stand. ``before``: epochs of the stages before."""
@@ -29,7 +29,7 @@ class Job:
     file: str
     template: Template
     values: Mapping[str, str]
-    role: Role
+    role: NodeRole
     field: str = "template"
     given: str = "values"
     told: Mapping[str, str] = made_by(default_factory=dict)
@@ -50,10 +50,10 @@ def parameter_values(said: Mapping[str, str], template: Template) -> dict[str, s
     return {p.name: said.get(p.name, p.default) for p in template.parameters}
 
 
-def jobs_of(request: Request) -> tuple[Job, ...]:
+def jobs_of(request: Request) -> tuple[JobTemplate, ...]:
     """The submit files that are written, the main one first. Raises NoTemplate."""
     name = request.name
-    found = list(_stages(request)) if request.shape is Shape.STAGES else [_main(request)]
+    found = list(_stages(request)) if request.shape is EnsembleShape.STAGES else [_main(request)]
     evaluation = request.evaluation
     if evaluation is None and request.source is not None:
         evaluation = Evaluation()  # The sweep file says whether anything is evaluated.
@@ -62,40 +62,42 @@ def jobs_of(request: Request) -> tuple[Job, ...]:
         # What the trainings are told holds for their evaluation, where it asks for it.
         values = parameter_values({**request.values, **evaluation.values}, template)
         found.append(
-            Job(
+            JobTemplate(
                 f"{name}-evaluate.sub",
                 template,
                 values,
-                Role.EVALUATE,
+                NodeRole.EVALUATE,
                 "evaluation.template",
                 "evaluation.values",
                 evaluation.values,
             )
         )
-    if request.shape is Shape.BAG and request.gather is not None:
-        found.append(_besides(request, request.gather, GATHER, Role.GATHER, "gather"))
-    if request.shape is Shape.MULTI_NODE:
-        found.append(_besides(request, PROVISION, PROVISION, Role.PROVISION, "shape"))
+    if request.shape is EnsembleShape.BAG and request.gather is not None:
+        found.append(_besides(request, request.gather, GATHER, NodeRole.GATHER, "gather"))
+    if request.shape is EnsembleShape.MULTI_NODE:
+        found.append(_besides(request, PROVISION, PROVISION, NodeRole.PROVISION, "shape"))
     return tuple(found)
 
 
-def _main(request: Request) -> Job:
+def _main(request: Request) -> JobTemplate:
     template = _load(request.template, "template")
     values = parameter_values(request.values, template)
-    return Job(f"{request.name}.sub", template, values, _MAIN.get(request.shape, Role.TRAIN))
+    return JobTemplate(
+        f"{request.name}.sub", template, values, _MAIN.get(request.shape, NodeRole.TRAIN)
+    )
 
 
-def _stages(request: Request) -> list[Job]:
+def _stages(request: Request) -> list[JobTemplate]:
     found, before = [], 0
     for stage in request.stages:
         field = f"stages.{stage.name}.template" if stage.template else "template"
         template = _load(stage.template or request.template, field)
         found.append(
-            Job(
+            JobTemplate(
                 f"{request.name}-{stage.name}.sub",
                 template,
                 parameter_values({**request.values, **stage.values}, template),
-                Role.TRAIN,
+                NodeRole.TRAIN,
                 field,
                 f"stages.{stage.name}.values",
                 stage.values,
@@ -107,10 +109,10 @@ def _stages(request: Request) -> list[Job]:
     return found
 
 
-def _besides(request: Request, wanted: str, word: str, role: Role, field: str) -> Job:
+def _besides(request: Request, wanted: str, word: str, role: NodeRole, field: str) -> JobTemplate:
     template = _load(wanted, field)
     values = parameter_values(request.values, template)
-    return Job(f"{request.name}-{word}.sub", template, values, role, field)
+    return JobTemplate(f"{request.name}-{word}.sub", template, values, role, field)
 
 
 def _load(wanted: str, field: str) -> Template:

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 from uuid import UUID
 
-from metlmon.authoring.jobs import Job
-from metlmon.authoring.records import Policy, Request, RunPlan, Shape, Swept
+from metlmon.authoring.jobs import JobTemplate
+from metlmon.authoring.request import EnsembleShape, Policy, Request, RunPlan, SweptVariable
 from metlmon.frozen import frozen
 
 ANYWHERE: Final = "any"
@@ -30,16 +30,16 @@ WHEREABOUTS: Final = frozenset({PLACE.lower(), GPU.lower()})
 
 
 @frozen
-class Made:
+class SweptRun:
     """A run of the request. ``point``: its swept values by name, each with what swept it."""
 
     plan: RunPlan
-    point: Mapping[str, tuple[str, Swept]]
+    point: Mapping[str, tuple[str, SweptVariable]]
 
 
 def epochs_of(request: Request) -> int:
     """Epochs of each run, all stages together."""
-    if request.shape is Shape.STAGES:
+    if request.shape is EnsembleShape.STAGES:
         return sum(stage.epochs for stage in request.stages)
     return request.epochs
 
@@ -49,13 +49,13 @@ def gpus_of(request: Request) -> int | None:
     return request.gpus * request.machines if request.source is None else None
 
 
-def runs_of(request: Request, jobs: Sequence[Job]) -> tuple[Made, ...]:
+def runs_of(request: Request, jobs: Sequence[JobTemplate]) -> tuple[SweptRun, ...]:
     """The runs. ``jobs``: what they are made of. Raises PlanError when a sweep makes none."""
     made_of = what_makes_a_run(request, jobs)
-    if request.shape is not Shape.SWEEP or request.sweep is None:
+    if request.shape is not EnsembleShape.SWEEP or request.sweep is None:
         seeds = request.seeds or tuple(range(1, request.runs + 1))
         return tuple(
-            Made(_plan(request, index, f"run{index}", seed, made_of), {})
+            SweptRun(_plan(request, index, f"run{index}", seed, made_of), {})
             for index, seed in enumerate(seeds)
         )
     from metlmon.authoring.sweeps import points  # Most ensembles sweep nothing.
@@ -71,7 +71,7 @@ def runs_of(request: Request, jobs: Sequence[Job]) -> tuple[Made, ...]:
         values = {each: (value, by_name[each]) for each, value in point.items()}
         swept = ["sweep", sorted(point.items())]
         of_it = index + 1 if seed is None else seed
-        found.append(Made(_plan(request, index, name, of_it, [*made_of, swept]), values))
+        found.append(SweptRun(_plan(request, index, name, of_it, [*made_of, swept]), values))
     return tuple(found)
 
 
@@ -80,7 +80,7 @@ def _plan(request: Request, index: int, name: str, seed: int, made_of: Sequence[
     return RunPlan(name, uuid, seed, targets(request, index), gpu_model(request, index))
 
 
-def what_makes_a_run(request: Request, jobs: Sequence[Job]) -> list[object]:
+def what_makes_a_run(request: Request, jobs: Sequence[JobTemplate]) -> list[object]:
     """What every run is made of beside its name, seed and swept values. What came to metlmon
     later is in it only where it is asked for: uuids that are known stay as they are."""
     main = jobs[0]
@@ -91,9 +91,9 @@ def what_makes_a_run(request: Request, jobs: Sequence[Job]) -> list[object]:
         request.gpus,
         _values(main),
     ]
-    if request.shape is Shape.STAGES:
+    if request.shape is EnsembleShape.STAGES:
         found.append(["stages", [_stage(request, at, job) for at, job in enumerate(_of(jobs))]])
-    if request.shape is Shape.MULTI_NODE:
+    if request.shape is EnsembleShape.MULTI_NODE:
         found.append(["machines", request.machines])
     if variables := _telling(request.variables):
         found.append(["variables", variables])
@@ -107,15 +107,15 @@ def what_makes_a_run(request: Request, jobs: Sequence[Job]) -> list[object]:
     return found
 
 
-def _of(jobs: Sequence[Job]) -> list[Job]:
+def _of(jobs: Sequence[JobTemplate]) -> list[JobTemplate]:
     return [job for job in jobs if job.stage is not None]
 
 
-def _stage(request: Request, at: int, job: Job) -> list[object]:
+def _stage(request: Request, at: int, job: JobTemplate) -> list[object]:
     return [job.stage, request.stages[at].epochs, job.template.name, _values(job)]
 
 
-def _values(job: Job) -> list[tuple[str, str]]:
+def _values(job: JobTemplate) -> list[tuple[str, str]]:
     """Parameters that a template got later count only where they are given."""
     later = {each.name: each.default for each in job.template.parameters if each.later}
     return sorted((n, v) for n, v in job.values.items() if later.get(n) != v)

@@ -15,11 +15,11 @@ A template is a submit description with comment lines at its top that say what i
 DAG is written. A line that begins with ``?`` is left out when one of its placeholders is
 empty or 0. ``{{name}}`` is ``{name}`` in the result; braces around anything but one word stay
 as they are (ClassAd lists), and so do comments and all that begins with ``$(``, which is
-HTCondor's. ``# allowed`` says what a parameter may be (:mod:`metlmon.authoring.allowed`): a
+HTCondor's. ``# allowed`` says what a parameter may be (:mod:`metlmon.authoring.constraints`): a
 number of a range, or one of some words. ``# ship`` names files that go beside the DAG; they
 lie beside the template. ``# later`` names parameters that came when runs were named already: at
 their defaults they are no part of a run's uuid. ``# role`` says what its nodes do
-(:class:`metlmon.authoring.graph.Role`), training if it is not there. No such line is necessary:
+(:class:`metlmon.authoring.graph.NodeRole`), training if it is not there. No such line is necessary:
 any submit description is a template.
 """
 
@@ -32,9 +32,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from metlmon.authoring.allowed import read_allowed
-from metlmon.authoring.graph import Role
-from metlmon.authoring.records import Parameter, PlanError, Template
+from metlmon.authoring.constraints import read_allowed
+from metlmon.authoring.graph import NodeRole
+from metlmon.authoring.request import Parameter, PlanError, Template
 
 BUILT_IN: Final = (
     "name",
@@ -176,7 +176,7 @@ class _Header:
         self.about = ""
         self.parameters: dict[str, Parameter] = {}
         self.ships: list[tuple[str, bytes, bool]] = []
-        self.role = Role.TRAIN
+        self.role = NodeRole.TRAIN
         self._source = source
         self._beside = beside
 
@@ -228,7 +228,7 @@ class _Header:
             self.parameters[name] = replace(self.parameters[name], later=True)
 
     def _role(self, where: str, said: str) -> None:
-        known = {role.value: role for role in Role}
+        known = {role.value: role for role in NodeRole}
         if said not in known:
             raise PlanError(f"{where}: no node has the role {said!r}; it is {' or '.join(known)}")
         self.role = known[said]

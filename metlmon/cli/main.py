@@ -15,8 +15,8 @@ from contextlib import suppress
 from importlib import import_module
 from typing import Final
 
-from metlmon.cli.arguments import Parser
-from metlmon.cli.codes import CONDITIONS, Exit
+from metlmon.cli.exit_codes import CONDITIONS, Exit
+from metlmon.cli.parser import CommandParser
 
 DESCRIPTION: Final = "Watch ensembles of model trainings that run as HTCondor DAGs."
 
@@ -53,7 +53,7 @@ DIR_HELP: Final = "the directory of a DAG, or the DAG file (default: here)"
 def parser(command: str | None = None) -> argparse.ArgumentParser:
     """All commands and their options; only ``command`` and its own, where that is one: to make
     the other thirteen takes longer than to answer ``--help``."""
-    top: argparse.ArgumentParser = Parser(
+    top: argparse.ArgumentParser = CommandParser(
         prog="metlmon",
         description=DESCRIPTION,
         epilog=EPILOG,
@@ -657,13 +657,13 @@ def _open_what_is_closed() -> None:
 def _failed(error: Exception) -> int:
     """An error that nobody foresaw: Python would write its text as it is, and it may quote what
     a job wrote."""
-    from metlmon.mishap import TRACEBACK, mishap, traced
+    from metlmon.error_text import TRACEBACK, describe_error, format_traceback
 
-    told = [f"metlmon: {mishap('ended by an error', error)}"]
+    told = [f"metlmon: {describe_error('ended by an error', error)}"]
     if isinstance(error, OSError) and error.filename is None and error.strerror:
         told = [f"metlmon: the output could not be written: {error.strerror}"]
     if os.environ.get(TRACEBACK):
-        told += traced(error)
+        told += format_traceback(error)
     with suppress(OSError, ValueError):
         print(*told, sep="\n", file=sys.stderr)
     if sys.stdout is not None:
@@ -706,41 +706,41 @@ def _dispatch(options: argparse.Namespace) -> int:
         parser().print_help()
         return Exit.OK
     if options.command == "completion":
-        from metlmon.cli.completion import script
+        from metlmon.cli.commands.completion import script
 
         print(script(options.shell, parser()), end="")
         return Exit.OK
     try:
         if options.command == "demo":
-            from metlmon.cli.demo import demo
+            from metlmon.cli.commands.demo import demo
 
             return demo(options)
         if options.command == "submit":
-            from metlmon.cli.submit import submit
+            from metlmon.cli.commands.submit import submit
 
             return submit(options)
         if options.command == "continue":
-            from metlmon.cli.continuing import continue_
+            from metlmon.cli.commands.continue_ import continue_
 
             return continue_(options)
         if options.command == "act":
-            from metlmon.cli.act import act
+            from metlmon.cli.commands.act import act
 
             return act(options)
         if options.command in FIGURES:
-            module = import_module(f"metlmon.cli.{options.command}")
+            module = import_module(f"metlmon.cli.commands.{options.command}")
             return int(getattr(module, options.command)(options))
-        from metlmon.cli import commands
+        from metlmon.cli.commands import status as commands_status
 
-        return int(getattr(commands, options.command)(options))
+        return int(getattr(commands_status, options.command)(options))
     except (InputError, OSError) as error:
         refused = unusable_path(error) if isinstance(error, OSError) else error
         if refused is None:
             raise
-        from metlmon.ensemble.wording import plain
-        from metlmon.secret import hide
+        from metlmon.redact import redact_secrets
+        from metlmon.text.formatting import plain
 
-        print(f"metlmon: {plain(hide(str(refused)), 2000)}", file=sys.stderr)
+        print(f"metlmon: {plain(redact_secrets(str(refused)), 2000)}", file=sys.stderr)
         return Exit.USAGE
 
 

@@ -8,8 +8,11 @@ from dataclasses import replace
 from textwrap import wrap
 from typing import TYPE_CHECKING, Final
 
-from metlmon.cli.notices import WARNINGS_SHOWN, warning_line
-from metlmon.ensemble.gatewords import (
+from metlmon.cli.warnings import WARNINGS_SHOWN, warning_line
+from metlmon.frozen import frozen
+from metlmon.model.hour_unit import HourUnit
+from metlmon.model.states import UNPLACED, State
+from metlmon.snapshot.gate_text import (
     ASKED,
     PAUSED,
     gate_sign,
@@ -19,10 +22,8 @@ from metlmon.ensemble.gatewords import (
     target_of,
     waits_since,
 )
-from metlmon.ensemble.measure import Measure
-from metlmon.ensemble.nodewords import KINDS, counted_states, failed_evaluations, others_astir
-from metlmon.ensemble.states import UNPLACED, State
-from metlmon.ensemble.views import (
+from metlmon.snapshot.node_text import KINDS, counted_states, failed_evaluations, others_astir
+from metlmon.snapshot.types import (
     DagRow,
     EpochRow,
     GpuHours,
@@ -32,12 +33,12 @@ from metlmon.ensemble.views import (
     RunView,
     Status,
 )
-from metlmon.ensemble.wording import (
+from metlmon.text.formatting import (
     BETWEEN,
     OUTCOMES,
     STATES,
     Colour,
-    Sign,
+    Symbol,
     Weight,
     at_least,
     between_epochs,
@@ -59,13 +60,12 @@ from metlmon.ensemble.wording import (
     unknown,
     wants,
 )
-from metlmon.frozen import frozen
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-    from metlmon.stats.glance import Glance
+    from metlmon.stats.headline import Headline
 
 PIPE_WIDTH: Final = 1000
 """Columns of a table that no terminal shows: nothing is cut or wrapped for a script."""
@@ -103,7 +103,7 @@ def console() -> Console:
     return PipeConsole(file=sys.stdout, width=width, markup=False, highlight=False, emoji=False)
 
 
-def signed(sign: Sign, ascii: bool, text: str | None = None) -> Text:
+def signed(sign: Symbol, ascii: bool, text: str | None = None) -> Text:
     """Mark and word of a state in its colour, or another text in it."""
     from rich.text import Text
 
@@ -114,7 +114,7 @@ def signed(sign: Sign, ascii: bool, text: str | None = None) -> Text:
 
 
 @frozen
-class Column:
+class TextColumn:
     """A column: its heading, the side its values stick to, and when it is dropped on a
     narrow terminal (1 first; 0 never). ``shrinks``: cut rather than dropped, to that many."""
 
@@ -124,7 +124,7 @@ class Column:
     shrinks: int = 0
 
 
-def in_measure(columns: Iterable[Column], measure: Measure) -> list[Column]:
+def in_measure(columns: Iterable[TextColumn], measure: HourUnit) -> list[TextColumn]:
     """The columns with their hours named as what they are."""
     named = {GPU_H: f"{measure.value}-H".upper()}
     return [replace(column, head=named.get(column.head, column.head)) for column in columns]
@@ -134,7 +134,7 @@ GPU_H: Final = "GPU-H"
 
 
 def print_table(
-    console: Console, columns: Sequence[Column], rows: Sequence[Sequence[str | Text]]
+    console: Console, columns: Sequence[TextColumn], rows: Sequence[Sequence[str | Text]]
 ) -> None:
     """Columns side by side, as many as the terminal is wide enough for."""
     from rich.cells import cell_len
@@ -202,7 +202,7 @@ def _cut(cell: str | Text, width: int) -> Text:
 
 
 def _fitting(
-    columns: Sequence[Column], widths: list[int], room: int
+    columns: Sequence[TextColumn], widths: list[int], room: int
 ) -> tuple[list[int], list[int]]:
     """Which columns are kept, and how wide each is."""
     kept = list(range(len(columns)))
@@ -224,7 +224,7 @@ def _fitting(
 # --- status -------------------------------------------------------------------------------
 
 
-def print_status(status: Status, figures: Glance, ascii: bool = False) -> None:
+def print_status(status: Status, figures: Headline, ascii: bool = False) -> None:
     """The ensemble on one page: DAGs, counts, GPU-hours, when it will be done, the worst
     incident, a row per run, warnings."""
     from rich.text import Text
@@ -290,11 +290,11 @@ def _other_nodes(status: Status, ascii: bool) -> Iterable[Text]:
         yield Text(f"{told} ({more})" if more else told, style=SHADES[Colour.ORANGE])
 
 
-def _figures(figures: Glance, ascii: bool) -> Iterable[Text]:
+def _figures(figures: Headline, ascii: bool) -> Iterable[Text]:
     """The rate, when it will be done, and the worst incident that matters now."""
     from rich.text import Text
 
-    from metlmon.stats.telling import done_in, rate
+    from metlmon.stats.estimate_text import done_in, rate
 
     told = figures.outlook
     if told.total:
@@ -368,19 +368,19 @@ def hours_line(value: GpuHours, ascii: bool = False, missing: int = 0) -> str:
 
 
 RUN_COLUMNS: Final = (
-    Column("RUN", shrinks=12),
-    Column("UUID", drop=4),
-    Column("DAG", drop=7),
-    Column("PROGRESS"),
-    Column("EPOCH", right=True),
-    Column("STATE"),
-    Column("FOR", right=True),
-    Column("SITE", shrinks=8),
-    Column("GPU", drop=6),
-    Column("JOB", drop=3),
-    Column("TRY", right=True, drop=2),
-    Column(GPU_H, right=True, drop=5),
-    Column("LOST H", right=True, drop=1),
+    TextColumn("RUN", shrinks=12),
+    TextColumn("UUID", drop=4),
+    TextColumn("DAG", drop=7),
+    TextColumn("PROGRESS"),
+    TextColumn("EPOCH", right=True),
+    TextColumn("STATE"),
+    TextColumn("FOR", right=True),
+    TextColumn("SITE", shrinks=8),
+    TextColumn("GPU", drop=6),
+    TextColumn("JOB", drop=3),
+    TextColumn("TRY", right=True, drop=2),
+    TextColumn(GPU_H, right=True, drop=5),
+    TextColumn("LOST H", right=True, drop=1),
 )
 """Progress and state never go."""
 
@@ -526,23 +526,23 @@ def print_run(view: RunView, ascii: bool = False) -> None:
     if evaluated:
         told = [_evaluated(epoch, ascii) for epoch in (*view.epochs, *view.side)]
         rows = [[*row[:2], each, *row[2:]] for row, each in zip(rows, told, strict=True)]
-    columns = [*EPOCH_COLUMNS[:2], *[Column("EVALUATION")] * evaluated, *EPOCH_COLUMNS[2:]]
+    columns = [*EPOCH_COLUMNS[:2], *[TextColumn("EVALUATION")] * evaluated, *EPOCH_COLUMNS[2:]]
     print_table(out, in_measure(columns, view.row.gpu_hours.measure), rows)
 
 
 EPOCH_COLUMNS: Final = (
-    Column("EPOCH", right=True),
-    Column("STATE"),
-    Column("JOB", drop=4),
-    Column("TARGET", drop=2),
-    Column("SITE", shrinks=8),
-    Column("GPU", drop=5),
-    Column("QUEUED", right=True, drop=6),
-    Column("TRANSFER", right=True, drop=1),
-    Column("EXECUTION", right=True),
-    Column("TRIES", right=True),
-    Column(GPU_H, right=True, drop=3),
-    Column("LOST H", right=True),
+    TextColumn("EPOCH", right=True),
+    TextColumn("STATE"),
+    TextColumn("JOB", drop=4),
+    TextColumn("TARGET", drop=2),
+    TextColumn("SITE", shrinks=8),
+    TextColumn("GPU", drop=5),
+    TextColumn("QUEUED", right=True, drop=6),
+    TextColumn("TRANSFER", right=True, drop=1),
+    TextColumn("EXECUTION", right=True),
+    TextColumn("TRIES", right=True),
+    TextColumn(GPU_H, right=True, drop=3),
+    TextColumn("LOST H", right=True),
 )
 
 
@@ -618,16 +618,16 @@ HELD_SHOWN: Final = 20
 """Held jobs whose reasons are printed below the table."""
 
 JOB_COLUMNS: Final = (
-    Column("JOB"),
-    Column("NODE", shrinks=12),
-    Column("STATE"),
-    Column("SINCE", drop=5),
-    Column("SITE", drop=6),
-    Column("GPU", drop=4),
-    Column("TRIES", right=True, drop=3),
-    Column("LAST TRY"),
-    Column("GPU-H", right=True, drop=2),
-    Column("MEMORY", right=True, drop=1),
+    TextColumn("JOB"),
+    TextColumn("NODE", shrinks=12),
+    TextColumn("STATE"),
+    TextColumn("SINCE", drop=5),
+    TextColumn("SITE", drop=6),
+    TextColumn("GPU", drop=4),
+    TextColumn("TRIES", right=True, drop=3),
+    TextColumn("LAST TRY"),
+    TextColumn("GPU-H", right=True, drop=2),
+    TextColumn("MEMORY", right=True, drop=1),
 )
 
 

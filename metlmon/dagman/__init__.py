@@ -1,44 +1,44 @@
 """DAGMan's files → records: the workflow, and what DAGMan writes beside it."""
 
-from metlmon.dagman.condorsub import CondorSub, read_condor_sub, read_dagman_arguments
-from metlmon.dagman.dagfile import official_verdict
-from metlmon.dagman.dagmanout import OutState, read_dagman_out
-from metlmon.dagman.graph import Shape, graph_shape
-from metlmon.dagman.jobstate import read_jobstate
-from metlmon.dagman.metrics import read_metrics
-from metlmon.dagman.nodestatus import read_node_status
+from metlmon.dagman.condor_sub import CondorSub, read_condor_sub, read_dagman_arguments
+from metlmon.dagman.dagman_out import OutState, read_dagman_out
+from metlmon.dagman.graph import GraphShape, graph_shape
+from metlmon.dagman.jobstate_log import read_jobstate
+from metlmon.dagman.loader import load_workflow
+from metlmon.dagman.metrics_file import read_metrics
+from metlmon.dagman.node_status import read_node_status
+from metlmon.dagman.parser import official_verdict
 from metlmon.dagman.records import (
-    Jobstate,
-    Metrics,
+    DagmanMessage,
+    DagmanMessageKind,
+    DagMetrics,
+    JobstateLine,
     Node,
     NodeKind,
     Problem,
     Rescue,
-    Said,
     Script,
     StatusFile,
     StatusNode,
-    Word,
     Workflow,
 )
 from metlmon.dagman.rescue import read_rescue, rescue_number
-from metlmon.dagman.workflow import load_workflow
 
 __all__ = [
     "CondorSub",
-    "Jobstate",
-    "Metrics",
+    "DagMetrics",
+    "DagmanMessage",
+    "DagmanMessageKind",
+    "GraphShape",
+    "JobstateLine",
     "Node",
     "NodeKind",
     "OutState",
     "Problem",
     "Rescue",
-    "Said",
     "Script",
-    "Shape",
     "StatusFile",
     "StatusNode",
-    "Word",
     "Workflow",
     "graph_shape",
     "load_workflow",

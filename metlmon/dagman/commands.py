@@ -8,7 +8,7 @@ from __future__ import annotations
 from enum import Enum
 
 from metlmon.dagman.records import NodeKind
-from metlmon.dagman.submit import Description
+from metlmon.dagman.submit_description import Description
 from metlmon.frozen import frozen
 
 #: Stands for all of a DAG's own nodes; written in any case.
@@ -32,14 +32,14 @@ class Placement(Enum):
 
 
 @frozen
-class Command:
+class DagCommand:
     """A command that only DAGMan itself cares for (MAXJOBS, CONFIG, DOT, ENV, …)."""
 
     line: int
 
 
 @frozen
-class NodeCommand(Command):
+class NodeCommand(DagCommand):
     """JOB, FINAL, PROVISIONER, SERVICE, SUBDAG EXTERNAL. ``submit`` is None for a block."""
 
     kind: NodeKind
@@ -52,40 +52,40 @@ class NodeCommand(Command):
 
 
 @frozen
-class DescriptionCommand(Command):
+class DescriptionCommand(DagCommand):
     name: str
     description: Description
 
 
 @frozen
-class SpliceCommand(Command):
+class SpliceCommand(DagCommand):
     name: str
     file: str
     dir: str | None
 
 
 @frozen
-class IncludeCommand(Command):
+class IncludeCommand(DagCommand):
     file: str
 
 
 @frozen
-class StatusFileCommand(Command):
+class StatusFileCommand(DagCommand):
     file: str
 
 
 @frozen
-class JobstateCommand(Command):
+class JobstateCommand(DagCommand):
     file: str
 
 
 @frozen
-class RejectCommand(Command):
+class RejectCommand(DagCommand):
     pass
 
 
 @frozen
-class EdgeCommand(Command):
+class EdgeCommand(DagCommand):
     """[WEAK] PARENT … CHILD …"""
 
     parents: tuple[str, ...]
@@ -94,7 +94,7 @@ class EdgeCommand(Command):
 
 
 @frozen
-class NodeModifier(Command):
+class NodeModifier(DagCommand):
     """A command about one node, or about ALL_NODES."""
 
     node: str
@@ -162,6 +162,6 @@ class PinCommand(NodeModifier):
 
 
 @frozen
-class ConnectCommand(Command):
+class ConnectCommand(DagCommand):
     parent: str
     child: str

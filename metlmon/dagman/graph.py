@@ -20,7 +20,7 @@ JOIN_NAME = "_condor_join_node"
 
 
 @frozen
-class Shape:
+class GraphShape:
     """The figures ``condor_dag_checker`` gives. ``nodes`` are JOBs; ``total`` counts all,
     sub-DAGs, join nodes and the nodes outside the graph included. ``widths`` are the numbers
     of nodes by the depth at which a walk down from the roots first meets them; empty, and
@@ -80,11 +80,11 @@ def leaves(nodes: Iterable[Node]) -> list[Node]:
     return [node for node in nodes if not node.children and node.kind not in APART]
 
 
-def graph_shape(nodes: Mapping[str, Node]) -> Shape:
+def graph_shape(nodes: Mapping[str, Node]) -> GraphShape:
     """The shape of a workflow's graph: pass ``Workflow.nodes``."""
     widths = [] if cycle(nodes) else _widths(nodes)
     kinds = [node.kind for node in nodes.values()]
-    return Shape(
+    return GraphShape(
         nodes=kinds.count(NodeKind.JOB),
         total=len(kinds),
         joins=kinds.count(NodeKind.JOIN),

@@ -184,7 +184,7 @@ class StatusFile:
 
 
 @frozen
-class Jobstate:
+class JobstateLine:
     """One line of a JOBSTATE_LOG. ``node`` None for INTERNAL lines, whose ``event`` is
     DAGMAN_STARTED, DAGMAN_FINISHED, RECOVERY_STARTED, … ; ``value`` is the return value of
     JOB_SUCCESS/JOB_FAILURE/…, or DAGMAN_FINISHED's exit code."""
@@ -198,7 +198,7 @@ class Jobstate:
     sequence: int | None
 
 
-class Word(Enum):
+class DagmanMessageKind(Enum):
     """What a line of ``.dagman.out`` says, as far as the state model asks.
 
     STARTED: a process of DAGMan begins ("STARTING UP"); EXITED: value = exit status, None when
@@ -255,11 +255,11 @@ class Word(Enum):
 
 
 @frozen
-class Said:
+class DagmanMessage:
     """One thing that ``.dagman.out`` says. ``time`` naive, local to the access point: of
     the line, or of the event where the line quotes one (``{11/21/26 00:17:25}``)."""
 
-    word: Word
+    word: DagmanMessageKind
     time: datetime | None
     node: str | None = None
     cluster: int | None = None
@@ -270,7 +270,7 @@ class Said:
 
 
 @frozen
-class Metrics:
+class DagMetrics:
     """``.metrics``, version 1 or 2, made one: nodes, never "jobs" that mean nodes.
 
     ``dag_status`` here: 0 ok, 1 error, 2 node failed, 3 abort, 4 rm, 5 cycle, 6 halted.

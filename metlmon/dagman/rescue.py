@@ -53,7 +53,7 @@ def read_rescue(path: Path, data: bytes) -> tuple[Rescue, list[Problem]]:
     without its newline, which is not believed (half a name can be another node's name).
     ``number`` is 0 for a name that ends in no number (save files). Never raises.
     """
-    reading = _Reading(path)
+    reading = _RescueParser(path)
     lines = data.decode("utf-8", "replace").split("\n")
     for number, line in enumerate(lines[:-1], start=1):
         reading.line(number, line.strip())
@@ -66,7 +66,7 @@ def read_rescue(path: Path, data: bytes) -> tuple[Rescue, list[Problem]]:
     return reading.rescue(), reading.problems
 
 
-class _Reading:
+class _RescueParser:
     """One pass over one rescue file."""
 
     def __init__(self, path: Path) -> None:

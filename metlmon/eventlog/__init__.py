@@ -11,25 +11,24 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
-from metlmon.eventlog import ads, skimming, text
-from metlmon.eventlog.header import HEADER
-from metlmon.eventlog.jsonform import Json
-from metlmon.eventlog.records import (
+from metlmon.eventlog import classad_log, fast_path, text_parser
+from metlmon.eventlog.events import (
     EVENT_NAMES,
     Aborted,
     ClusterRemove,
     ClusterSubmit,
-    Connection,
+    ConnectionEvent,
     Detail,
     Event,
     Evicted,
     Execute,
+    FastResult,
     FileTransfer,
-    Form,
     Generic,
     Held,
     ImageSize,
     ImageSizes,
+    LogFormat,
     LogWarning,
     Parsed,
     Position,
@@ -38,31 +37,33 @@ from metlmon.eventlog.records import (
     Released,
     RemoteError,
     ShadowException,
-    Skimmed,
     Submit,
     Terminated,
     Transfer,
     UsageRow,
 )
-from metlmon.eventlog.stamps import first_year
-from metlmon.eventlog.xmlform import Xml
+from metlmon.eventlog.header import HEADER
+from metlmon.eventlog.json_log import Json
+from metlmon.eventlog.timestamps import first_year
+from metlmon.eventlog.xml_log import Xml
 
 __all__ = [
     "EVENT_NAMES",
     "Aborted",
     "ClusterRemove",
     "ClusterSubmit",
-    "Connection",
+    "ConnectionEvent",
     "Detail",
     "Event",
     "Evicted",
     "Execute",
+    "FastResult",
     "FileTransfer",
-    "Form",
     "Generic",
     "Held",
     "ImageSize",
     "ImageSizes",
+    "LogFormat",
     "LogWarning",
     "Parsed",
     "Position",
@@ -71,7 +72,6 @@ __all__ = [
     "Released",
     "RemoteError",
     "ShadowException",
-    "Skimmed",
     "Submit",
     "Terminated",
     "Transfer",
@@ -79,7 +79,7 @@ __all__ = [
     "first_year",
     "looks_like_event_log",
     "parse",
-    "skim",
+    "parse_fast",
     "sniff",
 ]
 
@@ -118,18 +118,18 @@ def parse(
     if form is None:
         return Parsed((), (), at)
     at = replace(at, form=form, year=at.year if at.year is not None else year_hint)
-    if form is Form.TEXT:
-        return text.parse(data, at, limit, final)
-    return ads.parse(data, at, limit, final, Xml() if form is Form.XML else Json())
+    if form is LogFormat.TEXT:
+        return text_parser.parse(data, at, limit, final)
+    return classad_log.parse(data, at, limit, final, Xml() if form is LogFormat.XML else Json())
 
 
-def skim(
+def parse_fast(
     data: bytes,
     at: Position = Position(),  # noqa: B008 - frozen, so one default serves every call
     *,
     year_hint: int | None = None,
     until: datetime | None = None,
-) -> Skimmed:
+) -> FastResult:
     """The complete events of ``data`` as :func:`parse` reads them, ten times as fast where most
     are 006: these are added up for each job.
 
@@ -138,37 +138,37 @@ def skim(
     ``until``: 006 that are later than this (naive) are not added up, but stand among the events,
     as may others beside them.
     """
-    if at.form in (None, Form.TEXT):
+    if at.form in (None, LogFormat.TEXT):
         # A log that writes years may hold a header without one, glued into an event.
         known = at if at.year is not None or year_hint is None else replace(at, year=year_hint)
-        skimmed = skimming.skim(data, known, until)
+        skimmed = fast_path.skim(data, known, until)
         if skimmed is not None:
             return skimmed
     parsed = parse(data, at, year_hint=year_hint)
     first = parsed.events[0].time if parsed.events else None
-    return Skimmed(parsed.events, (), parsed.warnings, parsed.after, first)
+    return FastResult(parsed.events, (), parsed.warnings, parsed.after, first)
 
 
-def _form(data: bytes) -> Form | None:
+def _form(data: bytes) -> LogFormat | None:
     """The form that the first byte which is not blank stands for; None without one."""
     first = data.lstrip(_BLANK)[:1]
     if not first:
         return None
-    return {b"<": Form.XML, b"{": Form.JSON}.get(first, Form.TEXT)
+    return {b"<": LogFormat.XML, b"{": LogFormat.JSON}.get(first, LogFormat.TEXT)
 
 
-def sniff(first: bytes) -> Form | None:
+def sniff(first: bytes) -> LogFormat | None:
     """The form of the log whose first bytes these are; None when no event begins there.
 
     A few KB are enough.
     """
     start = first.lstrip(b" \t\r\n")
     if HEADER.match(start):
-        return Form.TEXT
+        return LogFormat.TEXT
     if start.startswith(b"<?xml") or _XML_EVENT.match(start):
-        return Form.XML
+        return LogFormat.XML
     if _JSON_EVENT.match(start) and _JSON_NAMES.search(start):
-        return Form.JSON
+        return LogFormat.JSON
     return None
 
 

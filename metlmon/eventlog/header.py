@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Final, NamedTuple
 
-from metlmon.eventlog import stamps
+from metlmon.eventlog import timestamps
 
 _IDS: Final = rb"(-?[0-9]{1,18})\.(-?[0-9]{1,18})\.(-?[0-9]{1,18})"
 _TIME: Final = rb"[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,9})?Z?"
@@ -121,8 +121,8 @@ class Calendar:
         if self._stamp is not None and self._stamp == (iso or yearless):
             return self.last
         if iso is not None:
-            return stamps.iso(iso.decode("ascii"))
-        return stamps.yearless(yearless.decode("ascii"), self.year, self.last)
+            return timestamps.iso(iso.decode("ascii"))
+        return timestamps.yearless(yearless.decode("ascii"), self.year, self.last)
 
     def passed(self, stamp: bytes, time: datetime) -> None:
         """Go on to an event that was taken: its date as written, and as read."""

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 from zlib import adler32, crc32
 
-from metlmon.ensemble.settings import Settings
 from metlmon.frozen import frozen
+from metlmon.model.settings import Settings
 
 NAME: Final = "metlmon"
 ENDING: Final = ".kept"
@@ -42,7 +42,7 @@ STARTED: Final = time.time()
 """When this code was loaded, or a little later: files of it that are younger are not of it."""
 
 
-class Spoilt(Exception):
+class CacheMiss(Exception):
     """An entry is not what it should be, or cannot be made."""
 
 
@@ -64,7 +64,7 @@ def user_cache() -> Cache | None:
 
 
 @frozen
-class Entry:
+class CacheKey:
     """What an entry is of. ``key``: the dagdir, the one DAG file that was asked for, and the
     settings that decide what is learnt from a log; all others are asked when a picture is
     drawn. ``name``: the file's, in which people recognise their dagdir."""
@@ -73,7 +73,7 @@ class Entry:
     key: tuple[str, ...]
 
 
-def entry_of(dagdir: Path, only: str | None, settings: Settings, kind: str = "logs") -> Entry:
+def entry_of(dagdir: Path, only: str | None, settings: Settings, kind: str = "logs") -> CacheKey:
     """``only``: the one DAG file that was asked for; ``kind``: what is kept of them."""
     key: tuple[str, ...] = (kind, os.path.realpath(dagdir), only or "")
     if kind == "logs":
@@ -85,7 +85,7 @@ def entry_of(dagdir: Path, only: str | None, settings: Settings, kind: str = "lo
     known = re.sub(r"[^A-Za-z0-9._-]+", "_", Path(key[1]).name)[:40]
     told = "\0".join(key).encode("utf-8", "surrogateescape")
     # No digest: the key stands in the file as well, and hashlib takes 3 ms to load.
-    return Entry(f"{known}-{kind}-{crc32(told):08x}{adler32(told):08x}", key)
+    return CacheKey(f"{known}-{kind}-{crc32(told):08x}{adler32(told):08x}", key)
 
 
 class Cache:
@@ -110,7 +110,7 @@ class Cache:
         """The records of an entry, in their order. Raises Spoilt or OSError as soon as
         anything is wrong: what was read before that is not to be believed either."""
         # With pickle and hashlib this takes 5 ms, which small dagdirs need not pay.
-        from metlmon.live.framed import read_records
+        from metlmon.live.cache_records import read_records
 
         with self._opened(name) as file:
             yield from read_records(file, os.fstat(file.fileno()).st_size)
@@ -121,7 +121,7 @@ class Cache:
     def write(self, name: str, records: Iterable[object]) -> bool:
         """Put an entry in the place of the one of this name. False when that cannot be done
         or it would be too large: then the old one stays."""
-        from metlmon.live.framed import write_records
+        from metlmon.live.cache_records import write_records
 
         try:
             self._make_directory()
@@ -137,7 +137,7 @@ class Cache:
             with open(handle, "wb") as file:
                 write_records(file, records, most)
             os.replace(beside, self._path(name))
-        except (OSError, Spoilt):
+        except (OSError, CacheMiss):
             return False
         finally:
             # Gone when all went well.
@@ -152,14 +152,14 @@ class Cache:
     def _opened(self, name: str) -> BinaryIO:
         """An entry's file, if it is one that only its owner can have written."""
         if not _own(os.stat(self.directory)):
-            raise Spoilt("others may write into its directory")
+            raise CacheMiss("others may write into its directory")
         flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
         handle = os.open(self._path(name), flags)
         status = os.fstat(handle)
         if stat.S_ISREG(status.st_mode) and _own(status) and status.st_size <= GREATEST_ENTRY:
             return open(handle, "rb")
         os.close(handle)
-        raise Spoilt("not a file of the user's own")
+        raise CacheMiss("not a file of the user's own")
 
     def _make_directory(self) -> None:
         """For the user alone. Raises OSError."""

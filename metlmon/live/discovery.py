@@ -18,12 +18,12 @@ from pathlib import Path, PurePath
 from typing import Final, TypeAlias
 
 from metlmon.dagman import Problem, Workflow, load_workflow, read_condor_sub
-from metlmon.ensemble.dag import Dag
-from metlmon.ensemble.ensemble import Role
 from metlmon.eventlog import current_name, looks_like_event_log
 from metlmon.frozen import frozen
-from metlmon.live.asking import NoAnswer, ask, ask_all
 from metlmon.live.errors import InputError, unusable_path
+from metlmon.live.fs_timeout import FsTimeout, call_all, call_with_timeout
+from metlmon.model.dag import Dag
+from metlmon.model.ensemble import LogRole
 
 SNIFF: Final = 4096
 """Bytes that tell an event log from any other ``*.log``."""
@@ -62,12 +62,12 @@ class LogFile:
 
     path: Path
     name: str
-    role: Role
+    role: LogRole
     dag: str | None = None
 
 
 @dataclass(slots=True)
-class Found:
+class Discovery:
     """What a look at the dagdir found. ``not_yet``: files called ``*.log`` in which no event
     begins, or that cannot be read: they may become logs. ``absent``: folder of the DAG file and
     ``log`` of a description, where no file is what that means."""
@@ -105,7 +105,7 @@ def directory_shown(dagdir: str) -> str:
 def check_dagdir(dagdir: Path) -> None:
     """Raises InputError unless ``dagdir`` is a directory that can be listed."""
     try:
-        status = ask(os.stat, dagdir)
+        status = call_with_timeout(os.stat, dagdir)
     except FileNotFoundError:
         raise InputError(f"{dagdir}: no such directory; give the directory of a DAG") from None
     except OSError as error:
@@ -114,7 +114,7 @@ def check_dagdir(dagdir: Path) -> None:
     if not stat.S_ISDIR(status.st_mode):
         raise InputError(f"{dagdir}: not a directory; give the directory its DAG file lies in")
     try:
-        empty = ask(_is_empty, dagdir)
+        empty = call_with_timeout(_is_empty, dagdir)
     except OSError as error:
         refused = unusable_path(error)
         raise refused or InputError(f"{dagdir}: cannot be listed: {error.strerror}") from None
@@ -136,7 +136,7 @@ def _listing(
     """The names of its files in which ``pattern`` is found. Links to a place that is not
     ``inside`` are left out: nobody said that what they lead to belongs here."""
     try:
-        return ask(_names_of_files, directory, pattern, inside)
+        return call_with_timeout(_names_of_files, directory, pattern, inside)
     except OSError:
         return []
 
@@ -210,7 +210,7 @@ def read_workflows(
 def read_regular(path: Path, largest: int = LARGEST_DAG_FILE) -> bytes:
     """The bytes of a regular file of at most ``largest``. Raises OSError for anything else: a
     DAG file may name a pipe that never ends."""
-    return ask(_bytes_of_regular, path, largest)
+    return call_with_timeout(_bytes_of_regular, path, largest)
 
 
 def _bytes_of_regular(path: Path, largest: int) -> bytes:
@@ -238,7 +238,7 @@ def _opened(path: Path) -> tuple[int, os.stat_result]:
 
 def _same(path: Path) -> str:
     try:
-        return str(ask(os.path.realpath, path))
+        return str(call_with_timeout(os.path.realpath, path))
     except OSError:  # a NUL in a name that a DAG file gives
         return os.path.normpath(path)
 
@@ -267,7 +267,7 @@ def _command_line(first: Path) -> list[Path]:
     if not files or files[0].name != first.name:
         return []
     others = [_beside(first, files[0], file) for file in files[1:]]
-    here = all(ask(os.path.isfile, path) for path in others)
+    here = all(call_with_timeout(os.path.isfile, path) for path in others)
     return [first, *others] if here or _has_life(first) else []
 
 
@@ -276,7 +276,9 @@ def _beside(first: Path, named: Path, other: Path) -> Path:
     to it then, else in its directory."""
     lay = os.path.join(os.path.relpath(other.parent, named.parent), other.name)
     places = [Path(os.path.normpath(first.parent / lay)), first.with_name(other.name)]
-    return next((p for p in places if p != first and ask(os.path.isfile, p)), places[0])
+    return next(
+        (p for p in places if p != first and call_with_timeout(os.path.isfile, p)), places[0]
+    )
 
 
 def dag_file_paths(dagdir: Path) -> list[Path]:
@@ -284,11 +286,11 @@ def dag_file_paths(dagdir: Path) -> list[Path]:
     return [dagdir / name for name in dag_files(_listing(dagdir))]
 
 
-def discover_dags(dagdir: Path, only: str | None = None, load: Load = load_files) -> Found:
+def discover_dags(dagdir: Path, only: str | None = None, load: Load = load_files) -> Discovery:
     """Read the DAG files of a dagdir; ``load`` as above. Raises InputError when none of them can
     be used."""
     check_dagdir(dagdir)
-    found = Found()
+    found = Discovery()
     if only is not None:
         _refuse_event_log(dagdir, only)
     workflows = read_workflows(dagdir, only, load)
@@ -342,7 +344,7 @@ def has_run(workflow: Workflow) -> bool:
 
 def _has_life(dag_file: Path) -> bool:
     beside = [dag_file.with_name(dag_file.name + ending) for ending in OF_A_LIFE]
-    return any(ask(_holds_anything, path) for path in beside)
+    return any(call_with_timeout(_holds_anything, path) for path in beside)
 
 
 def _holds_anything(path: Path) -> bool:
@@ -368,7 +370,7 @@ def _is_no_dag(workflow: Workflow) -> bool:
 
 def _no_dag(dagdir: Path) -> str:
     try:
-        lost = sorted(n for n in ask(os.listdir, dagdir) if n.endswith(".dag"))
+        lost = sorted(n for n in call_with_timeout(os.listdir, dagdir) if n.endswith(".dag"))
     except OSError:
         lost = []
     if lost:
@@ -395,18 +397,18 @@ def _with_subdags(
 # --- logs ---------------------------------------------------------------------------------
 
 
-def discover_logs(dagdir: Path, dags: list[Dag], sniffed: Sniffed | None = None) -> Found:
+def discover_logs(dagdir: Path, dags: list[Dag], sniffed: Sniffed | None = None) -> Discovery:
     """The event logs of these DAGs and of whatever else logged beside them. ``sniffed``: what
     was found out by an earlier look, which is kept up to date."""
-    found = Found(dags)
+    found = Discovery(dags)
     sniffed = {} if sniffed is None else sniffed
     seen: set[tuple[int, int]] = set()
     shared: list[str] = []
     named = _named_logs(dags)
     found.absent = {each for each, paths in named.items() if not paths}
-    user = [(path, Role.USER, None) for paths in named.values() for path in paths]
+    user = [(path, LogRole.USER, None) for paths in named.values() for path in paths]
     logs = [*_dagman_logs(dags), *user, *_logs_beside(dagdir, dags, named)]
-    standing = ask_all(os.stat, [path for path, _, _ in logs])
+    standing = call_all(os.stat, [path for path, _, _ in logs])
     for (path, role, dag), stands in zip(logs, standing, strict=True):
         try:
             status = stands()
@@ -415,12 +417,12 @@ def discover_logs(dagdir: Path, dags: list[Dag], sniffed: Sniffed | None = None)
                 continue
             seen.add((status.st_dev, status.st_ino))
             is_log = _sniff(path, status, sniffed)
-        except NoAnswer:
+        except FsTimeout:
             # The others are to be found all the same.
             found.not_yet.append(path)
             continue
         except OSError as error:
-            if not ask(os.path.lexists, path):
+            if not call_with_timeout(os.path.lexists, path):
                 continue
             why = error.strerror or str(error)
             name = named_in(dagdir, path)
@@ -462,11 +464,11 @@ def _written_by_others(names: list[str]) -> Problem:
     return Problem("shared-log", names[0], None, text, False)
 
 
-def _dagman_logs(dags: list[Dag]) -> Iterator[tuple[Path, Role, str | None]]:
+def _dagman_logs(dags: list[Dag]) -> Iterator[tuple[Path, LogRole, str | None]]:
     for dag in dags:
         path = dag.workflow.path
-        yield path.with_name(f"{path.name}.dagman.log"), Role.DAGMAN, dag.key
-        yield path.with_name(f"{path.name}.nodes.log"), Role.NODES, dag.key
+        yield path.with_name(f"{path.name}.dagman.log"), LogRole.DAGMAN, dag.key
+        yield path.with_name(f"{path.name}.nodes.log"), LogRole.NODES, dag.key
 
 
 def _named_logs(dags: list[Dag]) -> dict[tuple[Path, str], list[Path]]:
@@ -492,7 +494,7 @@ def _places(folder: Path, log: str) -> list[Path]:
     candidates = [beside, written] if written.is_absolute() else [folder / written, beside]
     for candidate in candidates:
         found = list(_per_job(candidate)) if "$(" in str(candidate) else [candidate]
-        if any(ask(os.path.exists, path) for path in found):
+        if any(call_with_timeout(os.path.exists, path) for path in found):
             return found
     return []
 
@@ -512,13 +514,13 @@ def _per_job(pattern: Path) -> Iterator[Path]:
 
 def _logs_beside(
     dagdir: Path, dags: list[Dag], named: dict[tuple[Path, str], list[Path]]
-) -> Iterator[tuple[Path, Role, str | None]]:
+) -> Iterator[tuple[Path, LogRole, str | None]]:
     """All logs in the dagdir and in directories below it that DAGs of ours lie in. Elsewhere a
     DAG makes no log ours but its own and those that its submit descriptions name."""
     expected = {PurePath(log).name for _, log in named}
     folders = {dagdir: None} | {dag.workflow.path.parent: None for dag in dags}
     for folder in folders:
-        if folder != dagdir and not ask(_leads, folder, dagdir):
+        if folder != dagdir and not call_with_timeout(_leads, folder, dagdir):
             continue
         names = _listing(folder, _LOG, dagdir)
         current = expected.union(names)
@@ -526,14 +528,14 @@ def _logs_beside(
             path = folder / name
             if not name.endswith(".log"):
                 if _is_older_part(name, current):
-                    yield path, Role.USER, None
+                    yield path, LogRole.USER, None
                 continue
-            for ending, role in ((".nodes.log", Role.NODES), (".dagman.log", Role.DAGMAN)):
+            for ending, role in ((".nodes.log", LogRole.NODES), (".dagman.log", LogRole.DAGMAN)):
                 if name.endswith(ending):
                     yield path, role, named_in(dagdir, folder / name.removesuffix(ending))
                     break
             else:
-                yield path, Role.USER, None
+                yield path, LogRole.USER, None
 
     yield from _older_parts_elsewhere(named, folders)
 
@@ -546,7 +548,7 @@ def _is_older_part(name: str, current: Collection[str]) -> bool:
 
 def _older_parts_elsewhere(
     named: dict[tuple[Path, str], list[Path]], listed: Collection[Path]
-) -> Iterator[tuple[Path, Role, str | None]]:
+) -> Iterator[tuple[Path, LogRole, str | None]]:
     """Beside logs that descriptions name in other directories: one log for each job is never
     rotated."""
     elsewhere: dict[Path, set[str]] = {}
@@ -557,12 +559,12 @@ def _older_parts_elsewhere(
     for folder, current in islice(elsewhere.items(), MOST_FOLDERS):
         for name in _listing(folder, _OLDER, folder):
             if _is_older_part(name, current):
-                yield folder / name, Role.USER, None
+                yield folder / name, LogRole.USER, None
 
 
 def is_event_log(path: Path) -> bool:
     """Do the first bytes of this regular file hold an event? Raises OSError."""
-    return ask(_begins_event, path)
+    return call_with_timeout(_begins_event, path)
 
 
 def _begins_event(path: Path) -> bool:

@@ -32,9 +32,9 @@ class InputError(Exception):
 
     def __init__(self, sentence: str) -> None:
         # Not all commands that can fail need its patterns before they do.
-        from metlmon.secret import hide
+        from metlmon.redact import redact_secrets
 
-        super().__init__(shortened(hide(sentence)))
+        super().__init__(shortened(redact_secrets(sentence)))
 
 
 def unusable_path(error: OSError) -> InputError | None:

@@ -12,20 +12,20 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from metlmon.ensemble.described import Described
-from metlmon.ensemble.ledger import Ledger
-from metlmon.ensemble.record import JobId, NodeKey
-from metlmon.ensemble.settings import Settings
-from metlmon.ensemble.views import JobRow, JobView, NodeRow, ProblemGroup, Progress, RunView, Status
 from metlmon.frozen import frozen
-from metlmon.training.records import Streamed, Training
+from metlmon.jobfiles.records import Streamed, TrainingOutput
+from metlmon.model.job_events import JobId, NodeKey
+from metlmon.model.settings import Settings
+from metlmon.snapshot.dag_description import DagDescription
+from metlmon.snapshot.ledger import Ledger
+from metlmon.snapshot.types import JobRow, JobView, NodeRow, ProblemGroup, Progress, RunView, Status
 
 if TYPE_CHECKING:
-    from metlmon.ensemble.nodetree import DagNodes
+    from metlmon.snapshot.node_tree import DagNodes
 
 
 @frozen
-class Update:
+class Snapshot:
     """One new picture. ``changed`` are run keys whose rows differ from the picture before;
     ``progress`` tells how far the first reading is; ``error`` a sentence when the dagdir
     cannot be read any more (the last picture stays), or the schedd is silent."""
@@ -43,10 +43,10 @@ class Feed(Protocol):
     def dagdir(self) -> Path: ...
 
     @property
-    def latest(self) -> Update | None:
+    def latest(self) -> Snapshot | None:
         """The newest picture, None before the first."""
 
-    def start(self, notify: Callable[[Update], None]) -> None:
+    def start(self, notify: Callable[[Snapshot], None]) -> None:
         """Begin reading in a thread of its own; ``notify`` is called **on that thread**
         for every new picture (at most ten a second, and when the clock ticks once a second
         while the ensemble is live)."""
@@ -76,10 +76,10 @@ class Feed(Protocol):
     def ledger(self) -> Ledger:
         """The ledger of the newest picture."""
 
-    def described(self) -> Described:
+    def described(self) -> DagDescription:
         """The nodes as the DAG files of the newest picture describe them."""
 
-    def trainings(self) -> Mapping[str, Training]:
+    def trainings(self) -> Mapping[str, TrainingOutput]:
         """What the runs' trainings wrote, by run key. Reads files: not for a screen's own
         thread. Files that did not change are not read again."""
 

@@ -16,7 +16,7 @@ from typing import Final
 from zlib import crc32
 
 from metlmon.frozen import frozen
-from metlmon.live.asking import NoAnswer, ask
+from metlmon.live.fs_timeout import FsTimeout, call_with_timeout
 
 FINGERPRINT: Final = 256
 """Bytes at the beginning that tell one life of a file from another: the first event's ids
@@ -36,7 +36,7 @@ SILENT: Final = "no answer from the file system"
 
 
 @frozen
-class Look:
+class FileCheck:
     """What one look at a file found. ``restarted``: it is not what was read of it any more, and
     the offset is 0 again. ``grew``: there is more to read. ``problem``: why it cannot be read,
     None when it can; ``gone``: since it is not there."""
@@ -83,32 +83,34 @@ class Follower:
             return False
         return inode == self._seen[0] and start.startswith(self._start[: len(start)])
 
-    def look(self) -> Look:
+    def look(self) -> FileCheck:
         """Ask the file system how the file stands; reads at most its first bytes."""
         try:
-            status = ask(os.stat, self.path)
+            status = call_with_timeout(os.stat, self.path)
             if not stat.S_ISREG(status.st_mode):
-                return Look(self.size, False, False, "not a regular file")
+                return FileCheck(self.size, False, False, "not a regular file")
             # The change of the inode tells of bytes that were put in place of others, too.
             signature = status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
             if signature == self._seen:
-                return Look(self.size, False, False)
+                return FileCheck(self.size, False, False)
             # A file of the kernel's has no size, and may wait for ever for something to read.
             there = status.st_size > 0
-            start, end = ask(_both_ends, self.path, self.offset) if there else (b"", b"")
+            start, end = (
+                call_with_timeout(_both_ends, self.path, self.offset) if there else (b"", b"")
+            )
             same = self._holds_the_same(status)
         except OSError as error:
             gone = isinstance(error, FileNotFoundError)
-            return Look(self.size, False, False, error.strerror or str(error), gone)
-        except NoAnswer:
-            return Look(self.size, False, False, SILENT)
+            return FileCheck(self.size, False, False, error.strerror or str(error), gone)
+        except FsTimeout:
+            return FileCheck(self.size, False, False, SILENT)
         restarted = self._restarted(status, start, end) or not same
         if restarted:
             self.offset, self._end, self._sum = 0, b"", (0, 0)
         self._seen = signature
         self._start = start
         self.size, self.mtime = status.st_size, status.st_mtime
-        return Look(self.size, restarted, self.size > self.offset)
+        return FileCheck(self.size, restarted, self.size > self.offset)
 
     def _restarted(self, status: os.stat_result, start: bytes, end: bytes) -> bool:
         if self._start is None:
@@ -127,7 +129,7 @@ class Follower:
             return True
         if status.st_ino == self._seen[0] and status.st_size != self.size:
             return True
-        return ask(_sum_of, self.path, length) == known
+        return call_with_timeout(_sum_of, self.path, length) == known
 
     def consume(self, offset: int) -> None:
         """All before ``offset`` has been taken, from what was read last."""
@@ -143,8 +145,8 @@ class Follower:
         """Bytes from ``at``, at most ``limit`` of them. Raises OSError; then the next look
         tells of these bytes again, although the file will be as it was."""
         try:
-            data = ask(_part, self.path, at, limit)
-        except NoAnswer:
+            data = call_with_timeout(_part, self.path, at, limit)
+        except FsTimeout:
             self._seen = None
             raise OSError(errno.ETIMEDOUT, SILENT) from None
         except OSError:
@@ -191,7 +193,7 @@ LARGE_FOLDER_SECONDS: Final = 10.0
 core."""
 
 
-class FolderWatch:
+class DirectoryMtimes:
     """Tells whether names came or went in some directories since it was asked last, or may be
     known now: the ctime tells of permissions. Of large directories, which take long to list, it
     tells that at most once in ``LARGE_FOLDER_SECONDS``."""
@@ -207,12 +209,12 @@ class FolderWatch:
         large = False
         for folder in folders:
             try:
-                status = ask(os.stat, folder)
+                status = call_with_timeout(os.stat, folder)
                 stamps = status.st_mtime_ns, status.st_ctime_ns
                 large |= status.st_size >= LARGE_FOLDER
             except OSError:
                 stamps = -1, -1
-            except NoAnswer:
+            except FsTimeout:
                 stamps = self._seen.get(folder, (-1, -1))
             seen[folder] = stamps
             self._due |= abs(now - stamps[0] / 1e9) < SETTLED

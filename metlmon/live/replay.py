@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Final
 
 from metlmon.dagman import read_rescue
-from metlmon.ensemble.record import Job
+from metlmon.error_text import describe_error
 from metlmon.eventlog import Position, looks_like_event_log, parse
-from metlmon.live.reader import Reader
-from metlmon.mishap import mishap
+from metlmon.live.dagdir_reader import DagdirReader
+from metlmon.model.job_events import Job
 
 TICK_SECONDS: Final = 0.05
 """How often the replay writes what has become due: well below what an eye sees as a step."""
@@ -36,7 +36,7 @@ _OUT_STAMP: Final = re.compile(rb"^(\d\d/\d\d/\d\d \d\d:\d\d:\d\d) ", re.MULTILI
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Piece:
+class ReplayPiece:
     """Bytes that were appended to a file at a moment (the recording's local time)."""
 
     time: datetime
@@ -45,7 +45,7 @@ class Piece:
     data: bytes
 
 
-def storyboard(recording: Path) -> list[Piece]:
+def storyboard(recording: Path) -> list[ReplayPiece]:
     """All pieces of a recorded dagdir in the order they were written.
 
     Event logs are cut at their events, ``.dagman.out`` at its lines, the jobstate log by the
@@ -54,7 +54,7 @@ def storyboard(recording: Path) -> list[Piece]:
     had ended. DAG and submit files are there from the beginning; what DAGMan wrote over and
     over comes at its end.
     """
-    reader = Reader(recording)
+    reader = DagdirReader(recording)
     reader.open()
     reader.read_all()
     ensemble = reader.ensemble
@@ -89,7 +89,7 @@ def storyboard(recording: Path) -> list[Piece]:
     pieces = []
     for order, (when, name, part) in enumerate(cuts):
         latest[name] = max(when, latest.get(name, when))
-        pieces.append(Piece(latest[name], order, name, part))
+        pieces.append(ReplayPiece(latest[name], order, name, part))
     return sorted(pieces)
 
 
@@ -128,7 +128,7 @@ def _created(path: Path, data: bytes, local: Callable[[float], datetime | None])
     return local(created.timestamp()) if created is not None else None
 
 
-def _brought(recording: Path, reader: Reader) -> dict[Path, datetime]:
+def _brought(recording: Path, reader: DagdirReader) -> dict[Path, datetime]:
     """When the directories of training logs came back: with the jobs of their epoch, the last
     directory with the last of them (starts that brought nothing were before it)."""
     jobs: dict[tuple[str, str], list[datetime]] = {}
@@ -154,7 +154,7 @@ def _brought(recording: Path, reader: Reader) -> dict[Path, datetime]:
     }
 
 
-def _outputs(jobs: Iterable[Job], reader: Reader) -> dict[str, tuple[datetime, datetime]]:
+def _outputs(jobs: Iterable[Job], reader: DagdirReader) -> dict[str, tuple[datetime, datetime]]:
     """When each job's output and error files were written: over its last execution."""
     painter = reader.painter()
     spans: dict[str, tuple[datetime, datetime]] = {}
@@ -233,7 +233,7 @@ class Replay:
         try:
             self._go_on()
         except Exception as error:
-            self.failed = mishap("the replay stopped", error)
+            self.failed = describe_error("the replay stopped", error)
 
     def _go_on(self) -> None:
         more = True

@@ -11,26 +11,26 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from metlmon.ensemble.described import Described, Nodes, described
-from metlmon.ensemble.ledger import Ledger
-from metlmon.ensemble.picture import Painter
-from metlmon.ensemble.record import JobId, NodeKey
-from metlmon.ensemble.runs import Runs
-from metlmon.ensemble.settings import Settings
-from metlmon.ensemble.views import JobRow, JobView, NodeRow, Notice, ProblemGroup, RunView
-from metlmon.live.asking import Asker, NoAnswer, patiently
+from metlmon.error_text import describe_error
+from metlmon.jobfiles.records import Streamed, TrainingOutput
+from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.errors import InputError
-from metlmon.live.feed import Feed, Update
-from metlmon.live.reader import Reader
-from metlmon.live.turns import Turns
-from metlmon.live.wakeup import Wakeup
-from metlmon.live.written import WrittenFiles
-from metlmon.mishap import mishap
-from metlmon.training.records import Streamed, Training
+from metlmon.live.feed import Feed, Snapshot
+from metlmon.live.fs_timeout import FsExecutor, FsTimeout, calls_through
+from metlmon.live.job_files import TrainingFiles
+from metlmon.live.priority_lock import PriorityLock
+from metlmon.live.watcher import DirectoryWatcher
+from metlmon.model.job_events import JobId, NodeKey
+from metlmon.model.run import Runs
+from metlmon.model.settings import Settings
+from metlmon.snapshot.builder import SnapshotBuilder
+from metlmon.snapshot.dag_description import DagDescription, Nodes, described
+from metlmon.snapshot.ledger import Ledger
+from metlmon.snapshot.types import JobRow, JobView, NodeRow, Notice, ProblemGroup, RunView
 
 if TYPE_CHECKING:
-    from metlmon.ensemble.nodetree import DagNodes
-    from metlmon.live.kept import Kept
+    from metlmon.live.cache_entry import CacheWrite
+    from metlmon.snapshot.node_tree import DagNodes
 
 POLL_SECONDS: Final = 0.9
 """``stat`` of the known files this often is the truth: inotify does not see what another NFS
@@ -74,42 +74,42 @@ NOT_KEPT: Final = "what was read could not be kept for the next time"
 
 
 class Session:
-    """Implements :class:`metlmon.live.feed.Feed` over a :class:`Reader`."""
+    """Implements :class:`metlmon.live.feed.Feed` over a :class:`DagdirReader`."""
 
     FAILED = "reading failed and is tried again"
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: DagdirReader) -> None:
         self._reader = reader
-        self._turns = Turns()
+        self._turns = PriorityLock()
         self._wake = threading.Event()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._watcher: threading.Thread | None = None
-        self._wakeup: Wakeup | None = None
+        self._wakeup: DirectoryWatcher | None = None
         self._resting = False
-        self._latest: Update | None = None
-        self._painter: Painter | None = None
+        self._latest: Snapshot | None = None
+        self._painter: SnapshotBuilder | None = None
         self._described: tuple[Runs, Nodes] | None = None
         self._cost = self._tick_cost = 0.0
         self._told = False
         self._kept = -KEEP_SECONDS
         self._keeper: threading.Thread | None = None
-        self._files = Asker(self._wake.set)
-        self._written = WrittenFiles(reader.dagdir, self.settings)
+        self._files = FsExecutor(self._wake.set)
+        self._written = TrainingFiles(reader.dagdir, self.settings)
 
     @property
     def dagdir(self) -> Path:
         return self._reader.dagdir
 
     @property
-    def latest(self) -> Update | None:
+    def latest(self) -> Snapshot | None:
         return self._latest
 
-    def start(self, notify: Callable[[Update], None]) -> None:
+    def start(self, notify: Callable[[Snapshot], None]) -> None:
         """Begin to read, in a thread of its own; see :class:`Feed`."""
         # With no descriptor left for it, files are looked at every second all the same.
         with suppress(OSError):
-            self._wakeup = Wakeup()
+            self._wakeup = DirectoryWatcher()
         self._thread = threading.Thread(
             target=self._run, args=(notify,), name="metlmon-reader", daemon=True
         )
@@ -120,9 +120,9 @@ class Session:
             )
             self._watcher.start()
 
-    def _await_changes(self, wakeup: Wakeup) -> None:
+    def _await_changes(self, wakeup: DirectoryWatcher) -> None:
         try:
-            with patiently(self._files):
+            with calls_through(self._files):
                 folders = self._reader.watched()
             wakeup.run(folders, self._wake.set)
         except Exception as error:
@@ -130,7 +130,7 @@ class Session:
 
     def _remark(self, what: str, error: Exception) -> None:
         """Called in any thread: what went wrong costs no more than time."""
-        self._reader.remarks[what] = Notice("mishap", None, None, mishap(what, error))
+        self._reader.remarks[what] = Notice("mishap", None, None, describe_error(what, error))
         self._told = True
         self._wake.set()
 
@@ -185,7 +185,7 @@ class Session:
     def ledger(self) -> Ledger:
         return self._book()[1]
 
-    def described(self) -> Described:
+    def described(self) -> DagDescription:
         with self._turns.asking():
             painter, known = self._paint(), self._described
             same = known is not None and known[0] is painter.runs
@@ -193,7 +193,7 @@ class Session:
             self._described = painter.runs, told.nodes
             return told
 
-    def trainings(self) -> Mapping[str, Training]:
+    def trainings(self) -> Mapping[str, TrainingOutput]:
         painter, ledger = self._book()
         return self._written.trainings(ledger, painter)
 
@@ -201,7 +201,7 @@ class Session:
         painter, ledger = self._book()
         return self._written.streams(ledger, painter)
 
-    def _book(self) -> tuple[Painter, Ledger]:
+    def _book(self) -> tuple[SnapshotBuilder, Ledger]:
         """The ledger of the picture that is shown. It is made in turns, between which screens
         are answered; nothing is read meanwhile."""
         with self._turns.still:
@@ -214,15 +214,15 @@ class Session:
             return painter, painter.ledger()
 
     def past(self, moment: datetime) -> Feed:
-        from metlmon.live.past import Past  # It is a session itself.
+        from metlmon.live.historical import HistoricalSession  # It is a session itself.
 
-        reader = Reader(Path(self._reader.given), self.settings, as_of=moment)
+        reader = DagdirReader(Path(self._reader.given), self.settings, as_of=moment)
         try:
-            with patiently(self._files):
+            with calls_through(self._files):
                 reader.open()
-        except NoAnswer as error:
+        except FsTimeout as error:
             raise InputError(f"{error.path}: {error}") from None
-        return Past(reader)
+        return HistoricalSession(reader)
 
     def in_queue(self, there: bool) -> None:
         with self._turns.asking():
@@ -236,13 +236,13 @@ class Session:
         if not resting:
             self._wake.set()
 
-    def take(self) -> Update:
+    def take(self) -> Snapshot:
         """One picture of what has been read, without the thread; it becomes the latest."""
         self._publish(lambda update: None)
         assert self._latest is not None
         return self._latest
 
-    def _paint(self) -> Painter:
+    def _paint(self) -> SnapshotBuilder:
         """The painter of the picture that is shown; a new one when there is none."""
         if self._painter is None:
             self._painter = self._reader.painter()
@@ -250,8 +250,8 @@ class Session:
 
     # --- the reading thread -------------------------------------------------------------
 
-    def _run(self, notify: Callable[[Update], None]) -> None:
-        with patiently(self._files):
+    def _run(self, notify: Callable[[Snapshot], None]) -> None:
+        with calls_through(self._files):
             while not self._stop.is_set():
                 try:
                     self._read(notify)
@@ -264,19 +264,19 @@ class Session:
         with suppress(Exception):
             self._keep()
 
-    def _tell_failure(self, notify: Callable[[Update], None], error: Exception) -> None:
+    def _tell_failure(self, notify: Callable[[Snapshot], None], error: Exception) -> None:
         """Something went wrong that nobody foresaw: the last picture stays, with a sentence."""
         if self._latest is None:
             # Nothing was shown yet: what there is of a picture has room for the sentence.
             with suppress(Exception):
                 self._publish(lambda update: None)
         if self._latest is not None:
-            self._latest = replace(self._latest, error=mishap(self.FAILED, error))
+            self._latest = replace(self._latest, error=describe_error(self.FAILED, error))
             # It may be telling that failed: whoever was told is gone, or will ask again.
             with suppress(Exception):
                 notify(self._latest)
 
-    def _read(self, notify: Callable[[Update], None]) -> None:
+    def _read(self, notify: Callable[[Snapshot], None]) -> None:
         """Read, draw and wait until the end is asked for."""
         drawn = changed = looked = 0.0
         dirty = first = True
@@ -336,7 +336,7 @@ class Session:
         )
         self._keeper.start()
 
-    def _write(self, worth: list[Kept]) -> None:
+    def _write(self, worth: list[CacheWrite]) -> None:
         try:
             for each in worth:
                 each.write()
@@ -344,7 +344,7 @@ class Session:
         except Exception as error:
             self._remark(NOT_KEPT, error)
 
-    def _publish(self, notify: Callable[[Update], None]) -> None:
+    def _publish(self, notify: Callable[[Snapshot], None]) -> None:
         begun = time.thread_time()
         with self._turns.still:
             self._add_up()
@@ -358,7 +358,7 @@ class Session:
         self._cost = time.thread_time() - begun
         before = {r.key: r for r in self._latest.status.runs} if self._latest else {}
         changed = frozenset(r.key for r in status.runs if before.get(r.key) != r)
-        update = Update(status, changed, progress, self._reader.error)
+        update = Snapshot(status, changed, progress, self._reader.error)
         self._latest = update
         notify(update)
 

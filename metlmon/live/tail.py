@@ -12,7 +12,7 @@ import stat
 from pathlib import Path
 from typing import Final
 
-from metlmon.secret import hide
+from metlmon.redact import redact_secrets
 
 TAIL_BYTES: Final = 64 * 1024
 """Some hundred lines of a training's output; a read of milliseconds, also over NFS."""
@@ -96,4 +96,4 @@ def _as_left(line: str) -> str:
     shown = pieces.pop()
     while pieces and len(shown) < LINE_CHARACTERS:
         shown += pieces.pop()[len(shown) :]
-    return hide(shown)[:LINE_CHARACTERS]
+    return redact_secrets(shown)[:LINE_CHARACTERS]

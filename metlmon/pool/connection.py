@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, Final
 
-from metlmon.pool.records import PoolError, QueueJob, SiteOffer, Where
+from metlmon.pool.types import PoolError, QueueJob, ScheddInfo, SiteInfo
 
 ANSWER_SECONDS: Final = {"submit_dag": 120.0, "where": 30.0}
 OTHER_SECONDS: Final = 40.0
@@ -63,7 +63,7 @@ def command() -> list[str]:
     return [sys.executable, *flags, "-c", BOOT, json.dumps([*places, own])]
 
 
-class Refusal(PoolError):
+class PoolRefused(PoolError):
     """The schedd was reached, and said no. ``said``: its words."""
 
     def __init__(self, text: str, said: str) -> None:
@@ -71,11 +71,11 @@ class Refusal(PoolError):
         self.said = said
 
 
-class Silence(PoolError):
+class PoolUnreachable(PoolError):
     """The schedd did not answer in time; what was asked of it may have been done or not."""
 
 
-class Connection:
+class PoolConnection:
     """Starts the worker when it is first needed, and anew when it ended. Thread-safe: one
     operation at a time. Every method raises PoolError with a sentence."""
 
@@ -88,10 +88,10 @@ class Connection:
 
     # --- operations ---------------------------------------------------------------------
 
-    def where(self) -> Where:
+    def where(self) -> ScheddInfo:
         """The schedd at hand; ``user`` is empty when it did not authenticate us."""
         value = self._ask("where")
-        return Where(
+        return ScheddInfo(
             str(value["schedd"]),
             str(value["version"]),
             str(value["user"] or ""),
@@ -126,13 +126,13 @@ class Connection:
         """Ask for a job's new site (MetlSite); look at the job to see whether it has it."""
         self._ask("place", cluster=cluster, proc=proc, site=site)
 
-    def sites(self) -> tuple[SiteOffer, ...]:
+    def sites(self) -> tuple[SiteInfo, ...]:
         """The sites that the collector knows now, by name."""
         slots: dict[str, list[str | None]] = {}
         for slot in self._ask("sites"):
             slots.setdefault(slot["name"], []).append(slot["gpu"])
         return tuple(
-            SiteOffer(name, len(gpus), tuple(sorted({gpu for gpu in gpus if gpu})))
+            SiteInfo(name, len(gpus), tuple(sorted({gpu for gpu in gpus if gpu})))
             for name, gpus in sorted(slots.items())
         )
 
@@ -190,7 +190,7 @@ class Connection:
             line = b""
         if line is None:
             self._end(patient=False)
-            raise Silence(
+            raise PoolUnreachable(
                 f"the schedd gave no answer in {seconds:.0f} s; whether it was done will show in "
                 "the log"
                 if operation in ("act", "priority", "place", "submit_dag")
@@ -234,7 +234,7 @@ class Connection:
         if hint is None:
             return PoolError(said or "HTCondor's bindings failed without a word")
         if kind == "refused":
-            return Refusal(f"{hint}: {said}" if said else hint, said)
+            return PoolRefused(f"{hint}: {said}" if said else hint, said)
         return PoolError(f"{hint} ({said})" if said and kind != "root" else hint)
 
     def _last_words(self) -> str:

@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Final
 
 from metlmon.dagman import CondorSub, read_condor_sub, rescue_number
-from metlmon.ensemble.wording import plain
 from metlmon.frozen import frozen
 from metlmon.live.discovery import read_regular
-from metlmon.pool.connection import Connection
-from metlmon.pool.records import PoolError, Submitted
+from metlmon.pool.connection import PoolConnection
+from metlmon.pool.types import PoolError, SubmitResult
+from metlmon.text.formatting import plain
 
 LEFTOVERS: Final = (
     ".condor.sub",
@@ -101,7 +101,7 @@ NEVER_KEPT: Final = ("-insert_env", "-include_env")
 
 
 @frozen
-class Former:
+class PreviousSubmission:
     """How a DAG is submitted again: from which ``directory``, with which ``files`` (the DAG's own
     first), and the ``options`` of the earlier submission, as ``from_dag`` calls them. ``refused``:
     why that is not done before it is confirmed, None where nothing is against it."""
@@ -135,7 +135,7 @@ def newest_rescue(dag_file: Path) -> str | None:
     return max(numbered)[1] if numbered else None
 
 
-def former(dag_file: Path, confirmed: Collection[str] = ()) -> Former:
+def former(dag_file: Path, confirmed: Collection[str] = ()) -> PreviousSubmission:
     """How ``dag_file`` is submitted again, by its ``.condor.sub``; plainly, where there is none.
     Somebody else may have written that: what leads out of the DAG's directory is kept only where
     its name is among ``confirmed``."""
@@ -150,8 +150,10 @@ def former(dag_file: Path, confirmed: Collection[str] = ()) -> Former:
     directory = _directory(dag_file, written)
     if directory is None:
         if not written:
-            return Former(home, files, _options(said, data))
-        return Former(home, files, {}, f"{sub.name} is of another DAG: {plain(written, 100)}")
+            return PreviousSubmission(home, files, _options(said, data))
+        return PreviousSubmission(
+            home, files, {}, f"{sub.name} is of another DAG: {plain(written, 100)}"
+        )
     flags = {word.lower() for word in said.words}
     names: list[str] = [flag for flag in CONFIRMED if flag in flags]
     names += said.dag_files[1:]
@@ -166,7 +168,7 @@ def former(dag_file: Path, confirmed: Collection[str] = ()) -> Former:
         named = ", ".join(plain(name, 100) for name in left)
         keep = " ".join(f"--keep={shlex.quote(plain(name, 100))}" for name in left)
         refused = f"it was submitted with {named}: metlmon act resubmit … {keep} keeps that"
-    return Former(directory, said.dag_files, _options(said, data), refused)
+    return PreviousSubmission(directory, said.dag_files, _options(said, data), refused)
 
 
 def _directory(dag_file: Path, written: str) -> Path | None:
@@ -201,17 +203,17 @@ def _options(said: CondorSub, data: bytes) -> dict[str, Option]:
 
 
 def submit(
-    connection: Connection, directory: Path, files: tuple[str, ...], options: dict[str, Option]
-) -> Submitted:
+    connection: PoolConnection, directory: Path, files: tuple[str, ...], options: dict[str, Option]
+) -> SubmitResult:
     """Submit DAGMan for ``files`` from ``directory``, through the bindings where they can, else
     by ``condor_submit_dag``. Raises PoolError."""
     command = submit_command(connection, files)
     if command is None:
-        return Submitted(connection.submit_dag(directory, files[0], options), "htcondor2")
-    return Submitted(_by_command(command, directory, files, options), "condor_submit_dag")
+        return SubmitResult(connection.submit_dag(directory, files[0], options), "htcondor2")
+    return SubmitResult(_by_command(command, directory, files, options), "condor_submit_dag")
 
 
-def submit_command(connection: Connection, files: tuple[str, ...]) -> str | None:
+def submit_command(connection: PoolConnection, files: tuple[str, ...]) -> str | None:
     """The path of ``condor_submit_dag``; None where the bindings can submit ``files``. Raises
     PoolError where nothing can."""
     where = connection.where()

@@ -6,7 +6,7 @@ standard output is kept for answers alone; what the C++ prints goes where standa
 which is the parent's file.
 
 A request is ``{"op": name, …}``; its answer ``{"value": …}`` or ``{"error": kind, "text": …}``,
-the kinds being :class:`Kind`. Constraints are made of integers only, jobs are named by
+the kinds being :class:`ErrorKind`. Constraints are made of integers only, jobs are named by
 ``cluster.proc`` from integers. Manual: "Python Bindings > htcondor2 API Reference".
 """
 
@@ -25,7 +25,7 @@ from contextlib import contextmanager
 from enum import StrEnum
 from typing import IO, Any, Final
 
-from metlmon.secret import hide
+from metlmon.redact import redact_secrets
 
 LONGEST_TEXT: Final = 4096
 """Characters of an ad's text that are of use; what a job says of itself can be megabytes."""
@@ -102,7 +102,7 @@ TOTALS: Final = {
 }
 
 
-class Kind(StrEnum):
+class ErrorKind(StrEnum):
     """What went wrong."""
 
     NO_BINDINGS = "no-bindings"
@@ -115,11 +115,11 @@ class Kind(StrEnum):
     OTHER = "other"
 
 
-class Failure(Exception):
+class WorkerFailure(Exception):
     """An operation that did not work: its kind and what HTCondor said."""
 
-    def __init__(self, kind: Kind, text: str) -> None:
-        super().__init__(hide(text[:LONGEST_TEXT]))
+    def __init__(self, kind: ErrorKind, text: str) -> None:
+        super().__init__(redact_secrets(text[:LONGEST_TEXT]))
         self.kind = kind
 
 
@@ -129,14 +129,14 @@ class Failure(Exception):
 def number(value: object) -> int:
     """A whole number from a request. Raises Failure for anything else."""
     if type(value) is not int or not 0 <= value < 2**31:
-        raise Failure(Kind.REQUEST, f"{value!r} is no number of a job")
+        raise WorkerFailure(ErrorKind.REQUEST, f"{value!r} is no number of a job")
     return value
 
 
 def numbers(value: object) -> list[int]:
     """Whole numbers from a request. Raises Failure for anything else."""
     if not isinstance(value, list):
-        raise Failure(Kind.REQUEST, "a list of numbers is wanted")
+        raise WorkerFailure(ErrorKind.REQUEST, "a list of numbers is wanted")
     return [number(each) for each in value]
 
 
@@ -157,7 +157,7 @@ def job_answer(ad: Any) -> dict[str, Any] | None:
         answer[name] = value[:LONGEST_TEXT] if isinstance(value, str) else None
     for name in PROSE:
         if answer[name] is not None:
-            answer[name] = hide(ad[JOB_TEXTS[name]][: 2 * LONGEST_TEXT])[:LONGEST_TEXT]
+            answer[name] = redact_secrets(ad[JOB_TEXTS[name]][: 2 * LONGEST_TEXT])[:LONGEST_TEXT]
     if None in (answer["cluster"], answer["proc"], answer["status"]):
         return None
     flags = {name: ad.get(attribute) is True for name, attribute in JOB_FLAGS.items()}
@@ -190,7 +190,7 @@ class Pool:
         try:
             import htcondor2
         except ImportError as error:
-            raise Failure(Kind.NO_BINDINGS, str(error)) from None
+            raise WorkerFailure(ErrorKind.NO_BINDINGS, str(error)) from None
         self._api = htcondor2
         self._location: Any = None
 
@@ -200,19 +200,19 @@ class Pool:
             try:
                 self._location = self._api.Collector().locate(self._api.DaemonType.Schedd)
             except self._api.HTCondorException as error:
-                raise Failure(Kind.NO_SCHEDD, str(error)) from None
+                raise WorkerFailure(ErrorKind.NO_SCHEDD, str(error)) from None
         return self._api.Schedd(self._location)
 
     @contextmanager
-    def speaking(self, kind: Kind = Kind.NO_ANSWER) -> Iterator[None]:
+    def speaking(self, kind: ErrorKind = ErrorKind.NO_ANSWER) -> Iterator[None]:
         """What the bindings raise becomes a Failure, and the schedd is looked for again."""
         try:
             yield
         except self._api.HTCondorException as error:
             location, self._location = self._location, None
-            if kind is Kind.REFUSED and not self._answers(location):
-                kind = Kind.NO_ANSWER
-            raise Failure(kind, str(error).strip()) from None
+            if kind is ErrorKind.REFUSED and not self._answers(location):
+                kind = ErrorKind.NO_ANSWER
+            raise WorkerFailure(kind, str(error).strip()) from None
 
     def _answers(self, location: Any) -> bool:
         """A refused action and a schedd that is gone raise the same: is it there?"""
@@ -267,7 +267,7 @@ class Pool:
         try:
             with self.speaking():
                 return self.schedd().query(constraint, attributes)
-        except Failure:
+        except WorkerFailure:
             # The schedd may have been restarted, at another address or without the session that
             # it had with us: then that took no time.
             if time.monotonic() - begun > AGAIN_SECONDS:
@@ -284,9 +284,9 @@ class Pool:
         """One of :data:`ACTIONS` on one job: how the schedd counted it."""
         action = ACTIONS.get(str(request.get("action")))
         if action is None:
-            raise Failure(Kind.REQUEST, f"there is no action {request.get('action')!r}")
+            raise WorkerFailure(ErrorKind.REQUEST, f"there is no action {request.get('action')!r}")
         schedd = self.schedd()
-        with self.speaking(Kind.REFUSED):
+        with self.speaking(ErrorKind.REFUSED):
             totals = schedd.act(
                 getattr(self._api.JobAction, action), [job_id(request)], (REASON, None)
             )
@@ -300,24 +300,24 @@ class Pool:
         """Set a job's priority. That nothing is raised does not prove that it was set."""
         value = request.get("value")
         if type(value) is not int or abs(value) >= 2**31:
-            raise Failure(Kind.REQUEST, f"{value!r} is no priority")
+            raise WorkerFailure(ErrorKind.REQUEST, f"{value!r} is no priority")
         schedd = self.schedd()
-        with self.speaking(Kind.REFUSED):
+        with self.speaking(ErrorKind.REFUSED):
             schedd.edit([job_id(request)], "JobPrio", str(value))
 
     def place(self, request: dict[str, Any]) -> None:
         """Set where a job is to go. That nothing is raised does not prove that it was set."""
         site = request.get("site")
         if not isinstance(site, str) or not SITE.fullmatch(site) or not site.isprintable():
-            raise Failure(Kind.REQUEST, f"{site!r} is no site")
+            raise WorkerFailure(ErrorKind.REQUEST, f"{site!r} is no site")
         schedd = self.schedd()
-        with self.speaking(Kind.REFUSED):
+        with self.speaking(ErrorKind.REFUSED):
             schedd.edit([job_id(request)], "MetlSite", f'"{site}"')
 
     def sites(self, request: dict[str, Any]) -> list[dict[str, Any]]:
         """The slots that advertise a site: its name and the GPU."""
         attributes = ["GLIDEIN_ResourceName", "GPUs_DeviceName", "AvailableGPUs", "TotalGPUs"]
-        with self.speaking(Kind.NO_COLLECTOR):
+        with self.speaking(ErrorKind.NO_COLLECTOR):
             ads = self._api.Collector().query(
                 self._api.AdType.Startd, "GLIDEIN_ResourceName isnt undefined", attributes
             )
@@ -326,22 +326,22 @@ class Pool:
     def submit_dag(self, request: dict[str, Any]) -> int:
         """Submit DAGMan for ``file``, from ``directory``; the cluster of its job."""
         if os.geteuid() == 0:
-            raise Failure(Kind.ROOT, "root may not submit")
+            raise WorkerFailure(ErrorKind.ROOT, "root may not submit")
         directory, file, options = (request.get(k) for k in ("directory", "file", "options"))
         if not isinstance(directory, str) or not isinstance(file, str):
-            raise Failure(Kind.REQUEST, "a directory and a file are wanted")
+            raise WorkerFailure(ErrorKind.REQUEST, "a directory and a file are wanted")
         if not isinstance(options, dict):
-            raise Failure(Kind.REQUEST, "options are wanted")
+            raise WorkerFailure(ErrorKind.REQUEST, "options are wanted")
         schedd = self.schedd()
         before = os.getcwd()
         try:
             os.chdir(directory)
-            with self.speaking(Kind.OTHER):
+            with self.speaking(ErrorKind.OTHER):
                 description = self._api.Submit.from_dag(file, options)
-            with self.speaking(Kind.REFUSED):
+            with self.speaking(ErrorKind.REFUSED):
                 return int(schedd.submit(description).cluster())
         except (OSError, ValueError, TypeError) as error:
-            raise Failure(Kind.OTHER, str(error)) from None
+            raise WorkerFailure(ErrorKind.OTHER, str(error)) from None
         finally:
             os.chdir(before)
 
@@ -402,21 +402,21 @@ def serve(requests: IO[bytes], answers: IO[bytes], pool: Callable[[], Any] = Poo
             request = json.loads(line)
             operation = request.get("op")
             if operation not in OPERATIONS:
-                raise Failure(Kind.REQUEST, f"there is no operation {operation!r}")
+                raise WorkerFailure(ErrorKind.REQUEST, f"there is no operation {operation!r}")
             with ending_with(requests):
                 opened = opened or pool()
                 answer = {"value": getattr(opened, operation)(request)}
-        except Failure as failure:
+        except WorkerFailure as failure:
             answer = {"error": str(failure.kind), "text": str(failure)[:LONGEST_TEXT]}
         except Exception as error:  # The line must stay open: say what it was.
             text = f"{type(error).__name__}: {error}"
-            answer = {"error": str(Kind.OTHER), "text": text[:LONGEST_TEXT]}
+            answer = {"error": str(ErrorKind.OTHER), "text": text[:LONGEST_TEXT]}
         answers.write(json.dumps(answer).encode() + b"\n")
         answers.flush()
 
 
 def main() -> None:
-    """Run as a child of :class:`metlmon.pool.connection.Connection`."""
+    """Run as a child of :class:`metlmon.pool.connection.PoolConnection`."""
     # The terminal's keys are the parent's.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     answers = os.fdopen(os.dup(1), "wb")

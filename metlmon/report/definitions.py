@@ -6,16 +6,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from metlmon.ensemble.ledger import HOUR, SHORT_SUCCESS
-from metlmon.ensemble.measure import Measure
-from metlmon.ensemble.states import State
-from metlmon.ensemble.wording import count, duration, number
-from metlmon.report.told import hours, percent
-from metlmon.stats.accounts import WHISKER, Accounts, box, jobs_in, quantile
+from metlmon.model.hour_unit import HourUnit
+from metlmon.model.states import State
+from metlmon.report.values import hours, percent
+from metlmon.snapshot.ledger import HOUR, SHORT_SUCCESS
+from metlmon.stats.report_usage import WHISKER, ReportUsage, box, jobs_in, quantile
 from metlmon.stats.windows import Unit
+from metlmon.text.formatting import count, duration, number
 
 
-def definition(key: str, books: Accounts, digits: int) -> str:
+def definition(key: str, books: ReportUsage, digits: int) -> str:
     """The text of one note, for these accounts; ``digits``: decimals of hours."""
     return DEFINITIONS[key](books, digits)
 
@@ -24,7 +24,7 @@ def _share(part: float, whole: float) -> str:
     return percent(part / whole if whole else None)
 
 
-def _epochs(books: Accounts, digits: int) -> str:
+def _epochs(books: ReportUsage, digits: int) -> str:
     inferred = sum(e.inferred for e in books.part.epochs if e.counts)
     text = (
         "An epoch is one training node of a run. It is completed when that node succeeded, and is "
@@ -55,7 +55,7 @@ def _epochs(books: Accounts, digits: int) -> str:
     return text + " The other definition is beside it: by longest attempt."
 
 
-def _by_longest(books: Accounts, digits: int) -> str:
+def _by_longest(books: ReportUsage, digits: int) -> str:
     moved = sum(
         e.counts
         and e.longest_seconds is not None
@@ -74,7 +74,7 @@ def _by_longest(books: Accounts, digits: int) -> str:
     )
 
 
-def _executions(books: Accounts, digits: int) -> str:
+def _executions(books: ReportUsage, digits: int) -> str:
     jobs = len(jobs_in(books))
     spent = books.total.spent
     inside = "" if books.window.whole else " in this window"
@@ -88,14 +88,14 @@ def _executions(books: Accounts, digits: int) -> str:
     )
 
 
-def _gpu_hours(books: Accounts, digits: int) -> str:
+def _gpu_hours(books: ReportUsage, digits: int) -> str:
     total = books.total
     wall = sum(e.seconds for e in books.part.executions if not e.dagman) / HOUR
-    measure = next((e.measure for e in books.part.executions), Measure.GPU)
+    measure = next((e.measure for e in books.part.executions), HourUnit.GPU)
     formula = (
         "(end − start) of every execution, whatever came of it: no execution had a GPU, and not "
         "every one says how many CPUs it had"
-        if measure is Measure.WALL
+        if measure is HourUnit.WALL
         else f"(end − start) × {measure}s of every execution, whatever came of it; {measure}s are "
         "those that this execution was given"
     )
@@ -109,7 +109,7 @@ def _gpu_hours(books: Accounts, digits: int) -> str:
     )
 
 
-def _good(books: Accounts, digits: int) -> str:
+def _good(books: ReportUsage, digits: int) -> str:
     finals = sum(e.gpu_seconds or 0.0 for e in books.part.executions if e.final) / HOUR
     return (
         "GPU-hours of executions that ended with return value 0 (or the return value that is set "
@@ -118,7 +118,7 @@ def _good(books: Accounts, digits: int) -> str:
     )
 
 
-def _bad(books: Accounts, digits: int) -> str:
+def _bad(books: ReportUsage, digits: int) -> str:
     spent = books.total.spent
     settled = spent.good + spent.bad
     return (
@@ -129,7 +129,7 @@ def _bad(books: Accounts, digits: int) -> str:
     )
 
 
-def _in_flight(books: Accounts, digits: int) -> str:
+def _in_flight(books: ReportUsage, digits: int) -> str:
     return (
         "GPU-hours of executions whose end is not in the logs, up to as-of. They are neither good "
         "nor bad. Reports that leave them out have a total of "
@@ -137,7 +137,7 @@ def _in_flight(books: Accounts, digits: int) -> str:
     )
 
 
-def _longest(books: Accounts, digits: int) -> str:
+def _longest(books: ReportUsage, digits: int) -> str:
     return (
         "Hours by the clock of the longest execution of each completed epoch, whatever came of "
         "it, for the GPU and site that it ran on: what the training of an epoch takes. All "
@@ -147,7 +147,7 @@ def _longest(books: Accounts, digits: int) -> str:
     )
 
 
-def _success(books: Accounts, digits: int) -> str:
+def _success(books: ReportUsage, digits: int) -> str:
     spent = books.total.spent
     ended = spent.good_executions + spent.bad_executions
     hours_share = _share(spent.good, spent.good + spent.bad)
@@ -158,7 +158,7 @@ def _success(books: Accounts, digits: int) -> str:
     )
 
 
-def _per_epoch(books: Accounts, digits: int) -> str:
+def _per_epoch(books: ReportUsage, digits: int) -> str:
     spent = books.total.spent
     told = (
         "GPU-hours of the runs' executions that have ended (good and bad), for each epoch that an "
@@ -174,7 +174,7 @@ def _per_epoch(books: Accounts, digits: int) -> str:
     )
 
 
-def _beside(books: Accounts, digits: int) -> str:
+def _beside(books: ReportUsage, digits: int) -> str:
     """What was spent beside the training of epochs."""
     side = [e for e in books.part.executions if e.run is not None and not e.training]
     if not side:
@@ -184,7 +184,7 @@ def _beside(books: Accounts, digits: int) -> str:
     return f" Side nodes of runs (evaluations) are in it: {told}, {hours(spent, digits)} GPU-hours."
 
 
-def _epoch_time(books: Accounts, digits: int) -> str:
+def _epoch_time(books: ReportUsage, digits: int) -> str:
     clear = sorted(
         e.seconds for e in books.part.epochs if e.counts and e.seconds is not None and not e.hidden
     )
@@ -207,7 +207,7 @@ def _epoch_time(books: Accounts, digits: int) -> str:
     )
 
 
-def _box(books: Accounts, digits: int) -> str:
+def _box(books: ReportUsage, digits: int) -> str:
     return (
         "Boxes reach from the first to the third quartile (linear between values) with the median "
         f"in them; whiskers to the last value within {WHISKER:g} times that range; circles are "
@@ -216,7 +216,7 @@ def _box(books: Accounts, digits: int) -> str:
     )
 
 
-def _wait(books: Accounts, digits: int) -> str:
+def _wait(books: ReportUsage, digits: int) -> str:
     n = len(books.waits)
     spread = box(books.waits)
     mean = f"; mean {duration(sum(books.waits) / n)}" if n else ""
@@ -229,7 +229,7 @@ def _wait(books: Accounts, digits: int) -> str:
     )
 
 
-def _bytes(books: Accounts, digits: int) -> str:
+def _bytes(books: ReportUsage, digits: int) -> str:
     return (
         "Of each job the larger of its own totals and the sum of what its executions say that they "
         "moved; in decimal units (1 GB = 10⁹ B). To jobs is input, from jobs is output, streamed "
@@ -243,7 +243,7 @@ WHOLE_TRANSFERS: Final = (
 )
 
 
-def _transfers(books: Accounts, digits: int) -> str:
+def _transfers(books: ReportUsage, digits: int) -> str:
     inside = "" if books.window.whole else WHOLE_TRANSFERS
     return (
         "Transfers of files, as the access point logged their start and end. Input: ok when the "
@@ -253,14 +253,14 @@ def _transfers(books: Accounts, digits: int) -> str:
     )
 
 
-def _moved(books: Accounts, digits: int) -> str:
+def _moved(books: ReportUsage, digits: int) -> str:
     return (
         "Transfers in both directions and of all outcomes. Of a transfer that no execution "
         "followed the site is known only when its host is."
     )
 
 
-def _cause(books: Accounts, digits: int) -> str:
+def _cause(books: ReportUsage, digits: int) -> str:
     return (
         "Code and subcode are those of the event that ended the execution (1000 and above: "
         "HTCondor's reasons to vacate; below: its reasons to hold). Reasons are the logs' own "
@@ -270,7 +270,7 @@ def _cause(books: Accounts, digits: int) -> str:
     )
 
 
-def _period(books: Accounts, digits: int) -> str:
+def _period(books: ReportUsage, digits: int) -> str:
     name = {Unit.DAY: "day", Unit.WEEK: "week (from Monday)", Unit.MONTH: "month"}[books.period]
     text = (
         f"Each {name} has the GPU-hours that lie in it, also of executions that reach over its "
@@ -285,11 +285,11 @@ def _period(books: Accounts, digits: int) -> str:
     return text
 
 
-def _share_of(books: Accounts, digits: int) -> str:
+def _share_of(books: ReportUsage, digits: int) -> str:
     return "Of all completed epochs, by the execution that completed them."
 
 
-def _lost_share(books: Accounts, digits: int) -> str:
+def _lost_share(books: ReportUsage, digits: int) -> str:
     spent = books.total.spent
     return (
         f"Of all {hours(spent.bad / HOUR, digits)} bad GPU-hours. Of all GPU-hours that have "
@@ -297,14 +297,14 @@ def _lost_share(books: Accounts, digits: int) -> str:
     )
 
 
-def _cumulated(books: Accounts, digits: int) -> str:
+def _cumulated(books: ReportUsage, digits: int) -> str:
     return (
         "GPU-hours are of the time in which they were spent, by what their executions came to in "
         "the end, even where that was later. Epochs are of the time at which they were completed."
     )
 
 
-DEFINITIONS: Final[Mapping[str, Callable[[Accounts, int], str]]] = {
+DEFINITIONS: Final[Mapping[str, Callable[[ReportUsage, int], str]]] = {
     "epochs": _epochs,
     "by_longest": _by_longest,
     "executions": _executions,

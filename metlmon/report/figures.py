@@ -8,12 +8,19 @@ from datetime import datetime
 from itertools import accumulate, pairwise
 from typing import Final
 
-from metlmon.ensemble.ledger import HOUR
-from metlmon.ensemble.wording import count, duration
-from metlmon.report.records import Band, Bars, Boxes, Figure, Levels, Lines
-from metlmon.report.told import NOT_KNOWN, hours, hours_digits
-from metlmon.stats.accounts import Accounts, Box, Series, epoch_boxes, gpu_model
-from metlmon.stats.windows import Unit, Window
+from metlmon.report.document import (
+    BandSeries,
+    BarChart,
+    BoxChart,
+    LevelChart,
+    LineChart,
+    ReportFigure,
+)
+from metlmon.report.values import NOT_KNOWN, hours, hours_digits
+from metlmon.snapshot.ledger import HOUR
+from metlmon.stats.report_usage import BoxPlot, ReportUsage, Series, epoch_boxes, gpu_model
+from metlmon.stats.windows import TimeWindow, Unit
+from metlmon.text.formatting import count, duration
 
 GREEN: Final = 2
 VERMILLION: Final = 3
@@ -34,12 +41,12 @@ LEVELS: Final = 12
 PER: Final = {Unit.DAY: "day", Unit.WEEK: "week", Unit.MONTH: "month"}
 
 
-def figures(books: Accounts) -> Mapping[str, Figure]:
+def figures(books: ReportUsage) -> Mapping[str, ReportFigure]:
     """The figures that there is something to draw for, by key."""
     return {figure.key: figure for figure in _drawn(books)}
 
 
-def _drawn(books: Accounts) -> Iterable[Figure]:
+def _drawn(books: ReportUsage) -> Iterable[ReportFigure]:
     series = books.series
     if series is not None:
         # Of one day alone, bars and areas by day would be one block.
@@ -65,7 +72,7 @@ def _edges(series: Series) -> tuple[datetime, ...]:
     return (*begins, *([last] if last is not None else []))
 
 
-def _ends(books: Accounts, series: Series) -> tuple[datetime, datetime]:
+def _ends(books: ReportUsage, series: Series) -> tuple[datetime, datetime]:
     """Where lines begin and end: nothing is known of a day before its first event, and the
     last one is not over."""
     edges = _edges(series)
@@ -73,24 +80,24 @@ def _ends(books: Accounts, series: Series) -> tuple[datetime, datetime]:
     return max(edges[0], first), min(edges[-1], last)
 
 
-def _epochs(books: Accounts, series: Series) -> Figure:
+def _epochs(books: ReportUsage, series: Series) -> ReportFigure:
     first, last = _ends(books, series)
     done = sorted(e.completed for e in books.part.epochs if e.counts and e.completed is not None)
     moments = (first, *done, max(last, done[-1]))
     values = (0.0, *(float(n) for n in range(1, len(done) + 1)), float(len(done)))
-    return Figure(
+    return ReportFigure(
         "epochs",
         "Completed epochs, cumulated over time.",
-        Lines(moments, (Band("epochs", values, BLUE),), "epochs"),
+        LineChart(moments, (BandSeries("epochs", values, BLUE),), "epochs"),
         f"{count(len(done), 'epoch')} completed between {done[0]:%Y-%m-%d} and "
         f"{done[-1]:%Y-%m-%d}.",
         "cumulated",
     )
 
 
-def _hours(books: Accounts, series: Series) -> Figure:
-    def band(name: str, values: tuple[float, ...], colour: int) -> Band:
-        return Band(name, (0.0, *accumulate(value / HOUR for value in values)), colour)
+def _hours(books: ReportUsage, series: Series) -> ReportFigure:
+    def band(name: str, values: tuple[float, ...], colour: int) -> BandSeries:
+        return BandSeries(name, (0.0, *accumulate(value / HOUR for value in values)), colour)
 
     bands = (
         band("good", series.good, GREEN),
@@ -101,61 +108,61 @@ def _hours(books: Accounts, series: Series) -> Figure:
     edges = (first, *_edges(series)[1:-1], last)
     digits = hours_digits(sum(band.values[-1] for band in bands))
     ends = ", ".join(f"{hours(each.values[-1], digits)} {each.name}" for each in bands)
-    return Figure(
+    return ReportFigure(
         "hours",
         "GPU-hours, cumulated over time, by what their executions came to.",
-        Lines(edges, tuple(b for b in bands if b.values[-1]), "GPU-hours", stacked=True),
+        LineChart(edges, tuple(b for b in bands if b.values[-1]), "GPU-hours", stacked=True),
         f"GPU-hours at the end: {ends}.",
         "cumulated",
     )
 
 
-def _per_period(series: Series) -> Figure:
+def _per_period(series: Series) -> ReportFigure:
     per = PER[series.unit]
     most = max(series.epochs)
     values = tuple(float(n) for n in series.epochs)
-    return Figure(
+    return ReportFigure(
         "per_period",
         f"Completed epochs per {per}.",
-        Bars(_edges(series), (Band("epochs", values, BLUE),), f"epochs per {per}"),
+        BarChart(_edges(series), (BandSeries("epochs", values, BLUE),), f"epochs per {per}"),
         f"At most {count(most, 'epoch')} in a {per}, {sum(values) / len(values):.1f} on average "
         f"over {count(len(values), per)}.",
         "epochs",
     )
 
 
-def _contributions(series: Series) -> Figure:
+def _contributions(series: Series) -> ReportFigure:
     series = _coarser(series)
     per = PER[series.unit]
     named = list(series.sites.items())
     shown, rest = named[: len(SITE_COLOURS)], named[len(SITE_COLOURS) :]
     bands = [
-        Band(name or NOT_KNOWN, tuple(value / HOUR for value in values), colour)
+        BandSeries(name or NOT_KNOWN, tuple(value / HOUR for value in values), colour)
         for (name, values), colour in zip(shown, SITE_COLOURS, strict=False)
     ]
     if rest:
         together = zip(*(values for _, values in rest), strict=True)
         others = tuple(sum(values) / HOUR for values in together)
-        bands.append(Band(f"{len(rest)} others", others, GREY))
+        bands.append(BandSeries(f"{len(rest)} others", others, GREY))
     digits = hours_digits(sum(sum(band.values) for band in bands))
     sums = ", ".join(f"{band.name} {hours(sum(band.values), digits)}" for band in bands)
-    return Figure(
+    return ReportFigure(
         "contributions",
         f"GPU-hours per {per} by resource.",
-        Bars(_edges(series), tuple(bands), f"GPU-hours per {per}"),
+        BarChart(_edges(series), tuple(bands), f"GPU-hours per {per}"),
         f"GPU-hours by resource: {sums}.",
         "gpu_hours",
     )
 
 
-def _contributed(series: Series) -> Figure:
+def _contributed(series: Series) -> ReportFigure:
     sums = [(name or NOT_KNOWN, sum(values) / HOUR) for name, values in series.sites.items()]
     first, most = sums[0]
     digits = hours_digits(sum(value for _, value in sums))
-    return Figure(
+    return ReportFigure(
         "contributions",
         "GPU-hours by resource.",
-        Levels(tuple(sums[:LEVELS]), "GPU-hours", BLUE),
+        LevelChart(tuple(sums[:LEVELS]), "GPU-hours", BLUE),
         f"The most, {hours(most, digits)} GPU-hours, were spent at {first}.",
         "gpu_hours",
     )
@@ -171,33 +178,35 @@ def _coarser(series: Series) -> Series:
         if at == 0 or (window.since is not None and window.since.weekday() == 0)
     ]
     spans = list(pairwise([*begins, len(series.windows)]))
-    windows = tuple(Window(series.windows[a].since, series.windows[b - 1].until) for a, b in spans)
+    windows = tuple(
+        TimeWindow(series.windows[a].since, series.windows[b - 1].until) for a, b in spans
+    )
     sites = {
         name: tuple(sum(values[a:b]) for a, b in spans) for name, values in series.sites.items()
     }
     return replace(series, unit=Unit.WEEK, windows=windows, sites=sites)
 
 
-def _times(books: Accounts) -> Figure | None:
+def _times(books: ReportUsage) -> ReportFigure | None:
     by_gpu = epoch_boxes(books, lambda e: gpu_model(e.gpu))
     by_site = epoch_boxes(books, lambda e: e.site)
     if not by_gpu:
         return None
 
-    def named(boxes: Mapping[str | None, Box]) -> tuple[tuple[str, Box], ...]:
+    def named(boxes: Mapping[str | None, BoxPlot]) -> tuple[tuple[str, BoxPlot], ...]:
         return tuple((name or NOT_KNOWN, box) for name, box in list(boxes.items())[:BOXES])
 
     medians = ", ".join(f"{name} {duration(box.median)}" for name, box in named(by_gpu))
-    return Figure(
+    return ReportFigure(
         "times",
         "Time of the successful execution of completed epochs, by GPU model and by resource.",
-        Boxes((("GPU model", named(by_gpu)), ("Resource", named(by_site)))),
+        BoxChart((("GPU model", named(by_gpu)), ("Resource", named(by_site)))),
         f"Medians: {medians}.",
         "box",
     )
 
 
-def _causes(books: Accounts) -> Figure:
+def _causes(books: ReportUsage) -> ReportFigure:
     def name(code: int | None, subcode: int | None, word: str | None, reason: str) -> str:
         return word or f"{code}/{subcode if subcode is not None else '–'} {reason}"
 
@@ -208,10 +217,10 @@ def _causes(books: Accounts) -> Figure:
     )
     first, most = bars[0]
     digits = hours_digits(books.total.spent.total / HOUR)
-    return Figure(
+    return ReportFigure(
         "causes",
         "Bad GPU-hours by cause; where a code has several reasons, the most expensive is named.",
-        Levels(bars[:LEVELS], "GPU-hours", VERMILLION),
+        LevelChart(bars[:LEVELS], "GPU-hours", VERMILLION),
         f"The most, {hours(most, digits)} GPU-hours, were lost to {first}.",
         "cause",
     )

@@ -13,11 +13,19 @@ from datetime import datetime, timedelta
 from html import escape
 from typing import Final
 
-from metlmon.ensemble.wording import THIN, clip, plain
 from metlmon.frozen import frozen
-from metlmon.report.records import Band, Bars, Boxes, Chart, Figure, Levels, Lines
-from metlmon.report.told import hours, visible
+from metlmon.report.document import (
+    BandSeries,
+    BarChart,
+    BoxChart,
+    Chart,
+    LevelChart,
+    LineChart,
+    ReportFigure,
+)
+from metlmon.report.values import hours, visible
 from metlmon.stats.windows import MONTHS
+from metlmon.text.formatting import THIN, clip, plain
 
 WIDTH: Final = 720
 """The width of a drawing in its own units; at this width of the page text is 12 pixels."""
@@ -51,7 +59,7 @@ LEAST_GAP: Final = 15
 """Between the base lines of two labels at the end of lines."""
 
 
-def drawing(figure: Figure) -> str:
+def drawing(figure: ReportFigure) -> str:
     """The ``<svg>`` of one figure. Its ids begin with the figure's key."""
     canvas = _Canvas(figure.key)
     height = _draw(canvas, figure.chart)
@@ -66,11 +74,11 @@ def drawing(figure: Figure) -> str:
 
 
 def _draw(canvas: _Canvas, chart: Chart) -> float:
-    if isinstance(chart, Lines):
+    if isinstance(chart, LineChart):
         return _lines(canvas, chart)
-    if isinstance(chart, Bars):
+    if isinstance(chart, BarChart):
         return _bars(canvas, chart)
-    if isinstance(chart, Boxes):
+    if isinstance(chart, BoxChart):
         return _boxes(canvas, chart)
     return _levels(canvas, chart)
 
@@ -153,7 +161,7 @@ class _Canvas:
             f'<text x="{_n(x)}" y="{_n(y)}" text-anchor="{anchor}"{classes}>{_text(text)}</text>'
         )
 
-    def legend(self, bands: Sequence[Band], left: float) -> float:
+    def legend(self, bands: Sequence[BandSeries], left: float) -> float:
         """Names of the bands, in as many lines as they need; the height taken."""
         x, y = left, LINE - 4.0
         for band in bands:
@@ -327,7 +335,7 @@ AXIS_HEIGHT: Final = 40
 """Below a plot over time: ticks, and the year under them."""
 
 
-def _lines(canvas: _Canvas, chart: Lines) -> float:
+def _lines(canvas: _Canvas, chart: LineChart) -> float:
     ends = [band.values[-1] for band in chart.bands]
     most = sum(ends) if chart.stacked else max(max(band.values) for band in chart.bands)
     labels = [
@@ -360,7 +368,7 @@ def _end(value: float, most: float) -> str:
     return hours(value, 0 if most >= 100 else 1 if most >= 10 else 2 if most >= 1 else 4)
 
 
-def _steps(canvas: _Canvas, plot: _Plot, moments: Sequence[datetime], band: Band) -> None:
+def _steps(canvas: _Canvas, plot: _Plot, moments: Sequence[datetime], band: BandSeries) -> None:
     d = f"M{_n(plot.x(moments[0]))} {_n(plot.y(band.values[0]))}"
     for moment, value in zip(moments[1:], band.values[1:], strict=True):
         d += f"H{_n(plot.x(moment))}V{_n(plot.y(value))}"
@@ -393,7 +401,7 @@ def _apart(marks: list[tuple[float, str, int]], plot: _Plot) -> list[tuple[float
     return placed
 
 
-def _bars(canvas: _Canvas, chart: Bars) -> float:
+def _bars(canvas: _Canvas, chart: BarChart) -> float:
     told = any(band.name not in chart.unit for band in chart.bands)
     top = TOP + (canvas.legend(chart.bands, 36) if told else 0.0)
     n = len(chart.edges) - 1
@@ -424,7 +432,7 @@ def _unit(most: float) -> tuple[float, str]:
     return (60.0, "minutes") if most < 3 * 3600 else (3600.0, "hours")
 
 
-def _boxes(canvas: _Canvas, chart: Boxes) -> float:
+def _boxes(canvas: _Canvas, chart: BoxChart) -> float:
     boxes = [box for _, group in chart.groups for _, box in group]
     names = [clip(plain(name), NAME) for _, group in chart.groups for name, _ in group]
     seconds, unit = _unit(max(max(box.high, *box.beyond, box.high) for box in boxes))
@@ -476,7 +484,7 @@ def _box(canvas: _Canvas, y: float, ends: tuple[float, ...], colour: int) -> Non
     canvas.line(median, y - 8, median, y + 8, "median")
 
 
-def _levels(canvas: _Canvas, chart: Levels) -> float:
+def _levels(canvas: _Canvas, chart: LevelChart) -> float:
     names = [clip(plain(name), NAME + 6) for name, _ in chart.bars]
     most = max(max(value for _, value in chart.bars), NOTHING)
     left = 16 + max(map(_width, names))

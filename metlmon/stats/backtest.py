@@ -5,7 +5,7 @@ the estimates are made from what was known then, and compared with what happened
 ensemble that is not finished the moment is foretold at which each run reached the last epoch
 that it did complete. Estimates assume that the DAG goes on running; that somebody removes it and
 submits it again days later is not foretold: such time is taken off what happened, too
-(:mod:`metlmon.stats.pauses`). Beside it stands the plain guess: a run's last cycle, times the
+(:mod:`metlmon.stats.downtime`). Beside it stands the plain guess: a run's last cycle, times the
 epochs that were left, held against the same.
 """
 
@@ -17,13 +17,13 @@ from math import ceil
 from statistics import median
 from typing import Final
 
-from metlmon.ensemble.ledger import Ledger
-from metlmon.ensemble.states import DONE
 from metlmon.frozen import frozen
-from metlmon.stats.cycles import Paused, counted, cycles_of, elapsed, later
-from metlmon.stats.estimates import Outlook, expected
-from metlmon.stats.pauses import Pauses
-from metlmon.stats.study import Basis
+from metlmon.model.states import DONE
+from metlmon.snapshot.ledger import Ledger
+from metlmon.stats.downtime import Downtime
+from metlmon.stats.epoch_times import Paused, counted, elapsed, epoch_durations, later
+from metlmon.stats.estimates import Forecast, expected
+from metlmon.stats.worker import StatsInput
 
 SHARES: Final = (0.25, 0.5, 0.75)
 
@@ -89,12 +89,12 @@ def usual_naive_error(trials: Iterable[Trial]) -> float | None:
     return median(errors) if errors else None
 
 
-def backtest(final: Basis, then: Callable[[datetime], Basis]) -> Backtest:
+def backtest(final: StatsInput, then: Callable[[datetime], StatsInput]) -> Backtest:
     """Replay: ``then`` gives the ensemble as it was at a moment."""
     reached = _reached(final.ledger)
     moments = sorted((time for times in reached.values() for time in times), key=later)
     goals = {run: len(times) for run, times in reached.items()}
-    paused = Pauses(final.ledger, final.status.dags).within
+    paused = Downtime(final.ledger, final.status.dags).within
     trials: list[Trial] = []
     unsaid: list[float] = []
     for share in SHARES if len(moments) > 1 else ():
@@ -110,7 +110,7 @@ def backtest(final: Basis, then: Callable[[datetime], Basis]) -> Backtest:
 def _trials(
     share: float,
     at: datetime,
-    outlook: Outlook,
+    outlook: Forecast,
     ledger: Ledger,
     reached: dict[str, list[datetime]],
     paused: Paused,
@@ -164,7 +164,7 @@ def _trials(
 def naive(ledger: Ledger) -> dict[str, Callable[[int], float]]:
     """For each run, how long so many epochs take by its last cycle alone, what has passed of
     the one under way taken off. A run without one is measured by the newest of the others."""
-    cycles = {run: cycles_of(ledger, epochs) for run, epochs in counted(ledger).items()}
+    cycles = {run: epoch_durations(ledger, epochs) for run, epochs in counted(ledger).items()}
     ended = [cycle for each in cycles.values() for cycle in each if cycle.ended]
     newest = max(ended, key=lambda cycle: later(cycle.at), default=None)
     guesses: dict[str, Callable[[int], float]] = {}

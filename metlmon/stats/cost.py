@@ -15,14 +15,14 @@ from math import sqrt
 from statistics import fmean, median, quantiles, stdev
 from typing import Final
 
-from metlmon.ensemble.ledger import HOUR, EpochEntry
-from metlmon.ensemble.states import State
-from metlmon.ensemble.wording import count, duration, number
 from metlmon.frozen import frozen
-from metlmon.stats.cycles import counted, cycles_of
+from metlmon.model.states import State
+from metlmon.snapshot.ledger import HOUR, EpochEntry
+from metlmon.stats.epoch_times import counted, epoch_durations
 from metlmon.stats.estimates import HIGH
-from metlmon.stats.middles import gamma, normal
-from metlmon.stats.study import Basis
+from metlmon.stats.quantiles import gamma, normal
+from metlmon.stats.worker import StatsInput
+from metlmon.text.formatting import count, duration, number
 
 ENOUGH: Final = 3
 """Completed epochs from which something is said: of two nobody knows what is usual."""
@@ -34,7 +34,7 @@ those of a recorded round of 21 runs (0.13)."""
 
 
 @frozen
-class Past:
+class CostHistory:
     """What completed epochs of an ensemble took. ``epochs``: how many, of ``runs``; ``hours``:
     GPU-hours of one, the mean, ``lower`` and ``upper`` the quartiles; ``between``, ``within``: how
     far a run's mean is from that, and an epoch from its run's (one sigma, hours); ``lost``: the
@@ -59,14 +59,14 @@ class Past:
         bad: float = 0.0,
         cycle: float | None = None,
         gpus: tuple[int, int] | None = None,
-    ) -> Past:
+    ) -> CostHistory:
         """``spent``: GPU-hours of each run's epochs, ``bad`` of these were lost."""
         every = [hours for run in spent for hours in run]
         lower, _, upper = quantiles(every, n=4, method="inclusive")
         means = [fmean(run) for run in spent]
         apart = [hours - mean for run, mean in zip(spent, means, strict=True) for hours in run]
         free = len(every) - len(spent)
-        return Past(
+        return CostHistory(
             len(every),
             len(spent),
             fmean(every),
@@ -92,12 +92,12 @@ class Cost:
     lower: float
     upper: float
     seconds: float | None
-    past: Past
+    past: CostHistory
     gpus: int | None
     evaluations: bool
 
 
-def past(basis: Basis) -> Past | None:
+def past(basis: StatsInput) -> CostHistory | None:
     """What the epochs of this ensemble took; None while too few are completed."""
     spent: list[list[float]] = []
     gpus: list[int] = []
@@ -110,11 +110,11 @@ def past(basis: Basis) -> Past | None:
             spent.append([(epoch.good + epoch.bad) / HOUR for epoch in done])
         bad += sum(epoch.bad for epoch in done) / HOUR
         gpus += [each for epoch in done if (each := _gpus(epoch)) is not None]
-        cycles += [cycle.seconds for cycle in cycles_of(basis.ledger, epochs) if cycle.ended]
+        cycles += [cycle.seconds for cycle in epoch_durations(basis.ledger, epochs) if cycle.ended]
     if sum(map(len, spent)) < ENOUGH:
         return None
     usual = median(cycles) if len(cycles) >= ENOUGH else None
-    return Past.of(spent, bad, usual, (min(gpus), max(gpus)) if gpus else None)
+    return CostHistory.of(spent, bad, usual, (min(gpus), max(gpus)) if gpus else None)
 
 
 def _gpus(epoch: EpochEntry) -> int | None:
@@ -124,7 +124,7 @@ def _gpus(epoch: EpochEntry) -> int | None:
 
 
 def cost(
-    known: Past | None,
+    known: CostHistory | None,
     epochs: int,
     chain: int,
     gpus: int | None = None,
@@ -140,7 +140,7 @@ def cost(
     return Cost(epochs, total, low * total, high * total, seconds, known, gpus, evaluations)
 
 
-def _spread(known: Past, epochs: int, runs: float) -> tuple[float, float]:
+def _spread(known: CostHistory, epochs: int, runs: float) -> tuple[float, float]:
     """Between which shares of the mean the sum of so many epochs of so many runs is, in four of
     five cases."""
     between = (known.between / known.hours) ** 2 * (1 / known.runs + 1 / runs)
@@ -175,7 +175,7 @@ def told(made: Cost, of: str, ascii: bool = False) -> Iterable[str]:
         yield f"these ask for {these} each: epochs that take as long cost in proportion"
 
 
-def _on(known: Past, dash: str) -> str:
+def _on(known: CostHistory, dash: str) -> str:
     if known.gpus is None:
         return ""
     least, most = known.gpus

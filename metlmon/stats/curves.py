@@ -1,6 +1,6 @@
 """Learning curves: each metric by epoch, per run and as a band over the ensemble or a cohort.
 
-Values are those that the trainings wrote (:mod:`metlmon.training`). What is no number (NaN, an
+Values are those that the trainings wrote (:mod:`metlmon.jobfiles`). What is no number (NaN, an
 infinity) is told of its run, and is in no median. Epochs are numbered as nodes are, from 0.
 
 Definitions, all of one run and one metric, ``worse`` meaning larger for a loss:
@@ -26,15 +26,15 @@ from functools import cache
 from statistics import quantiles
 from typing import Final, Literal, Protocol
 
-from metlmon.ensemble.ledger import RunEntry
-from metlmon.ensemble.record import JobId
-from metlmon.ensemble.settings import Metrics
-from metlmon.ensemble.wording import Colour, Sign, Weight, count, number, plain
-from metlmon.ensemble.wording import metric as metric_told
 from metlmon.frozen import frozen
-from metlmon.stats.study import Basis
-from metlmon.training.goals import more_is_better
-from metlmon.training.records import Point, Streamed
+from metlmon.jobfiles.metric_direction import more_is_better
+from metlmon.jobfiles.records import Point, Streamed
+from metlmon.model.job_events import JobId
+from metlmon.model.settings import MetricSettings
+from metlmon.snapshot.ledger import RunEntry
+from metlmon.stats.worker import StatsInput
+from metlmon.text.formatting import Colour, Symbol, Weight, count, number, plain
+from metlmon.text.formatting import metric as metric_told
 
 Goal = Literal["min", "max"]
 
@@ -67,7 +67,7 @@ class Course(StrEnum):
 
 
 @frozen
-class Curve:
+class MetricCurve:
     """One run's curve. ``course``: :class:`Course`; NONE without values or for a metric without
     a goal, EARLY with one value. ``since``: the epoch in which it diverged or became NaN, or of
     its best where it is flat. ``odd``: epochs whose value is no number. ``trend`` is per epoch.
@@ -96,7 +96,7 @@ class Curve:
 
 
 @frozen
-class Level:
+class CohortLevel:
     """The curves at one epoch: how many have a value there (``n``), and what these are. Values
     of runs that diverged are in it up to the epoch before; ``lost``: how many are not."""
 
@@ -111,12 +111,12 @@ class Level:
 
 
 @frozen
-class Band:
+class MetricBand:
     """The curves of some runs together. ``label`` None: of those that have none, or of all."""
 
     label: str | None
     runs: int
-    levels: tuple[Level, ...]
+    levels: tuple[CohortLevel, ...]
 
 
 @frozen
@@ -128,44 +128,44 @@ class Curves:
     metric: str
     goal: Goal | None
     metrics: tuple[str, ...]
-    curves: tuple[Curve, ...]
-    band: Band
-    bands: tuple[Band, ...]
+    curves: tuple[MetricCurve, ...]
+    band: MetricBand
+    bands: tuple[MetricBand, ...]
     problems: tuple[str, ...] = ()
     written: bool = True
 
     @property
-    def with_values(self) -> tuple[Curve, ...]:
+    def with_values(self) -> tuple[MetricCurve, ...]:
         return tuple(curve for curve in self.curves if curve.points)
 
     @property
-    def best(self) -> Curve | None:
+    def best(self) -> MetricCurve | None:
         """The curve with the best value of all."""
         known = [curve for curve in self.curves if curve.best is not None]
         sign = -1.0 if self.goal == "max" else 1.0
         return min(known, key=lambda c: sign * c.best.value if c.best else 0.0, default=None)
 
 
-COURSES: Final[Mapping[Course, Sign]] = {
-    Course.IMPROVES: Sign("✓", "+", "improves", Colour.GREEN),
-    Course.FLAT: Sign("≈", "~", "no better", Colour.ORANGE),
-    Course.DIVERGED: Sign("✗", "X", "diverged", Colour.VERMILLION, Weight.BOLD),
-    Course.NAN: Sign("✗", "X", "NaN", Colour.VERMILLION, Weight.BOLD),
-    Course.EARLY: Sign("◦", "i", "one value", Colour.GREY),
-    Course.NONE: Sign("·", ".", "no values", Colour.GREY, Weight.DIM),
+COURSES: Final[Mapping[Course, Symbol]] = {
+    Course.IMPROVES: Symbol("✓", "+", "improves", Colour.GREEN),
+    Course.FLAT: Symbol("≈", "~", "no better", Colour.ORANGE),
+    Course.DIVERGED: Symbol("✗", "X", "diverged", Colour.VERMILLION, Weight.BOLD),
+    Course.NAN: Symbol("✗", "X", "NaN", Colour.VERMILLION, Weight.BOLD),
+    Course.EARLY: Symbol("◦", "i", "one value", Colour.GREY),
+    Course.NONE: Symbol("·", ".", "no values", Colour.GREY, Weight.DIM),
 }
 
 _INFINITE: Final = replace(COURSES[Course.NAN], word="inf")
 
 
-def course_sign(course: Course, last: float | None) -> Sign:
+def course_sign(course: Course, last: float | None) -> Symbol:
     """How a curve goes; of one that is no number any more which it is, by its ``last`` value."""
     if course is Course.NAN and last is not None and math.isinf(last):
         return _INFINITE
     return COURSES[course]
 
 
-def sign_of(curve: Curve) -> Sign:
+def sign_of(curve: MetricCurve) -> Symbol:
     """How a curve goes."""
     return course_sign(curve.course, curve.last.value if curve.last is not None else None)
 
@@ -177,7 +177,7 @@ NAME_LIMIT: Final = 40
 
 
 @frozen
-class Answer:
+class CurveVerdict:
     """Whether it is learning, in parts: ``5 of 6 runs improve``, ``best 0.2308 run1 epoch 4``,
     ``run4 diverged in epoch 3`` (``lost_short``: ``1 run diverged``), ``1 run no better``; "" for
     what there is not. ``well``: all of which it can be said improve."""
@@ -190,7 +190,7 @@ class Answer:
     well: bool
 
 
-def answer(of: Curves, live: bool, ascii: bool = False) -> Answer:
+def answer(of: Curves, live: bool, ascii: bool = False) -> CurveVerdict:
     """The sentence of one metric, told of now (``live``) or of then."""
     known = of.with_values
 
@@ -217,7 +217,7 @@ def answer(of: Curves, live: bool, ascii: bool = False) -> Answer:
         for curve in lost[:NAMED]
     )
     flat = runs(Course.FLAT)
-    return Answer(
+    return CurveVerdict(
         first,
         _told_best(of, ascii),
         named if len(lost) <= NAMED else short,
@@ -235,7 +235,7 @@ def _told_best(of: Curves, ascii: bool) -> str:
     return f"best {metric_told(curve.best.value, ascii)} {name} epoch {curve.best.epoch}"
 
 
-def told_course(curve: Curve) -> str:
+def told_course(curve: MetricCurve) -> str:
     """``diverged in 3``, ``no better since 12``, ``improves, NaN in 2``: without its sign."""
     if curve.course is Course.NONE and curve.points:
         return "no goal"
@@ -248,29 +248,29 @@ def told_course(curve: Curve) -> str:
     return f"{told}, {course_sign(Course.NAN, odd.value).word} in {odd.epoch}"
 
 
-class Figure(Protocol):
-    """What :meth:`metlmon.stats.study.Study.of` asks of a basis."""
+class CurveStat(Protocol):
+    """What :meth:`metlmon.stats.worker.StatsWorker.of` asks of a basis."""
 
-    def __call__(self, basis: Basis, /) -> Curves: ...
+    def __call__(self, basis: StatsInput, /) -> Curves: ...
 
 
 @cache
-def curves_of(metric: str | None) -> Figure:
+def curves_of(metric: str | None) -> CurveStat:
     """The figure of one metric (None: the first that there is, the primary one if it is): the
     same function for the same metric."""
 
-    def figure(basis: Basis, /) -> Curves:
+    def figure(basis: StatsInput, /) -> Curves:
         return curves(basis, metric)
 
     return figure
 
 
-def streams(basis: Basis) -> Mapping[JobId, Streamed]:
+def streams(basis: StatsInput) -> Mapping[JobId, Streamed]:
     """The progress lines of running jobs."""
     return basis.streams
 
 
-def metric_names(basis: Basis) -> tuple[str, ...]:
+def metric_names(basis: StatsInput) -> tuple[str, ...]:
     """All metrics that any run has: the primary one, then the others of validation, test and
     training by name."""
     names = {name for training in basis.trainings.values() for name in training.metrics}
@@ -287,7 +287,7 @@ def metric_names(basis: Basis) -> tuple[str, ...]:
     return tuple(sorted(names, key=place))
 
 
-def goal_of(metric: str, metrics: Metrics) -> Goal | None:
+def goal_of(metric: str, metrics: MetricSettings) -> Goal | None:
     """Which values of a metric are good ones: as set for the primary one, else by its name."""
     if metric == metrics.primary:
         return "max" if metrics.goal == "max" else "min"
@@ -296,7 +296,7 @@ def goal_of(metric: str, metrics: Metrics) -> Goal | None:
     return "max" if more_is_better(metric) else "min"
 
 
-def curves(basis: Basis, metric: str | None = None) -> Curves:
+def curves(basis: StatsInput, metric: str | None = None) -> Curves:
     """The curves of ``metric``; None: the primary metric, or if no run has it the first one."""
     names = metric_names(basis)
     primary = basis.settings.metrics.primary
@@ -318,7 +318,7 @@ def curves(basis: Basis, metric: str | None = None) -> Curves:
     )
 
 
-def _curve(run: RunEntry, metric: str, goal: Goal | None, basis: Basis) -> Curve:
+def _curve(run: RunEntry, metric: str, goal: Goal | None, basis: StatsInput) -> MetricCurve:
     training = basis.trainings.get(run.run)
     points = training.metrics.get(metric, ()) if training is not None else ()
     finite = [point for point in points if math.isfinite(point.value)]
@@ -330,7 +330,7 @@ def _curve(run: RunEntry, metric: str, goal: Goal | None, basis: Basis) -> Curve
     if latest is not None and latest.cluster is not None:
         streamed = basis.streams.get((latest.cluster, latest.proc or 0))
         running = latest.epoch if streamed is not None else None
-    return Curve(
+    return MetricCurve(
         run.run,
         run.run_name,
         run.uuid,
@@ -415,7 +415,7 @@ def _divergence(costs: Sequence[float]) -> int | None:
     return start if start < len(costs) and (far(costs[-1]) or rising) else None
 
 
-def band(label: str | None, of: Iterable[Curve]) -> Band:
+def band(label: str | None, of: Iterable[MetricCurve]) -> MetricBand:
     """Median, quartiles and extremes of some curves, epoch by epoch. Quartiles are those of
     the values themselves (the inclusive method): of one value they are that value. What a run
     has from the epoch on in which it diverged says nothing of the others: it is counted, and
@@ -432,11 +432,11 @@ def band(label: str | None, of: Iterable[Curve]) -> Band:
             elif math.isfinite(point.value):
                 by_epoch.setdefault(point.epoch, []).append(point.value)
     levels = (_level(e, by_epoch[e], lost.get(e, 0)) for e in sorted(by_epoch))
-    return Band(label, runs, tuple(levels))
+    return MetricBand(label, runs, tuple(levels))
 
 
-def _level(epoch: int, values: list[float], lost: int) -> Level:
+def _level(epoch: int, values: list[float], lost: int) -> CohortLevel:
     lower, middle, upper = (
         quantiles(values, n=4, method="inclusive") if len(values) > 1 else values * 3
     )
-    return Level(epoch, len(values), min(values), lower, middle, upper, max(values), lost)
+    return CohortLevel(epoch, len(values), min(values), lower, middle, upper, max(values), lost)

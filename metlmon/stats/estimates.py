@@ -1,6 +1,6 @@
 """When will it be done: the running epochs, the runs, the ensemble, and how sure that is.
 
-What is expected comes from the ensemble's own history (:mod:`metlmon.stats.cycles`): a run's
+What is expected comes from the ensemble's own history (:mod:`metlmon.stats.epoch_times`): a run's
 epochs that are left times what a cycle of it takes, and for the epoch under way what is left of
 it, given how long it has lasted already. How sure it is comes from playing the rest out many
 times, with numbers that are the same each time: the same history gives the same answer, and a
@@ -13,12 +13,12 @@ GPUs to any site, any number, its run, all; for a cycle its run's own and its ta
 with all others', by how many there are.
 
 All of it assumes that the DAG goes on running: time in which it was removed and waited for somebody
-to submit it again is neither in the history nor foretold (:mod:`metlmon.stats.pauses`). Epochs a
+to submit it again is neither in the history nor foretold (:mod:`metlmon.stats.downtime`). Epochs a
 day are not an estimate: that many were completed, whatever came between them.
 
 One more epoch that lasts still, of whatever age, makes no run's estimate come earlier. For one
-that was broken off this holds of the share that lasts (:mod:`metlmon.stats.survival`), not strictly
-of estimates: what happened before it fades a little more.
+that was broken off this holds of the share that lasts (:mod:`metlmon.stats.kaplan_meier`), not
+strictly of estimates: what happened before it fades a little more.
 """
 
 from __future__ import annotations
@@ -29,14 +29,21 @@ from math import exp
 from typing import Final
 from zlib import crc32
 
-from metlmon.ensemble.ledger import EpochEntry, ExecutionEntry, RunEntry
-from metlmon.ensemble.states import ACTIVE, DONE, DagState, State
 from metlmon.frozen import frozen
-from metlmon.stats.cycles import Executions, History, counted, cycles_of, elapsed, later
-from metlmon.stats.middles import gamma, median, normal, quarters
-from metlmon.stats.pauses import Pauses
-from metlmon.stats.study import Basis
-from metlmon.training.records import Streamed
+from metlmon.jobfiles.records import Streamed
+from metlmon.model.states import ACTIVE, DONE, DagState, State
+from metlmon.snapshot.ledger import EpochEntry, ExecutionEntry, RunEntry
+from metlmon.stats.downtime import Downtime
+from metlmon.stats.epoch_times import (
+    DurationModel,
+    Executions,
+    counted,
+    elapsed,
+    epoch_durations,
+    later,
+)
+from metlmon.stats.quantiles import gamma, median, normal, quarters
+from metlmon.stats.worker import StatsInput
 
 TRIALS: Final = 211
 """So often the rest is played out: enough for the tenth and ninetieth of a hundred. A prime
@@ -63,7 +70,7 @@ _U: Final = tuple((i + 0.5) / TRIALS for i in range(TRIALS))
 
 
 @frozen
-class Span:
+class Interval:
     """So many seconds from as-of: the middle of what may be, and the interval that holds in
     four of five cases. ``samples``: what it was made from; ``source``: in words."""
 
@@ -75,7 +82,7 @@ class Span:
 
 
 @frozen
-class Pace:
+class EpochDurations:
     """What the epochs of a run took from completion to completion, seconds: the middle one,
     and the quarter points beside it (None of fewer than three)."""
 
@@ -86,7 +93,7 @@ class Pace:
 
 
 @frozen
-class RunOutlook:
+class RunForecast:
     """One run. Exactly one of ``span`` (when it will be done), ``ended`` (when it was) and
     ``why_not`` (a few words: why nothing can be said) is there. ``epoch``: of the epoch that
     runs now; ``number``: which that is. ``at``: the date of the span's middle. ``stopped``: its
@@ -99,9 +106,9 @@ class RunOutlook:
     total: int
     left: int
     number: int | None
-    pace: Pace | None
-    span: Span | None
-    epoch: Span | None
+    pace: EpochDurations | None
+    span: Interval | None
+    epoch: Interval | None
     at: datetime | None
     ended: datetime | None
     why_not: str | None
@@ -121,7 +128,7 @@ class Rate:
 
 
 @frozen
-class Outlook:
+class Forecast:
     """The ensemble: done when its slowest run is. As for a run; ``without``: the runs that are
     left out of the span, (name, "is held" or the like). ``slowest``: key of the run whose
     middle is last. ``skipped``: epochs of ``total`` that were left out."""
@@ -131,29 +138,29 @@ class Outlook:
     done: int
     total: int
     rate: Rate | None
-    span: Span | None
+    span: Interval | None
     at: datetime | None
     ended: datetime | None
     why_not: str | None
     without: tuple[tuple[str, str], ...]
     slowest: str | None
-    runs: tuple[RunOutlook, ...]
+    runs: tuple[RunForecast, ...]
     skipped: int = 0
 
 
-def outlook(basis: Basis) -> Outlook:
+def outlook(basis: StatsInput) -> Forecast:
     """When everything will be done, as of the picture's moment."""
     return expected(basis)
 
 
-def expected(basis: Basis, goals: Mapping[str, int] | None = None) -> Outlook:
+def expected(basis: StatsInput, goals: Mapping[str, int] | None = None) -> Forecast:
     """As :func:`outlook`. ``goals``: runs are done when so many of their epochs are (a backtest
     asks for the moment that an unfinished ensemble did reach)."""
-    return _Foresight(basis, goals).outlook()
+    return _Estimator(basis, goals).outlook()
 
 
-class _Foresight:
-    def __init__(self, basis: Basis, goals: Mapping[str, int] | None) -> None:
+class _Estimator:
+    def __init__(self, basis: StatsInput, goals: Mapping[str, int] | None) -> None:
         self.basis, self.ledger = basis, basis.ledger
         self.goals = goals
         self.dags = {dag.file: dag.state for dag in basis.status.dags}
@@ -166,9 +173,9 @@ class _Foresight:
             for job in self.ledger.jobs
             if job.run is not None and job.training and job.state in ACTIVE
         }
-        pauses = Pauses(self.ledger, basis.status.dags)
+        pauses = Downtime(self.ledger, basis.status.dags)
         self.cycles = {
-            run.run: cycles_of(self.ledger, self.epochs[run.run], pauses.within)
+            run.run: epoch_durations(self.ledger, self.epochs[run.run], pauses.within)
             for run in self.ledger.runs
         }
         times = [c.seconds for cycles in self.cycles.values() for c in cycles if c.ended]
@@ -180,12 +187,12 @@ class _Foresight:
                 self.cycles[key] = [cycle for cycle in self.cycles[key] if cycle.ended]
         cycles = [cycle for cycles in self.cycles.values() for cycle in cycles]
         broken = [cycle for run in self.ledger.runs for cycle in pauses.broken(run.run)]
-        self.history = History([*cycles, *broken])
+        self.history = DurationModel([*cycles, *broken])
         self.executions = Executions(self.ledger)
 
     # --- the whole ------------------------------------------------------------------------
 
-    def outlook(self) -> Outlook:
+    def outlook(self) -> Forecast:
         ledger = self.ledger
         played = {run.run: self._played(run) for run in ledger.runs}
         runs = tuple(self._run(run, played[run.run]) for run in ledger.runs)
@@ -199,7 +206,7 @@ class _Foresight:
             slowest = max(middles, key=lambda key: middles[key])
         ends = [run.ended for run in runs if run.ended is not None]
         over = bool(runs) and span is None and not left_out
-        return Outlook(
+        return Forecast(
             ledger.as_of,
             ledger.live,
             sum(run.done for run in runs),
@@ -215,7 +222,7 @@ class _Foresight:
             sum(run.epochs_skipped for run in ledger.runs),
         )
 
-    def _why_none(self, runs: Sequence[RunOutlook]) -> str:
+    def _why_none(self, runs: Sequence[RunForecast]) -> str:
         reasons = [run.why_not for run in runs if run.why_not is not None]
         if not reasons:
             return "there is no run"
@@ -252,14 +259,16 @@ class _Foresight:
         recent = sum(since <= later(end) <= later(now) for end in ends)
         return Rate(recent, window) if window > 0 else None
 
-    def _span(self, trials: Sequence[float], source: str, samples: int | None = None) -> Span:
+    def _span(self, trials: Sequence[float], source: str, samples: int | None = None) -> Interval:
         ordered = sorted(max(0.0, each) for each in trials)
         low, middle, high = (
             ordered[min(TRIALS - 1, int(share * TRIALS))] for share in (LOW, 0.5, HIGH)
         )
-        return Span(low, middle, high, self.history.ended if samples is None else samples, source)
+        return Interval(
+            low, middle, high, self.history.ended if samples is None else samples, source
+        )
 
-    def _at(self, span: Span | None) -> datetime | None:
+    def _at(self, span: Interval | None) -> datetime | None:
         if span is None or self.ledger.as_of is None:
             return None
         try:
@@ -308,7 +317,7 @@ class _Foresight:
             return False
         return elapsed(self.ledger, latest.since, now) <= RECENT * self.usual
 
-    def _run(self, run: RunEntry, played: tuple[list[float], _Now | None]) -> RunOutlook:
+    def _run(self, run: RunEntry, played: tuple[list[float], _CurrentState | None]) -> RunForecast:
         trials, now = played
         left = self._left(run)
         ended = _latest(e.completed for e in self.epochs[run.run] if e.completed is not None)
@@ -320,7 +329,7 @@ class _Foresight:
             source += f", {others} of other runs" if others else ""
             span = self._span(trials, source)
         why = self.stops[run.run] or (self._unknown() if not self.history.ended else None)
-        return RunOutlook(
+        return RunForecast(
             run.run,
             run.run_name,
             run.state,
@@ -337,14 +346,14 @@ class _Foresight:
             run.stopped,
         )
 
-    def _played(self, run: RunEntry) -> tuple[list[float], _Now | None]:
+    def _played(self, run: RunEntry) -> tuple[list[float], _CurrentState | None]:
         """What is left of the run in each trial (nothing: it cannot be said, or is over), and
         of its epoch that is under way."""
         left = self._left(run)
         if not left or self.stops[run.run] is not None:
             return [], None
         waiting = [epoch for epoch in self.epochs[run.run] if epoch.state not in DONE]
-        luck = _Luck(run.run)
+        luck = _CommonRandomNumbers(run.run)
         now = self._now(run, waiting[0], luck) if waiting else None
         history = self.history
         if history.curve is None:
@@ -363,7 +372,9 @@ class _Foresight:
             trials.append(begun + rest)
         return trials, now
 
-    def _first(self, run: RunEntry, waiting: Sequence[EpochEntry], luck: _Luck) -> list[float]:
+    def _first(
+        self, run: RunEntry, waiting: Sequence[EpochEntry], luck: _CommonRandomNumbers
+    ) -> list[float]:
         """What is left of the cycle under way when its epoch does not run now: by how long it
         has taken already, and never less than the training itself takes."""
         curve = self.history.past
@@ -375,7 +386,9 @@ class _Foresight:
         floor = training.remaining(LOW) if training is not None else 0.0
         return [max(floor, ratio * curve.remaining(_U[i], age)) for i in luck.first]
 
-    def _now(self, run: RunEntry, epoch: EpochEntry, luck: _Luck) -> _Now | None:
+    def _now(
+        self, run: RunEntry, epoch: EpochEntry, luck: _CommonRandomNumbers
+    ) -> _CurrentState | None:
         """The epoch that is executed now, if one is."""
         entries = [self.executions.under_way.get(job) for job in epoch.jobs]
         running = [entry for entry in entries if entry is not None]
@@ -383,7 +396,9 @@ class _Foresight:
             trials = self._first(run, [epoch], luck)
             if self.history.curve is None or run.latest is None or not epoch.jobs:
                 return None
-            return _Now(epoch, trials, f"{self.history.ended} epochs of all runs", None, False)
+            return _CurrentState(
+                epoch, trials, f"{self.history.ended} epochs of all runs", None, False
+            )
         entry = running[-1]
         again = self.history.expected(run.run, epoch.target)
         risk = self.executions.risk(entry.seconds)
@@ -404,7 +419,7 @@ class _Foresight:
         for i in lost:
             # What comes then is a cycle of its own, at least.
             trials[i] += again
-        return _Now(epoch, trials, source, samples, True)
+        return _CurrentState(epoch, trials, source, samples, True)
 
 
 def _to_be_trained(epochs: Iterable[EpochEntry], ends_before: int) -> Iterator[EpochEntry]:
@@ -415,7 +430,7 @@ def _to_be_trained(epochs: Iterable[EpochEntry], ends_before: int) -> Iterator[E
 
 
 @frozen
-class _Now:
+class _CurrentState:
     epoch: EpochEntry
     trials: list[float]
     source: str
@@ -423,7 +438,7 @@ class _Now:
     runs: bool
 
 
-class _Luck:
+class _CommonRandomNumbers:
     """In which order a run goes through the chances, in three respects that do not depend on
     each other, nor on another run's: by its key, so that they stay."""
 
@@ -459,7 +474,7 @@ _DAG_WORDS: Final = {
 }
 
 
-def _which(run: RunOutlook) -> str:
+def _which(run: RunForecast) -> str:
     if run.why_not == _PAUSED:
         return "is paused"
     return _WHICH.get(run.state, "does not go on")
@@ -477,13 +492,13 @@ def _told(streamed: Streamed | None, entry: ExecutionEntry) -> float | None:
     return None
 
 
-def _pace(seconds: Sequence[float]) -> Pace | None:
+def _pace(seconds: Sequence[float]) -> EpochDurations | None:
     if not seconds:
         return None
     if len(seconds) < 3:
-        return Pace(median(seconds), None, None, len(seconds))
+        return EpochDurations(median(seconds), None, None, len(seconds))
     lower, middle, upper = quarters(seconds)
-    return Pace(middle, lower, upper, len(seconds))
+    return EpochDurations(middle, lower, upper, len(seconds))
 
 
 def _latest(times: Iterable[datetime]) -> datetime | None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from metlmon.ensemble.views import EpochRow
 from metlmon.frozen import frozen
-from metlmon.stats.study import Basis
-from metlmon.training.records import Training
+from metlmon.jobfiles.records import TrainingOutput
+from metlmon.snapshot.types import EpochRow
+from metlmon.stats.worker import StatsInput
 
 FIRST: Final = "eval_loss"
 """The metric that is told of where there are several."""
@@ -18,7 +18,7 @@ PREFIX: Final = "eval"
 
 
 @frozen
-class Found:
+class EvaluationResult:
     """One run's values of ``metric``: by the ``version_<k>`` that they come from (an evaluation's
     is VAR ``epoch``), and by epoch, as in the training node's name."""
 
@@ -33,17 +33,17 @@ class Found:
         return self.by_epoch.get(-1 if epoch.epoch is None else epoch.epoch)
 
 
-def evaluations(basis: Basis) -> Mapping[str, Found]:
+def evaluations(basis: StatsInput) -> Mapping[str, EvaluationResult]:
     """By run key, what its evaluations found; runs of which none has written are not in it."""
     found = {key: _found(training) for key, training in basis.trainings.items()}
     return {key: each for key, each in found.items() if each is not None}
 
 
-def _found(training: Training) -> Found | None:
+def _found(training: TrainingOutput) -> EvaluationResult | None:
     names = sorted(name for name in training.metrics if name.startswith(PREFIX))
     if not names:
         return None
     name = FIRST if FIRST in names else names[0]
     points = training.metrics[name]
     by_version = {p.version: p.value for p in points if p.version is not None}
-    return Found(name, by_version, {p.epoch: p.value for p in points})
+    return EvaluationResult(name, by_version, {p.epoch: p.value for p in points})

@@ -1,7 +1,7 @@
 """An ensemble as pandas frames, for notebooks and exports.
 
 ``metlmon.load(dagdir)`` gives :class:`Frames`. What the columns mean is in
-:mod:`metlmon.stats.columns`; a row is one entry of the ledger, so that every sum over a frame
+:mod:`metlmon.stats.frame_columns`; a row is one entry of the ledger, so that every sum over a frame
 is the sum that screens, reports and JSON show. pandas is imported when a frame is asked for,
 and by nothing before.
 """
@@ -15,16 +15,15 @@ from datetime import UTC, datetime, tzinfo
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from metlmon.ensemble.ledger import Ledger
-from metlmon.ensemble.picture import Painter
-from metlmon.ensemble.views import Status
-from metlmon.ensemble.wording import count, plain
+from metlmon.config.files import load_settings, zone
 from metlmon.live.cache import user_cache
+from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.errors import InputError
-from metlmon.live.moments import asked_moment
-from metlmon.live.reader import Reader
-from metlmon.live.settings import load_settings, zone
-from metlmon.stats.columns import (
+from metlmon.live.time_argument import asked_moment
+from metlmon.snapshot.builder import SnapshotBuilder
+from metlmon.snapshot.ledger import Ledger
+from metlmon.snapshot.types import Status
+from metlmon.stats.frame_columns import (
     COUNT,
     NUMBER,
     TABLES,
@@ -32,11 +31,12 @@ from metlmon.stats.columns import (
     TIME,
     TRUTH,
     WORD,
-    Column,
     EventRecord,
-    Table,
+    FrameColumn,
+    FrameTable,
 )
-from metlmon.stats.windows import ALL, Window, clipped, told_window
+from metlmon.stats.windows import ALL, TimeWindow, clipped, told_window
+from metlmon.text.formatting import count, plain
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -70,7 +70,7 @@ def load(
     if tz is not None:
         settings = replace(settings, zone=zone(tz))
     moment = asked_moment("as_of=", as_of, settings.zone)
-    reader = Reader(path, settings, as_of=moment, live=live, cache=user_cache())
+    reader = DagdirReader(path, settings, as_of=moment, live=live, cache=user_cache())
     reader.open()
     reader.read_all()
     return Frames(reader.painter())
@@ -86,7 +86,7 @@ class Frames:
     and jobs wrote is one line each, with what a terminal would obey made visible.
     """
 
-    def __init__(self, painter: Painter, window: Window = ALL) -> None:
+    def __init__(self, painter: SnapshotBuilder, window: TimeWindow = ALL) -> None:
         self._painter = painter
         self._window = window
         self._ledger: Ledger | None = None
@@ -143,7 +143,7 @@ class Frames:
             self._frames[name] = self._built(_table(name))
         return self._frames[name]
 
-    def _built(self, table: Table) -> pd.DataFrame:
+    def _built(self, table: FrameTable) -> pd.DataFrame:
         import pandas as pd
 
         values = self.values(table.name)
@@ -163,7 +163,7 @@ class Frames:
         cut into add up to the whole. ``status`` stays that of the whole ensemble. Raises
         InputError."""
         settings = self._painter.ensemble.settings
-        window = Window(
+        window = TimeWindow(
             asked_moment("since=", since, settings.zone),
             asked_moment("until=", until, settings.zone),
         )
@@ -247,13 +247,13 @@ class Frames:
         return "\n".join(lines)
 
 
-def _table(name: str) -> Table:
+def _table(name: str) -> FrameTable:
     if name not in TABLES:
         raise InputError(f"no frame is called {name!r}; there are {', '.join(TABLES)}")
     return TABLES[name]
 
 
-def _clean(column: Column, value: object) -> Value:
+def _clean(column: FrameColumn, value: object) -> Value:
     """The value as the column's type has it; a text as one harmless line."""
     if value is None:
         return None
@@ -270,7 +270,7 @@ def _clean(column: Column, value: object) -> Value:
     return value
 
 
-def _series(column: Column, values: list[Value], known: tzinfo | None) -> pd.Series:
+def _series(column: FrameColumn, values: list[Value], known: tzinfo | None) -> pd.Series:
     import pandas as pd
 
     if column.dtype == WORD:

@@ -16,17 +16,17 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Final, TypeAlias, TypeVar
 
-from metlmon.ensemble.causes import fold_reason
-from metlmon.ensemble.ledger import HOUR, ExecutionEntry, RunEntry, TransferEntry
-from metlmon.ensemble.picture import ANYWHERE, POOLS
-from metlmon.ensemble.record import JobId
-from metlmon.ensemble.states import DagState, Outcome, State
-from metlmon.ensemble.views import FailedEpoch
-from metlmon.ensemble.wording import age, count, hours
 from metlmon.frozen import frozen
-from metlmon.stats.cycles import BY_A_PERSON, elapsed, later
-from metlmon.stats.middles import median
-from metlmon.stats.study import Basis
+from metlmon.model.job_events import JobId
+from metlmon.model.reasons import fold_reason
+from metlmon.model.states import DagState, Outcome, State
+from metlmon.snapshot.builder import ANYWHERE, POOLS
+from metlmon.snapshot.ledger import HOUR, ExecutionEntry, RunEntry, TransferEntry
+from metlmon.snapshot.types import FailedEpoch
+from metlmon.stats.epoch_times import BY_A_PERSON, elapsed, later
+from metlmon.stats.quantiles import median
+from metlmon.stats.worker import StatsInput
+from metlmon.text.formatting import age, count, hours
 
 T = TypeVar("T")
 
@@ -64,7 +64,7 @@ RECENT_SECONDS: Final = 3 * DAY
 FULL_DISK: Final = re.compile(r"disk quota exceeded|no space left on device|\bENOSPC\b", re.I)
 
 
-class Severity(IntEnum):
+class IncidentSeverity(IntEnum):
     """How bad: nothing to do; costs time or truth; a run stands still until a person acts."""
 
     NOTE = 1
@@ -81,7 +81,7 @@ class Incident:
 
     key: str
     kind: str
-    severity: Severity
+    severity: IncidentSeverity
     since: datetime | None
     until: datetime | None
     still: bool
@@ -98,14 +98,14 @@ class Incident:
         return self.brief or self.text
 
 
-def incidents(basis: Basis) -> tuple[Incident, ...]:
+def incidents(basis: StatsInput) -> tuple[Incident, ...]:
     """All of them: what lasts first, then the newest first."""
     every = [each for rule in RULES for each in rule(basis)]
     every.sort(key=lambda each: (each.still, _when(each), each.severity), reverse=True)
     return tuple(every)
 
 
-def pressing(basis: Basis, all_of_them: Sequence[Incident]) -> list[Incident]:
+def pressing(basis: StatsInput, all_of_them: Sequence[Incident]) -> list[Incident]:
     """Those that the header tells of, the worst first: what lasts or was lately, and is more
     than a note. What befell only runs that are done is over for them."""
     now = basis.ledger.as_of
@@ -113,7 +113,7 @@ def pressing(basis: Basis, all_of_them: Sequence[Incident]) -> list[Incident]:
     kept = [
         each
         for each in all_of_them
-        if each.severity > Severity.NOTE
+        if each.severity > IncidentSeverity.NOTE
         and (each.still or not each.runs or not done.issuperset(each.runs))
         and (
             each.still
@@ -127,7 +127,7 @@ def pressing(basis: Basis, all_of_them: Sequence[Incident]) -> list[Incident]:
 
 
 @frozen
-class Found:
+class IncidentList:
     """All incidents, those that matter now (the worst first), how long each lasted in seconds
     (by key; where both ends are known), and what the runs are called."""
 
@@ -137,7 +137,7 @@ class Found:
     names: Mapping[str, str]
 
 
-def found(basis: Basis) -> Found:
+def found(basis: StatsInput) -> IncidentList:
     """The incidents as a screen shows them."""
     every = incidents(basis)
     lasted = {
@@ -146,10 +146,10 @@ def found(basis: Basis) -> Found:
         if each.since is not None and each.until is not None
     }
     names = {run.run: run.run_name for run in basis.ledger.runs}
-    return Found(every, tuple(pressing(basis, every)), lasted, names)
+    return IncidentList(every, tuple(pressing(basis, every)), lasted, names)
 
 
-def names_of(incident: Incident, told: Found) -> tuple[str, ...]:
+def names_of(incident: Incident, told: IncidentList) -> tuple[str, ...]:
     """The names of the runs that it concerns."""
     return tuple(told.names.get(run, run) for run in incident.runs)
 
@@ -171,7 +171,7 @@ class _Hole:
     lost: list[ExecutionEntry]
 
 
-def _holes(basis: Basis) -> list[_Hole]:
+def _holes(basis: StatsInput) -> list[_Hole]:
     """Around each group of ends that were not logged: since an execution began or ended before."""
     ledger = basis.ledger
     lost = [e for e in ledger.executions if e.uncertain and e.end is not None and not e.dagman]
@@ -189,7 +189,7 @@ def _holes(basis: Basis) -> list[_Hole]:
     return holes
 
 
-def _silent(basis: Basis) -> float:
+def _silent(basis: StatsInput) -> float:
     """Seconds without an event from which on a log is silent longer than it is its way."""
     pauses = [
         elapsed(basis.ledger, log.first, log.last) / max(1, log.events)
@@ -199,7 +199,7 @@ def _silent(basis: Basis) -> float:
     return max(SILENT_SECONDS, SILENT_TIMES * min(pauses, default=0.0))
 
 
-def log_gaps(basis: Basis) -> Iterator[Incident]:
+def log_gaps(basis: StatsInput) -> Iterator[Incident]:
     """Executions whose end was not logged: the log has a hole while jobs ran, where it is silent
     for longer than is its way. And a log that is damaged without such a loss; and one that has
     fallen silent."""
@@ -228,13 +228,27 @@ def log_gaps(basis: Basis) -> Iterator[Incident]:
             "up to the moment that proves the end"
         )
         yield _incident(
-            "log-gap", Severity.WARNING, hole.since, hole.until, False, text, advice, hole.lost
+            "log-gap",
+            IncidentSeverity.WARNING,
+            hole.since,
+            hole.until,
+            False,
+            text,
+            advice,
+            hole.lost,
         )
     if glued and not holes:
         text = f"The log was cut in the middle of an event ({where}): what it said is lost"
         advice = "Look for a full disk or quota at that time where the log is written"
         yield Incident(
-            f"log-damage {where}", "log-damage", Severity.NOTE, None, None, False, text, advice
+            f"log-damage {where}",
+            "log-damage",
+            IncidentSeverity.NOTE,
+            None,
+            None,
+            False,
+            text,
+            advice,
         )
     yield from _silence(basis)
 
@@ -243,10 +257,12 @@ def _lost_ends(group: Sequence[ExecutionEntry], since: datetime, until: datetime
     """The log went on for others, and lacks what became of these."""
     text = f"The log does not say how {count(len(group), 'execution')} of {_names(group)} ended"
     advice = "Nothing to do: the hours are counted up to the moment that proves it was over"
-    return _incident("log-damage", Severity.NOTE, since, until, False, text, advice, group, "end")
+    return _incident(
+        "log-damage", IncidentSeverity.NOTE, since, until, False, text, advice, group, "end"
+    )
 
 
-def _silence(basis: Basis) -> Iterator[Incident]:
+def _silence(basis: StatsInput) -> Iterator[Incident]:
     status, ledger = basis.status, basis.ledger
     if not status.live or status.as_of is None:
         return
@@ -267,11 +283,11 @@ def _silence(basis: Basis) -> Iterator[Incident]:
     )
     advice = "Ask the queue (condor_q); see whether the log's disk is full, or was unmounted"
     yield _incident(
-        "log-gap", Severity.ALARM, newest.last, None, True, text, advice, running, "silence"
+        "log-gap", IncidentSeverity.ALARM, newest.last, None, True, text, advice, running, "silence"
     )
 
 
-def full_disk(basis: Basis) -> Iterator[Incident]:
+def full_disk(basis: StatsInput) -> Iterator[Incident]:
     """Executions and holds whose reason is that a disk or a quota is full."""
     ended = [e for e in basis.ledger.executions if e.end is not None and e.kind == "bad"]
     hurt = [e for e in ended if e.reason and _tells_of_a_full_disk(e.reason)]
@@ -289,7 +305,7 @@ def full_disk(basis: Basis) -> Iterator[Incident]:
         advice = "Free space or raise the quota (quota -s, df), then release what is held"
         held = {r.key for r in basis.status.runs if r.state is State.HELD and _full(r.latest)}
         still = bool(held & {e.run for e in group})
-        severity = Severity.ALARM if still else Severity.WARNING
+        severity = IncidentSeverity.ALARM if still else IncidentSeverity.WARNING
         until = None if still else last
         yield _incident("disk-quota", severity, first, until, still, text, advice, group)
 
@@ -318,7 +334,7 @@ def _full(latest: object) -> bool:
 _LET_GO: Final = frozenset({Outcome.EVICTED, Outcome.SHADOW_EXCEPTION, Outcome.RECONNECT_FAILED})
 
 
-def mass_evictions(basis: Basis) -> Iterator[Incident]:
+def mass_evictions(basis: StatsInput) -> Iterator[Incident]:
     """Many runs that lose their jobs together at one site, not by a person's doing."""
     entries = basis.ledger.executions
     usual = median([e.seconds for e in entries if e.final] or [4 * TOGETHER_SECONDS])
@@ -346,11 +362,19 @@ def mass_evictions(basis: Basis) -> Iterator[Incident]:
                 "there, or leave it out"
             )
             yield _incident(
-                "evictions", Severity.WARNING, first, last, False, text, advice, group, site or ""
+                "evictions",
+                IncidentSeverity.WARNING,
+                first,
+                last,
+                False,
+                text,
+                advice,
+                group,
+                site or "",
             )
 
 
-def removals(basis: Basis) -> Iterator[Incident]:
+def removals(basis: StatsInput) -> Iterator[Incident]:
     """That a person removed a DAG, or the jobs of many runs, while they ran: told for what it
     cost."""
     ended = [
@@ -371,13 +395,13 @@ def removals(basis: Basis) -> Iterator[Incident]:
             f"{count(len(group), 'job')} ran: {_lost(group)} lost"
         )
         advice = "Nothing to do. Halting the DAG (Z) lets the epochs that run end first"
-        yield _incident("removed", Severity.NOTE, first, last, False, text, advice, group)
+        yield _incident("removed", IncidentSeverity.NOTE, first, last, False, text, advice, group)
 
 
 # --- transfers ------------------------------------------------------------------------------
 
 
-def stalled_transfers(basis: Basis) -> Iterator[Incident]:
+def stalled_transfers(basis: StatsInput) -> Iterator[Incident]:
     """Transfers that took much longer than is usual at their site."""
     ledger = basis.ledger
     long = [span for span in ledger.transfers if (span.seconds or 0.0) >= STALL_SECONDS]
@@ -422,7 +446,7 @@ def stalled_transfers(basis: Basis) -> Iterator[Incident]:
             yield Incident(
                 f"stall {direction} {site} {starts[0]}",
                 "stalled-transfer",
-                Severity.WARNING,
+                IncidentSeverity.WARNING,
                 min(starts, key=later),
                 None if still else max(ends, key=later, default=None),
                 still,
@@ -455,7 +479,7 @@ def _habits(
 # --- runs that stand still ------------------------------------------------------------------
 
 
-def held_runs(basis: Basis) -> Iterator[Incident]:
+def held_runs(basis: StatsInput) -> Iterator[Incident]:
     """Runs that are held, by reason."""
     reasons: dict[str, list[RunEntry]] = {}
     for run in basis.ledger.runs:
@@ -473,7 +497,7 @@ def held_runs(basis: Basis) -> Iterator[Incident]:
         yield Incident(
             f"held {reason} {runs[0].run}",
             "held",
-            Severity.ALARM,
+            IncidentSeverity.ALARM,
             since,
             None,
             True,
@@ -485,7 +509,7 @@ def held_runs(basis: Basis) -> Iterator[Incident]:
         )
 
 
-def exhausted(basis: Basis) -> Iterator[Incident]:
+def exhausted(basis: StatsInput) -> Iterator[Incident]:
     """Runs that stopped because an epoch failed as often as it may."""
     dags = {dag.file: dag.state for dag in basis.status.dags}
     for run in basis.ledger.runs:
@@ -509,7 +533,7 @@ def exhausted(basis: Basis) -> Iterator[Incident]:
         yield Incident(
             f"exhausted {run.run} {latest.node}",
             "exhausted",
-            Severity.ALARM,
+            IncidentSeverity.ALARM,
             latest.since,
             None,
             True,
@@ -543,7 +567,7 @@ def _without_job(run: RunEntry, failed: FailedEpoch) -> Incident:
     return Incident(
         f"{kind} {run.run} {failed.node}",
         kind,
-        Severity.ALARM,
+        IncidentSeverity.ALARM,
         failed.since,
         None,
         True,
@@ -563,7 +587,7 @@ _Target: TypeAlias = tuple[str | None, str]
 says nothing of it."""
 
 
-def targets(basis: Basis) -> Iterator[Incident]:
+def targets(basis: StatsInput) -> Iterator[Incident]:
     """Targets that are missed again and again, and those that never took a job."""
     entries = [e for e in basis.ledger.executions if e.target and e.training and not e.dagman]
     wanted: dict[_Target, list[ExecutionEntry]] = {}
@@ -592,7 +616,7 @@ def targets(basis: Basis) -> Iterator[Incident]:
             first, last = missed[0].start, _ends(missed)[1]
             yield _incident(
                 "misdirected",
-                Severity.WARNING,
+                IncidentSeverity.WARNING,
                 first,
                 None if still else last,
                 still,
@@ -605,7 +629,7 @@ def targets(basis: Basis) -> Iterator[Incident]:
 
 
 def _unserved(
-    basis: Basis, served: Mapping[_Target, Sequence[ExecutionEntry]]
+    basis: StatsInput, served: Mapping[_Target, Sequence[ExecutionEntry]]
 ) -> Iterator[Incident]:
     ledger, now = basis.ledger, basis.ledger.as_of
     waits = [e.wait for each in served.values() for e in each if e.wait is not None]
@@ -626,7 +650,7 @@ def _unserved(
         yield Incident(
             f"unserved {dag} {target}",
             "unserved",
-            Severity.WARNING,
+            IncidentSeverity.WARNING,
             since,
             None,
             True,
@@ -669,7 +693,7 @@ PLACES: Final = re.compile(
 """Arguments that say where and on what it runs, which must differ: never what is trained."""
 
 
-def configurations(basis: Basis) -> Iterator[Incident]:
+def configurations(basis: StatsInput) -> Iterator[Incident]:
     """Arguments that differ between the epochs of one run."""
     names = {run.run: (run.run_name, run.state) for run in basis.ledger.runs}
     for key, training in basis.trainings.items():
@@ -688,7 +712,7 @@ def configurations(basis: Basis) -> Iterator[Incident]:
         yield Incident(
             f"configuration {key}",
             "configuration",
-            Severity.WARNING,
+            IncidentSeverity.WARNING,
             None,
             None,
             state not in (State.COMPLETED, State.FAILED, State.REMOVED),
@@ -732,7 +756,7 @@ def _counts_up(name: str, told: Sequence[tuple[int, str]]) -> bool:
 # --- shared ---------------------------------------------------------------------------------
 
 
-RULES: Final[tuple[Callable[[Basis], Iterable[Incident]], ...]] = (
+RULES: Final[tuple[Callable[[StatsInput], Iterable[Incident]], ...]] = (
     held_runs,
     exhausted,
     log_gaps,
@@ -747,7 +771,7 @@ RULES: Final[tuple[Callable[[Basis], Iterable[Incident]], ...]] = (
 
 def _incident(
     kind: str,
-    severity: Severity,
+    severity: IncidentSeverity,
     since: datetime | None,
     until: datetime | None,
     still: bool,

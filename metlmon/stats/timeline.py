@@ -16,14 +16,14 @@ from itertools import accumulate, pairwise
 from math import inf
 from typing import Final
 
-from metlmon.ensemble.gatewords import PAUSED, STOPPED
-from metlmon.ensemble.jobtimes import latest_by
-from metlmon.ensemble.ledger import ExecutionEntry, JobEntry, Ledger, plain_seconds
-from metlmon.ensemble.record import JobId
-from metlmon.ensemble.states import ACTIVE, TERMINAL, State
-from metlmon.ensemble.wording import Sign
 from metlmon.frozen import frozen
-from metlmon.stats.study import Basis
+from metlmon.model.job_events import JobId
+from metlmon.model.job_times import latest_by
+from metlmon.model.states import ACTIVE, TERMINAL, State
+from metlmon.snapshot.gate_text import PAUSED, STOPPED
+from metlmon.snapshot.ledger import ExecutionEntry, JobEntry, Ledger, plain_seconds
+from metlmon.stats.worker import StatsInput
+from metlmon.text.formatting import Symbol
 
 NO_RUN: Final = ""
 """Key of the lane of jobs that belong to no run."""
@@ -33,7 +33,7 @@ WAITING: Final = frozenset({State.IDLE, State.HELD})
 
 
 @frozen
-class Span:
+class TimelineSpan:
     """A job's time in one state. ``start``, ``end`` as logged (``end`` None: it lasts),
     ``at``, ``until``: seconds since the timeline's first moment. ``execution``: the one that
     the job was in then. ``why``: of a hold its folded reason."""
@@ -67,18 +67,18 @@ class Lane:
     uuid: str | None
     dag: str
     state: State | None
-    spans: tuple[Span, ...]
+    spans: tuple[TimelineSpan, ...]
     changes: tuple[float, ...]
     ends: tuple[float, ...]
-    sign: Sign | None = None
+    sign: Symbol | None = None
 
-    def between(self, low: float, high: float) -> Sequence[Span]:
+    def between(self, low: float, high: float) -> Sequence[TimelineSpan]:
         """The spans that reach into ``low`` … ``high``, and perhaps some before them."""
         first = bisect_left(self.ends, low)
         last = bisect_left(self.spans, high, key=_at)
         return self.spans[first:last]
 
-    def then(self, at: float) -> tuple[Span, ...]:
+    def then(self, at: float) -> tuple[TimelineSpan, ...]:
         """What its jobs were at, at this moment; the training first, executions first."""
         begun = bisect_right(self.spans, at, key=_at)
         found = [
@@ -88,23 +88,23 @@ class Lane:
         ]
         return tuple(sorted(found, key=lambda s: (not s.training, s.execution is None, -s.at)))
 
-    def before(self, at: float) -> Span | None:
+    def before(self, at: float) -> TimelineSpan | None:
         """What ended last, before this moment."""
         begun = self.spans[: bisect_right(self.spans, at, key=_at)]
         return max(begun, key=lambda span: span.until, default=None)
 
-    def after(self, at: float) -> Span | None:
+    def after(self, at: float) -> TimelineSpan | None:
         """What begins next, after this moment."""
         first = bisect_right(self.spans, at, key=_at)
         return self.spans[first] if first < len(self.spans) else None
 
 
-def _at(span: Span) -> float:
+def _at(span: TimelineSpan) -> float:
     return span.at
 
 
 @frozen
-class Step:
+class CountStep:
     """From ``at`` (``time``) to the next step, the last one to the end of the timeline, so many
     executions ran, on so many GPUs.
     ``jobs_by`` and ``gpus_by`` are the same by site."""
@@ -146,7 +146,7 @@ class Wait:
     """A span in which a job waited, and whose."""
 
     lane: Lane
-    span: Span
+    span: TimelineSpan
 
 
 @frozen
@@ -168,7 +168,7 @@ class Timeline:
     lanes: tuple[Lane, ...]
     sites: tuple[str | None, ...]
     ran: tuple[Ran, ...]
-    steps: tuple[Step, ...]
+    steps: tuple[CountStep, ...]
     stalls: tuple[Stall, ...]
     waits: tuple[Wait, ...]
     longest_wait: Wait | None
@@ -200,7 +200,7 @@ class Timeline:
         except OverflowError:
             return None
 
-    def step(self, at: float) -> Step | None:
+    def step(self, at: float) -> CountStep | None:
         """How many ran at this moment; None before the first execution."""
         found = bisect_right(self.steps, at, key=lambda step: step.at)
         return self.steps[found - 1] if found else None
@@ -209,7 +209,7 @@ class Timeline:
 NOTHING: Final = Timeline(None, None, False, 0.0, (), (), (), (), (), (), None, 0, 0, 0.0, 0.0)
 
 
-def timeline(basis: Basis) -> Timeline:
+def timeline(basis: StatsInput) -> Timeline:
     """The figure; see :class:`Timeline`."""
     return drawn_up(basis.ledger)
 
@@ -284,7 +284,7 @@ def _lanes(
     ran: dict[JobId, list[ExecutionEntry]] = {}
     for entry in executions:
         ran.setdefault(entry.job, []).append(entry)
-    by_run: dict[str, list[Span]] = {run.run: [] for run in ledger.runs}
+    by_run: dict[str, list[TimelineSpan]] = {run.run: [] for run in ledger.runs}
     for job in jobs:
         spans = by_run.setdefault(job.run or NO_RUN, [])
         spans += _spans(job, ran.get(job.job, ()), place)
@@ -303,7 +303,12 @@ def _lanes(
 
 
 def _lane(
-    key: str, name: str, uuid: str | None, dag: str, state: State | None, spans: Iterable[Span]
+    key: str,
+    name: str,
+    uuid: str | None,
+    dag: str,
+    state: State | None,
+    spans: Iterable[TimelineSpan],
 ) -> Lane:
     made = tuple(sorted(spans, key=lambda span: (span.at, span.until)))
     changes = sorted({edge for span in made for edge in (span.at, span.until)})
@@ -311,7 +316,9 @@ def _lane(
     return Lane(key, name, uuid, dag, state, made, tuple(changes), ends)
 
 
-def _spans(job: JobEntry, executions: Sequence[ExecutionEntry], place: _Placed) -> Iterable[Span]:
+def _spans(
+    job: JobEntry, executions: Sequence[ExecutionEntry], place: _Placed
+) -> Iterable[TimelineSpan]:
     """The states of a job that took time. One stamped before the one ahead of it does not
     turn time back."""
     entered = list(job.states)
@@ -331,7 +338,7 @@ def _spans(job: JobEntry, executions: Sequence[ExecutionEntry], place: _Placed) 
             # It took no time; what came after it began at the later of the two.
             since = (max(since[0], when, key=place.at), state)
             continue
-        yield Span(
+        yield TimelineSpan(
             begin,
             max(begin, end),
             since[0],
@@ -376,7 +383,7 @@ class _Running:
 
 def concurrency(
     executions: Iterable[ExecutionEntry], at: Callable[[datetime], float]
-) -> tuple[Step, ...]:
+) -> tuple[CountStep, ...]:
     """How many executions ran, and on how many GPUs, as steps. Those in flight run on. The
     integral over time is the sum of the executions' seconds."""
     moves: list[tuple[float, datetime, int, int, str | None]] = []
@@ -389,11 +396,11 @@ def concurrency(
     moves.sort(key=lambda move: move[0])
     jobs: dict[str | None, int] = {}
     gpus_by: dict[str | None, int] = {}
-    steps: list[Step] = []
+    steps: list[CountStep] = []
     for place, when, more, gpus, site in moves:
         jobs = {**jobs, site: jobs.get(site, 0) + more}
         gpus_by = {**gpus_by, site: gpus_by.get(site, 0) + gpus}
-        step = Step(place, when, sum(jobs.values()), sum(gpus_by.values()), jobs, gpus_by)
+        step = CountStep(place, when, sum(jobs.values()), sum(gpus_by.values()), jobs, gpus_by)
         if steps and steps[-1].at == place:
             steps[-1] = step
         else:
@@ -401,7 +408,7 @@ def concurrency(
     return tuple(steps)
 
 
-def _stalls(steps: Sequence[Step], length: float, last: datetime) -> tuple[Stall, ...]:
+def _stalls(steps: Sequence[CountStep], length: float, last: datetime) -> tuple[Stall, ...]:
     """When nothing ran, between the first execution and the end."""
     found = [
         Stall(step.at, after.at, step.time, after.time, False)

@@ -14,7 +14,11 @@ from datetime import date, datetime, time, timedelta, tzinfo
 from enum import StrEnum
 from typing import Final, TypeVar
 
-from metlmon.ensemble.ledger import (
+from metlmon.frozen import frozen
+from metlmon.live.errors import InputError
+from metlmon.live.time_argument import asked_moment
+from metlmon.model.states import State
+from metlmon.snapshot.ledger import (
     EpochEntry,
     ExecutionEntry,
     JobEntry,
@@ -22,11 +26,7 @@ from metlmon.ensemble.ledger import (
     RunEntry,
     TransferEntry,
 )
-from metlmon.ensemble.states import State
-from metlmon.frozen import frozen
-from metlmon.live.errors import InputError
-from metlmon.live.moments import asked_moment
-from metlmon.stats.tally import tally
+from metlmon.stats.totals import tally
 
 T = TypeVar("T")
 
@@ -46,7 +46,7 @@ class Unit(StrEnum):
 
 
 @frozen
-class Window:
+class TimeWindow:
     """From ``since`` up to ``until``, which is not in it; None: without that end. Naive
     datetimes of the access point's local time, like those of the ledger."""
 
@@ -59,7 +59,7 @@ class Window:
         return self.since is None and self.until is None
 
 
-ALL: Final = Window()
+ALL: Final = TimeWindow()
 
 FAR: Final = timedelta(days=2)
 """Stamps that are further apart stand in the order of time: no zone moves by more than a day."""
@@ -70,38 +70,38 @@ FAR: Final = timedelta(days=2)
 
 def asked_window(
     since: str | None, until: str | None, month: str | None, zone: tzinfo | None = None
-) -> Window:
+) -> TimeWindow:
     """The window of ``--since``, ``--until`` and ``--month``. ``zone``: the logs' own, where it
     is known. Raises InputError."""
     if month is not None:
         if since is not None or until is not None:
             raise InputError("--month is a window of its own: leave out --since and --until")
         return _month(month)
-    window = Window(asked_moment("--since", since, zone), asked_moment("--until", until, zone))
+    window = TimeWindow(asked_moment("--since", since, zone), asked_moment("--until", until, zone))
     if window.since is not None and window.until is not None and window.since >= window.until:
         raise InputError(f"--since {since!r} is not before --until {until!r}: nothing is between")
     return window
 
 
-def _month(text: str) -> Window:
+def _month(text: str) -> TimeWindow:
     try:
         first = datetime.strptime(text.strip(), "%Y-%m")
     except ValueError:
         raise InputError(f"--month {text!r} is no month; write it as 2025-11") from None
-    return Window(first, _after(first, Unit.MONTH))
+    return TimeWindow(first, _after(first, Unit.MONTH))
 
 
 # --- cutting a time into windows ------------------------------------------------------------
 
 
-def cut(first: datetime, last: datetime, unit: Unit) -> tuple[Window, ...]:
+def cut(first: datetime, last: datetime, unit: Unit) -> tuple[TimeWindow, ...]:
     """The days, weeks (from Monday) or months from that of ``first`` to that of ``last``, both
     in it."""
     since = _begin(first, unit)
     windows = []
     while since <= last and since < datetime.max:
         until = _after(since, unit)
-        windows.append(Window(since, until))
+        windows.append(TimeWindow(since, until))
         since = until
     return tuple(windows)
 
@@ -127,7 +127,7 @@ def _after(begin: datetime, unit: Unit) -> datetime:
         return datetime.max
 
 
-def told_window(window: Window) -> str:
+def told_window(window: TimeWindow) -> str:
     """``November 2025``, ``2025-11-01 to 2025-11-30``, ``since 2025-11-01 08:00``: days that are
     wholly in it, or moments."""
     since, until = window.since, window.until
@@ -155,7 +155,7 @@ def _moment_told(moment: datetime) -> str:
 # --- what lies in one -----------------------------------------------------------------------
 
 
-def clipped(ledger: Ledger, window: Window) -> Ledger:
+def clipped(ledger: Ledger, window: TimeWindow) -> Ledger:
     """What of ``ledger``, a whole one, lies in ``window``.
 
     Executions and transfers: those that reach into it, with the seconds (and GPU-seconds)
@@ -182,7 +182,7 @@ def clipped(ledger: Ledger, window: Window) -> Ledger:
 
 
 def whole_seconds(
-    ledger: Ledger, window: Window, entry: ExecutionEntry | TransferEntry
+    ledger: Ledger, window: TimeWindow, entry: ExecutionEntry | TransferEntry
 ) -> float | None:
     """How long an entry of a clipped ledger took as a whole, also where only a part of it is in
     the window."""
@@ -204,7 +204,7 @@ class _Inside:
     lies before one cut and before the next differ by what lies between, whatever the zone.
     """
 
-    def __init__(self, ledger: Ledger, window: Window) -> None:
+    def __init__(self, ledger: Ledger, window: TimeWindow) -> None:
         self.between = ledger.between
         self.as_of = ledger.as_of
         self.since, self.until = window.since, window.until
@@ -306,7 +306,7 @@ def _runs(runs: Iterable[RunEntry], executions: Iterable[ExecutionEntry]) -> Ite
 
 
 def spread(
-    ledger: Ledger, start: datetime, seconds: float, windows: Sequence[Window]
+    ledger: Ledger, start: datetime, seconds: float, windows: Sequence[TimeWindow]
 ) -> Iterable[tuple[int, float]]:
     """What lasts ``seconds`` from ``start``, over adjoining ``windows``: the place of each one
     that it reaches into, and the seconds there."""

@@ -10,11 +10,11 @@ from textual.binding import BindingType
 from textual.message import Message
 
 from screens.actions import bindings_of
-from screens.ink import Line
-from screens.widgets.canvas import Canvas
+from screens.widgets.line_widget import LineWidget
+from screens.widgets.spans import Line
 
 
-class Document(Canvas, can_focus=True):
+class Document(LineWidget, can_focus=True):
     """Long text that may change while one reads it: it stays where it is. Told its end is in
     view (``follow``), it stays at the end as text grows."""
 

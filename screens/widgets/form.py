@@ -18,25 +18,25 @@ from textual.binding import BindingType
 from textual.message import Message
 from textual.strip import Strip
 
-from metlmon.ensemble.wording import Colour
 from metlmon.frozen import frozen
+from metlmon.text.formatting import Colour
 from screens.actions import actions_of, bindings_of
-from screens.exact import exact
-from screens.ink import BOLD, DIM, Ink, Line, both_ends, fit, line
-from screens.widgets.canvas import Canvas, Told
+from screens.base.sanitize import exact
+from screens.widgets.line_widget import LineWidget, Told
+from screens.widgets.spans import BOLD, DIM, Line, TextStyle, both_ends, fit, line
 
 MARGIN: Final = 2
 GAP: Final = 2
 LONGEST: Final = 4096
 """Characters in a field: a path has at most as many."""
 
-CURSOR: Final = Ink(Colour.SKY)
+CURSOR: Final = TextStyle(Colour.SKY)
 
 _NAMES: Final = {key: action.name for action in actions_of(["form"]) for key in action.keys}
 
 
 @frozen
-class Entry:
+class FormEntry:
     """One field as it is drawn; ``name`` None: a heading. ``note`` stands beside it.
     ``options`` are stepped through with left and right; ``closed``: nothing else can be
     typed. ``hint`` stands in the field while it is empty. ``listed``: enter is not for the
@@ -58,11 +58,12 @@ class Entry:
         return self.text in self.options
 
 
-class Form(Canvas, can_focus=True):
+class FormView(LineWidget, can_focus=True):
     """Fields under one cursor. What is typed first into a field replaces the value that it came
     with; once that was edited, or the caret moved in it, it goes where the caret is. ``changed``
     is told a field's name and its new text, at once: between a message and its answer another
-    letter may come. ``Form.Moved`` tells where the cursor is, ``Form.Paged`` a page up or down."""
+    letter may come. ``FormView.Moved`` tells where the cursor is, ``FormView.Paged`` a page up or
+    down."""
 
     BINDINGS: ClassVar[list[BindingType]] = bindings_of("form")
 
@@ -79,7 +80,7 @@ class Form(Canvas, can_focus=True):
     def __init__(self, changed: Callable[[str, str], None], *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._changed = changed
-        self._entries: Sequence[Entry] = ()
+        self._entries: Sequence[FormEntry] = ()
         self._value = 24
         self._at = 0
         self._caret = 0
@@ -103,7 +104,7 @@ class Form(Canvas, can_focus=True):
         """How many lines lie below what is in view."""
         return max(0, len(self._entries) - self._top - self.size.height)
 
-    def show(self, entries: Sequence[Entry], value: int) -> None:
+    def show(self, entries: Sequence[FormEntry], value: int) -> None:
         """Show these fields, each value ``value`` cells wide. The cursor stays in its field."""
         before = self._entries[self._at] if self._entries else None
         self._entries, self._value = entries, value
@@ -127,7 +128,7 @@ class Form(Canvas, can_focus=True):
             self._go(at)
 
     @property
-    def _entry(self) -> Entry:
+    def _entry(self) -> FormEntry:
         return self._entries[self._at]
 
     def _field_from(self, at: int, step: int) -> int:
@@ -179,12 +180,14 @@ class Form(Canvas, can_focus=True):
             return line(" ", (entry.label, DIM)), False
         mark = (">" if self.ascii else "▌") if at == self._at else " "
         made = line((mark, CURSOR if here else DIM), " " * (MARGIN - 1))
-        made += fit(line((entry.label, BOLD if here else Ink())), self._label, "left", self.ascii)
+        made += fit(
+            line((entry.label, BOLD if here else TextStyle())), self._label, "left", self.ascii
+        )
         made += line(" " * GAP) + fit(self._shown(entry, here), self._value, "left", self.ascii)
         unit = fit(line((entry.unit, DIM)), self._unit, "left", self.ascii)
         return made + line(" ") + (unit + line("  ") if entry.unit else ()) + entry.note, False
 
-    def _shown(self, entry: Entry, here: bool) -> Line:
+    def _shown(self, entry: FormEntry, here: bool) -> Line:
         room = self._value - 2
         if entry.chosen:
             left, right = ("<", ">") if self.ascii else ("‹", "›")
@@ -196,10 +199,10 @@ class Form(Canvas, can_focus=True):
             return line(" ", both_ends(exact(entry.text, self.ascii), room, self.ascii))
         start, _ = self._window(entry, room)
         # Like a hint, a value that typing will replace.
-        ink = Ink() if entry.name in self._edited else DIM
+        ink = TextStyle() if entry.name in self._edited else DIM
         return line(" ", (exact(entry.text[start:], self.ascii)[: room + 1], ink))
 
-    def _window(self, entry: Entry, room: int) -> tuple[int, int]:
+    def _window(self, entry: FormEntry, room: int) -> tuple[int, int]:
         """The first character in view, so that the caret is; and the caret's cell."""
         start = 0
         while (at := cell_len(exact(entry.text[start : self._caret], self.ascii))) > room:

@@ -15,8 +15,8 @@ from textual.strip import Strip
 
 from metlmon.frozen import frozen
 from screens.actions import bindings_of
-from screens.ink import MOVING, Line, crop, fit, line
-from screens.widgets.canvas import Canvas, Told
+from screens.widgets.line_widget import LineWidget, Told
+from screens.widgets.spans import MOVING, Line, crop, fit, line
 
 Key = tuple[Any, ...]
 
@@ -42,7 +42,7 @@ class Layout:
     lines: int = 1
 
 
-class Matrix(Canvas, can_focus=True):
+class Matrix(LineWidget, can_focus=True):
     """``Matrix.Opened`` and ``Matrix.Moved`` tell what is done with the cells."""
 
     BINDINGS: ClassVar[list[BindingType]] = bindings_of("moving", "sideways")

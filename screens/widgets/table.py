@@ -16,11 +16,11 @@ from textual import events
 from textual.binding import BindingType
 from textual.message import Message
 
-from metlmon.ensemble.wording import Colour, Weight
 from metlmon.frozen import frozen
+from metlmon.text.formatting import Colour, Weight
 from screens.actions import bindings_of
-from screens.ink import Align, Ink, Line, fit, line
-from screens.widgets.canvas import Canvas
+from screens.widgets.line_widget import LineWidget
+from screens.widgets.spans import Align, Line, TextStyle, fit, line
 
 GAP: Final = 2
 """Cells between two columns."""
@@ -28,13 +28,13 @@ GAP: Final = 2
 MARGIN: Final = 2
 """Cells before the first column: the cursor's sign, and that of a marked row."""
 
-HEADING: Final = Ink(Colour.GREY)
-CURSOR: Final = Ink(Colour.SKY)
-MARKED: Final = Ink(Colour.ORANGE, Weight.BOLD)
+HEADING: Final = TextStyle(Colour.GREY)
+CURSOR: Final = TextStyle(Colour.SKY)
+MARKED: Final = TextStyle(Colour.ORANGE, Weight.BOLD)
 
 
 @frozen
-class Column:
+class TableColumn:
     """A column as it is drawn: heading, cells wide, side that its values stick to."""
 
     title: str
@@ -43,7 +43,7 @@ class Column:
 
 
 @frozen
-class Row:
+class TableRow:
     """One thing in the table. ``key`` None: a heading among the rows, where no cursor goes.
     ``cells`` is asked only when the row is in view: of ten thousand runs forty are.
     ``below`` is a second line, drawn from cell ``below_at`` on."""
@@ -58,19 +58,19 @@ class Row:
         return 2 if self.below else 1
 
 
-class Rows(Sequence[Row]):
+class Rows(Sequence[TableRow]):
     """Rows of which only their keys and heights are known; the others are made when they are
     in view, by their number."""
 
     def __init__(
-        self, keys: Sequence[str | None], heights: Sequence[int], make: Callable[[int], Row]
+        self, keys: Sequence[str | None], heights: Sequence[int], make: Callable[[int], TableRow]
     ) -> None:
         self.keys, self.heights = keys, heights
         self._make = make
-        self._made: dict[int, Row] = {}
+        self._made: dict[int, TableRow] = {}
 
     @classmethod
-    def of(cls, rows: Sequence[Row]) -> Rows:
+    def of(cls, rows: Sequence[TableRow]) -> Rows:
         """Rows that are there already."""
         if isinstance(rows, Rows):
             return rows
@@ -81,21 +81,21 @@ class Rows(Sequence[Row]):
         return len(self.keys)
 
     @overload
-    def __getitem__(self, at: int) -> Row: ...
+    def __getitem__(self, at: int) -> TableRow: ...
     @overload
-    def __getitem__(self, at: slice) -> Sequence[Row]: ...
-    def __getitem__(self, at: int | slice) -> Row | Sequence[Row]:
+    def __getitem__(self, at: slice) -> Sequence[TableRow]: ...
+    def __getitem__(self, at: int | slice) -> TableRow | Sequence[TableRow]:
         if isinstance(at, slice):
             return [self[i] for i in range(*at.indices(len(self)))]
         if at not in self._made:
             self._made[at] = self._make(at)
         return self._made[at]
 
-    def __iter__(self) -> Iterator[Row]:
+    def __iter__(self) -> Iterator[TableRow]:
         return map(self.__getitem__, range(len(self)))
 
 
-class Table(Canvas, can_focus=True):
+class Table(LineWidget, can_focus=True):
     """Rows under a heading that stays; ``Table.Opened`` and ``Table.Moved`` tell what is
     done with them."""
 
@@ -117,8 +117,8 @@ class Table(Canvas, can_focus=True):
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
-        self._columns: Sequence[Column] = ()
-        self._rows = Rows((), (), lambda at: Row(None, tuple))
+        self._columns: Sequence[TableColumn] = ()
+        self._rows = Rows((), (), lambda at: TableRow(None, tuple))
         self._ends: list[int] = []
         self._place: dict[str, int] = {}
         self._keyed: list[str] = []
@@ -133,12 +133,12 @@ class Table(Canvas, can_focus=True):
     # --- what is shown --------------------------------------------------------------------
 
     @property
-    def rows(self) -> Sequence[Row]:
+    def rows(self) -> Sequence[TableRow]:
         """All rows, in order."""
         return self._rows
 
     @property
-    def columns(self) -> Sequence[Column]:
+    def columns(self) -> Sequence[TableColumn]:
         """The columns that have room."""
         return self._columns
 
@@ -168,7 +168,7 @@ class Table(Canvas, can_focus=True):
         return len(self._rows) - bisect_right(self._ends, self._top + self._view)
 
     def show(
-        self, columns: Sequence[Column], rows: Sequence[Row], empty: Sequence[Line] = ()
+        self, columns: Sequence[TableColumn], rows: Sequence[TableRow], empty: Sequence[Line] = ()
     ) -> None:
         """Show these rows; ``empty`` stands in their place when there are none.
 
@@ -301,7 +301,7 @@ class Table(Canvas, can_focus=True):
             self._drawn[drawn] = self._composed(row.cells(), *drawn[1:])
         return self._drawn[drawn], selected
 
-    def _sign(self, selected: bool) -> tuple[str, Ink]:
+    def _sign(self, selected: bool) -> tuple[str, TextStyle]:
         return ((">" if self.ascii else "▌") if selected else " ", CURSOR)
 
     def _composed(self, cells: Sequence[Line], selected: bool, marked: bool = False) -> Line:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from metlmon.authoring import complaints, load_template
-from metlmon.authoring.allowed import read_allowed
-from metlmon.authoring.records import PlanError, Request
+from metlmon.authoring import load_template, validate
+from metlmon.authoring.constraints import read_allowed
+from metlmon.authoring.request import PlanError, Request
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ def test_values_fit_or_not(said: str, fits: list[str], misfits: list[str]) -> No
 
 def test_a_complaint_says_what_to_give(tmp_path: Path) -> None:
     request = Request("trainer", tmp_path / "new", values={"fail_rate": "7", "backend": "jax"})
-    said = {each.field: each.text for each in complaints(request) if each.fatal}
+    said = {each.field: each.text for each in validate(request) if each.fatal}
     assert said == {
         "values.fail_rate": "fail_rate is '7'; give a number from 0 to 1",
         "values.backend": "backend is 'jax'; give one of python, numpy, torch, auto",
@@ -42,7 +42,7 @@ def test_a_default_is_allowed_whatever_the_range_says(tmp_path: Path) -> None:
     own = tmp_path / "own.sub"
     own.write_text("# parameter: capability = | of a GPU\n# allowed: capability 1..99\nqueue\n")
     request = Request(str(own), tmp_path / "new")
-    assert [each.field for each in complaints(request) if each.field.startswith("values")] == []
+    assert [each.field for each in validate(request) if each.field.startswith("values")] == []
 
 
 @pytest.mark.parametrize("line", ["# allowed: rate 0..1", "# parameter: rate = 1\n# allowed: rate"])

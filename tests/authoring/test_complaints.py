@@ -8,25 +8,25 @@ from typing import Any
 
 import pytest
 
-from metlmon.authoring import Complaint, PlanError, Policy, complaints, make_plan
+from metlmon.authoring import PlanError, Policy, RequestProblem, make_plan, validate
 from tests.authoring.written import NAP, a_request
 
 MINIMAL = "executable = /bin/true\nlog = x.log\nulog_execute_attrs = GLIDEIN_ResourceName\n"
 
 
-def about(tmp_path: Path, field: str, **changes: Any) -> list[Complaint]:
-    return [c for c in complaints(a_request(tmp_path, **changes)) if c.field == field]
+def about(tmp_path: Path, field: str, **changes: Any) -> list[RequestProblem]:
+    return [c for c in validate(a_request(tmp_path, **changes)) if c.field == field]
 
 
 def only(tmp_path: Path, field: str, fatal: bool, **changes: Any) -> str:
     """The one complaint that there is, about this field."""
-    (found,) = complaints(a_request(tmp_path, **changes))
+    (found,) = validate(a_request(tmp_path, **changes))
     assert (found.field, found.fatal) == (field, fatal), found
     return found.text
 
 
 def test_a_good_request_has_none(tmp_path: Path) -> None:
-    assert complaints(a_request(tmp_path)) == ()
+    assert validate(a_request(tmp_path)) == ()
     everything = a_request(
         tmp_path,
         name="b.2_c-d",
@@ -37,7 +37,7 @@ def test_a_good_request_has_none(tmp_path: Path) -> None:
         gpu_memory_mb=40_000,
         values={"seconds": "2"},
     )
-    assert complaints(everything, ["CHTC-Spark-CE1", "Delta GPU"]) == ()
+    assert validate(everything, ["CHTC-Spark-CE1", "Delta GPU"]) == ()
 
 
 @pytest.mark.parametrize(
@@ -127,14 +127,14 @@ def test_sites_that_are_none(tmp_path: Path) -> None:
 def test_a_site_that_the_collector_does_not_know(tmp_path: Path) -> None:
     request = a_request(tmp_path, sites=("delta-gpus", "Mars"))
     known = ["Delta-GPU", "Expanse-GPU"]
-    near, far = complaints(request, known)
-    assert near == Complaint(
+    near, far = validate(request, known)
+    assert near == RequestProblem(
         "sites",
         "the collector knows no delta-gpus now; did you mean Delta-GPU?",
         fatal=False,
     )
     assert "only Delta-GPU, Expanse-GPU; its jobs would wait" in far.text
-    assert complaints(request) == ()
+    assert validate(request) == ()
 
 
 # --- the directory ----------------------------------------------------------------------------
@@ -152,7 +152,7 @@ def test_directories(tmp_path: Path) -> None:
     odd = tmp_path / "a\nb"
     assert "control character" in only(tmp_path, "directory", True, directory=odd)
     assert about(tmp_path, "directory", directory=tmp_path / ("x" * 300))[0].fatal
-    assert complaints(a_request(tmp_path, directory=tmp_path)) == ()
+    assert validate(a_request(tmp_path, directory=tmp_path)) == ()
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
@@ -198,7 +198,7 @@ def test_a_dagman_that_runs(tmp_path: Path) -> None:
 
 def test_an_unknown_template(tmp_path: Path) -> None:
     request = a_request(tmp_path)
-    (found,) = complaints(type(request)("nothing", request.directory))
+    (found,) = validate(type(request)("nothing", request.directory))
     assert (found.field, found.fatal) == ("template", True)
 
 
@@ -231,7 +231,7 @@ def test_a_key_in_the_environment_is_told_without_its_value(tmp_path: Path) -> N
         assert "environment sets WANDB_API_KEY" in text
         assert "abc" not in text
     for line in ('environment = "WANDB_MODE=offline A_KEY="', "environment = WANDB_KEY=$(key)"):
-        assert complaints(a_request(tmp_path, text=MINIMAL + line + "\n")) == ()
+        assert validate(a_request(tmp_path, text=MINIMAL + line + "\n")) == ()
 
 
 def test_a_key_as_a_parameter(tmp_path: Path) -> None:
@@ -242,7 +242,7 @@ def test_a_key_as_a_parameter(tmp_path: Path) -> None:
 
 
 def test_a_template_that_says_too_little(tmp_path: Path) -> None:
-    first, second = complaints(a_request(tmp_path, text="executable = /bin/true\n"))
+    first, second = validate(a_request(tmp_path, text="executable = /bin/true\n"))
     assert "log" in first.text
     assert "ulog_execute_attrs = GLIDEIN_ResourceName" in second.text
     assert not first.fatal
@@ -268,24 +268,24 @@ def test_files_that_jobs_take_along(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         + MINIMAL
         + "transfer_input_files = {data}, gone.sh, /nowhere/x, osdf:///a/b, out/$(run_uuid)\n"
     )
-    data, gone, nowhere = complaints(a_request(tmp_path, text=text))
+    data, gone, nowhere = validate(a_request(tmp_path, text=text))
     assert (data.field, gone.field, nowhere.field) == ("values.data", "template", "template")
     assert "lies in the current directory, but jobs take it from" in data.text
     assert gone.text.startswith("gone.sh: no such file in ")
     assert nowhere.text.startswith("/nowhere/x: no such file;")
     assert not any(c.fatal for c in (data, gone, nowhere))
     there = a_request(tmp_path, text=text, directory=here)
-    assert [c.text.split(":")[0] for c in complaints(there)] == ["gone.sh", "/nowhere/x"]
+    assert [c.text.split(":")[0] for c in validate(there)] == ["gone.sh", "/nowhere/x"]
 
 
 def test_an_executable_that_is_not_there(tmp_path: Path) -> None:
     text = MINIMAL.replace("/bin/true", "train.sh")
     assert "train.sh: no such file" in only(tmp_path, "template", False, text=text)
-    assert complaints(a_request(tmp_path, text=text + "transfer_executable = False\n")) == ()
+    assert validate(a_request(tmp_path, text=text + "transfer_executable = False\n")) == ()
 
 
 def test_output_into_a_directory_that_nobody_makes(tmp_path: Path) -> None:
     text = MINIMAL + "output = $(run_uuid)/$(epoch).out\nerror = logs/$(epoch).err\n"
-    logs, uuid = complaints(a_request(tmp_path, text=text))
+    logs, uuid = validate(a_request(tmp_path, text=text))
     assert "go to logs, which is not in" in logs.text
     assert "jobs would be held" in uuid.text

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metlmon.authoring import Plan, PlanError, Policy, Request, complaints, make_plan
+from metlmon.authoring import Plan, PlanError, Policy, Request, make_plan, validate
 from metlmon.authoring.runs import requirements
 from metlmon.dagman import Node
-from metlmon.dagman.dagfile import official_verdict, parse_dag
+from metlmon.dagman.parser import official_verdict, parse_dag
 from tests.authoring.written import NAP, a_request, nap, text_of, woven
 
 MACROS = {"run", "run_uuid", "epoch", "epochs", "random_seed", "ResourceName"}
@@ -248,7 +248,7 @@ def test_a_control_cohort_stays_on_its_gpu_model(tmp_path: Path, template: str) 
         gpu_models=("NVIDIA A40", "NVIDIA L40S"),
         gpu_memory_mb=40_000,
     )
-    assert [each for each in complaints(request) if each.field in ("gpu_models", "policy")] == []
+    assert [each for each in validate(request) if each.field in ("gpu_models", "policy")] == []
     plan = make_plan(request)
     on = ("NVIDIA A40", "NVIDIA L40S", "NVIDIA A40")
     assert tuple(run.gpu for run in plan.runs) == on, "runs take them in turn"
@@ -288,7 +288,7 @@ def test_what_pins_nothing_is_refused(
     tmp_path: Path, changes: dict[str, object], field: str, sentence: str
 ) -> None:
     request = bundled(tmp_path, "trainer", **changes)
-    (said,) = [each for each in complaints(request) if each.fatal]
+    (said,) = [each for each in validate(request) if each.fatal]
     assert said.field == field
     assert sentence in said.text
 
@@ -296,14 +296,14 @@ def test_what_pins_nothing_is_refused(
 def test_a_model_that_the_collector_does_not_know_is_told_of(tmp_path: Path) -> None:
     models = ("NVIDIA A40", "NVIDIA L40")
     request = bundled(tmp_path, "trainer", policy=Policy.GPU_PIN, gpu_models=models)
-    (said,) = complaints(request, gpus=("nvidia a40", "NVIDIA L40S"))
+    (said,) = validate(request, gpus=("nvidia a40", "NVIDIA L40S"))
     assert (said.field, said.fatal) == ("gpu_models", False)
     assert said.text == "the collector knows no NVIDIA L40 now; did you mean NVIDIA L40S?"
 
 
 def test_a_template_that_asks_for_no_model_cannot_pin_one(tmp_path: Path) -> None:
     request = a_request(tmp_path, policy=Policy.GPU_PIN, gpu_models=("NVIDIA A40",))
-    said = [each for each in complaints(request) if each.field == "gpu_models"]
+    said = [each for each in validate(request) if each.field == "gpu_models"]
     assert ["?require_gpus = {require_gpus}" in each.text for each in said] == [True]
 
 
@@ -325,7 +325,7 @@ HOSTILE = [
 @pytest.mark.parametrize("site", HOSTILE, ids=repr)
 def test_a_site_is_a_name_and_nothing_else(tmp_path: Path, site: str) -> None:
     request = a_request(tmp_path, sites=(site,), policy=Policy.PIN)
-    assert [c.field for c in complaints(request) if c.fatal] == ["sites"]
+    assert [c.field for c in validate(request) if c.fatal] == ["sites"]
     with pytest.raises(PlanError, match="sites"):
         make_plan(request)
 

@@ -15,25 +15,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metlmon.authoring import Plan, PlanError, Policy, Request, complaints, make_plan
-from metlmon.authoring.checking import check
-from metlmon.authoring.dagtext import dag_text
-from metlmon.authoring.graph import Given, Graph, GraphNode, Level, Role
-from metlmon.authoring.records import (
+from metlmon.authoring import Plan, PlanError, Policy, Request, make_plan, validate
+from metlmon.authoring.graph import Graph, GraphNode, NodeRole, Precedence, VariableValue
+from metlmon.authoring.lint import check
+from metlmon.authoring.request import (
+    EnsembleShape,
     Evaluation,
-    Goal,
-    How,
+    MetricGoal,
     Region,
-    Rules,
-    Shape,
-    Stage,
-    Sweep,
-    Swept,
+    StageRequest,
+    StopRules,
+    SweepMode,
+    SweepRequest,
+    SweptVariable,
 )
+from metlmon.authoring.write_dag import dag_text
 from metlmon.dagman import Node, NodeKind, Workflow
-from metlmon.dagman.dagfile import official_verdict, parse_dag
-from metlmon.ensemble.runs import part_of_run
-from metlmon.ensemble.settings import Settings
+from metlmon.dagman.parser import official_verdict, parse_dag
+from metlmon.model.run import part_of_run
+from metlmon.model.settings import Settings
 from tests.authoring.written import text_of, woven
 
 NOWHERE = Path(tempfile.gettempdir()) / "planned-and-never-made"
@@ -50,13 +50,13 @@ def said(plan: Plan, node: str) -> dict[str, str]:
     return {each.name: each.value for each in found.variables}
 
 
-def where(plan: Plan, node: str, name: str) -> Given:
+def where(plan: Plan, node: str, name: str) -> VariableValue:
     found = plan.graph.node(node)
     assert found is not None
     return next(each for each in found.variables if each.name == name)
 
 
-def names(plan: Plan, role: Role) -> list[str]:
+def names(plan: Plan, role: NodeRole) -> list[str]:
     return [node.name for node in plan.graph.nodes if node.role is role]
 
 
@@ -107,7 +107,7 @@ def test_a_parameter_that_came_later_names_another_model_once_it_is_given() -> N
 
 
 @pytest.mark.parametrize(
-    "asked", [{"evaluation": Evaluation()}, {"gate": Rules()}, {"subdags": True}]
+    "asked", [{"evaluation": Evaluation()}, {"gate": StopRules()}, {"subdags": True}]
 )
 def test_what_stands_beside_the_training_leaves_the_uuids(asked: dict[str, Any]) -> None:
     assert [run.uuid for run in a_plan(**asked).runs] == [run.uuid for run in a_plan().runs]
@@ -118,7 +118,7 @@ def test_what_stands_beside_the_training_leaves_the_uuids(asked: dict[str, Any])
 
 def test_an_evaluation_hangs_off_its_epoch_and_fails_nothing() -> None:
     plan = a_plan(runs=1, epochs=4, evaluation=Evaluation(every=2))
-    assert names(plan, Role.EVALUATE) == ["run0-eval_epoch2", "run0-eval_epoch4"]
+    assert names(plan, NodeRole.EVALUATE) == ["run0-eval_epoch2", "run0-eval_epoch4"]
     assert ("run0-train_epoch1", "run0-eval_epoch2") in plan.graph.edges
     flow = woven(plan)
     assert flow.nodes["run0-eval_epoch2"].children == frozenset()
@@ -143,7 +143,7 @@ def test_an_evaluation_that_is_waited_for_can_fail_the_run() -> None:
 
 
 def test_a_gate_stands_before_every_node_of_a_run() -> None:
-    gate = Rules(patience=2, poll=7)
+    gate = StopRules(patience=2, poll=7)
     plan = a_plan(runs=1, epochs=2, evaluation=Evaluation(every=2), gate=gate, retries=1)
     uuid = plan.runs[0].uuid
     assert lines(plan, "SCRIPT DEFER") == [
@@ -175,22 +175,22 @@ def test_a_gate_stands_before_every_node_of_a_run() -> None:
 @pytest.mark.parametrize(
     ("rules", "goal"),
     [
-        (Rules("val/pearson_total_score"), "max"),
-        (Rules("val_acc"), "max"),
-        (Rules("val_pearson_loss"), "min"),
-        (Rules("val_rmse"), "min"),
-        (Rules("reward", goal=Goal.MAX), "max"),
-        (Rules("val_acc", goal=Goal.MIN), "min"),
+        (StopRules("val/pearson_total_score"), "max"),
+        (StopRules("val_acc"), "max"),
+        (StopRules("val_pearson_loss"), "min"),
+        (StopRules("val_rmse"), "min"),
+        (StopRules("reward", goal=MetricGoal.MAX), "max"),
+        (StopRules("val_acc", goal=MetricGoal.MIN), "min"),
     ],
 )
-def test_the_gate_knows_which_values_are_good(rules: Rules, goal: str) -> None:
+def test_the_gate_knows_which_values_are_good(rules: StopRules, goal: str) -> None:
     """A metric of which the most is best would stop the best runs."""
     said = json.loads(text_of(a_plan(gate=rules), "ensemble.gate.json"))
     assert said["rules"]["goal"] == goal
 
 
 def test_a_gated_job_goes_where_its_ad_says() -> None:
-    text = text_of(a_plan(gate=Rules(), sites=("A", "B")), "ensemble.sub")
+    text = text_of(a_plan(gate=StopRules(), sites=("A", "B")), "ensemble.sub")
     include, place, wanted = (
         text.index(
             "\ninclude command : grep -shm1 ^ResourceName placement/$(metlmon_dag)/$(node).inc\n"
@@ -199,7 +199,7 @@ def test_a_gated_job_goes_where_its_ad_says() -> None:
         text.index("\nrequirements = "),
     )
     assert include < place < wanted
-    dag = text_of(a_plan(gate=Rules()), "ensemble.dag")
+    dag = text_of(a_plan(gate=StopRules()), "ensemble.dag")
     assert ' node="run0-train_epoch1" metlmon_dag="ensemble"' in dag
     assert (
         '\nrequirements = ((MY.MetlSite == "any" && (TARGET.GLIDEIN_ResourceName =?= "A" || '
@@ -209,12 +209,14 @@ def test_a_gated_job_goes_where_its_ad_says() -> None:
 
 # --- sweeps -------------------------------------------------------------------------------------
 
-RATE = Swept("learning_rate", ("0.1", "0.2"), "x.toml:3")
-BATCH = Swept("batch_size", ("16", "32", "64"), "x.toml:4")
+RATE = SweptVariable("learning_rate", ("0.1", "0.2"), "x.toml:3")
+BATCH = SweptVariable("batch_size", ("16", "32", "64"), "x.toml:4")
 
 
-def a_sweep(*variables: Swept, how: How | None = How.PRODUCT, **changes: Any) -> Plan:
-    return a_plan(shape=Shape.SWEEP, sweep=Sweep("s", variables, how), **changes)
+def a_sweep(
+    *variables: SweptVariable, how: SweepMode | None = SweepMode.PRODUCT, **changes: Any
+) -> Plan:
+    return a_plan(shape=EnsembleShape.SWEEP, sweep=SweepRequest("s", variables, how), **changes)
 
 
 def test_a_sweep_has_a_chain_for_every_point() -> None:
@@ -231,7 +233,7 @@ def test_a_sweep_has_a_chain_for_every_point() -> None:
 
 
 def test_numbers_of_runs_are_as_wide_as_the_widest() -> None:
-    many = Swept("learning_rate", tuple(f"0.{n:03}" for n in range(1, 12)), "")
+    many = SweptVariable("learning_rate", tuple(f"0.{n:03}" for n in range(1, 12)), "")
     assert [run.name for run in a_sweep(many, epochs=1).runs][:2] == ["s00", "s01"]
 
 
@@ -247,11 +249,14 @@ def test_every_point_is_trained_with_every_seed() -> None:
 
 # --- stages -------------------------------------------------------------------------------------
 
-STAGES = (Stage("pretrain", 2), Stage("finetune", 1, values={"learning_rate": "0.05"}))
+STAGES = (
+    StageRequest("pretrain", 2),
+    StageRequest("finetune", 1, values={"learning_rate": "0.05"}),
+)
 
 
 def test_stages_count_their_epochs_on() -> None:
-    plan = a_plan(runs=1, shape=Shape.STAGES, stages=STAGES)
+    plan = a_plan(runs=1, shape=EnsembleShape.STAGES, stages=STAGES)
     assert [(node.name, node.submit) for node in plan.graph.nodes] == [
         ("run0-train_epoch0", "ensemble-pretrain.sub"),
         ("run0-train_epoch1", "ensemble-pretrain.sub"),
@@ -267,10 +272,10 @@ def test_stages_count_their_epochs_on() -> None:
 
 
 def test_other_stages_make_another_model() -> None:
-    first = a_plan(shape=Shape.STAGES, stages=STAGES).runs
+    first = a_plan(shape=EnsembleShape.STAGES, stages=STAGES).runs
     longer = (STAGES[0], replace(STAGES[1], epochs=2))
     assert {r.uuid for r in first}.isdisjoint(
-        r.uuid for r in a_plan(shape=Shape.STAGES, stages=longer).runs
+        r.uuid for r in a_plan(shape=EnsembleShape.STAGES, stages=longer).runs
     )
 
 
@@ -278,7 +283,7 @@ def test_other_stages_make_another_model() -> None:
 
 
 def test_a_bag_has_shards_and_what_gathers_them() -> None:
-    plan = a_plan("infer", shape=Shape.BAG, shards=3, gather="gather")
+    plan = a_plan("infer", shape=EnsembleShape.BAG, shards=3, gather="gather")
     assert [node.name for node in plan.graph.nodes] == [
         "shard000",
         "shard001",
@@ -289,18 +294,18 @@ def test_a_bag_has_shards_and_what_gathers_them() -> None:
     assert said(plan, "shard002") == {"shard": "2", "shards": "3", "ResourceName": "any"}
     assert plan.runs == ()
     assert (plan.nodes, plan.jobs) == (4, 4)
-    alone = a_plan("infer", shape=Shape.BAG, shards=3)
+    alone = a_plan("infer", shape=EnsembleShape.BAG, shards=3)
     assert (alone.nodes, alone.graph.edges) == (3, ())
 
 
 def test_shards_take_the_sites_in_turn() -> None:
-    plan = a_plan("infer", shape=Shape.BAG, shards=3, sites=("A", "B"), policy=Policy.PIN)
+    plan = a_plan("infer", shape=EnsembleShape.BAG, shards=3, sites=("A", "B"), policy=Policy.PIN)
     found = [said(plan, f"shard00{i}")["ResourceName"] for i in range(3)]
     assert found == ["A", "B", "A"]
 
 
 def test_several_machines_train_an_epoch_after_a_provisioner() -> None:
-    plan = a_plan("multinode", shape=Shape.MULTI_NODE, machines=4, runs=1, epochs=2)
+    plan = a_plan("multinode", shape=EnsembleShape.MULTI_NODE, machines=4, runs=1, epochs=2)
     first = plan.graph.nodes[0]
     assert (first.name, first.kind) == ("provision", NodeKind.PROVISIONER)
     assert lines(plan, "PROVISIONER") == ["PROVISIONER provision ensemble-provision.sub"]
@@ -310,7 +315,7 @@ def test_several_machines_train_an_epoch_after_a_provisioner() -> None:
 
 
 def test_each_run_in_a_dag_of_its_own_keeps_its_nodes_and_its_uuid() -> None:
-    flat, apart = a_plan(gate=Rules()), a_plan(gate=Rules(), subdags=True)
+    flat, apart = a_plan(gate=StopRules()), a_plan(gate=StopRules(), subdags=True)
     assert lines(apart, "SUBDAG") == [
         "SUBDAG EXTERNAL run0 ensemble-run0.dag",
         "SUBDAG EXTERNAL run1 ensemble-run1.dag",
@@ -341,14 +346,14 @@ def test_a_variable_comes_from_the_nearest_that_gives_it() -> None:
     rate = where(plan, "s0-train_epoch2", "learning_rate")
     assert (rate.value, rate.level, [each.value for each in rate.over]) == (
         "0.1",
-        Level.RUN,
+        Precedence.RUN,
         ["0.3"],
     )
     slow = where(plan, "s0-train_epoch2", "slow_factor")
     assert (slow.value, slow.where) == ("3", "x.toml:12")
     assert [(each.value, each.level) for each in slow.over] == [
-        ("2", Level.REGION),
-        ("1", Level.ALL),
+        ("2", Precedence.REGION),
+        ("1", Precedence.ALL),
     ]
     assert said(plan, "s1-train_epoch1")["slow_factor"] == "1"
     place = where(plan, "s1-train_epoch2", "ResourceName")
@@ -358,7 +363,7 @@ def test_a_variable_comes_from_the_nearest_that_gives_it() -> None:
 
 def test_a_policy_that_names_sites_goes_before_a_region() -> None:
     region = Region("late", {"ResourceName": "C"}, (2, 2))
-    for policy, level in ((Policy.PIN, Level.RUN), (Policy.PERMUTE, Level.NODE)):
+    for policy, level in ((Policy.PIN, Precedence.RUN), (Policy.PERMUTE, Precedence.NODE)):
         plan = a_plan(sites=("A", "B"), policy=policy, regions=(region,))
         place = where(plan, "run0-train_epoch2", "ResourceName")
         assert place.level is level
@@ -380,8 +385,8 @@ def text(**node: Any) -> str:
     return dag_text(Graph((GraphNode(**told),)), "x", "one")
 
 
-def given_(name: str, value: str) -> tuple[Given, ...]:
-    return (Given(name, value, Level.ALL, "x.toml:7"),)
+def given_(name: str, value: str) -> tuple[VariableValue, ...]:
+    return (VariableValue(name, value, Precedence.ALL, "x.toml:7"),)
 
 
 def test_quotes_and_backslashes_are_escaped() -> None:
@@ -430,12 +435,14 @@ OF_SITES = (Policy.ANY, Policy.PERMUTE, Policy.PIN)
 @st.composite
 def requests(draw: st.DrawFn) -> Request:
     """Any ensemble of any shape."""
-    shape = draw(st.sampled_from(Shape))
+    shape = draw(st.sampled_from(EnsembleShape))
     sites = draw(SITES)
-    bag, many = shape is Shape.BAG, shape is Shape.MULTI_NODE
+    bag, many = shape is EnsembleShape.BAG, shape is EnsembleShape.MULTI_NODE
     epochs = draw(st.integers(1, 4))
     told: dict[str, Any] = {
-        "template": {Shape.BAG: "infer", Shape.MULTI_NODE: "multinode"}.get(shape, "trainer"),
+        "template": {EnsembleShape.BAG: "infer", EnsembleShape.MULTI_NODE: "multinode"}.get(
+            shape, "trainer"
+        ),
         "directory": NOWHERE,
         "shape": shape,
         "runs": draw(st.integers(1, 3)),
@@ -445,14 +452,14 @@ def requests(draw: st.DrawFn) -> Request:
         "retries": draw(st.integers(1, 9)),
         "subdags": draw(st.booleans()) and not bag and not many,
     }
-    if shape is Shape.SWEEP:
-        rates = Swept("learning_rate", tuple(draw(RATES)), "x:1")
-        sizes = Swept("batch_size", tuple(draw(SIZES)), "x:2")
-        told["sweep"] = Sweep(draw(WORD), (rates, sizes), How.PRODUCT)
+    if shape is EnsembleShape.SWEEP:
+        rates = SweptVariable("learning_rate", tuple(draw(RATES)), "x:1")
+        sizes = SweptVariable("batch_size", tuple(draw(SIZES)), "x:2")
+        told["sweep"] = SweepRequest(draw(WORD), (rates, sizes), SweepMode.PRODUCT)
         told["seeds"] = tuple(range(draw(st.integers(0, 2))))
-    if shape is Shape.STAGES:
+    if shape is EnsembleShape.STAGES:
         lengths = draw(st.lists(st.integers(1, 3), min_size=1, max_size=3))
-        told["stages"] = tuple(Stage(f"part{i}", n) for i, n in enumerate(lengths))
+        told["stages"] = tuple(StageRequest(f"part{i}", n) for i, n in enumerate(lengths))
         epochs = sum(lengths)
     if bag:
         told |= {
@@ -463,7 +470,7 @@ def requests(draw: st.DrawFn) -> Request:
         every = draw(st.integers(1, epochs))
         evaluations = st.builds(Evaluation, every=st.just(every), gates=st.booleans())
         told["evaluation"] = draw(st.none() | evaluations)
-        told["gate"] = draw(st.none() | st.just(Rules(patience=3)))
+        told["gate"] = draw(st.none() | st.just(StopRules(patience=3)))
     if many:
         told["machines"] = draw(st.integers(2, 8))
     if not bag and draw(st.booleans()):
@@ -475,7 +482,7 @@ def requests(draw: st.DrawFn) -> Request:
 
 def counted(request: Request) -> tuple[int, int]:
     """Nodes and jobs, computed another way than the shapes do."""
-    if request.shape is Shape.BAG:
+    if request.shape is EnsembleShape.BAG:
         nodes = request.shards + (1 if request.gather else 0)
         return nodes, nodes
     runs, epochs = request.runs, request.epochs
@@ -488,7 +495,7 @@ def counted(request: Request) -> tuple[int, int]:
     every = request.evaluation.every if request.evaluation else 0
     sides = runs * len(range(every, epochs + 1, every)) if every else 0
     trains = runs * epochs
-    if request.shape is Shape.MULTI_NODE:
+    if request.shape is EnsembleShape.MULTI_NODE:
         return trains + sides + 1, trains * request.machines + sides + 1
     return trains + sides, trains + sides
 
@@ -501,7 +508,7 @@ def all_nodes(graph: Graph) -> list[GraphNode]:
 @settings(max_examples=80, deadline=None)
 @given(request=requests())
 def test_every_shape_is_a_dag_that_says_what_its_graph_says(request: Request) -> None:
-    assert not [each for each in complaints(request) if each.fatal]
+    assert not [each for each in validate(request) if each.fatal]
     plan = make_plan(request)
     flow = woven(plan)
     assert flow.problems == []
@@ -554,7 +561,7 @@ def test_the_state_model_knows_runs_and_epochs_by_their_nodes(request: Request) 
         part = part_of_run(read_node(node), Settings())
         assert part is not None
         assert part.run == node.run
-        assert part.training == (node.role is Role.TRAIN)
+        assert part.training == (node.role is NodeRole.TRAIN)
         assert part.epoch == (node.epoch if part.training else (node.epoch or 0) + 1)
 
 

@@ -23,8 +23,8 @@ from typing import Final
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1]))
 
-from metlmon.live.reader import Reader  # noqa: E402
-from metlmon.live.settings import load_settings  # noqa: E402
+from metlmon.config.files import load_settings  # noqa: E402
+from metlmon.live.dagdir_reader import DagdirReader  # noqa: E402
 from metlmon.stats.backtest import (  # noqa: E402
     SHARES,
     Backtest,
@@ -33,7 +33,7 @@ from metlmon.stats.backtest import (  # noqa: E402
     usual_error,
     usual_naive_error,
 )
-from metlmon.stats.study import Basis  # noqa: E402
+from metlmon.stats.worker import StatsInput  # noqa: E402
 from tests.generated.varied import KINDS, Kind, varied  # noqa: E402
 from tests.generated.write import write  # noqa: E402
 
@@ -45,13 +45,13 @@ HELD_OUT: Final = 2
 def replayed(directory: Path) -> Backtest:
     """The backtest of a dagdir."""
 
-    def at(moment: datetime | None) -> Basis:
+    def at(moment: datetime | None) -> StatsInput:
         as_of = None if moment is None else moment.replace(tzinfo=None)
-        reader = Reader(directory, load_settings(directory), as_of=as_of)
+        reader = DagdirReader(directory, load_settings(directory), as_of=as_of)
         reader.open()
         reader.read_all()
         painter = reader.painter()
-        return Basis(painter.status(), painter.ledger(), reader.ensemble.settings)
+        return StatsInput(painter.status(), painter.ledger(), reader.ensemble.settings)
 
     return backtest(at(None), at)
 

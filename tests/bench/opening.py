@@ -28,9 +28,9 @@ from typing import Any, Final
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1]))
 
-from metlmon.live.reader import Reader  # noqa: E402
+from metlmon.config.files import load_settings  # noqa: E402
+from metlmon.live.dagdir_reader import DagdirReader  # noqa: E402
 from metlmon.live.session import Session  # noqa: E402
-from metlmon.live.settings import load_settings  # noqa: E402
 from screens.app import MetlmonApp  # noqa: E402
 from tests.generated.ensembles import live  # noqa: E402
 from tests.generated.first_round import SEED  # noqa: E402
@@ -108,7 +108,7 @@ async def pressed(app: Painted, press: Callable[[str], Any], key: str) -> tuple[
     return max(0.0, app.painted - begun), max(0.0, app.worked - work)
 
 
-async def opened(reader: Reader, opening: Opening, size: tuple[int, int]) -> list[float]:
+async def opened(reader: DagdirReader, opening: Opening, size: tuple[int, int]) -> list[float]:
     """Seconds that it takes to open: the first time, its work, and again."""
     session = Session(reader)
     app = Painted(session)
@@ -132,9 +132,9 @@ async def opened(reader: Reader, opening: Opening, size: tuple[int, int]) -> lis
         session.stop()
 
 
-def loaded(directory: Path) -> Reader:
+def loaded(directory: Path) -> DagdirReader:
     begun = perf_counter()
-    reader = Reader(directory, load_settings(directory))
+    reader = DagdirReader(directory, load_settings(directory))
     reader.open()
     reader.read_all()
     status = reader.painter().status()
@@ -147,7 +147,7 @@ def loaded(directory: Path) -> Reader:
     return reader
 
 
-def measure(reader: Reader) -> int:
+def measure(reader: DagdirReader) -> int:
     """Prints the table; how many screens miss the goal."""
     heads = [f"{columns}×{lines}" for columns, lines in SIZES]
     print(f"{'':12}" + "".join(f"{head:>10}{'CPU':>8}{'again':>8}" for head in heads))

@@ -129,7 +129,7 @@ def skim(directory: Path) -> dict[str, Any]:
             at, rest = eventlog.Position(), b""
             for data in blocks(path, CHUNK):
                 rest += data
-                skimmed = eventlog.skim(rest, at)
+                skimmed = eventlog.parse_fast(rest, at)
                 rest, at = rest[skimmed.after.offset - at.offset :], skimmed.after
 
     return timed(work)
@@ -146,10 +146,10 @@ class Moving:
 
 
 def _reader(directory: Path, **more: Any) -> Any:
-    from metlmon.live.reader import Reader
-    from metlmon.live.settings import load_settings
+    from metlmon.config.files import load_settings
+    from metlmon.live.dagdir_reader import DagdirReader
 
-    return Reader(directory, load_settings(directory), **more)
+    return DagdirReader(directory, load_settings(directory), **more)
 
 
 def state(directory: Path) -> dict[str, Any]:
@@ -181,7 +181,7 @@ def _kept_in(directory: Path, first: bool) -> dict[str, Any]:
 
 
 def _whole(directory: Path, **more: Any) -> dict[str, Any]:
-    import metlmon.live.reader  # noqa: F401 - importing is not what is measured
+    import metlmon.live.dagdir_reader  # noqa: F401 - importing is not what is measured
 
     made: list[Any] = []
     reached: list[float] = []
@@ -255,9 +255,9 @@ def _taken(reader: Any, batch: Any) -> None:
 
 def _change(reader: Any, now: datetime) -> Any:
     """A running job's execution is suspended, or goes on: None where nothing runs."""
-    from metlmon.ensemble.ensemble import Batch, Role
-    from metlmon.ensemble.states import State
     from metlmon.eventlog import parse
+    from metlmon.model.ensemble import Batch, LogRole
+    from metlmon.model.states import State
 
     words = {
         State.RUNNING: "010 ({}.000.000) {} Job was suspended.\n\tNumber of processes actually "
@@ -268,7 +268,7 @@ def _change(reader: Any, now: datetime) -> Any:
         text = words.get(job.life().state)
         if text is not None:
             said = text.format(job.cluster, now.isoformat(" ", "seconds"))
-            return Batch("metl.log", Role.USER, parse(said.encode()).events)
+            return Batch("metl.log", LogRole.USER, parse(said.encode()).events)
     return None
 
 

@@ -38,7 +38,7 @@ sys.path[:0] = [str(HERE.parents[1])]
 
 from metlmon.cli.main import COLLECT  # noqa: E402
 from metlmon.live import session as sessions  # noqa: E402
-from metlmon.live.reader import Reader  # noqa: E402
+from metlmon.live.dagdir_reader import DagdirReader  # noqa: E402
 from metlmon.live.session import Session  # noqa: E402
 from screens.app import MetlmonApp  # noqa: E402
 from tests.bench.appended import EXECUTE, HOLD, RELEASE, SUBMIT  # noqa: E402
@@ -150,7 +150,7 @@ def hasten() -> None:
 async def watch(directory: Path, runs: int, epochs: int, hours: float, grow: bool) -> list[Sample]:
     log = write_ensemble(directory, runs, epochs)
     hasten()
-    reader = Reader(directory)
+    reader = DagdirReader(directory)
     reader.open()
     session = Session(reader)
 
@@ -167,7 +167,7 @@ async def watch(directory: Path, runs: int, epochs: int, hours: float, grow: boo
 
 async def screens(directory: Path, times: int) -> list[Sample]:
     write_ensemble(directory, 6, 10)
-    reader = Reader(directory)
+    reader = DagdirReader(directory)
     reader.open()
     app = MetlmonApp(Session(reader))
     found = []

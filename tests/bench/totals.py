@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from metlmon.ensemble.picture import Painter
-from metlmon.ensemble.states import State
-from metlmon.ensemble.views import Count, Status
-from metlmon.live.reader import Reader
+from metlmon.live.dagdir_reader import DagdirReader
+from metlmon.model.states import State
+from metlmon.snapshot.builder import SnapshotBuilder
+from metlmon.snapshot.types import Count, Status
 
 HOUR = 3600
 
@@ -52,7 +52,7 @@ def of_status(status: Status) -> dict[str, Any]:
     }
 
 
-def of_jobs(painter: Painter) -> dict[str, Any]:
+def of_jobs(painter: SnapshotBuilder) -> dict[str, Any]:
     """Totals that are added up from the entries of single jobs and executions."""
     ledger = painter.ledger()
     counts: Counter[str] = Counter()
@@ -112,7 +112,7 @@ def true_of_jobs(truth: dict[str, Any]) -> dict[str, Any]:
     return {key: truth[key] for key in (*keys, "bytes_received", "completed", "memory_mb")}
 
 
-def differences(reader: Reader, truth: dict[str, Any], live: bool = False) -> list[str]:
+def differences(reader: DagdirReader, truth: dict[str, Any], live: bool = False) -> list[str]:
     """Figures that are not what the generator knows; all of them, or none."""
     painter = reader.painter()
     jobs, wanted = of_jobs(painter), true_of_jobs(truth)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from metlmon.authoring.checking import Finding, check
-from metlmon.ensemble.settings import Settings
+from metlmon.authoring.lint import Finding, check
+from metlmon.model.settings import Settings
 
 DAG = """\
 # two runs of two epochs, one evaluation

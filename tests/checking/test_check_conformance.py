@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from metlmon.authoring.checking import Finding, Severity
+from metlmon.authoring.lint import Finding, Severity
 from tests.checking.ensembles import findings
 from tests.conformance import INDEX, cases
 

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from metlmon.authoring.checking import look
-from metlmon.authoring.checking.kinds import KINDS
+from metlmon.authoring.lint import context
+from metlmon.authoring.lint.rules import KINDS
 from metlmon.cli.main import main
 from metlmon.live.discovery import read_workflows
 from tests.checking.ensembles import DAG, EVALUATE, GOOD, TRAIN, findings, told, write
@@ -126,14 +126,14 @@ def test_it_ends(tmp_path: Path, name: str) -> None:
 def test_work_grows_as_the_dag_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Counted in what is asked of the parser: twice the nodes, twice the questions."""
     asked = 0
-    real = look.command_values
+    real = context.command_values
 
     def counted(*words: object) -> dict[str, str | None]:
         nonlocal asked
         asked += 1
         return real(*words)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(look, "command_values", counted)
+    monkeypatch.setattr(context, "command_values", counted)
     counts = []
     for size in (200, 400):
         asked = 0
@@ -146,7 +146,7 @@ def test_work_grows_as_the_dag_does(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_paths_are_not_looked_for_without_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(look, "MOST_FILES", 20)
+    monkeypatch.setattr(context, "MOST_FILES", 20)
     names = ",".join(f"f{i}" for i in range(100))
     text = EVALUATE.replace("queue", f"transfer_input_files = {names}")
     write(tmp_path, {**GOOD, "eval.sub": text, "ens.dag": "JOB A eval.sub\n"})

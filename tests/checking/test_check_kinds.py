@@ -8,8 +8,8 @@ from typing import TypeAlias
 
 import pytest
 
-from metlmon.authoring.checking import storage
-from metlmon.authoring.checking.kinds import KINDS
+from metlmon.authoring.lint import rule_network_fs
+from metlmon.authoring.lint.rules import KINDS
 from tests.checking.ensembles import DAG, GOOD, TRAIN, findings, spoilt, told, write
 
 Files: TypeAlias = Mapping[str, str | bytes]
@@ -468,7 +468,7 @@ def test_mail_of_many_nodes(tmp_path: Path) -> None:
 
 def test_a_log_below_tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, GOOD)
-    monkeypatch.setattr(storage, "TEMPORARY", str(tmp_path.parent))
+    monkeypatch.setattr(rule_network_fs, "TEMPORARY", str(tmp_path.parent))
     assert told(tmp_path) == [("in-tmp", "ens.dag", None)]
 
 
@@ -488,7 +488,7 @@ def mounted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     told_home = str(home).replace(" ", "\\040")
     mounts = tmp_path / "mountinfo"
     mounts.write_text(MOUNTS.format(home=told_home, local=f"{told_home}/local"))
-    monkeypatch.setattr(storage, "MOUNTS", mounts)
+    monkeypatch.setattr(rule_network_fs, "MOUNTS", mounts)
     return home
 
 

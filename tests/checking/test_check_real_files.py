@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from metlmon.authoring.checking import Finding
+from metlmon.authoring.lint import Finding
 from metlmon.cli.main import main
 from tests.checking.ensembles import findings
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from metlmon.authoring.checking.submitcommands import COMMANDS
+from metlmon.authoring.lint.submit_commands import COMMANDS
 from tests.checking.ensembles import DAG, GOOD, findings, spoilt, write
 
 

@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
-from metlmon.cli.codes import Exit
+from metlmon.cli.exit_codes import Exit
 from metlmon.cli.main import main
-from metlmon.ensemble.states import DagState, State
-from screens import headlines
-from screens.ink import text
+from metlmon.model.states import DagState, State
+from screens.overview import header as overview_header
+from screens.widgets.spans import text
 from tests.ensemble.written import Log, Out
 from tests.live.dagdirs import DAG, NODE, Dagdir
 
@@ -149,7 +149,7 @@ def test_a_directory_has_its_name(
     assert main(["status", given, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["dagdir"] == str(Path(given))
     shown = str(Path(given).parent if given == "run.dag" else Path(given))
-    assert "ensemble" in text(headlines.header(None, shown, 80, ascii=False)[0])
+    assert "ensemble" in text(overview_header.header(None, shown, 80, ascii=False)[0])
 
 
 def test_unreadable_dags(capsys: Captured, tmp_path: Path) -> None:
@@ -522,7 +522,7 @@ def test_exit_on_all_waits_while_one_run_goes_on(capsys: Captured, tmp_path: Pat
 
 def test_exit_on_all_of_runs_that_their_gates_stopped() -> None:
     """``gated``: three runs were stopped, two are done."""
-    from metlmon.cli.waiting import condition
+    from metlmon.cli.exit_on import condition
 
     reader = Dagdir(ROOT / "fixtures/gated", "").reader()
     status, met = reader.painter().status(), condition(frozenset({"all"}))
@@ -556,7 +556,7 @@ def test_exit_on_gives_up(capsys: Captured, dagdir: Dagdir) -> None:
 def test_exit_on_waits_until_it_is_so(
     capsys: Captured, dagdir: Dagdir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from metlmon.cli import commands
+    from metlmon.cli.commands import status as commands_status
 
     looks: list[float] = []
 
@@ -567,7 +567,7 @@ def test_exit_on_waits_until_it_is_so(
             log = Log().release(79, at="13:00:00").execute(79).terminate(79, 0)
             dagdir.append("metl.log", log.data)
 
-    monkeypatch.setattr(commands.time, "sleep", meanwhile)
+    monkeypatch.setattr(commands_status.time, "sleep", meanwhile)
     assert spoken(capsys, "status", str(dagdir.path), "--exit-on", "all")[0] == Exit.OK
     assert len(looks) == 2
 
@@ -621,13 +621,13 @@ def test_without_a_terminal_watch_prints_the_status(dagdir: Dagdir) -> None:
 
 
 def test_a_dumb_terminal_is_no_place_for_screens(monkeypatch: pytest.MonkeyPatch) -> None:
-    from metlmon.cli import commands
+    from metlmon.cli.commands import status as commands_status
 
     for stream in (sys.stdin, sys.stdout, sys.stderr):
         monkeypatch.setattr(stream, "isatty", lambda: True, raising=False)
     for term, shows in (("dumb", False), ("", False), ("xterm-256color", True)):
         monkeypatch.setenv("TERM", term)
-        assert commands.is_terminal() is shows
+        assert commands_status.is_terminal() is shows
 
 
 def test_the_reader_of_a_pipe_may_leave_early(dagdir: Dagdir) -> None:
@@ -645,7 +645,7 @@ def test_the_reader_of_a_pipe_may_leave_early(dagdir: Dagdir) -> None:
 
 
 def test_the_demo_without_a_terminal(capsys: Captured) -> None:
-    from metlmon.cli import demo
+    from metlmon.cli.commands import demo
 
     try:
         demo.recording()

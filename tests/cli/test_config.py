@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from metlmon.cli.codes import Exit
+from metlmon.cli.exit_codes import Exit
 from metlmon.cli.main import main
-from metlmon.ensemble.sites import BUILT_IN_SITES
-from metlmon.live.reader import Reader
-from metlmon.live.settings import load_settings
+from metlmon.config.files import load_settings
+from metlmon.live.dagdir_reader import DagdirReader
+from metlmon.model.sites import BUILT_IN_SITES
 from tests.ensemble.written import Log
 from tests.live.dagdirs import NODE, Dagdir
 
@@ -194,7 +194,7 @@ def figures(capsys: Captured, dagdir: Path) -> dict[str, set[str | None]]:
     for command in (["status"], ["jobs"], ["run", "run0"]):
         assert main([*command, str(dagdir), "--json"]) == Exit.OK
         said[command[0]] = json.loads(capsys.readouterr().out)
-    reader = Reader(dagdir, load_settings(dagdir))
+    reader = DagdirReader(dagdir, load_settings(dagdir))
     reader.open()
     reader.read_all()
     ledger = reader.painter().ledger()

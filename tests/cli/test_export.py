@@ -13,10 +13,10 @@ import pandas as pd
 import pytest
 
 import metlmon
-from metlmon.cli import export as exporting
-from metlmon.cli.codes import Exit
+from metlmon.cli.commands import export as exporting
+from metlmon.cli.exit_codes import Exit
 from metlmon.cli.main import main
-from metlmon.stats.columns import NUMBER, TABLES, TIME
+from metlmon.stats.frame_columns import NUMBER, TABLES, TIME
 from tests.ensemble.written import Log
 from tests.live.dagdirs import NODE, Dagdir
 

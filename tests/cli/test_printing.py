@@ -14,8 +14,8 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
-from metlmon.cli.printing import print_json, print_json_list
-from metlmon.cli.tables import Column, print_table
+from metlmon.cli.output import print_json, print_json_list
+from metlmon.cli.tables import TextColumn, print_table
 
 DEMO = Path(__file__).resolve().parents[2] / "fixtures" / "demo"
 
@@ -43,7 +43,7 @@ def test_a_list_is_printed_item_by_item(
     assert capsys.readouterr().out == whole
 
 
-COLUMNS = (Column("RUN", shrinks=6), Column("N", right=True), Column("SITE", drop=1))
+COLUMNS = (TextColumn("RUN", shrinks=6), TextColumn("N", right=True), TextColumn("SITE", drop=1))
 ROWS: list[list[str | Text]] = [
     ["run1", "3", Text("日本", style="bold red")],
     ["a-long-name-of-a-run", "12", "Delta"],

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from metlmon.cli import report
-from metlmon.cli.codes import Exit
+from metlmon.cli.commands import report
+from metlmon.cli.exit_codes import Exit
 from metlmon.cli.main import main
-from metlmon.report.printed import lines
+from metlmon.report.to_text import lines
 from tests.ensemble.written import Log
 from tests.live.dagdirs import NODE, Dagdir
 from tests.report.made import FIXTURES, report_of

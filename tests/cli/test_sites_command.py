@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from metlmon.cli.codes import Exit
+from metlmon.cli.exit_codes import Exit
 from metlmon.cli.main import main
 from tests.ensemble.written import Log
 from tests.live.dagdirs import NODE, Dagdir

@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 
 from metlmon.authoring import Policy, Request, make_plan
-from metlmon.authoring.records import Rules
-from metlmon.cli import pooling, submit
-from metlmon.cli.codes import Exit
+from metlmon.authoring.request import StopRules
+from metlmon.cli import session_setup
+from metlmon.cli.commands import submit
+from metlmon.cli.exit_codes import Exit
 from metlmon.cli.main import main
-from metlmon.pool import office
-from metlmon.pool.records import PoolError, Submitted
+from metlmon.pool import client
+from metlmon.pool.types import PoolError, SubmitResult
 from tests.authoring.written import NAP, nap
 
 Captured = pytest.CaptureFixture[str]
@@ -27,11 +28,11 @@ Captured = pytest.CaptureFixture[str]
 class Clerk:
     """A pool behind a desk, of which only ``submit_dag`` is asked."""
 
-    answer: Submitted | PoolError = field(default_factory=lambda: Submitted(77, "htcondor2"))
+    answer: SubmitResult | PoolError = field(default_factory=lambda: SubmitResult(77, "htcondor2"))
     submitted: list[Path] = field(default_factory=list)
     closed: int = 0
 
-    def submit_dag(self, dag_file: Path) -> Submitted:
+    def submit_dag(self, dag_file: Path) -> SubmitResult:
         assert dag_file.is_file()
         self.submitted.append(dag_file)
         if isinstance(self.answer, PoolError):
@@ -45,7 +46,7 @@ class Clerk:
 @pytest.fixture(name="clerk")
 def _clerk(monkeypatch: pytest.MonkeyPatch) -> Clerk:
     clerk = Clerk()
-    monkeypatch.setattr(office, "open_pool", lambda: clerk)
+    monkeypatch.setattr(client, "open_pool", lambda: clerk)
     return clerk
 
 
@@ -85,7 +86,7 @@ def test_a_dry_run_prints_every_file_and_writes_none(
     assert (code, err) == (Exit.OK, "")
     plan = make_plan(
         Request(own, Path("new"), runs=2, epochs=2, seeds=(7, 8), sites=("A", "B"),
-                policy=Policy.PERMUTE, gate=Rules())
+                policy=Policy.PERMUTE, gate=StopRules())
     )  # fmt: skip
     assert out.startswith("ensemble.dag in new: 2 runs, 4 nodes, 4 jobs, template ")
     for run in plan.runs:
@@ -105,7 +106,7 @@ def test_a_dry_run_as_json_is_the_plan(capsys: Captured, own: str) -> None:
     told = json.loads(out)
     plan = make_plan(
         Request(own, Path("new"), runs=2, seeds=(5, 5), memory_mb=4096, gpu_memory_mb=40960,
-                values={"seconds": "a=b"}, gate=Rules())
+                values={"seconds": "a=b"}, gate=StopRules())
     )  # fmt: skip
     assert {f["name"]: f["text"] for f in told["files"]} == {
         f.name: f.data.decode() for f in plan.files
@@ -199,13 +200,13 @@ def test_yes_writes_submits_and_says_how_to_watch(capsys: Captured, own: str, cl
     assert written() == sorted(FILES)
     assert clerk.submitted == [Path.cwd() / "ensemble" / "ensemble.dag"]
     assert clerk.closed == 1
-    request = Request(own, Path("other"), runs=2, epochs=2, gate=Rules())
+    request = Request(own, Path("other"), runs=2, epochs=2, gate=StopRules())
     for file in make_plan(request).files:
         assert (Path("ensemble") / file.name).read_bytes() == file.data
 
 
 def test_yes_as_json(capsys: Captured, own: str, clerk: Clerk) -> None:
-    clerk.answer = Submitted(78, "condor_submit_dag", "no condor_dagman is at hand")
+    clerk.answer = SubmitResult(78, "condor_submit_dag", "no condor_dagman is at hand")
     code, out, _ = spoken(capsys, "a dir", "--template", own, "--yes", "--json", "--name", "b")
     told: dict[str, Any] = json.loads(out)
     assert code == Exit.OK
@@ -320,12 +321,12 @@ def test_a_terminal_opens_the_pane_with_what_was_said(
         return 0
 
     monkeypatch.setattr(submit, "is_terminal", lambda: True)
-    monkeypatch.setattr(pooling, "open_submit_pane", pane)
+    monkeypatch.setattr(session_setup, "open_submit_pane", pane)
     assert spoken(capsys, "--template", own, "--runs", "3", "--sites", "A, B")[0] == 0
-    assert drafts == [Request(own, Path("ensemble"), runs=3, sites=("A", "B"), gate=Rules())]
+    assert drafts == [Request(own, Path("ensemble"), runs=3, sites=("A", "B"), gate=StopRules())]
     Path("ensemble").mkdir()
     spoken(capsys)
-    assert drafts[-1] == Request("trainer", Path("ensemble-2"), gate=Rules())
+    assert drafts[-1] == Request("trainer", Path("ensemble-2"), gate=StopRules())
     spoken(capsys, "ensemble")
     assert drafts[-1].directory == Path("ensemble")
     assert written() == []

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from metlmon.dagman import graph_shape, load_workflow, official_verdict
-from metlmon.dagman.dagfile import parse_dag
+from metlmon.dagman.parser import parse_dag
 from tests.conformance import INDEX, cases
 
 CONNECT = "the checker does not carry out CONNECT; DAGMan draws the edges between the pins"

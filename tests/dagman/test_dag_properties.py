@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metlmon.dagman.dagfile import parse_dag
+from metlmon.dagman.parser import parse_dag
 from tests.dagman.written import edges, weave
 
 KEYWORDS = {"JOB", "PARENT", "CHILD", "VARS", "NOOP"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from metlmon.dagman import official_verdict
-from metlmon.dagman.dagfile import parse_dag
+from metlmon.dagman.parser import parse_dag
 from metlmon.dagman.records import NodeKind
 from tests.dagman.written import told, weave
 

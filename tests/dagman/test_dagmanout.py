@@ -12,14 +12,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from metlmon.dagman import OutState, read_dagman_out
-from metlmon.dagman.dagmanout import LONGEST_LINE
-from metlmon.dagman.records import Said, Word
+from metlmon.dagman.dagman_out import LONGEST_LINE
+from metlmon.dagman.records import DagmanMessage, DagmanMessageKind
 
 NOON = datetime(2026, 11, 21, 12, 0, 0)
 STAMP = b"11/21/26 12:00:00 "
 
 
-def said_of(*messages: bytes, state: OutState | None = None) -> list[Said]:
+def said_of(*messages: bytes, state: OutState | None = None) -> list[DagmanMessage]:
     """What these messages say, written with the default header."""
     data = b"".join(STAMP + message + b"\n" for message in messages)
     said, _, used = read_dagman_out(data, state or OutState())
@@ -38,21 +38,31 @@ def test_a_recorded_ensemble_tells_its_whole_life(recorded: bytes) -> None:
     assert used == len(recorded)
     assert state == OutState()
     words = Counter(s.word for s in said)
-    assert words[Word.SUBMITTED] == 36
-    assert words[Word.STARTED] == words[Word.EXITED] == words[Word.TRUNCATED] == 1
-    assert words[Word.RETRYING] == words[Word.POST_OK] == words[Word.POST_STARTED] == 6
-    assert (words[Word.JOB_OK], words[Word.JOB_FAILED]) == (28, 7)
-    submitted = [s for s in said if s.word is Word.SUBMITTED]
+    assert words[DagmanMessageKind.SUBMITTED] == 36
+    assert (
+        words[DagmanMessageKind.STARTED]
+        == words[DagmanMessageKind.EXITED]
+        == words[DagmanMessageKind.TRUNCATED]
+        == 1
+    )
+    assert (
+        words[DagmanMessageKind.RETRYING]
+        == words[DagmanMessageKind.POST_OK]
+        == words[DagmanMessageKind.POST_STARTED]
+        == 6
+    )
+    assert (words[DagmanMessageKind.JOB_OK], words[DagmanMessageKind.JOB_FAILED]) == (28, 7)
+    submitted = [s for s in said if s.word is DagmanMessageKind.SUBMITTED]
     assert len({s.node for s in submitted}) == 30
     assert {(s.cluster, s.proc) for s in submitted} == {(n, 0) for n in range(2, 38)}
     assert said[0].time == datetime(2026, 11, 21, 0, 12, 15)
     by_word = {s.word: s for s in said}
-    assert by_word[Word.DAG_FILE].text == "ens.dag"
-    assert by_word[Word.BATCH_ID].text == "1.0"
-    assert by_word[Word.PRE_COMPLETED].value == 0
-    assert by_word[Word.TRUNCATED].text == "/home/ml/ens/./ens.dag.nodes.log"
-    assert by_word[Word.EXITED].value == 0
-    assert dict(by_word[Word.TOTALS].totals) == {
+    assert by_word[DagmanMessageKind.DAG_FILE].text == "ens.dag"
+    assert by_word[DagmanMessageKind.BATCH_ID].text == "1.0"
+    assert by_word[DagmanMessageKind.PRE_COMPLETED].value == 0
+    assert by_word[DagmanMessageKind.TRUNCATED].text == "/home/ml/ens/./ens.dag.nodes.log"
+    assert by_word[DagmanMessageKind.EXITED].value == 0
+    assert dict(by_word[DagmanMessageKind.TOTALS].totals) == {
         "total": 30,
         "done": 30,
         "pre": 0,
@@ -69,149 +79,164 @@ def test_a_recorded_ensemble_tells_its_whole_life(recorded: bytes) -> None:
     ("message", "expected"),
     [
         # dc_main (dc_startup banner), of 23 and of 7
-        (b"** condor_dagman (CONDOR_DAGMAN) STARTING UP", Said(Word.STARTED, NOON)),
+        (
+            b"** condor_dagman (CONDOR_DAGMAN) STARTING UP",
+            DagmanMessage(DagmanMessageKind.STARTED, NOON),
+        ),
         (
             b"** condor_scheduniv_exec.84.0 (CONDOR_DAGMAN) STARTING UP",
-            Said(Word.STARTED, NOON, cluster=84),
+            DagmanMessage(DagmanMessageKind.STARTED, NOON, cluster=84),
         ),
         # DC_Exit, with and (before 7.5) without the pid
         (
             b"**** condor_dagman (condor_DAGMAN) pid 37763 EXITING WITH STATUS 3",
-            Said(Word.EXITED, NOON, value=3),
+            DagmanMessage(DagmanMessageKind.EXITED, NOON, value=3),
         ),
         (
             b"**** condor_scheduniv_exec.84.0 (condor_DAGMAN) EXITING WITH STATUS 1",
-            Said(Word.EXITED, NOON, cluster=84, value=1),
+            DagmanMessage(DagmanMessageKind.EXITED, NOON, cluster=84, value=1),
         ),
         # main_init
         (
             b"Aborting because it looks like another instance of DAGMan is currently running on "
             b"this DAG; if that is not the case, delete the lock file (x.dag.lock) and re-submit "
             b"the DAG.",
-            Said(Word.REFUSED, NOON),
+            DagmanMessage(DagmanMessageKind.REFUSED, NOON),
         ),
         # _EXCEPT_: no exit status is written after it
         (
             b'ERROR "Fatal log file monitoring error!" at line 2310 in file ./dag.cpp',
-            Said(Word.EXITED, NOON, text="Fatal log file monitoring error!"),
+            DagmanMessage(DagmanMessageKind.EXITED, NOON, text="Fatal log file monitoring error!"),
         ),
         # Dag::Bootstrap
         (
             b"Running in RECOVERY mode... >>>>>>>>>>>>>>>>>>>>>>>>>>>>>>",
-            Said(Word.RECOVERY, NOON),
+            DagmanMessage(DagmanMessageKind.RECOVERY, NOON),
         ),
-        (b"Number of pre-completed nodes: 12", Said(Word.PRE_COMPLETED, NOON, value=12)),
+        (
+            b"Number of pre-completed nodes: 12",
+            DagmanMessage(DagmanMessageKind.PRE_COMPLETED, NOON, value=12),
+        ),
         # main_init: rescueDagMsg, of 7.7.2 and newer, with -DoRescueFrom, and of 7.2
         (
             b"Found rescue DAG number 2; running x.dag.rescue002 in combination with "
             b"normal DAG file",
-            Said(Word.RESCUE_USED, NOON, text="x.dag.rescue002"),
+            DagmanMessage(DagmanMessageKind.RESCUE_USED, NOON, text="x.dag.rescue002"),
         ),
         (
             b"Rescue DAG number 1 specified; running x.dag_multi.rescue001 in combination with "
             b"normal DAG files",
-            Said(Word.RESCUE_USED, NOON, text="x.dag_multi.rescue001"),
+            DagmanMessage(DagmanMessageKind.RESCUE_USED, NOON, text="x.dag_multi.rescue001"),
         ),
         (
             b"Found rescue DAG number 2; running x.dag.rescue002 instead of normal DAG file",
-            Said(Word.RESCUE_USED, NOON, text="x.dag.rescue002"),
+            DagmanMessage(DagmanMessageKind.RESCUE_USED, NOON, text="x.dag.rescue002"),
         ),
         # main_init: -load_save
         (
             b"Loading saved progress from half.save for DAG.",
-            Said(Word.RESCUE_USED, NOON, text="half.save"),
+            DagmanMessage(DagmanMessageKind.RESCUE_USED, NOON, text="half.save"),
         ),
         # Dag::WriteRescue
         (
             b"Writing Rescue DAG to my dags/x.dag.rescue003...",
-            Said(Word.RESCUE_WRITTEN, NOON, text="my dags/x.dag.rescue003"),
+            DagmanMessage(DagmanMessageKind.RESCUE_WRITTEN, NOON, text="my dags/x.dag.rescue003"),
         ),
         # ScriptQ::Run
-        (b"Running PRE script of Node A...", Said(Word.PRE_STARTED, NOON, node="A")),
-        (b"Running POST script of Node S+A.b...", Said(Word.POST_STARTED, NOON, node="S+A.b")),
+        (
+            b"Running PRE script of Node A...",
+            DagmanMessage(DagmanMessageKind.PRE_STARTED, NOON, node="A"),
+        ),
+        (
+            b"Running POST script of Node S+A.b...",
+            DagmanMessage(DagmanMessageKind.POST_STARTED, NOON, node="S+A.b"),
+        ),
         # Dag::PreScriptReaper: of 25, of 23 ("Job"), killed
         (
             b"PRE Script of Node A failed with status 9",
-            Said(Word.PRE_FAILED, NOON, node="A", value=9),
+            DagmanMessage(DagmanMessageKind.PRE_FAILED, NOON, node="A", value=9),
         ),
         (
             b"PRE Script of Job A failed with status 9",
-            Said(Word.PRE_FAILED, NOON, node="A", value=9),
+            DagmanMessage(DagmanMessageKind.PRE_FAILED, NOON, node="A", value=9),
         ),
         (
             b"PRE Script of node A died on signal 15 (Terminated)",
-            Said(Word.PRE_FAILED, NOON, node="A", value=-15),
+            DagmanMessage(DagmanMessageKind.PRE_FAILED, NOON, node="A", value=-15),
         ),
         (
             b"PRE Script of node A completed successfully.",
-            Said(Word.PRE_OK, NOON, node="A"),
+            DagmanMessage(DagmanMessageKind.PRE_OK, NOON, node="A"),
         ),
         (
             b"PRE_SKIP return value 9 indicates we are done (successfully) with node A",
-            Said(Word.PRE_SKIPPED, NOON, node="A", value=9),
+            DagmanMessage(DagmanMessageKind.PRE_SKIPPED, NOON, node="A", value=9),
         ),
         # Dag::ProcessPostTermEvent
         (
             b"POST Script of node A completed successfully.",
-            Said(Word.POST_OK, NOON, node="A"),
+            DagmanMessage(DagmanMessageKind.POST_OK, NOON, node="A"),
         ),
         (
             b"POST Script of Node A failed with status 1",
-            Said(Word.POST_FAILED, NOON, node="A", value=1),
+            DagmanMessage(DagmanMessageKind.POST_FAILED, NOON, node="A", value=1),
         ),
         (
             b"POST Script of node A died on signal 9",
-            Said(Word.POST_FAILED, NOON, node="A", value=-9),
+            DagmanMessage(DagmanMessageKind.POST_FAILED, NOON, node="A", value=-9),
         ),
         # Dag::ProcessTerminatedEvent
         (
             b"Node A job proc (12.1.0) completed successfully.",
-            Said(Word.JOB_OK, NOON, "A", 12, 1),
+            DagmanMessage(DagmanMessageKind.JOB_OK, NOON, "A", 12, 1),
         ),
         (
             b"Node A job proc (12.0.0) failed with status 3.",
-            Said(Word.JOB_FAILED, NOON, "A", 12, 0, 3),
+            DagmanMessage(DagmanMessageKind.JOB_FAILED, NOON, "A", 12, 0, 3),
         ),
         (
             b"Node A job proc (12.0.0) failed with signal 11.",
-            Said(Word.JOB_FAILED, NOON, "A", 12, 0, -11),
+            DagmanMessage(DagmanMessageKind.JOB_FAILED, NOON, "A", 12, 0, -11),
         ),
         # Dag::RestartNode
-        (b"Retrying node A (retry #1 of 2)...", Said(Word.RETRYING, NOON, "A", value=1)),
+        (
+            b"Retrying node A (retry #1 of 2)...",
+            DagmanMessage(DagmanMessageKind.RETRYING, NOON, "A", value=1),
+        ),
         (
             b"Looking for retry of node A (retry #2 of 2)...",
-            Said(Word.RETRYING, NOON, "A", value=2),
+            DagmanMessage(DagmanMessageKind.RETRYING, NOON, "A", value=2),
         ),
         (
             b"Aborting further retries of node A (last attempt returned 7)",
-            Said(Word.NODE_FAILED, NOON, "A", value=7),
+            DagmanMessage(DagmanMessageKind.NODE_FAILED, NOON, "A", value=7),
         ),
         (
             b"Aborting further retries of node A because final node is running "
             b"(last attempt returned -9)",
-            Said(Word.NODE_FAILED, NOON, "A", value=-9),
+            DagmanMessage(DagmanMessageKind.NODE_FAILED, NOON, "A", value=-9),
         ),
         # Dag::ProcessFailedSubmit
         (
             b"Shortcutting node A retries because of submit failure(s)",
-            Said(Word.NODE_FAILED, NOON, "A", text="submit failure"),
+            DagmanMessage(DagmanMessageKind.NODE_FAILED, NOON, "A", text="submit failure"),
         ),
         # Dag::CheckForDagAbort
         (
             b"Aborting DAG because we got the ABORT exit value from a PRE script",
-            Said(Word.ABORTED, NOON, text="PRE script"),
+            DagmanMessage(DagmanMessageKind.ABORTED, NOON, text="PRE script"),
         ),
         # main_shutdown_remove
-        (b"Received SIGUSR1", Said(Word.REMOVED, NOON)),
+        (b"Received SIGUSR1", DagmanMessage(DagmanMessageKind.REMOVED, NOON)),
         # MultiLogFiles::InitializeFile
         (
             b"MultiLogFiles: truncating log file /d/x.dag.nodes.log",
-            Said(Word.TRUNCATED, NOON, text="/d/x.dag.nodes.log"),
+            DagmanMessage(DagmanMessageKind.TRUNCATED, NOON, text="/d/x.dag.nodes.log"),
         ),
     ],
     ids=lambda value: value.decode()[:40] if isinstance(value, bytes) else "",
 )
-def test_a_wording_and_what_it_means(message: bytes, expected: Said) -> None:
+def test_a_wording_and_what_it_means(message: bytes, expected: DagmanMessage) -> None:
     assert said_of(message) == [expected]
 
 
@@ -229,7 +254,7 @@ def test_a_wording_and_what_it_means(message: bytes, expected: Said) -> None:
     ],
 )
 def test_a_submit_event_maps_the_node_to_its_job(event: bytes) -> None:
-    assert said_of(event) == [Said(Word.SUBMITTED, NOON, "A", 77, 1)]
+    assert said_of(event) == [DagmanMessage(DagmanMessageKind.SUBMITTED, NOON, "A", 77, 1)]
 
 
 def test_other_events_and_jobs_of_others_are_no_submissions() -> None:
@@ -264,7 +289,7 @@ def test_a_job_whose_submit_event_dagman_never_saw_is_still_its_nodes() -> None:
         b"\tassigned HTCondor ID (77.0.0)",
         b"Received SIGUSR1",
     )
-    assert [s.word for s in said] == [Word.SUBMITTED, Word.REMOVED]
+    assert [s.word for s in said] == [DagmanMessageKind.SUBMITTED, DagmanMessageKind.REMOVED]
 
 
 def test_the_dag_files_of_the_command_line() -> None:
@@ -277,7 +302,7 @@ def test_the_dag_files_of_the_command_line() -> None:
         b'argv[4] == "c.dag"',
         b'argv[5] == "-UseDagDir"',
     )
-    assert [s.text for s in said if s.word is Word.DAG_FILE] == ["a b.dag", "c.dag"]
+    assert [s.text for s in said if s.word is DagmanMessageKind.DAG_FILE] == ["a b.dag", "c.dag"]
 
 
 def test_the_status_table_of_old_and_new() -> None:
@@ -309,7 +334,7 @@ def test_a_table_cut_short_by_a_restart_says_nothing() -> None:
         b"Received SIGUSR1",
         b"    1       0        1       0       0          2        0",
     )
-    assert [s.word for s in said] == [Word.REMOVED]
+    assert [s.word for s in said] == [DagmanMessageKind.REMOVED]
 
 
 def test_halted_is_said_once_though_dagman_repeats_it() -> None:
@@ -323,7 +348,12 @@ def test_halted_is_said_once_though_dagman_repeats_it() -> None:
         b"Resuming DAG progress...",
         b"Resuming DAG progress...",
     )
-    assert [s.word for s in said] == [Word.HALTED, Word.RESUMED, Word.HALTED, Word.RESUMED]
+    assert [s.word for s in said] == [
+        DagmanMessageKind.HALTED,
+        DagmanMessageKind.RESUMED,
+        DagmanMessageKind.HALTED,
+        DagmanMessageKind.RESUMED,
+    ]
 
 
 def test_the_nodes_that_failed_for_good_are_listed_at_the_end() -> None:
@@ -341,8 +371,8 @@ def test_the_nodes_that_failed_for_good_are_listed_at_the_end() -> None:
         b"---------------------------------------\t<END>",
     )
     assert said == [
-        Said(
-            Word.NODE_FAILED,
+        DagmanMessage(
+            DagmanMessageKind.NODE_FAILED,
             NOON,
             "A",
             value=3,
@@ -375,7 +405,7 @@ def test_the_message_is_found_behind_any_header(header: bytes, time: datetime | 
     said, _, _ = read_dagman_out(header + b"\tassigned HTCondor ID (1.0.0)\n")
     assert said == []
     said, _, _ = read_dagman_out(header + b"Retrying node A (retry #1 of 2)...\r\n")
-    assert said == [Said(Word.RETRYING, time, "A", value=1)]
+    assert said == [DagmanMessage(DagmanMessageKind.RETRYING, time, "A", value=1)]
 
 
 def test_yearless_stamps_go_through_new_year_when_the_first_year_is_known() -> None:
@@ -410,7 +440,7 @@ def test_a_line_of_any_length_is_passed_over() -> None:
 
 
 def test_reading_stops_at_the_budget_and_goes_on_from_there(recorded: bytes) -> None:
-    said: list[Said] = []
+    said: list[DagmanMessage] = []
     state, offset = OutState(), 0
     while True:
         new, state, used = read_dagman_out(recorded[offset:], state, limit_lines=100)
@@ -427,7 +457,7 @@ def test_reading_stops_at_the_budget_and_goes_on_from_there(recorded: bytes) -> 
 )
 @given(cuts=st.lists(st.integers(min_value=0, max_value=160_000), max_size=12))
 def test_any_chunking_says_the_same(recorded: bytes, cuts: list[int]) -> None:
-    said: list[Said] = []
+    said: list[DagmanMessage] = []
     state, offset = OutState(), 0
     for cut in [*sorted(min(cut, len(recorded)) for cut in cuts), len(recorded)]:
         new, state, used = read_dagman_out(recorded[offset:cut], state)

@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from metlmon.dagman import read_jobstate
-from metlmon.dagman.jobstate import LONGEST_LINE
-from metlmon.dagman.records import Jobstate
+from metlmon.dagman.jobstate_log import LONGEST_LINE
+from metlmon.dagman.records import JobstateLine
 
 # JobstateLog::Write, WriteDagmanStarted, WriteRecovery…, WriteScriptSuccessOrFailure,
 # WriteSubmitFailure, WriteEvent (PRESKIP, a POST script whose submit failed, a Pegasus tag).
@@ -36,13 +36,13 @@ def test_a_recorded_ensemble_agrees_with_its_own_story(shared: Callable[[str], P
 
     assert problems == []
     assert used == len(data)
-    assert said[0] == Jobstate(1795219935, None, "DAGMAN_STARTED", 1, 0, None, None)
-    assert said[-1] == Jobstate(1795220261, None, "DAGMAN_FINISHED", None, None, 0, None)
+    assert said[0] == JobstateLine(1795219935, None, "DAGMAN_STARTED", 1, 0, None, None)
+    assert said[-1] == JobstateLine(1795220261, None, "DAGMAN_FINISHED", None, None, 0, None)
     events = Counter(line.event for line in said)
     assert events["SUBMIT"] == 36
     assert len({line.node for line in said if line.node}) == 30
-    assert Jobstate(1795219946, "run0-train_epoch0", "JOB_FAILURE", None, None, 3, 1) in said
-    assert Jobstate(1795219948, "run0-train_epoch0", "SUBMIT", 8, 0, None, 7) in said
+    assert JobstateLine(1795219946, "run0-train_epoch0", "JOB_FAILURE", None, None, 3, 1) in said
+    assert JobstateLine(1795219948, "run0-train_epoch0", "SUBMIT", 8, 0, None, 7) in said
 
 
 def test_each_kind_of_line() -> None:
@@ -90,9 +90,9 @@ def test_a_file_without_line_ends_is_not_kept_for_ever() -> None:
     assert len(problems) == 1
 
 
-def in_chunks(data: bytes, cuts: list[int]) -> list[Jobstate]:
+def in_chunks(data: bytes, cuts: list[int]) -> list[JobstateLine]:
     """What a follower reads when the file grows in steps."""
-    said: list[Jobstate] = []
+    said: list[JobstateLine] = []
     offset = 0
     for cut in [*sorted(cut % (len(data) + 1) for cut in cuts), len(data)]:
         new, _, used = read_jobstate(data[offset:cut])

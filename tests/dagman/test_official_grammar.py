@@ -16,7 +16,7 @@ from metlmon.dagman.commands import (
     StatusFileCommand,
     VarsCommand,
 )
-from metlmon.dagman.dagfile import DagFile, official_verdict, parse_dag
+from metlmon.dagman.parser import DagFile, official_verdict, parse_dag
 
 SUB_KEYWORDS = {
     "UNLESS_EXIT": "RETRY A 3 {} 2",

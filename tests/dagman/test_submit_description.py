@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from metlmon.dagman.submit import parse_description, submission
+from metlmon.dagman.submit_description import parse_description, submission
 from tests.dagman.written import told, weave
 
 

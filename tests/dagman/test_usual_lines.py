@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metlmon.dagman.dagfile import parse_dag
-from metlmon.dagman.dagtext import Lines
-from metlmon.dagman.submit import Submissions, parse_description, submission
-from metlmon.dagman.usual import UsualLines
+from metlmon.dagman.fast_path import FastLineParser
+from metlmon.dagman.lexer import LogicalLines
+from metlmon.dagman.parser import parse_dag
+from metlmon.dagman.submit_description import QueueStatements, parse_description, submission
 
 WORDS = st.sampled_from(
     [
@@ -96,7 +96,7 @@ def test_all_forms_of_usual_lines_are_read():
         'VARS A PREPEND epoch="1" seed="2"',
         "SCRIPT DEFER 75 60 PRE A gate.py e.gate.json u 0 train $JOB",
     ]
-    usual = UsualLines(Lines("\n".join([*lines, ""]).encode()))
+    usual = FastLineParser(LogicalLines("\n".join([*lines, ""]).encode()))
     assert None not in [usual.next() for _ in lines]
     parsed = parse_dag("\n".join([*lines, ""]).encode(), "run.dag")
     assert parsed.problems == ()
@@ -138,7 +138,7 @@ VARS = st.lists(st.dictionaries(NAMES, VALUES, max_size=4), min_size=1, max_size
 @given(st.lists(STATEMENTS, max_size=8), VARS, VARS)
 def test_many_nodes_of_a_description_say_what_each_would_alone(statements, before, after):
     description = parse_description(statements)
-    many = Submissions(description)
+    many = QueueStatements(description)
     for first, last in [*zip(before, after, strict=False), (before[-1], {})]:
         for values in (first, {name: f"{value}1" for name, value in first.items()}):
             assert many.of(values, last) == submission(description, values, last)
@@ -146,6 +146,6 @@ def test_many_nodes_of_a_description_say_what_each_would_alone(statements, befor
 
 def test_nodes_that_differ_in_their_macros_are_told_apart():
     description = parse_description(["log = m.log", "output = $(run)/$(epoch).out"])
-    many = Submissions(description)
+    many = QueueStatements(description)
     outputs = [many.of({"run": "r", "epoch": epoch}, {}).output for epoch in "123"]
     assert outputs == ["r/1.out", "r/2.out", "r/3.out"]

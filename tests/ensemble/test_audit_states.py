@@ -3,7 +3,7 @@ what a job's or a node's state is."""
 
 from __future__ import annotations
 
-from metlmon.ensemble.states import Outcome, State
+from metlmon.model.states import Outcome, State
 from tests.ensemble.test_node_state import CHAIN, EPOCH0, status_file
 from tests.ensemble.written import Log, Out, of_one_job, tell
 

@@ -7,10 +7,10 @@ import itertools
 import pytest
 
 from metlmon.dagman import OutState, read_dagman_out
-from metlmon.ensemble.dag import Dag
-from metlmon.ensemble.ensemble import Batch, Ensemble, Role
-from metlmon.ensemble.states import DagState, State
 from metlmon.eventlog import parse
+from metlmon.model.dag import Dag
+from metlmon.model.ensemble import Batch, Ensemble, LogRole
+from metlmon.model.states import DagState, State
 from tests.dagman.written import weave
 from tests.ensemble.written import Log, Out, Told, read_logs, tell
 
@@ -28,7 +28,7 @@ def plain_log() -> Log:
 
 
 def dagman_log(dag: str, cluster: int, begin: str, end: str = "") -> Log:
-    log = Log(f"{dag}.dagman.log", Role.DAGMAN, dag)
+    log = Log(f"{dag}.dagman.log", LogRole.DAGMAN, dag)
     log.submit(cluster, at=begin).execute(cluster, gpus=None, at=begin)
     return log.terminate(cluster, 1, at=end) if end else log
 
@@ -85,13 +85,13 @@ def test_the_jobstate_log_names_them_too() -> None:
 
 
 def test_its_nodes_log_has_the_job() -> None:
-    nodes_log = Log("b.dag.nodes.log", Role.NODES, "b.dag")
+    nodes_log = Log("b.dag.nodes.log", LogRole.NODES, "b.dag")
     nodes_log.submit(77, NODE, at="10:00:00", older=True)
     assert belongs(tell(BOTH, plain_log(), nodes_log)) == "b.dag"
 
 
 def test_dagman_out_is_stronger_than_a_nodes_log() -> None:
-    nodes_log = Log("b.dag.nodes.log", Role.NODES, "b.dag")
+    nodes_log = Log("b.dag.nodes.log", LogRole.NODES, "b.dag")
     nodes_log.submit(77, NODE, at="10:00:00", older=True)
     out = {"a.dag": Out().start().submitted(NODE, 77)}
     assert belongs(tell(BOTH, plain_log(), nodes_log, out=out)) == "a.dag"
@@ -140,7 +140,7 @@ def test_a_node_that_only_one_dag_has() -> None:
 
 
 def test_a_nodes_log_of_a_dag_that_is_not_here_has_it() -> None:
-    gone = Log("gone.dag.nodes.log", Role.NODES, "gone.dag").submit(77, NODE, at="10:00:00")
+    gone = Log("gone.dag.nodes.log", LogRole.NODES, "gone.dag").submit(77, NODE, at="10:00:00")
     told = tell(A_DAG, plain_log(), gone)
     assert belongs(told) is None
     assert told.node(NODE) is State.WAITING
@@ -177,7 +177,9 @@ def test_the_dag_file_may_come_after_its_jobs() -> None:
     """A second DAG appears while the first runs; its events are there already."""
     ensemble = Ensemble()
     ensemble.set_dags([Dag("a.dag", "a.dag", weave("JOB other x.sub\n"))])
-    log = Log("b.dag.nodes.log", Role.NODES, "b.dag").submit(77, NODE).execute(77).terminate(77, 1)
+    log = (
+        Log("b.dag.nodes.log", LogRole.NODES, "b.dag").submit(77, NODE).execute(77).terminate(77, 1)
+    )
     read_logs(ensemble, [log.post(77, NODE, 0)])
     assert Told(ensemble).job(77).dag is None
     ensemble.set_dags([*ensemble.dags.values(), Dag("b.dag", "b.dag", weave(B_DAG))])
@@ -189,7 +191,7 @@ def test_the_dag_file_may_come_after_its_jobs() -> None:
 def test_a_skipped_node_of_a_dag_that_comes_later() -> None:
     ensemble = Ensemble()
     ensemble.set_dags([Dag("a.dag", "a.dag", weave("JOB other x.sub\n"))])
-    read_logs(ensemble, [Log("b.dag.nodes.log", Role.NODES, "b.dag").pre_skip(NODE)])
+    read_logs(ensemble, [Log("b.dag.nodes.log", LogRole.NODES, "b.dag").pre_skip(NODE)])
     ensemble.set_dags([*ensemble.dags.values(), Dag("b.dag", "b.dag", weave(B_DAG))])
     assert Told(ensemble).node(NODE, "b.dag") is State.SKIPPED
 
@@ -200,7 +202,7 @@ def test_a_skipped_node_of_a_dag_that_comes_later() -> None:
 def test_apply_says_what_changed() -> None:
     ensemble = tell(A_DAG).ensemble
     log = Log().submit(77, NODE)
-    batch = Batch("metl.log", Role.USER, parse(log.data).events)
+    batch = Batch("metl.log", LogRole.USER, parse(log.data).events)
     changes = ensemble.apply(batch)
     assert changes.jobs == {(77, 0)}
     assert changes.nodes == {("run.dag", NODE)}
@@ -226,7 +228,7 @@ def two_logs() -> list[Log]:
     own.image(77, 9000, at="10:05:00").disconnect(77, at="11:00:00").reconnect(77, at="11:01:00")
     own.evict(77, 1004, sent=5, received=6, at="12:00:00").execute(77, gpus=1, at="13:00:00")
     own.terminate(77, 0, run=(7, 8), total=(12, 14), at="14:00:00")
-    nodes = Log("run.dag.nodes.log", Role.NODES, "run.dag")
+    nodes = Log("run.dag.nodes.log", LogRole.NODES, "run.dag")
     nodes.submit(77, NODE, at="10:00:00").execute(77, gpus=2, at="10:02:01")
     nodes.evict(77, 1004, sent=5, received=6, at="12:00:00").execute(77, gpus=1, at="13:00:00")
     nodes.terminate(77, 0, run=(7, 8), total=(12, 14), at="14:00:00")
@@ -268,7 +270,7 @@ def test_a_truncated_nodes_log_takes_nothing_back() -> None:
     """DAGMan empties it at every start; the shared job log goes on."""
     own, nodes = two_logs()
     told = tell(A_DAG, own, nodes)
-    again = Log("run.dag.nodes.log", Role.NODES, "run.dag").submit(90, NODE, at="15:00:00")
+    again = Log("run.dag.nodes.log", LogRole.NODES, "run.dag").submit(90, NODE, at="15:00:00")
     read_logs(told.ensemble, [again])
     assert told.executions(77) == ["evicted", "good"]
     assert told.node(NODE) is State.IDLE
@@ -282,7 +284,7 @@ def test_lifetimes_of_a_dag_submitted_again_after_another() -> None:
     log = Log()
     log.submit(77, NODE, at="10:00:00", older=True).submit(78, NODE, at="12:00:00", older=True)
     log.submit(79, NODE, at="14:00:00", older=True)
-    a = Log("a.dag.dagman.log", Role.DAGMAN, "a.dag")
+    a = Log("a.dag.dagman.log", LogRole.DAGMAN, "a.dag")
     a.submit(900, at="09:00:00").terminate(900, 1, at="11:00:00")
     a.submit(902, at="13:00:00")
     b = dagman_log("b.dag", 901, "11:30:00", end="12:30:00")

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metlmon.dagman import read_jobstate
-from metlmon.ensemble.clock import Clock
-from metlmon.ensemble.ensemble import Role
-from metlmon.ensemble.settings import Settings
-from metlmon.ensemble.states import DagState
+from metlmon.model.clock import Clock
+from metlmon.model.ensemble import LogRole
+from metlmon.model.settings import Settings
+from metlmon.model.states import DagState
 from tests.ensemble.written import Log, Out, moment, of_one_job, read_logs, tell
 
 CHICAGO = ZoneInfo("America/Chicago")
@@ -149,7 +149,7 @@ def test_a_dagman_job_that_was_started_again_is_paired_by_how_long_it_lasted() -
         f'{{"client": "condor_dagman", "version": "25.14.1", "start_time": {begun}, '
         f'"end_time": {begun + 600}, "exitcode": 0, "dagman_id": "900", "DagStatus": 0}}'
     ).encode()
-    log = Log("run.dag.dagman.log", Role.DAGMAN, "run.dag").submit(900, at="09:00:00")
+    log = Log("run.dag.dagman.log", LogRole.DAGMAN, "run.dag").submit(900, at="09:00:00")
     log.execute(900, at="09:07:00").execute(900, at="10:20:07")
     dag = f"JOB {NODE} t.sub\n"
     unended = tell(dag, log, metrics=metrics)

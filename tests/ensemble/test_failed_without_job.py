@@ -12,10 +12,10 @@ import pytest
 
 from metlmon.cli.main import main
 from metlmon.dagman import OutState, read_dagman_out, read_node_status
-from metlmon.ensemble.nodewords import why
-from metlmon.ensemble.picture import Painter
-from metlmon.ensemble.states import State
-from metlmon.live.reader import Reader
+from metlmon.live.dagdir_reader import DagdirReader
+from metlmon.model.states import State
+from metlmon.snapshot.builder import SnapshotBuilder
+from metlmon.snapshot.node_text import why
 from tests.ensemble.written import Log, Out, tell
 
 STATUSES = {5: State.COMPLETED, 6: State.FAILED, 7: State.FUTILE, 0: State.WAITING}
@@ -34,8 +34,8 @@ FAILED_PRE = "PRE Script of Job {} failed with status 9"
 ABORTS = "Aborting DAG because we got the ABORT exit value from a job"
 
 
-def painted(dagdir: Path) -> Painter:
-    reader = Reader(dagdir)
+def painted(dagdir: Path) -> SnapshotBuilder:
+    reader = DagdirReader(dagdir)
     reader.open()
     reader.read_all()
     return reader.painter()

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from metlmon.ensemble.ledger import ExecutionEntry, Ledger
-from metlmon.ensemble.picture import Painter
-from metlmon.ensemble.states import Outcome, State
-from metlmon.live.reader import Reader
-from metlmon.live.settings import load_settings
+from metlmon.config.files import load_settings
+from metlmon.live.dagdir_reader import DagdirReader
+from metlmon.model.states import Outcome, State
+from metlmon.snapshot.builder import SnapshotBuilder
+from metlmon.snapshot.ledger import ExecutionEntry, Ledger
 from tests.generated import first_round
 from tests.generated.ensembles import live
 from tests.generated.write import write
@@ -25,19 +25,19 @@ TRUTH: dict[str, Any] = json.loads((first_round.DIRECTORY / "truth.json").read_t
 
 
 @pytest.fixture(name="painter", scope="module")
-def _painter(tmp_path_factory: pytest.TempPathFactory) -> Painter:
+def _painter(tmp_path_factory: pytest.TempPathFactory) -> SnapshotBuilder:
     directory = first_round.DIRECTORY
     with pytest.MonkeyPatch.context() as patch:
         # Whoever runs this may have settings of their own.
         patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
-        reader = Reader(directory, load_settings(directory))
+        reader = DagdirReader(directory, load_settings(directory))
     reader.open()
     reader.read_all()
     return reader.painter()
 
 
 @pytest.fixture(name="ledger", scope="module")
-def _ledger(painter: Painter) -> Ledger:
+def _ledger(painter: SnapshotBuilder) -> Ledger:
     return painter.ledger()
 
 
@@ -83,7 +83,7 @@ def test_it_is_the_first_round(ledger: Ledger) -> None:
     assert len(ledger.executions) == TRUTH["executions"]
 
 
-def test_nothing_is_complained_of_but_the_ends_that_nobody_logged(painter: Painter) -> None:
+def test_nothing_is_complained_of_but_the_ends_that_nobody_logged(painter: SnapshotBuilder) -> None:
     notices = list(painter.notices())
     assert len(notices) == TRUTH["by_cause"]["removed"]["executions"]
     assert all("its true end is unknown" in notice.text for notice in notices)

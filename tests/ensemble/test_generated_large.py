@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from metlmon.ensemble import record
-from metlmon.ensemble.states import State
-from metlmon.live.reader import Reader
-from metlmon.live.settings import load_settings
+from metlmon.config.files import load_settings
+from metlmon.live.dagdir_reader import DagdirReader
+from metlmon.model import job_events
+from metlmon.model.states import State
 from tests.bench.totals import differences
 from tests.generated.large import PLANS, Large, Plan
 
@@ -51,8 +51,8 @@ def _no_settings_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
-def opened(directory: Path, live: bool | None = None) -> Reader:
-    reader = Reader(directory, load_settings(directory), live=live)
+def opened(directory: Path, live: bool | None = None) -> DagdirReader:
+    reader = DagdirReader(directory, load_settings(directory), live=live)
     reader.open()
     reader.read_all()
     return reader
@@ -88,7 +88,7 @@ def test_a_live_one_goes_on_from_the_newest_event(ensembles: Ensembles, name: st
     reader = opened(directory)
     now = reader.ensemble.newest
     assert now is not None
-    reader = Reader(directory, load_settings(directory), live=True, local_now=lambda: now)
+    reader = DagdirReader(directory, load_settings(directory), live=True, local_now=lambda: now)
     reader.open()
     reader.read_all()
     assert differences(reader, truth, live=True) == []
@@ -106,7 +106,7 @@ def test_read_in_pieces_it_is_the_same(ensembles: Ensembles, name: str, tmp_path
     }
     for file in whole:
         (growing / file).write_bytes(b"")
-    reader = Reader(growing, load_settings(growing), live=False)
+    reader = DagdirReader(growing, load_settings(growing), live=False)
     reader.open()
     for number in range(41):
         for file, data in whole.items():
@@ -125,7 +125,7 @@ def test_packed_it_is_the_same(
 ) -> None:
     """As of a large one most jobs lie packed, and lives are folded again when they are asked
     for: every time as other objects."""
-    monkeypatch.setattr(record, "MOST_FOLDED", 4)
+    monkeypatch.setattr(job_events, "MOST_FOLDED", 4)
     reader = opened(ensembles[name])
     for job in reader.ensemble.jobs.values():
         job.pack()

@@ -7,10 +7,10 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from metlmon.ensemble.record import Job, Stream
-from metlmon.ensemble.settings import Settings
-from metlmon.ensemble.states import Outcome, State
 from metlmon.eventlog import Event
+from metlmon.model.job_events import Job, Stream
+from metlmon.model.settings import Settings
+from metlmon.model.states import Outcome, State
 from tests.ensemble.written import Log, moment, of_one_job
 
 NODE = "run0-train_epoch0"

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from metlmon.ensemble.ensemble import Batch, Role
-from metlmon.ensemble.picture import Painter
-from metlmon.ensemble.sums import Middle
 from metlmon.eventlog import Event, parse
+from metlmon.model.ensemble import Batch, LogRole
+from metlmon.snapshot.builder import SnapshotBuilder
+from metlmon.snapshot.running_totals import RunningMedian
 from tests.ensemble.written import Log, Told, tell
 
 DAG = """\
@@ -60,7 +60,7 @@ def pieces(log: Log, dice: random.Random) -> Iterator[list[Event]]:
         del events[:n]
 
 
-def facts(painter: Painter) -> tuple[object, ...]:
+def facts(painter: SnapshotBuilder) -> tuple[object, ...]:
     states = {
         key: (state.state, state.since, state.inferred, state.superseded, state.submitted)
         for key, state in painter.states.items()
@@ -71,7 +71,7 @@ def facts(painter: Painter) -> tuple[object, ...]:
 
 def both(kept: Told, log: Log, events: list[Event], live: bool) -> tuple[object, object]:
     anew = tell(DAG)
-    anew.ensemble.apply(Batch(log.file, Role.USER, events))
+    anew.ensemble.apply(Batch(log.file, LogRole.USER, events))
     as_of = "2026-05-20 10:00:00"
     return facts(kept.painter(as_of, live)), facts(anew.painter(as_of, live))
 
@@ -82,7 +82,7 @@ def test_a_picture_after_each_piece_is_that_of_all_pieces_at_once(seed: int) -> 
     log, live = history(dice), bool(seed % 2)
     kept, so_far = tell(DAG), list[Event]()
     for piece in pieces(log, dice):
-        kept.ensemble.apply(Batch(log.file, Role.USER, piece))
+        kept.ensemble.apply(Batch(log.file, LogRole.USER, piece))
         so_far += piece
         ours, anew = both(kept, log, so_far, live)
         assert ours == anew
@@ -93,7 +93,7 @@ def test_sums_are_the_same_in_whatever_order_jobs_are_added() -> None:
     log = history(dice)
     events = list(parse(log.data).events)
     kept = tell(DAG)
-    kept.ensemble.apply(Batch(log.file, Role.USER, events))
+    kept.ensemble.apply(Batch(log.file, LogRole.USER, events))
     before = kept.painter().status()
     for _ in range(3):
         keys = list(kept.ensemble.jobs)
@@ -119,7 +119,7 @@ def test_one_jobs_change_judges_its_node_and_those_it_concerns() -> None:
     kept.painter()
     seen = kept.ensemble.weighed("run.dag")
     kept.ensemble.apply(
-        Batch(log.file, Role.USER, parse(Log().terminate(70, at="23:00:00").data).events)
+        Batch(log.file, LogRole.USER, parse(Log().terminate(70, at="23:00:00").data).events)
     )
     assert seen.touched == {"run0-train_epoch0"}
     assert kept.ensemble.weighed("run.dag") is seen
@@ -127,7 +127,7 @@ def test_one_jobs_change_judges_its_node_and_those_it_concerns() -> None:
 
 
 def test_the_median_of_values_that_come_and_go() -> None:
-    dice, middle, there = random.Random(3), Middle(), list[float]()
+    dice, middle, there = random.Random(3), RunningMedian(), list[float]()
     assert middle.value() is None
     for _ in range(300):
         for _ in range(dice.choice([1, 2, 90])):

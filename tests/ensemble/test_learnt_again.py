@@ -10,19 +10,19 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from metlmon.ensemble import record
-from metlmon.ensemble.ensemble import Ensemble, Role
+from metlmon.model import job_events
+from metlmon.model.ensemble import Ensemble, LogRole
 from tests.ensemble.test_prefixes import AWS, SMALL, Growing, Model, differences, growing, whole
 from tests.ensemble.test_prefixes import some_ends as ends_of
 
 DIRS = pytest.mark.parametrize("dagdir", [*SMALL, AWS], ids=lambda path: path.name)
 
 
-@pytest.fixture(params=[0, 3, record.MOST_LOOSE], ids=lambda most: f"{most} loose")
+@pytest.fixture(params=[0, 3, job_events.MOST_LOOSE], ids=lambda most: f"{most} loose")
 def most_loose(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     """How many jobs lie unpacked: none, a few that come and go, as many as usual."""
-    monkeypatch.setattr(record, "MOST_LOOSE", request.param)
-    monkeypatch.setattr(record, "MOST_FOLDED", 2 * request.param + 1)
+    monkeypatch.setattr(job_events, "MOST_LOOSE", request.param)
+    monkeypatch.setattr(job_events, "MOST_FOLDED", 2 * request.param + 1)
     return int(request.param)
 
 
@@ -40,7 +40,7 @@ def successor(files: Growing, before: Model) -> Model:
 
 def log_of(files: Growing) -> str:
     """The name of a log that users' jobs write."""
-    return next(name for name, log in files.logs.items() if log.role is Role.USER)
+    return next(name for name, log in files.logs.items() if log.role is LogRole.USER)
 
 
 @DIRS

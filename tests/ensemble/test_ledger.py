@@ -14,13 +14,13 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from metlmon.ensemble.ledger import Entered, ExecutionEntry, Ledger
-from metlmon.ensemble.picture import Painter
-from metlmon.ensemble.record import JobId
-from metlmon.ensemble.settings import Settings
-from metlmon.ensemble.states import Outcome, State
-from metlmon.live.reader import Reader
-from metlmon.live.settings import load_settings
+from metlmon.config.files import load_settings
+from metlmon.live.dagdir_reader import DagdirReader
+from metlmon.model.job_events import JobId
+from metlmon.model.settings import Settings
+from metlmon.model.states import Outcome, State
+from metlmon.snapshot.builder import SnapshotBuilder
+from metlmon.snapshot.ledger import ExecutionEntry, LazyConcat, Ledger
 from tests.conftest import shared_path
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
@@ -39,8 +39,8 @@ def place(name: str) -> Path:
 
 
 @cache
-def painted(directory: Path) -> Painter:
-    reader = Reader(directory, load_settings(directory))
+def painted(directory: Path) -> SnapshotBuilder:
+    reader = DagdirReader(directory, load_settings(directory))
     reader.open()
     reader.read_all()
     return reader.painter()
@@ -52,12 +52,12 @@ def _no_users_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(name="painter", params=NAMES)
-def _painter(request: pytest.FixtureRequest, _no_users_settings: None) -> Painter:
+def _painter(request: pytest.FixtureRequest, _no_users_settings: None) -> SnapshotBuilder:
     return painted(place(request.param))
 
 
 @pytest.fixture(name="ledger")
-def _ledger(painter: Painter) -> Ledger:
+def _ledger(painter: SnapshotBuilder) -> Ledger:
     return painter.ledger()
 
 
@@ -78,7 +78,7 @@ def grouped(ledger: Ledger, field: str) -> dict[str | None, list[ExecutionEntry]
 # --- against the status -----------------------------------------------------------------------
 
 
-def test_the_total_is_the_statuss(painter: Painter, ledger: Ledger) -> None:
+def test_the_total_is_the_statuss(painter: SnapshotBuilder, ledger: Ledger) -> None:
     said = painter.status().gpu_hours
     assert hours(ledger.executions) == pytest.approx(
         {"good": said.good, "bad": said.bad, "in_flight": said.in_flight}, abs=SECOND
@@ -86,7 +86,7 @@ def test_the_total_is_the_statuss(painter: Painter, ledger: Ledger) -> None:
     assert len(ledger.executions) == sum(len(job.life().executions) for job in painter.real_jobs())
 
 
-def test_sites_and_gpus_are_the_statuss(painter: Painter, ledger: Ledger) -> None:
+def test_sites_and_gpus_are_the_statuss(painter: SnapshotBuilder, ledger: Ledger) -> None:
     status = painter.status()
     for field, rows in (("site", status.sites), ("gpu", status.gpus)):
         groups = {
@@ -111,7 +111,7 @@ def test_sites_and_gpus_are_the_statuss(painter: Painter, ledger: Ledger) -> Non
             )
 
 
-def test_causes_are_the_statuss(painter: Painter, ledger: Ledger) -> None:
+def test_causes_are_the_statuss(painter: SnapshotBuilder, ledger: Ledger) -> None:
     causes: defaultdict[tuple[str | None, int | None, int | None], list[ExecutionEntry]]
     causes = defaultdict(list)
     for entry in ledger.executions:
@@ -128,7 +128,7 @@ def test_causes_are_the_statuss(painter: Painter, ledger: Ledger) -> None:
         assert hours(entries)["bad"] == pytest.approx(row.bad, abs=SECOND)
 
 
-def test_runs_are_the_statuss(painter: Painter, ledger: Ledger) -> None:
+def test_runs_are_the_statuss(painter: SnapshotBuilder, ledger: Ledger) -> None:
     for row in painter.status().runs:
         (entry,) = [each for each in ledger.runs if each.run == row.key]
         assert (entry.epochs_total, entry.epochs_done) == (row.epochs_total, row.epochs_done)
@@ -140,7 +140,7 @@ def test_runs_are_the_statuss(painter: Painter, ledger: Ledger) -> None:
         assert row.gpu_hours.bad == pytest.approx(entry.bad / 3600, abs=SECOND)
 
 
-def test_transfers_are_the_statuss(painter: Painter, ledger: Ledger) -> None:
+def test_transfers_are_the_statuss(painter: SnapshotBuilder, ledger: Ledger) -> None:
     status = painter.status().transfers
     for outcome, count in (
         ("ok", status.input_ok),
@@ -152,7 +152,9 @@ def test_transfers_are_the_statuss(painter: Painter, ledger: Ledger) -> None:
         assert sum(t.seconds or 0.0 for t in mine) == pytest.approx(count.seconds, abs=1)
 
 
-def test_bytes_are_the_statuss_and_add_up_over_executions(painter: Painter, ledger: Ledger) -> None:
+def test_bytes_are_the_statuss_and_add_up_over_executions(
+    painter: SnapshotBuilder, ledger: Ledger
+) -> None:
     status = painter.status().transfers
     assert sum(job.bytes_sent or 0 for job in ledger.jobs) == status.bytes_sent
     assert sum(job.bytes_received or 0 for job in ledger.jobs) == status.bytes_received
@@ -263,7 +265,7 @@ def test_a_log_that_grows_is_booked_like_one_that_is_read_at_once(
         for dag in place(name).glob("*.dag"):
             (directory / dag.name).write_bytes(dag.read_bytes())
     (growing / "metl.log").write_bytes(b"")
-    reader = Reader(growing, Settings(), live=False)
+    reader = DagdirReader(growing, Settings(), live=False)
     reader.open()
     reader.read_all()
     for step in range(1, GROWTH_STEPS + 1):
@@ -273,7 +275,7 @@ def test_a_log_that_grows_is_booked_like_one_that_is_read_at_once(
         reader.look()
         reader.read_all()
         (anew / "metl.log").write_bytes(data[:end])
-        other = Reader(anew, Settings(), live=False)
+        other = DagdirReader(anew, Settings(), live=False)
         other.open()
         other.read_all()
         ledger = other.painter().ledger()
@@ -281,7 +283,7 @@ def test_a_log_that_grows_is_booked_like_one_that_is_read_at_once(
         assert ledger.jobs
 
 
-def test_one_picture_has_one_ledger(painter: Painter) -> None:
+def test_one_picture_has_one_ledger(painter: SnapshotBuilder) -> None:
     assert painter.ledger() is painter.ledger()
 
 
@@ -428,15 +430,15 @@ def test_states_kept_apart_from_their_times_are_as_pairs() -> None:
     times = (noon, noon + timedelta(hours=1), noon + timedelta(hours=2))
     kinds = (State.IDLE, State.RUNNING, State.COMPLETED)
     pairs = tuple(zip(times, kinds, strict=True))
-    entered = Entered(kinds, times)
+    entered = LazyConcat(kinds, times)
     assert entered == pairs
     assert pairs == entered
     assert hash(entered) == hash(pairs)
-    assert entered == Entered(tuple(kinds), tuple(times))
+    assert entered == LazyConcat(tuple(kinds), tuple(times))
     assert entered != pairs[:2]
-    assert entered != Entered(kinds[:2], times[:2])
+    assert entered != LazyConcat(kinds[:2], times[:2])
     assert [*entered] == [*pairs]
     assert len(entered) == 3
     assert entered[-1] == pairs[-1]
     assert entered[1:] == pairs[1:]
-    assert not Entered((), ())
+    assert not LazyConcat((), ())

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from metlmon.cli.codes import Exit
+from metlmon.cli.exit_codes import Exit
+from metlmon.cli.exit_on import condition
 from metlmon.cli.main import main
-from metlmon.cli.waiting import condition
-from metlmon.ensemble.ensemble import Ensemble, Role
-from metlmon.ensemble.states import DagState, State
-from metlmon.ensemble.views import DagRow
+from metlmon.model.ensemble import Ensemble, LogRole
+from metlmon.model.states import DagState, State
+from metlmon.snapshot.types import DagRow
 from tests.ensemble.written import Log, Out, Told, moment, read_logs, tell
 
 DAG = """\
@@ -31,7 +31,7 @@ ANOTHER_RUNS = (
 
 
 def dagman_log() -> Log:
-    return Log("run.dag.dagman.log", Role.DAGMAN, "run.dag")
+    return Log("run.dag.dagman.log", LogRole.DAGMAN, "run.dag")
 
 
 def begun(cluster: int, at: str, log: Log | None = None) -> Log:
@@ -69,7 +69,7 @@ def exits(told: Told, on: str) -> Exit | None:
 
 def test_a_second_submission_that_is_refused_leaves_the_first_running() -> None:
     log = begun(102, "09:10:00", begun(100, "09:00:00")).terminate(102, 1, at="09:10:00")
-    nodes = Log("run.dag.nodes.log", Role.NODES, "run.dag")
+    nodes = Log("run.dag.nodes.log", LogRole.NODES, "run.dag")
     nodes.submit(101, EPOCH0, at="09:00:05").execute(101, at="09:00:20")
     told = tell(DAG, log, nodes)
     dag = row(told)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from metlmon.cli.main import main
-from metlmon.ensemble.states import Outcome, State
+from metlmon.model.states import Outcome, State
 from tests.live.dagdirs import DAG, NODE, Dagdir
 
 SYSTEM = "The system macro SYSTEM_PERIODIC_REMOVE expression '{}' evaluated to TRUE"

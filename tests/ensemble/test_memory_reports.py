@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metlmon.cli.to_json import Writer
-from metlmon.ensemble.ensemble import Batch, Ensemble, Role
-from metlmon.ensemble.picture import Painter
+from metlmon.cli.json_output import JsonWriter
 from metlmon.eventlog import Event, ImageSize, ImageSizes, parse
+from metlmon.model.ensemble import Batch, Ensemble, LogRole
+from metlmon.snapshot.builder import SnapshotBuilder
 from tests.ensemble.written import ONE_NODE, Log, Told, of_one_job, tell
 
 NODE = "run0-train_epoch0"
@@ -64,8 +64,8 @@ def in_pieces(events: Sequence[Event], dice: random.Random) -> list[Sequence[Eve
 
 
 def says(ensemble: Ensemble) -> dict[str, object]:
-    painter = Painter(ensemble, "here")
-    writer = Writer(painter.clock.stated)
+    painter = SnapshotBuilder(ensemble, "here")
+    writer = JsonWriter(painter.clock.stated)
     views = [painter.job_view(job.cluster, job.proc) for job in painter.real_jobs()]
     return {
         "status": writer.status(painter.status()),
@@ -82,7 +82,7 @@ def test_added_up_or_one_by_one_in_any_pieces(seed: int) -> None:
     dice = random.Random(seed)
     logs = [
         some_log(dice, Log("metl.log")),
-        some_log(dice, Log("run.dag.nodes.log", Role.NODES, "run.dag")),
+        some_log(dice, Log("run.dag.nodes.log", LogRole.NODES, "run.dag")),
     ]
     one_by_one, together = tell(ONE_NODE).ensemble, tell(ONE_NODE).ensemble
     for log in logs:
@@ -97,7 +97,7 @@ def test_added_up_or_one_by_one_in_any_pieces(seed: int) -> None:
 
 
 def test_a_dagman_whose_log_begins_with_its_memory_reports_was_in_the_queue() -> None:
-    log = Log("run.dag.dagman.log", Role.DAGMAN, "run.dag")
+    log = Log("run.dag.dagman.log", LogRole.DAGMAN, "run.dag")
     log.image(5, 10, at="10:00:00").image(5, 11).terminate(5)
     log.submit(6, at="11:00:00").execute(6).image(6, 12)
     events = parse(log.data).events

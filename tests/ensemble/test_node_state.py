@@ -8,9 +8,9 @@ from datetime import UTC, tzinfo
 import pytest
 
 from metlmon.dagman import OutState, read_dagman_out, read_jobstate
-from metlmon.ensemble.ensemble import Role
-from metlmon.ensemble.settings import Settings
-from metlmon.ensemble.states import DagState, State
+from metlmon.model.ensemble import LogRole
+from metlmon.model.settings import Settings
+from metlmon.model.states import DagState, State
 from tests.ensemble.written import Log, Out, Told, moment, tell
 
 EPOCH0, EPOCH1, EPOCH2 = (f"run0-train_epoch{n}" for n in range(3))
@@ -195,7 +195,7 @@ JOB {EPOCH1} train.sub
 PARENT {EPOCH0} CHILD {EPOCH1}
 """
 
-NODES_LOG = ("run.dag.nodes.log", Role.NODES, "run.dag")
+NODES_LOG = ("run.dag.nodes.log", LogRole.NODES, "run.dag")
 
 
 @pytest.mark.parametrize(
@@ -545,7 +545,7 @@ def test_a_recovery_makes_nothing_void() -> None:
     ],
 )
 def test_dagmans_own_log_tells_how_the_dag_stands(ending, expected: DagState) -> None:  # type: ignore[no-untyped-def]
-    log = Log("run.dag.dagman.log", Role.DAGMAN, "run.dag").submit(900).execute(900, gpus=None)
+    log = Log("run.dag.dagman.log", LogRole.DAGMAN, "run.dag").submit(900).execute(900, gpus=None)
     told = tell(CHAIN, ending(log))
     (dag,) = told.painter().status().dags
     assert dag.state is expected
@@ -554,7 +554,7 @@ def test_dagmans_own_log_tells_how_the_dag_stands(ending, expected: DagState) ->
 
 
 def test_a_dag_submitted_again_in_the_second_of_its_removal_runs() -> None:
-    log = Log("run.dag.dagman.log", Role.DAGMAN, "run.dag")
+    log = Log("run.dag.dagman.log", LogRole.DAGMAN, "run.dag")
     log.submit(900, at="09:00:00").execute(900, gpus=None, at="09:00:01")
     log.remove(900, at="10:00:00").submit(901, at="10:00:00")
     out = Out().start(at="09:00:01").exit(1, at="10:00:00")
@@ -565,7 +565,7 @@ def test_a_dag_submitted_again_in_the_second_of_its_removal_runs() -> None:
 @pytest.mark.parametrize("zone", [None, UTC])
 def test_what_the_jobstate_log_says_of_an_end_is_not_the_next_dagmans(zone: tzinfo | None) -> None:
     """The next one waits in the queue, and has written nothing yet."""
-    log = Log("run.dag.dagman.log", Role.DAGMAN, "run.dag")
+    log = Log("run.dag.dagman.log", LogRole.DAGMAN, "run.dag")
     log.submit(900, at="09:00:00").execute(900, gpus=None, at="09:00:01")
     log.remove(900, at="10:00:00").submit(901, at="10:00:01")
     out = Out().start(at="09:00:01").exit(1, at="10:00:00")
@@ -624,7 +624,7 @@ def test_a_dagman_that_lost_its_log_and_was_started_again_says_so() -> None:
 
 
 def test_jobs_of_two_submissions_of_a_node_are_told_while_both_are_in_the_queue() -> None:
-    log = Log("run.dag.nodes.log", Role.NODES, "run.dag")
+    log = Log("run.dag.nodes.log", LogRole.NODES, "run.dag")
     log.submit(7, EPOCH0).execute(7).submit(9, EPOCH0).execute(9)
     (notice,) = tell(CHAIN, log).painter(live=True).notices()
     assert notice.kind == "doubled-node"

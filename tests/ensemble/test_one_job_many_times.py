@@ -10,12 +10,12 @@ from typing import Final
 
 import pytest
 
-from metlmon.cli.commands import read_whole
-from metlmon.ensemble.jobtimes import first_from, latest_by
+from metlmon.cli.commands.status import read_whole
 from metlmon.live.session import Session
-from metlmon.stats.places import sites
-from metlmon.stats.study import Basis
+from metlmon.model.job_times import first_from, latest_by
 from metlmon.stats.timeline import drawn_up
+from metlmon.stats.usage import sites
+from metlmon.stats.worker import StatsInput
 from tests.effort import effort
 
 FEW: Final = 500
@@ -72,7 +72,7 @@ def picture(dagdir: Path) -> tuple[int, int]:
     status = session.take().status
     ledger = session.ledger()
     drawn_up(ledger)
-    sites(Basis(status, ledger))
+    sites(StatsInput(status, ledger))
     session.problems()
     view = session.job_view(1, 0)
     assert view is not None

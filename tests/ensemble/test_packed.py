@@ -9,20 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metlmon.ensemble.ensemble import Role
-from metlmon.ensemble.packed import (
-    BODY_LIMIT,
-    SHARED_LENGTH,
-    SHORTHAND,
-    TEXT_LIMIT,
-    Words,
-    damaged,
-    identity,
-    pack,
-    pack_event,
-    unpack,
-    unpack_event,
-)
 from metlmon.eventlog import (
     Aborted,
     Event,
@@ -36,7 +22,21 @@ from metlmon.eventlog import (
     UsageRow,
     parse,
 )
-from metlmon.eventlog.usage import Usage
+from metlmon.eventlog.usage_table import Usage
+from metlmon.model.ensemble import LogRole
+from metlmon.model.event_store import (
+    BODY_LIMIT,
+    SHARED_LENGTH,
+    SHORTHAND,
+    TEXT_LIMIT,
+    StringTable,
+    damaged,
+    identity,
+    pack,
+    pack_event,
+    unpack,
+    unpack_event,
+)
 from tests.conftest import SHARED
 from tests.ensemble.written import Log, of_one_job
 
@@ -83,7 +83,7 @@ def events(draw: st.DrawFn) -> Event:
 
 @given(st.lists(st.tuples(st.integers(0, 1), st.lists(events(), max_size=4)), max_size=3))
 def test_packed_and_unpacked(streams: list[tuple[int, list[Event]]]) -> None:
-    words = Words()
+    words = StringTable()
     logs = {(rank, f"{place}.log"): held for place, (rank, held) in enumerate(streams)}
     for _ in range(3):
         # By the third time every text has been met that is going to be shared.
@@ -107,7 +107,7 @@ def without_body(event: Event) -> Event:
 
 @given(events(), events())
 def test_told_apart_while_they_are_plain(one: Event, other: Event) -> None:
-    words = Words()
+    words = StringTable()
     plain = [pack_event(event, words) for event in (one, other, one)]
     same = (one.number, one.time.replace(microsecond=0), one.text) == (
         other.number,
@@ -122,7 +122,7 @@ def test_told_apart_while_they_are_plain(one: Event, other: Event) -> None:
 
 @given(st.text(alphabet=[" ", "\t", "\n", "\0", "1", *(mark for mark, _ in SHORTHAND)]))
 def test_a_usage_table_of_any_characters(text: str) -> None:
-    words = Words()
+    words = StringTable()
     detail = Terminated(True, 0, None, None, 1, 2, 3, 4, None, Usage(text))
     event = Event(5, 7, 0, 0, WHEN, "Job terminated.", "", detail, 1)
     packed = pack({(0, "a.log"): [pack_event(event, words)]}, words)
@@ -139,7 +139,7 @@ def test_a_real_log(name: str) -> None:
     if not path.exists():
         pytest.skip("the real recording is not beside this checkout")
     read = sorted(parse(path.read_bytes()).events, key=lambda event: event[1:4])
-    words = Words()
+    words = StringTable()
     for job, each in groupby(read, key=lambda event: event[1:4]):
         held = list(each)
         packed = pack({(0, name): [pack_event(event, words) for event in held]}, words)
@@ -149,7 +149,7 @@ def test_a_real_log(name: str) -> None:
 
 
 def test_a_text_that_two_events_have_is_kept_once() -> None:
-    words, host = Words(), "<10.0.0.2:9618?alias=a-host.example.org>"
+    words, host = StringTable(), "<10.0.0.2:9618?alias=a-host.example.org>"
     lines = [
         Event(40, 7, 0, 0, WHEN + timedelta(minutes=n), "Started", "", detail, n)
         for n, detail in enumerate([FileTransfer(Transfer.INPUT_STARTED, None, host)] * 50)
@@ -163,7 +163,7 @@ def test_a_text_that_two_events_have_is_kept_once() -> None:
 
 @pytest.mark.parametrize("length", [7_900, TEXT_LIMIT - 10, TEXT_LIMIT, 9_000, 20_000])
 def test_an_event_in_two_logs_is_one_however_long_its_host(length: int) -> None:
-    logs = [Log("metl.log"), Log("run.dag.nodes.log", Role.NODES, "run.dag")]
+    logs = [Log("metl.log"), Log("run.dag.nodes.log", LogRole.NODES, "run.dag")]
     for log in logs:
         log.submit(5, "run0-train_epoch0")
         log.raw(1, 5, f"Job executing on host: <{'a' * length}>", "\tGPUs = 1\n")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from metlmon.ensemble.causes import REASON_LIMIT, cause_of, fold_reason
-from metlmon.ensemble.settings import Settings
-from metlmon.ensemble.states import Outcome
+from metlmon.model.reasons import REASON_LIMIT, cause_of, fold_reason
+from metlmon.model.settings import Settings
+from metlmon.model.states import Outcome
 from tests.ensemble.written import Log, of_one_job, tell
 
 NODE = "run0-train_epoch0"

@@ -15,15 +15,15 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from metlmon.cli.to_json import Writer
+from metlmon.cli.json_output import JsonWriter
 from metlmon.dagman import OutState, read_dagman_out, read_jobstate
-from metlmon.ensemble.dag import Dag
-from metlmon.ensemble.ensemble import Batch, Ensemble, LogBook, Role
-from metlmon.ensemble.picture import Painter
-from metlmon.ensemble.states import State
-from metlmon.eventlog import Position, parse, skim
+from metlmon.eventlog import Position, parse, parse_fast
+from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.discovery import discover_dags, discover_logs
-from metlmon.live.reader import Reader
+from metlmon.model.dag import Dag
+from metlmon.model.ensemble import Batch, Ensemble, LogRole, LogStats
+from metlmon.model.states import State
+from metlmon.snapshot.builder import SnapshotBuilder
 from tests.conftest import SHARED
 from tests.ensemble.written import Log
 from tests.live.dagdirs import Dagdir
@@ -85,7 +85,7 @@ class Model:
         dags = [Dag(d.key, d.file, d.workflow, d.top) for d in discovered(files.dagdir)]
         self.ensemble.set_dags(dags)
         for name, log in sorted(files.logs.items()):
-            self.ensemble.books[name] = LogBook(name, log.role)
+            self.ensemble.books[name] = LogStats(name, log.role)
         self.at: dict[str, Any] = {}
 
     def read(self, name: str, end: int, limit: int | None = None, fast: bool = False) -> None:
@@ -120,15 +120,15 @@ class Model:
     def _skim_log(self, name: str, data: bytes, end: int) -> None:
         log = self.files.logs[name]
         at = self.at.get(name, Position())
-        got = skim(data[at.offset : end], at)
+        got = parse_fast(data[at.offset : end], at)
         batch = Batch(name, log.role, got.events, log.dag, got.images, got.first, got.after.last)
         self.ensemble.apply(batch)
         self.at[name] = got.after
 
     def says(self) -> Facts:
         """``status`` and ``jobs``, all of it."""
-        painter = Painter(self.ensemble, "here")
-        writer = Writer(painter.clock.stated)
+        painter = SnapshotBuilder(self.ensemble, "here")
+        writer = JsonWriter(painter.clock.stated)
         jobs = writer.jobs(painter, painter.job_rows())["jobs"]
         return {"status": writer.status(painter.status()), "jobs": jobs}
 
@@ -257,7 +257,7 @@ def moments(data: bytes) -> Iterator[int]:
 def test_what_has_ended_stays_ended(dagdir: Path) -> None:
     """No job's terminal state, and no execution's end, is ever taken back."""
     files = growing(dagdir)
-    log = next(name for name in files.logs if files.logs[name].role is Role.USER)
+    log = next(name for name in files.logs if files.logs[name].role is LogRole.USER)
     ends = list(moments(files.data[log]))
     model = files.fresh()
     ended: dict[tuple[int, int], State] = {}
@@ -375,15 +375,15 @@ def test_each_job_of_a_number_has_its_own_hours_and_memory(given_out_again: Grow
 
 
 def read_whole(dagdir: Path) -> Facts:
-    reader = Reader(dagdir, live=False)
+    reader = DagdirReader(dagdir, live=False)
     reader.open()
     reader.read_all()
     return told(reader)
 
 
-def told(reader: Reader) -> Facts:
+def told(reader: DagdirReader) -> Facts:
     painter = reader.painter()
-    writer = Writer(painter.clock.stated)
+    writer = JsonWriter(painter.clock.stated)
     jobs = writer.jobs(painter, painter.job_rows())["jobs"]
     return {"status": writer.status(painter.status()), "jobs": jobs}
 
@@ -398,7 +398,7 @@ def test_a_reader_that_follows_says_what_one_that_comes_late_says(
     for path in dagdir.iterdir():
         if path.is_file() and path.name not in files.data:
             shutil.copyfile(path, tmp_path / path.name)
-    reader = Reader(tmp_path, live=False)
+    reader = DagdirReader(tmp_path, live=False)
     reader.open()
     written = dict.fromkeys(files.data, 0)
     for part in range(1, 6):

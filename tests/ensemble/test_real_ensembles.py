@@ -11,18 +11,18 @@ from pathlib import Path
 
 import pytest
 
-from metlmon.ensemble.picture import Painter
-from metlmon.ensemble.states import DagState, State
-from metlmon.ensemble.views import Status
-from metlmon.live.reader import Reader
+from metlmon.live.dagdir_reader import DagdirReader
+from metlmon.model.states import DagState, State
+from metlmon.snapshot.builder import SnapshotBuilder
+from metlmon.snapshot.types import Status
 from tests.conftest import SHARED
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 
 
 @cache
-def painted(dagdir: Path) -> Painter:
-    reader = Reader(dagdir)
+def painted(dagdir: Path) -> SnapshotBuilder:
+    reader = DagdirReader(dagdir)
     reader.open()
     reader.read_all()
     return reader.painter()

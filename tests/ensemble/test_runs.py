@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from metlmon.ensemble.settings import Settings
-from metlmon.ensemble.states import State
-from metlmon.live.reader import Reader
+from metlmon.live.dagdir_reader import DagdirReader
+from metlmon.model.settings import Settings
+from metlmon.model.states import State
 from tests.ensemble.written import Log, Out, tell
 
 UUID = "1d38faf9-6c93-4a61-8d0c-aaaaaaaaaaaa"
@@ -46,7 +46,7 @@ def test_the_queued_jobs_of_a_run_are_none_of_another_sub_dags(tmp_path: Path) -
     (tmp_path / "top.dag").write_text(top)
     (tmp_path / "train.sub").write_text("executable = train.sh\nlog = metl.log\nqueue\n")
     (tmp_path / "metl.log").write_bytes(log.data)
-    reader = Reader(tmp_path)
+    reader = DagdirReader(tmp_path)
     reader.open()
     reader.read_all()
     painter = reader.painter()

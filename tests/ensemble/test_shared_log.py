@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from metlmon.dagman import OutState, read_dagman_out
-from metlmon.ensemble.ensemble import Role
-from metlmon.ensemble.picture import Painter
-from metlmon.ensemble.states import State
-from metlmon.live.reader import Reader
+from metlmon.live.dagdir_reader import DagdirReader
+from metlmon.model.ensemble import LogRole
+from metlmon.model.states import State
+from metlmon.snapshot.builder import SnapshotBuilder
 from tests.ensemble.written import Log, Out, Told, moment, tell
 
 NODE = "run0-train_epoch0"
@@ -29,13 +29,13 @@ def shared(batch: str = "") -> Log:
 
 
 def dagman_log(cluster: int, begin: str, end: str = "") -> Log:
-    log = Log("run.dag.dagman.log", Role.DAGMAN, "run.dag")
+    log = Log("run.dag.dagman.log", LogRole.DAGMAN, "run.dag")
     log.submit(cluster, at=begin).execute(cluster, gpus=None, at=begin)
     return log.terminate(cluster, 1, at=end) if end else log
 
 
 def nodes_log() -> Log:
-    log = Log("run.dag.nodes.log", Role.NODES, "run.dag")
+    log = Log("run.dag.nodes.log", LogRole.NODES, "run.dag")
     return log.submit(OURS, NODE, at="10:00:00", older=True).execute(OURS, at="10:30:00")
 
 
@@ -70,8 +70,8 @@ LATER = ("run0-train_epoch1", 78, "10:07:00")
 # --- the snapshots ------------------------------------------------------------------------
 
 
-def painted(dagdir: Path) -> Painter:
-    reader = Reader(dagdir)
+def painted(dagdir: Path) -> SnapshotBuilder:
+    reader = DagdirReader(dagdir)
     reader.open()
     reader.read_all()
     return reader.painter()
@@ -282,7 +282,7 @@ def test_a_job_from_before_our_first_dagman_in_a_log_elsewhere_is_not_ours() -> 
 
 def quiet(*clusters: tuple[str, int, str]) -> Log:
     """Our DAGMan's nodes.log: its jobs run for hours, and nothing more is written."""
-    log = Log("run.dag.nodes.log", Role.NODES, "run.dag")
+    log = Log("run.dag.nodes.log", LogRole.NODES, "run.dag")
     for node, cluster, at in clusters:
         log.submit(cluster, node, at=at, older=True)
     return log

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from metlmon.cli.tables import _where
-from metlmon.ensemble import wording
-from metlmon.ensemble.states import State
-from metlmon.ensemble.views import Latest
-from screens.runlist import place
-from screens.timerows import doing
+from metlmon.model.states import State
+from metlmon.snapshot.types import Latest
+from metlmon.text import formatting
+from screens.overview.table import place
+from screens.timeline.lines import doing
 from tests.ensemble.written import Log, Told, tell
 
 NODE = "run0-train_epoch0"
@@ -119,4 +119,4 @@ def test_a_run_that_a_rescue_file_completed_was_not_never_submitted(
     assert dag.rescue == rescue
     drawn = doing(made, lane, made.length, False, 80, False, dag.rescue)
     assert said in "".join(piece for piece, _ in drawn)
-    assert wording.done_without_job(rescue) == said
+    assert formatting.done_without_job(rescue) == said

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from metlmon.ensemble.states import DagState, State
-from metlmon.ensemble.views import Notice, Status
-from metlmon.live.reader import Reader
+from metlmon.live.dagdir_reader import DagdirReader
+from metlmon.model.states import DagState, State
+from metlmon.snapshot.types import Notice, Status
 
 RECORDED = Path(__file__).resolve().parents[2] / "fixtures" / "rescue"
 DAG, OUT, NODES_LOG = "ens.dag", "ens.dag.dagman.out", "ens.dag.nodes.log"
@@ -38,7 +38,7 @@ class Copy:
         (self.path / name).write_text(text.replace(old, new))
 
     def status(self, live: bool | None = None) -> Status:
-        reader = Reader(self.path, live=live)
+        reader = DagdirReader(self.path, live=live)
         reader.open()
         reader.read_all()
         return reader.painter().status()
@@ -231,7 +231,7 @@ def test_a_dag_file_with_other_names(tmp_path: Path, file: str) -> None:
 
 @pytest.mark.parametrize("name", ["demo", "rescue", "scripts", "gated", "machines", "shared-log"])
 def test_recorded_directories_disagree_with_nothing(name: str) -> None:
-    reader = Reader(RECORDED.parent / name)
+    reader = DagdirReader(RECORDED.parent / name)
     reader.open()
     reader.read_all()
     assert not list(reader.painter().status().warnings)

@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metlmon.ensemble import wording
-from metlmon.ensemble.states import DagState, Outcome, State
-from metlmon.ensemble.wording import THIN
+from metlmon.model.states import DagState, Outcome, State
+from metlmon.text import formatting
+from metlmon.text.formatting import THIN
 
 
 def test_every_state_is_told_by_glyph_letter_or_word_alone() -> None:
     for table, states in (
-        (wording.STATES, State),
-        (wording.OUTCOMES, Outcome),
-        (wording.DAG_STATES, DagState),
+        (formatting.STATES, State),
+        (formatting.OUTCOMES, Outcome),
+        (formatting.DAG_STATES, DagState),
     ):
         assert set(table) == set(states)
         for attribute in ("glyph", "letter", "word"):
@@ -44,26 +44,26 @@ def test_every_state_is_told_by_glyph_letter_or_word_alone() -> None:
     ],
 )
 def test_durations_read_one_way_only(seconds: float | None, said: str) -> None:
-    assert wording.duration(seconds) == said
+    assert formatting.duration(seconds) == said
 
 
 def test_ages_have_one_unit() -> None:
-    told = [wording.age(s) for s in (None, 3, 2500, 5 * 3600 + 1, 12 * 86400, -4)]
+    told = [formatting.age(s) for s in (None, 3, 2500, 5 * 3600 + 1, 12 * 86400, -4)]
     assert told == ["–", "3 s", "41 min", "5 h", "12 d", "0 s"]
 
 
 def test_large_numbers_have_thin_separators_and_commas_in_ascii() -> None:
-    assert wording.number(2302770316569) == f"2{THIN}302{THIN}770{THIN}316{THIN}569"
-    assert wording.number(5879, ascii=True) == "5,879"
-    assert wording.number(412) == "412"
-    assert wording.count(1, "warning") == "1 warning"
-    assert wording.count(1200, "warning", ascii=True) == "1,200 warnings"
-    assert wording.count(2, "entry", "entries") == "2 entries"
+    assert formatting.number(2302770316569) == f"2{THIN}302{THIN}770{THIN}316{THIN}569"
+    assert formatting.number(5879, ascii=True) == "5,879"
+    assert formatting.number(412) == "412"
+    assert formatting.count(1, "warning") == "1 warning"
+    assert formatting.count(1200, "warning", ascii=True) == "1,200 warnings"
+    assert formatting.count(2, "entry", "entries") == "2 entries"
 
 
 def test_hours_keep_decimals_while_they_tell() -> None:
     values = (None, 0, 0.001, 0.31, 0.999, 4.24, 99.94, 564.77, 3902.4)
-    told = [wording.hours(h, ascii=True) for h in values]
+    told = [formatting.hours(h, ascii=True) for h in values]
     assert told == ["-", "0", "<0.01", "0.31", "1.0", "4.2", "99.9", "565", "3,902"]
 
 
@@ -82,12 +82,12 @@ def test_hours_keep_decimals_while_they_tell() -> None:
 def test_hours_told_together_have_the_same_decimals(
     parts: tuple[float, ...], told: tuple[tuple[str, ...], str]
 ) -> None:
-    assert wording.hours_added(parts, ascii=True) == told
+    assert formatting.hours_added(parts, ascii=True) == told
 
 
 @given(st.lists(st.floats(0, 1e6), min_size=1, max_size=4))
 def test_who_adds_up_shown_hours_finds_no_difference(parts: list[float]) -> None:
-    shown, total = wording.hours_added(parts, ascii=True)
+    shown, total = formatting.hours_added(parts, ascii=True)
     figures = [0 if "<" in part else Decimal(part.replace(",", "")) for part in shown]
     if "<" not in total:
         assert sum(figures) == Decimal(total.replace(",", ""))
@@ -104,27 +104,27 @@ def test_who_adds_up_shown_hours_finds_no_difference(parts: list[float]) -> None
     ],
 )
 def test_between_two_epochs_a_run_waits_for_the_next(state: State, done: int, waits: bool) -> None:
-    assert wording.between_epochs(state, done, total=6) is waits
+    assert formatting.between_epochs(state, done, total=6) is waits
 
 
 def test_a_share_never_claims_none_or_all_of_what_is_neither() -> None:
-    assert wording.share(3902, 9781) == "40 %"
-    assert wording.share(0.2, 100) == "<1 %"
-    assert wording.share(99.9, 100) == ">99 %"
-    assert wording.share(0, 100) == "0 %"
-    assert wording.share(1, 0) == "–"
+    assert formatting.share(3902, 9781) == "40 %"
+    assert formatting.share(0.2, 100) == "<1 %"
+    assert formatting.share(99.9, 100) == ">99 %"
+    assert formatting.share(0, 100) == "0 %"
+    assert formatting.share(1, 0) == "–"
 
 
 def test_sizes_in_decimal_units() -> None:
-    told = [wording.size(b) for b in (None, 512, 131493599880, 2302770316569, 999_950)]
+    told = [formatting.size(b) for b in (None, 512, 131493599880, 2302770316569, 999_950)]
     assert told == ["–", "512 B", "131 GB", "2.30 TB", "1.00 MB"]
 
 
 def test_moments_say_utc_only_where_the_log_did() -> None:
     when = datetime(2025, 11, 14, 8, 14)
-    assert wording.moment(when) == "2025-11-14 08:14:00"
-    assert wording.moment(when.replace(tzinfo=UTC)) == "2025-11-14 08:14:00Z"
-    assert wording.moment(None, ascii=True) == "-"
+    assert formatting.moment(when) == "2025-11-14 08:14:00"
+    assert formatting.moment(when.replace(tzinfo=UTC)) == "2025-11-14 08:14:00Z"
+    assert formatting.moment(None, ascii=True) == "-"
 
 
 @pytest.mark.parametrize(
@@ -147,21 +147,21 @@ def test_moments_say_utc_only_where_the_log_did() -> None:
     ],
 )
 def test_gpu_names_are_short(device: str | None, said: str) -> None:
-    assert wording.gpu_short(device) == said
+    assert formatting.gpu_short(device) == said
 
 
 def test_gpus_with_their_number() -> None:
-    assert wording.gpus("NVIDIA A100-SXM4-40GB", 2) == "A100-40 ×2"
-    assert wording.gpus("NVIDIA L40S", 1, ascii=True) == "L40S x1"
-    assert wording.gpus(None, 0) == "no GPU"
-    assert wording.gpus(None, None) == "–"
+    assert formatting.gpus("NVIDIA A100-SXM4-40GB", 2) == "A100-40 ×2"
+    assert formatting.gpus("NVIDIA L40S", 1, ascii=True) == "L40S x1"
+    assert formatting.gpus(None, 0) == "no GPU"
+    assert formatting.gpus(None, None) == "–"
 
 
 def test_a_run_off_its_target_is_marked_and_a_target_is_never_a_site() -> None:
-    assert wording.site("Delta", "expanse", True) == "Delta ≠ expanse"
-    assert wording.site("Delta", "expanse", True, ascii=True) == "Delta != expanse"
-    assert wording.site("Delta", "delta", False) == "Delta"
-    assert wording.site(None, "expanse", False) == "–"
+    assert formatting.site("Delta", "expanse", True) == "Delta ≠ expanse"
+    assert formatting.site("Delta", "expanse", True, ascii=True) == "Delta != expanse"
+    assert formatting.site("Delta", "delta", False) == "Delta"
+    assert formatting.site(None, "expanse", False) == "–"
 
 
 @given(
@@ -173,7 +173,7 @@ def test_a_run_off_its_target_is_marked_and_a_target_is_never_a_site() -> None:
 def test_a_bar_is_full_only_when_done_and_never_empty_when_begun(
     done: int, total: int, width: int, ascii: bool
 ) -> None:
-    bar = wording.progress_bar(done, total, width, ascii)
+    bar = formatting.progress_bar(done, total, width, ascii)
     assert len(bar) == width
     empty, full = ("-", "#") if ascii else ("─", "━")
     assert (bar == full * width) == (0 < total <= done)
@@ -201,7 +201,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
 def test_hostile_text_becomes_visible(text: str) -> None:
-    shown = wording.plain(text, 300)
+    shown = formatting.plain(text, 300)
     assert shown.isprintable()
     assert not any(unicodedata.category(c) in ("Cc", "Cf", "Cs", "Co", "Cn") for c in shown)
     marks = 0
@@ -212,18 +212,18 @@ def test_hostile_text_becomes_visible(text: str) -> None:
 
 @given(text=st.text(), limit=st.one_of(st.none(), st.integers(0, 80)), ascii=st.booleans())
 def test_plain_is_one_bounded_printable_line(text: str, limit: int | None, ascii: bool) -> None:
-    shown = wording.plain(text, limit, ascii)
+    shown = formatting.plain(text, limit, ascii)
     assert shown.isprintable()
     assert limit is None or len(shown) <= limit
     assert not ascii or shown.isascii()
-    assert wording.plain(shown, limit, ascii) == shown
+    assert formatting.plain(shown, limit, ascii) == shown
 
 
 def test_harmless_text_stays_as_it_is() -> None:
     for text in ("Delta ≠ expanse", "μ=3 ± 2 °C", "模型 训练", "é", "[bold]not markup[/bold]"):
-        assert wording.plain(text) == text
-    assert wording.plain("  two   words\t three \n") == "two words three"
-    assert wording.plain("memory usage exceeded", 10) == "memory us…"
-    assert wording.plain("memory usage exceeded", 10, ascii=True) == "memory ..."
-    assert wording.plain("Zürich", ascii=True) == "Z\\xfcrich"
-    assert wording.plain("“killed”… – why?", ascii=True) == '"killed"... - why?'
+        assert formatting.plain(text) == text
+    assert formatting.plain("  two   words\t three \n") == "two words three"
+    assert formatting.plain("memory usage exceeded", 10) == "memory us…"
+    assert formatting.plain("memory usage exceeded", 10, ascii=True) == "memory ..."
+    assert formatting.plain("Zürich", ascii=True) == "Z\\xfcrich"
+    assert formatting.plain("“killed”… – why?", ascii=True) == '"killed"... - why?'

@@ -16,15 +16,15 @@ from metlmon.dagman import (
     read_node_status,
     read_rescue,
 )
-from metlmon.ensemble.dag import Dag
-from metlmon.ensemble.ensemble import Batch, Ensemble, Role
-from metlmon.ensemble.job import JobLife
-from metlmon.ensemble.node import NodeState
-from metlmon.ensemble.picture import Painter
-from metlmon.ensemble.settings import Settings
-from metlmon.ensemble.states import State
-from metlmon.ensemble.views import ExecutionRow, JobRow, RunRow, TransferRow
 from metlmon.eventlog import parse
+from metlmon.model.dag import Dag
+from metlmon.model.ensemble import Batch, Ensemble, LogRole
+from metlmon.model.job import JobHistory
+from metlmon.model.node import NodeState
+from metlmon.model.settings import Settings
+from metlmon.model.states import State
+from metlmon.snapshot.builder import SnapshotBuilder
+from metlmon.snapshot.types import ExecutionRow, JobRow, RunRow, TransferRow
 from tests.dagman.written import weave
 
 DAY = "2026-05-04"
@@ -72,7 +72,7 @@ class Log:
     (:func:`moment`); ``job`` is a cluster, or cluster and proc."""
 
     def __init__(
-        self, file: str = "metl.log", role: Role = Role.USER, dag: str | None = None
+        self, file: str = "metl.log", role: LogRole = LogRole.USER, dag: str | None = None
     ) -> None:
         self.file, self.role, self.dag = file, role, dag
         self.events: list[bytes] = []
@@ -291,10 +291,10 @@ class Told:
 
     ensemble: Ensemble
 
-    def painter(self, as_of: str | None = None, live: bool = False) -> Painter:
-        return Painter(self.ensemble, "here", moment(as_of) if as_of else None, live)
+    def painter(self, as_of: str | None = None, live: bool = False) -> SnapshotBuilder:
+        return SnapshotBuilder(self.ensemble, "here", moment(as_of) if as_of else None, live)
 
-    def life(self, job: int | tuple[int, int]) -> JobLife:
+    def life(self, job: int | tuple[int, int]) -> JobHistory:
         cluster, proc = job if isinstance(job, tuple) else (job, 0)
         return self.ensemble.jobs[(cluster, proc, 0)].life()
 

@@ -13,7 +13,7 @@ import pytest
 from metlmon.eventlog import (
     Aborted,
     ClusterSubmit,
-    Connection,
+    ConnectionEvent,
     Detail,
     Event,
     Evicted,
@@ -217,7 +217,7 @@ def remote_error(detail: Detail | None, ad: Ad) -> None:
 
 
 def connection(detail: Detail | None, ad: Ad) -> None:
-    assert isinstance(detail, Connection)
+    assert isinstance(detail, ConnectionEvent)
     assert detail.host == ad["StartdName"]
     assert detail.reason == ad.get("DisconnectReason", ad.get("Reason"))
 

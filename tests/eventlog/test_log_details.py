@@ -8,7 +8,7 @@ import pytest
 
 from metlmon.eventlog import (
     ClusterRemove,
-    Connection,
+    ConnectionEvent,
     Detail,
     Evicted,
     Execute,
@@ -246,8 +246,8 @@ def test_connections() -> None:
         "Job disconnected, attempting to reconnect",
         "    lost",
         "    Trying to reconnect to s@h <a>",
-    ) == Connection("lost", "s@h")
-    assert detail_of(23, "Job reconnected to s@h", "    startd address: <a>") == Connection(
+    ) == ConnectionEvent("lost", "s@h")
+    assert detail_of(23, "Job reconnected to s@h", "    startd address: <a>") == ConnectionEvent(
         None, "s@h"
     )
     assert detail_of(
@@ -255,7 +255,7 @@ def test_connections() -> None:
         "Job reconnection failed",
         "    too long",
         "    Can not reconnect to s@h, rescheduling job",
-    ) == Connection("too long", "s@h")
+    ) == ConnectionEvent("too long", "s@h")
 
 
 @pytest.mark.parametrize(

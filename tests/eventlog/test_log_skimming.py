@@ -17,9 +17,9 @@ from metlmon.eventlog import (
     ImageSizes,
     LogWarning,
     Position,
+    fast_path,
     parse,
-    skim,
-    skimming,
+    parse_fast,
 )
 from tests.eventlog.test_log_damage import RELEASED
 from tests.eventlog.test_log_prefixes import REAL, real
@@ -76,7 +76,7 @@ def quickly(data: bytes, cuts: Iterable[int] = ()) -> Told:
     images: list[ImageSizes] = []
     warnings: list[LogWarning] = []
     for end in [*sorted(cuts), len(data)]:
-        got = skim(data[at.offset : end], at, year_hint=2025)
+        got = parse_fast(data[at.offset : end], at, year_hint=2025)
         others, more = divided(got.events)
         events += others
         images += [*got.images, *more]
@@ -148,7 +148,7 @@ def test_every_form_of_a_date_is_read_fast(behind: bytes, between: bytes) -> Non
     log = reports.replace(b"2025-11-04 ", b"2025-11-04" + between).replace(
         b":00 Image", b":00" + behind + b" Image"
     )
-    got = skim(log)
+    got = parse_fast(log)
     assert (got.events, len(got.images), got.images[0].updates) == ((), 1, 24)
     assert got.images[0].memory_mb == 4023
     assert quickly(log) == carefully(log)
@@ -166,14 +166,14 @@ def test_a_date_between_two_others_that_is_none() -> None:
         for size, day in ((1, b"11-30"), (9, b"11-31"), (3, b"12-01"))
     )
     assert quickly(log) == carefully(log)
-    assert [warning.kind for warning in skim(log).warnings] == ["bad-header"]
+    assert [warning.kind for warning in parse_fast(log).warnings] == ["bad-header"]
 
 
 def test_a_log_that_begins_with_what_is_no_event() -> None:
     """The first event is the 006 behind it, not the one behind that."""
     report = MEMORY % (9, 0, 10**7, 1, 10**6)
     log = RELEASED.replace(b"2025-11", b"2025-13") + report + RELEASED
-    got = skim(log)
+    got = parse_fast(log)
     assert got.images
     assert got.events
     assert got.first == datetime(2025, 11, 4, 9)
@@ -181,29 +181,29 @@ def test_a_log_that_begins_with_what_is_no_event() -> None:
 
 def test_stamps_that_step_back() -> None:
     log = b"".join(MEMORY % (hour, 0, 10**7, 4000, 10**6) for hour in (9, 12, 8, 11))
-    (image,) = skim(log).images
+    (image,) = parse_fast(log).images
     assert (image.first.hour, image.last.hour) == (8, 12)
-    assert skim(log).after.last == datetime(2025, 11, 4, 11)
+    assert parse_fast(log).after.last == datetime(2025, 11, 4, 11)
 
 
 def test_reports_behind_a_moment_are_told_one_by_one() -> None:
     log = b"".join(MEMORY % (hour, 0, 10**7, 4000, 10**6) for hour in (9, 10, 11))
     until = datetime(2025, 11, 4, 10)
-    assert skim(log, until=until).images == ()
-    assert len(skim(log, until=until).events) == 3
-    assert len(skim(log, until=datetime(2025, 11, 4, 11)).images) == 1
+    assert parse_fast(log, until=until).images == ()
+    assert len(parse_fast(log, until=until).events) == 3
+    assert len(parse_fast(log, until=datetime(2025, 11, 4, 11)).images) == 1
 
 
 def test_a_real_log_is_read_fast(monkeypatch: pytest.MonkeyPatch) -> None:
     """But for what is cut: most of it never goes the careful way."""
     data, expected = bytes_of(REAL[0])
     noted_bytes: list[int] = []
-    text_parse = skimming.careful.parse
+    text_parse = fast_path.careful.parse
 
     def noted(blocks: bytes, *rest: object) -> object:
         noted_bytes.append(len(blocks))
         return text_parse(blocks, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(skimming.careful, "parse", noted)
+    monkeypatch.setattr(fast_path.careful, "parse", noted)
     assert quickly(data) == expected
     assert 0 < sum(noted_bytes) < 20_000

@@ -8,9 +8,9 @@ import pytest
 
 from metlmon.eventlog import (
     Event,
-    Form,
     Generic,
     ImageSize,
+    LogFormat,
     Position,
     first_year,
     looks_like_event_log,
@@ -180,17 +180,17 @@ def test_the_global_logs_008_header_is_an_event() -> None:
 @pytest.mark.parametrize(
     ("first", "form"),
     [
-        (SUBMIT, Form.TEXT),
-        (b"\n\n" + SUBMIT, Form.TEXT),
-        (b'<c>\n    <a n="Proc"><i>3</i></a>\n', Form.XML),
-        (b'<?xml version="1.0"?>\n<c>', Form.XML),
-        (b'{\n  "Proc": 3,\n  "MyType": "SubmitEvent"\n}\n', Form.JSON),
+        (SUBMIT, LogFormat.TEXT),
+        (b"\n\n" + SUBMIT, LogFormat.TEXT),
+        (b'<c>\n    <a n="Proc"><i>3</i></a>\n', LogFormat.XML),
+        (b'<?xml version="1.0"?>\n<c>', LogFormat.XML),
+        (b'{\n  "Proc": 3,\n  "MyType": "SubmitEvent"\n}\n', LogFormat.JSON),
         (b'{"loss": 0.1}\n', None),
         (b"<html><body>", None),
         (b"INFO 2026-03-29 01:59:59 epoch 3\n", None),
         (b"", None),
     ],
 )
-def test_sniffing(first: bytes, form: Form | None) -> None:
+def test_sniffing(first: bytes, form: LogFormat | None) -> None:
     assert sniff(first) is form
     assert looks_like_event_log(first) is (form is not None)

@@ -7,9 +7,9 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from metlmon.cli.to_json import Writer, figures_json
-from metlmon.live.reader import Reader
-from metlmon.stats.study import Basis
+from metlmon.cli.json_output import JsonWriter, figures_json
+from metlmon.live.dagdir_reader import DagdirReader
+from metlmon.stats.worker import StatsInput
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 
@@ -20,28 +20,28 @@ def copied(name: str, to: Path) -> Path:
     return to
 
 
-def opened(dagdir: Path) -> Reader:
+def opened(dagdir: Path) -> DagdirReader:
     """A reader that has read all there is."""
-    reader = Reader(dagdir, live=False)
+    reader = DagdirReader(dagdir, live=False)
     reader.open()
     reader.read_all()
     return reader
 
 
-def again(reader: Reader) -> dict[str, Any]:
+def again(reader: DagdirReader) -> dict[str, Any]:
     """What it tells after another look."""
     reader.look()
     reader.read_all()
     return told(reader)
 
 
-def told(reader: Reader) -> dict[str, Any]:
+def told(reader: DagdirReader) -> dict[str, Any]:
     """Every field of ``status --json`` and ``jobs --json``, but for the sentences that only
     who was there can say."""
     painter = reader.painter()
     status = painter.status()
-    writer = Writer(painter.clock.stated)
-    basis = Basis(status, painter.ledger(), reader.ensemble.settings)
+    writer = JsonWriter(painter.clock.stated)
+    basis = StatsInput(status, painter.ledger(), reader.ensemble.settings)
     whole = writer.status(status) | figures_json(writer, basis)
     whole["jobs"] = [writer.job(row) for row in painter.job_rows()]
     whole["warnings"] = [w for w in whole["warnings"] if w["kind"] != "rewritten-log"]
@@ -49,5 +49,5 @@ def told(reader: Reader) -> dict[str, Any]:
     return plain
 
 
-def sentences(reader: Reader, kind: str) -> list[str]:
+def sentences(reader: DagdirReader, kind: str) -> list[str]:
     return [each.text for each in reader.painter().notices() if each.kind == kind]

@@ -20,13 +20,13 @@ from typing import Any
 
 import pytest
 
+from metlmon.live import cache_session
+from metlmon.live import dagdir_reader as reader_module
 from metlmon.live import follower as follower_module
-from metlmon.live import keeping
-from metlmon.live import reader as reader_module
 from metlmon.live.cache import Cache
+from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.errors import InputError
-from metlmon.live.reader import Reader
-from metlmon.live.replay import Piece, storyboard
+from metlmon.live.replay import ReplayPiece, storyboard
 from tests.faults.recorded import FIXTURES, again, opened, told
 
 RECORDINGS = ("rescue", "shared-log", "demo")
@@ -44,7 +44,7 @@ ENDINGS = (".dag", ".log", ".dagman.out", ".metrics", ".status", ".sub")
 
 
 @cache
-def pieces_of(recording: str) -> list[Piece]:
+def pieces_of(recording: str) -> list[ReplayPiece]:
     return storyboard(FIXTURES / recording)
 
 
@@ -62,7 +62,7 @@ class Disk:
         self._tick = dagdir.with_name("tick")
         dagdir.mkdir()
 
-    def write(self, piece: Piece) -> None:
+    def write(self, piece: ReplayPiece) -> None:
         self.whole[piece.file] = self.whole.get(piece.file, b"") + piece.data
         if piece.file in self.wrong or not self.dagdir.exists():
             # It is there when the file is mended.
@@ -239,11 +239,11 @@ class Sessions:
 
     def __init__(self, disk: Disk, cache: Path) -> None:
         self.disk, self.cache, self.clock = disk, cache, 0.0
-        self.reader: Reader | None = None
+        self.reader: DagdirReader | None = None
         self.history: list[str] = []
 
-    def new(self) -> Reader:
-        return Reader(self.disk.dagdir, live=False, now=self.now, cache=Cache(self.cache))
+    def new(self) -> DagdirReader:
+        return DagdirReader(self.disk.dagdir, live=False, now=self.now, cache=Cache(self.cache))
 
     def now(self) -> float:
         return time.time() + self.clock
@@ -304,8 +304,8 @@ class Sessions:
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reader_module, "ANEW_SECONDS", 0.0)
     monkeypatch.setattr(reader_module, "UNWRITTEN_SECONDS", 0.0)
-    monkeypatch.setattr(keeping, "WORTH_KEEPING", 0)
-    monkeypatch.setattr(keeping, "SHARE_WORTH_KEEPING", 0.0)
+    monkeypatch.setattr(cache_session, "WORTH_KEEPING", 0)
+    monkeypatch.setattr(cache_session, "SHARE_WORTH_KEEPING", 0.0)
 
 
 @pytest.mark.parametrize("recording", RECORDINGS)

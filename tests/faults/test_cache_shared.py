@@ -11,30 +11,30 @@ from pathlib import Path
 
 import pytest
 
-from metlmon.live import keeping
+from metlmon.live import cache_session
 from metlmon.live.cache import Cache
-from metlmon.live.reader import Reader
+from metlmon.live.dagdir_reader import DagdirReader
 from tests.faults.recorded import copied, opened, told
 
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from metlmon.live import framed, keeping
+from metlmon.live import cache_records, cache_session
 from metlmon.live.cache import Cache
-from metlmon.live.reader import Reader
+from metlmon.live.dagdir_reader import DagdirReader
 
-keeping.WORTH_KEEPING, keeping.SHARE_WORTH_KEEPING = 0, 0.0
+cache_session.WORTH_KEEPING, cache_session.SHARE_WORTH_KEEPING = 0, 0.0
 left = int(sys.argv[3])
 
-dumps = framed.pickle.dumps
+dumps = cache_records.pickle.dumps
 def dump(*what, **how):
     global left
     left -= 1
     if left < 0:
         os.kill(os.getpid(), signal.SIGKILL)
     return dumps(*what, **how)
-framed.pickle.dumps = dump
-reader = Reader(Path(sys.argv[1]), live=False, cache=Cache(Path(sys.argv[2])))
+cache_records.pickle.dumps = dump
+reader = DagdirReader(Path(sys.argv[1]), live=False, cache=Cache(Path(sys.argv[2])))
 reader.open()
 reader.read_all()
 """
@@ -43,12 +43,12 @@ reader.read_all()
 
 @pytest.fixture(autouse=True)
 def _kept_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keeping, "WORTH_KEEPING", 0)
-    monkeypatch.setattr(keeping, "SHARE_WORTH_KEEPING", 0.0)
+    monkeypatch.setattr(cache_session, "WORTH_KEEPING", 0)
+    monkeypatch.setattr(cache_session, "SHARE_WORTH_KEEPING", 0.0)
 
 
-def read(dagdir: Path, cache: Path) -> Reader:
-    reader = Reader(dagdir, live=False, cache=Cache(cache))
+def read(dagdir: Path, cache: Path) -> DagdirReader:
+    reader = DagdirReader(dagdir, live=False, cache=Cache(cache))
     reader.open()
     reader.read_all()
     return reader

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from metlmon.live import reader as reader_module
+from metlmon.live import dagdir_reader as reader_module
 from metlmon.live.errors import InputError
 from tests.faults.recorded import FIXTURES, again, copied, opened, sentences, told
 

@@ -16,12 +16,12 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from metlmon.ensemble.settings import Settings
 from metlmon.live import session as session_module
-from metlmon.live import wakeup
-from metlmon.live.feed import Update
-from metlmon.live.reader import Reader
+from metlmon.live import watcher
+from metlmon.live.dagdir_reader import DagdirReader
+from metlmon.live.feed import Snapshot
 from metlmon.live.session import Session
+from metlmon.model.settings import Settings
 from tests.ensemble.written import Log
 from tests.faults.recorded import FIXTURES, again, copied, opened, told
 from tests.live.dagdirs import NODE, Dagdir, log_of
@@ -93,13 +93,13 @@ def test_with_no_watch_left_files_are_polled(
         raise OSError(errno.ENOSPC, "inotify_add_watch")
         yield 0
 
-    monkeypatch.setattr(wakeup, "_inotify", refused)
+    monkeypatch.setattr(watcher, "_inotify", refused)
     monkeypatch.setitem(sys.modules, "watchfiles", None)
     dagdir = Dagdir(tmp_path / "ensemble")
     dagdir.write("metl.log", log_of(77))
-    reader = Reader(dagdir.path, live=False)
+    reader = DagdirReader(dagdir.path, live=False)
     reader.open()
-    session, pictures = Session(reader), queue.Queue[Update]()
+    session, pictures = Session(reader), queue.Queue[Snapshot]()
     session.start(pictures.put)
     try:
         pictures.get(timeout=DEADLINE)
@@ -131,7 +131,7 @@ def test_the_current_directory_is_gone(tmp_path: Path) -> None:
 # --- clocks ---------------------------------------------------------------------------------
 
 
-def at(reader: Reader, now: datetime) -> float | None:
+def at(reader: DagdirReader, now: datetime) -> float | None:
     """How long the run's newest epoch has lasted by the access point's clock."""
     reader._given_now = lambda: now
     latest = reader.painter().status().runs[0].latest
@@ -143,7 +143,7 @@ def test_a_clock_that_is_set_back_takes_no_time_away(tmp_path: Path) -> None:
     dagdir.write("metl.log", Log().submit(77, NODE).execute(77, at="10:05:00").data)
     day = opened(dagdir.path).painter().status().logs[0].last
     assert day is not None
-    reader = Reader(dagdir.path, live=True)
+    reader = DagdirReader(dagdir.path, live=True)
     reader.open()
     reader.read_all()
     assert at(reader, day.replace(hour=10, minute=25)) == 1200
@@ -151,7 +151,7 @@ def test_a_clock_that_is_set_back_takes_no_time_away(tmp_path: Path) -> None:
     assert at(reader, day.replace(hour=10, minute=35)) == 1800
 
 
-def spanning(tmp_path: Path, day: str, start: str, end: str) -> Reader:
+def spanning(tmp_path: Path, day: str, start: str, end: str) -> DagdirReader:
     """A run that began and ended at these local times of Chicago."""
     head = f"000 (077.000.000) {day} 00:10:00 Job submitted from host: <127.0.0.1:1>\n"
     log = head + f"    DAG Node: {NODE}\n...\n"

@@ -16,15 +16,16 @@ from pathlib import Path
 
 import pytest
 
-from metlmon.cli import commands, stalled, waiting
-from metlmon.cli.codes import Exit
-from metlmon.ensemble.views import JobView
-from metlmon.live import asking, faults
+from metlmon.cli import exit_on, hang_watchdog
+from metlmon.cli.commands import status as commands_status
+from metlmon.cli.exit_codes import Exit
+from metlmon.live import file_errors, fs_timeout
 from metlmon.live import session as session_module
-from metlmon.live.asking import Asker, NoAnswer, ask, patiently
-from metlmon.live.feed import Update
-from metlmon.live.reader import Reader
+from metlmon.live.dagdir_reader import DagdirReader
+from metlmon.live.feed import Snapshot
+from metlmon.live.fs_timeout import FsExecutor, FsTimeout, call_with_timeout, calls_through
 from metlmon.live.session import Session
+from metlmon.snapshot.types import JobView
 from tests.faults.fuse import Fuse
 from tests.faults.recorded import copied, told
 
@@ -34,8 +35,8 @@ DEADLINE = 30.0
 
 @pytest.fixture(autouse=True)
 def _told_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(asking, "SPEAK_AFTER", 0.2)
-    monkeypatch.setattr(faults, "SPEAK_AFTER", 0.2)
+    monkeypatch.setattr(fs_timeout, "SPEAK_AFTER", 0.2)
+    monkeypatch.setattr(file_errors, "SPEAK_AFTER", 0.2)
     monkeypatch.setattr(session_module, "POLL_SECONDS", 0.1)
 
 
@@ -47,9 +48,9 @@ class Watched:
             pytest.skip("to mount a file system takes root and /dev/fuse")
         self.below = copied("rescue", tmp_path / "below")
         self.disk = Fuse(self.below, tmp_path / "dagdir")
-        self.reader = Reader(self.disk.at, live=False)
+        self.reader = DagdirReader(self.disk.at, live=False)
         self.session = Session(self.reader)
-        self.latest: Update | None = None
+        self.latest: Snapshot | None = None
         self._news = threading.Condition()
 
     def begin(self) -> None:
@@ -57,12 +58,12 @@ class Watched:
         self.session.start(self._take)
         self.until(lambda update: update.progress.fraction == 1 and update.error is None)
 
-    def _take(self, update: Update) -> None:
+    def _take(self, update: Snapshot) -> None:
         with self._news:
             self.latest = update
             self._news.notify_all()
 
-    def until(self, wanted: Callable[[Update], bool]) -> Update:
+    def until(self, wanted: Callable[[Snapshot], bool]) -> Snapshot:
         with self._news:
             there = self._news.wait_for(
                 lambda: self.latest is not None and wanted(self.latest), DEADLINE
@@ -123,7 +124,7 @@ def test_nothing_answers(watched: Watched, ops: tuple[str, ...]) -> None:
     while job is None and time.monotonic() < deadline:
         job = watched.session.job_view(9999, 0)
     assert job is not None
-    fresh = Reader(watched.below, live=False)
+    fresh = DagdirReader(watched.below, live=False)
     fresh.open()
     fresh.read_all()
     assert told(watched.reader)["jobs"] == told(fresh)["jobs"]
@@ -137,7 +138,7 @@ def test_one_file_that_stalls_hides_no_others_news(watched: Watched) -> None:
     before = {log.file: log.events for log in update.status.logs}
     appended(watched.below / "metl.log", SUBMITTED)
 
-    def grown(update: Update) -> bool:
+    def grown(update: Snapshot) -> bool:
         return {log.file: log.events for log in update.status.logs} != before
 
     update = watched.until(grown)
@@ -201,7 +202,7 @@ def test_a_command_says_so_and_ends_at_ctrl_c(
 def test_who_waits_for_the_next_look_waits_for_no_file_system(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reader = Reader(copied("rescue", tmp_path / "dagdir"))
+    reader = DagdirReader(copied("rescue", tmp_path / "dagdir"))
     reader.open()
     reader.read_all()
     pauses, goes_on = threading.Event(), threading.Event()
@@ -211,14 +212,14 @@ def test_who_waits_for_the_next_look_waits_for_no_file_system(
         goes_on.wait(DEADLINE)
 
     answers = [None, Exit.OK]
-    monkeypatch.setattr(waiting, "condition", lambda names: lambda status: answers.pop(0))
+    monkeypatch.setattr(exit_on, "condition", lambda names: lambda status: answers.pop(0))
     monkeypatch.setattr(time, "sleep", sleep)
     options = argparse.Namespace(exit_on="done", timeout=None)
-    waits = threading.Thread(target=commands._wait, args=(reader, options), daemon=True)
+    waits = threading.Thread(target=commands_status._wait, args=(reader, options), daemon=True)
     waits.start()
     assert pauses.wait(DEADLINE)
     assert waits.ident is not None
-    assert stalled._where(sys._current_frames()[waits.ident]) is None
+    assert hang_watchdog._where(sys._current_frames()[waits.ident]) is None
     goes_on.set()
     waits.join(DEADLINE)
 
@@ -241,40 +242,40 @@ class Server:
 
 def test_an_answer_that_comes_late_is_there_for_who_asks_again() -> None:
     heard, server = threading.Event(), Server()
-    with patiently(Asker(heard.set)):
+    with calls_through(FsExecutor(heard.set)):
         for _ in range(3):
-            with pytest.raises(NoAnswer):
-                ask(server.call, Path("/far/metl.log"))
+            with pytest.raises(FsTimeout):
+                call_with_timeout(server.call, Path("/far/metl.log"))
         assert server.calls == [Path("/far/metl.log")]
         server.answers.set()
         assert heard.wait(DEADLINE)
-        assert ask(server.call, Path("/far/metl.log")) == "metl.log"
+        assert call_with_timeout(server.call, Path("/far/metl.log")) == "metl.log"
         assert len(server.calls) == 1
 
 
 def test_few_threads_are_left_with_a_folder_that_does_not_answer() -> None:
-    server, asker = Server(), Asker(lambda: None)
-    with patiently(asker):
+    server, asker = Server(), FsExecutor(lambda: None)
+    with calls_through(asker):
         for number in range(50):
-            with pytest.raises(NoAnswer):
-                ask(server.call, Path(f"/far/{number}.log"))
-    assert len(server.calls) <= asking.MOST_IN_FOLDER
+            with pytest.raises(FsTimeout):
+                call_with_timeout(server.call, Path(f"/far/{number}.log"))
+    assert len(server.calls) <= fs_timeout.MOST_IN_FOLDER
     server.answers.set()
 
 
 def test_who_asked_for_no_patience_has_none(tmp_path: Path) -> None:
-    assert ask(os.path.exists, tmp_path) is True
+    assert call_with_timeout(os.path.exists, tmp_path) is True
     with pytest.raises(FileNotFoundError):
-        ask(os.stat, tmp_path / "none")
+        call_with_timeout(os.stat, tmp_path / "none")
 
 
 def test_whoever_waits_is_let_go_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(asking, "PATIENCE", DEADLINE)
-    server, asker = Server(), Asker(lambda: None)
+    monkeypatch.setattr(fs_timeout, "PATIENCE", DEADLINE)
+    server, asker = Server(), FsExecutor(lambda: None)
     told_off = threading.Event()
 
     def waits() -> None:
-        with pytest.raises(NoAnswer):
+        with pytest.raises(FsTimeout):
             asker.ask(server.call, Path("/far/metl.log"))
         told_off.set()
 

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from metlmon.live import keeping
+from metlmon.live import cache_session
 from metlmon.live import session as session_module
 from metlmon.live.cache import Cache
-from metlmon.live.feed import Update
-from metlmon.live.kept import Kept
-from metlmon.live.reader import Reader
+from metlmon.live.cache_entry import CacheWrite
+from metlmon.live.dagdir_reader import DagdirReader
+from metlmon.live.feed import Snapshot
 from metlmon.live.replay import Replay
 from metlmon.live.session import Session
-from metlmon.live.wakeup import Wakeup
+from metlmon.live.watcher import DirectoryWatcher
 from tests.faults.recorded import FIXTURES, copied
 
 DEADLINE = 30.0
@@ -31,21 +31,21 @@ class Watched:
 
     def __init__(self, dagdir: Path, cache: Path) -> None:
         self.dagdir = dagdir
-        self.reader = Reader(dagdir, live=False, cache=Cache(cache))
+        self.reader = DagdirReader(dagdir, live=False, cache=Cache(cache))
         self.session = Session(self.reader)
-        self.latest: Update | None = None
+        self.latest: Snapshot | None = None
         self._news = threading.Condition()
 
     def begin(self) -> None:
         self.reader.open()
         self.session.start(self.take)
 
-    def take(self, update: Update) -> None:
+    def take(self, update: Snapshot) -> None:
         with self._news:
             self.latest = update
             self._news.notify_all()
 
-    def until(self, wanted: Callable[[Update], bool]) -> Update:
+    def until(self, wanted: Callable[[Snapshot], bool]) -> Snapshot:
         with self._news:
             assert self._news.wait_for(
                 lambda: self.latest is not None and wanted(self.latest), DEADLINE
@@ -68,8 +68,8 @@ def _watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Watche
     monkeypatch.setattr(session_module, "POLL_SECONDS", 0.05)
     monkeypatch.setattr(session_module, "FAILURE_PAUSE_SECONDS", 0.2)
     monkeypatch.setattr(session_module, "KEEP_SECONDS", 0.2)
-    monkeypatch.setattr(keeping, "WORTH_KEEPING", 0)
-    monkeypatch.setattr(keeping, "SHARE_WORTH_KEEPING", 0.0)
+    monkeypatch.setattr(cache_session, "WORTH_KEEPING", 0)
+    monkeypatch.setattr(cache_session, "SHARE_WORTH_KEEPING", 0.0)
     watched = Watched(copied("rescue", tmp_path / "dagdir"), tmp_path / "cache")
     yield watched
     watched.session.stop()
@@ -79,7 +79,7 @@ def fails(*_: object, **__: object) -> None:
     raise ZeroDivisionError(HOSTILE)
 
 
-def of_mishaps(update: Update) -> list[str]:
+def of_mishaps(update: Snapshot) -> list[str]:
     return [each.text for each in update.status.warnings if each.kind == "mishap"]
 
 
@@ -123,14 +123,14 @@ def test_it_fails_before_there_is_anything_to_show(
 
 
 def test_nobody_wakes_it(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Wakeup, "run", fails)
+    monkeypatch.setattr(DirectoryWatcher, "run", fails)
     watched.begin()
     (told,) = of_mishaps(watched.until(lambda update: bool(of_mishaps(update))))
     assert told.startswith("being told of changes failed; files are looked at every second: ")
     watched.hears_of(9999)
 
 
-@pytest.mark.parametrize("where", [(Reader, "keep"), (Kept, "write")])
+@pytest.mark.parametrize("where", [(DagdirReader, "keep"), (CacheWrite, "write")])
 def test_nothing_can_be_kept(
     watched: Watched, monkeypatch: pytest.MonkeyPatch, where: tuple[type, str]
 ) -> None:
@@ -149,14 +149,14 @@ def test_the_past_cannot_be_read(watched: Watched, monkeypatch: pytest.MonkeyPat
     watched.begin()
     watched.until(lambda update: update.progress.fraction == 1)
     past = watched.session.past(datetime(2026, 11, 21, 9, 43))
-    told: list[Update] = []
+    told: list[Snapshot] = []
     ended = threading.Event()
 
-    def take(update: Update) -> None:
+    def take(update: Snapshot) -> None:
         told.append(update)
         ended.set()
 
-    monkeypatch.setattr(Reader, "step", fails)
+    monkeypatch.setattr(DagdirReader, "step", fails)
     past.start(take)
     assert ended.wait(DEADLINE)
     assert str(told[-1].error).startswith("reading what was then failed: ZeroDivisionError: odd")

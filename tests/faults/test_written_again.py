@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.follower import CHUNK
-from metlmon.live.reader import Reader
 from tests.ensemble.written import Log
 from tests.live.dagdirs import NODE, Dagdir
 
@@ -23,7 +23,7 @@ def a_life(second: int) -> bytes:
     return b"".join(log.events[:2]) + reports * 60 + log.events[-1]
 
 
-def sums(reader: Reader) -> tuple[int, int, float]:
+def sums(reader: DagdirReader) -> tuple[int, int, float]:
     """Jobs, executions, bad hours."""
     painter = reader.painter()
     rows = painter.job_rows()

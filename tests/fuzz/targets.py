@@ -26,7 +26,8 @@ from pathlib import Path
 from typing import Any, Final
 from zlib import crc32
 
-from metlmon.cli.to_json import Writer
+from metlmon.cli.json_output import JsonWriter
+from metlmon.config.loader import configuration
 from metlmon.dagman import (
     OutState,
     Workflow,
@@ -39,22 +40,21 @@ from metlmon.dagman import (
     read_node_status,
     read_rescue,
 )
-from metlmon.dagman.dagfile import parse_dag
-from metlmon.dagman.submit import Submissions, parse_description, submission
-from metlmon.ensemble.picture import Painter
-from metlmon.ensemble.settings import Settings
-from metlmon.ensemble.states import DagState, State
-from metlmon.eventlog import Event, ImageSizes, LogWarning, Position, Terminated, parse, skim
-from metlmon.eventlog.records import Evicted, ImageSize
+from metlmon.dagman.parser import parse_dag
+from metlmon.dagman.submit_description import QueueStatements, parse_description, submission
+from metlmon.eventlog import Event, ImageSizes, LogWarning, Position, Terminated, parse, parse_fast
+from metlmon.eventlog.events import Evicted, ImageSize
 from metlmon.frozen import frozen
-from metlmon.live.cache import Spoilt
-from metlmon.live.configuration import configuration
+from metlmon.jobfiles.metl_files import read_args_txt, read_metrics_txt
+from metlmon.jobfiles.metrics_csv import MOST_EPOCHS, MOST_METRICS, read_metrics_csv
+from metlmon.jobfiles.stdout import newest_progress, printed_values
+from metlmon.live.cache import CacheMiss
+from metlmon.live.cache_records import MAGIC, read_records, write_records
+from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.errors import InputError
-from metlmon.live.framed import MAGIC, read_records, write_records
-from metlmon.live.reader import Reader
-from metlmon.training.metricscsv import MOST_EPOCHS, MOST_METRICS, read_metrics_csv
-from metlmon.training.printed import newest_progress, printed_values
-from metlmon.training.small import read_args_txt, read_metrics_txt
+from metlmon.model.settings import Settings
+from metlmon.model.states import DagState, State
+from metlmon.snapshot.builder import SnapshotBuilder
 
 BETWEEN: Final = b"\n#--\n"
 """Divides the files of an input that is several: a comment in nearly all of them."""
@@ -153,7 +153,7 @@ def _skimmed(
     warnings: list[LogWarning] = []
     sums: Sums = {}
     for end in [*cuts, len(data)]:
-        got = skim(data[at.offset : end], at, year_hint=2025)
+        got = parse_fast(data[at.offset : end], at, year_hint=2025)
         others, more = _summed(got.events)
         events += others
         warnings += got.warnings
@@ -246,7 +246,7 @@ def submit(data: bytes) -> None:
     names = list(pairs)
     before = {name: pairs[name] for name in names[::2]}
     after = {name: pairs[name] for name in names[1::2]}
-    many = Submissions(read)
+    many = QueueStatements(read)
     for suffix in ("", "1"):
         values = {name: value + suffix for name, value in before.items()}
         said = submission(read, values, after)
@@ -420,10 +420,10 @@ def _good_file() -> bytes:
 
 def kept(data: bytes) -> None:
     """A file of the cache: of anybody's making, with checksums that fit, and damaged."""
-    with suppress(Spoilt):
+    with suppress(CacheMiss):
         list(read_records(io.BytesIO(data), len(data)))
     framed = _framed(data.split(BETWEEN))
-    with suppress(Spoilt):
+    with suppress(CacheMiss):
         for record in read_records(io.BytesIO(framed), len(framed)):
             _plain(record, 0)
     _damaged(data)
@@ -459,7 +459,7 @@ def _damaged(data: bytes) -> None:
     records: list[Any] = []
     try:
         records.extend(read_records(io.BytesIO(good), len(good)))
-    except Spoilt:
+    except CacheMiss:
         check(records == RECORDS[: len(records)], "a damaged record was believed")
     else:
         check(bytes(good) == _good_file() and records == RECORDS, "damage was not seen")
@@ -496,7 +496,7 @@ def dagdir(data: bytes) -> None:
 
 
 def _told_of(home: Path, settings: Settings) -> str:
-    reader = Reader(home, settings, live=False)
+    reader = DagdirReader(home, settings, live=False)
     try:
         reader.open()
     except InputError as error:
@@ -505,7 +505,7 @@ def _told_of(home: Path, settings: Settings) -> str:
     reader.read_all()
     painter = reader.painter()
     said = _sound_status(painter)
-    writer = Writer(painter.clock.stated)
+    writer = JsonWriter(painter.clock.stated)
     for row in painter.status().runs[:3]:
         view = painter.run_view(row.key)
         json.dumps(writer.run_view(view) if view else None, allow_nan=False)
@@ -514,9 +514,9 @@ def _told_of(home: Path, settings: Settings) -> str:
     return said
 
 
-def _sound_status(painter: Painter) -> str:
+def _sound_status(painter: SnapshotBuilder) -> str:
     status = painter.status()
-    told = Writer(painter.clock.stated).status(status)
+    told = JsonWriter(painter.clock.stated).status(status)
     text = json.dumps(told, allow_nan=False)
     text.encode()
     check(set(told["states"]["epochs"]) == {str(state) for state in State}, "a state is missing")

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import pytest
 
+from metlmon.config.loader import configuration
 from metlmon.dagman import (
-    describe,
     load_workflow,
     read_condor_sub,
     read_dagman_out,
@@ -19,14 +19,14 @@ from metlmon.dagman import (
     read_metrics,
     read_node_status,
     read_rescue,
+    submit_info,
 )
-from metlmon.dagman.dagfile import parse_dag
-from metlmon.dagman.submit import parse_description, submission
-from metlmon.eventlog import parse, skim
-from metlmon.live.configuration import configuration
-from metlmon.training.metricscsv import read_metrics_csv
-from metlmon.training.printed import newest_progress, printed_values
-from metlmon.training.small import read_args_txt, read_metrics_txt
+from metlmon.dagman.parser import parse_dag
+from metlmon.dagman.submit_description import parse_description, submission
+from metlmon.eventlog import parse, parse_fast
+from metlmon.jobfiles.metl_files import read_args_txt, read_metrics_txt
+from metlmon.jobfiles.metrics_csv import read_metrics_csv
+from metlmon.jobfiles.stdout import newest_progress, printed_values
 from tests.effort import effort
 from tests.fuzz.targets import HOME, scratch
 
@@ -59,7 +59,7 @@ SAYS: Final = b"11/21/26 00:17:25 "
 
 def log(data: bytes) -> None:
     parsed = parse(data, final=True)
-    skim(data)
+    parse_fast(data)
     for event in parsed.events[:100]:
         rows = getattr(event.detail, "usage", ())
         if rows:
@@ -459,7 +459,7 @@ def test_descriptions_that_are_too_long_for_so_many_nodes_are_left_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Each node has its own way through them, so that their number is a product."""
-    monkeypatch.setattr(describe, "_MOST_STATEMENTS", 10)
+    monkeypatch.setattr(submit_info, "_MOST_STATEMENTS", 10)
     nodes = numbered(200, "JOB n# x.sub\n")
     submits = {HOME / "x.sub": b"log = a.log\nlog = $(log)$(log)\n", HOME / "run.dag": nodes}
     told = load_workflow([HOME / "run.dag"], submits.__getitem__)

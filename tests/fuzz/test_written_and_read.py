@@ -20,9 +20,9 @@ from metlmon.dagman import (
     read_node_status,
     read_rescue,
 )
-from metlmon.training.metricscsv import read_metrics_csv
-from metlmon.training.printed import newest_progress, printed_values
-from metlmon.training.small import read_args_txt, read_metrics_txt
+from metlmon.jobfiles.metl_files import read_args_txt, read_metrics_txt
+from metlmon.jobfiles.metrics_csv import read_metrics_csv
+from metlmon.jobfiles.stdout import newest_progress, printed_values
 from tests.fuzz.run import raised
 from tests.fuzz.targets import TARGETS
 

@@ -14,9 +14,9 @@ import pytest
 
 from metlmon.cli.main import main
 from metlmon.dagman.commands import VarsCommand
-from metlmon.dagman.dagfile import parse_dag
-from metlmon.ensemble.states import State
-from metlmon.live.reader import Reader
+from metlmon.dagman.parser import parse_dag
+from metlmon.live.dagdir_reader import DagdirReader
+from metlmon.model.states import State
 from tests.ensemble.written import Log, Out
 from tests.gate.gated import GATE, GO, SKIP, Gated, table
 from tests.live.dagdirs import Dagdir
@@ -123,7 +123,7 @@ def test_what_is_not_complete_goes_on_where_it_was(
 
 def test_its_variables_are_those_of_the_old_dag(ended: Ended) -> None:
     assert ended.go_on() == 0
-    old, new = (Reader(ended.path / name) for name in ("e.dag", "e-2.dag"))
+    old, new = (DagdirReader(ended.path / name) for name in ("e.dag", "e-2.dag"))
     old.open()
     new.open()
     (before,), (after,) = old.ensemble.dags.values(), new.ensemble.dags.values()
@@ -134,7 +134,7 @@ def test_its_variables_are_those_of_the_old_dag(ended: Ended) -> None:
 
 def test_more_epochs_than_there_were_to_be(ended: Ended) -> None:
     assert ended.go_on("--epochs", "6") == 0
-    new = Reader(ended.path / "e-2.dag")
+    new = DagdirReader(ended.path / "e-2.dag")
     new.open()
     (found,) = new.ensemble.dags.values()
     nodes = found.workflow.nodes
@@ -642,7 +642,7 @@ def test_descriptions_of_files_that_are_included_go_on(ended: Ended) -> None:
     assert described in ended.second
     assert "SUBMIT-DESCRIPTION other" not in ended.second
     assert "\nMAXJOBS many 9\n" in ended.second
-    reader = Reader(ended.path / "e-2.dag")
+    reader = DagdirReader(ended.path / "e-2.dag")
     reader.open()
     (found,) = reader.ensemble.dags.values()
     assert {node.log for node in found.workflow.nodes.values()} == {"metl.log"}
@@ -667,7 +667,7 @@ def test_a_recorded_ensemble(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     said = capsys.readouterr().out
     assert " goes on with " in said
     (written,) = folder.glob("*-2.dag")
-    reader = Reader(folder)
+    reader = DagdirReader(folder)
     reader.open()
     assert {row.epochs_total for row in reader.painter().status().runs} >= {9}
     assert written.read_text().count("\nJOB ") >= 3

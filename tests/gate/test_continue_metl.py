@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from metlmon.cli.main import main
-from metlmon.dagman.submit import command_values, parse_description
-from metlmon.live.reader import Reader
+from metlmon.dagman.submit_description import command_values, parse_description
+from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.trainer import train
 from tests.ensemble.written import Log, Out
 from tests.gate.gated import table
@@ -85,7 +85,7 @@ class Metl(Dagdir):
 
     def run(self, dag: str, node: str) -> None:
         """One job of a node, as HTCondor runs it: in a directory with what is transferred."""
-        reader = Reader(self.path / dag)
+        reader = DagdirReader(self.path / dag)
         reader.open()
         found = next(each for each in reader.ensemble.dags.values() if each.file == dag)
         text = (self.path / dag).read_text()

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from metlmon.cli.waiting import condition
-from metlmon.ensemble.states import State
-from metlmon.ensemble.views import RunRow, Status
+from metlmon.cli.exit_on import condition
+from metlmon.model.states import State
+from metlmon.snapshot.types import RunRow, Status
 from tests.ensemble.written import Log, Out
 from tests.gate.test_continue import EPOCHS, RUNS, Ended
 

@@ -14,23 +14,24 @@ from typing import Any
 import pytest
 
 from metlmon.cli.main import main
-from metlmon.ensemble import nodewords
-from metlmon.ensemble.gates import gate_name
-from metlmon.ensemble.gatewords import PAUSED, STOPPED, gate_sign, gate_told, is_asked
-from metlmon.ensemble.settings import Settings
-from metlmon.ensemble.states import State
-from metlmon.ensemble.views import Gate, RunRow, Stopped
-from metlmon.live import gates, keeping, kept
-from metlmon.live.asking import NoAnswer
+from metlmon.live import cache_entry, cache_session, gate_files
 from metlmon.live.cache import Cache
-from metlmon.live.reader import Reader
+from metlmon.live.dagdir_reader import DagdirReader
+from metlmon.live.fs_timeout import FsTimeout
+from metlmon.model.gates import gate_name
+from metlmon.model.settings import Settings
+from metlmon.model.states import State
+from metlmon.snapshot import node_text
+from metlmon.snapshot.gate_text import PAUSED, STOPPED, gate_sign, gate_told, is_asked
+from metlmon.snapshot.types import GateStatus, RunRow, Stopped
+from metlmon.stats.estimate_text import done_in, epochs, run_left
 from metlmon.stats.estimates import outlook
-from metlmon.stats.study import Basis
-from metlmon.stats.telling import done_in, epochs, run_left
 from metlmon.stats.timeline import drawn_up
-from screens import epochlist, headlines
-from screens.ink import text
-from screens.runlist import specs, under_the_table
+from metlmon.stats.worker import StatsInput
+from screens.overview import header as overview_header
+from screens.overview.table import specs, under_the_table
+from screens.run import table as run_table
+from screens.widgets.spans import text
 from tests.dagman.written import weave
 from tests.ensemble.written import Log, Out
 from tests.live.dagdirs import Dagdir, again
@@ -78,7 +79,7 @@ STOPPING = {
 }
 
 
-def rows(reader: Reader) -> dict[str, RunRow]:
+def rows(reader: DagdirReader) -> dict[str, RunRow]:
     return {row.run: row for row in again(reader).runs}
 
 
@@ -89,7 +90,7 @@ def test_no_gate_no_word(tmp_path: Path) -> None:
 
 
 def test_a_gate_of_which_nothing_was_asked(dagdir: Dagdir) -> None:
-    assert rows(dagdir.reader())["run0"].gate == Gate()
+    assert rows(dagdir.reader())["run0"].gate == GateStatus()
 
 
 def test_requests_and_answers_are_seen_as_they_come_and_go(dagdir: Dagdir) -> None:
@@ -104,13 +105,13 @@ def test_requests_and_answers_are_seen_as_they_come_and_go(dagdir: Dagdir) -> No
     assert row.gate.paused == datetime(2026, 5, 4, 11)
     for kind in ("pause", "paused"):
         (dagdir.path / "gate/e" / f"{UUID}.{kind}").unlink()
-    assert rows(reader)["run0"].gate == Gate()
+    assert rows(reader)["run0"].gate == GateStatus()
     say(dagdir, "stop")
     say(dagdir, "target", "expanse\n", OTHER)
     found = rows(reader)
     assert found["run0"].gate is not None
     assert found["run0"].gate.stop_asked is not None
-    assert found["run1"].gate == Gate(target="expanse")
+    assert found["run1"].gate == GateStatus(target="expanse")
     say(dagdir, "stopped", STOPPING)
     gate = rows(reader)["run0"].gate
     assert gate is not None
@@ -138,7 +139,10 @@ def test_what_was_not_said_yet_is_not_shown(dagdir: Dagdir) -> None:
     say(dagdir, "stopped", STOPPING)
     early = rows(dagdir.reader(as_of=datetime(2026, 5, 4, 10, 59)))["run0"]
     late = rows(dagdir.reader(as_of=datetime(2026, 5, 4, 11)))["run0"]
-    assert (early.gate, late.gate is not None and late.gate.stopped is not None) == (Gate(), True)
+    assert (early.gate, late.gate is not None and late.gate.stopped is not None) == (
+        GateStatus(),
+        True,
+    )
 
 
 def test_nobody_waits_where_no_dagman_runs(dagdir: Dagdir) -> None:
@@ -177,12 +181,12 @@ def test_a_link_asks_for_nothing_among_many_files_too(
     dagdir: Dagdir, monkeypatch: pytest.MonkeyPatch, few: int
 ) -> None:
     """The gate follows none."""
-    monkeypatch.setattr(gates, "FEW", few)
+    monkeypatch.setattr(gate_files, "FEW", few)
     say(dagdir, "stop", uuid=OTHER)
     say(dagdir, "target", "delta", uuid=OTHER)
     (dagdir.path / "gate/e" / f"{UUID}.pause").symlink_to("/etc/hostname")
     found = rows(dagdir.reader(live=True))
-    assert found["run0"].gate == Gate()
+    assert found["run0"].gate == GateStatus()
     assert found["run1"].gate is not None
     assert found["run1"].gate.target == "delta"
 
@@ -241,17 +245,17 @@ def test_a_site_of_one_dags_node_is_none_of_another_dags(dagdir: Dagdir) -> None
 def test_placements_are_read_when_they_change_and_not_before(
     dagdir: Dagdir, monkeypatch: pytest.MonkeyPatch, few: int
 ) -> None:
-    monkeypatch.setattr(gates, "FEW", few)
+    monkeypatch.setattr(gate_files, "FEW", few)
     for epoch in range(EPOCHS):
         place(dagdir, f"run1-train_epoch{epoch}", "expanse")
     read: list[str] = []
-    plain = gates.content_of
+    plain = gate_files.content_of
 
     def content_of(path: str, most: int) -> bytes:
         read.append(os.path.basename(path))
         return plain(path, most)
 
-    monkeypatch.setattr(gates, "content_of", content_of)
+    monkeypatch.setattr(gate_files, "content_of", content_of)
     reader = dagdir.reader(live=True)
     assert len(read) == EPOCHS
     for _ in range(3):
@@ -269,20 +273,20 @@ def test_no_folder_is_looked_for_where_no_gate_stands(
     place(dagdir, "run0-train_epoch1", "expanse")
     reader = dagdir.reader()
     assert reader.ensemble.placements == {}
-    monkeypatch.setattr(gates.Folder, "look", None)
+    monkeypatch.setattr(gate_files.GateFolder, "look", None)
     reader.look()
 
 
 def test_the_cache_knows_by_which_targets_it_was_added_up(
     dagdir: Dagdir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keeping, "WORTH_KEEPING", 1)
-    monkeypatch.setattr(keeping, "SHARE_WORTH_KEEPING", 0.0)
-    monkeypatch.setattr(kept, "code", lambda: "this code")
+    monkeypatch.setattr(cache_session, "WORTH_KEEPING", 1)
+    monkeypatch.setattr(cache_session, "SHARE_WORTH_KEEPING", 0.0)
+    monkeypatch.setattr(cache_entry, "code", lambda: "this code")
     cache = Cache(tmp_path / "cache")
 
     def targets() -> tuple[str, ...]:
-        reader = Reader(dagdir.path, cache=cache)
+        reader = DagdirReader(dagdir.path, cache=cache)
         reader.open()
         recalled.append(bool(reader.ensemble.jobs))
         reader.read_all()
@@ -302,8 +306,8 @@ def test_the_cache_knows_by_which_targets_it_was_added_up(
 # --- words ----------------------------------------------------------------------------------
 
 
-def row_of(gate: Gate, state: State = State.RUNNING, dagdir: Dagdir | None = None) -> RunRow:
-    from metlmon.ensemble.views import GpuHours, Latest
+def row_of(gate: GateStatus, state: State = State.RUNNING, dagdir: Dagdir | None = None) -> RunRow:
+    from metlmon.snapshot.types import GpuHours, Latest
 
     nothing = (None,) * 6
     latest = Latest(1, 2, "run0-train_epoch1", *nothing, state, None, None, 1, None, None)
@@ -317,38 +321,38 @@ NOW = datetime(2026, 5, 4, 11)
 @pytest.mark.parametrize(
     ("gate", "state", "told"),
     [
-        (Gate(), State.RUNNING, []),
-        (Gate(NOW), State.RUNNING, ["stops before epoch 2, when epoch 1 has ended"]),
-        (Gate(NOW), State.COMPLETED, ["stops before epoch 2"]),
-        (Gate(None, NOW), State.HELD, ["pauses before epoch 2, when epoch 1 has ended"]),
+        (GateStatus(), State.RUNNING, []),
+        (GateStatus(NOW), State.RUNNING, ["stops before epoch 2, when epoch 1 has ended"]),
+        (GateStatus(NOW), State.COMPLETED, ["stops before epoch 2"]),
+        (GateStatus(None, NOW), State.HELD, ["pauses before epoch 2, when epoch 1 has ended"]),
         (
-            Gate(None, NOW, NOW),
+            GateStatus(None, NOW, NOW),
             State.COMPLETED,
             ["paused before epoch 2 since 2026-05-04 11:00:00"],
         ),
-        (Gate(target="a\x1b[2Jb"), State.RUNNING, ["sends its next epochs to a\\x1b[2Jb"]),
+        (GateStatus(target="a\x1b[2Jb"), State.RUNNING, ["sends its next epochs to a\\x1b[2Jb"]),
         (
-            Gate(stopped=Stopped("divergence", 2, "val_loss is NaN\x07", NOW)),
+            GateStatus(stopped=Stopped("divergence", 2, "val_loss is NaN\x07", NOW)),
             State.COMPLETED,
             ["stopped by divergence before epoch 2 at 2026-05-04 11:00:00: val_loss is NaN\\x07"],
         ),
-        (Gate(stopped=Stopped("file", None, "", None)), State.COMPLETED, ["stopped"]),
+        (GateStatus(stopped=Stopped("file", None, "", None)), State.COMPLETED, ["stopped"]),
     ],
 )
-def test_sentences(gate: Gate, state: State, told: list[str]) -> None:
+def test_sentences(gate: GateStatus, state: State, told: list[str]) -> None:
     assert gate_told(row_of(gate, state), ascii=True) == told
 
 
 def test_signs() -> None:
-    stopped = Gate(stopped=Stopped("file", 2, "", None))
+    stopped = GateStatus(stopped=Stopped("file", 2, "", None))
     assert gate_sign(row_of(stopped, State.COMPLETED)) is STOPPED
-    assert gate_sign(row_of(Gate(None, NOW, NOW), State.COMPLETED)) is PAUSED
-    assert gate_sign(row_of(Gate(None, NOW, NOW), State.RUNNING)) is None
-    assert gate_sign(row_of(Gate(NOW), State.COMPLETED)) is None
+    assert gate_sign(row_of(GateStatus(None, NOW, NOW), State.COMPLETED)) is PAUSED
+    assert gate_sign(row_of(GateStatus(None, NOW, NOW), State.RUNNING)) is None
+    assert gate_sign(row_of(GateStatus(NOW), State.COMPLETED)) is None
 
 
 def test_nothing_is_asked_of_a_run_that_has_all_its_epochs() -> None:
-    row = row_of(Gate(NOW, NOW, target="a"), State.COMPLETED)
+    row = row_of(GateStatus(NOW, NOW, target="a"), State.COMPLETED)
     assert is_asked(row)
     complete = replace(row, epochs_done=row.epochs_total)
     assert not is_asked(complete)
@@ -394,14 +398,14 @@ def test_a_look_costs_no_more_than_its_folders(dagdir: Dagdir) -> None:
         os.utime(dagdir.path / folder, (old, old))
     reader = dagdir.reader(live=True)
     asked: list[str] = []
-    plain = gates.ask
+    plain = gate_files.call_with_timeout
 
     def ask(call: Any, path: Path, *more: Any) -> Any:
         asked.append(str(path))
         return plain(call, path, *more)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(gates, "ask", ask)
+        patched.setattr(gate_files, "call_with_timeout", ask)
         patched.setattr("metlmon.live.follower.ask", ask)
         reader._gates.look(reader.ensemble)
     assert asked == [str(dagdir.path / "gate/e"), str(dagdir.path / "placement/e")]
@@ -412,7 +416,7 @@ def test_what_will_not_be_trained_is_not_waited_for(dagdir: Dagdir) -> None:
 
     def left() -> dict[str, tuple[int, str | None]]:
         painter = dagdir.reader(live=True, now="2026-05-04 10:30:00").painter()
-        basis = Basis(painter.status(), painter.ledger(), Settings())
+        basis = StatsInput(painter.status(), painter.ledger(), Settings())
         return {run.run_name: (run.left, run.why_not) for run in outlook(basis).runs}
 
     assert left()["run0"] == (3, None)
@@ -425,22 +429,22 @@ def test_what_will_not_be_trained_is_not_waited_for(dagdir: Dagdir) -> None:
 
 
 def test_what_was_asked_stands_beside_the_state() -> None:
-    running = row_of(Gate(target="anvil"))
+    running = row_of(GateStatus(target="anvil"))
     assert is_asked(running)
     (state,) = [spec for spec in specs([running], True) if spec.name == "state"]
     assert "".join(piece for piece, _ in state.cell(running, None)) == "R running ~"
-    assert not is_asked(row_of(Gate(None, NOW, NOW), State.COMPLETED)), "its sign tells it"
+    assert not is_asked(row_of(GateStatus(None, NOW, NOW), State.COMPLETED)), "its sign tells it"
 
 
 @pytest.mark.parametrize("cells", [80, 200])
 def test_the_reason_is_there_for_the_run_under_the_cursor(cells: int) -> None:
-    stopped = Gate(stopped=Stopped("median", 2, "val_loss \x1b[2J 0.8 is worse", NOW))
+    stopped = GateStatus(stopped=Stopped("median", 2, "val_loss \x1b[2J 0.8 is worse", NOW))
     told = under_the_table(row_of(stopped, State.COMPLETED), set(), cells, True)
     text = " ".join("".join(piece for piece, _ in each).strip() for each in told)
     assert text.startswith("T run0 stopped by the median before epoch 2 at 2026-05-04 11:00:00")
     assert text.endswith("val_loss \\x1b[2J 0.8 is worse")
     assert max(sum(len(piece) for piece, _ in each) for each in told) <= cells
-    assert under_the_table(row_of(Gate()), set(), 200, True) == [()]
+    assert under_the_table(row_of(GateStatus()), set(), 200, True) == [()]
 
 
 def test_what_was_seen_before_the_file_system_fell_silent_is_told_later(
@@ -449,15 +453,15 @@ def test_what_was_seen_before_the_file_system_fell_silent_is_told_later(
     reader = dagdir.reader(live=True)
     say(dagdir, "pause")
     place(dagdir, "run0-train_epoch1", "expanse")
-    plain = gates.ask
+    plain = gate_files.call_with_timeout
 
     def ask(call: Any, path: Path, *more: Any) -> Any:
         if path.parent.name == "placement":
-            raise NoAnswer(path, 0.0)
+            raise FsTimeout(path, 0.0)
         return plain(call, path, *more)
 
     with monkeypatch.context() as patched:
-        patched.setattr(gates, "ask", ask)
+        patched.setattr(gate_files, "call_with_timeout", ask)
         assert rows(reader)["run0"].latest is not None
     row = rows(reader)["run0"]
     assert row.latest is not None
@@ -472,7 +476,7 @@ def test_a_stopped_run_is_told_apart_in_estimates_and_lanes(dagdir: Dagdir) -> N
     say(dagdir, "stopped", {**STOPPING, "epoch": 1})
     say(dagdir, "paused", {"epoch": 0, "time": "2026-05-04T10:10:00"}, OTHER)
     painter = dagdir.reader(live=True, now="2026-05-04 10:30:00").painter()
-    basis = Basis(painter.status(), painter.ledger(), Settings())
+    basis = StatsInput(painter.status(), painter.ledger(), Settings())
     made = outlook(basis)
     assert [run_left(run).split()[0] for run in made.runs] == ["stopped", "not"]
     assert done_in(made) == "no end in sight: run1 is paused"
@@ -485,7 +489,7 @@ def test_epochs_at_a_gate_that_keeps_them_are_counted_as_paused() -> None:
     states = {State.COMPLETED: 3, State.PRE: 3, State.WAITING: 4}
 
     def told(paused: int) -> str:
-        return "".join(text for text, _ in headlines.counts(states, 80, False, paused))
+        return "".join(text for text, _ in overview_header.counts(states, 80, False, paused))
 
     assert "◔ 3 pre script" in told(0)
     assert "◔ 1 pre script" in told(2)
@@ -511,14 +515,14 @@ def test_epochs_say_where_they_wait_and_where_their_gate_sends_them(
     assert view is not None
     shown = {
         spec.name: [text(spec.cell(epoch, None)) for epoch in view.epochs]
-        for spec in epochlist.specs(view, ascii=False)
+        for spec in run_table.specs(view, ascii=False)
     }
     assert shown["state"][2:] == ["◧ paused", "· waiting"]
     assert shown["site"] == ["delta", "delta", "→ expanse", "→ expanse"]
-    told = text(epochlist.below(view.epochs[2], 60, False, view.row))
+    told = text(run_table.below(view.epochs[2], 60, False, view.row))
     assert told == "waits at the gate since 2026-05-04 11:00:00"
-    assert epochlist.has_below(view.epochs[2], view.row)
-    assert not epochlist.has_below(view.epochs[3], view.row)
+    assert run_table.has_below(view.epochs[2], view.row)
+    assert not run_table.has_below(view.epochs[3], view.row)
     assert main(["run", "run0", str(dagdir.path)]) == 0
     printed = capsys.readouterr().out.splitlines()
     paused = next(line for line in printed if "waits at the gate" in line)
@@ -536,11 +540,11 @@ def test_a_node_that_the_gate_left_out_says_so(dagdir: Dagdir) -> None:
     dagdir.write("metl.log", log.pre_skip(node).data)
     row = dagdir.reader().painter().node_row(("e.dag", node))
     assert row is not None
-    assert nodewords.why(row) == "its PRE script ended it without a job"
+    assert node_text.why(row) == "its PRE script ended it without a job"
     say(dagdir, "stopped", STOPPING)
     reader = dagdir.reader()
     again(reader)
     row = reader.painter().node_row(("e.dag", node))
     assert row is not None
     assert row.state is State.SKIPPED
-    assert nodewords.why(row) == "skipped: the run was stopped (patience)"
+    assert node_text.why(row) == "skipped: the run was stopped (patience)"

@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 
 from metlmon.cli.main import main
-from metlmon.pool import requests
+from metlmon.jobfiles.gate_files import read_request
+from metlmon.pool import gate_requests
 from metlmon.stats.backtest import backtest
 from metlmon.stats.estimates import expected
-from metlmon.training.gatefiles import read_request
 from tests.ensemble.written import Log, of_one_job
 from tests.gate.recounted import Recount
 from tests.stats.histories import FIXTURES, recorded
@@ -316,7 +316,7 @@ def test_a_request_written_by_hand_is_not_younger_than_its_answer(
 
 
 def test_a_request_says_when_it_was_written() -> None:
-    written = requests.by_whom() + requests.when(1_795_317_901)
+    written = gate_requests.by_whom() + gate_requests.when(1_795_317_901)
     assert read_request(written) == 1_795_317_901
     assert read_request(b"enough\n2026-11-22\n") is None
 

@@ -10,14 +10,14 @@ from tempfile import TemporaryDirectory
 
 from ensemble_pictures import FakeFeed, update
 
-from metlmon.ensemble.described import Described, Nodes, described
-from metlmon.ensemble.ledger import Ledger
-from metlmon.ensemble.picture import Painter
-from metlmon.ensemble.record import JobId
-from metlmon.ensemble.views import JobView, RunView
-from metlmon.live.reader import Reader
-from metlmon.live.written import WrittenFiles
-from metlmon.training.records import Streamed, Training
+from metlmon.jobfiles.records import Streamed, TrainingOutput
+from metlmon.live.dagdir_reader import DagdirReader
+from metlmon.live.job_files import TrainingFiles
+from metlmon.model.job_events import JobId
+from metlmon.snapshot.builder import SnapshotBuilder
+from metlmon.snapshot.dag_description import DagDescription, Nodes, described
+from metlmon.snapshot.ledger import Ledger
+from metlmon.snapshot.types import JobView, RunView
 from tests.generated import bags, sweeps
 
 
@@ -25,24 +25,24 @@ class DagdirFeed(FakeFeed):
     """Shows a dagdir as it is now."""
 
     def __init__(self, path: Path, as_of: datetime | None = None) -> None:
-        reader = Reader(path, as_of=as_of, live=True if as_of is not None else None)
+        reader = DagdirReader(path, as_of=as_of, live=True if as_of is not None else None)
         reader.open()
         reader.read_all()
-        self.painter: Painter = reader.painter()
+        self.painter: SnapshotBuilder = reader.painter()
         super().__init__(update(self.painter.status()), Path("/nowhere/sweep"))
-        written = WrittenFiles(reader.dagdir, self.painter.ensemble.settings)
+        written = TrainingFiles(reader.dagdir, self.painter.ensemble.settings)
         self.written = written.trainings(self.painter.ledger(), self.painter)
         self._nodes: Nodes | None = None
 
     def ledger(self) -> Ledger:
         return self.painter.ledger()
 
-    def described(self) -> Described:
+    def described(self) -> DagDescription:
         told = described(self.painter, self._nodes)
         self._nodes = told.nodes
         return told
 
-    def trainings(self) -> Mapping[str, Training]:
+    def trainings(self) -> Mapping[str, TrainingOutput]:
         return self.written
 
     def streams(self) -> Mapping[JobId, Streamed]:

@@ -13,26 +13,26 @@ from dagdirs import DagdirFeed
 from eyes import MIDDLE, Show
 
 from metlmon.cli.main import main
-from metlmon.ensemble.described import described
-from metlmon.ensemble.states import State
-from metlmon.live.reader import Reader
-from metlmon.live.settings import load_settings
-from metlmon.stats.bag import Bag, bags
-from metlmon.stats.study import Basis
-from screens import bagrows
-from screens.ink import text
+from metlmon.config.files import load_settings
+from metlmon.live.dagdir_reader import DagdirReader
+from metlmon.model.states import State
+from metlmon.snapshot.dag_description import described
+from metlmon.stats.shards import Bag, bags
+from metlmon.stats.worker import StatsInput
+from screens.shards import table as shards_table
+from screens.widgets.spans import text
 from tests.ensemble.written import Log, Out, moment
 
 SUBMIT = "executable = infer.sh\nlog = bag.log\nqueue\n"
 
 
 def bags_of(path: Path) -> tuple[Bag, ...]:
-    reader = Reader(path, load_settings(path))
+    reader = DagdirReader(path, load_settings(path))
     reader.open()
     reader.read_all()
     painter = reader.painter()
     return bags(
-        Basis(
+        StatsInput(
             painter.status(),
             painter.ledger(),
             painter.ensemble.settings,
@@ -256,7 +256,7 @@ async def test_a_bag_whose_rest_was_skipped_is_over(show: Show, skipped: Path) -
     bag, other = bags_of(skipped)
     assert (bag.over, bag.done, bag.ended) == (True, 2, moment("10:12:00"))
     assert not other.over
-    *_, drawn, _counts, _rates, _times = bagrows.head(bag, False, "", 80, False)
+    *_, drawn, _counts, _rates, _times = shards_table.head(bag, False, "", 80, False)
     assert text(drawn) == "█" * 80, "a full bar is all done"
     async with show(DagdirFeed(skipped), size=MIDDLE) as seen:
         await seen.press("B")

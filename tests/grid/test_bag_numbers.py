@@ -13,19 +13,19 @@ from typing import Any
 
 import pytest
 
-from metlmon.cli.codes import Exit
+from metlmon.cli.exit_codes import Exit
 from metlmon.cli.main import main
-from metlmon.ensemble.described import described
-from metlmon.ensemble.states import State
-from metlmon.live.reader import Reader
+from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.session import Session
-from metlmon.pool.connection import Connection
-from metlmon.pool.queue import Queue, WithQueue
-from metlmon.stats import bagwords
-from metlmon.stats.bag import Bag, bags, bags_in
-from metlmon.stats.playing import Rest, played
-from metlmon.stats.study import Basis
-from metlmon.stats.survival import Curve, Sample
+from metlmon.model.states import State
+from metlmon.pool.connection import PoolConnection
+from metlmon.pool.poller import QueueFeed, QueuePoller
+from metlmon.snapshot.dag_description import described
+from metlmon.stats import shard_text
+from metlmon.stats.kaplan_meier import KaplanMeier, Lifetime
+from metlmon.stats.shards import Bag, bags, bags_in
+from metlmon.stats.simulation import RemainingShards, simulate_makespan
+from metlmon.stats.worker import StatsInput
 from tests.ensemble.written import Log, tell
 from tests.generated import bags as generated
 
@@ -34,12 +34,12 @@ MACHINES = 24
 
 
 def bags_of(path: Path, as_of: datetime | None = None) -> tuple[Bag, ...]:
-    reader = Reader(path, as_of=as_of, live=True if as_of is not None else None)
+    reader = DagdirReader(path, as_of=as_of, live=True if as_of is not None else None)
     reader.open()
     reader.read_all()
     painter = reader.painter()
     settings = painter.ensemble.settings
-    basis = Basis(
+    basis = StatsInput(
         painter.status(), painter.ledger(), settings, described=lambda: described(painter)
     )
     return bags(basis)
@@ -212,19 +212,19 @@ def test_the_end_is_within_the_interval_in_four_of_five_cases(
     assert 0.7 < median(off) < 1.4
 
 
-def rest(running: int, queued: int, at_once: float, swing: float = 0.2) -> Rest:
-    return Rest([50.0] * running, [0.0] * queued, at_once, swing)
+def rest(running: int, queued: int, at_once: float, swing: float = 0.2) -> RemainingShards:
+    return RemainingShards([50.0] * running, [0.0] * queued, at_once, swing)
 
 
-def curve_of(seconds: Iterable[int]) -> Curve:
-    curve = Curve.of(Sample(float(each)) for each in seconds)
+def curve_of(seconds: Iterable[int]) -> KaplanMeier:
+    curve = KaplanMeier.of(Lifetime(float(each)) for each in seconds)
     assert curve is not None
     return curve
 
 
 def test_one_more_that_lasts_makes_the_end_no_earlier() -> None:
     curve = curve_of(range(100, 200))
-    less, more = (played(curve, 300.0, rest(running, 20, 5.0)) for running in (4, 5))
+    less, more = (simulate_makespan(curve, 300.0, rest(running, 20, 5.0)) for running in (4, 5))
     assert sum(more) >= sum(less)
 
 
@@ -232,7 +232,7 @@ def test_a_larger_bag_takes_longer_in_proportion() -> None:
     curve = curve_of(range(100, 200))
 
     def middle(queued: int) -> float:
-        trials = sorted(played(curve, 300.0, rest(10, queued, 10.0, 0.1)))
+        trials = sorted(simulate_makespan(curve, 300.0, rest(10, queued, 10.0, 0.1)))
         return trials[len(trials) // 2]
 
     assert middle(10_000) == pytest.approx(10_000 * 149.5 / 10, rel=0.08)
@@ -244,7 +244,7 @@ def test_that_none_was_slow_among_few_says_little_of_the_next() -> None:
     far longer, of four hundred hardly."""
 
     def late(seen: int) -> float:
-        trials = sorted(played(curve_of([1000] * seen), 1500.0, rest(0, 40, 40.0)))
+        trials = sorted(simulate_makespan(curve_of([1000] * seen), 1500.0, rest(0, 40, 40.0)))
         return trials[int(0.9 * len(trials))]
 
     assert late(4) > 3000 > 1500 > late(4000) > 1000
@@ -253,13 +253,16 @@ def test_that_none_was_slow_among_few_says_little_of_the_next() -> None:
 def test_the_last_one_is_no_faster_with_more_machines() -> None:
     curve = curve_of(range(100, 200))
     steady, restless = (
-        sorted(played(curve, 300.0, rest(5, 0, 5.0, swing))) for swing in (0.0, 0.7)
+        sorted(simulate_makespan(curve, 300.0, rest(5, 0, 5.0, swing))) for swing in (0.0, 0.7)
     )
     assert steady == restless
 
 
 def test_shards_that_take_no_time_are_over_at_once() -> None:
-    assert max(played(curve_of([0] * 6), 0.0, Rest([0.0], [0.0] * 5, 1.0, 0.2))) < 60
+    assert (
+        max(simulate_makespan(curve_of([0] * 6), 0.0, RemainingShards([0.0], [0.0] * 5, 1.0, 0.2)))
+        < 60
+    )
 
 
 def test_before_the_first_is_done_nothing_is_said(tmp_path: Path) -> None:
@@ -279,12 +282,12 @@ def test_when_all_are_done_it_says_since_when(tmp_path: Path) -> None:
     assert found.ended == generated.BEGUN + timedelta(seconds=lived.over)
     assert found.overall is not None
     assert found.overall.shards == 20
-    assert bagwords.when(found, live=False).startswith("done since 2026-05-04")
+    assert shard_text.when(found, live=False).startswith("done since 2026-05-04")
 
 
 def test_what_is_held_is_left_out_and_said(bag: Bag) -> None:
     assert bag.without == 2
-    assert "without 2 that are held or failed" in bagwords.when(bag, live=True)
+    assert "without 2 that are held or failed" in shard_text.when(bag, live=True)
 
 
 # --- which nodes are a bag ----------------------------------------------------------------------
@@ -387,7 +390,7 @@ def test_without_a_bag_it_says_what_would_make_one(
 def test_every_feed_tells_of_its_nodes(dagdir: Path) -> None:
     """Also one with a queue, which ``metlmon watch`` shows; and the same object as long as the
     DAG files are the same."""
-    reader = Reader(dagdir)
+    reader = DagdirReader(dagdir)
     reader.open()
     reader.read_all()
     session = Session(reader)
@@ -396,6 +399,6 @@ def test_every_feed_tells_of_its_nodes(dagdir: Path) -> None:
     assert len(nodes.every) == 241
     session.take()
     assert session.described().nodes is nodes
-    queue = Queue(session, Connection())
-    assert WithQueue(session, queue).described().nodes is nodes
+    queue = QueuePoller(session, PoolConnection())
+    assert QueueFeed(session, queue).described().nodes is nodes
     assert bags_in(nodes) is bags_in(nodes)

@@ -11,8 +11,8 @@ from ensemble_pictures import FakeFeed
 from eyes import MIDDLE, NARROW, WIDE, Eager, Show, pressed
 
 from screens.app import AppOptions
-from screens.bag import BagScreen
-from screens.job import JobScreen
+from screens.job.screen import JobScreen
+from screens.shards.screen import ShardsScreen
 from screens.widgets.table import Table
 from tests.generated import bags
 
@@ -61,7 +61,7 @@ async def test_enter_opens_the_job(show: Show) -> None:
         assert isinstance(seen.app.screen, JobScreen)
         assert "1033" in seen.text
         await seen.press("escape")
-        assert isinstance(seen.app.screen, BagScreen)
+        assert isinstance(seen.app.screen, ShardsScreen)
         assert "shard033" in seen.under_cursor
 
 
@@ -77,7 +77,7 @@ async def test_a_shard_without_a_job_says_so(show: Show, tmp_path: Path) -> None
         await seen.press("B")
         assert "0 of 6 shards done" in seen.lines[0]
         await seen.press("enter")
-        assert isinstance(seen.app.screen, BagScreen)
+        assert isinstance(seen.app.screen, ShardsScreen)
         assert "it has no job yet" in seen.text
 
 
@@ -107,7 +107,7 @@ async def test_without_a_bag_it_says_what_would_make_one(show: Show) -> None:
         assert "there is no bag here" in seen.lines[0]
         assert "No bag here" in seen.text
         await seen.press("tab", "enter", "s")
-        assert isinstance(seen.app.screen, BagScreen)
+        assert isinstance(seen.app.screen, ShardsScreen)
 
 
 async def test_before_anything_was_read(show: Show) -> None:

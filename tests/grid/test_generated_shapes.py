@@ -7,25 +7,25 @@ from pathlib import Path
 
 import pytest
 
-from metlmon.authoring.planning import make_plan
-from metlmon.authoring.records import How, Request, Shape, Swept
-from metlmon.authoring.records import Sweep as Asked
-from metlmon.ensemble.described import Described, described
-from metlmon.live.reader import Reader
-from metlmon.stats.bag import bags_in
-from metlmon.stats.swept import swept
+from metlmon.authoring.plan import make_plan
+from metlmon.authoring.request import EnsembleShape, Request, SweepMode, SweptVariable
+from metlmon.authoring.request import SweepRequest as Asked
+from metlmon.live.dagdir_reader import DagdirReader
+from metlmon.snapshot.dag_description import DagDescription, described
+from metlmon.stats.shards import bags_in
+from metlmon.stats.sweep import swept
 
 A, B = ("0.01", "0.02", "0.1"), ("10", "9", "100")
 
 
-def written(request: Request) -> Described:
+def written(request: Request) -> DagDescription:
     """The nodes of what is written for a request, as they are read back."""
     request.directory.mkdir(exist_ok=True)
     for file in make_plan(request).files:
         place = request.directory / file.name
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_bytes(file.data)
-    reader = Reader(request.directory)
+    reader = DagdirReader(request.directory)
     reader.open()
     reader.read_all()
     return described(reader.painter())
@@ -38,29 +38,31 @@ def _template(tmp_path: Path) -> str:
     return str(path)
 
 
-@pytest.mark.parametrize("how", list(How))
-def test_a_sweep_is_found_again(how: How, template: str, tmp_path: Path) -> None:
-    variables = (Swept("a", A, "here:1"), Swept("b", B, "here:2"))
+@pytest.mark.parametrize("how", list(SweepMode))
+def test_a_sweep_is_found_again(how: SweepMode, template: str, tmp_path: Path) -> None:
+    variables = (SweptVariable("a", A, "here:1"), SweptVariable("b", B, "here:2"))
     found = swept(
         written(
             Request(
                 template,
                 tmp_path / "dag",
                 epochs=2,
-                shape=Shape.SWEEP,
+                shape=EnsembleShape.SWEEP,
                 sweep=Asked("run", variables, how),
             )
         ).nodes
     )
     assert [each.name for each in found.variables] == ["a", "b"]
-    pairs = product(A, B) if how is How.PRODUCT else zip(A, B, strict=True)
+    pairs = product(A, B) if how is SweepMode.PRODUCT else zip(A, B, strict=True)
     assert sorted(found.runs.values()) == sorted(pairs)
     assert found.variables[1].values == ("9", "10", "100")
-    assert len(found.axes) == (2 if how is How.PRODUCT else 1)
+    assert len(found.axes) == (2 if how is SweepMode.PRODUCT else 1)
 
 
 def test_a_bag_is_found_again(template: str, tmp_path: Path) -> None:
-    told = written(Request(template, tmp_path / "dag", name="infer", shape=Shape.BAG, shards=12))
+    told = written(
+        Request(template, tmp_path / "dag", name="infer", shape=EnsembleShape.BAG, shards=12)
+    )
     (found,) = bags_in(told.nodes)
     assert (found.stem, found.dag) == ("shard*", "infer.dag")
     assert [each.node.vars["shard"] for each in found.nodes] == [str(n) for n in range(12)]

@@ -12,17 +12,25 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
-from metlmon.cli.codes import Exit
+from metlmon.cli.exit_codes import Exit
 from metlmon.cli.main import main
-from metlmon.ensemble.described import described
-from metlmon.ensemble.views import Gate, Stopped
-from metlmon.live.reader import Reader
-from metlmon.live.written import WrittenFiles
-from metlmon.stats import gridwords
+from metlmon.live.dagdir_reader import DagdirReader
+from metlmon.live.job_files import TrainingFiles
+from metlmon.snapshot.dag_description import described
+from metlmon.snapshot.types import GateStatus, Stopped
+from metlmon.stats import sweep_text
 from metlmon.stats.curves import Course, curves
-from metlmon.stats.grid import Choice, Grid, grid, next_fixed, next_pair, standing, swapped
-from metlmon.stats.study import Basis
-from metlmon.stats.swept import Axis
+from metlmon.stats.sweep import Axis
+from metlmon.stats.sweep_grid import (
+    Grid,
+    GridChoice,
+    grid,
+    next_fixed,
+    next_pair,
+    standing,
+    swapped,
+)
+from metlmon.stats.worker import StatsInput
 from tests.generated import sweeps
 
 
@@ -33,13 +41,13 @@ def _dagdir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def basis_of(path: Path) -> Basis:
-    reader = Reader(path, live=True)
+def basis_of(path: Path) -> StatsInput:
+    reader = DagdirReader(path, live=True)
     reader.open()
     reader.read_all()
     painter = reader.painter()
-    written = WrittenFiles(reader.dagdir, painter.ensemble.settings)
-    return Basis(
+    written = TrainingFiles(reader.dagdir, painter.ensemble.settings)
+    return StatsInput(
         painter.status(),
         painter.ledger(),
         painter.ensemble.settings,
@@ -50,13 +58,13 @@ def basis_of(path: Path) -> Basis:
 
 
 @pytest.fixture(name="basis", scope="module")
-def _basis(dagdir: Path) -> Basis:
+def _basis(dagdir: Path) -> StatsInput:
     return basis_of(dagdir)
 
 
 @pytest.fixture(name="found", scope="module")
-def _found(basis: Basis) -> Grid:
-    return grid(basis, Choice())
+def _found(basis: StatsInput) -> Grid:
+    return grid(basis, GridChoice())
 
 
 POINTS = [(rate, width) for rate in sweeps.RATES for width in sweeps.WIDTHS]
@@ -112,7 +120,7 @@ def test_what_ran_away_is_marked(found: Grid) -> None:
     assert found.cells[("0.003",), ("256",)].lost is None
 
 
-def test_curves_and_the_grid_agree(basis: Basis, found: Grid) -> None:
+def test_curves_and_the_grid_agree(basis: StatsInput, found: Grid) -> None:
     told = curves(basis)
     assert told.best is not None
     assert found.best is not None
@@ -120,7 +128,7 @@ def test_curves_and_the_grid_agree(basis: Basis, found: Grid) -> None:
     assert found.best.best.key == told.best.run
 
 
-def test_how_far_it_is_adds_up(basis: Basis, found: Grid) -> None:
+def test_how_far_it_is_adds_up(basis: StatsInput, found: Grid) -> None:
     told = standing(found)
     assert told.points == told.over + told.moving + told.idle + told.need + told.waiting == 30
     assert told.total == 180
@@ -129,57 +137,57 @@ def test_how_far_it_is_adds_up(basis: Basis, found: Grid) -> None:
     assert told.need == sum(str(run.state) == "held" for run in basis.status.runs)
 
 
-def test_a_metric_that_wants_to_be_high(basis: Basis) -> None:
+def test_a_metric_that_wants_to_be_high(basis: StatsInput) -> None:
     first = next(iter(basis.trainings.values()))
     assert "val_loss" in first.metrics
     turned = {
         key: replace(each, metrics={"val_acc": each.metrics.get("val_loss", ())})
         for key, each in basis.trainings.items()
     }
-    found = grid(replace(basis, trainings=turned), Choice(metric="val_acc"))
+    found = grid(replace(basis, trainings=turned), GridChoice(metric="val_acc"))
     assert found.goal == "max"
     assert found.best is not None
     assert found.best.row == ("0.1",), "the largest value is that of what ran away"
 
 
-def test_a_run_that_its_gate_ended_says_why(basis: Basis) -> None:
+def test_a_run_that_its_gate_ended_says_why(basis: StatsInput) -> None:
     stopped = Stopped("patience", 3, "no better for 3 epochs", datetime(2026, 5, 4, 12))
     rows = tuple(
-        replace(row, gate=Gate(stopped=stopped)) if row.run == "run18" else row
+        replace(row, gate=GateStatus(stopped=stopped)) if row.run == "run18" else row
         for row in basis.status.runs
     )
-    found = grid(replace(basis, status=replace(basis.status, runs=rows)), Choice())
+    found = grid(replace(basis, status=replace(basis.status, runs=rows)), GridChoice())
     cell = found.cells[("0.003",), ("256",)]
     assert cell.stopped
     assert cell.runs[0].stopped == "no better for 3 epochs"
-    assert gridwords.sign(cell).word == "stopped"
-    assert "stopped" in gridwords.state(cell)
+    assert sweep_text.sign(cell).word == "stopped"
+    assert "stopped" in sweep_text.state(cell)
 
 
-def test_what_gates_ended_or_keep_waiting_is_told_of_how_far_it_is(basis: Basis) -> None:
-    before = standing(grid(basis, Choice()))
-    stopped = Gate(stopped=Stopped("divergence", 3, "NaN", datetime(2026, 5, 4, 12)))
-    paused = Gate(paused=datetime(2026, 5, 4, 12))
+def test_what_gates_ended_or_keep_waiting_is_told_of_how_far_it_is(basis: StatsInput) -> None:
+    before = standing(grid(basis, GridChoice()))
+    stopped = GateStatus(stopped=Stopped("divergence", 3, "NaN", datetime(2026, 5, 4, 12)))
+    paused = GateStatus(paused=datetime(2026, 5, 4, 12))
     gates = {"run00": stopped, "run01": stopped, "run27": stopped, "run10": paused}
     rows = tuple(replace(row, gate=gates.get(row.run)) for row in basis.status.runs)
-    found = grid(replace(basis, status=replace(basis.status, runs=rows)), Choice())
+    found = grid(replace(basis, status=replace(basis.status, runs=rows)), GridChoice())
     told = standing(found)
     over = [cell.runs[0].name for cell in found.cells.values() if cell.over]
     assert told.stopped == len({"run00", "run01"}.intersection(over)) == 2
     assert "run27" not in over, "asked to end, and not at its end yet"
     assert (told.over, told.waiting, told.paused) == (before.over, before.waiting, 1)
-    words = gridwords.answer(found)
+    words = sweep_text.answer(found)
     assert words.points == f"{before.over} of 30 points done, 2 stopped"
     assert "1 paused" in words.moving
     assert f"{before.waiting - 1} waiting" in words.moving
 
 
-def test_swapped_twice_is_what_it_was(basis: Basis, found: Grid) -> None:
-    other = grid(basis, swapped(found, Choice()))
+def test_swapped_twice_is_what_it_was(basis: StatsInput, found: Grid) -> None:
+    other = grid(basis, swapped(found, GridChoice()))
     assert other.rows == found.columns
     assert other.columns == found.rows
     assert {(b, a) for a, b in other.cells} == set(found.cells)
-    again = grid(basis, swapped(other, Choice()))
+    again = grid(basis, swapped(other, GridChoice()))
     assert (again.rows, again.columns) == (found.rows, found.columns)
 
 
@@ -187,7 +195,7 @@ def test_swapped_twice_is_what_it_was(basis: Basis, found: Grid) -> None:
 
 
 @pytest.fixture(name="three", scope="module")
-def _three(tmp_path_factory: pytest.TempPathFactory) -> Basis:
+def _three(tmp_path_factory: pytest.TempPathFactory) -> StatsInput:
     """Twelve runs: a × b × c, the loss is a + b/10 + c/100."""
     path = tmp_path_factory.mktemp("three")
     lines = []
@@ -202,17 +210,17 @@ def _three(tmp_path_factory: pytest.TempPathFactory) -> Basis:
     return basis_of(path)
 
 
-def test_what_is_left_over_is_folded_to_the_best_and_counted(three: Basis) -> None:
-    found = grid(three, Choice())
+def test_what_is_left_over_is_folded_to_the_best_and_counted(three: StatsInput) -> None:
+    found = grid(three, GridChoice())
     assert [each.axis.names for each in found.folded] == [("c",)]
     assert [each.most for each in found.folded] == [2]
-    assert gridwords.folding(found) == ["best over up to 2 of c"]
+    assert sweep_text.folding(found) == ["best over up to 2 of c"]
     cell = found.cells[("3",), ("2",)]
     assert [run.value.value for run in cell.runs if run.value] == [3.27, 3.28]
 
 
-def test_what_is_left_over_is_held_fixed_value_by_value(three: Basis) -> None:
-    choice = Choice()
+def test_what_is_left_over_is_held_fixed_value_by_value(three: StatsInput) -> None:
+    choice = GridChoice()
     seen = []
     for _ in range(3):
         found = grid(three, choice)
@@ -227,8 +235,8 @@ def test_what_is_left_over_is_held_fixed_value_by_value(three: Basis) -> None:
     assert grid(three, choice).fixed == ()
 
 
-def test_every_pair_has_its_turn(three: Basis) -> None:
-    choice, seen = Choice(), []
+def test_every_pair_has_its_turn(three: StatsInput) -> None:
+    choice, seen = GridChoice(), []
     for _ in range(4):
         found = grid(three, choice)
         assert found.rows is not None
@@ -402,8 +410,8 @@ def test_long_values_are_told_apart(tmp_path: Path, capsys: pytest.CaptureFixtur
 )  # fmt: skip
 def test_names_of_values(values: tuple[str, ...], names: list[str]) -> None:
     axis = Axis(("v",), tuple((each,) for each in values))
-    assert list(gridwords.labels(axis).values()) == names
-    assert all(len(each) <= gridwords.VALUE_LIMIT for each in names)
+    assert list(sweep_text.labels(axis).values()) == names
+    assert all(len(each) <= sweep_text.VALUE_LIMIT for each in names)
 
 
 def test_wide_characters_have_the_room_that_they_take(

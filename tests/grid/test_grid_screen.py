@@ -10,14 +10,14 @@ from ensemble_pictures import FakeFeed
 from eyes import MIDDLE, NARROW, WIDE, Eager, Seen, Show
 from learning import pressed_until, until
 
-from screens import gridcells
 from screens.actions import actions_of
 from screens.app import AppOptions
-from screens.grid import GridScreen
-from screens.gridruns import CellScreen
-from screens.ink import text, width
-from screens.run import RunScreen
+from screens.run.screen import RunScreen
+from screens.sweep import cells as sweep_cells
+from screens.sweep.runs_screen import PointRunsScreen
+from screens.sweep.screen import SweepScreen
 from screens.widgets.matrix import Layout, Matrix
+from screens.widgets.spans import text, width
 
 MANY = tuple(str(n) for n in range(1, 41))
 
@@ -111,7 +111,7 @@ async def test_enter_opens_the_run(show: Show) -> None:
         assert isinstance(seen.app.screen, RunScreen)
         assert "run18" in seen.text
         await seen.press("escape")
-        assert isinstance(seen.app.screen, GridScreen)
+        assert isinstance(seen.app.screen, SweepScreen)
         assert seen.app.screen.query_one(Matrix).cursor == (("0.003",), ("256",))
 
 
@@ -119,7 +119,7 @@ async def test_a_point_with_several_runs_lists_them(show: Show) -> None:
     async with show(DagdirFeed(sweep())) as seen:
         await opened(seen)
         screen = seen.app.screen
-        assert isinstance(screen, GridScreen)
+        assert isinstance(screen, SweepScreen)
         of = screen._shown
         assert of is not None
         screen.choice = type(screen.choice)(("lr",))
@@ -127,7 +127,7 @@ async def test_a_point_with_several_runs_lists_them(show: Show) -> None:
         await seen.settle()
         assert "best over up to 5 of width" in seen.text
         await seen.press("enter")
-        assert isinstance(seen.app.screen, CellScreen)
+        assert isinstance(seen.app.screen, PointRunsScreen)
         assert "lr 0.003" in seen.lines[0]
         assert "run18" in seen.under_cursor, "the best first"
         await seen.press("enter")
@@ -192,7 +192,7 @@ async def test_without_a_sweep_it_says_what_would_make_one(show: Show) -> None:
         assert "No sweep here" in seen.text
         assert "metlmon new" in seen.text
         await seen.press("down", "x", "v", "f", "m", "enter")
-        assert isinstance(seen.app.screen, GridScreen)
+        assert isinstance(seen.app.screen, SweepScreen)
 
 
 async def test_before_anything_was_read(show: Show) -> None:
@@ -234,16 +234,16 @@ async def test_lines_fit_their_room(show: Show, room: int) -> None:
     async with show(DagdirFeed(sweep())) as seen:
         await opened(seen)
         screen = seen.app.screen
-        assert isinstance(screen, GridScreen)
+        assert isinstance(screen, SweepScreen)
         of = screen._shown
         assert of is not None
         for ascii in (False, True):
-            assert all(width(line) <= room for line in gridcells.head(of, room, ascii))
+            assert all(width(line) <= room for line in sweep_cells.head(of, room, ascii))
             for at in of.cells:
-                told = gridcells.details(of, at, room, ascii)
-                assert len(told) == gridcells.DETAILS
+                told = sweep_cells.details(of, at, room, ascii)
+                assert len(told) == sweep_cells.DETAILS
                 assert all(width(line) <= room for line in told)
-            drawn = gridcells.layout(of, room, 40, ascii)
+            drawn = sweep_cells.layout(of, room, 40, ascii)
             assert isinstance(drawn, Layout)
             for row, column in of.cells:
                 for line in drawn.cell(row, column)[: drawn.lines]:

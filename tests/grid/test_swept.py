@@ -7,13 +7,13 @@ from collections.abc import Callable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metlmon.ensemble.described import described
-from metlmon.live.reader import Reader
-from metlmon.stats.swept import Sweep, choices, swept, value_order
+from metlmon.live.dagdir_reader import DagdirReader
+from metlmon.snapshot.dag_description import described
+from metlmon.stats.sweep import SweepVariables, choices, swept, value_order
 from tests.ensemble.written import Log, tell
 
 
-def sweep_of(dag: str) -> Sweep:
+def sweep_of(dag: str) -> SweepVariables:
     return swept(described(tell({"/a/run.dag": dag}, Log()).painter()).nodes)
 
 
@@ -138,7 +138,7 @@ def test_evaluation_nodes_do_not_count() -> None:
 
 
 def test_an_ordinary_ensemble_has_no_sweep(shared: Callable[[str], object]) -> None:
-    reader = Reader(shared("examples/metl-aws"))  # type: ignore[arg-type]
+    reader = DagdirReader(shared("examples/metl-aws"))  # type: ignore[arg-type]
     reader.open()
     reader.read_all()
     assert swept(described(reader.painter()).nodes).axes == ()

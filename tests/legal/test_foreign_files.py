@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from metlmon.authoring.records import PlanError
+from metlmon.authoring.request import PlanError
 from metlmon.authoring.templates import load_template
 from metlmon.cli.main import main
 from metlmon.live.discovery import discover_dags, discover_logs

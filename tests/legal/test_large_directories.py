@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from metlmon.live.reader import NO_LOGS_AT_ONCE, Reader
+from metlmon.live.dagdir_reader import NO_LOGS_AT_ONCE, DagdirReader
 from tests.ensemble.written import Log
 from tests.live.dagdirs import NODE, Dagdir, log_of
 
@@ -51,8 +51,8 @@ def long_since_settled(dagdir: Dagdir) -> None:
     os.utime(dagdir.path, (0, 0))
 
 
-def opened(dagdir: Dagdir) -> Reader:
-    reader = Reader(dagdir.path, live=True)
+def opened(dagdir: Dagdir) -> DagdirReader:
+    reader = DagdirReader(dagdir.path, live=True)
     reader.open()
     while reader.step(1.0).more:
         pass

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from metlmon.live.reader import Reader
+from metlmon.live.dagdir_reader import DagdirReader
 from tests.ensemble.written import Log
 from tests.live.dagdirs import NODE, Dagdir, log_of
 
@@ -22,11 +22,11 @@ def described(path: Path, log: str, more: str = "") -> Dagdir:
     return dagdir
 
 
-def clusters(reader: Reader) -> list[int]:
+def clusters(reader: DagdirReader) -> list[int]:
     return sorted(job.cluster for job in reader.painter().job_rows())
 
 
-def warnings(reader: Reader) -> list[tuple[str, str]]:
+def warnings(reader: DagdirReader) -> list[tuple[str, str]]:
     return [(each.kind, each.text) for each in reader.painter().status().warnings]
 
 
@@ -87,7 +87,7 @@ def test_a_link_to_the_dagdir(tmp_path: Path) -> None:
     dagdir.write("metl.log", log_of(7))
     (dagdir.path / "again.log").symlink_to("metl.log")
     (tmp_path / "link").symlink_to(dagdir.path)
-    reader = Reader(tmp_path / "link", live=False)
+    reader = DagdirReader(tmp_path / "link", live=False)
     reader.open()
     reader.read_all()
     assert clusters(reader) == [7]

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from metlmon.cli.commands import one_run
-from metlmon.ensemble.choosing import run_named
-from metlmon.ensemble.states import State
+from metlmon.cli.commands.status import one_run
+from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.errors import InputError
-from metlmon.live.reader import Reader
+from metlmon.model.run_filter import run_named
+from metlmon.model.states import State
 from tests.ensemble.written import Log
 from tests.live.dagdirs import Dagdir
 
@@ -53,7 +53,7 @@ def quoted(name: str) -> str:
 
 
 @pytest.fixture(name="named", scope="module")
-def _named(tmp_path_factory: pytest.TempPathFactory) -> Reader:
+def _named(tmp_path_factory: pytest.TempPathFactory) -> DagdirReader:
     """A run of each name with two epochs: one that ended well, one that runs."""
     dagdir = Dagdir(tmp_path_factory.mktemp("names") / "d", "")
     nodes = [f"{run}-train_epoch{epoch}" for run in RUNS for epoch in (0, 1)]
@@ -67,7 +67,7 @@ def _named(tmp_path_factory: pytest.TempPathFactory) -> Reader:
     return dagdir.reader(live=True, now="2026-05-05 10:00:00")
 
 
-def test_each_is_a_run_of_its_own(named: Reader) -> None:
+def test_each_is_a_run_of_its_own(named: DagdirReader) -> None:
     rows = {row.run: row for row in named.painter().status().runs}
     assert set(rows) == set(RUNS), "é in two forms and Run, run are not the same"
     assert {row.state for row in rows.values()} == {State.RUNNING}
@@ -77,7 +77,7 @@ def test_each_is_a_run_of_its_own(named: Reader) -> None:
 
 
 @pytest.mark.parametrize("run", RUNS)
-def test_each_can_be_asked_for(named: Reader, run: str) -> None:
+def test_each_can_be_asked_for(named: DagdirReader, run: str) -> None:
     """A name is itself before it is a pattern or the beginning of another's."""
     painter = named.painter()
     assert one_run(painter, run).run == run
@@ -87,7 +87,7 @@ def test_each_can_be_asked_for(named: Reader, run: str) -> None:
         assert chosen == [run], "run1 is not run10, Run is not run"
 
 
-def test_patterns_choose(named: Reader) -> None:
+def test_patterns_choose(named: DagdirReader) -> None:
     rows = named.painter().status().runs
     assert [row.run for row in rows if run_named(row, "run1*")] == ["run1", "run10"]
     assert {row.run for row in rows if run_named(row, "[Rr]un, run?")} == {"Run", "run", "run1"}

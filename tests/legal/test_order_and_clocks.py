@@ -10,17 +10,17 @@ from random import Random
 
 import pytest
 
-from metlmon.ensemble.states import State
-from metlmon.live import keeping, kept
+from metlmon.live import cache_entry, cache_session
 from metlmon.live.cache import Cache
-from metlmon.live.reader import Reader
+from metlmon.live.dagdir_reader import DagdirReader
+from metlmon.model.states import State
 from tests.ensemble.written import Log, Out
 from tests.live.dagdirs import DAG, NODE, Dagdir
 
 OTHER = "run0-train_epoch1"
 
 
-def told(reader: Reader) -> object:
+def told(reader: DagdirReader) -> object:
     """All but how the logs themselves stand."""
     status = reader.painter().status()
     jobs = [
@@ -117,14 +117,14 @@ def test_what_is_no_older_part_of_a_log_is_not_read(dagdir: Dagdir, once: object
 def test_a_log_that_is_rotated_while_it_is_watched(
     dagdir: Dagdir, tmp_path: Path, once: object, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keeping, "WORTH_KEEPING", 1)
-    monkeypatch.setattr(keeping, "SHARE_WORTH_KEEPING", 0.0)
-    monkeypatch.setattr(kept, "code", lambda: "this code")
+    monkeypatch.setattr(cache_session, "WORTH_KEEPING", 1)
+    monkeypatch.setattr(cache_session, "SHARE_WORTH_KEEPING", 0.0)
+    monkeypatch.setattr(cache_entry, "code", lambda: "this code")
     events = a_life().events
     cache = Cache(tmp_path / "cache")
     for part in (3, 5):
         dagdir.write("metl.log", b"".join(events[:part]))
-        reader = Reader(dagdir.path, cache=cache, live=False)
+        reader = DagdirReader(dagdir.path, cache=cache, live=False)
         reader.open()
         reader.read_all()
         reader.keep()
@@ -135,7 +135,7 @@ def test_a_log_that_is_rotated_while_it_is_watched(
     assert told(reader) == once
     # What was kept before the rotation, and what is kept behind it.
     for share in (0.0, 1.0):
-        again = Reader(dagdir.path, cache=cache, live=False)
+        again = DagdirReader(dagdir.path, cache=cache, live=False)
         again.open()
         assert again.progress().fraction == share
         again.read_all()

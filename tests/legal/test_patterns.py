@@ -11,8 +11,8 @@ from random import Random
 
 import pytest
 
-from metlmon.ensemble.settings import SIDE_NODE, TRAIN_NODE
-from metlmon.live.patterns import LONGEST_TEXT, Refused, compiled
+from metlmon.config.regex_check import LONGEST_TEXT, UnsafePattern, compiled
+from metlmon.model.settings import SIDE_NODE, TRAIN_NODE
 
 USUAL = (
     TRAIN_NODE,
@@ -89,16 +89,16 @@ def test_what_people_write_is_taken(pattern: str) -> None:
 
 @pytest.mark.parametrize("pattern", FOR_EVER)
 def test_what_may_take_for_ever_is_not(pattern: str) -> None:
-    with pytest.raises(Refused):
+    with pytest.raises(UnsafePattern):
         compiled(pattern)
 
 
 def test_a_refusal_says_what_to_write() -> None:
-    with pytest.raises(Refused, match=r"repetition within a repetition: write the inner one"):
+    with pytest.raises(UnsafePattern, match=r"repetition within a repetition: write the inner one"):
         compiled(r"(a+)+b")
-    with pytest.raises(Refused, match=r"\[\^,\]\* or \\d\+ in place of \.\*"):
+    with pytest.raises(UnsafePattern, match=r"\[\^,\]\* or \\d\+ in place of \.\*"):
         compiled(r".*.*.*x")
-    with pytest.raises(Refused, match="no valid pattern"):
+    with pytest.raises(UnsafePattern, match="no valid pattern"):
         compiled("(")
 
 
@@ -137,7 +137,7 @@ def taken(seed: int, count: int) -> list[str]:
         pattern = any_pattern(rng, 2) + rng.choice(("", "x", "$", "!", "b"))
         try:
             compiled(pattern)
-        except Refused:
+        except UnsafePattern:
             continue
         found.append(pattern)
     return found

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from metlmon.ensemble.states import State
 from metlmon.live.cache import Cache
-from metlmon.live.reader import Reader
+from metlmon.live.dagdir_reader import DagdirReader
+from metlmon.model.states import State
 from tests.ensemble.written import Log
 from tests.live.dagdirs import Dagdir
 
@@ -39,7 +39,7 @@ def second_life(log: Log, node: str = SECOND) -> Log:
     return log.terminate(5, 1, at="2026-05-04 11:10:00")
 
 
-def booked(reader: Reader) -> list[tuple[str | None, str, float]]:
+def booked(reader: DagdirReader) -> list[tuple[str | None, str, float]]:
     """Node, state and hours of each job."""
     painter = reader.painter()
     jobs = reader.ensemble.jobs.values()
@@ -58,7 +58,7 @@ def booked(reader: Reader) -> list[tuple[str | None, str, float]]:
     ]
 
 
-def gpu_hours(reader: Reader) -> tuple[float, float]:
+def gpu_hours(reader: DagdirReader) -> tuple[float, float]:
     """Good and bad."""
     hours = reader.painter().status().gpu_hours
     return hours.good, hours.bad
@@ -133,7 +133,7 @@ def test_it_is_kept_for_the_next_reader(tmp_path: Path) -> None:
     dagdir = Dagdir(tmp_path / "d", dag("metl.log", FIRST, SECOND))
     dagdir.write("metl.log", second_life(first_life(Log())).data)
     reader = dagdir.reader()
-    again = Reader(dagdir.path, live=False)
+    again = DagdirReader(dagdir.path, live=False)
     again.ensemble.restore(reader.ensemble.kept())
     again.ensemble.set_dags(reader.ensemble.dags.values())
     assert booked(again) == BOTH
@@ -177,7 +177,7 @@ def test_the_cache_is_not_needed_for_it(tmp_path: Path) -> None:
     dagdir = Dagdir(tmp_path / "d", dag("metl.log", FIRST, SECOND))
     dagdir.write("metl.log", second_life(first_life(Log())).data)
     for _ in range(2):
-        reader = Reader(dagdir.path, live=False, cache=Cache(tmp_path / "cache"))
+        reader = DagdirReader(dagdir.path, live=False, cache=Cache(tmp_path / "cache"))
         reader.open()
         reader.read_all()
         assert booked(reader) == BOTH

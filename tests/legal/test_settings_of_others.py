@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from metlmon.live.configuration import READERS, configuration
+from metlmon.config.files import load_settings
+from metlmon.config.loader import READERS, configuration
+from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.errors import InputError
-from metlmon.live.reader import Reader
-from metlmon.live.settings import load_settings
 from tests.live.dagdirs import NODE, Dagdir, log_of
 
 JUDGED = {
@@ -140,7 +140,7 @@ def test_a_pattern_that_finds_no_number(dagdir: Dagdir, epoch: str) -> None:
     """What it takes for an epoch may be anything: then the node is of no epoch."""
     dagdir.write("metlmon.toml", f"train_node = '^(?P<run>run\\d)-(?P<epoch>{epoch})'")
     dagdir.write("run.dag", f"JOB {NODE} t.sub\nJOB run0-x t.sub\nJOB run0-\u00b2 t.sub\n")
-    reader = Reader(dagdir.path, load_settings(dagdir.path), live=False)
+    reader = DagdirReader(dagdir.path, load_settings(dagdir.path), live=False)
     reader.open()
     reader.read_all()
     assert not reader.painter().status().runs
@@ -151,7 +151,7 @@ def test_a_zone_that_does_not_fit_is_doubted_aloud(dagdir: Dagdir) -> None:
     told = {}
     for zone in ("America/Chicago", "Asia/Tokyo"):
         dagdir.write("metlmon.toml", f'tz = "{zone}"\n')
-        reader = Reader(dagdir.path, load_settings(dagdir.path), live=False)
+        reader = DagdirReader(dagdir.path, load_settings(dagdir.path), live=False)
         reader.open()
         reader.read_all()
         reader.ensemble.clock.observe(datetime(2026, 5, 4, 8, 15), 1777900500.0)
@@ -173,7 +173,7 @@ def given_away(dagdir: Dagdir, text: str) -> list[tuple[int | None, str]]:
     if os.geteuid() != 0:
         pytest.skip("only root gives files to others")
     os.chown(dagdir.write("metlmon.toml", text), 4242, 4242)
-    reader = Reader(dagdir.path, load_settings(dagdir.path), live=False)
+    reader = DagdirReader(dagdir.path, load_settings(dagdir.path), live=False)
     reader.open()
     reader.read_all()
     told = reader.painter().status().warnings

@@ -27,10 +27,10 @@ from itertools import combinations, product
 from pathlib import Path
 from typing import Final
 
-from metlmon.ensemble.states import DagState, State
-from metlmon.ensemble.views import Status
+from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.errors import InputError
-from metlmon.live.reader import Reader
+from metlmon.model.states import DagState, State
+from metlmon.snapshot.types import Status
 
 FIXTURES: Final = Path(__file__).resolve().parents[2] / "fixtures"
 OURS = FIXTURES / "rescue"
@@ -181,7 +181,7 @@ class Said:
 
 def said_of(folder: Path, as_of: datetime | None = None) -> Said:
     """What metlmon says of a directory."""
-    reader = Reader(folder, as_of=as_of)
+    reader = DagdirReader(folder, as_of=as_of)
     try:
         reader.open()
     except InputError as error:

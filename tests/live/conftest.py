@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from metlmon.live import keeping, kept
+from metlmon.live import cache_entry, cache_session
 from metlmon.live.cache import Cache
 from tests.live.dagdirs import Dagdir
 
@@ -24,7 +24,7 @@ def _dagdir(tmp_path: Path) -> Dagdir:
 @pytest.fixture
 def all_is_worth_keeping(monkeypatch: pytest.MonkeyPatch) -> None:
     """However little was read."""
-    monkeypatch.setattr(keeping, "WORTH_KEEPING", 1)
-    monkeypatch.setattr(keeping, "SHARE_WORTH_KEEPING", 0.0)
+    monkeypatch.setattr(cache_session, "WORTH_KEEPING", 1)
+    monkeypatch.setattr(cache_session, "SHARE_WORTH_KEEPING", 0.0)
     # Tests run while somebody edits the code.
-    monkeypatch.setattr(kept, "code", lambda: "this code")
+    monkeypatch.setattr(cache_entry, "code", lambda: "this code")

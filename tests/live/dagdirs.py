@@ -6,10 +6,10 @@ import os
 from datetime import datetime
 from pathlib import Path
 
-from metlmon.ensemble.settings import Settings
-from metlmon.ensemble.states import State
-from metlmon.ensemble.views import JobRow, Status
-from metlmon.live.reader import Reader
+from metlmon.live.dagdir_reader import DagdirReader
+from metlmon.model.settings import Settings
+from metlmon.model.states import State
+from metlmon.snapshot.types import JobRow, Status
 from tests.ensemble.written import Log
 
 NODE = "run0-train_epoch0"
@@ -59,27 +59,27 @@ class Dagdir:
         live: bool | None = None,
         now: str | None = None,
         settings: Settings | None = None,
-    ) -> Reader:
+    ) -> DagdirReader:
         """One that has read everything there is; ``now`` is the access point's time."""
         clock = None if now is None else lambda: datetime.fromisoformat(now)
-        reader = Reader(self.path, settings, as_of=as_of, live=live, local_now=clock)
+        reader = DagdirReader(self.path, settings, as_of=as_of, live=live, local_now=clock)
         reader.open()
         reader.read_all()
         return reader
 
 
-def again(reader: Reader) -> Status:
+def again(reader: DagdirReader) -> Status:
     """Look and read on, then the picture."""
     reader.look()
     reader.read_all()
     return reader.painter().status()
 
 
-def jobs(reader: Reader) -> dict[int, JobRow]:
+def jobs(reader: DagdirReader) -> dict[int, JobRow]:
     return {job.cluster: job for job in reader.painter().job_rows()}
 
 
-def states(reader: Reader) -> dict[int, State]:
+def states(reader: DagdirReader) -> dict[int, State]:
     return {cluster: job.state for cluster, job in jobs(reader).items()}
 
 

@@ -11,9 +11,9 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from metlmon.ensemble.settings import Settings
-from metlmon.ensemble.states import DagState
-from metlmon.live.reader import Reader
+from metlmon.live.dagdir_reader import DagdirReader
+from metlmon.model.settings import Settings
+from metlmon.model.states import DagState
 from tests.conftest import HERE
 
 FIXTURES = HERE.parent / "fixtures"
@@ -34,14 +34,14 @@ def laid_out(source: str, place: Path, *without: str, z_stamps: bool = True) -> 
     return place
 
 
-def read(path: Path, as_of: str, zone: ZoneInfo | None = None) -> Reader:
-    reader = Reader(path, Settings(zone=zone), as_of=datetime.fromisoformat(as_of))
+def read(path: Path, as_of: str, zone: ZoneInfo | None = None) -> DagdirReader:
+    reader = DagdirReader(path, Settings(zone=zone), as_of=datetime.fromisoformat(as_of))
     reader.open()
     reader.read_all()
     return reader
 
 
-def claims(reader: Reader) -> Any:
+def claims(reader: DagdirReader) -> Any:
     """What a status says of DAGs, runs and nodes."""
     status = reader.painter().status()
     dags = [(d.file, d.state, d.dagmans, d.nodes_done, d.rescue, d.ended) for d in status.dags]
@@ -49,7 +49,7 @@ def claims(reader: Reader) -> Any:
     return dags, runs, status.node_states
 
 
-def warned(reader: Reader) -> list[str]:
+def warned(reader: DagdirReader) -> list[str]:
     return [n.text for n in reader.painter().notices() if n.kind == "undated"]
 
 
@@ -169,7 +169,7 @@ def test_travel_from_a_session_infers_the_offset_too(tmp_path: Path) -> None:
     from metlmon.live.session import Session
 
     path = laid_out("rescue", tmp_path, *OTHERS, ".dagman.out", z_stamps=False)
-    present = Reader(path)
+    present = DagdirReader(path)
     present.open()
     present.read_all()
     past = Session(present).past(datetime(2026, 11, 21, 9, 43, 40))

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from metlmon.ensemble.views import Status
-from metlmon.live.reader import Reader
+from metlmon.live.dagdir_reader import DagdirReader
+from metlmon.snapshot.types import Status
 
 SUBMIT = b"000 (077.000.000) 2026-05-04 10:00:00 Job submitted from host: <1.2.3.4:9618>\n...\n"
 TORN = b"001 (077.000.000) 2026-05-04 10:01:00 Job executing on host: <1.2.3.4:9618>\n.."
 
 
 def read(dagdir: Path) -> Status:
-    reader = Reader(dagdir)
+    reader = DagdirReader(dagdir)
     reader.open()
     reader.read_all()
     return reader.painter().status()

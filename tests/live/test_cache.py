@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from metlmon.ensemble.settings import Settings
 from metlmon.live import cache as cache_module
-from metlmon.live.cache import Cache, Spoilt, cache_directory, entry_of
+from metlmon.live.cache import Cache, CacheMiss, cache_directory, entry_of
+from metlmon.model.settings import Settings
 
 RECORDS = [
     {"a": (1, 2.5, None, True), "b": b"\x00\xff"},
@@ -44,7 +44,7 @@ def lost(cache: Cache, name: str = "x") -> bool:
     """Is the entry none?"""
     try:
         list(cache.records(name))
-    except (Spoilt, OSError):
+    except (CacheMiss, OSError):
         return True
     return False
 

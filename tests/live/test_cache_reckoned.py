@@ -8,12 +8,12 @@ from collections.abc import Callable
 
 import pytest
 
-from metlmon.ensemble import record as record_module
-from metlmon.ensemble.settings import Settings
-from metlmon.live import kept as kept_module
-from metlmon.live import workflows as workflows_module
+from metlmon.live import cache_entry as kept_module
+from metlmon.live import cached_workflows as workflows_module
 from metlmon.live.cache import Cache
-from metlmon.live.reader import Reader
+from metlmon.live.dagdir_reader import DagdirReader
+from metlmon.model import job_events as record_module
+from metlmon.model.settings import Settings
 from tests.live.dagdirs import NODE, Dagdir, log_of
 from tests.live.test_cache_reopening import (
     FIXTURES,
@@ -47,7 +47,7 @@ def _folded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return counted
 
 
-def add_up(reader: Reader) -> None:
+def add_up(reader: DagdirReader) -> None:
     """All that a first picture needs of its jobs and nodes."""
     reader.ensemble.summary.add_up()
     reader.ensemble.summary.settle(reader.live())
@@ -161,7 +161,7 @@ def test_what_is_of_another_shape_is_reckoned_anew(
     cache: Cache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read(SOURCE, cache)
-    monkeypatch.setattr("metlmon.ensemble.reckoned.NodeState", lambda: None)
+    monkeypatch.setattr("metlmon.snapshot.dump_totals.NodeState", lambda: None)
     reader = opened(SOURCE, cache)
     assert recalled(reader) > 0
     assert reader.ensemble.all_stale

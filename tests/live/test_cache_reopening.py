@@ -17,12 +17,12 @@ from typing import Any
 
 import pytest
 
-from metlmon.ensemble.settings import Settings
-from metlmon.live import keeping as keeping_module
-from metlmon.live import kept as kept_module
-from metlmon.live import workflows as workflows_module
+from metlmon.live import cache_entry as kept_module
+from metlmon.live import cache_session as keeping_module
+from metlmon.live import cached_workflows as workflows_module
 from metlmon.live.cache import Cache
-from metlmon.live.reader import Reader
+from metlmon.live.dagdir_reader import DagdirReader
+from metlmon.model.settings import Settings
 from tests.conftest import SHARED
 from tests.ensemble.written import Log, Out
 from tests.live.dagdirs import DAG, NODE, Dagdir, log_of
@@ -49,28 +49,30 @@ def _workflows_are_worth_keeping_too(
     monkeypatch.setattr(workflows_module, "WORTH_SECONDS", 0.0)
 
 
-def opened(path: Path, cache: Cache | None = None, settings: Settings | None = None) -> Reader:
-    reader = Reader(path, settings, cache=cache)
+def opened(
+    path: Path, cache: Cache | None = None, settings: Settings | None = None
+) -> DagdirReader:
+    reader = DagdirReader(path, settings, cache=cache)
     reader.open()
     return reader
 
 
-def read(path: Path, cache: Cache | None = None, settings: Settings | None = None) -> Reader:
+def read(path: Path, cache: Cache | None = None, settings: Settings | None = None) -> DagdirReader:
     reader = opened(path, cache, settings)
     reader.read_all()
     return reader
 
 
-def recalled(reader: Reader) -> int:
+def recalled(reader: DagdirReader) -> int:
     """Bytes that a reader which has just been opened need not read."""
     return reader.consumed
 
 
-def all_recalled(reader: Reader) -> bool:
+def all_recalled(reader: DagdirReader) -> bool:
     return reader.progress().fraction == 1.0
 
 
-def pictures(reader: Reader) -> dict[str, Any]:
+def pictures(reader: DagdirReader) -> dict[str, Any]:
     """Everything that is ever shown."""
     painter = reader.painter()
     status = painter.status()
@@ -104,14 +106,14 @@ def differences(a: Any, b: Any, where: str) -> list[str]:
     return [] if alike else [f"{where}: {a!r} != {b!r}"]
 
 
-def same(reader: Reader, settings: Settings | None = None) -> bool:
+def same(reader: DagdirReader, settings: Settings | None = None) -> bool:
     """Does it say what a reader of the whole files says?"""
     fresh = pictures(read(Path(reader.given), None, settings))
     assert says(reader, fresh)
     return True
 
 
-def says(reader: Reader, expected: dict[str, Any]) -> bool:
+def says(reader: DagdirReader, expected: dict[str, Any]) -> bool:
     said = pictures(reader)
     assert [d for what in expected for d in differences(said[what], expected[what], what)] == []
     return True
@@ -453,7 +455,7 @@ def _spliced(dagdir: Dagdir, cache: Cache) -> Dagdir:
     return dagdir
 
 
-def workflows(reader: Reader) -> list[Any]:
+def workflows(reader: DagdirReader) -> list[Any]:
     return [dag.workflow for dag in reader.ensemble.dags.values()]
 
 
@@ -529,12 +531,12 @@ def test_each_setting_that_matters_has_its_own_entry(dagdir: Dagdir, cache: Cach
 def test_a_moment_of_the_past_is_neither_kept_nor_recalled(dagdir: Dagdir, cache: Cache) -> None:
     dagdir.write("metl.log", log_of(77, 78))
     moment = datetime(2026, 5, 4, 10, 1, 30)
-    reader = Reader(dagdir.path, as_of=moment, cache=cache)
+    reader = DagdirReader(dagdir.path, as_of=moment, cache=cache)
     reader.open()
     reader.read_all()
     assert not cache.directory.exists()
     read(dagdir.path, cache)
-    reader = Reader(dagdir.path, as_of=moment, cache=cache)
+    reader = DagdirReader(dagdir.path, as_of=moment, cache=cache)
     reader.open()
     assert recalled(reader) == 0
     reader.read_all()

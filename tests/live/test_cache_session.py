@@ -12,14 +12,14 @@ import pytest
 
 from metlmon import load
 from metlmon.cli.main import main
-from metlmon.live import keeping as keeping_module
-from metlmon.live import kept as kept_module
+from metlmon.live import cache_entry as kept_module
+from metlmon.live import cache_session as keeping_module
+from metlmon.live import cached_workflows as workflows_module
 from metlmon.live import session as session_module
-from metlmon.live import workflows as workflows_module
 from metlmon.live.cache import Cache
-from metlmon.live.feed import Update
-from metlmon.live.kept import Kept
-from metlmon.live.reader import LogReader, Reader
+from metlmon.live.cache_entry import CacheWrite
+from metlmon.live.dagdir_reader import DagdirReader, LogReader
+from metlmon.live.feed import Snapshot
 from metlmon.live.session import Session
 from tests.live.dagdirs import Dagdir, log_of
 
@@ -50,10 +50,10 @@ def _dagdir(tmp_path: Path) -> Dagdir:
     return dagdir
 
 
-def session(dagdir: Dagdir, cache: Cache) -> tuple[Session, Reader, queue.Queue[Update]]:
-    reader = Reader(dagdir.path, live=False, cache=cache)
+def session(dagdir: Dagdir, cache: Cache) -> tuple[Session, DagdirReader, queue.Queue[Snapshot]]:
+    reader = DagdirReader(dagdir.path, live=False, cache=cache)
     reader.open()
-    pictures: queue.Queue[Update] = queue.Queue()
+    pictures: queue.Queue[Snapshot] = queue.Queue()
     session = Session(reader)
     session.start(pictures.put)
     return session, reader, pictures
@@ -61,7 +61,7 @@ def session(dagdir: Dagdir, cache: Cache) -> tuple[Session, Reader, queue.Queue[
 
 def recalled(dagdir: Dagdir, cache: Cache) -> int:
     """Bytes that a reader which opens the dagdir now need not read."""
-    reader = Reader(dagdir.path, cache=cache)
+    reader = DagdirReader(dagdir.path, cache=cache)
     reader.open()
     return reader.consumed
 
@@ -102,9 +102,9 @@ def test_what_came_while_something_was_being_kept_is_kept_after_it(
 ) -> None:
     """However slow the file system of the cache is: here it writes when somebody waits for it."""
     begun, waited = threading.Event(), threading.Semaphore(0)
-    write, join = Kept.write, threading.Thread.join
+    write, join = CacheWrite.write, threading.Thread.join
 
-    def slow(self: Kept) -> None:
+    def slow(self: CacheWrite) -> None:
         begun.set()
         assert waited.acquire(timeout=PATIENCE)
         write(self)
@@ -114,7 +114,7 @@ def test_what_came_while_something_was_being_kept_is_kept_after_it(
             waited.release()
         join(self, timeout)
 
-    monkeypatch.setattr(Kept, "write", slow)
+    monkeypatch.setattr(CacheWrite, "write", slow)
     monkeypatch.setattr(threading.Thread, "join", joining)
     going, reader, _ = session(dagdir, cache)
     assert begun.wait(PATIENCE)

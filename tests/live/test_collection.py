@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from metlmon.live.asking import Asker, patiently
 from metlmon.live.cache import Cache
-from metlmon.live.reader import Reader
+from metlmon.live.dagdir_reader import DagdirReader
+from metlmon.live.fs_timeout import FsExecutor, fs_timeout
 
 FIXTURE = Path(__file__).resolve().parents[2] / "fixtures" / "gated"
 
@@ -36,7 +36,7 @@ class Knot:
 def test_asking_for_what_is_to_be_cached_leaves_garbage_to_the_collector(tmp_path: Path) -> None:
     """A dashboard asks at every look."""
     dagdir = shutil.copytree(FIXTURE, tmp_path / "dagdir")
-    reader = Reader(dagdir, cache=Cache(tmp_path / "cache"))
+    reader = DagdirReader(dagdir, cache=Cache(tmp_path / "cache"))
     reader.open()
     reader.read_all()
     before = gc.get_stats()[0]["collections"]
@@ -50,9 +50,9 @@ def test_asking_for_what_is_to_be_cached_leaves_garbage_to_the_collector(tmp_pat
 
 
 def test_an_error_of_the_file_system_holds_no_frame(tmp_path: Path) -> None:
-    asker = Asker(lambda: None)
+    asker = FsExecutor(lambda: None)
     missing = tmp_path / "missing"
-    with patiently(asker), asker.looking():
+    with fs_timeout(asker), asker.looking():
         for _ in range(2):
             with pytest.raises(FileNotFoundError):
                 asker.ask(Path.stat, missing)

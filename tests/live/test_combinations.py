@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from metlmon.ensemble.states import DagState, State
+from metlmon.model.states import DagState, State
 from tests.live.combinations import (
     ABSENT,
     OLDER,

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from metlmon.cli.codes import Exit
+from metlmon.cli.exit_codes import Exit
 from metlmon.cli.main import main
-from metlmon.ensemble.states import DagState, State
-from metlmon.live.reader import Reader
+from metlmon.live.dagdir_reader import DagdirReader
+from metlmon.model.states import DagState, State
 
 Shared = Callable[[str], Path]
 
@@ -54,7 +54,7 @@ def two_directories(path: Path, second: str = "v") -> Path:
 
 
 def test_each_file_has_the_submit_files_of_its_own_directory(tmp_path: Path) -> None:
-    reader = Reader(two_directories(tmp_path))
+    reader = DagdirReader(two_directories(tmp_path))
     reader.look()
     (dag,) = reader.ensemble.dags.values()
     logs = {name: node.log for name, node in dag.workflow.nodes.items()}
@@ -68,7 +68,7 @@ def test_a_copy_without_the_other_directory_says_so(tmp_path: Path) -> None:
         "000 (284.000.000) 2026-11-22 21:51:56 Job submitted from host: <127.0.0.1:9618>\n"
         "    DAG Node: 0.A\n...\n"
     )
-    reader = Reader(path)
+    reader = DagdirReader(path)
     reader.look()
     reader.read_all()
     (dag,) = reader.ensemble.dags.values()
@@ -116,20 +116,20 @@ def test_a_subdag_goes_over_to_the_dag_that_submits_it_next(tmp_path: Path) -> N
         with open(tmp_path / name, "a") as file:
             file.write("".join(events))
 
-    def dag_of_run(reader: Reader) -> tuple[str, str]:
+    def dag_of_run(reader: DagdirReader) -> tuple[str, str]:
         reader.look()
         reader.read_all()
         (run,) = reader.painter().status().runs
         return run.dag, reader.ensemble.dags["sub.dag"].top
 
-    reader = Reader(tmp_path)
+    reader = DagdirReader(tmp_path)
     append("aa.dag.dagman.log", told(0, 10, "21:00:00"), told(1, 10, "21:00:00"))
     append("aa.dag.nodes.log", told(0, 11, "21:00:05", "X"), told(1, 11, "21:00:05"))
     append("sub.dag.dagman.log", told(0, 11, "21:00:05", "X"), told(1, 11, "21:00:05"))
-    assert dag_of_run(reader) == dag_of_run(Reader(tmp_path)) == ("aa.dag", "aa.dag")
+    assert dag_of_run(reader) == dag_of_run(DagdirReader(tmp_path)) == ("aa.dag", "aa.dag")
     append("zz.dag.dagman.log", told(0, 20, "22:00:00"), told(1, 20, "22:00:00"))
     append("zz.dag.nodes.log", told(0, 21, "22:00:05", "X"), told(1, 21, "22:00:05"))
     append("sub.dag.dagman.log", told(0, 21, "22:00:05", "X"), told(1, 21, "22:00:05"))
-    assert dag_of_run(reader) == dag_of_run(Reader(tmp_path)) == ("zz.dag", "zz.dag")
+    assert dag_of_run(reader) == dag_of_run(DagdirReader(tmp_path)) == ("zz.dag", "zz.dag")
     states = {dag.file: dag.state for dag in reader.painter().status().dags}
     assert states == {"aa.dag": DagState.RUNNING, "zz.dag": DagState.RUNNING}

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from metlmon.cli.to_json import Writer
-from metlmon.ensemble.settings import Settings
+from metlmon.cli.json_output import JsonWriter
+from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.errors import InputError
-from metlmon.live.reader import Reader
+from metlmon.model.settings import Settings
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 
@@ -54,7 +54,7 @@ def damaged(data: bytes, dice: random.Random) -> bytes:
             return data[:at] + b"\0" * size + data[at:]
 
 
-def refusal(reader: Reader) -> str | None:
+def refusal(reader: DagdirReader) -> str | None:
     try:
         reader.open()
     except InputError as error:
@@ -78,7 +78,7 @@ def test_a_picture_or_a_sentence(dagdir: Path, seed: int) -> None:
             elif dice.random() < 0.95:
                 shutil.copyfile(path, place / path.name)
         zone = dice.choice([None, ZoneInfo("America/Chicago"), ZoneInfo("Asia/Tokyo")])
-        reader = Reader(place, Settings(zone=zone), live=dice.choice([None, True, False]))
+        reader = DagdirReader(place, Settings(zone=zone), live=dice.choice([None, True, False]))
         refused = refusal(reader)
         if refused is not None:
             assert "\n" not in refused
@@ -86,7 +86,7 @@ def test_a_picture_or_a_sentence(dagdir: Path, seed: int) -> None:
         reader.read_all()
         painter = reader.painter()
         status, rows = painter.status(), painter.job_rows()
-        writer = Writer(painter.clock.stated)
+        writer = JsonWriter(painter.clock.stated)
         json.dumps([writer.status(status), writer.jobs(painter, rows)], allow_nan=False)
         painter.problems()
         for run in status.runs:

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from metlmon.ensemble.states import State
+from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.discovery import dag_files, discover_dags, discover_logs, read_regular
 from metlmon.live.errors import InputError
-from metlmon.live.places import content_of
-from metlmon.live.reader import Reader
+from metlmon.live.safe_glob import content_of
+from metlmon.model.states import State
 from tests.ensemble.written import Log, Out
 from tests.live.dagdirs import NODE, Dagdir, again, jobs, log_of, states
 
@@ -79,7 +79,7 @@ def test_what_is_left_of_dags_is_none() -> None:
 def test_the_one_dag_that_is_asked_for(dagdir: Dagdir) -> None:
     dagdir.write("a.dag", "JOB A t.sub\n")
     path = dagdir.write("b.dag", "JOB B t.sub\n")
-    reader = Reader(path)
+    reader = DagdirReader(path)
     reader.open()
     assert list(reader.ensemble.dags) == ["b.dag"]
     assert reader.dagdir == dagdir.path
@@ -104,7 +104,7 @@ def test_an_unusable_dag_beside_a_good_one_is_a_warning(dagdir: Dagdir) -> None:
 
 def refused(path: Path) -> str:
     with pytest.raises(InputError) as caught:
-        Reader(path).open()
+        DagdirReader(path).open()
     sentence = str(caught.value)
     assert "\n" not in sentence
     return sentence

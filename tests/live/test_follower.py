@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from metlmon.ensemble.states import State
 from metlmon.live import follower
-from metlmon.live.follower import FolderWatch, Follower
+from metlmon.live.follower import DirectoryMtimes, Follower
+from metlmon.model.states import State
 from tests.ensemble.written import Log
 from tests.live.dagdirs import NODE, Dagdir, again, jobs, log_of, states
 
@@ -217,7 +217,7 @@ def test_bytes_and_events_of_a_log_are_told(dagdir: Dagdir) -> None:
 
 
 def test_an_event_longer_than_a_chunk(dagdir: Dagdir, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("metlmon.live.reader.CHUNK", 300)
+    monkeypatch.setattr("metlmon.live.dagdir_reader.CHUNK", 300)
     log = Log().submit(77, NODE).raw(8, 77, "x" * 5000).execute(77)
     dagdir.write("metl.log", log.data)
     reader = dagdir.reader()
@@ -257,7 +257,7 @@ def test_a_large_directory_is_listed_at_most_once_in_ten_seconds(
     monkeypatch.setattr(follower, "LARGE_FOLDER", 0)
     clock = [100.0]
     monkeypatch.setattr(follower, "monotonic", lambda: clock[0])
-    watch, now = FolderWatch(), time.time() + 60
+    watch, now = DirectoryMtimes(), time.time() + 60
     told = []
     for second in range(30):
         clock[0] = 100.0 + second

@@ -7,9 +7,9 @@ import threading
 from datetime import datetime
 from pathlib import Path
 
-from metlmon.live.feed import Update
-from metlmon.live.past import Past
-from metlmon.live.reader import Reader, Step
+from metlmon.live.dagdir_reader import DagdirReader, ReadStep
+from metlmon.live.feed import Snapshot
+from metlmon.live.historical import HistoricalSession
 from metlmon.live.session import Session
 from tests.ensemble.written import Log
 from tests.live.dagdirs import NODE, Dagdir
@@ -26,7 +26,7 @@ def written(path: Path) -> Dagdir:
 
 
 def present(dagdir: Dagdir) -> Session:
-    reader = Reader(dagdir.path, live=False)
+    reader = DagdirReader(dagdir.path, live=False)
     reader.open()
     reader.read_all()
     return Session(reader)
@@ -39,9 +39,9 @@ def test_its_thread_ends_when_all_is_read(tmp_path: Path) -> None:
     assert first.since is not None
     moment = first.since.replace(minute=5)
     past = session.past(moment)
-    assert isinstance(past, Past)
+    assert isinstance(past, HistoricalSession)
     assert past.latest is None
-    told: queue.Queue[Update] = queue.Queue()
+    told: queue.Queue[Snapshot] = queue.Queue()
     past.start(told.put)
     update = told.get(timeout=PATIENCE)
     assert update.progress.fraction == 1.0
@@ -58,14 +58,14 @@ def test_its_thread_ends_when_all_is_read(tmp_path: Path) -> None:
 
 
 def test_a_failure_that_nobody_foresaw_is_told(tmp_path: Path) -> None:
-    class Broken(Reader):
-        def step(self, seconds: float = 0.05) -> Step:
+    class Broken(DagdirReader):
+        def step(self, seconds: float = 0.05) -> ReadStep:
             raise ValueError("something odd")
 
     reader = Broken(written(tmp_path).path, as_of=THEN)
     reader.open()
-    past = Past(reader)
-    told: queue.Queue[Update] = queue.Queue()
+    past = HistoricalSession(reader)
+    told: queue.Queue[Snapshot] = queue.Queue()
     past.start(told.put)
     update = told.get(timeout=PATIENCE)
     past.stop()
@@ -76,15 +76,15 @@ def test_a_failure_that_nobody_foresaw_is_told(tmp_path: Path) -> None:
 def test_stopping_it_drops_what_is_not_read_yet(tmp_path: Path) -> None:
     begun, go_on = threading.Event(), threading.Event()
 
-    class Waiting(Reader):
-        def step(self, seconds: float = 0.05) -> Step:
+    class Waiting(DagdirReader):
+        def step(self, seconds: float = 0.05) -> ReadStep:
             begun.set()
             assert go_on.wait(PATIENCE)
-            return Step(super().step(seconds).changes, True)
+            return ReadStep(super().step(seconds).changes, True)
 
     reader = Waiting(written(tmp_path).path, as_of=THEN)
     reader.open()
-    past = Past(reader)
+    past = HistoricalSession(reader)
     past.start(lambda update: None)
     assert begun.wait(PATIENCE)
     stopper = threading.Thread(target=past.stop)

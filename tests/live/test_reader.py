@@ -11,10 +11,10 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from metlmon.ensemble.ensemble import Batch
-from metlmon.ensemble.settings import Settings
-from metlmon.live import reader as reader_module
-from metlmon.live.reader import Reader
+from metlmon.live import dagdir_reader as reader_module
+from metlmon.live.dagdir_reader import DagdirReader
+from metlmon.model.ensemble import Batch
+from metlmon.model.settings import Settings
 from tests.ensemble.written import Log, Out, moment
 from tests.live.dagdirs import NODE, Dagdir, again, log_of, states
 
@@ -41,7 +41,7 @@ class Steps:
     ) -> None:
         self.now = 0.0
         self.batches: list[int] = []
-        self.reader = Reader(dagdir.path, live=live)
+        self.reader = DagdirReader(dagdir.path, live=live)
         monkeypatch.setattr(reader_module.time, "monotonic", lambda: self.now)
         apply = self.reader.ensemble.apply
 
@@ -114,7 +114,7 @@ def test_a_log_that_says_utc_from_some_day_on(dagdir: Dagdir) -> None:
         b"\t5  -  MemoryUsage of job (MB)\n\t5  -  ResidentSetSize of job (KB)\n...\n"
     )
     dagdir.write("metl.log", report + log.data)
-    reader = Reader(dagdir.path, Settings(zone=ZoneInfo("America/Chicago")))
+    reader = DagdirReader(dagdir.path, Settings(zone=ZoneInfo("America/Chicago")))
     reader.open()
     reader.read_all()
     (job,) = reader.painter().job_rows()
@@ -265,7 +265,7 @@ def test_reading_writes_nothing(shared: Callable[[str], Path], tmp_path: Path) -
     copy = tmp_path / "copy"
     shutil.copytree(shared("examples/pool-ensemble"), copy)
     before = snapshot(copy)
-    reader = Reader(copy)
+    reader = DagdirReader(copy)
     reader.open()
     reader.read_all()
     painter = reader.painter()

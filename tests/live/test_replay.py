@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from metlmon.live.reader import Reader
+from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.replay import Replay, storyboard
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
@@ -43,7 +43,7 @@ def test_at_any_moment_it_is_what_had_been_written(recording: Path, tmp_path: Pa
         replay.write_until(moment)
         for name, data in files(tmp_path).items():
             assert whole[name].startswith(data), name
-        reader = Reader(tmp_path, live=False)
+        reader = DagdirReader(tmp_path, live=False)
         reader.open()
         reader.read_all()
         assert reader.ensemble.newest is None or reader.ensemble.newest <= moment
@@ -55,8 +55,8 @@ def test_at_any_moment_it_says_what_as_of_says(recording: Path, tmp_path: Path) 
     replay = Replay(recording, tmp_path, speed=1.0)
     moment = (replay.begin + (replay.end - replay.begin) / 2).replace(microsecond=0)
     replay.write_until(moment)
-    played = Reader(tmp_path, as_of=moment)
-    cut = Reader(recording, as_of=moment)
+    played = DagdirReader(tmp_path, as_of=moment)
+    cut = DagdirReader(recording, as_of=moment)
     for reader in (played, cut):
         reader.open()
         reader.read_all()

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from metlmon.live import dagdir_reader as reader_module
 from metlmon.live import follower as follower_module
-from metlmon.live import reader as reader_module
-from metlmon.live.discovery import Found, discover_dags
+from metlmon.live.discovery import Discovery, discover_dags
 from metlmon.live.follower import Follower
 from tests.ensemble.written import Log, Out
 from tests.live.dagdirs import DAG, NODE, Dagdir, again, jobs, log_of
@@ -62,7 +62,7 @@ def test_a_dag_file_that_is_written_while_it_is_read_is_read_again(
 ) -> None:
     reader = dagdir.reader()
 
-    def slowly(path: Path, only: str | None = None) -> Found:
+    def slowly(path: Path, only: str | None = None) -> Discovery:
         found = discover_dags(path, only)
         dagdir.write("run.dag", DAG)
         return found

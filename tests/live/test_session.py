@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from metlmon.ensemble.states import State
-from metlmon.live.feed import Update
-from metlmon.live.reader import Reader, Step
+from metlmon.live.dagdir_reader import DagdirReader, ReadStep
+from metlmon.live.feed import Snapshot
 from metlmon.live.session import Session
+from metlmon.model.states import State
 from tests.ensemble.written import Log
 from tests.live.dagdirs import NODE, Dagdir
 
@@ -24,18 +24,18 @@ class Watched:
     """A session whose pictures are kept for the test to wait on."""
 
     def __init__(self, dagdir: Dagdir, live: bool | None = False) -> None:
-        self.reader = Reader(dagdir.path, live=live)
+        self.reader = DagdirReader(dagdir.path, live=live)
         self.reader.open()
         self.session = Session(self.reader)
-        self.pictures: queue.Queue[Update] = queue.Queue()
+        self.pictures: queue.Queue[Snapshot] = queue.Queue()
         self.threads: set[str] = set()
         self.session.start(self._notify)
 
-    def _notify(self, update: Update) -> None:
+    def _notify(self, update: Snapshot) -> None:
         self.threads.add(threading.current_thread().name)
         self.pictures.put(update)
 
-    def until(self, state: State) -> Update:
+    def until(self, state: State) -> Snapshot:
         """The first picture in which run 0 is in this state."""
         while True:
             update = self.pictures.get(timeout=PATIENCE)
@@ -117,7 +117,7 @@ def test_it_ends_when_it_is_told(dagdir: Dagdir) -> None:
 
 
 def test_it_may_be_told_before_it_began(dagdir: Dagdir) -> None:
-    reader = Reader(dagdir.path)
+    reader = DagdirReader(dagdir.path)
     reader.open()
     session = Session(reader)
     session.stop()
@@ -165,7 +165,7 @@ def test_a_failure_that_nobody_foresaw_is_said_and_reading_goes_on(
         step = watched.reader.step
         failures = iter([RuntimeError("a bug")])
 
-        def fails_once(seconds: float = 0.05) -> Step:
+        def fails_once(seconds: float = 0.05) -> ReadStep:
             failure = next(failures, None)
             if failure is not None:
                 raise failure

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from metlmon.ensemble.settings import Label, Metrics
-from metlmon.live import settings as documented
-from metlmon.live.configuration import READERS, configuration
+from metlmon.config import files as documented
+from metlmon.config.files import load_settings
+from metlmon.config.loader import READERS, configuration
+from metlmon.config.toml_file import key_lines
 from metlmon.live.errors import InputError
-from metlmon.live.settings import load_settings
-from metlmon.live.tomlfile import key_lines
+from metlmon.model.settings import Label, MetricSettings
 
 
 @pytest.fixture(name="user")
@@ -129,7 +129,7 @@ def test_each_kind_of_setting_is_merged_in_its_own_way(dagdir: Path, user: Path)
     assert dict(settings.site_aliases) == {"A": "user", "B": "dagdir"}
     assert settings.gpu_aliases == (("G", "user"),)
     assert (settings.metrics.primary, settings.metrics.goal) == ("dagdir", "max")
-    assert settings.metrics.files == Metrics().files
+    assert settings.metrics.files == MetricSettings().files
     assert settings.labels == (Label("dagdir", ("run1",)), Label("user", ("*",)))
     assert [pattern.metric for pattern in settings.metrics.patterns] == ["dagdir", "user"]
 

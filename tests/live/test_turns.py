@@ -5,13 +5,13 @@ from __future__ import annotations
 import threading
 import time
 
-from metlmon.live.turns import Turns
+from metlmon.live.priority_lock import PriorityLock
 
 PATIENCE = 20.0
 
 
 def test_one_who_asks_gets_in_before_the_next_turn_of_work() -> None:
-    turns, order = Turns(), list[str]()
+    turns, order = PriorityLock(), list[str]()
     begun = threading.Event()
 
     def ask() -> None:
@@ -40,7 +40,7 @@ def test_one_who_asks_gets_in_before_the_next_turn_of_work() -> None:
 
 
 def test_a_thread_may_ask_while_it_works() -> None:
-    turns = Turns()
+    turns = PriorityLock()
     with turns.working(), turns.asking():
         assert not turns.asked
     with turns.still, turns.working(), turns.working():

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from metlmon.live.wakeup import Wakeup
+from metlmon.live.watcher import DirectoryWatcher
 
 DEADLINE = 20.0
 
@@ -19,7 +19,7 @@ DEADLINE = 20.0
 @contextmanager
 def woken(folder: Path) -> Iterator[threading.Event]:
     """Set whenever something in ``folder`` changed."""
-    told, wakeup = threading.Event(), Wakeup()
+    told, wakeup = threading.Event(), DirectoryWatcher()
     thread = threading.Thread(target=wakeup.run, args=([folder], told.set))
     thread.start()
     try:
@@ -70,7 +70,7 @@ def test_a_directory_that_is_gone(tmp_path: Path) -> None:
 
 
 def test_the_end_before_the_beginning(tmp_path: Path) -> None:
-    wakeup = Wakeup()
+    wakeup = DirectoryWatcher()
     wakeup.end()
     wakeup.end()
     wakeup.run([tmp_path], lambda: pytest.fail("told of nothing"))

@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from metlmon.ensemble.settings import MetricPattern, Metrics, Settings
-from metlmon.live import written
-from metlmon.live.reader import Reader
-from metlmon.live.written import WrittenFiles
-from metlmon.training.records import Streamed, Training
+from metlmon.jobfiles.records import Streamed, TrainingOutput
+from metlmon.live import job_files
+from metlmon.live.dagdir_reader import DagdirReader
+from metlmon.live.job_files import TrainingFiles
+from metlmon.model.settings import MetricPattern, MetricSettings, Settings
 from tests.ensemble.written import DAY, Log
 from tests.live.dagdirs import NODE, Dagdir
 
@@ -68,13 +68,13 @@ class Look:
         path = dagdir.path if isinstance(dagdir, Dagdir) else dagdir
         self.settings = settings or Settings()
         self.reader = _read(path, self.settings)
-        self.files = WrittenFiles(path, self.settings)
+        self.files = TrainingFiles(path, self.settings)
 
-    def trainings(self) -> Mapping[str, Training]:
+    def trainings(self) -> Mapping[str, TrainingOutput]:
         painter = self.reader.painter()
         return self.files.trainings(painter.ledger(), painter)
 
-    def training(self) -> Training:
+    def training(self) -> TrainingOutput:
         (found,) = self.trainings().values()
         return found
 
@@ -88,8 +88,8 @@ class Look:
         return self.files.streams(painter.ledger(), painter)
 
 
-def _read(path: Path, settings: Settings, as_of: datetime | None = None) -> Reader:
-    reader = Reader(path, settings, as_of=as_of)
+def _read(path: Path, settings: Settings, as_of: datetime | None = None) -> DagdirReader:
+    reader = DagdirReader(path, settings, as_of=as_of)
     reader.open()
     reader.read_all()
     return reader
@@ -133,7 +133,7 @@ def test_a_dagdir_without_any_of_it(dagdir: Dagdir) -> None:
 def test_folders_as_the_settings_name_them(dagdir: Dagdir) -> None:
     dagdir.write("my/run0/logs/metrics.csv", csv_of((0, 0.7)))
     assert Look(dagdir).values() == {}
-    settings = Settings(metrics=Metrics(files=("my/{run}/lo*",)))
+    settings = Settings(metrics=MetricSettings(files=("my/{run}/lo*",)))
     assert Look(dagdir, settings).values() == {0: 0.7}
 
 
@@ -144,7 +144,7 @@ def test_damage_is_told_with_the_files_name(dagdir: Dagdir) -> None:
 
 
 def test_a_file_too_large_is_told(dagdir: Dagdir, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(written, "LARGEST_CSV", 10)
+    monkeypatch.setattr(job_files, "LARGEST_CSV", 10)
     dagdir.write(f"{LOGS}/version_0/metrics.csv", csv_of((0, 0.5)))
     assert "larger than" in Look(dagdir).training().problems[0]
 
@@ -161,8 +161,8 @@ def test_unchanged_files_are_not_read_again(
         read.append(Path(path))
         return written_opened(path, most)
 
-    written_opened = written.opened
-    monkeypatch.setattr(written, "opened", opened)
+    written_opened = job_files.opened
+    monkeypatch.setattr(job_files, "opened", opened)
     dagdir.write(f"{LOGS}/version_0/metrics.csv", csv_of((0, 0.5)))
     dagdir.write(f"{LOGS}/version_1/metrics.csv", csv_of((1, "nan")))
     look = Look(dagdir)
@@ -214,7 +214,9 @@ def test_a_uuid_that_is_no_name_matches_nothing(tmp_path: Path, uuid: str) -> No
     outside.write("version_0/metrics.csv", csv_of((0, 0.1)))
     dagdir.write("output/training_logs/other/version_0/metrics.csv", csv_of((0, 0.1)))
     dagdir.write("metl.log", Log().submit(77, NODE).data)
-    settings = Settings(metrics=Metrics(files=("*/training_logs/{uuid}", "{uuid}", "../outside")))
+    settings = Settings(
+        metrics=MetricSettings(files=("*/training_logs/{uuid}", "{uuid}", "../outside"))
+    )
     assert Look(dagdir, settings).trainings() == {}
 
 
@@ -244,7 +246,7 @@ def test_the_epoch_that_a_line_names_counts(dagdir: Dagdir) -> None:
 
 def test_the_primary_metric_is_what_is_looked_for(dagdir: Dagdir) -> None:
     dagdir.write("77.out", "val_loss: 0.4\nperplexity=9\n")
-    look = Look(dagdir, Settings(metrics=Metrics(primary="perplexity")))
+    look = Look(dagdir, Settings(metrics=MetricSettings(primary="perplexity")))
     assert look.values("perplexity") == {0: 9.0}
     assert look.values("val_loss") == {}
 
@@ -253,7 +255,7 @@ def test_a_pattern_for_what_jobs_print(dagdir: Dagdir) -> None:
     pattern = MetricPattern("perplexity", "out", re.compile(r"ppl (?P<value>\S+)"))
     dagdir.write("77.out", "ppl 9\nppl 8\n")
     dagdir.write("78.out", "ppl inf\n")
-    look = Look(dagdir, Settings(metrics=Metrics(patterns=(pattern,))))
+    look = Look(dagdir, Settings(metrics=MetricSettings(patterns=(pattern,))))
     assert look.values("perplexity") == {0: 8.0, 1: math.inf}
 
 
@@ -265,7 +267,7 @@ def test_a_pattern_for_files(dagdir: Dagdir) -> None:
     )
     dagdir.write(f"log/{UUID}.txt", "0 9\n1 8\n1 7\n")
     dagdir.write("log/run0.txt", "speed 5\nspeed 6\n")
-    look = Look(dagdir, Settings(metrics=Metrics(patterns=patterns)))
+    look = Look(dagdir, Settings(metrics=MetricSettings(patterns=patterns)))
     assert look.values("loss") == {0: 9.0, 1: 7.0}
     assert look.values("speed") == {0: 5.0, 1: 6.0}
 
@@ -316,7 +318,7 @@ def test_an_earlier_starts_line_is_not_this_ones_progress(tmp_path: Path) -> Non
     path = dagdir.write("77.out", BAR)
     reader = dagdir.reader(live=True, now=f"{DAY} 12:00:00")
     painter = reader.painter()
-    files = WrittenFiles(dagdir.path, Settings())
+    files = TrainingFiles(dagdir.path, Settings())
     assert len(files.streams(painter.ledger(), painter)) == 1
     old = time.time() - 3600
     os.utime(path, (old, old))
@@ -363,7 +365,7 @@ def test_what_jobs_printed_agrees_with_their_files() -> None:
     """The recorded jobs printed five digits of what their files have in full; of epochs that
     were no better than one before only the three of the progress line."""
     look = Look(TRAINER)
-    blind = Look(TRAINER, Settings(metrics=Metrics(files=("nowhere/{uuid}",))))
+    blind = Look(TRAINER, Settings(metrics=MetricSettings(files=("nowhere/{uuid}",))))
     printed, filed = blind.trainings(), look.trainings()
     compared = 0
     for run, training in printed.items():
@@ -384,8 +386,8 @@ def test_slow_patterns_have_less_time_the_more_files_there_are(
 ) -> None:
     """Each line takes half a second, by a clock of the test's own."""
     clock = itertools.count(0.0, 0.5)
-    monkeypatch.setattr(written.time, "thread_time", lambda: next(clock))
-    patience = written._Patience()
-    lines = [len(list(written._for_pattern(["x"] * 50, patience))) for _ in range(100)]
+    monkeypatch.setattr(job_files.time, "thread_time", lambda: next(clock))
+    patience = job_files._Patience()
+    lines = [len(list(job_files._for_pattern(["x"] * 50, patience))) for _ in range(100)]
     assert lines[0] > 1
     assert set(lines[50:]) == {1}

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from metlmon.authoring import PlanError, Policy, Request, make_plan, write_plan
-from metlmon.authoring.amending import Amendment, Stand, amendment
-from metlmon.authoring.complaints import complaints
-from metlmon.authoring.records import Rules, Shape
-from metlmon.authoring.writing import amend_plan
+from metlmon.authoring.diff import FileChangeKind, PlanDiff, plan_diff
+from metlmon.authoring.request import EnsembleShape, StopRules
+from metlmon.authoring.validate import validate
+from metlmon.authoring.write_files import amend_plan
 from tests.authoring.written import NAP, a_request, nap
 from tests.ensemble.written import Log, Out
 from tests.new.ensembles_that_ran import listing, ran, running
@@ -21,22 +21,22 @@ from tests.new.ensembles_that_ran import listing, ran, running
 @pytest.fixture(name="request_")
 def _request(tmp_path: Path) -> Request:
     """Two runs of three epochs, written."""
-    request = a_request(tmp_path, gate=Rules())
+    request = a_request(tmp_path, gate=StopRules())
     write_plan(make_plan(request))
     return request
 
 
-def amended(request: Request, force: bool = False, **changes: Any) -> Amendment:
+def amended(request: Request, force: bool = False, **changes: Any) -> PlanDiff:
     plan = make_plan(replace(request, **changes), amending=True)
-    return amendment(plan, force=force)
+    return plan_diff(plan, force=force)
 
 
 def carried_out(request: Request, force: bool = False, **changes: Any) -> list[str]:
     plan = make_plan(replace(request, **changes), amending=True)
-    return sorted(path.name for path in amend_plan(plan, amendment(plan, force=force)))
+    return sorted(path.name for path in amend_plan(plan, plan_diff(plan, force=force)))
 
 
-def told(change: Amendment) -> list[tuple[str, str]]:
+def told(change: PlanDiff) -> list[tuple[str, str]]:
     return [(each.node, each.how) for each in change.nodes]
 
 
@@ -50,7 +50,12 @@ ALL = [f"run{run}-train_epoch{epoch}" for run in range(2) for epoch in range(3)]
 def test_nothing_differs_and_nothing_is_written(request_: Request) -> None:
     before = listing(request_.directory)
     change = amended(request_)
-    assert (change.stand, change.same, change.nodes, change.files) == (Stand.WRITTEN, True, (), ())
+    assert (change.stand, change.same, change.nodes, change.files) == (
+        FileChangeKind.WRITTEN,
+        True,
+        (),
+        (),
+    )
     assert carried_out(request_) == []
     assert listing(request_.directory) == before
 
@@ -72,7 +77,7 @@ def test_what_was_not_submitted_is_replaced(request_: Request) -> None:
     plan = make_plan(replace(request_, runs=3, epochs=2, retries=5), amending=True)
     there = {file.name: (request_.directory / file.name).read_bytes() for file in plan.files}
     assert there == {file.name: file.data for file in plan.files}
-    assert amendment(plan).same
+    assert plan_diff(plan).same
 
 
 def test_what_differs_only_in_the_submit_file_is_a_change(request_: Request) -> None:
@@ -120,8 +125,8 @@ def test_the_description_may_be_the_one_that_was_changed(request_: Request) -> N
     path = request_.directory / "ensemble.toml"
     path.write_text(path.read_text().replace("runs = 2", "runs = 3"))
     plan = make_plan(replace(request_, runs=3), amending=True)
-    assert amendment(plan).keeps == ("ensemble.toml",)
-    assert amendment(plan, source=path).keeps == ()
+    assert plan_diff(plan).keeps == ("ensemble.toml",)
+    assert plan_diff(plan, source=path).keeps == ()
 
 
 def test_somebody_elses_dag_is_not_replaced(request_: Request) -> None:
@@ -149,7 +154,7 @@ def test_a_running_dag_is_left_alone(request_: Request) -> None:
     running(request_.directory)
     before = listing(request_.directory)
     change = amended(request_, runs=3)
-    assert change.stand is Stand.RUNNING
+    assert change.stand is FileChangeKind.RUNNING
     assert change.refusal is not None
     assert "a DAGMan has this DAG (ensemble.dag.lock)" in change.refusal
     for force in (False, True):
@@ -162,7 +167,11 @@ def test_a_running_dag_is_left_alone(request_: Request) -> None:
 def test_nodes_may_be_added_after_a_rescue(request_: Request) -> None:
     ran(request_.directory, done=FIRST, removed=["run0-train_epoch1"])
     change = amended(request_, runs=3)
-    assert (change.stand, change.ran, change.rescue) == (Stand.ENDED, 3, "ensemble.dag.rescue001")
+    assert (change.stand, change.ran, change.rescue) == (
+        FileChangeKind.ENDED,
+        3,
+        "ensemble.dag.rescue001",
+    )
     assert change.refusal is None
     assert {how for _, how in told(change)} == {"added"}
     assert "ensemble.dag" in carried_out(request_, runs=3)
@@ -176,7 +185,7 @@ def test_memory_may_change_after_a_rescue(request_: Request) -> None:
 
 
 def test_nodes_that_have_not_run_may_change(tmp_path: Path) -> None:
-    sites = a_request(tmp_path, sites=("A", "B"), policy=Policy.PIN, gate=Rules())
+    sites = a_request(tmp_path, sites=("A", "B"), policy=Policy.PIN, gate=StopRules())
     write_plan(make_plan(sites))
     # All of run0 has run; with a third site nothing of it changes, and run1 stays, too.
     ran(sites.directory, done=[node for node in ALL if node.startswith("run0")])
@@ -190,8 +199,8 @@ def test_nodes_that_have_not_run_may_change(tmp_path: Path) -> None:
     assert 'ResourceName="C"' in (sites.directory / "ensemble.dag").read_text()
 
 
-@pytest.mark.parametrize("gate", [None, Rules(patience=2)])
-def test_a_gate_may_come_or_go_after_a_rescue(request_: Request, gate: Rules | None) -> None:
+@pytest.mark.parametrize("gate", [None, StopRules(patience=2)])
+def test_a_gate_may_come_or_go_after_a_rescue(request_: Request, gate: StopRules | None) -> None:
     ran(request_.directory, done=FIRST)
     change = amended(request_, gate=gate)
     assert change.refusal is None
@@ -244,12 +253,12 @@ def test_without_a_rescue_file_all_would_run_again(request_: Request) -> None:
 def test_a_dag_that_was_handed_over_in_vain_is_as_if_it_were_not(request_: Request) -> None:
     (request_.directory / "ensemble.dag.condor.sub").write_text("")
     change = amended(request_, epochs=4)
-    assert (change.stand, change.refusal) == (Stand.WRITTEN, None)
+    assert (change.stand, change.refusal) == (FileChangeKind.WRITTEN, None)
 
 
 def test_a_dagman_that_comes_meanwhile_keeps_its_dag(request_: Request) -> None:
     plan = make_plan(replace(request_, runs=3), amending=True)
-    change = amendment(plan)
+    change = plan_diff(plan)
     running(request_.directory)
     before = listing(request_.directory)
     with pytest.raises(PlanError, match="a DAGMan has taken"):
@@ -264,14 +273,14 @@ def test_a_dagman_that_waits_in_the_queue_has_the_dag(request_: Request) -> None
     log = "000 (100.000.000) 2026-01-02 09:59:00 Job submitted from host: <10.0.0.1:9618>\n...\n"
     (directory / "ensemble.dag.dagman.log").write_text(log)
     change = amended(request_, runs=3)
-    assert change.stand is Stand.RUNNING
+    assert change.stand is FileChangeKind.RUNNING
     assert change.refusal is not None
     assert "a DAGMan has this DAG (ensemble.dag.dagman.log tells of no end)" in change.refusal
 
 
 def test_a_dag_that_is_submitted_meanwhile_keeps_its_file(request_: Request) -> None:
     plan = make_plan(replace(request_, runs=3), amending=True)
-    change = amendment(plan)
+    change = plan_diff(plan)
     (request_.directory / "ensemble.dag.condor.sub").write_text("")
     with pytest.raises(PlanError, match="a DAGMan has taken"):
         amend_plan(plan, change)
@@ -282,7 +291,7 @@ def test_the_jobs_log_tells_of_a_dag_whose_dagman_left_nothing(request_: Request
     for path in request_.directory.glob("ensemble.dag.*"):
         path.unlink()
     change = amended(request_, seeds=(1, 9))
-    assert (change.stand, change.ran) == (Stand.ENDED, 6)
+    assert (change.stand, change.ran) == (FileChangeKind.ENDED, 6)
     assert change.refusal is not None
     assert "run1-train_epoch0" in change.refusal
 
@@ -302,9 +311,9 @@ def answered(request: Request, folder: str = "gate/ensemble") -> None:
 @pytest.mark.parametrize("folder", ["gate/ensemble", "placement/ensemble"])
 def test_a_new_dag_finds_no_answers_of_an_old_gate(tmp_path: Path, folder: str) -> None:
     """The same runs have the same uuids: their gate would leave them out at once."""
-    request = a_request(tmp_path, gate=Rules())
+    request = a_request(tmp_path, gate=StopRules())
     answered(request, folder)
-    (complaint,) = (each for each in complaints(request) if each.fatal)
+    (complaint,) = (each for each in validate(request) if each.fatal)
     assert complaint.text.startswith(
         f"ensemble.dag was submitted from here before and left {folder}"
     )
@@ -384,7 +393,7 @@ def test_what_a_running_dag_needs_is_not_changed(request_: Request) -> None:
 
 def test_a_shape_that_was_changed(request_: Request, tmp_path: Path) -> None:
     own = nap(tmp_path / "shard", NAP)
-    change = amended(request_, shape=Shape.BAG, shards=4, gate=None, template=own)
+    change = amended(request_, shape=EnsembleShape.BAG, shards=4, gate=None, template=own)
     assert change.refusal is None
     assert change.runs_removed == ("run0", "run1")
     assert {how for _, how in told(change)} == {"added", "removed"}

@@ -18,26 +18,26 @@ import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
-from metlmon.authoring import Plan, PlanError, Request, complaints, make_plan
-from metlmon.authoring import writing as writing_module
-from metlmon.authoring.description import Unreadable, description_of
+from metlmon.authoring import Plan, PlanError, Request, make_plan, validate
+from metlmon.authoring import write_files as writing_module
+from metlmon.authoring.from_toml import DescriptionError, description_of
 from metlmon.authoring.graph import GraphNode
-from metlmon.authoring.records import (
+from metlmon.authoring.request import (
+    EnsembleShape,
     Evaluation,
-    How,
     Region,
-    Rules,
-    Shape,
-    Stage,
-    Sweep,
-    Swept,
+    StageRequest,
+    StopRules,
+    SweepMode,
+    SweepRequest,
+    SweptVariable,
 )
-from metlmon.authoring.tomltext import example, toml_of
-from metlmon.authoring.writing import write_plan
-from metlmon.cli import new as new_command
-from metlmon.cli.codes import Exit
+from metlmon.authoring.to_toml import example, toml_of
+from metlmon.authoring.write_files import write_plan
+from metlmon.cli.commands import new as new_command
+from metlmon.cli.exit_codes import Exit
 from metlmon.cli.main import main
-from metlmon.dagman.submit import parse_description, submission
+from metlmon.dagman.submit_description import parse_description, submission
 from tests.authoring.written import a_request, nap, woven
 
 Captured = pytest.CaptureFixture[str]
@@ -101,9 +101,13 @@ PLACES: Final = (
 @st.composite
 def requests(draw: st.DrawFn) -> Request:
     """Of any shape, with anything at one of the places where a person writes."""
-    shape = draw(st.sampled_from((Shape.CHAIN, Shape.SWEEP, Shape.STAGES, Shape.BAG)))
+    shape = draw(
+        st.sampled_from(
+            (EnsembleShape.CHAIN, EnsembleShape.SWEEP, EnsembleShape.STAGES, EnsembleShape.BAG)
+        )
+    )
     odd = draw(st.sampled_from(PLACES))
-    bag = shape is Shape.BAG
+    bag = shape is EnsembleShape.BAG
 
     def said(place: str, *usual: str) -> str:
         return draw(nasty if place == odd else st.sampled_from(usual or TAME))
@@ -118,16 +122,19 @@ def requests(draw: st.DrawFn) -> Request:
         "sites": (said("site", "delta", "A+x@y/z:1"), "expanse")[draw(st.integers(0, 2)) :],
         "values": {"project": said("project"), "disk": said("disk", "1GB")},
         "variables": {said("variable", *VARIABLES): said("value")},
-        "gate": None if bag else draw(st.none() | st.just(Rules(metric=said("metric")))),
+        "gate": None if bag else draw(st.none() | st.just(StopRules(metric=said("metric")))),
         "subdags": not bag and draw(st.booleans()),
         "shards": 2 if bag else 0,
     }
-    if shape is Shape.SWEEP:
-        rates = Swept("learning_rate", ("0.1", "0.2"), "s:1")
-        more = Swept(said("swept", "project"), (said("swept value"), "b"), "s:2")
-        told["sweep"] = Sweep(said("group", *GROUPS), (rates, more), How.PRODUCT)
-    if shape is Shape.STAGES:
-        told["stages"] = (Stage(said("stage", *GROUPS, "evaluate"), 1), Stage("two", 1))
+    if shape is EnsembleShape.SWEEP:
+        rates = SweptVariable("learning_rate", ("0.1", "0.2"), "s:1")
+        more = SweptVariable(said("swept", "project"), (said("swept value"), "b"), "s:2")
+        told["sweep"] = SweepRequest(said("group", *GROUPS), (rates, more), SweepMode.PRODUCT)
+    if shape is EnsembleShape.STAGES:
+        told["stages"] = (
+            StageRequest(said("stage", *GROUPS, "evaluate"), 1),
+            StageRequest("two", 1),
+        )
     if not bag and draw(st.booleans()):
         told["evaluation"] = Evaluation()
     if draw(st.booleans()):
@@ -144,7 +151,7 @@ def all_nodes(plan: Plan) -> dict[str, GraphNode]:
 @settings(max_examples=250, deadline=None, suppress_health_check=list(HealthCheck))
 @given(asked=requests())
 def test_what_may_be_asked_for_is_written_as_it_was_asked_for(asked: Request) -> None:
-    found = complaints(asked)
+    found = validate(asked)
     fatal = [each for each in found if each.fatal]
     if fatal:
         with pytest.raises(PlanError):
@@ -182,20 +189,20 @@ def assert_jobs_are_those_of_the_template(plan: Plan) -> None:
 def test_a_value_swallows_no_line(tmp_path: Path) -> None:
     # Blanks at the end of a line go before HTCondor looks whether it is continued.
     asked = a_request(tmp_path, values={"seconds": "5\\ "})
-    assert [each.field for each in complaints(asked) if each.fatal] == ["values.seconds"]
+    assert [each.field for each in validate(asked) if each.fatal] == ["values.seconds"]
 
 
 @pytest.mark.parametrize("name", ["queue_length", "QUEUED", "on_exit_hold", "noop_job", "if"])
 def test_no_variable_is_a_command_of_the_job(tmp_path: Path, name: str) -> None:
     asked = a_request(tmp_path, variables={name: "true"})
-    fatal = [each.text for each in complaints(asked) if each.fatal]
+    fatal = [each.text for each in validate(asked) if each.fatal]
     assert [f"{name} means something to HTCondor; choose another name"] == fatal
 
 
 @pytest.mark.parametrize("site", ["a' || true", "(x)", "a=b", "$x", "a,b"])
 def test_no_site_is_an_expression(tmp_path: Path, site: str) -> None:
     asked = a_request(tmp_path, variables={"resourcename": site})
-    fatal = [each.text for each in complaints(asked) if each.fatal]
+    fatal = [each.text for each in validate(asked) if each.fatal]
     assert len(fatal) == 1
     assert "cannot be a site's name" in fatal[0]
 
@@ -206,8 +213,8 @@ def test_no_site_of_a_sweep_file_is_an_expression(tmp_path: Path) -> None:
         "PARENT {run}-train_epoch0 CHILD {run}-train_epoch1\n"
         'VARS {run} ResourceName="a\\" || true || \\"" learning_rate={a}\n'
     )
-    asked = Request("trainer", Path("D"), source=Path("w.sweep"), gate=Rules())
-    fatal = [each.text for each in complaints(asked) if each.fatal]
+    asked = Request("trainer", Path("D"), source=Path("w.sweep"), gate=StopRules())
+    fatal = [each.text for each in validate(asked) if each.fatal]
     assert len(fatal) == 1
     assert "t.subdag:2:" in fatal[0]
     assert "cannot be a site's name" in fatal[0]
@@ -227,9 +234,9 @@ def test_a_templates_file_name_is_no_line_of_what_is_written(tmp_path: Path, nam
 
 def test_two_stages_with_templates_of_one_name(tmp_path: Path) -> None:
     one, other = (nap(tmp_path / folder) for folder in ("a", "b"))
-    stages = (Stage("p", 1, one), Stage("f", 1, other))
-    asked = replace(a_request(tmp_path), shape=Shape.STAGES, stages=stages, template=one)
-    (fatal,) = [each for each in complaints(asked) if each.fatal]
+    stages = (StageRequest("p", 1, one), StageRequest("f", 1, other))
+    asked = replace(a_request(tmp_path), shape=EnsembleShape.STAGES, stages=stages, template=one)
+    (fatal,) = [each for each in validate(asked) if each.fatal]
     assert fatal.field == "stages.f.template"
     assert "two templates would be kept as nap.template" in fatal.text
 
@@ -237,11 +244,11 @@ def test_two_stages_with_templates_of_one_name(tmp_path: Path) -> None:
 def test_a_stage_called_like_the_evaluations_submit_file(tmp_path: Path) -> None:
     asked = replace(
         a_request(tmp_path),
-        shape=Shape.STAGES,
-        stages=(Stage("evaluate", 1), Stage("f", 1)),
+        shape=EnsembleShape.STAGES,
+        stages=(StageRequest("evaluate", 1), StageRequest("f", 1)),
         evaluation=Evaluation(),
     )
-    fatal = [each.text for each in complaints(asked) if each.fatal]
+    fatal = [each.text for each in validate(asked) if each.fatal]
     assert fatal == [
         "two submit files would be called ensemble-evaluate.sub; give the stage another name"
     ]
@@ -257,10 +264,10 @@ def test_a_template_brings_nothing_that_is_taken_for_something_else(
     own = Path(nap(tmp_path / "own"))
     own.write_text(f"# ship: {name}\n{own.read_text()}")
     (own.parent / name).write_text("x")
-    asked = replace(a_request(tmp_path, gate=Rules()), template=str(own))
+    asked = replace(a_request(tmp_path, gate=StopRules()), template=str(own))
     # a_request writes the template anew.
     own.write_text(f"# ship: {name}\n{own.read_text()}")
-    fatal = [each.text for each in complaints(asked) if each.fatal]
+    fatal = [each.text for each in validate(asked) if each.fatal]
     assert len(fatal) == 1
     assert f"the template brings a {name} along" in fatal[0]
 
@@ -427,16 +434,16 @@ def test_a_description_of_many_values_is_read_again(capsys: Captured) -> None:
 @given(data=st.data())
 def test_no_description_is_too_odd_to_be_answered(data: st.DataObject) -> None:
     """Examples, with pieces taken out, doubled, and strewn with what ends lines and quotes."""
-    text = example(data.draw(st.sampled_from(list(Shape))), "trainer")
+    text = example(data.draw(st.sampled_from(list(EnsembleShape))), "trainer")
     for _ in range(data.draw(st.integers(1, 4))):
         start = data.draw(st.integers(0, len(text)))
         end = min(len(text), start + data.draw(st.integers(0, 30)))
         text = text[:start] + data.draw(nasty | st.just(text[start:end] * 2)) + text[end:]
     path = Path("odd.toml")
     path.write_bytes(text.encode("utf-8", "surrogatepass"))
-    with suppress(Unreadable):
+    with suppress(DescriptionError):
         asked = description_of(path)
-        if any(each.fatal for each in complaints(asked)):
+        if any(each.fatal for each in validate(asked)):
             return
         assert not [each for each in woven(make_plan(asked)).problems if each.error]
 

@@ -11,27 +11,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metlmon.authoring.description import (
+from metlmon.authoring.from_toml import (
     LARGEST,
-    Unreadable,
+    DescriptionError,
     description_of,
     place_of,
     template_for,
 )
-from metlmon.authoring.records import (
+from metlmon.authoring.request import (
+    EnsembleShape,
     Evaluation,
-    Goal,
-    How,
+    MetricGoal,
     Policy,
     Region,
     Request,
-    Rules,
-    Shape,
-    Stage,
-    Sweep,
-    Swept,
+    StageRequest,
+    StopRules,
+    SweepMode,
+    SweepRequest,
+    SweptVariable,
 )
-from metlmon.authoring.tomltext import example, toml_of
+from metlmon.authoring.to_toml import example, toml_of
 
 
 def read(tmp_path: Path, text: str, name: str = "e.toml") -> Request:
@@ -41,7 +41,7 @@ def read(tmp_path: Path, text: str, name: str = "e.toml") -> Request:
 
 
 def wrong(tmp_path: Path, text: str) -> list[str]:
-    with pytest.raises(Unreadable) as caught:
+    with pytest.raises(DescriptionError) as caught:
         read(tmp_path, text)
     prefix = f"{tmp_path}/e.toml:"
     assert all(sentence.startswith(prefix) for sentence in caught.value.sentences)
@@ -53,7 +53,7 @@ def wrong(tmp_path: Path, text: str) -> list[str]:
 
 def test_an_empty_description_is_a_chain_with_a_gate(tmp_path: Path) -> None:
     found = read(tmp_path, "", "mine.toml")
-    usual = Request("trainer", tmp_path / "out", name="mine", gate=Rules())
+    usual = Request("trainer", tmp_path / "out", name="mine", gate=StopRules())
     assert found == usual
 
 
@@ -113,7 +113,7 @@ variables.x = 0.5
         values={"container": "x.sif", "cpus": "8", "rate": "0.10"},
         variables={"project": "METL"},
         evaluation=Evaluation(every=10, gates=True, values={"n": "3"}),
-        gate=Rules(patience=3, min_delta=0.001, divergence=5.0),
+        gate=StopRules(patience=3, min_delta=0.001, divergence=5.0),
         regions=(
             Region("late", {"ResourceName": "B"}, (20, 29), ("run0",), "e.toml:27"),
             Region("one", {"x": "0.5"}, (3, 3), (), "e.toml:31"),
@@ -127,14 +127,14 @@ def test_a_sweep_keeps_what_numbers_look_like_and_where_they_stand(tmp_path: Pat
         '[sweep]\ngroup = "lr"\nhow = "product"\n\na = "0.01 to 0.05 by 0.02"\n'
         'b = [1_0.10, 1e-3, 7, "x y", true]\n',
     )
-    assert found.shape is Shape.SWEEP
-    assert found.sweep == Sweep(
+    assert found.shape is EnsembleShape.SWEEP
+    assert found.sweep == SweepRequest(
         "lr",
         (
-            Swept("a", ("0.01", "0.03", "0.05"), "e.toml:5"),
-            Swept("b", ("10.10", "1e-3", "7", "x y", "true"), "e.toml:6"),
+            SweptVariable("a", ("0.01", "0.03", "0.05"), "e.toml:5"),
+            SweptVariable("b", ("10.10", "1e-3", "7", "x y", "true"), "e.toml:6"),
         ),
-        How.PRODUCT,
+        SweepMode.PRODUCT,
         "e.toml:1",
     )
 
@@ -142,19 +142,19 @@ def test_a_sweep_keeps_what_numbers_look_like_and_where_they_stand(tmp_path: Pat
 @pytest.mark.parametrize(
     ("text", "gate"),
     [
-        ("", Rules()),
+        ("", StopRules()),
         ("gate = false", None),
-        ("gate = true\n[bag]\nshards = 2", Rules()),
+        ("gate = true\n[bag]\nshards = 2", StopRules()),
         ("[bag]\nshards = 2", None),
-        ("[stop]", Rules()),
-        ("[stop]\npatience = 2", Rules(patience=2)),
-        ("[stop]\nmetric = 'r'\ngoal = 'max'", Rules("r", Goal.MAX)),
+        ("[stop]", StopRules()),
+        ("[stop]\npatience = 2", StopRules(patience=2)),
+        ("[stop]\nmetric = 'r'\ngoal = 'max'", StopRules("r", MetricGoal.MAX)),
         ("[multi-node]\nmachines = 2", None),
-        ("[[stage]]\nname = 'a'\nepochs = 1", Rules()),
+        ("[[stage]]\nname = 'a'\nepochs = 1", StopRules()),
     ],
 )
 def test_runs_have_a_gate_unless_they_shall_not(
-    tmp_path: Path, text: str, gate: Rules | None
+    tmp_path: Path, text: str, gate: StopRules | None
 ) -> None:
     assert read(tmp_path, text).gate == gate
 
@@ -162,8 +162,8 @@ def test_runs_have_a_gate_unless_they_shall_not(
 def test_tables_tell_the_shape(tmp_path: Path) -> None:
     text = "[[stage]]\nname = 'pre'\nepochs = 3\n[[stage]]\nname = 'fine'\nepochs = 2\n"
     found = read(tmp_path, text + "template = 'metl'\nvalues = { a = 1 }")
-    assert found.shape is Shape.STAGES
-    assert found.stages == (Stage("pre", 3), Stage("fine", 2, "metl", {"a": "1"}))
+    assert found.shape is EnsembleShape.STAGES
+    assert found.stages == (StageRequest("pre", 3), StageRequest("fine", 2, "metl", {"a": "1"}))
     assert read(tmp_path, "[bag]\nshards = 5\n").shards == 5
     assert read(tmp_path, "[multi-node]\nmachines = 3").machines == 3
 
@@ -231,7 +231,7 @@ def test_relative_files_lie_beside_the_description(tmp_path: Path) -> None:
 )
 def test_errors_name_the_line_and_the_key(tmp_path: Path, text: str, sentence: str) -> None:
     if sentence == "not valid TOML":
-        with pytest.raises(Unreadable, match=r"e\.toml: not valid TOML: .*line 1"):
+        with pytest.raises(DescriptionError, match=r"e\.toml: not valid TOML: .*line 1"):
             read(tmp_path, text)
         return
     found = wrong(tmp_path, text)
@@ -241,7 +241,7 @@ def test_errors_name_the_line_and_the_key(tmp_path: Path, text: str, sentence: s
 def test_all_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
     found = wrong(tmp_path, "runs = 'x'\nnam = 1\nepochs = 'y'\n")
     assert [each.split(":")[0] for each in found] == ["1", "2", "3"]
-    with pytest.raises(Unreadable, match=r"\(and 2 more\)"):
+    with pytest.raises(DescriptionError, match=r"\(and 2 more\)"):
         description_of(tmp_path / "e.toml")
 
 
@@ -250,10 +250,10 @@ def test_files_that_are_no_description(tmp_path: Path) -> None:
         (tmp_path / "none.toml", "there is no such file"),
         (tmp_path, "cannot be read"),
     ]:
-        with pytest.raises(Unreadable, match=what):
+        with pytest.raises(DescriptionError, match=what):
             description_of(path)
     (tmp_path / "large.toml").write_bytes(b"# x\n" * (LARGEST // 4 + 1))
-    with pytest.raises(Unreadable, match="cannot be read"):
+    with pytest.raises(DescriptionError, match="cannot be read"):
         description_of(tmp_path / "large.toml")
 
 
@@ -290,7 +290,7 @@ VARIABLE = WORD.filter(lambda name: name not in ("group", "how"))
 NUMBER = st.floats(allow_nan=False, allow_infinity=False)
 WHOLE = st.integers(0, 10**6)
 RULES = st.builds(
-    Rules,
+    StopRules,
     metric=WORD,
     patience=st.none() | WHOLE,
     min_delta=NUMBER,
@@ -299,33 +299,37 @@ RULES = st.builds(
     poll=WHOLE,
 )
 SWEEP = st.builds(
-    Sweep,
+    SweepRequest,
     group=WORD,
     variables=st.lists(
-        st.builds(Swept, VARIABLE, st.lists(TEXT, min_size=1, max_size=30).map(tuple), st.just("")),
+        st.builds(
+            SweptVariable, VARIABLE, st.lists(TEXT, min_size=1, max_size=30).map(tuple), st.just("")
+        ),
         min_size=1,
         max_size=3,
         unique_by=lambda each: each.name,
     ).map(tuple),
-    how=st.none() | st.sampled_from(How),
+    how=st.none() | st.sampled_from(SweepMode),
 )
 TEMPLATE = st.sampled_from(["trainer", "metl"])
-OF_SHAPE: dict[Shape, dict[str, st.SearchStrategy[Any]]] = {
-    Shape.CHAIN: {"runs": WHOLE, "epochs": WHOLE},
-    Shape.SWEEP: {"sweep": SWEEP, "epochs": WHOLE},
-    Shape.STAGES: {
+OF_SHAPE: dict[EnsembleShape, dict[str, st.SearchStrategy[Any]]] = {
+    EnsembleShape.CHAIN: {"runs": WHOLE, "epochs": WHOLE},
+    EnsembleShape.SWEEP: {"sweep": SWEEP, "epochs": WHOLE},
+    EnsembleShape.STAGES: {
         "stages": st.lists(
-            st.builds(Stage, WORD, WHOLE, st.none() | TEMPLATE, NAMES), min_size=1, max_size=3
+            st.builds(StageRequest, WORD, WHOLE, st.none() | TEMPLATE, NAMES),
+            min_size=1,
+            max_size=3,
         ).map(tuple)
     },
-    Shape.BAG: {"shards": WHOLE, "gather": st.none() | TEMPLATE},
-    Shape.MULTI_NODE: {"machines": WHOLE, "runs": WHOLE},
+    EnsembleShape.BAG: {"shards": WHOLE, "gather": st.none() | TEMPLATE},
+    EnsembleShape.MULTI_NODE: {"machines": WHOLE, "runs": WHOLE},
 }
 
 
 @st.composite
 def requests(draw: st.DrawFn) -> Request:
-    shape = draw(st.sampled_from(Shape))
+    shape = draw(st.sampled_from(EnsembleShape))
     fields: dict[str, st.SearchStrategy[Any]] = {
         "template": TEMPLATE,
         "name": TEXT,
@@ -368,15 +372,15 @@ def test_a_description_says_what_was_asked_for(place: Path, request: Request) ->
     text = toml_of(request)
     place.write_text(text, encoding="utf-8", newline="")
     found = description_of(place, Path("out"))
-    if request.seeds and request.shape in (Shape.SWEEP, Shape.BAG):
+    if request.seeds and request.shape in (EnsembleShape.SWEEP, EnsembleShape.BAG):
         # Their runs are counted otherwise.
         found = replace(found, runs=request.runs)
     assert without_places(found) == without_places(request)
     assert toml_of(found) == text
 
 
-@pytest.mark.parametrize("shape", Shape)
-def test_every_shape_has_an_example(tmp_path: Path, shape: Shape) -> None:
+@pytest.mark.parametrize("shape", EnsembleShape)
+def test_every_shape_has_an_example(tmp_path: Path, shape: EnsembleShape) -> None:
     text = example(shape, template_for(shape) or "own.sub")
     assert f'shape = "{shape}"' in text
     assert max(map(len, text.split("\n"))) <= 100

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from metlmon.authoring.explaining import explain, names
-from metlmon.authoring.graph import Level
-from metlmon.authoring.records import Request
-from metlmon.authoring.shapes import graph_of
-from metlmon.cli.codes import Exit
+from metlmon.authoring.build_graph import graph_of
+from metlmon.authoring.explain import explain, names
+from metlmon.authoring.graph import Precedence
+from metlmon.authoring.request import Request
+from metlmon.cli.exit_codes import Exit
 from metlmon.cli.main import main
 from tests.authoring.written import nap
 
@@ -194,7 +194,11 @@ def test_nodes_of_sub_dags(tmp_path: Path) -> None:
     (found,) = explain(graph, "run1-train_epoch1", "x.dag")
     assert found.file in graph.subdags
     assert found.parents == ("run1-train_epoch0",)
-    assert {each.level for each in found.node.variables} >= {Level.ALL, Level.RUN, Level.NODE}
+    assert {each.level for each in found.node.variables} >= {
+        Precedence.ALL,
+        Precedence.RUN,
+        Precedence.NODE,
+    }
 
 
 def test_secrets_and_escapes_are_not_shown(capsys: Captured) -> None:

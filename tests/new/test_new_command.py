@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from metlmon.authoring.records import Shape
-from metlmon.cli.codes import Exit
+from metlmon.authoring.request import EnsembleShape
+from metlmon.cli.exit_codes import Exit
 from metlmon.cli.main import main
-from metlmon.pool import office
-from metlmon.pool.records import PoolError, Submitted
+from metlmon.pool import client
+from metlmon.pool.types import PoolError, SubmitResult
 from tests.authoring.written import nap
 from tests.new.ensembles_that_ran import listing, ran, running
 
@@ -30,10 +30,10 @@ Captured = pytest.CaptureFixture[str]
 class Clerk:
     """A pool of which only ``submit_dag`` is asked."""
 
-    answer: Submitted | PoolError = field(default_factory=lambda: Submitted(77, "htcondor2"))
+    answer: SubmitResult | PoolError = field(default_factory=lambda: SubmitResult(77, "htcondor2"))
     submitted: list[Path] = field(default_factory=list)
 
-    def submit_dag(self, dag_file: Path) -> Submitted:
+    def submit_dag(self, dag_file: Path) -> SubmitResult:
         self.submitted.append(dag_file)
         if isinstance(self.answer, PoolError):
             raise self.answer
@@ -46,7 +46,7 @@ class Clerk:
 @pytest.fixture(name="clerk")
 def _clerk(monkeypatch: pytest.MonkeyPatch) -> Clerk:
     clerk = Clerk()
-    monkeypatch.setattr(office, "open_pool", lambda: clerk)
+    monkeypatch.setattr(client, "open_pool", lambda: clerk)
     return clerk
 
 
@@ -122,8 +122,8 @@ def test_plain_characters(capsys: Captured, own: str) -> None:
     assert out.isascii()
 
 
-@pytest.mark.parametrize("shape", Shape)
-def test_examples_can_be_written_as_they_are(capsys: Captured, shape: Shape) -> None:
+@pytest.mark.parametrize("shape", EnsembleShape)
+def test_examples_can_be_written_as_they_are(capsys: Captured, shape: EnsembleShape) -> None:
     _, out, _ = spoken(capsys, f"--example {shape}")
     Path("mine.toml").write_text(out)
     code, out, err = spoken(capsys, "mine.toml out")

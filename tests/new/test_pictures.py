@@ -10,10 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from metlmon.authoring.ascii_graph import NARROWEST, picture
+from metlmon.authoring.build_graph import graph_of
 from metlmon.authoring.graph import Graph, GraphNode
-from metlmon.authoring.picture import NARROWEST, picture
-from metlmon.authoring.records import Evaluation, How, Request, Shape, Stage, Sweep, Swept
-from metlmon.authoring.shapes import graph_of
+from metlmon.authoring.request import (
+    EnsembleShape,
+    Evaluation,
+    Request,
+    StageRequest,
+    SweepMode,
+    SweepRequest,
+    SweptVariable,
+)
 from metlmon.dagman import NodeKind
 from tests.authoring.written import nap
 
@@ -127,9 +135,9 @@ def test_what_hangs_may_be_longer_than_its_node() -> None:
 
 
 def test_a_sweep(own: str) -> None:
-    swept = (Swept("a", tuple("123"), ""), Swept("b", tuple("wxyz"), ""))
-    sweep = Sweep("lr", swept, How.PRODUCT)
-    graph = graph_of(Request(own, Path("x"), shape=Shape.SWEEP, sweep=sweep, epochs=3))
+    swept = (SweptVariable("a", tuple("123"), ""), SweptVariable("b", tuple("wxyz"), ""))
+    sweep = SweepRequest("lr", swept, SweepMode.PRODUCT)
+    graph = graph_of(Request(own, Path("x"), shape=EnsembleShape.SWEEP, sweep=sweep, epochs=3))
     assert drawn(graph, 80) == (
         "lr00 … lr11  12 runs like this\n"
         "  train_epoch0 ─▶ train_epoch1 ─▶ train_epoch2\n"
@@ -142,8 +150,8 @@ def test_a_sweep(own: str) -> None:
 
 
 def test_stages(own: str) -> None:
-    stages = (Stage("pre", 20), Stage("fine", 10))
-    graph = graph_of(Request(own, Path("x"), shape=Shape.STAGES, stages=stages, runs=3))
+    stages = (StageRequest("pre", 20), StageRequest("fine", 10))
+    graph = graph_of(Request(own, Path("x"), shape=EnsembleShape.STAGES, stages=stages, runs=3))
     assert drawn(graph, 80) == (
         "run0 … run2  3 runs like this\n"
         "  pre: train_epoch0 ─▶ … ─▶ train_epoch19 ─▶ fine: train_epoch20 ─▶ …\n"
@@ -156,7 +164,7 @@ def test_stages(own: str) -> None:
 
 
 def test_a_bag(own: str) -> None:
-    request = Request(own, Path("x"), shape=Shape.BAG, shards=100, gather=own)
+    request = Request(own, Path("x"), shape=EnsembleShape.BAG, shards=100, gather=own)
     for cells in (40, 80, 200):
         assert drawn(graph_of(request), cells) == "shard000 … shard099 (100) ─▶ gather\n"
     assert drawn(graph_of(request), 80, ascii=True) == "shard000 ... shard099 (100) -> gather\n"

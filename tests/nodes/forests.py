@@ -8,13 +8,13 @@ from pathlib import Path
 from ensemble_pictures import FakeFeed, update
 
 from metlmon.dagman import Node, NodeKind
-from metlmon.ensemble.ledger import Ledger
-from metlmon.ensemble.node import NodeState
-from metlmon.ensemble.nodetree import DagNodes, NodeTree, TreeRow
-from metlmon.ensemble.picture import Painter
-from metlmon.ensemble.record import NodeKey
-from metlmon.ensemble.states import State
-from metlmon.ensemble.views import JobRow, JobView, NodeRow, RunView
+from metlmon.model.job_events import NodeKey
+from metlmon.model.node import NodeState
+from metlmon.model.states import State
+from metlmon.snapshot.builder import SnapshotBuilder
+from metlmon.snapshot.ledger import Ledger
+from metlmon.snapshot.node_tree import DagNodes, NodeTree, TreeRow
+from metlmon.snapshot.types import JobRow, JobView, NodeRow, RunView
 from tests.ensemble.written import Log
 
 
@@ -59,7 +59,7 @@ def tree(nodes: Mapping[str, Node], states: Mapping[str, State] | None = None) -
 class PainterFeed(FakeFeed):
     """Shows what a painter draws."""
 
-    def __init__(self, painter: Painter) -> None:
+    def __init__(self, painter: SnapshotBuilder) -> None:
         self.painter = painter
         super().__init__(update(painter.status()), Path("/nowhere/ensemble"))
 

@@ -8,14 +8,14 @@ import pytest
 from eyes import NARROW, WIDE, Show
 from forests import PainterFeed, evaluated, evaluated_log
 
+from metlmon.cli.json_output import JsonWriter
 from metlmon.cli.tables import print_status
-from metlmon.cli.to_json import Writer
-from metlmon.ensemble.states import State
-from metlmon.ensemble.views import RunView
-from metlmon.stats.evaluations import Found
-from metlmon.stats.glance import glance
-from metlmon.stats.study import Basis
-from metlmon.training.records import Point, Training
+from metlmon.jobfiles.records import Point, TrainingOutput
+from metlmon.model.states import State
+from metlmon.snapshot.types import RunView
+from metlmon.stats.evaluations import EvaluationResult
+from metlmon.stats.headline import headline
+from metlmon.stats.worker import StatsInput
 from tests.ensemble.written import Log, tell
 
 KEY = "0aaa1111"
@@ -70,7 +70,7 @@ def test_a_failed_evaluation_that_fails_nothing_is_told_as_what_it_is() -> None:
     side = painter.status().side_nodes
     assert (side.total, side.done, side.failed, side.overruled) == (8, 2, 0, 1)
     assert painter.status().dags[0].nodes_failed == 0
-    told = Writer(lambda when: when).run_view(view)
+    told = JsonWriter(lambda when: when).run_view(view)
     assert told["epochs"][1]["evaluations"] == ["run0-eval_epoch2"]
     assert told["side_nodes"][1]["job_state"] == "failed"
     assert told["side_nodes"][1]["state"] == "completed"
@@ -79,7 +79,7 @@ def test_a_failed_evaluation_that_fails_nothing_is_told_as_what_it_is() -> None:
 def printed(dag: str, log: Log, capsys: pytest.CaptureFixture[str]) -> list[str]:
     painter = tell({"run.dag": dag}, log).painter()
     status = painter.status()
-    print_status(status, glance(Basis(status, painter.ledger())))
+    print_status(status, headline(StatsInput(status, painter.ledger())))
     return capsys.readouterr().out.splitlines()
 
 
@@ -139,7 +139,9 @@ async def test_the_run_screen_shows_them_beside_their_epochs(show: Show) -> None
 async def test_what_an_evaluation_found_stands_beside_its_epoch(show: Show) -> None:
     shown = feed()
     points = {"eval_loss": (Point(0, 0.2308, 1, "a"),), "eval/pearson_a": (Point(0, 9.5, 1, "a"),)}
-    shown.written = {KEY: Training(KEY, points | {"val_loss": (Point(1, 7.5, 2, "b"),)}, {}, {})}
+    shown.written = {
+        KEY: TrainingOutput(KEY, points | {"val_loss": (Point(1, 7.5, 2, "b"),)}, {}, {})
+    }
     async with show(shown, size=WIDE) as seen:
         await seen.press("enter")
         assert "EVAL_LOSS" in seen.text
@@ -151,10 +153,10 @@ async def test_what_an_evaluation_found_stands_beside_its_epoch(show: Show) -> N
 def test_what_was_found_is_paired_by_version_where_there_is_one() -> None:
     view = view_of(evaluated(), evaluated_log())
     first, second = view.epochs[:2]
-    by_version = Found("eval_loss", {2: 0.5}, {0: 0.7})
+    by_version = EvaluationResult("eval_loss", {2: 0.5}, {0: 0.7})
     assert by_version.of(first.evaluations[0], first) is None
     assert by_version.of(second.evaluations[0], second) == 0.5
-    by_epoch = Found("eval_loss", {}, {0: 0.7})
+    by_epoch = EvaluationResult("eval_loss", {}, {0: 0.7})
     assert by_epoch.of(first.evaluations[0], first) == 0.7
 
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metlmon.dagman import NodeKind
-from metlmon.ensemble.nodetree import NodeTree, by_file, places, unfolded
-from metlmon.ensemble.states import State
+from metlmon.model.states import State
+from metlmon.snapshot.node_tree import NodeTree, by_file, places, unfolded
 
 DONE, HELD, RUNNING, WAITING = State.COMPLETED, State.HELD, State.RUNNING, State.WAITING
 

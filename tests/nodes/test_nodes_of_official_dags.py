@@ -10,25 +10,25 @@ from typing import Any
 import pytest
 
 from metlmon.dagman import NodeKind, load_workflow
-from metlmon.ensemble.dag import Dag
-from metlmon.ensemble.ensemble import Ensemble
-from metlmon.ensemble.nodetree import NodeTree, unfolded
-from metlmon.ensemble.nodewords import why
-from metlmon.ensemble.picture import Painter
+from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.errors import InputError
-from metlmon.live.reader import Reader
+from metlmon.model.dag import Dag
+from metlmon.model.ensemble import Ensemble
+from metlmon.snapshot.builder import SnapshotBuilder
+from metlmon.snapshot.node_text import why
+from metlmon.snapshot.node_tree import NodeTree, unfolded
 from tests.conformance import cases
 
 
-def _painter(path: Path) -> Painter:
+def _painter(path: Path) -> SnapshotBuilder:
     """What is known of a DAG file; also of one that DAGMan refuses, which no command shows."""
-    reader = Reader(path)
+    reader = DagdirReader(path)
     try:
         reader.open()
     except InputError:
         ensemble = Ensemble()
         ensemble.set_dags([Dag("it.dag", "it.dag", load_workflow([path], Path.read_bytes))])
-        return Painter(ensemble, "here")
+        return SnapshotBuilder(ensemble, "here")
     return reader.painter()
 
 

@@ -9,13 +9,13 @@ import pytest
 from eyes import NARROW, WIDE, Show
 from forests import PainterFeed, evaluated, evaluated_log, fan, fan_log
 
-from metlmon.cli.to_json import Writer
-from metlmon.ensemble.nodewords import counted_states, why
-from metlmon.ensemble.states import State
-from metlmon.ensemble.summary import MOST_SPECIAL
-from metlmon.live.reader import Reader
-from screens.headlines import special
-from screens.ink import text, width
+from metlmon.cli.json_output import JsonWriter
+from metlmon.live.dagdir_reader import DagdirReader
+from metlmon.model.states import State
+from metlmon.snapshot.aggregates import MOST_SPECIAL
+from metlmon.snapshot.node_text import counted_states, why
+from screens.overview.header import special
+from screens.widgets.spans import text, width
 from tests.ensemble.written import Log, tell
 
 
@@ -27,7 +27,7 @@ def test_they_are_told_in_the_order_dagman_comes_to_them() -> None:
         ("job", "init", State.COMPLETED),
         ("final", "report", State.WAITING),
     ]
-    told = Writer(lambda when: when).status(status)
+    told = JsonWriter(lambda when: when).status(status)
     assert told["special_nodes"][0]["jobs"] == ["1.0"]
     assert told["special_nodes"][0]["kind"] == "provisioner"
     assert told["side_nodes"] == {"total": 8, "done": 2, "failed": 0, "overruled": 1}
@@ -95,7 +95,7 @@ def test_a_service_that_somebody_removed_is_removed() -> None:
 
 def test_a_real_recording(shared: Callable[[str], Path]) -> None:
     """fixtures/scripts: recorded on a real pool with every kind of node."""
-    reader = Reader(Path(__file__).resolve().parents[2] / "fixtures" / "scripts")
+    reader = DagdirReader(Path(__file__).resolve().parents[2] / "fixtures" / "scripts")
     reader.open()
     reader.read_all()
     painter = reader.painter()

@@ -10,36 +10,36 @@ from statistics import fmean
 
 import pytest
 
-from metlmon.authoring.records import Request
+from metlmon.authoring.request import Request
 from metlmon.cli.main import main
-from metlmon.live.reader import Reader
-from metlmon.live.settings import load_settings
-from metlmon.stats.cost import Past, cost, past, told
-from metlmon.stats.study import Basis
-from screens.ink import text
-from screens.submitform import Draft
-from screens.submitplan import judged
-from screens.submitpreview import preview
+from metlmon.config.files import load_settings
+from metlmon.live.dagdir_reader import DagdirReader
+from metlmon.stats.cost import CostHistory, cost, past, told
+from metlmon.stats.worker import StatsInput
+from screens.submit.form_model import FormState
+from screens.submit.preview import preview
+from screens.submit.validation import validate_form
+from screens.widgets.spans import text
 from tests.ensemble.written import Log
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 
 
-def basis_of(directory: Path) -> Basis:
-    reader = Reader(directory, load_settings(directory))
+def basis_of(directory: Path) -> StatsInput:
+    reader = DagdirReader(directory, load_settings(directory))
     reader.open()
     reader.read_all()
     painter = reader.painter()
-    return Basis(painter.status(), painter.ledger())
+    return StatsInput(painter.status(), painter.ledger())
 
 
 @pytest.fixture(scope="module")
-def first_round() -> Basis:
+def first_round() -> StatsInput:
     return basis_of(FIXTURES / "first-round")
 
 
 def test_past_epochs_are_those_that_were_completed_with_all_their_tries(
-    first_round: Basis,
+    first_round: StatsInput,
 ) -> None:
     """Added up a second way, execution by execution."""
     made = past(first_round)
@@ -66,7 +66,7 @@ def test_past_epochs_are_those_that_were_completed_with_all_their_tries(
     assert sum(value <= made.lower for value in spent) / len(spent) == pytest.approx(0.25, abs=0.01)
 
 
-def test_the_cost_is_so_many_times_that_of_an_epoch(first_round: Basis) -> None:
+def test_the_cost_is_so_many_times_that_of_an_epoch(first_round: StatsInput) -> None:
     known = past(first_round)
     assert known is not None
     assert known.cycle is not None
@@ -91,14 +91,14 @@ def test_the_interval_is_of_the_sum_and_holds_in_four_of_five_cases() -> None:
         return [[mean * dice.lognormvariate(0, 0.5) for _ in range(epochs)] for mean in means]
 
     for _ in range(400):
-        made = cost(Past.of(runs(6, 12)), 4 * 8, 8)
+        made = cost(CostHistory.of(runs(6, 12)), 4 * 8, 8)
         assert made is not None
         assert made.lower <= made.hours <= made.upper
         inside += made.lower <= sum(map(sum, runs(4, 8))) <= made.upper
     assert 0.76 <= inside / 400 <= 0.9
 
 
-def test_of_few_epochs_less_is_known_than_of_many(first_round: Basis) -> None:
+def test_of_few_epochs_less_is_known_than_of_many(first_round: StatsInput) -> None:
     known = past(first_round)
     few, many = cost(known, 2, 1), cost(known, 600, 30)
     assert few is not None
@@ -118,7 +118,7 @@ def test_the_middle_is_within_the_interval_of_a_recording_whose_epochs_differ_mu
     assert (told_so["gpus"], told_so["past"]["gpus"]) == (1, [1, 1])
 
 
-def test_for_how_many_gpus_it_holds_is_said(first_round: Basis) -> None:
+def test_for_how_many_gpus_it_holds_is_said(first_round: StatsInput) -> None:
     known = past(first_round)
     assert known is not None
     gpus = {each.gpus for each in first_round.ledger.epochs if each.gpus is not None}
@@ -161,18 +161,18 @@ def test_nothing_is_told_where_too_few_epochs_tell(tmp_path: Path) -> None:
     assert cost(None, 600, 30) is None
 
 
-def test_what_has_no_epochs_costs_no_epochs(first_round: Basis) -> None:
+def test_what_has_no_epochs_costs_no_epochs(first_round: StatsInput) -> None:
     assert cost(past(first_round), 0, 0) is None
 
 
 def test_the_form_tells_the_cost_by_the_ensemble_on_the_screen(
-    first_round: Basis, tmp_path: Path
+    first_round: StatsInput, tmp_path: Path
 ) -> None:
     known = past(first_round)
     made = cost(known, 600, 30, 1)
     assert made is not None
     request = Request("trainer", tmp_path / "ens", runs=20, epochs=30)
-    verdict = judged(Draft.of(request))
+    verdict = validate_form(FormState.of(request))
     lines = [text(each) for each in preview(verdict, 100, False, known)[:6]]
     assert next(iter(told(made, "it"))) in "\n".join(lines)
     assert "train_epoch0 ─▶" in "\n".join(text(each) for each in preview(verdict, 100, False)[:8])
@@ -181,7 +181,7 @@ def test_the_form_tells_the_cost_by_the_ensemble_on_the_screen(
 
 
 def test_the_command_tells_the_cost_and_what_a_sweep_file_may_say(
-    first_round: Basis, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    first_round: StatsInput, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     said = ["new", str(tmp_path / "ens"), "--runs", "20", "--epochs", "30", "--dry-run"]
     assert main([*said, "--past", str(FIXTURES / "first-round"), "--json"]) == 0

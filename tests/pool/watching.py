@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from metlmon.cli.to_json import Writer
-from metlmon.ensemble.clock import Clock
-from metlmon.ensemble.states import State
-from metlmon.live.feed import Update
-from metlmon.live.reader import Reader
+from metlmon.cli.json_output import JsonWriter
+from metlmon.live.dagdir_reader import DagdirReader
+from metlmon.live.feed import Snapshot
 from metlmon.live.session import Session
+from metlmon.model.clock import Clock
+from metlmon.model.states import State
 
 ROUNDING = 1e-9
 
@@ -24,7 +24,7 @@ class Watched:
     which are nodes of none of the DAGs that it lists. ``runless``: there are jobs of no run, which
     use GPUs where they get a slot that has some, asked for or not."""
 
-    reader: Reader
+    reader: DagdirReader
     session: Session
     inner: int = 0
     runless: bool = False
@@ -37,13 +37,13 @@ class Watched:
 
     @classmethod
     def begin(cls, dagdir: Path, inner: int = 0, runless: bool = False) -> Watched:
-        reader = Reader(dagdir)
+        reader = DagdirReader(dagdir)
         reader.open()
         made = cls(reader, Session(reader), inner, runless)
         made.session.start(made.see)
         return made
 
-    def see(self, update: Update) -> None:
+    def see(self, update: Snapshot) -> None:
         """What ended stays ended, and the sums are those of the parts."""
         self.pictures += 1
         status, hours = update.status, update.status.gpu_hours
@@ -71,4 +71,4 @@ class Watched:
         latest = self.session.latest
         assert latest is not None
         clock: Clock = self.reader.ensemble.clock
-        return Writer(clock.stated).status(latest.status)
+        return JsonWriter(clock.stated).status(latest.status)

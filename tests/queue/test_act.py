@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from metlmon.cli.codes import Exit
+from metlmon.cli.exit_codes import Exit
 from metlmon.cli.main import ACTIONS, main
-from metlmon.pool import office, queue
-from metlmon.pool.records import Act, QueueJob
+from metlmon.pool import client, poller
+from metlmon.pool.types import PoolAction, QueueJob
 from tests.ensemble.written import Log, Out
 from tests.live.dagdirs import NODE, Dagdir
 from tests.queue.written import Schedd, dagman, job
@@ -35,8 +35,8 @@ def _dagdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Dagdir:
 @pytest.fixture(name="schedd")
 def _schedd(dagdir: Dagdir, monkeypatch: pytest.MonkeyPatch) -> Schedd:
     schedd = Schedd(job(79, node="run0-train_epoch1", directory=dagdir.path, rejection="no match"))
-    monkeypatch.setattr(office, "Connection", lambda: schedd)
-    monkeypatch.setattr("metlmon.pool.connection.Connection", lambda: schedd)
+    monkeypatch.setattr(client, "PoolConnection", lambda: schedd)
+    monkeypatch.setattr("metlmon.pool.connection.PoolConnection", lambda: schedd)
     return schedd
 
 
@@ -47,7 +47,7 @@ def spoken(capsys: Captured, *arguments: object) -> tuple[int, str, str]:
 
 
 def test_the_commands_actions_are_the_acts() -> None:
-    assert tuple(str(act) for act in Act) == ACTIONS
+    assert tuple(str(act) for act in PoolAction) == ACTIONS
 
 
 @pytest.mark.parametrize("target", ["79.0", "all"])
@@ -92,7 +92,9 @@ def test_without_a_yes_and_a_terminal_nothing_is_done(
 def test_only_yes_is_a_yes(
     answer: str, dagdir: Dagdir, schedd: Schedd, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("metlmon.cli.act._confirmed", lambda: answer.strip() in ("y", "yes"))
+    monkeypatch.setattr(
+        "metlmon.cli.commands.act._confirmed", lambda: answer.strip() in ("y", "yes")
+    )
     code, _, err = spoken(capsys, "act", "hold", dagdir.path, "all")
     assert code == Exit.REFUSED
     assert "nothing was done" in err
@@ -160,7 +162,7 @@ def test_what_cannot_be_meant(
 
 @pytest.fixture(name="asked")
 def _asked(schedd: Schedd, monkeypatch: pytest.MonkeyPatch) -> Schedd:
-    monkeypatch.setattr("metlmon.cli.queue.Connection", lambda: schedd)
+    monkeypatch.setattr("metlmon.cli.commands.queue.Connection", lambda: schedd)
     return schedd
 
 
@@ -241,7 +243,7 @@ def test_differing_at_this_moment_is_told_as_such(
     said = json.loads(out)
     assert said["queue"]["jobs"][0]["differs"] == "held"
     assert not [w for w in said["warnings"] if w["kind"] == "queue-differs"]
-    assert queue.QUERY_SECONDS == 30.0
+    assert poller.QUERY_SECONDS == 30.0
 
 
 # --- a dry run ----------------------------------------------------------------------------------

@@ -6,19 +6,19 @@ import threading
 import time
 from dataclasses import dataclass, replace
 
-from metlmon.ensemble.states import DagState, State
-from metlmon.ensemble.views import LogRow, Progress
-from metlmon.live.feed import Update
-from metlmon.pool.queue import (
+from metlmon.live.feed import Snapshot
+from metlmon.model.states import DagState, State
+from metlmon.pool.poller import (
     LONGEST_PAUSE,
     QUERY_SECONDS,
     SOON_SECONDS,
-    Pace,
-    Queue,
-    WithQueue,
-    heard,
+    PollPace,
+    QueueFeed,
+    QueuePoller,
+    match_jobs,
 )
-from metlmon.pool.records import Where
+from metlmon.pool.types import ScheddInfo
+from metlmon.snapshot.types import LogRow, Progress
 from tests.queue.written import DAGDIR, WHERE, Logs, Schedd, dag, dagman, job, picture, row
 
 
@@ -34,16 +34,16 @@ def asked(schedd: Schedd) -> int:
     return sum(what[0] == "query" for what in schedd.asked)
 
 
-def asker(logs: Logs, schedd: Schedd) -> tuple[Queue, Clock]:
+def asker(logs: Logs, schedd: Schedd) -> tuple[QueuePoller, Clock]:
     clock = Clock()
-    return Queue(logs, schedd, clock), clock  # type: ignore[arg-type]
+    return QueuePoller(logs, schedd, clock), clock  # type: ignore[arg-type]
 
 
 # --- when ---------------------------------------------------------------------------------
 
 
 def test_pauses_double_up_to_ten_minutes_and_are_short_again_after_an_answer() -> None:
-    pace = Pace()
+    pace = PollPace()
     pauses = [pace.after(False) for _ in range(7)]
     assert pauses == [60, 120, 240, 480, 600, 600, 600]
     assert max(pauses) == LONGEST_PAUSE
@@ -105,8 +105,8 @@ def test_nobody_is_asked_before_the_logs_are_read() -> None:
         done = 1
 
         @property
-        def latest(self) -> Update | None:
-            return Update(picture(self.dags), frozenset(), Progress(self.done, 2))
+        def latest(self) -> Snapshot | None:
+            return Snapshot(picture(self.dags), frozenset(), Progress(self.done, 2))
 
     logs = Reading(row(1))
     queue, _ = asker(logs, Schedd(job(1)))
@@ -117,7 +117,7 @@ def test_nobody_is_asked_before_the_logs_are_read() -> None:
 
 def test_a_failure_that_nobody_foresaw_is_a_word_too() -> None:
     class Odd(Schedd):
-        def where(self) -> Where:
+        def where(self) -> ScheddInfo:
             raise ZeroDivisionError("odd")
 
     queue, _ = asker(Logs(row(1)), Odd())
@@ -175,7 +175,7 @@ def test_the_jobs_of_a_dag_below_are_found_by_its_dagman() -> None:
 
 def test_positions_are_by_priority_and_then_by_age() -> None:
     jobs = [job(1, at=10), job(2, at=5), job(3, priority=7, at=50), job(4, 2), job(5, at=5)]
-    word = heard(WHERE, 1.0, jobs, {}, [], DAGDIR, ["metl.log"])
+    word = match_jobs(WHERE, 1.0, jobs, {}, [], DAGDIR, ["metl.log"])
     assert {each.cluster: each.position for each in word.jobs} == {3: 1, 2: 2, 5: 3, 1: 4, 4: None}
     assert {each.waiting for each in word.jobs} == {4}
 
@@ -183,19 +183,21 @@ def test_positions_are_by_priority_and_then_by_age() -> None:
 def test_jobs_of_other_directories_are_not_in_the_word() -> None:
     rows = {(1, 0): row(1), (2, 0): row(2)}
     jobs = [job(1), job(2, directory="/home/ben"), job(3, directory="/home/ben")]
-    word = heard(WHERE, 1.0, jobs, rows, [], DAGDIR, ["metl.log"])
+    word = match_jobs(WHERE, 1.0, jobs, rows, [], DAGDIR, ["metl.log"])
     assert [each.cluster for each in word.jobs] == [1]
     assert word.strangers == ((2, 0),)
 
 
 def test_dagmans_own_job_is_kept_apart() -> None:
-    word = heard(WHERE, 1.0, [dagman(), job(1)], {}, [dag()], DAGDIR, ["metl.log"])
+    word = match_jobs(WHERE, 1.0, [dagman(), job(1)], {}, [dag()], DAGDIR, ["metl.log"])
     assert [each.cluster for each in word.jobs] == [1]
     assert [each.cluster for each in word.dagmans] == [9]
 
 
 def test_another_directorys_dagman_with_the_number_of_ours() -> None:
-    word = heard(WHERE, 1.0, [dagman(directory="/home/ben/ens")], {}, [dag()], DAGDIR, ["metl.log"])
+    word = match_jobs(
+        WHERE, 1.0, [dagman(directory="/home/ben/ens")], {}, [dag()], DAGDIR, ["metl.log"]
+    )
     assert not word.dagmans
     assert word.strangers == ((9, 0),)
 
@@ -217,7 +219,7 @@ def test_a_job_shows_what_the_queue_adds() -> None:
     logs = Logs(row(1), row(2))
     schedd = Schedd(job(1, rejection="no match found", matches=2), job(2, priority=5))
     queue, clock = asker(logs, schedd)
-    feed = WithQueue(logs, queue)
+    feed = QueueFeed(logs, queue)
     view = feed.job_view(1, 0)
     assert view is not None
     assert view.queue is None
@@ -233,7 +235,7 @@ def test_a_job_shows_what_the_queue_adds() -> None:
 def test_only_what_lasts_is_a_warning() -> None:
     logs, schedd = Logs(row(1, State.RUNNING), dags=[dag()]), Schedd(job(1, 5), dagman())
     queue, clock = asker(logs, schedd)
-    feed = WithQueue(logs, queue)
+    feed = QueueFeed(logs, queue)
     queue.ask()
     assert feed.latest is not None
     assert feed.latest.status.warnings == ()
@@ -266,7 +268,7 @@ def test_jobs_that_were_here_and_are_gone_are_one() -> None:
         queue.ask()
     (found,) = queue.lasting
     assert found.text == "1.0 is running by its log, and not in the queue any more"
-    shown = WithQueue(logs, queue).queue_row(1, 0)
+    shown = QueueFeed(logs, queue).queue_row(1, 0)
     assert shown is not None
     assert shown.differs == "not in the queue"
 
@@ -286,10 +288,10 @@ def test_a_schedd_that_went_away_warns_of_nothing() -> None:
 def test_the_thread_asks_tells_and_ends() -> None:
     logs, schedd = Logs(row(1, State.RUNNING), dags=[dag()]), Schedd(job(1, 5), dagman())
     queue, clock = asker(logs, schedd)
-    feed = WithQueue(logs, queue)
+    feed = QueueFeed(logs, queue)
     told, pictures = threading.Event(), []
 
-    def notify(update: Update) -> None:
+    def notify(update: Snapshot) -> None:
         pictures.append(update)
         told.set()
 
@@ -307,7 +309,7 @@ def test_the_thread_asks_tells_and_ends() -> None:
 # --- a schedd that falls silent -----------------------------------------------------------
 
 
-def silent(logs: Logs, schedd: Schedd) -> tuple[Queue, Clock]:
+def silent(logs: Logs, schedd: Schedd) -> tuple[QueuePoller, Clock]:
     """It had our jobs, and then it was gone."""
     queue, clock = asker(logs, schedd)
     queue.ask()
@@ -320,7 +322,7 @@ def silent(logs: Logs, schedd: Schedd) -> tuple[Queue, Clock]:
 def test_a_schedd_that_falls_silent_is_told_on_every_picture_until_it_answers() -> None:
     logs, schedd = Logs(row(1, State.RUNNING), dags=[dag()]), Schedd(job(1, 2), dagman())
     queue, clock = silent(logs, schedd)
-    feed = WithQueue(logs, queue)
+    feed = QueueFeed(logs, queue)
     assert feed.latest is not None
     since = time.strftime("%H:%M:%S", time.localtime(clock.now - QUERY_SECONDS))
     assert f"no answer from the schedd since {since}" in (feed.latest.error or "")
@@ -333,7 +335,7 @@ def test_of_an_ensemble_that_has_ended_no_schedd_is_missed() -> None:
     logs, schedd = Logs(row(1, State.RUNNING), dags=[dag()]), Schedd(job(1, 2), dagman())
     queue, _ = silent(logs, schedd)
     logs.live = False
-    shown = WithQueue(logs, queue).latest
+    shown = QueueFeed(logs, queue).latest
     assert shown is not None
     assert shown.error is None
 
@@ -373,10 +375,10 @@ def test_a_silence_that_begins_or_ends_is_shown_at_once() -> None:
     queue.ask()
     schedd.down = "the schedd does not answer"
     clock.now += QUERY_SECONDS
-    feed = WithQueue(logs, queue)
+    feed = QueueFeed(logs, queue)
     told, pictures = threading.Event(), []
 
-    def notify(update: Update) -> None:
+    def notify(update: Snapshot) -> None:
         pictures.append(update)
         told.set()
 

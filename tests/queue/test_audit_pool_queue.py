@@ -6,54 +6,56 @@ from dataclasses import replace
 
 import pytest
 
-from metlmon.ensemble.states import State
-from metlmon.ensemble.views import LogRow
-from metlmon.pool.offers import offers
-from metlmon.pool.queue import Queue
-from metlmon.pool.records import Act, Offer, QueueWord
+from metlmon.model.states import State
+from metlmon.pool.job_actions import offers
+from metlmon.pool.poller import QueuePoller
+from metlmon.pool.types import ActionPreview, PoolAction, QueueSnapshot
+from metlmon.snapshot.types import LogRow
 from tests.queue.written import Logs, Schedd, dag, dagman, job, row
 
 HELD = 5
 SUSPENDED = 7
 
 
-def offer(act: Act, state: State, status: int, owner: str = "anna") -> Offer:
+def offer(act: PoolAction, state: State, status: int, owner: str = "anna") -> ActionPreview:
     """What is offered for job 1: ``state`` by its log, ``status`` in the queue."""
-    word = QueueWord(user="anna@example.org", asked=100.0, jobs=(job(1, status, owner=owner),))
+    word = QueueSnapshot(user="anna@example.org", asked=100.0, jobs=(job(1, status, owner=owner),))
     return next(o for o in offers(word, [row(1, state)], []) if o.act is act)
 
 
 # Held in the second in which it ended (seen on 23.9.6): the log has 005, then 012; DAGMan counts
 # the node as done; the queue keeps the job, held, until somebody lets go of it or the DAG ends.
-@pytest.mark.parametrize("act", [Act.RELEASE, Act.REMOVE])
+@pytest.mark.parametrize("act", [PoolAction.RELEASE, PoolAction.REMOVE])
 @pytest.mark.parametrize("state", [State.COMPLETED, State.FAILED])
-def test_a_job_that_was_held_as_it_ended_can_be_let_go(act: Act, state: State) -> None:
+def test_a_job_that_was_held_as_it_ended_can_be_let_go(act: PoolAction, state: State) -> None:
     made = offer(act, state, HELD)
     assert made.order is not None, made.refused
     assert [target.id for target in made.order.targets] == ["1.0"]
 
 
 def test_it_is_held_already_and_at_no_machine() -> None:
-    assert offer(Act.HOLD, State.COMPLETED, HELD).refused == "the job is held already"
-    assert offer(Act.VACATE, State.COMPLETED, HELD).refused == "the job is held: at no machine"
+    assert offer(PoolAction.HOLD, State.COMPLETED, HELD).refused == "the job is held already"
+    assert (
+        offer(PoolAction.VACATE, State.COMPLETED, HELD).refused == "the job is held: at no machine"
+    )
 
 
 def test_an_ended_job_that_only_the_last_word_still_has_is_not_touched() -> None:
-    made = offer(Act.REMOVE, State.COMPLETED, 2)
+    made = offer(PoolAction.REMOVE, State.COMPLETED, 2)
     assert made.refused == "the job is completed: no longer in the queue"
 
 
 def test_anothers_job_is_refused_also_then() -> None:
-    made = offer(Act.RELEASE, State.COMPLETED, HELD, owner="ben")
+    made = offer(PoolAction.RELEASE, State.COMPLETED, HELD, owner="ben")
     assert made.refused == "this job belongs to ben, you are anna"
 
 
 # A real schedd answers "not possible in this state" to what is suspended in its own eyes.
 def test_a_job_that_the_queue_has_suspended_is_not_vacated() -> None:
-    made = offer(Act.VACATE, State.SUSPENDED, SUSPENDED)
+    made = offer(PoolAction.VACATE, State.SUSPENDED, SUSPENDED)
     assert made.refused == "the job is suspended: only jobs that run can be vacated"
-    assert offer(Act.VACATE, State.SUSPENDED, 2).order is not None
-    assert offer(Act.HOLD, State.SUSPENDED, SUSPENDED).order is not None
+    assert offer(PoolAction.VACATE, State.SUSPENDED, 2).order is not None
+    assert offer(PoolAction.HOLD, State.SUSPENDED, SUSPENDED).order is not None
 
 
 def asked(schedd: Schedd) -> list[tuple[object, ...]]:
@@ -63,7 +65,7 @@ def asked(schedd: Schedd) -> list[tuple[object, ...]]:
 def test_a_thousand_jobs_of_one_dagman_cost_one_id() -> None:
     jobs = [job(n) for n in range(100, 1100)]
     schedd = Schedd(dagman(), *jobs)
-    word = Queue(Logs(*(row(n) for n in range(100, 1100)), dags=[dag()]), schedd).ask()  # type: ignore[arg-type]
+    word = QueuePoller(Logs(*(row(n) for n in range(100, 1100)), dags=[dag()]), schedd).ask()  # type: ignore[arg-type]
     assert asked(schedd) == [({9}, {9})]
     assert len(word.jobs) == len(jobs)
 
@@ -71,7 +73,7 @@ def test_a_thousand_jobs_of_one_dagman_cost_one_id() -> None:
 def test_jobs_that_no_dagman_of_ours_has_are_asked_for_by_their_numbers() -> None:
     lost = replace(job(2), dagman=None)
     schedd = Schedd(dagman(), job(1), lost)
-    word = Queue(Logs(row(1), row(2), row(3), dags=[dag()]), schedd).ask()  # type: ignore[arg-type]
+    word = QueuePoller(Logs(row(1), row(2), row(3), dags=[dag()]), schedd).ask()  # type: ignore[arg-type]
     assert asked(schedd) == [({9}, {9}), (set(), {2, 3})]
     assert [each.cluster for each in word.jobs] == [1, 2]
 
@@ -81,6 +83,6 @@ def test_a_dagman_below_that_was_found_by_its_number_is_asked_for_its_jobs() -> 
     schedd = Schedd(below, replace(job(21), dagman=20))
     logs = Logs(row(20, node="sub"))
     logs.logs += (LogRow("inner.dag.dagman.log", 0, 0, None, None),)
-    word = Queue(logs, schedd).ask()  # type: ignore[arg-type]
+    word = QueuePoller(logs, schedd).ask()  # type: ignore[arg-type]
     assert [each.cluster for each in word.jobs] == [20, 21]
     assert asked(schedd) == [(set(), {20}), ({20}, set())]

@@ -7,15 +7,15 @@ from datetime import timedelta
 
 import pytest
 
-from metlmon.ensemble.states import ACTIVE, TERMINAL, State
-from metlmon.pool.compare import agree, differences, lasting
-from metlmon.pool.queue import QUERY_SECONDS, notices
-from metlmon.pool.records import QueueJob, QueueWord
+from metlmon.model.states import ACTIVE, TERMINAL, State
+from metlmon.pool.discrepancies import agree, differences, lasting
+from metlmon.pool.poller import QUERY_SECONDS, notices
+from metlmon.pool.types import QueueJob, QueueSnapshot
 from tests.queue.written import NINE, job, row
 
 
-def word(asked: float, *jobs: QueueJob, **more: object) -> QueueWord:
-    return QueueWord(schedd="ap", asked=asked, jobs=jobs, **more)  # type: ignore[arg-type]
+def word(asked: float, *jobs: QueueJob, **more: object) -> QueueSnapshot:
+    return QueueSnapshot(schedd="ap", asked=asked, jobs=jobs, **more)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

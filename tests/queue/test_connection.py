@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from metlmon.pool import connection as line
-from metlmon.pool.connection import Connection, Refusal, command
-from metlmon.pool.records import PoolError
+from metlmon.pool.connection import PoolConnection, PoolRefused, command
+from metlmon.pool.types import PoolError
 
 AD = (
     '{"cluster": 12, "proc": 0, "status": 1, "owner": "anna", "priority": null, "matches": 2, '
@@ -47,8 +47,8 @@ for text in sys.stdin:
 
 
 @pytest.fixture
-def fake() -> Connection:
-    connection = Connection([sys.executable, "-I", "-c", FAKE])
+def fake() -> PoolConnection:
+    connection = PoolConnection([sys.executable, "-I", "-c", FAKE])
     yield connection
     connection.close()
 
@@ -61,40 +61,42 @@ def gone(process: int) -> bool:
     return False
 
 
-def test_an_answer_becomes_a_record(fake: Connection) -> None:
+def test_an_answer_becomes_a_record(fake: PoolConnection) -> None:
     (job,) = fake.query([9], [12])
     assert (job.cluster, job.proc, job.owner, job.priority, job.matches) == (12, 0, "anna", 0, 2)
     assert job.rejection == "no match"
 
 
-def test_one_worker_serves_many_operations(fake: Connection) -> None:
+def test_one_worker_serves_many_operations(fake: PoolConnection) -> None:
     assert fake.act("hold", 7, 0) == fake.act("hold", 7, 0)
 
 
-def test_a_worker_that_ends_is_told_with_its_last_words_and_started_anew(fake: Connection) -> None:
+def test_a_worker_that_ends_is_told_with_its_last_words_and_started_anew(
+    fake: PoolConnection,
+) -> None:
     with pytest.raises(PoolError, match=r"ended unexpectedly \(status 4\).*Assertion"):
         fake.act("hold", 1, 0)
     assert fake.act("hold", 7, 0).isdigit()
 
 
-def test_a_worker_that_is_killed_by_a_signal(fake: Connection) -> None:
+def test_a_worker_that_is_killed_by_a_signal(fake: PoolConnection) -> None:
     with pytest.raises(PoolError, match=r"ended unexpectedly \(status -6\)"):
         fake.act("hold", 9, 0)
 
 
-def test_a_worker_that_ends_in_the_middle_of_an_answer(fake: Connection) -> None:
+def test_a_worker_that_ends_in_the_middle_of_an_answer(fake: PoolConnection) -> None:
     with pytest.raises(PoolError, match="ended unexpectedly"):
         fake.act("hold", 8, 0)
 
 
-def test_nonsense_is_no_answer(fake: Connection) -> None:
+def test_nonsense_is_no_answer(fake: PoolConnection) -> None:
     with pytest.raises(PoolError, match="ended unexpectedly"):
         fake.act("hold", 3, 0)
     assert fake.act("hold", 7, 0).isdigit()
 
 
 def test_a_schedd_that_hangs_costs_the_worker(
-    fake: Connection, monkeypatch: pytest.MonkeyPatch
+    fake: PoolConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     process = int(fake.act("hold", 7, 0))
     monkeypatch.setattr(line, "OTHER_SECONDS", 0.2)
@@ -105,20 +107,20 @@ def test_a_schedd_that_hangs_costs_the_worker(
     assert fake.act("hold", 7, 0).isdigit()
 
 
-def test_what_went_wrong_comes_with_what_to_do(fake: Connection) -> None:
-    with pytest.raises(Refusal, match="SEC_CLIENT_AUTHENTICATION_METHODS") as caught:
+def test_what_went_wrong_comes_with_what_to_do(fake: PoolConnection) -> None:
+    with pytest.raises(PoolRefused, match="SEC_CLIENT_AUTHENTICATION_METHODS") as caught:
         fake.act("hold", 4, 0)
     assert caught.value.said == "Error when performing"
     with pytest.raises(PoolError, match="pip install htcondor"):
         fake.act("hold", 6, 0)
 
 
-def test_what_the_bindings_only_print_is_quoted(fake: Connection) -> None:
+def test_what_the_bindings_only_print_is_quoted(fake: PoolConnection) -> None:
     with pytest.raises(PoolError, match=r"^ERROR: two$"):
         fake.act("hold", 5, 0)
 
 
-def test_words_of_an_earlier_operation_are_not_quoted(fake: Connection) -> None:
+def test_words_of_an_earlier_operation_are_not_quoted(fake: PoolConnection) -> None:
     with pytest.raises(PoolError, match="ERROR: two"):
         fake.act("hold", 5, 0)
     with pytest.raises(PoolError) as caught:
@@ -126,7 +128,7 @@ def test_words_of_an_earlier_operation_are_not_quoted(fake: Connection) -> None:
     assert "two" not in str(caught.value)
 
 
-def test_closing_leaves_no_process(fake: Connection) -> None:
+def test_closing_leaves_no_process(fake: PoolConnection) -> None:
     process = int(fake.act("hold", 7, 0))
     fake.close()
     assert gone(process)
@@ -135,7 +137,7 @@ def test_closing_leaves_no_process(fake: Connection) -> None:
     fake.close()
 
 
-def test_closing_ends_an_operation_that_hangs(fake: Connection) -> None:
+def test_closing_ends_an_operation_that_hangs(fake: PoolConnection) -> None:
     process = int(fake.act("hold", 7, 0))
     failed: list[PoolError] = []
 
@@ -156,7 +158,7 @@ def test_closing_ends_an_operation_that_hangs(fake: Connection) -> None:
     assert gone(process)
 
 
-def test_many_threads_take_turns(fake: Connection) -> None:
+def test_many_threads_take_turns(fake: PoolConnection) -> None:
     said: list[str] = []
 
     def ask() -> None:
@@ -173,7 +175,7 @@ def test_many_threads_take_turns(fake: Connection) -> None:
 
 def test_a_worker_that_cannot_be_started() -> None:
     with pytest.raises(PoolError, match="cannot be started"):
-        Connection(["/nonexistent/python"]).where()
+        PoolConnection(["/nonexistent/python"]).where()
 
 
 def test_the_real_worker_imports_nothing_from_the_working_directory(tmp_path: Path) -> None:
@@ -225,7 +227,7 @@ def test_the_real_workers_answers_are_alone_on_its_standard_output() -> None:
 
 
 def test_without_a_temporary_directory_only_the_last_words_are_lost(
-    fake: Connection, monkeypatch: pytest.MonkeyPatch
+    fake: PoolConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def unwritable(*_: object, **__: object) -> None:
         raise FileNotFoundError(2, "No usable temporary directory found")

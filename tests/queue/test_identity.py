@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from metlmon.pool.identity import Ownership, is_dagman_of, runs_file
-from metlmon.pool.records import QueueJob
+from metlmon.pool.ownership import Ownership, is_dagman_of, runs_file
+from metlmon.pool.types import QueueJob
 from tests.queue.written import DAGDIR, dag, dagman, job
 
 

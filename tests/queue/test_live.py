@@ -5,8 +5,8 @@ from __future__ import annotations
 import queue
 from pathlib import Path
 
-from metlmon.live.feed import Update
-from metlmon.live.reader import Reader
+from metlmon.live.dagdir_reader import DagdirReader
+from metlmon.live.feed import Snapshot
 from metlmon.live.session import Session
 from tests.ensemble.written import Log
 from tests.live.dagdirs import NODE, Dagdir
@@ -22,10 +22,10 @@ def old(tmp_path: Path) -> Dagdir:
 
 
 def test_old_logs_come_to_life_when_the_queue_has_their_jobs(tmp_path: Path) -> None:
-    reader = Reader(old(tmp_path).path)
+    reader = DagdirReader(old(tmp_path).path)
     reader.open()
     session = Session(reader)
-    pictures: queue.Queue[Update] = queue.Queue()
+    pictures: queue.Queue[Snapshot] = queue.Queue()
     session.start(pictures.put)
     try:
         while not (update := pictures.get(timeout=PATIENCE)).status.logs:
@@ -42,7 +42,7 @@ def test_old_logs_come_to_life_when_the_queue_has_their_jobs(tmp_path: Path) -> 
 
 
 def test_who_says_it_is_not_live_is_believed(tmp_path: Path) -> None:
-    reader = Reader(old(tmp_path).path, live=False)
+    reader = DagdirReader(old(tmp_path).path, live=False)
     reader.open()
     reader.read_all()
     reader.in_queue = True
@@ -50,7 +50,7 @@ def test_who_says_it_is_not_live_is_believed(tmp_path: Path) -> None:
 
 
 def test_one_picture_without_a_thread(tmp_path: Path) -> None:
-    reader = Reader(old(tmp_path).path)
+    reader = DagdirReader(old(tmp_path).path)
     reader.open()
     reader.read_all()
     session = Session(reader)

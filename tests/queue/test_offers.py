@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from metlmon.ensemble.states import DagState, State
-from metlmon.pool.offers import already_so, offers
-from metlmon.pool.records import Act, Offer, QueueWord
+from metlmon.model.states import DagState, State
+from metlmon.pool.job_actions import already_so, offers
+from metlmon.pool.types import ActionPreview, PoolAction, QueueSnapshot
 from tests.queue.written import dag, dagman, job, row
 
-WORD = QueueWord(
+WORD = QueueSnapshot(
     schedd="ap.example.org",
     user="anna@example.org",
     asked=100.0,
@@ -20,31 +20,33 @@ WORD = QueueWord(
 )
 
 
-def offer(act: Act, *rows: object, word: QueueWord = WORD, dags: tuple[object, ...] = ()) -> Offer:
+def offer(
+    act: PoolAction, *rows: object, word: QueueSnapshot = WORD, dags: tuple[object, ...] = ()
+) -> ActionPreview:
     made = offers(word, rows, dags)  # type: ignore[arg-type]
     return next(each for each in made if each.act is act)
 
 
-def ids(made: Offer) -> list[str]:
+def ids(made: ActionPreview) -> list[str]:
     assert made.order is not None, made.refused
     return [target.id for target in made.order.targets]
 
 
 def test_all_acts_in_their_order() -> None:
-    assert [each.act for each in offers(WORD, (), ())] == list(Act)
+    assert [each.act for each in offers(WORD, (), ())] == list(PoolAction)
 
 
 @pytest.mark.parametrize(
     ("act", "touched"),
     [
-        (Act.HOLD, ["1.0", "2.0"]),
-        (Act.RELEASE, ["3.0"]),
-        (Act.REMOVE, ["1.0", "2.0", "3.0"]),
-        (Act.VACATE, ["2.0"]),
-        (Act.PRIORITY, ["1.0", "2.0", "3.0"]),
+        (PoolAction.HOLD, ["1.0", "2.0"]),
+        (PoolAction.RELEASE, ["3.0"]),
+        (PoolAction.REMOVE, ["1.0", "2.0", "3.0"]),
+        (PoolAction.VACATE, ["2.0"]),
+        (PoolAction.PRIORITY, ["1.0", "2.0", "3.0"]),
     ],
 )
-def test_each_act_touches_the_jobs_it_can(act: Act, touched: list[str]) -> None:
+def test_each_act_touches_the_jobs_it_can(act: PoolAction, touched: list[str]) -> None:
     rows = (row(1), row(2, State.RUNNING), row(3, State.HELD), row(4, State.COMPLETED))
     made = offer(act, *rows)
     assert ids(made) == touched
@@ -52,7 +54,7 @@ def test_each_act_touches_the_jobs_it_can(act: Act, touched: list[str]) -> None:
 
 
 def test_what_is_left_out_is_told_why() -> None:
-    made = offer(Act.HOLD, row(1), row(3, State.HELD), row(4, State.COMPLETED))
+    made = offer(PoolAction.HOLD, row(1), row(3, State.HELD), row(4, State.COMPLETED))
     assert [(target.id, why) for target, why in made.left_out] == [
         ("3.0", "held already"),
         ("4.0", "completed: no longer in the queue"),
@@ -70,65 +72,65 @@ def test_what_is_left_out_is_told_why() -> None:
     ],
 )
 def test_vacate_is_for_jobs_that_have_a_machine(state: State) -> None:
-    assert ids(offer(Act.VACATE, row(1, state))) == ["1.0"]
+    assert ids(offer(PoolAction.VACATE, row(1, state))) == ["1.0"]
 
 
 def test_the_subject_counts_exactly() -> None:
-    assert offer(Act.HOLD, row(1), row(2), row(4, State.FAILED)).subject == "2 jobs of run0"
-    assert offer(Act.HOLD, row(1)).subject == "job 1.0 of run0"
-    assert offer(Act.HOLD, row(1), row(2, run="run1")).subject == "2 jobs of 2 runs"
+    assert offer(PoolAction.HOLD, row(1), row(2), row(4, State.FAILED)).subject == "2 jobs of run0"
+    assert offer(PoolAction.HOLD, row(1)).subject == "job 1.0 of run0"
+    assert offer(PoolAction.HOLD, row(1), row(2, run="run1")).subject == "2 jobs of 2 runs"
 
 
 def test_a_runs_name_cannot_move_the_cursor() -> None:
-    assert "\x1b" not in offer(Act.HOLD, row(1, run="\x1b[2Jrun")).subject
+    assert "\x1b" not in offer(PoolAction.HOLD, row(1, run="\x1b[2Jrun")).subject
 
 
 def test_one_job_is_not_they() -> None:
-    made = offer(Act.HOLD, row(1))
+    made = offer(PoolAction.HOLD, row(1))
     assert made.effect.startswith("it stops")
     assert made.undo == "release lets it run again"
 
 
 def test_nothing_to_do_says_so() -> None:
-    made = offer(Act.HOLD, row(1, State.HELD))
+    made = offer(PoolAction.HOLD, row(1, State.HELD))
     assert made.order is None
     assert made.refused == "the job is held already"
     assert already_so(made)
-    assert not already_so(offer(Act.RELEASE, row(1)))
+    assert not already_so(offer(PoolAction.RELEASE, row(1)))
 
 
 def test_nothing_selected() -> None:
-    assert offer(Act.HOLD).refused == "no job is selected"
+    assert offer(PoolAction.HOLD).refused == "no job is selected"
 
 
 def test_no_schedd_is_the_reason() -> None:
-    word = QueueWord(error="the schedd does not answer")
-    assert {each.refused for each in offers(word, (row(1),), ()) if each.act is Act.HOLD} == {
-        "the schedd does not answer"
-    }
+    word = QueueSnapshot(error="the schedd does not answer")
+    assert {
+        each.refused for each in offers(word, (row(1),), ()) if each.act is PoolAction.HOLD
+    } == {"the schedd does not answer"}
 
 
 def test_before_the_first_answer_nothing_is_offered() -> None:
-    made = offer(Act.HOLD, row(1), word=QueueWord(asking=True))
+    made = offer(PoolAction.HOLD, row(1), word=QueueSnapshot(asking=True))
     assert made.refused == "the schedd has not answered yet"
 
 
 def test_another_owners_jobs() -> None:
     word = replace(WORD, user="ben@example.org")
-    made = offer(Act.REMOVE, row(1), row(2), word=word)
+    made = offer(PoolAction.REMOVE, row(1), row(2), word=word)
     assert made.refused == "these jobs belong to anna, you are ben"
 
 
 def test_another_owners_job_among_ours_is_left_out() -> None:
     word = replace(WORD, jobs=(job(1), job(2, owner="ben")))
-    made = offer(Act.HOLD, row(1), row(2), word=word)
+    made = offer(PoolAction.HOLD, row(1), row(2), word=word)
     assert ids(made) == ["1.0"]
     assert made.left_out[0][1] == "belongs to ben, you are anna"
 
 
 def test_logs_of_another_machine() -> None:
     word = replace(WORD, jobs=(), dagmans=())
-    made = offer(Act.HOLD, row(1), word=word)
+    made = offer(PoolAction.HOLD, row(1), word=word)
     assert made.refused == (
         "the schedd ap.example.org does not have these jobs: the logs are another machine's, or old"
     )
@@ -136,13 +138,13 @@ def test_logs_of_another_machine() -> None:
 
 def test_logs_that_are_a_copy() -> None:
     word = replace(WORD, jobs=(), dagmans=(), strangers=((1, 0),))
-    made = offer(Act.HOLD, row(1), word=word)
+    made = offer(PoolAction.HOLD, row(1), word=word)
     assert made.refused is not None
     assert "belong to another directory" in made.refused
 
 
 def test_a_job_that_came_after_the_word_is_not_refused() -> None:
-    assert ids(offer(Act.HOLD, row(6))) == ["6.0"]
+    assert ids(offer(PoolAction.HOLD, row(6))) == ["6.0"]
 
 
 def test_a_refusal_of_everything_goes_first() -> None:
@@ -156,49 +158,49 @@ def test_a_refusal_of_everything_goes_first() -> None:
 @pytest.mark.parametrize(
     ("act", "given", "why"),
     [
-        (Act.HALT, dag(), None),
-        (Act.HALT, dag(halted=True), "it is halted already"),
-        (Act.HALT, dag(DagState.DONE), "the DAG does not run: it is done"),
-        (Act.RESUME, dag(halted=True), None),
-        (Act.RESUME, dag(), "it is not halted"),
-        (Act.REMOVE_DAG, dag(), None),
-        (Act.REMOVE_DAG, dag(DagState.REMOVED), "the DAG does not run: it is removed"),
-        (Act.REMOVE_DAG, dag(cluster=None), "the number of DAGMan's job is not known"),
+        (PoolAction.HALT, dag(), None),
+        (PoolAction.HALT, dag(halted=True), "it is halted already"),
+        (PoolAction.HALT, dag(DagState.DONE), "the DAG does not run: it is done"),
+        (PoolAction.RESUME, dag(halted=True), None),
+        (PoolAction.RESUME, dag(), "it is not halted"),
+        (PoolAction.REMOVE_DAG, dag(), None),
+        (PoolAction.REMOVE_DAG, dag(DagState.REMOVED), "the DAG does not run: it is removed"),
+        (PoolAction.REMOVE_DAG, dag(cluster=None), "the number of DAGMan's job is not known"),
         (
-            Act.RESUBMIT,
+            PoolAction.RESUBMIT,
             dag(),
             "the DAG runs: only one that failed or was removed can be resubmitted",
         ),
-        (Act.HALT, dag(DagState.UNKNOWN), "no file here tells whether the DAG runs"),
-        (Act.RELEASE_DAG, dag(DagState.HELD), None),
-        (Act.RELEASE_DAG, dag(), "DAGMan is not held"),
+        (PoolAction.HALT, dag(DagState.UNKNOWN), "no file here tells whether the DAG runs"),
+        (PoolAction.RELEASE_DAG, dag(DagState.HELD), None),
+        (PoolAction.RELEASE_DAG, dag(), "DAGMan is not held"),
         (
-            Act.RELEASE_DAG,
+            PoolAction.RELEASE_DAG,
             dag(DagState.HELD, cluster=None),
             "the number of DAGMan's job is not known",
         ),
-        (Act.HALT, dag(DagState.HELD), "DAGMan is held: release it first (release-dag)"),
+        (PoolAction.HALT, dag(DagState.HELD), "DAGMan is held: release it first (release-dag)"),
         (
-            Act.HALT,
+            PoolAction.HALT,
             dag(DagState.RESTARTING),
             "DAGMan does not run at the moment: it will be started again",
         ),
-        (Act.REMOVE_DAG, dag(DagState.HELD), None),
-        (Act.REMOVE_DAG, dag(DagState.RESTARTING), None),
-        (Act.RESUBMIT, dag(DagState.HELD), "DAGMan held: it is still in the queue"),
-        (Act.RESUBMIT, dag(DagState.DONE), "the DAG is done"),
-        (Act.RESUBMIT, dag(DagState.NOT_SUBMITTED), "the DAG was never submitted"),
-        (Act.RESUBMIT, dag(DagState.REMOVED, rescue=2), None),
-        (Act.RESUBMIT, dag(DagState.REMOVED, rescue=2, cluster=8), None),
+        (PoolAction.REMOVE_DAG, dag(DagState.HELD), None),
+        (PoolAction.REMOVE_DAG, dag(DagState.RESTARTING), None),
+        (PoolAction.RESUBMIT, dag(DagState.HELD), "DAGMan held: it is still in the queue"),
+        (PoolAction.RESUBMIT, dag(DagState.DONE), "the DAG is done"),
+        (PoolAction.RESUBMIT, dag(DagState.NOT_SUBMITTED), "the DAG was never submitted"),
+        (PoolAction.RESUBMIT, dag(DagState.REMOVED, rescue=2), None),
+        (PoolAction.RESUBMIT, dag(DagState.REMOVED, rescue=2, cluster=8), None),
         (
-            Act.RESUBMIT,
+            PoolAction.RESUBMIT,
             dag(DagState.FAILED, cluster=8),
             "there is no rescue file to go on from, and some nodes are done",
         ),
-        (Act.RESUBMIT, dag(DagState.FAILED, cluster=8, nodes_done=0), None),
+        (PoolAction.RESUBMIT, dag(DagState.FAILED, cluster=8, nodes_done=0), None),
     ],
 )
-def test_a_dags_acts(act: Act, given: object, why: str | None) -> None:
+def test_a_dags_acts(act: PoolAction, given: object, why: str | None) -> None:
     made = offer(act, dags=(given,))
     assert made.refused == why
     assert (made.order is None) == (why is not None)
@@ -206,34 +208,34 @@ def test_a_dags_acts(act: Act, given: object, why: str | None) -> None:
 
 
 def test_removing_a_dag_is_removing_its_dagman() -> None:
-    assert ids(offer(Act.REMOVE_DAG, dags=(dag(),))) == ["9.0"]
+    assert ids(offer(PoolAction.REMOVE_DAG, dags=(dag(),))) == ["9.0"]
 
 
 def test_releasing_a_dag_is_releasing_its_dagman() -> None:
-    assert ids(offer(Act.RELEASE_DAG, dags=(dag(DagState.HELD),))) == ["9.0"]
+    assert ids(offer(PoolAction.RELEASE_DAG, dags=(dag(DagState.HELD),))) == ["9.0"]
 
 
 def test_halting_names_the_file() -> None:
-    assert offer(Act.HALT, dags=(dag(),)).effect.endswith("writes ens.dag.halt")
+    assert offer(PoolAction.HALT, dags=(dag(),)).effect.endswith("writes ens.dag.halt")
 
 
 def test_a_dag_of_another_owner() -> None:
     word = replace(WORD, user="ben@example.org")
-    assert offer(Act.HALT, dags=(dag(),), word=word).refused == (
+    assert offer(PoolAction.HALT, dags=(dag(),), word=word).refused == (
         "the DAG belongs to anna, you are ben"
     )
 
 
 def test_a_copied_dag_is_not_halted() -> None:
-    made = offer(Act.HALT, dags=(dag(),), word=replace(WORD, dagmans=()))
+    made = offer(PoolAction.HALT, dags=(dag(),), word=replace(WORD, dagmans=()))
     assert made.refused is not None
     assert "does not have its DAGMan" in made.refused
     copied = replace(WORD, dagmans=(), strangers=((9, 0),))
-    refused = offer(Act.HALT, dags=(dag(),), word=copied).refused
+    refused = offer(PoolAction.HALT, dags=(dag(),), word=copied).refused
     assert refused is not None
     assert "another directory" in refused
 
 
 def test_one_dag_at_a_time() -> None:
-    made = offer(Act.HALT, dags=(dag(), dag(file="b.dag")))
+    made = offer(PoolAction.HALT, dags=(dag(), dag(file="b.dag")))
     assert made.refused == "more than one DAG is selected: choose one"

@@ -9,66 +9,66 @@ from pathlib import Path
 
 import pytest
 
-from metlmon.ensemble.states import ALIVE, DagState, State
-from metlmon.pool.connection import Silence
-from metlmon.pool.offers import target
-from metlmon.pool.office import Office
-from metlmon.pool.records import Act, Answer, Order, PoolError, Reply
+from metlmon.model.states import ALIVE, DagState, State
+from metlmon.pool.client import PoolClient
+from metlmon.pool.connection import PoolUnreachable
+from metlmon.pool.job_actions import target
+from metlmon.pool.types import ActionRequest, ActionResult, PoolAction, PoolError, ResultCode
 from tests.queue.written import Logs, Schedd, dag, dagman, job, row
 
 
-def office(logs: Logs, schedd: Schedd, **more: str) -> Office:
-    return Office(logs, schedd, **more)  # type: ignore[arg-type]
+def office(logs: Logs, schedd: Schedd, **more: str) -> PoolClient:
+    return PoolClient(logs, schedd, **more)  # type: ignore[arg-type]
 
 
-def perform(logs: Logs, schedd: Schedd, order: Order) -> tuple[Answer, ...]:
-    told: list[Answer] = []
+def perform(logs: Logs, schedd: Schedd, order: ActionRequest) -> tuple[ActionResult, ...]:
+    told: list[ActionResult] = []
     answers = office(logs, schedd).perform(order, told.append)
     assert tuple(told) == answers, "told something else than returned"
     return answers
 
 
-def order(act: Act, *clusters: int, value: int | None = None) -> Order:
-    return Order(act, tuple(target(row(n, State.RUNNING)) for n in clusters), value=value)
+def order(act: PoolAction, *clusters: int, value: int | None = None) -> ActionRequest:
+    return ActionRequest(act, tuple(target(row(n, State.RUNNING)) for n in clusters), value=value)
 
 
 def test_one_call_and_one_answer_for_each_job() -> None:
     schedd = Schedd(job(1), job(2))
-    answers = perform(Logs(row(1), row(2)), schedd, order(Act.HOLD, 1, 2))
-    assert answers == (Answer("1.0", Reply.DONE), Answer("2.0", Reply.DONE))
+    answers = perform(Logs(row(1), row(2)), schedd, order(PoolAction.HOLD, 1, 2))
+    assert answers == (ActionResult("1.0", ResultCode.DONE), ActionResult("2.0", ResultCode.DONE))
     assert schedd.acts() == [("hold", 1, 0), ("hold", 2, 0)]
 
 
 @pytest.mark.parametrize(
     ("said", "reply"),
     [
-        ("done", Reply.DONE),
-        ("already", Reply.ALREADY),
-        ("denied", Reply.DENIED),
-        ("not-found", Reply.NOT_FOUND),
-        ("bad-state", Reply.BAD_STATE),
-        ("failed", Reply.FAILED),
-        ("something of a later version", Reply.FAILED),
+        ("done", ResultCode.DONE),
+        ("already", ResultCode.ALREADY),
+        ("denied", ResultCode.DENIED),
+        ("not-found", ResultCode.NOT_FOUND),
+        ("bad-state", ResultCode.BAD_STATE),
+        ("failed", ResultCode.FAILED),
+        ("something of a later version", ResultCode.FAILED),
     ],
 )
-def test_the_schedds_answers_are_told_apart(said: str, reply: Reply) -> None:
+def test_the_schedds_answers_are_told_apart(said: str, reply: ResultCode) -> None:
     schedd = Schedd(job(1))
     schedd.answers[1] = said
-    (answer,) = perform(Logs(row(1)), schedd, order(Act.RELEASE, 1))
+    (answer,) = perform(Logs(row(1)), schedd, order(PoolAction.RELEASE, 1))
     assert answer.reply is reply
 
 
 def test_permission_denied_says_whose_job_it_is() -> None:
     schedd = Schedd(job(1, owner="ben"))
     schedd.answers[1] = "denied"
-    (answer,) = perform(Logs(row(1)), schedd, order(Act.REMOVE, 1))
+    (answer,) = perform(Logs(row(1)), schedd, order(PoolAction.REMOVE, 1))
     assert answer.text == "the job belongs to ben, you are anna"
 
 
 def test_a_finished_job_is_not_touched() -> None:
     schedd = Schedd()
-    (answer,) = perform(Logs(row(1)), schedd, order(Act.REMOVE, 1))
-    assert answer.reply is Reply.NOT_FOUND
+    (answer,) = perform(Logs(row(1)), schedd, order(PoolAction.REMOVE, 1))
+    assert answer.reply is ResultCode.NOT_FOUND
     assert schedd.acts() == []
 
 
@@ -77,11 +77,17 @@ def test_a_finished_job_is_not_touched() -> None:
 )
 def test_a_job_that_is_not_the_logs_is_not_touched(stranger: object) -> None:
     schedd = Schedd(stranger)  # type: ignore[arg-type]
-    for act in (Act.HOLD, Act.RELEASE, Act.REMOVE, Act.VACATE, Act.PRIORITY):
+    for act in (
+        PoolAction.HOLD,
+        PoolAction.RELEASE,
+        PoolAction.REMOVE,
+        PoolAction.VACATE,
+        PoolAction.PRIORITY,
+    ):
         (answer,) = perform(
-            Logs(row(1)), schedd, order(act, 1, value=None if act is not Act.PRIORITY else 3)
+            Logs(row(1)), schedd, order(act, 1, value=None if act is not PoolAction.PRIORITY else 3)
         )
-        assert answer.reply is Reply.NOT_FOUND
+        assert answer.reply is ResultCode.NOT_FOUND
         assert answer.text == "the queue's job 1.0 belongs to another directory"
     assert schedd.acts() == []
 
@@ -92,27 +98,27 @@ def test_a_schedd_that_is_silent_once_is_not_waited_for_again() -> None:
 
     def silent(cluster: int, proc: int) -> None:
         asked.append(cluster)
-        raise Silence("the schedd gave no answer in 40 s")
+        raise PoolUnreachable("the schedd gave no answer in 40 s")
 
     schedd.job = silent  # type: ignore[assignment]
     answers = office(Logs(row(1), row(2), row(3)), schedd).perform(
-        order(Act.HOLD, 1, 2, 3), lambda answer: None
+        order(PoolAction.HOLD, 1, 2, 3), lambda answer: None
     )
     assert asked == [1]
-    assert [answer.reply for answer in answers] == [Reply.FAILED] * 3
+    assert [answer.reply for answer in answers] == [ResultCode.FAILED] * 3
     assert answers[2].text == "not tried: the schedd gave no answer for the job before"
 
 
 def test_a_schedd_that_dies_in_between_fails_the_rest_job_by_job() -> None:
     schedd = Schedd(job(1), job(2))
-    answers: list[Answer] = []
+    answers: list[ActionResult] = []
 
-    def told(answer: Answer) -> None:
+    def told(answer: ActionResult) -> None:
         answers.append(answer)
         schedd.down = "the schedd does not answer"
 
-    office(Logs(row(1), row(2)), schedd).perform(order(Act.HOLD, 1, 2), told)
-    assert [answer.reply for answer in answers] == [Reply.DONE, Reply.FAILED]
+    office(Logs(row(1), row(2)), schedd).perform(order(PoolAction.HOLD, 1, 2), told)
+    assert [answer.reply for answer in answers] == [ResultCode.DONE, ResultCode.FAILED]
     assert answers[1].text == "the schedd does not answer"
 
 
@@ -120,33 +126,33 @@ def test_without_a_schedd_nothing_is_done_and_one_sentence_says_why() -> None:
     schedd = Schedd(job(1))
     schedd.down = "the schedd does not answer"
     with pytest.raises(PoolError, match="does not answer"):
-        perform(Logs(row(1)), schedd, order(Act.HOLD, 1))
+        perform(Logs(row(1)), schedd, order(PoolAction.HOLD, 1))
 
 
 def test_a_priority_is_believed_when_the_ad_has_it() -> None:
     schedd = Schedd(job(1, priority=2), job(2, priority=5), job(3), job(4, owner="ben"))
     schedd.deaf = {3, 4}
     logs = Logs(*(row(n) for n in range(1, 5)))
-    answers = perform(logs, schedd, order(Act.PRIORITY, 1, 2, 3, 4, value=5))
+    answers = perform(logs, schedd, order(PoolAction.PRIORITY, 1, 2, 3, 4, value=5))
     assert answers == (
-        Answer("1.0", Reply.DONE, "its priority was 2"),
-        Answer("2.0", Reply.ALREADY, "its priority is 5"),
-        Answer("3.0", Reply.FAILED, "its priority is still 0"),
-        Answer("4.0", Reply.DENIED, "the job belongs to ben, you are anna"),
+        ActionResult("1.0", ResultCode.DONE, "its priority was 2"),
+        ActionResult("2.0", ResultCode.ALREADY, "its priority is 5"),
+        ActionResult("3.0", ResultCode.FAILED, "its priority is still 0"),
+        ActionResult("4.0", ResultCode.DENIED, "the job belongs to ben, you are anna"),
     )
 
 
 @pytest.mark.parametrize("value", [None, 2**31, -(2**40)])
 def test_a_priority_that_is_none(value: int | None) -> None:
     with pytest.raises(PoolError, match="whole number"):
-        perform(Logs(row(1)), Schedd(job(1)), order(Act.PRIORITY, 1, value=value))
+        perform(Logs(row(1)), Schedd(job(1)), order(PoolAction.PRIORITY, 1, value=value))
 
 
 def test_the_past_cannot_be_acted_on() -> None:
     logs, schedd = Logs(row(1)), Schedd(job(1))
     past = office(logs, schedd, refusal="this is the past")
     with pytest.raises(PoolError, match="this is the past"):
-        past.perform(order(Act.HOLD, 1), lambda answer: None)
+        past.perform(order(PoolAction.HOLD, 1), lambda answer: None)
     assert schedd.asked == []
 
 
@@ -172,54 +178,56 @@ def of(tmp_path: Path) -> Submitted:
 def test_halting_writes_a_file_and_resuming_deletes_it(of: Submitted, tmp_path: Path) -> None:
     logs, schedd = of()
     halt = tmp_path / "ens.dag.halt"
-    (answer,) = perform(logs, schedd, Order(Act.HALT, dag="ens.dag"))
-    assert answer == Answer("ens.dag", Reply.DONE, "ens.dag.halt was written")
+    (answer,) = perform(logs, schedd, ActionRequest(PoolAction.HALT, dag="ens.dag"))
+    assert answer == ActionResult("ens.dag", ResultCode.DONE, "ens.dag.halt was written")
     assert halt.exists()
-    (answer,) = perform(logs, schedd, Order(Act.HALT, dag="ens.dag"))
-    assert answer.reply is Reply.ALREADY
-    (answer,) = perform(logs, schedd, Order(Act.RESUME, dag="ens.dag"))
-    assert answer == Answer("ens.dag", Reply.DONE, "ens.dag.halt was deleted")
+    (answer,) = perform(logs, schedd, ActionRequest(PoolAction.HALT, dag="ens.dag"))
+    assert answer.reply is ResultCode.ALREADY
+    (answer,) = perform(logs, schedd, ActionRequest(PoolAction.RESUME, dag="ens.dag"))
+    assert answer == ActionResult("ens.dag", ResultCode.DONE, "ens.dag.halt was deleted")
     assert not halt.exists()
-    (answer,) = perform(logs, schedd, Order(Act.RESUME, dag="ens.dag"))
-    assert answer.reply is Reply.ALREADY
+    (answer,) = perform(logs, schedd, ActionRequest(PoolAction.RESUME, dag="ens.dag"))
+    assert answer.reply is ResultCode.ALREADY
 
 
 def test_a_halt_file_is_never_written_through_a_link(of: Submitted, tmp_path: Path) -> None:
     logs, schedd = of()
     (tmp_path / "ens.dag.halt").symlink_to(tmp_path / "precious")
-    (answer,) = perform(logs, schedd, Order(Act.HALT, dag="ens.dag"))
-    assert answer.reply is Reply.ALREADY
+    (answer,) = perform(logs, schedd, ActionRequest(PoolAction.HALT, dag="ens.dag"))
+    assert answer.reply is ResultCode.ALREADY
     assert not (tmp_path / "precious").exists()
 
 
 def test_a_directory_in_the_halt_files_place_stays(of: Submitted, tmp_path: Path) -> None:
     logs, schedd = of()
     (tmp_path / "ens.dag.halt").mkdir()
-    (answer,) = perform(logs, schedd, Order(Act.RESUME, dag="ens.dag"))
-    assert answer.reply is Reply.FAILED
+    (answer,) = perform(logs, schedd, ActionRequest(PoolAction.RESUME, dag="ens.dag"))
+    assert answer.reply is ResultCode.FAILED
     assert (tmp_path / "ens.dag.halt").is_dir()
 
 
-@pytest.mark.parametrize("act", [Act.HALT, Act.RESUME, Act.REMOVE_DAG])
-def test_a_copys_dag_is_left_alone(act: Act, of: Submitted, tmp_path: Path) -> None:
+@pytest.mark.parametrize("act", [PoolAction.HALT, PoolAction.RESUME, PoolAction.REMOVE_DAG])
+def test_a_copys_dag_is_left_alone(act: PoolAction, of: Submitted, tmp_path: Path) -> None:
     logs, schedd = of()
     schedd.jobs = {(9, 0): dagman(directory="/home/anna/original")}
-    (answer,) = perform(logs, schedd, Order(act, dag="ens.dag"))
-    assert answer.reply is Reply.NOT_FOUND
+    (answer,) = perform(logs, schedd, ActionRequest(act, dag="ens.dag"))
+    assert answer.reply is ResultCode.NOT_FOUND
     assert answer.text == "the queue's job 9.0 belongs to another directory"
     assert schedd.acts() == []
     assert not (tmp_path / "ens.dag.halt").exists()
 
 
-@pytest.mark.parametrize("act", [Act.HALT, Act.RESUME, Act.REMOVE_DAG])
-def test_the_dagman_of_the_file_behind_a_link_is_left_alone(act: Act, tmp_path: Path) -> None:
+@pytest.mark.parametrize("act", [PoolAction.HALT, PoolAction.RESUME, PoolAction.REMOVE_DAG])
+def test_the_dagman_of_the_file_behind_a_link_is_left_alone(
+    act: PoolAction, tmp_path: Path
+) -> None:
     mine, theirs = tmp_path / "mine", tmp_path / "theirs"
     for folder in (mine, theirs):
         folder.mkdir()
     (theirs / "ens.dag").write_text("JOB a a.sub\n")
     (mine / "ens.dag").symlink_to(theirs / "ens.dag")
     logs, schedd = Logs(dags=[dag()], dagdir=mine), Schedd(dagman(directory=theirs))
-    (answer,) = perform(logs, schedd, Order(act, dag="ens.dag"))
+    (answer,) = perform(logs, schedd, ActionRequest(act, dag="ens.dag"))
     assert answer.text == "the queue's job 9.0 belongs to another directory"
     assert schedd.acts() == []
     assert sorted(os.listdir(mine)) == sorted(os.listdir(theirs)) == ["ens.dag"]
@@ -231,55 +239,55 @@ def test_a_log_in_the_folder_above_takes_no_job_of_a_dagdir_below(tmp_path: Path
     theirs = job(1, directory=below, nodes_log=f"{below}/ens.dag.nodes.log")
     logs = Logs(row(1), dags=[dag()], dagdir=tmp_path)
     schedd = Schedd(theirs, dagman(directory=below))
-    (answer,) = perform(logs, schedd, order(Act.REMOVE, 1))
+    (answer,) = perform(logs, schedd, order(PoolAction.REMOVE, 1))
     assert answer.text == "the queue's job 1.0 belongs to another directory"
     assert schedd.acts() == []
 
 
 def test_removing_a_dag_removes_its_dagman(of: Submitted) -> None:
     logs, schedd = of()
-    (answer,) = perform(logs, schedd, Order(Act.REMOVE_DAG, dag="ens.dag"))
-    assert answer == Answer("ens.dag", Reply.DONE, "DAGMan was job 9.0")
+    (answer,) = perform(logs, schedd, ActionRequest(PoolAction.REMOVE_DAG, dag="ens.dag"))
+    assert answer == ActionResult("ens.dag", ResultCode.DONE, "DAGMan was job 9.0")
     assert schedd.acts() == [("remove", 9, 0)]
 
 
 def test_releasing_a_dag_releases_its_dagman(of: Submitted) -> None:
     logs, schedd = of(DagState.HELD)
-    (answer,) = perform(logs, schedd, Order(Act.RELEASE_DAG, dag="ens.dag"))
-    assert answer == Answer("ens.dag", Reply.DONE, "DAGMan was job 9.0")
+    (answer,) = perform(logs, schedd, ActionRequest(PoolAction.RELEASE_DAG, dag="ens.dag"))
+    assert answer == ActionResult("ens.dag", ResultCode.DONE, "DAGMan was job 9.0")
     assert schedd.acts() == [("release", 9, 0)]
 
 
 def test_a_dagman_that_has_ended_cannot_be_removed(of: Submitted) -> None:
     logs, schedd = of()
     schedd.jobs.clear()
-    (answer,) = perform(logs, schedd, Order(Act.REMOVE_DAG, dag="ens.dag"))
-    assert answer.reply is Reply.NOT_FOUND
+    (answer,) = perform(logs, schedd, ActionRequest(PoolAction.REMOVE_DAG, dag="ens.dag"))
+    assert answer.reply is ResultCode.NOT_FOUND
 
 
 def test_a_dag_that_is_not_here(of: Submitted) -> None:
     with pytest.raises(PoolError, match="there is no DAG"):
-        perform(*of(), Order(Act.HALT, dag="../other.dag"))
+        perform(*of(), ActionRequest(PoolAction.HALT, dag="../other.dag"))
 
 
 def test_resubmitting_waits_for_the_dagman_before_it(of: Submitted, tmp_path: Path) -> None:
     logs, schedd = of(DagState.REMOVED, rescue=1)
     (tmp_path / "ens.dag.rescue001").write_text("")
     (tmp_path / "ens.dag.lock").write_text("")
-    (answer,) = perform(logs, schedd, Order(Act.RESUBMIT, dag="ens.dag"))
-    assert answer.reply is Reply.BAD_STATE
+    (answer,) = perform(logs, schedd, ActionRequest(PoolAction.RESUBMIT, dag="ens.dag"))
+    assert answer.reply is ResultCode.BAD_STATE
     assert answer.text.startswith("ens.dag.lock is there")
     (tmp_path / "ens.dag.lock").unlink()
     schedd.jobs[8, 0] = dagman(8, directory=tmp_path)
-    (answer,) = perform(logs, schedd, Order(Act.RESUBMIT, dag="ens.dag"))
+    (answer,) = perform(logs, schedd, ActionRequest(PoolAction.RESUBMIT, dag="ens.dag"))
     assert answer.text == "its DAGMan is in the queue, job 8.0"
     assert schedd.acts() == []
 
 
 def test_without_a_rescue_file_what_is_done_is_not_run_again(of: Submitted) -> None:
     logs, schedd = of(DagState.FAILED)
-    (answer,) = perform(logs, schedd, Order(Act.RESUBMIT, dag="ens.dag"))
-    assert answer.reply is Reply.BAD_STATE
+    (answer,) = perform(logs, schedd, ActionRequest(PoolAction.RESUBMIT, dag="ens.dag"))
+    assert answer.reply is ResultCode.BAD_STATE
     assert schedd.acts() == []
 
 
@@ -298,8 +306,8 @@ def test_resubmitting_goes_on_from_the_newest_rescue_with_the_options_of_before(
     for number in (1, 2, 10):
         (tmp_path / f"ens.dag.rescue{number:03}").write_text("")
     (tmp_path / "ens.dag.condor.sub").write_text(SUB)
-    (answer,) = perform(logs, schedd, Order(Act.RESUBMIT, dag="ens.dag"))
-    assert answer.reply is Reply.DONE
+    (answer,) = perform(logs, schedd, ActionRequest(PoolAction.RESUBMIT, dag="ens.dag"))
+    assert answer.reply is ResultCode.DONE
     assert answer.text == "DAGMan is job 77.0 (by htcondor2), goes on from ens.dag.rescue010"
     options = {"MaxIdle": 7, "PostRun": False, "BatchName": "sweep 4"}
     assert schedd.acts() == [("submit", tmp_path.resolve(), "ens.dag", options)]
@@ -310,7 +318,7 @@ def test_resubmitting_what_failed_at_once_begins_at_the_beginning(
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     logs, schedd = of(DagState.FAILED, nodes_done=0)
-    perform(logs, schedd, Order(Act.RESUBMIT, dag="ens.dag"))
+    perform(logs, schedd, ActionRequest(PoolAction.RESUBMIT, dag="ens.dag"))
     assert schedd.acts() == [("submit", tmp_path, "ens.dag", {"UpdateSubmit": True})]
 
 
@@ -343,8 +351,8 @@ def test_who_looks_through_a_replaced_job() -> None:
     """The ad is looked at again for each job, not once for all."""
     schedd = Schedd(job(1), job(2))
 
-    def told(answer: Answer) -> None:
+    def told(answer: ActionResult) -> None:
         schedd.jobs[2, 0] = replace(job(2), directory="/home/ben")
 
-    answers = office(Logs(row(1), row(2)), schedd).perform(order(Act.HOLD, 1, 2), told)
-    assert [answer.reply for answer in answers] == [Reply.DONE, Reply.NOT_FOUND]
+    answers = office(Logs(row(1), row(2)), schedd).perform(order(PoolAction.HOLD, 1, 2), told)
+    assert [answer.reply for answer in answers] == [ResultCode.DONE, ResultCode.NOT_FOUND]

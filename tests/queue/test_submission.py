@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from metlmon.pool import submission
-from metlmon.pool.records import PoolError, Where
 from metlmon.pool.submission import command_options, former, leftovers, newest_rescue
+from metlmon.pool.types import PoolError, ScheddInfo
 from tests.queue.written import Schedd
 
 ARGUMENTS = (
@@ -156,8 +156,8 @@ class Commanded(Schedd):
         super().__init__()
         self.command = str(command)
 
-    def where(self) -> Where:
-        return Where("ap", "25", "anna", False, self.command)
+    def where(self) -> ScheddInfo:
+        return ScheddInfo("ap", "25", "anna", False, self.command)
 
 
 def script(path: Path, text: str) -> Path:
@@ -193,8 +193,8 @@ def test_the_command_refuses_with_its_own_words(tmp_path: Path) -> None:
 
 def test_neither_dagman_nor_the_command(tmp_path: Path) -> None:
     class Nowhere(Schedd):
-        def where(self) -> Where:
-            return Where("ap", "25", "anna", False, None)
+        def where(self) -> ScheddInfo:
+            return ScheddInfo("ap", "25", "anna", False, None)
 
     with pytest.raises(PoolError, match="not in PATH"):
         submission.submit(Nowhere(), tmp_path, ("ens.dag",), {})  # type: ignore[arg-type]

@@ -11,9 +11,9 @@ import pytest
 from metlmon.pool.worker import (
     IDS_AT_ONCE,
     LONGEST_TEXT,
-    Failure,
-    Kind,
+    ErrorKind,
     Pool,
+    WorkerFailure,
     any_of,
     job_answer,
     serve,
@@ -100,36 +100,36 @@ def test_what_is_no_request_does_not_end_the_line(request_: object) -> None:
 @pytest.mark.parametrize("cluster", ["12", 1.5, True, -1, None, 2**31, [12], "12.0 || true"])
 def test_a_job_is_named_by_numbers_only(pool: Pool, cluster: object) -> None:
     for operation in (pool.act, pool.job, pool.priority, pool.place):
-        with pytest.raises(Failure) as caught:
+        with pytest.raises(WorkerFailure) as caught:
             operation({"action": "hold", "cluster": cluster, "proc": 0, "value": 1, "site": "x"})
-        assert caught.value.kind is Kind.REQUEST
+        assert caught.value.kind is ErrorKind.REQUEST
     assert pool._api.schedd.acted == []
 
 
 @pytest.mark.parametrize("clusters", ["12", [1, "2"], [True], [[1]], None])
 def test_a_constraint_is_made_of_numbers_only(pool: Pool, clusters: object) -> None:
-    with pytest.raises(Failure):
+    with pytest.raises(WorkerFailure):
         pool.query({"dagmans": [], "clusters": clusters})
     assert pool._api.schedd.acted == []
 
 
 @pytest.mark.parametrize("action", ["Hold", "continue", None, "__init__", "RemoveX"])
 def test_an_action_that_there_is_not(pool: Pool, action: object) -> None:
-    with pytest.raises(Failure):
+    with pytest.raises(WorkerFailure):
         pool.act({"action": action, "cluster": 1, "proc": 0})
 
 
 @pytest.mark.parametrize("value", ["5", 1.5, True, 2**31, None])
 def test_a_priority_is_a_whole_number(pool: Pool, value: object) -> None:
-    with pytest.raises(Failure):
+    with pytest.raises(WorkerFailure):
         pool.priority({"cluster": 1, "proc": 0, "value": value})
 
 
 @pytest.mark.parametrize("site", ['a"', "a'b", "a\n", "$(x)", "", " ", "a\\", 5, None, "\x1b[2J"])
 def test_a_site_cannot_leave_its_quotes(pool: Pool, site: object) -> None:
-    with pytest.raises(Failure) as caught:
+    with pytest.raises(WorkerFailure) as caught:
         pool.place({"cluster": 12, "proc": 0, "site": site})
-    assert caught.value.kind is Kind.REQUEST
+    assert caught.value.kind is ErrorKind.REQUEST
     assert pool._api.schedd.acted == []
 
 
@@ -207,9 +207,11 @@ def test_a_schedd_that_was_restarted_says_who_we_are(restarted: Pool) -> None:
     assert (where["schedd"], where["user"]) == ("ap.example.org", "researcher@localhost")
 
 
-@pytest.mark.parametrize(("alive", "kind"), [(True, Kind.REFUSED), (False, Kind.NO_ANSWER)])
+@pytest.mark.parametrize(
+    ("alive", "kind"), [(True, ErrorKind.REFUSED), (False, ErrorKind.NO_ANSWER)]
+)
 def test_a_refusal_and_a_schedd_that_is_gone_are_told_apart(
-    pool: Pool, alive: bool, kind: Kind
+    pool: Pool, alive: bool, kind: ErrorKind
 ) -> None:
     class Refusing(Schedd):
         def act(self, action: object, jobs: list[str], reason: object) -> dict[str, int]:
@@ -221,7 +223,7 @@ def test_a_refusal_and_a_schedd_that_is_gone_are_told_apart(
             return []
 
     pool._api.schedd = Refusing()
-    with pytest.raises(Failure) as caught:
+    with pytest.raises(WorkerFailure) as caught:
         pool.act({"action": "hold", "cluster": 1, "proc": 0})
     assert caught.value.kind is kind
 

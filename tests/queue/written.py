@@ -7,12 +7,15 @@ from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
-from metlmon.ensemble.described import Described
-from metlmon.ensemble.ledger import Ledger
-from metlmon.ensemble.record import JobId
-from metlmon.ensemble.settings import Settings
-from metlmon.ensemble.states import ACTIVE, DagState, State
-from metlmon.ensemble.views import (
+from metlmon.jobfiles.records import Streamed, TrainingOutput
+from metlmon.live.feed import Feed, Snapshot
+from metlmon.model.job_events import JobId
+from metlmon.model.settings import Settings
+from metlmon.model.states import ACTIVE, DagState, State
+from metlmon.pool.types import PoolError, QueueJob, ScheddInfo, SiteInfo
+from metlmon.snapshot.dag_description import DagDescription
+from metlmon.snapshot.ledger import Ledger
+from metlmon.snapshot.types import (
     Count,
     DagRow,
     GpuHours,
@@ -25,13 +28,10 @@ from metlmon.ensemble.views import (
     Status,
     TransferTotals,
 )
-from metlmon.live.feed import Feed, Update
-from metlmon.pool.records import PoolError, QueueJob, SiteOffer, Where
-from metlmon.training.records import Streamed, Training
 
 DAGDIR = Path("/home/anna/ens")
 NINE = datetime(2026, 1, 5, 9, 0, 0)
-WHERE = Where("ap.example.org", "25.0.0", "anna@example.org", True, None)
+WHERE = ScheddInfo("ap.example.org", "25.0.0", "anna@example.org", True, None)
 
 
 def row(
@@ -148,16 +148,16 @@ class Logs:
         self.dags = tuple(dags)
         self.dagdir = dagdir
         self.there: bool | None = None
-        self.notify: Callable[[Update], None] | None = None
+        self.notify: Callable[[Snapshot], None] | None = None
         self.live = True
         self.logs: tuple[LogRow, ...] = (LogRow("metl.log", 0, 0, None, None),)
 
     @property
-    def latest(self) -> Update | None:
+    def latest(self) -> Snapshot | None:
         status = replace(picture(self.dags), live=self.live, logs=self.logs)
-        return Update(status, frozenset(), Progress(1, 1))
+        return Snapshot(status, frozenset(), Progress(1, 1))
 
-    def start(self, notify: Callable[[Update], None]) -> None:
+    def start(self, notify: Callable[[Snapshot], None]) -> None:
         self.notify = notify
 
     def stop(self) -> None:
@@ -183,10 +183,10 @@ class Logs:
     def ledger(self) -> Ledger:
         return Ledger(str(self.dagdir), NINE, True)
 
-    def described(self) -> Described:
-        return Described()
+    def described(self) -> DagDescription:
+        return DagDescription()
 
-    def trainings(self) -> Mapping[str, Training]:
+    def trainings(self) -> Mapping[str, TrainingOutput]:
         return {}
 
     def streams(self) -> Mapping[JobId, Streamed]:
@@ -218,7 +218,7 @@ class Schedd:
         if self.down is not None:
             raise PoolError(self.down)
 
-    def where(self) -> Where:
+    def where(self) -> ScheddInfo:
         self._heard("where")
         return WHERE
 
@@ -251,7 +251,7 @@ class Schedd:
             key = (cluster, proc)
             self.jobs[key] = replace(self.jobs[key], site=site)
 
-    def sites(self) -> tuple[SiteOffer, ...]:
+    def sites(self) -> tuple[SiteInfo, ...]:
         return ()
 
     def submit_dag(self, directory: Path, file: str, options: dict[str, int | bool | str]) -> int:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-from metlmon.ensemble.picture import Painter
-from metlmon.live.reader import Reader
-from metlmon.live.settings import load_settings
-from metlmon.report.contents import compiled
-from metlmon.report.records import Report
-from metlmon.stats.windows import ALL, Window
+from metlmon.config.files import load_settings
+from metlmon.live.dagdir_reader import DagdirReader
+from metlmon.report.build import build_report
+from metlmon.report.document import Report
+from metlmon.snapshot.builder import SnapshotBuilder
+from metlmon.stats.windows import ALL, TimeWindow
 from tests.conftest import shared_path
 from tests.ensemble.written import Log, of_one_job
 
@@ -23,22 +23,22 @@ HOSTILE = "</title><script>alert(1)</script><img src=x onerror=alert(2)>|`&\"'\x
 
 
 @cache
-def painter(name: str) -> Painter:
+def painter(name: str) -> SnapshotBuilder:
     path = shared_path(f"examples/{name}") if name in EXAMPLES else FIXTURES / name
-    reader = Reader(path, load_settings(path))
+    reader = DagdirReader(path, load_settings(path))
     reader.open()
     reader.read_all()
     return reader.painter()
 
 
-def report_of(name: str, window: Window = ALL, title: str | None = None) -> Report:
+def report_of(name: str, window: TimeWindow = ALL, title: str | None = None) -> Report:
     found = painter(name)
-    return compiled(found.status(), found.ledger(), window, title)
+    return build_report(found.status(), found.ledger(), window, title)
 
 
 def report_of_log(log: Log, title: str | None = None) -> Report:
     found = of_one_job(log).painter()
-    return compiled(found.status(), found.ledger(), ALL, title)
+    return build_report(found.status(), found.ledger(), ALL, title)
 
 
 def hostile() -> Report:

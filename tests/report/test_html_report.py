@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from metlmon.report.html import page
-from metlmon.report.records import Report, Table
+from metlmon.report.document import Report, ReportTable
+from metlmon.report.to_html import page
 from tests.report.made import EMPTY, hostile, report_of, report_of_log
 
 VOID = {"meta", "br", "img", "link", "input", "hr"}
@@ -93,7 +93,7 @@ def test_every_number_is_defined(name: str) -> None:
     """A column of numbers has a note, or stands under one that has."""
     report = report_of(name)
     for block in report.blocks():
-        if isinstance(block, Table) and block.rows:
+        if isinstance(block, ReportTable) and block.rows:
             assert any(column.note for column in block.columns), block.key
 
 

@@ -6,10 +6,10 @@ import re
 
 import pytest
 
-from metlmon.report.html import page
-from metlmon.report.markdown import SPARKS, document, sparks
-from metlmon.report.records import Kind, Table
-from metlmon.report.told import told
+from metlmon.report.document import ReportTable, ValueKind
+from metlmon.report.to_html import page
+from metlmon.report.to_markdown import SPARKS, document, sparks
+from metlmon.report.values import format_value
 from tests.report.made import EMPTY, hostile, report_of, report_of_log
 
 NAMES = ["metl-aws", "trainer", "first-round"]
@@ -46,11 +46,11 @@ def test_it_has_the_numbers_of_the_html(name: str) -> None:
     report = report_of(name)
     text, html = document(report), page(report)
     for block in report.blocks():
-        if isinstance(block, Table):
+        if isinstance(block, ReportTable):
             for row in block.rows:
                 for column, value in zip(block.columns, row.cells, strict=True):
-                    if column.kind is not Kind.TEXT and value != "":
-                        shown = told(column.kind, value, report.hours_digits)
+                    if column.kind is not ValueKind.TEXT and value != "":
+                        shown = format_value(column.kind, value, report.hours_digits)
                         assert shown in text
                         assert f">{shown}</td>" in html.replace("&lt;", "<")
 

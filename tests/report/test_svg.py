@@ -11,9 +11,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metlmon.report.records import Band, Bars, Boxes, Chart, Figure, Levels, Lines
+from metlmon.report.document import (
+    BandSeries,
+    BarChart,
+    BoxChart,
+    Chart,
+    LevelChart,
+    LineChart,
+    ReportFigure,
+)
 from metlmon.report.svg import TIME_TICKS, drawing, nice_ticks, tick_text, time_ticks
-from metlmon.stats.accounts import box
+from metlmon.stats.report_usage import box
 
 T0 = datetime(2025, 9, 8, 10, 12, 7)
 NAMES = st.text(max_size=60)
@@ -22,7 +30,7 @@ VALUES = st.floats(0, 1e12, allow_nan=False)
 
 def drawn(chart: Chart, caption: str = "A figure.") -> ET.Element:
     """The drawing, well-formed, and with no coordinate that is no number."""
-    svg = drawing(Figure("key", caption, chart, "What is to be seen."))
+    svg = drawing(ReportFigure("key", caption, chart, "What is to be seen."))
     assert not re.search(r'="[^"]*\b(?:nan|inf)\b', svg)
     return ET.fromstring(svg)
 
@@ -88,37 +96,37 @@ def test_ticks_of_three_months_are_mondays() -> None:
 )
 def test_whatever_is_drawn_over_time(values: list[list[float]], name: str, stacked: bool) -> None:
     moments = tuple(T0 + timedelta(days=day) for day in range(4))
-    bands = tuple(Band(name, tuple(each), at) for at, each in enumerate(values))
-    drawn(Lines(moments[:3], bands, "GPU-hours", stacked), name)
-    drawn(Bars(moments, bands, "GPU-hours per day"), name)
+    bands = tuple(BandSeries(name, tuple(each), at) for at, each in enumerate(values))
+    drawn(LineChart(moments[:3], bands, "GPU-hours", stacked), name)
+    drawn(BarChart(moments, bands, "GPU-hours per day"), name)
 
 
 @given(values=st.lists(VALUES, min_size=1, max_size=9), name=NAMES)
 def test_whatever_is_boxed_and_levelled(values: list[float], name: str) -> None:
     found = box(values)
     assert found is not None
-    drawn(Boxes(((name, ((name, found),)),)), name)
-    drawn(Levels(tuple((name, value) for value in values), "GPU-hours", 3), name)
+    drawn(BoxChart(((name, ((name, found),)),)), name)
+    drawn(LevelChart(tuple((name, value) for value in values), "GPU-hours", 3), name)
 
 
 def test_bars_are_as_high_as_their_values() -> None:
     edges = tuple(T0 + timedelta(days=day) for day in range(3))
-    root = drawn(Bars(edges, (Band("epochs", (5.0, 10.0), 0),), "epochs per day"))
+    root = drawn(BarChart(edges, (BandSeries("epochs", (5.0, 10.0), 0),), "epochs per day"))
     heights = [float(rect.get("height", "")) for rect in root.iter("rect")]
     assert heights == [95, 190]
 
 
 def test_a_line_keeps_its_value_to_the_next_moment() -> None:
     moments = (T0, T0 + timedelta(days=1), T0 + timedelta(days=2))
-    root = drawn(Lines(moments, (Band("epochs", (0.0, 1.0, 2.0), 0),), "epochs"))
+    root = drawn(LineChart(moments, (BandSeries("epochs", (0.0, 1.0, 2.0), 0),), "epochs"))
     path = next(each.get("d", "") for each in root.iter("path"))
     assert re.fullmatch(r"M[\d.]+ [\d.]+(?:H[\d.]+V[\d.]+){2}", path)
 
 
 def test_colours_are_not_all_that_tells_bands_apart() -> None:
     edges = (T0, T0 + timedelta(days=1))
-    bands = tuple(Band(f"site{n}", (1.0,), n) for n in range(8))
-    root = drawn(Bars(edges, bands, "GPU-hours per day"))
+    bands = tuple(BandSeries(f"site{n}", (1.0,), n) for n in range(8))
+    root = drawn(BarChart(edges, bands, "GPU-hours per day"))
     hatches = [path.get("d") for path in root.iter("path") if path.get("class") == "hatch"]
     # Two are bare: the darkest, and one that is never beside it in brightness.
     assert len(set(hatches)) == 6
@@ -127,8 +135,8 @@ def test_colours_are_not_all_that_tells_bands_apart() -> None:
 
 def test_labels_at_the_ends_of_lines_do_not_overlap() -> None:
     moments = (T0, T0 + timedelta(days=1))
-    bands = tuple(Band(f"site{n}", (0.0, 0.001), n) for n in range(4))
-    root = drawn(Lines(moments, (*bands, Band("most", (0.0, 9.0), 5)), "GPU-hours", True))
+    bands = tuple(BandSeries(f"site{n}", (0.0, 0.001), n) for n in range(4))
+    root = drawn(LineChart(moments, (*bands, BandSeries("most", (0.0, 9.0), 5)), "GPU-hours", True))
     heights = sorted(
         float(each.get("y", "")) for each in root.iter("text") if "site" in (each.text or "")
     )

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metlmon.ensemble.wording import plain
+from metlmon.text.formatting import plain
 from tests.safety.corpus import ATTACKS, forbidden
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from metlmon.ensemble.packed import TEXT_LIMIT, kept
-from metlmon.ensemble.wording import plain
+from metlmon.model.event_store import TEXT_LIMIT, kept
+from metlmon.text.formatting import plain
 from tests.safety.conftest import Ran
 from tests.safety.corpus import forbidden
 from tests.safety.dagdirs import Dagdir, write

@@ -9,55 +9,61 @@ from pathlib import Path
 
 from ensemble_pictures import FakeFeed, run, status, update
 
-from metlmon.ensemble.states import ACTIVE, DagState, State
-from metlmon.ensemble.views import DagRow, JobRow, JobView, QueueRow, Status
-from metlmon.live.feed import Update
-from metlmon.pool.records import (
+from metlmon.live.feed import Snapshot
+from metlmon.model.states import ACTIVE, DagState, State
+from metlmon.pool.reasons import no_word
+from metlmon.pool.run_actions import run_offer
+from metlmon.pool.types import (
     DAG_ACTS,
     JOB_ACTS,
     RUN_ACTS,
-    Act,
-    Answer,
-    Offer,
-    Order,
+    ActionPreview,
+    ActionRequest,
+    ActionResult,
+    PoolAction,
     PoolError,
-    QueueWord,
-    Reply,
+    QueueSnapshot,
+    ResultCode,
+    ScheddInfo,
     SelectedRun,
-    SiteOffer,
-    Submitted,
+    SiteInfo,
+    SubmitResult,
     Target,
-    Where,
 )
-from metlmon.pool.refusing import no_word
-from metlmon.pool.runoffers import run_offer
+from metlmon.snapshot.types import DagRow, JobRow, JobView, QueueRow, Status
 
 NOW = 1_763_100_840.0
-WORD = QueueWord(
+WORD = QueueSnapshot(
     schedd="ap40.example.org",
     version="25.0.4",
     user="someone@example.org",
     asked=NOW - 12,
 )
 EFFECTS = {
-    Act.HOLD: ("They stop; what was not checkpointed is lost.", "R releases them"),
-    Act.RELEASE: ("They become idle, and run when a machine is found.", "H holds them again"),
-    Act.REMOVE: ("They leave the queue; their nodes have failed.", "it cannot be undone"),
-    Act.VACATE: ("They leave their machines and become idle.", "they start again by themselves"),
-    Act.PRIORITY: ("Those with a larger number are matched first.", "set the number of before"),
-    Act.RETARGET: ("They wait for a machine there.", "send them back"),
-    Act.HALT: ("Nothing more is submitted; what is queued runs to its end.", "Z resumes it"),
-    Act.RESUME: ("DAGMan goes on submitting.", "Z halts it"),
-    Act.REMOVE_DAG: ("DAGMan writes a rescue file and ends.", "U submits it again"),
-    Act.RESUBMIT: ("DAGMan starts behind what is done.", "D removes it"),
+    PoolAction.HOLD: ("They stop; what was not checkpointed is lost.", "R releases them"),
+    PoolAction.RELEASE: (
+        "They become idle, and run when a machine is found.", "H holds them again"
+    ),
+    PoolAction.REMOVE: ("They leave the queue; their nodes have failed.", "it cannot be undone"),
+    PoolAction.VACATE: (
+        "They leave their machines and become idle.", "they start again by themselves"
+    ),
+    PoolAction.PRIORITY: (
+        "Those with a larger number are matched first.", "set the number of before"
+    ),
+    PoolAction.RETARGET: ("They wait for a machine there.", "send them back"),
+    PoolAction.HALT: ("Nothing more is submitted; what is queued runs to its end.", "Z resumes it"),
+    PoolAction.RESUME: ("DAGMan goes on submitting.", "Z halts it"),
+    PoolAction.REMOVE_DAG: ("DAGMan writes a rescue file and ends.", "U submits it again"),
+    PoolAction.RESUBMIT: ("DAGMan starts behind what is done.", "D removes it"),
 }  # fmt: skip
 FITTING = {
-    Act.HOLD: ACTIVE - {State.HELD},
-    Act.RELEASE: frozenset({State.HELD}),
-    Act.REMOVE: ACTIVE,
-    Act.VACATE: frozenset({State.RUNNING, State.SUSPENDED, State.TRANSFERRING_INPUT}),
-    Act.PRIORITY: ACTIVE,
-    Act.RETARGET: frozenset({State.IDLE}),
+    PoolAction.HOLD: ACTIVE - {State.HELD},
+    PoolAction.RELEASE: frozenset({State.HELD}),
+    PoolAction.REMOVE: ACTIVE,
+    PoolAction.VACATE: frozenset({State.RUNNING, State.SUSPENDED, State.TRANSFERRING_INPUT}),
+    PoolAction.PRIORITY: ACTIVE,
+    PoolAction.RETARGET: frozenset({State.IDLE}),
 }
 
 
@@ -70,13 +76,13 @@ class ActingDesk:
 
     def __init__(self) -> None:
         self.word = WORD
-        self.orders: list[Order] = []
-        self.replies: dict[str, tuple[Reply, str]] = {}
+        self.orders: list[ActionRequest] = []
+        self.replies: dict[str, tuple[ResultCode, str]] = {}
         self.error: Exception | None = None
         self.gate: threading.Event | None = None
         """When set: after the first answer it waits for this before it goes on."""
         self.closed = False
-        self.known: tuple[SiteOffer, ...] | PoolError = ()
+        self.known: tuple[SiteInfo, ...] | PoolError = ()
 
     def offers(
         self,
@@ -84,7 +90,7 @@ class ActingDesk:
         jobs: Sequence[JobRow],
         dags: Sequence[DagRow],
         runs: Sequence[SelectedRun] = (),
-    ) -> tuple[Offer, ...]:
+    ) -> tuple[ActionPreview, ...]:
         all_dags = {each.file: each for each in status.dags}
         of_runs = (run_offer(act, self.word, {}, runs, all_dags, None) for act in RUN_ACTS)
         made = (*(self._of_jobs(act, jobs) for act in JOB_ACTS), *self._of_dags(dags))
@@ -92,7 +98,7 @@ class ActingDesk:
             made = tuple(replace(each, order=None, refused=no_word(self.word)) for each in made)
         return (*made, *of_runs)
 
-    def _of_jobs(self, act: Act, jobs: Sequence[JobRow]) -> Offer:
+    def _of_jobs(self, act: PoolAction, jobs: Sequence[JobRow]) -> ActionPreview:
         fit = tuple(target(job) for job in jobs if job.state in FITTING[act])
         out = tuple(
             (target(j), "its state forbids it") for j in jobs if j.state not in FITTING[act]
@@ -101,30 +107,34 @@ class ActingDesk:
         subject = f"{len(fit)} job{'s' * (len(fit) != 1)} of {runs}"
         if not fit:
             why = f"no job to {act.value} is selected"
-            return Offer(act, "", None, why, out, *EFFECTS[act])
-        return Offer(act, subject, Order(act, fit), None, out, *EFFECTS[act])
+            return ActionPreview(act, "", None, why, out, *EFFECTS[act])
+        return ActionPreview(act, subject, ActionRequest(act, fit), None, out, *EFFECTS[act])
 
-    def _of_dags(self, dags: Sequence[DagRow]) -> tuple[Offer, ...]:
+    def _of_dags(self, dags: Sequence[DagRow]) -> tuple[ActionPreview, ...]:
         if len(dags) != 1:
             why = "several DAGs" if dags else "no DAG is selected"
-            acts = (Act.HALT, Act.RESUME, Act.REMOVE_DAG, Act.RESUBMIT)
-            return tuple(Offer(act, "", None, why, (), "", "") for act in acts)
+            acts = (PoolAction.HALT, PoolAction.RESUME, PoolAction.REMOVE_DAG, PoolAction.RESUBMIT)
+            return tuple(ActionPreview(act, "", None, why, (), "", "") for act in acts)
         (dag,) = dags
         runs = dag.state is DagState.RUNNING
         own = Target(14690000, 0, dag.file, None, None, None, State.RUNNING)
         whys = {
-            Act.HALT: "it is halted already" if dag.halted else None if runs else "it is over",
-            Act.RESUME: None if dag.halted else "it is not halted",
-            Act.REMOVE_DAG: None if runs else "it is over",
-            Act.RESUBMIT: "it is running" if runs else None,
+            PoolAction.HALT: "it is halted already"
+            if dag.halted
+            else None
+            if runs
+            else "it is over",
+            PoolAction.RESUME: None if dag.halted else "it is not halted",
+            PoolAction.REMOVE_DAG: None if runs else "it is over",
+            PoolAction.RESUBMIT: "it is running" if runs else None,
         }
         return tuple(
-            Offer(act, dag.file, None, why, (), *EFFECTS[act])
+            ActionPreview(act, dag.file, None, why, (), *EFFECTS[act])
             if why
-            else Offer(
+            else ActionPreview(
                 act,
                 dag.file,
-                Order(act, (own,) if act is Act.REMOVE_DAG else (), dag.file),
+                ActionRequest(act, (own,) if act is PoolAction.REMOVE_DAG else (), dag.file),
                 None,
                 (),
                 *EFFECTS[act],
@@ -132,7 +142,9 @@ class ActingDesk:
             for act, why in whys.items()
         )
 
-    def perform(self, order: Order, told: Callable[[Answer], None]) -> tuple[Answer, ...]:
+    def perform(
+        self, order: ActionRequest, told: Callable[[ActionResult], None]
+    ) -> tuple[ActionResult, ...]:
         self.orders.append(order)
         made = []
         jobs = [each.id for each in order.touched] if order.act not in DAG_ACTS else []
@@ -141,20 +153,20 @@ class ActingDesk:
                 assert self.gate.wait(30), "nobody opened the gate"
             if self.error is not None and (made or len(order.touched) < 2):
                 raise self.error
-            reply, text = self.replies.get(subject, (Reply.DONE, ""))
-            made.append(Answer(subject, reply, text))
+            reply, text = self.replies.get(subject, (ResultCode.DONE, ""))
+            made.append(ActionResult(subject, reply, text))
             told(made[-1])
         return tuple(made)
 
-    def where(self) -> Where:
-        return Where("ap40.example.org", "25.0.4", "someone@example.org", True, None)
+    def where(self) -> ScheddInfo:
+        return ScheddInfo("ap40.example.org", "25.0.4", "someone@example.org", True, None)
 
-    def sites(self) -> tuple[SiteOffer, ...]:
+    def sites(self) -> tuple[SiteInfo, ...]:
         if isinstance(self.known, PoolError):
             raise self.known
         return self.known
 
-    def submit_dag(self, dag_file: Path) -> Submitted:
+    def submit_dag(self, dag_file: Path) -> SubmitResult:
         raise AssertionError("no test of acting submits")
 
     def close(self) -> None:
@@ -189,6 +201,6 @@ class QueuedFeed(FakeFeed):
         return replace(view, row=told, queue=self.queue if state in ACTIVE else None)
 
 
-def many(n: int) -> Update:
+def many(n: int) -> Snapshot:
     """A picture of so many runs that all run."""
     return update(status(tuple(run(f"run{i}", i % 20, 30, State.RUNNING) for i in range(n))))

@@ -6,40 +6,42 @@ import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from metlmon.ensemble.views import DagRow, JobRow, Status
-from metlmon.pool.records import (
-    Answer,
-    Offer,
-    Order,
+from metlmon.pool.types import (
+    ActionPreview,
+    ActionRequest,
+    ActionResult,
     PoolError,
-    QueueWord,
+    QueueSnapshot,
+    ScheddInfo,
     SelectedRun,
-    SiteOffer,
-    Submitted,
-    Where,
+    SiteInfo,
+    SubmitResult,
 )
+from metlmon.snapshot.types import DagRow, JobRow, Status
 
 SITES = (
-    SiteOffer("Expanse-GPU", 2, ("NVIDIA A100-SXM4-40GB",)),
-    SiteOffer("Delta-GPU", 4, ("NVIDIA A40",)),
-    SiteOffer("CHTC-Spark-CE1", 1, ("NVIDIA L40S", "NVIDIA H100")),
+    SiteInfo("Expanse-GPU", 2, ("NVIDIA A100-SXM4-40GB",)),
+    SiteInfo("Delta-GPU", 4, ("NVIDIA A40",)),
+    SiteInfo("CHTC-Spark-CE1", 1, ("NVIDIA L40S", "NVIDIA H100")),
 )
-HERE = Where("ap1.example.org", "23.9.6", "someone@example.org", True, "/usr/bin/condor_submit_dag")
+HERE = ScheddInfo(
+    "ap1.example.org", "23.9.6", "someone@example.org", True, "/usr/bin/condor_submit_dag"
+)
 
 
 class ScriptedDesk:
     """Answers at once, or when ``gate`` is opened; an answer that is an error is raised."""
 
-    word = QueueWord()
+    word = QueueSnapshot()
 
     def __init__(
         self,
-        where: Where | PoolError = HERE,
-        sites: Sequence[SiteOffer] | PoolError = SITES,
-        submitted: Submitted | PoolError | None = None,
+        where: ScheddInfo | PoolError = HERE,
+        sites: Sequence[SiteInfo] | PoolError = SITES,
+        submitted: SubmitResult | PoolError | None = None,
     ) -> None:
         self.answers = {"where": where, "sites": sites}
-        self.submitted = submitted or Submitted(4711, "htcondor2")
+        self.submitted = submitted or SubmitResult(4711, "htcondor2")
         self.gate = threading.Event()
         self.gate.set()
         self.dags: list[Path] = []
@@ -54,13 +56,13 @@ class ScriptedDesk:
             raise answer
         return answer
 
-    def where(self) -> Where:
+    def where(self) -> ScheddInfo:
         return self._answer("where")  # type: ignore[return-value]
 
-    def sites(self) -> tuple[SiteOffer, ...]:
+    def sites(self) -> tuple[SiteInfo, ...]:
         return self._answer("sites")  # type: ignore[return-value]
 
-    def submit_dag(self, dag_file: Path) -> Submitted:
+    def submit_dag(self, dag_file: Path) -> SubmitResult:
         self.dags.append(dag_file)
         assert self.gate.wait(20)
         if isinstance(self.submitted, PoolError):
@@ -73,10 +75,12 @@ class ScriptedDesk:
         jobs: Sequence[JobRow],
         dags: Sequence[DagRow],
         runs: Sequence[SelectedRun] = (),
-    ) -> tuple[Offer, ...]:
+    ) -> tuple[ActionPreview, ...]:
         return ()
 
-    def perform(self, order: Order, told: Callable[[Answer], None]) -> tuple[Answer, ...]:
+    def perform(
+        self, order: ActionRequest, told: Callable[[ActionResult], None]
+    ) -> tuple[ActionResult, ...]:
         raise AssertionError("nothing is acted on here")
 
     def close(self) -> None:

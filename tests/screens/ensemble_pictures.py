@@ -9,13 +9,16 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from metlmon.ensemble.described import Described
-from metlmon.ensemble.ledger import Ledger, RunEntry
-from metlmon.ensemble.nodetree import DagNodes
-from metlmon.ensemble.record import NodeKey
-from metlmon.ensemble.settings import Settings
-from metlmon.ensemble.states import ACTIVE, DagState, Outcome, State
-from metlmon.ensemble.views import (
+from metlmon.eventlog import UsageRow
+from metlmon.jobfiles.records import Streamed, TrainingOutput
+from metlmon.live.feed import Snapshot
+from metlmon.model.job_events import NodeKey
+from metlmon.model.settings import Settings
+from metlmon.model.states import ACTIVE, DagState, Outcome, State
+from metlmon.snapshot.dag_description import DagDescription
+from metlmon.snapshot.ledger import Ledger, RunEntry
+from metlmon.snapshot.node_tree import DagNodes
+from metlmon.snapshot.types import (
     Count,
     DagRow,
     EpochRow,
@@ -36,9 +39,6 @@ from metlmon.ensemble.views import (
     TransferRow,
     TransferTotals,
 )
-from metlmon.eventlog import UsageRow
-from metlmon.live.feed import Update
-from metlmon.training.records import Streamed, Training
 
 AS_OF = datetime(2025, 11, 14, 8, 14)
 DAG = "global_pretraining.dag"
@@ -383,18 +383,18 @@ def status(
     return replace(made, **more)  # type: ignore[arg-type]
 
 
-def update(made: Status | None = None, progress: Progress = WHOLE) -> Update:
+def update(made: Status | None = None, progress: Progress = WHOLE) -> Snapshot:
     made = made or status()
-    return Update(made, frozenset(row.key for row in made.runs), progress)
+    return Snapshot(made, frozenset(row.key for row in made.runs), progress)
 
 
 class FakeFeed:
     """Shows what a test tells it to."""
 
-    def __init__(self, first: Update | None = None, dagdir: Path | None = None) -> None:
+    def __init__(self, first: Snapshot | None = None, dagdir: Path | None = None) -> None:
         self._latest = first
         self._dagdir = dagdir or Path("/home/someone/ensembles/global_pretraining")
-        self._notify: Callable[[Update], None] | None = None
+        self._notify: Callable[[Snapshot], None] | None = None
         self.stopped = False
         self.causes = problems()
         self.jobs: dict[tuple[int, int], JobView] = {}
@@ -402,7 +402,7 @@ class FakeFeed:
         self.book: Ledger | None = None
         self.dag_nodes: tuple[DagNodes, ...] = ()
         self.node_rows: dict[NodeKey, NodeRow] = {}
-        self.written: Mapping[str, Training] = {}
+        self.written: Mapping[str, TrainingOutput] = {}
         self.streamed: Mapping[tuple[int, int], Streamed] = {}
 
     @property
@@ -410,16 +410,16 @@ class FakeFeed:
         return self._dagdir
 
     @property
-    def latest(self) -> Update | None:
+    def latest(self) -> Snapshot | None:
         return self._latest
 
-    def start(self, notify: Callable[[Update], None]) -> None:
+    def start(self, notify: Callable[[Snapshot], None]) -> None:
         self._notify = notify
 
     def stop(self) -> None:
         self.stopped = True
 
-    def tell(self, new: Update) -> None:
+    def tell(self, new: Snapshot) -> None:
         """A new picture, as from the feed's thread."""
         self._latest = new
         assert self._notify is not None
@@ -465,17 +465,17 @@ class FakeFeed:
     def ledger(self) -> Ledger:
         return self.book or ledger(self._latest)
 
-    def described(self) -> Described:
-        return Described()
+    def described(self) -> DagDescription:
+        return DagDescription()
 
-    def trainings(self) -> Mapping[str, Training]:
+    def trainings(self) -> Mapping[str, TrainingOutput]:
         return self.written
 
     def streams(self) -> Mapping[tuple[int, int], Streamed]:
         return self.streamed
 
 
-def ledger(of: Update | None) -> Ledger:
+def ledger(of: Snapshot | None) -> Ledger:
     """The runs of a picture, without what they are made of."""
     status = of.status if of is not None else None
     runs = tuple(

@@ -9,7 +9,7 @@ from ensemble_pictures import FakeFeed
 from textual.pilot import Pilot
 
 from screens.app import AppOptions, MetlmonApp
-from screens.shades import DARK
+from screens.theme import DARK
 
 WIDE, NARROW, MIDDLE = (200, 50), (80, 24), (120, 34)
 

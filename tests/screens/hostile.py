@@ -11,8 +11,8 @@ from typing import Any
 from acting_desk import QUEUE, ActingDesk
 from ensemble_pictures import FakeFeed, problems, status, update
 
-from metlmon.ensemble.views import DagRow, JobRow, JobView, ProblemGroup, RunView, Status
-from metlmon.pool.records import Answer, Offer, Order, SelectedRun
+from metlmon.pool.types import ActionPreview, ActionRequest, ActionResult, SelectedRun
+from metlmon.snapshot.types import DagRow, JobRow, JobView, ProblemGroup, RunView, Status
 
 PAYLOAD = (
     "[b]m[/]\x1b]0;OWNED\x07\x1b[2J\x1b[31m\x9b31m\x1b]52;c;RVZJTA==\x07\x90q\x9c[bold red]mark[/]"
@@ -73,9 +73,11 @@ class HostileDesk(ActingDesk):
         jobs: Sequence[JobRow],
         dags: Sequence[DagRow],
         runs: Sequence[SelectedRun] = (),
-    ) -> tuple[Offer, ...]:
+    ) -> tuple[ActionPreview, ...]:
         return harmed(super().offers(status, jobs, dags, runs))
 
-    def perform(self, order: Order, told: Callable[[Answer], None]) -> tuple[Answer, ...]:
+    def perform(
+        self, order: ActionRequest, told: Callable[[ActionResult], None]
+    ) -> tuple[ActionResult, ...]:
         answers = super().perform(order, lambda answer: None)
         return tuple(replace(answer, text=PAYLOAD) for answer in answers)

@@ -12,8 +12,8 @@ from pathlib import Path
 from ensemble_pictures import FakeFeed, ledger, run, status, update
 from textual.pilot import Pilot
 
-from metlmon.ensemble.states import State
-from metlmon.training.records import Point, Streamed, Training
+from metlmon.jobfiles.records import Point, Streamed, TrainingOutput
+from metlmon.model.states import State
 
 RUNS = tuple(
     run(f"run{n}", 7 - n % 3, 30, State.RUNNING if n % 4 else State.IDLE) for n in range(12)
@@ -31,7 +31,7 @@ def loss(n: int, epoch: int) -> float:
     return 0.2 + 0.01 * n + 0.8 * math.exp(-0.6 * epoch) + wave
 
 
-def training(key: str, n: int, epochs: int) -> Training:
+def training(key: str, n: int, epochs: int) -> TrainingOutput:
     def points(value: Callable[[int], float]) -> tuple[Point, ...]:
         return tuple(Point(e, value(e), e, f"version_{e}/metrics.csv") for e in range(epochs))
 
@@ -39,7 +39,7 @@ def training(key: str, n: int, epochs: int) -> Training:
         "val_loss": points(lambda epoch: loss(n, epoch)),
         "test/pearson_total_score": points(lambda epoch: 1 - loss(1, epoch) / 3),
     }
-    return Training(key, metrics, {}, {})
+    return TrainingOutput(key, metrics, {}, {})
 
 
 def learning(labels: bool = True) -> FakeFeed:

@@ -19,7 +19,7 @@ from hostile import HostileDesk, HostileFeed  # noqa: E402
 
 from screens import app as application  # noqa: E402
 from screens.app import AppOptions, run_app  # noqa: E402
-from screens.overview import OverviewScreen  # noqa: E402
+from screens.overview.screen import OverviewScreen  # noqa: E402
 
 
 def main(what: str) -> int:

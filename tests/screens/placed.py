@@ -8,10 +8,10 @@ from pathlib import Path
 
 from ensemble_pictures import FakeFeed, update
 
-from metlmon.ensemble.ledger import Ledger
-from metlmon.ensemble.picture import Painter
-from metlmon.ensemble.settings import Settings
-from metlmon.ensemble.views import JobView, RunView
+from metlmon.model.settings import Settings
+from metlmon.snapshot.builder import SnapshotBuilder
+from metlmon.snapshot.ledger import Ledger
+from metlmon.snapshot.types import JobView, RunView
 from tests.ensemble.written import Log, tell
 
 A40, A100, L40S = "NVIDIA A40", "NVIDIA A100-SXM4-80GB", "NVIDIA L40S"
@@ -77,7 +77,7 @@ def _log() -> tuple[Log, list[str], list[str]]:
 
 
 @cache
-def painter() -> Painter:
+def painter() -> SnapshotBuilder:
     """Everything that is in the log."""
     log, nodes, targets = _log()
     dag = "".join(
@@ -90,7 +90,7 @@ def painter() -> Painter:
 class PlacedFeed(FakeFeed):
     """Shows what a painter draws."""
 
-    def __init__(self, of: Painter | None = None) -> None:
+    def __init__(self, of: SnapshotBuilder | None = None) -> None:
         self.painter = of or painter()
         super().__init__(update(self.painter.status()), Path("/nowhere/global_pretraining"))
         self.causes = self.painter.problems()

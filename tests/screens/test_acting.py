@@ -15,19 +15,19 @@ from ensemble_pictures import DAG, RUNS, FakeFeed, status, update
 from eyes import NARROW, Eager, Seen
 from hostile import HostileDesk, HostileFeed
 
-from metlmon.ensemble.states import ACTIVE, DagState, State
-from metlmon.ensemble.wording import THIN
-from metlmon.pool.records import Act, PoolError, QueueWord, Reply
+from metlmon.model.states import ACTIVE, DagState, State
+from metlmon.pool.types import PoolAction, PoolError, QueueSnapshot, ResultCode
+from metlmon.text.formatting import THIN
 from screens.actions import ACTIONS, changes_something
-from screens.answers import REMARK, AnswersScreen
 from screens.app import AppOptions
 from screens.help import HelpScreen
-from screens.job import JobScreen
-from screens.menu import MenuScreen
-from screens.overview import OverviewScreen
+from screens.job.screen import JobScreen
+from screens.overview.screen import OverviewScreen
+from screens.pool_actions.confirm import LARGEST, ConfirmScreen, priority_of
+from screens.pool_actions.menu import MenuScreen
+from screens.pool_actions.results import REMARK, ResultsScreen
 from screens.problems import CauseScreen, ProblemsScreen
-from screens.question import LARGEST, QuestionScreen, priority_of
-from screens.run import RunScreen
+from screens.run.screen import RunScreen
 from screens.widgets.table import Table
 
 SMALL = (60, 20)
@@ -47,7 +47,7 @@ class Acted(Seen):
     desk: ActingDesk
 
     @property
-    def touched(self) -> list[tuple[Act, list[str]]]:
+    def touched(self) -> list[tuple[PoolAction, list[str]]]:
         return [(order.act, [each.id for each in order.targets]) for order in self.desk.orders]
 
     async def until(self, holds: Callable[[], bool]) -> None:
@@ -161,7 +161,7 @@ async def test_while_one_types_a_filter_no_key_acts(act: Open) -> None:
 async def test_from_the_overview_the_run_under_the_cursor(act: Open) -> None:
     async with act() as seen:
         await seen.press(*TO_RUN1, "R", "y")
-        assert seen.touched == [(Act.RELEASE, [f"{RUN1}.0"])]
+        assert seen.touched == [(PoolAction.RELEASE, [f"{RUN1}.0"])]
 
 
 async def test_an_acts_key_right_behind_a_filter_is_no_letter_of_it(act: Open) -> None:
@@ -187,7 +187,7 @@ async def test_from_the_overview_all_marked_runs_and_not_the_cursors(act: Open) 
         await seen.press("down", "space", "space", "down", "space", "end", "X")
         assert "Remove 3 jobs of run1, run2, run4 from the queue?" in seen.text
         await seen.press("y")
-        assert seen.touched == [(Act.REMOVE, [f"{RUN1}.0", f"{RUN2}.0", f"{RUN4}.0"])]
+        assert seen.touched == [(PoolAction.REMOVE, [f"{RUN1}.0", f"{RUN2}.0", f"{RUN4}.0"])]
 
 
 async def test_from_a_run_its_epochs_by_node(act: Open) -> None:
@@ -202,7 +202,7 @@ async def test_from_a_run_its_epochs_by_node(act: Open) -> None:
         await seen.press(*TO_RUN1, "enter", "X")
         assert "2 jobs" in seen.text
         await seen.press("y")
-        assert seen.touched == [(Act.REMOVE, [f"{RUN1}.0", f"{RUN1}.1"])]
+        assert seen.touched == [(PoolAction.REMOVE, [f"{RUN1}.0", f"{RUN1}.1"])]
 
 
 async def test_from_a_run_an_epoch_that_is_over_says_why_not(act: Open) -> None:
@@ -220,7 +220,7 @@ async def test_from_a_job_this_job(act: Open) -> None:
         await seen.press("down", "down", "down", "down", "enter", "enter")
         assert isinstance(seen.app.screen, JobScreen)
         await seen.press("V", "y", "escape")
-        assert seen.touched == [(Act.VACATE, [f"{RUN4}.0"])]
+        assert seen.touched == [(PoolAction.VACATE, [f"{RUN4}.0"])]
         assert isinstance(seen.app.screen, JobScreen)
 
 
@@ -230,9 +230,12 @@ async def test_from_problems_all_jobs_of_the_causes_that_are_in_the_queue(act: O
         assert isinstance(seen.app.screen, ProblemsScreen)
         await seen.press("slash", *"leaseduration", "enter", "X", "y", "escape")
         # run6 is retrying and run9 has failed: neither has a job in the queue.
-        assert seen.touched == [(Act.REMOVE, [f"{RUN1}.0", f"{RUN4}.0"])]
+        assert seen.touched == [(PoolAction.REMOVE, [f"{RUN1}.0", f"{RUN4}.0"])]
         await seen.press("escape", "ctrl+a", "X", "y")
-        assert seen.touched[1] == (Act.REMOVE, [f"{RUN1}.0", f"{RUN2}.0", f"{RUN3}.0", f"{RUN4}.0"])
+        assert seen.touched[1] == (
+            PoolAction.REMOVE,
+            [f"{RUN1}.0", f"{RUN2}.0", f"{RUN3}.0", f"{RUN4}.0"],
+        )
 
 
 async def test_from_one_problem_marked_jobs_or_the_cursors(act: Open) -> None:
@@ -240,7 +243,10 @@ async def test_from_one_problem_marked_jobs_or_the_cursors(act: Open) -> None:
         await seen.press("p", "slash", *"leaseduration", "enter", "enter")
         assert isinstance(seen.app.screen, CauseScreen)
         await seen.press("R", "y", "escape", "space", "space", "H", "y")
-        assert seen.touched == [(Act.RELEASE, [f"{RUN1}.0"]), (Act.HOLD, [f"{RUN4}.0"])]
+        assert seen.touched == [
+            (PoolAction.RELEASE, [f"{RUN1}.0"]),
+            (PoolAction.HOLD, [f"{RUN4}.0"]),
+        ]
 
 
 @pytest.mark.parametrize("way", [(), ("enter",), ("enter", "enter"), ("p",), ("p", "enter")])
@@ -251,21 +257,21 @@ async def test_every_act_from_every_screen(act: Open, way: tuple[str, ...]) -> N
     async with act() as seen:
         await seen.press(*TO_RUN1, *way)
         for key, picture, done in (
-            ("R", update(), Act.RELEASE),
-            ("X", update(), Act.REMOVE),
-            ("Z", update(), Act.HALT),
-            ("Z", halted, Act.RESUME),
-            ("D", update(), Act.REMOVE_DAG),
-            ("U", over, Act.RESUBMIT),
+            ("R", update(), PoolAction.RELEASE),
+            ("X", update(), PoolAction.REMOVE),
+            ("Z", update(), PoolAction.HALT),
+            ("Z", halted, PoolAction.RESUME),
+            ("D", update(), PoolAction.REMOVE_DAG),
+            ("U", over, PoolAction.RESUBMIT),
         ):
             await seen.tell(picture)
             await seen.press(key)
-            assert isinstance(seen.app.screen, QuestionScreen), (key, seen.text)
+            assert isinstance(seen.app.screen, ConfirmScreen), (key, seen.text)
             await seen.press("y", "escape")
             assert seen.desk.orders[-1].act is done
         await seen.tell(update())
         await seen.press("P", "4", "2", "enter", "y")
-        assert (seen.desk.orders[-1].act, seen.desk.orders[-1].value) == (Act.PRIORITY, 42)
+        assert (seen.desk.orders[-1].act, seen.desk.orders[-1].value) == (PoolAction.PRIORITY, 42)
         assert len(seen.desk.orders) == 7
         dags = {order.dag for order in seen.desk.orders if order.dag is not None}
         assert dags == {DAG}
@@ -284,7 +290,9 @@ async def test_which_dag_is_chosen_where_it_may_be_several(act: Open) -> None:
         await seen.press("escape", "Z", "Z", "enter")
         assert "Halt second.dag?" in seen.text, "its key goes from one to the next"
         await seen.press("y")
-        assert [(order.act, order.dag) for order in seen.desk.orders] == [(Act.HALT, "second.dag")]
+        assert [(order.act, order.dag) for order in seen.desk.orders] == [
+            (PoolAction.HALT, "second.dag")
+        ]
 
 
 # --- the question -----------------------------------------------------------------------------
@@ -329,7 +337,7 @@ async def test_three_hundred_jobs_can_be_scrolled_through(act: Open) -> None:
 async def test_nothing_but_y_does_it(act: Open, key: str) -> None:
     async with act() as seen:
         await seen.press(*TO_RUN1, "X")
-        assert isinstance(seen.app.screen, QuestionScreen)
+        assert isinstance(seen.app.screen, ConfirmScreen)
         await seen.press(key, key)
         assert seen.desk.orders == []
 
@@ -369,7 +377,7 @@ async def test_a_priority_is_typed_and_checked(act: Open) -> None:
         assert seen.desk.orders == []
         await seen.press("y")
         (order,) = seen.desk.orders
-        assert (order.act, order.value) == (Act.PRIORITY, -5)
+        assert (order.act, order.value) == (PoolAction.PRIORITY, -5)
 
 
 async def test_escape_leaves_the_number_untyped(act: Open) -> None:
@@ -400,13 +408,13 @@ async def test_the_menu_has_every_act_what_it_touches_and_why_not(
                           ("V", "1 job of run2")):  # fmt: skip
             assert any(line[2:4] == f"{key} " and told in line for line in seen.lines), key
         await seen.press("R")
-        assert isinstance(seen.app.screen, QuestionScreen)
+        assert isinstance(seen.app.screen, ConfirmScreen)
         await seen.press("escape")
         assert isinstance(seen.app.screen, MenuScreen)
         await seen.press("U", "enter")
         assert "not now: it is running" in seen.text
         await seen.press("X", "y")
-        assert seen.touched == [(Act.REMOVE, [f"{RUN1}.0", f"{RUN2}.0"])]
+        assert seen.touched == [(PoolAction.REMOVE, [f"{RUN1}.0", f"{RUN2}.0"])]
         await seen.press("escape")
         assert isinstance(seen.app.screen, OverviewScreen)
 
@@ -439,7 +447,7 @@ async def test_without_a_desk_all_acts_are_there_with_the_reason(act: Open) -> N
 
 async def test_before_the_schedd_has_answered_nothing_can_be_done(act: Open) -> None:
     desk = ActingDesk()
-    desk.word = QueueWord(asking=True)
+    desk.word = QueueSnapshot(asking=True)
     async with act(desk) as seen:
         await seen.press(*TO_RUN1, "X", "y")
         assert "not now: the schedd has not answered yet" in seen.text
@@ -456,7 +464,7 @@ async def test_the_palette_has_the_acts_and_why_not(act: Open) -> None:
         assert "✗ hold: no job to hold is selected" in seen.text
         assert "✗ resubmit DAG: it is running" in seen.text
         await seen.press(*"halt", "enter")
-        assert isinstance(seen.app.screen, QuestionScreen)
+        assert isinstance(seen.app.screen, ConfirmScreen)
         await seen.press("enter", "escape")
         assert seen.desk.orders == []
 
@@ -503,13 +511,16 @@ async def test_who_has_nowhere_to_submit_is_told_so(act: Open) -> None:
 async def test_each_job_has_its_answer_trouble_first(act: Open, size: tuple[int, int]) -> None:
     desk = ActingDesk()
     desk.replies = {
-        f"{RUN2}.0": (Reply.DENIED, "it belongs to colleague@example.org, and you are someone"),
-        f"{RUN3}.0": (Reply.ALREADY, ""),
-        f"{RUN4}.0": (Reply.NOT_FOUND, "it left the queue"),
+        f"{RUN2}.0": (
+            ResultCode.DENIED,
+            "it belongs to colleague@example.org, and you are someone",
+        ),
+        f"{RUN3}.0": (ResultCode.ALREADY, ""),
+        f"{RUN4}.0": (ResultCode.NOT_FOUND, "it left the queue"),
     }
     async with act(desk, size=size) as seen:
         await seen.press("down", "space", "space", "space", "space", "X", "y")
-        assert isinstance(seen.app.screen, AnswersScreen)
+        assert isinstance(seen.app.screen, ResultsScreen)
         words = " ".join(seen.text.split())
         for told in ("✗ 1 permission denied", "? 1 not found", "= 1 already so", "✓ 1 done",
                      "4 of 4 answered", "belongs to colleague@example.org, and you are someone",
@@ -530,7 +541,7 @@ async def test_an_order_goes_on_when_one_leaves_and_tells_its_end(act: Open) -> 
         await seen.pilot.pause()
         await pressed("y")
         await seen.until(lambda: "1 of 2 answered" in seen.text)
-        assert isinstance(seen.app.screen, AnswersScreen)
+        assert isinstance(seen.app.screen, ResultsScreen)
         assert "· no answer yet" in seen.line(f"{RUN2}.0")
         await pressed("escape")
         await seen.until(lambda: isinstance(seen.app.screen, OverviewScreen))
@@ -542,15 +553,15 @@ async def test_an_order_goes_on_when_one_leaves_and_tells_its_end(act: Open) -> 
         desk.gate.set()
         await seen.until(lambda: "remove: ✓ 2 done" in seen.text)
         await seen.press("A")
-        assert isinstance(seen.app.screen, AnswersScreen)
+        assert isinstance(seen.app.screen, ResultsScreen)
         assert "2 of 2 answered" in seen.text
         await seen.press("escape")
         assert "remove:" not in seen.text, "its end was seen"
 
 
-@pytest.mark.parametrize("reply", [Reply.DONE, Reply.FAILED])
+@pytest.mark.parametrize("reply", [ResultCode.DONE, ResultCode.FAILED])
 async def test_leaving_ends_an_order_only_if_the_schedd_does_not_answer(
-    act: Open, reply: Reply
+    act: Open, reply: ResultCode
 ) -> None:
     desk = ActingDesk()
     desk.gate = threading.Event()
@@ -566,7 +577,7 @@ async def test_leaving_ends_an_order_only_if_the_schedd_does_not_answer(
         while not deed.over:
             await asyncio.sleep(0)
     told = [answer.reply for answer in deed.answers]
-    assert told == [Reply.DONE, reply] + [Reply.DONE] * (reply is Reply.DONE)
+    assert told == [ResultCode.DONE, reply] + [ResultCode.DONE] * (reply is ResultCode.DONE)
 
 
 async def test_what_went_wrong_is_a_sentence(act: Open) -> None:
@@ -635,7 +646,7 @@ async def test_who_was_asked_is_told_with_the_warnings(act: Open) -> None:
         await seen.press("exclamation_mark")
         for told in ("ap40.example.org", "as someone@example.org", "12 s ago"):
             assert told in seen.text
-        seen.desk.word = QueueWord(error="no HTCondor is installed here", next_try=NOW + 90)
+        seen.desk.word = QueueSnapshot(error="no HTCondor is installed here", next_try=NOW + 90)
         await seen.tell(update())
         assert "no word: no HTCondor is installed here" in seen.text
         assert "asked again in 1 min" in seen.text
@@ -650,7 +661,7 @@ async def test_without_a_schedd_nothing_else_is_missing(act: Open) -> None:
     feed = QueuedFeed(update())
     feed.queue = None
     desk = ActingDesk()
-    desk.word = QueueWord(error="no HTCondor is installed here")
+    desk.word = QueueSnapshot(error="no HTCondor is installed here")
     async with act(desk, feed=feed) as seen:
         await seen.press("down", "down", "down")
         assert "no HTCondor" not in seen.text
@@ -664,7 +675,7 @@ async def test_without_a_schedd_nothing_else_is_missing(act: Open) -> None:
 
 async def test_in_ascii_everything_is_told(act: Open) -> None:
     desk = ActingDesk()
-    desk.replies = {f"{RUN2}.0": (Reply.DENIED, "…")}
+    desk.replies = {f"{RUN2}.0": (ResultCode.DENIED, "…")}
     desk.word = replace(WORD, schedd="ap40…")
     async with act(desk, ascii=True) as seen:
         await seen.press("down", "space", "space")
@@ -676,9 +687,9 @@ async def test_in_ascii_everything_is_told(act: Open) -> None:
 
 
 def test_every_reply_has_a_sign_and_letter_of_its_own_weight() -> None:
-    from screens.deeds import REPLIES
+    from screens.pool_actions.running_action import REPLIES
 
-    assert set(REPLIES) == set(Reply)
+    assert set(REPLIES) == set(ResultCode)
     assert all(sign.word == reply.value for reply, sign in REPLIES.items())
 
 

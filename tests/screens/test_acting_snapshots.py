@@ -11,8 +11,8 @@ from acting_desk import NOW, WORD, ActingDesk, QueuedFeed
 from ensemble_pictures import RUNS, status, update
 from eyes import NARROW, WIDE, Eager, pressed
 
-from metlmon.ensemble.views import Gate
-from metlmon.pool.records import Reply, SiteOffer
+from metlmon.pool.types import ResultCode, SiteInfo
+from metlmon.snapshot.types import GateStatus
 from screens.app import AppOptions
 from tests.queue.written import dagman
 
@@ -38,8 +38,8 @@ def _application(**options: bool) -> Punctual:
     desk = ActingDesk()
     run2, run3 = (row.latest.cluster for row in RUNS[2:4] if row.latest is not None)
     desk.replies = {
-        f"{run2}.0": (Reply.DENIED, "the job belongs to colleague, you are someone"),
-        f"{run3}.0": (Reply.ALREADY, ""),
+        f"{run2}.0": (ResultCode.DENIED, "the job belongs to colleague, you are someone"),
+        f"{run3}.0": (ResultCode.ALREADY, ""),
     }
     feed = QueuedFeed(update(), Path("/nowhere/global_pretraining"))
     return Punctual(feed, AppOptions(desk=desk, **options))
@@ -65,11 +65,13 @@ def _steered() -> Punctual:
     desk = ActingDesk()
     desk.word = replace(WORD, dagmans=(dagman(),))
     desk.known = (
-        SiteOffer("Delta-GPU", 4, ("NVIDIA A40",)),
-        SiteOffer("Expanse-GPU", 2, ("NVIDIA A100-SXM4-40GB",)),
+        SiteInfo("Delta-GPU", 4, ("NVIDIA A40",)),
+        SiteInfo("Expanse-GPU", 2, ("NVIDIA A100-SXM4-40GB",)),
     )
-    desk.replies = {RUNS[8].uuid or "": (Reply.DONE, f"gate/ens/{RUNS[8].uuid}.stop was written")}
-    rows = tuple(replace(row, gate=Gate()) for row in RUNS)
+    desk.replies = {
+        RUNS[8].uuid or "": (ResultCode.DONE, f"gate/ens/{RUNS[8].uuid}.stop was written")
+    }
+    rows = tuple(replace(row, gate=GateStatus()) for row in RUNS)
     feed = QueuedFeed(update(status(rows)), Path("/nowhere/global_pretraining"))
     return Punctual(feed, AppOptions(desk=desk))
 

@@ -8,9 +8,9 @@ import pytest
 from ensemble_pictures import RUNS, FakeFeed, run, status, update
 from written import Terminal, terminal
 
-from metlmon.ensemble.states import State
-from metlmon.ensemble.views import RunRow
-from metlmon.live.feed import Update
+from metlmon.live.feed import Snapshot
+from metlmon.model.states import State
+from metlmon.snapshot.types import RunRow
 
 SIZES = ((80, 24), (120, 40), (200, 50))
 
@@ -25,7 +25,7 @@ DURATION = 20
 """Bytes of a duration that grew by a second."""
 
 
-def with_run(at: int, row: RunRow) -> Update:
+def with_run(at: int, row: RunRow) -> Snapshot:
     return update(status((*RUNS[:at], row, *RUNS[at + 1 :])))
 
 

@@ -12,13 +12,13 @@ from ensemble_pictures import FakeFeed, update
 from eyes import NARROW, WIDE, Eager, Seen, Show
 from learning import LOST, RUNS, learning, pressed_until, until
 
-from metlmon.ensemble.settings import Metrics, Settings
-from metlmon.training.records import Point, Streamed, Training
+from metlmon.jobfiles.records import Point, Streamed, TrainingOutput
+from metlmon.model.settings import MetricSettings, Settings
 from screens.app import AppOptions
-from screens.curves import CurvesScreen
-from screens.ink import DIM, PLAIN, text
-from screens.plot import Scale, Shade, Trace, chart, scale_of
-from screens.run import RunScreen
+from screens.curves.screen import CurvesScreen
+from screens.run.screen import RunScreen
+from screens.widgets.plot import Scale, Shade, Trace, chart, scale_of
+from screens.widgets.spans import DIM, PLAIN, text
 
 DRAWN = "┤"
 
@@ -121,7 +121,7 @@ async def test_values_by_their_logarithm(show: Show) -> None:
 async def test_a_logarithm_of_nothing_says_so(show: Show) -> None:
     feed = learning()
     below = tuple(Point(epoch, -1.0 - epoch, 0, "x") for epoch in range(3))
-    feed.written = {RUNS[0].key: Training(RUNS[0].key, {"val_loss": below}, {}, {})}
+    feed.written = {RUNS[0].key: TrainingOutput(RUNS[0].key, {"val_loss": below}, {}, {})}
     async with show(feed) as seen:
         await opened(seen)
         await seen.press("l")
@@ -153,7 +153,7 @@ async def test_new_values_come_while_one_looks(show: Show) -> None:
         await seen.press("down")
         key = RUNS[1].key
         longer = (*feed.written[key].metrics["val_loss"], Point(6, 0.001, 6, "x"))
-        feed.written = {**feed.written, key: Training(key, {"val_loss": longer}, {}, {})}
+        feed.written = {**feed.written, key: TrainingOutput(key, {"val_loss": longer}, {}, {})}
         later = feed.latest
         assert later is not None
         status = replace(later.status, as_of=later.status.as_of + timedelta(seconds=9))  # type: ignore[operator]
@@ -169,7 +169,7 @@ async def test_new_values_come_while_one_looks(show: Show) -> None:
 async def test_what_would_fill_it_where_it_was_looked_for_and_how_to_say(show: Show) -> None:
     feed = learning()
     feed.written = {}
-    feed.set = Settings(metrics=Metrics(files=("logs/{uuid}",)))
+    feed.set = Settings(metrics=MetricSettings(files=("logs/{uuid}",)))
     async with show(feed, size=NARROW) as seen:
         await seen.press("c")
         await until(seen.pilot, lambda: "No training has written" in seen.text)
@@ -190,7 +190,7 @@ async def test_while_reading_it_says_so(show: Show) -> None:
 async def test_an_application_that_shows_no_curve_loads_no_plotext() -> None:
     import subprocess
 
-    code = "import screens.app, screens.curves, sys; assert 'plotext' not in sys.modules"
+    code = "import screens.app, screens.curves.screen, sys; assert 'plotext' not in sys.modules"
     root = Path(__file__).resolve().parents[2]
     assert subprocess.run([sys.executable, "-c", code], cwd=root).returncode == 0
 
@@ -215,7 +215,7 @@ async def test_an_epoch_and_its_job_show_it_too(show: Show) -> None:
 
 
 def test_a_hundred_percent_only_when_it_is() -> None:
-    from screens.curverows import percent
+    from screens.curves.table import percent
 
     def of(fraction: float | None) -> str:
         return percent(Streamed(fraction, None, None, None, None, None, None))

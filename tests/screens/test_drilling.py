@@ -8,31 +8,31 @@ from pathlib import Path
 from ensemble_pictures import MEMORY_HOLD, RUNS, FakeFeed, job_view, status, update
 from eyes import MIDDLE, NARROW, WIDE, Show
 
-from metlmon.ensemble.states import State
+from metlmon.model.states import State
 from screens.actions import ACTIONS
-from screens.answers import AnswersScreen
 from screens.app import AppOptions, MetlmonApp
-from screens.bag import BagScreen
-from screens.curves import CurvesScreen
-from screens.executions import ExecutionsScreen
-from screens.grid import GridScreen
+from screens.curves.screen import CurvesScreen
 from screens.help import HelpScreen
-from screens.job import JobScreen
-from screens.menu import MenuScreen
-from screens.nodes import NodesScreen
-from screens.overview import OverviewScreen
+from screens.job.screen import JobScreen
+from screens.nodes.screen import NodesScreen
+from screens.overview.screen import OverviewScreen
 from screens.palette import PaletteScreen
+from screens.pool_actions.confirm import ConfirmScreen
+from screens.pool_actions.menu import MenuScreen
+from screens.pool_actions.results import ResultsScreen
 from screens.problems import CauseScreen, ProblemsScreen
-from screens.question import QuestionScreen
-from screens.run import RunScreen
-from screens.shades import DARK, LIGHT
-from screens.sites import SitesScreen
-from screens.submit import SubmitScreen
-from screens.submitlaunch import LaunchScreen
-from screens.timeline import TimelineScreen
-from screens.widgets.form import Form
+from screens.run.screen import RunScreen
+from screens.shards.screen import ShardsScreen
+from screens.sites.executions_screen import ExecutionsScreen
+from screens.sites.screen import SitesScreen
+from screens.submit.launch_screen import LaunchScreen
+from screens.submit.screen import SubmitScreen
+from screens.sweep.screen import SweepScreen
+from screens.theme import DARK, LIGHT
+from screens.timeline.screen import TimelineScreen
+from screens.widgets.form import FormView
 from screens.widgets.matrix import Matrix
-from screens.widgets.sheet import Sheet
+from screens.widgets.side_pane import SidePane
 
 
 async def test_enter_drills_down_and_escape_comes_back(show: Show) -> None:
@@ -253,8 +253,8 @@ async def test_every_action_of_the_registry_is_there(show: Show) -> None:
                 "run": [RunScreen],
                 "tree": [OverviewScreen, NodesScreen],
                 "nodes": [NodesScreen],
-                "grid": [GridScreen],
-                "bag": [BagScreen],
+                "grid": [SweepScreen],
+                "bag": [ShardsScreen],
                 "sideways": [Matrix],
                 "job": [JobScreen],
                 "cause": [CauseScreen],
@@ -262,15 +262,15 @@ async def test_every_action_of_the_registry_is_there(show: Show) -> None:
                 "timeline": [TimelineScreen],
                 "sites": [SitesScreen],
                 "executions": [ExecutionsScreen],
-                "below": [*acting[1:], MenuScreen, AnswersScreen, HelpScreen],
+                "below": [*acting[1:], MenuScreen, ResultsScreen, HelpScreen],
                 "marking": [OverviewScreen, RunScreen, ProblemsScreen, CauseScreen],
                 "acting": [*acting, MenuScreen],
                 "menu": [MenuScreen],
-                "question": [QuestionScreen],
+                "question": [ConfirmScreen],
                 "submit": [SubmitScreen],
-                "form": [Form],
+                "form": [FormView],
                 "typing": [seen.app],
-                "preview": [Sheet],
+                "preview": [SidePane],
                 "launch": [LaunchScreen],
                 "moving": [seen.app.screen.focused],
             }[action.scope]

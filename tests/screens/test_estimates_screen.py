@@ -11,17 +11,17 @@ from pathlib import Path
 import pytest
 from eyes import MIDDLE, NARROW, WIDE, Eager, Seen
 
-from metlmon.live.reader import Reader
+from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.session import Session
-from metlmon.stats import telling
-from metlmon.stats.estimates import Outlook, Rate, Span, outlook
-from metlmon.stats.glance import Glance
-from metlmon.stats.incidents import Incident, Severity
-from screens import headlines
+from metlmon.stats import estimate_text
+from metlmon.stats.estimates import Forecast, Interval, Rate, outlook
+from metlmon.stats.headline import Headline
+from metlmon.stats.incidents import Incident, IncidentSeverity
 from screens.app import AppOptions
 from screens.estimates import EstimatesScreen, head
-from screens.ink import text, width
-from screens.run import RunScreen
+from screens.overview import header as overview_header
+from screens.run.screen import RunScreen
+from screens.widgets.spans import text, width
 from tests.stats.histories import NOON, Past, basis
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
@@ -36,7 +36,7 @@ async def watching(
     size: tuple[int, int] = MIDDLE,
     options: AppOptions | None = None,
 ) -> AsyncIterator[Seen]:
-    reader = Reader(FIXTURES / name, as_of=as_of)
+    reader = DagdirReader(FIXTURES / name, as_of=as_of)
     reader.open()
     reader.read_all()
     session = Session(reader)
@@ -51,14 +51,14 @@ async def watching(
         session.stop()
 
 
-def told(**more: object) -> Outlook:
-    made = Outlook(
+def told(**more: object) -> Forecast:
+    made = Forecast(
         NOON,
         True,
         412,
         450,
         Rate(119, 7 * DAY),
-        Span(4 * DAY, 6 * DAY, 9 * DAY, 412, "412 epochs of all runs"),
+        Interval(4 * DAY, 6 * DAY, 9 * DAY, 412, "412 epochs of all runs"),
         NOON + timedelta(days=6),
         None,
         None,
@@ -78,11 +78,11 @@ async def test_the_first_line_answers() -> None:
         assert isinstance(seen.app.screen, EstimatesScreen)
         found = seen.app.study.of(outlook)
         assert found is not None
-        assert telling.done_in(found) in seen.lines[0]
+        assert estimate_text.done_in(found) in seen.lines[0]
         assert "16 of 36 epochs done" in seen.lines[1]
         run0 = seen.under_cursor
         assert "3/6" in run0
-        assert telling.span(found.runs[0].span) in run0
+        assert estimate_text.span(found.runs[0].span) in run0
         below = " ".join(seen.text.split())
         assert "3 epochs left: from 3 epochs of its own, 13 of other runs." in below
 
@@ -93,7 +93,7 @@ async def test_enter_opens_the_run_which_tells_its_rest_too() -> None:
         assert found is not None
         await seen.press("e", "down", "enter")
         assert isinstance(seen.app.screen, RunScreen)
-        assert f"to go  {telling.span(found.runs[1].span)}" in seen.text
+        assert f"to go  {estimate_text.span(found.runs[1].span)}" in seen.text
 
 
 async def test_sorted_by_what_ends_last() -> None:
@@ -140,8 +140,8 @@ def test_before_anything_is_known() -> None:
 # --- the header of the overview ----------------------------------------------------------------
 
 
-def header(cells: int, made: Outlook) -> str:
-    return text(headlines.prospects(Glance(made, None, 0), cells, ascii=False))
+def header(cells: int, made: Forecast) -> str:
+    return text(overview_header.prospects(Headline(made, None, 0), cells, ascii=False))
 
 
 def test_the_line_of_the_overview() -> None:
@@ -153,15 +153,15 @@ def test_the_line_of_the_overview() -> None:
 
 
 def test_nothing_before_it_is_computed() -> None:
-    assert headlines.prospects(None, 80, ascii=False) == ()
-    assert headlines.incident(None, 80, ascii=False) == ()
+    assert overview_header.prospects(None, 80, ascii=False) == ()
+    assert overview_header.incident(None, 80, ascii=False) == ()
 
 
 @pytest.mark.parametrize("cells", [78, 118, 198])
 def test_hours_and_prospects_fit(cells: int) -> None:
     status = basis({"run0": Past((HOUR,) * 3)}).status
-    lines = headlines.hours_and_prospects(
-        status.gpu_hours, Glance(told(), None, 0), cells, ascii=False
+    lines = overview_header.hours_and_prospects(
+        status.gpu_hours, Headline(told(), None, 0), cells, ascii=False
     )
     assert all(width(line) <= cells for line in lines)
     assert "done in 6 d" in "".join(text(line) for line in lines)
@@ -169,8 +169,16 @@ def test_hours_and_prospects_fit(cells: int) -> None:
 
 def test_the_worst_incident_and_how_many_more() -> None:
     worst = Incident(
-        "k", "held", Severity.ALARM, NOON, None, True, "run4 is held: \x1b[31mred", "", ("run4",)
+        "k",
+        "held",
+        IncidentSeverity.ALARM,
+        NOON,
+        None,
+        True,
+        "run4 is held: \x1b[31mred",
+        "",
+        ("run4",),
     )
-    line = headlines.incident(Glance(told(), worst, 2), 60, ascii=True)
+    line = overview_header.incident(Headline(told(), worst, 2), 60, ascii=True)
     assert text(line) == r"! run4 is held: \x1b[31mred  and 2 more  i"
-    assert width(headlines.incident(Glance(told(), worst, 2), 30, ascii=False)) <= 30
+    assert width(overview_header.incident(Headline(told(), worst, 2), 30, ascii=False)) <= 30

@@ -11,9 +11,9 @@ from eyes import NARROW, WIDE, Show
 from placed import PlacedFeed
 from whole_sessions import FIXTURES, opened, session, until
 
-from screens import ink
-from screens.headlines import header
-from screens.ink import file_name
+from screens.overview.header import header
+from screens.widgets import spans
+from screens.widgets.spans import file_name
 from tests.ensemble.written import Log
 from tests.live.dagdirs import NODE, Dagdir
 
@@ -85,7 +85,9 @@ def test_names_of_dags_that_begin_alike_are_told_apart() -> None:
 def test_nodes_are_said_to_be_done_in_every_width(cells: int) -> None:
     now = status()
     dags = tuple(replace(dag, nodes_done=146, nodes_total=450) for dag in now.dags)
-    lines = [ink.text(each) for each in header(update(replace(now, dags=dags)), "d", cells, False)]
+    lines = [
+        spans.text(each) for each in header(update(replace(now, dags=dags)), "d", cells, False)
+    ]
     told = [each for each in lines if "146 of 450" in each]
     assert len(told) == len(dags) or cells < 80
     assert all(" done" in each for each in told)

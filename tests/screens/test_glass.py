@@ -13,7 +13,7 @@ from rich.color import ColorSystem
 from rich.segment import Segment
 from rich.style import Style
 
-from screens.glass import Glass
+from screens.terminal.screen_buffer import ScreenBuffer
 
 GROUND = Style(color="#dddddd", bgcolor="#101010")
 INKS = (
@@ -51,7 +51,7 @@ class Emulated:
     """A terminal that fills what it erases with the pen's ground, or one that does not."""
 
     def __init__(self, erases: bool) -> None:
-        self.glass = Glass(ColorSystem.TRUECOLOR, erases)
+        self.glass = ScreenBuffer(ColorSystem.TRUECOLOR, erases)
         self.screen = Filling(WIDTH, HEIGHT) if erases else pyte.Screen(WIDTH, HEIGHT)
         self.stream = pyte.Stream(self.screen)
         self.glass.shape(WIDTH, HEIGHT)

@@ -11,7 +11,7 @@ from test_estimates_screen import watching
 
 from screens.app import AppOptions
 from screens.incidents import IncidentsScreen
-from screens.run import RunScreen
+from screens.run.screen import RunScreen
 
 
 async def test_a_run_that_stands_still() -> None:

@@ -245,8 +245,8 @@ def test_the_worker_ends_with_its_parent_whatever_it_waits_for() -> None:
     )
     parent = (
         "import sys, threading, time\n"
-        "from metlmon.pool.connection import Connection\n"
-        f"line = Connection([sys.executable, '-c', {worker!r}])\n"
+        "from metlmon.pool.connection import PoolConnection\n"
+        f"line = PoolConnection([sys.executable, '-c', {worker!r}])\n"
         "threading.Thread(target=line.where, daemon=True).start()\n"
         "while line._worker is None: time.sleep(0.01)\n"
         "print(line._worker.pid, flush=True)\n"

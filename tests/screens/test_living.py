@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from metlmon.live.feed import Update
-from metlmon.live.reader import Reader
+from metlmon.live.dagdir_reader import DagdirReader
+from metlmon.live.feed import Snapshot
 from metlmon.live.session import Session
 from screens.app import AppOptions, MetlmonApp
 
@@ -93,10 +93,10 @@ class Told(Session):
 
     viewer: Viewer | None = None
 
-    def start(self, notify: Callable[[Update], None]) -> None:
+    def start(self, notify: Callable[[Snapshot], None]) -> None:
         loop = asyncio.get_running_loop()
 
-        def both(update: Update) -> None:
+        def both(update: Snapshot) -> None:
             notify(update)
             if self.viewer is not None:
                 loop.call_soon_threadsafe(self.viewer.arrived.set)
@@ -120,7 +120,7 @@ def writer(dagdir: Path) -> Iterator[Writer]:
 
 @asynccontextmanager
 async def dashboard(dagdir: Path) -> AsyncIterator[tuple[Viewer, Callable[..., object]]]:
-    reader = Reader(dagdir)
+    reader = DagdirReader(dagdir)
     reader.open()
     session = Told(reader)
     app = Eager(session, AppOptions())

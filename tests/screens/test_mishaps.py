@@ -14,12 +14,12 @@ from acting_desk import ActingDesk, QueuedFeed
 from ensemble_pictures import FakeFeed, run, status, update
 from eyes import NARROW, Eager, Seen
 
-from metlmon.ensemble.states import State
-from metlmon.mishap import mishap, traced
-from metlmon.stats.study import Study
+from metlmon.error_text import describe_error, format_traceback
+from metlmon.model.states import State
+from metlmon.stats.worker import StatsWorker
 from screens.app import MISHAPS, AppOptions
-from screens.overview import OverviewScreen
-from screens.widgets.keys import Keys
+from screens.overview.screen import OverviewScreen
+from screens.widgets.footer import KeyFooter
 from screens.widgets.table import Table
 
 HOSTILE = "\x1b]0;owned\x07 [red]m[/] \u202e API_KEY=abcdefgh1234567890abcdefgh"
@@ -74,7 +74,7 @@ def test_the_sentence_is_one_line_that_no_terminal_obeys(error: Exception) -> No
     try:
         raise error
     except Exception as caught:
-        told = [mishap("drawing failed", caught), *traced(caught)]
+        told = [describe_error("drawing failed", caught), *format_traceback(caught)]
     for each in told:
         assert each.isprintable()
         assert "\u202e" not in each
@@ -85,7 +85,7 @@ def test_the_sentence_is_one_line_that_no_terminal_obeys(error: Exception) -> No
 
 
 def test_a_long_text_keeps_the_place_and_what_to_do() -> None:
-    told = mishap("drawing failed", ValueError("x" * 10**6))
+    told = describe_error("drawing failed", ValueError("x" * 10**6))
     assert len(told) <= 300
     assert told.endswith("please report this")
 
@@ -126,8 +126,8 @@ async def test_wherever_it_fails_the_next_keys_work(
                 broken.setattr(OverviewScreen, "action_sort", fail)
                 await seen.press("s")
             elif where == "line":
-                broken.setattr(Keys, "told_at", fail)
-                screen.query_one(Keys).refresh()
+                broken.setattr(KeyFooter, "told_at", fail)
+                screen.query_one(KeyFooter).refresh()
             elif where == "row":
                 broken.setattr(Table, "strip_of", fail)
                 screen.query_one(Table).refresh()
@@ -220,7 +220,7 @@ async def test_a_past_that_cannot_be_opened_is_told_and_left(
 
 def test_a_figure_that_fails_is_tried_again_and_its_error_goes_when_it_works() -> None:
     feed = FakeFeed(update())
-    study = Study(feed, lambda: None)
+    study = StatsWorker(feed, lambda: None)
     broken = threading.Event()
     broken.set()
 
@@ -242,18 +242,19 @@ def test_no_thread_of_the_screens_is_unheard_of() -> None:
     """Whoever begins another thread or worker says here how its errors are told."""
     known = {
         "app.py": 4,
-        "curves.py": 1,
-        "job.py": 1,
-        "question.py": 1,
-        "submit.py": 2,
-        "submitlaunch.py": 1,
-        "timeline.py": 1,
-        "travel.py": 3,
+        "curves/screen.py": 1,
+        "job/screen.py": 1,
+        "pool_actions/confirm.py": 1,
+        "submit/launch_screen.py": 1,
+        "submit/screen.py": 2,
+        "time_travel.py": 3,
+        "timeline/screen.py": 1,
     }
     found: dict[str, int] = {}
-    for path in sorted((Path(__file__).resolve().parents[2] / "screens").rglob("*.py")):
+    screens = Path(__file__).resolve().parents[2] / "screens"
+    for path in sorted(screens.rglob("*.py")):
         text = path.read_text()
         count = text.count("run_worker(") + text.count("threading.Thread(")
         if count:
-            found[path.name] = count
+            found[str(path.relative_to(screens))] = count
     assert found == known

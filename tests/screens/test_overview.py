@@ -9,8 +9,8 @@ import pytest
 from ensemble_pictures import DAG, RUNS, WHOLE, FakeFeed, run, status, update
 from eyes import MIDDLE, NARROW, WIDE, Show
 
-from metlmon.ensemble.states import DagState, State
-from metlmon.ensemble.views import Progress
+from metlmon.model.states import DagState, State
+from metlmon.snapshot.types import Progress
 from screens.app import AppOptions
 from screens.widgets.table import Table
 

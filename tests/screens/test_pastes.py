@@ -13,8 +13,8 @@ from eyes import NARROW, Eager, Seen
 
 from screens.actions import ACTIONS
 from screens.app import ANSWER_SECONDS, AppOptions
-from screens.keyboard import Keyboard
-from screens.question import QuestionScreen
+from screens.pool_actions.confirm import ConfirmScreen
+from screens.terminal.input_decoder import InputDecoder
 
 WORDS = """
 Age Aim Air All Any Apply Array Asymmetry
@@ -96,7 +96,7 @@ async def test_a_pasted_word_does_nothing(screen: str) -> None:
         await seen.press(*SCREENS[screen])
         shown, before = type(seen.app.screen), seen.text
         for word in WORDS:
-            for message in Keyboard().feed(word.encode()):
+            for message in InputDecoder().feed(word.encode()):
                 seen.app.post_message(message)
             await seen.pilot.pause()
             assert type(seen.app.screen) is shown, word
@@ -111,10 +111,10 @@ async def test_words_typed_too_fast_to_be_meant_answer_no_question() -> None:
         asked = 0
         for word in WORDS[::8] + WORDS[5::16]:
             for character in word.replace("q", ""):
-                for message in Keyboard().feed(character.encode()):
+                for message in InputDecoder().feed(character.encode()):
                     seen.app.post_message(message)
                 await seen.pilot.pause()
-                asked += isinstance(seen.app.screen, QuestionScreen)
+                asked += isinstance(seen.app.screen, ConfirmScreen)
             for _ in range(4):
                 await seen.pilot.press("escape")
         assert asked, "some word asks a question"
@@ -126,7 +126,7 @@ async def test_a_question_is_answered_once_it_has_been_there() -> None:
         await seen.press("down", "R")
         assert "does it" not in seen.text, "it cannot be answered yet"
         await seen.press("y")
-        assert isinstance(seen.app.screen, QuestionScreen)
+        assert isinstance(seen.app.screen, ConfirmScreen)
         assert desk.orders == []
         seen.app.ANSWER_SECONDS = 0.0  # type: ignore[misc]
         await seen.settle()

@@ -10,22 +10,24 @@ from ensemble_pictures import AS_OF, RUNS, job_view, status
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metlmon.ensemble.states import State
-from metlmon.ensemble.views import RunRow
-from screens import headlines, ink, runlist
-from screens.acting import ACTING
+from metlmon.model.states import State
+from metlmon.snapshot.types import RunRow
 from screens.actions import ACTIONS, actions_of
-from screens.chart import Bar, grouped, seconds_chart
-from screens.columns import Spec, fitted
-from screens.lifeline import life_bar, stretches
-from screens.shades import DARK, LIGHT, SHADES, SIXTEEN, fitting_theme
-from screens.widgets.keys import key_line
+from screens.base.action_screen import ACTING
+from screens.base.column_layout import ColumnSpec, fit_columns
+from screens.job.state_bar import life_bar, stretches
+from screens.overview import header as overview_header
+from screens.overview import table as overview_table
+from screens.run.bar_chart import Bar, grouped, seconds_chart
+from screens.theme import DARK, LIGHT, SHADES, SIXTEEN, fitting_theme
+from screens.widgets import spans
+from screens.widgets.footer import key_line
 from screens.widgets.table import GAP, MARGIN
 
 
 @given(st.lists(st.integers(1, 5000), min_size=1, max_size=16), st.integers(1, 200))
 def test_every_state_has_its_part_of_the_bar(amounts: list[int], cells: int) -> None:
-    shares = headlines.apportioned(amounts, cells)
+    shares = overview_header.apportioned(amounts, cells)
     assert sum(shares) == cells
     if cells >= len(amounts):
         assert min(shares) >= 1
@@ -33,15 +35,15 @@ def test_every_state_has_its_part_of_the_bar(amounts: list[int], cells: int) -> 
 
 @given(st.integers(1, 250), st.booleans())
 def test_a_bar_is_as_wide_as_asked(cells: int, ascii: bool) -> None:
-    bar = headlines.bar(status().epoch_states, cells, ascii)
-    assert ink.width(bar) == cells
-    assert ink.text(bar).isascii() or not ascii
+    bar = overview_header.bar(status().epoch_states, cells, ascii)
+    assert spans.width(bar) == cells
+    assert spans.text(bar).isascii() or not ascii
 
 
 def test_counts_lose_words_before_numbers() -> None:
     states = status().epoch_states
     for cells in (200, 100, 80, 60):
-        told = ink.text(headlines.counts(states, cells, False))
+        told = spans.text(overview_header.counts(states, cells, False))
         assert len(told) <= cells
         for number in ("143", "149"):
             assert number in told
@@ -50,8 +52,8 @@ def test_counts_lose_words_before_numbers() -> None:
 
 @given(st.integers(10, 250))
 def test_columns_fit_whatever_the_width(cells: int) -> None:
-    specs = runlist.specs(RUNS, False)
-    widths = fitted(specs, RUNS, cells)
+    specs = overview_table.specs(RUNS, False)
+    widths = fit_columns(specs, RUNS, cells)
     assert {"run", "progress", "state"} <= set(widths)
     least = sum(spec.least for spec in specs if spec.name in widths)
     total = sum(widths.values()) + GAP * (len(widths) - 1) + MARGIN + 1
@@ -60,17 +62,17 @@ def test_columns_fit_whatever_the_width(cells: int) -> None:
 
 
 def test_a_column_gives_way_before_others_are_dropped() -> None:
-    specs: list[Spec[str]] = [
-        Spec("name", "NAME", lambda thing, _: ink.line(thing), soft=6),
-        Spec("more", "MORE", lambda thing, _: ink.line("1234"), drop=1),
+    specs: list[ColumnSpec[str]] = [
+        ColumnSpec("name", "NAME", lambda thing, _: spans.line(thing), soft=6),
+        ColumnSpec("more", "MORE", lambda thing, _: spans.line("1234"), drop=1),
     ]
-    assert fitted(specs, ["a long name indeed"], 20) == {"name": 11, "more": 4}
-    assert fitted(specs, ["a long name indeed"], 14) == {"name": 11}
+    assert fit_columns(specs, ["a long name indeed"], 20) == {"name": 11, "more": 4}
+    assert fit_columns(specs, ["a long name indeed"], 14) == {"name": 11}
 
 
 def test_a_chart_has_its_scale_and_labels() -> None:
     bars = [Bar(str(n), 3600.0 * n) for n in range(1, 5)]
-    drawn = [ink.text(line) for line in seconds_chart(bars, 40, 4, False)]
+    drawn = [spans.text(line) for line in seconds_chart(bars, 40, 4, False)]
     assert drawn[0].startswith("4:00:00 │")
     assert "██" in drawn[0]
     assert drawn[0].count("██") == 1
@@ -82,7 +84,7 @@ def test_a_chart_of_many_epochs_shows_the_largest_of_neighbours() -> None:
     bars = [Bar(str(n), float(n % 10)) for n in range(1000)]
     assert len(grouped(bars, 50)) == 50
     assert all(bar.value == 9.0 for bar in grouped(bars, 50))
-    assert all(ink.width(line) <= 60 for line in seconds_chart(bars, 60, 3, True))
+    assert all(spans.width(line) <= 60 for line in seconds_chart(bars, 60, 3, True))
 
 
 def test_nothing_measured_makes_no_chart() -> None:
@@ -99,7 +101,7 @@ def test_a_jobs_life_goes_through_its_states() -> None:
     assert made[0].start == 0
     assert all(a.end == b.start for a, b in itertools.pairwise(made))
     assert made[-1].end == timedelta(days=3).total_seconds()
-    assert ink.width(life_bar(made, 57, True)) == 57
+    assert spans.width(life_bar(made, 57, True)) == 57
 
 
 def test_a_life_with_stamps_out_of_order_never_goes_back() -> None:
@@ -112,20 +114,20 @@ def test_a_life_with_stamps_out_of_order_never_goes_back() -> None:
 
 @given(st.text(max_size=200), st.integers(8, 60))
 def test_wrapped_text_fits_and_loses_nothing(text: str, cells: int) -> None:
-    from metlmon.ensemble.wording import plain
+    from metlmon.text.formatting import plain
 
     shown = plain(text)
-    lines = ink.wrapped(shown, cells)
-    assert all(ink.width(line) <= max(8, cells) for line in lines)
-    assert "".join("".join(map(ink.text, lines)).split()) == "".join(shown.split())
+    lines = spans.wrapped(shown, cells)
+    assert all(spans.width(line) <= max(8, cells) for line in lines)
+    assert "".join("".join(map(spans.text, lines)).split()) == "".join(shown.split())
 
 
 @given(st.text(max_size=40), st.integers(0, 30), st.booleans())
 def test_a_fitted_line_has_exactly_its_cells(text: str, cells: int, right: bool) -> None:
-    from metlmon.ensemble.wording import plain
+    from metlmon.text.formatting import plain
 
-    made = ink.fit(ink.line(plain(text)), cells, "right" if right else "left", False)
-    assert ink.width(made) == cells
+    made = spans.fit(spans.line(plain(text)), cells, "right" if right else "left", False)
+    assert spans.width(made) == cells
 
 
 def test_no_two_actions_of_one_screen_share_a_key() -> None:
@@ -143,8 +145,8 @@ def test_the_footer_keeps_what_matters_most() -> None:
     actions = [a for a in ACTIONS if a.scope in ("list", "overview", "everywhere") and a.footer]
     for cells in range(16, 140):
         made = key_line(actions, cells)
-        assert ink.width(made) <= cells
-        assert "q quit" in ink.text(made)
+        assert spans.width(made) <= cells
+        assert "q quit" in spans.text(made)
 
 
 def test_a_theme_fits_its_terminal() -> None:
@@ -188,15 +190,17 @@ def between() -> RunRow:
 
 
 def test_a_run_between_two_epochs_is_not_told_as_complete() -> None:
-    (state,) = (spec for spec in runlist.specs([between()], ascii=False) if spec.name == "state")
-    assert ink.text(state.cell(between(), None)) == "✓ next waits"
+    (state,) = (
+        spec for spec in overview_table.specs([between()], ascii=False) if spec.name == "state"
+    )
+    assert spans.text(state.cell(between(), None)) == "✓ next waits"
     whole = replace(between(), epochs_done=3)
-    assert ink.text(state.cell(whole, None)) == "✓ completed"
+    assert spans.text(state.cell(whole, None)) == "✓ completed"
 
 
 def test_runs_of_the_same_name_keep_their_dag_on_a_narrow_screen() -> None:
     twins = [replace(row, dag=dag, run="run0") for row in RUNS[:1] for dag in ("a.dag", "b.dag")]
-    narrow = fitted(runlist.specs(twins, ascii=False), twins, 80)
+    narrow = fit_columns(overview_table.specs(twins, ascii=False), twins, 80)
     assert "dag" in narrow
     assert "site" in narrow
 
@@ -205,42 +209,44 @@ def test_a_long_reason_stays_within_its_lines_below_the_table() -> None:
     held = next(row for row in RUNS if row.state is State.HELD)
     assert held.latest is not None
     wordy = replace(held, latest=replace(held.latest, hold_reason="at ap40, no such file " * 40))
-    told = runlist.under_the_table(wordy, set(), 80, ascii=False)
-    assert len(told) == runlist.REASON_LINES
-    assert all(ink.width(each) < 80 for each in told)
-    assert ink.text(told[-1]).strip().startswith("…")
-    assert ink.text(told[-1]).endswith("no such file"), "what went wrong is said at the end"
+    told = overview_table.under_the_table(wordy, set(), 80, ascii=False)
+    assert len(told) == overview_table.REASON_LINES
+    assert all(spans.width(each) < 80 for each in told)
+    assert spans.text(told[-1]).strip().startswith("…")
+    assert spans.text(told[-1]).endswith("no such file"), "what went wrong is said at the end"
 
 
 @given(st.text(max_size=300), st.integers(1, 200), st.booleans())
 def test_a_text_cut_in_its_middle_fits(text: str, cells: int, ascii: bool) -> None:
-    shown = ink.both_ends(text, cells, ascii)
-    assert ink.width(ink.line(shown)) <= cells
+    shown = spans.both_ends(text, cells, ascii)
+    assert spans.width(spans.line(shown)) <= cells
 
 
 def test_a_text_cut_in_its_middle_keeps_both_ends() -> None:
     why = "Transfer input files failure at ap40: " + "x" * 90 + " (errno 122) Disk quota exceeded"
-    shown = ink.both_ends(why, 100, ascii=False)
+    shown = spans.both_ends(why, 100, ascii=False)
     assert shown.startswith("Transfer input files failure at ap40")
     assert shown.endswith("(errno 122) Disk quota exceeded")
-    assert ink.both_ends(why, 400, ascii=False) == why
+    assert spans.both_ends(why, 400, ascii=False) == why
 
 
 def test_nodes_that_are_no_epoch_are_told_while_they_are_at_work() -> None:
     quiet = status()
     at_work = {State.RUNNING: 2, State.COMPLETED: 5}
-    assert "2 running" in ink.text(headlines.others(replace(quiet, other_states=at_work), False))
+    assert "2 running" in spans.text(
+        overview_header.others(replace(quiet, other_states=at_work), False)
+    )
     at_rest = {State.RUNNING: 0, State.COMPLETED: 5}
-    assert headlines.others(replace(quiet, other_states=at_rest), False) == ()
+    assert overview_header.others(replace(quiet, other_states=at_rest), False) == ()
 
 
 def test_a_dag_that_stands_still_is_told_from_one_that_moves() -> None:
     only = dict.fromkeys(State, 0) | {State.COMPLETED: 4, State.WAITING: 8}
     still = replace(status(), node_states=only, live=True, as_of=AS_OF + timedelta(hours=2))
-    assert ink.text(headlines.standstill(still)) == "nothing is queued or running"
+    assert spans.text(overview_header.standstill(still)) == "nothing is queued or running"
     queued = replace(still, node_states=only | {State.IDLE: 1})
-    assert headlines.standstill(queued) == ()
+    assert overview_header.standstill(queued) == ()
     over = replace(still, node_states=only | {State.WAITING: 0})
-    assert headlines.standstill(over) == ()
+    assert overview_header.standstill(over) == ()
     just_now = replace(still, as_of=max(log.last for log in still.logs if log.last))
-    assert headlines.standstill(just_now) == ()
+    assert overview_header.standstill(just_now) == ()

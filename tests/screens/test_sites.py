@@ -14,17 +14,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from placed import PlacedFeed, painter
 
-from metlmon.ensemble.ledger import Ledger
-from metlmon.live.reader import Reader
-from metlmon.stats.places import Choice, Sites, places_in
-from metlmon.stats.tally import Tally
-from screens import epochlist, executions, ink, siteanswer, siterows
+from metlmon.live.dagdir_reader import DagdirReader
+from metlmon.snapshot.ledger import Ledger
+from metlmon.stats.totals import UsageTotals
+from metlmon.stats.usage import Usage, UsageFilter, places_in
 from screens.actions import actions_of
 from screens.app import AppOptions
-from screens.executions import ExecutionsScreen
-from screens.job import JobScreen
-from screens.run import RunScreen
-from screens.sites import SitesScreen
+from screens.job.screen import JobScreen
+from screens.run import table as run_table
+from screens.run.screen import RunScreen
+from screens.sites import executions_screen
+from screens.sites import header as sites_header
+from screens.sites import table as sites_table
+from screens.sites.executions_screen import ExecutionsScreen
+from screens.sites.screen import SitesScreen
+from screens.widgets import spans
 from screens.widgets.table import Table
 from tests.ensemble.written import Log, of_one_job, tell
 
@@ -71,13 +75,13 @@ def wasted() -> Ledger:
 
 def test_a_site_that_wasted_the_most_and_finished_nothing_comes_first() -> None:
     found = places_in(wasted())
-    said = siteanswer.answer(found, 110, False)
-    assert ink.text(said) == (
+    said = sites_header.answer(found, 110, False)
+    assert spans.text(said) == (
         "pit lost 54.0 GPU-hours (90 %), completed no epoch; "
         "an epoch costs 2.0 GPU-hours at delta, 0 of them lost"
     )
     for cells in range(20, 110):
-        narrow = ink.text(siteanswer.answer(found, cells, True))
+        narrow = spans.text(sites_header.answer(found, cells, True))
         assert len(narrow) <= max(cells, len("pit lost 54.0 GPU-hours (90 %)"))
         assert narrow.startswith("pit lost 54.0 GPU-hours (90 %)")
 
@@ -209,7 +213,7 @@ async def test_only_what_was_lost(show: Show) -> None:
             return len(seen.app.screen.query_one(Table).rows)
 
         numbers = []
-        for _ in executions.KINDS:
+        for _ in executions_screen.KINDS:
             numbers.append(rows())
             await seen.press("f")
         assert numbers == [10, 7, 2, 1, 0]
@@ -285,7 +289,7 @@ async def test_a_site_appears_while_one_looks(show: Show) -> None:
 
 
 @pytest.fixture(name="found", scope="module")
-def _found() -> Sites:
+def _found() -> Usage:
     return places_in(painter().ledger())
 
 
@@ -295,44 +299,44 @@ def _found() -> Sites:
 def test_a_bar_has_a_cell_for_all_there_is(
     good: float, bad: float, flying: float, largest: float, cells: int
 ) -> None:
-    of = Tally(1, 1, 0, 0, good, bad, flying)
+    of = UsageTotals(1, 1, 0, 0, good, bad, flying)
     largest = max(largest, of.total)
-    bar = siterows.stacked(of, largest, cells, ascii=False)
-    assert ink.width(bar) <= cells
+    bar = sites_table.stacked(of, largest, cells, ascii=False)
+    assert spans.width(bar) <= cells
     parts = [sign for amount, sign in ((good, "▇"), (bad, "▒"), (flying, "░")) if amount > 0]
     if cells >= 3:
-        assert all(sign in ink.text(bar) for sign in parts)
+        assert all(sign in spans.text(bar) for sign in parts)
 
 
-def test_bars_share_their_scale(found: Sites) -> None:
+def test_bars_share_their_scale(found: Usage) -> None:
     longest = max(place.sum.total for place in found.sites)
     for place in found.sites:
-        bar = ink.width(siterows.stacked(place.sum, longest, 60, ascii=False))
+        bar = spans.width(sites_table.stacked(place.sum, longest, 60, ascii=False))
         assert bar == pytest.approx(60 * place.sum.total / longest, abs=1.0)
 
 
 def test_two_models_with_one_short_name_are_told_apart() -> None:
     names = ("NVIDIA A100-SXM4-40GB", "NVIDIA A100-PCIE-40GB", "NVIDIA A40", None)
-    assert list(siterows.models(names, ascii=False).values()) == [
+    assert list(sites_table.models(names, ascii=False).values()) == [
         "unknown", "A100-SXM4-40GB", "A100-PCIE-40GB", "A40",
     ]  # fmt: skip
 
 
 @pytest.mark.parametrize("cells", [60, 80, 100, 140, 200])
-def test_details_fit_their_room(found: Sites, cells: int) -> None:
-    for view in siterows.VIEWS:
+def test_details_fit_their_room(found: Usage, cells: int) -> None:
+    for view in sites_table.VIEWS:
         for row in view.rows(found):
             for lines in (6, 12):
-                told = siterows.details(row, found, cells, lines, ascii=False)
+                told = sites_table.details(row, found, cells, lines, ascii=False)
                 assert len(told) <= lines
-                assert all(ink.width(each) <= cells for each in told)
+                assert all(spans.width(each) <= cells for each in told)
 
 
-def test_the_header_has_the_sum_of_the_row_that_led_there(found: Sites) -> None:
-    for at, view in enumerate(siterows.VIEWS[:3]):
+def test_the_header_has_the_sum_of_the_row_that_led_there(found: Usage) -> None:
+    for at, view in enumerate(sites_table.VIEWS[:3]):
         for row in view.rows(found):
-            behind = executions.rows_of(found, siterows.choice_of(row, at))
-            assert sum(d.entry.gpu_seconds or 0 for d in behind) == siterows.total_of(row)
+            behind = executions_screen.rows_of(found, sites_table.choice_of(row, at))
+            assert sum(d.entry.gpu_seconds or 0 for d in behind) == sites_table.total_of(row)
 
 
 def test_no_key_is_used_twice() -> None:
@@ -345,35 +349,35 @@ def test_no_key_is_used_twice() -> None:
 
 
 def ledger_of(path: Path) -> Ledger:
-    reader = Reader(path)
+    reader = DagdirReader(path)
     reader.open()
     reader.read_all()
     return reader.painter().ledger()
 
 
 def test_the_nine_epochs_are_marked_in_their_runs(shared: Callable[[str], Path]) -> None:
-    reader = Reader(shared("examples/metl-aws"))
+    reader = DagdirReader(shared("examples/metl-aws"))
     reader.open()
     reader.read_all()
     drawn = reader.painter()
     views = [drawn.run_view(row.key) for row in drawn.status().runs]
     rows = list(itertools.chain(*(view.epochs for view in views if view is not None)))
-    marked = [row for row in rows if epochlist.is_hidden(row)]
+    marked = [row for row in rows if run_table.is_hidden(row)]
     assert len(marked) == 9
     for row in marked:
-        assert "may have trained it" in ink.text(epochlist.below(row, 100, ascii=False))
+        assert "may have trained it" in spans.text(run_table.below(row, 100, ascii=False))
         (time,) = (
             spec
-            for spec in epochlist.specs(views[0], False)
+            for spec in run_table.specs(views[0], False)
             if spec.name == "execution"  # type: ignore[arg-type]
         )
-        assert ink.text(time.cell(row, None)).startswith("⇄")
+        assert spans.text(time.cell(row, None)).startswith("⇄")
     half = replace(marked[0], success_seconds=100.0, longest_seconds=200.0)
-    assert not epochlist.is_hidden(half), "half of it is not less than half"
+    assert not run_table.is_hidden(half), "half of it is not less than half"
 
 
 def test_nine_executions_are_marked(shared: Callable[[str], Path]) -> None:
     found = places_in(ledger_of(shared("examples/metl-aws")))
-    behind = executions.rows_of(found, Choice(site=("aws",)))
+    behind = executions_screen.rows_of(found, UsageFilter(site=("aws",)))
     assert len(behind) == 93
     assert sum(done.hidden is not None for done in behind) == 9

@@ -14,31 +14,31 @@ from ensemble_pictures import RUNS, status, update
 from eyes import NARROW
 from test_acting import Acted, Punctual
 
-from metlmon.ensemble.states import DagState
-from metlmon.ensemble.views import Gate, RunRow, Stopped
-from metlmon.pool.records import (
+from metlmon.model.states import DagState
+from metlmon.pool.types import (
     AS_THE_DAG_SAYS,
     RUN_ACTS,
-    Act,
+    PoolAction,
     PoolError,
-    QueueWord,
-    SiteOffer,
+    QueueSnapshot,
+    SiteInfo,
 )
-from screens.answers import AnswersScreen
+from metlmon.snapshot.types import GateStatus, RunRow, Stopped
 from screens.app import AppOptions
-from screens.deeds import action_of
-from screens.menu import MenuScreen
-from screens.overview import OverviewScreen
-from screens.question import QuestionScreen
-from screens.run import RunScreen
-from screens.sitechoice import BACK
+from screens.overview.screen import OverviewScreen
+from screens.pool_actions.confirm import ConfirmScreen
+from screens.pool_actions.menu import MenuScreen
+from screens.pool_actions.results import ResultsScreen
+from screens.pool_actions.running_action import action_of
+from screens.pool_actions.site_prompt import BACK
+from screens.run.screen import RunScreen
 from tests.queue.written import dagman
 
 THEN = datetime(2025, 11, 14, 8, 0)
-GATE = Gate()
+GATE = GateStatus()
 SITES = (
-    SiteOffer("Expanse-GPU", 2, ("NVIDIA A100-SXM4-40GB",)),
-    SiteOffer("Delta-GPU", 4, ("NVIDIA A40",)),
+    SiteInfo("Expanse-GPU", 2, ("NVIDIA A100-SXM4-40GB",)),
+    SiteInfo("Delta-GPU", 4, ("NVIDIA A40",)),
 )
 RUN1, RUN3, RUN8 = RUNS[1], RUNS[3], RUNS[8]
 
@@ -51,7 +51,7 @@ def steer() -> Open:
 
     @asynccontextmanager
     async def opened(
-        gates: dict[str, Gate | None] | None = None,
+        gates: dict[str, GateStatus | None] | None = None,
         size: tuple[int, int] = NARROW,
         desk: ActingDesk | None = None,
         dag: DagState = DagState.RUNNING,
@@ -76,7 +76,7 @@ def file(row: RunRow, what: str) -> str:
     return f"gate/global_pretraining/{row.uuid}.{what}"
 
 
-def asked(seen: Acted) -> list[tuple[Act, list[str], str | None]]:
+def asked(seen: Acted) -> list[tuple[PoolAction, list[str], str | None]]:
     orders = seen.desk.orders
     return [(order.act, [each.run for each in order.runs], order.site) for order in orders]
 
@@ -89,7 +89,7 @@ TO_RUN8 = ("down",) * 8
 async def test_a_stop_asks_first_and_names_its_file(steer: Open) -> None:
     async with steer() as seen:
         await seen.press(*TO_RUN8, "T")
-        assert isinstance(seen.app.screen, QuestionScreen)
+        assert isinstance(seen.app.screen, ConfirmScreen)
         assert "Stop run8 after the epoch that is under way?" in seen.text
         assert "To undo: resume-run" in seen.text
         assert "It writes 1 file in gate/global_pretraining" in seen.text
@@ -99,8 +99,8 @@ async def test_a_stop_asks_first_and_names_its_file(steer: Open) -> None:
         assert asked(seen) == []
         await seen.press("T", "y")
         await seen.until(lambda: "1 done" in seen.text)
-        assert isinstance(seen.app.screen, AnswersScreen)
-        assert asked(seen) == [(Act.STOP, ["run8"], None)]
+        assert isinstance(seen.app.screen, ResultsScreen)
+        assert asked(seen) == [(PoolAction.STOP, ["run8"], None)]
         assert seen.desk.orders[0].runs[0].files == (file(RUN8, "stop"),)
 
 
@@ -123,7 +123,7 @@ async def test_stopping_now_lists_the_job_that_it_removes(steer: Open) -> None:
 
 
 async def test_a_pause_is_taken_back_by_another_key(steer: Open) -> None:
-    paused = Gate(pause_asked=THEN, paused=THEN)
+    paused = GateStatus(pause_asked=THEN, paused=THEN)
     async with steer({"run1": paused}) as seen:
         await seen.press(*TO_RUN8, "W", "y")
         await seen.until(lambda: "1 done" in seen.text)
@@ -132,7 +132,10 @@ async def test_a_pause_is_taken_back_by_another_key(steer: Open) -> None:
         assert "It deletes 1 file" in seen.text
         await seen.press("y")
         await seen.until(lambda: "1 done" in seen.text)
-        assert asked(seen) == [(Act.PAUSE, ["run8"], None), (Act.RESUME_RUN, ["run1"], None)]
+        assert asked(seen) == [
+            (PoolAction.PAUSE, ["run8"], None),
+            (PoolAction.RESUME_RUN, ["run1"], None),
+        ]
 
 
 async def test_marked_runs_are_stopped_together_and_the_rest_is_told(steer: Open) -> None:
@@ -144,7 +147,7 @@ async def test_marked_runs_are_stopped_together_and_the_rest_is_told(steer: Open
         assert "no gate stands" in seen.text
         await seen.press("y")
         await seen.until(lambda: "2 done" in seen.text)
-        assert asked(seen) == [(Act.STOP, ["run1", "run2"], None)]
+        assert asked(seen) == [(PoolAction.STOP, ["run1", "run2"], None)]
         await seen.press("escape")
         assert "marked" not in seen.text
 
@@ -155,21 +158,21 @@ async def test_on_the_run_screen_the_run_is_meant_whatever_epoch_is_marked(steer
         assert isinstance(seen.app.screen, RunScreen)
         await seen.press("home", "space", "W", "y")
         await seen.until(lambda: "1 done" in seen.text)
-        assert asked(seen) == [(Act.PAUSE, ["run8"], None)]
+        assert asked(seen) == [(PoolAction.PAUSE, ["run8"], None)]
 
 
 @pytest.mark.parametrize(
     ("gate", "key", "why"),
     [
         (None, "T", "no gate stands before its nodes"),
-        (Gate(stop_asked=THEN), "T", "its stop is asked for already"),
-        (Gate(pause_asked=THEN, paused=THEN), "W", "it is paused already"),
-        (Gate(), "C", "nothing is asked of it"),
-        (Gate(stopped=Stopped("patience", 9, "no better", THEN)), "E", "metlmon continue"),
+        (GateStatus(stop_asked=THEN), "T", "its stop is asked for already"),
+        (GateStatus(pause_asked=THEN, paused=THEN), "W", "it is paused already"),
+        (GateStatus(), "C", "nothing is asked of it"),
+        (GateStatus(stopped=Stopped("patience", 9, "no better", THEN)), "E", "metlmon continue"),
     ],
 )
 async def test_what_cannot_be_asked_says_why(
-    steer: Open, gate: Gate | None, key: str, why: str
+    steer: Open, gate: GateStatus | None, key: str, why: str
 ) -> None:
     async with steer({"run8": gate}) as seen:
         await seen.press(*TO_RUN8, key)
@@ -189,7 +192,7 @@ async def test_every_act_has_its_row_on_a_small_terminal(steer: Open) -> None:
 
 async def test_files_are_written_without_a_schedd(steer: Open) -> None:
     desk = ActingDesk()
-    desk.word = QueueWord(asking=True)
+    desk.word = QueueSnapshot(asking=True)
     async with steer(desk=desk) as seen:
         await seen.press(*TO_RUN8, "W", "y")
         await seen.until(lambda: "1 done" in seen.text)
@@ -220,7 +223,7 @@ async def test_when_the_dag_has_ended_no_gate_looks(steer: Open) -> None:
 # --- a site ---------------------------------------------------------------------------------
 
 
-def knowing(sites: tuple[SiteOffer, ...] | PoolError = SITES) -> ActingDesk:
+def knowing(sites: tuple[SiteInfo, ...] | PoolError = SITES) -> ActingDesk:
     desk = ActingDesk()
     desk.known = sites
     return desk
@@ -237,12 +240,12 @@ async def test_a_site_is_taken_from_those_that_are_known(steer: Open) -> None:
         assert "Send the next epochs of run8 to Expanse-GPU?" in seen.text
         await seen.press("y")
         await seen.until(lambda: "1 done" in seen.text)
-        assert asked(seen) == [(Act.SEND, ["run8"], "Expanse-GPU")]
+        assert asked(seen) == [(PoolAction.SEND, ["run8"], "Expanse-GPU")]
         assert "Sending run8 to Expanse-GPU" in seen.text
 
 
 async def test_a_run_goes_back_to_where_the_dag_says(steer: Open) -> None:
-    async with steer({"run8": Gate(target="nowhere")}, desk=knowing()) as seen:
+    async with steer({"run8": GateStatus(target="nowhere")}, desk=knowing()) as seen:
         await seen.press(*TO_RUN8, "E", "down")
         assert "It writes 1 file" in seen.text
         await seen.press("enter")
@@ -250,7 +253,7 @@ async def test_a_run_goes_back_to_where_the_dag_says(steer: Open) -> None:
         assert "go where the DAG file says; deletes gate/" in " ".join(seen.text.split())
         await seen.press("y")
         await seen.until(lambda: "1 done" in seen.text)
-        assert asked(seen) == [(Act.SEND, ["run8"], AS_THE_DAG_SAYS)]
+        assert asked(seen) == [(PoolAction.SEND, ["run8"], AS_THE_DAG_SAYS)]
         assert "where the DAG says" in seen.text
 
 
@@ -265,7 +268,7 @@ async def test_up_and_down_go_round(steer: Open) -> None:
         await seen.press("tab", "enter", "y")
         await seen.until(lambda: "1 done" in seen.text)
         (order,) = seen.desk.orders
-        assert (order.act, order.site) == (Act.RETARGET, "Delta-GPU")
+        assert (order.act, order.site) == (PoolAction.RETARGET, "Delta-GPU")
         assert RUN3.latest is not None
         assert [each.cluster for each in order.targets] == [RUN3.latest.cluster]
 
@@ -286,7 +289,7 @@ async def test_what_is_no_site_is_not_asked_about(steer: Open, typed: str) -> No
         await seen.press(*TO_RUN3, "O", *(keys.get(each, each) for each in typed), "enter")
         assert "a site's name, without quotes, $ and backslash, is needed here" in seen.text
         await seen.press("y")
-        assert isinstance(seen.app.screen, QuestionScreen)
+        assert isinstance(seen.app.screen, ConfirmScreen)
         assert seen.desk.orders == []
 
 
@@ -301,7 +304,7 @@ async def test_a_collector_that_does_not_answer_is_told_and_what_the_dag_names_s
 
 
 async def test_what_a_collector_says_is_only_text(steer: Open) -> None:
-    desk = knowing((SiteOffer("\x1b[2J[b]x", 1, ("\x1b]0;GPU\x07",)),))
+    desk = knowing((SiteInfo("\x1b[2J[b]x", 1, ("\x1b]0;GPU\x07",)),))
     async with steer(desk=desk) as seen:
         await seen.press(*TO_RUN3, "O")
         await seen.until(lambda: "1 slot" in seen.text)

@@ -19,36 +19,36 @@ from textual.events import Key, Paste
 from textual.pilot import Pilot
 
 from metlmon import authoring
-from metlmon.authoring.records import (
-    Complaint,
+from metlmon.authoring.request import (
+    EnsembleShape,
     Evaluation,
-    How,
     Plan,
     Policy,
     Request,
-    Rules,
-    Shape,
-    Stage,
-    Sweep,
-    Swept,
+    RequestProblem,
+    StageRequest,
+    StopRules,
+    SweepMode,
+    SweepRequest,
+    SweptVariable,
 )
-from metlmon.live.nothing import Nothing
-from metlmon.live.reader import Reader
+from metlmon.live.dagdir_reader import DagdirReader
+from metlmon.live.null_feed import NullFeed
 from metlmon.live.session import Session
-from metlmon.pool.records import PoolError, Submitted, Where
+from metlmon.pool.types import PoolError, ScheddInfo, SubmitResult
 from screens.app import AppOptions
 from screens.help import HelpScreen
-from screens.ink import text as plain_text
-from screens.ink import width
-from screens.overview import OverviewScreen
+from screens.overview.screen import OverviewScreen
 from screens.palette import PaletteScreen
-from screens.shades import SIXTEEN
-from screens.submit import SubmitScreen
-from screens.submitform import Draft, asked
-from screens.submitlaunch import LaunchScreen
-from screens.submitpreview import Preview
-from screens.widgets.form import Form
-from screens.widgets.sheet import Sheet
+from screens.submit.form_model import FormState, asked
+from screens.submit.launch_screen import LaunchScreen
+from screens.submit.preview import Preview
+from screens.submit.screen import SubmitScreen
+from screens.theme import SIXTEEN
+from screens.widgets.form import FormView
+from screens.widgets.side_pane import SidePane
+from screens.widgets.spans import text as plain_text
+from screens.widgets.spans import width
 
 TALL = (80, 40)
 """Columns and lines in which all fields of a form are in view."""
@@ -127,7 +127,7 @@ async def pane(
     """The application as ``metlmon submit`` opens it."""
     desk = desk or ScriptedDesk()
     app = Eager(
-        Nothing(),  # type: ignore[arg-type]
+        NullFeed(),  # type: ignore[arg-type]
         AppOptions(pool=desk, start="submit", draft=draft, **options),  # type: ignore[arg-type]
     )
     async with app.run_test(size=size) as pilot:
@@ -169,7 +169,7 @@ _KEYS = {
 
 async def into(seen: Seen, field: str, text: str) -> None:
     """Put this into a field instead of what is there."""
-    seen.app.screen.query_one(Form).select(field)
+    seen.app.screen.query_one(FormView).select(field)
     await seen.press("ctrl+u")
     await typed(seen, text)
 
@@ -229,7 +229,7 @@ async def test_a_field_is_edited_where_the_caret_is(home: Path) -> None:
 async def test_the_first_letter_replaces_a_default(home: Path) -> None:
     """And what is typed is edited like any text, also after another field was visited."""
     async with pane(request_at(home)) as seen:
-        form = seen.app.screen.query_one(Form)
+        form = seen.app.screen.query_one(FormView)
         while "Runs" not in seen.under_cursor:
             await seen.press("down")
         await typed(seen, "6")
@@ -251,7 +251,7 @@ async def test_a_default_can_be_edited(home: Path, keys: tuple[str, ...], left: 
         while "Runs" not in seen.under_cursor:
             await seen.press("down")
         await seen.press(*keys)
-        form = seen.app.screen.query_one(Form)
+        form = seen.app.screen.query_one(FormView)
         assert form._entry.text == left
 
 
@@ -259,7 +259,7 @@ async def test_a_pasted_text_replaces_a_default(home: Path) -> None:
     async with pane(request_at(home)) as seen:
         while "Runs" not in seen.under_cursor:
             await seen.press("down")
-        seen.app.screen.query_one(Form).post_message(Paste("12"))
+        seen.app.screen.query_one(FormView).post_message(Paste("12"))
         await until(seen, lambda: " 12 runs × 3 epochs" in seen.text)
 
 
@@ -298,7 +298,7 @@ async def test_a_template_of_ones_own_is_typed_as_a_path(home: Path) -> None:
 
 async def test_the_policy_is_one_of_four_with_its_meaning(home: Path) -> None:
     async with pane(request_at(home, sites=("Delta-GPU",)), size=WIDE) as seen:
-        seen.app.screen.query_one(Form).select("policy")
+        seen.app.screen.query_one(FormView).select("policy")
         for policy, meaning in (("permute", "each site once"), ("pin", "stays at one site")):
             await seen.press("right")
             assert f"‹ {policy} ›" in row(seen, "Policy")
@@ -315,7 +315,7 @@ async def test_gpu_models_are_marked_in_a_list_of_those_that_the_collector_knows
     home: Path,
 ) -> None:
     async with pane(request_at(home, policy=Policy.GPU_PIN)) as seen:
-        seen.app.screen.query_one(Form).select("gpu_models")
+        seen.app.screen.query_one(FormView).select("gpu_models")
         await seen.press("enter")
         assert "Expanse-GPU" in seen.line("NVIDIA A100-SXM4-40GB")
         await seen.press("down", "space", "down", "down", "space", "enter")
@@ -324,7 +324,7 @@ async def test_gpu_models_are_marked_in_a_list_of_those_that_the_collector_knows
 
 async def test_sites_are_marked_in_a_list_of_those_that_the_collector_knows(home: Path) -> None:
     async with pane(request_at(home)) as seen:
-        seen.app.screen.query_one(Form).select("sites")
+        seen.app.screen.query_one(FormView).select("sites")
         await seen.press("enter")
         assert "4 slots" in seen.line("Delta-GPU")
         assert "NVIDIA L40S, NVIDIA H100" in seen.line("CHTC-Spark-CE1")
@@ -334,7 +334,7 @@ async def test_sites_are_marked_in_a_list_of_those_that_the_collector_knows(home
 
 async def test_sites_are_marked_by_keys_that_come_together(home: Path) -> None:
     async with pane(request_at(home)) as seen:
-        seen.app.screen.query_one(Form).select("sites")
+        seen.app.screen.query_one(FormView).select("sites")
         await seen.press("ctrl+u", "enter")
         for key in ("space", "down", "space", "enter"):
             seen.app.simulate_key(key)
@@ -399,7 +399,7 @@ async def test_the_preview_is_what_is_written_to_the_byte(
 ) -> None:
     request = request_at(home, sites=("Delta-GPU", "Expanse-GPU"), policy=Policy.PERMUTE, epochs=4)
     async with pane(request, size=size) as seen:
-        lines = list(seen.app.screen.query_one(Sheet).lines)
+        lines = list(seen.app.screen.query_one(SidePane).lines)
         assert there(home) == []
         await seen.press("ctrl+s", "w")
         assert "w" not in seen.lines[-1].split(), "written is written"
@@ -445,7 +445,7 @@ async def test_another_size_is_another_arrangement(home: Path) -> None:
             assert {len(line) for line in seen.lines} == {size[0]}
             assert ("train_epoch0 ─▶" in seen.text) is (size[0] >= 130)
             assert "Template" in seen.under_cursor
-            sheet = seen.app.screen.query_one(Sheet)
+            sheet = seen.app.screen.query_one(SidePane)
             assert size[0] < 130 or all(width(each) <= sheet.size.width - 2 for each in sheet.lines)
 
 
@@ -456,7 +456,7 @@ async def test_a_large_ensemble_is_looked_through_at_once(
     line = Preview.line
     monkeypatch.setattr(Preview, "line", lambda self, at: made.append(at) or line(self, at))
     async with pane(request_at(home, runs=200, epochs=100), size=WIDE) as seen:
-        sheet = seen.app.screen.query_one(Sheet)
+        sheet = seen.app.screen.query_one(SidePane)
         assert "20" in seen.line("epochs =")
         assert len(sheet.lines) > 40_000
         made.clear()
@@ -563,14 +563,14 @@ async def test_what_is_waited_for_stands_there_and_cannot_be_left(home: Path) ->
 
 async def test_a_submitted_ensemble_is_watched(home: Path) -> None:
     class Pool(ScriptedDesk):
-        def submit_dag(self, dag_file: Path) -> Submitted:
+        def submit_dag(self, dag_file: Path) -> SubmitResult:
             head = "(4712.000.000) 2026-11-21 09:43:09 Job submitted from host: <127.0.0.1:9618>"
             event = f"000 {head}\n    DAG Node: run1-train_epoch0\n...\n"
             (dag_file.parent / "ens.log").write_text(event)
             return super().submit_dag(dag_file)
 
     def opener(dagdir: Path) -> tuple[Session, ScriptedDesk]:
-        reader = Reader(dagdir)
+        reader = DagdirReader(dagdir)
         reader.open()
         opened.append(session := Session(reader))
         return session, ScriptedDesk()
@@ -594,8 +594,8 @@ async def test_the_cluster_and_the_way_are_told(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(LaunchScreen, "SEEN_SECONDS", 3600.0)
-    where = Where("ap1.example.org", "23.9.6", "someone", False, "/opt/bin/condor_submit_dag")
-    desk = ScriptedDesk(where=where, submitted=Submitted(4711, "condor_submit_dag"))
+    where = ScheddInfo("ap1.example.org", "23.9.6", "someone", False, "/opt/bin/condor_submit_dag")
+    desk = ScriptedDesk(where=where, submitted=SubmitResult(4711, "condor_submit_dag"))
     async with pane(request_at(home), desk=desk) as seen:
         await seen.press("ctrl+s")
         assert "/opt/bin/condor_submit_dag" in seen.line("by way of")
@@ -624,7 +624,7 @@ async def test_without_a_schedd_all_but_submitting_works(home: Path) -> None:
 
 
 async def test_who_has_no_way_to_submit_is_told(home: Path) -> None:
-    desk = ScriptedDesk(where=Where("ap1.example.org", "23.9.6", "someone", False, None))
+    desk = ScriptedDesk(where=ScheddInfo("ap1.example.org", "23.9.6", "someone", False, None))
     async with pane(request_at(home), desk=desk) as seen:
         await seen.press("ctrl+s", "y")
         assert "neither condor_dagman nor condor_submit_dag" in seen.text
@@ -651,7 +651,7 @@ async def test_of_a_long_complaint_the_remedy_is_seen(home: Path) -> None:
     for end in ("condor.sub", "dagman.log", "dagman.out", "lib.err", "lib.out", "nodes.log"):
         (home / "ens" / f"ens.dag.{end}").touch()
     async with pane(request_at(home)) as seen:
-        seen.app.screen.query_one(Form).select("directory")
+        seen.app.screen.query_one(FormView).select("directory")
         await until(seen, lambda: "or move them away" in " ".join(seen.text.split()))
 
 
@@ -686,7 +686,7 @@ async def test_nothing_foreign_reaches_the_screen_raw(home: Path) -> None:
         f"# template: {PAYLOAD}\n# about: {PAYLOAD}\n# parameter: x = {PAYLOAD} | {PAYLOAD}\n"
         f"executable = {PAYLOAD}\n".encode("utf-8", "replace")
     )
-    where = Where(PAYLOAD, PAYLOAD, PAYLOAD, True, None)
+    where = ScheddInfo(PAYLOAD, PAYLOAD, PAYLOAD, True, None)
     desk = ScriptedDesk(where=where, sites=PoolError(PAYLOAD), submitted=PoolError(PAYLOAD))
     wrong = request_at(home, template=str(home / "own.sub"), values={}, sites=(PAYLOAD,))
     (home / "ens").mkdir()
@@ -704,7 +704,7 @@ async def test_nothing_foreign_reaches_the_screen_raw(home: Path) -> None:
 
 async def test_a_paste_is_one_line_without_controls(home: Path) -> None:
     async with pane(request_at(home)) as seen:
-        form = seen.app.screen.query_one(Form)
+        form = seen.app.screen.query_one(FormView)
         form.select("values.data")
         await seen.press("ctrl+u")
         form.post_message(Paste("a\x1b[2Jb\x00.tsv\nrm -rf"))
@@ -727,25 +727,31 @@ SHAPED: dict[str, dict[str, object]] = {
     "chain": {"seeds": (3, 4, 5, 6), "sites": ("A", "B"), "policy": Policy.PIN, "gpus": 2},
     "pinned": {"policy": Policy.GPU_PIN, "gpu_models": ("NVIDIA A40", "NVIDIA L40S")},
     "evaluated": {"evaluation": Evaluation(every=2), "gpu_memory_mb": 40000},
-    "gated": {"gate": Rules(patience=3, divergence=2.5, median_after=4)},
-    "stages": {"shape": Shape.STAGES, "stages": (Stage("pretrain", 5), Stage("finetune", 3))},
-    "bag": {"shape": Shape.BAG, "shards": 12, "gather": "gather"},
-    "multi-node": {"shape": Shape.MULTI_NODE, "machines": 4},
+    "gated": {"gate": StopRules(patience=3, divergence=2.5, median_after=4)},
+    "stages": {
+        "shape": EnsembleShape.STAGES,
+        "stages": (StageRequest("pretrain", 5), StageRequest("finetune", 3)),
+    },
+    "bag": {"shape": EnsembleShape.BAG, "shards": 12, "gather": "gather"},
+    "multi-node": {"shape": EnsembleShape.MULTI_NODE, "machines": 4},
 }
 
 
 @pytest.mark.parametrize("shape", SHAPED)
 def test_a_request_survives_the_form(home: Path, shape: str) -> None:
     request = request_at(home, **SHAPED[shape])
-    again, said = asked(Draft.of(request), authoring.load_template("mine"))
+    again, said = asked(FormState.of(request), authoring.load_template("mine"))
     assert (again, said) == (request, ())
 
 
 def test_a_sweep_survives_the_form(home: Path) -> None:
-    swept = (Swept("a", ("0.01", "0.02"), ""), Swept("b", ("adam", "sgd", "lion"), ""))
-    sweep = Sweep("run", swept, How.PRODUCT)
-    request = request_at(home, shape=Shape.SWEEP, sweep=sweep)
-    again, said = asked(Draft.of(request), authoring.load_template("mine"))
+    swept = (
+        SweptVariable("a", ("0.01", "0.02"), ""),
+        SweptVariable("b", ("adam", "sgd", "lion"), ""),
+    )
+    sweep = SweepRequest("run", swept, SweepMode.PRODUCT)
+    request = request_at(home, shape=EnsembleShape.SWEEP, sweep=sweep)
+    again, said = asked(FormState.of(request), authoring.load_template("mine"))
     assert (again, said) == (request, ())
 
 
@@ -769,9 +775,9 @@ WORDS = {
 
 async def shaped(seen: Seen, shape: str) -> None:
     """Choose this shape from the list."""
-    seen.app.screen.query_one(Form).select("shape")
+    seen.app.screen.query_one(FormView).select("shape")
     await seen.press("enter", "home")
-    for _ in range(len(Shape)):
+    for _ in range(len(EnsembleShape)):
         if shape in seen.under_cursor.split():
             break
         await seen.press("down")
@@ -797,7 +803,7 @@ async def test_a_sweep_says_how_many_values_and_draws_its_runs(bundled: Path) ->
         await into(seen, "sweep", "learning_rate = 0.01 to 0.1 by 0.01; batch_size = 16, 32")
         wrong = "learning_rate has 10 values and batch_size has 2"
         await until(seen, lambda: wrong in " ".join(seen.text.split()))
-        seen.app.screen.query_one(Form).select("how")
+        seen.app.screen.query_one(FormView).select("how")
         await seen.press("right", "right")
         await until(seen, lambda: "20 runs × 3 epochs = 60 jobs" in seen.text)
         assert "values: learning_rate 10, batch_size 2" in row(seen, "Sweep")
@@ -816,7 +822,7 @@ async def test_what_a_shape_does_not_have_is_not_asked(bundled: Path) -> None:
     async with pane(size=TALL) as seen:
         assert "‹ yes ›" in row(seen, "Steer")
         assert "never" in row(seen, "Patience")
-        seen.app.screen.query_one(Form).select("gate")
+        seen.app.screen.query_one(FormView).select("gate")
         await seen.press("right")
         assert "Patience" not in seen.text
         await shaped(seen, "bag")
@@ -848,10 +854,10 @@ class Elsewhere:
         self._real = real
         self.templates, self.load_template = authoring.templates, authoring.load_template
 
-    def complaints(
+    def validate(
         self, request: Request, sites: Sequence[str], gpus: Sequence[str]
-    ) -> list[Complaint]:
-        said = authoring.complaints(request, sites, gpus=gpus)
+    ) -> list[RequestProblem]:
+        said = authoring.validate(request, sites, gpus=gpus)
         return [each for each in said if each.field != "directory"]
 
     def make_plan(self, request: Request) -> Plan:
@@ -879,8 +885,8 @@ def test_picture(  # type: ignore[no-untyped-def]
     snap_compare, home: Path, monkeypatch: pytest.MonkeyPatch, way: str, size: tuple[int, int]
 ) -> None:
     elsewhere = Elsewhere(home / "ens")
-    monkeypatch.setattr("screens.submitplan.authoring", elsewhere)
-    monkeypatch.setattr("screens.submitlaunch.authoring", elsewhere)
+    monkeypatch.setattr("screens.submit.validation.authoring", elsewhere)
+    monkeypatch.setattr("screens.submit.launch_screen.authoring", elsewhere)
     draft = request_at(Path("/home/someone/ensembles"), sites=("Expanse-GPU", "Delta-GPU"))
     assert snap_compare(_app(draft), terminal_size=size, run_before=_way(WAYS[way]))
 
@@ -889,7 +895,7 @@ def test_picture(  # type: ignore[no-untyped-def]
 def test_picture_without_colours_or_signs(  # type: ignore[no-untyped-def]
     snap_compare, home: Path, monkeypatch: pytest.MonkeyPatch, look: str
 ) -> None:
-    monkeypatch.setattr("screens.submitplan.authoring", Elsewhere(home / "ens"))
+    monkeypatch.setattr("screens.submit.validation.authoring", Elsewhere(home / "ens"))
     draft = request_at(Path("/home/someone/ensembles"))
     app = _app(draft, **{look: True})
     if look == "no_color":
@@ -901,7 +907,7 @@ def _app(draft: Request, **options: bool) -> Eager:
     refusal = PoolError("the schedd does not take it: MAX_JOBS_SUBMITTED is reached; wait")
     desk = ScriptedDesk(submitted=refusal)
     return Eager(
-        Nothing(Path("/home/someone")),  # type: ignore[arg-type]
+        NullFeed(Path("/home/someone")),  # type: ignore[arg-type]
         AppOptions(pool=desk, start="submit", draft=draft, **options),  # type: ignore[arg-type]
     )
 

@@ -11,13 +11,13 @@ import pytest
 from eyes import NARROW, WIDE, pressed
 from whole_sessions import FIXTURES, app, opened, session
 
-import screens.timeline
-from metlmon.stats.timeline import Span, Timeline
+import screens.timeline.screen
+from metlmon.stats.timeline import Timeline, TimelineSpan
 from screens.app import AppOptions
-from screens.job import JobScreen
-from screens.run import RunScreen
-from screens.shades import SIXTEEN
-from screens.timeline import TimelineScreen
+from screens.job.screen import JobScreen
+from screens.run.screen import RunScreen
+from screens.theme import SIXTEEN
+from screens.timeline.screen import TimelineScreen
 from tests.ensemble.written import Log
 from tests.live.dagdirs import NODE, Dagdir
 
@@ -63,7 +63,7 @@ async def test_every_run_has_a_readable_lane_on_a_small_screen() -> None:
 async def test_the_chart_of_many_executions_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     shown = []
     for at_once in (5000, 0):
-        monkeypatch.setattr("screens.timeline.AT_ONCE", at_once)
+        monkeypatch.setattr("screens.timeline.screen.AT_ONCE", at_once)
         async with opened(session(TRAINER), NARROW) as seen:
             for keys in (("t",), ("b",), ("plus",), ("z",)):
                 await seen.press(*keys)
@@ -89,8 +89,8 @@ def counted(monkeypatch: pytest.MonkeyPatch, where: object, name: str) -> Counte
 
 
 async def test_opening_draws_what_is_in_view_and_that_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    chart = counted(monkeypatch, screens.timeline, "stacks")
-    lanes = counted(monkeypatch, screens.timeline, "lane_cells")
+    chart = counted(monkeypatch, screens.timeline.screen, "stacks")
+    lanes = counted(monkeypatch, screens.timeline.screen, "lane_cells")
     rows = counted(monkeypatch, TimelineScreen, "_cells")
     async with opened(session(FIXTURES / "first-round"), NARROW) as seen:
         await seen.press("t")
@@ -107,8 +107,8 @@ async def test_opening_draws_what_is_in_view_and_that_once(monkeypatch: pytest.M
 async def test_the_chart_of_many_is_added_up_without_writing_all_of_them_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(screens.timeline, "AT_ONCE", 0)
-    told = [counted(monkeypatch, each, "__repr__") for each in (Span, Timeline)]
+    monkeypatch.setattr(screens.timeline.screen, "AT_ONCE", 0)
+    told = [counted(monkeypatch, each, "__repr__") for each in (TimelineSpan, Timeline)]
     async with opened(session(TRAINER), NARROW) as seen:
         await seen.press("t")
         assert "6 GPUs" in seen.text
@@ -118,7 +118,7 @@ async def test_the_chart_of_many_is_added_up_without_writing_all_of_them_out(
 async def test_the_chart_comes_at_once_unless_there_are_many_executions(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(screens.timeline, "AT_ONCE", 51)
+    monkeypatch.setattr(screens.timeline.screen, "AT_ONCE", 51)
     threads = counted(monkeypatch, TimelineScreen, "_stack")
     async with opened(session(TRAINER), NARROW) as seen:
         await seen.press("t")

@@ -13,21 +13,21 @@ from eyes import NARROW, WIDE, Seen
 from whole_sessions import FIXTURES, Still, opened, session, until
 
 from metlmon.cli.main import main
-from metlmon.ensemble.states import State
-from metlmon.ensemble.views import Status
+from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.errors import InputError
-from metlmon.live.feed import Feed, Update
-from metlmon.live.reader import Reader
+from metlmon.live.feed import Feed, Snapshot
+from metlmon.model.states import State
+from metlmon.snapshot.types import Status
 from metlmon.stats.timeline import drawn_up
 from screens.app import AppOptions
-from screens.ink import text
-from screens.menu import MenuScreen
-from screens.overview import OverviewScreen
+from screens.overview.screen import OverviewScreen
+from screens.pool_actions.menu import MenuScreen
 from screens.problems import ProblemsScreen
-from screens.run import RunScreen
-from screens.timeline import TimelineScreen
-from screens.travel import stepped
+from screens.run.screen import RunScreen
+from screens.time_travel import stepped
+from screens.timeline.screen import TimelineScreen
 from screens.widgets.document import Document
+from screens.widgets.spans import text
 from tests.ensemble.written import Log
 from tests.live.dagdirs import NODE, Dagdir
 
@@ -37,7 +37,7 @@ MIDDLE = datetime(2026, 11, 21, 14, 21, 50)
 
 def as_it_was(dagdir: Path, moment: datetime) -> Status:
     """By a reader of its own, as ``metlmon status --as-of`` reads."""
-    reader = Reader(dagdir, as_of=moment)
+    reader = DagdirReader(dagdir, as_of=moment)
     reader.open()
     reader.read_all()
     return reader.painter().status()
@@ -54,7 +54,7 @@ async def travelled(seen: Seen, moment: datetime) -> None:
 
 def moments(dagdir: Path, count: int) -> list[datetime]:
     """Evenly over the whole story, off the events."""
-    reader = Reader(dagdir)
+    reader = DagdirReader(dagdir)
     reader.open()
     reader.read_all()
     made = drawn_up(reader.painter().ledger())
@@ -208,7 +208,7 @@ async def test_two_keys_step_through_time_from_anywhere() -> None:
 
 
 def test_the_steps_are_round_and_end_with_the_story() -> None:
-    reader = Reader(FIXTURES / "first-round")
+    reader = DagdirReader(FIXTURES / "first-round")
     reader.open()
     reader.read_all()
     made = drawn_up(reader.painter().ledger())
@@ -239,7 +239,7 @@ async def test_the_present_goes_on_meanwhile(tmp_path: Path) -> None:
     dagdir.write("metl.log", log.data)
 
     class Told(Still):
-        def start(self, notify: Callable[[Update], None]) -> None:
+        def start(self, notify: Callable[[Snapshot], None]) -> None:
             self.notify = notify
 
         def news(self) -> None:
@@ -247,7 +247,7 @@ async def test_the_present_goes_on_meanwhile(tmp_path: Path) -> None:
             self._reader.read_all()
             self.notify(self.take())
 
-    reader = Reader(dagdir.path, live=False)
+    reader = DagdirReader(dagdir.path, live=False)
     reader.open()
     reader.read_all()
     feed = Told(reader)
@@ -267,7 +267,7 @@ async def test_the_present_goes_on_meanwhile(tmp_path: Path) -> None:
 class Slow(Still):
     """A session whose pasts open when the test lets them."""
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: DagdirReader) -> None:
         super().__init__(reader)
         self.gate = threading.Event()
         self.asked: list[datetime] = []
@@ -283,7 +283,7 @@ class Slow(Still):
 
 
 def slow(dagdir: Path) -> Slow:
-    reader = Reader(dagdir)
+    reader = DagdirReader(dagdir)
     reader.open()
     reader.read_all()
     made = Slow(reader)
@@ -335,7 +335,7 @@ async def test_a_past_that_cannot_be_read_says_why() -> None:
         def past(self, moment: datetime) -> Feed:
             raise InputError("/x: there is no DAG file here any more")
 
-    reader = Reader(TRAINER)
+    reader = DagdirReader(TRAINER)
     reader.open()
     reader.read_all()
     feed = Gone(reader)

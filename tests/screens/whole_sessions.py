@@ -12,8 +12,8 @@ from typing import cast
 from ensemble_pictures import FakeFeed
 from eyes import Eager, Seen
 
-from metlmon.live.feed import Feed, Update
-from metlmon.live.reader import Reader
+from metlmon.live.dagdir_reader import DagdirReader
+from metlmon.live.feed import Feed, Snapshot
 from metlmon.live.session import Session
 from screens.app import AppOptions
 
@@ -26,13 +26,13 @@ PATIENCE = 20.0
 class Still(Session):
     """A session whose one picture is there; its past is read in a thread as ever."""
 
-    def start(self, notify: Callable[[Update], None]) -> None:
+    def start(self, notify: Callable[[Snapshot], None]) -> None:
         """There will be no other picture."""
 
 
 def session(dagdir: Path) -> Still:
     """All of ``dagdir``, read."""
-    reader = Reader(dagdir)
+    reader = DagdirReader(dagdir)
     reader.open()
     reader.read_all()
     made = Still(reader)

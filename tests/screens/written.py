@@ -12,7 +12,7 @@ from filling import Filling
 from rich.color import ColorSystem
 
 from screens.app import AppOptions
-from screens.glass import Glass
+from screens.terminal.screen_buffer import ScreenBuffer
 
 
 class Drawn(Eager):
@@ -80,7 +80,7 @@ async def terminal(
         assert app._driver is not None
         app._driver.write = made.write  # type: ignore[method-assign]
         # Of all colours, whatever terminal the tests run in.
-        app._glass = Glass(ColorSystem.TRUECOLOR)
+        app._glass = ScreenBuffer(ColorSystem.TRUECOLOR)
         app.glass.shape(*size)
         app.screen.refresh()
         await made.settle()

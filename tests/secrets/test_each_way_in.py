@@ -7,17 +7,17 @@ from pathlib import Path
 
 from keys import SHAPES
 
-from metlmon.authoring.records import PlanError
-from metlmon.authoring.submittext import without_secrets
-from metlmon.dagman.dagtext import shown
-from metlmon.dagman.nodestatus import read_node_status
-from metlmon.ensemble.record import Job, Stream
+from metlmon.authoring.request import PlanError
+from metlmon.authoring.submit_text import without_secrets
+from metlmon.dagman.lexer import shown
+from metlmon.dagman.node_status import read_node_status
 from metlmon.eventlog import Event, Generic, Submit
+from metlmon.jobfiles.metl_files import read_args_txt
 from metlmon.live.errors import InputError
-from metlmon.pool.records import PoolError
-from metlmon.pool.worker import Failure, Kind, job_answer
-from metlmon.secret import HIDDEN
-from metlmon.training.small import read_args_txt
+from metlmon.model.job_events import Job, Stream
+from metlmon.pool.types import PoolError
+from metlmon.pool.worker import ErrorKind, WorkerFailure, job_answer
+from metlmon.redact import HIDDEN
 
 KEY = SHAPES["GitHub"]
 
@@ -50,7 +50,7 @@ def test_what_the_queue_says() -> None:
     assert answer is not None
     assert answer["hold_reason"] == f"train.sh --token {HIDDEN} x"
     assert not {"Env", "Environment"} & {*answer}
-    assert KEY not in str(Failure(Kind.OTHER, f"bad token={KEY} there"))
+    assert KEY not in str(WorkerFailure(ErrorKind.OTHER, f"bad token={KEY} there"))
 
 
 def test_sentences_of_errors() -> None:

@@ -9,13 +9,13 @@ import pytest
 from planted import Planted, plant
 
 from metlmon import authoring
-from metlmon.authoring.records import PlannedFile
-from metlmon.live.feed import Update
-from metlmon.live.reader import Reader
+from metlmon.authoring.request import PlannedFile
+from metlmon.live.dagdir_reader import DagdirReader
+from metlmon.live.feed import Snapshot
 from metlmon.live.session import Session
-from metlmon.secret import HIDDEN
+from metlmon.redact import HIDDEN
 from screens.app import MetlmonApp
-from screens.submitpreview import FileLines
+from screens.submit.preview import FileLines
 
 SIZE = (220, 120)
 """All of a screen at once."""
@@ -24,12 +24,12 @@ SIZE = (220, 120)
 class Still(Session):
     """A session whose one picture is there."""
 
-    def start(self, notify: Callable[[Update], None]) -> None:
+    def start(self, notify: Callable[[Snapshot], None]) -> None:
         """There will be no other picture."""
 
 
 def session(dagdir: Path) -> Still:
-    reader = Reader(dagdir)
+    reader = DagdirReader(dagdir)
     reader.open()
     reader.read_all()
     made = Still(reader)

@@ -14,10 +14,10 @@ import pytest
 from planted import NODES, Planted, plant
 
 from metlmon.cli.main import main
-from metlmon.live import keeping, kept, workflows
+from metlmon.live import cache_entry, cache_session, cached_workflows
 from metlmon.live.cache import Cache
-from metlmon.live.reader import Reader
-from metlmon.secret import HIDDEN
+from metlmon.live.dagdir_reader import DagdirReader
+from metlmon.redact import HIDDEN
 
 
 @pytest.fixture(name="planted")
@@ -167,11 +167,11 @@ def test_nothing_is_written_with_one(planted: Planted, tmp_path: Path, home: Pat
 
 def kept_of(planted: Planted, cache: Cache, monkeypatch: pytest.MonkeyPatch) -> bytes:
     """What a reader keeps of the dagdir, as it is in the files."""
-    monkeypatch.setattr(keeping, "WORTH_KEEPING", 1)
-    monkeypatch.setattr(workflows, "WORTH_SECONDS", -1.0)
+    monkeypatch.setattr(cache_session, "WORTH_KEEPING", 1)
+    monkeypatch.setattr(cached_workflows, "WORTH_SECONDS", -1.0)
     # Whatever becomes of the code while the tests run.
-    monkeypatch.setattr(kept, "code", lambda: "this code")
-    reader = Reader(planted.path, cache=cache)
+    monkeypatch.setattr(cache_entry, "code", lambda: "this code")
+    reader = DagdirReader(planted.path, cache=cache)
     reader.open()
     reader.read_all()
     for each in reader.keep():
@@ -199,7 +199,7 @@ def test_nor_while_a_log_is_read_from_there(
         log.write(
             f"\n...\n008 (77.000.000) 2026-11-21 09:30:00 token={planted.key('later')} x\n...\n"
         )
-    reader = Reader(planted.path, cache=cache)
+    reader = DagdirReader(planted.path, cache=cache)
     reader.open()
     reader.read_all()
     job = reader.painter().job_view(77, 0)
@@ -228,7 +228,7 @@ def test_a_log_that_begins_with_one(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_a_model_that_is_spoilt_raises_none(planted: Planted) -> None:
     """Whatever breaks in a model that was read: its texts are in no traceback, not even as the
     locals of a frame, nor in what another process would be given."""
-    reader = Reader(planted.path)
+    reader = DagdirReader(planted.path)
     reader.open()
     reader.read_all()
     picture = reader.painter()

@@ -11,7 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from keys import PEM, SHAPES
 
-from metlmon.secret import HIDDEN, find, hide, hide_value, is_secret_name, may_hold
+from metlmon.redact import (
+    HIDDEN,
+    find,
+    hide_value,
+    is_secret_name,
+    might_contain_secret,
+    redact_secrets,
+)
 from tests.effort import effort
 
 NAMED = [
@@ -65,7 +72,7 @@ VALUE = "n0Shape4this7value"
 @pytest.mark.parametrize("place", NAMED)
 def test_what_is_named_like_a_secret_is_hidden(place: str) -> None:
     text = place.format(VALUE)
-    hidden = hide(text)
+    hidden = redact_secrets(text)
     assert VALUE not in hidden
     assert HIDDEN in hidden
     before, _, behind = hidden.partition(HIDDEN)
@@ -93,7 +100,7 @@ def test_what_is_named_like_a_secret_is_hidden(place: str) -> None:
 )
 def test_what_has_the_shape_of_a_key_is_hidden(shape: str, around: str) -> None:
     key = SHAPES[shape]
-    hidden = hide(around.format(key))
+    hidden = redact_secrets(around.format(key))
     assert key not in hidden
     assert HIDDEN in hidden
     # Nor is any longer piece of it left.
@@ -105,19 +112,19 @@ def test_what_has_the_shape_of_a_key_is_hidden(shape: str, around: str) -> None:
 def test_a_key_that_was_cut_is_hidden_all_the_same(shape: str, cut: int) -> None:
     key = SHAPES[shape]
     kept = key[: max(36, len(key) - cut)] if len(key) > 40 else key
-    assert kept not in hide(f"failed with {kept}…")
+    assert kept not in redact_secrets(f"failed with {kept}…")
 
 
 @given(end=st.integers(1, len(PEM)))
 def test_a_private_key_is_hidden_from_its_beginning_on(end: int) -> None:
-    hidden = hide(f"said:\n{PEM[:end]}")
+    hidden = redact_secrets(f"said:\n{PEM[:end]}")
     assert "b3BlbnNzaC" not in hidden
     assert hidden.startswith("said:\n")
 
 
 @pytest.mark.parametrize("whole", [True, False])
 def test_what_comes_behind_a_private_key_stays(whole: bool) -> None:
-    hidden = hide(f"{PEM}\nepoch 3" if whole else PEM[:80])
+    hidden = redact_secrets(f"{PEM}\nepoch 3" if whole else PEM[:80])
     assert hidden == (f"{HIDDEN}\nepoch 3" if whole else HIDDEN)
 
 
@@ -172,7 +179,7 @@ KEPT = [
 
 @pytest.mark.parametrize("text", KEPT)
 def test_what_people_look_for_stays(text: str) -> None:
-    assert hide(text) == text
+    assert redact_secrets(text) == text
     assert find(text) == []
 
 
@@ -217,9 +224,9 @@ def test_what_was_found_is_named_and_not_told() -> None:
 
 
 def test_what_a_secret_hid_is_looked_at_once_it_is_gone() -> None:
-    once = hide(f"{SHAPES['W&B, newer']}--token {VALUE}")
+    once = redact_secrets(f"{SHAPES['W&B, newer']}--token {VALUE}")
     assert VALUE not in once
-    assert hide(once) == once
+    assert redact_secrets(once) == once
 
 
 PIECES = st.sampled_from(
@@ -234,20 +241,20 @@ PIECES = st.sampled_from(
 
 @given(st.lists(PIECES | st.text(max_size=6), max_size=12).map("".join))
 def test_hiding_again_changes_nothing(text: str) -> None:
-    once = hide(text)
-    assert hide(once) == once
+    once = redact_secrets(text)
+    assert redact_secrets(once) == once
 
 
 @given(st.lists(PIECES | st.text(max_size=6), max_size=12).map("".join))
 def test_where_nothing_is_found_nothing_is_changed(text: str) -> None:
     found = find(text)
-    assert (hide(text) == text) == (not found)
+    assert (redact_secrets(text) == text) == (not found)
     assert all(a.end <= b.start for a, b in pairwise(found))
-    assert not found or may_hold(text)
+    assert not found or might_contain_secret(text)
 
 
 def _cpu(text: str) -> float:
-    return effort(lambda: hide(text))
+    return effort(lambda: redact_secrets(text))
 
 
 @pytest.mark.parametrize(
@@ -284,7 +291,7 @@ def _cpu(text: str) -> float:
 def test_no_text_takes_more_than_its_length(unit: str) -> None:
     """Eight times the text takes eight times the time, not sixty-four; with a wide margin."""
     small, large = (unit * (size // len(unit)) for size in (20_000, 160_000))
-    hide(unit * 10)
+    redact_secrets(unit * 10)
     base = max(min(_cpu(small) for _ in range(3)), 0.001)
     assert min(_cpu(large) for _ in range(2)) < 30 * base
 
@@ -321,6 +328,6 @@ def test_nothing_in_recorded_ensembles_is_hidden() -> None:
         for path in sorted((fixtures / name).rglob("*"))
         if path.is_file()
         for line in path.read_bytes().decode("utf-8", "replace").split("\n")
-        if hide(line) != line
+        if redact_secrets(line) != line
     ]
     assert hidden == []

@@ -8,14 +8,14 @@ from datetime import datetime, timedelta
 from functools import cache
 from pathlib import Path
 
-from metlmon.ensemble.ledger import EpochEntry, ExecutionEntry, JobEntry, Ledger, RunEntry
-from metlmon.ensemble.record import JobId
-from metlmon.ensemble.settings import Settings
-from metlmon.ensemble.states import DagState, Outcome, State
-from metlmon.ensemble.views import Count as Counted
-from metlmon.ensemble.views import DagRow, GpuHours, Latest, RunRow, Status, TransferTotals
-from metlmon.live.reader import Reader
-from metlmon.stats.study import Basis
+from metlmon.live.dagdir_reader import DagdirReader
+from metlmon.model.job_events import JobId
+from metlmon.model.settings import Settings
+from metlmon.model.states import DagState, Outcome, State
+from metlmon.snapshot.ledger import EpochEntry, ExecutionEntry, JobEntry, Ledger, RunEntry
+from metlmon.snapshot.types import Count as Counted
+from metlmon.snapshot.types import DagRow, GpuHours, Latest, RunRow, Status, TransferTotals
+from metlmon.stats.worker import StatsInput
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 NOON = datetime(2026, 3, 2, 12, 0, 0)
@@ -39,7 +39,9 @@ class Past:
     lost: Sequence[float] = field(default=())
 
 
-def basis(runs: Mapping[str, Past], dag: DagState = DagState.RUNNING, live: bool = True) -> Basis:
+def basis(
+    runs: Mapping[str, Past], dag: DagState = DagState.RUNNING, live: bool = True
+) -> StatsInput:
     """The ensemble of these runs at :data:`NOON`."""
     epochs: list[EpochEntry] = []
     executions: list[ExecutionEntry] = []
@@ -70,7 +72,7 @@ def basis(runs: Mapping[str, Past], dag: DagState = DagState.RUNNING, live: bool
     ledger = Ledger(
         "/ens", NOON, live, tuple(entries), tuple(epochs), tuple(jobs), tuple(executions)
     )
-    return Basis(status(ledger, dag), ledger)
+    return StatsInput(status(ledger, dag), ledger)
 
 
 def status(ledger: Ledger, dag: DagState = DagState.RUNNING) -> Status:
@@ -110,7 +112,7 @@ def status(ledger: Ledger, dag: DagState = DagState.RUNNING) -> Status:
     )
 
 
-def with_executions(before: Basis, *more: ExecutionEntry) -> Basis:
+def with_executions(before: StatsInput, *more: ExecutionEntry) -> StatsInput:
     """The same ensemble with further executions."""
     ledger = replace(before.ledger, executions=(*before.ledger.executions, *more))
     return replace(before, ledger=ledger)
@@ -286,10 +288,10 @@ def _run(run: str, past: Past, began: datetime, since: datetime, cluster: int) -
 
 
 @cache
-def recorded(directory: Path, as_of: datetime | None = None) -> Basis:
+def recorded(directory: Path, as_of: datetime | None = None) -> StatsInput:
     """A recorded ensemble as of a moment."""
-    reader = Reader(directory, Settings(), as_of=as_of)
+    reader = DagdirReader(directory, Settings(), as_of=as_of)
     reader.open()
     reader.read_all()
     painter = reader.painter()
-    return Basis(painter.status(), painter.ledger(), reader.ensemble.settings)
+    return StatsInput(painter.status(), painter.ledger(), reader.ensemble.settings)

@@ -13,15 +13,15 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any, Final
 
-from metlmon.live.reader import Reader
+from metlmon.config.files import load_settings
+from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.session import Session
-from metlmon.live.settings import load_settings
 from screens.app import AppOptions, MetlmonApp
-from screens.executions import ExecutionsScreen
-from screens.ink import text
-from screens.overview import OverviewScreen
-from screens.run import RunScreen
-from screens.sites import SitesScreen
+from screens.overview.screen import OverviewScreen
+from screens.run.screen import RunScreen
+from screens.sites.executions_screen import ExecutionsScreen
+from screens.sites.screen import SitesScreen
+from screens.widgets.spans import text
 from screens.widgets.table import Table
 from tests.stats.said import Said, What, named
 
@@ -221,7 +221,7 @@ def screen_tables(path: Path, as_of: datetime | None = None) -> dict[str, Rows]:
 
 
 async def _looked(path: Path, as_of: datetime | None) -> dict[str, Rows]:
-    reader = Reader(path, load_settings(path), as_of=as_of, live=False)
+    reader = DagdirReader(path, load_settings(path), as_of=as_of, live=False)
     reader.open()
     reader.read_all()  # so that the first picture is whole
     session = Session(reader)

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import pandas as pd
 
-from metlmon.ensemble.wording import plain
 from metlmon.stats.frames import TEXT_LIMIT
+from metlmon.text.formatting import plain
 
 KINDS: Final = ("good", "bad", "in_flight")
 

@@ -12,21 +12,21 @@ from typing import Any
 
 import pytest
 
-from metlmon.ensemble.ledger import HOUR
-from metlmon.ensemble.picture import Painter
-from metlmon.ensemble.settings import Settings
-from metlmon.live.reader import Reader
-from metlmon.live.settings import load_settings
-from metlmon.stats.accounts import (
-    Accounts,
-    Share,
+from metlmon.config.files import load_settings
+from metlmon.live.dagdir_reader import DagdirReader
+from metlmon.model.settings import Settings
+from metlmon.snapshot.builder import SnapshotBuilder
+from metlmon.snapshot.ledger import HOUR
+from metlmon.stats.report_usage import (
+    ReportUsage,
+    UsageShare,
     accounts,
     box,
     epoch_boxes,
     gpu_model,
     quantile,
 )
-from metlmon.stats.windows import ALL, Unit, Window, cut
+from metlmon.stats.windows import ALL, TimeWindow, Unit, cut
 from tests.conftest import shared_path
 from tests.ensemble.written import Log, Out, of_one_job
 
@@ -36,15 +36,15 @@ NODE = "run0-train_epoch0"
 
 
 @cache
-def painter(name: str) -> Painter:
+def painter(name: str) -> SnapshotBuilder:
     path = shared_path(f"examples/{name}") if name in EXAMPLES else FIXTURES / name
-    reader = Reader(path, load_settings(path))
+    reader = DagdirReader(path, load_settings(path))
     reader.open()
     reader.read_all()
     return reader.painter()
 
 
-def books_of(name: str, window: Window = ALL) -> Accounts:
+def books_of(name: str, window: TimeWindow = ALL) -> ReportUsage:
     return accounts(painter(name).ledger(), window)
 
 
@@ -99,7 +99,7 @@ def truth() -> dict[str, Any]:
     return found
 
 
-def done(shares: dict[Any, Share]) -> dict[Any, int]:
+def done(shares: dict[Any, UsageShare]) -> dict[Any, int]:
     return {name: share.spent.completed for name, share in shares.items()}
 
 
@@ -125,7 +125,7 @@ def test_the_table_of_the_first_round() -> None:
         ("by_label", lambda books: books.labels),
     ],
 )
-def test_the_first_round_by(name: str, of: Callable[[Accounts], dict[str, Share]]) -> None:
+def test_the_first_round_by(name: str, of: Callable[[ReportUsage], dict[str, UsageShare]]) -> None:
     told = {
         group: {
             "executions": share.spent.executions,
@@ -182,7 +182,7 @@ ENSEMBLES = pytest.mark.parametrize(
 )
 
 
-def numbers(shares: Iterable[Share]) -> dict[str, float]:
+def numbers(shares: Iterable[UsageShare]) -> dict[str, float]:
     added: dict[str, float] = {}
     for share in shares:
         spent = share.spent
@@ -204,12 +204,12 @@ def numbers(shares: Iterable[Share]) -> dict[str, float]:
     return added
 
 
-def windows_of(name: str) -> list[Window]:
+def windows_of(name: str) -> list[TimeWindow]:
     ledger = painter(name).ledger()
     assert ledger.first is not None
     assert ledger.as_of is not None
     middle = ledger.first + (ledger.as_of - ledger.first) / 2
-    return [ALL, Window(until=middle), Window(since=middle)]
+    return [ALL, TimeWindow(until=middle), TimeWindow(since=middle)]
 
 
 @ENSEMBLES
@@ -291,7 +291,7 @@ def test_it_agrees_with_the_status(name: str) -> None:
 # --- hidden compute, and epochs that nothing is known of ----------------------------------------
 
 
-def books_of_log(log: Log, settings: Settings | None = None) -> Accounts:
+def books_of_log(log: Log, settings: Settings | None = None) -> ReportUsage:
     return accounts(of_one_job(log, settings=settings).painter().ledger())
 
 
@@ -329,7 +329,7 @@ def test_runs_in_sub_dags_may_call_their_nodes_the_same(tmp_path: Path) -> None:
     (tmp_path / "top.dag").write_text(top)
     (tmp_path / "train.sub").write_text("executable = train.sh\nlog = metl.log\nqueue\n")
     (tmp_path / "metl.log").write_bytes(log.data)
-    reader = Reader(tmp_path)
+    reader = DagdirReader(tmp_path)
     reader.open()
     reader.read_all()
     ledger = reader.painter().ledger()
@@ -356,7 +356,7 @@ def test_the_number_of_gpus_may_be_unknown() -> None:
 def test_nothing_logged() -> None:
     books = books_of_log(Log())
     assert (books.series, books.periods, books.losses, books.epochs) == (None, (), (), 0)
-    assert books.total == Share()
+    assert books.total == UsageShare()
 
 
 def test_stamps_that_are_centuries_apart() -> None:
@@ -373,7 +373,7 @@ def test_a_window_that_ends_where_a_day_begins() -> None:
     log = Log().submit(77, NODE, at="2025-11-01 10:00:00").execute(77, at="2025-11-01 12:00:00")
     log.terminate(77, at="2025-11-03 12:00:00")
     ledger = of_one_job(log).painter().ledger()
-    books = accounts(ledger, Window(at("2025-11-01T18:00"), at("2025-11-03")))
+    books = accounts(ledger, TimeWindow(at("2025-11-01T18:00"), at("2025-11-03")))
     assert books.series is not None
     assert [(w.since, w.until) for w in books.series.windows] == [
         (at("2025-11-01T18:00"), at("2025-11-02")),

@@ -28,12 +28,13 @@ import pandas as pd
 import pytest
 
 import metlmon
-from metlmon.cli import commands, report, timeline
-from metlmon.cli import sites as sites_command
+from metlmon.cli.commands import report, timeline
+from metlmon.cli.commands import sites as sites_command
+from metlmon.cli.commands import status as commands_status
 from metlmon.cli.main import main, parser
 from metlmon.stats.frames import Frames
-from metlmon.stats.places import Place, Sites, sites
-from metlmon.stats.study import Basis
+from metlmon.stats.usage import SiteUsage, Usage, sites
+from metlmon.stats.worker import StatsInput
 from tests.conftest import SHARED
 from tests.stats import painted
 from tests.stats.said import (
@@ -90,14 +91,14 @@ class Ensemble:
         self.case, self.path = case, case.path
         moment = ["--as-of", case.as_of] if case.as_of else []
         options = parser().parse_args(["status", str(case.path), "--no-live", *moment])
-        self.reader = commands.open_reader(options)
+        self.reader = commands_status.open_reader(options)
         self.frames: Frames = metlmon.load(case.path, as_of=case.as_of, live=False)
 
     def printed(self, command: str, *arguments: str) -> str:
         """What a command prints. The directory is read once for all of them."""
         out = io.StringIO()
         with ExitStack() as stack:
-            for module in (commands, report, sites_command, timeline):
+            for module in (commands_status, report, sites_command, timeline):
                 stack.enter_context(
                     mock.patch.object(module, "open_reader", return_value=self.reader)
                 )
@@ -115,8 +116,8 @@ class Ensemble:
         return told
 
     @property
-    def basis(self) -> Basis:
-        return Basis(self.frames.status, self.frames.ledger)
+    def basis(self) -> StatsInput:
+        return StatsInput(self.frames.status, self.frames.ledger)
 
 
 @cache
@@ -500,7 +501,7 @@ def jobs_json(of: Ensemble) -> Iterator[Said]:
 
 def places_figure(of: Ensemble) -> Iterator[Said]:
     """What the Sites screen shows."""
-    told: Sites = sites(of.basis)
+    told: Usage = sites(of.basis)
     for family, listed in (("site", told.sites), ("GPU", told.gpus)):
         for place in listed:
             yield from one_place(family, place)
@@ -519,7 +520,7 @@ def places_figure(of: Ensemble) -> Iterator[Said]:
     yield Said(("input transfers", "unfinished"), inputs.unfinished)
 
 
-def one_place(family: str, place: Place) -> Iterator[Said]:
+def one_place(family: str, place: SiteUsage) -> Iterator[Said]:
     name = named(place.name)
     yield Said((f"executions by {family}", name), place.sum.executions)
     yield Said((f"completed epochs by {family}", name), place.sum.completed)

@@ -8,17 +8,17 @@ from datetime import datetime, timedelta
 import pytest
 
 from metlmon.cli.tables import hours_line
-from metlmon.ensemble.ledger import HOUR, TransferEntry
-from metlmon.ensemble.states import State
-from metlmon.live.reader import Reader
-from metlmon.live.settings import load_settings
-from metlmon.report.contents import compiled
-from metlmon.report.records import Facts, Raw, Report, Table
-from metlmon.report.told import percent
-from metlmon.stats.accounts import accounts
+from metlmon.config.files import load_settings
+from metlmon.live.dagdir_reader import DagdirReader
+from metlmon.model.states import State
+from metlmon.report.build import build_report
+from metlmon.report.document import Facts, Raw, Report, ReportTable
+from metlmon.report.values import percent
+from metlmon.snapshot.ledger import HOUR, TransferEntry
 from metlmon.stats.incidents import incidents
-from metlmon.stats.places import places_in
-from metlmon.stats.windows import ALL, Window
+from metlmon.stats.report_usage import accounts
+from metlmon.stats.usage import places_in
+from metlmon.stats.windows import ALL, TimeWindow
 from tests.ensemble.written import Log, Out, tell
 from tests.stats.histories import FIXTURES, recorded
 
@@ -35,20 +35,20 @@ def facts(of: Report) -> dict[str, Raw]:
     return {fact.key: fact.value for fact in block.facts}
 
 
-def table(of: Report, key: str) -> Table:
+def table(of: Report, key: str) -> ReportTable:
     blocks = (block for section in of.sections for block in section.blocks)
-    return next(block for block in blocks if isinstance(block, Table) and block.key == key)
+    return next(block for block in blocks if isinstance(block, ReportTable) and block.key == key)
 
 
-def reported(log: Log, window: Window = ALL) -> Report:
+def reported(log: Log, window: TimeWindow = ALL) -> Report:
     found = tell(DAG, log).painter()
-    return compiled(found.status(), found.ledger(), window)
+    return build_report(found.status(), found.ledger(), window)
 
 
 def test_a_transfer_that_a_window_cuts_keeps_its_length() -> None:
     """The report and the table of sites tell the same of it: an hour's stall is an hour's stall,
     however little of it lies in the window. Its hours are shared out."""
-    reader = Reader(FIXTURES / "first-round", load_settings(FIXTURES / "first-round"))
+    reader = DagdirReader(FIXTURES / "first-round", load_settings(FIXTURES / "first-round"))
     reader.open()
     reader.read_all()
     ledger = reader.painter().ledger()
@@ -60,7 +60,7 @@ def test_a_transfer_that_a_window_cuts_keeps_its_length() -> None:
     assert span.start is not None
     assert span.end is not None
     since = span.start + timedelta(minutes=55)
-    window = Window(since, span.end + timedelta(seconds=1))
+    window = TimeWindow(since, span.end + timedelta(seconds=1))
     moved = accounts(ledger, window).moves
     (lost,) = (each for each in moved if each.outcome == "unfinished")
     assert (lost.n, lost.median, lost.longest) == (1, span.seconds, span.seconds)
@@ -122,14 +122,17 @@ def test_what_ended_at_no_known_time_is_in_no_window_and_in_no_divisor(rescue: s
     ended = datetime(2026, 5, 4, 12)
     assert [e.completed for e in ledger.epochs] == [None, None, ended]
     assert [e.inferred for e in ledger.epochs] == [not rescue, not rescue, False]
-    made = compiled(found.status(), ledger)
+    made = build_report(found.status(), ledger)
     assert facts(made)["epochs"] == 3
     assert facts(made)["gpu_hours_per_epoch"] == 4
     by_day = table(made, "periods")
     rows = [(row.cells[0], row.cells[1]) for row in by_day.rows]
     assert rows == [("2026-05-04", 1), ("at no known time", 2)]
-    for window in (Window(None, ended + timedelta(days=1)), Window(datetime(2026, 5, 1), None)):
-        inside = compiled(found.status(), ledger, window)
+    for window in (
+        TimeWindow(None, ended + timedelta(days=1)),
+        TimeWindow(datetime(2026, 5, 1), None),
+    ):
+        inside = build_report(found.status(), ledger, window)
         assert facts(inside)["epochs"] == 1
         assert any("2 completed epochs ended is not known" in each for each in inside.unknown)
     # Nothing was longest where nothing ran.
@@ -149,7 +152,7 @@ def test_gpu_hours_say_that_the_log_begins_late() -> None:
         "GPU-hours: at least 4.00 = 4.00 good + 0 lost + 0 in flight; "
         "2 nodes without an execution in the logs"
     )
-    made = compiled(status, found.ledger())
+    made = build_report(status, found.ledger())
     assert "with at least 4.000 GPU-hours" in made.headline
     assert any("Of 2 nodes that ran the logs have no execution" in each for each in made.unknown)
     (view,) = (found.run_view(run.run) for run in found.ledger().runs)
@@ -186,7 +189,7 @@ def test_waits_of_a_window_are_said_to_be_of_what_ended_in_it() -> None:
     whole = note(reported(log), "wait")
     assert "Of 1 execution; mean" in whole
     day = datetime(2025, 1, 1)
-    assert "ended in the window" in note(reported(log, Window(day)), "wait")
+    assert "ended in the window" in note(reported(log, TimeWindow(day)), "wait")
 
 
 def test_an_epoch_that_a_post_script_saved_is_not_without_execution() -> None:
@@ -199,7 +202,7 @@ def test_an_epoch_that_a_post_script_saved_is_not_without_execution() -> None:
         block
         for section in made.sections
         for block in section.blocks
-        if isinstance(block, Table) and block.key == "gpus"
+        if isinstance(block, ReportTable) and block.key == "gpus"
     )
     assert [(row.cells[0], row.cells[1]) for row in table.rows][-1] == (
         "no successful execution",

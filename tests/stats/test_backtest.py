@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from metlmon.stats.backtest import Backtest, Trial, backtest, naive, usual_error, usual_naive_error
-from metlmon.stats.cycles import counted
-from metlmon.stats.study import Basis
+from metlmon.stats.epoch_times import counted
+from metlmon.stats.worker import StatsInput
 from tests.generated.varied import KINDS, varied
 from tests.generated.write import write
 from tests.stats.histories import FIXTURES, NOON, Past, basis, recorded
@@ -23,13 +23,13 @@ HELD_OUT = 2
 
 
 def replayed(directory: Path) -> Backtest:
-    def then(moment: datetime) -> Basis:
+    def then(moment: datetime) -> StatsInput:
         return recorded(directory, moment)
 
     return backtest(recorded(directory), then)
 
 
-def steady(moment: datetime) -> Basis:
+def steady(moment: datetime) -> StatsInput:
     """Two runs of twelve epochs of an hour each that began at the same time, at a moment."""
     begun = NOON - timedelta(hours=12)
     passed = (moment - begun).total_seconds()
@@ -39,7 +39,7 @@ def steady(moment: datetime) -> Basis:
     return _moved(made, moment)
 
 
-def _moved(made: Basis, moment: datetime) -> Basis:
+def _moved(made: StatsInput, moment: datetime) -> StatsInput:
     """The same, told at another moment: all its times are moved."""
     by = moment - NOON
 

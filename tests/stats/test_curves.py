@@ -11,17 +11,18 @@ from typing import Literal
 
 import pytest
 
-from metlmon.ensemble.ledger import Ledger, RunEntry
-from metlmon.ensemble.settings import Metrics, Settings
-from metlmon.ensemble.states import State
-from metlmon.ensemble.views import Latest, Status
-from metlmon.live.reader import Reader
-from metlmon.live.settings import load_settings
-from metlmon.live.written import WrittenFiles
+from metlmon.config.files import load_settings
+from metlmon.jobfiles.records import Point, Streamed, TrainingOutput
+from metlmon.live.dagdir_reader import DagdirReader
+from metlmon.live.job_files import TrainingFiles
+from metlmon.model.settings import MetricSettings, Settings
+from metlmon.model.states import State
+from metlmon.snapshot.ledger import Ledger, RunEntry
+from metlmon.snapshot.types import Latest, Status
 from metlmon.stats.curves import (
     Course,
-    Curve,
     Curves,
+    MetricCurve,
     answer,
     course_of,
     curves,
@@ -31,8 +32,7 @@ from metlmon.stats.curves import (
     told_course,
     trend_of,
 )
-from metlmon.stats.study import Basis
-from metlmon.training.records import Point, Streamed, Training
+from metlmon.stats.worker import StatsInput
 
 ROOT = Path(__file__).resolve().parents[2]
 NAN = math.nan
@@ -52,10 +52,12 @@ def basis(
     of: Mapping[str, Mapping[str, tuple[Point, ...]]],
     labels: Mapping[str, str] | None = None,
     settings: Settings | None = None,
-) -> Basis:
+) -> StatsInput:
     ledger = Ledger("/nowhere", None, False, tuple(run(n, (labels or {}).get(n)) for n in of))
-    trainings = {name: Training(name, metrics, {}, {}) for name, metrics in of.items() if metrics}
-    return Basis(
+    trainings = {
+        name: TrainingOutput(name, metrics, {}, {}) for name, metrics in of.items() if metrics
+    }
+    return StatsInput(
         Status.__new__(Status), ledger, settings or Settings(), trainings, {}, written=True
     )
 
@@ -150,19 +152,19 @@ def test_a_nan_that_passed_is_told_too() -> None:
 
 
 def test_which_values_are_good_ones() -> None:
-    metrics = Metrics()
+    metrics = MetricSettings()
     goals = {name: goal_of(name, metrics) for name in
              ("val_loss", "test/pearson_total_score", "val_acc", "mse", "lr-AdamW")}  # fmt: skip
     assert goals == {"val_loss": "min", "test/pearson_total_score": "max", "val_acc": "max",
                      "mse": "min", "lr-AdamW": None}  # fmt: skip
-    assert goal_of("score", Metrics(primary="score", goal="max")) == "max"
+    assert goal_of("score", MetricSettings(primary="score", goal="max")) == "max"
 
 
 def test_the_primary_metric_comes_first() -> None:
     of = {"a": {name: points(1.0) for name in ("train_loss", "test_loss", "b", "val_loss")}}
     assert metric_names(basis(of)) == ("val_loss", "test_loss", "train_loss", "b")
     assert curves(basis(of)).metric == "val_loss"
-    settings = Settings(metrics=Metrics(primary="b"))
+    settings = Settings(metrics=MetricSettings(primary="b"))
     assert curves(basis(of, settings=settings)).metric == "b"
     assert curves(basis({"a": {"x": points(1.0)}})).metric == "x"
 
@@ -221,7 +223,7 @@ def test_the_running_epoch_is_told_with_its_run() -> None:
     )
     streamed = Streamed(0.5, 5, 10, 1.0, 5.0, 3, 0.4)
     ledger = Ledger("/nowhere", None, True, (run("a", latest=latest), run("b")))
-    found = curves(Basis(Status.__new__(Status), ledger, Settings(), {}, {(78, 0): streamed}))
+    found = curves(StatsInput(Status.__new__(Status), ledger, Settings(), {}, {(78, 0): streamed}))
     assert [(c.running, c.streamed) for c in found.curves] == [(3, streamed), (None, None)]
 
 
@@ -230,13 +232,13 @@ def test_the_running_epoch_is_told_with_its_run() -> None:
 
 def recorded(name: str) -> Curves:
     path = ROOT / "fixtures" / name
-    reader = Reader(path, load_settings(path))
+    reader = DagdirReader(path, load_settings(path))
     reader.open()
     reader.read_all()
     painter, settings = reader.painter(), reader.ensemble.settings
     ledger = painter.ledger()
-    trainings = WrittenFiles(path, settings).trainings(ledger, painter)
-    return curves(Basis(painter.status(), ledger, settings, trainings, {}, written=True))
+    trainings = TrainingFiles(path, settings).trainings(ledger, painter)
+    return curves(StatsInput(painter.status(), ledger, settings, trainings, {}, written=True))
 
 
 def by_hand(name: str) -> dict[str, dict[int, float]]:
@@ -299,6 +301,6 @@ def test_the_cohorts_of_the_generated_round() -> None:
 
 
 def test_a_curve_knows_whether_it_is_lost() -> None:
-    curve: Curve = of_losses(a=(0.9, 0.4, NAN)).curves[0]
+    curve: MetricCurve = of_losses(a=(0.9, 0.4, NAN)).curves[0]
     assert curve.lost
     assert not of_losses(a=(0.9, 0.4)).curves[0].lost

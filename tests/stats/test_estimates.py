@@ -16,14 +16,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metlmon.cli.main import main
-from metlmon.ensemble.ledger import Ledger
-from metlmon.ensemble.states import DagState, State
-from metlmon.stats import telling
-from metlmon.stats.cycles import counted, cycles_of
-from metlmon.stats.estimates import Outlook, Rate, Span, outlook
-from metlmon.stats.study import Basis
-from metlmon.stats.survival import Curve, Sample
-from metlmon.training.records import Streamed
+from metlmon.jobfiles.records import Streamed
+from metlmon.model.states import DagState, State
+from metlmon.snapshot.ledger import Ledger
+from metlmon.stats import estimate_text
+from metlmon.stats.epoch_times import counted, epoch_durations
+from metlmon.stats.estimates import Forecast, Interval, Rate, outlook
+from metlmon.stats.kaplan_meier import KaplanMeier, Lifetime
+from metlmon.stats.worker import StatsInput
 from tests.stats.histories import FIXTURES, NOON, Past, basis, recorded, status
 
 HOUR, DAY = 3600.0, 86400.0
@@ -41,7 +41,7 @@ ENSEMBLES = st.dictionaries(
 )
 
 
-def said(told: Outlook) -> Span:
+def said(told: Forecast) -> Interval:
     assert told.span is not None, told.why_not
     return told.span
 
@@ -50,7 +50,7 @@ def said(told: Outlook) -> Span:
 
 
 def test_without_censored_samples_it_is_the_mean() -> None:
-    curve = Curve.of([Sample(10), Sample(20), Sample(60)])
+    curve = KaplanMeier.of([Lifetime(10), Lifetime(20), Lifetime(60)])
     assert curve is not None
     assert curve.mean == pytest.approx(30)
     assert [curve.lasting(t) for t in (0, 10, 30, 60)] == pytest.approx([1, 2 / 3, 1 / 3, 0])
@@ -58,7 +58,9 @@ def test_without_censored_samples_it_is_the_mean() -> None:
 
 def test_kaplan_and_meier_by_hand() -> None:
     # At 20 one of the three that are left ends; the one broken off at 15 was at risk before.
-    curve = Curve.of([Sample(10), Sample(15, ended=False), Sample(20), Sample(30), Sample(40)])
+    curve = KaplanMeier.of(
+        [Lifetime(10), Lifetime(15, ended=False), Lifetime(20), Lifetime(30), Lifetime(40)]
+    )
     assert curve is not None
     after = [4 / 5, 4 / 5 * 2 / 3, 4 / 5 * 1 / 3, 0]
     assert curve.left == pytest.approx(after)
@@ -66,7 +68,7 @@ def test_kaplan_and_meier_by_hand() -> None:
 
 
 def test_what_lasts_beyond_all_others_lasts_on() -> None:
-    curve = Curve.of([Sample(100), Sample(110), Sample(90)])
+    curve = KaplanMeier.of([Lifetime(100), Lifetime(110), Lifetime(90)])
     assert curve is not None
     assert 0 < curve.remaining(0.5, 150) < curve.remaining(0.5, 1000)
 
@@ -75,8 +77,8 @@ def test_what_lasts_beyond_all_others_lasts_on() -> None:
 def test_one_that_lasts_still_never_shortens(
     ended: list[float], open_ones: list[float], more: float, share: float
 ) -> None:
-    samples = [Sample(each) for each in ended] + [Sample(each, False) for each in open_ones]
-    before, after = Curve.of(samples), Curve.of([*samples, Sample(more, False)])
+    samples = [Lifetime(each) for each in ended] + [Lifetime(each, False) for each in open_ones]
+    before, after = KaplanMeier.of(samples), KaplanMeier.of([*samples, Lifetime(more, False)])
     assert before is not None
     assert after is not None
     assert all(
@@ -86,8 +88,8 @@ def test_one_that_lasts_still_never_shortens(
 
 
 def test_nothing_is_said_of_what_never_ended() -> None:
-    assert Curve.of([Sample(5, ended=False)]) is None
-    assert Curve.of([]) is None
+    assert KaplanMeier.of([Lifetime(5, ended=False)]) is None
+    assert KaplanMeier.of([]) is None
 
 
 # --- the ensemble ------------------------------------------------------------------------------
@@ -104,7 +106,7 @@ def test_nothing_is_negative_and_nothing_crashes(
         assert sum(answer is not None for answer in answers) == 1
     for span in (told.span, *(run.span for run in told.runs), *(run.epoch for run in told.runs)):
         assert span is None or 0 <= span.low <= span.middle <= span.high
-    assert telling.done_in(told)
+    assert estimate_text.done_in(told)
 
 
 def test_the_same_history_gives_the_same_answer() -> None:
@@ -196,7 +198,7 @@ def test_a_held_run_is_left_out() -> None:
     runs = {"run1": Past((HOUR,) * 3), "run4": Past((HOUR,) * 3, state=State.HELD)}
     told = outlook(basis(runs))
     assert told.without == (("run4", "is held"),)
-    assert telling.done_in(told).endswith(" without run4, which is held")
+    assert estimate_text.done_in(told).endswith(" without run4, which is held")
     assert told.runs[1].why_not == "not while it is held"
 
 
@@ -217,20 +219,20 @@ def test_a_run_whose_dag_does_not_run(dag: DagState, why: str) -> None:
 def test_an_ensemble_that_is_done_says_when() -> None:
     told = outlook(basis({"run0": Past((HOUR,) * 4, total=4), "run1": Past((HOUR,), total=1)}))
     assert told.ended == NOON
-    assert telling.done_in(told) == "done since 2026-03-02 12:00"
+    assert estimate_text.done_in(told) == "done since 2026-03-02 12:00"
     assert told.rate is None
 
 
 def test_no_run_at_all() -> None:
     ledger = Ledger("/ens", None, False)
-    told = outlook(Basis(status(ledger), ledger))
+    told = outlook(StatsInput(status(ledger), ledger))
     assert (told.span, told.ended, told.why_not) == (None, None, "there is no run")
 
 
 # --- the epoch under way -----------------------------------------------------------------------
 
 
-def of_epoch(told: Outlook) -> Span:
+def of_epoch(told: Forecast) -> Interval:
     span = told.runs[0].epoch
     assert span is not None
     return span
@@ -284,18 +286,18 @@ def test_what_ended_after_the_moment_is_not_in_its_rate() -> None:
 
 
 def test_words_for_times() -> None:
-    assert telling.between(4 * DAY, 9 * DAY) == "4–9 d"
-    assert telling.between(20 * HOUR, 3 * DAY, ascii=True) == "20 h - 3 d"
-    assert telling.about(36 * HOUR) == "36 h"
-    assert telling.rate(Rate(34, 2 * DAY)) == "17 epochs/day"
-    assert telling.rate(Rate(12, 5 * HOUR)) == "12 epochs in 5 h"
-    assert telling.sureness(Span(1, 2, 9, 40, "")) == "rough"
-    assert telling.sureness(Span(5, 6, 8, 40, "")) == "good"
+    assert estimate_text.between(4 * DAY, 9 * DAY) == "4–9 d"
+    assert estimate_text.between(20 * HOUR, 3 * DAY, ascii=True) == "20 h - 3 d"
+    assert estimate_text.about(36 * HOUR) == "36 h"
+    assert estimate_text.rate(Rate(34, 2 * DAY)) == "17 epochs/day"
+    assert estimate_text.rate(Rate(12, 5 * HOUR)) == "12 epochs in 5 h"
+    assert estimate_text.sureness(Interval(1, 2, 9, 40, "")) == "rough"
+    assert estimate_text.sureness(Interval(5, 6, 8, 40, "")) == "good"
 
 
 @given(st.floats(min_value=0, max_value=1e9), st.floats(min_value=0, max_value=1e9))
 def test_ascii_words_are_ascii(low: float, more: float) -> None:
-    assert telling.between(low, low + more, ascii=True).isascii()
+    assert estimate_text.between(low, low + more, ascii=True).isascii()
 
 
 # --- a second way ------------------------------------------------------------------------------
@@ -349,7 +351,7 @@ def _nobody_tried(
 def test_cycles_of_a_run_add_up_to_its_life() -> None:
     made = recorded(FIXTURES / "demo")
     for run, epochs in counted(made.ledger).items():
-        cycles = [cycle for cycle in cycles_of(made.ledger, epochs) if cycle.ended]
+        cycles = [cycle for cycle in epoch_durations(made.ledger, epochs) if cycle.ended]
         first = epochs[0].first_submitted
         last = epochs[len(cycles) - 1].completed
         assert first is not None, run
@@ -376,4 +378,4 @@ def _seconds(work: Callable[[], object]) -> float:
 def test_it_holds_for_a_copy_as_of_its_moment() -> None:
     told = outlook(basis({"run0": Past((6 * HOUR,) * 9, HOUR)}, live=False))
     assert told.at == NOON + timedelta(seconds=round(said(told).middle))
-    assert telling.done_in(told).endswith("to go then")
+    assert estimate_text.done_in(told).endswith("to go then")

@@ -14,9 +14,9 @@ import pandas as pd
 import pytest
 
 import metlmon
-from metlmon.ensemble.states import State
 from metlmon.live.errors import InputError
-from metlmon.stats.columns import TABLES, TIME, WORD, listing, markdown
+from metlmon.model.states import State
+from metlmon.stats.frame_columns import TABLES, TIME, WORD, listing, markdown
 from metlmon.stats.frames import Frames
 from tests.ensemble.written import Log
 from tests.live.dagdirs import DAG, NODE, Dagdir

@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metlmon.ensemble.ledger import JobEntry, TransferEntry
-from metlmon.ensemble.states import DagState, Outcome, State
-from metlmon.ensemble.views import LogRow, Notice
-from metlmon.live.reader import Reader
+from metlmon.jobfiles.records import TrainingOutput
+from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.session import Session
-from metlmon.stats.glance import glance
-from metlmon.stats.incidents import Incident, Severity, found, incidents, pressing
-from metlmon.stats.study import Basis
-from metlmon.training.records import Training
+from metlmon.model.states import DagState, Outcome, State
+from metlmon.snapshot.ledger import JobEntry, TransferEntry
+from metlmon.snapshot.types import LogRow, Notice
+from metlmon.stats.headline import headline
+from metlmon.stats.incidents import Incident, IncidentSeverity, found, incidents, pressing
+from metlmon.stats.worker import StatsInput
 from tests.stats.histories import FIXTURES, NOON, Past, basis, lost, recorded, with_executions
 
 HOUR = 3600.0
@@ -31,11 +31,11 @@ def ago(hours: float) -> datetime:
     return NOON - timedelta(hours=hours)
 
 
-def kinds(of: Basis) -> list[str]:
+def kinds(of: StatsInput) -> list[str]:
     return sorted({each.kind for each in incidents(of)})
 
 
-def only(of: Basis, kind: str) -> Incident:
+def only(of: StatsInput, kind: str) -> Incident:
     every = [each for each in incidents(of) if each.kind == kind]
     assert len(every) == 1, incidents(of)
     return every[0]
@@ -46,7 +46,7 @@ def only(of: Basis, kind: str) -> Incident:
 
 def test_a_calm_ensemble_has_none() -> None:
     assert incidents(basis(CALM)) == ()
-    assert glance(basis(CALM)).worst is None
+    assert headline(basis(CALM)).worst is None
 
 
 def test_evictions_one_by_one_are_none() -> None:
@@ -102,9 +102,9 @@ def test_the_ensemble_on_aws(shared: Callable[[str], Path]) -> None:
     assert evicted.since == datetime(2025, 11, 5, 21, 2, 13)
     assert len(evicted.runs) == 4
     removed = [each for each in incidents(made) if each.kind == "removed"]
-    assert {each.severity for each in removed} == {Severity.NOTE}
+    assert {each.severity for each in removed} == {IncidentSeverity.NOTE}
     assert all("A person removed the DAG" in each.text for each in removed)
-    seen = glance(made)
+    seen = headline(made)
     assert seen.worst == gap
     assert seen.more == 1
 
@@ -142,7 +142,7 @@ def test_what_a_person_removed_is_told_as_such() -> None:
     ]
     made = with_executions(basis(CALM), *at_once)
     assert kinds(made) == ["removed"]
-    assert only(made, "removed").severity is Severity.NOTE
+    assert only(made, "removed").severity is IncidentSeverity.NOTE
     assert pressing(made, incidents(made)) == []
 
 
@@ -174,7 +174,7 @@ def test_a_log_that_is_damaged_without_a_loss_is_a_note() -> None:
     made = basis(CALM)
     glued = Notice("glued-header", "metl.log", 77, "cut here")
     made = replace(made, status=replace(made.status, warnings=(glued,)))
-    assert only(made, "log-damage").severity is Severity.NOTE
+    assert only(made, "log-damage").severity is IncidentSeverity.NOTE
 
 
 @pytest.mark.parametrize(("silent", "found_"), [(0.5, False), (5.0, True)])
@@ -200,7 +200,7 @@ def test_transfers_stalled_beyond_the_sites_habit() -> None:
     slow_site = [transfer(1500.0, site="far", n=n) for n in range(5, 10)]
     made = basis(CALM)
 
-    def having(*more: TransferEntry) -> Basis:
+    def having(*more: TransferEntry) -> StatsInput:
         transfers = (*usual, *slow_site, *more)
         return replace(made, ledger=replace(made.ledger, transfers=transfers))
 
@@ -219,8 +219,8 @@ def test_runs_that_are_held() -> None:
     assert each.text == "run8 is held: memory usage exceeded"
     assert each.headline == "a run is held: memory usage exceeded"
     assert each.still
-    assert each.severity is Severity.ALARM
-    assert glance(made).worst == each
+    assert each.severity is IncidentSeverity.ALARM
+    assert headline(made).worst == each
 
 
 def test_a_run_whose_retries_are_used_up() -> None:
@@ -263,9 +263,9 @@ def test_a_target_that_never_took_a_job() -> None:
     assert kinds(basis(soon)) == []
 
 
-def arguments(*versions: dict[str, str]) -> Basis:
+def arguments(*versions: dict[str, str]) -> StatsInput:
     made = basis(CALM)
-    training = Training("run0", {}, {}, dict(enumerate(versions)))
+    training = TrainingOutput("run0", {}, {}, dict(enumerate(versions)))
     return replace(made, trainings={"run0": training})
 
 
@@ -285,7 +285,7 @@ def test_a_horizon_that_grows_with_the_epoch_is_no_change() -> None:
 
 def test_the_trainers_own_files() -> None:
     """Some versions of this recording were made to fail, and say so in their arguments."""
-    reader = Reader(FIXTURES / "trainer")
+    reader = DagdirReader(FIXTURES / "trainer")
     reader.open()
     reader.read_all()
     trainings = Session(reader).trainings()
@@ -299,7 +299,7 @@ def test_the_trainers_own_files() -> None:
 
 
 def test_what_is_long_over_is_not_pressing() -> None:
-    def having(hours: float) -> Basis:
+    def having(hours: float) -> StatsInput:
         return with_executions(
             basis(CALM), *(lost(f"run{n}", ago(hours), job=(9000 + n, 0)) for n in range(4))
         )

@@ -8,14 +8,15 @@ from pathlib import Path
 import pytest
 
 from metlmon.cli.main import main
-from metlmon.ensemble.ledger import HOUR, measured
-from metlmon.ensemble.measure import Measure, measure_of
-from metlmon.ensemble.picture import Painter
-from metlmon.report.contents import compiled
-from metlmon.stats.places import places_in
-from metlmon.stats.windows import Window
-from screens import ink, siterows
-from screens.headlines import gpu_hours
+from metlmon.model.hour_unit import HourUnit, measure_of
+from metlmon.report.build import build_report
+from metlmon.snapshot.builder import SnapshotBuilder
+from metlmon.snapshot.ledger import HOUR, measured
+from metlmon.stats.usage import places_in
+from metlmon.stats.windows import TimeWindow
+from screens.overview.header import gpu_hours
+from screens.sites import table as sites_table
+from screens.widgets import spans
 from tests.ensemble.written import Log, moment, of_one_job
 from tests.live.dagdirs import NODE, Dagdir
 
@@ -34,23 +35,27 @@ def log_of(*cpus: int | None, gpus: int = 0) -> Log:
     return log.terminate(77, at=f"{2 * len(cpus):02d}:00:00")
 
 
-def told(log: Log) -> Painter:
+def told(log: Log) -> SnapshotBuilder:
     return of_one_job(log).painter()
 
 
 def test_which_measure() -> None:
-    assert measure_of(0, 0, 0) is Measure.GPU
-    assert measure_of(9, 1, 9) is Measure.GPU, "one had a GPU"
-    assert measure_of(9, 0, 9) is Measure.CPU
-    assert measure_of(9, 0, 8) is Measure.WALL
+    assert measure_of(0, 0, 0) is HourUnit.GPU
+    assert measure_of(9, 1, 9) is HourUnit.GPU, "one had a GPU"
+    assert measure_of(9, 0, 9) is HourUnit.CPU
+    assert measure_of(9, 0, 8) is HourUnit.WALL
 
 
 @pytest.mark.parametrize(
     ("cpus", "measure", "good", "bad"),
-    [((4, 8), Measure.CPU, 8, 4), ((4, None), Measure.WALL, 1, 1), ((None,), Measure.WALL, 1, 0)],
+    [
+        ((4, 8), HourUnit.CPU, 8, 4),
+        ((4, None), HourUnit.WALL, 1, 1),
+        ((None,), HourUnit.WALL, 1, 0),
+    ],
 )
 def test_hours_of_an_ensemble_without_gpus(
-    cpus: tuple[int | None, ...], measure: Measure, good: float, bad: float
+    cpus: tuple[int | None, ...], measure: HourUnit, good: float, bad: float
 ) -> None:
     found = told(log_of(*cpus))
     status = found.status()
@@ -59,24 +64,24 @@ def test_hours_of_an_ensemble_without_gpus(
     view = found.run_view(status.runs[0].key)
     assert view is not None
     assert view.epochs[0].gpu_hours == status.gpu_hours
-    assert ink.text(gpu_hours(status.gpu_hours, True)).startswith(measure.hours)
+    assert spans.text(gpu_hours(status.gpu_hours, True)).startswith(measure.hours)
     # The ledger is in GPU-seconds, as the exported columns are, until it is measured.
     ledger = found.ledger()
     assert places_in(ledger).total.sum.total == 0
     places = places_in(measured(ledger))
     assert places.total.sum.total == (good + bad) * HOUR
     assert places.total.cost == (good + bad) * HOUR
-    legend = siterows.legend(places.total.sum, True, measure=places.measure)
-    assert ink.text(legend).startswith(measure.hours)
-    made = compiled(status, ledger, measure=measure)
+    legend = sites_table.legend(places.total.sum, True, measure=places.measure)
+    assert spans.text(legend).startswith(measure.hours)
+    made = build_report(status, ledger, measure=measure)
     assert f"with {good + bad:.{made.hours_digits}f} {measure.hours}" in made.headline
     assert "GPU-hours" not in repr(made)
-    assert compiled(status, ledger).headline.count("with 0 GPU-hours") == 1
+    assert build_report(status, ledger).headline.count("with 0 GPU-hours") == 1
 
 
 def test_of_what_a_window_cuts_a_part_is_inside() -> None:
     ledger = measured(told(log_of(4)).ledger())
-    half = Window(moment("01:30:00"), None)
+    half = TimeWindow(moment("01:30:00"), None)
     assert places_in(ledger, half).total.sum.total == 2 * HOUR
 
 
@@ -84,17 +89,17 @@ def test_in_flight_by_cpus() -> None:
     log = log_of(4, 8)
     log.events.pop()
     hours = of_one_job(log).painter(as_of="03:30:00").status().gpu_hours
-    assert (hours.measure, hours.bad, hours.in_flight) == (Measure.CPU, 4, 4)
+    assert (hours.measure, hours.bad, hours.in_flight) == (HourUnit.CPU, 4, 4)
 
 
 def test_gpus_that_come_later_are_told_alone() -> None:
     """The first execution had none, the second has two."""
     log = log_of(4)
-    assert told(log).status().gpu_hours.measure is Measure.CPU
+    assert told(log).status().gpu_hours.measure is HourUnit.CPU
     log.submit(78, NODE, at="05:00:00").execute(78, gpus=2, at="06:00:00")
     log.terminate(78, at="07:00:00")
     hours = told(log).status().gpu_hours
-    assert (hours.measure, hours.good, hours.bad) == (Measure.GPU, 2, 0)
+    assert (hours.measure, hours.good, hours.bad) == (HourUnit.GPU, 2, 0)
 
 
 def test_json_keeps_gpu_hours_and_says_the_others_beside_them(
@@ -123,6 +128,6 @@ def test_json_keeps_gpu_hours_and_says_the_others_beside_them(
 def test_bars_of_sites_are_headed_by_the_measure() -> None:
     places = places_in(measured(told(log_of(4)).ledger()))
     for view, rows in enumerate((places.sites, places.gpus, places.cells, places.causes)):
-        heads = [spec.title for spec in siterows.specs(view, rows, True, places.measure)]
+        heads = [spec.title for spec in sites_table.specs(view, rows, True, places.measure)]
         assert "GPU-HOURS" not in heads
         assert ("CPU-HOURS" in heads) == (view < 2)

@@ -7,7 +7,7 @@ import statistics
 
 import pytest
 
-from metlmon.stats.middles import median, normal, quarters
+from metlmon.stats.quantiles import median, normal, quarters
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from metlmon.ensemble.ledger import JobEntry, Ledger
-from metlmon.ensemble.states import DagState, State
-from metlmon.ensemble.views import DagRow
-from metlmon.stats.cycles import counted, cycles_of
-from metlmon.stats.pauses import Pauses
+from metlmon.model.states import DagState, State
+from metlmon.snapshot.ledger import JobEntry, Ledger
+from metlmon.snapshot.types import DagRow
+from metlmon.stats.downtime import Downtime
+from metlmon.stats.epoch_times import counted, epoch_durations
 from tests.generated.ensembles import Lived
 from tests.generated.varied import KINDS, varied
 from tests.generated.write import local, write
@@ -40,11 +40,11 @@ def job(
     )  # fmt: skip
 
 
-def pauses(jobs: Sequence[JobEntry], lives: Sequence[float] = ()) -> Pauses:
+def pauses(jobs: Sequence[JobEntry], lives: Sequence[float] = ()) -> Downtime:
     ledger = Ledger("/ens", hours(200), True, jobs=tuple(jobs))
     submissions = tuple(hours(life) for life in lives)
     dag = DagRow(DAG, DagState.RUNNING, len(lives), 1, 0, 0, None, submissions)
-    return Pauses(ledger, (dag,))
+    return Downtime(ledger, (dag,))
 
 
 def paused(jobs: Sequence[JobEntry], lives: Sequence[float] = (), run: str = "run0") -> float:
@@ -145,7 +145,7 @@ def test_what_a_generated_dag_paused(removed: tuple[Lived, Path], files: bool) -
     lived, directory = removed
     made = recorded(directory)
     dags = made.status.dags if files else [replace(d, submissions=()) for d in made.status.dags]
-    found = Pauses(made.ledger, dags)
+    found = Downtime(made.ledger, dags)
     starts = [life.start for life in lived.dags[0].lives]
     for run in made.ledger.runs:
         own = [each for each in lived.jobs if each.run == run.run_name]
@@ -160,9 +160,9 @@ def test_what_a_generated_dag_paused(removed: tuple[Lived, Path], files: bool) -
 
 def test_cycles_and_pauses_add_up_to_a_runs_life(removed: tuple[Lived, Path]) -> None:
     made = recorded(removed[1])
-    found = Pauses(made.ledger, made.status.dags)
+    found = Downtime(made.ledger, made.status.dags)
     for run, epochs in counted(made.ledger).items():
-        cycles = cycles_of(made.ledger, epochs, found.within)
+        cycles = epoch_durations(made.ledger, epochs, found.within)
         first, last = epochs[0].first_submitted, epochs[-1].completed
         assert first is not None
         assert last is not None

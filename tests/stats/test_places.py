@@ -10,23 +10,23 @@ from pathlib import Path
 
 import pytest
 
-from metlmon.ensemble.ledger import Ledger
-from metlmon.ensemble.states import Outcome
-from metlmon.live.reader import Reader
-from metlmon.stats.places import (
+from metlmon.live.dagdir_reader import DagdirReader
+from metlmon.model.states import Outcome
+from metlmon.snapshot.ledger import Ledger
+from metlmon.stats.totals import UsageTotals, tally
+from metlmon.stats.usage import (
     STALL_LEAST,
     Cause,
-    Cell,
-    Choice,
-    Place,
-    Sites,
+    SiteGpuUsage,
+    SiteUsage,
+    Usage,
+    UsageFilter,
     Waiting,
     chosen,
     habit,
     places_in,
     spread,
 )
-from metlmon.stats.tally import Tally, tally
 from metlmon.stats.windows import Unit, cut
 from tests.conftest import SHARED
 from tests.ensemble.written import Log, tell
@@ -43,10 +43,10 @@ L40S, A40 = "NVIDIA L40S", "NVIDIA A40"
 
 
 @cache
-def read(path: Path) -> Reader:
+def read(path: Path) -> DagdirReader:
     if not path.exists():
         pytest.skip(f"no {path.name} here")
-    reader = Reader(path)
+    reader = DagdirReader(path)
     reader.open()
     reader.read_all()
     return reader
@@ -71,7 +71,7 @@ BAD_HOURS = {
 
 
 @pytest.fixture(name="aws")
-def _aws(shared: Callable[[str], Path]) -> Sites:
+def _aws(shared: Callable[[str], Path]) -> Usage:
     return places_in(ledger_of(shared("examples/metl-aws")))
 
 
@@ -79,7 +79,7 @@ def bad_hours(causes: Iterable[Cause]) -> dict[str, float]:
     return {cause.key: round(cause.bad / 3600, 2) for cause in causes if cause.bad}
 
 
-def test_bad_hours_by_cause_site_and_gpu(aws: Sites) -> None:
+def test_bad_hours_by_cause_site_and_gpu(aws: Usage) -> None:
     assert bad_hours(aws.causes) == BAD_HOURS
     (site,) = (place for place in aws.sites if place.name == "aws")
     assert bad_hours(site.causes) == BAD_HOURS
@@ -100,7 +100,7 @@ def test_bad_hours_by_cause_as_the_jobs_have_them(shared: Callable[[str], Path])
     assert {key: round(value, 2) for key, value in hours.items()} == BAD_HOURS
 
 
-def test_what_a_cause_is_of_is_said(aws: Sites) -> None:
+def test_what_a_cause_is_of_is_said(aws: Usage) -> None:
     by_key = {cause.key: cause for cause in aws.causes}
     assert by_key["1023/0"].text.startswith("DAG Removed")
     assert "end not logged" in by_key["removed, end not logged"].text
@@ -110,7 +110,7 @@ def test_what_a_cause_is_of_is_said(aws: Sites) -> None:
     assert (eviction.executions, eviction.holds, eviction.both, eviction.times) == (1, 1, 1, 1)
 
 
-def test_epochs_that_another_execution_may_have_trained(aws: Sites) -> None:
+def test_epochs_that_another_execution_may_have_trained(aws: Usage) -> None:
     marked = sorted((epoch.run_name, epoch.epoch) for epoch in aws.hidden)
     assert marked == [
         ("run0", 0), ("run0", 7), ("run1", 0), ("run2", 0), ("run2", 4),
@@ -123,7 +123,7 @@ def test_epochs_that_another_execution_may_have_trained(aws: Sites) -> None:
         assert epoch.seconds < epoch.longest_seconds / 2
 
 
-def test_one_site_cannot_be_compared(aws: Sites) -> None:
+def test_one_site_cannot_be_compared(aws: Usage) -> None:
     assert [place.name for place in aws.ranked] == ["aws"]
     assert all(cell.times is None and not cell.slow for cell in aws.cells)
     assert {(cell.gpu, cell.gpus): cell.sum.completed for cell in aws.cells} == {
@@ -132,7 +132,7 @@ def test_one_site_cannot_be_compared(aws: Sites) -> None:
     }
 
 
-def test_stalled_transfers_at_the_site(aws: Sites) -> None:
+def test_stalled_transfers_at_the_site(aws: Usage) -> None:
     (site,) = (place for place in aws.sites if place.name == "aws")
     assert (site.input.ok.n, site.input.aborted, site.input.unfinished) == (93, 9, 3)
     assert site.input.limit == STALL_LEAST
@@ -143,7 +143,7 @@ def test_stalled_transfers_at_the_site(aws: Sites) -> None:
 # --- the same hours, whatever they are added up by --------------------------------------------
 
 
-def added(sums: Iterable[Tally]) -> tuple[float, ...]:
+def added(sums: Iterable[UsageTotals]) -> tuple[float, ...]:
     total = [0.0] * 7
     for of in sums:
         parts = (of.executions, of.good_executions, of.bad_executions, of.completed)
@@ -152,7 +152,7 @@ def added(sums: Iterable[Tally]) -> tuple[float, ...]:
     return tuple(round(value, 6) for value in total)
 
 
-def moved(places: Iterable[Place]) -> tuple[float, ...]:
+def moved(places: Iterable[SiteUsage]) -> tuple[float, ...]:
     total = [0.0] * 9
     for place in places:
         of = place.input
@@ -203,14 +203,14 @@ def test_months_sum_to_the_whole(path: Path) -> None:
 def test_the_executions_behind_a_number_have_its_sum(path: Path) -> None:
     found = places_in(ledger_of(path))
     for place in found.sites:
-        assert tally(chosen(found, Choice(site=(place.name,)))) == place.sum
+        assert tally(chosen(found, UsageFilter(site=(place.name,)))) == place.sum
     for place in found.gpus:
-        assert tally(chosen(found, Choice(gpu=(place.name,)))) == place.sum
+        assert tally(chosen(found, UsageFilter(gpu=(place.name,)))) == place.sum
     for cell in found.cells:
-        choice = Choice(site=(cell.site,), gpu=(cell.gpu,), gpus=(cell.gpus,))
+        choice = UsageFilter(site=(cell.site,), gpu=(cell.gpu,), gpus=(cell.gpus,))
         assert tally(chosen(found, choice)) == cell.sum
     for cause in found.causes:
-        told = tally(chosen(found, Choice(cause=cause.key)))
+        told = tally(chosen(found, UsageFilter(cause=cause.key)))
         assert told.executions == cause.executions
         assert told.bad == pytest.approx(cause.bad, abs=1e-6)
         assert told.good == 0
@@ -219,7 +219,7 @@ def test_the_executions_behind_a_number_have_its_sum(path: Path) -> None:
 # --- slow sites -------------------------------------------------------------------------------
 
 
-def epochs_at(*runs: tuple[str, str, int, tuple[int, ...]]) -> Sites:
+def epochs_at(*runs: tuple[str, str, int, tuple[int, ...]]) -> Usage:
     """Each epoch once: site, GPU model, number of GPUs, and minutes of each of its epochs."""
     nodes = [
         f"run{n}-train_epoch{m}" for n, (*_, took) in enumerate(runs) for m in range(len(took))
@@ -235,7 +235,7 @@ def epochs_at(*runs: tuple[str, str, int, tuple[int, ...]]) -> Sites:
     return places_in(told.painter().ledger())
 
 
-def cell(found: Sites, site: str, gpus: int = 1) -> Cell:
+def cell(found: Usage, site: str, gpus: int = 1) -> SiteGpuUsage:
     (one,) = (c for c in found.cells if (c.site, c.gpus) == (site, gpus))
     return one
 
@@ -283,7 +283,7 @@ DAG = "JOB run0-train_epoch0 train.sub\nJOB run0-train_epoch1 train.sub\n"
 NODE, OTHER = "run0-train_epoch0", "run0-train_epoch1"
 
 
-def places(log: Log, as_of: str | None = None) -> Sites:
+def places(log: Log, as_of: str | None = None) -> Usage:
     return places_in(tell(DAG, log).painter(as_of).ledger())
 
 

@@ -11,17 +11,17 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from metlmon.ensemble.clock import Clock
-from metlmon.ensemble.ledger import ExecutionEntry, HoldEntry, JobEntry, Ledger, RunEntry
-from metlmon.ensemble.record import JobId
-from metlmon.ensemble.states import Outcome, State
-from metlmon.ensemble.views import JobRow
-from metlmon.ensemble.wording import Sign
-from metlmon.live.reader import Reader
-from metlmon.stats.lanes import (
+from metlmon.live.dagdir_reader import DagdirReader
+from metlmon.model.clock import Clock
+from metlmon.model.job_events import JobId
+from metlmon.model.states import Outcome, State
+from metlmon.snapshot.ledger import ExecutionEntry, HoldEntry, JobEntry, Ledger, RunEntry
+from metlmon.snapshot.types import JobRow
+from metlmon.stats.timeline import NO_RUN, Timeline, drawn_up, in_queue
+from metlmon.stats.timeline_text import (
     SIGNS,
-    Kind,
-    Window,
+    CellKind,
+    VisibleWindow,
     axis,
     by_outcome,
     by_site,
@@ -35,17 +35,19 @@ from metlmon.stats.lanes import (
     stacks,
     whole,
 )
-from metlmon.stats.timeline import NO_RUN, Timeline, drawn_up, in_queue
+from metlmon.text.formatting import Symbol
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 RECORDED = ["trainer", "demo", "holds", "rescue", "first-round"]
 
 NOON = datetime(2025, 11, 10, 12)
-GOOD, LOST, HELD, IDLE = (SIGNS[k] for k in (Kind.GOOD, Kind.LOST, Kind.HELD, Kind.IDLE))
+GOOD, LOST, HELD, IDLE = (
+    SIGNS[k] for k in (CellKind.GOOD, CellKind.LOST, CellKind.HELD, CellKind.IDLE)
+)
 
 
 def read(dagdir: Path) -> tuple[Timeline, Ledger, list[JobRow]]:
-    reader = Reader(dagdir)
+    reader = DagdirReader(dagdir)
     reader.open()
     reader.read_all()
     painter = reader.painter()
@@ -215,8 +217,8 @@ def test_nothing_and_one_event() -> None:
 def test_a_hold_of_a_minute_is_seen_in_a_cell_of_a_day() -> None:
     made = drawn_up(ledger(ONE_DAY, RAN, as_of=50120))
     [lane] = made.lanes
-    assert lane_cells(lane, Window(0, DAY, 1), by_outcome) == [HELD]
-    before = lane_cells(lane, Window(0, 3600, 14), by_outcome)
+    assert lane_cells(lane, VisibleWindow(0, DAY, 1), by_outcome) == [HELD]
+    before = lane_cells(lane, VisibleWindow(0, 3600, 14), by_outcome)
     assert before == [IDLE, *[GOOD] * 12, HELD]
     assert lane.spans[-1].why == "too much memory"
 
@@ -229,14 +231,14 @@ def test_a_failure_of_a_second_does_not_hide_hours_of_good_work() -> None:
     ran = [execution(1, 0, 1, Outcome.FAILED), execution(2, 1, 9000, Outcome.GOOD)]
     made = drawn_up(ledger(jobs, ran, as_of=9000))
     [lane] = made.lanes
-    assert lane_cells(lane, Window(0, 10000, 1), by_outcome) == [GOOD]
-    assert lane_cells(lane, Window(0, 1, 3), by_outcome) == [LOST, GOOD, GOOD]
+    assert lane_cells(lane, VisibleWindow(0, 10000, 1), by_outcome) == [GOOD]
+    assert lane_cells(lane, VisibleWindow(0, 1, 3), by_outcome) == [LOST, GOOD, GOOD]
 
 
 def test_work_stands_before_waiting_and_gaps_are_empty() -> None:
     jobs = [job(1, [(0, State.IDLE), (90, State.RUNNING), (100, State.COMPLETED)])]
     made = drawn_up(ledger(jobs, [execution(1, 90, 100, Outcome.GOOD)], as_of=100))
-    assert lane_cells(made.lanes[0], Window(0, 100, 2), by_outcome) == [GOOD, None]
+    assert lane_cells(made.lanes[0], VisibleWindow(0, 100, 2), by_outcome) == [GOOD, None]
 
 
 def test_what_is_in_flight_lasts_to_the_end() -> None:
@@ -294,7 +296,7 @@ def test_the_hour_that_is_there_twice_is_an_hour_long() -> None:
     assert made.moment(4 * 3600.0) == entered[1][0]
     assert made.moment(0.0) == night
     # The axis is real time: 3 o'clock is three and a half hours on.
-    line = axis(made, Window(0, 300, 48), ascii=True)
+    line = axis(made, VisibleWindow(0, 300, 48), ascii=True)
     assert line.index("|03:00") == round(3.5 * 3600 / 300)
 
 
@@ -309,8 +311,8 @@ def test_the_area_of_the_chart_is_what_was_used() -> None:
     ]
     jobs = [job(n, [(0, State.RUNNING), (100, State.COMPLETED)]) for n in (1, 2, 3)]
     made = drawn_up(ledger(jobs, ran, as_of=100))
-    window = Window(0, 7, 15)
-    order = [SIGNS[kind] for kind in Kind]
+    window = VisibleWindow(0, 7, 15)
+    order = [SIGNS[kind] for kind in CellKind]
     drawn = stacks(made, window, by_outcome, order, gpus=True)
     assert sum(stack.total for stack in drawn) * 7 == pytest.approx(2 * 33 + 37)
     counted = stacks(made, window, by_outcome, order, gpus=False)
@@ -324,13 +326,13 @@ def test_the_area_of_the_chart_is_what_was_used() -> None:
 
 def test_a_finer_picture_looks_up_no_more_signs(monkeypatch: pytest.MonkeyPatch) -> None:
     made, _, _ = read(FIXTURES / "first-round")
-    looked_up, real = [0], Sign.__hash__
+    looked_up, real = [0], Symbol.__hash__
 
-    def hashed(sign: Sign) -> int:
+    def hashed(sign: Symbol) -> int:
         looked_up[0] += 1
         return real(sign)
 
-    monkeypatch.setattr(Sign, "__hash__", hashed)
+    monkeypatch.setattr(Symbol, "__hash__", hashed)
     spans = sum(len(lane.spans) for lane in made.lanes)
     for cells in (70, 7000):
         looked_up[0] = 0
@@ -338,7 +340,7 @@ def test_a_finer_picture_looks_up_no_more_signs(monkeypatch: pytest.MonkeyPatch)
             lane_cells(lane, whole(made, cells), by_outcome)
         assert looked_up[0] <= spans
         looked_up[0] = 0
-        order = [SIGNS[kind] for kind in Kind]
+        order = [SIGNS[kind] for kind in CellKind]
         stacks(made, whole(made, cells), by_outcome, order, gpus=True)
         assert looked_up[0] <= len(made.ran) + 2 * len(order)
 
@@ -352,15 +354,15 @@ def test_sites_have_signs_that_are_told_apart() -> None:
     assert len({(sign.glyph, sign.colour) for sign in signs.values()}) == len(names)
     made = drawn_up(ledger(ONE_DAY, RAN, as_of=50120))
     some = site_signs(made.sites)
-    cells = lane_cells(made.lanes[0], Window(0, 3600, 14), by_site(some))
+    cells = lane_cells(made.lanes[0], VisibleWindow(0, 3600, 14), by_site(some))
     assert "".join(c for c, _ in lettered(cells, False, some.values())) == "░D" + "█" * 11 + "╳"
     assert "".join(c for c, _ in lettered(cells, True, some.values())) == "." + "D" * 12 + "H"
 
 
 def test_epochs_are_labelled_where_they_begin_as_far_as_there_is_room() -> None:
     made = drawn_up(ledger(ONE_DAY, RAN, as_of=50120))
-    assert epoch_labels(made.lanes[0], Window(0, 3600, 16)) == "0            1"
-    assert epoch_labels(made.lanes[0], Window(0, 40000, 2)) == "0"
+    assert epoch_labels(made.lanes[0], VisibleWindow(0, 3600, 16)) == "0            1"
+    assert epoch_labels(made.lanes[0], VisibleWindow(0, 40000, 2)) == "0"
 
 
 @pytest.mark.parametrize(

@@ -9,13 +9,13 @@ from typing import Any, cast
 
 import pytest
 
-from metlmon.ensemble.ledger import Ledger
-from metlmon.ensemble.settings import Settings
-from metlmon.ensemble.states import State
-from metlmon.ensemble.views import Progress, Status
-from metlmon.live.feed import Feed, Update
-from metlmon.stats import study as studies
-from metlmon.stats.study import FIRST_AT_ONCE, Basis, Study
+from metlmon.live.feed import Feed, Snapshot
+from metlmon.model.settings import Settings
+from metlmon.model.states import State
+from metlmon.snapshot.ledger import Ledger
+from metlmon.snapshot.types import Progress, Status
+from metlmon.stats import worker as studies
+from metlmon.stats.worker import FIRST_AT_ONCE, StatsInput, StatsWorker
 
 PATIENCE = 10.0
 
@@ -27,7 +27,7 @@ class Large:
 
     def __init__(self) -> None:
         status = SimpleNamespace(node_states={State.COMPLETED: FIRST_AT_ONCE + 1})
-        self.latest = Update(cast(Status, status), frozenset(), Progress(1, 1))
+        self.latest = Snapshot(cast(Status, status), frozenset(), Progress(1, 1))
 
     def ledger(self) -> Ledger:
         return Ledger("/nowhere", None, False)
@@ -39,11 +39,11 @@ class Large:
         return {}
 
 
-def first(basis: Basis) -> str:
+def first(basis: StatsInput) -> str:
     return "first"
 
 
-def second(basis: Basis) -> str:
+def second(basis: StatsInput) -> str:
     return "second"
 
 
@@ -57,7 +57,7 @@ def comes(what: Callable[[], object]) -> bool:
 def test_a_figure_asked_for_the_first_time_ends_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     # After the least work the thread would rest for longer than anybody waits here.
     monkeypatch.setattr(studies, "SHARE", 1e7)
-    study = Study(cast(Feed, Large()), lambda: None)
+    study = StatsWorker(cast(Feed, Large()), lambda: None)
     try:
         assert comes(lambda: study.of(first) == "first")
         assert comes(lambda: study.of(second) == "second")
@@ -70,15 +70,15 @@ class Small(Large):
 
     def __init__(self) -> None:
         status = SimpleNamespace(node_states={State.COMPLETED: 1})
-        self.latest = Update(cast(Status, status), frozenset(), Progress(1, 1))
+        self.latest = Snapshot(cast(Status, status), frozenset(), Progress(1, 1))
 
 
-def broken(basis: Basis) -> str:
+def broken(basis: StatsInput) -> str:
     raise ValueError("no such thing")
 
 
 def test_a_figure_that_fails_is_told_of_and_leaves_the_others() -> None:
-    study = Study(cast(Feed, Small()), lambda: None)
+    study = StatsWorker(cast(Feed, Small()), lambda: None)
     assert study.of(broken) is None
     assert study.error is not None
     assert "ValueError: no such thing" in study.error
@@ -86,7 +86,7 @@ def test_a_figure_that_fails_is_told_of_and_leaves_the_others() -> None:
 
 
 def test_a_figure_that_fails_in_the_thread_leaves_the_others() -> None:
-    study = Study(cast(Feed, Large()), lambda: None)
+    study = StatsWorker(cast(Feed, Large()), lambda: None)
     try:
         study.of(broken)
         assert comes(lambda: study.error)
@@ -97,7 +97,7 @@ def test_a_figure_that_fails_in_the_thread_leaves_the_others() -> None:
 
 def test_what_is_foreseen_is_there_when_it_is_asked_for() -> None:
     told: list[str] = []
-    study = Study(cast(Feed, Large()), lambda: told.append("came"))
+    study = StatsWorker(cast(Feed, Large()), lambda: told.append("came"))
     try:
         study.foresee(first, second)
         assert comes(lambda: told)
@@ -107,6 +107,6 @@ def test_what_is_foreseen_is_there_when_it_is_asked_for() -> None:
 
 
 def test_nothing_is_foreseen_where_it_takes_no_time() -> None:
-    study = Study(cast(Feed, Small()), lambda: None)
+    study = StatsWorker(cast(Feed, Small()), lambda: None)
     study.foresee(first)
     assert study._thread is None

@@ -10,13 +10,13 @@ from typing import Any, cast
 
 import pytest
 
-from metlmon.ensemble.ledger import Ledger
-from metlmon.ensemble.settings import Settings
-from metlmon.ensemble.views import Progress, Status
-from metlmon.live.feed import Feed, Update
-from metlmon.stats import study as module
-from metlmon.stats.study import WRITTEN_SECONDS, Basis, Study
-from metlmon.training.records import Training
+from metlmon.jobfiles.records import TrainingOutput
+from metlmon.live.feed import Feed, Snapshot
+from metlmon.model.settings import Settings
+from metlmon.snapshot.ledger import Ledger
+from metlmon.snapshot.types import Progress, Status
+from metlmon.stats import worker as module
+from metlmon.stats.worker import WRITTEN_SECONDS, StatsInput, StatsWorker
 
 SOON = WRITTEN_SECONDS / 2
 
@@ -28,21 +28,21 @@ class Reading:
 
     def __init__(self) -> None:
         status = cast(Status, SimpleNamespace(node_states={}))
-        self.latest = Update(status, frozenset(), Progress(1, 2))
+        self.latest = Snapshot(status, frozenset(), Progress(1, 2))
         self.asked = 0
 
     def ledger(self) -> Ledger:
         return Ledger("/nowhere", None, True)
 
-    def trainings(self) -> dict[str, Training]:
+    def trainings(self) -> dict[str, TrainingOutput]:
         self.asked += 1
-        return {"run0": Training("run0", {}, {}, {})}
+        return {"run0": TrainingOutput("run0", {}, {}, {})}
 
     def streams(self) -> dict[Any, Any]:
         return {}
 
 
-def written(basis: Basis) -> bool:
+def written(basis: StatsInput) -> bool:
     return basis.written
 
 
@@ -55,7 +55,7 @@ def came(what: Callable[[], object], seconds: float = SOON) -> bool:
 
 def test_files_are_read_at_once_when_the_logs_have_been_read() -> None:
     feed = Reading()
-    study = Study(cast(Feed, feed), lambda: None)
+    study = StatsWorker(cast(Feed, feed), lambda: None)
     try:
         study.want_written()
         assert came(lambda: study.of(written) is not None)
@@ -74,7 +74,7 @@ def test_files_are_read_again_when_somebody_comes_back(monkeypatch: pytest.Monke
     monkeypatch.setattr(module, "WRITTEN_SECONDS", 0.01)
     feed = Reading()
     feed.latest = replace(feed.latest, progress=Progress(2, 2))
-    study = Study(cast(Feed, feed), lambda: None)
+    study = StatsWorker(cast(Feed, feed), lambda: None)
     try:
         study.want_written()
         assert came(lambda: feed.asked)

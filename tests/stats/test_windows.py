@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metlmon.ensemble.ledger import Ledger
-from metlmon.ensemble.settings import Settings
-from metlmon.ensemble.states import Outcome, State
+from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.errors import InputError
-from metlmon.live.reader import Reader
-from metlmon.stats.tally import tally
-from metlmon.stats.windows import ALL, Unit, Window, asked_window, clipped, cut, told_window
+from metlmon.model.settings import Settings
+from metlmon.model.states import Outcome, State
+from metlmon.snapshot.ledger import Ledger
+from metlmon.stats.totals import tally
+from metlmon.stats.windows import ALL, TimeWindow, Unit, asked_window, clipped, cut, told_window
 from tests.conftest import shared_path
 from tests.ensemble.written import Log, of_one_job
 
@@ -75,7 +75,7 @@ def test_an_execution_over_the_border_of_a_month() -> None:
 
 def test_the_moment_between_two_windows_is_in_the_later_one() -> None:
     ledger, end = over_the_border(), at("2025-11-01T10:00")
-    before, after = clipped(ledger, Window(until=end)), clipped(ledger, Window(since=end))
+    before, after = clipped(ledger, TimeWindow(until=end)), clipped(ledger, TimeWindow(since=end))
     assert [e.counted for e in before.executions] == [False]
     assert [(e.counted, e.seconds) for e in after.executions] == [(True, 0.0)]
     assert (len(before.epochs), len(after.epochs)) == (0, 1)
@@ -86,8 +86,8 @@ def test_in_flight_is_counted_in_the_window_of_as_of() -> None:
     log.execute(77, gpus=1, at="2025-10-31 23:00:00").submit(78, at="2025-11-01 05:00:00")
     ledger = ledger_of(log)
     october, november = (
-        clipped(ledger, Window(until=at("2025-11-01"))),
-        clipped(ledger, Window(since=at("2025-11-01"))),
+        clipped(ledger, TimeWindow(until=at("2025-11-01"))),
+        clipped(ledger, TimeWindow(since=at("2025-11-01"))),
     )
     assert seconds(october) == {"good": 0, "bad": 0, "in flight": 3600}
     assert seconds(november) == {"good": 0, "bad": 0, "in flight": 5 * 3600}
@@ -101,9 +101,9 @@ def test_the_night_the_clocks_go_back() -> None:
     parts = [
         seconds(clipped(ledger, window))["good"] / 3600
         for window in (
-            Window(until=at("2025-11-02T01:30")),
-            Window(at("2025-11-02T01:30"), at("2025-11-02T02:00")),
-            Window(since=at("2025-11-02T02:00")),
+            TimeWindow(until=at("2025-11-02T01:30")),
+            TimeWindow(at("2025-11-02T01:30"), at("2025-11-02T02:00")),
+            TimeWindow(since=at("2025-11-02T02:00")),
         )
     ]
     # From the first 01:30 to 02:00 it is one and a half hours.
@@ -117,7 +117,7 @@ def test_an_execution_in_the_second_pass_of_an_hour() -> None:
     log.terminate(77, at="2025-11-02 01:10:00").submit(78, at="2025-11-02 04:00:00")
     ledger = ledger_of(log, Settings(zone=CHICAGO))
     assert seconds(ledger)["good"] == 1800
-    whole = [Window(until=at("2025-11-02T01:20")), Window(since=at("2025-11-02T01:20"))]
+    whole = [TimeWindow(until=at("2025-11-02T01:20")), TimeWindow(since=at("2025-11-02T01:20"))]
     # The first 01:20 was before its start, though its end is logged as 01:10.
     assert [seconds(clipped(ledger, each))["good"] for each in whole] == [0, 1800]
     assert [tally(clipped(ledger, each).executions).executions for each in whole] == [0, 1]
@@ -129,7 +129,7 @@ def test_an_execution_in_the_second_pass_of_an_hour() -> None:
 @cache
 def real(name: str, zone: str | None) -> Ledger:
     path = shared_path(f"examples/{name}") if name in EXAMPLES else FIXTURES / name
-    reader = Reader(path, Settings(zone=ZoneInfo(zone) if zone else None))
+    reader = DagdirReader(path, Settings(zone=ZoneInfo(zone) if zone else None))
     reader.open()
     reader.read_all()
     return reader.painter().ledger()
@@ -176,7 +176,7 @@ def check(ledger: Ledger, cuts: Iterable[datetime]) -> None:
     edges = [None, *sorted(set(cuts)), None]
     added: dict[str, float] = {}
     for since, until in pairwise(edges):
-        for name, value in sums(clipped(ledger, Window(since, until))).items():
+        for name, value in sums(clipped(ledger, TimeWindow(since, until))).items():
             assert value > 0, name
             added[name] = added.get(name, 0) + value
     assert {name: round(value, 3) for name, value in added.items()} == sums(ledger)
@@ -228,7 +228,7 @@ def test_windows_cut_anywhere_sum_to_the_whole(
 
 def test_the_days_of_five_runs_added_up_from_their_jobs() -> None:
     """The same from what ``jobs --json`` says, by plain subtraction."""
-    reader = Reader(shared_path("examples/metl-aws"), Settings())
+    reader = DagdirReader(shared_path("examples/metl-aws"), Settings())
     reader.open()
     reader.read_all()
     painter = reader.painter()
@@ -245,7 +245,7 @@ def test_the_days_of_five_runs_added_up_from_their_jobs() -> None:
                 name = {Outcome.GOOD: "good", Outcome.IN_FLIGHT: "in flight"}.get(e.outcome, "bad")
                 added[name] += max(0.0, inside) * (e.gpus or 0)
                 ended += since <= end < until
-        part = clipped(ledger, Window(since, until))
+        part = clipped(ledger, TimeWindow(since, until))
         assert (seconds(part), tally(part.executions).executions) == (added, ended)
 
 
@@ -258,18 +258,18 @@ def test_a_window_without_ends_is_the_whole() -> None:
 
 
 def test_a_month() -> None:
-    assert asked_window(None, None, "2025-12") == Window(at("2025-12-01"), at("2026-01-01"))
+    assert asked_window(None, None, "2025-12") == TimeWindow(at("2025-12-01"), at("2026-01-01"))
 
 
 def test_dates_and_moments() -> None:
     window = asked_window("2025-11-01", "2025-11-14 08:14", None)
-    assert window == Window(at("2025-11-01"), at("2025-11-14T08:14:00"))
+    assert window == TimeWindow(at("2025-11-01"), at("2025-11-14T08:14:00"))
     assert asked_window(None, None, None) == ALL
 
 
 def test_a_moment_of_another_zone() -> None:
     window = asked_window("2025-11-14T08:14:00Z", None, None, CHICAGO)
-    assert window == Window(at("2025-11-14T02:14:00"))
+    assert window == TimeWindow(at("2025-11-14T02:14:00"))
 
 
 @pytest.mark.parametrize(
@@ -293,7 +293,7 @@ def test_what_is_no_window(
 
 
 def test_an_hour_that_there_never_was() -> None:
-    assert asked_window("2026-03-08T02:30", None, None) == Window(at("2026-03-08T02:30"))
+    assert asked_window("2026-03-08T02:30", None, None) == TimeWindow(at("2026-03-08T02:30"))
     with pytest.raises(InputError, match="clocks went forward"):
         asked_window("2026-03-08T02:30", None, None, CHICAGO)
     asked_window("2025-11-02T01:30", None, None, CHICAGO)
@@ -303,26 +303,26 @@ def test_an_hour_that_there_never_was() -> None:
     ("window", "words"),
     [
         (ALL, "all time"),
-        (Window(at("2025-11-01"), at("2025-12-01")), "November 2025"),
-        (Window(at("2025-11-01"), at("2025-11-15")), "2025-11-01 to 2025-11-14"),
-        (Window(at("2025-11-01"), at("2025-11-02")), "2025-11-01"),
-        (Window(at("2025-11-01")), "since 2025-11-01"),
-        (Window(until=at("2025-11-01T08:00")), "until 2025-11-01 08:00"),
+        (TimeWindow(at("2025-11-01"), at("2025-12-01")), "November 2025"),
+        (TimeWindow(at("2025-11-01"), at("2025-11-15")), "2025-11-01 to 2025-11-14"),
+        (TimeWindow(at("2025-11-01"), at("2025-11-02")), "2025-11-01"),
+        (TimeWindow(at("2025-11-01")), "since 2025-11-01"),
+        (TimeWindow(until=at("2025-11-01T08:00")), "until 2025-11-01 08:00"),
         (
-            Window(at("2025-11-01"), at("2025-11-01T08:14:30")),
+            TimeWindow(at("2025-11-01"), at("2025-11-01T08:14:30")),
             "2025-11-01 00:00 to 2025-11-01 08:14:30",
         ),
     ],
 )
-def test_how_a_window_is_told(window: Window, words: str) -> None:
+def test_how_a_window_is_told(window: TimeWindow, words: str) -> None:
     assert told_window(window) == words
 
 
 def test_weeks_begin_on_monday() -> None:
     windows = cut(at("2025-10-31T12:00"), at("2025-11-03T00:00"), Unit.WEEK)
     assert windows == (
-        Window(at("2025-10-27"), at("2025-11-03")),
-        Window(at("2025-11-03"), at("2025-11-10")),
+        TimeWindow(at("2025-10-27"), at("2025-11-03")),
+        TimeWindow(at("2025-11-03"), at("2025-11-10")),
     )
 
 
@@ -330,4 +330,4 @@ def test_years_that_a_damaged_log_says() -> None:
     for unit in Unit:
         assert cut(datetime(1, 1, 1), datetime(1, 1, 1), unit)
         assert cut(datetime(9999, 12, 31), datetime.max, unit)
-    assert asked_window(None, None, "9999-12") == Window(at("9999-12-01"), datetime.max)
+    assert asked_window(None, None, "9999-12") == TimeWindow(at("9999-12-01"), datetime.max)

@@ -8,18 +8,20 @@ from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
-from metlmon.ensemble.states import State
-from metlmon.ensemble.views import Gate, GpuHours, JobRow, Latest, RunRow, Stopped
-from metlmon.live.feed import Update
-from metlmon.pool.records import QueueJob, QueueWord, SelectedRun
+from metlmon.live.feed import Snapshot
+from metlmon.model.states import State
+from metlmon.pool.types import QueueJob, QueueSnapshot, SelectedRun
+from metlmon.snapshot.types import GateStatus, GpuHours, JobRow, Latest, RunRow, Stopped
 from tests.queue.written import NINE, Logs, dag, dagman, job, row
 
 UUID = "aaaa1111-0000"
 OTHER = "bbbb2222-0000"
-NOTHING_ASKED = Gate()
+NOTHING_ASKED = GateStatus()
 STOPPED = Stopped("patience", 4, "val_loss has not improved for 2 epochs", NINE)
 
-WORD = QueueWord(schedd="ap.example.org", user="anna@example.org", asked=100.0, dagmans=(dagman(),))
+WORD = QueueSnapshot(
+    schedd="ap.example.org", user="anna@example.org", asked=100.0, dagmans=(dagman(),)
+)
 """A schedd that has the DAG's DAGMan, and no job."""
 
 
@@ -45,7 +47,7 @@ def latest(epoch: int, state: State = State.RUNNING, cluster: int = 7, **more: o
     return replace(made, **more)  # type: ignore[arg-type]
 
 
-def run(gate: Gate | None = NOTHING_ASKED, **more: object) -> RunRow:
+def run(gate: GateStatus | None = NOTHING_ASKED, **more: object) -> RunRow:
     """Ten epochs, of which two are done and the third runs."""
     made = RunRow(
         key=UUID,
@@ -90,7 +92,7 @@ class GatedLogs(Logs):
         self.runs = tuple(runs)
 
     @property
-    def latest(self) -> Update | None:
+    def latest(self) -> Snapshot | None:
         update = super().latest
         assert update is not None
         return replace(update, status=replace(update.status, runs=self.runs))
@@ -104,7 +106,7 @@ def rules(dagdir: Path, name: str = "ens", *uuids: str) -> None:
     (dagdir / f"{name}.dag").write_text("JOB run0-train_epoch0 e.sub\n")
 
 
-def asked(**more: object) -> Gate:
+def asked(**more: object) -> GateStatus:
     return replace(NOTHING_ASKED, **more)  # type: ignore[arg-type]
 
 

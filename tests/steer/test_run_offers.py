@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from metlmon.ensemble.states import DagState, State
-from metlmon.ensemble.views import RunRow
-from metlmon.pool import runoffers
-from metlmon.pool.offers import already_so, offers
-from metlmon.pool.records import RUN_ACTS, Act, Offer, QueueWord, SelectedRun
-from metlmon.pool.runoffers import with_site
+from metlmon.model.states import DagState, State
+from metlmon.pool import run_actions
+from metlmon.pool.job_actions import already_so, offers
+from metlmon.pool.run_actions import with_site
+from metlmon.pool.types import RUN_ACTS, ActionPreview, PoolAction, QueueSnapshot, SelectedRun
+from metlmon.snapshot.types import RunRow
 from tests.queue.written import dag, job, picture
 from tests.steer.gates import (
     OTHER,
@@ -27,23 +27,26 @@ from tests.steer.gates import (
     training,
 )
 
-NO_SCHEDD = QueueWord(error="no schedd is known here")
-FILES_ALONE = (Act.STOP, Act.PAUSE, Act.SEND)
+NO_SCHEDD = QueueSnapshot(error="no schedd is known here")
+FILES_ALONE = (PoolAction.STOP, PoolAction.PAUSE, PoolAction.SEND)
 
 
 def offer(
-    act: Act, *runs: SelectedRun, word: QueueWord = WORD, state: DagState = DagState.RUNNING
-) -> Offer:
+    act: PoolAction,
+    *runs: SelectedRun,
+    word: QueueSnapshot = WORD,
+    state: DagState = DagState.RUNNING,
+) -> ActionPreview:
     made = offers(word, (), (), None, runs, picture([dag(state)]))
     return next(each for each in made if each.act is act)
 
 
-def refused(act: Act, row: RunRow, **more: object) -> str | None:
+def refused(act: PoolAction, row: RunRow, **more: object) -> str | None:
     return offer(act, selected(row), **more).refused  # type: ignore[arg-type]
 
 
 def test_a_stop_names_its_file_and_touches_no_job() -> None:
-    made = offer(Act.STOP, selected())
+    made = offer(PoolAction.STOP, selected())
     assert made.order is not None
     (target,) = made.order.runs
     assert (target.files, target.jobs) == ((f"gate/ens/{UUID}.stop",), ())
@@ -55,7 +58,7 @@ def test_a_stop_names_its_file_and_touches_no_job() -> None:
 def test_stopping_now_also_removes_the_job_of_the_epoch_under_way() -> None:
     word = replace(WORD, jobs=(queued(7), queued(8, "run0-eval_epoch2")))
     evaluation = training(8, "run0-eval_epoch2")
-    made = offer(Act.STOP_NOW, selected(run(), training(), evaluation), word=word)
+    made = offer(PoolAction.STOP_NOW, selected(run(), training(), evaluation), word=word)
     assert made.order is not None
     (target,) = made.order.runs
     assert [job.id for job in target.jobs] == ["7.0"], "evaluations of trained epochs go on"
@@ -65,7 +68,7 @@ def test_stopping_now_also_removes_the_job_of_the_epoch_under_way() -> None:
 
 def test_stopping_now_what_has_no_job_only_writes_the_file() -> None:
     row = run(asked(pause_asked=at(9), paused=at(9)), state=State.PRE)
-    made = offer(Act.STOP_NOW, SelectedRun(row))
+    made = offer(PoolAction.STOP_NOW, SelectedRun(row))
     assert made.order is not None
     assert made.order.runs[0].jobs == ()
     assert "removes" not in made.effect
@@ -74,48 +77,52 @@ def test_stopping_now_what_has_no_job_only_writes_the_file() -> None:
 @pytest.mark.parametrize(
     ("act", "row", "why"),
     [
-        (Act.STOP, run(None), runoffers.NO_GATE),
-        (Act.STOP, run(uuid=None), "it has no run_uuid, by which its gate would know it"),
-        (Act.PAUSE, run(uuid="../x"), "its run_uuid cannot be part of a file's name"),
-        (Act.PAUSE, run(uuid=".x"), "its run_uuid cannot be part of a file's name"),
-        (Act.STOP, run(epochs_done=10), "it is over: all its epochs are done"),
-        (Act.SEND, run(epochs_done=7, epochs_skipped=3), "it is over: all its epochs are done"),
-        (Act.PAUSE, run(state=State.FAILED), "it is over: it is failed"),
-        (Act.STOP, run(asked(stop_asked=at(9))), runoffers.STOP_ASKED),
-        (Act.STOP, run(asked(stopped=STOPPED)), runoffers.STOPPED),
-        (Act.STOP_NOW, run(asked(stopped=STOPPED)), runoffers.STOPPED),
-        (Act.PAUSE, run(asked(pause_asked=at(9))), runoffers.PAUSE_ASKED),
-        (Act.PAUSE, run(asked(pause_asked=at(9), paused=at(9))), runoffers.PAUSED),
-        (Act.RESUME_RUN, run(), runoffers.NOT_ASKED),
+        (PoolAction.STOP, run(None), run_actions.NO_GATE),
+        (PoolAction.STOP, run(uuid=None), "it has no run_uuid, by which its gate would know it"),
+        (PoolAction.PAUSE, run(uuid="../x"), "its run_uuid cannot be part of a file's name"),
+        (PoolAction.PAUSE, run(uuid=".x"), "its run_uuid cannot be part of a file's name"),
+        (PoolAction.STOP, run(epochs_done=10), "it is over: all its epochs are done"),
         (
-            Act.RESUME_RUN,
+            PoolAction.SEND,
+            run(epochs_done=7, epochs_skipped=3),
+            "it is over: all its epochs are done",
+        ),
+        (PoolAction.PAUSE, run(state=State.FAILED), "it is over: it is failed"),
+        (PoolAction.STOP, run(asked(stop_asked=at(9))), run_actions.STOP_ASKED),
+        (PoolAction.STOP, run(asked(stopped=STOPPED)), run_actions.STOPPED),
+        (PoolAction.STOP_NOW, run(asked(stopped=STOPPED)), run_actions.STOPPED),
+        (PoolAction.PAUSE, run(asked(pause_asked=at(9))), run_actions.PAUSE_ASKED),
+        (PoolAction.PAUSE, run(asked(pause_asked=at(9), paused=at(9))), run_actions.PAUSED),
+        (PoolAction.RESUME_RUN, run(), run_actions.NOT_ASKED),
+        (
+            PoolAction.RESUME_RUN,
             run(asked(stopped=STOPPED, stop_asked=at(9))),
             "it is stopped, for good: metlmon continue goes on from its checkpoint",
         ),
         (
-            Act.PAUSE,
+            PoolAction.PAUSE,
             run(asked(stop_asked=at(9))),
             "its stop is asked for: resume-run takes that back",
         ),
         (
-            Act.SEND,
+            PoolAction.SEND,
             run(asked(stop_asked=at(9))),
             "its stop is asked for: resume-run takes that back",
         ),
-        (Act.STOP, run(epochs_done=9), f"{runoffers.LAST}, and stop-now ends it"),
-        (Act.PAUSE, run(epochs_done=9), runoffers.LAST),
-        (Act.SEND, run(epochs_done=9), runoffers.LAST),
-        (Act.STOP_NOW, run(epochs_done=9), None),
-        (Act.STOP, run(epochs_done=9, latest=latest(8, State.COMPLETED)), None),
-        (Act.STOP_NOW, run(asked(stop_asked=at(9))), None),
-        (Act.STOP, run(asked(pause_asked=at(9))), None),
-        (Act.SEND, run(asked(pause_asked=at(9))), None),
-        (Act.STOP_NOW, run(latest=latest(2, retries_left=0)), runoffers.NO_RETRY),
-        (Act.STOP, run(latest=latest(2, retries_left=0)), None),
-        (Act.STOP_NOW, run(latest=latest(2, retries_left=None)), None),
+        (PoolAction.STOP, run(epochs_done=9), f"{run_actions.LAST}, and stop-now ends it"),
+        (PoolAction.PAUSE, run(epochs_done=9), run_actions.LAST),
+        (PoolAction.SEND, run(epochs_done=9), run_actions.LAST),
+        (PoolAction.STOP_NOW, run(epochs_done=9), None),
+        (PoolAction.STOP, run(epochs_done=9, latest=latest(8, State.COMPLETED)), None),
+        (PoolAction.STOP_NOW, run(asked(stop_asked=at(9))), None),
+        (PoolAction.STOP, run(asked(pause_asked=at(9))), None),
+        (PoolAction.SEND, run(asked(pause_asked=at(9))), None),
+        (PoolAction.STOP_NOW, run(latest=latest(2, retries_left=0)), run_actions.NO_RETRY),
+        (PoolAction.STOP, run(latest=latest(2, retries_left=0)), None),
+        (PoolAction.STOP_NOW, run(latest=latest(2, retries_left=None)), None),
     ],
 )
-def test_why_not(act: Act, row: RunRow, why: str | None) -> None:
+def test_why_not(act: PoolAction, row: RunRow, why: str | None) -> None:
     made = offer(act, selected(row), word=replace(WORD, jobs=(queued(7),)))
     assert made.refused == why
     assert (made.order is None) == (why is not None)
@@ -125,7 +132,7 @@ def test_why_not(act: Act, row: RunRow, why: str | None) -> None:
 @pytest.mark.parametrize(
     "state", [DagState.DONE, DagState.FAILED, DagState.REMOVED, DagState.NOT_SUBMITTED]
 )
-def test_without_a_dagman_nobody_looks_at_gates(act: Act, state: DagState) -> None:
+def test_without_a_dagman_nobody_looks_at_gates(act: PoolAction, state: DagState) -> None:
     row = run(asked(pause_asked=at(9)))
     said = str(state).replace("-", " ")
     assert refused(act, row, state=state) == f"the DAG does not run: it is {said}"
@@ -134,66 +141,68 @@ def test_without_a_dagman_nobody_looks_at_gates(act: Act, state: DagState) -> No
 def test_files_need_no_schedd() -> None:
     for act in FILES_ALONE:
         assert refused(act, run(), word=NO_SCHEDD) is None
-        assert refused(act, run(), word=QueueWord(asking=True)) is None
-    assert refused(Act.RESUME_RUN, run(asked(pause_asked=at(9))), word=NO_SCHEDD) is None
-    assert refused(Act.STOP_NOW, run(), word=NO_SCHEDD) == "no schedd is known here"
+        assert refused(act, run(), word=QueueSnapshot(asking=True)) is None
+    assert refused(PoolAction.RESUME_RUN, run(asked(pause_asked=at(9))), word=NO_SCHEDD) is None
+    assert refused(PoolAction.STOP_NOW, run(), word=NO_SCHEDD) == "no schedd is known here"
 
 
 def test_what_the_files_rule_out_is_refused_for_that_without_a_schedd_too() -> None:
-    said = refused(Act.STOP_NOW, run(), word=NO_SCHEDD, state=DagState.DONE)
+    said = refused(PoolAction.STOP_NOW, run(), word=NO_SCHEDD, state=DagState.DONE)
     assert said == "the DAG does not run: it is done"
 
 
 def test_a_copy_of_the_logs_removes_nobodys_job() -> None:
     word = replace(WORD, dagmans=(), strangers=((7, 0),))
-    why = refused(Act.STOP_NOW, run(), word=word)
+    why = refused(PoolAction.STOP_NOW, run(), word=word)
     assert why is not None
     assert "belong to another directory" in why
 
 
 def test_anothers_jobs_are_not_removed() -> None:
     word = replace(WORD, jobs=(queued(7, owner="ben"),))
-    assert refused(Act.STOP_NOW, run(), word=word) == "its job belongs to ben, you are anna"
+    assert refused(PoolAction.STOP_NOW, run(), word=word) == "its job belongs to ben, you are anna"
 
 
 def test_what_goes_by_no_site_is_not_sent() -> None:
-    why = refused(Act.SEND, run(), word=replace(WORD, jobs=(queued(7, by_site=False),)))
+    why = refused(PoolAction.SEND, run(), word=replace(WORD, jobs=(queued(7, by_site=False),)))
     assert why is not None
     assert "do not look at MetlSite" in why
-    assert refused(Act.SEND, run(), word=replace(WORD, jobs=(queued(7),))) is None
+    assert refused(PoolAction.SEND, run(), word=replace(WORD, jobs=(queued(7),))) is None
 
 
 def test_of_several_runs_those_that_can_be_are_touched() -> None:
     other = replace(run(), run="run1", uuid=OTHER, key=OTHER)
     gone = replace(run(asked(stopped=STOPPED)), run="run2", uuid="cccc", key="cccc")
-    made = offer(Act.STOP, selected(), selected(other), selected(gone))
+    made = offer(PoolAction.STOP, selected(), selected(other), selected(gone))
     assert made.order is not None
     assert [each.run for each in made.order.runs] == ["run0", "run1"]
     assert made.subject == "2 runs"
     assert made.effect.endswith("writes 2 files in gate/ens")
-    assert [(each.id, why) for each, why in made.left_out] == [("cccc", runoffers.STOPPED)]
+    assert [(each.id, why) for each, why in made.left_out] == [("cccc", run_actions.STOPPED)]
 
 
 def test_of_several_none_of_which_can_be_the_reasons_are_counted() -> None:
-    made = offer(Act.STOP, selected(run(None)), selected(run(None)), selected(run(epochs_done=10)))
+    made = offer(
+        PoolAction.STOP, selected(run(None)), selected(run(None)), selected(run(epochs_done=10))
+    )
     assert made.refused == (
-        f"2 runs: {runoffers.NO_GATE}; 1 run: it is over: all its epochs are done"
+        f"2 runs: {run_actions.NO_GATE}; 1 run: it is over: all its epochs are done"
     )
     assert not already_so(made)
 
 
 def test_what_is_asked_for_already_is_as_it_was_wished() -> None:
     paused = selected(run(asked(pause_asked=at(9), paused=at(9))))
-    assert already_so(offer(Act.PAUSE, paused))
-    assert already_so(offer(Act.PAUSE, paused, paused))
-    assert already_so(offer(Act.RESUME_RUN, selected()))
-    assert already_so(offer(Act.STOP, selected(run(asked(stopped=STOPPED)))))
-    assert not already_so(offer(Act.PAUSE, selected(run(None))))
+    assert already_so(offer(PoolAction.PAUSE, paused))
+    assert already_so(offer(PoolAction.PAUSE, paused, paused))
+    assert already_so(offer(PoolAction.RESUME_RUN, selected()))
+    assert already_so(offer(PoolAction.STOP, selected(run(asked(stopped=STOPPED)))))
+    assert not already_so(offer(PoolAction.PAUSE, selected(run(None))))
 
 
 def test_what_is_taken_back_is_what_was_asked() -> None:
     def files(**gate: object) -> tuple[str, ...]:
-        made = offer(Act.RESUME_RUN, selected(run(asked(**gate))))
+        made = offer(PoolAction.RESUME_RUN, selected(run(asked(**gate))))
         assert made.order is not None
         return made.order.runs[0].files
 
@@ -204,12 +213,12 @@ def test_what_is_taken_back_is_what_was_asked() -> None:
 
 
 def test_nothing_selected() -> None:
-    assert offer(Act.STOP).refused == "no run is selected"
+    assert offer(PoolAction.STOP).refused == "no run is selected"
     assert offers(WORD, (), (), "this is the past", [selected()])[-1].refused == "this is the past"
 
 
 def test_a_runs_name_cannot_move_the_cursor() -> None:
-    assert "\x1b" not in offer(Act.STOP, selected(run(run="\x1b[2Jrun"))).subject
+    assert "\x1b" not in offer(PoolAction.STOP, selected(run(run="\x1b[2Jrun"))).subject
 
 
 # --- an idle job ----------------------------------------------------------------------------
@@ -217,12 +226,12 @@ def test_a_runs_name_cannot_move_the_cursor() -> None:
 
 def retarget(
     state: State = State.IDLE, gate: bool = True, sent: str | None = None, **ad: object
-) -> Offer:
+) -> ActionPreview:
     row = training(7, state=state)
     word = replace(WORD, jobs=(queued(7, **{"status": 1, **ad}),))
     status = replace(picture([dag()]), runs=(run(asked(target=sent) if gate else None),))
     made = offers(word, (row,), (), None, (), status)
-    return next(each for each in made if each.act is Act.RETARGET)
+    return next(each for each in made if each.act is PoolAction.RETARGET)
 
 
 def test_an_idle_job_can_go_elsewhere_and_its_retry_with_it() -> None:
@@ -240,7 +249,7 @@ def test_any_is_no_site_that_it_waits_for_alone() -> None:
     assert with_site(retarget(), "any").effect.startswith(
         "it waits for a machine anywhere the requirements allow; sets MetlSite; "
     )
-    sent = with_site(offer(Act.SEND, selected()), "any")
+    sent = with_site(offer(PoolAction.SEND, selected()), "any")
     assert "next one on go anywhere the requirements allow; the one in the" in sent.effect
     assert with_site(retarget(), "delta").effect == retarget().effect
 
@@ -281,5 +290,5 @@ def test_what_cannot_be_retargeted(state: State, ad: dict[str, object], why: str
 
 def test_retargeting_needs_the_schedd() -> None:
     made = offers(NO_SCHEDD, (training(state=State.IDLE),), ())
-    assert {each.refused for each in made if each.act is Act.RETARGET} == {NO_SCHEDD.error}
+    assert {each.refused for each in made if each.act is PoolAction.RETARGET} == {NO_SCHEDD.error}
     assert job(1).site is None

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from metlmon.cli import act
-from metlmon.cli.codes import Exit
+from metlmon.cli.commands import act
+from metlmon.cli.exit_codes import Exit
 from metlmon.cli.main import main
-from metlmon.live.reader import Reader
-from metlmon.live.settings import load_settings
-from metlmon.pool import office
-from metlmon.pool.records import PoolError, SiteOffer
+from metlmon.config.files import load_settings
+from metlmon.live.dagdir_reader import DagdirReader
+from metlmon.pool import client
+from metlmon.pool.types import PoolError, SiteInfo
 from tests.ensemble.written import Log, Out
 from tests.live.dagdirs import Dagdir
 from tests.queue.written import Schedd, dagman
@@ -62,7 +62,7 @@ def _schedd(dagdir: Dagdir, monkeypatch: pytest.MonkeyPatch) -> Schedd:
         queued(3, "run1-train_epoch0", directory=dagdir.path, status=1),
         dagman(directory=dagdir.path),
     )
-    monkeypatch.setattr(office, "Connection", lambda: schedd)
+    monkeypatch.setattr(client, "PoolConnection", lambda: schedd)
     return schedd
 
 
@@ -163,14 +163,14 @@ def test_retries_that_are_used_up_are_none(
         log.terminate(cluster, 1)
     before = (dagdir.path / "metl.log").read_bytes()
     dagdir.write("metl.log", log.submit(22, "run0-train_epoch1").data)
-    reader = Reader(dagdir.path, load_settings(dagdir.path))
+    reader = DagdirReader(dagdir.path, load_settings(dagdir.path))
     reader.open()
     reader.read_all()
     (row,) = (r for r in reader.painter().status().runs if r.uuid == UUID)
     assert row.latest is not None
     assert row.latest.retries_left == 0
     dagdir.write("metl.log", before)
-    reader = Reader(dagdir.path, load_settings(dagdir.path))
+    reader = DagdirReader(dagdir.path, load_settings(dagdir.path))
     reader.open()
     reader.read_all()
     (row,) = (r for r in reader.painter().status().runs if r.uuid == UUID)
@@ -267,7 +267,7 @@ def test_another_users_job_is_left_in_the_queue(
 
 def knows(schedd: Schedd, monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
     """The collector knows these sites."""
-    offered = tuple(SiteOffer(name, 1, ()) for name in names)
+    offered = tuple(SiteInfo(name, 1, ()) for name in names)
     monkeypatch.setattr(schedd, "sites", lambda: offered)
 
 
@@ -306,7 +306,7 @@ def test_sites_that_are_known_by_other_means(
 def test_no_answer_of_the_collector_is_no_reason_to_refuse(
     dagdir: Dagdir, schedd: Schedd, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def no_answer() -> tuple[SiteOffer, ...]:
+    def no_answer() -> tuple[SiteInfo, ...]:
         raise PoolError("the collector does not answer")
 
     monkeypatch.setattr(schedd, "sites", no_answer)

@@ -9,12 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from metlmon.ensemble.states import State
-from metlmon.pool.connection import Silence
-from metlmon.pool.offers import offers
-from metlmon.pool.office import Office
-from metlmon.pool.records import AS_THE_DAG_SAYS, Act, Answer, Order, PoolError, Reply
-from metlmon.pool.runoffers import NO_RETRY
+from metlmon.model.states import State
+from metlmon.pool.client import PoolClient
+from metlmon.pool.connection import PoolUnreachable
+from metlmon.pool.job_actions import offers
+from metlmon.pool.run_actions import NO_RETRY
+from metlmon.pool.types import (
+    AS_THE_DAG_SAYS,
+    ActionRequest,
+    ActionResult,
+    PoolAction,
+    PoolError,
+    ResultCode,
+)
 from tests.queue.written import Schedd, dag, dagman, job, picture
 from tests.steer.gates import (
     OTHER,
@@ -41,18 +48,18 @@ class Ensemble:
         self.logs = GatedLogs(training(), runs=[run()], dagdir=home)
         self.schedd = Schedd(queued(7, directory=home), dagman(directory=home))
 
-    def order(self, act: Act, gate: object = None, **more: object) -> Order:
+    def order(self, act: PoolAction, gate: object = None, **more: object) -> ActionRequest:
         rows = [selected(run(gate or asked()))]  # type: ignore[arg-type]
-        jobs = (training(state=State.IDLE),) if act is Act.RETARGET else ()
+        jobs = (training(state=State.IDLE),) if act is PoolAction.RETARGET else ()
         word = replace(WORD, jobs=(queued(7, status=1),) if jobs else (queued(7),))
         status = replace(picture([dag()]), runs=tuple(each.row for each in rows))
         made = next(o for o in offers(word, jobs, (), None, rows, status) if o.act is act)
         assert made.order is not None, made.refused
         return replace(made.order, **more)  # type: ignore[arg-type]
 
-    def perform(self, order: Order) -> tuple[Answer, ...]:
-        told: list[Answer] = []
-        answers = Office(self.logs, self.schedd).perform(order, told.append)  # type: ignore[arg-type]
+    def perform(self, order: ActionRequest) -> tuple[ActionResult, ...]:
+        told: list[ActionResult] = []
+        answers = PoolClient(self.logs, self.schedd).perform(order, told.append)  # type: ignore[arg-type]
         assert tuple(told) == answers, "told something else than returned"
         return answers
 
@@ -69,45 +76,49 @@ def _there(tmp_path: Path) -> Ensemble:
     return Ensemble(tmp_path)
 
 
-@pytest.mark.parametrize(("act", "what"), [(Act.STOP, "stop"), (Act.PAUSE, "pause")])
-def test_asking_writes_a_file_and_asks_no_schedd(there: Ensemble, act: Act, what: str) -> None:
+@pytest.mark.parametrize(("act", "what"), [(PoolAction.STOP, "stop"), (PoolAction.PAUSE, "pause")])
+def test_asking_writes_a_file_and_asks_no_schedd(
+    there: Ensemble, act: PoolAction, what: str
+) -> None:
     there.schedd.down = "no schedd is known here"
     order = there.order(act)
     assert there.perform(order) == (
-        Answer(UUID, Reply.DONE, f"gate/ens/{UUID}.{what} was written"),
+        ActionResult(UUID, ResultCode.DONE, f"gate/ens/{UUID}.{what} was written"),
     )
     assert there.file(what).read_text().startswith("by ")
     assert there.perform(order) == (
-        Answer(UUID, Reply.ALREADY, f"gate/ens/{UUID}.{what} is there"),
+        ActionResult(UUID, ResultCode.ALREADY, f"gate/ens/{UUID}.{what} is there"),
     )
     assert there.schedd.asked == []
 
 
 def test_a_pause_and_a_stop_are_taken_back(there: Ensemble) -> None:
-    there.perform(there.order(Act.PAUSE))
-    there.perform(there.order(Act.STOP))
+    there.perform(there.order(PoolAction.PAUSE))
+    there.perform(there.order(PoolAction.STOP))
     both = asked(pause_asked=at(9), stop_asked=at(9))
-    (answer,) = there.perform(there.order(Act.RESUME_RUN, both))
-    assert answer.reply is Reply.DONE
+    (answer,) = there.perform(there.order(PoolAction.RESUME_RUN, both))
+    assert answer.reply is ResultCode.DONE
     assert answer.text.count("was deleted") == 2
     assert not there.file("pause").exists()
     assert not there.file("stop").exists()
-    (answer,) = there.perform(there.order(Act.RESUME_RUN, both))
-    assert answer.reply is Reply.ALREADY
+    (answer,) = there.perform(there.order(PoolAction.RESUME_RUN, both))
+    assert answer.reply is ResultCode.ALREADY
 
 
 def test_a_stop_that_was_met_cannot_be_taken_back(there: Ensemble) -> None:
-    there.perform(there.order(Act.STOP))
+    there.perform(there.order(PoolAction.STOP))
     there.stopped("asked to stop")
-    (answer,) = there.perform(there.order(Act.RESUME_RUN, asked(stop_asked=at(9))))
-    assert answer == Answer(UUID, Reply.BAD_STATE, "it was stopped before: asked to stop")
+    (answer,) = there.perform(there.order(PoolAction.RESUME_RUN, asked(stop_asked=at(9))))
+    assert answer == ActionResult(
+        UUID, ResultCode.BAD_STATE, "it was stopped before: asked to stop"
+    )
     assert there.file("stop").exists()
 
 
 def test_a_stop_that_is_met_while_it_is_taken_back_is_told(
     there: Ensemble, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    there.perform(there.order(Act.STOP))
+    there.perform(there.order(PoolAction.STOP))
     before = os.unlink
 
     def meanwhile(*given: object, **more: object) -> None:
@@ -115,46 +126,52 @@ def test_a_stop_that_is_met_while_it_is_taken_back_is_told(
         before(*given, **more)  # type: ignore[arg-type]
 
     monkeypatch.setattr(os, "unlink", meanwhile)
-    (answer,) = there.perform(there.order(Act.RESUME_RUN, asked(stop_asked=at(9))))
-    assert answer.reply is Reply.BAD_STATE
+    (answer,) = there.perform(there.order(PoolAction.RESUME_RUN, asked(stop_asked=at(9))))
+    assert answer.reply is ResultCode.BAD_STATE
     assert answer.text.startswith("too late")
 
 
 @pytest.mark.parametrize(
     ("act", "reply"),
-    [(Act.STOP, Reply.ALREADY), (Act.PAUSE, Reply.BAD_STATE), (Act.SEND, Reply.BAD_STATE)],
+    [
+        (PoolAction.STOP, ResultCode.ALREADY),
+        (PoolAction.PAUSE, ResultCode.BAD_STATE),
+        (PoolAction.SEND, ResultCode.BAD_STATE),
+    ],
 )
 def test_what_was_stopped_since_is_told_with_the_reason(
-    there: Ensemble, act: Act, reply: Reply
+    there: Ensemble, act: PoolAction, reply: ResultCode
 ) -> None:
-    order = there.order(act, site="delta" if act is Act.SEND else None)
+    order = there.order(act, site="delta" if act is PoolAction.SEND else None)
     there.stopped("val_loss is NaN at epoch 3")
     (answer,) = there.perform(order)
-    assert answer == Answer(UUID, reply, "it was stopped before: val_loss is NaN at epoch 3")
+    assert answer == ActionResult(UUID, reply, "it was stopped before: val_loss is NaN at epoch 3")
     assert not there.file("stop").exists()
 
 
 def test_sending_writes_where_to_and_takes_it_back(there: Ensemble) -> None:
-    order = there.order(Act.SEND, site=" SDSC PRP ")
+    order = there.order(PoolAction.SEND, site=" SDSC PRP ")
     (answer,) = there.perform(order)
-    assert answer.reply is Reply.DONE
+    assert answer.reply is ResultCode.DONE
     assert there.file("target").read_bytes() == b"SDSC PRP\n"
     (answer,) = there.perform(order)
-    assert answer == Answer(UUID, Reply.ALREADY, f"gate/ens/{UUID}.target says so")
+    assert answer == ActionResult(UUID, ResultCode.ALREADY, f"gate/ens/{UUID}.target says so")
     there.perform(replace(order, site="delta"))
     assert there.file("target").read_bytes() == b"delta\n"
     back = replace(order, site=AS_THE_DAG_SAYS)
     (answer,) = there.perform(back)
-    assert answer == Answer(UUID, Reply.DONE, f"gate/ens/{UUID}.target was deleted")
+    assert answer == ActionResult(UUID, ResultCode.DONE, f"gate/ens/{UUID}.target was deleted")
     assert not there.file("target").exists()
     (answer,) = there.perform(back)
-    assert answer.reply is Reply.ALREADY
+    assert answer.reply is ResultCode.ALREADY
 
 
-@pytest.mark.parametrize("act", [Act.SEND, Act.RETARGET])
+@pytest.mark.parametrize("act", [PoolAction.SEND, PoolAction.RETARGET])
 @pytest.mark.parametrize("site", [None, "", " ", 'a"', "$(HOME)", "a\nqueue 9", "a\\"])
-def test_what_is_no_site_is_written_nowhere(there: Ensemble, act: Act, site: str | None) -> None:
-    if act is Act.SEND and site == AS_THE_DAG_SAYS:
+def test_what_is_no_site_is_written_nowhere(
+    there: Ensemble, act: PoolAction, site: str | None
+) -> None:
+    if act is PoolAction.SEND and site == AS_THE_DAG_SAYS:
         return
     order = replace(there.order(act), site=site)
     with pytest.raises(PoolError, match="a site's name"):
@@ -164,10 +181,10 @@ def test_what_is_no_site_is_written_nowhere(there: Ensemble, act: Act, site: str
 
 
 def test_without_the_gates_file_nobody_would_read_it(there: Ensemble) -> None:
-    order = there.order(Act.STOP)
+    order = there.order(PoolAction.STOP)
     (there.home / "ens.gate.json").unlink()
     (answer,) = there.perform(order)
-    assert answer.reply is Reply.NOT_FOUND
+    assert answer.reply is ResultCode.NOT_FOUND
     assert answer.text.endswith("ens.gate.json is not there")
     assert not (there.home / "gate").exists()
 
@@ -175,8 +192,8 @@ def test_without_the_gates_file_nobody_would_read_it(there: Ensemble) -> None:
 def test_a_link_in_the_files_place_is_not_followed(there: Ensemble) -> None:
     there.file("stop").parent.mkdir(parents=True)
     there.file("stop").symlink_to(there.home / "precious")
-    (answer,) = there.perform(there.order(Act.STOP))
-    assert answer.reply is Reply.FAILED
+    (answer,) = there.perform(there.order(PoolAction.STOP))
+    assert answer.reply is ResultCode.FAILED
     assert answer.text.endswith("it is no ordinary file: delete it yourself")
     assert not (there.home / "precious").exists()
 
@@ -187,11 +204,11 @@ def test_anothers_directory_is_permission_denied(
     def refuse(*_: object, **__: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    order = there.order(Act.STOP)
+    order = there.order(PoolAction.STOP)
     monkeypatch.setattr(os, "mkdir", refuse)
     (answer,) = there.perform(order)
     text = f"gate/ens/{UUID}.stop cannot be written: Permission denied"
-    assert answer == Answer(UUID, Reply.DENIED, text)
+    assert answer == ActionResult(UUID, ResultCode.DENIED, text)
 
 
 # --- stopping now -----------------------------------------------------------------------------
@@ -206,40 +223,40 @@ def test_stopping_now_writes_before_it_removes(there: Ensemble) -> None:
         return act(action, cluster, proc)
 
     there.schedd.act = removed  # type: ignore[method-assign]
-    answers = there.perform(there.order(Act.STOP_NOW))
+    answers = there.perform(there.order(PoolAction.STOP_NOW))
     assert [(each.subject, each.reply) for each in answers] == [
-        (UUID, Reply.DONE),
-        ("7.0", Reply.DONE),
+        (UUID, ResultCode.DONE),
+        ("7.0", ResultCode.DONE),
     ]
     assert there.schedd.acts() == [("remove", 7, 0)]
     assert seen == [True]
 
 
 def test_what_is_asked_to_stop_can_be_stopped_now(there: Ensemble) -> None:
-    there.perform(there.order(Act.STOP))
-    answers = there.perform(there.order(Act.STOP_NOW, asked(stop_asked=at(9))))
-    assert [each.reply for each in answers] == [Reply.ALREADY, Reply.DONE]
+    there.perform(there.order(PoolAction.STOP))
+    answers = there.perform(there.order(PoolAction.STOP_NOW, asked(stop_asked=at(9))))
+    assert [each.reply for each in answers] == [ResultCode.ALREADY, ResultCode.DONE]
 
 
 def test_without_the_file_no_job_is_removed(there: Ensemble) -> None:
     there.file("stop").mkdir(parents=True)
-    answers = there.perform(there.order(Act.STOP_NOW))
-    assert [each.reply for each in answers] == [Reply.FAILED, Reply.FAILED]
+    answers = there.perform(there.order(PoolAction.STOP_NOW))
+    assert [each.reply for each in answers] == [ResultCode.FAILED, ResultCode.FAILED]
     assert answers[1].text == "not tried: its run could not be stopped"
     assert there.schedd.acts() == []
 
 
 def test_with_its_last_retry_gone_since_nothing_is_touched(there: Ensemble) -> None:
-    order = there.order(Act.STOP_NOW)
+    order = there.order(PoolAction.STOP_NOW)
     there.logs.runs = (run(latest=latest(2, retries_left=0)),)
     answers = there.perform(order)
-    assert answers[0] == Answer(UUID, Reply.BAD_STATE, NO_RETRY)
+    assert answers[0] == ActionResult(UUID, ResultCode.BAD_STATE, NO_RETRY)
     assert there.schedd.acts() == []
     assert not there.file("stop").exists()
 
 
 def test_without_a_schedd_stopping_now_writes_nothing(there: Ensemble) -> None:
-    order = there.order(Act.STOP_NOW)
+    order = there.order(PoolAction.STOP_NOW)
     there.schedd.down = "the schedd does not answer"
     with pytest.raises(PoolError, match="does not answer"):
         there.perform(order)
@@ -247,22 +264,22 @@ def test_without_a_schedd_stopping_now_writes_nothing(there: Ensemble) -> None:
 
 
 def test_a_schedd_that_falls_silent_leaves_the_stop(there: Ensemble) -> None:
-    order = there.order(Act.STOP_NOW)
+    order = there.order(PoolAction.STOP_NOW)
 
     def silent(cluster: int, proc: int) -> None:
-        raise Silence("the schedd gave no answer in 40 s")
+        raise PoolUnreachable("the schedd gave no answer in 40 s")
 
     there.schedd.job = silent  # type: ignore[assignment]
     answers = there.perform(order)
-    assert [each.reply for each in answers] == [Reply.DONE, Reply.FAILED]
+    assert [each.reply for each in answers] == [ResultCode.DONE, ResultCode.FAILED]
     assert there.file("stop").exists()
 
 
 def test_a_job_that_is_anothers_by_now_is_not_removed(there: Ensemble) -> None:
-    order = there.order(Act.STOP_NOW)
+    order = there.order(PoolAction.STOP_NOW)
     there.schedd.jobs[7, 0] = queued(7, directory="/home/ben/ens", dagman=4711)
     answers = there.perform(order)
-    assert [each.reply for each in answers] == [Reply.DONE, Reply.NOT_FOUND]
+    assert [each.reply for each in answers] == [ResultCode.DONE, ResultCode.NOT_FOUND]
     assert there.schedd.acts() == []
 
 
@@ -279,16 +296,18 @@ PLACED = "placement/ens/run0-train_epoch2.inc"
 
 
 def test_an_idle_job_goes_elsewhere_and_its_retry_too(idle: Ensemble) -> None:
-    (answer,) = idle.perform(idle.order(Act.RETARGET, site="expanse"))
-    assert answer == Answer("7.0", Reply.DONE, f"its MetlSite was delta; {PLACED} was written")
+    (answer,) = idle.perform(idle.order(PoolAction.RETARGET, site="expanse"))
+    assert answer == ActionResult(
+        "7.0", ResultCode.DONE, f"its MetlSite was delta; {PLACED} was written"
+    )
     assert idle.schedd.acts() == [("place", 7, 0, "expanse")]
     assert idle.schedd.jobs[7, 0].site == "expanse"
     assert (idle.home / PLACED).read_bytes() == b"ResourceName = expanse\n"
 
 
 def test_a_job_that_goes_there_already(idle: Ensemble) -> None:
-    (answer,) = idle.perform(idle.order(Act.RETARGET, site="delta"))
-    assert answer == Answer("7.0", Reply.ALREADY, "its MetlSite is delta")
+    (answer,) = idle.perform(idle.order(PoolAction.RETARGET, site="delta"))
+    assert answer == ActionResult("7.0", ResultCode.ALREADY, "its MetlSite is delta")
     assert idle.schedd.acts() == []
 
 
@@ -304,25 +323,27 @@ def test_a_job_that_goes_there_already(idle: Ensemble) -> None:
 def test_what_has_changed_since_is_not_touched(
     idle: Ensemble, ad: dict[str, object], said: str
 ) -> None:
-    order = idle.order(Act.RETARGET, site="expanse")
+    order = idle.order(PoolAction.RETARGET, site="expanse")
     idle.schedd.jobs[7, 0] = replace(idle.schedd.jobs[7, 0], **ad)  # type: ignore[arg-type]
-    assert idle.perform(order) == (Answer("7.0", Reply.BAD_STATE, said),)
+    assert idle.perform(order) == (ActionResult("7.0", ResultCode.BAD_STATE, said),)
     assert idle.schedd.acts() == []
     assert not (idle.home / "placement").exists()
 
 
 def test_an_edit_is_believed_when_the_ad_has_it(idle: Ensemble) -> None:
-    order = idle.order(Act.RETARGET, site="expanse")
+    order = idle.order(PoolAction.RETARGET, site="expanse")
     idle.schedd.deaf = {7}
-    assert idle.perform(order) == (Answer("7.0", Reply.FAILED, "its MetlSite is still delta"),)
+    assert idle.perform(order) == (
+        ActionResult("7.0", ResultCode.FAILED, "its MetlSite is still delta"),
+    )
     assert not (idle.home / "placement").exists()
     idle.schedd.jobs[7, 0] = replace(idle.schedd.jobs[7, 0], owner="ben")
     (answer,) = idle.perform(order)
-    assert answer == Answer("7.0", Reply.DENIED, "the job belongs to ben, you are anna")
+    assert answer == ActionResult("7.0", ResultCode.DENIED, "the job belongs to ben, you are anna")
 
 
 def test_a_job_that_starts_in_this_moment_is_told(idle: Ensemble) -> None:
-    order = idle.order(Act.RETARGET, site="expanse")
+    order = idle.order(PoolAction.RETARGET, site="expanse")
     place = idle.schedd.place
 
     def placed(cluster: int, proc: int, site: str) -> None:
@@ -331,20 +352,20 @@ def test_a_job_that_starts_in_this_moment_is_told(idle: Ensemble) -> None:
 
     idle.schedd.place = placed  # type: ignore[method-assign]
     (answer,) = idle.perform(order)
-    assert answer.reply is Reply.DONE
+    assert answer.reply is ResultCode.DONE
     assert "it began to run in this moment" in answer.text
 
 
 def test_a_placement_that_cannot_be_written_is_told_with_the_answer(idle: Ensemble) -> None:
     (idle.home / "placement").write_text("in the way")
-    (answer,) = idle.perform(idle.order(Act.RETARGET, site="expanse"))
-    assert answer.reply is Reply.DONE
+    (answer,) = idle.perform(idle.order(PoolAction.RETARGET, site="expanse"))
+    assert answer.reply is ResultCode.DONE
     assert "cannot be written" in answer.text
     assert answer.text.endswith("a retry goes where the DAG file says")
 
 
 def test_a_job_without_a_gate_is_placed_without_a_file(idle: Ensemble) -> None:
-    order = idle.order(Act.RETARGET, site="expanse")
+    order = idle.order(PoolAction.RETARGET, site="expanse")
     order = replace(order, targets=tuple(replace(each, file=None) for each in order.targets))
     (answer,) = idle.perform(order)
     assert answer.text == "its MetlSite was delta; a retry goes where the DAG file says"
@@ -352,8 +373,8 @@ def test_a_job_without_a_gate_is_placed_without_a_file(idle: Ensemble) -> None:
 
 
 def test_the_past_cannot_be_steered(there: Ensemble) -> None:
-    past = Office(there.logs, there.schedd, refusal="this is the past")  # type: ignore[arg-type]
+    past = PoolClient(there.logs, there.schedd, refusal="this is the past")  # type: ignore[arg-type]
     with pytest.raises(PoolError, match="this is the past"):
-        past.perform(there.order(Act.STOP), lambda answer: None)
+        past.perform(there.order(PoolAction.STOP), lambda answer: None)
     assert not there.file("stop").exists()
     assert job(1).by_site is False

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from metlmon.authoring.graph import Graph, GraphNode
-from metlmon.authoring.records import PlanError, Request
-from metlmon.authoring.sweeps.expanding import expand
-from metlmon.authoring.sweeps.records import Expansion
+from metlmon.authoring.request import PlanError, Request
+from metlmon.authoring.sweeps.expand import expand
+from metlmon.authoring.sweeps.result import Expansion
 
 REPORTED_TEMPLATE = """\
     PARENT {run}-train_epoch0 CHILD {run}-train_epoch1

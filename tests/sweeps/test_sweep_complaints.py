@@ -9,11 +9,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from metlmon.authoring.dagtext import dag_text
-from metlmon.authoring.records import PlanError, Request, Rules
-from metlmon.authoring.sweeps.expanding import expand
+from metlmon.authoring.request import PlanError, Request, StopRules
+from metlmon.authoring.sweeps.expand import expand
+from metlmon.authoring.write_dag import dag_text
 from metlmon.dagman import official_verdict
-from metlmon.dagman.dagfile import parse_dag
+from metlmon.dagman.parser import parse_dag
 from tests.sweeps.sweepfiles import CHAIN, REPORTED, REPORTED_TEMPLATE, TWO, complaint, request_for
 
 IN_THE_WORKFLOW = [
@@ -187,16 +187,16 @@ def test_seeds_fit_the_runs(tmp_path: Path) -> None:
 
 
 def test_a_gate_is_the_only_script_before_a_node_and_needs_a_retry(tmp_path: Path) -> None:
-    own = complaint(tmp_path, TWO + "SCRIPT PRE g x.sh\n", gate=Rules())
+    own = complaint(tmp_path, TWO + "SCRIPT PRE g x.sh\n", gate=StopRules())
     assert own.startswith("w.dag:3: g0-train_epoch0 has a PRE script of its own")
     for options in ("DEBUG d ALL", "DEBUG d ALL DEFER 4 60"):
-        own = complaint(tmp_path, TWO + f"SCRIPT {options} PRE g1 x.sh\n", gate=Rules())
+        own = complaint(tmp_path, TWO + f"SCRIPT {options} PRE g1 x.sh\n", gate=StopRules())
         assert own.startswith("w.dag:3: g1-train_epoch0 has a PRE script of its own")
-    never = complaint(tmp_path, TWO, gate=Rules(), retries=0)
+    never = complaint(tmp_path, TWO, gate=StopRules(), retries=0)
     assert "give it a RETRY of 1 or more" in never
-    named = complaint(tmp_path, TWO + "VARS g node=x\n", gate=Rules())
+    named = complaint(tmp_path, TWO + "VARS g node=x\n", gate=StopRules())
     assert named.startswith("w.dag:3: node is what a run that can be stopped")
-    named = complaint(tmp_path, TWO + "VARS g metlmon_dag=x\n", gate=Rules())
+    named = complaint(tmp_path, TWO + "VARS g metlmon_dag=x\n", gate=StopRules())
     assert named.startswith("w.dag:3: metlmon_dag is what a run that can be stopped")
 
 

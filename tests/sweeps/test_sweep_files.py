@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from metlmon.authoring import complaints, make_plan
-from metlmon.authoring.graph import Level, Role
-from metlmon.authoring.records import How, Policy, Region, Request, Rules
-from metlmon.authoring.shapes import run_plans
+from metlmon.authoring import make_plan, validate
+from metlmon.authoring.build_graph import run_plans
+from metlmon.authoring.graph import NodeRole, Precedence
+from metlmon.authoring.request import Policy, Region, Request, StopRules, SweepMode
 from metlmon.authoring.sweeps import SYNTAX, graph_of_file, kept_sweep
-from metlmon.authoring.sweeps.expanding import expand
+from metlmon.authoring.sweeps.expand import expand
 from metlmon.dagman import NodeKind, load_workflow
 from tests.authoring.written import woven
 from tests.sweeps.sweepfiles import (
@@ -53,7 +53,7 @@ def test_the_reports_example_makes_ten_runs_one_of_each(tmp_path: Path) -> None:
     assert exactly([each["b"] for each in first]) == [Fraction(k, 2) for k in range(1, 11)]
     assert [each["a"] for each in first][-2:] == ["0.09", "0.10"]
     (group,) = made.groups
-    assert (group.runs, group.nodes, group.how) == (10, 5, How.ZIP)
+    assert (group.runs, group.nodes, group.how) == (10, 5, SweepMode.ZIP)
     assert group.counts == {"a": 10, "b": 10}
 
 
@@ -89,11 +89,11 @@ def test_in_the_reports_example_every_edge_and_epoch_is_as_it_says(tmp_path: Pat
     }
     # The evaluation of train_epoch0, whose epoch is 1, is called eval_epoch1.
     assert epochs == {
-        "train_epoch0": (Role.TRAIN, 0, "1"),
-        "train_epoch1": (Role.TRAIN, 1, "2"),
-        "eval_epoch1": (Role.EVALUATE, 0, "1"),
-        "train_epoch2": (Role.TRAIN, 2, "3"),
-        "eval_epoch2": (Role.EVALUATE, 1, "2"),
+        "train_epoch0": (NodeRole.TRAIN, 0, "1"),
+        "train_epoch1": (NodeRole.TRAIN, 1, "2"),
+        "eval_epoch1": (NodeRole.EVALUATE, 0, "1"),
+        "train_epoch2": (NodeRole.TRAIN, 2, "3"),
+        "eval_epoch2": (NodeRole.EVALUATE, 1, "2"),
     }
 
 
@@ -118,13 +118,13 @@ def test_the_reports_example_is_written_and_read_back(tmp_path: Path) -> None:
 
 def test_a_file_that_is_not_to_be_had_is_asked_for(tmp_path: Path) -> None:
     request = request_for(tmp_path, TWO + "JOB init init.sub\nJOB none none.sub NOOP\n")
-    (said,) = [each for each in complaints(request) if "init.sub" in each.text]
+    (said,) = [each for each in validate(request) if "init.sub" in each.text]
     assert said.text.startswith("w.dag:3: init.sub lies neither beside the sweep file nor in ")
     assert not said.fatal
     (tmp_path / "init.sub").write_text("queue\n")
-    assert [each for each in complaints(request) if "init.sub" in each.text] == []
+    assert [each for each in validate(request) if "init.sub" in each.text] == []
     wrong = replace(request_for(tmp_path, TWO + "PARENT x CHILD g\n"))
-    (said,) = [each for each in complaints(wrong) if each.fatal]
+    (said,) = [each for each in validate(wrong) if each.fatal]
     assert (said.field, said.text[:24]) == ("source", "w.dag:3: x is named, but")
 
 
@@ -244,12 +244,12 @@ def test_an_evaluation_is_of_the_training_before_it_whatever_its_number(tmp_path
     assert (node.epoch, told(node)["epoch"], node.post) == (1, "2", "/bin/true")
     rest = made.graph.node("g0-rest")
     assert rest is not None
-    assert (rest.noop, rest.variables, rest.role) == (True, (), Role.PLAIN)
+    assert (rest.noop, rest.variables, rest.role) == (True, (), NodeRole.PLAIN)
 
 
 def test_a_gate_stands_before_what_trains_and_evaluates(tmp_path: Path) -> None:
     template = CHAIN + "PARENT {run}-train_epoch0 CHILD {run}-eval_epoch1\n"
-    made = expanded(tmp_path, TWO + "JOB x x.sub\n", template, gate=Rules(poll=9))
+    made = expanded(tmp_path, TWO + "JOB x x.sub\n", template, gate=StopRules(poll=9))
     uuid = made.runs[1].uuid
     node = made.graph.node("g1-eval_epoch1")
     assert node is not None
@@ -280,11 +280,11 @@ def test_a_node_counts_before_its_run_that_before_a_region_that_before_all(tmp_p
     node = made.graph.node("g0-train_epoch1")
     assert node is not None
     given = next(each for each in node.variables if each.name == "v")
-    assert (given.level, given.where) == (Level.NODE, "w.dag:3")
+    assert (given.level, given.where) == (Precedence.NODE, "w.dag:3")
     assert [(each.value, each.level, each.where) for each in given.over] == [
-        ("run", Level.RUN, "w.dag:4"),
-        ("region", Level.REGION, "w.dag:6"),
-        ("all", Level.ALL, "w.dag:7"),
+        ("run", Precedence.RUN, "w.dag:4"),
+        ("region", Precedence.REGION, "w.dag:6"),
+        ("all", Precedence.ALL, "w.dag:7"),
     ]
 
 
@@ -294,9 +294,15 @@ def test_what_is_appended_counts_at_its_level_as_the_rest_does(tmp_path: Path) -
     request = request_for(tmp_path, workflow, t=template)
     first, second, *_ = expand(request).graph.nodes
     a, b, c = (next(v for v in first.variables if v.name.lower() == name) for name in "abc")
-    assert (a.value, a.level, a.append) == ("1", Level.NODE, False)
+    assert (a.value, a.level, a.append) == ("1", Precedence.NODE, False)
     assert [(each.value, each.append) for each in a.over] == [("1", False), ("99", True)]
-    assert (b.value, b.append, c.value, c.level, c.append) == ("1", False, "g0", Level.NODE, True)
+    assert (b.value, b.append, c.value, c.level, c.append) == (
+        "1",
+        False,
+        "g0",
+        Precedence.NODE,
+        True,
+    )
     dag = written(request)
     told = [line for line in dag.split("\n") if line.startswith(f"VARS {first.name} ")]
     assert [line.count("APPEND") for line in told] == [0, 1]
@@ -443,7 +449,7 @@ def test_what_is_said_of_one_node_counts_before_what_is_said_of_all(tmp_path: Pa
 
 def test_a_retry_unless_it_exits_otherwise_is_one_for_a_gate(tmp_path: Path) -> None:
     workflow = TWO + "RETRY g 2 UNLESS-EXIT 9\n"
-    made = expanded(tmp_path, workflow, gate=Rules(), retries=0)
+    made = expanded(tmp_path, workflow, gate=StopRules(), retries=0)
     node = made.graph.node("g0-train_epoch0")
     assert node is not None
     assert (node.retries, node.unless) == (2, 9)
@@ -507,7 +513,7 @@ def test_scripts_of_every_kind_go_along(tmp_path: Path) -> None:
         (tmp_path / name).write_text("#!/bin/sh\n")
     plan = make_plan(request)
     assert {"h.sh", "p.sh"} <= {file.name for file in plan.files if file.executable}
-    (said,) = [each.text for each in complaints(request) if "x.sh" in each.text]
+    (said,) = [each.text for each in validate(request) if "x.sh" in each.text]
     assert said.startswith("w.dag:5: x.sh lies neither beside")
 
 
@@ -538,7 +544,7 @@ def test_what_jobs_take_along_goes_along(tmp_path: Path) -> None:
         "run.sh",
         "a.sh",
     ]
-    said = [each.text for each in complaints(request) if each.text.startswith("my.sub:")]
+    said = [each.text for each in validate(request) if each.text.startswith("my.sub:")]
     here = f"in {tmp_path / 'new'}; put it there before submitting, unless an earlier job brings it"
     assert said == [
         "my.sub:2: in/x.csv is not copied, since it is a path, a directory, or larger than 16 MB, "
@@ -553,11 +559,11 @@ def test_files_are_taken_from_where_the_submit_file_says(tmp_path: Path) -> None
     (tmp_path / "my.sub").write_text(text)
     (tmp_path / "run.sh").write_text("#!/bin/sh\n")
     assert "run.sh" not in {file.name for file in make_plan(request).files}
-    said = [each.text for each in complaints(request) if each.text.startswith("my.sub:")]
+    said = [each.text for each in validate(request) if each.text.startswith("my.sub:")]
     assert ["work/run.sh" in said[0], "work/train.py" in said[1]] == [True, True]
     (tmp_path / "my.sub").write_text(text.partition("\n")[2])
     # The trainer's template brings a train.py.
-    assert not [each for each in complaints(request) if each.text.startswith("my.sub:")]
+    assert not [each for each in validate(request) if each.text.startswith("my.sub:")]
 
 
 def test_a_description_of_a_template_stands_in_the_dag_as_dagman_takes_it(tmp_path: Path) -> None:
@@ -572,7 +578,7 @@ def test_a_description_of_a_template_stands_in_the_dag_as_dagman_takes_it(tmp_pa
 
 
 def without_effect(request: Request) -> list[str]:
-    found = [each for each in complaints(request) if "has no effect" in each.text]
+    found = [each for each in validate(request) if "has no effect" in each.text]
     assert not any(each.fatal for each in found)
     return [each.text for each in found]
 
@@ -677,7 +683,7 @@ def test_a_job_line_says_what_a_node_runs(tmp_path: Path) -> None:
         "g1-train_epoch0": "first2.sub",
         "g1-train_epoch1": "last.sub",
     }
-    assert made.graph.node("g1-train_epoch1").role is Role.TRAIN  # type: ignore[union-attr]
+    assert made.graph.node("g1-train_epoch1").role is NodeRole.TRAIN  # type: ignore[union-attr]
     assert made.graph.lines == ("DONE g1-train_epoch1",)
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metlmon.authoring.records import How, PlanError, Sweep, Swept
+from metlmon.authoring.request import PlanError, SweepMode, SweepRequest, SweptVariable
 from metlmon.authoring.sweeps import points, values
 from metlmon.authoring.sweeps.values import MOST_VALUES, labelled_values
 
@@ -133,21 +133,21 @@ def values_or_sentence(text: str) -> tuple[tuple[str, ...], str]:
 # --- several of them ------------------------------------------------------------------------
 
 
-def sweep(how: How | None, *lengths: int) -> Sweep:
+def sweep(how: SweepMode | None, *lengths: int) -> SweepRequest:
     variables = tuple(
-        Swept(name, tuple(f"{name}{index}" for index in range(length)), f"w.dag:{line}")
+        SweptVariable(name, tuple(f"{name}{index}" for index in range(length)), f"w.dag:{line}")
         for line, (name, length) in enumerate(zip("abc", lengths, strict=False), start=2)
     )
-    return Sweep("flow", variables, how, "w.dag:1")
+    return SweepRequest("flow", variables, how, "w.dag:1")
 
 
 def test_zip_takes_one_of_each() -> None:
-    for how in (How.ZIP, None):
+    for how in (SweepMode.ZIP, None):
         assert [*points(sweep(how, 2, 2))] == [{"a": "a0", "b": "b0"}, {"a": "a1", "b": "b1"}]
 
 
 def test_a_product_has_each_with_each_the_last_fastest() -> None:
-    assert [tuple(each.values()) for each in points(sweep(How.PRODUCT, 2, 1, 2))] == [
+    assert [tuple(each.values()) for each in points(sweep(SweepMode.PRODUCT, 2, 1, 2))] == [
         ("a0", "b0", "c0"),
         ("a0", "b0", "c1"),
         ("a1", "b0", "c0"),
@@ -168,20 +168,22 @@ def test_one_variable_needs_no_word() -> None:
             "each (90 runs), or give equally many, to be taken one of each ('zip')",
         ),
         (
-            sweep(How.ZIP, 1, 2, 3),
+            sweep(SweepMode.ZIP, 1, 2, 3),
             "w.dag:1: a has 1 value (w.dag:2), b has 2 (w.dag:3) and c has 3 (w.dag:4); zip takes "
             "one of each, so give equally many; 'product' would make 6 runs",
         ),
-        (sweep(How.PRODUCT, 400, 400), "that makes 160000 runs; 100000 are the most"),
+        (sweep(SweepMode.PRODUCT, 400, 400), "that makes 160000 runs; 100000 are the most"),
         (sweep(None, 0), "w.dag:2: a has no values"),
         (sweep(None), "sweeps nothing"),
         (
-            Sweep("f", (Swept("a", ("1",), ""), Swept("a", ("1",), "")), None, ""),
+            SweepRequest(
+                "f", (SweptVariable("a", ("1",), ""), SweptVariable("a", ("1",), "")), None, ""
+            ),
             "a is swept twice",
         ),
     ],
 )
-def test_lengths_that_do_not_fit_are_told_all(found: Sweep, said: str) -> None:
+def test_lengths_that_do_not_fit_are_told_all(found: SweepRequest, said: str) -> None:
     with pytest.raises(PlanError) as error:
         points(found)
     assert said in str(error.value)

@@ -14,10 +14,10 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from metlmon.authoring.dagtext import dag_text
 from metlmon.authoring.graph import Graph
-from metlmon.authoring.records import Request
-from metlmon.authoring.sweeps.expanding import expand
+from metlmon.authoring.request import Request
+from metlmon.authoring.sweeps.expand import expand
+from metlmon.authoring.write_dag import dag_text
 from metlmon.dagman import load_workflow
 
 OWN = {"run", "run_uuid", "epochs", "random_seed", "ResourceName", "continue_from_checkpoint"}

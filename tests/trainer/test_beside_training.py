@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from metlmon.jobfiles.metrics_csv import read_metrics_csv
 from metlmon.trainer import train
-from metlmon.training.metricscsv import read_metrics_csv
 from tests.trainer.test_train import (
     PATIENCE,
     UUID,

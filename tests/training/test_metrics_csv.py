@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metlmon.training.metricscsv import MOST_METRICS, Table, read_metrics_csv
-from metlmon.training.numbers import number
+from metlmon.jobfiles.metrics_csv import MOST_METRICS, MetricsTable, read_metrics_csv
+from metlmon.jobfiles.numbers import number
 
 FIXTURE = Path(__file__).resolve().parents[2] / "fixtures" / "trainer" / "output"
 
 HEAD = "lr-Adagrad,step,train_loss_step,epoch,val_loss,test_loss\n"
 
 
-def read(text: str) -> Table:
+def read(text: str) -> MetricsTable:
     return read_metrics_csv(text.splitlines(keepends=True))
 
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metlmon.training.printed import matched_values, newest_progress, printed_values
-from metlmon.training.records import Streamed
+from metlmon.jobfiles.records import Streamed
+from metlmon.jobfiles.stdout import matched_values, newest_progress, printed_values
 
 METL = "Epoch 3:  45%|####      | 46335/102968 [11:02:13<13:30:01, 1.17it/s, loss=48, v_num=0]"
 

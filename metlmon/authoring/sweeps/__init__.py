@@ -33,7 +33,7 @@ A variable has an effect where a submit file says $(a), or a template's paramete
 from pathlib import Path
 
 from metlmon.authoring.graph import Graph
-from metlmon.authoring.records import Request
+from metlmon.authoring.request import Request
 from metlmon.authoring.sweeps.points import points
 from metlmon.authoring.sweeps.values import values
 
@@ -59,6 +59,6 @@ def graph_of_file(request: Request) -> Graph:
     """The graph that the sweep file of ``request.source`` asks for. Raises PlanError, with file,
     line and remedy, for whatever is wrong in it or in a file that it names."""
     # Points and values are asked for by those who know no sweep file.
-    from metlmon.authoring.sweeps.expanding import expand
+    from metlmon.authoring.sweeps.expand import expand
 
     return expand(request).graph

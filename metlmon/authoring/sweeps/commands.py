@@ -5,30 +5,30 @@
 
 from __future__ import annotations
 
-from metlmon.authoring.records import How
+from metlmon.authoring.request import SweepMode
 from metlmon.authoring.sweeps.values import Value
 from metlmon.dagman import NodeKind
 from metlmon.frozen import frozen
 
 
 @frozen
-class Command:
+class SweepCommand:
     where: str
 
 
 @frozen
-class Generate(Command):
+class Generate(SweepCommand):
     """``GEN SUBDAG``: ``lines`` has the place and the values of each name."""
 
     group: str
     template: str
     names: tuple[str, ...]
-    how: How | None
+    how: SweepMode | None
     lines: tuple[tuple[str, tuple[Value, ...]], ...]
 
 
 @frozen
-class RegionOf(Command):
+class RegionOf(SweepCommand):
     """``REGION name { members }``."""
 
     name: str
@@ -36,7 +36,7 @@ class RegionOf(Command):
 
 
 @frozen
-class Declare(Command):
+class Declare(SweepCommand):
     """JOB, SUBDAG EXTERNAL, FINAL, PROVISIONER, SERVICE."""
 
     kind: NodeKind
@@ -47,7 +47,7 @@ class Declare(Command):
 
 
 @frozen
-class Describe(Command):
+class Describe(SweepCommand):
     """SUBMIT-DESCRIPTION: ``text`` is all of its lines."""
 
     name: str
@@ -55,7 +55,7 @@ class Describe(Command):
 
 
 @frozen
-class Before(Command):
+class ParentChild(SweepCommand):
     """[WEAK] PARENT … CHILD …"""
 
     parents: tuple[str, ...]
@@ -64,7 +64,7 @@ class Before(Command):
 
 
 @frozen
-class Give(Command):
+class VarsLine(SweepCommand):
     """VARS; ``append``: DAGMan is to let them override the submit file."""
 
     name: str
@@ -73,7 +73,7 @@ class Give(Command):
 
 
 @frozen
-class Say(Command):
+class SweepNodeCommand(SweepCommand):
     """A command about one node or ALL_NODES: ``head`` stands before the name (``SCRIPT PRE``),
     ``rest`` behind it. ``keyword`` in upper case, with ``_``."""
 
@@ -84,13 +84,13 @@ class Say(Command):
 
 
 @frozen
-class Splice(Command):
+class Splice(SweepCommand):
     name: str
     text: str
 
 
 @frozen
-class Whole(Command):
+class GlobalCommand(SweepCommand):
     """A command about the DAG as a whole; ``text`` is all of it."""
 
     keyword: str

@@ -13,11 +13,11 @@ from os.path import exists
 from pathlib import Path
 from typing import Final
 
-from metlmon.authoring.records import Request
-from metlmon.authoring.submittext import Assignment, assignments, input_files
-from metlmon.authoring.sweeps.commands import Command, Splice, Whole
-from metlmon.authoring.sweeps.reading import LARGEST
-from metlmon.authoring.sweeps.records import Referenced
+from metlmon.authoring.request import Request
+from metlmon.authoring.submit_text import Assignment, assignments, input_files
+from metlmon.authoring.sweeps.commands import GlobalCommand, Splice, SweepCommand
+from metlmon.authoring.sweeps.parser import LARGEST
+from metlmon.authoring.sweeps.result import Referenced
 from metlmon.dagman import NodeKind
 from metlmon.dagman.commands import (
     DescriptionCommand,
@@ -26,8 +26,8 @@ from metlmon.dagman.commands import (
     ScriptCommand,
     SpliceCommand,
 )
-from metlmon.dagman.dagfile import parse_dag
-from metlmon.dagman.dagtext import Tokens
+from metlmon.dagman.lexer import Tokens
+from metlmon.dagman.parser import parse_dag
 from metlmon.frozen import frozen
 
 MOST_BYTES: Final = 4 * LARGEST
@@ -38,7 +38,7 @@ MOST_FILES: Final = 10_000
 _FOLDERS: Final = frozenset({"initialdir", "initial_dir", "iwd"})
 
 
-class Use(Enum):
+class FileUse(Enum):
     """What a file is to whoever names it."""
 
     SUBMIT = auto()
@@ -49,16 +49,16 @@ class Use(Enum):
 
 
 @frozen
-class Named:
+class NamedFile:
     """A file with the place that names it."""
 
     name: str
     where: str
-    use: Use
+    use: FileUse
 
 
 def files_named(
-    source: Path, commands: Sequence[Command], named: Iterable[Named]
+    source: Path, commands: Sequence[SweepCommand], named: Iterable[NamedFile]
 ) -> tuple[Referenced, ...]:
     """Each file once, in the order in which they are named; ``named`` by nodes. Never raises."""
     found: dict[str, Referenced] = {}
@@ -69,9 +69,9 @@ def files_named(
             continue
         data, runs = _data(source.parent, each.name, left)
         left -= len(data or b"")
-        executable = each.use is Use.SCRIPT or (each.use is Use.INPUT and runs)
+        executable = each.use is FileUse.SCRIPT or (each.use is FileUse.INPUT and runs)
         found[each.name] = Referenced(
-            each.name, each.where, data, executable, each.use is Use.INPUT
+            each.name, each.where, data, executable, each.use is FileUse.INPUT
         )
         if data is not None:
             # It grows while it is gone through: files within files.
@@ -108,26 +108,26 @@ def text_of(name: str, data: bytes | None, directory: Path) -> str | None:
     return data.decode("utf-8", "replace")
 
 
-def _of_command(command: Command) -> Iterator[Named]:
+def _of_command(command: SweepCommand) -> Iterator[NamedFile]:
     """The file of SPLICE name file, or of CONFIG file."""
-    if not isinstance(command, Splice | Whole):
+    if not isinstance(command, Splice | GlobalCommand):
         return
     words = list(iter(Tokens(command.text).file, ""))
     if isinstance(command, Splice):
-        yield Named(words[2], command.where, Use.OTHER if len(words) > 3 else Use.DAG)
+        yield NamedFile(words[2], command.where, FileUse.OTHER if len(words) > 3 else FileUse.DAG)
     elif command.keyword == "CONFIG":
-        yield Named(words[1], command.where, Use.OTHER)
+        yield NamedFile(words[1], command.where, FileUse.OTHER)
 
 
-def _within(named: Named, data: bytes) -> Iterator[Named]:
+def _within(named: NamedFile, data: bytes) -> Iterator[NamedFile]:
     """What a file itself names."""
-    if named.use is Use.DAG:
+    if named.use is FileUse.DAG:
         yield from _of_dag(named.name, data)
-    elif named.use is Use.SUBMIT:
+    elif named.use is FileUse.SUBMIT:
         yield from _of_submit(named.name, assignments(data.decode("utf-8", "replace")))
 
 
-def _of_dag(name: str, data: bytes) -> Iterator[Named]:
+def _of_dag(name: str, data: bytes) -> Iterator[NamedFile]:
     commands = parse_dag(data, name).commands
     described = {each.name for each in commands if isinstance(each, DescriptionCommand)}
     for each in commands:
@@ -135,19 +135,19 @@ def _of_dag(name: str, data: bytes) -> Iterator[Named]:
         match each:
             case NodeCommand(submit=str(file), dir=None, noop=False):
                 if file not in described:
-                    yield Named(file, where, use_of(each.kind))
+                    yield NamedFile(file, where, use_of(each.kind))
             case ScriptCommand(command=line):
-                yield Named(line.split(None, 1)[0], where, Use.SCRIPT)
+                yield NamedFile(line.split(None, 1)[0], where, FileUse.SCRIPT)
             case SpliceCommand(file=file, dir=None) | IncludeCommand(file=file):
-                yield Named(file, where, Use.DAG)
+                yield NamedFile(file, where, FileUse.DAG)
 
 
-def use_of(kind: NodeKind) -> Use:
+def use_of(kind: NodeKind) -> FileUse:
     """What the file of a node is."""
-    return Use.DAG if kind is NodeKind.SUBDAG else Use.SUBMIT
+    return FileUse.DAG if kind is NodeKind.SUBDAG else FileUse.SUBMIT
 
 
-def _of_submit(name: str, said: list[Assignment]) -> Iterator[Named]:
+def _of_submit(name: str, said: list[Assignment]) -> Iterator[NamedFile]:
     """What jobs take along: from the directory that they say, if they say one."""
     lines = {file: each.line for each in reversed(said) for file in input_files([each])}
     folder = next((each.value for each in reversed(said) if each.key in _FOLDERS), "")
@@ -155,7 +155,7 @@ def _of_submit(name: str, said: list[Assignment]) -> Iterator[Named]:
         return
     for file in input_files(said):
         path = f"{folder.rstrip('/')}/{file}" if folder and not file.startswith("/") else file
-        yield Named(path, f"{name}:{lines[file]}", Use.INPUT)
+        yield NamedFile(path, f"{name}:{lines[file]}", FileUse.INPUT)
 
 
 def _data(folder: Path, name: str, most: int) -> tuple[bytes | None, bool]:

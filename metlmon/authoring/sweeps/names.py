@@ -7,26 +7,26 @@ from collections.abc import Iterable
 from fnmatch import translate
 from typing import Final
 
-from metlmon.authoring.records import PlanError
+from metlmon.authoring.request import PlanError
 from metlmon.authoring.sweeps.commands import RegionOf
-from metlmon.authoring.sweeps.making import Making, RunMaking, check_name
+from metlmon.authoring.sweeps.node_drafts import NodeDraft, RunDraft, check_name
 from metlmon.authoring.sweeps.placeholders import nearest
 from metlmon.dagman.commands import ALL_NODES
-from metlmon.dagman.dagtext import shown
 from metlmon.dagman.graph import APART
+from metlmon.dagman.lexer import shown
 
 MOST_MATCHED: Final = 20_000_000
 """Names that patterns of regions are held against, together."""
 
 
-class Names:
+class SweepNames:
     """Each name means one thing, so that a line can be about any of them."""
 
     def __init__(self) -> None:
-        self.groups: dict[str, list[RunMaking]] = {}
-        self.runs: dict[str, RunMaking] = {}
-        self.nodes: dict[str, Making] = {}
-        self.regions: dict[str, list[Making]] = {}
+        self.groups: dict[str, list[RunDraft]] = {}
+        self.runs: dict[str, RunDraft] = {}
+        self.nodes: dict[str, NodeDraft] = {}
+        self.regions: dict[str, list[NodeDraft]] = {}
         self.splices: set[str] = set()
         self._taken: dict[str, tuple[str, str]] = {}
         self._matched = 0
@@ -44,16 +44,16 @@ class Names:
             f"{remedy}"
         )
 
-    def add(self, node: Making, what: str) -> None:
+    def add(self, node: NodeDraft, what: str) -> None:
         """A new node, named in ``what`` it is."""
         self.take(node.name, what, node.where)
         self.nodes[node.name] = node
 
     def region(self, region: RegionOf) -> None:
         """Finds the members of a region: names of any kind, and patterns of nodes' names."""
-        found: dict[str, Making] = {}
+        found: dict[str, NodeDraft] = {}
         for member in region.members:
-            meant: Iterable[Making] | None = self._named(member)
+            meant: Iterable[NodeDraft] | None = self._named(member)
             if meant is None and any(sign in member for sign in "*?["):
                 meant = self._like(member, region.where)
                 if not meant:
@@ -66,14 +66,14 @@ class Names:
             found |= {node.name: node for node in meant}
         self.regions[region.name] = list(found.values())
 
-    def _like(self, pattern: str, where: str) -> list[Making]:
+    def _like(self, pattern: str, where: str) -> list[NodeDraft]:
         self._matched += len(self.nodes)
         if self._matched > MOST_MATCHED:
             raise PlanError(f"{where}: too many patterns for so many nodes; name groups instead")
         matches = re.compile(translate(pattern)).match
         return [node for name, node in self.nodes.items() if matches(name)]
 
-    def _named(self, name: str) -> list[Making] | None:
+    def _named(self, name: str) -> list[NodeDraft] | None:
         if name in self.groups:
             return [node for run in self.groups[name] for node in run.nodes.values()]
         if name in self.runs:
@@ -82,7 +82,7 @@ class Names:
             return self.regions[name]
         return [self.nodes[name]] if name in self.nodes else None
 
-    def meant(self, name: str, where: str) -> list[Making]:
+    def meant(self, name: str, where: str) -> list[NodeDraft]:
         """The nodes that a command about ``name`` is about. Raises PlanError."""
         if name.upper() == ALL_NODES:
             return list(self.nodes.values())

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from difflib import get_close_matches
 from typing import Final
 
-from metlmon.authoring.records import PlanError
+from metlmon.authoring.request import PlanError
 from metlmon.frozen import frozen
 
 OWN: Final = ("run", "index", "uuid")
@@ -21,7 +21,7 @@ _WORD: Final = re.compile(r"\{\{([A-Za-z_]\w*+)\}\}|\{([A-Za-z_]\w*+)\}", re.ASC
 
 
 @frozen
-class Text:
+class PlaceholderText:
     """A text with places to fill in: literal pieces and names by turns, a piece first."""
 
     parts: tuple[str, ...]
@@ -50,7 +50,7 @@ def places(raw: str) -> frozenset[str]:
     return frozenset(match[2] for match in _WORD.finditer(raw) if match[2])
 
 
-def read_text(raw: str, known: Collection[str], where: str) -> Text:
+def read_text(raw: str, known: Collection[str], where: str) -> PlaceholderText:
     """``raw`` with its places found. ``known``: names that may stand there. Raises PlanError for
     any other, with the nearest one that is known."""
     parts = [""]
@@ -65,7 +65,7 @@ def read_text(raw: str, known: Collection[str], where: str) -> Text:
             raise _unknown(match[2], known, where)
         parts += [match[2], ""]
     parts[-1] += raw[done:]
-    return Text(tuple(parts))
+    return PlaceholderText(tuple(parts))
 
 
 def _unknown(name: str, known: Collection[str], where: str) -> PlanError:

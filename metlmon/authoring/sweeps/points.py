@@ -8,13 +8,13 @@ from itertools import product
 from math import prod
 from typing import Final
 
-from metlmon.authoring.records import How, PlanError, Sweep, Swept
+from metlmon.authoring.request import PlanError, SweepMode, SweepRequest, SweptVariable
 
 MOST_POINTS: Final = 100_000
 """As many runs as a DAG may have nodes; asked before the first of them is made."""
 
 
-def points(sweep: Sweep) -> tuple[Mapping[str, str], ...]:
+def points(sweep: SweepRequest) -> tuple[Mapping[str, str], ...]:
     """The values of every run by the variables' names, in the order of the runs.
 
     Zipped: the first values together, then the second ones. A product: each with each, the last
@@ -24,11 +24,11 @@ def points(sweep: Sweep) -> tuple[Mapping[str, str], ...]:
     names = [each.name for each in sweep.variables]
     how = put_together(sweep)
     lists = [each.values for each in sweep.variables]
-    rows = zip(*lists, strict=True) if how is How.ZIP else product(*lists)
+    rows = zip(*lists, strict=True) if how is SweepMode.ZIP else product(*lists)
     return tuple(dict(zip(names, row, strict=True)) for row in rows)
 
 
-def put_together(sweep: Sweep) -> How:
+def put_together(sweep: SweepRequest) -> SweepMode:
     """Whether the values are zipped or multiplied. Raises PlanError as :func:`points` does."""
     variables = sweep.variables
     where = f"{sweep.where}: " if sweep.where else ""
@@ -41,10 +41,10 @@ def put_together(sweep: Sweep) -> How:
         raise PlanError(f"{where}{twice}")
     lengths = {len(each.values) for each in variables}
     every = prod(len(each.values) for each in variables)
-    if sweep.how is not How.PRODUCT and len(lengths) > 1:
+    if sweep.how is not SweepMode.PRODUCT and len(lengths) > 1:
         raise PlanError(f"{where}{_told(variables)}; {_remedy(sweep.how, every)}")
-    how = sweep.how or How.ZIP
-    runs = every if how is How.PRODUCT else max(lengths)
+    how = sweep.how or SweepMode.ZIP
+    runs = every if how is SweepMode.PRODUCT else max(lengths)
     if runs > MOST_POINTS:
         raise PlanError(
             f"{where}{_told(variables)}: that makes {runs} runs; {MOST_POINTS} are the most"
@@ -63,8 +63,8 @@ def twice_named(names: Sequence[str]) -> str | None:
     return f"{first} is swept twice{too}; name each variable once"
 
 
-def _remedy(how: How | None, every: int) -> str:
-    if how is How.ZIP:
+def _remedy(how: SweepMode | None, every: int) -> str:
+    if how is SweepMode.ZIP:
         return f"zip takes one of each, so give equally many; 'product' would make {every} runs"
     return (
         f"say 'product' for each with each ({every} runs), or give equally many, to be taken "
@@ -72,7 +72,7 @@ def _remedy(how: How | None, every: int) -> str:
     )
 
 
-def _told(variables: tuple[Swept, ...]) -> str:
+def _told(variables: tuple[SweptVariable, ...]) -> str:
     """``a has 10 values (x.dag:2) and b has 9 (x.dag:3)``"""
     said: list[str] = []
     for each in variables:
@@ -82,5 +82,5 @@ def _told(variables: tuple[Swept, ...]) -> str:
     return said[0] if len(said) == 1 else f"{', '.join(said[:-1])} and {said[-1]}"
 
 
-def _place(swept: Swept) -> str:
+def _place(swept: SweptVariable) -> str:
     return f"{swept.where}: " if swept.where else ""

@@ -10,67 +10,73 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Final, TypeVar
 
-from metlmon.authoring.graph import Level
-from metlmon.authoring.records import PlanError, Sweep, Swept
+from metlmon.authoring.graph import Precedence
+from metlmon.authoring.request import PlanError, SweepRequest, SweptVariable
 from metlmon.authoring.sweeps.commands import (
-    Before,
-    Command,
     Declare,
     Describe,
     Generate,
-    Give,
+    GlobalCommand,
+    ParentChild,
     RegionOf,
-    Say,
     Splice,
-    Whole,
+    SweepCommand,
+    SweepNodeCommand,
+    VarsLine,
 )
-from metlmon.authoring.sweeps.placeholders import OWN, Text, has_places, nearest, read_text
-from metlmon.authoring.sweeps.reading import listed
+from metlmon.authoring.sweeps.parser import listed
+from metlmon.authoring.sweeps.placeholders import (
+    OWN,
+    PlaceholderText,
+    has_places,
+    nearest,
+    read_text,
+)
 from metlmon.dagman.commands import ALL_NODES
-from metlmon.dagman.dagtext import shown
 from metlmon.dagman.graph import APART
+from metlmon.dagman.lexer import shown
 from metlmon.frozen import frozen
 
 RUN: Final = "{run}"
 """As the name of VARS in a template: all nodes of the run."""
 
-Kind = TypeVar("Kind", bound=Command)
+Kind = TypeVar("Kind", bound=SweepCommand)
 
 
 @frozen
-class Gift:
+class TemplateVars:
     """A variable that is to be given, ``level``, ``where`` and ``append`` as of the Given that it
     becomes."""
 
     name: str
-    value: Text
-    level: Level
+    value: PlaceholderText
+    level: Precedence
     where: str
     append: bool
 
 
 @frozen
-class Part:
+class TemplateNode:
     """A node of every run. ``declared``: its JOB line, if it has one, and the file named there."""
 
     key: str
-    name: Text
+    name: PlaceholderText
     where: str
     declared: Declare | None
-    submit: Text | None
-    gifts: tuple[Gift, ...]
+    submit: PlaceholderText | None
+    gifts: tuple[TemplateVars, ...]
 
 
 @frozen
-class Saying:
+class TemplateCommand:
     """A command for the nodes of every run: of one part, or of all (``key`` None)."""
 
     key: str | None
-    command: Say
-    head: Text
-    rest: Text
+    command: SweepNodeCommand
+    head: PlaceholderText
+    rest: PlaceholderText
 
-    def fill(self, filling: Mapping[str, str]) -> Say:
+    def fill(self, filling: Mapping[str, str]) -> SweepNodeCommand:
         """The command of one run."""
         head, rest = self.head.fill(filling), self.rest.fill(filling)
         return replace(self.command, head=head, rest=rest)
@@ -80,39 +86,40 @@ class Saying:
 class Edge:
     """Between parts, or a part and a node of the workflow."""
 
-    parent: Text
-    child: Text
+    parent: PlaceholderText
+    child: PlaceholderText
     where: str
     weak: bool
     outside: bool
 
 
 @frozen
-class Template:
+class RunTemplate:
     """``firsts`` and ``lasts``: parts that wait for none of the run, and that none waits for.
     ``edges`` in the order of the file, each once. ``ordered``: keys, parents first; ``before``:
     the parents of each."""
 
     generate: Generate
-    sweep: Sweep
-    parts: tuple[Part, ...]
+    sweep: SweepRequest
+    parts: tuple[TemplateNode, ...]
     edges: tuple[Edge, ...]
     ordered: tuple[str, ...]
     before: Mapping[str, tuple[str, ...]]
     firsts: tuple[str, ...]
     lasts: tuple[str, ...]
-    sayings: tuple[Saying, ...]
-    whole: tuple[tuple[Whole, Text], ...]
+    sayings: tuple[TemplateCommand, ...]
+    whole: tuple[tuple[GlobalCommand, PlaceholderText], ...]
     descriptions: tuple[Describe, ...]
 
 
-def sweep_of(generate: Generate) -> Sweep:
+def sweep_of(generate: Generate) -> SweepRequest:
     """The sweep that a GEN line asks for."""
     pairs = zip(generate.names, generate.lines, strict=True)
     swept = tuple(
-        Swept(name, tuple(each.text for each in values), where) for name, (where, values) in pairs
+        SweptVariable(name, tuple(each.text for each in values), where)
+        for name, (where, values) in pairs
     )
-    return Sweep(generate.group, swept, generate.how, generate.where)
+    return SweepRequest(generate.group, swept, generate.how, generate.where)
 
 
 def labels_of(generate: Generate) -> dict[str, dict[str, str]]:
@@ -129,9 +136,9 @@ def known_names(generate: Generate) -> frozenset[str]:
     return frozenset({*generate.names, *labels_of(generate), *OWN})
 
 
-def read_template(generate: Generate, commands: list[Command]) -> Template:
+def read_template(generate: Generate, commands: list[SweepCommand]) -> RunTemplate:
     """The template that a GEN line names, from what its file says. Raises PlanError."""
-    return _Cutting(generate, commands).template()
+    return _TemplateCompiler(generate, commands).template()
 
 
 def shared(describe: Describe, known: Collection[str]) -> Describe:
@@ -148,8 +155,8 @@ def shared(describe: Describe, known: Collection[str]) -> Describe:
     return replace(describe, text=text.fill({}))
 
 
-class _Cutting:
-    def __init__(self, generate: Generate, commands: list[Command]) -> None:
+class _TemplateCompiler:
+    def __init__(self, generate: Generate, commands: list[SweepCommand]) -> None:
         self._generate = generate
         self._known = known_names(generate)
         self._commands = commands
@@ -160,14 +167,14 @@ class _Cutting:
         self._followed: set[str] = set()
         self._edges: dict[tuple[str, str], Edge] = {}
 
-    def template(self) -> Template:
+    def template(self) -> RunTemplate:
         self._refuse_others()
         self._find_nodes()
         self._find_edges()
         self._find_regions()
         gifts = self._gifts()
         parts = tuple(
-            Part(
+            TemplateNode(
                 key=key,
                 name=self._text(key, where),
                 where=where,
@@ -179,7 +186,7 @@ class _Cutting:
             for declared in [self._declared.get(key)]
         )
         within = [part for part in parts if not (part.declared and part.declared.kind in APART)]
-        return Template(
+        return RunTemplate(
             generate=self._generate,
             sweep=sweep_of(self._generate),
             parts=parts,
@@ -189,14 +196,16 @@ class _Cutting:
             firsts=tuple(part.key for part in within if part.key not in self._before),
             lasts=tuple(part.key for part in within if part.key not in self._followed),
             sayings=tuple(self._sayings()),
-            whole=tuple((each, self._text(each.text, each.where)) for each in self._of(Whole)),
+            whole=tuple(
+                (each, self._text(each.text, each.where)) for each in self._of(GlobalCommand)
+            ),
             descriptions=tuple(shared(each, self._known) for each in self._of(Describe)),
         )
 
     def _of(self, kind: type[Kind]) -> Iterator[Kind]:
         return (each for each in self._commands if isinstance(each, kind))
 
-    def _text(self, raw: str, where: str) -> Text:
+    def _text(self, raw: str, where: str) -> PlaceholderText:
         return read_text(raw, self._known, where)
 
     def _refuse_others(self) -> None:
@@ -215,7 +224,7 @@ class _Cutting:
     # --- nodes and edges ----------------------------------------------------------------------
 
     def _find_nodes(self) -> None:
-        ordered = any(self._is_own(n) for each in self._of(Before) for n in each.parents)
+        ordered = any(self._is_own(n) for each in self._of(ParentChild) for n in each.parents)
         for command in self._commands:
             if isinstance(command, Declare):
                 if other := self._declared.get(command.name):
@@ -225,11 +234,11 @@ class _Cutting:
                     )
                 self._declared[command.name] = command
                 self._keys.setdefault(command.name, command.where)
-            elif isinstance(command, Before):
+            elif isinstance(command, ParentChild):
                 for name in (*command.parents, *command.children):
                     if self._is_own(name):
                         self._keys.setdefault(name, command.where)
-            elif isinstance(command, Give) and not ordered and self._is_own(command.name):
+            elif isinstance(command, VarsLine) and not ordered and self._is_own(command.name):
                 # Where nothing waits for anything, VARS are all that is said of a node.
                 self._keys.setdefault(command.name, command.where)
         if not self._keys:
@@ -243,7 +252,7 @@ class _Cutting:
 
     def _find_edges(self) -> None:
         declared = {key: each.kind for key, each in self._declared.items()}
-        for command in self._of(Before):
+        for command in self._of(ParentChild):
             for parent in command.parents:
                 for child in command.children:
                     self._edge(parent, child, command)
@@ -254,7 +263,7 @@ class _Cutting:
                         f"({self._declared[name].where}); take it out of PARENT … CHILD"
                     )
 
-    def _edge(self, parent: str, child: str, command: Before) -> None:
+    def _edge(self, parent: str, child: str, command: ParentChild) -> None:
         within = parent in self._keys and child in self._keys
         if (parent, child) in self._edges:
             return
@@ -335,33 +344,33 @@ class _Cutting:
             f"{guess} A node is declared by 'JOB {shown(name)} file.sub'"
         )
 
-    def _gifts(self) -> dict[str, list[Gift]]:
-        gifts: dict[str, list[Gift]] = {key: [] for key in self._keys}
-        for command in self._of(Give):
+    def _gifts(self) -> dict[str, list[TemplateVars]]:
+        gifts: dict[str, list[TemplateVars]] = {key: [] for key in self._keys}
+        for command in self._of(VarsLine):
             keys = self._meant(command.name, command.where)
             level = self._level(command.name)
             for name, raw in command.pairs:
                 text = self._text(raw, command.where)
-                gift = Gift(name, text, level, command.where, command.append)
+                gift = TemplateVars(name, text, level, command.where, command.append)
                 for key in keys:
                     gifts[key].append(gift)
         return gifts
 
-    def _level(self, name: str) -> Level:
+    def _level(self, name: str) -> Precedence:
         if name.upper() == ALL_NODES:
-            return Level.ALL
+            return Precedence.ALL
         if name == RUN:
-            return Level.RUN
-        return Level.NODE if name in self._keys else Level.REGION
+            return Precedence.RUN
+        return Precedence.NODE if name in self._keys else Precedence.REGION
 
-    def _sayings(self) -> Iterator[Saying]:
-        for command in self._of(Say):
+    def _sayings(self) -> Iterator[TemplateCommand]:
+        for command in self._of(SweepNodeCommand):
             texts = [self._text(raw, command.where) for raw in (command.head, command.rest)]
             if command.name.upper() == ALL_NODES:
-                yield Saying(None, command, *texts)
+                yield TemplateCommand(None, command, *texts)
                 continue
             for key in self._meant(command.name, command.where):
-                yield Saying(key, command, *texts)
+                yield TemplateCommand(key, command, *texts)
 
 
 def fillings(

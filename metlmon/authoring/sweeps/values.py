@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from decimal import Context, Decimal
 from typing import Final
 
-from metlmon.authoring.records import PlanError
-from metlmon.dagman.dagtext import shown
+from metlmon.authoring.request import PlanError
+from metlmon.dagman.lexer import shown
 from metlmon.frozen import frozen
 
 MOST_VALUES: Final = 100_000

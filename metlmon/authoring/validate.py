@@ -1,0 +1,495 @@
+"""What is wrong with a request, field by field, before anything is written."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from metlmon.authoring.build_graph import graph_of
+from metlmon.authoring.gate_config import FOLDERS, SCRIPT, rules_file
+from metlmon.authoring.graph import Graph, NodeRole
+from metlmon.authoring.jobs import JobTemplate, NoTemplate, jobs_of
+from metlmon.authoring.manifest import copy_name, kept_name
+from metlmon.authoring.request import EnsembleShape, PlanError, Policy, Request, RequestProblem
+from metlmon.authoring.runs import ANYWHERE
+from metlmon.authoring.submit_text import Assignment, assignments, input_files, is_secret, secrets
+from metlmon.authoring.target_directory import in_the_way, is_left, is_locked, leftovers, other_dags
+from metlmon.authoring.templates import fill, used_placeholders
+from metlmon.authoring.validate_shape import (
+    LONGEST_NAME,
+    SECRET_REMEDY,
+    SITE,
+    misused,
+    validate_shape,
+)
+from metlmon.authoring.write_submit import PartlyGiven, nodes_by_file, placeholders
+from metlmon.dagman.submit_description import parse_description, submission
+from metlmon.redact import hide_value, redact_secrets
+
+RUNS: Final = (1, 500)
+EPOCHS: Final = (1, 10_000)
+GPUS: Final = (0, 64)
+RETRIES: Final = (0, 100)
+MEMORY_MB: Final = (16, 16 << 20)
+GPU_MEMORY_MB: Final = (1, 1 << 20)
+SEEDS: Final = (0, 2**32 - 1)
+"""numpy takes no larger seed."""
+
+LONGEST_VALUE: Final = 4096
+
+_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
+_SHOWN: Final = 6
+"""Names that a sentence lists."""
+
+
+def validate(
+    request: Request,
+    sites: Sequence[str] = (),
+    amending: bool = False,
+    gpus: Sequence[str] = (),
+) -> tuple[RequestProblem, ...]:
+    """Everything that is wrong with ``request``. ``sites``, ``gpus`` (models): those that the
+    collector knows now, none when that is not known. ``amending``: what lies there of this DAG
+    is told of by :mod:`metlmon.authoring.diff`. Reads the template and the directory; never
+    raises."""
+    found = [
+        *_numbers(request),
+        *_name(request),
+        *_seeds(request),
+        *_sites(request, tuple(sites)),
+        *_gpu_models(request, tuple(gpus)),
+        *_directory(request, amending),
+        *validate_shape(request),
+    ]
+    try:
+        jobs = jobs_of(request)
+    except NoTemplate as error:
+        found.append(RequestProblem(error.field, str(error)))
+        return _hidden(found)
+    found += _unknown_values(request, jobs)
+    found += _collisions(request, jobs)
+    for job in jobs:
+        found += _template(request, job)
+    found += misused(request, jobs)
+    if not any(each.fatal for each in found):
+        for job in jobs:
+            found += _surroundings(request, job)
+        if request.source is not None:
+            found += _swept(request, jobs)
+        elif request.regions:
+            found += _partly_given(request, jobs, graph_of(request, jobs))
+    return _hidden(found)
+
+
+def _hidden(found: Sequence[RequestProblem]) -> tuple[RequestProblem, ...]:
+    """Each once; what one quotes may be a secret in the wrong place."""
+    return tuple(dict.fromkeys(replace(each, text=redact_secrets(each.text)) for each in found))
+
+
+# --- numbers, name, seeds, sites -----------------------------------------------------------
+
+
+def _numbers(request: Request) -> Iterator[RequestProblem]:
+    if request.shape not in (EnsembleShape.SWEEP, EnsembleShape.BAG) and request.source is None:
+        yield from _range("runs", "runs", request.runs, RUNS)
+    if request.shape not in (EnsembleShape.STAGES, EnsembleShape.BAG) and request.source is None:
+        yield from _range("epochs", "epochs of a run", request.epochs, EPOCHS)
+    yield from _range("gpus", "GPUs of a job", request.gpus, GPUS)
+    yield from _range("memory_mb", "MB of memory", request.memory_mb, MEMORY_MB)
+    yield from _range("retries", "retries", request.retries, RETRIES)
+    if request.gpu_memory_mb is not None:
+        yield from _range("gpu_memory_mb", "MB of a GPU", request.gpu_memory_mb, GPU_MEMORY_MB)
+        if request.gpus == 0:
+            text = "no GPU is asked for, so its memory says nothing; ask for one, or leave it out"
+            yield RequestProblem("gpu_memory_mb", text, fatal=False)
+
+
+def _range(
+    field: str, what: str, number: int, allowed: tuple[int, int]
+) -> Iterator[RequestProblem]:
+    low, high = allowed
+    if not low <= number <= high:
+        yield RequestProblem(field, f"{number} {what}: give a number from {low} to {high}")
+
+
+def _name(request: Request) -> Iterator[RequestProblem]:
+    name = request.name
+    if not name:
+        yield RequestProblem("name", "the DAG has no name; give one such as ensemble")
+    elif not _NAME.fullmatch(name):
+        text = "use letters, digits, '.', '_' and '-' only, and begin with a letter or digit"
+        yield RequestProblem("name", f"{name!r} cannot be a DAG's name: {text}")
+    elif len(name) > LONGEST_NAME:
+        text = f"a name of {len(name)} characters; use {LONGEST_NAME} at most"
+        yield RequestProblem("name", text)
+    elif name.endswith(".dag"):
+        yield RequestProblem("name", f"leave '.dag' out: the file will be {name}.dag otherwise")
+
+
+def _seeds(request: Request) -> Iterator[RequestProblem]:
+    seeds = request.seeds
+    if not seeds:
+        return
+    counted = (
+        request.shape not in (EnsembleShape.SWEEP, EnsembleShape.BAG) and request.source is None
+    )
+    if counted and len(seeds) != request.runs:
+        text = f"{len(seeds)} seeds for {request.runs} runs; give one for each run, or none"
+        yield RequestProblem("seeds", text)
+    low, high = SEEDS
+    if outside := [seed for seed in seeds if not low <= seed <= high]:
+        yield RequestProblem("seeds", f"seed {outside[0]}: give numbers from {low} to {high}")
+    if twice := [seed for seed, times in Counter(seeds).items() if times > 1]:
+        text = f"{_some(map(str, twice))} is there more than once: those runs train the same model"
+        yield RequestProblem("seeds", f"{text}; give each run its own", fatal=False)
+
+
+def _sites(request: Request, known: tuple[str, ...]) -> Iterator[RequestProblem]:
+    if not request.sites and request.policy in (Policy.PERMUTE, Policy.PIN):
+        text = f"'{request.policy}' needs sites; name some, or take the policy 'any'"
+        yield RequestProblem("policy", text)
+    for site in request.sites:
+        if site.lower() == ANYWHERE:
+            text = f"'{site}' means anywhere and is no site; leave it out (policy 'any' does that)"
+            yield RequestProblem("sites", text)
+        elif not SITE.fullmatch(site):
+            text = "give the value of its GLIDEIN_ResourceName: no quotes, no commas"
+            yield RequestProblem("sites", f"{site!r} cannot be a site's name: {text}")
+        elif known and site not in known:
+            yield RequestProblem("sites", _unknown(site, known), fatal=False)
+    if twice := [site for site, times in Counter(request.sites).items() if times > 1]:
+        yield RequestProblem("sites", f"{_some(twice)} is named twice; name each site once")
+
+
+def _gpu_models(request: Request, known: tuple[str, ...]) -> Iterator[RequestProblem]:
+    """What runs are pinned to."""
+    models, pinned = request.gpu_models, request.policy is Policy.GPU_PIN
+    if pinned and not models:
+        text = f"'{request.policy}' needs GPU models; name one such as NVIDIA A40 (its DeviceName)"
+        yield RequestProblem("gpu_models", text)
+    elif models and not pinned:
+        text = (
+            f"only the policy '{Policy.GPU_PIN}' goes by GPU models; take that, or leave them out"
+        )
+        yield RequestProblem("gpu_models", text)
+    if pinned and request.gpus == 0:
+        text = f"'{request.policy}' needs jobs that ask for a GPU; give 1 or more"
+        yield RequestProblem("gpus", text)
+    for model in models:
+        if not SITE.fullmatch(model):
+            text = "give its DeviceName, as the log and condor_status name it: no quotes, no commas"
+            yield RequestProblem("gpu_models", f"{model!r} cannot be a GPU model: {text}")
+        elif known and model.lower() not in map(str.lower, known):
+            yield RequestProblem("gpu_models", _unknown(model, known), fatal=False)
+    if twice := [name for name, times in Counter(map(str.lower, models)).items() if times > 1]:
+        yield RequestProblem("gpu_models", f"{_some(twice)} is named twice; name each model once")
+
+
+def _unknown(name: str, known: tuple[str, ...]) -> str:
+    folded = {each.lower(): each for each in known}
+    from difflib import get_close_matches  # Most names are right.
+
+    near = get_close_matches(name.lower(), list(folded), n=1, cutoff=0.5)
+    if near:
+        return f"the collector knows no {name} now; did you mean {folded[near[0]]}?"
+    return f"the collector knows no {name} now, only {_some(known)}; its jobs would wait"
+
+
+def _some(names: Iterator[str] | Sequence[str]) -> str:
+    listed = list(names)
+    more = f" and {len(listed) - _SHOWN} more" if len(listed) > _SHOWN else ""
+    return ", ".join(listed[:_SHOWN]) + more
+
+
+# --- the directory -------------------------------------------------------------------------
+
+
+def _directory(request: Request, amending: bool) -> Iterator[RequestProblem]:
+    directory = request.directory
+    if _CONTROL.search(str(directory)):
+        yield RequestProblem("directory", "its name holds a control character; choose another")
+        return
+    try:
+        yield from _place(directory, request.name, amending)
+    except OSError as error:
+        text = f"{directory}: cannot be looked into: {error.strerror}; choose another directory"
+        yield RequestProblem("directory", text)
+
+
+def _place(directory: Path, name: str, amending: bool) -> Iterator[RequestProblem]:
+    if not in_the_way(directory):
+        parent = directory.absolute().parent
+        if not parent.is_dir():
+            text = f"{parent}: there is no such directory; make it first, or choose another"
+            yield RequestProblem("directory", text)
+        elif not os.access(parent, os.W_OK | os.X_OK):
+            text = f"{parent}: you may not write there; choose another directory"
+            yield RequestProblem("directory", text)
+        return
+    if not directory.is_dir():
+        yield RequestProblem("directory", f"{directory}: is no directory; choose another name")
+        return
+    if not os.access(directory, os.W_OK | os.X_OK):
+        text = f"{directory}: you may not write there; choose another directory"
+        yield RequestProblem("directory", text)
+    if not amending:
+        yield from _dags_there(directory, name)
+
+
+def _dags_there(directory: Path, name: str) -> Iterator[RequestProblem]:
+    left = leftovers(directory, name)
+    if is_locked(left, name):
+        text = f"{name}.dag.lock: a DAGMan runs this DAG; choose another name or directory"
+        yield RequestProblem("directory", text)
+    elif left:
+        text = (
+            f"{name}.dag was submitted from here before and left {_some(left)}: a new DAGMan "
+            "would go on from these; choose another name or directory, or move them away"
+        )
+        yield RequestProblem("directory", text)
+    elif in_the_way(directory / f"{name}.dag"):
+        text = f"{name}.dag is there already and is kept unless you say that it may go"
+        yield RequestProblem("directory", text, fatal=False)
+    if others := other_dags(directory, name):
+        text = f"{_some(others)} lies there too and will be shown as the same ensemble"
+        yield RequestProblem("directory", f"{text}; a new directory keeps them apart", fatal=False)
+
+
+# --- the template --------------------------------------------------------------------------
+
+
+def _template(request: Request, job: JobTemplate) -> Iterator[RequestProblem]:
+    yield from _parameters(request, job)
+    try:
+        text = fill(job.template, placeholders(request, job, ()))
+    except PlanError as error:
+        yield RequestProblem(job.field, str(error))
+        return
+    found = assignments(text)
+    if job.field == "template":
+        yield from _unused(request, job)
+    if job.role is not NodeRole.PROVISION:  # It is no job of the ensemble's work.
+        yield from _unsaid(job, found)
+    yield from _secrets(job, found)
+
+
+def _unknown_values(request: Request, jobs: Sequence[JobTemplate]) -> Iterator[RequestProblem]:
+    """Values that no template asks for."""
+    everywhere = {name for job in jobs for name in job.values}
+    for name in request.values:
+        if jobs and name not in everywhere:
+            yield RequestProblem(f"values.{name}", _no_parameter(jobs[0], name))
+    for job in jobs:
+        for name in job.told:
+            if name not in job.values:
+                yield RequestProblem(f"{job.given}.{name}", _no_parameter(job, name))
+
+
+def _no_parameter(job: JobTemplate, name: str) -> str:
+    known = ", ".join(job.values) or "none"
+    return f"the template {job.template.name} has no parameter {name!r}; it has {known}"
+
+
+def _parameters(request: Request, job: JobTemplate) -> Iterator[RequestProblem]:
+    swept = {each.name for each in request.sweep.variables} if request.sweep else set()
+    for parameter in job.template.parameters:
+        name, value = parameter.name, job.values[parameter.name]
+        field = f"{job.given if name in job.told else 'values'}.{name}"
+        if parameter.required and not value.strip() and name not in swept:
+            what = f" ({parameter.help})" if parameter.help else ""
+            yield RequestProblem(field, f"{name}{what} has no default; give a value")
+        elif parameter.allowed is not None and value != parameter.default:
+            wanted = parameter.allowed.misfit(value)
+            if wanted is not None:
+                said = hide_value(name, value)
+                yield RequestProblem(field, f"{name} is {said!r}; give {wanted}")
+        if _CONTROL.search(value) or not value.isprintable():
+            yield RequestProblem(
+                field, f"{name} holds a line end or control character; take it out"
+            )
+        elif value.rstrip().endswith("\\"):
+            text = f"{name} ends in '\\', which would join it to the next line; take that off"
+            yield RequestProblem(field, text)
+        elif len(value) > LONGEST_VALUE:
+            text = f"{name} has {len(value)} characters; use {LONGEST_VALUE} at most"
+            yield RequestProblem(field, text)
+        secret = is_secret(name) or hide_value(name, value) != value
+        if secret and value and value != parameter.default:
+            yield RequestProblem(
+                field, f"{name} looks like a secret, and {SECRET_REMEDY}", fatal=False
+            )
+
+
+def _collisions(request: Request, jobs: Sequence[JobTemplate]) -> Iterator[RequestProblem]:
+    own = {f"{request.name}.dag", kept_name(request.name), *(job.file for job in jobs)}
+    if request.gate is not None:
+        own |= {SCRIPT, rules_file(request.name), *FOLDERS}
+    named = {job.file: job for job in jobs}
+    for job in jobs:
+        if named[job.file].stage != job.stage:  # Two stages of one name are told of already.
+            text = f"two submit files would be called {job.file}; give the stage another name"
+            yield RequestProblem("stages", text)
+    copied: dict[str, Path] = {}
+    for job in jobs:
+        if (path := job.template.path) is None:
+            continue
+        if copied.setdefault(copy_name(path), path) != path:
+            text = f"two templates would be kept as {copy_name(path)}; rename one of them"
+            yield RequestProblem(job.field, text)
+    brought: dict[str, bytes] = {}
+    for job in jobs:
+        for name, data, _ in job.template.ships:
+            if is_left(name, request.name):
+                text = f"the template brings a {name} along, which DAGMan takes for its own"
+                yield RequestProblem(job.field, f"{text}; rename it")
+            elif name in own or name in copied:
+                text = f"the template brings a {name} along; choose another name for the DAG"
+                yield RequestProblem("name", text)
+            elif brought.setdefault(name, data) != data:
+                text = f"two templates bring a {name} along, and not the same one; rename one"
+                yield RequestProblem(job.field, text)
+
+
+def _unused(request: Request, job: JobTemplate) -> Iterator[RequestProblem]:
+    """What was asked for and is not in the template: it would be ignored without a word."""
+    used = used_placeholders(job.template)
+    usual = Request(template="", directory=Path())
+    asked = {
+        "gpus": ("gpus", request.gpus != usual.gpus, "request_gpus = {gpus}"),
+        "gpu_memory_mb": (
+            "gpu_memory_mb",
+            request.gpu_memory_mb is not None,
+            "?gpus_minimum_memory = {gpu_memory_mb}",
+        ),
+        "memory_mb": ("memory_mb", request.memory_mb != usual.memory_mb, "{memory_mb}"),
+        "requirements": ("sites", bool(request.sites), "requirements = {requirements}"),
+        "require_gpus": (
+            "gpu_models",
+            bool(request.gpu_models),
+            "?require_gpus = {require_gpus}",
+        ),
+        "machines": ("machines", request.shape is EnsembleShape.MULTI_NODE, "queue {machines}"),
+    }
+    for placeholder, (field, differs, line) in asked.items():
+        if differs and placeholder not in used:
+            text = f"the template does not ask for {{{placeholder}}}, so this has no effect"
+            yield RequestProblem(field, f"{text}; add a line such as '{line}' to it", fatal=False)
+
+
+def _unsaid(job: JobTemplate, found: list[Assignment]) -> Iterator[RequestProblem]:
+    said = {each.key for each in found}
+    if "log" not in said and "userlog" not in said:
+        text = "no 'log =': the jobs have no log of their own; add 'log = {name}.log'"
+        yield RequestProblem(job.field, text, fatal=False)
+    logged = [each.value for each in found if each.key == "ulog_execute_attrs"]
+    if not any("glidein_resourcename" in value.lower() for value in logged):
+        text = (
+            "the log will not tell the sites; add 'ulog_execute_attrs = GLIDEIN_ResourceName' "
+            "to the template"
+        )
+        yield RequestProblem(job.field, text, fatal=False)
+
+
+def _secrets(job: JobTemplate, found: list[Assignment]) -> Iterator[RequestProblem]:
+    for _, variable in secrets(found):
+        text = f"environment sets {variable}, which looks like a secret, and {SECRET_REMEDY}"
+        yield RequestProblem(job.field, text, fatal=False)
+
+
+def _surroundings(request: Request, job: JobTemplate) -> Iterator[RequestProblem]:
+    """Files and directories that the jobs need; asked of a request that can be planned."""
+    text = fill(job.template, placeholders(request, job, ()))
+    if job.role is not NodeRole.GATHER:  # The shards bring what it takes.
+        yield from _inputs(request, job, input_files(assignments(text)))
+    yield from _outputs(request, job, text)
+
+
+def _inputs(request: Request, job: JobTemplate, names: list[str]) -> Iterator[RequestProblem]:
+    """Files that jobs take along and that are not there. They may still be put there."""
+    shipped, values = {ship[0] for ship in job.template.ships}, job.values
+    for name in names:
+        if name in shipped or _exists(request.directory / name):
+            continue
+        said = next((key for key, value in values.items() if value.strip() and name in value), None)
+        field = f"values.{said}" if said else job.field
+        if Path(name).is_absolute():
+            text = f"{name}: no such file; jobs take it along"
+        elif _exists(Path(name)):
+            text = (
+                f"{name} lies in the current directory, but jobs take it from "
+                f"{request.directory}; give its absolute path, or copy it there"
+            )
+        else:
+            text = f"{name}: no such file in {request.directory}, where jobs take it from"
+        yield RequestProblem(field, text, fatal=False)
+
+
+def _outputs(request: Request, job: JobTemplate, text: str) -> Iterator[RequestProblem]:
+    """Directories that the log and the jobs' output go to: HTCondor makes none of them."""
+    run = {"run": "run0", "run_uuid": "uuid", "epoch": "1"}
+    said = submission(parse_description(text.split("\n")), run, {})
+    folders = {os.path.dirname(path) for path in (said.log, said.output, said.error) if path}
+    for folder in sorted(folders):
+        if folder and not _exists(request.directory / folder):
+            text = (
+                f"log, output or error go to {folder}, which is not in {request.directory}: jobs "
+                "would be held; write them beside the DAG, or make that directory before submitting"
+            )
+            yield RequestProblem(job.field, text, fatal=False)
+
+
+def _partly_given(
+    request: Request, jobs: Sequence[JobTemplate], graph: Graph
+) -> Iterator[RequestProblem]:
+    """Parameters that only some nodes have, and none can be without."""
+    using = nodes_by_file(graph)
+    for job in jobs:
+        try:
+            placeholders(request, job, using.get(job.file, ()))
+        except PartlyGiven as error:
+            yield _of_the_given(request, error)
+
+
+def _of_the_given(request: Request, error: PartlyGiven) -> RequestProblem:
+    """Told of the region that gives it, or of the line of the sweep file that does."""
+    name = error.given.name.lower()
+    for region in request.regions:
+        here = error.given.where in (region.where, f"the region {region.name}")
+        if here and name in map(str.lower, region.variables):
+            return RequestProblem(f"regions.{region.name}", str(error))
+    if request.source is not None:
+        return RequestProblem("source", f"{error.given.where}: {error}")
+    return RequestProblem(f"values.{error.given.name}", str(error))
+
+
+def _swept(request: Request, jobs: Sequence[JobTemplate]) -> Iterator[RequestProblem]:
+    """What is wrong in a sweep file, and which files its DAG needs that are not to be had."""
+    assert request.source is not None
+    # Most ensembles sweep nothing.
+    from metlmon.authoring.sweeps.expand import expand
+    from metlmon.authoring.sweeps.files import missing
+
+    try:
+        made = expand(request)
+    except PlanError as error:
+        yield RequestProblem("source", str(error))
+        return
+    yield from _partly_given(request, jobs, made.graph)
+    yield from made.warnings
+    using = nodes_by_file(made.graph)
+    shipped = {ship[0] for job in jobs if job.file in using for ship in job.template.ships}
+    for sentence in missing(request, made.files, shipped):
+        yield RequestProblem("source", sentence, fatal=False)
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):
+        return False

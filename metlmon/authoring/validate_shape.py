@@ -1,0 +1,405 @@
+"""What is wrong with a request's shape, field by field: sweeps, stages, regions, the gate."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from metlmon.authoring.build_graph import shard_names
+from metlmon.authoring.gate_config import INTERPRETER, has_interpreter, is_gated
+from metlmon.authoring.graph import NodeRole
+from metlmon.authoring.jobs import JobTemplate
+from metlmon.authoring.request import EnsembleShape, PlanError, Request, RequestProblem, StopRules
+from metlmon.authoring.runs import PLACE, epochs_of, runs_of
+from metlmon.authoring.templates import used_placeholders
+from metlmon.redact import hide_value
+
+MOST_NODES: Final = 100_000
+"""A DAG file of 30 MB, and more nodes than DAGMan starts in a day."""
+
+MACHINES: Final = (2, 64)
+"""That train an epoch together, all at the same moment: more are seldom free at once."""
+
+STAGE_EPOCHS: Final = (1, 10_000)
+POLL: Final = (5, 86_400)
+"""Seconds: DAGMan starts a process for every question of every paused run."""
+
+LONGEST_VALUE: Final = 4096
+LONGEST_NAME: Final = 64
+"""DAGMan appends up to 20 characters, and file names end at 255; the rest is legibility."""
+
+OWN: Final = frozenset(
+    {
+        *("run", "run_uuid", "epoch", "epochs", "random_seed", "continue_from_checkpoint"),
+        *(
+            "node",
+            "metlmon_dag",
+            "stage",
+            "stage_epoch",
+            "stage_epochs",
+            "shard",
+            "shards",
+            "machines",
+        ),
+    }
+)
+"""Variables that metlmon gives itself."""
+
+TAKEN: Final = frozenset(
+    {
+        *("arguments", "args", "executable", "environment", "env", "getenv", "universe", "queue"),
+        *("input", "output", "error", "log", "userlog", "requirements", "rank", "priority"),
+        *("initialdir", "iwd", "notification", "cluster", "clusterid", "process", "procid"),
+        *("transfer_input_files", "transfer_output_files", "request_cpus", "request_gpus"),
+        *("request_memory", "request_disk", "job", "retry", "item", "row", "step", "name"),
+        *("all_nodes", "prepend", "append", "if", "elif", "else", "endif", "include", "use", "my"),
+        *("should_transfer_files", "when_to_transfer_output", "noop_job", "hold", "max_retries"),
+        *("retry_until", "success_exit_code", "leave_in_queue", "kill_sig", "nice_user"),
+        *("container_image", "docker_image", "concurrency_limits", "concurrency_limits_expr"),
+        *("batch_name", "dagmanjobid", "dag_status", "failed_count", "submit_file", "metlsite"),
+    }
+)
+"""Names that mean something to HTCondor: as a variable they would change the job."""
+
+TAKEN_BEGINNINGS: Final = (
+    *("queue", "request_", "transfer_", "on_exit_", "periodic_", "accounting_group", "stream_"),
+    *("deferral_", "cron_", "x509userproxy", "remote_", "require_gpus", "gpus_m"),
+)
+"""The same of families of names; DAGMan refuses all that begin with "queue"."""
+
+SITE: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@/+ -]{0,99}(?<! )")
+"""What a site may be called: it stands in a string of an expression."""
+
+SECRET_REMEDY: Final = (
+    "all who can read the directory or the queue see its value; put it into a file that only "
+    "you can read, and add that to transfer_input_files"
+)
+
+_VARIABLE: Final = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+_WORD: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*", re.ASCII)
+_UNWRITABLE: Final = re.compile(r'["\\]|\$\$?\w*\(')
+
+
+def validate_shape(request: Request) -> Iterator[RequestProblem]:
+    """What is wrong whatever the templates are."""
+    found = [
+        *_sweep(request),
+        *_stages(request),
+        *_bag(request),
+        *_machines(request),
+        *_evaluation(request),
+        *_gate(request),
+        *_given("variables", request.variables),
+        *_regions(request),
+        *_subdags(request),
+    ]
+    yield from found
+    if not any(each.fatal for each in found):
+        yield from _too_many(request)
+
+
+def _too_many(request: Request) -> Iterator[RequestProblem]:
+    runs, field = _runs(request), "epochs"
+    if request.shape is EnsembleShape.BAG:
+        nodes, field = request.shards, "shards"
+    else:
+        epochs = epochs_of(request)
+        every = request.evaluation.every if request.evaluation is not None else 0
+        nodes = runs * (epochs + (epochs // every if every else 0))
+        field = {EnsembleShape.SWEEP: "sweep", EnsembleShape.STAGES: "stages"}.get(
+            request.shape, field
+        )
+    if nodes > MOST_NODES and request.source is None:
+        text = f"{nodes} nodes are more than the {MOST_NODES} a DAG may have; make several DAGs"
+        yield RequestProblem(field, text)
+
+
+def _runs(request: Request) -> int:
+    if request.shape is not EnsembleShape.SWEEP or request.sweep is None:
+        return request.runs
+    from metlmon.authoring.sweeps import points  # Most ensembles sweep nothing.
+
+    return len(points(request.sweep)) * max(1, len(request.seeds))
+
+
+# --- the shapes -----------------------------------------------------------------------------
+
+
+def _sweep(request: Request) -> Iterator[RequestProblem]:
+    sweep = request.sweep
+    if request.source is not None:
+        return
+    if (request.shape is EnsembleShape.SWEEP) != (sweep is not None):
+        text = "a sweep needs variables with values" if sweep is None else "only a sweep sweeps"
+        yield RequestProblem("sweep", f"{text}; choose the shape 'sweep' and say what is swept")
+        return
+    if sweep is None:
+        return
+    if not _WORD.fullmatch(sweep.group) or len(sweep.group) > LONGEST_NAME:
+        text = f"{sweep.group!r} cannot be the name of runs; use letters, digits, '_' and '-'"
+        yield RequestProblem("sweep", text)
+    for each in sweep.variables:
+        yield from _named("sweep", each.name, each.where)
+        for value in dict.fromkeys(each.values):
+            yield from _valued("sweep", each.name, value, each.where)
+        if len(set(each.values)) < len(each.values):
+            text = f"{each.name} has a value more than once: those runs train the same model"
+            yield RequestProblem("sweep", text, fatal=False)
+    try:
+        _runs(request)
+    except PlanError as error:
+        yield RequestProblem("sweep", str(error))
+
+
+def _stages(request: Request) -> Iterator[RequestProblem]:
+    stages = request.stages
+    if request.source is not None:
+        return
+    if (request.shape is EnsembleShape.STAGES) != bool(stages):
+        text = "no stage is named" if not stages else "only the shape 'stages' has stages"
+        yield RequestProblem(
+            "stages", f"{text}; choose that shape, and name them with their epochs"
+        )
+    for name, times in Counter(stage.name for stage in stages).items():
+        if not _WORD.fullmatch(name) or len(name) > LONGEST_NAME:
+            text = f"{name!r} cannot be a stage's name; use letters, digits, '_' and '-'"
+            yield RequestProblem("stages", text)
+        if times > 1:
+            yield RequestProblem("stages", f"two stages are called {name}; give each its own name")
+    low, high = STAGE_EPOCHS
+    for stage in stages:
+        if not low <= stage.epochs <= high:
+            text = f"{stage.epochs} epochs of the stage {stage.name}"
+            yield RequestProblem(
+                f"stages.{stage.name}.epochs", f"{text}: give a number from {low} to {high}"
+            )
+
+
+def _bag(request: Request) -> Iterator[RequestProblem]:
+    if request.shape is EnsembleShape.BAG:
+        if not 1 <= request.shards <= MOST_NODES:
+            text = f"{request.shards} shards: give a number from 1 to {MOST_NODES}"
+            yield RequestProblem("shards", text)
+        for field in ("evaluation", "gate"):
+            if getattr(request, field) is not None:
+                text = "a bag has shards and no epochs; leave this out, or choose another shape"
+                yield RequestProblem(field, text)
+    elif request.gather is not None:
+        yield RequestProblem(
+            "gather", "only a bag is gathered; choose that shape, or leave this out"
+        )
+
+
+def _machines(request: Request) -> Iterator[RequestProblem]:
+    low, high = MACHINES
+    if request.shape is EnsembleShape.MULTI_NODE:
+        if not low <= request.machines <= high:
+            text = f"{request.machines} machines for an epoch: give a number from {low} to {high}"
+            yield RequestProblem("machines", text)
+    elif request.machines != 1:
+        text = "only the shape 'multi-node' trains an epoch on several machines; choose that"
+        yield RequestProblem("machines", text)
+
+
+def _subdags(request: Request) -> Iterator[RequestProblem]:
+    if request.subdags and request.shape in (EnsembleShape.BAG, EnsembleShape.MULTI_NODE):
+        why = (
+            "has no runs"
+            if request.shape is EnsembleShape.BAG
+            else "has one provisioner for all runs"
+        )
+        yield RequestProblem("subdags", f"'{request.shape}' {why}; leave the sub-DAGs out")
+
+
+def _evaluation(request: Request) -> Iterator[RequestProblem]:
+    evaluation = request.evaluation
+    if evaluation is None:
+        return
+    epochs = epochs_of(request)
+    if evaluation.every < 1:
+        text = f"after every {evaluation.every} epochs: give a number from 1 on"
+        yield RequestProblem("evaluation.every", text)
+    elif evaluation.every > epochs and request.source is None:
+        text = f"a run has {epochs} epochs, so none is evaluated; give {epochs} at most"
+        yield RequestProblem("evaluation.every", text)
+
+
+# --- the gate -------------------------------------------------------------------------------
+
+
+def _gate(request: Request) -> Iterator[RequestProblem]:
+    rules = request.gate
+    if rules is None:
+        return
+    if request.retries < 1:
+        text = "a run is stopped at once by a retry that meets the gate; give 1 retry at least"
+        yield RequestProblem("retries", text)
+    low, high = POLL
+    if not low <= rules.poll <= high:
+        text = f"{rules.poll} seconds between two questions: give a number from {low} to {high}"
+        yield RequestProblem("gate.poll", text)
+    if not has_interpreter():
+        text = f"{INTERPRETER} is not on PATH here: the gate would let every epoch train; put it on"
+        yield RequestProblem("gate", f"{text} PATH where the DAG is submitted", fatal=False)
+    yield from _rules(rules)
+
+
+def _rules(rules: StopRules) -> Iterator[RequestProblem]:
+    if not rules.metric.strip() or not rules.metric.isprintable():
+        yield RequestProblem("gate.metric", "no metric is named; give one such as val_loss")
+    for field, number in (("patience", rules.patience), ("median_after", rules.median_after)):
+        if number is not None and number < 1:
+            yield RequestProblem(f"gate.{field}", f"{number} epochs: give a number from 1 on")
+    if not (math.isfinite(rules.min_delta) and rules.min_delta >= 0):
+        text = f"an improvement of {rules.min_delta}: give a number from 0 on"
+        yield RequestProblem("gate.min_delta", text)
+    if rules.divergence is not None and not (
+        math.isfinite(rules.divergence) and rules.divergence > 1
+    ):
+        text = f"{rules.divergence} times the best value: give a number above 1"
+        yield RequestProblem("gate.divergence", text)
+
+
+# --- variables --------------------------------------------------------------------------------
+
+
+def _given(field: str, variables: Mapping[str, str], where: str = "") -> Iterator[RequestProblem]:
+    for name, value in variables.items():
+        yield from _named(field, name, where)
+        yield from _valued(field, name, value, where)
+
+
+def _named(field: str, name: str, where: str = "") -> Iterator[RequestProblem]:
+    at = f"{where}: " if where else ""
+    if not _VARIABLE.fullmatch(name) or len(name) > LONGEST_NAME:
+        text = "use letters, digits and '_', and begin with a letter"
+        yield RequestProblem(field, f"{at}{name!r} cannot be a variable's name: {text}")
+    elif name.lower() in OWN:
+        yield RequestProblem(field, f"{at}{name} is given by metlmon itself; choose another name")
+    elif name.lower() in TAKEN or name.lower().startswith(TAKEN_BEGINNINGS):
+        yield RequestProblem(field, f"{at}{name} means something to HTCondor; choose another name")
+
+
+def _valued(field: str, name: str, value: str, where: str = "") -> Iterator[RequestProblem]:
+    at = f"{where}: " if where else ""
+    if not value.strip():
+        text = f"{name} is empty, which HTCondor 25.5 refuses; leave it out"
+        yield RequestProblem(field, f"{at}{text}")
+    elif not value.isprintable():
+        text = f"the value of {name} holds a line end or control character; take it out"
+        yield RequestProblem(field, f"{at}{text}")
+    elif _UNWRITABLE.search(value):
+        text = f"the value of {name} holds a double quote, a backslash or '$(…)'; take it out"
+        yield RequestProblem(field, f"{at}{text}")
+    elif len(value) > LONGEST_VALUE:
+        text = f"the value of {name} has {len(value)} characters; use {LONGEST_VALUE} at most"
+        yield RequestProblem(field, f"{at}{text}")
+    elif name.lower() == PLACE.lower() and not SITE.fullmatch(value):
+        text = f"{value!r} cannot be a site's name: give that of its GLIDEIN_ResourceName"
+        yield RequestProblem(field, f"{at}{text}")
+    elif hide_value(name, value) != value:
+        yield RequestProblem(
+            field, f"{at}{name} looks like a secret, and {SECRET_REMEDY}", fatal=False
+        )
+
+
+def _regions(request: Request) -> Iterator[RequestProblem]:
+    for name, times in Counter(region.name for region in request.regions).items():
+        if times > 1:
+            yield RequestProblem(
+                "regions", f"two regions are called {name!r}; give each its own name"
+            )
+    for region in request.regions:
+        yield from _given("regions", region.variables, region.where)
+        at = f"{region.where}: " if region.where else ""
+        if region.epochs is None or request.source is not None:
+            continue
+        first, last = region.epochs
+        epochs = epochs_of(request)
+        if request.shape is EnsembleShape.BAG:
+            text = f"the region {region.name} names epochs, and a bag has none"
+            yield RequestProblem("regions", f"{at}{text}; leave them out")
+        elif not 0 <= first <= last < epochs:
+            text = f"the region {region.name} has epochs {first} to {last}"
+            yield RequestProblem("regions", f"{at}{text}; they count from 0 to {epochs - 1}")
+
+
+# --- against the templates ----------------------------------------------------------------------
+
+
+def misused(request: Request, jobs: Sequence[JobTemplate]) -> Iterator[RequestProblem]:
+    """What does not fit the templates: variables that none uses, values they do not take, and
+    templates that are for something else."""
+    for job in jobs:
+        if job.template.path is None and job.template.role is not job.role:
+            text = f"the template {job.template.name} is there to {job.template.role}"
+            yield RequestProblem(job.field, f"{text}, not to {job.role}; choose another")
+    gated = [job for job in jobs if is_gated(request, job.role) and job.role is NodeRole.TRAIN]
+    if any("requirements" not in used_placeholders(job.template) for job in gated):
+        text = "the template does not ask for {requirements}, so no epoch can be sent elsewhere"
+        yield RequestProblem(
+            "gate", f"{text}; add 'requirements = {{requirements}}' to it", fatal=False
+        )
+    if request.source is not None:
+        return  # What nodes are told there is known when the file has been read.
+    yield from _nobody(request, jobs)
+    for field, name, values, where, fatal in _all_given(request):
+        if any(_named(field, name)):
+            continue  # That is told already.
+        at = f"{where}: " if where else ""
+        parameters = [
+            p for job in jobs for p in job.template.parameters if p.name.lower() == name.lower()
+        ]
+        wanted = (p.allowed for p in parameters if p.allowed is not None)
+        for allowed in wanted:
+            for value in values:
+                if any(_valued(field, name, value)):
+                    continue
+                if (misfit := allowed.misfit(value)) is not None:
+                    yield RequestProblem(field, f"{at}{name} is {value!r}; give {misfit}")
+        if not parameters and not any(_uses(job, name) for job in jobs):
+            text = f"no template has a parameter {name!r} or says $({name}), so it has no effect"
+            yield RequestProblem(field, f"{at}{text}; correct the name", fatal)
+
+
+def _nobody(request: Request, jobs: Sequence[JobTemplate]) -> Iterator[RequestProblem]:
+    """Regions of runs that there are not."""
+    if not any(region.runs for region in request.regions):
+        return
+    try:
+        names = (
+            shard_names(request.shards)
+            if request.shape is EnsembleShape.BAG
+            else [made.plan.name for made in runs_of(request, jobs)]
+        )
+    except PlanError:
+        return  # That is told already.
+    for region in request.regions:
+        if unknown := [name for name in region.runs if name not in set(names)]:
+            at = f"{region.where}: " if region.where else ""
+            text = f"the region {region.name} names the run {unknown[0]!r}, which there is not"
+            some = ", ".join(names[:3]) + (" …" if len(names) > 3 else "")
+            yield RequestProblem("regions", f"{at}{text}; they are called {some}")
+
+
+def _all_given(
+    request: Request,
+) -> Iterator[tuple[str, str, Sequence[str], str, bool]]:
+    """(field, variable, values, where, whether it must be used)."""
+    if request.sweep is not None:
+        for each in request.sweep.variables:
+            yield "sweep", each.name, list(dict.fromkeys(each.values)), each.where, True
+    for name, value in request.variables.items():
+        yield "variables", name, [value], "", False
+    for region in request.regions:
+        for name, value in region.variables.items():
+            yield "regions", name, [value], region.where, False
+
+
+def _uses(job: JobTemplate, name: str) -> bool:
+    if name.lower() == PLACE.lower():
+        return True
+    return re.search(rf"\$\({re.escape(name)}[:)]", job.template.text, re.IGNORECASE) is not None

@@ -1,0 +1,124 @@
+"""``metlmon continue``: a DAG that goes on with runs that were stopped, or are not complete."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import sys
+from collections.abc import Iterator
+from typing import Any, Final
+
+from metlmon.authoring.continuation import Continuation, continuation
+from metlmon.authoring.continuation_dag import ContinuedRun
+from metlmon.authoring.request import PlanError
+from metlmon.authoring.write_files import write_plan
+from metlmon.cli.commands.status import open_reader
+from metlmon.cli.exit_codes import Exit
+from metlmon.cli.output import can_show, print_json
+from metlmon.cli.tables import TextColumn, console, print_table
+from metlmon.live.errors import InputError
+from metlmon.text.formatting import count, plain, unknown
+
+SCHEMA: Final = 1
+"""Of the JSON: fields are added, never renamed."""
+
+NAME_LIMIT: Final = 40
+REASON_LIMIT: Final = 300
+
+COLUMNS: Final = (
+    TextColumn("RUN", shrinks=12),
+    TextColumn("UUID", drop=1),
+    TextColumn("DONE", right=True),
+    TextColumn("TRAINS"),
+    TextColumn("BEFORE", shrinks=20),
+)
+
+
+def continue_(options: argparse.Namespace) -> int:
+    """``metlmon continue DIR [RUN …]``. Raises InputError where nothing can go on."""
+    if options.epochs is not None and options.epochs < 1:
+        raise InputError(f"--epochs {options.epochs}: a run has at least one epoch")
+    of = None
+    if os.path.isfile(options.dir):
+        # All DAGs of the directory are looked at: another one may have gone on with its runs.
+        options.dir, of = os.path.split(options.dir)
+        options.dir = options.dir or os.curdir
+    reader = open_reader(options)
+    try:
+        painter = reader.painter()
+        found = continuation(painter, reader.dagdir, options.runs, options.epochs, of)
+        ascii = options.ascii or not can_show(sys.stdout)
+        if not options.json:
+            _print(found, ascii)
+        written = found.plan is not None and not options.dry_run
+        if found.plan is not None and written:
+            write_plan(found.plan)
+    except PlanError as error:
+        raise InputError(f"continue: {error}") from None
+    if options.json:
+        print_json(_json(found, reader.given, written))
+    elif found.plan is not None:
+        file = plain(found.plan.dag_file, 200)
+        where = shlex.quote(plain(str(reader.dagdir), 2000))
+        # As of metlmon new, a dry run ends with what it would be.
+        if written:
+            line = f"cd {where} && condor_submit_dag {shlex.quote(file)}"
+            print(f"{file}: written; to submit it: {line}")
+    return Exit.OK
+
+
+def _print(found: Continuation, ascii: bool) -> None:
+    out = console()
+    if found.plan is not None:
+        jobs = count(found.plan.jobs, "node", ascii=ascii)
+        of = ", ".join(plain(file, NAME_LIMIT, ascii) for file in found.of)
+        runs = count(len(found.runs), "run", ascii=ascii)
+        print(f"{plain(found.plan.dag_file, 200, ascii)} goes on with {runs} of {of}: {jobs}\n")
+        print_table(out, COLUMNS, [list(_cells(run, ascii)) for run in found.runs])
+        print()
+    else:
+        print("No run goes on.")
+    for remark in found.remarks:
+        print(plain(remark, REASON_LIMIT, ascii))
+    for each in found.left_out:
+        name, why = plain(each.run, NAME_LIMIT, ascii), plain(each.why, REASON_LIMIT, ascii)
+        print(f"{name} is left out: {why}")
+
+
+def _cells(run: ContinuedRun, ascii: bool) -> Iterator[str]:
+    yield plain(run.run, NAME_LIMIT, ascii)
+    yield plain(run.uuid, 16, ascii)
+    yield unknown(ascii) if run.done is None else f"epoch {run.done}"
+    one = run.first == run.last
+    yield f"epoch {run.first}" if one else f"epochs {run.first} to {run.last}"
+    yield plain(run.why, REASON_LIMIT, ascii)
+
+
+def _json(found: Continuation, dagdir: str, written: bool) -> dict[str, Any]:
+    plan = found.plan
+    return {
+        "schema": SCHEMA,
+        "dagdir": dagdir,
+        "written": written,
+        "dag_file": plan.dag_file if plan is not None else None,
+        "of": list(found.of),
+        "files": [file.name for file in plan.files] if plan is not None else [],
+        "nodes": plan.nodes if plan is not None else 0,
+        "runs": [
+            {
+                "run": run.run,
+                "uuid": run.uuid,
+                "before": run.why,
+                "done": run.done,
+                "first": run.first,
+                "last": run.last,
+                "checkpoint": run.checkpoint,
+            }
+            for run in found.runs
+        ],
+        "left_out": [
+            {"run": each.run, "uuid": each.uuid, "why": each.why} for each in found.left_out
+        ],
+        "remarks": list(found.remarks),
+    }

@@ -1,0 +1,268 @@
+"""``metlmon curves``: metrics by epoch, as a table or as JSON."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from metlmon.cli.commands.status import open_reader
+from metlmon.cli.exit_codes import Exit
+from metlmon.cli.json_output import SCHEMA, JsonWriter, warnings
+from metlmon.cli.output import can_show, print_json
+from metlmon.cli.tables import NAME_LIMIT, SHADES, TextColumn, console, print_table
+from metlmon.cli.warnings import print_warnings
+from metlmon.jobfiles.records import Point, Streamed
+from metlmon.live.errors import InputError
+from metlmon.live.job_files import TrainingFiles
+from metlmon.model.settings import MetricSettings
+from metlmon.snapshot.builder import SnapshotBuilder
+from metlmon.stats.curves import (
+    Curves,
+    MetricBand,
+    MetricCurve,
+    answer,
+    metric_names,
+    sign_of,
+    told_course,
+)
+from metlmon.stats.curves import curves as curves_in
+from metlmon.stats.worker import StatsInput
+from metlmon.text.formatting import Weight, plain, unknown
+from metlmon.text.formatting import metric as metric_told
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+PROBLEMS_SHOWN: Final = 20
+"""Sentences about files, printed by the command; ``--json`` has them all."""
+
+
+def curves(options: argparse.Namespace) -> int:
+    """``metlmon curves``. Raises InputError for a metric that no run has."""
+    reader = open_reader(options)
+    painter = reader.painter()
+    ledger, settings = painter.ledger(), painter.ensemble.settings
+    written = TrainingFiles(reader.dagdir, settings)
+    basis = StatsInput(
+        painter.status(),
+        ledger,
+        settings,
+        written.trainings(ledger, painter),
+        written.streams(ledger, painter),
+        written=True,
+    )
+    check_metric(options.metric, basis)
+    found = curves_in(basis, options.metric)
+    if options.json:
+        print_figures(painter, curves_json(found, settings.metrics))
+    else:
+        print_curves(
+            found, painter.live, settings.metrics, options.ascii or not can_show(sys.stdout)
+        )
+    for problem in found.problems[:PROBLEMS_SHOWN]:
+        print(f"metlmon: warning: {plain(problem, 400)}", file=sys.stderr)
+    return Exit.OK
+
+
+def print_figures(painter: SnapshotBuilder, told: Mapping[str, Any]) -> None:
+    """What a command found, as JSON, with what all of them say; warnings on standard error, too."""
+    notices = tuple(painter.notices())
+    print_json(
+        {
+            "schema": SCHEMA,
+            "dagdir": painter.dagdir,
+            "as_of": JsonWriter(painter.clock.stated).time(painter.as_of),
+            "live": painter.live,
+            **told,
+            "warnings": warnings(notices),
+        }
+    )
+    print_warnings(notices)
+
+
+def check_metric(name: str | None, basis: StatsInput) -> None:
+    """Raises InputError for a metric that no run has."""
+    names = metric_names(basis)
+    if name is not None and names and name not in names:
+        some = ", ".join(plain(each, NAME_LIMIT) for each in names)
+        raise InputError(f"--metric {plain(name, 80)}: no run has it; there are: {some}")
+
+
+# --- JSON -------------------------------------------------------------------------------------
+
+
+def curves_json(of: Curves, metrics: MetricSettings) -> dict[str, Any]:
+    """Curves as JSON (schema 1).
+
+    A ``value`` that is no number is null, and ``odd`` then says which: "nan", "inf" or "-inf";
+    ``odd`` is null beside every number. Epochs are numbered as nodes are, from 0; ``version``
+    is the k of the ``version_<k>`` that a value comes from, null for other files; ``trend`` is
+    the change per epoch. ``course``: "improves", "flat", "diverged", "nan", "early" (one value
+    alone) or "none", ``since`` the epoch of it. ``band`` and those of ``labels``: by epoch the
+    number of runs with a value, and what these are; ``lost`` runs had diverged by then and are
+    not among them. ``running``: the progress line of the running epoch, null without one.
+    """
+    return {
+        "metric": of.metric,
+        "goal": of.goal,
+        "metrics": list(of.metrics),
+        "looked_in": list(metrics.files),
+        "runs": [_run(curve) for curve in of.curves],
+        "band": _band(of.band),
+        "labels": [
+            {"label": band.label, "runs": band.runs, "band": _band(band)} for band in of.bands
+        ],
+        "problems": list(of.problems),
+    }
+
+
+def _run(curve: MetricCurve) -> dict[str, Any]:
+    return {
+        "run": curve.run_name,
+        "uuid": curve.uuid,
+        "key": curve.run,
+        "label": curve.label,
+        "epochs_total": curve.epochs_total,
+        "points": [_point(point) for point in curve.points],
+        "best": None if curve.best is None else _point(curve.best),
+        "last": None if curve.last is None else _point(curve.last),
+        "trend": curve.trend,
+        "course": str(curve.course),
+        "since": curve.since,
+        "odd_epochs": list(curve.odd),
+        "running": None if curve.streamed is None else _streamed(curve.running, curve.streamed),
+    }
+
+
+def _number(value: float) -> tuple[float | None, str | None]:
+    """Strict JSON knows no NaN and no infinity: null, and which it is."""
+    if math.isfinite(value):
+        return value, None
+    return None, "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
+
+
+def _point(point: Point) -> dict[str, Any]:
+    value, odd = _number(point.value)
+    return {
+        "epoch": point.epoch,
+        "value": value,
+        "odd": odd,
+        "version": point.version,
+        "file": point.file,
+    }
+
+
+def _streamed(running: int | None, streamed: Streamed) -> dict[str, Any]:
+    loss, odd = _number(streamed.loss) if streamed.loss is not None else (None, None)
+    return {
+        "epoch": running,
+        "fraction": streamed.fraction,
+        "step": streamed.done,
+        "steps": streamed.total,
+        "steps_per_second": streamed.rate,
+        "seconds_left": streamed.remaining,
+        "loss": loss,
+        "loss_odd": odd,
+    }
+
+
+def _band(band: MetricBand) -> list[dict[str, Any]]:
+    return [
+        {
+            "epoch": level.epoch,
+            "n": level.n,
+            "lost": level.lost,
+            "min": level.least,
+            "lower_quartile": level.lower,
+            "median": level.median,
+            "upper_quartile": level.upper,
+            "max": level.most,
+        }
+        for level in band.levels
+    ]
+
+
+# --- tables -----------------------------------------------------------------------------------
+
+
+def print_curves(of: Curves, live: bool, metrics: MetricSettings, ascii: bool) -> None:
+    """The answer, a row for each run, and the band by epoch."""
+    from rich.text import Text
+
+    out = console()
+    if not of.with_values:
+        out.print(Text("No training has written a metric here yet."))
+        places = ", ".join(
+            plain(f"{each}/version_<k>/metrics.csv", 80, ascii) for each in metrics.files
+        )
+        out.print(
+            Text(f"Looked for {places}, and for {plain(of.metric, 40, ascii)} in the jobs' output.")
+        )
+        return
+    told = answer(of, live, ascii)
+    dot = " - " if ascii else " · "
+    said = [part for part in (told.runs, told.best, told.lost, told.flat) if part]
+    out.print(Text(dot.join(said), style="bold"))
+    goal = {"min": ", lower is better", "max": ", higher is better", None: ""}[of.goal]
+    out.print(Text(f"{plain(of.metric, 80, ascii)}{goal}"))
+    out.print()
+    labelled = bool(of.bands)
+    print_table(
+        out,
+        [column for column in _COLUMNS if labelled or column.head != "LABEL"],
+        [_cells(curve, labelled, ascii) for curve in of.curves],
+    )
+    for band in (of.band, *of.bands):
+        out.print()
+        name = "all runs" if band is of.band else plain(band.label or "no label", NAME_LIMIT, ascii)
+        out.print(Text(name, style="bold"))
+        print_table(out, _BAND, [_level(level, ascii) for level in _band(band)])
+
+
+_COLUMNS: Final = (
+    TextColumn("RUN", shrinks=12),
+    TextColumn("LABEL", drop=1),
+    TextColumn("EPOCH", right=True),
+    TextColumn("LAST", right=True),
+    TextColumn("BEST", right=True),
+    TextColumn("IN EPOCH", right=True),
+    TextColumn("TREND/EPOCH", right=True, drop=2),
+    TextColumn("HOW IT GOES"),
+)
+
+_BAND: Final = (
+    TextColumn("EPOCH", right=True),
+    TextColumn("RUNS", right=True),
+    TextColumn("MIN", right=True),
+    TextColumn("QUARTILE", right=True),
+    TextColumn("MEDIAN", right=True),
+    TextColumn("QUARTILE", right=True),
+    TextColumn("MAX", right=True),
+)
+
+
+def _cells(curve: MetricCurve, labelled: bool, ascii: bool) -> list[str | Text]:
+    from rich.text import Text
+
+    sign = sign_of(curve)
+    style = SHADES[sign.colour] + (" bold" if sign.weight is Weight.BOLD else "")
+    label = [plain(curve.label or "", NAME_LIMIT, ascii)] if labelled else []
+    last, best = curve.last, curve.best
+    return [
+        plain(curve.run_name, NAME_LIMIT, ascii),
+        *label,
+        str(last.epoch) if last is not None else unknown(ascii),
+        metric_told(last.value if last is not None else None, ascii),
+        metric_told(best.value if best is not None else None, ascii),
+        str(best.epoch) if best is not None else "",
+        metric_told(curve.trend, ascii),
+        Text(f"{sign.mark(ascii)} {told_course(curve)}", style=style),
+    ]
+
+
+def _level(level: dict[str, Any], ascii: bool) -> list[str | Text]:
+    values = ("min", "lower_quartile", "median", "upper_quartile", "max")
+    return [str(level["epoch"]), str(level["n"]), *(metric_told(level[v], ascii) for v in values)]

@@ -1,0 +1,71 @@
+"""``metlmon demo``: the recorded ensemble that comes with metlmon, replayed as if live."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+from typing import Final
+
+from metlmon.cli.commands.status import show
+from metlmon.cli.exit_codes import Exit
+from metlmon.cli.output import can_show, is_terminal
+from metlmon.cli.session_setup import RECORDING, FeedAndPool
+from metlmon.live.dagdir_reader import DagdirReader
+from metlmon.live.errors import InputError
+from metlmon.live.replay import Replay
+from metlmon.live.session import Session
+
+STORY_SECONDS: Final = 75.0
+"""How long the whole story takes without ``--speed``: long enough to look around while it
+moves, short enough to see its end."""
+
+
+def recording() -> Path:
+    """Where the recording lies: in the wheel beside the package, in a checkout under
+    ``fixtures/``. Raises InputError when it is in neither."""
+    package = Path(__file__).resolve().parents[2]
+    for place in (package / "demo_ensemble", package.parent / "fixtures" / "trainer"):
+        if place.is_dir():
+            return place
+    raise InputError(f"{package}: the demo's recording is not there; install metlmon again")
+
+
+def demo(options: argparse.Namespace) -> int:
+    """Replay it on the screens; without a terminal print how it ended."""
+    where = recording()
+    if options.status or not is_terminal():
+        return _print_end(where, options)
+    if options.speed is not None and options.speed <= 0:
+        raise InputError(f"--speed {options.speed:g}: give a number above 0, such as 4")
+    with tempfile.TemporaryDirectory(prefix="metlmon-demo-") as scratch:
+        folder = Path(scratch) / "demo"
+        folder.mkdir()
+        replay = Replay(where, folder, options.speed or 1.0)
+        if options.speed is None:
+            replay.set_length(STORY_SECONDS)
+        replay.start()
+        try:
+            reader = DagdirReader(folder, local_now=replay.now)
+            reader.open()
+            return show(FeedAndPool(Session(reader), None, RECORDING), options)
+        finally:
+            replay.stop()
+            if replay.failed is not None:
+                print(f"metlmon: {replay.failed}", file=sys.stderr)
+
+
+def _print_end(where: Path, options: argparse.Namespace) -> int:
+    from metlmon.cli.tables import print_status
+    from metlmon.stats.headline import headline
+    from metlmon.stats.worker import StatsInput
+
+    reader = DagdirReader(where)
+    reader.open()
+    reader.read_all()
+    painter = reader.painter()
+    picture = painter.status()
+    figures = headline(StatsInput(picture, painter.ledger(), reader.ensemble.settings))
+    print_status(picture, figures, options.ascii or not can_show(sys.stdout))
+    return Exit.OK

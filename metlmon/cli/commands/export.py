@@ -1,0 +1,206 @@
+"""``export``: the frames as files."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import os
+import re
+import shutil
+import sys
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+from metlmon.cli.commands.status import open_reader
+from metlmon.cli.exit_codes import Exit
+from metlmon.cli.warnings import print_warnings
+from metlmon.drafts import draft_name, remove_stale_drafts
+from metlmon.live.errors import InputError
+from metlmon.stats.frame_columns import TABLES, TEXT, WORD, listing, markdown
+from metlmon.stats.frames import Frames, Value
+from metlmon.text.formatting import count, plain, size
+
+PARQUET_ENGINES: Final = ("pyarrow", "fastparquet")
+"""What pandas writes Parquet with. Neither is required: CSV and JSON need nothing."""
+
+_FORMULA: Final = re.compile(r"(?:^|(?<=;))(?=[\s\x22]*[=+\-@＝＋－＠])")
+"""A text that begins so is a formula to a spreadsheet; some take the wide signs of East Asia,
+too, and where the comma is for decimals a semicolon begins another cell: what quotes stand
+there are none any more. An apostrophe before it makes it a text again."""
+
+ABOUT_TEXTS: Final = """\
+In CSV an apostrophe stands before a text that a spreadsheet would take for a formula (one that
+begins with = + - or @, or goes on so behind a semicolon). Numbers, JSON, Parquet and the frames
+of metlmon.load() have none. Texts are one line each; what a terminal would obey is written as
+\\x1b or \\u202e.
+"""
+"""Stands below ``--columns``."""
+
+
+def export(options: argparse.Namespace) -> int:
+    """``metlmon export``."""
+    names = _wanted(options.frames)
+    if options.columns:
+        tables = [TABLES[name] for name in names]
+        if sys.stdout.isatty():
+            print(listing(tables, shutil.get_terminal_size().columns), end="")
+        else:
+            print(markdown(tables), end="")
+        print(f"\n{ABOUT_TEXTS}", end="")
+        return Exit.OK
+    if options.to == "parquet":
+        _check_parquet()
+    dagdir = Path(options.dir)
+    out = Path(options.out) if options.out is not None else Path(f"{_stem(dagdir)}-export")
+    _check_place(out, dagdir.parent if dagdir.is_file() else dagdir)
+    paths = {name: out / f"{name}.{options.to}" for name in names}
+    _check_new(paths.values(), options.force)
+    painter = open_reader(options).painter()
+    frames = Frames(painter)
+    _make(out)
+    for name, path in paths.items():
+        rows = _write(path, frames, name, WRITERS[options.to], options.force)
+        told = f"{plain(str(path))}: {count(rows, 'row')}, {size(path.stat().st_size)}"
+        print(f"metlmon: {told}", file=sys.stderr)
+        if not sys.stdout.isatty():
+            # For scripts; a person has just read it.
+            print(plain(str(path)))
+    print_warnings(painter.notices())
+    return Exit.OK
+
+
+def _wanted(only: str | None) -> list[str]:
+    """The frames of ``--only``, all without it. Raises InputError."""
+    if only is None:
+        return list(TABLES)
+    names = [name.strip() for name in only.split(",") if name.strip()]
+    unknown = [name for name in names if name not in TABLES]
+    if unknown or not names:
+        what = unknown[0] if unknown else only
+        raise InputError(f"--only {what!r}: the frames are {', '.join(TABLES)}")
+    return [name for name in TABLES if name in names]
+
+
+def _stem(dagdir: Path) -> str:
+    """What the ensemble is called: its directory, or its one DAG file."""
+    return dagdir.stem if dagdir.is_file() else Path(os.path.realpath(dagdir)).name or "ensemble"
+
+
+# --- where it goes ------------------------------------------------------------------------
+
+
+def _check_parquet() -> None:
+    if not any(find_spec(engine) for engine in PARQUET_ENGINES):
+        raise InputError(
+            "--to parquet: pandas needs the package pyarrow for it, which is not installed here; "
+            f"{Path(sys.executable).name} -m pip install pyarrow, or choose --to csv"
+        )
+
+
+def _check_place(out: Path, dagdir: Path) -> None:
+    """Nothing is ever written to a dagdir: DAGMan and the jobs own it."""
+    inside = os.path.realpath(dagdir)
+    if Path(os.path.realpath(out)).is_relative_to(inside):
+        beside = f"../{os.path.basename(inside)}-export"
+        raise InputError(
+            f"{out}: lies in the ensemble's own directory, where metlmon writes nothing; name "
+            f"another one: --out {beside if out.parent == Path() else 'DIRECTORY'}"
+        )
+
+
+def _check_new(paths: Iterable[Path], force: bool) -> None:
+    for path in paths:
+        if path.is_dir():
+            raise InputError(f"{path}: is a directory; choose another place with --out")
+        if os.path.lexists(path) and not force:
+            raise InputError(
+                f"{path}: is there already; --force overwrites it, --out names another place"
+            )
+
+
+def _make(out: Path) -> None:
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise InputError(f"{out}: is no directory; name another one with --out") from None
+    except OSError as error:
+        raise InputError(f"{out}: cannot be made: {error.strerror or error}") from None
+
+
+# --- writing ------------------------------------------------------------------------------
+
+Writer = Callable[[Path, Frames, str], int]
+
+
+def _write(path: Path, frames: Frames, name: str, writer: Writer, force: bool) -> int:
+    """Under another name first, then in its place: no reader meets half a file. Returns the
+    number of rows."""
+    remove_stale_drafts(path.parent, [path.name])
+    draft = path.with_name(draft_name(path.name))
+    try:
+        rows = writer(draft, frames, name)
+        _check_new([path], force)
+        os.replace(draft, path)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written: {error.strerror or error}") from None
+    except ImportError as error:
+        # pandas asks for a newer one than is here.
+        raise InputError(f"{path}: cannot be written: {error}") from None
+    finally:
+        draft.unlink(missing_ok=True)
+    return rows
+
+
+def _csv(path: Path, frames: Frames, name: str) -> int:
+    values = frames.values(name)
+    texts = {column.name for column in TABLES[name].columns if column.dtype in (TEXT, WORD)}
+    told = [
+        [_cell(frames, value, each in texts) for value in column] for each, column in values.items()
+    ]
+    with open(path, "x", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(values)
+        writer.writerows(zip(*told, strict=True))
+    return len(told[0])
+
+
+def _cell(frames: Frames, value: Value, text: bool) -> str:
+    """A value as CSV has it: empty for what is not known; numbers as they are."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, datetime):
+        return frames.stated(value)
+    told = str(value)
+    return _FORMULA.sub("'", told) if text else told
+
+
+def _json(path: Path, frames: Frames, name: str) -> int:
+    values = frames.values(name)
+    rows = 0
+    with open(path, "x", encoding="ascii") as file:
+        file.write("[")
+        for record in zip(*values.values(), strict=True):
+            told = {
+                column: frames.stated(value) if isinstance(value, datetime) else value
+                for column, value in zip(values, record, strict=True)
+            }
+            # A line for each record: legible to people and to line tools.
+            file.write((",\n" if rows else "\n") + json.dumps(told, allow_nan=False))
+            rows += 1
+        file.write("\n]\n")
+    return rows
+
+
+def _parquet(path: Path, frames: Frames, name: str) -> int:
+    frame = frames.frame(name)
+    frame.to_parquet(path, index=False)
+    return len(frame)
+
+
+WRITERS: Final[dict[str, Writer]] = {"csv": _csv, "json": _json, "parquet": _parquet}

@@ -1,0 +1,233 @@
+"""``metlmon shards``: bags of equal nodes, as tables or as JSON."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+from metlmon.cli.commands.status import open_reader
+from metlmon.cli.exit_codes import Exit
+from metlmon.cli.json_output import SCHEMA, JsonWriter, warnings
+from metlmon.cli.output import can_show, print_json
+from metlmon.cli.tables import TextColumn, console, hours_line, print_table
+from metlmon.cli.warnings import print_warnings
+from metlmon.snapshot.dag_description import described
+from metlmon.stats import estimate_text, shard_text
+from metlmon.stats.estimates import Interval
+from metlmon.stats.shards import Bag, Shard, ShardRate, ShardTimes, Straggler, bags
+from metlmon.stats.worker import StatsInput
+from metlmon.text.formatting import duration, job_id, plain, unknown
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+STRAGGLERS_SHOWN: Final = 20
+"""Printed by the command; ``--json`` has them all."""
+
+
+def shards(options: argparse.Namespace) -> int:
+    """``metlmon shards``."""
+    reader = open_reader(options)
+    painter = reader.painter()
+    told = described(painter)
+    basis = StatsInput(
+        painter.status(), painter.ledger(), painter.ensemble.settings, described=lambda: told
+    )
+    found = bags(basis)
+    if options.json:
+        notices = tuple(painter.notices())
+        writer = JsonWriter(painter.clock.stated)
+        print_json(
+            {
+                "schema": SCHEMA,
+                "dagdir": painter.dagdir,
+                "as_of": writer.time(painter.as_of),
+                "live": painter.live,
+                "bags": [bag_json(bag, writer) for bag in found],
+                "warnings": warnings(notices),
+            }
+        )
+        print_warnings(notices)
+    else:
+        print_bags(found, painter.live, options.ascii or not can_show(sys.stdout))
+    return Exit.OK
+
+
+# --- JSON -------------------------------------------------------------------------------------
+
+
+def bag_json(bag: Bag, writer: JsonWriter) -> dict[str, Any]:
+    """A bag as JSON (schema 1).
+
+    ``in_dag``: the DAG that holds its nodes, ``dag`` the top-level one that this one belongs to.
+    ``name``: what its nodes' names have in common, ``*`` for the number. ``rate``: shards per hour
+    since ``began`` and of late, with what it was counted over. ``seconds``: of the executions that
+    completed shards. ``machines``: shards at work at a time, of late. ``remaining``: seconds until
+    the last one is done, an interval that on generated bags held in four of five cases (in nine of
+    ten early, in seven of ten when nearly all is done), and from how many shards; null where
+    ``why_not`` says why, or where it is over (``ended``); ``without`` shards, held or failed, are
+    left out of it.
+    """
+    return {
+        "dag": bag.dag,
+        "in_dag": bag.in_dag,
+        "name": bag.stem,
+        "submit": bag.submit,
+        "shards_total": bag.total,
+        "shards_done": bag.done,
+        "shards_running": bag.running,
+        "shards_failed": bag.failed,
+        "states": {str(state): n for state, n in bag.states.items()},
+        "began": writer.time(bag.began),
+        "ended": writer.time(bag.ended),
+        "rate": {"overall": _pace(bag.overall), "lately": _pace(bag.lately)},
+        "seconds": _spread(bag.times),
+        "machines": bag.machines,
+        "remaining": _span(bag.span),
+        "about": writer.time(bag.at),
+        "without": bag.without,
+        "why_not": bag.why_not,
+        "stragglers": [_straggler(each) for each in bag.stragglers],
+        "gpu_hours": {
+            "good": bag.gpu_hours.good,
+            "bad": bag.gpu_hours.bad,
+            "in_flight": bag.gpu_hours.in_flight,
+            "total": bag.gpu_hours.total,
+        },
+        "executions": bag.executions,
+        "executions_lost": bag.lost,
+        "shards": [_shard(each, writer) for each in bag.shards],
+    }
+
+
+def _pace(pace: ShardRate | None) -> dict[str, Any] | None:
+    if pace is None:
+        return None
+    return {"shards": pace.shards, "seconds": pace.seconds, "per_hour": pace.per_hour}
+
+
+def _spread(times: ShardTimes | None) -> dict[str, Any] | None:
+    if times is None:
+        return None
+    return {
+        "shards": times.shards,
+        "min": times.least,
+        "lower_quartile": times.lower,
+        "median": times.median,
+        "upper_quartile": times.upper,
+        "ninetieth": times.ninetieth,
+        "max": times.most,
+    }
+
+
+def _span(span: Interval | None) -> dict[str, Any] | None:
+    if span is None:
+        return None
+    return {
+        "low": span.low,
+        "middle": span.middle,
+        "high": span.high,
+        "samples": span.samples,
+        "sure": estimate_text.sureness(span),
+    }
+
+
+def _straggler(each: Straggler) -> dict[str, Any]:
+    return {
+        "node": each.node,
+        "cluster": each.job[0],
+        "proc": each.job[1],
+        "site": each.site,
+        "host": each.host,
+        "seconds": each.seconds,
+        "times_median": each.times,
+    }
+
+
+def _shard(each: Shard, writer: JsonWriter) -> dict[str, Any]:
+    cluster, proc = each.job if each.job is not None else (None, None)
+    return {
+        "node": each.node,
+        "number": each.number,
+        "state": str(each.state),
+        "cluster": cluster,
+        "proc": proc,
+        "site": each.site,
+        "seconds": each.seconds,
+        "since": writer.time(each.since),
+        "attempts": each.attempts,
+        "straggles": each.straggles,
+    }
+
+
+# --- tables -----------------------------------------------------------------------------------
+
+
+def print_bags(found: tuple[Bag, ...], live: bool, ascii: bool) -> None:
+    """Each bag: how far it is, how fast, and what lags."""
+    from rich.text import Text
+
+    out = console()
+    if not found:
+        for line in shard_text.no_bag():
+            out.print(Text(line))
+    for place, bag in enumerate(found):
+        if place:
+            out.print()
+        _print_bag(out, bag, live, ascii)
+
+
+def _print_bag(out: Console, bag: Bag, live: bool, ascii: bool) -> None:
+    from rich.text import Text
+
+    told = shard_text.answer(bag, live, ascii)
+    dot = " - " if ascii else " · "
+    parts = [each for each in (told.done, told.running, told.held, told.stragglers) if each]
+    head = f"{shard_text.name(bag, ascii)}  {dot.join(parts)}; {told.when}"
+    out.print(Text(head, style="bold"))
+    out.print(Text(f"{plain(bag.in_dag, 60, ascii)}, {plain(bag.submit, 60, ascii)}"))
+    out.print(Text("  ".join(text for _, text in shard_text.states(bag, ascii))))
+    if bag.times is not None:
+        out.print(Text(f"A shard takes {shard_text.times(bag.times, ascii)}"))
+    if bag.overall is not None:
+        rates = f"Rate: {shard_text.rate(bag.overall, ascii)}"
+        if bag.lately is not None:
+            rates += (
+                f", {shard_text.rate(bag.lately, ascii)} in {shard_text.window(bag.lately, ascii)}"
+            )
+            rates += f", {bag.machines:.1f} at a time"
+        out.print(Text(rates))
+    if bag.span is not None:
+        sure = estimate_text.sureness(bag.span)
+        out.print(Text(f"How sure: {sure}, from {bag.span.samples} shards that have ended"))
+    out.print(Text(hours_line(bag.gpu_hours, ascii)))
+    if not bag.stragglers:
+        return
+    out.print()
+    print_table(
+        out, _STRAGGLERS, [_cells(each, ascii) for each in bag.stragglers[:STRAGGLERS_SHOWN]]
+    )
+    if len(bag.stragglers) > STRAGGLERS_SHOWN:
+        out.print(Text(f"and {len(bag.stragglers) - STRAGGLERS_SHOWN} more: see --json"))
+
+
+_STRAGGLERS: Final = (
+    TextColumn("STRAGGLER"),
+    TextColumn("JOB"),
+    TextColumn("SITE", shrinks=8),
+    TextColumn("HOST", drop=1),
+    TextColumn("RUNS FOR", right=True),
+    TextColumn("TIMES MEDIAN", right=True, drop=2),
+)
+
+
+def _cells(each: Straggler, ascii: bool) -> list[Any]:
+    return [
+        plain(each.node, 40, ascii),
+        job_id(*each.job, ascii),
+        plain(each.site or unknown(ascii), 40, ascii),
+        plain(each.host or unknown(ascii), 60, ascii),
+        duration(each.seconds, ascii),
+        f"{each.times:.1f}{'x' if ascii else '×'}",
+    ]

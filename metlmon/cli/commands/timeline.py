@@ -1,0 +1,244 @@
+"""``metlmon timeline``: when what ran where, and how many at a time."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final
+
+from metlmon.cli.commands.status import open_reader
+from metlmon.cli.exit_codes import Exit
+from metlmon.cli.json_output import JsonWriter, head, seconds
+from metlmon.cli.output import can_show, print_json
+from metlmon.cli.warnings import print_warnings
+from metlmon.snapshot.builder import SnapshotBuilder
+from metlmon.stats.timeline import CountStep, Lane, Ran, Stall, Timeline, TimelineSpan, drawn_up
+from metlmon.stats.timeline_text import (
+    SIGNS,
+    Cell,
+    CellKind,
+    VisibleWindow,
+    axis,
+    by_outcome,
+    ceiling,
+    epoch_labels,
+    kind_of,
+    lane_cells,
+    lettered,
+    stacked_rows,
+    stacks,
+    whole,
+)
+from metlmon.text.formatting import Weight, count, duration, moment, number, plain
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+PIPE_CELLS: Final = 100
+"""Columns where no terminal tells how many there are (``COLUMNS`` does too)."""
+
+NAME_CELLS: Final = 16
+CHART_LINES: Final = 5
+STALLS_SHOWN: Final = 5
+
+BY_OUTCOME: Final = (SIGNS[CellKind.GOOD], SIGNS[CellKind.FLYING], SIGNS[CellKind.LOST])
+
+
+def timeline(options: argparse.Namespace) -> int:
+    """The command."""
+    painter = open_reader(options).painter()
+    made = drawn_up(painter.ledger())
+    if options.json:
+        print_json(_json(painter, made))
+        print_warnings(painter.notices())
+    else:
+        _print(made, options.ascii or not can_show(sys.stdout))
+    return Exit.OK
+
+
+# --- JSON -----------------------------------------------------------------------------------
+
+
+def _json(painter: SnapshotBuilder, made: Timeline) -> dict[str, Any]:
+    """Spans and executions by run, stalls, and the steps of how many ran at a time. The last
+    span of a job in the queue has no end; the last step lasts to ``last``."""
+    writer = JsonWriter(painter.clock.stated)
+    ran: dict[str, list[Ran]] = {}
+    for each in made.ran:
+        ran.setdefault(each.entry.run or "", []).append(each)
+    return {
+        **head(painter),
+        "first": writer.time(made.first),
+        "last": writer.time(made.last),
+        "seconds": seconds(made.length),
+        "runs": [_lane(writer, lane, ran.get(lane.key, [])) for lane in made.lanes],
+        "stalls": [_stall(writer, stall) for stall in made.stalls],
+        "concurrency": {
+            "max_jobs": made.max_jobs,
+            "max_gpus": made.max_gpus,
+            "mean_jobs": made.job_seconds / made.length if made.length else None,
+            "mean_gpus": made.gpu_seconds / made.length if made.length else None,
+            "job_seconds": seconds(made.job_seconds),
+            "gpu_seconds": seconds(made.gpu_seconds),
+            "steps": [_step(writer, step) for step in made.steps],
+        },
+    }
+
+
+def _lane(writer: JsonWriter, lane: Lane, ran: Iterable[Ran]) -> dict[str, Any]:
+    return {
+        "run": lane.name if lane.key else None,
+        "uuid": lane.uuid,
+        "dag": lane.dag or None,
+        "spans": [_span(writer, span) for span in lane.spans],
+        "executions": [_execution(writer, each) for each in ran],
+    }
+
+
+def _span(writer: JsonWriter, span: TimelineSpan) -> dict[str, Any]:
+    return {
+        "cluster": span.job[0],
+        "proc": span.job[1],
+        "epoch": span.epoch,
+        "node": span.node,
+        "state": str(span.state),
+        "start": writer.time(span.start),
+        "end": writer.time(span.end),
+        "seconds": seconds(span.seconds),
+        "site": None if span.execution is None else span.execution.site,
+    }
+
+
+def _execution(writer: JsonWriter, each: Ran) -> dict[str, Any]:
+    entry = each.entry
+    return {
+        "cluster": entry.job[0],
+        "proc": entry.job[1],
+        "epoch": entry.epoch,
+        "node": entry.node,
+        "attempt": entry.attempt,
+        "start": writer.time(entry.start),
+        "end": writer.time(entry.end),
+        "seconds": seconds(entry.seconds),
+        "outcome": str(entry.outcome),
+        "site": entry.site,
+        "gpu": entry.gpu,
+        "gpus": entry.gpus,
+    }
+
+
+def _stall(writer: JsonWriter, stall: Stall) -> dict[str, Any]:
+    return {
+        "start": writer.time(stall.start),
+        "end": None if stall.lasts else writer.time(stall.end),
+        "seconds": seconds(stall.seconds),
+    }
+
+
+def _step(writer: JsonWriter, step: CountStep) -> dict[str, Any]:
+    return {"time": writer.time(step.time), "jobs": step.jobs, "gpus": step.gpus}
+
+
+# --- printed --------------------------------------------------------------------------------
+
+
+def _print(made: Timeline, ascii: bool) -> None:
+    from metlmon.cli.tables import console
+
+    out = console()
+    cells = shutil.get_terminal_size((PIPE_CELLS, 24)).columns
+    for line in _lines(made, cells, ascii):
+        out.print(line, soft_wrap=True)
+
+
+def _lines(made: Timeline, cells: int, ascii: bool) -> Iterable[Text]:
+    from rich.text import Text
+
+    if made.first is None:
+        yield Text("No job has an event yet: there is no time to show.")
+        return
+    names = [plain(lane.name, NAME_CELLS, ascii) for lane in made.lanes]
+    indent = max([len(name) for name in names] + [len("99 GPUs")]) + 2
+    window = whole(made, max(20, cells - indent - 1))
+    arrow = "->" if ascii else "→"
+    span = f"{moment(made.first, ascii)} {arrow} {moment(made.last, ascii)}"
+    yield Text(f"{span}   {duration(made.length, ascii)}")
+    yield from _stall_lines(made, ascii)
+    if made.length:
+        gpus, jobs = made.gpu_seconds / made.length, made.job_seconds / made.length
+        told = f"GPUs at a time: {made.max_gpus} at most, {gpus:.2f} in the mean"
+        yield Text(f"{told}; jobs: {made.max_jobs} at most, {jobs:.2f} in the mean")
+    yield Text()
+    yield Text(" " * indent + axis(made, window, ascii).rstrip(), style="bright_black")
+    for name, lane in zip(names, made.lanes, strict=True):
+        drawn = lettered(lane_cells(lane, window, by_outcome), ascii)
+        yield Text(f"{name:<{indent}}") + _cells(drawn)
+        yield Text(" " * indent + epoch_labels(lane, window), style="bright_black")
+    yield from _chart(made, window, indent, ascii)
+    yield Text()
+    yield _legend(made, ascii)
+
+
+def _stall_lines(made: Timeline, ascii: bool) -> Iterable[Text]:
+    from rich.text import Text
+
+    if not made.steps:
+        yield Text("nothing has run yet", style="yellow")
+        return
+    if not made.stalls:
+        yield Text("something ran all the time")
+        return
+    total = duration(sum(stall.seconds for stall in made.stalls), ascii)
+    times = count(len(made.stalls), "time", ascii=ascii)
+    yield Text(f"nothing ran {times}, for {total} in all; the longest:")
+    longest = sorted(made.stalls, key=lambda stall: -stall.seconds)[:STALLS_SHOWN]
+    for stall in longest:
+        until = "and still" if stall.lasts else moment(stall.end, ascii)
+        arrow = "->" if ascii else "→"
+        told = (
+            f"  {duration(stall.seconds, ascii):>10}  {moment(stall.start, ascii)} {arrow} {until}"
+        )
+        yield Text(told, style="yellow")
+
+
+def _chart(made: Timeline, window: VisibleWindow, indent: int, ascii: bool) -> Iterable[Text]:
+    from rich.text import Text
+
+    gpus = made.max_gpus > 0
+    columns = stacks(made, window, by_outcome, BY_OUTCOME, gpus)
+    top = ceiling(columns)
+    unit = "GPUs" if gpus else "jobs"
+    for at, row in enumerate(stacked_rows(columns, top, CHART_LINES, ascii)):
+        label = f"{number(top, ascii)} {unit}" if at == 0 else ""
+        label = "0" if at == CHART_LINES - 1 else label
+        yield Text(f"{label:>{indent - 1}} ", style="bright_black") + _cells(row)
+
+
+def _legend(made: Timeline, ascii: bool) -> Text:
+    from rich.text import Text
+
+    there = {kind_of(span) for lane in made.lanes for span in lane.spans}
+    line = Text()
+    for kind, sign in SIGNS.items():
+        if kind in there:
+            line += _cells([(sign.mark(ascii) * 2, sign)]) + Text(f" {sign.word}  ")
+    line.rstrip()
+    return line
+
+
+def _cells(cells: Iterable[Cell]) -> Text:
+    from rich.text import Text
+
+    from metlmon.cli.tables import SHADES
+
+    line = Text()
+    for character, sign in cells:
+        style = ""
+        if sign is not None:
+            bold = " bold" if sign.weight is Weight.BOLD else ""
+            style = SHADES[sign.colour] + bold
+        line.append(character, style=style)
+    line.rstrip()
+    return line

@@ -1,0 +1,1 @@
+"""Settings: ``metlmon.toml`` in the dagdir and in the user's configuration directory."""

@@ -1,0 +1,176 @@
+"""The node status file: DAGMan's own word on every node, at most a minute old.
+
+Source followed: ``Dag::DumpNodeStatus`` in ``dag.cpp`` (the text is written with fixed
+formats, one attribute a line, strings as the ClassAd unparser quotes them); HTCondor
+manual, "Capturing the Status of Nodes in a File".
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+from metlmon.dagman.records import Problem, StatusFile, StatusNode
+from metlmon.redact import redact_secrets
+
+_STRING: Final = r'"[^"\\\n]*(?:\\.[^"\\\n]*)*"'
+_LINE: Final = re.compile(
+    rf"""^[ \t]*(?:
+        (?P<open>\[) | (?P<close>\]) |
+        (?P<name>[A-Za-z_]\w*)[ \t]*=[ \t]*
+            (?: (?P<number>-?\d{{1,18}}) | (?P<string>{_STRING}) | (?P<list>\{{) )
+            (?P<rest>.*) |
+        (?P<item>{_STRING}) (?P<more>.*)
+    )""",
+    re.VERBOSE | re.MULTILINE,
+)
+_ITEM: Final = re.compile(rf'{_STRING}|"(?s:.*)')
+"""Also one that is not closed, with all behind it: else each quotation mark in it would be tried as
+a beginning."""
+_WHOLE: Final = re.compile(_STRING)
+_ESCAPE: Final = re.compile(r"\\([0-7]{1,3}|.)", re.DOTALL)
+_ESCAPED: Final = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "a": "\a", "v": "\v"}
+_CTIME: Final = re.compile(
+    r"[A-Z][a-z]{2} ([A-Z][a-z]{2}) +(\d{1,2}) (\d{2}):(\d{2}):(\d{2}) (\d{4})"
+)
+_MONTHS: Final = {
+    name: number
+    for number, name in enumerate(
+        ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"),
+        start=1,
+    )
+}
+"""``ctime`` writes these names whatever the locale; ``strptime`` reads by the locale."""
+
+_KNOWN_STATUS: Final = range(8)
+"""NodeStatus 0 not ready … 7 futile."""
+
+_NOT_TOTALS: Final = frozenset({"Timestamp", "DagStatus"})
+
+
+@dataclass(slots=True)
+class _Ad:
+    """One ``[ … ]`` as it is read: numbers and strings apart."""
+
+    line: int
+    numbers: dict[str, int] = field(default_factory=dict)
+    strings: dict[str, str] = field(default_factory=dict)
+    items: list[str] = field(default_factory=list)
+    local: datetime | None = None
+
+
+def read_node_status(path: Path, data: bytes) -> tuple[StatusFile | None, list[Problem]]:
+    """Read a node status file.
+
+    Comes out: what it says, None when it is no node status file (before HTCondor 8.1.6 it
+    had another form), and problems. DAGMan replaces the file by renaming, so that only a
+    copy can be torn: then the complete nodes are here, and a problem says so. Never raises.
+    """
+    ads, closed, lines = _ads(data.decode("utf-8", "replace"))
+    problems: list[Problem] = []
+
+    def problem(kind: str, line: int | None, text: str) -> None:
+        problems.append(Problem(kind, str(path), line, text, error=False))
+
+    head = next((ad for ad in ads if ad.strings.get("Type") == "DagStatus"), None)
+    if head is None:
+        problem("node-status", None, 'no [ Type = "DagStatus" … ]: not a node status file')
+        return None, problems
+    nodes: dict[str, StatusNode] = {}
+    for ad in ads:
+        if ad.strings.get("Type") == "NodeStatus":
+            name, node = ad.strings.get("Node"), _node(ad)
+            if name is None or node is None:
+                problem("node-status", ad.line, "a node without its name or status; passed over")
+            else:
+                nodes[name] = node
+    if not closed or not any(ad.strings.get("Type") == "StatusEnd" for ad in ads):
+        problem("torn-file", lines, "the file is not complete: nodes behind this line are missing")
+    return _status_file(path, head, nodes), problems
+
+
+def _status_file(path: Path, head: _Ad, nodes: dict[str, StatusNode]) -> StatusFile:
+    return StatusFile(
+        path=path,
+        dag_files=tuple(head.items),
+        epoch=head.numbers.get("Timestamp"),
+        local=head.local,
+        dag_status=head.numbers.get("DagStatus"),
+        totals={k: v for k, v in head.numbers.items() if k not in _NOT_TOTALS},
+        nodes=nodes,
+    )
+
+
+def _node(ad: _Ad) -> StatusNode | None:
+    status = ad.numbers.get("NodeStatus")
+    if status is None or status not in _KNOWN_STATUS:
+        return None
+    return StatusNode(
+        status=status,
+        details=redact_secrets(ad.strings.get("StatusDetails", "")),
+        retry_count=ad.numbers.get("RetryCount", 0),
+        procs_queued=ad.numbers.get("JobProcsQueued", 0),
+        procs_held=ad.numbers.get("JobProcsHeld", 0),
+    )
+
+
+def _ads(text: str) -> tuple[list[_Ad], bool, int]:
+    """The complete ads, whether the last one is closed, and the number of lines."""
+    ads: list[_Ad] = []
+    ad: _Ad | None = None
+    line, behind = 1, 0
+    for found in _LINE.finditer(text):
+        kind = found.lastgroup
+        if kind == "open":
+            line, behind = line + text.count("\n", behind, found.start()), found.start()
+            ad = _Ad(line)
+        elif ad is None:
+            continue
+        elif kind == "close":
+            if "Type" in ad.strings:
+                ads.append(ad)
+            ad = None
+        else:
+            _take(ad, found)
+    return ads, ad is None, text.count("\n") + 1
+
+
+def _take(ad: _Ad, found: re.Match[str]) -> None:
+    """Put one attribute, or one or more items of a list, into the ad."""
+    name, number, string = found["name"], found["number"], found["string"]
+    if number is not None:
+        ad.numbers[name] = int(number)
+        if name == "Timestamp":
+            ad.local = _local(found["rest"])
+    elif string is not None:
+        ad.strings[name] = _unquoted(string)
+    else:
+        items = _ITEM.findall(found.group())
+        ad.items.extend(_unquoted(item) for item in items if _WHOLE.fullmatch(item))
+
+
+def _unquoted(string: str) -> str:
+    inner = string[1:-1]
+    return _ESCAPE.sub(_unescaped, inner) if "\\" in inner else inner
+
+
+def _unescaped(found: re.Match[str]) -> str:
+    escaped = found.group(1)
+    if escaped[0] in "01234567":
+        return chr(int(escaped, 8))
+    return _ESCAPED.get(escaped, escaped)
+
+
+def _local(comment: str) -> datetime | None:
+    """The access point's local time from ``; /* "Sat Nov 21 00:17:41 2026" */``."""
+    found = _CTIME.search(comment)
+    if found is None or found.group(1) not in _MONTHS:
+        return None
+    day, hour, minute, second, year = map(int, found.groups()[1:])
+    try:
+        return datetime(year, _MONTHS[found.group(1)], day, hour, minute, second)
+    except ValueError:
+        return None

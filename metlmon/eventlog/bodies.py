@@ -1,0 +1,514 @@
+"""An event's header text and body lines → its typed detail.
+
+Source followed: the ``formatBody`` and ``readEvent`` pairs of ``condor_event.cpp``, which
+are lenient: a line that is missing (old logs, damaged events) leaves its field None.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import Final
+
+from metlmon.eventlog import classad, timestamps, usage_table
+from metlmon.eventlog.events import (
+    Aborted,
+    ClusterRemove,
+    ClusterSubmit,
+    ConnectionEvent,
+    Detail,
+    Evicted,
+    Execute,
+    FileTransfer,
+    Generic,
+    Held,
+    ImageSize,
+    PostScript,
+    PreSkip,
+    Released,
+    RemoteError,
+    ShadowException,
+    Submit,
+    Terminated,
+    Transfer,
+)
+
+Lines = Sequence[str]
+
+_COUNT_OF: Final = r"\t([0-9]{1,18})  -  "
+_TABLE_AND_END: Final = (
+    rf"(\t{usage_table.TITLE} [^\n]*(?:\n\t   (?=[^\s:=])[^\n:=]++:[^\n]*+)++)?"
+    r"(?:\n?\tJob terminated of its own accord at ([-0-9]{10}T[0-9:.]{8,16}Z)\b[^\n]*)?"
+)
+_USUAL_END: Final = re.compile(
+    r"\t\(1\) Normal termination \(return value (-?[0-9]{1,18})\)\n"
+    r"(?:\t\tUsr [^\n]*\n){4}"
+    rf"{_COUNT_OF}Run Bytes Sent By Job\n"
+    rf"{_COUNT_OF}Run Bytes Received By Job\n"
+    rf"{_COUNT_OF}Total Bytes Sent By Job\n"
+    rf"{_COUNT_OF}Total Bytes Received By Job(?:\n|\Z)"
+    rf"{_TABLE_AND_END}"
+)
+"""A whole body of 005 as most are: read by one pattern, in a tenth of the time. Whatever differs
+is read line by line."""
+
+_USUAL_EVICTION: Final = re.compile(
+    r"\t\(([01])\) (?:CPU times|Job was (?:not )?checkpointed\.)\n"
+    r"(?:\t\tUsr [^\n]*\n){2}"
+    rf"{_COUNT_OF}Run Bytes Sent By Job\n"
+    rf"{_COUNT_OF}Run Bytes Received By Job(?:\n|\Z)"
+    r"(?:\tReason: ([^\n]+)(?:\n|\Z))?"
+    rf"{_TABLE_AND_END}"
+)
+"""The same of 004."""
+
+_CODE: Final = re.compile(r"\s*Code (-?[0-9]{1,18}) Subcode (-?[0-9]{1,18})\s*")
+_CODE_IN_TEXT: Final = re.compile(r"\bCode (-?[0-9]{1,18}) Subcode (-?[0-9]{1,18})")
+_COUNTED: Final = re.compile(r"^\s*(-?[0-9]{1,30})  ?-  ?(.*\S)\s*$")
+_RETURNED: Final = re.compile(r"^\s*\((1)\) Normal termination \(return value (-?[0-9]{1,18})\)")
+_SIGNALLED: Final = re.compile(r"^\s*\((0)\) Abnormal termination \(signal (-?[0-9]{1,18})\)")
+_CORE: Final = re.compile(r"^\s*\(1\) Corefile in: (.*\S)")
+_FLAG: Final = re.compile(r"^\s*\(([01])\) (.*\S)")
+_ENDED: Final = re.compile(r"^\s*Job terminated .*\bat ([-0-9]{10}T[0-9:.]{8,16}Z)\b")
+_DAG_NODE: Final = re.compile(r"^\s*DAG Node: (\S+)")
+_NODE_ALONE: Final = re.compile(r" {4}DAG Node: (\S+)")
+_ALIAS: Final = re.compile(r"[?&]alias=([^&>\s]+)")
+_SLOT: Final = "SlotName:"
+_INTEGERS: Final = frozenset({"gpus", "cpus", "memory"})
+_STRINGS: Final = frozenset({"glidein_resourcename", "gpus_devicename"})
+_OF_THE_MOMENT: Final = ("\tCondorScratchDir = ", "\tDisk = ")
+"""Attributes that differ each time a job begins, and that nobody asks for."""
+
+_USUAL_GPU: Final = re.compile(
+    r'; DeviceName = "([^"]*)"; .*; GlobalMemoryMb = ([0-9]{1,18})(?:; [^"]*|) \]'
+)
+"""A GPU's record as HTCondor writes it: its strings before its memory."""
+
+_LONGEST_USUAL_GPU: Final = 2000
+"""Characters: five times what HTCondor writes. The pattern looks at a record as often as it has
+names in it."""
+
+_Gpu = tuple[str | None, int | None]
+"""DeviceName and GlobalMemoryMb."""
+
+_WARNING: Final = re.compile(
+    r"WARNING: (?:Committed job submission into the queue with the following warning\(s\): ?)?"
+)
+_IMAGE_SIZE: Final = re.compile(r"Image size of job updated: (-?[0-9]{1,18})")
+_STRUCTURED: Final = re.compile(
+    rf"\s*(?:\([01]\) |Usr \d|-?\d+  ?-  ?\D|{usage_table.TITLE}|Job terminated .* at )"
+)
+_MATERIALIZED: Final = re.compile(r"\s*Materialized -?[0-9]+ jobs from -?[0-9]+ items\.\s*(\w*)")
+_REMOTE_ERROR: Final = re.compile(r"(Error|Message) from (.*)")
+_TRANSFERS: Final[Mapping[str, Transfer]] = {
+    "Entered queue to transfer input files": Transfer.INPUT_QUEUED,
+    "Started transferring input files": Transfer.INPUT_STARTED,
+    "Finished transferring input files": Transfer.INPUT_FINISHED,
+    "Entered queue to transfer output files": Transfer.OUTPUT_QUEUED,
+    "Started transferring output files": Transfer.OUTPUT_STARTED,
+    "Finished transferring output files": Transfer.OUTPUT_FINISHED,
+}
+
+
+def _after(text: str, prefix: str) -> str:
+    return text.partition(prefix)[2].strip()
+
+
+def _prose(lines: Iterable[str]) -> str | None:
+    """Lines of free text as one; None where there is none."""
+    return "\n".join(line.strip() for line in lines).strip() or None
+
+
+def _counts(lines: Lines) -> dict[str, int]:
+    """``N  -  Label`` lines: numbers by label, whole, however large they are."""
+    found = (_COUNTED.match(line) for line in lines)
+    return {each[2]: int(each[1]) for each in found if each}
+
+
+def _how_it_ended(lines: Lines) -> tuple[bool | None, int | None, int | None]:
+    """(normal, return value, signal) from the first line that says it."""
+    for line in lines:
+        if found := _RETURNED.match(line):
+            return True, int(found[2]), None
+        if found := _SIGNALLED.match(line):
+            return False, None, int(found[2])
+    return None, None, None
+
+
+def _first(pattern: re.Pattern[str], lines: Lines) -> str | None:
+    return next((found[1] for line in lines if (found := pattern.match(line))), None)
+
+
+def _notes(lines: Lines) -> tuple[str | None, str | None, list[str], list[str]]:
+    """(node, batch name, user notes, warnings) of 000 and 035: a structured note counts
+    before a ``DAG Node:`` line."""
+    structured: dict[str, str] = {}
+    named: str | None = None
+    notes: list[str] = []
+    warnings: list[str] = []
+    for line in (line.strip() for line in lines):
+        if line.startswith("[") and line.endswith("]") and not structured:
+            structured = classad.strings_in(line)
+        elif (found := _DAG_NODE.match(line)) and named is None:
+            named = found[1]
+        elif found := _WARNING.match(line):
+            warnings.append(line[found.end() :])
+        elif line:
+            notes.append(line)
+    return structured.get("dagnodename") or named, structured.get("jobbatchname"), notes, warnings
+
+
+def _submit(text: str, lines: Lines) -> Submit:
+    if len(lines) == 1 and (only := _NODE_ALONE.fullmatch(lines[0])):
+        return Submit(_after(text, "from host:"), only[1], None, (), ())
+    node, batch_name, notes, warnings = _notes(lines)
+    return Submit(_after(text, "from host:"), node, batch_name, tuple(notes), tuple(warnings))
+
+
+def _execute(text: str, lines: Lines) -> Execute:
+    host, alias = _host(text)
+    has_any = False
+    strings: dict[str, str | None] = {}
+    integers: dict[str, int | None] = {}
+    gpus: list[_Gpu] = []
+    for line in lines:
+        if line.startswith(_OF_THE_MOMENT):
+            has_any = True
+            continue
+        told = _known_machine(line) if len(line) <= _REPEATED_LENGTH else _read_machine(line)
+        if told is None:
+            continue
+        has_any = True
+        name, value = told
+        if name is None:
+            continue
+        if isinstance(value, tuple):
+            gpus.append(value)
+        elif name in _INTEGERS:
+            integers[name] = value  # type: ignore[assignment]
+        else:
+            strings[name] = value  # type: ignore[assignment]
+    models = {model for model, _ in gpus if model}
+    if not models and (only := strings.get("gpus_devicename")):
+        models = {only}
+    return Execute(
+        host,
+        alias,
+        strings.get(_SLOT),
+        strings.get("glidein_resourcename"),
+        integers.get("gpus"),
+        " + ".join(sorted(models)) or None,
+        min((size for _, size in gpus if size is not None), default=None),
+        integers.get("cpus"),
+        integers.get("memory"),
+        has_any,
+    )
+
+
+def _host(text: str) -> tuple[str, str | None]:
+    """The address behind ``on host:``, and its alias."""
+    return _known_host(text) if len(text) <= _REPEATED_LENGTH else _read_host(text)
+
+
+def _read_host(text: str) -> tuple[str, str | None]:
+    host = _after(text, "on host:")
+    alias = _ALIAS.search(host)
+    return host, alias[1] if alias else None
+
+
+_known_host = lru_cache(maxsize=1024)(_read_host)
+
+
+def _gpu(record: str) -> _Gpu:
+    usual = None
+    if len(record) <= _LONGEST_USUAL_GPU and "\\" not in record:
+        usual = _USUAL_GPU.search(record)
+    if usual is not None:
+        return usual[1], int(usual[2])
+    return (
+        classad.strings_in(record).get("devicename"),
+        classad.integers_in(record).get("globalmemorymb"),
+    )
+
+
+def _read_machine(line: str) -> tuple[str | None, str | int | _Gpu | None] | None:
+    """(attribute in lower case, its value) of a line of a machine's ad, or its slot, or one of
+    its GPUs: a machine says the same each time. The attribute is None where nobody asks for it;
+    None for a line that says nothing."""
+    stripped = line.strip()
+    if stripped.startswith("SlotName:"):
+        slot = stripped.removeprefix("SlotName:").strip()
+        return (_SLOT, slot) if slot else None
+    named = classad.attribute(stripped)
+    if named is None:
+        return None
+    name, value = named[0].lower(), named[1]
+    if name.startswith("gpus_") and value.startswith("["):
+        return name, _gpu(value)
+    if name in _INTEGERS:
+        return name, classad.integer(value)
+    return (name, classad.string(value)) if name in _STRINGS else (None, None)
+
+
+_known_machine = lru_cache(maxsize=4096)(_read_machine)
+
+
+def _evicted(text: str, lines: Lines) -> Evicted:
+    code = _CODE_IN_TEXT.search(text)
+    flag = next((found for line in lines if (found := _FLAG.match(line))), None)
+    counts = _counts(lines)
+    requeued = flag is not None and "requeued" in flag[2]
+    _, return_value, signal = _how_it_ended(lines)
+    return Evicted(
+        code=int(code[1]) if code else None,
+        subcode=int(code[2]) if code else None,
+        reason=_eviction_reason(lines, requeued),
+        requeued=requeued,
+        checkpointed=flag is not None and flag[1] == "1",
+        return_value=return_value,
+        signal=signal,
+        bytes_sent=counts.get("Run Bytes Sent By Job"),
+        bytes_received=counts.get("Run Bytes Received By Job"),
+        usage=usage_table.table(lines),
+    )
+
+
+def _usual_eviction(text: str, body: str) -> Evicted | None:
+    found = _USUAL_EVICTION.fullmatch(body)
+    if found is None:
+        return None
+    code = _CODE_IN_TEXT.search(text)
+    flag, sent, received, reason, table, _ = found.groups()
+    return Evicted(
+        int(code[1]) if code else None,
+        int(code[2]) if code else None,
+        reason.strip() or None if reason else None,
+        False,
+        flag == "1",
+        None,
+        None,
+        int(sent),
+        int(received),
+        usage_table.Usage(table) if table else (),
+    )
+
+
+def _eviction_reason(lines: Lines, requeued: bool) -> str | None:
+    """Behind ``Reason:``; the requeue form writes it bare, behind how the job ended."""
+    for number, line in enumerate(lines):
+        bare = requeued and not _STRUCTURED.match(line) and bool(line.strip())
+        if bare or line.strip().startswith("Reason:"):
+            return _prose(
+                [line.strip().removeprefix("Reason:"), *_until_table(lines[number + 1 :])]
+            )
+    return None
+
+
+def _until_table(lines: Lines) -> list[str]:
+    kept: list[str] = []
+    for line in lines:
+        if _STRUCTURED.match(line):
+            break
+        kept.append(line)
+    return kept
+
+
+def _usual_end(text: str, body: str) -> Terminated | None:
+    found = _USUAL_END.fullmatch(body)
+    if found is None:
+        return None
+    value, run_sent, run_received, sent, received, table, ended = found.groups()
+    return Terminated(
+        True,
+        int(value),
+        None,
+        None,
+        int(run_sent),
+        int(run_received),
+        int(sent),
+        int(received),
+        timestamps.utc(ended) if ended else None,
+        usage_table.Usage(table) if table else (),
+    )
+
+
+def _terminated(text: str, lines: Lines) -> Terminated:
+    normal, return_value, signal = _how_it_ended(lines)
+    counts = {label.rpartition(" ")[0]: count for label, count in _counts(lines).items()}
+    ended = _first(_ENDED, lines)
+    return Terminated(
+        normal=normal,
+        return_value=return_value,
+        signal=signal,
+        core_file=_first(_CORE, lines),
+        run_bytes_sent=counts.get("Run Bytes Sent By"),
+        run_bytes_received=counts.get("Run Bytes Received By"),
+        total_bytes_sent=counts.get("Total Bytes Sent By"),
+        total_bytes_received=counts.get("Total Bytes Received By"),
+        ended_utc=timestamps.utc(ended) if ended else None,
+        usage=usage_table.table(lines),
+    )
+
+
+def _image_size(text: str, lines: Lines) -> ImageSize:
+    size = _IMAGE_SIZE.match(text)
+    counts = _counts(lines)
+    return ImageSize(
+        image_kb=int(size[1]) if size else None,
+        memory_mb=counts.get("MemoryUsage of job (MB)"),
+        rss_kb=counts.get("ResidentSetSize of job (KB)"),
+    )
+
+
+def _shadow_exception(text: str, lines: Lines) -> ShadowException:
+    counts = _counts(lines)
+    return ShadowException(
+        reason=_prose(_until_table(lines)) or "",
+        bytes_sent=counts.get("Run Bytes Sent By Job"),
+        bytes_received=counts.get("Run Bytes Received By Job"),
+    )
+
+
+def _generic(text: str, lines: Lines) -> Generic:
+    return Generic("\n".join([text, *lines]).rstrip())
+
+
+def _aborted(text: str, lines: Lines) -> Aborted:
+    return Aborted(_prose(lines))
+
+
+def _until_code(lines: Lines) -> tuple[str | None, int | None, int | None]:
+    """(prose, code, subcode): the code is the last line that says one, as reasons may quote."""
+    for number in range(len(lines) - 1, -1, -1):
+        if found := _CODE.fullmatch(lines[number]):
+            return _prose(lines[:number]), int(found[1]), int(found[2])
+    return _prose(lines), None, None
+
+
+def _held(text: str, lines: Lines) -> Held:
+    reason, code, subcode = _until_code(lines)
+    return Held(None if reason == "Reason unspecified" else reason, code, subcode)
+
+
+def _released(text: str, lines: Lines) -> Released:
+    return Released(_prose(lines))
+
+
+def _post_script(text: str, lines: Lines) -> PostScript:
+    normal, return_value, signal = _how_it_ended(lines)
+    return PostScript(_first(_DAG_NODE, lines), normal, return_value, signal)
+
+
+def _remote_error(text: str, lines: Lines) -> RemoteError:
+    message, code, subcode = _until_code(lines)
+    source = _REMOTE_ERROR.fullmatch(text)
+    return RemoteError(
+        warning=source is not None and source[1] == "Message",
+        source=source[2].rstrip().removesuffix(":") if source else text,
+        message=message or "",
+        code=code,
+        subcode=subcode,
+    )
+
+
+def _disconnected(text: str, lines: Lines) -> ConnectionEvent:
+    return _connection(lines, "reconnect to ")
+
+
+def _reconnected(text: str, lines: Lines) -> ConnectionEvent:
+    return ConnectionEvent(None, _after(text, "reconnected to") or None)
+
+
+def _connection(lines: Lines, before_host: str) -> ConnectionEvent:
+    """022 and 024: the reason's lines, then one that names the host."""
+    reason: list[str] = []
+    for line in lines:
+        said = line.strip()
+        if said.startswith(("Trying to reconnect to", "Can not reconnect to")):
+            host = _after(said, before_host).removesuffix(", rescheduling job")
+            return ConnectionEvent(_prose(reason), host.partition(" <")[0] or None)
+        reason.append(line)
+    return ConnectionEvent(_prose(reason), None)
+
+
+def _pre_skip(text: str, lines: Lines) -> PreSkip:
+    return PreSkip(_first(_DAG_NODE, lines))
+
+
+def _cluster_submit(text: str, lines: Lines) -> ClusterSubmit:
+    return ClusterSubmit(_after(text, "from host:"), _notes(lines)[0])
+
+
+def _cluster_remove(text: str, lines: Lines) -> ClusterRemove:
+    how = _first(_MATERIALIZED, lines)
+    others = [line for line in lines if not _MATERIALIZED.match(line)]
+    return ClusterRemove(how == "Complete" if how else None, _prose(others))
+
+
+def _file_transfer(text: str, lines: Lines) -> FileTransfer:
+    seconds: int | None = None
+    host: str | None = None
+    for line in (line.strip() for line in lines):
+        if line.startswith("Seconds spent in queue:"):
+            seconds = classad.integer(line.partition(":")[2])
+        elif line.startswith("Transferring to host:"):
+            host = line.partition(":")[2].strip() or None
+    return FileTransfer(_TRANSFERS.get(text.strip()), seconds, host)
+
+
+_READERS: Final[Mapping[int, Callable[[str, Lines], Detail]]] = {
+    0: _submit,
+    1: _execute,
+    4: _evicted,
+    5: _terminated,
+    6: _image_size,
+    7: _shadow_exception,
+    8: _generic,
+    9: _aborted,
+    12: _held,
+    13: _released,
+    15: _terminated,
+    16: _post_script,
+    21: _remote_error,
+    22: _disconnected,
+    23: _reconnected,
+    24: _disconnected,
+    34: _pre_skip,
+    35: _cluster_submit,
+    36: _cluster_remove,
+    40: _file_transfer,
+}
+
+
+_USUAL: Final[Mapping[int, Callable[[str, str], Detail | None]]] = {
+    4: _usual_eviction,
+    5: _usual_end,
+}
+
+_REPEATED: Final = frozenset({9, 12, 13, 40})
+"""Events that say the same of many jobs, or to the same host: each is read once, and kept once."""
+
+_REPEATED_LENGTH: Final = 1000
+"""Characters of an event, or of a line of it, up to which it is remembered: longer ones are hardly
+said twice, and a few thousand of a megabyte would fill the memory."""
+
+
+def detail(number: int, text: str, body: str) -> Detail | None:
+    """The typed detail of event ``number``; None for the types that have none.
+
+    ``text`` is the header line behind the date, ``body`` the lines below it.
+    """
+    if number in _REPEATED and len(body) + len(text) <= _REPEATED_LENGTH:
+        return _repeated(number, text, body)
+    usual = _USUAL.get(number)
+    read = usual(text, body) if usual else None
+    return read if read is not None else _line_by_line(number, text, body)
+
+
+def _line_by_line(number: int, text: str, body: str) -> Detail | None:
+    reader = _READERS.get(number)
+    return reader(text, body.split("\n") if body else ()) if reader else None
+
+
+_repeated = lru_cache(maxsize=4096)(_line_by_line)

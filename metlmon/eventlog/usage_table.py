@@ -1,0 +1,150 @@
+"""The "Partitionable Resources" table of 004, 005 and 015.
+
+Source followed: ``UsageLineParser`` in ``condor_event.cpp``: a cell lies between the
+right edges of the header's words, counted from the colon.  Cells may be blank, so white
+space cannot tell which column a number is in.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import Final, overload
+
+from metlmon.eventlog.events import UsageRow
+
+TITLE: Final = "Partitionable Resources"
+_WORD: Final = re.compile(r"\S+")
+_LONGEST_HEADER: Final = 500
+"""Characters of a title line up to which it is remembered: the widest of real ones has 200."""
+
+
+def _number(cell: str) -> float | None:
+    try:
+        return float(cell)
+    except ValueError:
+        return None
+
+
+def _columns(header: str) -> dict[str, tuple[int, int | None]]:
+    """Each column's name with where its cells begin and end behind the colon."""
+    return _known(header) if len(header) <= _LONGEST_HEADER else _edges(header)
+
+
+def _edges(header: str) -> dict[str, tuple[int, int | None]]:
+    columns: dict[str, tuple[int, int | None]] = {}
+    edge = 0
+    for word in _WORD.finditer(header.partition(":")[2]):
+        if word[0] == "Assigned":
+            columns["Assigned"] = (edge, None)
+            break
+        columns[word[0]] = (edge, word.end())
+        edge = word.end()
+    return columns
+
+
+_known = lru_cache(maxsize=64)(_edges)
+
+
+class Usage(Sequence[UsageRow]):
+    """The rows of a table that is read when somebody asks for it: most are never looked at.
+
+    ``text`` is the table as logged, its title line first.
+    """
+
+    __slots__ = ("text",)
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def rows(self) -> tuple[UsageRow, ...]:
+        """All rows, read anew."""
+        title, *lines = self.text.split("\n")
+        columns = _columns(title)
+        return tuple(_row(*_cells(line), columns) for line in lines)
+
+    def named(self, name: str) -> UsageRow | None:
+        """The first row of this name, None without one: no other is read."""
+        title, *lines = self.text.split("\n")
+        columns = _columns(title)
+        rows = (_row(*_cells(line), columns) for line in lines if name in line)
+        return next((row for row in rows if row.name == name), None)
+
+    def __len__(self) -> int:
+        return self.text.count("\n")
+
+    @overload
+    def __getitem__(self, at: int) -> UsageRow: ...
+    @overload
+    def __getitem__(self, at: slice) -> tuple[UsageRow, ...]: ...
+    def __getitem__(self, at: int | slice) -> UsageRow | tuple[UsageRow, ...]:
+        return self.rows()[at]
+
+    def __iter__(self) -> Iterator[UsageRow]:
+        return iter(self.rows())
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Usage):
+            return self.text == other.text or self.rows() == other.rows()
+        return isinstance(other, tuple) and self.rows() == other
+
+    def __hash__(self) -> int:
+        return hash(self.rows())
+
+    def __repr__(self) -> str:
+        return f"Usage({self.text!r})"
+
+    def __reduce__(self) -> tuple[type[Usage], tuple[str]]:
+        return Usage, (self.text,)
+
+
+def table(lines: Sequence[str]) -> Sequence[UsageRow]:
+    """The rows of the table in an event's body ``lines``; () where there is no table."""
+    titles = (at for at, line in enumerate(lines) if line.lstrip().startswith(TITLE))
+    first = next(titles, None)
+    if first is None:
+        return ()
+    last = first + 1
+    while last < len(lines) and _is_row(lines[last]):
+        last += 1
+    return Usage("\n".join(lines[first:last])) if last > first + 1 else ()
+
+
+def _cells(line: str) -> tuple[str, str]:
+    label, _, cells = line.partition(":")
+    return label.strip(), cells
+
+
+def _is_row(line: str) -> bool:
+    label, colon, _ = line.partition(":")
+    return bool(colon) and bool(label.strip()) and "=" not in label
+
+
+def _named(label: str) -> tuple[str, str]:
+    """A resource and the unit in brackets behind it. Without a pattern: what a label holds may
+    be long, and brackets or blanks all of it."""
+    if label.endswith(")"):
+        inner = label[:-1]
+        opens = inner.find("(", inner.rfind(")") + 1)
+        if opens >= 0:
+            return label[:opens].rstrip(), inner[opens + 1 :]
+    return label, ""
+
+
+def _row(label: str, cells: str, columns: dict[str, tuple[int, int | None]]) -> UsageRow:
+    def cell(column: str) -> str:
+        if column not in columns:
+            return ""
+        start, end = columns[column]
+        return cells[start:end].strip()
+
+    name, unit = _named(label)
+    return UsageRow(
+        name=name,
+        unit=unit,
+        usage=_number(cell("Usage")),
+        request=_number(cell("Request")),
+        allocated=_number(cell("Allocated")),
+        assigned=cell("Assigned").strip('"') or None,
+    )

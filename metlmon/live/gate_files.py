@@ -1,0 +1,313 @@
+"""Following what gates and people say of runs: ``gate/<name>/`` and ``placement/<name>/`` beside a
+DAG file, where a gate stands before its nodes.
+
+A look costs one ``stat`` for each of these folders as long as no name in them comes, goes or is
+replaced. Nothing of it is kept for the next session: it is read again.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
+from pathlib import Path
+from typing import Final, Generic, TypeVar
+
+from metlmon.dagman import Workflow
+from metlmon.jobfiles.gate_files import (
+    LONGEST,
+    RunGate,
+    read_log,
+    read_paused,
+    read_placement,
+    read_request,
+    read_stopped,
+    read_target,
+)
+from metlmon.live.follower import DirectoryMtimes
+from metlmon.live.fs_timeout import FsTimeout, call_with_timeout
+from metlmon.live.safe_glob import content_of, end_of
+from metlmon.live.tail import NotRead
+from metlmon.model.ensemble import Changes, Ensemble
+from metlmon.model.gates import gate_name
+from metlmon.model.job_events import NodeKey
+from metlmon.snapshot.types import Notice
+
+ANEW_SECONDS: Final = 30.0
+"""How often files are looked at that somebody may have written to in place, which changes no name
+in their folder; metlmon and the gate replace them."""
+
+FEW: Final = 500
+"""Files of a folder that are looked at one by one when it changed: of more (a placement for each
+of thousands of nodes) the numbers of their inodes are, which come with their names."""
+
+MOST: Final = 100_000
+"""Names of one folder that are looked at."""
+
+AT_ONCE: Final = 20
+"""Files that are read before the file system's answer is waited for."""
+
+GATE_LOG: Final = "gate.log"
+
+T = TypeVar("T")
+
+Seen = tuple[int, int, int]
+"""Inode, size and mtime of a file; of one of many its inode alone."""
+
+
+class GateFolder(Generic[T]):
+    """The files of one folder, each as ``read`` makes it of its bytes, as far as ``wanted``."""
+
+    def __init__(
+        self, path: Path, wanted: Callable[[str], bool], read: Callable[[Path, str], T]
+    ) -> None:
+        self.path = path
+        self.files: dict[str, tuple[Seen, T]] = {}
+        self._wanted, self._read = wanted, read
+        self._watch = DirectoryMtimes()
+        self._looked = float("-inf")
+
+    def look(self, now: float) -> bool:
+        """See what is new; whether anything is."""
+        due = self.files and len(self.files) <= FEW
+        due = due and time.monotonic() - self._looked >= ANEW_SECONDS
+        if not self._watch.changed([self.path], now) and not due:
+            return False
+        self._looked = time.monotonic()
+        try:
+            listed = call_with_timeout(_listed, self.path, self._wanted)
+        except OSError:
+            listed = {}
+        try:
+            return self._take(listed)
+        except FsTimeout:
+            self._watch = DirectoryMtimes()
+            raise
+
+    def _take(self, listed: dict[str, Seen]) -> bool:
+        new = [name for name, seen in listed.items() if self._seen(name) != seen]
+        found = {name: self.files[name] for name in listed if name not in set(new)}
+        for start in range(0, len(new), AT_ONCE):
+            names = new[start : start + AT_ONCE]
+            read = call_with_timeout(self._read_all, self.path, tuple(names))
+            found |= {name: (listed[name], each) for name, each in zip(names, read, strict=True)}
+        changed = bool(new) or len(found) != len(self.files)
+        self.files = found
+        return changed
+
+    def _read_all(self, path: Path, names: tuple[str, ...]) -> list[T]:
+        return [self._read(path, name) for name in names]
+
+    def _seen(self, name: str) -> Seen | None:
+        return self.files[name][0] if name in self.files else None
+
+
+def _listed(path: Path, wanted: Callable[[str], bool]) -> dict[str, Seen]:
+    with os.scandir(path) as entries:
+        # The gate follows no link either; whether it is one comes with its name.
+        named = (each for each in islice(entries, MOST) if wanted(each.name))
+        some = [each for each in named if each.is_file(follow_symlinks=False)]
+    if len(some) > FEW:
+        return {each.name: (each.inode(), 0, 0) for each in some}
+    found: dict[str, Seen] = {}
+    for each in some:
+        try:
+            status = os.lstat(path / each.name)
+        except OSError:
+            continue
+        if stat.S_ISREG(status.st_mode):
+            found[each.name] = status.st_ino, status.st_size, status.st_mtime_ns
+    return found
+
+
+# --- gate/<name>/ ---------------------------------------------------------------------------
+
+
+def _of_gate(name: str) -> bool:
+    return name == GATE_LOG or name.rpartition(".")[2] in _KINDS
+
+
+_KINDS: Final = frozenset({"stop", "pause", "target", "stopped", "paused"})
+
+
+def _read_state(folder: Path, name: str) -> tuple[RunGate, str | None]:
+    """What one file tells, and why it does not."""
+    path, kind = str(folder / name), name.rpartition(".")[2]
+    try:
+        if name == GATE_LOG:
+            count, last = read_log(end_of(path, LONGEST).encode())
+            more = f" ({count} lines in all)" if count > 1 else ""
+            return RunGate(), f"a gate could not decide, and let the epoch train: {last}{more}"
+        if kind in ("stop", "pause"):
+            when = _asked_at(path)
+            return (RunGate(stop=when) if kind == "stop" else RunGate(pause=when)), None
+        return _said(content_of(path, LONGEST), kind)
+    except (NotRead, OSError) as error:
+        return RunGate(), f"it cannot be read: {error}"
+
+
+def _asked_at(path: str) -> float:
+    """It asks whatever it says, and whoever may read it."""
+    try:
+        said = read_request(content_of(path, LONGEST))
+    except NotRead:
+        said = None
+    return os.lstat(path).st_mtime if said is None else said
+
+
+def _said(data: bytes, kind: str) -> tuple[RunGate, str | None]:
+    if kind == "target":
+        site = read_target(data)
+        wrong = None if site else "it names no site: one line without quotes is expected"
+        return RunGate(target=site), wrong
+    wrong = "it is none that a gate wrote"
+    if kind == "paused":
+        paused = read_paused(data)
+        return RunGate(paused=paused), None if paused else wrong
+    stopped = read_stopped(data)
+    return RunGate(stopped=stopped), None if stopped else wrong
+
+
+def _together(files: Iterable[tuple[str, RunGate]]) -> dict[str, RunGate]:
+    """What all files tell, by run."""
+    runs: dict[str, RunGate] = {}
+    for name, each in files:
+        uuid = name.rpartition(".")[0]
+        known = runs.get(uuid, RunGate())
+        runs[uuid] = RunGate(
+            known.stop if each.stop is None else each.stop,
+            known.pause if each.pause is None else each.pause,
+            known.target or each.target,
+            known.stopped or each.stopped,
+            known.paused or each.paused,
+        )
+    return runs
+
+
+# --- placement/<name>/ -----------------------------------------------------------------------
+
+
+def _placements_of(states: Path) -> Path:
+    """The folder of the placements of the gate whose own folder this is."""
+    return states.parent.parent / "placement" / states.name
+
+
+def _is_placement(name: str) -> bool:
+    return name.endswith(".inc")
+
+
+def _read_placement(folder: Path, name: str) -> str | None:
+    try:
+        return read_placement(content_of(str(folder / name), LONGEST))
+    except NotRead:
+        return None
+
+
+# --- all of them ----------------------------------------------------------------------------
+
+
+class GateFiles:
+    """The gates of one dagdir."""
+
+    def __init__(self, now: Callable[[], float] = time.time) -> None:
+        self._now = now
+        self._gated: dict[str, tuple[Workflow, frozenset[str]]] = {}
+        self._states: dict[Path, GateFolder[tuple[RunGate, str | None]]] = {}
+        self._sites: dict[Path, GateFolder[str | None]] = {}
+        self._all_is_new = False
+
+    def look(self, ensemble: Ensemble) -> Changes:
+        """Tell the ensemble what is new."""
+        self._all_is_new |= self._see_gates(ensemble)
+        try:
+            changes = self._look_states(ensemble, self._all_is_new)
+            if self._look_sites() or self._all_is_new:
+                changes |= ensemble.set_placements(self._placements(ensemble))
+        except FsTimeout:
+            # What was known stays; some of what is new may have been seen and not been told.
+            self._all_is_new = True
+            return Changes()
+        self._all_is_new = False
+        return changes
+
+    def notices(self) -> list[Notice]:
+        """What is wrong with the files, or went wrong with a gate."""
+        return [
+            Notice("gate", f"gate/{folder.path.name}/{name}", None, wrong)
+            for folder in self._states.values()
+            for name, (_, (_, wrong)) in sorted(folder.files.items())
+            if wrong is not None
+        ]
+
+    def _see_gates(self, ensemble: Ensemble) -> bool:
+        """Find the gates of DAG files that were read anew; whether there were any."""
+        before = self._gated
+        self._gated = {}
+        for key, dag in ensemble.dags.items():
+            known = before.get(key)
+            if known is None or known[0] is not dag.workflow:
+                names = map(gate_name, dag.workflow.nodes.values())
+                known = dag.workflow, frozenset(name for name in names if name is not None)
+            self._gated[key] = known
+        anew = any(
+            before.get(key, (None,))[0] is not workflow
+            for key, (workflow, _) in self._gated.items()
+        )
+        if anew or len(before) != len(self._gated):
+            folders = {path for key in self._gated for path in self._folders_of(key)}
+            self._states = {
+                path: self._states.get(path) or GateFolder(path, _of_gate, _read_state)
+                for path in sorted(folders)
+            }
+            places = map(_placements_of, folders)
+            self._sites = {
+                path: self._sites.get(path) or GateFolder(path, _is_placement, _read_placement)
+                for path in sorted(places)
+            }
+        return anew
+
+    def _folders_of(self, dag: str) -> list[Path]:
+        workflow, names = self._gated[dag]
+        return [workflow.path.parent / "gate" / name for name in sorted(names)]
+
+    def _look_states(self, ensemble: Ensemble, anew: bool) -> Changes:
+        now, changes = self._now(), Changes()
+        changed = {path for path, folder in self._states.items() if folder.look(now)}
+        # Sub-DAGs of one ensemble have one folder.
+        known: dict[tuple[Path, ...], dict[str, RunGate]] = {}
+        for key in self._gated:
+            paths = tuple(self._folders_of(key))
+            if not paths or not (anew or changed.intersection(paths)):
+                continue
+            if paths not in known:
+                known[paths] = self._told_in(paths)
+            changes |= ensemble.set_gates(key, known[paths])
+        return changes
+
+    def _told_in(self, paths: Iterable[Path]) -> dict[str, RunGate]:
+        return _together(
+            (name, said)
+            for path in paths
+            for name, (_, (said, _)) in self._states[path].files.items()
+            if name != GATE_LOG
+        )
+
+    def _look_sites(self) -> bool:
+        now, changed = self._now(), False
+        for folder in self._sites.values():
+            changed |= folder.look(now)
+        return changed
+
+    def _placements(self, ensemble: Ensemble) -> Mapping[NodeKey, str]:
+        """The site of every node that was given one, and stands behind a gate: another DAG's
+        nodes may have the same names."""
+        found: dict[NodeKey, str] = {}
+        for key, (workflow, _) in self._gated.items():
+            for states in self._folders_of(key):
+                for name, (_, site) in self._sites[_placements_of(states)].files.items():
+                    node = workflow.nodes.get(name.removesuffix(".inc"))
+                    if site is not None and node is not None and gate_name(node) == states.name:
+                        found[key, node.name] = site
+        return found

@@ -1,0 +1,113 @@
+"""A feed of nothing: for a screen that was opened to submit, with no ensemble behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from metlmon.jobfiles.records import Streamed, TrainingOutput
+from metlmon.live.feed import Feed, Snapshot
+from metlmon.model.job_events import JobId, NodeKey
+from metlmon.model.settings import Settings
+from metlmon.snapshot.dag_description import DagDescription
+from metlmon.snapshot.ledger import Ledger
+from metlmon.snapshot.types import (
+    Count,
+    GpuHours,
+    JobRow,
+    JobView,
+    NodeRow,
+    ProblemGroup,
+    Progress,
+    RunView,
+    Status,
+    TransferTotals,
+)
+
+if TYPE_CHECKING:
+    from metlmon.snapshot.node_tree import DagNodes
+
+
+class NullFeed:
+    """Implements :class:`metlmon.live.feed.Feed`: one picture, and it is empty. ``dagdir`` is
+    the directory that relative paths start from."""
+
+    def __init__(self, dagdir: Path | None = None) -> None:
+        self._dagdir = dagdir or Path.cwd()
+        none = Count()
+        empty = Status(
+            dagdir=str(self._dagdir),
+            as_of=None,
+            live=False,
+            warnings=(),
+            dags=(),
+            runs=(),
+            epoch_states={},
+            node_states={},
+            gpu_hours=GpuHours(),
+            sites=(),
+            gpus=(),
+            causes=(),
+            transfers=TransferTotals(none, none, none, none, 0, 0),
+            logs=(),
+        )
+        self._latest = Snapshot(empty, frozenset(), Progress(0, 0))
+
+    @property
+    def dagdir(self) -> Path:
+        return self._dagdir
+
+    @property
+    def latest(self) -> Snapshot | None:
+        return self._latest
+
+    def start(self, notify: Callable[[Snapshot], None]) -> None:
+        """There will be no other picture."""
+
+    def stop(self) -> None:
+        """No thread was begun."""
+
+    def run_view(self, key: str) -> RunView | None:
+        return None
+
+    def job_view(self, cluster: int, proc: int) -> JobView | None:
+        return None
+
+    def nodes(self) -> tuple[DagNodes, ...]:
+        return ()
+
+    def node_row(self, key: NodeKey) -> NodeRow | None:
+        return None
+
+    def problems(self) -> tuple[ProblemGroup, ...]:
+        return ()
+
+    def queued(self, run: str | None = None) -> tuple[JobRow, ...]:
+        return ()
+
+    @property
+    def settings(self) -> Settings:
+        return Settings()
+
+    def ledger(self) -> Ledger:
+        return Ledger(str(self._dagdir), None, False)
+
+    def described(self) -> DagDescription:
+        return DagDescription()
+
+    def trainings(self) -> Mapping[str, TrainingOutput]:
+        return {}
+
+    def streams(self) -> Mapping[JobId, Streamed]:
+        return {}
+
+    def past(self, moment: datetime) -> Feed:
+        return self
+
+    def in_queue(self, there: bool) -> None:
+        """There is nothing that could be in the queue."""
+
+    def rest(self, resting: bool) -> None:
+        """There is no other picture anyway."""

@@ -1,0 +1,740 @@
+"""What a report says: the accounts of an ensemble as tables, figures and definitions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Final
+
+from metlmon.live.discovery import directory_name, directory_shown
+from metlmon.model.hour_unit import HourUnit
+from metlmon.model.states import State
+from metlmon.report.definitions import definition
+from metlmon.report.document import (
+    Block,
+    Fact,
+    Facts,
+    Note,
+    Raw,
+    Report,
+    ReportColumn,
+    ReportFigure,
+    ReportRow,
+    ReportTable,
+    Section,
+    ValueKind,
+    referred,
+)
+from metlmon.report.figures import figures
+from metlmon.report.hour_names import in_measure
+from metlmon.report.values import hours, hours_digits, percent
+from metlmon.snapshot.ledger import HOUR, Ledger, measured
+from metlmon.snapshot.types import Status
+from metlmon.stats.report_usage import (
+    ReportUsage,
+    UsageShare,
+    accounts,
+    epoch_boxes,
+    gpu_model,
+    jobs_in,
+    quantile,
+)
+from metlmon.stats.totals import UsageTotals, tally
+from metlmon.stats.windows import ALL, TimeWindow, Unit, told_window
+from metlmon.text.formatting import count, dag_sign, moment, nothing_logged, number, plain
+
+NO_EXECUTION: Final = "no successful execution"
+
+REASONS: Final = 6
+"""Different reasons of one cause that are told; the rest are told together."""
+
+DAMAGED: Final = (
+    "No time can be told: the stamps of the logs are decades apart, or all the same. A damaged "
+    "line may say so; --since leaves it out."
+)
+
+TITLE_LIMIT: Final = 200
+
+
+def build_report(
+    status: Status,
+    ledger: Ledger,
+    window: TimeWindow = ALL,
+    title: str | None = None,
+    zone: str | None = None,
+    measure: HourUnit = HourUnit.GPU,
+) -> Report:
+    """The report of one moment. ``ledger``: the whole one; ``zone``: the name of the logs' own
+    time zone, where it is known; ``measure``: what hours are told in, that of the ledger."""
+    books = accounts(measured(ledger) if measure is not HourUnit.GPU else ledger, window)
+    digits = hours_digits(books.total.spent.total / HOUR)
+    drawn = figures(books)
+    sections = tuple(_sections(status, books, drawn))
+    notes = referred(block for section in sections for block in section.blocks)
+    made = Report(
+        plain(title, TITLE_LIMIT) if title else f"Report of {_name(status)}",
+        status.dagdir,
+        told_window(window),
+        window.since,
+        window.until,
+        status.as_of,
+        status.live,
+        _headline(books, digits),
+        tuple(_lead(status, window, zone)),
+        sections,
+        tuple(_unknown(status, books, zone)),
+        tuple(Note(key, definition(key, books, digits)) for key in notes),
+        digits,
+    )
+    return in_measure(made, measure)
+
+
+def _name(status: Status) -> str:
+    return plain(directory_name(status.dagdir), TITLE_LIMIT)
+
+
+def _headline(books: ReportUsage, digits: int) -> str:
+    spent = books.total.spent
+    wanted = sum(run.epochs_total for run in books.whole.runs)
+    runs = count(len(books.whole.runs), "run")
+    epochs = count(books.epochs, "epoch")
+    if books.window.whole:
+        begun = f"{number(books.epochs)} of {count(wanted, 'epoch')} of {runs} completed"
+        skipped = sum(run.epochs_skipped for run in books.whole.runs)
+        stopped = sum(run.stopped for run in books.whole.runs)
+        if skipped:
+            begun += f", {number(skipped)} skipped"
+            begun += f" ({count(stopped, 'run')} stopped)" if stopped else ""
+    else:
+        begun = f"{epochs} of {runs} completed in the window"
+    least = "at least " if books.whole.nodes_unlogged else ""
+    lost = (
+        f" ({percent(_of(spent.bad, spent.good + spent.bad))} of what has ended)"
+        if spent.bad
+        else ""
+    )
+    return (
+        f"{begun}, with {least}{hours(spent.total / HOUR, digits)} GPU-hours: "
+        f"{hours(spent.good / HOUR, digits)} good, {hours(spent.bad / HOUR, digits)} bad{lost}, "
+        f"{hours(spent.in_flight / HOUR, digits)} in flight."
+    )
+
+
+FAILED_TOLD: Final = 5
+"""Nodes that failed without a job, by name: all of them are in ``metlmon nodes``."""
+
+
+def _lead(status: Status, window: TimeWindow, zone: str | None) -> Iterable[tuple[str, str]]:
+    yield "Directory", plain(directory_shown(status.dagdir), TITLE_LIMIT)
+    dags = [f"{plain(d.file, 80)} ({dag_sign(d.state, d.nodes_failed).word})" for d in status.dags]
+    yield "DAG" if len(dags) == 1 else "DAGs", ", ".join(dags) or "none"
+    live = ", live: it goes on" if status.live else ""
+    nothing = nothing_logged(dag.ended for dag in status.dags)
+    yield "As of", f"{moment(status.as_of)}{live}" if status.as_of else nothing
+    yield "Window", told_window(window)
+    yield "Times", f"{plain(zone, 60)}" if zone else "the access point's local time"
+    first, last = _logged(status)
+    if first and last:
+        events = sum(log.events for log in status.logs)
+        logs = count(len(status.logs), "log")
+        yield "Logged", f"{count(events, 'event')} in {logs}, {moment(first)} to {moment(last)}"
+    failed = [
+        run.failed
+        for run in status.runs
+        if run.failed is not None and run.failed.what in ("pre", "submit")
+    ]
+    told = [f"{plain(at.node, 60)}: {plain(at.reason or '', 200)}" for at in failed]
+    more = f"; and {len(told) - FAILED_TOLD} more" if len(told) > FAILED_TOLD else ""
+    if told:
+        yield "Failed without a job", "; ".join(told[:FAILED_TOLD]) + more
+
+
+def _logged(status: Status) -> tuple[datetime | None, datetime | None]:
+    return (
+        min((log.first for log in status.logs if log.first), default=None),
+        max((log.last for log in status.logs if log.last), default=None),
+    )
+
+
+def _unknown(status: Status, books: ReportUsage, zone: str | None) -> Iterable[str]:
+    """What the numbers cannot tell, a sentence each."""
+    if books.uncounted_gpus:
+        yield (
+            f"Of {count(books.uncounted_gpus, 'execution')} the number of GPUs was not logged: "
+            "their GPU-hours are not known, and count as 0."
+        )
+    if books.uncertain:
+        which = count(books.uncertain, "execution")
+        yield f"The end of {which} was not logged: it is taken from the event that proves it over."
+    for what, places in (("site", books.sites), ("GPU model", books.gpus)):
+        lost = places.get(None)
+        if lost is not None and lost.spent.executions:
+            yield f"Of {count(lost.spent.executions, 'execution')} the {what} is not known."
+    if books.unplaced:
+        yield (
+            f"Of {count(books.unplaced, 'completed epoch')} no successful execution is in the logs."
+        )
+    if books.whole.nodes_unlogged:
+        which = count(books.whole.nodes_unlogged, "node")
+        yield f"Of {which} that ran the logs have no execution: all GPU-hours are without theirs."
+    if books.unmoored:
+        which = count(books.unmoored, "completed epoch")
+        yield f"When {which} ended is not known: no window of time has them."
+    if zone is None and books.part.executions:
+        yield (
+            "The logs' time zone was not given: over the two hours a year at which clocks change, "
+            "durations are as exact as the logs tell (--tz)."
+        )
+    if status.warnings:
+        told = "; ".join(plain(notice.text, 160) for notice in status.warnings[:WARNINGS])
+        more = len(status.warnings) - WARNINGS
+        yield f"Warnings of reading: {told}{f'; and {number(more)} more' if more > 0 else ''}."
+
+
+WARNINGS: Final = 5
+"""Warnings that are told; ``status --json`` has them all."""
+
+
+def _sections(
+    status: Status, books: ReportUsage, drawn: Mapping[str, ReportFigure]
+) -> Iterable[Section]:
+    def some(*blocks: Block | str | None) -> tuple[Block, ...]:
+        found = (drawn.get(each) if isinstance(each, str) else each for each in blocks)
+        return tuple(each for each in found if each is not None)
+
+    yield Section("Totals", (_totals(books),))
+    yield Section("GPU models", (_gpus(books),))
+    yield Section("Resources", some(_sites(books), _places(books)))
+    yield Section(
+        "Over time",
+        some("epochs", "hours", "per_period", "contributions", _periods(books)),
+    )
+    yield Section("Time of an epoch", some("times", _times(books)))
+    yield Section("Causes of bad GPU-hours", some("causes", _causes(books)))
+    yield Section("Transfers", (_moved(books), _transfers(books)))
+    yield Section("Runs", some(_labels(books), _runs(books)))
+
+
+# --- totals -----------------------------------------------------------------------------------
+
+
+def _totals(books: ReportUsage) -> Facts:
+    total, spent = books.total, books.total.spent
+    runs = books.whole.runs
+    stopped, skipped = sum(run.stopped for run in runs), sum(run.epochs_skipped for run in runs)
+    over = sum(run.state is State.COMPLETED and not run.stopped for run in runs)
+    # Of a window it is not known: runs have no moment at which they were complete.
+    finished: tuple[Fact, ...] = (Fact("runs_completed", "– completed", ValueKind.COUNT, over),)
+    left_out: tuple[Fact, ...] = ()
+    failed = sum(run.state is State.FAILED for run in runs)
+    if failed:
+        finished += (Fact("runs_failed", "– failed", ValueKind.COUNT, failed),)
+    if stopped:
+        finished += (Fact("runs_stopped", "– stopped before their end", ValueKind.COUNT, stopped),)
+    if skipped:
+        left_out = (Fact("epochs_skipped", "– skipped", ValueKind.COUNT, skipped),)
+    if not books.window.whole:
+        finished = left_out = ()
+    wanted = sum(run.epochs_total for run in runs)
+    inputs = [move for move in books.moves if move.direction == "input"]
+    settled = spent.good + spent.bad
+    times, waits = books.epoch_times, books.waits
+    of = f"of {number(wanted)}" if wanted else None
+    missing = books.whole.nodes_unlogged
+    least = f"at least: {number(missing)} nodes are not in the logs" if missing else None
+    return Facts(
+        "totals",
+        "Totals",
+        (
+            Fact("runs", "Runs", ValueKind.COUNT, len(runs)),
+            *finished,
+            Fact("epochs", "Epochs completed", ValueKind.COUNT, books.epochs, "epochs", of),
+            *left_out,
+            Fact("hidden", "– with hidden compute", ValueKind.COUNT, books.hidden, "by_longest"),
+            Fact("jobs", "Jobs", ValueKind.COUNT, len(jobs_in(books)), "executions"),
+            Fact("executions", "Executions", ValueKind.COUNT, spent.executions, "executions"),
+            Fact("success_rate", "Ended well", ValueKind.SHARE, spent.success_rate, "success"),
+            Fact("gpu_hours", "GPU-hours", ValueKind.HOURS, spent.total / HOUR, "gpu_hours", least),
+            Fact("good", "– good", ValueKind.HOURS, spent.good / HOUR, "good"),
+            Fact("bad", "– bad", ValueKind.HOURS, spent.bad / HOUR, "bad"),
+            Fact("in_flight", "– in flight", ValueKind.HOURS, spent.in_flight / HOUR, "in_flight"),
+            Fact(
+                "bad_share",
+                "Bad, of ended",
+                ValueKind.SHARE,
+                spent.bad / settled if settled else None,
+                "bad",
+            ),
+            Fact(
+                "longest_hours",
+                "Hours of longest attempts",
+                ValueKind.HOURS,
+                total.longest / HOUR,
+                "longest",
+            ),
+            Fact(
+                "gpu_hours_per_epoch",
+                "GPU-hours per epoch",
+                ValueKind.HOURS,
+                None if spent.per_epoch is None else spent.per_epoch / HOUR,
+                "per_epoch",
+            ),
+            Fact(
+                "epoch_seconds_median",
+                "Time of an epoch, median",
+                ValueKind.SECONDS,
+                quantile(times, 0.5) if times else None,
+                "epoch_time",
+            ),
+            Fact(
+                "wait_seconds_median",
+                "Queue wait, median",
+                ValueKind.SECONDS,
+                quantile(waits, 0.5) if waits else None,
+                "wait",
+            ),
+            Fact(
+                "input_transfers",
+                "Input transfers",
+                ValueKind.COUNT,
+                sum(move.n for move in inputs),
+                "transfers",
+            ),
+            Fact(
+                "input_hours",
+                "Hours of input transfer",
+                ValueKind.HOURS,
+                sum(move.seconds for move in inputs) / HOUR,
+                "transfers",
+            ),
+            Fact("bytes_to_jobs", "Moved to jobs", ValueKind.BYTES, total.moved.to_jobs, "bytes"),
+            Fact(
+                "bytes_from_jobs",
+                "Moved from jobs",
+                ValueKind.BYTES,
+                total.moved.from_jobs,
+                "bytes",
+            ),
+        ),
+    )
+
+
+# --- GPU models and sites -----------------------------------------------------------------------
+
+SPENT_COLUMNS: Final = (
+    ReportColumn("executions", "Executions", ValueKind.COUNT, "executions", drop=3),
+    ReportColumn("good", "good", ValueKind.HOURS, "good", group="GPU-hours"),
+    ReportColumn("bad", "bad", ValueKind.HOURS, "bad", group="GPU-hours"),
+    ReportColumn("in_flight", "in flight", ValueKind.HOURS, "in_flight", drop=4, group="GPU-hours"),
+    ReportColumn("total", "all", ValueKind.HOURS, "gpu_hours", group="GPU-hours"),
+)
+
+EPOCH_COLUMNS: Final = (
+    ReportColumn("epochs", "Epochs", ValueKind.COUNT, "epochs"),
+    ReportColumn("share", "Share", ValueKind.SHARE, "share", drop=2),
+    ReportColumn("epochs_by_longest", "By longest attempt", ValueKind.COUNT, "by_longest", drop=5),
+)
+
+LONGEST_COLUMN: Final = ReportColumn(
+    "longest_hours", "Hours of longest attempts", ValueKind.HOURS, "longest", drop=1
+)
+
+
+def _spent(spent: UsageTotals) -> tuple[Raw, ...]:
+    return (
+        spent.executions,
+        spent.good / HOUR,
+        spent.bad / HOUR,
+        spent.in_flight / HOUR,
+        spent.total / HOUR,
+    )
+
+
+def _epoch_cells(part: UsageShare, epochs: int) -> tuple[Raw, ...]:
+    return part.spent.completed, _of(part.spent.completed, epochs), part.by_longest
+
+
+def _of(part: float, whole: float) -> float | None:
+    return part / whole if whole else None
+
+
+def _placed(books: ReportUsage) -> int:
+    """The sum of a column of epochs: what GPUs and sites have, and what none has."""
+    return books.total.spent.completed + books.unplaced
+
+
+def _nowhere(books: ReportUsage, cells: int) -> tuple[ReportRow, ...]:
+    """The row of completed epochs of which no execution that succeeded is known."""
+    if not books.unplaced:
+        return ()
+    share = _of(books.unplaced, _placed(books))
+    return (ReportRow((NO_EXECUTION, books.unplaced, share, books.unlogged, *[""] * (cells - 1))),)
+
+
+def _total_cells(books: ReportUsage) -> tuple[Raw, ...]:
+    placed = _placed(books)
+    return placed, _of(placed, placed), books.total.by_longest, *_spent(books.total.spent)
+
+
+def _again(books: ReportUsage) -> str | None:
+    if not books.again:
+        return None
+    return (
+        f"{count(books.again, 'epoch')} here were trained again by another DAG, or begun again: "
+        f"{number(books.epochs)} are completed, each counted once."
+    )
+
+
+def _gpus(books: ReportUsage) -> ReportTable:
+    columns = (ReportColumn("gpu", "GPU model"), *EPOCH_COLUMNS, *SPENT_COLUMNS, LONGEST_COLUMN)
+    placed = _placed(books)
+    rows = [
+        ReportRow((name, *_epoch_cells(part, placed), *_spent(part.spent), part.longest / HOUR))
+        for name, part in books.gpus.items()
+    ]
+    return ReportTable(
+        "gpus",
+        "Completed epochs and GPU-hours by GPU model",
+        columns,
+        (*rows, *_nowhere(books, len(columns) - 3)),
+        ReportRow(("Total", *_total_cells(books), books.total.longest / HOUR)),
+        "Nothing ran: the logs have no execution in this window.",
+        _again(books),
+    )
+
+
+def _sites(books: ReportUsage) -> ReportTable:
+    columns = (
+        ReportColumn("site", "Resource"),
+        *EPOCH_COLUMNS,
+        *SPENT_COLUMNS,
+        ReportColumn(
+            "gpu_hours_share", "share", ValueKind.SHARE, "gpu_hours", drop=6, group="GPU-hours"
+        ),
+        LONGEST_COLUMN,
+    )
+    placed, total = _placed(books), books.total
+
+    def row(name: str | None, part: UsageShare, epochs: tuple[Raw, ...]) -> ReportRow:
+        of_all = _of(part.spent.total, total.spent.total)
+        return ReportRow((name, *epochs, *_spent(part.spent), of_all, part.longest / HOUR))
+
+    ran = [(name, part) for name, part in books.sites.items() if part.spent.executions]
+    also = [(name, part) for name, part in books.sites.items() if not part.spent.executions]
+    # A transfer alone is no contribution; GPU-hours of an execution that ended later are.
+    ran += [(name, part) for name, part in also if part.spent.total or part.by_longest]
+    rows = [row(name, part, _epoch_cells(part, placed)) for name, part in ran]
+    return ReportTable(
+        "sites",
+        "Contributions by resource",
+        columns,
+        (*rows, *_nowhere(books, len(columns) - 3)),
+        row("Total", total, _total_cells(books)[:3]),
+        "Nothing ran: the logs have no execution in this window.",
+        _again(books),
+    )
+
+
+def _moved(books: ReportUsage) -> ReportTable:
+    columns = (
+        ReportColumn("site", "Resource"),
+        ReportColumn("executions", "Executions", ValueKind.COUNT, "executions"),
+        ReportColumn("transfers", "Transfers", ValueKind.COUNT, "moved"),
+        ReportColumn("bytes_to_jobs", "to jobs", ValueKind.BYTES, "bytes", group="Bytes"),
+        ReportColumn("bytes_from_jobs", "from jobs", ValueKind.BYTES, "bytes", group="Bytes"),
+        ReportColumn("bytes_share", "share", ValueKind.SHARE, drop=1, group="Bytes"),
+    )
+    whole = books.total.moved.to_jobs + books.total.moved.from_jobs
+
+    def row(name: str | None, part: UsageShare) -> ReportRow:
+        moved = part.moved
+        of_all = _of(moved.to_jobs + moved.from_jobs, whole)
+        ran = part.spent.executions
+        return ReportRow((name, ran, part.transfers, moved.to_jobs, moved.from_jobs, of_all))
+
+    return ReportTable(
+        "moved",
+        "Bytes and transfers by resource",
+        columns,
+        tuple(row(name, part) for name, part in books.sites.items()),
+        row("Total", books.total),
+        "Nothing was moved: the logs have no execution and no transfer in this window.",
+    )
+
+
+def _places(books: ReportUsage) -> ReportTable | None:
+    """Completed epochs by resource and GPU model, where there are several of both."""
+    done = {key: spent.completed for key, spent in books.places.items() if spent.completed}
+    sites = [site for site in books.sites if any(key[0] == site for key in done)]
+    gpus = [gpu for gpu in books.gpus if any(key[1] == gpu for key in done)]
+    if len(sites) < 2 or len(gpus) < 2:
+        return None
+    columns = (
+        ReportColumn("site", "Resource"),
+        *(
+            ReportColumn(
+                gpu or "", gpu or "not known", ValueKind.COUNT, "epochs" if not at else None
+            )
+            for at, gpu in enumerate(gpus)
+        ),
+        ReportColumn("total", "all", ValueKind.COUNT),
+    )
+    rows = tuple(
+        ReportRow(
+            (
+                site,
+                *(done.get((site, gpu)) or "" for gpu in gpus),
+                sum(done.get((site, gpu), 0) for gpu in gpus),
+            )
+        )
+        for site in sites
+    )
+    sums = [sum(done.get((site, gpu), 0) for site in sites) for gpu in gpus]
+    return ReportTable(
+        "places",
+        "Completed epochs by resource and GPU model",
+        columns,
+        rows,
+        ReportRow(("Total", *sums, sum(sums))),
+    )
+
+
+# --- over time ----------------------------------------------------------------------------------
+
+
+def _periods(books: ReportUsage) -> ReportTable:
+    head = {Unit.DAY: "Day", Unit.WEEK: "Week", Unit.MONTH: "Month"}[books.period]
+    columns = (
+        ReportColumn("period", head, note="period"),
+        ReportColumn("epochs", "Epochs", ValueKind.COUNT, "epochs"),
+        ReportColumn("cumulated", "cumulated", ValueKind.COUNT, drop=5),
+        *SPENT_COLUMNS,
+        ReportColumn("bytes_to_jobs", "to jobs", ValueKind.BYTES, "bytes", drop=8, group="Bytes"),
+        ReportColumn(
+            "bytes_from_jobs", "from jobs", ValueKind.BYTES, "bytes", drop=9, group="Bytes"
+        ),
+    )
+
+    def row(name: str, part: UsageShare, epochs: int, so_far: Raw) -> ReportRow:
+        moved = part.moved
+        return ReportRow(
+            (name, epochs, so_far, *_spent(part.spent), moved.to_jobs, moved.from_jobs)
+        )
+
+    rows, so_far = [], 0
+    for window, part in books.periods:
+        so_far += part.by_longest
+        rows.append(row(told_window(window), part, part.by_longest, so_far))
+    if books.unmoored and books.window.whole:
+        rest = ("", "") + ("",) * len(SPENT_COLUMNS)
+        rows.append(ReportRow(("at no known time", books.unmoored, *rest[1:], "", "")))
+    return ReportTable(
+        "periods",
+        f"By {books.period}",
+        columns,
+        tuple(rows),
+        row("Total", books.total, books.epochs, ""),
+        DAMAGED if books.part.jobs else "Nothing happened: the logs have no job in this window.",
+    )
+
+
+def _times(books: ReportUsage) -> ReportTable:
+    columns = (
+        ReportColumn("place", "GPU model, resource"),
+        ReportColumn("by", "Kind", drop=3),
+        ReportColumn("n", "n", ValueKind.COUNT, "box"),
+        ReportColumn("minimum", "least", ValueKind.SECONDS, drop=2),
+        ReportColumn("first_quartile", "first quartile", ValueKind.SECONDS),
+        ReportColumn("median", "median", ValueKind.SECONDS, "epoch_time"),
+        ReportColumn("third_quartile", "third quartile", ValueKind.SECONDS),
+        ReportColumn("maximum", "most", ValueKind.SECONDS, drop=1),
+    )
+    rows = []
+    for by, boxes in (
+        ("GPU model", epoch_boxes(books, lambda e: gpu_model(e.gpu))),
+        ("resource", epoch_boxes(books, lambda e: e.site)),
+    ):
+        for name, box in boxes.items():
+            least, most = min(box.low, *box.beyond, box.low), max(box.high, *box.beyond, box.high)
+            rows.append(ReportRow((name, by, box.n, least, box.first, box.median, box.third, most)))
+    return ReportTable(
+        "times",
+        "Time of the successful execution of completed epochs",
+        columns,
+        tuple(rows),
+        empty="No epoch was completed by an execution in the logs.",
+    )
+
+
+# --- causes, transfers, runs --------------------------------------------------------------------
+
+
+def _causes(books: ReportUsage) -> ReportTable:
+    columns = (
+        ReportColumn("code", "Code", note="cause"),
+        ReportColumn("reason", "Reason"),
+        ReportColumn("executions", "Executions", ValueKind.COUNT, "executions", drop=1),
+        ReportColumn("gpu_hours", "GPU-hours", ValueKind.HOURS, "bad"),
+        ReportColumn("share", "Share", ValueKind.SHARE, "lost_share"),
+    )
+    bad = books.total.spent.bad
+    rows: list[ReportRow] = []
+    for loss in books.losses:
+        code = loss.word or f"{loss.code}/{loss.subcode if loss.subcode is not None else '–'}"
+        several = len(loss.reasons) > 1
+        reason = f"{len(loss.reasons)} different" if several else loss.reasons[0][0]
+        rows.append(
+            ReportRow((code, reason, loss.executions, loss.seconds / HOUR, _of(loss.seconds, bad)))
+        )
+        if several:
+            rows += _reasons(loss.reasons, bad)
+    return ReportTable(
+        "causes",
+        "Bad GPU-hours by cause",
+        columns,
+        tuple(rows),
+        ReportRow(("Total", "", books.total.spent.bad_executions, bad / HOUR, _of(bad, bad))),
+        "No execution ended badly.",
+    )
+
+
+def _reasons(reasons: Sequence[tuple[str, int, float]], bad: float) -> Iterable[ReportRow]:
+    shown = list(reasons[:REASONS])
+    rest = reasons[REASONS:]
+    if rest:
+        executions, seconds = sum(n for _, n, _ in rest), sum(s for _, _, s in rest)
+        shown.append((f"{len(rest)} others", executions, seconds))
+    for reason, n, seconds in shown:
+        yield ReportRow(("", reason, n, seconds / HOUR, _of(seconds, bad)), part=True)
+
+
+def _transfers(books: ReportUsage) -> ReportTable:
+    columns = (
+        ReportColumn("direction", "Direction"),
+        ReportColumn("outcome", "Outcome"),
+        ReportColumn("n", "Transfers", ValueKind.COUNT, "transfers"),
+        ReportColumn("hours", "Hours", ValueKind.HOURS),
+        ReportColumn("median", "median", ValueKind.SECONDS, drop=3),
+        ReportColumn("longest", "longest", ValueKind.SECONDS, drop=2),
+        ReportColumn("queued_hours", "of it queued, h", ValueKind.HOURS, drop=1),
+    )
+    moves = books.moves
+    rows = tuple(
+        ReportRow(
+            (
+                move.direction,
+                move.outcome.replace("-", " "),
+                move.n,
+                move.seconds / HOUR,
+                move.median,
+                move.longest,
+                move.queued / HOUR,
+            )
+        )
+        for move in moves
+    )
+    untimed = sum(move.n - move.timed for move in moves)
+    totals = (
+        sum(move.n for move in moves),
+        sum(move.seconds for move in moves) / HOUR,
+        "",
+        "",
+        sum(move.queued for move in moves) / HOUR,
+    )
+    return ReportTable(
+        "transfers",
+        "Transfers",
+        columns,
+        rows,
+        ReportRow(("Total", "", *totals)),
+        "The logs have no transfer: only pools that log them (event 040) do.",
+        f"Of {count(untimed, 'transfer')} the start was not logged." if untimed else None,
+    )
+
+
+def _runs(books: ReportUsage) -> ReportTable:
+    labelled = any(run.label for run, _ in books.runs)
+    # Of a window it is not told, as of the totals.
+    skipped = books.window.whole and any(run.epochs_skipped for run, _ in books.runs)
+    columns = (
+        ReportColumn("run", "Run"),
+        ReportColumn("uuid", "Id", drop=6),
+        *((ReportColumn("label", "Label"),) if labelled else ()),
+        ReportColumn("epochs", "Epochs", ValueKind.COUNT, "epochs"),
+        ReportColumn("epochs_total", "of", ValueKind.COUNT, drop=5),
+        *((ReportColumn("epochs_skipped", "skipped", ValueKind.COUNT, drop=5),) if skipped else ()),
+        *SPENT_COLUMNS,
+        LONGEST_COLUMN,
+    )
+    rows = tuple(
+        ReportRow(
+            (
+                run.run_name,
+                run.uuid,
+                *((run.label or "none",) if labelled else ()),
+                part.by_longest,
+                run.epochs_total,
+                *((run.epochs_skipped,) if skipped else ()),
+                *_spent(part.spent),
+                part.longest / HOUR,
+            )
+        )
+        for run, part in books.runs
+    )
+    others = _without_run(books)
+    blanks = ("", "") if labelled else ("",)
+    if others is not None:
+        none = ("", "", "") if skipped else ("", "")
+        rows = (*rows, ReportRow(("jobs of no run", *blanks, *none, *_spent(others), "")))
+    wanted = sum(run.epochs_total for run, _ in books.runs)
+    not_trained = sum(run.epochs_skipped for run, _ in books.runs)
+    total = books.total
+    return ReportTable(
+        "runs",
+        "Runs",
+        columns,
+        rows,
+        ReportRow(
+            (
+                "Total",
+                *blanks,
+                books.epochs,
+                wanted,
+                *((not_trained,) if skipped else ()),
+                *_spent(total.spent),
+                total.longest / HOUR,
+            )
+        ),
+        "No runs: no node of these DAGs is called …-train_epochN.",
+    )
+
+
+def _without_run(books: ReportUsage) -> UsageTotals | None:
+    others = [e for e in books.part.executions if e.run is None and not e.dagman]
+    return tally(others) if others else None
+
+
+def _labels(books: ReportUsage) -> ReportTable | None:
+    """Cohorts, where the settings name some."""
+    if not any(books.labels):
+        return None
+    columns = (
+        ReportColumn("label", "Label"),
+        *EPOCH_COLUMNS,
+        *SPENT_COLUMNS,
+        LONGEST_COLUMN,
+    )
+    placed = _placed(books)
+    rows = [
+        ReportRow(
+            (name or "none", *_epoch_cells(part, placed), *_spent(part.spent), part.longest / HOUR)
+        )
+        for name, part in books.labels.items()
+    ]
+    return ReportTable(
+        "labels",
+        "By label",
+        columns,
+        (*rows, *_nowhere(books, len(columns) - 3)),
+        ReportRow(("Total", *_total_cells(books), books.total.longest / HOUR)),
+    )

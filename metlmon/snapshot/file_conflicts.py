@@ -1,0 +1,139 @@
+"""Files of one DAG that do not fit together: one is missing, older, or of another DAG."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Final
+
+from metlmon.model.dag import Dag
+from metlmon.model.unrecorded_nodes import is_total, metrics_in_force, missing_rescue, told_totals
+from metlmon.snapshot.aggregates import APART
+from metlmon.snapshot.types import Notice
+from metlmon.text.formatting import moment, plain
+
+if TYPE_CHECKING:
+    from metlmon.model.ensemble import Ensemble
+
+NAME_LIMIT: Final = 60
+"""Characters of a node's name in a warning."""
+
+
+def disagreements(ensemble: Ensemble) -> Iterator[Notice]:
+    """Warnings about the files of each DAG, as far as its states have been judged."""
+    for dag in ensemble.dags.values():
+        yield from _missing(ensemble, dag)
+        yield from _changed(ensemble, dag)
+        yield from _counts(ensemble, dag)
+        yield from _behind(ensemble, dag)
+    if names := ensemble.summary.strangers.get("", ()):
+        text = (
+            f"epochs that no DAG file here has are in the logs: {_some(names)}; they are in "
+            "no run: the DAG file was changed since, or is not here"
+        )
+        yield Notice("unknown-nodes", None, None, text)
+
+
+def _missing(ensemble: Ensemble, dag: Dag) -> Iterator[Notice]:
+    """What would tell of the nodes whose state is inferred, or unknown."""
+    without = ensemble.unrecorded(dag.key)
+    if without is None:
+        return
+    inferred, unknown = without.tally.taken, without.tally.unknown
+    if not inferred and not unknown:
+        return
+    name = missing_rescue(dag)
+    file = name or f"{PurePath(dag.file).name}.rescueNNN"
+    states = [
+        *([f"{_nodes(inferred)} taken for done"] if inferred else ()),
+        *([f"of {_nodes(unknown)} nothing is known"] if unknown else ()),
+    ]
+    said = " and ".join(states)
+    if name is not None:
+        text = f"the rescue file with which DAGMan began is not here: {said}"
+    elif without.began_in_mid_chain:
+        text = f"a rescue file was in force that is not here, or an earlier log: {said}"
+    elif unknown:
+        text = f"no log of what its DAGMan submitted is here: {said}; put its .nodes.log beside it"
+        yield Notice("missing-record", dag.file, None, text)
+        return
+    else:
+        return
+    yield Notice("missing-rescue", file, None, f"{text}; put it beside the DAG file")
+
+
+def _nodes(number: int) -> str:
+    return f"{number} node" if number == 1 else f"{number} nodes"
+
+
+def _changed(ensemble: Ensemble, dag: Dag) -> Iterator[Notice]:
+    """The DAG file is not the one that ran: other names, or another number of nodes."""
+    began = dag.last_start()
+    in_out = [
+        name
+        for name, time in dag.strangers.items()
+        if name not in dag.workflow.nodes and (began is None or time is None or time >= began)
+    ]
+    strange: list[tuple[str, Collection[str]]] = [
+        (f"{dag.file}.nodes.log", ensemble.summary.strangers.get(dag.key, ())),
+        (f"{dag.file}.dagman.out", in_out),
+        *((file.name, names) for file, names in dag.strange_names()),
+    ]
+    for file, names in strange:
+        if names:
+            yield _other_dag(dag, f"{file} has nodes that are not in it: {_some(names)}")
+            return
+    for file, total in told_totals(dag):
+        if not is_total(dag, total):
+            yield _other_dag(dag, f"{file} counts {_nodes(total)}, it has {dag.counted}")
+            return
+
+
+def _some(names: Collection[str]) -> str:
+    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    return f"{plain(min(names), NAME_LIMIT)}{more}"
+
+
+def _behind(ensemble: Ensemble, dag: Dag) -> Iterator[Notice]:
+    """A DAGMan was at work after the end that its files tell."""
+    ending = ensemble.ending(dag)
+    if ending is not None and ending[1] is None and _has_queued(ensemble, dag):
+        text = (
+            "its DAGMan ended by its files, at a moment that cannot be told without --tz, and jobs "
+            "of it are in the queue by the logs: one of them is older than the others"
+        )
+        yield Notice("log-behind", dag.file, None, text)
+    if ending is not None and ensemble.went_on(dag.key, ending[1]):
+        text = (
+            f"its DAGMan ended at {moment(ending[1])} by its files, and something was done since: "
+            "files of a later DAGMan are not here, or older than the others"
+        )
+        yield Notice("log-behind", dag.file, None, text)
+
+
+def _has_queued(ensemble: Ensemble, dag: Dag) -> bool:
+    placed = map(ensemble.members.get, ensemble.summary.sums.queued)
+    return any(each is not None and each.dag == dag.key for each in placed)
+
+
+def _other_dag(dag: Dag, text: str) -> Notice:
+    advice = "it was changed since, or is another DAG's; states of nodes may be wrong"
+    return Notice("dag-file-changed", dag.file, None, f"not the DAG that ran: {text}; {advice}")
+
+
+def _counts(ensemble: Ensemble, dag: Dag) -> Iterator[Notice]:
+    """DAGMan ended, and says otherwise of its nodes than the logs do."""
+    metrics = metrics_in_force(dag)
+    if metrics is None or metrics.succeeded is None or metrics.total_nodes is None:
+        return
+    if any(node.kind in APART for node in dag.workflow.nodes.values()):
+        # DAGMan counts some of these twice.
+        return
+    counts = ensemble.summary.counts[dag.key]
+    if counts.unknown or counts.done == metrics.succeeded or not is_total(dag, metrics.total_nodes):
+        return
+    text = (
+        f"{_nodes(metrics.succeeded)} done by it, {counts.done} by the other files: one of them is "
+        "of another life of DAGMan, or was cut"
+    )
+    yield Notice("counts-differ", metrics.path.name, None, text)

@@ -1,0 +1,380 @@
+"""The columns of the frames: what each one is called, holds and means.
+
+One registry. The frames are built from it, files are exported by it, and what is printed
+about them is written from it, so that none of the three can say something else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from operator import attrgetter
+from typing import Any, Final
+
+from metlmon.frozen import frozen
+from metlmon.model.job_events import JobId
+from metlmon.model.states import Outcome, State
+from metlmon.snapshot.ledger import HOUR, EpochEntry, ExecutionEntry, JobEntry
+
+TEXT: Final = "string"
+COUNT: Final = "Int64"
+NUMBER: Final = "float64"
+TRUTH: Final = "boolean"
+WORD: Final = "category"
+TIME: Final = "datetime64[us]"
+"""Types as pandas names them. Those of text, whole numbers and truth can hold "not known".
+Times are in microseconds: nanoseconds end in the year 2262, and a damaged log says 9999."""
+
+TIMES_UNIT: Final = "local time"
+"""Of the access point, as stamps in logs are."""
+
+
+@frozen
+class FrameColumn:
+    """One column. ``unit``: of its numbers, "" where there is none; ``of``: its value in one
+    entry of the ledger; ``words``: all that a :data:`WORD` can be."""
+
+    name: str
+    dtype: str
+    unit: str
+    meaning: str
+    of: Callable[[Any], object]
+    words: tuple[str, ...] = ()
+
+
+@frozen
+class EventRecord:
+    """One event of one job."""
+
+    job: JobId
+    time: datetime
+    number: int
+    name: str
+    text: str
+    damaged: bool
+
+
+Of = Callable[[Any], object] | None
+
+
+def _text(name: str, meaning: str, of: Of = None) -> FrameColumn:
+    return FrameColumn(name, TEXT, "", meaning, of or attrgetter(name))
+
+
+def _count(name: str, meaning: str, of: Of = None, unit: str = "") -> FrameColumn:
+    return FrameColumn(name, COUNT, unit, meaning, of or attrgetter(name))
+
+
+def _number(name: str, unit: str, meaning: str, of: Of = None) -> FrameColumn:
+    return FrameColumn(name, NUMBER, unit, meaning, of or attrgetter(name))
+
+
+def _truth(name: str, meaning: str) -> FrameColumn:
+    return FrameColumn(name, TRUTH, "", meaning, attrgetter(name))
+
+
+def _time(name: str, meaning: str, of: Of = None) -> FrameColumn:
+    return FrameColumn(name, TIME, TIMES_UNIT, meaning, of or attrgetter(name))
+
+
+def _word(name: str, words: Iterable[str], meaning: str, of: Of = None) -> FrameColumn:
+    listed = tuple(str(word) for word in words)
+    return FrameColumn(name, WORD, "", meaning, of or attrgetter(name), listed)
+
+
+def _gpu_hours(of_what: str) -> tuple[FrameColumn, ...]:
+    """GPU-hours of an entry that has GPU-seconds of all three kinds."""
+    return (
+        _number("gpu_hours_good", "GPU h", f"{of_what} that ended well", lambda e: e.good / HOUR),
+        _number(
+            "gpu_hours_bad", "GPU h", f"{of_what} that ended in any other way", _hours_of("bad")
+        ),
+        _number(
+            "gpu_hours_in_flight",
+            "GPU h",
+            f"{of_what} that have not ended, up to as-of",
+            _hours_of("in_flight"),
+        ),
+        _number("gpu_hours", "GPU h", "the three together", _all_hours),
+    )
+
+
+def _hours_of(kind: str) -> Callable[[Any], float]:
+    seconds = attrgetter(kind)
+    return lambda entry: seconds(entry) / HOUR
+
+
+def _all_hours(entry: Any) -> float:
+    return float((entry.good + entry.bad + entry.in_flight) / HOUR)
+
+
+def _execution_hours(entry: ExecutionEntry) -> float | None:
+    return None if entry.gpu_seconds is None else entry.gpu_seconds / HOUR
+
+
+def _latest(name: str) -> Callable[[Any], object]:
+    of = attrgetter(name)
+    return lambda entry: None if entry.latest is None else of(entry.latest)
+
+
+def _job_names(entry: EpochEntry) -> str:
+    return " ".join(f"{cluster}.{proc}" for cluster, proc in entry.jobs)
+
+
+def _last_hold(entry: JobEntry) -> str | None:
+    return entry.holds[-1].cause if entry.holds else None
+
+
+def _held_seconds(entry: JobEntry) -> float:
+    return sum((hold.seconds for hold in entry.holds), 0.0)
+
+
+def _cluster(entry: Any) -> int:
+    return int(entry.job[0])
+
+
+def _proc(entry: Any) -> int:
+    return int(entry.job[1])
+
+
+RUN_KEY: Final = _text(
+    "run", "key of the run: its run_uuid, without one its DAG and name; joins the frames"
+)
+
+JOB_KEY: Final = (
+    _count("cluster", "the job's cluster; with proc it joins the frames", _cluster),
+    _count("proc", "the job's number in its cluster", _proc),
+)
+
+RUN_NAMES: Final = (
+    RUN_KEY,
+    _text("run_name", "name of the run, as its nodes are called"),
+    _text("uuid", "run_uuid of the run"),
+    _text("label", "cohort of the run ([[label]] in metlmon.toml)"),
+)
+
+OWNER: Final = (
+    _text("dag", "top-level DAG file of its node; empty for a job of no DAG"),
+    _text("node", "its node"),
+    *RUN_NAMES,
+    _count("epoch", "number of the epoch in the node's name"),
+    _truth("training", "its node is an epoch (not an evaluation, not another node)"),
+    _text("target", "where it was sent: VAR ResourceName"),
+)
+
+IN_DAG: Final = _text(
+    "in_dag", "DAG that holds its node, a sub-DAG of dag perhaps; with node it joins the frames"
+)
+
+RUNS: Final = (
+    *RUN_NAMES,
+    _text("dag", "top-level DAG file of its latest epoch"),
+    _word("state", State, "state of its latest epoch; completed when all are done"),
+    _count("epochs_total", "its epochs"),
+    _count("epochs_done", "epochs completed, the inferred ones included"),
+    _count("epochs_inferred", "epochs taken for completed because a later one was submitted"),
+    _count("epochs_skipped", "epochs that PRE_SKIP ended: they trained nothing"),
+    _time("began", "first submission of any of its nodes"),
+    _count("latest_epoch", "highest epoch submitted", _latest("epoch")),
+    _text("latest_node", "node of that epoch", _latest("node")),
+    _count("latest_cluster", "its job: cluster", _latest("cluster")),
+    _count("latest_proc", "its job: proc", _latest("proc")),
+    _word("latest_state", State, "its state", _latest("state")),
+    _time("latest_since", "since when it is in that state", _latest("since")),
+    _number("latest_seconds", "s", "how long it is in that state", _latest("seconds")),
+    _count("latest_attempt", "tries of its node so far", _latest("attempt")),
+    _text("latest_target", "where it was sent", _latest("target")),
+    _text("latest_site", "where it runs, or ran last", _latest("site")),
+    _text("latest_gpu", "GPU model there", _latest("gpu")),
+    _count("latest_gpus", "number of GPUs there", _latest("gpus")),
+    _count("hold_code", "why it is held now: code", _latest("hold_code")),
+    _text("hold_reason", "why it is held now, as logged", _latest("hold_reason")),
+    *_gpu_hours("executions of all its nodes"),
+)
+
+EPOCHS: Final = (
+    *RUN_NAMES,
+    _text("dag", "top-level DAG file of its node"),
+    _text("node", "its node"),
+    _count("epoch", "number in the node's name"),
+    _count("epoch_var", "number in VAR epoch"),
+    _truth("counts", "this node counts for its epoch (another DAG may have the epoch, too)"),
+    _word("state", State, "its state"),
+    _truth("inferred", "taken for completed because a later node was submitted"),
+    _text("target", "where it was sent: VAR ResourceName"),
+    _time("first_submitted", "submission of its first job"),
+    _time(
+        "completed",
+        "end of the execution that completed it; empty where the logs do not say when it ended "
+        "(inferred, or marked DONE)",
+    ),
+    _count("attempts", "its executions"),
+    _text("jobs", "its jobs in order of submission: cluster.proc, blanks between", _job_names),
+    _text("site", "site of the execution that completed it"),
+    _text("gpu", "GPU model of that execution"),
+    _count("gpus", "number of GPUs of that execution"),
+    _number("seconds", "s", "how long that execution ran"),
+    _text("longest_site", "site of its longest execution"),
+    _text("longest_gpu", "GPU model of its longest execution"),
+    _number("longest_seconds", "s", "how long its longest execution ran"),
+    _truth(
+        "hidden",
+        "the execution that completed it is shorter than half its longest one: that one trained it",
+    ),
+    *_gpu_hours("its executions"),
+    IN_DAG,
+)
+
+JOBS: Final = (
+    *JOB_KEY,
+    *OWNER,
+    _word("state", State, "its state"),
+    _time("submitted", "when it was submitted"),
+    _time("ended", "when it left the queue"),
+    _count("holds", "how often it was held", lambda entry: len(entry.holds)),
+    _number("held_seconds", "s", "how long it was held, up to as-of", _held_seconds),
+    _text("hold_cause", "its last hold's reason, changing parts folded", _last_hold),
+    _count("bytes_sent", "sent by its executions", unit="bytes"),
+    _count("bytes_received", "received by its executions", unit="bytes"),
+    _count("memory_mb", "the most it used (006 events, and usage when it ended)", unit="MB"),
+    _count("request_memory_mb", "what it requested", unit="MB"),
+    _truth("dagman", "it is the DAGMan of a sub-DAG, which runs at no site"),
+    IN_DAG,
+)
+
+EXECUTIONS: Final = (
+    *JOB_KEY,
+    _count(
+        "attempt",
+        "number of the try of its node, from 1; the procs of one submission are tried together",
+    ),
+    *OWNER,
+    _text("site", "where it ran"),
+    _text("host", "machine that it ran on"),
+    _text("gpu", "GPU model, as logged or as metlmon.toml calls it"),
+    _count("gpus", "number of GPUs it had"),
+    _time("start", "event 001"),
+    _time("end", "the event that ended it; empty in flight"),
+    _number("seconds", "s", "from start to end, or to as-of"),
+    _number("suspended_seconds", "s", "suspended of that", attrgetter("suspended")),
+    _number("gpu_seconds", "GPU s", "seconds × GPUs; empty when their number is not known"),
+    _number("gpu_hours", "GPU h", "the same in hours", _execution_hours),
+    _word("outcome", Outcome, "how it ended"),
+    _word(
+        "kind", ("good", "bad", "in_flight"), "the same in three: return value 0, or not, or yet"
+    ),
+    _count("code", "hold code or vacate code of its end"),
+    _count("subcode", "subcode of its end"),
+    _text("cause", "why it ended badly: the reason, changing parts folded"),
+    _text("reason", "the reason as logged"),
+    _count("return_value", "return value"),
+    _count("signal", "signal that killed it"),
+    _truth("uncertain", "its end was not logged; taken from the event that proves it was over"),
+    _number("wait_seconds", "s", "idle before it, without the transfer", attrgetter("wait")),
+    _number("transfer_seconds", "s", "input transfer before it", attrgetter("transfer")),
+    _count("bytes_sent", "sent by it; over a job they add up to the job's", unit="bytes"),
+    _count("bytes_received", "received by it, in the same way", unit="bytes"),
+    _truth("final", "it completed its epoch"),
+    _truth("dagman", "it is the DAGMan of a sub-DAG, which runs at no site"),
+    _truth("counted", "in a window of time: it ended in it, or is in flight in the last one"),
+    IN_DAG,
+)
+
+TRANSFERS: Final = (
+    *JOB_KEY,
+    RUN_KEY,
+    _count("epoch", "number of the epoch in the node's name"),
+    _word("direction", ("input", "output"), "input goes to the machine, output comes back"),
+    _time("start", "when it started; empty when that was not logged"),
+    _time("end", "when it finished or was broken off; empty in flight"),
+    _number("seconds", "s", "from start to end, or to as-of"),
+    _word(
+        "outcome",
+        ("ok", "aborted", "unfinished", "in-flight"),
+        "of an input: ok when an execution followed, aborted when none did, unfinished when it "
+        "never finished",
+    ),
+    _text("host", "the other end, as logged"),
+    _text("site", "site of that host, as far as executions or rules tell"),
+    _number("queue_seconds", "s", "waited for a turn to transfer"),
+    _truth("counted", "in a window of time: it ended in it, or is in flight in the last one"),
+)
+
+EVENTS: Final = (
+    *JOB_KEY,
+    _time("time", "when it happened"),
+    _count("number", "event number; every one but 006, which jobs have in memory_mb alone"),
+    _text("name", "its name, as HTCondor has it"),
+    _text("text", "first line, and the reason below it; never a value of Environment"),
+    _truth("damaged", "it was cut in the log"),
+)
+
+
+@frozen
+class FrameTable:
+    """One frame: what a row is, and its columns in order."""
+
+    name: str
+    row: str
+    columns: tuple[FrameColumn, ...]
+
+
+TABLES: Final[dict[str, FrameTable]] = {
+    table.name: table
+    for table in (
+        FrameTable("runs", "a run", RUNS),
+        FrameTable("epochs", "a training node of a run", EPOCHS),
+        FrameTable("jobs", "a job", JOBS),
+        FrameTable("executions", "an execution of a job", EXECUTIONS),
+        FrameTable("transfers", "a transfer of a job's files", TRANSFERS),
+        FrameTable("events", "an event of a job", EVENTS),
+    )
+}
+"""All frames, by name."""
+
+
+def markdown(tables: Iterable[FrameTable]) -> str:
+    """The columns as Markdown, one table for each frame."""
+    parts = []
+    for table in tables:
+        lines = [
+            f"**{table.name}**: a row is {table.row}",
+            "",
+            "| column | type | unit | meaning |",
+        ]
+        lines.append("|---|---|---|---|")
+        lines += [f"| {c.name} | {c.dtype} | {c.unit} | {_told(c)} |" for c in table.columns]
+        parts.append("\n".join(lines) + "\n")
+    return "\n".join(parts)
+
+
+def listing(tables: Iterable[FrameTable], width: int) -> str:
+    """The columns for a terminal of ``width`` cells."""
+    from textwrap import wrap
+
+    parts = []
+    for table in tables:
+        name = max(len(column.name) for column in table.columns)
+        kind = max(len(_kind(column)) for column in table.columns)
+        lines = [f"{table.name}: a row is {table.row}"]
+        for column in table.columns:
+            start = f"  {column.name:<{name}}  {_kind(column):<{kind}}  "
+            room = max(20, width - len(start))
+            told = wrap(_told(column), room, break_on_hyphens=False)
+            lines.append(start + told[0])
+            lines += [" " * len(start) + rest for rest in told[1:]]
+        parts.append("\n".join(lines) + "\n")
+    return "\n".join(parts)
+
+
+def _kind(column: FrameColumn) -> str:
+    return (
+        f"{column.dtype} ({column.unit})" if column.unit not in ("", TIMES_UNIT) else column.dtype
+    )
+
+
+def _told(column: FrameColumn) -> str:
+    """The meaning, and the words of a column that has only a few."""
+    if not column.words or column.words == tuple(State):
+        return column.meaning
+    return f"{column.meaning}; one of {', '.join(column.words)}"

@@ -1,0 +1,492 @@
+"""The accounts of an ensemble: its epochs and GPU-hours by GPU model, site, cause, run and time.
+
+What the report says is added up here, from the ledger alone (:mod:`metlmon.stats.totals`), for
+all time or for one window of it. Seconds are seconds and GPU-seconds; None is "not known".
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import field, replace
+from datetime import datetime, timedelta
+from typing import Final, TypeVar
+
+from metlmon.frozen import frozen
+from metlmon.model.job_events import JobId, NodeKey
+from metlmon.model.states import Outcome, State
+from metlmon.snapshot.ledger import EpochEntry, ExecutionEntry, Ledger, RunEntry, TransferEntry
+from metlmon.stats.totals import UsageTotals, grouped, tallied, tally
+from metlmon.stats.windows import ALL, TimeWindow, Unit, clipped, cut, spread, whole_seconds
+
+K = TypeVar("K")
+
+_MAKER: Final = re.compile(r"^(?:(?:NVIDIA|Tesla)\s+)+", re.IGNORECASE)
+
+LONGEST_SERIES: Final = timedelta(days=50 * 365)
+"""Stamps that are further apart are not all true: one of them is of a damaged line."""
+
+WHISKER: Final = 1.5
+"""Tukey's: whiskers reach to the last value within so many interquartile ranges of the box."""
+
+
+def gpu_model(name: str | None) -> str | None:
+    """A GPU's model as papers name it: ``DeviceName`` without its maker's prefix
+    (``NVIDIA A100-PCIE-40GB``, ``Tesla V100-SXM2-32GB``). Several keep their plus."""
+    if not name:
+        return None
+    return " + ".join(_MAKER.sub("", part).strip() or part for part in name.split(" + "))
+
+
+@frozen
+class Bytes:
+    """Bytes to the jobs (their input) and from them (their output)."""
+
+    to_jobs: int = 0
+    from_jobs: int = 0
+
+    def __add__(self, other: Bytes) -> Bytes:
+        return Bytes(self.to_jobs + other.to_jobs, self.from_jobs + other.from_jobs)
+
+
+@frozen
+class UsageShare:
+    """What one GPU model, site, run or month did.
+
+    ``spent``: its executions; its ``completed`` are epochs by their successful execution.
+    ``by_longest``: completed epochs whose longest execution was here. ``longest``: seconds of
+    those, ``longest_gpu``: the same in GPU-seconds. ``targets``: where runs wanted to go when they
+    ran here.
+    """
+
+    spent: UsageTotals = field(default_factory=UsageTotals)
+    by_longest: int = 0
+    longest: float = 0.0
+    longest_gpu: float = 0.0
+    moved: Bytes = field(default_factory=Bytes)
+    transfers: int = 0
+    targets: tuple[str, ...] = ()
+
+
+@frozen
+class BoxPlot:
+    """The spread of some durations in seconds: quartiles (linear between values), the whiskers'
+    ends, and what lies beyond them."""
+
+    n: int
+    low: float
+    first: float
+    median: float
+    third: float
+    high: float
+    beyond: tuple[float, ...] = ()
+
+
+@frozen
+class TransferGroup:
+    """Transfers of one direction and outcome. ``timed``: those whose start was logged; seconds
+    are theirs, those in the window. ``median`` and ``longest`` are of whole transfers."""
+
+    direction: str
+    outcome: str
+    n: int
+    timed: int
+    seconds: float
+    median: float | None
+    longest: float | None
+    queued: float
+
+
+@frozen
+class LossByCause:
+    """Bad GPU-seconds of one cause. ``code``, ``subcode``: the event's; ``word``: what it is
+    known by without one (``return value 1``). ``reasons``: its folded reasons, the most
+    expensive first."""
+
+    code: int | None
+    subcode: int | None
+    word: str | None
+    executions: int
+    seconds: float
+    reasons: tuple[tuple[str, int, float], ...]
+
+
+@frozen
+class Series:
+    """What happened in each of some adjoining windows: completed epochs, GPU-seconds by what
+    they came to, and GPU-seconds by site (the largest first)."""
+
+    unit: Unit
+    windows: tuple[TimeWindow, ...]
+    epochs: tuple[int, ...]
+    good: tuple[float, ...]
+    bad: tuple[float, ...]
+    in_flight: tuple[float, ...]
+    sites: Mapping[str | None, tuple[float, ...]]
+
+
+@frozen
+class ReportUsage:
+    """All accounts of one window. ``whole``: the ledger; ``part``: what of it is inside.
+
+    ``epochs``: completed ones, each once. ``unplaced`` of these have no successful execution in
+    the logs (marked done, or inferred), ``unlogged`` no execution at all. ``unmoored``: completed
+    ones of the whole ledger that ended at no known time, so that no window has them. ``again``:
+    successful executions of epochs that are not counted by them: another DAG trained the same
+    epoch, or began it again.
+    ``hidden``: epochs whose successful execution is shorter than half their longest one.
+    ``finals``: the executions that completed an epoch, with their whole seconds, also where only a
+    part is in the window.
+    """
+
+    window: TimeWindow
+    whole: Ledger
+    part: Ledger
+    total: UsageShare
+    epochs: int
+    unplaced: int
+    unlogged: int
+    unmoored: int
+    again: int
+    hidden: int
+    gpus: Mapping[str | None, UsageShare]
+    sites: Mapping[str | None, UsageShare]
+    places: Mapping[tuple[str | None, str | None], UsageTotals]
+    runs: tuple[tuple[RunEntry, UsageShare], ...]
+    labels: Mapping[str | None, UsageShare]
+    periods: tuple[tuple[TimeWindow, UsageShare], ...]
+    period: Unit
+    moves: tuple[TransferGroup, ...]
+    losses: tuple[LossByCause, ...]
+    series: Series | None
+    finals: tuple[tuple[ExecutionEntry, float], ...]
+    waits: tuple[float, ...]
+    uncounted_gpus: int
+    uncertain: int
+
+    @property
+    def epoch_times(self) -> tuple[float, ...]:
+        """Seconds of the executions that completed an epoch, in order."""
+        return tuple(sorted(seconds for _, seconds in self.finals))
+
+
+def accounts(ledger: Ledger, window: TimeWindow = ALL) -> ReportUsage:
+    """The accounts of what of a whole ``ledger`` lies in ``window``."""
+    return _ReportBuilder(ledger, window).accounts()
+
+
+# --- adding up --------------------------------------------------------------------------------
+
+
+class _ReportBuilder:
+    def __init__(self, ledger: Ledger, window: TimeWindow) -> None:
+        self.window = window
+        self.whole = ledger
+        self.part = clipped(ledger, window)
+        # A sub-DAG's DAGMan runs at no site and on no GPU.
+        self.executions = [entry for entry in self.part.executions if not entry.dagman]
+        self.epochs = [e for e in self.part.epochs if e.counts and e.state is State.COMPLETED]
+        self.longest = _longest(ledger)
+        # What jobs moved that never ran at a site is nowhere else.
+        ran = {entry.job for entry in ledger.executions if not entry.dagman}
+        self.idle_bytes = sum(
+            (
+                Bytes(job.bytes_received or 0, job.bytes_sent or 0)
+                for job in self.part.jobs
+                if job.job not in ran
+            ),
+            Bytes(),
+        )
+
+    def accounts(self) -> ReportUsage:
+        placed = _epochs_of(e for e in self.executions if e.final and e.counted)
+        done = {(epoch.run, epoch.epoch) for epoch in self.epochs}
+        finals = sum(e.final and e.counted for e in self.executions)
+        unit, periods = self._periods()
+        return ReportUsage(
+            self.window,
+            self.whole,
+            self.part,
+            self._total(),
+            len(self.epochs),
+            len(done - placed),
+            sum(not e.attempts for e in self.epochs),
+            sum(e.counts and _ended_unknown(e) for e in self.whole.epochs),
+            finals - len(done & placed),
+            sum(epoch.hidden for epoch in self.epochs),
+            self._by(lambda e: gpu_model(e.gpu), lambda e: gpu_model(e.longest_gpu)),
+            self._sites(),
+            tallied(self.executions, lambda e: (e.site, gpu_model(e.gpu))),
+            self._runs(),
+            self._by(lambda e: e.label, lambda e: e.label),
+            periods,
+            unit,
+            tuple(_moves(self.part.transfers, self._length)),
+            tuple(_losses(self.executions)),
+            self._series(),
+            tuple((e, self._length(e) or 0.0) for e in self.executions if e.final),
+            tuple(sorted(e.wait for e in self.executions if e.counted and e.wait is not None)),
+            sum(e.weight is None and e.counted for e in self.executions),
+            sum(e.uncertain and e.counted for e in self.executions),
+        )
+
+    def _length(self, entry: ExecutionEntry | TransferEntry) -> float | None:
+        return whole_seconds(self.whole, self.window, entry)
+
+    def _total(self) -> UsageShare:
+        moved = sum((_bytes(e) for e in self.executions), self.idle_bytes)
+        return replace(
+            self._share(self.executions, self.epochs),
+            moved=moved,
+            transfers=sum(t.counted for t in self.part.transfers),
+        )
+
+    def _share(
+        self, executions: Iterable[ExecutionEntry], epochs: Iterable[EpochEntry]
+    ) -> UsageShare:
+        executions, epochs = list(executions), list(epochs)
+        longest = [self.longest[e.key] for e in epochs if e.key in self.longest]
+        return UsageShare(
+            tally(executions),
+            len(epochs),
+            sum(e.longest_seconds or 0.0 for e in epochs),
+            sum(each.gpu_seconds or 0.0 for each in longest),
+            sum((_bytes(e) for e in executions), Bytes()),
+            0,
+            tuple(sorted({e.target for e in executions if e.target})),
+        )
+
+    def _by(
+        self,
+        key: Callable[[ExecutionEntry], K],
+        longest: Callable[[EpochEntry], K],
+    ) -> dict[K, UsageShare]:
+        """A share for each value of ``key``, the most GPU-seconds first."""
+        executions = grouped(self.executions, key)
+        epochs = grouped((e for e in self.epochs if e.attempts), longest)
+        order = [*tallied(self.executions, key), *epochs]
+        return {
+            name: self._share(executions.get(name, ()), epochs.get(name, ()))
+            for name in dict.fromkeys(order)
+        }
+
+    def _sites(self) -> dict[str | None, UsageShare]:
+        shares: dict[str | None, UsageShare] = self._by(lambda e: e.site, lambda e: e.longest_site)
+        moves = grouped((t for t in self.part.transfers if t.counted), lambda t: t.site)
+        for name in sorted(moves.keys() - shares.keys(), key=str):
+            shares[name] = UsageShare()
+        if self.idle_bytes != Bytes() and None not in shares:
+            shares[None] = UsageShare()
+        return {
+            name: replace(
+                share,
+                transfers=len(moves.get(name, ())),
+                moved=share.moved + self.idle_bytes if name is None else share.moved,
+            )
+            for name, share in shares.items()
+        }
+
+    def _runs(self) -> tuple[tuple[RunEntry, UsageShare], ...]:
+        executions = grouped(self.executions, lambda e: e.run)
+        epochs = grouped(self.epochs, lambda e: e.run)
+        return tuple(
+            (run, self._share(executions.get(run.run, ()), epochs.get(run.run, ())))
+            for run in self.part.runs
+        )
+
+    # --- over time ----------------------------------------------------------------------
+
+    def _span(self) -> tuple[datetime, datetime] | None:
+        """The first and the last moment that anything ran in the window, and was logged."""
+        first, last = self.whole.first, self.whole.as_of
+        if first is None or last is None:
+            return None
+        # DAGMan's own files may tell of epochs before the jobs' log begins and after it ends.
+        moments = {e.completed for e in self.whole.epochs if e.counts and e.completed is not None}
+        known = [
+            when
+            for when in moments
+            if (when.tzinfo is None) == (first.tzinfo is None)
+            and abs(when - first) < LONGEST_SERIES
+        ]
+        first, last = min([first, *known]), max([last, *known])
+        first, last = max(first, self.window.since or first), min(last, self.window.until or last)
+        return (first, last) if first < last and last - first < LONGEST_SERIES else None
+
+    def _cut(self, unit: Unit) -> tuple[TimeWindow, ...]:
+        span = self._span()
+        if span is None:
+            return ()
+        windows = list(cut(*span, unit))
+        since, until = self.window.since, self.window.until
+        if until is not None and windows[-1].since == until:
+            # It begins where the window, which does not have that moment, ends.
+            windows.pop()
+        if since is not None:
+            windows[0] = replace(windows[0], since=max(since, windows[0].since or since))
+        if until is not None:
+            windows[-1] = replace(windows[-1], until=min(until, windows[-1].until or until))
+        return tuple(windows)
+
+    def _periods(self) -> tuple[Unit, tuple[tuple[TimeWindow, UsageShare], ...]]:
+        span = self._span()
+        days = (span[1] - span[0]).days if span else 0
+        unit = Unit.DAY if days < 10 else Unit.WEEK if days < 60 else Unit.MONTH
+        windows = self._cut(unit)
+        return unit, tuple(
+            (window, _ReportBuilder(self.whole, window)._total()) for window in windows
+        )
+
+    def _series(self) -> Series | None:
+        span = self._span()
+        if span is None:
+            return None
+        days = (span[1] - span[0]).days
+        unit = Unit.DAY if days <= 150 else Unit.WEEK if days <= 1000 else Unit.MONTH
+        windows = self._cut(unit)
+        begins = [window.since or datetime.min for window in windows]
+        epochs = [0] * len(windows)
+        for epoch in self.epochs:
+            if epoch.completed is not None:
+                epochs[max(0, bisect_right(begins, epoch.completed) - 1)] += 1
+        by_kind: dict[str, list[float]] = {
+            kind: [0.0] * len(windows) for kind in ("good", "bad", "in_flight")
+        }
+        by_site: dict[str | None, list[float]] = {}
+        for entry in self.whole.executions:
+            weight = entry.weight
+            if entry.dagman or not weight:
+                continue
+            for at, seconds in spread(self.whole, entry.start, entry.seconds, windows):
+                by_kind[entry.kind][at] += seconds * weight
+                by_site.setdefault(entry.site, [0.0] * len(windows))[at] += seconds * weight
+        largest = sorted(by_site.items(), key=lambda item: (-sum(item[1]), str(item[0])))
+        return Series(
+            unit,
+            windows,
+            tuple(epochs),
+            tuple(by_kind["good"]),
+            tuple(by_kind["bad"]),
+            tuple(by_kind["in_flight"]),
+            {name: tuple(values) for name, values in largest},
+        )
+
+
+def _ended_unknown(epoch: EpochEntry) -> bool:
+    return epoch.state is State.COMPLETED and epoch.completed is None
+
+
+def _bytes(entry: ExecutionEntry) -> Bytes:
+    return Bytes(entry.bytes_received or 0, entry.bytes_sent or 0)
+
+
+def _epochs_of(executions: Iterable[ExecutionEntry]) -> set[tuple[str, int | None]]:
+    return {(entry.run, entry.epoch) for entry in executions if entry.run is not None}
+
+
+def _longest(ledger: Ledger) -> dict[NodeKey, ExecutionEntry]:
+    """The longest execution of each node, the first of several that lasted as long."""
+    longest: dict[NodeKey, ExecutionEntry] = {}
+    for entry in ledger.executions:
+        key = entry.key
+        if key is None:
+            continue
+        if key not in longest or entry.seconds > longest[key].seconds:
+            longest[key] = entry
+    return longest
+
+
+# --- transfers and causes -----------------------------------------------------------------------
+
+
+_ORDER: Final = ("ok", "aborted", "unfinished", "in-flight")
+
+
+def _moves(
+    transfers: Iterable[TransferEntry], length: Callable[[TransferEntry], float | None]
+) -> Iterable[TransferGroup]:
+    groups = grouped(transfers, lambda t: (t.direction, t.outcome))
+
+    def place(key: tuple[str, str]) -> tuple[str, int]:
+        return key[0], _ORDER.index(key[1]) if key[1] in _ORDER else len(_ORDER)
+
+    for key in sorted(groups, key=place):
+        group = groups[key]
+        counted = [t for t in group if t.counted]
+        lengths = sorted(s for t in counted if (s := length(t)) is not None)
+        yield TransferGroup(
+            *key,
+            len(counted),
+            len(lengths),
+            sum(t.seconds or 0.0 for t in group),
+            quantile(lengths, 0.5) if lengths else None,
+            lengths[-1] if lengths else None,
+            sum(t.queue_seconds or 0 for t in counted),
+        )
+
+
+def _losses(executions: Iterable[ExecutionEntry]) -> Iterable[LossByCause]:
+    bad = [entry for entry in executions if entry.kind == "bad"]
+    for (code, subcode, word), spent in tallied(bad, _known_by).items():
+        own = (entry for entry in bad if _known_by(entry) == (code, subcode, word))
+        reasons = tallied(own, lambda entry: entry.cause or "")
+        yield LossByCause(
+            code,
+            subcode,
+            word,
+            spent.executions,
+            spent.bad,
+            tuple((reason, each.executions, each.bad) for reason, each in reasons.items()),
+        )
+
+
+def _known_by(entry: ExecutionEntry) -> tuple[int | None, int | None, str | None]:
+    if entry.code is not None:
+        return entry.code, entry.subcode, None
+    if entry.outcome is Outcome.FAILED and entry.signal is not None:
+        return None, None, f"signal {entry.signal}"
+    if entry.outcome is Outcome.FAILED and entry.return_value is not None:
+        return None, None, f"return value {entry.return_value}"
+    if entry.outcome is Outcome.REMOVED and entry.uncertain:
+        return None, None, "removed, end unknown"
+    return None, None, str(entry.outcome).replace("-", " ")
+
+
+# --- spreads ------------------------------------------------------------------------------------
+
+
+def quantile(ordered: Sequence[float], share: float) -> float:
+    """The value below which ``share`` of some ordered values lie, linear between two of them."""
+    place = share * (len(ordered) - 1)
+    below = int(place)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (place - below) * (ordered[above] - ordered[below])
+
+
+def box(values: Iterable[float]) -> BoxPlot | None:
+    """The spread of some values; None of none."""
+    ordered = sorted(values)
+    if not ordered:
+        return None
+    first, median, third = (quantile(ordered, share) for share in (0.25, 0.5, 0.75))
+    reach = WHISKER * (third - first)
+    within = [value for value in ordered if first - reach <= value <= third + reach]
+    beyond = [value for value in ordered if not first - reach <= value <= third + reach]
+    return BoxPlot(len(ordered), within[0], first, median, third, within[-1], tuple(beyond))
+
+
+def epoch_boxes(books: ReportUsage, key: Callable[[ExecutionEntry], K]) -> dict[K, BoxPlot]:
+    """How long the executions that completed an epoch took, by ``key``, the most epochs first."""
+    groups = grouped(books.finals, lambda pair: key(pair[0]))
+    boxes = {
+        name: made
+        for name, group in groups.items()
+        if (made := box(seconds for _, seconds in group)) is not None
+    }
+    return dict(sorted(boxes.items(), key=lambda item: (-item[1].n, str(item[0]))))
+
+
+def jobs_in(books: ReportUsage) -> set[JobId]:
+    """The jobs that were in the queue in the window."""
+    return {job.job for job in books.part.jobs if not job.dagman}

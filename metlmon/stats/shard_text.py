@@ -1,0 +1,112 @@
+"""How a bag is told: the same words in the command and on the screen."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from metlmon.frozen import frozen
+from metlmon.model.states import State
+from metlmon.stats import estimate_text
+from metlmon.stats.estimate_text import between
+from metlmon.stats.shards import Bag, ShardRate, ShardTimes
+from metlmon.text.formatting import STATES, count, duration, number, plain
+
+NAME_LIMIT: Final = 40
+
+
+@frozen
+class ShardHeadline:
+    """How far a bag is, in parts: ``412 of 1 000 shards done``, ``31 running``, ``5 held``, ``done
+    in 9 h (7–12 h)`` (``when_brief``: not without what), ``3 stragglers``; "" for what there is
+    not."""
+
+    done: str
+    running: str
+    held: str
+    when: str
+    when_brief: str
+    stragglers: str
+
+
+def answer(bag: Bag, live: bool, ascii: bool = False) -> ShardHeadline:
+    """The first line of a bag, told of now (``live``) or of then."""
+    total = count(bag.total, "shard", ascii=ascii)
+    held = [
+        f"{number(n, ascii)} {word}"
+        for n, word in ((bag.counted(State.HELD), "held"), (bag.failed, "failed"))
+        if n
+    ]
+    lagging = len(bag.stragglers)
+    return ShardHeadline(
+        f"{number(bag.done, ascii)} of {total} done",
+        f"{number(bag.running, ascii)} running" if bag.running else "",
+        ", ".join(held),
+        when(bag, live, ascii),
+        when(bag, live, ascii, brief=True),
+        count(lagging, "straggler", ascii=ascii) if lagging else "",
+    )
+
+
+def when(bag: Bag, live: bool, ascii: bool = False, brief: bool = False) -> str:
+    """``done in 9 h (7–12 h) without 2 that are held or failed``; when it was; or why it cannot
+    be said."""
+    if bag.span is None:
+        if bag.why_not is not None:
+            if bag.why_not.startswith("not "):
+                return f"no estimate {bag.why_not.removeprefix('not ')}"
+            return f"end {bag.why_not}" if bag.why_not.startswith("unknown") else bag.why_not
+        return f"done since {estimate_text.minute(bag.ended)}" if bag.ended is not None else "done"
+    told = estimate_text.span(bag.span, ascii)
+    told = f"done in {told}" if live else f"{told} to go then"
+    if not bag.without or brief:
+        return told
+    verb = "is" if bag.without == 1 else "are"
+    return f"{told} without {number(bag.without, ascii)} that {verb} held or failed"
+
+
+def rate(pace: ShardRate | None, ascii: bool = False) -> str:
+    """``61 shards/h``; of less than one a day's."""
+    if pace is None:
+        return ""
+    each = pace.per_hour
+    if 0 < each < 1:
+        return f"{24 * each:.1f} shards/day"
+    return f"{each:.1f} shards/h" if each < 9.95 else f"{number(round(each), ascii)} shards/h"
+
+
+def window(pace: ShardRate, ascii: bool = False) -> str:
+    """``the last 2 h``."""
+    return f"the last {estimate_text.about(pace.seconds, ascii)}"
+
+
+def times(spread: ShardTimes | None, ascii: bool = False) -> str:
+    """``0:41:10 (36–48 min, 9 in 10 below 55 min) of 412``."""
+    if spread is None:
+        return ""
+    middle = between(spread.lower, spread.upper, ascii)
+    most = estimate_text.about(spread.ninetieth, ascii)
+    of = number(spread.shards, ascii)
+    return f"{duration(spread.median, ascii)} (half {middle}, 9 in 10 below {most}) of {of}"
+
+
+def states(bag: Bag, ascii: bool = False) -> list[tuple[State, str]]:
+    """Each state that there is, and ``▶ 31 running``."""
+    return [
+        (state, f"{STATES[state].mark(ascii)} {number(n, ascii)} {STATES[state].word}")
+        for state, n in bag.states.items()
+    ]
+
+
+def name(bag: Bag, ascii: bool = False) -> str:
+    """What its nodes are called: ``shard*``."""
+    return plain(bag.stem, NAME_LIMIT, ascii)
+
+
+def no_bag() -> list[str]:
+    """Why there is none, and what would make one."""
+    return [
+        "No bag here: a bag is four or more nodes of no run with the same submit file, whose "
+        "names differ by a number only (shard000, shard001, ...), and none of which waits for "
+        "another.",
+        'metlmon new writes one for throughput inference (shape = "bag").',
+    ]

@@ -1,0 +1,1 @@
+"""Formatting of numbers, durations and text from logs."""

@@ -1,0 +1,1 @@
+"""Base classes and helpers of all screens."""

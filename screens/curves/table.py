@@ -1,0 +1,327 @@
+"""Curves as rows and as what a chart draws; and the sentence that says whether it is learning.
+Pure functions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final
+
+from metlmon.jobfiles.records import Point, Streamed
+from metlmon.model.settings import MetricSettings
+from metlmon.stats.curves import (
+    NAME_LIMIT,
+    Course,
+    Curves,
+    MetricBand,
+    MetricCurve,
+    sign_of,
+    told_course,
+)
+from metlmon.stats.curves import answer as answer_of
+from metlmon.text import formatting
+from metlmon.text.formatting import Colour, Weight, plain
+from screens.base.column_layout import ColumnSpec
+from screens.widgets.plot import Scale, Shade, Trace, scale_of
+from screens.widgets.spans import (
+    ALARM,
+    BAD,
+    BOLD,
+    DIM,
+    GOOD,
+    MOVING,
+    NOTE,
+    Line,
+    TextStyle,
+    first_that_fits,
+    joined,
+    line,
+    style_of,
+)
+
+CHOSEN: Final = TextStyle(Colour.SKY, Weight.BOLD)
+"""The curve of the run under the cursor."""
+
+OTHER: Final = DIM
+COHORTS: Final = tuple(
+    TextStyle(colour)
+    for colour in (Colour.ORANGE, Colour.GREEN, Colour.PURPLE, Colour.YELLOW, Colour.BLUE)
+)
+"""Of cohorts in their order, then again from the first."""
+
+COHORT_SIGNS: Final = "ox+%&"
+
+MOST_TRACES: Final = 200
+"""Curves drawn one by one: more of them are a wall, and take long."""
+
+
+# --- is it learning -------------------------------------------------------------------------
+
+
+def answer(of: Curves, live: bool, cells: int, ascii: bool) -> Line:
+    """``5 of 6 runs improve · best 0.2308 run1 epoch 4 · run4 diverged in epoch 3``."""
+    told = answer_of(of, live, ascii)
+    dot = line((" - " if ascii else " · ", DIM))
+    runs = line((told.runs, GOOD if told.well else BOLD))
+    best, flat = line(told.best), line((told.flat, NOTE))
+    lost, short = line((told.lost, ALARM)), line((told.lost_short, ALARM))
+    return first_that_fits(
+        (
+            joined((runs, best, lost, flat), dot),
+            joined((runs, best, lost), dot),
+            joined((runs, lost), dot),
+            joined((runs, short), dot),
+        ),
+        cells,
+    )
+
+
+def progress(streamed: Streamed, ascii: bool) -> Line:
+    """``64 %   1.17 steps/s   13:30:01 left   loss 48``: what a running job printed last."""
+    rate = streamed.rate
+    told = None
+    if rate is not None and rate > 0:
+        each = rate < 1
+        number = formatting.metric(1 / rate if each else rate, ascii)
+        told = f"{number} s/step" if each else f"{number} steps/s"
+    left = streamed.remaining
+    return joined(
+        (
+            line((percent(streamed), MOVING)),
+            line((f"step {formatting.number(streamed.done, ascii)}", DIM))
+            if streamed.done is not None and streamed.total is None
+            else (),
+            line(told) if told else (),
+            line(formatting.duration(left, ascii), (" left", DIM)) if left is not None else (),
+            line(("loss ", DIM), formatting.metric(streamed.loss, ascii))
+            if streamed.loss is not None
+            else (),
+        ),
+        line("   "),
+    )
+
+
+def percent(streamed: Streamed | None) -> str:
+    """``64 %`` of the running epoch, 100 only when it is; "" where no job told."""
+    if streamed is None or streamed.fraction is None:
+        return ""
+    return f"{math.floor(100 * streamed.fraction)} %"
+
+
+# --- rows -----------------------------------------------------------------------------------
+
+
+def _worst_last(value: float | None) -> float:
+    return math.inf if value is None or not math.isfinite(value) else value
+
+
+def _cost(point: Point | None, curve: MetricCurve) -> float:
+    value = None if point is None else -point.value if curve.goal == "max" else point.value
+    return _worst_last(value)
+
+
+_ALARMING: Final = (
+    Course.NAN,
+    Course.DIVERGED,
+    Course.FLAT,
+    Course.IMPROVES,
+    Course.EARLY,
+    Course.NONE,
+)
+
+ORDERS: Final[tuple[tuple[str, Callable[[MetricCurve], tuple[object, ...]] | None], ...]] = (
+    ("DAG order", None),
+    ("best value", lambda curve: (_cost(curve.best, curve),)),
+    ("last value", lambda curve: (_cost(curve.last, curve),)),
+    ("how it goes", lambda curve: (_ALARMING.index(curve.course), _cost(curve.last, curve))),
+    ("label", lambda curve: (curve.label is None, curve.label or "")),
+)
+
+
+def seen_by_filter(curve: MetricCurve) -> str:
+    """All text of a curve in which a filter looks, in lower case."""
+    parts = [curve.run_name, curve.uuid, curve.label, sign_of(curve).word]
+    return "\n".join(part for part in parts if part).lower()
+
+
+def specs(curves: Sequence[MetricCurve], ascii: bool) -> list[ColumnSpec[MetricCurve]]:
+    """The columns of the list; labels and progress only where there are any."""
+    made: list[ColumnSpec[MetricCurve]] = [
+        ColumnSpec("run", "RUN", partial(_run, ascii=ascii), least=6, most=28),
+        ColumnSpec("epoch", "EPOCH", partial(_epoch, ascii=ascii), "right", drop=3),
+        ColumnSpec("last", "LAST", partial(_last, ascii=ascii), "right", least=6),
+        ColumnSpec("best", "BEST", partial(_best_value, ascii=ascii), "right", least=6),
+        ColumnSpec("at", "IN EPOCH", partial(_best_epoch, ascii=ascii), "right", drop=4),
+        ColumnSpec("trend", "TREND/EPOCH", partial(_trend, ascii=ascii), "right", drop=2),
+        ColumnSpec("course", "HOW IT GOES", partial(_course, ascii=ascii), least=9),
+    ]
+    if any(curve.label for curve in curves):
+        made.insert(1, ColumnSpec("label", "LABEL", partial(_label, ascii=ascii), soft=8, most=20))
+    if any(curve.streamed for curve in curves):
+        made.append(ColumnSpec("now", "NOW", partial(_now, ascii=ascii), drop=1, soft=5))
+    return made
+
+
+def _dash(ascii: bool) -> Line:
+    return line((formatting.unknown(ascii), DIM))
+
+
+def _run(curve: MetricCurve, cells: int | None, ascii: bool) -> Line:
+    return line((plain(curve.run_name, 80, ascii), BOLD if curve.lost else TextStyle()))
+
+
+def _label(curve: MetricCurve, cells: int | None, ascii: bool) -> Line:
+    return line((plain(curve.label, 40, ascii), DIM)) if curve.label else ()
+
+
+def _epoch(curve: MetricCurve, cells: int | None, ascii: bool) -> Line:
+    return _dash(ascii) if curve.last is None else line(str(curve.last.epoch))
+
+
+def _value(point: Point | None, how: TextStyle, ascii: bool) -> Line:
+    if point is None:
+        return _dash(ascii)
+    odd = not math.isfinite(point.value)
+    return line((formatting.metric(point.value, ascii), ALARM if odd else how))
+
+
+def _last(curve: MetricCurve, cells: int | None, ascii: bool) -> Line:
+    return _value(curve.last, BAD if curve.lost else TextStyle(), ascii)
+
+
+def _best_value(curve: MetricCurve, cells: int | None, ascii: bool) -> Line:
+    return _value(curve.best, TextStyle(), ascii)
+
+
+def _best_epoch(curve: MetricCurve, cells: int | None, ascii: bool) -> Line:
+    return line((str(curve.best.epoch), DIM)) if curve.best is not None else ()
+
+
+def _trend(curve: MetricCurve, cells: int | None, ascii: bool) -> Line:
+    trend = curve.trend
+    if trend is None or curve.goal is None:
+        return _dash(ascii)
+    good = trend < 0 if curve.goal == "min" else trend > 0
+    sign = "+" if trend > 0 else ("-" if ascii else "−") if trend < 0 else ""
+    told = formatting.metric(float(f"{abs(trend):.3g}"), ascii)
+    return line((f"{sign}{told}", GOOD if good else BAD if trend else DIM))
+
+
+def _course(curve: MetricCurve, cells: int | None, ascii: bool) -> Line:
+    sign = sign_of(curve)
+    word, comma, odd = told_course(curve).partition(",")
+    return line((f"{sign.mark(ascii)} {word}", style_of(sign)), (comma + odd, NOTE))
+
+
+def _now(curve: MetricCurve, cells: int | None, ascii: bool) -> Line:
+    if curve.streamed is None:
+        return ()
+    epoch = "" if curve.running is None else f"epoch {curve.running}  "
+    whole = line((epoch, DIM)) + progress(curve.streamed, ascii)
+    short = line((percent(curve.streamed), MOVING))
+    return whole if cells is None else first_that_fits((whole, short), cells)
+
+
+# --- the chart ------------------------------------------------------------------------------
+
+
+def scale(of: Curves, log: bool) -> Scale | None:
+    """What the chart shows: all values but those of runs that ran away, from there on; what
+    these lost would press all others into one line."""
+    sane = [
+        point.value
+        for curve in of.curves
+        for point in curve.points
+        if not (curve.lost and curve.since is not None and point.epoch >= curve.since)
+    ]
+    every = [point for curve in of.curves for point in curve.points]
+    known = [value for value in sane if math.isfinite(value)]
+    values = known or [point.value for point in every]
+    return scale_of(values, [float(point.epoch) for point in every], log)
+
+
+def outside(of: Curves, at: Scale) -> Line:
+    """How many values lie above or below the chart, and how far."""
+    finite = [p.value for c in of.curves for p in c.points if math.isfinite(p.value)]
+    above = [value for value in finite if value > at.high]
+    below = [value for value in finite if value < at.low and (value > 0 or not at.log)]
+    told = [
+        line(
+            (
+                formatting.count(len(beyond), "value")
+                + f" {where}, to {formatting.metric(end, True)}",
+                ALARM,
+            )
+        )
+        for beyond, where, end in (
+            (above, "above", max(above, default=0.0)),
+            (below, "below", min(below, default=0.0)),
+        )
+        if beyond
+    ]
+    return joined(told, line("  "))
+
+
+def trace(curve: MetricCurve, how: TextStyle, sign: str) -> Trace:
+    """A run's curve."""
+    return Trace(tuple((float(p.epoch), p.value) for p in curve.points), how, sign)
+
+
+def traces(curves: Sequence[MetricCurve], chosen: str | None) -> list[Trace]:
+    """Every curve for itself: those that ran away over the others, the chosen one over all."""
+    shown = [curve for curve in curves if curve.points][:MOST_TRACES]
+    calm = [trace(c, OTHER, ".") for c in shown if not c.lost and c.run != chosen]
+    lost = [trace(c, BAD, "x") for c in shown if c.lost and c.run != chosen]
+    return [*calm, *lost, *(trace(c, CHOSEN, "*") for c in curves if c.run == chosen)]
+
+
+def shades(band: MetricBand, how: TextStyle) -> list[Shade]:
+    """The extremes lightly, the quartiles densely."""
+    wide = tuple((float(each.epoch), each.least, each.most) for each in band.levels)
+    narrow = tuple((float(each.epoch), each.lower, each.upper) for each in band.levels)
+    return [Shade(wide, how, False, "."), Shade(narrow, how, True, ":")]
+
+
+def median(band: MetricBand, how: TextStyle, sign: str) -> Trace:
+    """The middle of a band."""
+    return Trace(tuple((float(each.epoch), each.median) for each in band.levels), how, sign)
+
+
+# --- what would fill it -----------------------------------------------------------------------
+
+
+def empty(
+    metrics: MetricSettings, some: MetricCurve | None, dagdir: str, ascii: bool
+) -> list[Line]:
+    """Which files would fill the screen, where they were looked for, and how to say that they
+    are elsewhere. ``some``: a run, for an example."""
+    dagdir = plain(dagdir, 60, ascii)
+    uuid = plain(some.uuid or "", 40, ascii) if some is not None else ""
+    name = plain(some.run_name, NAME_LIMIT, ascii) if some is not None else ""
+    lines = [
+        line("  ", "No training has written a metric here yet."),
+        (),
+        line("  ", ("Looked for, below ", DIM), dagdir, (":", DIM)),
+    ]
+    for pattern in metrics.files[:4]:
+        place = plain(pattern, 60, ascii)
+        if uuid and "{uuid}" in place:
+            place = place.replace("{uuid}", uuid)
+        place = place.replace("{run}", name or "{run}")
+        lines.append(line("    ", f"{place}/version_<k>/metrics.csv"))
+    lines += [
+        line("    ", plain(own.file, 60, ascii), (f" for {plain(own.metric, 40, ascii)}", DIM))
+        for own in metrics.patterns[:4]
+    ]
+    lines.append(
+        line("    ", "*.out", (f" of the jobs, for a {plain(metrics.primary, 40, ascii)}", DIM))
+    )
+    return [
+        *lines,
+        (),
+        line("  ", ("Where they are elsewhere, say so in its metlmon.toml:", DIM)),
+        line("    ", '[metrics]  files = ["logs/{uuid}"]'),
+        line("    ", '[[metric]] name = "loss"  file = "out"', ("  or a name pattern", DIM)),
+        line("    ", "           pattern = 'loss is (?P<value>\\S+)'"),
+    ]

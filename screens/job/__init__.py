@@ -1,0 +1,1 @@
+"""One job and its history."""

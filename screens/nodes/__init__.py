@@ -1,0 +1,1 @@
+"""All nodes of a DAG as a tree."""

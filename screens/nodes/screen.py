@@ -1,0 +1,109 @@
+"""Nodes: any DAG as a tree, what needs a person first."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import BindingType
+
+from metlmon.live.feed import Snapshot
+from metlmon.snapshot.types import JobRow, NodeRow
+from metlmon.text import formatting
+from screens.actions import bindings_of
+from screens.base.action_screen import ACTING, ActionScreen
+from screens.base.screens import ListScreen
+from screens.nodes import table as nodes_table
+from screens.nodes.table import NodeList
+from screens.overview import header as overview_header
+from screens.pool_actions.running_action import Selection
+from screens.widgets.footer import KeyFooter
+from screens.widgets.lines import StaticLines
+from screens.widgets.spans import BOLD, Line, line, width
+from screens.widgets.table import Table
+
+
+class NodesScreen(ListScreen, ActionScreen):
+    """Every node of every DAG, whether it belongs to a run or not."""
+
+    SCOPES: ClassVar[tuple[str, ...]] = ("list", "tree", "nodes", *ACTING, "below")
+    BINDINGS: ClassVar[list[BindingType]] = [
+        *bindings_of("list", "tree", "nodes", *ACTING, "below")
+    ]
+    ORDERS = tuple((name, None) for name, _ in nodes_table.ORDERS)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.faults_only = False
+        self._forest = NodeList()
+
+    def keys(self) -> KeyFooter:
+        """Without the way to itself."""
+        return KeyFooter((*self.SCOPES, "everywhere"), without=("nodes",))
+
+    def compose(self) -> ComposeResult:
+        yield StaticLines(id="head")
+        yield Table()
+        yield from self.foot()
+
+    def show(self, update: Snapshot | None) -> None:
+        nodes_table.fill(
+            self, self._forest, self.faults_only, update, self.order, self._head(update)
+        )
+
+    def _head(self, update: Snapshot | None) -> list[Line]:
+        room, ascii = self.app.size.width, self.ascii
+        title = line(("Nodes", BOLD))
+        if update is None:
+            return [line(" ") + title, ()]
+        title += line(f"  {formatting.number(self._forest.tree.total, ascii)}     ")
+        counts = overview_header.counts(update.status.node_states, room - width(title) - 2, ascii)
+        return [line(" ") + title + counts, ()]
+
+    # --- keys -----------------------------------------------------------------------------
+
+    def action_faults(self) -> None:
+        self.faults_only = not self.faults_only
+        self._again()
+
+    def action_unfold(self) -> None:
+        self._fold(True)
+
+    def action_fold(self) -> None:
+        self._fold(False)
+
+    def _fold(self, is_open: bool) -> None:
+        nodes_table.fold_here(self, self._forest, is_open)
+
+    def action_unfold_all(self) -> None:
+        self._forest.fold_all(True)
+        self._again()
+
+    def action_fold_all(self) -> None:
+        self._forest.fold_all(False)
+        self._again()
+
+    def open(self, key: str) -> None:
+        why = nodes_table.open_row(self, self._forest, key)
+        if why:
+            self.say(why)
+
+    def selection(self) -> Selection:
+        """The marked nodes, or the one under the cursor: their jobs of the last submission."""
+        wanted = self.table.marks or {self.table.cursor}
+        rows = [self._forest.detail(self.monitor.feed, self._forest.at(key)) for key in wanted]
+        nodes = [row for row in rows if row is not None]
+        jobs: list[JobRow] = []
+        for node in nodes:
+            jobs += self.job_rows(last_jobs(node))
+        dags = [node.dag for node in nodes]
+        if not nodes:
+            picture = self.monitor.picture
+            return Selection("nothing", (), () if picture is None else picture.status.dags)
+        names = self.named([node.node for node in nodes], "node")
+        return Selection(names, tuple(jobs), self.dags_of(dags))
+
+
+def last_jobs(node: NodeRow) -> list[tuple[int, int]]:
+    """All procs of the last submission of a node."""
+    return [job for job in node.jobs if job[0] == node.jobs[-1][0]]

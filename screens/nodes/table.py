@@ -1,0 +1,437 @@
+"""The nodes of any DAG as rows of a tree: what is folded, what is under the cursor."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from functools import partial
+from typing import Final
+
+from metlmon.live.feed import Feed, Snapshot
+from metlmon.model.job_events import NodeKey
+from metlmon.model.states import State
+from metlmon.snapshot.node_text import KINDS, WAITS, from_to, why
+from metlmon.snapshot.node_tree import (
+    SCOPE,
+    DagNodes,
+    NodeTree,
+    TreePositions,
+    TreeRow,
+    by_file,
+    places,
+    unfolded,
+    urgency,
+)
+from metlmon.snapshot.types import NodeRow
+from metlmon.text import formatting
+from metlmon.text.formatting import STATES, plain
+from screens.base.column_layout import ColumnSpec, cells, columns, fit_columns
+from screens.base.screens import ListScreen
+from screens.overview.table import FAULTS, because, place
+from screens.widgets.lines import StaticLines
+from screens.widgets.spans import (
+    BAD,
+    BOLD,
+    DIM,
+    NOTE,
+    Line,
+    TextStyle,
+    both_ends,
+    file_name,
+    joined,
+    line,
+    style_of,
+    symbol_span,
+)
+from screens.widgets.table import Rows, TableColumn, TableRow
+
+DEEPEST: Final = 10
+"""Levels that are shown by how far in a row stands: a real DAG has three, and a row needs room."""
+
+STEP: Final = 2
+"""Cells that a level is further in."""
+
+ORDERS: Final = (("what needs a person", urgency), ("DAG order", by_file))
+
+Seen = tuple[TreeRow, NodeRow | None]
+
+
+class NodeList:
+    """What is shown of the nodes of a feed, and what somebody folded."""
+
+    def __init__(self) -> None:
+        self.opened: dict[str, bool] = {}
+        self._places: dict[str, tuple[object, TreePositions]] = {}
+        self._dags: tuple[DagNodes, ...] = ()
+        self._of: Snapshot | None = None
+        self._tree = NodeTree(())
+        self._rows: list[TreeRow] = []
+        self._asked: tuple[object, ...] = ()
+        self._details: dict[NodeKey, NodeRow | None] = {}
+        self._seen: Rows | None = None
+        self._seen_of: list[TreeRow] = []
+        self._widths: object = None
+
+    @property
+    def tree(self) -> NodeTree:
+        """The tree of the newest picture."""
+        return self._tree
+
+    def look(self, feed: Feed, update: Snapshot | None) -> None:
+        """Take the nodes of this picture."""
+        if update is self._of and self._of is not None:
+            return
+        self._of, self._details, self._seen = update, {}, None
+        dags = feed.nodes()
+        if dags == self._dags:
+            return
+        known = {}
+        for dag in dags:
+            before = self._places.get(dag.key)
+            if before is None or before[0] is not dag.nodes:
+                before = self._places[dag.key] = dag.nodes, places(dag.nodes)
+            known[dag.key] = before[1]
+        self._dags, self._tree, self._asked = dags, NodeTree(dags, known), ()
+
+    def rows(self, wanted: str, faults: bool, order: int, backwards: bool) -> list[TreeRow]:
+        """The rows: the tree, or with a filter the nodes that pass it."""
+        asked = wanted, faults, order, backwards, tuple(self.opened.items())
+        if asked != self._asked:
+            self._asked, self._seen = asked, None
+            if faults or wanted:
+                self._rows = self._tree.flat(partial(_passes, wanted=wanted, faults=faults))
+                self._rows = self._rows[::-1] if backwards else self._rows
+            else:
+                self._rows = self._tree.rows(self.opened, ORDERS[order][1], backwards)
+        return self._rows
+
+    def detail(self, feed: Feed, row: TreeRow | None) -> NodeRow | None:
+        """All that is known of the node of a row."""
+        if row is None or row.node is None:
+            return None
+        if row.node not in self._details:
+            self._details[row.node] = feed.node_row(row.node)
+        return self._details[row.node]
+
+    def drawn(
+        self, feed: Feed, rows: list[TreeRow], room: int, ascii: bool
+    ) -> tuple[list[TableColumn], Rows]:
+        """Columns and rows for a table; what is not in view is not asked for."""
+        made = _specs(ascii)
+        asked = rows[:: 1 + len(rows) // SAMPLE]
+        widths = fit_columns(made, [(row, self.detail(feed, row)) for row in asked], room)
+
+        def one(at: int) -> TableRow:
+            row = rows[at]
+            return TableRow(row.key, lambda: cells(made, widths, (row, self.detail(feed, row))))
+
+        if self._seen is None or self._seen_of is not rows or self._widths != (widths, ascii):
+            self._seen = Rows([row.key for row in rows], [1] * len(rows), one)
+            self._seen_of, self._widths = rows, (widths, ascii)
+        return columns(made, widths), self._seen
+
+    def at(self, key: str | None) -> TreeRow | None:
+        """The row with this key."""
+        return next((row for row in self._rows if row.key == key), None) if key else None
+
+    def keys(self) -> Container[str]:
+        """Keys of all nodes."""
+        return {
+            SCOPE.join((dag.key, name)) for dag in self._tree.dags.values() for name in dag.nodes
+        }
+
+    # --- folding --------------------------------------------------------------------------
+
+    def fold(self, key: str | None, is_open: bool) -> str | None:
+        """Fold or unfold this row; where there is nothing to fold, the key of the row that it
+        stands below."""
+        row = self.at(key)
+        if row is None:
+            return None
+        if row.open is not None and row.open is not is_open:
+            self.opened[row.key] = is_open
+            return None
+        if is_open:
+            return None
+        place = self._rows.index(row)
+        above = (each for each in reversed(self._rows[:place]) if each.depth < row.depth)
+        return next((each.key for each in above), None)
+
+    def fold_all(self, is_open: bool) -> None:
+        """Fold or unfold everything."""
+        self.opened = unfolded(self._tree, is_open)
+
+
+SAMPLE: Final = 50
+"""Rows that decide how wide the columns are: each asks for all that is known of its node."""
+
+
+def _passes(dag: DagNodes, name: str, wanted: str, faults: bool) -> bool:
+    state = dag.state(name)
+    if faults and state not in FAULTS and name not in dag.overruled:
+        return False
+    inverse = wanted.startswith("!")
+    needle = wanted[inverse:].strip().lower()
+    return not needle or (needle in _text(dag, name, state)) is not inverse
+
+
+def _text(dag: DagNodes, name: str, state: State) -> str:
+    """All text of a node in which a filter looks, in lower case."""
+    node, known = dag.nodes[name], dag.states.get(name)
+    job = None if known is None or known.job is None else known.job
+    parts = [name, dag.file, STATES[state].word, node.kind.value, node.submit or ""]
+    if job is not None:
+        parts.append(formatting.job_id(job.cluster, job.proc))
+    return "\n".join(parts).lower()
+
+
+# --- columns ------------------------------------------------------------------------------------
+
+
+def _specs(ascii: bool) -> list[ColumnSpec[Seen]]:
+    return [
+        ColumnSpec("node", "NODE", partial(_node, ascii=ascii), least=18, soft=30, most=60),
+        ColumnSpec("state", "STATE", partial(_state, ascii=ascii), least=11, soft=16),
+        ColumnSpec("for", "FOR", partial(_for, ascii=ascii), "right", drop=2, least=7),
+        ColumnSpec("site", "SITE", partial(_site, ascii=ascii), drop=5, least=6, soft=14, most=28),
+        ColumnSpec("try", "TRIES", partial(_tries, ascii=ascii), "right", drop=4),
+        ColumnSpec("left", "LEFT", partial(_left, ascii=ascii), "right", drop=6),
+        ColumnSpec("job", "JOB", partial(_job, ascii=ascii), "right", drop=3),
+        ColumnSpec("why", "WHY", partial(_why, ascii=ascii), least=12, soft=22, most=90, grow=90),
+    ]
+
+
+def _mark(row: TreeRow, ascii: bool) -> str:
+    signs = {None: "  ", True: "- " if ascii else "▾ ", False: "+ " if ascii else "▸ "}
+    return "  " * (STEP // 2) * min(row.depth, DEEPEST) + signs[row.open]
+
+
+def _node(seen: Seen, cells: int | None, ascii: bool) -> Line:
+    row, node = seen
+    lead = line(_mark(row, ascii))
+    if row.node is not None:
+        return lead + _named(row, node, ascii)
+    times = "x" if ascii else "×"
+    match row.kind:
+        case "alike":
+            name = line((f"{formatting.number(int(row.title), ascii)} {times} ", BOLD))
+            name += line(from_to(row.first, row.last, ascii))
+        case "line":
+            name = line(from_to(row.first, row.last, ascii))
+        case _:
+            name = line((file_name(row.title, 60, ascii), BOLD))
+    held = "" if row.kind == "alike" and int(row.title) == row.size else f"  ({row.size})"
+    return lead + name + line((held, DIM))
+
+
+def _named(row: TreeRow, node: NodeRow | None, ascii: bool) -> Line:
+    name = plain(row.title, 60, ascii)
+    loud = node is not None and node.state in (State.HELD, State.FAILED)
+    quiet = node is not None and node.state in (State.WAITING, State.SKIPPED)
+    told = line((name, BOLD if loud else DIM if quiet else TextStyle()))
+    if node is not None and node.kind in KINDS:
+        told = line((f"{node.kind.upper()} ", DIM)) + told
+    if row.open is False:
+        told += line((f"  (+{row.size - 1})", DIM))
+    return told
+
+
+def _state(seen: Seen, cells: int | None, ascii: bool) -> Line:
+    row, node = seen
+    if node is not None:
+        if node.overruled:
+            return line((f"{STATES[State.FAILED].mark(ascii)} job failed", NOTE))
+        return symbol_span(STATES[node.state], ascii)
+    if not row.counts:
+        return ()
+    state, many = row.counts[0]
+    if len(row.counts) == 1:
+        return symbol_span(STATES[state], ascii)
+    sign = STATES[state]
+    return line(
+        (f"{sign.mark(ascii)} {formatting.number(many, ascii)} {sign.word}", style_of(sign))
+    )
+
+
+def _for(seen: Seen, cells: int | None, ascii: bool) -> Line:
+    node = seen[1]
+    if node is None or node.seconds is None or node.state is State.WAITING:
+        return ()
+    return line(formatting.duration(node.seconds, ascii))
+
+
+def _why(seen: Seen, cells: int | None, ascii: bool) -> Line:
+    row, node = seen
+    if node is None:
+        return counted(row, ascii) if len(row.counts) > 1 else ()
+    if node.hold_reason:
+        told = because(node.hold_reason, ascii)
+        return line((told if cells is None else both_ends(told, cells, ascii), _how(node)))
+    told = why(node, ascii)
+    if cells is not None and len(told) > cells:
+        told = told.replace(WAITS, "after ", 1)
+    return line((told, _how(node)))
+
+
+def _how(node: NodeRow) -> TextStyle:
+    if node.state in (State.HELD, State.FAILED):
+        return BAD
+    return NOTE if node.overruled or node.state in FAULTS else DIM
+
+
+def counted(row: TreeRow, ascii: bool) -> Line:
+    """``■ 1  ▶ 2  · 17  ✓ 12``: what a row holds."""
+    return joined(
+        (
+            line((STATES[s].mark(ascii), style_of(STATES[s])), f" {formatting.number(n, ascii)}")
+            for s, n in row.counts
+        ),
+        line("  "),
+    )
+
+
+def _site(seen: Seen, cells: int | None, ascii: bool) -> Line:
+    node = seen[1]
+    if node is None or (node.site is None and (node.target is None or not node.jobs)):
+        return ()
+    return place(node.site, node.target, node.off_target, cells, ascii, node.state)
+
+
+def _tries(seen: Seen, cells: int | None, ascii: bool) -> Line:
+    node = seen[1]
+    if node is None or not node.tries:
+        return ()
+    return line((str(node.tries), NOTE if node.tries > 2 else TextStyle()))
+
+
+CALM: Final = (State.COMPLETED, State.SKIPPED, State.WAITING, State.FUTILE)
+"""States in which it does not matter how often a node may be tried again."""
+
+
+def _left(seen: Seen, cells: int | None, ascii: bool) -> Line:
+    node = seen[1]
+    if node is None or node.state in CALM or node.retries_left is None:
+        return ()
+    return line((str(node.retries_left), DIM if node.retries_left else NOTE))
+
+
+def _job(seen: Seen, cells: int | None, ascii: bool) -> Line:
+    node = seen[1]
+    if node is None or not node.jobs:
+        return ()
+    return line((formatting.job_id(*node.jobs[-1], ascii=ascii), DIM))
+
+
+# --- below the table ----------------------------------------------------------------------------
+
+
+def under(row: TreeRow | None, node: NodeRow | None, room: int, ascii: bool) -> list[Line]:
+    """Two lines on the row under the cursor: what it is, and why it is so."""
+    if row is None:
+        return [(), ()]
+    if node is None:
+        key = "enter folds" if row.open else "enter unfolds"
+        return [line(" ") + counted(row, ascii), line(" ", (key, DIM))]
+    facts = [(plain(node.submit, 60, ascii) if node.submit else "")]
+    before = formatting.count(node.parents, "parent", ascii=ascii)
+    after = formatting.count(node.children, "child", "children", ascii)
+    facts += [f"{before}, {after}"] if node.parents or node.children else []
+    if node.retries:
+        left = "" if node.retries_left is None else f", {node.retries_left} left"
+        facts.append(f"retried up to {node.retries} times{left}")
+    if len(node.jobs) > 1:
+        facts.append(formatting.count(len(node.jobs), "job", ascii=ascii))
+    facts.append(file_name(node.dag_key, 60, ascii))
+    name = line((plain(node.node, 60, ascii), BOLD))
+    first = line(" ") + joined((name, *(line((fact, DIM)) for fact in facts if fact)), line("   "))
+    told = why(node, ascii)
+    second = line(" ", (both_ends(told, room - 2, ascii), _how(node))) if told else ()
+    return [first, second]
+
+
+# --- on a screen --------------------------------------------------------------------------------
+
+
+def fill(
+    screen: ListScreen,
+    of: NodeList,
+    faults: bool,
+    update: Snapshot | None,
+    order: int = 0,
+    head: list[Line] | None = None,
+) -> None:
+    """Show the nodes in a screen's table, and below it what is under the cursor. ``head`` None:
+    the screen has one of its own."""
+    feed, room, ascii = screen.monitor.feed, screen.app.size.width, screen.ascii
+    if update is not None:
+        of.look(feed, update)
+    rows = of.rows(screen.wanted, faults, order, screen.reversed)
+    if head is not None:
+        screen.query_one("#head", StaticLines).show(head)
+    heads, drawn = of.drawn(feed, rows, room, ascii)
+    table = screen.table
+    if table.marks:
+        table.keep_marks(of.keys())
+    reading = update is None or (update.progress.fraction < 1 and not of.tree.total)
+    table.show(heads, drawn, empty(bool(screen.wanted), faults, reading))
+    at = of.at(table.cursor)
+    filtered = bool(screen.wanted) or faults
+    note = screen.note(
+        len(rows) if filtered else of.tree.total,
+        of.tree.total,
+        [line(("faults only", NOTE))] if faults else [],
+        noun="node",
+    )
+    screen.query_one("#note", StaticLines).show(
+        [note, *under(at, of.detail(feed, at), room, ascii)]
+    )
+
+
+def fold_here(screen: ListScreen, of: NodeList, is_open: bool) -> None:
+    """Fold or unfold what is under the cursor, or go to what it stands below."""
+    above = of.fold(screen.table.cursor, is_open)
+    screen.again()
+    if above is not None:
+        screen.table.select(above)
+
+
+def open_row(screen: ListScreen, of: NodeList, key: str) -> str | None:
+    """Open the latest job of the node with this key, or fold or unfold what holds others;
+    returns why neither can be."""
+    row = of.at(key)
+    node = of.detail(screen.monitor.feed, row)
+    if row is not None and row.node is None:
+        of.fold(key, not row.open)
+        screen.again()
+        return None
+    if node is None:
+        return "this node is in no DAG of this directory any more"
+    if not node.jobs:
+        return no_job(node)
+    screen.monitor.open_job(*node.jobs[-1])
+    return None
+
+
+def no_job(node: NodeRow) -> str:
+    """Why a node has no job to open."""
+    told = why(node)
+    return f"it has no job to open: {told}" if told else "it has no job to open"
+
+
+def empty(filtered: bool, faults: bool, reading: bool) -> list[Line]:
+    """What would fill the list."""
+    if reading:
+        return [line("  ", ("Nodes appear as soon as their DAG has been read.", DIM))]
+    if faults and not filtered:
+        return [
+            line("  ", "No node is held, failed, removed, retrying or cut off."),
+            line("  ", ("f shows all nodes again.", DIM)),
+        ]
+    if filtered:
+        return [
+            line("  ", "No node has this in any column."),
+            line("  ", ("esc clears the filter; / changes it.", DIM)),
+        ]
+    return [
+        line("  ", "The DAG has no nodes."),
+        line("  ", ("JOB lines in a *.dag file make them.", DIM)),
+    ]

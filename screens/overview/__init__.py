@@ -1,0 +1,1 @@
+"""The overview: one row per run."""

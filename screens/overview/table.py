@@ -1,0 +1,479 @@
+"""Runs as rows of the overview: columns, order, what a filter sees. Pure functions."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Final
+
+from metlmon.jobfiles.records import Streamed
+from metlmon.model.job_events import JobId
+from metlmon.model.states import UNPLACED, State
+from metlmon.snapshot.gate_text import ASKED, gate_sign, gate_told, is_asked
+from metlmon.snapshot.types import RunRow
+from metlmon.text import formatting
+from metlmon.text.formatting import STATES, plain
+from screens.base.column_layout import ColumnSpec
+from screens.widgets.spans import (
+    ALARM,
+    BAD,
+    BOLD,
+    DIM,
+    GOOD,
+    MOVING,
+    NOTE,
+    Line,
+    TextStyle,
+    both_ends,
+    bounded,
+    file_name,
+    joined,
+    line,
+    style_of,
+    symbol_span,
+    wrapped,
+)
+
+FAULTS: Final = frozenset(
+    {
+        State.HELD,
+        State.FAILED,
+        State.REMOVED,
+        State.RETRYING,
+        State.FUTILE,
+        State.SUSPENDED,
+        State.DISCONNECTED,
+    }
+)
+"""States that want a look; the first two want a person."""
+
+_URGENCY: Final = (
+    State.HELD,
+    State.FAILED,
+    State.REMOVED,
+    State.DISCONNECTED,
+    State.SUSPENDED,
+    State.RETRYING,
+    State.IDLE,
+    State.PRE,
+    State.TRANSFERRING_INPUT,
+    State.STARTING,
+    State.RUNNING,
+    State.TRANSFERRING_OUTPUT,
+    State.POST,
+    State.UNKNOWN,
+    State.FUTILE,
+    State.WAITING,
+    State.SKIPPED,
+    State.COMPLETED,
+)
+
+NOTHING: Final[Mapping[JobId, Streamed]] = {}
+
+BAR: Final = 8
+BAR_GROWN: Final = 22
+REASON_CELLS: Final = 100
+"""From this width on, a hold's reason stands below its run; else below the table."""
+
+Key = Callable[[RunRow], tuple[object, ...]]
+
+
+def _seconds(row: RunRow) -> float:
+    at = row.failed or row.latest
+    return -1.0 if at is None or at.seconds is None else at.seconds
+
+
+def _site(row: RunRow) -> str:
+    return "\uffff" if row.shown is None or row.shown.site is None else row.shown.site
+
+
+ORDERS: Final[tuple[tuple[str, Key | None], ...]] = (
+    ("DAG order", None),
+    ("what needs a person", lambda row: (_urgency(row), -_seconds(row))),
+    ("progress", lambda row: (row.epochs_done / max(1, row.epochs_total), row.epochs_done)),
+    ("time in state", lambda row: (-_seconds(row),)),
+    ("GPU-hours lost", lambda row: (-row.gpu_hours.bad,)),
+    ("site", lambda row: (_site(row),)),
+)
+"""Orders to step through; None keeps the order in which the DAGs name the runs."""
+
+
+def seen_by_filter(row: RunRow) -> str:
+    """All text of a run in which a filter looks, in lower case."""
+    parts: list[object] = [row.run, row.uuid, row.dag, STATES[row.state].word]
+    parts += [formatting.BETWEEN] * between(row)
+    parts += [sign.word] if (sign := gate_sign(row)) is not None else []
+    parts += gate_told(row)
+    parts += [row.failed.node, row.failed.reason] if row.failed is not None else []
+    if (latest := row.latest) is not None:
+        job = formatting.job_id(latest.cluster, latest.proc)
+        parts += [latest.node, latest.target, latest.site, latest.gpu, job, latest.hold_reason]
+    return "\n".join([str(part) for part in parts if part is not None]).lower()
+
+
+def specs(
+    rows: Sequence[RunRow], ascii: bool, streams: Mapping[JobId, Streamed] = NOTHING
+) -> list[ColumnSpec[RunRow]]:
+    """The overview's columns. The DAG's is there only when the runs are of several.
+    ``streams``: progress lines of running jobs."""
+    twins, digits = len({row.run for row in rows}) < len(rows), _digits(rows, ascii)
+    made: list[ColumnSpec[RunRow]] = [
+        ColumnSpec("run", "RUN", partial(_run, ascii=ascii), least=6, most=28),
+        ColumnSpec("uuid", "UUID", partial(_uuid, ascii=ascii), drop=8, most=8),
+        ColumnSpec(
+            "progress",
+            "PROGRESS",
+            partial(_progress, ascii=ascii, digits=digits),
+            grow=BAR_GROWN + 1 + digits,
+        ),
+        ColumnSpec("epoch", "EPOCH", partial(_epoch, ascii=ascii), "right", drop=5 if twins else 2),
+        ColumnSpec("state", "STATE", partial(_state, ascii=ascii, streams=streams), least=12),
+        ColumnSpec("since", "FOR", partial(_since, ascii=ascii), "right", drop=1, least=9),
+        ColumnSpec(
+            "site",
+            "SITE",
+            partial(_where, ascii=ascii),
+            drop=3,
+            least=7,
+            soft=9 if twins else 14,
+            most=32,
+        ),
+        ColumnSpec("gpu", "GPU", partial(_gpu, ascii=ascii), drop=7, most=20),
+        ColumnSpec("job", "JOB", partial(_job, ascii=ascii), "right", drop=9),
+        ColumnSpec("try", "TRY", partial(_try, ascii=ascii), "right", drop=10),
+        ColumnSpec("good", "GOOD h", partial(_good, ascii=ascii), "right", drop=12),
+        ColumnSpec("lost", "LOST h", partial(_lost, ascii=ascii), "right", drop=11),
+    ]
+    if len({row.dag for row in rows}) > 1:
+        made.insert(
+            1,
+            ColumnSpec(
+                "dag",
+                "DAG",
+                partial(_dag, ascii=ascii),
+                # Where runs of several DAGs have the same name, it is half of the name.
+                drop=0 if twins else 4,
+                least=5,
+                soft=10 if twins else 16,
+                most=28,
+            ),
+        )
+    return made
+
+
+def lasting(row: RunRow) -> tuple[object, ...]:
+    """What the columns say of a run, but for the digits of how long its state has lasted: their
+    widths depend on no more."""
+    latest, hours, failed = row.shown, row.gpu_hours, row.failed
+    epochs = row.epochs_done, row.epochs_skipped, row.epochs_total, row.epochs_unknown
+    who = row.run, row.uuid, row.dag
+    told: tuple[object, ...] = (*who, row.state, gate_sign(row), is_asked(row), *epochs)
+    if failed is not None:
+        told += (failed.epoch, failed.state, len(formatting.duration(failed.seconds)))
+    if latest is None:
+        return told
+    where = latest.site, latest.target, latest.off_target, latest.gpu, latest.gpus
+    length = len(formatting.duration(latest.seconds))
+    job = latest.cluster, latest.proc
+    return (
+        *told,
+        *where,
+        *job,
+        latest.epoch,
+        latest.state,
+        latest.attempt,
+        latest.overruled,
+        length,
+        hours.good,
+        hours.bad,
+    )
+
+
+def _digits(rows: Sequence[RunRow], ascii: bool) -> int:
+    different = {(row.epochs_done, row.epochs_total, row.epochs_unknown > 0) for row in rows}
+    return max((len(_epochs(*each, ascii)) for each in different), default=3)
+
+
+def _epochs(done: int, total: int, more: bool, ascii: bool) -> str:
+    return formatting.at_least(f"{done}/{total}", more, ascii)
+
+
+def _run(row: RunRow, cells: int | None, ascii: bool) -> Line:
+    # The state column is coloured; a name is only made bold where a person is needed.
+    how = BOLD if row.state in (State.HELD, State.FAILED) else _how_told(row)
+    return line((plain(row.run, 80, ascii), how))
+
+
+def _how_told(row: RunRow) -> TextStyle:
+    """A run that is over or has not begun is no news."""
+    return DIM if row.state is State.WAITING else TextStyle()
+
+
+def _uuid(row: RunRow, cells: int | None, ascii: bool) -> Line:
+    return line((plain((row.uuid or "")[:8], 8, ascii), DIM))
+
+
+def _dag(row: RunRow, cells: int | None, ascii: bool) -> Line:
+    return line((file_name(row.dag, cells, ascii), DIM))
+
+
+def _progress(row: RunRow, cells: int | None, ascii: bool, digits: int) -> Line:
+    told = _epochs(row.epochs_done, row.epochs_total, row.epochs_unknown > 0, ascii)
+    numbers = told.rjust(digits)
+    bar = BAR if cells is None else max(0, cells - digits - 1)
+    drawn = formatting.progress_bar(row.epochs_done, row.epochs_total, bar, ascii)
+    full = sum(drawn.count(piece) for piece in ("━", "╸", "#"))
+    return line((drawn[:full], GOOD), (drawn[full:], DIM), " ", numbers)
+
+
+def _epoch(row: RunRow, cells: int | None, ascii: bool) -> Line:
+    at = row.failed or row.latest
+    if at is None or at.epoch is None:
+        return line((formatting.unknown(ascii), DIM))
+    return line(str(at.epoch))
+
+
+def _state(row: RunRow, cells: int | None, ascii: bool, streams: Mapping[JobId, Streamed]) -> Line:
+    if (gate := gate_sign(row)) is not None:
+        return symbol_span(gate, ascii)
+    failed = line((", job failed", NOTE)) if row.shown and row.shown.overruled else ()
+    if between(row):
+        sign = STATES[row.state]
+        return line((sign.mark(ascii), style_of(sign)), " ", (formatting.BETWEEN, DIM)) + failed
+    latest = row.latest
+    streamed = None
+    if latest is not None and latest.cluster is not None and row.state is latest.state:
+        streamed = streams.get((latest.cluster, latest.proc or 0))
+    told = symbol_span(STATES[row.state], ascii) + failed + percent_of(row.state, streamed)
+    return told + line((f" {ASKED.mark(ascii)}", style_of(ASKED))) if is_asked(row) else told
+
+
+def percent_of(state: State, streamed: Streamed | None) -> Line:
+    """`` 64 %`` of a running epoch, behind its state: what its job printed last."""
+    if state is not State.RUNNING or streamed is None or streamed.fraction is None:
+        return ()
+    return line((f" {math.floor(100 * streamed.fraction):>2} %", MOVING))
+
+
+def between(row: RunRow) -> bool:
+    """Its latest epoch is over, and the next was not submitted yet."""
+    done = row.epochs_done + row.epochs_skipped
+    return formatting.between_epochs(row.state, done, row.epochs_total)
+
+
+def _urgency(row: RunRow) -> int:
+    return _URGENCY.index(State.WAITING if between(row) else row.state)
+
+
+def _since(row: RunRow, cells: int | None, ascii: bool) -> Line:
+    at = row.failed or row.latest
+    if at is None or row.state is not at.state:
+        return line((formatting.unknown(ascii), DIM))
+    return line(formatting.duration(at.seconds, ascii))
+
+
+def _where(row: RunRow, cells: int | None, ascii: bool) -> Line:
+    if row.shown is None:
+        return line((formatting.unknown(ascii), DIM))
+    at = row.shown
+    return place(at.site, at.target, at.off_target, cells, ascii, at.state)
+
+
+def place(
+    site: str | None,
+    target: str | None,
+    off_target: bool,
+    cells: int | None,
+    ascii: bool,
+    state: State | None = None,
+) -> Line:
+    """The site; when it is not the target, the mark stays however narrow the column is.
+    Without a site, or where by ``state`` the job runs nowhere now, an arrow and the target: where
+    it is not, but wants to be."""
+    if site is not None and state in UNPLACED:
+        whole = formatting.site(site, target, off_target, ascii=ascii, state=state)
+        if target is None or cells is None or len(whole) <= cells:
+            return line((whole, DIM))
+    elif site is not None:
+        return _reached(plain(site, 40, ascii), target, off_target, cells, ascii)
+    if target is None:
+        return line((formatting.unknown(ascii), DIM))
+    return line((formatting.wants(target, ascii=ascii), DIM))
+
+
+def _reached(
+    here: str, target: str | None, off_target: bool, cells: int | None, ascii: bool
+) -> Line:
+    if not off_target or target is None:
+        return line(here)
+    differs = "!=" if ascii else "≠"
+    whole = line(here, (f" {differs} {plain(target, 40, ascii)}", NOTE))
+    if cells is None or sum(len(piece) for piece, _ in whole) <= cells:
+        return whole
+    return line(
+        (formatting.clip(here, max(1, cells - len(differs) - 1), ascii)), (f" {differs}", NOTE)
+    )
+
+
+def _gpu(row: RunRow, cells: int | None, ascii: bool) -> Line:
+    if row.shown is None:
+        return line((formatting.unknown(ascii), DIM))
+    return line(formatting.gpus(row.shown.gpu, row.shown.gpus, ascii))
+
+
+def _job(row: RunRow, cells: int | None, ascii: bool) -> Line:
+    if row.shown is None:
+        return line((formatting.unknown(ascii), DIM))
+    return line((formatting.job_id(row.shown.cluster, row.shown.proc, ascii), DIM))
+
+
+def _try(row: RunRow, cells: int | None, ascii: bool) -> Line:
+    if row.shown is None or row.shown.attempt == 0:
+        return line((formatting.unknown(ascii), DIM))
+    return line((str(row.shown.attempt), NOTE if row.shown.attempt > 2 else TextStyle()))
+
+
+def _good(row: RunRow, cells: int | None, ascii: bool) -> Line:
+    return line(
+        (formatting.hours(row.gpu_hours.good, ascii), TextStyle() if row.gpu_hours.good else DIM)
+    )
+
+
+def _lost(row: RunRow, cells: int | None, ascii: bool) -> Line:
+    return line((formatting.hours(row.gpu_hours.bad, ascii), BAD if row.gpu_hours.bad > 0 else DIM))
+
+
+def reason(row: RunRow, ascii: bool) -> str | None:
+    """Why a run is held, or failed without a job, in one line; None when it is not or no file
+    says."""
+    latest, failed = row.latest, row.failed
+    if failed is not None and failed.reason is not None:
+        return because(f"{failed.node}: {failed.reason}", ascii)
+    if latest is None or latest.state is not State.HELD or latest.hold_reason is None:
+        return None
+    return because(latest.hold_reason, ascii)
+
+
+def because(reason: str, ascii: bool) -> str:
+    """A hold's reason in one line, without the slot that reported it."""
+    return _WHO.sub("", plain(reason, REASON_LIMIT, ascii))
+
+
+_WHO: Final = re.compile(r"^Error from \S+: (?=.)")
+"""Which slot said it: left to the job's screen, the row has its site."""
+
+
+def below(row: RunRow, cells: int, indent: int, ascii: bool) -> Line:
+    """The second line of a held or failed run, on a screen of so many cells."""
+    why = reason(row, ascii)
+    if not why or cells < REASON_CELLS:
+        return ()
+    return line((both_ends(why, cells - indent - 1, ascii), BAD))
+
+
+def has_below(row: RunRow, cells: int) -> bool:
+    """Has this run a second line? Asked of all runs, so not made for it."""
+    latest, failed = row.latest, row.failed
+    held = latest is not None and latest.state is State.HELD and bool(latest.hold_reason)
+    without_job = failed is not None and failed.reason is not None
+    return (held or without_job) and cells >= REASON_CELLS
+
+
+REASON_LIMIT: Final = 4000
+"""Characters that are looked at of a reason: one can hold a whole error log."""
+
+REASON_LINES: Final = 3
+"""Lines of a hold's reason below the table: what it ends with is often what matters."""
+
+
+def under_the_table(row: RunRow | None, shown: set[str], cells: int, ascii: bool) -> list[Line]:
+    """For narrow screens: why the run under the cursor is held or failed, or else what its
+    dropped columns would say."""
+    if row is None:
+        return [()]
+    if cells >= REASON_CELLS:
+        return under_gate(row, cells, ascii) or [()]
+    why = reason(row, ascii)
+    if why:
+        sign = STATES[row.state]
+        lines = wrapped(why, cells - 2, BAD, indent=3)
+        told = bounded(lines, REASON_LINES, cells - 2, 3, ascii)
+        mark = line(" ", (sign.mark(ascii), style_of(sign)), " ")
+        return [mark + told[0][1:], *told[1:]]
+    if at_gate := under_gate(row, cells, ascii):
+        return at_gate
+    if row.latest is None:
+        facts = [line((plain((row.uuid or "")[:8], 8, ascii), DIM))] if "uuid" not in shown else []
+        inferred, unsure = row.epochs_inferred, row.epochs_unknown
+        became = "none of its epochs was submitted yet"
+        if inferred or unsure:
+            became = "no file here tells what became of its epochs"
+        if inferred and not unsure:
+            became = f"{formatting.count(inferred, 'epoch', ascii=ascii)} done (inferred)"
+        facts.append(line((became, DIM)))
+        return [line(" ", (plain(row.run, 24, ascii), BOLD), "  ") + joined(facts, line("  "))]
+    return [_dropped(row, shown, ascii)]
+
+
+def under_gate(row: RunRow, cells: int, ascii: bool) -> list[Line]:
+    """What was asked of a run and what its gate made of it; no line where that is nothing."""
+    told = gate_told(row, ascii)
+    if not told:
+        return []
+    sign = gate_sign(row) or ASKED
+    name = plain(row.run, 24, ascii)
+    lines = wrapped(f"{name} {'; '.join(told)}", cells - 2, style_of(sign), indent=3)
+    told_in = bounded(lines, REASON_LINES, cells - 2, 3, ascii)
+    return [line(" ", (sign.mark(ascii), style_of(sign)), " ") + told_in[0][1:], *told_in[1:]]
+
+
+def _dropped(row: RunRow, shown: set[str], ascii: bool) -> Line:
+    facts = [
+        (name, label, made)
+        for name, label, made in (
+            ("uuid", "", _uuid(row, None, ascii)),
+            ("gpu", "", _gpu(row, None, ascii)),
+            ("job", "job ", _job(row, None, ascii)),
+            ("try", "try ", _try(row, None, ascii)),
+            ("lost", "lost ", _lost(row, None, ascii) + line((" h", DIM))),
+        )
+        if name not in shown
+    ]
+    told = [line((label, DIM)) + made for _, label, made in facts]
+    return line(" ", (plain(row.run, 24, ascii), BOLD), "  ") + joined(told, line("  "))
+
+
+def empty(fault_filter: bool, text_filter: str, has_runs: bool, has_dags: bool) -> list[Line]:
+    """What would fill the list, and how."""
+    if has_runs and fault_filter and not text_filter:
+        return [
+            line("  ", ("Nothing is held, failed, removed, retrying or cut off.", GOOD)),
+            line("  ", ("f shows all runs again.", DIM)),
+        ]
+    if has_runs:
+        return [
+            line("  ", "No run has this in any column: ", (text_filter, ALARM)),
+            line("  ", ("esc clears the filter; / changes it.", DIM)),
+        ]
+    if has_dags:
+        return [
+            line("  ", "The DAG has no training runs."),
+            line("  ", ("A run is made of nodes with a VARS run_uuid, or of nodes", DIM)),
+            line("  ", ("that are named like run0-train_epoch0.", DIM)),
+        ]
+    return [
+        line("  ", "There is no DAG file here yet."),
+        line("  ", ("A *.dag file that appears in this directory is shown at once;", DIM)),
+        line("  ", ("for another directory: metlmon watch DIRECTORY", DIM)),
+    ]
+
+
+def nothing_open() -> list[Line]:
+    """What to do where no dagdir was opened."""
+    return [
+        line("  ", "No ensemble is open."),
+        line("  ", ("n brings the form for a new one back; once submitted, it is", DIM)),
+        line("  ", ("watched here. For one that is there: metlmon watch DIRECTORY", DIM)),
+    ]

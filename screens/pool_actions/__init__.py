@@ -1,0 +1,1 @@
+"""Actions on jobs, runs and DAGs: menu, confirmation, results."""

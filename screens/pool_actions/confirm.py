@@ -1,0 +1,412 @@
+"""The question before an act: exactly what it touches, what it leaves out, how to undo it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import PurePath
+from typing import ClassVar, Final
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.message import Message
+from textual.widgets import Input
+
+from metlmon.error_text import describe_error
+from metlmon.live.feed import Snapshot
+from metlmon.pool.gate_requests import site_of
+from metlmon.pool.interface import PoolActions
+from metlmon.pool.run_actions import unknown_site, with_site
+from metlmon.pool.types import (
+    AS_THE_DAG_SAYS,
+    DAG_ACTS,
+    RUN_ACTS,
+    ActionPreview,
+    PoolAction,
+    PoolError,
+    QueueSnapshot,
+    RunTarget,
+    SiteInfo,
+    Target,
+)
+from metlmon.snapshot.types import JobRow
+from metlmon.text import formatting
+from metlmon.text.formatting import STATES, plain
+from screens.actions import bindings_of
+from screens.base.column_layout import ColumnSpec, render_table
+from screens.base.confirmation import ConfirmationBase
+from screens.base.screens import Prompt, SnapshotScreen, heading, rule
+from screens.pool_actions.menu import MenuScreen
+from screens.pool_actions.results import ResultsScreen
+from screens.pool_actions.running_action import (
+    ELSEWHERE_ACTS,
+    FOR_GOOD,
+    files_title,
+    folder_of,
+    question,
+    sentence,
+    undone,
+)
+from screens.pool_actions.site_prompt import BACK, SiteChoice, SitePrompt, known_sites, site_lines
+from screens.widgets.document import Document
+from screens.widgets.footer import ELSEWHERE, KeyFooter
+from screens.widgets.lines import StaticLines
+from screens.widgets.spans import (
+    ALARM,
+    BAD,
+    BOLD,
+    DIM,
+    KEY,
+    NOTE,
+    Line,
+    bounded,
+    crop,
+    file_name,
+    line,
+    symbol_span,
+    wrapped,
+)
+
+EFFECT_LINES: Final = 3
+"""Of what it does, and of how to undo it; the jobs need the rest."""
+
+LARGEST: Final = 2**31 - 1
+"""JobPrio is a 32-bit number in the schedd."""
+
+
+class NumberPrompt(Prompt):
+    """A whole number; any other key is not for it, and ``enter`` goes on to the question."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "give_up", show=False)]
+
+    def __init__(self) -> None:
+        super().__init__(id="number", hint="a whole number; larger goes first, 0 is the usual")
+        self.restrict = r"-?\d{0,10}"
+
+    def action_give_up(self) -> None:
+        self.monitor_screen.action_back()
+
+    @property
+    def monitor_screen(self) -> SnapshotScreen:
+        screen = self.screen
+        assert isinstance(screen, SnapshotScreen)
+        return screen
+
+
+class ConfirmScreen(ConfirmationBase):
+    """Asks once more. Only ``y`` does it; ``along`` are jobs that go with what is touched."""
+
+    class SitesCame(Message):
+        """The collector has answered, or will not."""
+
+    SCOPES: ClassVar[tuple[str, ...]] = ("question",)
+    IN_TIME: ClassVar[bool] = False
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("question")]
+    AUTO_FOCUS = "Document"
+
+    def __init__(
+        self, offer: ActionPreview, along: Sequence[JobRow], ordered: Callable[[], None]
+    ) -> None:
+        super().__init__()
+        self._offer = offer
+        self._along = along
+        self._ordered = ordered
+        self._given: int | str | None = None
+        self._wrong = ""
+        self._offered: tuple[SiteInfo, ...] = ()
+        self._asking = offer.act in ELSEWHERE_ACTS
+        self._no_sites: str | None = None
+
+    def compose(self) -> ComposeResult:
+        yield StaticLines(id="head")
+        if self._offer.act is PoolAction.PRIORITY:
+            yield NumberPrompt()
+        elif self._offer.act in ELSEWHERE_ACTS:
+            yield SitePrompt()
+        yield Document()
+        yield StaticLines(id="note")
+        yield self.keys()
+
+    def on_mount(self) -> None:
+        super().on_mount()
+        for prompt in self.query(Prompt):
+            self.call_after_refresh(self.set_focus, prompt)
+        if self._asking:
+            # Not in a worker: who quits does not wait for an answer.
+            threading.Thread(
+                target=self._ask_for_sites,
+                args=(self.monitor.desk,),
+                name="metlmon-sites",
+                daemon=True,
+            ).start()
+
+    def keys(self) -> KeyFooter:
+        return KeyFooter((*self.SCOPES, "everywhere"), ELSEWHERE)
+
+    @property
+    def _answer_is_missing(self) -> bool:
+        """Is there still a number or a site to be given?"""
+        return self._offer.act in (PoolAction.PRIORITY, *ELSEWHERE_ACTS) and self._given is None
+
+    @property
+    def _given_offer(self) -> ActionPreview:
+        """What is asked about, with the site that was given."""
+        given = self._given
+        return with_site(self._offer, given) if isinstance(given, str) else self._offer
+
+    def show(self, update: Snapshot | None) -> None:
+        closed = self._answer_is_missing or not self.open
+        self.query_one(KeyFooter).leave_out(ELSEWHERE | ({"confirm"} if closed else set()))
+        room, ascii, document = self.app.size.width, self.ascii, self.query_one(Document)
+        self.query_one("#head", StaticLines).show(self._head(room - 2))
+        document.show(self._body(room))
+        down = "v" if ascii else "↓"
+        more = [line((f"{down} {document.below} more", NOTE))] if document.below else []
+        self.query_one("#note", StaticLines).show([rule(more, room, ascii)])
+
+    # --- what is told ---------------------------------------------------------------------
+
+    def _head(self, room: int) -> list[Line]:
+        offer, ascii = self._given_offer, self.ascii
+        how = ALARM if offer.act in FOR_GOOD else BOLD
+        asked = question(offer, len(self._along), self._given, ascii)
+        lines = wrapped(asked, room, how, indent=1)[:2]
+        effect = wrapped(sentence(offer.effect, ascii), room, indent=1)
+        lines += bounded(effect, EFFECT_LINES, room, 1, ascii)
+        if offer.undo:
+            undo = wrapped(undone(offer, ascii), room, DIM, indent=1)
+            lines += bounded(undo, EFFECT_LINES, room, 1, ascii)
+        if isinstance(self._given, str):
+            known = [site.name for site in self.sites]
+            unknown = unknown_site(self._given, self._offered, known)
+            lines += wrapped(sentence(unknown, ascii), room, NOTE, indent=1) if unknown else []
+        lines.append(crop(self._how_to_go_on(), room, ascii))
+        return lines
+
+    def _how_to_go_on(self) -> Line:
+        if not self._answer_is_missing:
+            yes = line(("y", KEY), " does it, ") if self.open else line(("wait, ", DIM))
+            return line(" ") + yes + line(("esc", KEY), " or ", ("n", KEY), " touches nothing")
+        if self._wrong:
+            return line(" ", (self._wrong, BAD))
+        if self._offer.act in ELSEWHERE_ACTS:
+            how = line(" Type a site, or take one with ", ("up", KEY), " and ", ("down", KEY))
+            return how + line(", then ", ("enter", KEY), ("; you are asked then", DIM))
+        return line(" Type the new priority, then ", ("enter", KEY), ("; you are asked then", DIM))
+
+    def _body(self, room: int) -> list[Line]:
+        offer, ascii = self._given_offer, self.ascii
+        targets = offer.order.targets if offer.order is not None else ()
+        runs = offer.order.runs if offer.order is not None else ()
+        lines = self._sites(room) if self._answer_is_missing else []
+        if offer.order is not None and runs:
+            lines += [heading(files_title(offer.order, ascii), room, ascii)]
+            lines += render_table(_run_specs(runs, ascii), runs, room, ascii)
+            targets = tuple(job for run in runs for job in run.jobs)
+            lines += [()] if targets else []
+        if offer.act in DAG_ACTS:
+            dag = offer.order.dag if offer.order is not None else None
+            named = plain(dag or offer.subject, 200, ascii)
+            lines += [heading("It touches the DAG", room, ascii), line(" ", (named, BOLD))]
+        if targets:
+            count = formatting.count(len(targets), "job", ascii=ascii)
+            what = "DAGMan's own job" if offer.act in DAG_ACTS else f"It touches {count}"
+            what = f"It removes {count}" if runs else what
+            lines += [heading(what, room, ascii), *self._jobs(targets, room)]
+        if self._along:
+            with_it = [target_of(job) for job in self._along]
+            title = f"{formatting.count(len(with_it), 'job', ascii=ascii)} in the queue go with it"
+            lines += [(), heading(title, room, ascii)]
+            lines += self._jobs(with_it, room)
+        if offer.left_out:
+            noun = "run" if offer.act in RUN_ACTS else "job"
+            title = f"{formatting.count(len(offer.left_out), noun, ascii=ascii)} left out"
+            lines += [(), heading(title, room, ascii)]
+            for target, why in offer.left_out:
+                epoch = "" if target.epoch is None else f"  epoch {target.epoch}"
+                about = f" {_name(target, ascii)}  {plain(target.run or '', 24, ascii)}{epoch}  "
+                sign = STATES[target.state]
+                told = line((about, DIM)) + symbol_span(sign, ascii)
+                lines.append(told + line((f"  {plain(why, 200, ascii)}", NOTE)))
+        return lines
+
+    def _jobs(self, targets: Sequence[Target], room: int) -> list[Line]:
+        specs, word, ascii = _specs(targets, self.ascii), self.monitor.word, self.ascii
+        if self._offer.act is PoolAction.PRIORITY and word is not None:
+            # What it is now: by this one chooses the new one, and goes back to the old.
+            specs.insert(3, ColumnSpec("now", "NOW", partial(_priority_now, word), "right"))
+        if self._offer.act is PoolAction.RETARGET and word is not None:
+            specs.insert(3, ColumnSpec("now", "NOW FOR", partial(_site_now, word, ascii), most=24))
+        return render_table(specs, targets, room, ascii)
+
+    # --- the answer -----------------------------------------------------------------------
+
+    @on(Input.Changed, "#number")
+    def _typed(self, event: Input.Changed) -> None:
+        event.stop()
+        self._given, self._wrong = None, ""
+        self._again()
+
+    @on(Input.Submitted, "#number")
+    def _take_number(self, event: Input.Submitted) -> None:
+        event.stop()
+        self._take(priority_of(event.value), f"a whole number from {-LARGEST} to {LARGEST}")
+
+    def _take(self, given: int | str | None, wanted: str) -> None:
+        self._given = given
+        if given is None:
+            self._wrong = f"{wanted} is needed here"
+        else:
+            self.set_focus(self.query_one(Document))
+            self.ask()
+        self._again()
+
+    # --- a site ---------------------------------------------------------------------------
+
+    @property
+    def sites(self) -> list[SiteChoice]:
+        """All that are known; the collector may still be asked."""
+        order, picture, feed = self._offer.order, self.monitor.picture, self.monitor.feed
+        touched = order.touched[:1] if order is not None else ()
+        runs = picture.status.runs if picture is not None else ()
+        keys = [row.key for row in runs for each in touched if row.run == each.run]
+        views = (feed.run_view(key) for key in keys[:1])
+        epochs = [row for view in views if view is not None for row in view.epochs]
+        status, back = picture.status if picture else None, self._offer.act is PoolAction.SEND
+        return known_sites(self._offered, status, epochs, back)
+
+    def _sites(self, room: int) -> list[Line]:
+        lines: list[Line] = []
+        for prompt in self.query(SitePrompt):
+            fitting = prompt.fitting(self.sites)
+            title = heading("Sites that are known", room, self.ascii)
+            told = site_lines(fitting, prompt.value, self._asking, self._no_sites, self.ascii)
+            lines += [title, *told, ()]
+        return lines
+
+    def _ask_for_sites(self, desk: PoolActions | None) -> None:
+        """In a thread: the collector may take its time."""
+        try:
+            self._offered = desk.sites() if desk is not None else ()
+        except PoolError as error:
+            self._no_sites = str(error)
+        except Exception as error:
+            self._no_sites = describe_error("asking for sites failed", error)
+        self._asking = False
+        # Whoever asked may be gone when the answer comes.
+        with suppress(RuntimeError):
+            self.post_message(self.SitesCame())
+
+    def on_confirm_screen_sites_came(self) -> None:
+        self._again()
+
+    @on(Input.Changed, "#site")
+    def _typed_site(self, event: Input.Changed) -> None:
+        event.stop()
+        self.query_one(SitePrompt).typed(event.value)
+        self._given, self._wrong = None, ""
+        self._again()
+
+    @on(Input.Submitted, "#site")
+    def _take_site(self, event: Input.Submitted) -> None:
+        event.stop()
+        if self._offer.act is PoolAction.SEND and event.value.strip() == BACK:
+            self._take(AS_THE_DAG_SAYS, "")
+        else:
+            self._take(site_of(event.value), "a site's name, without quotes, $ and backslash,")
+
+    def action_confirm(self) -> None:
+        offer, order = self._given_offer, self._given_offer.order
+        if order is None or self.monitor.why_nothing_can_be_done() is not None:
+            return
+        if self._answer_is_missing or not self.answered_in_time:
+            return
+        if isinstance(self._given, int):
+            order = replace(order, value=self._given)
+        monitor = self.monitor
+        deed = monitor.perform(offer, order)
+        self._ordered()
+        while isinstance(monitor.screen, ConfirmScreen | MenuScreen):
+            monitor.pop_screen()
+        monitor.push_screen(ResultsScreen(deed))
+
+
+def priority_of(text: str) -> int | None:
+    """The number that was typed, if it is one that the schedd takes."""
+    try:
+        value = int(text)
+    except ValueError:
+        return None
+    return value if -LARGEST <= value <= LARGEST else None
+
+
+def target_of(job: JobRow) -> Target:
+    """A job as acts name it."""
+    return Target(job.cluster, job.proc, job.dag, job.node, job.run, job.epoch, job.state)
+
+
+def _priority_now(word: QueueSnapshot, target: Target, _: int | None) -> Line:
+    job = word.job(target.cluster, target.proc)
+    return line("" if job is None else str(job.priority))
+
+
+def _site_now(word: QueueSnapshot, ascii: bool, target: Target, _: int | None) -> Line:
+    job = word.job(target.cluster, target.proc)
+    return line("" if job is None or job.site is None else plain(job.site, 40, ascii))
+
+
+def _name(target: Target | RunTarget, ascii: bool) -> str:
+    """A job's id, or how a run's uuid begins."""
+    return target.id if isinstance(target, Target) else plain(target.id, 8, ascii)
+
+
+def _run_specs(runs: Sequence[RunTarget], ascii: bool) -> list[ColumnSpec[RunTarget]]:
+    in_one = folder_of(runs) is not None
+
+    def run(target: RunTarget, _: int | None) -> Line:
+        return line(plain(target.run, 60, ascii))
+
+    def epoch(target: RunTarget, _: int | None) -> Line:
+        return line("" if target.epoch is None else str(target.epoch))
+
+    def files(target: RunTarget, _: int | None) -> Line:
+        named = [PurePath(file).name if in_one else file for file in target.files]
+        return line(plain("  ".join(named), 300, ascii))
+
+    return [
+        ColumnSpec("run", "RUN", run, least=6, soft=10, most=24),
+        ColumnSpec("epoch", "EPOCH", epoch, "right", drop=2),
+        ColumnSpec(
+            "state", "STATE", lambda each, _: symbol_span(STATES[each.state], ascii), drop=1
+        ),
+        ColumnSpec("files", "FILE", files, least=20, soft=40),
+    ]
+
+
+def _specs(targets: Sequence[Target], ascii: bool) -> list[ColumnSpec[Target]]:
+    def text(value: str | None, _: int | None = None) -> Line:
+        return line(plain(value, 60, ascii) if value else (formatting.unknown(ascii), DIM))
+
+    def of(name: str) -> Callable[[Target, int | None], Line]:
+        return lambda target, _: text(getattr(target, name))
+
+    def epoch(target: Target, _: int | None) -> Line:
+        return line("" if target.epoch is None else str(target.epoch))
+
+    def dag(target: Target, cells: int | None) -> Line:
+        return text(file_name(target.dag, cells, ascii) if target.dag else None)
+
+    specs: list[ColumnSpec[Target]] = [
+        ColumnSpec("job", "JOB", of("id"), "right"),
+        ColumnSpec("run", "RUN", of("run"), least=6, soft=10, most=24),
+        ColumnSpec("epoch", "EPOCH", epoch, "right"),
+        ColumnSpec("state", "STATE", lambda target, _: symbol_span(STATES[target.state], ascii)),
+        ColumnSpec("node", "NODE", of("node"), drop=2, most=40, soft=16),
+    ]
+    if len({target.dag for target in targets}) > 1:
+        specs.append(ColumnSpec("dag", "DAG", dag, drop=1, most=30, soft=12))
+    return specs

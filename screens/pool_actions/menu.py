@@ -1,0 +1,169 @@
+"""The menu of acts: what can be done to what is selected, and why the rest cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import BindingType
+
+from metlmon.live.feed import Snapshot
+from metlmon.pool.types import DAG_ACTS, ActionPreview, PoolAction
+from metlmon.text.formatting import plain
+from screens.actions import bindings_of
+from screens.base.column_layout import ColumnSpec, cells, columns, fit_columns
+from screens.base.screens import SnapshotScreen, rule
+from screens.pool_actions.results import ResultsScreen
+from screens.pool_actions.running_action import (
+    FOR_GOOD,
+    ActKeys,
+    action_of,
+    name_of,
+    one_of_halt_and_resume,
+    possible,
+    sentence,
+    touches,
+    undone,
+)
+from screens.widgets.footer import ELSEWHERE, KeyFooter
+from screens.widgets.lines import StaticLines
+from screens.widgets.spans import ALARM, BOLD, DIM, KEY, NOTE, Line, bounded, line, wrapped
+from screens.widgets.table import Table, TableRow
+
+if TYPE_CHECKING:
+    from screens.base.action_screen import ActionScreen
+
+BELOW_LINES = 4
+"""Always as many under the table, so that it keeps its height while the cursor moves."""
+
+
+class MenuScreen(ActKeys, SnapshotScreen):
+    """All acts for what is selected on the screen below, told anew with every picture."""
+
+    SCOPES: ClassVar[tuple[str, ...]] = ("menu", "below")
+    IN_TIME: ClassVar[bool] = False
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("menu", "acting", "below")]
+
+    def __init__(self, origin: ActionScreen, at: ActionPreview | None = None) -> None:
+        super().__init__()
+        self._origin = origin
+        self._at = None if at is None else _key(at)
+        self._offers: Sequence[ActionPreview] = ()
+
+    def keys(self) -> KeyFooter:
+        return KeyFooter((*self.SCOPES, "everywhere"), ELSEWHERE)
+
+    def compose(self) -> ComposeResult:
+        yield StaticLines(id="head")
+        yield Table()
+        yield StaticLines(id="note")
+        yield self.keys()
+
+    def show(self, update: Snapshot | None) -> None:
+        ascii, room, table = self.ascii, self.app.size.width, self.query_one(Table)
+        words = self._origin.selection().words
+        self._offers = one_of_halt_and_resume(self._origin.offers())
+        head = line(" ", ("Act on ", DIM), (plain(words, 60, ascii), BOLD))
+        self.query_one("#head", StaticLines).show([head, ()])
+        several = len({offer.subject for offer in self._offers if offer.act in DAG_ACTS}) > 1
+        specs = _specs(several, ascii)
+        widths = fit_columns(specs, self._offers, room)
+        rows = [TableRow(_key(each), partial(cells, specs, widths, each)) for each in self._offers]
+        # What is told of the act under the cursor stands right below, also on a large screen.
+        table.styles.max_height = len(rows) + 2
+        table.show(columns(specs, widths), rows)
+        if self._at is not None:
+            table.select(self._at)
+            self._at = None
+        self.query_one("#note", StaticLines).show(self._note(room))
+
+    def _note(self, room: int) -> list[Line]:
+        """The rule, and of the act under the cursor what it does or why it cannot."""
+        parts = self.remarks()
+        below = self.query_one(Table).below
+        if below:
+            parts.append(line((f"{'v' if self.ascii else '↓'} {below} more", DIM)))
+        told = self._told(room - 2)[:BELOW_LINES]
+        return [rule(parts, room, self.ascii), *told, *[()] * (BELOW_LINES - len(told))]
+
+    def _told(self, room: int) -> list[Line]:
+        offer, ascii = self._under_cursor(), self.ascii
+        if offer is None:
+            return []
+        if not possible(offer):
+            lines = wrapped(f"not now: {_why(offer, 1000, ascii)}", room, NOTE, indent=1)
+            return bounded(lines, BELOW_LINES, room, 1, ascii)
+        effect = wrapped(sentence(offer.effect, ascii), room, indent=1)
+        undo = wrapped(undone(offer, ascii), room, DIM, indent=1) if offer.undo else []
+        return [*bounded(effect, 2, room, 1, ascii), *bounded(undo, 2, room, 1, ascii)]
+
+    def _under_cursor(self) -> ActionPreview | None:
+        at = self.query_one(Table).cursor
+        return next((offer for offer in self._offers if _key(offer) == at), None)
+
+    def on_table_moved(self, event: Table.Moved) -> None:
+        event.stop()
+        self._again()
+
+    def on_table_opened(self, event: Table.Opened) -> None:
+        event.stop()
+        self.action_choose()
+
+    # --- choosing -------------------------------------------------------------------------
+
+    def action_choose(self) -> None:
+        offer = self._under_cursor()
+        if offer is not None and possible(offer):
+            self._origin.ask(offer)
+
+    def act(self, *acts: PoolAction) -> None:
+        """To the question; where several DAGs may be meant, to the first of them here."""
+        asked = [offer for offer in self._offers if offer.act in acts]
+        able = [offer for offer in asked if possible(offer)]
+        if len(asked) == 1 and able:
+            self._origin.ask(able[0])
+        elif asked:
+            keys, table = [_key(offer) for offer in able or asked], self.query_one(Table)
+            at = keys.index(table.cursor) if table.cursor in keys else -1
+            table.select(keys[(at + 1) % len(keys)])
+
+    def action_acts(self) -> None:
+        self.monitor.go_back()
+
+    def action_answers(self) -> None:
+        if self.monitor.deed is not None:
+            self.monitor.push_screen(ResultsScreen(self.monitor.deed))
+
+
+def _key(offer: ActionPreview) -> str:
+    # Halting and resuming one DAG are one row: which of the two, its state decides.
+    return f"{action_of(offer.act).name}\n{offer.subject}"
+
+
+def _why(offer: ActionPreview, limit: int, ascii: bool) -> str:
+    return plain(offer.refused or "nothing is selected", limit, ascii)
+
+
+def _specs(several_dags: bool, ascii: bool) -> list[ColumnSpec[ActionPreview]]:
+    def key(offer: ActionPreview, _: int | None) -> Line:
+        return line((action_of(offer.act).shown, KEY if possible(offer) else DIM))
+
+    def name(offer: ActionPreview, _: int | None) -> Line:
+        how = (ALARM if offer.act in FOR_GOOD else BOLD) if possible(offer) else DIM
+        return line((name_of(offer.act), how))
+
+    def what(offer: ActionPreview, _: int | None) -> Line:
+        if possible(offer):
+            return line(touches(offer, ascii))
+        of_one = several_dags and offer.act in DAG_ACTS
+        where = f"{plain(offer.subject, 40, ascii)}: " if of_one else ""
+        cross = "x" if ascii else "✗"
+        return line((f"{cross} {where}{_why(offer, 200, ascii)}", DIM))
+
+    return [
+        ColumnSpec("key", "KEY", key),
+        ColumnSpec("name", "ACT", name),
+        ColumnSpec("what", "TOUCHES", what, least=20, soft=20),
+    ]

@@ -1,0 +1,318 @@
+"""Acts in words and signs, what they are asked for, and one that is under way."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePath
+from typing import Final
+
+from metlmon.frozen import frozen
+from metlmon.pool.types import (
+    AS_THE_DAG_SAYS,
+    DAG_ACTS,
+    ActionPreview,
+    ActionRequest,
+    ActionResult,
+    PoolAction,
+    ResultCode,
+    RunTarget,
+    SelectedRun,
+    Target,
+)
+from metlmon.snapshot.types import DagRow, JobRow
+from metlmon.text import formatting
+from metlmon.text.formatting import Colour, Symbol, Weight, plain
+from screens.actions import ACTIONS, Action
+from screens.widgets.spans import ALARM, DIM, Line, joined, line, style_of
+
+QUESTION: Final[Mapping[PoolAction, str]] = {
+    PoolAction.HOLD: "Hold {}?",
+    PoolAction.RELEASE: "Release {}?",
+    PoolAction.REMOVE: "Remove {} from the queue?",
+    PoolAction.VACATE: "Vacate {}?",
+    PoolAction.PRIORITY: "Set the priority of {}",
+    PoolAction.RETARGET: "Retarget {}",
+    PoolAction.HALT: "Halt {}?",
+    PoolAction.RESUME: "Resume {}?",
+    PoolAction.RELEASE_DAG: "Release DAGMan of {}?",
+    PoolAction.REMOVE_DAG: "Remove {}",
+    PoolAction.RESUBMIT: "Submit {} again, from its newest rescue file?",
+    PoolAction.STOP: "Stop {} after the epoch that is under way?",
+    PoolAction.STOP_NOW: "Stop {} now?",
+    PoolAction.PAUSE: "Pause {} before the next epoch?",
+    PoolAction.RESUME_RUN: "Let {} go on?",
+    PoolAction.SEND: "Send the next epochs of {}",
+}
+
+DOING: Final[Mapping[PoolAction, str]] = {
+    PoolAction.HOLD: "Holding",
+    PoolAction.RELEASE: "Releasing",
+    PoolAction.REMOVE: "Removing",
+    PoolAction.VACATE: "Vacating",
+    PoolAction.PRIORITY: "Setting the priority of",
+    PoolAction.RETARGET: "Retargeting",
+    PoolAction.HALT: "Halting",
+    PoolAction.RESUME: "Resuming",
+    PoolAction.RELEASE_DAG: "Releasing DAGMan of",
+    PoolAction.REMOVE_DAG: "Removing",
+    PoolAction.RESUBMIT: "Submitting again",
+    PoolAction.STOP: "Stopping",
+    PoolAction.STOP_NOW: "Stopping now",
+    PoolAction.PAUSE: "Pausing",
+    PoolAction.RESUME_RUN: "Resuming",
+    PoolAction.SEND: "Sending",
+}
+
+FOR_GOOD: Final = frozenset(
+    {PoolAction.REMOVE, PoolAction.REMOVE_DAG, PoolAction.STOP, PoolAction.STOP_NOW}
+)
+"""What cannot be undone by another key."""
+
+ELSEWHERE_ACTS: Final = (PoolAction.RETARGET, PoolAction.SEND)
+"""They ask for a site."""
+
+REPLIES: Final[Mapping[ResultCode, Symbol]] = {
+    ResultCode.DENIED: Symbol("✗", "X", "permission denied", Colour.VERMILLION, Weight.BOLD),
+    ResultCode.FAILED: Symbol("✗", "X", "failed", Colour.VERMILLION, Weight.BOLD),
+    ResultCode.NOT_FOUND: Symbol("?", "?", "not found", Colour.ORANGE),
+    ResultCode.BAD_STATE: Symbol("!", "!", "not possible in this state", Colour.ORANGE),
+    ResultCode.ALREADY: Symbol("=", "=", "already so", Colour.SKY),
+    ResultCode.DONE: Symbol("✓", "+", "done", Colour.GREEN),
+}
+"""What needs a person first: in this order answers are told."""
+
+_NAMES: Final = {
+    PoolAction.RESUME: "halt",
+    PoolAction.RELEASE_DAG: "release",
+    PoolAction.PAUSE: "pause_run",
+}
+"""Actions that are not called by their act: ``pause`` is ctrl+z."""
+
+AWAITED: Final = Symbol("·", ".", "no answer yet", Colour.GREY, Weight.DIM)
+NOT_ASKED: Final = Symbol("–", "-", "not answered", Colour.ORANGE)
+
+
+@frozen
+class Selection:
+    """What is marked, or under the cursor: in ``words``, its jobs whatever their state, the DAGs
+    that they belong to, and the runs where it is runs that one looks at."""
+
+    words: str
+    jobs: tuple[JobRow, ...] = ()
+    dags: tuple[DagRow, ...] = ()
+    runs: tuple[SelectedRun, ...] = ()
+
+
+@dataclass(slots=True)
+class RunningAction:
+    """An order that was given: the answers so far, the sentence that it ended with if it
+    did not go well, and whether somebody saw the end. The thread that performs it only
+    appends to ``answers``, then sets ``error`` and ``over``."""
+
+    offer: ActionPreview
+    order: ActionRequest
+    answers: list[ActionResult] = field(default_factory=list)
+    error: str | None = None
+    over: bool = False
+    seen: bool = False
+
+    @property
+    def total(self) -> int:
+        """How many answers there will be: one for each run and each job, or one for the DAG."""
+        return 1 if self.order.act in DAG_ACTS else len(self.order.touched)
+
+    def told(self, ascii: bool) -> Line:
+        """``hold: 3 of 12 answered`` while it is under way, then how it ended."""
+        name = line((f"{name_of(self.order.act)}: ", DIM))
+        if not self.over:
+            return name + line(f"{len(self.answers)} of {self.total} answered")
+        ended = summary(self.answers, ascii)
+        if self.error is not None:
+            ended.append(line((plain(self.error, 200, ascii), ALARM)))
+        return name + joined(ended, line("   ")) + line(("   A: per job", DIM))
+
+
+def action_of(act: PoolAction) -> Action:
+    """The action whose key asks for this act; halting and resuming share one."""
+    name = _NAMES.get(act, act.value.replace("-", "_"))
+    return next(action for action in ACTIONS if (action.scope, action.name) == ("acting", name))
+
+
+def name_of(act: PoolAction) -> str:
+    """The act in a word or two."""
+    if act is PoolAction.RELEASE_DAG:
+        return "release DAG"
+    return act.value if act in (PoolAction.HALT, PoolAction.RESUME) else action_of(act).label
+
+
+def question(offer: ActionPreview, along: int, given: int | str | None, ascii: bool) -> str:
+    """``Hold 3 jobs of run4?``. ``along``: how many jobs go with a DAG; ``given``: the new
+    priority or site, None while it is not known."""
+    told = QUESTION[offer.act].format(plain(offer.subject, 120, ascii))
+    if offer.act is PoolAction.REMOVE_DAG:
+        return f"{told} and its {formatting.count(along, 'job', ascii=ascii)} in the queue?"
+    if given == AS_THE_DAG_SAYS:
+        return f"{told} where the DAG says?"
+    if given is not None:
+        return f"{told} to {plain(str(given), 60, ascii)}?"
+    return told
+
+
+def files_title(order: ActionRequest, ascii: bool) -> str:
+    """What is done to the files of runs: ``It writes 3 files in gate/ens``."""
+    count = formatting.count(sum(len(run.files) for run in order.runs), "file", ascii=ascii)
+    folder = folder_of(order.runs)
+    where = f" in {plain(folder, 60, ascii)}" if folder is not None else ""
+    back = order.act is PoolAction.RESUME_RUN or order.site == AS_THE_DAG_SAYS
+    return f"It {'deletes' if back else 'writes'} {count}{where}"
+
+
+def folder_of(runs: Sequence[RunTarget]) -> str | None:
+    """Where all their files lie; None where that is not one folder."""
+    folders = {str(PurePath(file).parent) for run in runs for file in run.files}
+    return folders.pop() if len(folders) == 1 else None
+
+
+def refused(why: str, chosen: Selection) -> tuple[ActionPreview, ...]:
+    """Every act, refused for one reason."""
+    acts = [(act, "" if act in DAG_ACTS else chosen.words) for act in PoolAction]
+    return tuple(ActionPreview(act, subject, None, why, (), "", "") for act, subject in acts)
+
+
+def one_of_halt_and_resume(offers: Sequence[ActionPreview]) -> list[ActionPreview]:
+    """Without that of the two, of each DAG, which its state rules out: they share a key. DAGMan
+    is offered to be released only while it is held."""
+    resumable = {
+        offer.subject for offer in offers if offer.act is PoolAction.RESUME and possible(offer)
+    }
+    hidden = {
+        PoolAction.HALT: lambda offer: offer.subject in resumable,
+        PoolAction.RESUME: lambda offer: offer.subject not in resumable,
+        PoolAction.RELEASE_DAG: lambda offer: not possible(offer),
+    }
+    return [o for o in offers if not (o.act in hidden and hidden[o.act](o))]
+
+
+def possible(offer: ActionPreview) -> bool:
+    """Whether it can be asked for."""
+    return offer.refused is None and offer.order is not None
+
+
+def sentence(text: str, ascii: bool) -> str:
+    """What an act does, with a capital letter."""
+    told = plain(text, 600, ascii)
+    return told[:1].upper() + told[1:]
+
+
+def undone(offer: ActionPreview, ascii: bool) -> str:
+    """How to take it back, or that one cannot."""
+    told = plain(offer.undo, 600, ascii)
+    return sentence(told, ascii) if "cannot be undone" in told else f"To undo: {told}"
+
+
+def touches(offer: ActionPreview, ascii: bool) -> str:
+    """What it would touch and how many: ``3 jobs of run4, 1 left out``."""
+    told = plain(offer.subject, 80, ascii)
+    if offer.left_out:
+        told += f", {formatting.number(len(offer.left_out), ascii)} left out"
+    return told
+
+
+def summary(answers: Sequence[ActionResult], ascii: bool) -> list[Line]:
+    """``✗ 1 permission denied``, ``✓ 11 done``: what needs a person first."""
+    counts = Counter(answer.reply for answer in answers)
+    return [
+        line(
+            (
+                f"{sign.mark(ascii)} {formatting.number(counts[reply], ascii)} {sign.word}",
+                style_of(sign),
+            )
+        )
+        for reply, sign in REPLIES.items()
+        if counts[reply]
+    ]
+
+
+@frozen
+class ResultPart:
+    """A job or a run and what became of it; ``target`` None: the DAG itself."""
+
+    subject: str
+    target: Target | RunTarget | None
+    sign: Symbol
+    text: str = ""
+
+
+def parts(deed: RunningAction) -> list[ResultPart]:
+    """Each target with its answer, trouble first."""
+    # Taken once: the thread that performs it goes on appending.
+    answers = {answer.subject: answer for answer in tuple(deed.answers)}
+    targets: dict[str, Target | RunTarget | None] = {each.id: each for each in deed.order.touched}
+    if deed.order.act in DAG_ACTS:
+        # The answer is on the DAG, also where DAGMan's own job is what is touched.
+        targets = dict.fromkeys(answers or [deed.order.dag or deed.offer.subject])
+    order = list(REPLIES)
+
+    def made(subject: str, target: Target | RunTarget | None) -> tuple[int, ResultPart]:
+        answer = answers.get(subject)
+        if answer is None:
+            waits = NOT_ASKED if deed.over else AWAITED
+            return len(order) - 1, ResultPart(subject, target, waits)
+        return order.index(answer.reply), ResultPart(
+            subject, target, REPLIES[answer.reply], answer.text
+        )
+
+    found = [made(subject, target) for subject, target in targets.items()]
+    return [part for _, part in sorted(found, key=lambda pair: pair[0])]
+
+
+class ActKeys:
+    """The acts' keys, for a screen that has :meth:`act`."""
+
+    def act(self, *acts: PoolAction) -> None:
+        """Ask for the first of these acts that is possible."""
+        raise NotImplementedError
+
+    def action_hold(self) -> None:
+        self.act(PoolAction.HOLD)
+
+    def action_release(self) -> None:
+        self.act(PoolAction.RELEASE, PoolAction.RELEASE_DAG)
+
+    def action_remove(self) -> None:
+        self.act(PoolAction.REMOVE)
+
+    def action_vacate(self) -> None:
+        self.act(PoolAction.VACATE)
+
+    def action_priority(self) -> None:
+        self.act(PoolAction.PRIORITY)
+
+    def action_halt(self) -> None:
+        self.act(PoolAction.HALT, PoolAction.RESUME)
+
+    def action_remove_dag(self) -> None:
+        self.act(PoolAction.REMOVE_DAG)
+
+    def action_resubmit(self) -> None:
+        self.act(PoolAction.RESUBMIT)
+
+    def action_retarget(self) -> None:
+        self.act(PoolAction.RETARGET)
+
+    def action_stop(self) -> None:
+        self.act(PoolAction.STOP)
+
+    def action_stop_now(self) -> None:
+        self.act(PoolAction.STOP_NOW)
+
+    def action_pause_run(self) -> None:
+        self.act(PoolAction.PAUSE)
+
+    def action_resume_run(self) -> None:
+        self.act(PoolAction.RESUME_RUN)
+
+    def action_send(self) -> None:
+        self.act(PoolAction.SEND)

@@ -1,0 +1,329 @@
+"""Epochs as rows of a run's history. Pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from statistics import median
+from typing import Final
+
+from metlmon.jobfiles.records import Streamed
+from metlmon.model.job_events import JobId
+from metlmon.model.states import State
+from metlmon.snapshot.gate_text import PAUSED, is_waiting_at, target_of, waits_since
+from metlmon.snapshot.ledger import SHORT_SUCCESS
+from metlmon.snapshot.node_text import ended_with
+from metlmon.snapshot.types import FAILED_JOB, EpochRow, RunRow, RunView
+from metlmon.stats.evaluations import EvaluationResult
+from metlmon.text import formatting
+from metlmon.text.formatting import STATES, plain
+from screens.base.column_layout import ColumnSpec
+from screens.overview.table import NOTHING, because, percent_of, place
+from screens.run.bar_chart import Bar
+from screens.sites.table import HIDDEN
+from screens.widgets.spans import (
+    BAD,
+    DIM,
+    MOVING,
+    NOTE,
+    Line,
+    TextStyle,
+    both_ends,
+    crop,
+    line,
+    style_of,
+    symbol_span,
+    width,
+)
+
+
+def key_of(row: EpochRow) -> str:
+    """An epoch's key: node names are only unique within their DAG."""
+    return f"{row.in_dag}\n{row.node}"
+
+
+def seen_by_filter(row: EpochRow) -> str:
+    """All text of an epoch in which a filter looks, in lower case."""
+    jobs = [formatting.job_id(*job) for job in row.jobs]
+    parts = [row.node, row.dag, STATES[row.state].word, row.target, row.site, row.gpu]
+    parts += [row.trained_on, row.hold_reason, str(row.epoch), *jobs]
+    parts += [HIDDEN.word] if is_hidden(row) else []
+    own = "\n".join(part for part in parts if part is not None).lower()
+    return "\n".join((own, *map(seen_by_filter, row.evaluations)))
+
+
+def is_hidden(row: EpochRow) -> bool:
+    """Did its successful execution last less than half of its longest one? Then that one may
+    have trained it."""
+    if row.success_seconds is None or not row.longest_seconds:
+        return False
+    return row.success_seconds < SHORT_SUCCESS * row.longest_seconds
+
+
+def specs(
+    view: RunView,
+    ascii: bool,
+    streams: Mapping[JobId, Streamed] = NOTHING,
+    marks: bool = True,
+    found: EvaluationResult | None = None,
+) -> list[ColumnSpec[EpochRow]]:
+    """The columns of a run's history. ``streams``: progress lines of running jobs. ``marks``:
+    evaluations are told beside their epochs, with what they ``found``."""
+    row, run = view.row, view.row.run
+    evaluated = marks and any(row.evaluations for row in view.epochs)
+    told = partial(_evaluation, ascii=ascii, found=found)
+    title = plain(found.metric, 12, ascii).upper() if found else "EVAL"
+    evaluation = ColumnSpec("eval", title, told, least=4, soft=9 if found else 4)
+    return [
+        ColumnSpec(
+            "epoch", "EPOCH", partial(_epoch, run=run, ascii=ascii), "right", soft=12, most=28
+        ),
+        ColumnSpec(
+            "state", "STATE", partial(_state, run=row, ascii=ascii, streams=streams), least=11
+        ),
+        *([evaluation] if evaluated else []),
+        ColumnSpec(
+            "site", "SITE", partial(_site, run=row, ascii=ascii), drop=1, least=7, soft=14, most=32
+        ),
+        ColumnSpec("gpu", "GPU", partial(_gpu, ascii=ascii), drop=8, most=20),
+        ColumnSpec("queued", "QUEUED", partial(_queued, ascii=ascii), "right", drop=4, least=8),
+        ColumnSpec("transfer", "TRANSFER", partial(_transfer, ascii=ascii), "right", drop=7),
+        ColumnSpec("execution", "EXECUTION", partial(_execution, ascii=ascii), "right", drop=2),
+        ColumnSpec("try", "TRIES", partial(_tries, ascii=ascii), "right", drop=3),
+        ColumnSpec("good", "GOOD h", partial(_good, ascii=ascii), "right", drop=6),
+        ColumnSpec("lost", "LOST h", partial(_lost, ascii=ascii), "right", drop=5),
+        ColumnSpec("job", "JOB", partial(_job, ascii=ascii), "right", drop=9),
+        ColumnSpec("jobs", "JOBS", partial(_jobs, ascii=ascii), "right", drop=10),
+        ColumnSpec("submitted", "SUBMITTED", partial(_submitted, ascii=ascii), drop=11),
+    ]
+
+
+def name_in(run: str, node: str) -> str:
+    """A side node's name without its run's."""
+    return node.removeprefix(f"{run}-") or node
+
+
+def _epoch(row: EpochRow, cells: int | None, run: str, ascii: bool) -> Line:
+    if not is_epoch(row):
+        return line(plain(name_in(run, row.node), 40, ascii))
+    return line((str(row.epoch), _how(row)))
+
+
+def is_epoch(row: EpochRow) -> bool:
+    """Does this node train, as far as its name tells?"""
+    return row.epoch is not None and "train" in row.node.rpartition("epoch")[0]
+
+
+def _how(row: EpochRow) -> TextStyle:
+    return DIM if row.state is State.WAITING else TextStyle()
+
+
+def _state(
+    row: EpochRow,
+    cells: int | None,
+    run: RunRow,
+    ascii: bool,
+    streams: Mapping[JobId, Streamed],
+) -> Line:
+    if is_waiting_at(run, row):
+        return symbol_span(PAUSED, ascii)
+    sign = STATES[row.state]
+    if row.inferred:
+        return line((sign.mark(ascii), style_of(sign)), (" inferred", DIM))
+    if row.overruled and not is_epoch(row):
+        return evaluation_sign(row, ascii)
+    if row.overruled:
+        return symbol_span(sign, ascii) + line((", job failed", NOTE))
+    streamed = streams.get(row.jobs[-1]) if row.jobs else None
+    return symbol_span(sign, ascii) + percent_of(row.state, streamed)
+
+
+def evaluation_sign(row: EpochRow, ascii: bool) -> Line:
+    """Mark and word of an evaluation. One that failed and was let pass is no failed node."""
+    if row.overruled:
+        return line((f"{STATES[State.FAILED].mark(ascii)} job failed", NOTE))
+    sign = STATES[row.state]
+    word = "done" if row.state is State.COMPLETED else sign.word
+    return line((f"{sign.mark(ascii)} {word}", style_of(sign)))
+
+
+def _evaluation(
+    row: EpochRow, cells: int | None, ascii: bool, found: EvaluationResult | None
+) -> Line:
+    """What the evaluations of an epoch are at: the mark and the word of one, or what it found,
+    where there is room for it; of several the marks."""
+    told = [
+        evaluation_sign(each, ascii) + _value(found.of(each, row) if found else None, ascii)
+        for each in row.evaluations
+    ]
+    if len(told) == 1 and found and len(told[0]) > 1:
+        told = [((told[0][0][0][:1], told[0][0][1]), *told[0][1:])]
+    if len(told) == 1 and (cells is None or width(told[0]) <= cells):
+        return told[0]
+    return tuple((each[0][0][:1], each[0][1]) for each in told)
+
+
+def _value(value: float | None, ascii: bool) -> Line:
+    return () if value is None else line((f" {formatting.metric(value, ascii)}", TextStyle()))
+
+
+def _unknown(row: EpochRow, ascii: bool) -> Line:
+    """Nothing for what has not begun, a dash for what should be known and is not."""
+    blank = row.state is State.WAITING or not row.jobs
+    return line(("" if blank else formatting.unknown(ascii), DIM))
+
+
+def _site(row: EpochRow, cells: int | None, run: RunRow, ascii: bool) -> Line:
+    target = target_of(run, row)
+    if row.site is None and (target is None or row.state is State.SKIPPED):
+        return _unknown(row, ascii)
+    return place(row.site, target, row.off_target, cells, ascii, row.state)
+
+
+def _gpu(row: EpochRow, cells: int | None, ascii: bool) -> Line:
+    if row.gpu is None and row.gpus is None:
+        return _unknown(row, ascii)
+    return line(formatting.gpus(row.gpu, row.gpus, ascii))
+
+
+def _time(row: EpochRow, seconds: float | None, ascii: bool) -> Line:
+    return _unknown(row, ascii) if seconds is None else line(formatting.duration(seconds, ascii))
+
+
+def _queued(row: EpochRow, cells: int | None, ascii: bool) -> Line:
+    return _time(row, row.queue_wait, ascii)
+
+
+def _transfer(row: EpochRow, cells: int | None, ascii: bool) -> Line:
+    return _time(row, row.transfer, ascii)
+
+
+def _execution(row: EpochRow, cells: int | None, ascii: bool) -> Line:
+    mark = line((HIDDEN.mark(ascii), style_of(HIDDEN)), " ") if is_hidden(row) else ()
+    return mark + _time(row, row.execution, ascii)
+
+
+def _tries(row: EpochRow, cells: int | None, ascii: bool) -> Line:
+    if not row.attempts:
+        return _unknown(row, ascii)
+    return line((str(row.attempts), NOTE if row.attempts > 2 else TextStyle()))
+
+
+def _hours(row: EpochRow, hours: float, how: TextStyle, ascii: bool) -> Line:
+    if not row.jobs:
+        return ()
+    return line((formatting.hours(hours, ascii), how if hours > 0 else DIM))
+
+
+def _good(row: EpochRow, cells: int | None, ascii: bool) -> Line:
+    return _hours(row, row.gpu_hours.good, TextStyle(), ascii)
+
+
+def _lost(row: EpochRow, cells: int | None, ascii: bool) -> Line:
+    return _hours(row, row.gpu_hours.bad, BAD, ascii)
+
+
+def _job(row: EpochRow, cells: int | None, ascii: bool) -> Line:
+    if not row.jobs:
+        return ()
+    return line((formatting.job_id(*row.jobs[-1], ascii=ascii), DIM))
+
+
+def _jobs(row: EpochRow, cells: int | None, ascii: bool) -> Line:
+    return line((str(len(row.jobs)) if row.jobs else "", DIM))
+
+
+def _submitted(row: EpochRow, cells: int | None, ascii: bool) -> Line:
+    if row.submitted is None:
+        return ()
+    return line((formatting.moment(row.submitted, ascii), DIM))
+
+
+def below(row: EpochRow, cells: int, ascii: bool, run: RunRow | None = None) -> Line:
+    """What must be said of an epoch besides its columns, in so many cells: why it is held,
+    or that another try did most of the training (marked, where it took over twice as long), or
+    since when the gate of its ``run`` keeps it."""
+    if run is not None and run.gate is not None and is_waiting_at(run, row):
+        return crop(line((waits_since(run.gate, ascii), style_of(PAUSED))), cells, ascii)
+    if row.state is State.HELD and row.hold_reason:
+        return line((both_ends(because(row.hold_reason, ascii), cells, ascii), BAD))
+    if is_hidden(row):
+        elsewhere = row.trained_on is not None and row.trained_on != row.site
+        where = f" at {plain(row.trained_on or '', 40, ascii)}" if elsewhere else ""
+        longest = formatting.duration(row.longest_seconds, ascii)
+        took = formatting.duration(row.success_seconds, ascii)
+        told = f"{HIDDEN.mark(ascii)} done in {took}; another try took {longest}{where}"
+        return line((told, style_of(HIDDEN)), (" and may have trained it", DIM))
+    if row.trained_on is not None:
+        elsewhere = row.trained_on != row.site
+        where = f", on {plain(row.trained_on, 40, ascii)}" if elsewhere else ""
+        return line(("an earlier try trained longest", DIM), (where, NOTE))
+    troubled = _troubled(row)
+    return _about(troubled, cells, ascii) if troubled is not None else ()
+
+
+def has_below(row: EpochRow, run: RunRow | None = None) -> bool:
+    """Is there something of :func:`below`? Asked of all epochs, so not made for it."""
+    if run is not None and is_waiting_at(run, row):
+        return True
+    held = row.state is State.HELD and bool(row.hold_reason)
+    return held or is_hidden(row) or row.trained_on is not None or _troubled(row) is not None
+
+
+_IN_TROUBLE: Final = frozenset({State.HELD, State.FAILED, State.REMOVED})
+
+
+def _troubled(row: EpochRow) -> EpochRow | None:
+    """The evaluation of an epoch, or the side node itself, of which more is to be said."""
+    asked = row.evaluations if is_epoch(row) else (row,)
+    return next((e for e in asked if e.overruled or e.state in _IN_TROUBLE), None)
+
+
+def evaluation_to_open(row: EpochRow) -> EpochRow | None:
+    """Of an epoch's evaluations that in trouble, or else the one submitted last."""
+    troubled = _troubled(row)
+    return troubled or max(row.evaluations, key=lambda e: e.jobs[-1:], default=None)
+
+
+def _about(row: EpochRow, cells: int, ascii: bool) -> Line:
+    """Why an evaluation is in trouble, and whether its node failed by it."""
+    name = plain(row.node, 40, ascii)
+    if row.state is State.HELD:
+        why = because(row.hold_reason, ascii) if row.hold_reason else "the log gives no reason"
+        return line((both_ends(f"{name} is held: {why}", cells, ascii), BAD))
+    ended = ended_with(row) if row.job_state in FAILED_JOB else "its job ended well"
+    if row.overruled:
+        told = line((f"{name}: {ended}", NOTE), ("; its POST script let it pass", DIM))
+    else:
+        told = line((f"{name} failed: {ended}", BAD))
+    return crop(told, cells, ascii)
+
+
+CHART_LINES: Final = 5
+CHART_LINES_NARROW: Final = 3
+"""Lines of bars; a heading above and labels below come to them."""
+
+
+def bars(view: RunView) -> list[Bar]:
+    """Execution time of every epoch that has one, for the chart."""
+    begun = [row for row in view.epochs if row.state is not State.WAITING or row.jobs]
+    return [Bar(_label(row), row.execution, style_of(STATES[row.state])) for row in begun]
+
+
+def _label(row: EpochRow) -> str:
+    return "?" if row.epoch is None else str(row.epoch)
+
+
+def chart_title(rows: Sequence[EpochRow], ascii: bool) -> Line:
+    """``execution time by epoch   median 3:12:00   longest 11:02:47 (epoch 7)``."""
+    known = [(row.execution, row) for row in rows if row.execution is not None]
+    done = [seconds for seconds, row in known if row.state is State.COMPLETED]
+    title = line(("Execution time by epoch", DIM))
+    if done:
+        middle = formatting.duration(median(done), ascii)
+        title += line(("   median ", DIM), middle)
+    if known:
+        seconds, row = max(known, key=lambda pair: pair[0])
+        longest = formatting.duration(seconds, ascii)
+        title += line(("   longest ", DIM), (longest, MOVING), (f" (epoch {_label(row)})", DIM))
+    return title

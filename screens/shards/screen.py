@@ -1,0 +1,115 @@
+"""Shards: how fast a bag goes, what lags, and when its last shard will be done."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import BindingType
+
+from metlmon.live.feed import Snapshot
+from metlmon.stats import shard_text
+from metlmon.stats.shards import Bag, bags
+from screens.actions import bindings_of
+from screens.base.column_layout import cells, columns, fit_columns
+from screens.base.screens import ListScreen
+from screens.shards import table as shards_table
+from screens.widgets.footer import KeyFooter
+from screens.widgets.lines import StaticLines
+from screens.widgets.spans import BOLD, DIM, Line, line, wrapped
+from screens.widgets.table import Table, TableRow
+
+
+class ShardsScreen(ListScreen):
+    """One bag's shards, what lags or needs a person first."""
+
+    SCOPES: ClassVar[tuple[str, ...]] = ("list", "bag", "below")
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("list", "bag", "below")]
+    ORDERS = shards_table.ORDERS
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.key: str | None = None
+
+    def keys(self) -> KeyFooter:
+        """Without the way to itself."""
+        return KeyFooter((*self.SCOPES, "everywhere"), without=("bag",))
+
+    def compose(self) -> ComposeResult:
+        yield StaticLines(id="head")
+        yield Table()
+        yield from self.foot()
+
+    # --- what is shown ----------------------------------------------------------------------
+
+    def show(self, update: Snapshot | None) -> None:
+        found = self.monitor.study.of(bags)
+        bag = self._chosen(found)
+        several = found is not None and len(found) > 1
+        self.query_one(KeyFooter).leave_out(("bag",) if several else ("bag", "next_bag"))
+        if bag is None or found is None:
+            self._nothing(found, update)
+            return
+        room, ascii = self.app.size.width, self.ascii
+        live = update is not None and update.status.live
+        place = f"bag {found.index(bag) + 1} of {len(found)}" if len(found) > 1 else ""
+        head = shards_table.head(bag, live, place, room - 2, ascii)
+        self.query_one("#head", StaticLines).show([*(line(" ") + each for each in head), ()])
+        shards = sorted(bag.shards, key=shards_table.urgency) if not self.order else bag.shards
+        kept = self.kept(shards, shards_table.seen_by_filter)
+        specs = shards_table.specs(bag, ascii)
+        widths = fit_columns(specs, bag.shards, room)
+        rows = [TableRow(shard.node, partial(cells, specs, widths, shard)) for shard in kept]
+        empty = [line("  ", "No shard has this in any column."), line("  ", ("esc clears", DIM))]
+        self.table.show(columns(specs, widths), rows, empty)
+        note = self.note(len(kept), len(shards), noun="shard")
+        self.query_one("#note", StaticLines).show([note])
+
+    def _chosen(self, found: tuple[Bag, ...] | None) -> Bag | None:
+        """The bag that is looked at; at first the first that is not over."""
+        if not found:
+            return None
+        chosen = next((bag for bag in found if bag.key == self.key), None)
+        if chosen is None:
+            chosen = next((bag for bag in found if not bag.over), found[0])
+            self.key = chosen.key
+        return chosen
+
+    def _nothing(self, found: tuple[Bag, ...] | None, update: Snapshot | None) -> None:
+        """Why there is no bag, and what would make one."""
+        room = self.app.size.width
+        reading = found is None or update is None or update.progress.fraction < 1
+        first = "reading the DAG" if reading else "there is no bag here"
+        title = line(" ", ("Shards", BOLD), "   ", (first, DIM))
+        self.query_one("#head", StaticLines).show([title])
+        told: list[Line] = [line("  ", ("Bags appear when their DAG file is read.", DIM))]
+        if not reading:
+            told = []
+            for place, text in enumerate(shard_text.no_bag()):
+                told += [()] * (place > 0) + wrapped(text, room - 2, BOLD if not place else DIM, 2)
+        self.table.show([], [], told)
+        self.query_one("#note", StaticLines).show([self.note(0, 0, noun="shard")])
+
+    # --- what can be done ---------------------------------------------------------------------
+
+    def open(self, key: str) -> None:
+        bag = self._chosen(self.monitor.study.of(bags))
+        shard = next((each for each in (bag.shards if bag else ()) if each.node == key), None)
+        if shard is None:
+            return
+        if shard.job is None:
+            self.say("it has no job yet")
+        else:
+            self.monitor.open_job(*shard.job)
+
+    def action_next_bag(self) -> None:
+        found = self.monitor.study.of(bags)
+        bag = self._chosen(found)
+        if found is None or bag is None:
+            return
+        if len(found) == 1:
+            self.say("this is the only bag")
+            return
+        self.key = found[(found.index(bag) + 1) % len(found)].key
+        self._again()

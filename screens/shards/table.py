@@ -1,0 +1,259 @@
+"""A bag's shards as rows, and the lines above them. Pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final
+
+from metlmon.model.states import State
+from metlmon.stats import estimate_text, shard_text
+from metlmon.stats.shard_times import RUNNING
+from metlmon.stats.shards import FAILED, Bag, Shard
+from metlmon.text import formatting
+from metlmon.text.formatting import STATES, plain
+from screens.base.column_layout import ColumnSpec
+from screens.widgets.spans import (
+    ALARM,
+    BOLD,
+    DIM,
+    GOOD,
+    MOVING,
+    NOTE,
+    PLAIN,
+    Line,
+    TextStyle,
+    crop,
+    first_that_fits,
+    joined,
+    line,
+    spread,
+    style_of,
+    width,
+)
+
+BAR_LEAST: Final = 6
+BAR_MOST: Final = 60
+"""Cells of the bar of a shard's time."""
+
+BAR_MEDIANS: Final = 3.0
+"""Times the median that a bar's end stands for: one that lasts ten times as long would press all
+others together."""
+
+LOUD: Final = (State.HELD, *sorted(FAILED))
+
+STEPS: Final = "▁▂▃▄▅▆▇█"
+STEPS_ASCII: Final = "_.:-=+*#"
+BINS: Final = 24
+"""Of the histogram of times: as many cells."""
+
+
+# --- the first lines ----------------------------------------------------------------------------
+
+
+def head(bag: Bag, live: bool, place: str, room: int, ascii: bool) -> list[Line]:
+    """How far it is and when it will be done; a bar; how fast; what it cost."""
+    told = shard_text.answer(bag, live, ascii)
+    dot = line((" - " if ascii else " · ", DIM))
+    title = line(("Shards", BOLD), "   ")
+    done = line((told.done, GOOD if bag.over else BOLD))
+    how = BOLD if bag.span is not None else NOTE if bag.why_not else GOOD
+    when, brief = line((told.when, how)), line((told.when_brief, how))
+    held, lag = line((told.held, ALARM)), line((told.stragglers, NOTE))
+    running = line((told.running, MOVING))
+    first = first_that_fits(
+        (
+            joined((done, when, held, lag, running), dot),
+            joined((done, when, held, lag), dot),
+            joined((done, brief, held, lag), dot),
+            joined((done, brief, held), dot),
+            joined((done, brief), dot),
+        ),
+        room - width(title),
+    )
+    name = joined(
+        (
+            line((shard_text.name(bag, ascii), BOLD)),
+            line((place, NOTE)),
+            line((plain(bag.in_dag, 40, ascii), DIM)),
+        ),
+        line("   "),
+    )
+    top = title + crop(first, room - width(title), ascii)
+    lines = [top]
+    if width(top) + width(name) + 3 <= room:
+        lines = [spread(top, name, room, ascii)]
+        name = ()
+    counts = joined((_count(bag, state, ascii) for state in bag.states), line("  "))
+    if name and width(counts) + width(name) + 3 <= room:
+        counts, name = spread(counts, name, room, ascii), ()
+    lines += [_bar(bag, room, ascii), crop(counts, room, ascii)]
+    return [*lines, *(crop(each, room, ascii) for each in _figures(bag, room, ascii))]
+
+
+def _count(bag: Bag, state: State, ascii: bool) -> Line:
+    sign = STATES[state]
+    told = f"{sign.mark(ascii)} {formatting.number(bag.states[state], ascii)} {sign.word}"
+    return line((told, style_of(sign)))
+
+
+_PARTS: Final[tuple[tuple[tuple[State, ...], str, str, TextStyle], ...]] = (
+    ((State.COMPLETED, State.SKIPPED), "█", "#", GOOD),
+    (tuple(sorted(RUNNING)), "▓", "R", MOVING),
+    (LOUD, "■", "H", ALARM),
+)
+
+
+def _bar(bag: Bag, cells: int, ascii: bool) -> Line:
+    """What is done, what is at work and what is stuck, of all; each that there is has a cell."""
+    out: Line = ()
+    for states, glyph, letter, how in _PARTS:
+        there = bag.counted(*states)
+        wide = max(1, there * cells // bag.total) if there else 0
+        wide = min(wide, cells - width(out))
+        out += line(((letter if ascii else glyph) * wide, how))
+    if not bag.over and width(out) == cells and len(out) == 1:
+        # A full bar is all done.
+        out = line((out[0][0][:-1], out[0][1]))
+    return out + line((("." if ascii else "░") * (cells - width(out)), DIM))
+
+
+def _figures(bag: Bag, room: int, ascii: bool) -> list[Line]:
+    gap = line("   ")
+    rates = [line((shard_text.rate(bag.overall, ascii), PLAIN))] if bag.done else []
+    if bag.lately is not None and bag.done:
+        lately = f"{shard_text.rate(bag.lately, ascii)} in {shard_text.window(bag.lately, ascii)}"
+        rates += [line((lately, BOLD)), line((f"{bag.machines:.1f} at a time", DIM))]
+    if bag.span is not None:
+        rates.append(line((f"how sure: {estimate_text.sureness(bag.span)}", DIM)))
+    parts, total = formatting.hours_added(
+        (bag.gpu_hours.good, bag.gpu_hours.bad, bag.gpu_hours.in_flight), ascii
+    )
+    hours = line(f"GPU-hours {total} = {parts[0]} good + {parts[1]} lost + {parts[2]} in flight")
+    times = line(("no shard has ended yet: nothing to go by", DIM))
+    if bag.times is not None:
+        told = f"each {shard_text.times(bag.times, ascii)}"
+        times = line(told)
+        shape = histogram(bag, ascii)
+        if width(times) + width(shape) + 3 <= room:
+            times += line("   ") + shape
+    if width(joined(rates, gap)) + width(hours) + 3 <= room:
+        return [spread(joined(rates, gap), hours, room, ascii), times]
+    return [joined(rates, gap), times, hours]
+
+
+def histogram(bag: Bag, ascii: bool) -> Line:
+    """How the times are spread, from the shortest to the longest."""
+    seconds = [s.seconds for s in bag.shards if s.state is State.COMPLETED and s.seconds]
+    if len(seconds) < 2 or bag.times is None or bag.times.most <= bag.times.least:
+        return ()
+    least, most = bag.times.least, bag.times.most
+    bins = [0] * BINS
+    for each in seconds:
+        bins[max(0, min(BINS - 1, int((each - least) / (most - least) * BINS)))] += 1
+    steps = STEPS_ASCII if ascii else STEPS
+    top = max(bins)
+    drawn = "".join(" " if not n else steps[max(0, -(-n * len(steps) // top) - 1)] for n in bins)
+    return line(
+        (f"{estimate_text.about(least, ascii)} ", DIM),
+        (drawn, MOVING),
+        (f" {estimate_text.about(most, ascii)}", DIM),
+    )
+
+
+# --- rows ---------------------------------------------------------------------------------------
+
+_ORDER: Final = (
+    *(State.HELD, State.FAILED, State.REMOVED, State.DISCONNECTED, State.SUSPENDED),
+    *(State.RETRYING, State.RUNNING, State.TRANSFERRING_OUTPUT, State.STARTING),
+    *(State.TRANSFERRING_INPUT, State.PRE, State.POST, State.IDLE, State.UNKNOWN),
+    *(State.FUTILE, State.WAITING, State.COMPLETED, State.SKIPPED),
+)
+
+
+def urgency(shard: Shard) -> tuple[object, ...]:
+    """What needs a person, then what lags, then what runs, the longest first."""
+    loud = shard.state in LOUD
+    order = _ORDER.index(shard.state)
+    return (not loud, not shard.straggles, order, -(shard.seconds or 0.0), shard.number)
+
+
+ORDERS: Final[tuple[tuple[str, Callable[[Shard], tuple[object, ...]] | None], ...]] = (
+    ("what needs a person", None),
+    ("number", lambda shard: (shard.number,)),
+    ("time", lambda shard: (-(shard.seconds or 0.0),)),
+    ("site", lambda shard: (shard.site is None, shard.site or "", shard.number)),
+    ("tries", lambda shard: (-shard.attempts, shard.number)),
+)
+
+
+def seen_by_filter(shard: Shard) -> str:
+    """All text of a shard in which a filter looks, in lower case."""
+    parts = [shard.node, STATES[shard.state].word, shard.site or ""]
+    parts += [formatting.job_id(*shard.job)] if shard.job is not None else []
+    parts += ["straggler"] if shard.straggles else []
+    return "\n".join(parts).lower()
+
+
+def specs(bag: Bag, ascii: bool) -> Sequence[ColumnSpec[Shard]]:
+    """The columns of the list."""
+    longest = max((shard.seconds or 0.0 for shard in bag.shards), default=0.0)
+    if bag.times is not None and bag.times.median > 0:
+        longest = min(longest, BAR_MEDIANS * bag.times.median)
+    return [
+        ColumnSpec("shard", "SHARD", lambda s, _: line(plain(s.node, 40, ascii)), least=6, soft=10),
+        ColumnSpec("state", "STATE", partial(_state, ascii=ascii), least=10),
+        ColumnSpec("time", "TIME", partial(_time, ascii=ascii), "right", least=7),
+        ColumnSpec(
+            "bar",
+            f"{'|' if ascii else '│'} median",
+            partial(_beside, bag=bag, longest=longest, ascii=ascii),
+            drop=2,
+            least=BAR_LEAST,
+            grow=BAR_MOST,
+        ),
+        ColumnSpec("site", "SITE", partial(_site, ascii=ascii), least=8, soft=12, most=40),
+        ColumnSpec("job", "JOB", partial(_job, ascii=ascii), drop=1),
+        ColumnSpec("tries", "TRIES", lambda s, _: line((str(s.attempts), DIM)), "right", drop=3),
+    ]
+
+
+def _state(shard: Shard, cells: int | None, ascii: bool) -> Line:
+    sign = STATES[shard.state]
+    if shard.straggles:
+        return line((f"{sign.mark(ascii)} straggles", NOTE))
+    return line((sign.text(ascii), style_of(sign)))
+
+
+def _time(shard: Shard, cells: int | None, ascii: bool) -> Line:
+    if shard.seconds is None:
+        return line((formatting.unknown(ascii), DIM))
+    return line((formatting.duration(shard.seconds, ascii), NOTE if shard.straggles else PLAIN))
+
+
+def _beside(shard: Shard, cells: int | None, bag: Bag, longest: float, ascii: bool) -> Line:
+    """A bar of its time on the scale of all, the median marked; beyond its end an arrow."""
+    if shard.seconds is None or longest <= 0:
+        return ()
+    room = cells or BAR_LEAST
+    filled = max(1, min(room, round(shard.seconds / longest * room)))
+    how = NOTE if shard.straggles else style_of(STATES[shard.state])
+    drawn = ("=" if ascii else "━") * filled + " " * (room - filled)
+    if shard.seconds > longest:
+        drawn = drawn[:-1] + (">" if ascii else "►")
+    if bag.times is None:
+        return line((drawn, how))
+    at = min(room - 1, int(bag.times.median / longest * room))
+    return line((drawn[:at], how), ("|" if ascii else "│", DIM), (drawn[at + 1 :], how))
+
+
+def _site(shard: Shard, cells: int | None, ascii: bool) -> Line:
+    if shard.site is None:
+        return line((formatting.unknown(ascii), DIM))
+    return line(plain(shard.site, 40, ascii))
+
+
+def _job(shard: Shard, cells: int | None, ascii: bool) -> Line:
+    if shard.job is None:
+        return line((formatting.unknown(ascii), DIM))
+    return line((formatting.job_id(*shard.job, ascii), DIM))

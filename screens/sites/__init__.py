@@ -1,0 +1,1 @@
+"""Usage by site, GPU model and cause."""

@@ -1,0 +1,163 @@
+"""Sites: where a GPU-hour is worth most; by site, GPU model, both, and what cost the hours."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import ClassVar, Final
+
+from textual.app import ComposeResult
+from textual.binding import BindingType
+
+from metlmon.live.feed import Snapshot
+from metlmon.stats.usage import Usage, sites
+from screens.actions import bindings_of
+from screens.base.column_layout import cells, columns, fit_columns
+from screens.base.screens import ListScreen
+from screens.sites import header as sites_header
+from screens.sites import table as sites_table
+from screens.sites.executions_screen import ExecutionsScreen
+from screens.sites.table import VIEWS, Row
+from screens.widgets.footer import KeyFooter
+from screens.widgets.lines import StaticLines
+from screens.widgets.spans import BOLD, DIM, Line, line
+from screens.widgets.table import Table
+from screens.widgets.table import TableRow as TableRow
+
+ROOMY_LINES: Final = 30
+"""From this height on, blank lines set the parts apart."""
+
+TALL_LINES: Final = 40
+"""From this height on, each cause of a place has a line."""
+
+DETAILS, DETAILS_TALL = 6, 12
+"""Lines below the table, always as many, so that it keeps its height."""
+
+FIRST_LINES: Final = 12
+"""Lines that the answer and some rows have before what is told of one row."""
+
+
+class SitesScreen(ListScreen):
+    """The same hours in four views, which a key changes."""
+
+    SCOPES: ClassVar[tuple[str, ...]] = ("list", "sites", "below")
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("list", "sites", "below")]
+    ORDERS = (
+        ("GPU-hours", None),
+        ("GPU-hours lost", lambda row: (-sites_table.lost_of(row), sites_table.name_of(row))),
+        ("epochs or times", lambda row: (-sites_table.times_of(row), sites_table.name_of(row))),
+        ("epoch time", lambda row: (-sites_table.median_of(row), sites_table.name_of(row))),
+        ("name", lambda row: (sites_table.name_of(row),)),
+    )
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.view = 0
+        self._cursors: dict[int, str] = {}
+
+    def keys(self) -> KeyFooter:
+        """Without the way to itself."""
+        return KeyFooter((*self.SCOPES, "everywhere"), without=("sites",))
+
+    def compose(self) -> ComposeResult:
+        yield StaticLines(id="head")
+        yield Table()
+        yield from self.foot()
+
+    def show(self, update: Snapshot | None) -> None:
+        found = self.monitor.study.of(sites)
+        room, ascii = self.app.size.width, self.ascii
+        self.query_one("#head", StaticLines).show(self._head(found))
+        if found is None:
+            self.table.show([], [], [line("  ", (self._awaited(update), DIM))])
+            self.query_one("#note", StaticLines).show(
+                [self.note(0, 0, noun="site"), *self._told([])]
+            )
+            return
+        view = VIEWS[self.view]
+        rows = view.rows(found)
+        kept = self.kept(rows, sites_table.seen_by_filter)
+        specs = sites_table.specs(self.view, rows, ascii, found.measure)
+        widths = fit_columns(specs, rows, room)
+        shown = [
+            TableRow(sites_table.key_of(row), partial(cells, specs, widths, row)) for row in kept
+        ]
+        self.table.show(columns(specs, widths), shown, self._empty(rows))
+        wanted = self._cursors.pop(self.view, None)
+        if wanted is not None:
+            self.table.select(wanted)
+        note = self.note(len(kept), len(rows), noun=view.noun)
+        under = next((r for r in kept if sites_table.key_of(r) == self.table.cursor), None)
+        told = (
+            [] if under is None else sites_table.details(under, found, room - 1, self._lines, ascii)
+        )
+        self.query_one("#note", StaticLines).show([note, *self._told(told)])
+
+    @property
+    def _roomy(self) -> bool:
+        return self.app.size.height >= ROOMY_LINES
+
+    @property
+    def _lines(self) -> int:
+        height = self.app.size.height
+        return DETAILS_TALL if height >= TALL_LINES else max(1, min(DETAILS, height - FIRST_LINES))
+
+    def _told(self, lines: Sequence[Line]) -> list[Line]:
+        return [*lines, *[()] * (self._lines - len(lines))]
+
+    def _head(self, found: Usage | None) -> list[Line]:
+        room, ascii = self.app.size.width - 2, self.ascii
+        title = line(" ", ("Sites", BOLD), "   ")
+        if found is None:
+            return [title, ()]
+        least, measure = found.nodes_unlogged > 0, found.measure
+        legend = sites_table.legend(found.total.sum, ascii, least and room < 100, least, measure)
+        blank = [()] if self._roomy else []
+        hidden = sites_header.hidden_told(found, room, ascii)
+        return [
+            title + sites_header.answer(found, room - 8, ascii),
+            line(" ") + legend,
+            *([line(" ") + hidden] if hidden else []),
+            *blank,
+            line(" ") + sites_table.tabs(self.view, [len(v.rows(found)) for v in VIEWS], ascii),
+            *blank,
+        ]
+
+    def _awaited(self, update: Snapshot | None) -> str:
+        if update is None or update.progress.fraction < 1:
+            return "Sites appear as the logs are read."
+        return "Adding up all executions…" if not self.ascii else "Adding up all executions..."
+
+    def _empty(self, rows: Sequence[Row]) -> list[Line]:
+        if rows:
+            noun = VIEWS[self.view].noun
+            return [line("  ", f"No {noun} has this text."), line("  ", ("esc clears", DIM))]
+        if self.view == sites_table.OF_CAUSES:
+            return [
+                line("  ", "No execution was lost, no job was held."),
+                line("  ", ("What costs hours is grouped here by its cause.", DIM)),
+            ]
+        return [
+            line("  ", "Nothing has run yet."),
+            line("  ", ("A site appears with the first execution that the event log tells.", DIM)),
+        ]
+
+    def _go_to(self, view: int) -> None:
+        if self.table.cursor is not None:
+            self._cursors[self.view] = self.table.cursor
+        self.view = view % len(VIEWS)
+        self._again()
+
+    def action_next_view(self) -> None:
+        self._go_to(self.view + 1)
+
+    def action_previous_view(self) -> None:
+        self._go_to(self.view - 1)
+
+    def open(self, key: str) -> None:
+        found = self.monitor.study.of(sites)
+        rows = () if found is None else VIEWS[self.view].rows(found)
+        row = next((row for row in rows if sites_table.key_of(row) == key), None)
+        if row is not None:
+            choice = sites_table.choice_of(row, self.view)
+            self.monitor.push_screen(ExecutionsScreen(choice))

@@ -1,0 +1,114 @@
+"""A list to choose from, over the form: one thing, or several."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+
+from metlmon.frozen import frozen
+from metlmon.text.formatting import plain
+from screens.base.fault_tolerant import ResultModal
+from screens.widgets.lines import StaticLines
+from screens.widgets.spans import BOLD, DIM, GOOD, KEY, Line, line
+from screens.widgets.table import Table, TableColumn, TableRow
+
+
+@frozen
+class ChoiceOption:
+    """One thing to choose: what stands in the field then, and what there is to say of it."""
+
+    value: str
+    about: str
+
+
+class ChoiceScreen(ResultModal[tuple[str, ...] | None]):
+    """Gives back what was chosen; None: nothing, the field stays as it is. With ``several``
+    the space bar marks, and enter takes what is marked (the row under the cursor if nothing
+    was marked or unmarked)."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "give_up", show=False),
+        # A modal screen hides the keys of the application.
+        Binding("ctrl+c", "app.interrupt", priority=True, show=False),
+        Binding("enter", "take", show=False),
+        Binding("space", "mark", show=False),
+    ]
+
+    def __init__(
+        self, title: str, choices: Sequence[ChoiceOption], now: Sequence[str], several: bool = False
+    ) -> None:
+        super().__init__()
+        self._title, self._choices, self._several = title, choices, several
+        known = {each.value for each in choices}
+        self._marked = [each for each in now if each in known] if several else []
+        self._typed = [each for each in now if each not in known] if several else []
+        self._now = now
+        self._untouched = not self._marked
+
+    def compose(self) -> ComposeResult:
+        with Vertical(id="choice"):
+            yield StaticLines(id="title")
+            yield Table()
+            yield StaticLines(id="keys-of-choice")
+
+    def on_mount(self) -> None:
+        self.query_one(Table).focus()
+        self.call_after_refresh(self._fill)
+
+    def on_resize(self) -> None:
+        self.call_after_refresh(self._fill)
+
+    def _fill(self) -> None:
+        table = self.query_one(Table)
+        ascii = table.ascii
+        self.query_one("#title", StaticLines).show([line((self._title, BOLD))])
+        values = [plain(each.value, 30, ascii) for each in self._choices]
+        wide = max((len(each) for each in values), default=4) + 2 * self._several
+        columns = [TableColumn("", wide), TableColumn("", max(10, table.size.width - wide - 4))]
+        rows = [TableRow(each.value, partial(self._cells, each, ascii)) for each in self._choices]
+        first = not table.rows
+        table.show(columns, rows)
+        if first and self._now:
+            table.select(self._now[0])
+        keys = line(("space", KEY), (" mark   ", DIM)) if self._several else ()
+        keys += line(("enter", KEY), (" take   ", DIM), ("esc", KEY), (" cancel", DIM))
+        self.query_one("#keys-of-choice", StaticLines).show([keys])
+
+    def _cells(self, each: ChoiceOption, ascii: bool) -> tuple[Line, Line]:
+        value = line(plain(each.value, 30, ascii))
+        if self._several:
+            tick = "+ " if ascii else "✓ "
+            value = line((tick if each.value in self._marked else "  ", GOOD)) + value
+        return value, line((plain(each.about, 200, ascii), DIM))
+
+    def action_mark(self) -> None:
+        key = self.query_one(Table).cursor
+        if not self._several or key is None:
+            return
+        self._untouched = False
+        if key in self._marked:
+            self._marked.remove(key)
+        else:
+            self._marked.append(key)
+        self._fill()
+
+    def action_take(self) -> None:
+        key = self.query_one(Table).cursor
+        if not self._several:
+            self.answer(None if key is None else (key,))
+        elif self._untouched and key is not None:
+            self.answer((key, *self._typed))
+        else:
+            self.answer((*self._marked, *self._typed))
+
+    def on_table_opened(self, event: Table.Opened) -> None:
+        event.stop()
+        self.action_take()
+
+    def action_give_up(self) -> None:
+        self.answer(None)

@@ -1,0 +1,501 @@
+"""What is typed into the submit pane, and what it asks for. Pure functions and plain data."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import field, replace
+from pathlib import Path
+from typing import Final
+
+from metlmon.authoring.from_toml import STEERED
+from metlmon.authoring.graph import NodeRole
+from metlmon.authoring.inputs import megabytes, seeds_in, sites_in
+from metlmon.authoring.request import (
+    EnsembleShape,
+    Evaluation,
+    PlanError,
+    Policy,
+    Request,
+    RequestProblem,
+    StageRequest,
+    StopRules,
+    SweepMode,
+    SweepRequest,
+    SweptVariable,
+    Template,
+)
+from metlmon.authoring.templates import used_placeholders
+from metlmon.frozen import frozen
+
+POLICIES: Final[Mapping[str, str]] = {
+    Policy.ANY.value: "every epoch at any of the sites",
+    Policy.PERMUTE.value: "each site once before one repeats",
+    Policy.PIN.value: "a run stays at one site",
+    Policy.GPU_PIN.value: "a run stays on one GPU model",
+}
+"""Policies with their meaning in one line."""
+
+SHAPES: Final[Mapping[str, str]] = {
+    EnsembleShape.CHAIN.value: "each run a chain of its epochs",
+    EnsembleShape.SWEEP.value: "a run for every combination of values",
+    EnsembleShape.STAGES.value: "pretrain, then finetune from its checkpoint",
+    EnsembleShape.BAG.value: "shards that need nothing of each other",
+    EnsembleShape.MULTI_NODE.value: "several machines train an epoch together",
+}
+"""Shapes with their meaning in one line."""
+
+AUTO: Final = "auto"
+"""How values go together is not said."""
+
+HOWS: Final[Mapping[str, str]] = {
+    AUTO: "zip, where there are equally many",
+    SweepMode.ZIP.value: "first with first, second with second",
+    SweepMode.PRODUCT.value: "each value with each of the others",
+}
+"""How values are put together, with the meaning in one line."""
+
+YES, NO = "yes", "no"
+
+SHARDS: Final = 10
+"""What a bag begins with."""
+
+GATHER: Final = "gather"
+"""The template of the node at a bag's end."""
+
+MOST_DIGITS: Final = 9
+"""Of a number of epochs: more is no number of them, and slow to read."""
+
+OF_SHAPE: Final[Mapping[EnsembleShape, tuple[str, ...]]] = {
+    EnsembleShape.CHAIN: ("runs", "epochs", "seeds", "evaluation.every"),
+    EnsembleShape.SWEEP: ("sweep", "how", "epochs", "seeds", "evaluation.every"),
+    EnsembleShape.STAGES: ("runs", "stages", "seeds", "evaluation.every"),
+    EnsembleShape.BAG: ("shards", "gather"),
+    EnsembleShape.MULTI_NODE: ("runs", "epochs", "machines", "seeds"),
+}
+"""Fields that say how much of it there is, by shape."""
+
+GATED: Final = ("gate.patience", "gate.divergence", "gate.median_after")
+"""Fields of the gate's rules: of no use without one."""
+
+AS_FIELD: Final[Mapping[str, str]] = {
+    "evaluation": "evaluation.every",
+    "evaluation.template": "evaluation.every",
+    "evaluation.values": "evaluation.every",
+    "gate.poll": "gate",
+    "gate.metric": "gate",
+    "gate.min_delta": "gate",
+}
+"""The field of the form that a complaint about something else belongs beside."""
+
+
+@frozen
+class Field:
+    """One field. ``name`` is that of a :class:`RequestProblem`. ``options``: what it may be, or
+    may also be; ``closed``: nothing else."""
+
+    name: str
+    label: str
+    help: str
+    unit: str = ""
+    options: tuple[str, ...] = ()
+    closed: bool = False
+
+
+FIELDS: Final = (
+    Field(
+        "template",
+        "Template",
+        "The job that trains one epoch. Left and right go through those that come along, enter "
+        "lists them; or type the path of a file of your own.",
+    ),
+    Field(
+        "directory",
+        "Directory",
+        "A new directory for the DAG, its logs and what the jobs send back. Files that lie there "
+        "already are never replaced without being named and asked about.",
+    ),
+    Field("name", "DAG name", "The DAG file gets this name.", ".dag"),
+    Field(
+        "shape",
+        "Shape",
+        "How the nodes hang together. chain: each run a chain of its epochs; sweep: a chain for "
+        "every combination of values; stages: one chain after the other in each run; bag: shards "
+        "that need nothing of each other; multi-node: several machines train an epoch together.",
+        options=tuple(SHAPES),
+        closed=True,
+    ),
+    Field("runs", "Runs", "How many models are trained, each on its own.", "runs"),
+    Field(
+        "sweep",
+        "Sweep",
+        "What differs from run to run: a = 0.01 to 0.1 by 0.01; b = 1, 2, 4. A template's "
+        "parameter of that name takes the values; else the jobs have them as $(a).",
+    ),
+    Field(
+        "how",
+        "Together",
+        "How the values of several variables go together. product: every value of one with every "
+        "value of the others; zip: first with first; auto: zip, where there are equally many.",
+        options=tuple(HOWS),
+        closed=True,
+    ),
+    Field(
+        "epochs",
+        "Epochs",
+        "How many epochs each run is trained for; every epoch is a job of its own.",
+        "per run",
+    ),
+    Field(
+        "stages",
+        "Stages",
+        "One after the other in every run, each with its epochs: pretrain 5, finetune 3. A stage "
+        "begins with the checkpoint of the one before.",
+    ),
+    Field("shards", "Shards", "Into how many jobs the work is cut.", "jobs"),
+    Field(
+        "gather",
+        "Gather",
+        "A node at the end that puts together what the shards made.",
+        options=(YES, NO),
+        closed=True,
+    ),
+    Field("machines", "Machines", "How many train an epoch together, at the same time.", "per job"),
+    Field(
+        "seeds",
+        "Seeds",
+        "One for each run: 7, 11, 13 or 1-4. Empty: 1, 2, 3 and so on. In a sweep each point is "
+        "trained once with each of them; empty: once.",
+    ),
+    Field(
+        "evaluation.every",
+        "Evaluate",
+        "A side node after every so many epochs, which the next epoch does not wait for; if it "
+        "fails, nothing else does. Empty: none.",
+        "epochs",
+    ),
+    Field(
+        "sites",
+        "Sites",
+        "Where jobs may run, as GLIDEIN_ResourceName, with commas between. enter lists those that "
+        "the collector knows now. Empty: anywhere.",
+    ),
+    Field(
+        "policy",
+        "Policy",
+        "Which epoch may run at which site. any: every epoch at any of them; permute: each site "
+        "once before one repeats, in an order of each run's own; pin: a run stays at one site; "
+        "gpu-pin: a run stays on one GPU model, at any of the sites.",
+        options=tuple(POLICIES),
+        closed=True,
+    ),
+    Field(
+        "gpu_models",
+        "GPU models",
+        "DeviceNames such as NVIDIA A40, with commas between: runs take them in turn. enter lists "
+        "those that the collector knows now.",
+    ),
+    Field("gpus", "GPUs", "How many GPUs each job asks for; 0 is none.", "per job"),
+    Field(
+        "gpu_memory_mb",
+        "GPU memory",
+        "The least memory that each GPU must have: 40000, or 40 GB. Empty: any.",
+        "MB",
+    ),
+    Field("memory_mb", "Memory", "What each job asks for: 4096, or 4 GB.", "MB"),
+    Field("retries", "Retries", "How often DAGMan tries an epoch again that failed.", "times"),
+    Field(
+        "gate",
+        "Steer",
+        "yes: a script before each epoch lets a run be stopped, paused, or sent elsewhere while "
+        "the DAG goes on, and stops it by the rules below. Its later epochs are skipped; the DAG "
+        "does not fail.",
+        options=(YES, NO),
+        closed=True,
+    ),
+    Field(
+        "gate.patience",
+        "Patience",
+        "Stop a run after so many epochs without a better val_loss. Empty: never.",
+        "epochs",
+    ),
+    Field(
+        "gate.divergence",
+        "Divergence",
+        "Stop a run whose val_loss is no number, or above so many times its best. Empty: never.",
+        "times",
+    ),
+    Field(
+        "gate.median_after",
+        "Median",
+        "From so many finished epochs on, stop a run whose val_loss is worse than the median of "
+        "all runs at the same epoch. Empty: never.",
+        "epochs",
+    ),
+)
+"""What every template has, in the order of the form."""
+
+LABELS: Final = {each.name: each.label for each in FIELDS}
+
+
+def fields_of(
+    template: Template | None, names: Sequence[str], draft: FormState
+) -> tuple[Field, ...]:
+    """All fields of a form for a template: those that go with what it says, then the template's
+    own parameters. ``names`` are the templates that come along."""
+    first, *rest = FIELDS
+    chosen = Field(first.name, first.label, first.help, options=tuple(names))
+    amounts = {name for fields in OF_SHAPE.values() for name in fields}
+    absent = amounts - set(OF_SHAPE[draft.shape])
+    if draft.shape not in STEERED:
+        absent |= {"gate", *GATED}
+    elif not draft.gated:
+        absent |= set(GATED)
+    if not draft.pins_gpus:
+        absent.add("gpu_models")
+    own = [] if template is None else [
+        Field(
+            f"values.{each.name}",
+            each.name,
+            each.help or "A parameter of the template.",
+            "needed" if each.required else "",
+        )
+        for each in template.parameters
+    ]  # fmt: skip
+    return (chosen, *(each for each in rest if each.name not in absent), *own)
+
+
+@frozen
+class FormState:
+    """The form as it is typed: texts by the names of their fields."""
+
+    texts: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, request: Request) -> FormState:
+        """The form that asks for this request."""
+        own = {f"values.{name}": value for name, value in request.values.items()}
+        memory = request.gpu_memory_mb
+        evaluation, rules = request.evaluation, request.gate or StopRules()
+        return cls(
+            {
+                "template": request.template,
+                "directory": str(request.directory),
+                "name": request.name,
+                "shape": request.shape.value,
+                "runs": str(request.runs),
+                "sweep": _sweep_text(request.sweep),
+                "how": (request.sweep and request.sweep.how) or AUTO,
+                "epochs": str(request.epochs),
+                "stages": ", ".join(f"{each.name} {each.epochs}" for each in request.stages),
+                "shards": str(request.shards or SHARDS),
+                "gather": NO if request.gather is None else YES,
+                "machines": str(max(2, request.machines)),
+                "evaluation.every": "" if evaluation is None else str(evaluation.every),
+                "gate": NO if request.gate is None else YES,
+                "gate.patience": _or_empty(rules.patience),
+                "gate.divergence": _or_empty(rules.divergence),
+                "gate.median_after": _or_empty(rules.median_after),
+                "seeds": ", ".join(map(str, request.seeds)),
+                "sites": ", ".join(request.sites),
+                "policy": request.policy.value,
+                "gpu_models": ", ".join(request.gpu_models),
+                "gpus": str(request.gpus),
+                "gpu_memory_mb": "" if memory is None else str(memory),
+                "memory_mb": str(request.memory_mb),
+                "retries": str(request.retries),
+                **own,
+            }
+        )
+
+    @property
+    def shape(self) -> EnsembleShape:
+        """What the form is for."""
+        text = self.texts.get("shape", "")
+        return EnsembleShape(text) if text in SHAPES else EnsembleShape.CHAIN
+
+    @property
+    def gated(self) -> bool:
+        """Can its runs be steered?"""
+        return self.shape in STEERED and self.texts.get("gate") == YES
+
+    @property
+    def pins_gpus(self) -> bool:
+        """Do its runs stay on GPU models?"""
+        return self.texts.get("policy") == Policy.GPU_PIN
+
+    def text(self, name: str, template: Template | None = None) -> str:
+        """What stands in a field; a template's parameter has its default at first."""
+        if name in self.texts:
+            return self.texts[name]
+        own = template.parameters if template is not None else ()
+        return next((each.default for each in own if f"values.{each.name}" == name), "")
+
+    def with_text(self, name: str, text: str) -> FormState:
+        """The same form with another text in one field."""
+        return FormState({**self.texts, name: text})
+
+
+def _or_empty(number: float | None) -> str:
+    return "" if number is None else f"{number:g}"
+
+
+def _sweep_text(sweep: SweepRequest | None) -> str:
+    if sweep is None:
+        return ""
+    return "; ".join(f"{each.name} = {', '.join(each.values)}" for each in sweep.variables)
+
+
+def first_template(along: Sequence[Template], shape: EnsembleShape) -> str:
+    """The first of these that is there for a shape's jobs; "" where there is none."""
+    role = NodeRole.SHARD if shape is EnsembleShape.BAG else NodeRole.TRAIN
+    wide = "machines" if shape is EnsembleShape.MULTI_NODE else ""
+    fitting = [each for each in along if each.role is role]
+    several = [each for each in fitting if wide in used_placeholders(each)] if wide else fitting
+    return next((each.name for each in several or fitting), "")
+
+
+def new_directory(where: Path) -> Path:
+    """A name below ``where`` that nothing has yet: ``ensemble``, ``ensemble-2``…"""
+    taken = (where / (f"ensemble-{n}" if n > 1 else "ensemble") for n in range(1, 1000))
+    return next((each for each in taken if not each.exists()), where / "ensemble")
+
+
+def asked(
+    draft: FormState, template: Template | None
+) -> tuple[Request, tuple[RequestProblem, ...]]:
+    """The request that a form asks for, and what cannot be read of it. A field that cannot
+    be read has its default in the request."""
+    said: list[RequestProblem] = []
+    usual = Request("", Path())
+
+    def whole(name: str, default: int) -> int:
+        try:
+            return int(draft.text(name).strip())
+        except ValueError:
+            said.append(RequestProblem(name, "a whole number is needed, such as " + str(default)))
+            return default
+
+    def memory(name: str, default: int | None) -> int | None:
+        text = draft.text(name).strip()
+        if not text and name == "gpu_memory_mb":
+            return None
+        found = megabytes(text)
+        if found is None:
+            said.append(RequestProblem(name, "a size in MB is needed, such as 4096 or 4 GB"))
+        return default if found is None else found
+
+    def seeds() -> tuple[int, ...]:
+        try:
+            return seeds_in(draft.text("seeds"))
+        except ValueError as error:
+            said.append(RequestProblem("seeds", str(error)))
+            return ()
+
+    def directory() -> Path:
+        text = draft.text("directory").strip()
+        try:
+            if not text:
+                raise ValueError("a directory is needed: a name that nothing has yet")
+            return Path(text).expanduser().absolute()
+        except (ValueError, RuntimeError, OSError) as error:
+            said.append(RequestProblem("directory", str(error)))
+            return Path()
+
+    def number(name: str, least: str) -> float | None:
+        text = draft.text(name).strip()
+        try:
+            return float(text) if text else None
+        except ValueError:
+            said.append(RequestProblem(name, f"a number is needed, such as {least}, or nothing"))
+            return None
+
+    def some(name: str) -> int | None:
+        return whole(name, 1) if draft.text(name).strip() else None
+
+    own = template.parameters if template is not None else ()
+    values = {each.name: draft.text(f"values.{each.name}", template) for each in own}
+    shape = draft.shape
+    there = OF_SHAPE[shape]
+    request = Request(
+        template=draft.text("template").strip(),
+        directory=directory(),
+        name=draft.text("name").strip(),
+        runs=whole("runs", usual.runs) if "runs" in there else usual.runs,
+        epochs=whole("epochs", usual.epochs) if "epochs" in there else usual.epochs,
+        seeds=seeds() if "seeds" in there else (),
+        sites=sites_in(draft.text("sites")),
+        policy=Policy(draft.text("policy")) if draft.text("policy") in POLICIES else usual.policy,
+        gpu_models=sites_in(draft.text("gpu_models")) if draft.pins_gpus else (),
+        gpus=whole("gpus", usual.gpus),
+        gpu_memory_mb=memory("gpu_memory_mb", None),
+        memory_mb=memory("memory_mb", usual.memory_mb) or 0,
+        retries=whole("retries", usual.retries),
+        # What is as the template has it is left to the template.
+        values={each.name: values[each.name] for each in own if values[each.name] != each.default},
+        shape=shape,
+        sweep=_sweep(draft, said) if shape is EnsembleShape.SWEEP else None,
+        stages=_stages(draft, said) if shape is EnsembleShape.STAGES else (),
+        shards=whole("shards", SHARDS) if shape is EnsembleShape.BAG else 0,
+        gather=GATHER if shape is EnsembleShape.BAG and draft.text("gather") == YES else None,
+        machines=whole("machines", 2) if shape is EnsembleShape.MULTI_NODE else 1,
+    )
+    if "evaluation.every" in there and (every := some("evaluation.every")) is not None:
+        request = replace(request, evaluation=Evaluation(every=every))
+    if draft.gated:
+        rules = StopRules(
+            patience=some("gate.patience"),
+            divergence=number("gate.divergence", "3"),
+            median_after=some("gate.median_after"),
+        )
+        request = replace(request, gate=rules)
+    return request, tuple(said)
+
+
+_QUOTED: Final = re.compile(r'"[^"]*"')
+_ANOTHER: Final = re.compile(r",\s*([A-Za-z_]\w*)\s*=")
+"""What looks like the next variable, behind a comma: it would be one more value."""
+
+
+def _sweep(draft: FormState, said: list[RequestProblem]) -> SweepRequest | None:
+    """``a = 0.01 to 0.1 by 0.01; b = 1, 2``: what is swept; None where it cannot be read."""
+    from metlmon.authoring.sweeps import values
+
+    found: list[SweptVariable] = []
+    for text in filter(str.strip, draft.text("sweep").split(";")):
+        name, equals, line = (each.strip() for each in text.partition("="))
+        if not equals or not name:
+            wanted = "write it as a = 0.01 to 0.1 by 0.01; b = 1, 2, 4"
+            said.append(RequestProblem("sweep", f"{text.strip()!r}: {wanted}"))
+            return None
+        if another := _ANOTHER.search(_QUOTED.sub("", line)):
+            wanted = "put ';' before a further variable, or the value into quotes"
+            said.append(
+                RequestProblem("sweep", f"{another[1]}= among the values of {name}; {wanted}")
+            )
+            return None
+        try:
+            found.append(SweptVariable(name, values(line, name), ""))
+        except PlanError as error:
+            said.append(RequestProblem("sweep", str(error)))
+            return None
+    if not found:
+        said.append(RequestProblem("sweep", "nothing is swept; write a = 0.01 to 0.1 by 0.01"))
+        return None
+    how = draft.text("how")
+    return SweepRequest("run", tuple(found), SweepMode(how) if how in set(SweepMode) else None)
+
+
+def _stages(draft: FormState, said: list[RequestProblem]) -> tuple[StageRequest, ...]:
+    """``pretrain 5, finetune 3``."""
+    found: list[StageRequest] = []
+    for text in filter(str.strip, draft.text("stages").split(",")):
+        name, _, epochs = text.strip().rpartition(" ")
+        if not name.strip() or not epochs.isdecimal() or len(epochs) > MOST_DIGITS:
+            wanted = "write each with its epochs: pretrain 5, finetune 3"
+            said.append(RequestProblem("stages", f"{text.strip()!r}: {wanted}"))
+            return ()
+        found.append(StageRequest(name.strip(), int(epochs)))
+    if not found:
+        said.append(RequestProblem("stages", "no stage is named; write pretrain 5, finetune 3"))
+    return tuple(found)

@@ -1,0 +1,387 @@
+"""The question before an ensemble is written and submitted, and what becomes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from enum import Enum
+from functools import partial
+from pathlib import Path
+from time import monotonic
+from typing import ClassVar, Final
+
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.message import Message
+
+from metlmon import authoring
+from metlmon.authoring.request import Plan, PlanError
+from metlmon.error_text import describe_error
+from metlmon.frozen import frozen
+from metlmon.live.errors import InputError
+from metlmon.live.feed import Snapshot
+from metlmon.pool.interface import PoolActions
+from metlmon.pool.types import PoolError
+from metlmon.text import formatting
+from metlmon.text.formatting import plain
+from screens.actions import bindings_of
+from screens.base.confirmation import ConfirmationBase
+from screens.base.screens import heading, rule
+from screens.submit.pool_info import PoolInfo, schedd, way
+from screens.submit.preview import amount, file_list
+from screens.widgets.document import Document
+from screens.widgets.footer import ELSEWHERE, KeyFooter
+from screens.widgets.lines import StaticLines
+from screens.widgets.spans import (
+    ALARM,
+    BOLD,
+    DIM,
+    GOOD,
+    KEY,
+    MOVING,
+    NOTE,
+    Line,
+    TextStyle,
+    line,
+    spread,
+    wrapped,
+)
+
+SEEN_SECONDS: Final = 1.5
+"""How long the cluster's number stands before the overview takes its place."""
+
+
+class LaunchStage(Enum):
+    """How far a step is."""
+
+    DOING = "doing"
+    DONE = "done"
+    FAILED = "failed"
+
+
+SIGNS: Final[Mapping[LaunchStage, tuple[str, str, TextStyle]]] = {
+    LaunchStage.DOING: ("▶", "R", MOVING),
+    LaunchStage.DONE: ("✓", "+", GOOD),
+    LaunchStage.FAILED: ("✗", "X", ALARM),
+}
+
+
+@frozen
+class LaunchStep:
+    """One thing that is done, and what there is to say of it. ``begun``: by the monotonic
+    clock."""
+
+    title: str
+    stage: LaunchStage
+    text: str
+    begun: float = 0.0
+
+
+class LaunchScreen(ConfirmationBase):
+    """Names everything that will be touched; asks; writes; submits; says what came of it."""
+
+    SCOPES: ClassVar[tuple[str, ...]] = ("launch",)
+    IN_TIME: ClassVar[bool] = False
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("launch")]
+    SEEN_SECONDS: ClassVar[float] = SEEN_SECONDS
+
+    class Happened(Message):
+        """A step is begun or over."""
+
+        def __init__(self, step: LaunchStep) -> None:
+            super().__init__()
+            self.step = step
+
+    class Ended(Message):
+        """All that was asked for is done; ``submitted``: the DAG is in the queue."""
+
+        def __init__(self, submitted: bool) -> None:
+            super().__init__()
+            self.submitted = submitted
+
+    def __init__(self, plan: Plan, known: PoolInfo) -> None:
+        super().__init__()
+        self.plan, self.known = plan, known
+        self._steps: tuple[LaunchStep, ...] = ()
+        self._replace = self._busy = self._written = self._submitted = False
+
+    def compose(self) -> ComposeResult:
+        yield StaticLines(id="head")
+        yield Document()
+        yield StaticLines(id="note")
+        yield KeyFooter((*self.SCOPES, "everywhere"), ELSEWHERE)
+
+    def on_mount(self) -> None:
+        super().on_mount()
+        self._tick = self.set_interval(1.0, self._again, pause=True)
+
+    def learn(self, known: PoolInfo) -> None:
+        """The schedd answered meanwhile."""
+        self.known = known
+        self._again()
+
+    @property
+    def submitted(self) -> bool:
+        """The DAG is in the queue."""
+        return self._submitted
+
+    @property
+    def _dag(self) -> Path:
+        return self.plan.request.directory / self.plan.dag_file
+
+    @property
+    def _in_the_way(self) -> bool:
+        return bool(self.plan.in_the_way) and not self._written
+
+    def refusals(self) -> Mapping[str, str]:
+        """What cannot be done now, and why."""
+        no: dict[str, str] = {}
+        if self.known.refusal is not None:
+            no["launch"] = f"cannot be submitted: {self.known.refusal}"
+        if not self._in_the_way:
+            no["replace"] = "no file is in the way"
+        elif not self._replace:
+            files = formatting.count(len(self.plan.in_the_way), "file", ascii=self.ascii)
+            no["launch"] = no["write"] = f"{files} in the way: R says that they may be replaced"
+        if self._written:
+            no["write"] = "the files are written"
+        if self._busy:
+            no |= dict.fromkeys(("launch", "write", "replace", "back"), "an answer is awaited")
+        if self._submitted:
+            no |= dict.fromkeys(("launch", "write", "replace"), "the DAG is in the queue")
+        else:
+            no["watch"] = "nothing was submitted yet"
+        return no
+
+    # --- what is shown --------------------------------------------------------------------
+
+    def show(self, update: Snapshot | None) -> None:
+        ascii, room = self.ascii, self.app.size.width
+        name = plain(self.plan.dag_file, 60, ascii)
+        title = f"Submit {name}?"
+        if self._busy or self._submitted:
+            title = f"{name} is submitted" if self._submitted else f"Submitting {name}"
+        right = schedd(self.known, ascii, long=room >= 100)
+        head = line(" ") + spread(line((title, BOLD)), right, room - 2, ascii)
+        self.query_one("#head", StaticLines).show([head, ()])
+        # What is not possible now is not offered.
+        self.query_one(KeyFooter).leave_out(ELSEWHERE | self.refusals().keys())
+        document = self.query_one(Document)
+        document.show([*self._told(room), *self._touched(room)])
+        down = "v" if ascii else "↓"
+        more = [line((f"{down} {document.below} more", DIM))] if document.below else []
+        self.query_one("#note", StaticLines).show([rule([*self.remarks(), *more], room, ascii)])
+
+    def _told(self, room: int) -> list[Line]:
+        """The question, or what has happened since the answer."""
+        if not self._steps:
+            return [*self._question(room), ()]
+        lines: list[Line] = []
+        for step in self._steps:
+            glyph, letter, how = SIGNS[step.stage]
+            mark = letter if self.ascii else glyph
+            waited = monotonic() - step.begun
+            text = step.text
+            if step.stage is LaunchStage.DOING and waited >= 1:
+                text = f"{text}  {waited:.0f} s"
+            told = wrapped(plain(text, 4000, self.ascii), room - 2, indent=15)
+            first = line(" ", (mark, how), f" {step.title:<12}")
+            lines += [first + line(told[0][-1]), *told[1:]]
+        return [*lines, (), *self._way_on(room), ()]
+
+    def _way_on(self, room: int) -> list[Line]:
+        if self._busy:
+            return [line(" ", ("nothing needs to be done", DIM))]
+        if self._submitted:
+            return [line(" ", ("enter", KEY), " watches it now")]
+        again = line("   ", ("esc", KEY), " back to the form, as it was")
+        if self.known.refusal is not None:
+            lines = wrapped(self._no_schedd(), room - 2, NOTE, indent=1)
+            return [*lines, line(" ", ("esc", KEY), " back to the form, as it was")]
+        what = "submits it" if self._written else "tries again"
+        return [line(" ", ("y", KEY), f" {what}") + again]
+
+    def _no_schedd(self) -> str:
+        return plain(f"It cannot be submitted: {self.known.refusal}", 2000, self.ascii)
+
+    def _question(self, room: int) -> list[Line]:
+        plan, ascii = self.plan, self.ascii
+        files = formatting.count(len(plan.files), "file", ascii=ascii)
+        jobs = formatting.count(plan.jobs, "job", ascii=ascii)
+        lines: list[Line] = []
+        # A key stands there as soon as it is taken.
+        replaces, yes, writes = ("R", "y", "w") if self.open else "   "
+        if self._in_the_way:
+            n = len(plan.in_the_way)
+            what = f"{formatting.count(n, 'file', ascii=ascii)} in the way"
+            if self._replace:
+                lines.append(
+                    line(" ", (f"{what} will be replaced", ALARM), " ", (replaces, KEY), " no")
+                )
+            else:
+                told = ": what is in them would be lost. "
+                lines.append(line(" ", (what, ALARM), told, (replaces, KEY), " yes, replace them"))
+        no = self.refusals()
+        if "launch" not in no:
+            lines.append(line(" ", (yes, KEY), f"    writes {files} and submits {jobs}"))
+        elif self.known.refusal is not None:
+            lines += wrapped(self._no_schedd(), room - 2, NOTE, indent=1)
+        if "write" not in no:
+            lines.append(line(" ", (writes, KEY), f"    writes {files}, and submits nothing"))
+        lines.append(line(" ", ("esc", KEY), "  back to the form; nothing is written"))
+        return lines
+
+    def _touched(self, room: int) -> list[Line]:
+        plan, ascii, known = self.plan, self.ascii, self.known
+        size = amount(plan, ascii)
+        nodes = formatting.count(plan.nodes, "node", ascii=ascii)
+        jobs = formatting.count(plan.jobs, "job", ascii=ascii)
+        facts: list[tuple[str, str]] = [
+            ("directory", str(plan.request.directory)),
+            ("DAG", f"{plan.dag_file}, {size}: {nodes}, {jobs}"),
+        ]
+        if known.where is not None:
+            facts += [
+                ("schedd", f"{known.where.schedd}, HTCondor {known.where.version}"),
+                ("user", known.where.user),
+                ("by way of", way(known.where, ascii)),
+            ]
+        else:
+            facts.append(("schedd", known.error or "not answered yet"))
+        lines = [heading("What is touched", room, ascii)]
+        for label, text in facts:
+            told = wrapped(plain(text, 4000, ascii), room - 2, indent=14)
+            lines += [line(" ", (f"{label:<13}", DIM), told[0][-1]), *told[1:]]
+        count = formatting.count(len(plan.files), "file", ascii=ascii)
+        new, way_of = "new", "to be replaced" if self._replace else "in the way"
+        if self._written:
+            new, way_of = "written", "replaced"
+        lines += [(), heading(count, room, ascii), *file_list(plan, ascii, new, way_of)]
+        undo = "To take it back: D on its overview removes the DAG; the files stay."
+        return [*lines, (), line(" ", (undo, DIM))]
+
+    # --- what is done ---------------------------------------------------------------------
+
+    def action_launch(self) -> None:
+        self._begin("launch", submit=True)
+
+    def action_write(self) -> None:
+        self._begin("write", submit=False)
+
+    def action_replace(self) -> None:
+        if self._meant() and not self._refused("replace"):
+            self._replace = not self._replace
+            self._again()
+
+    def action_back(self) -> None:
+        if not self._refused("back"):
+            super().action_back()
+
+    def action_watch(self) -> None:
+        if self._refused("watch"):
+            return
+        try:
+            self.monitor.watch_dagdir(self.plan.request.directory)
+        except InputError as error:
+            self._happened(LaunchStep("watching", LaunchStage.FAILED, str(error)))
+
+    def _meant(self) -> bool:
+        if not self.answered_in_time:
+            self.say("that key came too soon after another; press it again")
+        return self.answered_in_time
+
+    def _refused(self, action: str) -> bool:
+        why = self.refusals().get(action)
+        if why is not None:
+            self.say(why)
+        return why is not None
+
+    def _begin(self, action: str, submit: bool) -> None:
+        if not self._meant() or self._refused(action):
+            return
+        self._busy, self._said = True, ""
+        self._steps = tuple(each for each in self._steps if each.stage is LaunchStage.DONE)
+        self._tick.resume()
+        desk = self.monitor.options.pool if submit else None
+        work = partial(self._work, desk, self._written, self._replace)
+        # What is begun is brought to its end, even if one quits meanwhile.
+        self.run_worker(work, thread=True, description="writing and submitting")
+        self._again()
+
+    def _work(self, desk: PoolActions | None, written: bool, replace_files: bool) -> None:
+        """In a thread: write, then submit. Each step is told when it begins and ends."""
+        self.monitor.unfinished = "writing and submitting" if desk is not None else "writing"
+        try:
+            self._work_through(desk, written, replace_files)
+        finally:
+            self.monitor.unfinished = ""
+
+    def _work_through(self, desk: PoolActions | None, written: bool, replace_files: bool) -> None:
+        plan = self.plan
+        count = formatting.count(len(plan.files), "file", ascii=self.ascii)
+        if not written and not self._step(
+            LaunchStep("writing", LaunchStage.DOING, f"{count} into {plan.request.directory}"),
+            partial(self._write, replace_files, count),
+        ):
+            self.post_message(self.Ended(False))
+            return
+        done = desk is not None and self._step(
+            LaunchStep(
+                "submitting", LaunchStage.DOING, f"{plan.dag_file}: waiting for the schedd's answer"
+            ),
+            partial(self._submit, desk),
+        )
+        self.post_message(self.Ended(done))
+
+    def _step(self, step: LaunchStep, do: Callable[[], str]) -> bool:
+        step = replace(step, begun=monotonic())
+        self.post_message(self.Happened(step))
+        try:
+            text, stage = do(), LaunchStage.DONE
+        except Exception as error:
+            foreseen = isinstance(error, PlanError | PoolError | OSError)
+            text = str(error) if foreseen else describe_error("it broke off", error)
+            stage = LaunchStage.FAILED
+            there = _there(self.plan) if self._written else []
+            if there:
+                text = f"{text} (written and still there: {', '.join(there)})"
+        self.post_message(self.Happened(replace(step, stage=stage, text=text)))
+        return stage is LaunchStage.DONE
+
+    def _write(self, replace_files: bool, count: str) -> str:
+        authoring.write_plan(self.plan, overwrite=replace_files)
+        self._written = True
+        return f"{count} in {self.plan.request.directory}"
+
+    def _submit(self, desk: PoolActions) -> str:
+        told = desk.submit_dag(self._dag)
+        text = f": {told.text}" if told.text else ""
+        return f"{self.plan.dag_file} is cluster {told.cluster}, by {told.way}{text}"
+
+    def on_launch_screen_happened(self, event: Happened) -> None:
+        self._happened(event.step)
+
+    def _happened(self, step: LaunchStep) -> None:
+        kept = tuple(each for each in self._steps if each.title != step.title)
+        self._steps = (*kept, step)
+        self._again()
+
+    def on_launch_screen_ended(self, event: Ended) -> None:
+        self._busy, self._submitted = False, event.submitted
+        self._tick.pause()
+        if event.submitted:
+            self.set_timer(self.SEEN_SECONDS, self.action_watch)
+        self._again()
+
+
+def _there(plan: Plan) -> list[str]:
+    """Files of the plan that lie there as planned."""
+
+    def same(name: str, data: bytes) -> bool:
+        path = plan.request.directory / name
+        try:
+            return path.is_file() and path.stat().st_size == len(data) and path.read_bytes() == data
+        except OSError:
+            return False
+
+    return [each.name for each in plan.files if same(each.name, each.data)]

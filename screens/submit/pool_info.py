@@ -1,0 +1,69 @@
+"""What the submit pane knows of the pool, and how it says so."""
+
+from __future__ import annotations
+
+from metlmon.frozen import frozen
+from metlmon.pool.types import ScheddInfo, SiteInfo
+from metlmon.text.formatting import plain
+from screens.widgets.spans import DIM, NOTE, Line, line
+
+
+@frozen
+class PoolInfo:
+    """The schedd at hand, or in ``error`` why there is none; ``asking``: its answer is
+    awaited for so many seconds. The same of the collector's sites."""
+
+    where: ScheddInfo | None = None
+    error: str | None = None
+    sites: tuple[SiteInfo, ...] = ()
+    no_sites: str | None = None
+    asking: float | None = None
+    asking_sites: float | None = None
+
+    @property
+    def site_names(self) -> tuple[str, ...]:
+        """Names of the sites that the collector knows."""
+        return tuple(each.name for each in self.sites)
+
+    @property
+    def gpu_models(self) -> tuple[str, ...]:
+        """Those that the sites have, in the order of the alphabet."""
+        return tuple(sorted({model for each in self.sites for model in each.gpus}))
+
+    @property
+    def refusal(self) -> str | None:
+        """Why nothing can be submitted now; None when it can."""
+        if self.where is None:
+            return self.error or "the schedd has not answered yet"
+        if not self.where.dagman and self.where.submit_command is None:
+            return "neither condor_dagman nor condor_submit_dag is at hand on this machine"
+        return None
+
+
+def way(where: ScheddInfo, ascii: bool) -> str:
+    """By which way a DAG goes into the queue."""
+    if where.dagman:
+        return "htcondor2, with the condor_dagman at hand"
+    return plain(where.submit_command or "no way", 200, ascii)
+
+
+def schedd(known: PoolInfo, ascii: bool, long: bool = True) -> Line:
+    """Which schedd, as whom; or that there is none."""
+    where = known.where
+    if where is None:
+        if known.error is not None:
+            return line(("no schedd", NOTE))
+        return line((f"asking for the schedd{seconds(known.asking)}", DIM))
+    version = plain(where.version, 40, ascii)
+    told = line(plain(where.schedd, 60, ascii), (" as ", DIM), plain(where.user, 40, ascii))
+    return told + line((f"   HTCondor {version}", DIM)) if long else told
+
+
+def seconds(waited: float | None) -> str:
+    """How long an answer has been awaited, from the second second on."""
+    return f"  {waited:.0f} s" if waited is not None and waited >= 1 else ""
+
+
+def gpus(offer: SiteInfo, ascii: bool) -> str:
+    """The GPUs of a site in words."""
+    return plain(", ".join(offer.gpus), 80, ascii) or "no GPU told"

@@ -1,0 +1,249 @@
+"""What would be written, as lines to scroll through. Made only as they come into view: the DAG
+of a large ensemble has a hundred thousand of them."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import accumulate, groupby
+from typing import overload
+
+from rich.cells import cell_len, chop_cells
+
+from metlmon.authoring.ascii_graph import picture
+from metlmon.authoring.request import EnsembleShape, Plan, PlannedFile, RunPlan
+from metlmon.authoring.runs import epochs_of, gpus_of
+from metlmon.authoring.submit_text import shown
+from metlmon.stats.cost import CostHistory, cost, told
+from metlmon.text import formatting
+from metlmon.text.formatting import plain
+from screens.base.sanitize import exact
+from screens.base.screens import heading
+from screens.submit.form_model import LABELS
+from screens.submit.validation import FormResult
+from screens.widgets.spans import BAD, BOLD, DIM, GOOD, NOTE, Line, line, wrapped
+
+
+class PreviewLines(Sequence[Line]):
+    """Lines that are made when they are asked for."""
+
+    @overload
+    def __getitem__(self, at: int) -> Line: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[Line]: ...
+    def __getitem__(self, at: int | slice) -> Line | list[Line]:
+        if isinstance(at, slice):
+            return [self.line(each) for each in range(*at.indices(len(self)))]
+        if not -len(self) <= at < len(self):
+            raise IndexError(at)
+        return self.line(at % len(self))
+
+    def line(self, at: int) -> Line:
+        """Line ``at``, from 0."""
+        raise NotImplementedError
+
+
+class FileLines(PreviewLines):
+    """The text of one file, exactly: numbered lines, each in as many rows as it needs."""
+
+    def __init__(self, file: PlannedFile, cells: int, ascii: bool) -> None:
+        self._ascii = ascii
+        text = shown(file)
+        self._ends_open = bool(text) and not text.endswith("\n")
+        self._texts = text.removesuffix("\n").split("\n") if text else []
+        self._digits = max(3, len(str(len(self._texts))))
+        self._room = max(8, cells - self._digits - 2)
+        self._ends = list(accumulate(self._rows(each) for each in self._texts))
+        self._pieces = lru_cache(64)(self._cut)
+
+    def _rows(self, text: str) -> int:
+        if text.isascii() and text.isprintable():
+            return max(1, -(-len(text) // self._room))
+        shown = exact(text, self._ascii)
+        return 1 if cell_len(shown) <= self._room else len(chop_cells(shown, self._room))
+
+    def _cut(self, number: int) -> list[str]:
+        shown = exact(self._texts[number], self._ascii)
+        return chop_cells(shown, self._room) if cell_len(shown) > self._room else [shown]
+
+    def __len__(self) -> int:
+        return (self._ends[-1] if self._ends else 0) + (self._ends_open or not self._texts)
+
+    def line(self, at: int) -> Line:
+        number = bisect_right(self._ends, at)
+        if number >= len(self._texts):
+            told = "no line end here" if self._texts else "empty"
+            return line((" " * (self._digits + 1) + told, DIM))
+        row = at - (self._ends[number - 1] if number else 0)
+        text = self._pieces(number)[row]
+        on = ">" if self._ascii else "↪"
+        gutter = f"{number + 1:>{self._digits}} " if row == 0 else " " * (self._digits - 1) + on
+        comment = self._texts[number].lstrip().startswith("#")
+        return line((f"{gutter:<{self._digits + 1}}", DIM), (text, DIM) if comment else text)
+
+
+class RunLines(PreviewLines):
+    """The runs: name, uuid, seed, and where each epoch is meant to go."""
+
+    def __init__(self, runs: Sequence[RunPlan], cells: int, ascii: bool) -> None:
+        self._runs, self._ascii = runs, ascii
+        self._uuid = 36 if cells >= 90 else 8
+        self._name = max((cell_len(plain(each.name, 24, ascii)) for each in runs), default=0)
+        self._seed = max((len(str(each.seed)) for each in runs), default=0)
+
+    def __len__(self) -> int:
+        return len(self._runs)
+
+    def line(self, at: int) -> Line:
+        run, ascii = self._runs[at], self._ascii
+        return line(
+            f"  {plain(run.name, 24, ascii):<{self._name}}  ",
+            (plain(run.uuid, 36, ascii)[: self._uuid], DIM),
+            ("  seed ", DIM),
+            f"{run.seed:<{self._seed}}  ",
+            *targets(run.targets, ascii),
+            *gpu(run.gpu, ascii),
+        )
+
+
+def targets(names: Sequence[str], ascii: bool) -> Line:
+    """Where the epochs go, in their order: ``Expanse-GPU ×2, Delta-GPU``."""
+    times = "x" if ascii else "×"
+    told = []
+    for name, same in groupby(names):
+        n = len(list(same))
+        told.append(plain(name, 30, ascii) + (f" {times}{n}" if n > 1 else ""))
+    arrow = "->" if ascii else "→"
+    return line((f"{arrow} ", DIM), ", ".join(told)) if told else ()
+
+
+def gpu(model: str | None, ascii: bool) -> Line:
+    """What a run stays on, where it does."""
+    return line(("  on ", DIM), plain(model, 60, ascii)) if model is not None else ()
+
+
+class Preview(PreviewLines):
+    """All of it: counts, files, runs, the text of every file. ``sections``: numbers of the
+    lines with a heading."""
+
+    def __init__(self, parts: Sequence[Sequence[Line]], sections: Sequence[int]) -> None:
+        self._parts = parts
+        self._ends = list(accumulate(len(each) for each in parts))
+        starts = [0, *self._ends]
+        self.sections = tuple(starts[each] for each in sections)
+
+    def __len__(self) -> int:
+        return self._ends[-1] if self._ends else 0
+
+    def line(self, at: int) -> Line:
+        part = bisect_right(self._ends, at)
+        return self._parts[part][at - (self._ends[part - 1] if part else 0)]
+
+
+def preview(
+    verdict: FormResult, cells: int, ascii: bool, past: CostHistory | None = None
+) -> Preview:
+    """What a form would write; what is missing when nothing can be written. ``past``: what epochs
+    cost where that is known."""
+    plan = verdict.plan
+    if plan is None:
+        return Preview([_missing(verdict, cells, ascii)], ())
+    parts: list[Sequence[Line]] = [
+        [*counted(plan, cells, ascii), *costs(plan, past, cells, ascii), ()],
+        [*drawn(plan, cells, ascii), ()],
+        [heading(_files(plan, ascii), cells, ascii)],
+        [*file_list(plan, ascii), ()],
+    ]
+    sections = [2]
+    if plan.runs:
+        sections.append(len(parts))
+        total = formatting.count(len(plan.runs), "run", ascii=ascii)
+        parts += [[heading(total, cells, ascii)], RunLines(plan.runs, cells, ascii)]
+    for file in plan.files:
+        sections.append(len(parts))
+        parts += [[(), *_title(file, cells, ascii)], FileLines(file, cells, ascii)]
+    return Preview(parts, sections)
+
+
+def _title(file: PlannedFile, cells: int, ascii: bool) -> list[Line]:
+    name = plain(file.name, max(12, cells - 30), ascii)
+    told = f"{name}  {formatting.size(len(file.data), ascii)}"
+    return [heading(told + (", executable" if file.executable else ""), cells, ascii)]
+
+
+def counted(plan: Plan, cells: int, ascii: bool) -> list[Line]:
+    """How much it makes, and where it goes."""
+    asked = plan.request
+    nodes = formatting.count(plan.nodes, "node", ascii=ascii)
+    jobs = formatting.count(plan.jobs, "job", ascii=ascii)
+    return [
+        line(" ", (amount(plan, ascii), BOLD), "   ", nodes, "   ", (jobs, BOLD)),
+        *wrapped(f"into {plain(str(asked.directory), 1000, ascii)}", cells - 1, DIM, indent=1),
+    ]
+
+
+def amount(plan: Plan, ascii: bool) -> str:
+    """``4 runs × 3 epochs``, ``100 shards``, ``100 runs × 30 epochs, each point 2 times``."""
+    asked, times = plan.request, " x " if ascii else " × "
+    if asked.shape is EnsembleShape.BAG:
+        return formatting.count(asked.shards, "shard", ascii=ascii)
+    runs = formatting.count(len(plan.runs), "run", ascii=ascii)
+    epochs = formatting.count(epochs_of(asked), "epoch", ascii=ascii)
+    several = f"{times}{asked.machines} machines" if asked.machines > 1 else ""
+    return f"{runs}{times}{epochs}{several}"
+
+
+def drawn(plan: Plan, cells: int, ascii: bool) -> list[Line]:
+    """The graph in characters."""
+    return [line(" ", each) for each in picture(plan.graph, cells - 2, ascii)]
+
+
+def costs(plan: Plan, past: CostHistory | None, cells: int, ascii: bool) -> list[Line]:
+    """What it would cost, by what past epochs did; nothing where none are known."""
+    asked = plan.request
+    evaluations = asked.evaluation is not None
+    made = cost(
+        past, plan.graph.trainings, epochs_of(asked), gpus_of(asked), evaluations=evaluations
+    )
+    if made is None:
+        return []
+    first, *more = told(made, "the ensemble on the screen", ascii)
+    lines = [line(" ", (first, BOLD))]
+    for sentence in more:
+        lines += wrapped(sentence, cells - 1, DIM, indent=1)
+    return lines
+
+
+def _files(plan: Plan, ascii: bool) -> str:
+    total = sum(len(each.data) for each in plan.files)
+    count = formatting.count(len(plan.files), "file", ascii=ascii)
+    return f"{count}, {formatting.size(total, ascii)}"
+
+
+def file_list(plan: Plan, ascii: bool, new: str = "new", way: str = "in the way") -> list[Line]:
+    """Each file that would be written: whether it is new, its size, what it is for."""
+    wide = max((cell_len(plain(each.name, 40, ascii)) for each in plan.files), default=0)
+    told = max((len(way if each.exists else new) for each in plan.files), default=0)
+    return [
+        line(
+            "  ",
+            (f"! {way:<{told}}", NOTE) if each.exists else (f"+ {new:<{told}}", GOOD),
+            f"  {plain(each.name, 40, ascii):<{wide}}",
+            f"  {formatting.size(len(each.data), ascii):>8}  ",
+            (plain(each.about, 120, ascii), DIM),
+        )
+        for each in plan.files
+    ]
+
+
+def _missing(verdict: FormResult, cells: int, ascii: bool) -> list[Line]:
+    if verdict.request is None:
+        return [line(" ", ("what would be written appears here", DIM))]
+    lines: list[Line] = [line(" ", ("Nothing can be written yet:", BOLD)), ()]
+    for each in verdict.fatal:
+        label = LABELS.get(each.field, each.field.removeprefix("values."))
+        named = not label or each.text.startswith(f"{label} ")
+        told = plain(each.text if named else f"{label}: {each.text}", 1000, ascii)
+        lines += wrapped(told, cells - 1, BAD, indent=2)
+    return lines

@@ -1,0 +1,1 @@
+"""The terminal layer: differential rendering, flow control, input decoding."""

@@ -1,0 +1,34 @@
+"""Long text beside something else, a line between them."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Final
+
+from textual.binding import BindingType
+
+from screens.actions import bindings_of
+from screens.widgets.document import Document
+from screens.widgets.spans import DIM, MOVING, Line, line
+
+EDGE: Final = 2
+"""Cells that the line and a blank take."""
+
+
+class SidePane(Document):
+    """A document with a line at its left, bright while it has the focus."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("preview")]
+
+    def line_at(self, y: int) -> tuple[Line, bool]:
+        content, selected = super().line_at(y)
+        edge = "|" if self.ascii else "│"
+        return line((edge, MOVING if self.has_focus else DIM), " ") + content, selected
+
+    def action_next_part(self) -> None:
+        self.next_section()
+
+    def on_focus(self) -> None:
+        self.repaint()
+
+    def on_blur(self) -> None:
+        self.repaint()
