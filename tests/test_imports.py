@@ -37,7 +37,16 @@ READING = {
 } | {"metlmon.jobfiles.gate_files"}
 PRINTING = {
     f"metlmon.cli.{name}"
-    for name in ("commands.status", "warnings", "output", "hang_watchdog", "json_output")
+    for name in (
+        "commands",
+        "exit_on",
+        "queue_option",
+        "reading",
+        "warnings",
+        "output",
+        "hang_watchdog",
+        "json_output",
+    )
 }
 FIGURES = {"metlmon.stats", "metlmon.jobfiles"}
 
@@ -180,7 +189,7 @@ def test_what_reads_nothing_defines_no_records() -> None:
 
 def test_the_first_screen_waits_for_no_other() -> None:
     opening = (
-        "metlmon.cli.main metlmon.cli.commands.status metlmon.cli.session_setup metlmon.pool.client"
+        "metlmon.cli.main metlmon.cli.commands.watch metlmon.cli.session_setup metlmon.pool.client"
     )
     code = "import importlib\nfor each in sys.argv[1:]: importlib.import_module(each)"
     found = imported(code, *opening.split(), "screens.app")

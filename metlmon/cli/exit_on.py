@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 from metlmon.cli.exit_codes import CONDITIONS, Exit
+from metlmon.live.errors import InputError
 from metlmon.model.states import ACTIVE, ENDED, DagState, State
 from metlmon.snapshot.types import RunRow, Status
 
@@ -18,6 +19,16 @@ def pause(seconds: float) -> None:
     """Here, and not where files are read: who only waits for the next look waits for no file
     system."""
     time.sleep(seconds)
+
+
+def exit_conditions(text: str) -> frozenset[str]:
+    """The names in ``--exit-on``. Raises InputError for one that there is not."""
+    names = frozenset(name.strip() for name in text.split(",") if name.strip())
+    unknown = sorted(names - CONDITIONS.keys())
+    if unknown or not names:
+        what = unknown[0] if unknown else text
+        raise InputError(f"--exit-on {what!r}: there are {', '.join(CONDITIONS)}")
+    return names
 
 
 def condition(names: frozenset[str]) -> Callable[[Status], Exit | None]:

@@ -30,7 +30,7 @@ AT_WORK: Final = 0.01
 LET_GO_AFTER: Final = 2
 """Looks at which a ctrl-c waits for the main thread: one in a long call of its own hears it."""
 
-READERS: Final = ("/metlmon/live/", "/metlmon/cli/commands/status.py")
+READERS: Final = ("/metlmon/live/", "/metlmon/cli/reading.py")
 """Where the calls are that ask the file system of a dagdir."""
 
 DEEP: Final = 12
@@ -40,10 +40,10 @@ _over = threading.Event()
 """Of the command that is watched now; each has its own, or the thread of the one before goes on."""
 
 
-def look_on(directory: str) -> None:
-    """Begin to see to it that reading ``directory`` gets on, until :func:`look_away`."""
+def start_watchdog(directory: str) -> None:
+    """Begin to see to it that reading ``directory`` gets on, until :func:`stop_watchdog`."""
     global _over
-    look_away()
+    stop_watchdog()
     _over = threading.Event()
     main = threading.main_thread().ident
     # Screens are drawn where there may be no thread for it, and tests call commands from others.
@@ -52,7 +52,7 @@ def look_on(directory: str) -> None:
         threading.Thread(target=_look, args=args, name="metlmon-look", daemon=True).start()
 
 
-def look_away() -> None:
+def stop_watchdog() -> None:
     """The command has ended, or screens are drawn: they have ways of their own."""
     _over.set()
 

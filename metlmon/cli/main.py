@@ -37,12 +37,6 @@ Settings are read from metlmon.toml in the dagdir, then from metlmon/metlmon.tom
 user's configuration directory. NO_COLOR is respected. Watching never writes to a dagdir.
 """
 
-FIGURES: Final = (
-    *("sites", "timeline", "curves", "grid", "shards", "estimate", "nodes"),
-    *("report", "export", "config", "check", "new"),
-)
-"""Commands that have a module of their own, with a function of their name."""
-
 COLLECT: Final = (5_000, 10, 10)
 """When Python collects garbage, instead of at every 700 objects: a model grows by millions, none
 of them in a cycle. Larger numbers let the garbage of screens stand for hours."""
@@ -711,28 +705,10 @@ def _dispatch(options: argparse.Namespace) -> int:
         print(script(options.shell, parser()), end="")
         return Exit.OK
     try:
-        if options.command == "demo":
-            from metlmon.cli.commands.demo import demo
-
-            return demo(options)
-        if options.command == "submit":
-            from metlmon.cli.commands.submit import submit
-
-            return submit(options)
-        if options.command == "continue":
-            from metlmon.cli.commands.continue_ import continue_
-
-            return continue_(options)
-        if options.command == "act":
-            from metlmon.cli.commands.act import act
-
-            return act(options)
-        if options.command in FIGURES:
-            module = import_module(f"metlmon.cli.commands.{options.command}")
-            return int(getattr(module, options.command)(options))
-        from metlmon.cli.commands import status as commands_status
-
-        return int(getattr(commands_status, options.command)(options))
+        # One module each, with a function of its name; "continue" is a word of Python's.
+        name = "continue_" if options.command == "continue" else options.command
+        module = import_module(f"metlmon.cli.commands.{name}")
+        return int(getattr(module, name)(options))
     except (InputError, OSError) as error:
         refused = unusable_path(error) if isinstance(error, OSError) else error
         if refused is None:

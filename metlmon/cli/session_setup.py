@@ -1,15 +1,19 @@
-"""The screens with a pool behind them: who can act, and who asks the queue.
+"""Opening the screens over a feed, with a pool behind it where there is one.
 
-Nothing of HTCondor is touched before a screen asks for it, so that the first picture waits
-for nobody.
+HTCondor's bindings are imported only when a screen asks for the pool, so that the first frame
+does not wait for them.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from metlmon.cli.hang_watchdog import stop_watchdog
+from metlmon.cli.output import can_show
 from metlmon.config.files import load_settings
 from metlmon.frozen import frozen
 from metlmon.live.dagdir_reader import DagdirReader
@@ -29,44 +33,84 @@ RECORDING: Final = "this is a recording; there is no pool behind it"
 
 @frozen
 class FeedAndPool:
-    """A feed, and the desk that acts on its jobs (None: for the reason in ``no_desk``)."""
+    """A feed, and the pool client that acts on its jobs.
+
+    ``pool`` None: for the reason in ``no_pool``.
+    """
 
     feed: Feed
-    desk: PoolActions | None
-    no_desk: str = ""
+    pool: PoolActions | None
+    no_pool: str = ""
     read_only: bool = False
 
 
 def connect_pool(reader: DagdirReader, options: argparse.Namespace) -> FeedAndPool:
-    """The feed of a dagdir with a desk, as far as the options and settings allow one."""
+    """The feed of a dagdir with a pool client, as options and settings allow one."""
     if getattr(options, "read_only", False) or reader.ensemble.settings.read_only:
-        # The queue is asked all the same: looking is not acting.
-        feed, desk = with_queue(reader)
-        return FeedAndPool(feed, desk, "metlmon is read-only here", read_only=True)
+        # The queue is polled all the same: reading it is no action.
+        feed, pool = with_queue(reader)
+        return FeedAndPool(feed, pool, "metlmon is read-only here", read_only=True)
     if reader.as_of is not None:
         return FeedAndPool(Session(reader), None, PAST)
-    feed, desk = with_queue(reader)
-    return FeedAndPool(feed, desk)
+    feed, pool = with_queue(reader)
+    return FeedAndPool(feed, pool)
 
 
 def with_queue(reader: DagdirReader) -> tuple[Feed, PoolActions]:
-    """A live feed that the queue's word is added to, and the desk beside it."""
+    """A live feed that includes the queue snapshot, and the pool client of its jobs."""
     session = Session(reader)
     connection = PoolConnection()
     queue = QueuePoller(session, connection)
     return QueueFeed(session, queue), PoolClient(session, connection, queue)
 
 
-def another(dagdir: Path) -> tuple[Feed, PoolActions]:
-    """Feed and desk of a dagdir that was just submitted. Raises InputError."""
+def open_dagdir(dagdir: Path) -> tuple[Feed, PoolActions]:
+    """Feed and pool client of a dagdir that was just submitted. Raises InputError."""
     reader = DagdirReader(dagdir, load_settings(dagdir))
     reader.open()
     return with_queue(reader)
 
 
 def open_submit_pane(options: argparse.Namespace, draft: Request) -> int:
-    """``metlmon submit`` on a terminal: the pane first, then the ensemble that it started."""
-    from metlmon.cli.commands.status import show
+    """``metlmon submit`` on a terminal: the form first, then the ensemble that it started."""
     from metlmon.live.null_feed import NullFeed
 
-    return show(FeedAndPool(NullFeed(), None, "there is no ensemble yet"), options, draft=draft)
+    no_pool = "there is no ensemble yet"
+    return open_screens(FeedAndPool(NullFeed(), None, no_pool), options, draft=draft)
+
+
+def open_screens(
+    feed_and_pool: FeedAndPool,
+    options: argparse.Namespace,
+    key: str | None = None,
+    draft: Request | None = None,
+) -> int:
+    """Run the application over a feed; the only place where the core imports the screens.
+
+    It opens on the overview, on the run with this ``key``, or on the submit form with this
+    ``draft``. Returns the exit status.
+    """
+    from metlmon.cli.exit_on import condition, exit_conditions
+    from metlmon.pool.client import open_pool
+    from screens.app import AppOptions, run_app
+
+    stop_watchdog()
+    exit_on = getattr(options, "exit_on", None)
+    return run_app(
+        feed_and_pool.feed,
+        AppOptions(
+            mouse=getattr(options, "mouse", False),
+            ascii=getattr(options, "ascii", False) or not can_show(sys.stdout),
+            no_color=bool(os.environ.get("NO_COLOR")),
+            only=getattr(options, "only", None),
+            start="submit" if draft is not None else ("run", key) if key else "overview",
+            exit_when=condition(exit_conditions(exit_on)) if exit_on else None,
+            timeout=getattr(options, "timeout", None),
+            desk=feed_and_pool.pool,
+            no_desk=feed_and_pool.no_pool,
+            read_only=feed_and_pool.read_only,
+            opener=open_dagdir,
+            pool=None if feed_and_pool.read_only else open_pool(),
+            draft=draft,
+        ),
+    )

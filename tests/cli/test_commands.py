@@ -556,7 +556,7 @@ def test_exit_on_gives_up(capsys: Captured, dagdir: Dagdir) -> None:
 def test_exit_on_waits_until_it_is_so(
     capsys: Captured, dagdir: Dagdir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from metlmon.cli.commands import status as commands_status
+    from metlmon.cli import exit_on
 
     looks: list[float] = []
 
@@ -567,7 +567,7 @@ def test_exit_on_waits_until_it_is_so(
             log = Log().release(79, at="13:00:00").execute(79).terminate(79, 0)
             dagdir.append("metl.log", log.data)
 
-    monkeypatch.setattr(commands_status.time, "sleep", meanwhile)
+    monkeypatch.setattr(exit_on.time, "sleep", meanwhile)
     assert spoken(capsys, "status", str(dagdir.path), "--exit-on", "all")[0] == Exit.OK
     assert len(looks) == 2
 
@@ -621,13 +621,13 @@ def test_without_a_terminal_watch_prints_the_status(dagdir: Dagdir) -> None:
 
 
 def test_a_dumb_terminal_is_no_place_for_screens(monkeypatch: pytest.MonkeyPatch) -> None:
-    from metlmon.cli.commands import status as commands_status
+    from metlmon.cli import output
 
     for stream in (sys.stdin, sys.stdout, sys.stderr):
         monkeypatch.setattr(stream, "isatty", lambda: True, raising=False)
     for term, shows in (("dumb", False), ("", False), ("xterm-256color", True)):
         monkeypatch.setenv("TERM", term)
-        assert commands_status.is_terminal() is shows
+        assert output.is_terminal() is shows
 
 
 def test_the_reader_of_a_pipe_may_leave_early(dagdir: Dagdir) -> None:

@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 
-from metlmon.cli.commands.status import read_whole
+from metlmon.cli.reading import read_whole
 from metlmon.live.session import Session
 from metlmon.model.job_times import first_from, latest_by
 from metlmon.stats.timeline import drawn_up

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from metlmon.cli import exit_on, hang_watchdog
+from metlmon.cli import hang_watchdog
 from metlmon.cli.commands import status as commands_status
 from metlmon.cli.exit_codes import Exit
 from metlmon.live import file_errors, fs_timeout
@@ -212,10 +212,10 @@ def test_who_waits_for_the_next_look_waits_for_no_file_system(
         goes_on.wait(DEADLINE)
 
     answers = [None, Exit.OK]
-    monkeypatch.setattr(exit_on, "condition", lambda names: lambda status: answers.pop(0))
+    monkeypatch.setattr(commands_status, "condition", lambda names: lambda status: answers.pop(0))
     monkeypatch.setattr(time, "sleep", sleep)
     options = argparse.Namespace(exit_on="done", timeout=None)
-    waits = threading.Thread(target=commands_status._wait, args=(reader, options), daemon=True)
+    waits = threading.Thread(target=commands_status.wait, args=(reader, options), daemon=True)
     waits.start()
     assert pauses.wait(DEADLINE)
     assert waits.ident is not None

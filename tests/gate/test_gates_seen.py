@@ -406,7 +406,7 @@ def test_a_look_costs_no_more_than_its_folders(dagdir: Dagdir) -> None:
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(gate_files, "call_with_timeout", ask)
-        patched.setattr("metlmon.live.follower.ask", ask)
+        patched.setattr("metlmon.live.follower.call_with_timeout", ask)
         reader._gates.look(reader.ensemble)
     assert asked == [str(dagdir.path / "gate/e"), str(dagdir.path / "placement/e")]
 

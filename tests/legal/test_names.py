@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from metlmon.cli.commands.status import one_run
+from metlmon.cli.reading import one_run
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.errors import InputError
 from metlmon.model.run_filter import run_named

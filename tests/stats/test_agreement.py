@@ -28,7 +28,9 @@ import pandas as pd
 import pytest
 
 import metlmon
+from metlmon.cli.commands import jobs as jobs_command
 from metlmon.cli.commands import report, timeline
+from metlmon.cli.commands import run as run_command
 from metlmon.cli.commands import sites as sites_command
 from metlmon.cli.commands import status as commands_status
 from metlmon.cli.main import main, parser
@@ -98,7 +100,8 @@ class Ensemble:
         """What a command prints. The directory is read once for all of them."""
         out = io.StringIO()
         with ExitStack() as stack:
-            for module in (commands_status, report, sites_command, timeline):
+            commands = (commands_status, jobs_command, run_command, report, sites_command, timeline)
+            for module in commands:
                 stack.enter_context(
                     mock.patch.object(module, "open_reader", return_value=self.reader)
                 )

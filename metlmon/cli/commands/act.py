@@ -9,10 +9,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from metlmon.cli.commands.status import one_run, open_reader
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.json_output import SCHEMA
 from metlmon.cli.output import print_json
+from metlmon.cli.reading import one_run, open_reader
 from metlmon.live.errors import InputError
 from metlmon.live.session import Session
 from metlmon.pool.client import PoolClient

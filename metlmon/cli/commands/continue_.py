@@ -13,9 +13,9 @@ from metlmon.authoring.continuation import Continuation, continuation
 from metlmon.authoring.continuation_dag import ContinuedRun
 from metlmon.authoring.request import PlanError
 from metlmon.authoring.write_files import write_plan
-from metlmon.cli.commands.status import open_reader
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.output import can_show, print_json
+from metlmon.cli.reading import open_reader
 from metlmon.cli.tables import TextColumn, console, print_table
 from metlmon.live.errors import InputError
 from metlmon.text.formatting import count, plain, unknown

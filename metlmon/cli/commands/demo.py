@@ -8,10 +8,9 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from metlmon.cli.commands.status import show
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.output import can_show, is_terminal
-from metlmon.cli.session_setup import RECORDING, FeedAndPool
+from metlmon.cli.session_setup import RECORDING, FeedAndPool, open_screens
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.errors import InputError
 from metlmon.live.replay import Replay
@@ -49,7 +48,7 @@ def demo(options: argparse.Namespace) -> int:
         try:
             reader = DagdirReader(folder, local_now=replay.now)
             reader.open()
-            return show(FeedAndPool(Session(reader), None, RECORDING), options)
+            return open_screens(FeedAndPool(Session(reader), None, RECORDING), options)
         finally:
             replay.stop()
             if replay.failed is not None:

@@ -9,10 +9,10 @@ from copy import copy
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from metlmon.cli.commands.status import open_reader
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.json_output import JsonWriter, head, outlook_json
 from metlmon.cli.output import can_show, print_json
+from metlmon.cli.reading import open_reader
 from metlmon.cli.warnings import print_warnings
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.stats import estimate_text

@@ -15,8 +15,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from metlmon.cli.commands.status import open_reader
 from metlmon.cli.exit_codes import Exit
+from metlmon.cli.reading import open_reader
 from metlmon.cli.warnings import print_warnings
 from metlmon.drafts import draft_name, remove_stale_drafts
 from metlmon.live.errors import InputError

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from metlmon.cli.commands.curves import check_metric, print_figures
-from metlmon.cli.commands.status import open_reader
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.output import can_show
+from metlmon.cli.reading import open_reader
 from metlmon.cli.tables import TextColumn, console, print_table
 from metlmon.live.errors import InputError
 from metlmon.live.job_files import TrainingFiles

@@ -504,7 +504,7 @@ def _write(
 
 def _cost(plan: Plan, options: argparse.Namespace) -> Cost | None:
     """What it would cost by what the epochs of another ensemble did."""
-    from metlmon.cli.commands.status import read_whole
+    from metlmon.cli.reading import read_whole
     from metlmon.stats.cost import cost, past
     from metlmon.stats.worker import StatsInput
 

@@ -7,10 +7,10 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from metlmon.cli.commands.status import open_reader
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.json_output import JsonWriter, head
 from metlmon.cli.output import can_show, print_json_list
+from metlmon.cli.reading import open_reader
 from metlmon.cli.warnings import print_warnings
 from metlmon.live.errors import InputError
 from metlmon.model.job_events import NodeKey

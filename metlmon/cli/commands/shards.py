@@ -6,10 +6,10 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
-from metlmon.cli.commands.status import open_reader
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.json_output import SCHEMA, JsonWriter, warnings
 from metlmon.cli.output import can_show, print_json
+from metlmon.cli.reading import open_reader
 from metlmon.cli.tables import TextColumn, console, hours_line, print_table
 from metlmon.cli.warnings import print_warnings
 from metlmon.snapshot.dag_description import described

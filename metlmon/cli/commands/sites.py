@@ -9,12 +9,12 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from metlmon.cli.commands.status import open_reader
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.json_output import SCHEMA, JsonWriter, hours_of, warnings
 from metlmon.cli.json_output import hours as hours_number
 from metlmon.cli.json_output import seconds as seconds_number
 from metlmon.cli.output import can_show, print_json
+from metlmon.cli.reading import open_reader
 from metlmon.cli.tables import NAME_LIMIT, TextColumn, console, hours_line, print_table
 from metlmon.cli.warnings import print_warnings
 from metlmon.model.hour_unit import HourUnit

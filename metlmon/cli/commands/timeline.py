@@ -8,10 +8,10 @@ import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
-from metlmon.cli.commands.status import open_reader
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.json_output import JsonWriter, head, seconds
 from metlmon.cli.output import can_show, print_json
+from metlmon.cli.reading import open_reader
 from metlmon.cli.warnings import print_warnings
 from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.stats.timeline import CountStep, Lane, Ran, Stall, Timeline, TimelineSpan, drawn_up

@@ -1,0 +1,118 @@
+"""Reading a dagdir for a command, and choosing runs in it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Final, TextIO
+
+from metlmon.cli.hang_watchdog import start_watchdog
+from metlmon.cli.warnings import print_warnings
+from metlmon.config.files import load_settings, zone
+from metlmon.live.cache import user_cache
+from metlmon.live.dagdir_reader import DagdirReader
+from metlmon.live.ensemble_warnings import OF_A_MOMENT
+from metlmon.live.errors import InputError
+from metlmon.live.time_argument import asked_moment
+from metlmon.model.run_filter import listed_runs, run_named
+from metlmon.snapshot.builder import SnapshotBuilder
+from metlmon.snapshot.types import Progress, RunRow, Status
+
+PRINT_WARNINGS: Final = frozenset({"status", "watch", "export"})
+"""Commands that print all warnings also for people."""
+
+PROGRESS_AFTER_SECONDS: Final = 1.0
+"""Reading that takes longer shows its progress."""
+
+
+def new_reader(options: argparse.Namespace) -> DagdirReader:
+    """A reader of the directory in ``options``; nothing is read yet."""
+    start_watchdog(options.dir)
+    path = Path(options.dir)
+    settings = load_settings(path.parent if path.is_file() else path)
+    if options.tz:
+        settings = replace(settings, zone=zone(options.tz))
+    return DagdirReader(
+        path,
+        settings,
+        as_of=asked_moment("--as-of", options.as_of, settings.zone),
+        live=options.live,
+        cache=user_cache(),
+    )
+
+
+def open_reader(options: argparse.Namespace) -> DagdirReader:
+    """A reader that has read everything there is.
+
+    Warnings about the moment of ``--as-of`` go to standard error where the command prints no
+    warnings of its own.
+    """
+    reader = _read_all(new_reader(options))
+    prints = getattr(options, "json", False) or getattr(options, "command", "") in PRINT_WARNINGS
+    if isinstance(options.as_of, str) and not prints:
+        print_warnings(n for n in reader.painter().notices() if n.kind in OF_A_MOMENT)
+    return reader
+
+
+def read_whole(dagdir: Path) -> DagdirReader:
+    """As :func:`open_reader`, of a directory that is not the command's own."""
+    return _read_all(DagdirReader(dagdir, load_settings(dagdir), cache=user_cache()))
+
+
+def _read_all(reader: DagdirReader) -> DagdirReader:
+    reader.open()
+    show = _progress_line(sys.stderr)
+    reader.read_all(show)
+    show(None)
+    return reader
+
+
+def _progress_line(stream: TextIO) -> Callable[[Progress | None], None]:
+    """Progress on standard error, if that is a terminal and reading takes long."""
+    start = time.monotonic()
+    shown = False
+
+    def show(progress: Progress | None) -> None:
+        nonlocal shown
+        if progress is None:
+            if shown:
+                stream.write("\r\x1b[K")
+                stream.flush()
+        elif stream.isatty() and time.monotonic() - start > PROGRESS_AFTER_SECONDS:
+            shown = True
+            stream.write(f"\rreading {progress.total / 1e6:.0f} MB: {progress.fraction:4.0%}")
+            stream.flush()
+
+    return show
+
+
+# --- choosing runs --------------------------------------------------------------------------
+
+
+def one_run(builder: SnapshotBuilder, wanted: str) -> RunRow:
+    """The one run that ``wanted`` names. Raises InputError with the candidates."""
+    rows = builder.find_runs(wanted)
+    if len(rows) == 1:
+        return rows[0]
+    if rows:
+        names = ", ".join(f"{r.uuid or r.key} ({r.run}, {r.dag})" for r in rows[:20])
+        raise InputError(f"{wanted}: {len(rows)} runs are meant by that: {names}")
+    raise InputError(f"{wanted}: no such run; {listed_runs(builder.status().runs)}")
+
+
+def check_only(builder: SnapshotBuilder, only: str | None) -> None:
+    """Raises InputError when ``--only`` names no run."""
+    runs = builder.status().runs
+    if only and not any(run_named(run, only) for run in runs):
+        raise InputError(f"--only {only}: no such run; {listed_runs(runs)}")
+
+
+def select_runs(status: Status, only: str | None) -> Status:
+    """The status with the runs of ``--only``; totals stay the whole ensemble's."""
+    if not only:
+        return status
+    return replace(status, runs=tuple(run for run in status.runs if run_named(run, only)))
