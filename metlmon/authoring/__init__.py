@@ -1,4 +1,4 @@
-"""Descriptions of ensembles → DAG and submit files."""
+"""Turns descriptions of ensembles into DAG and submit files."""
 
 from metlmon.authoring.plan import make_plan
 from metlmon.authoring.request import (

@@ -1,9 +1,8 @@
-"""A DAG that goes on with runs of another one: from their checkpoints, same uuids, epochs counting
-on.
+"""Plans a DAG that continues runs from their checkpoints, with the same uuids.
 
-Skipped nodes are done for ever in a rescue, and so is a node that another one takes for its own; so
-what was stopped, or was left unfinished, goes on in a DAG of its own beside the old one. Everything
-in it is as the old DAG file says of the same epoch, or of the run's last one.
+The nodes of a stopped or unfinished run cannot be run again by a rescue DAG: skipped nodes count as
+done. They are therefore continued in a separate DAG beside the old one, which repeats what the old
+DAG file specifies for the same epoch or, for further epochs, for the run's last one.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ _NUMBERED: Final = re.compile(r"(.+?)-(\d{1,4})")
 
 @frozen
 class ExcludedRun:
-    """A run that does not go on, and why, in words."""
+    """A run that is not continued, and the reason as text."""
 
     run: str
     uuid: str | None
@@ -46,8 +45,11 @@ class ExcludedRun:
 
 @frozen
 class Continuation:
-    """What would be written. ``plan`` None: no run goes on. ``of``: the DAG files that it goes on
-    with. ``remarks``: what of the old DAG could not be gone on with, in sentences."""
+    """The planned continuation.
+
+    ``plan`` None: no run is continued. ``of``: the DAG files that are continued. ``remarks``: parts
+    of the old DAG that could not be continued, as sentences.
+    """
 
     plan: Plan | None
     of: tuple[str, ...]
@@ -57,163 +59,192 @@ class Continuation:
 
 
 def continuation(
-    painter: SnapshotBuilder,
+    builder: SnapshotBuilder,
     directory: Path,
     wanted: Sequence[str] = (),
     epochs: int | None = None,
-    of: str | None = None,
+    dag_file: str | None = None,
 ) -> Continuation:
-    """What goes on with the runs that ``wanted`` names (by name or uuid; empty: all that are not
-    complete). ``epochs``: how many each run is to have in the end, None: as many as it was to
-    have. ``of``: only runs of this DAG file; ``painter`` knows all DAGs of ``directory``, for each
-    of them may have trained epochs of these. Nothing is written. Raises PlanError where nothing
-    can go on."""
-    runs = _asked_for(painter, wanted, of)
-    checkpoints = Checkpoints(directory, painter.ensemble.settings)
-    found: list[ContinuedRunPlan] = []
+    """Plan the continuation of the ``wanted`` runs. Writes nothing.
+
+    ``wanted``: names or uuids; empty: all incomplete runs. ``epochs``: total number of epochs of
+    each run; None: as in the old DAG. ``dag_file``: only runs of this DAG file. ``builder`` must
+    know all DAGs of ``directory``, as each of them may have trained epochs of these runs. Raises
+    PlanError if nothing can be continued.
+    """
+    runs = _select_runs(builder, wanted, dag_file)
+    checkpoints = Checkpoints(directory, builder.ensemble.settings)
+    plans: list[ContinuedRunPlan] = []
     left_out: list[ExcludedRun] = []
     for run in runs:
-        going = _going(painter, checkpoints, run, epochs, of)
-        if isinstance(going, ContinuedRunPlan):
-            found.append(going)
-        elif going is not None or wanted:
-            why = going or "it has all its epochs; --epochs N gives it more"
-            left_out.append(ExcludedRun(run.names[painter.home(run)], run.uuid, why))
-    dags = list(dict.fromkeys(each.dag.key for each in found))
-    base = _base(painter, dags)
-    told = tuple(each.told for each in found)
-    files = tuple(painter.dags[key].file for key in dags)
-    if not found:
+        plan = _continued_run(builder, checkpoints, run, epochs, dag_file)
+        if isinstance(plan, ContinuedRunPlan):
+            plans.append(plan)
+        elif plan is not None or wanted:
+            why = plan or "it has all its epochs; --epochs N gives it more"
+            left_out.append(ExcludedRun(run.names[builder.home(run)], run.uuid, why))
+    dags = list(dict.fromkeys(plan.dag.key for plan in plans))
+    base = _base_name(builder, dags)
+    continued = tuple(plan.told for plan in plans)
+    files = tuple(builder.dags[key].file for key in dags)
+    if not plans:
         return Continuation(None, files, (), tuple(left_out))
-    _refuse_while_held(painter, found)
-    writing = ContinuationBuilder(painter, directory, _free_name(painter, directory, base), found)
-    return Continuation(writing.plan(), files, told, tuple(left_out), tuple(writing.remarks))
+    _refuse_active_dags(builder, plans)
+    dag_builder = ContinuationBuilder(
+        builder, directory, _free_name(builder, directory, base), plans
+    )
+    return Continuation(
+        dag_builder.plan(), files, continued, tuple(left_out), tuple(dag_builder.remarks)
+    )
 
 
 # --- which runs -----------------------------------------------------------------------------
 
 
-def _asked_for(painter: SnapshotBuilder, wanted: Sequence[str], of: str | None) -> list[Run]:
-    those = {run.key: run for run in painter.runs.by_key.values() if of is None or _is_of(run, of)}
-    if not those and of is not None:
-        raise PlanError(f"{of}: no DAG of this name was submitted here; give the directory")
+def _select_runs(
+    builder: SnapshotBuilder, wanted: Sequence[str], dag_file: str | None
+) -> list[Run]:
+    candidates = {
+        run.key: run
+        for run in builder.runs.by_key.values()
+        if dag_file is None or _has_nodes_in(run, dag_file)
+    }
+    if not candidates and dag_file is not None:
+        raise PlanError(f"{dag_file}: no DAG of this name was submitted here; give the directory")
     if not wanted:
-        return [run for run in those.values() if run.epochs]
-    found: dict[str, Run] = {}
-    for each in wanted:
-        rows = [row for row in painter.find_runs(each) if row.key in those]
+        return [run for run in candidates.values() if run.epochs]
+    selected: dict[str, Run] = {}
+    for name in wanted:
+        rows = [row for row in builder.find_runs(name) if row.key in candidates]
         if len(rows) != 1:
-            what = f"{len(rows)} runs are meant by it; give a uuid" if rows else "no such run"
-            raise PlanError(f"{each}: {what}")
-        found[rows[0].key] = those[rows[0].key]
-    return list(found.values())
+            reason = f"{len(rows)} runs are meant by it; give a uuid" if rows else "no such run"
+            raise PlanError(f"{name}: {reason}")
+        selected[rows[0].key] = candidates[rows[0].key]
+    return list(selected.values())
 
 
-def _is_of(run: Run, file: str) -> bool:
-    """Has the DAG file, whose key is its name, a node of the run?"""
+def _has_nodes_in(run: Run, file: str) -> bool:
+    """Whether the DAG file (its key is its name) has a node of the run."""
     return any(key == file for key, _ in run.nodes())
 
 
-def _going(
-    painter: SnapshotBuilder, checkpoints: Checkpoints, run: Run, epochs: int | None, of: str | None
+def _continued_run(
+    builder: SnapshotBuilder,
+    checkpoints: Checkpoints,
+    run: Run,
+    epochs: int | None,
+    dag_file: str | None,
 ) -> ContinuedRunPlan | str | None:
-    """The run as it goes on; else why it does not; None where it is complete."""
-    stands = painter.standings[run.key]
-    home = painter.home(run)
-    dag = painter.dags[home[0]]
-    nodes = _nodes(painter, run, dag)
+    """How the run is continued; a reason if it cannot be; None if it is complete."""
+    run_state = builder.standings[run.key]
+    home = builder.home(run)
+    dag = builder.dags[home[0]]
+    nodes = _source_nodes(builder, run, dag)
     last = max(run.epochs, default=-1) if epochs is None else epochs - 1
-    states = {number: painter.states[key] for number, key in stands.epochs.items()}
-    over = {n: s.inferred for n, s in states.items() if s.state is State.COMPLETED}
-    sure = max((n for n, inferred in over.items() if not inferred), default=None)
-    if last < min(run.epochs, default=0) or (sure is not None and last <= sure):
-        return _more_than(epochs, sure)
+    states = {number: builder.states[key] for number, key in run_state.epochs.items()}
+    completed = {
+        number: state.inferred for number, state in states.items() if state.state is State.COMPLETED
+    }
+    last_logged = max(
+        (number for number, inferred in completed.items() if not inferred), default=None
+    )
+    if last < min(run.epochs, default=0) or (last_logged is not None and last <= last_logged):
+        return _too_few_epochs(epochs, last_logged)
     if run.uuid is None:
         return "its nodes have no VAR run_uuid"
-    if dag.top != dag.key and dag.file != of:
+    if dag.top != dag.key and dag.file != dag_file:
         return f"it is in a sub-DAG: continue that one, {dag.file}"
-    told = gate_told(painter.run_row(run, painter.in_flight().runs))
-    why = told[0] if told else STATES[stands.state].word
-    checkpoint = checkpoints.of(run.uuid, {n: (old.dag, old.node) for n, old in nodes.items()})
-    # An epoch whose job no log knows is done as far as its output is here.
-    done = sure if checkpoint.epoch < 0 else max(over, default=None)
+    gate_notes = gate_told(builder.run_row(run, builder.in_flight().runs))
+    reason = gate_notes[0] if gate_notes else STATES[run_state.state].word
+    checkpoint = checkpoints.of(
+        run.uuid, {number: (source.dag, source.node) for number, source in nodes.items()}
+    )
+    # An epoch without a job in any log counts as done if its output is here.
+    done = last_logged if checkpoint.epoch < 0 else max(completed, default=None)
     first = min(run.epochs) if done is None else done + 1
-    # Where the first epoch that is known here needs a checkpoint, a DAG that is gone left that.
+    # If the first epoch here needs a checkpoint, it is from a DAG that no longer exists.
     if done is None and not (first and variable(nodes[first].node, VARIABLE)):
-        begun = ContinuedRun(run.names[home], run.uuid, why, None, first, last, None)
-        return ContinuedRunPlan(begun, run, dag, nodes, checkpoint.value)
+        continued = ContinuedRun(run.names[home], run.uuid, reason, None, first, last, None)
+        return ContinuedRunPlan(continued, run, dag, nodes, checkpoint.value)
     if checkpoint.missing is not None:
         return checkpoint.missing
-    # What came back last is what there is to go on from.
+    # The run can only continue from an epoch whose checkpoint was transferred back.
     done = first - 1 if checkpoint.epoch < 0 else min(first - 1, checkpoint.epoch)
     first = done + 1
     if first > last:
-        return _more_than(epochs, done)
-    told_of = ContinuedRun(run.names[home], run.uuid, why, done, first, last, checkpoint.folder)
-    return ContinuedRunPlan(told_of, run, dag, nodes, checkpoint.value)
+        return _too_few_epochs(epochs, done)
+    continued = ContinuedRun(
+        run.names[home], run.uuid, reason, done, first, last, checkpoint.folder
+    )
+    return ContinuedRunPlan(continued, run, dag, nodes, checkpoint.value)
 
 
-def _more_than(epochs: int | None, done: int | None) -> str | None:
-    """What is said where fewer epochs are asked for than are done."""
+def _too_few_epochs(epochs: int | None, done: int | None) -> str | None:
+    """The reason if fewer epochs are requested than are done."""
     if epochs is None or done is None or epochs > done:
         return None
     return f"it has {count(done + 1, 'epoch')} already, more than the {epochs} asked for"
 
 
-def _nodes(painter: SnapshotBuilder, run: Run, home: Dag) -> dict[int, SourceNode]:
-    """The node of each epoch: where several DAGs have it, that of the one in which the run went
-    on last, else of the last one that has it."""
-    found = {}
+def _source_nodes(builder: SnapshotBuilder, run: Run, home: Dag) -> dict[int, SourceNode]:
+    """The node of each epoch.
+
+    If several DAGs have one: that of the DAG that continued the run last, else of the last DAG.
+    """
+    nodes = {}
     for number, keys in run.epochs.items():
-        key = next((each for each in keys if each[0] == home.key), keys[-1])
-        dag = painter.dags[key[0]]
-        found[number] = SourceNode(dag, dag.workflow.nodes[key[1]])
-    return found
+        key = next((key for key in keys if key[0] == home.key), keys[-1])
+        dag = builder.dags[key[0]]
+        nodes[number] = SourceNode(dag, dag.workflow.nodes[key[1]])
+    return nodes
 
 
-# --- may it -----------------------------------------------------------------------------------
+# --- preconditions ----------------------------------------------------------------------------
 
 
-def _base(painter: SnapshotBuilder, dags: Sequence[str]) -> str:
-    """The name that all of them have but for the number: ``ensemble`` of ``ensemble-2.dag``."""
-    bases = {_base_of(painter, painter.dags[key]) for key in dags}
+def _base_name(builder: SnapshotBuilder, dags: Sequence[str]) -> str:
+    """The common name without the number: ``ensemble`` for ``ensemble-2.dag``."""
+    bases = {_base_name_of_dag(builder, builder.dags[key]) for key in dags}
     if len(bases) > 1:
-        files = ", ".join(sorted(Path(painter.dags[key].file).name for key in dags))
+        files = ", ".join(sorted(Path(builder.dags[key].file).name for key in dags))
         raise PlanError(
             f"the runs are of several DAGs ({files}): name those of one, or give its DAG file"
         )
     return next(iter(bases), "")
 
 
-def _base_of(painter: SnapshotBuilder, dag: Dag) -> str:
-    """A DAG's name, without the number where it goes on with one that lies there."""
+def _base_name_of_dag(builder: SnapshotBuilder, dag: Dag) -> str:
+    """A DAG's name, without the number if it continues a DAG that exists."""
     name = Path(dag.file).name.removesuffix(".dag")
     numbered = _NUMBERED.fullmatch(name)
     if numbered is None:
         return name
-    both = {dag.key, str(Path(dag.file).with_name(f"{numbered.group(1)}.dag"))}
-    every = ({key for key, _ in run.nodes()} for run in painter.runs.by_key.values())
-    return numbered.group(1) if any(both <= dags for dags in every) else name
+    pair = {dag.key, str(Path(dag.file).with_name(f"{numbered.group(1)}.dag"))}
+    run_dags = ({key for key, _ in run.nodes()} for run in builder.runs.by_key.values())
+    return numbered.group(1) if any(pair <= dags for dags in run_dags) else name
 
 
-def _refuse_while_held(painter: SnapshotBuilder, found: Sequence[ContinuedRunPlan]) -> None:
-    """Not only where a run went on last: a DAG that has come to none of its nodes yet has it,
-    too, and a sub-DAG that did not end well may be started again by the one around it."""
-    for key in dict.fromkeys(key for each in found for key, _ in each.run.nodes()):
-        dag = painter.dags[key]
-        _refuse_if_it_runs(painter, dag)
-        if dag.top != key and painter.ensemble.dag_state(key)[0] is not DagState.DONE:
-            _refuse_if_it_runs(painter, painter.dags[dag.top])
+def _refuse_active_dags(builder: SnapshotBuilder, plans: Sequence[ContinuedRunPlan]) -> None:
+    """Raise PlanError if any DAG with nodes of these runs may still run them.
+
+    This includes DAGs that have not reached these nodes yet, and the parent of a sub-DAG that
+    failed, which may start it again.
+    """
+    for key in dict.fromkeys(key for plan in plans for key, _ in plan.run.nodes()):
+        dag = builder.dags[key]
+        _refuse_if_running(builder, dag)
+        if dag.top != key and builder.ensemble.dag_state(key)[0] is not DagState.DONE:
+            _refuse_if_running(builder, builder.dags[dag.top])
 
 
-def _refuse_if_it_runs(painter: SnapshotBuilder, dag: Dag) -> None:
-    state, _ = painter.ensemble.dag_state(dag.key)
+def _refuse_if_running(builder: SnapshotBuilder, dag: Dag) -> None:
+    state, _ = builder.ensemble.dag_state(dag.key)
     path = dag.workflow.path
     try:
         locked = is_locked(leftovers(path.parent, path.name.removesuffix(".dag")), path.stem)
     except OSError:
         locked = False
-    if state in ALIVE and (painter.live or locked):
+    if state in ALIVE and (builder.live or locked):
         raise PlanError(
             f"{dag.file} still runs: two DAGMans would train the same runs. Wait for its end, or "
             "end it (metlmon act remove-dag), then say this again"
@@ -227,15 +258,15 @@ def _refuse_if_it_runs(painter: SnapshotBuilder, dag: Dag) -> None:
         raise PlanError(f"{dag.file} was not submitted yet: submit it, or take it away")
 
 
-def _free_name(painter: SnapshotBuilder, directory: Path, base: str) -> str:
-    for dag in painter.dags.values():
-        mine = dag.is_top and _base_of(painter, dag) == base
-        if mine and painter.ensemble.dag_state(dag.key)[0] is DagState.NOT_SUBMITTED:
+def _free_name(builder: SnapshotBuilder, directory: Path, base: str) -> str:
+    for dag in builder.dags.values():
+        same_base = dag.is_top and _base_name_of_dag(builder, dag) == base
+        if same_base and builder.ensemble.dag_state(dag.key)[0] is DagState.NOT_SUBMITTED:
             raise PlanError(f"{dag.file} was not submitted yet: submit it, or take it away")
     for number in itertools.count(2):
         name = f"{base}-{number}"
-        ours = (f"{name}.dag", gate_config.rules_file(name), f"gate/{name}")
-        if not any(in_the_way(directory / each) for each in ours) and not leftovers(
+        files = (f"{name}.dag", gate_config.rules_file(name), f"gate/{name}")
+        if not any(in_the_way(directory / file) for file in files) and not leftovers(
             directory, name
         ):
             return name

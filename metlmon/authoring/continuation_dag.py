@@ -1,4 +1,4 @@
-"""The DAG that goes on with runs: its nodes, by what the old DAG files say of them."""
+"""Builds a continuation DAG; its nodes are derived from those of the old DAG files."""
 
 from __future__ import annotations
 
@@ -31,20 +31,25 @@ from metlmon.redact import HIDDEN
 from metlmon.snapshot.builder import SnapshotBuilder
 
 POLL: Final = 60
-"""Seconds after which a paused node asks again, where the old DAG file does not say."""
+"""Seconds between the checks of a paused node, if the old DAG file does not specify it."""
 
 LARGEST: Final = 64 << 20
-"""Bytes of a DAG file, and of a gate's rules."""
+"""Maximum size in bytes of a DAG file and of a gate's rules."""
 
-_KEPT_LINES: Final = re.compile(r"\s*(?:CONFIG|MAXJOBS|ENV|SET[_-]JOB[_-]ATTR)\s", re.IGNORECASE)
+_COPIED_COMMANDS: Final = re.compile(
+    r"\s*(?:CONFIG|MAXJOBS|ENV|SET[_-]JOB[_-]ATTR)\s", re.IGNORECASE
+)
 _DESCRIPTION: Final = re.compile(r"\s*SUBMIT[_-]DESCRIPTION\s+(\S+)\s+(\{|@=(\S+))", re.IGNORECASE)
 
 
 @frozen
 class ContinuedRun:
-    """A run that goes on. ``done``: its last epoch that is complete, as in its node's name, None
-    where none is; ``first`` and ``last``: of the epochs that are to be trained; ``why``: how it
-    ended before; ``checkpoint``: where it goes on from, as seen from the DAG file."""
+    """A run that is continued.
+
+    ``done``: its last complete epoch, as in the node's name; None if there is none. ``first``,
+    ``last``: the epochs to train. ``why``: how the run ended before. ``checkpoint``: the checkpoint
+    to start from, relative to the DAG file.
+    """
 
     run: str
     uuid: str
@@ -65,9 +70,11 @@ class SourceNode:
 
 @dataclass(frozen=True, slots=True)
 class ContinuedRunPlan:
-    """A run that goes on, with the nodes that tell how: of every epoch one, of any DAG. ``dag``:
-    in which it went on last; ``checkpoint``: what ``continue_from_checkpoint`` is in a node that
-    has none in the old DAG."""
+    """A run that is continued, with one source node per epoch, from any DAG.
+
+    ``dag``: the DAG that continued the run last. ``checkpoint``: value of
+    ``continue_from_checkpoint`` for nodes that lack it in the old DAG.
+    """
 
     told: ContinuedRun
     run: Run
@@ -76,17 +83,20 @@ class ContinuedRunPlan:
     checkpoint: str
 
 
-_Like = tuple[SourceNode, int]
-"""A node that another one is like, and by how many epochs that comes later."""
+_ShiftedNode = tuple[SourceNode, int]
+"""A node of an old DAG, and the number of epochs by which its copy is shifted."""
 
 
 @dataclass(frozen=True, slots=True)
 class _NewNode:
-    """A node that is to be. ``of``: which it is like, ``shift``: by how many epochs it comes later;
-    ``sites``: where each epoch of its run is to go."""
+    """A node to write.
 
-    going: ContinuedRunPlan
-    of: SourceNode
+    ``source``: the node that it is derived from; ``shift``: by how many epochs it comes later;
+    ``sites``: the site of each epoch of its run.
+    """
+
+    run_plan: ContinuedRunPlan
+    source: SourceNode
     shift: int
     epoch: int
     role: NodeRole
@@ -94,262 +104,305 @@ class _NewNode:
 
 
 class ContinuationBuilder:
-    """The DAG ``name``, of these runs."""
+    """Builds the DAG ``name`` that continues these runs."""
 
     def __init__(
-        self, painter: SnapshotBuilder, directory: Path, name: str, runs: Sequence[ContinuedRunPlan]
+        self, builder: SnapshotBuilder, directory: Path, name: str, runs: Sequence[ContinuedRunPlan]
     ) -> None:
-        self._painter, self._directory, self._name, self._runs = painter, directory, name, runs
-        self._texts: dict[str, list[str]] = {}
-        self._said: dict[str, dict[str, list[tuple[int, NodeModifier]]]] = {}
-        self._used: dict[str, Dag] = {}
+        self._builder, self._directory, self._name, self._runs = builder, directory, name, runs
+        self._dag_lines: dict[str, list[str]] = {}
+        self._node_commands: dict[str, dict[str, list[tuple[int, NodeModifier]]]] = {}
+        self._source_dags: dict[str, Dag] = {}
         self.remarks: list[str] = []
-        self._lines: dict[str, None] = {}
-        self._about: list[str] = []
-        self._gates: dict[str, str] = {}
+        self._copied_lines: dict[str, None] = {}
+        self._node_lines: list[str] = []
+        self._gate_by_run: dict[str, str] = {}
         self._retries: dict[str, int] = {}
 
     def plan(self) -> Plan:
+        """Return the plan of the DAG. Raises PlanError."""
         nodes: list[GraphNode] = []
         edges: list[tuple[str, str]] = []
-        for going in self._runs:
-            for node, parents in self._nodes_of(going):
+        for run_plan in self._runs:
+            for node, parents in self._run_nodes(run_plan):
                 nodes.append(node)
                 edges += [(parent, node.name) for parent in parents]
         names = [node.name for node in nodes]
         if len(set(names)) < len(names):
-            twice = next(name for name in names if names.count(name) > 1)
-            raise PlanError(f"two of the runs have a node {twice}: continue them one by one")
-        self._keep_lines(nodes)
-        different = set(self._retries.values())
-        retries = different.pop() if len(different) == 1 else 0
+            duplicate = next(name for name in names if names.count(name) > 1)
+            raise PlanError(f"two of the runs have a node {duplicate}: continue them one by one")
+        self._copy_lines(nodes)
+        retry_counts = set(self._retries.values())
+        retries = retry_counts.pop() if len(retry_counts) == 1 else 0
         if not retries:
             nodes = [replace(node, retries=self._retries[node.name] or None) for node in nodes]
-        graph = Graph(tuple(nodes), tuple(edges), retries, (*self._lines, *self._about))
+        graph = Graph(tuple(nodes), tuple(edges), retries, (*self._copied_lines, *self._node_lines))
         dag_file = f"{self._name}.dag"
-        about = f"goes on with {', '.join(dict.fromkeys(each.dag.file for each in self._runs))}"
-        text = write_dag.dag_text(graph, self._name, about)
-        of_dag = f"the DAG: {len(nodes)} nodes"
-        files = [PlannedFile(dag_file, text.encode(), False, of_dag)]
-        if self._gates:
+        comment = (
+            f"goes on with {', '.join(dict.fromkeys(run_plan.dag.file for run_plan in self._runs))}"
+        )
+        text = write_dag.dag_text(graph, self._name, comment)
+        dag_about = f"the DAG: {len(nodes)} nodes"
+        files = [PlannedFile(dag_file, text.encode(), False, dag_about)]
+        if self._gate_by_run:
             rules = self._rules().encode()
-            what = "the rules of its gate"
-            files.append(PlannedFile(gate_config.rules_file(self._name), rules, False, what))
+            rules_about = "the rules of its gate"
+            files.append(PlannedFile(gate_config.rules_file(self._name), rules, False, rules_about))
         request = Request("", self._directory, self._name, runs=len(self._runs))
         return Plan(request, dag_file, tuple(files), (), len(nodes), len(nodes), graph)
 
-    def _nodes_of(self, going: ContinuedRunPlan) -> Iterator[tuple[GraphNode, list[str]]]:
-        """The nodes of one run, each with the names of those before it."""
-        sites, kinds = self._sites_of(going), self._kinds_of(going)
+    def _run_nodes(self, run_plan: ContinuedRunPlan) -> Iterator[tuple[GraphNode, list[str]]]:
+        """The nodes of one run, each with the names of its parents."""
+        sites, kinds = self._planned_sites(run_plan), self._evaluation_kinds(run_plan)
         before: list[str] = []
-        for epoch in range(going.told.first, going.told.last + 1):
-            old, shift = self._like(going, epoch)
-            train = self._node(_NewNode(going, old, shift, epoch, NodeRole.TRAIN, sites))
-            yield train, before
-            before = [train.name]
-            following = going.nodes.get(epoch + 1)
+        for epoch in range(run_plan.told.first, run_plan.told.last + 1):
+            source, shift = self._model_node(run_plan, epoch)
+            training = self._new_node(
+                _NewNode(run_plan, source, shift, epoch, NodeRole.TRAIN, sites)
+            )
+            yield training, before
+            before = [training.name]
+            next_source = run_plan.nodes.get(epoch + 1)
             if shift:
-                sides = [
-                    each for kind in kinds.values() for each in self._added(going, kind, epoch)
+                evaluations = [
+                    evaluation
+                    for kind in kinds.values()
+                    for evaluation in self._added_evaluation(run_plan, kind, epoch)
                 ]
             else:
-                sides = [(each, 0) for each in self._after(going, old)]
-            for side, later in sides:
-                node = self._node(_NewNode(going, side, later, epoch, NodeRole.EVALUATE, sites))
-                yield node, [train.name]
-                if following is not None and following.node.name in side.node.children:
+                evaluations = [
+                    (evaluation, 0) for evaluation in self._evaluations_after(run_plan, source)
+                ]
+            for evaluation, evaluation_shift in evaluations:
+                node = self._new_node(
+                    _NewNode(
+                        run_plan, evaluation, evaluation_shift, epoch, NodeRole.EVALUATE, sites
+                    )
+                )
+                yield node, [training.name]
+                if next_source is not None and next_source.node.name in evaluation.node.children:
                     before.append(node.name)
 
-    def _sites_of(self, going: ContinuedRunPlan) -> dict[int, str]:
-        """Where each epoch is to go, as far as the DAG file says it: the old ones, and those that
-        are added."""
-        told = {number: variable(old.node, PLACE) for number, old in going.nodes.items()}
-        sites = {number: site for number, site in told.items() if site is not None}
-        if len(sites) < len(told):
+    def _planned_sites(self, run_plan: ContinuedRunPlan) -> dict[int, str]:
+        """The site of each old and added epoch, as far as the DAG files specify it."""
+        variables = {
+            number: variable(source.node, PLACE) for number, source in run_plan.nodes.items()
+        }
+        sites = {number: site for number, site in variables.items() if site is not None}
+        if len(sites) < len(variables):
             return {}
-        last, end = max(sites), going.told.last
-        for epoch in range(last + 1, end + 1):
+        last_known, last_epoch = max(sites), run_plan.told.last
+        for epoch in range(last_known + 1, last_epoch + 1):
             site = next_site(sites, epoch)
             if site is None:
-                some = f"epoch {end}" if end == last + 1 else f"epochs {last + 1} to {end}"
-                text = f"its sites follow no pattern: {some} go to that of epoch {last}"
-                self.remarks.append(f"{going.told.run}: {text}, {sites[last]}")
+                which = (
+                    f"epoch {last_epoch}"
+                    if last_epoch == last_known + 1
+                    else f"epochs {last_known + 1} to {last_epoch}"
+                )
+                text = f"its sites follow no pattern: {which} go to that of epoch {last_known}"
+                self.remarks.append(f"{run_plan.told.run}: {text}, {sites[last_known]}")
                 break
             sites[epoch] = site
         return sites
 
-    def _like(self, going: ContinuedRunPlan, epoch: int) -> _Like:
-        """The node that the epoch had in an old DAG, or would have had: then by how many epochs
-        it comes later than the nearest one before it. Raises PlanError where there is none."""
-        if epoch in going.nodes:
-            return going.nodes[epoch], 0
-        before = max((number for number in going.nodes if number < epoch), default=None)
-        if before is None:
-            text = f"no DAG file here has epoch {epoch} of {going.told.run}, nor one before it"
-            raise PlanError(f"{going.dag.file}: {text}; put the DAG file that has it beside this")
-        return going.nodes[before], epoch - before
+    def _model_node(self, run_plan: ContinuedRunPlan, epoch: int) -> _ShiftedNode:
+        """The node of this epoch in an old DAG, with shift 0.
 
-    def _kinds_of(self, going: ContinuedRunPlan) -> dict[tuple[str, str], dict[int, SourceNode]]:
-        """The side nodes of a run by epoch, those together whose names differ by its number
-        alone; none where no epoch is added."""
+        For an added epoch: the node of the nearest earlier epoch, and the distance to it. Raises
+        PlanError if there is none.
+        """
+        if epoch in run_plan.nodes:
+            return run_plan.nodes[epoch], 0
+        nearest = max((number for number in run_plan.nodes if number < epoch), default=None)
+        if nearest is None:
+            text = f"no DAG file here has epoch {epoch} of {run_plan.told.run}, nor one before it"
+            raise PlanError(
+                f"{run_plan.dag.file}: {text}; put the DAG file that has it beside this"
+            )
+        return run_plan.nodes[nearest], epoch - nearest
+
+    def _evaluation_kinds(
+        self, run_plan: ContinuedRunPlan
+    ) -> dict[tuple[str, str], dict[int, SourceNode]]:
+        """The side nodes of a run by epoch, grouped by their name without the epoch number.
+
+        Empty if no epoch is added.
+        """
         kinds: dict[tuple[str, str], dict[int, SourceNode]] = {}
-        if all(epoch in going.nodes for epoch in range(going.told.first, going.told.last + 1)):
+        if all(
+            epoch in run_plan.nodes for epoch in range(run_plan.told.first, run_plan.told.last + 1)
+        ):
             return kinds
-        for number, old in going.nodes.items():
-            for side in self._after(going, old):
-                kinds.setdefault(self._around(side), {})[number] = side
-        for kind, sides in kinds.items():
-            if period(going.nodes, sides) is None:
+        for number, source in run_plan.nodes.items():
+            for evaluation in self._evaluations_after(run_plan, source):
+                kinds.setdefault(self._name_without_number(evaluation), {})[number] = evaluation
+        for kind, evaluations in kinds.items():
+            if period(run_plan.nodes, evaluations) is None:
                 text = "follows no pattern: it comes after added epochs as after the last one"
-                self.remarks.append(f"{going.told.run}: {'N'.join(kind)} {text}")
+                self.remarks.append(f"{run_plan.told.run}: {'N'.join(kind)} {text}")
         return kinds
 
-    def _added(
-        self, going: ContinuedRunPlan, sides: Mapping[int, SourceNode], epoch: int
-    ) -> Iterator[_Like]:
-        """What of one kind of side nodes an added epoch has."""
-        regular = period(going.nodes, sides)
-        of = going.nodes if regular is None else sides
-        like = max((number for number in of if number < epoch), default=None)
-        n, rest = regular or (1, 0)
-        if like is not None and like in sides and epoch % n == rest:
-            yield sides[like], epoch - like
+    def _added_evaluation(
+        self, run_plan: ContinuedRunPlan, evaluations: Mapping[int, SourceNode], epoch: int
+    ) -> Iterator[_ShiftedNode]:
+        """The side node of one kind that an added epoch has, if any."""
+        regular = period(run_plan.nodes, evaluations)
+        candidates = run_plan.nodes if regular is None else evaluations
+        nearest = max((number for number in candidates if number < epoch), default=None)
+        step, remainder = regular or (1, 0)
+        if nearest is not None and nearest in evaluations and epoch % step == remainder:
+            yield evaluations[nearest], epoch - nearest
 
-    def _after(self, going: ContinuedRunPlan, old: SourceNode) -> list[SourceNode]:
-        """The side nodes directly behind a node, in the order of the file."""
-        side = {name for dag, name in going.run.side if dag == old.dag.key}
-        nodes = [old.dag.workflow.nodes[name] for name in old.node.children if name in side]
-        return [SourceNode(old.dag, each) for each in sorted(nodes, key=lambda node: node.line)]
+    def _evaluations_after(
+        self, run_plan: ContinuedRunPlan, source: SourceNode
+    ) -> list[SourceNode]:
+        """The side nodes that are children of a node, in the order of the file."""
+        side_names = {name for dag, name in run_plan.run.side if dag == source.dag.key}
+        nodes = [
+            source.dag.workflow.nodes[name] for name in source.node.children if name in side_names
+        ]
+        return [SourceNode(source.dag, node) for node in sorted(nodes, key=lambda node: node.line)]
 
-    def _node(self, new: _NewNode) -> GraphNode:
-        old, dag = new.of.node, new.of.dag
-        if old.dir is not None or old.submit is None:
-            what = "its submit description" if old.submit is None else "a directory of its own"
+    def _new_node(self, new: _NewNode) -> GraphNode:
+        node, dag = new.source.node, new.source.dag
+        if node.dir is not None or node.submit is None:
+            reason = "its submit description" if node.submit is None else "a directory of its own"
             raise PlanError(
-                f"{old.file}:{old.line}: {old.name} has {what} in the DAG file, which is not "
+                f"{node.file}:{node.line}: {node.name} has {reason} in the DAG file, which is not "
                 "carried over: put it into a submit file"
             )
-        name, submit = self._counted_on(new), old.submit
-        old = self._as_written(new.of)
-        self._used[dag.key] = dag
-        self._retries[name] = old.retries
-        if old.priority:
-            self._about.append(f"PRIORITY {name} {old.priority}")
-        if old.category:
-            self._about.append(f"CATEGORY {name} {old.category}")
-        pre, defer, skip = self._script(new, old)
+        name, submit = self._new_name(new), node.submit
+        node = self._unredacted(new.source)
+        self._source_dags[dag.key] = dag
+        self._retries[name] = node.retries
+        if node.priority:
+            self._node_lines.append(f"PRIORITY {name} {node.priority}")
+        if node.category:
+            self._node_lines.append(f"CATEGORY {name} {node.category}")
+        pre, defer, skip = self._script(new, node)
         return GraphNode(
             name,
             submit,
             role=new.role,
-            run=new.going.told.run,
+            run=new.run_plan.told.run,
             epoch=new.epoch,
-            variables=tuple(self._variables(new, old, name)),
+            variables=tuple(self._variables(new, node, name)),
             pre=pre,
             defer=defer,
             skip=skip,
-            post=self._post(name, old),
-            noop=old.noop,
-            where=f"{old.file}:{old.line}",
+            post=self._post(name, node),
+            noop=node.noop,
+            where=f"{node.file}:{node.line}",
         )
 
-    def _as_written(self, of: SourceNode) -> Node:
-        """The node with what was hidden of it when it was read, for it would be lost. Raises
-        PlanError where the DAG file itself does not say it."""
-        old = of.node
-        if not _is_hidden(old):
-            return old
-        whole = replace(old, vars={}, attributes={}, pre=None, post=None)
-        commands = self._commands(of.dag)
-        about = [*commands.get(ALL_NODES, ()), *commands.get(old.name, ())]
-        for _, command in sorted(about, key=itemgetter(0)):
-            if node_commands.applies(command, whole):
-                node_commands.apply(command, whole)
-        said = [{*each.vars, *each.attributes} for each in (old, whole)]
-        if said[0] != said[1] or _is_hidden(whole):
-            text = f"what looks like a secret of {old.name} stands in a file that this one includes"
-            raise PlanError(f"{old.file}:{old.line}: {text}; write it here, or into a file of jobs")
+    def _unredacted(self, source: SourceNode) -> Node:
+        """The node with the text that was redacted on reading.
+
+        Raises PlanError if it does not come from the DAG file itself.
+        """
+        node = source.node
+        if not _is_hidden(node):
+            return node
+        original = replace(node, vars={}, attributes={}, pre=None, post=None)
+        commands = self._commands_by_node(source.dag)
+        relevant = [*commands.get(ALL_NODES, ()), *commands.get(node.name, ())]
+        for _, command in sorted(relevant, key=itemgetter(0)):
+            if node_commands.applies(command, original):
+                node_commands.apply(command, original)
+        keys = [{*variant.vars, *variant.attributes} for variant in (node, original)]
+        if keys[0] != keys[1] or _is_hidden(original):
+            text = (
+                f"what looks like a secret of {node.name} stands in a file that this one includes"
+            )
+            raise PlanError(
+                f"{node.file}:{node.line}: {text}; write it here, or into a file of jobs"
+            )
         return replace(
-            old, vars=whole.vars, attributes=whole.attributes, pre=whole.pre, post=whole.post
+            node,
+            vars=original.vars,
+            attributes=original.attributes,
+            pre=original.pre,
+            post=original.post,
         )
 
-    def _commands(self, dag: Dag) -> Mapping[str, list[tuple[int, NodeModifier]]]:
-        """What the DAG file says of each node, as it is written there, and at which place."""
+    def _commands_by_node(self, dag: Dag) -> Mapping[str, list[tuple[int, NodeModifier]]]:
+        """The node commands of the DAG file, unredacted, with their positions."""
         key = dag.key
-        if key not in self._said:
-            text = "\n".join(self._text(dag)).encode("utf-8", "surrogateescape")
-            found = self._said[key] = {}
-            for at, each in enumerate(parse_dag(text, key).commands):
-                if isinstance(each, NodeModifier):
-                    name = ALL_NODES if each.node.upper() == ALL_NODES else each.node
-                    found.setdefault(name, []).append((at, each))
-        return self._said[key]
+        if key not in self._node_commands:
+            text = "\n".join(self._lines_of_dag(dag)).encode("utf-8", "surrogateescape")
+            by_node = self._node_commands[key] = {}
+            for position, command in enumerate(parse_dag(text, key).commands):
+                if isinstance(command, NodeModifier):
+                    name = ALL_NODES if command.node.upper() == ALL_NODES else command.node
+                    by_node.setdefault(name, []).append((position, command))
+        return self._node_commands[key]
 
-    def _text(self, dag: Dag) -> list[str]:
+    def _lines_of_dag(self, dag: Dag) -> list[str]:
         """The lines of a DAG file."""
-        if dag.key not in self._texts:
-            self._texts[dag.key] = _lines_of(dag.workflow.path)
-        return self._texts[dag.key]
+        if dag.key not in self._dag_lines:
+            self._dag_lines[dag.key] = _read_lines(dag.workflow.path)
+        return self._dag_lines[dag.key]
 
-    def _texts_of(self, dag: Dag) -> Iterator[list[str]]:
-        """The lines of a DAG file, and of each that it includes."""
-        ahead, seen = [dag.workflow.path], set()
-        while ahead:
-            path = ahead.pop(0)
-            lines = self._text(dag) if path == dag.workflow.path else _lines_of(path)
+    def _lines_with_includes(self, dag: Dag) -> Iterator[list[str]]:
+        """The lines of a DAG file, then of each file that it includes."""
+        pending, seen = [dag.workflow.path], set()
+        while pending:
+            path = pending.pop(0)
+            lines = self._lines_of_dag(dag) if path == dag.workflow.path else _read_lines(path)
             seen.add(path)
             yield lines
             text = "\n".join(lines).encode("utf-8", "surrogateescape")
             named = {
-                Path(each.file).name
-                for each in parse_dag(text, path.name).commands
-                if isinstance(each, IncludeCommand)
+                Path(command.file).name
+                for command in parse_dag(text, path.name).commands
+                if isinstance(command, IncludeCommand)
             }
             files = dag.workflow.files
-            ahead += [each for each in files if each.name in named and each not in seen]
+            pending += [file for file in files if file.name in named and file not in seen]
 
-    def _counted_on(self, new: _NewNode) -> str:
+    def _new_name(self, new: _NewNode) -> str:
         if not new.shift:
-            return new.of.node.name
-        before, number, behind = self._numbered(new.of)
+            return new.source.node.name
+        before, number, behind = self._split_name(new.source)
         return f"{before}{int(number) + new.shift}{behind}"
 
-    def _around(self, of: SourceNode) -> tuple[str, str]:
-        """A node's name without its epoch's number."""
-        before, _, behind = self._numbered(of)
+    def _name_without_number(self, source: SourceNode) -> tuple[str, str]:
+        """A node's name before and after its epoch number."""
+        before, _, behind = self._split_name(source)
         return before, behind
 
-    def _numbered(self, of: SourceNode) -> tuple[str, str, str]:
-        """The epoch's number in a node's name, and what is around it."""
-        old = of.node
-        part = self._painter.runs.parts[of.dag.key, old.name]
-        numbers = list(re.finditer(r"\d+", old.name))
-        settings = self._painter.ensemble.settings
+    def _split_name(self, source: SourceNode) -> tuple[str, str, str]:
+        """A node's name before its epoch number, that number, and the rest."""
+        node = source.node
+        part = self._builder.runs.parts[source.dag.key, node.name]
+        numbers = list(re.finditer(r"\d+", node.name))
+        settings = self._builder.ensemble.settings
         pattern = settings.train_node if part.training else settings.side_node
-        match = pattern.match(old.name)
+        match = pattern.match(node.name)
         span = match.span("epoch") if match is not None else (-1, -1)
         if span == (-1, -1) and numbers:
             span = numbers[-1].span()
         if span == (-1, -1):
-            raise PlanError(f"{old.name}: no epoch's number is in its name: it cannot count on")
+            raise PlanError(f"{node.name}: no epoch's number is in its name: it cannot count on")
         begin, end = span
-        return old.name[:begin], old.name[begin:end], old.name[end:]
+        return node.name[:begin], node.name[begin:end], node.name[end:]
 
-    def _variables(self, new: _NewNode, old: Node, name: str) -> Iterator[VariableValue]:
-        where = f"{old.file}:{old.line}"
-        going, epoch, shift, sites = new.going, new.epoch, new.shift, new.sites
-        before = 1 + max(
+    def _variables(self, new: _NewNode, node: Node, name: str) -> Iterator[VariableValue]:
+        where = f"{node.file}:{node.line}"
+        run_plan, epoch, shift, sites = new.run_plan, new.epoch, new.shift, new.sites
+        old_total = 1 + max(
             number
-            for number, keys in going.run.epochs.items()
-            if any(key == new.of.dag.key for key, _ in keys)
+            for number, keys in run_plan.run.epochs.items()
+            if any(key == new.source.dag.key for key, _ in keys)
         )
-        total = going.told.last + 1
+        total = run_plan.told.last + 1
         seen = set()
-        attributes = [(f"My.{key}", value) for key, value in old.attributes.items()]
-        for key, value in [*old.vars.items(), *attributes]:
+        attributes = [(f"My.{key}", value) for key, value in node.attributes.items()]
+        for key, value in [*node.vars.items(), *attributes]:
             lowered = key.lower()
             seen.add(lowered)
-            if lowered == gate_config.NODE and value == old.name:
+            if lowered == gate_config.NODE and value == node.name:
                 value = name
             elif lowered == gate_config.DAG:
                 value = self._name
@@ -357,7 +410,7 @@ class ContinuationBuilder:
                 value = str(int(value) + shift)
             elif lowered == PLACE.lower() and value == sites.get(epoch - shift):
                 value = sites.get(epoch, value)
-            elif lowered == "epochs" and value == str(before):
+            elif lowered == "epochs" and value == str(old_total):
                 value = str(total)
             if "\ufffd" in value:
                 text = f"the value of {key} is no UTF-8 text, and would become another one"
@@ -365,84 +418,89 @@ class ContinuationBuilder:
             if value:
                 yield VariableValue(key, value, Precedence.NODE, where)
         if epoch and new.role is NodeRole.TRAIN and VARIABLE not in seen:
-            yield VariableValue(VARIABLE, going.checkpoint, Precedence.NODE, "it goes on")
+            yield VariableValue(VARIABLE, run_plan.checkpoint, Precedence.NODE, "it goes on")
 
     def _script(
-        self, new: _NewNode, old: Node
+        self, new: _NewNode, node: Node
     ) -> tuple[str | None, tuple[int, int] | None, int | None]:
-        if old.pre is None:
+        if node.pre is None:
             return None, None, None
-        asks, called = old.pre.defer, gate_called(old)
+        defer, called = node.pre.defer, gate_called(node)
         if called is None:
-            return old.pre.command, asks, old.pre_skip
+            return node.pre.command, defer, node.pre_skip
         script, gate = called
-        uuid = new.going.told.uuid
-        if new.of.dag.key == new.going.dag.key or uuid not in self._gates:
-            self._gates[uuid] = gate
+        uuid = new.run_plan.told.uuid
+        if new.source.dag.key == new.run_plan.dag.key or uuid not in self._gate_by_run:
+            self._gate_by_run[uuid] = gate
         quote = script[-1:] if script.endswith(("'", '"')) else ""
-        word = "train" if new.role is NodeRole.TRAIN else "evaluate"
-        said = f"{gate_config.rules_file(self._name)}{quote} {uuid} {new.epoch} {word} $JOB"
-        return f"{script}{said}", asks or (gate_config.LATER, POLL), gate_config.SKIP
+        role = "train" if new.role is NodeRole.TRAIN else "evaluate"
+        arguments = f"{gate_config.rules_file(self._name)}{quote} {uuid} {new.epoch} {role} $JOB"
+        return f"{script}{arguments}", defer or (gate_config.LATER, POLL), gate_config.SKIP
 
-    def _post(self, name: str, old: Node) -> str | None:
-        if old.post is None or old.post.defer is None:
-            return old.post.command if old.post is not None else None
-        asks = "{} {}".format(*old.post.defer)
-        self._about.append(f"SCRIPT DEFER {asks} POST {name} {old.post.command}")
+    def _post(self, name: str, node: Node) -> str | None:
+        if node.post is None or node.post.defer is None:
+            return node.post.command if node.post is not None else None
+        defer = "{} {}".format(*node.post.defer)
+        self._node_lines.append(f"SCRIPT DEFER {defer} POST {name} {node.post.command}")
         return None
 
-    def _keep_lines(self, nodes: Sequence[GraphNode]) -> None:
-        """Commands of the old DAG files that are of all nodes, and what describes these."""
+    def _copy_lines(self, nodes: Sequence[GraphNode]) -> None:
+        """Copy the old DAGs' global commands and inline submit descriptions."""
         wanted = {node.submit for node in nodes}
-        for lines in chain.from_iterable(map(self._texts_of, self._used.values())):
-            described = set()
-            for description, text, place in _descriptions(lines):
-                described |= set(place)
-                if description in wanted:
-                    self._lines[text] = None
-            commands = (line for at, line in enumerate(lines) if at not in described)
-            for line in filter(_KEPT_LINES.match, commands):
-                self._lines[line.strip()] = None
+        for lines in chain.from_iterable(
+            map(self._lines_with_includes, self._source_dags.values())
+        ):
+            skipped = set()
+            for name, text, line_range in _descriptions(lines):
+                skipped |= set(line_range)
+                if name in wanted:
+                    self._copied_lines[text] = None
+            commands = (line for number, line in enumerate(lines) if number not in skipped)
+            for line in filter(_COPIED_COMMANDS.match, commands):
+                self._copied_lines[line.strip()] = None
 
     def _rules(self) -> str:
-        """The old gates' rules; epochs that are done are what later ones are compared with, no
-        more, or what ended the run would end it again at once."""
-        files = {gate: gate_config.rules_file(gate) for gate in self._gates.values()}
-        said = {gate: _object(self._directory / file) for gate, file in files.items()}
-        first, *others = said
+        """The merged rules of the old gates, with ``since`` for each continued run.
+
+        Epochs before ``since`` serve for comparison only; otherwise the rule that stopped a run
+        would stop it again at once.
+        """
+        files = {gate: gate_config.rules_file(gate) for gate in self._gate_by_run.values()}
+        contents = {gate: _read_json_object(self._directory / file) for gate, file in files.items()}
+        first, *others = contents
         for other in others:
-            if _rules_of(said[other]) != _rules_of(said[first]):
+            if _stop_rules(contents[other]) != _stop_rules(contents[first]):
                 text = f"the rules of {files[first]} and of {files[other]} are not the same"
                 raise PlanError(f"{text}: continue the runs one by one")
         runs: dict[str, Any] = {}
-        for each in said.values():
-            runs = {**each.get("runs", {}), **runs}
-        for going in self._runs:
-            uuid = going.told.uuid
-            if uuid not in self._gates:
+        for content in contents.values():
+            runs = {**content.get("runs", {}), **runs}
+        for run_plan in self._runs:
+            uuid = run_plan.told.uuid
+            if uuid not in self._gate_by_run:
                 continue
             if not isinstance(runs.get(uuid), dict):
-                file = files[self._gates[uuid]]
+                file = files[self._gate_by_run[uuid]]
                 raise PlanError(f"{file} does not name the run {uuid}; add it there")
-            runs[uuid] = {**runs[uuid], "since": going.told.first}
-        return json.dumps({**said[first], "dag": self._name, "runs": runs}, indent=1) + "\n"
+            runs[uuid] = {**runs[uuid], "since": run_plan.told.first}
+        return json.dumps({**contents[first], "dag": self._name, "runs": runs}, indent=1) + "\n"
 
 
 def _is_hidden(node: Node) -> bool:
-    """Whether something of the node was not told when it was read."""
+    """Whether part of the node was redacted on reading."""
     scripts = [script.command for script in (node.pre, node.post) if script is not None]
     return any(
         HIDDEN in text for text in (*node.vars.values(), *node.attributes.values(), *scripts)
     )
 
 
-def _lines_of(path: Path) -> list[str]:
-    text = _read(path).decode("utf-8", "surrogateescape")
-    # Not at all that Unicode takes for a line's end: DAGMan does not.
+def _read_lines(path: Path) -> list[str]:
+    text = _read_bytes(path).decode("utf-8", "surrogateescape")
+    # DAGMan ends lines at \n only, unlike str.splitlines().
     return [line.removesuffix("\r") for line in text.split("\n")]
 
 
-def _read(path: Path) -> bytes:
+def _read_bytes(path: Path) -> bytes:
     try:
         return content_of(os.path.realpath(path), LARGEST)
     except NotRead as error:
@@ -450,30 +508,30 @@ def _read(path: Path) -> bytes:
 
 
 def _descriptions(lines: Sequence[str]) -> Iterator[tuple[str, str, range]]:
-    """The submit descriptions that stand in a DAG file: name, all lines, and where these are."""
-    at = 0
-    while at < len(lines):
-        match = _DESCRIPTION.match(lines[at])
-        end = at
+    """Inline submit descriptions of a DAG file: name, text and range of lines."""
+    start = 0
+    while start < len(lines):
+        match = _DESCRIPTION.match(lines[start])
+        end = start
         if match is not None:
             closing = "}" if match.group(2) == "{" else f"@{match.group(3)}"
             while end + 1 < len(lines) and lines[end].strip() != closing:
                 end += 1
-            yield match.group(1), "\n".join(lines[at : end + 1]), range(at, end + 1)
-        at = end + 1
+            yield match.group(1), "\n".join(lines[start : end + 1]), range(start, end + 1)
+        start = end + 1
 
 
-def _rules_of(said: Mapping[str, Any]) -> Any:
-    """The rules in a gate's file, with the goal that they have where they do not say it."""
-    rules = said.get("rules")
+def _stop_rules(content: Mapping[str, Any]) -> Any:
+    """The rules in a gate's file, with the default goal if it has none."""
+    rules = content.get("rules")
     return {"goal": "min", **rules} if isinstance(rules, dict) else rules
 
 
-def _object(path: Path) -> dict[str, Any]:
+def _read_json_object(path: Path) -> dict[str, Any]:
     try:
-        said = json.loads(_read(path))
+        content = json.loads(_read_bytes(path))
     except (ValueError, RecursionError):
-        said = None
-    if not isinstance(said, dict) or not isinstance(said.get("runs", {}), dict):
+        content = None
+    if not isinstance(content, dict) or not isinstance(content.get("runs", {}), dict):
         raise PlanError(f"{path}: these are no rules of a gate: a JSON object is expected; mend it")
-    return said
+    return content

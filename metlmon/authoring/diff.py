@@ -1,9 +1,9 @@
-"""What a plan would change of a DAG that is there already, and whether it may.
+"""Compares a plan with a DAG that exists, and checks whether the change is allowed.
 
-Nodes that have run are not disturbed: their variables tell what was trained where, and DAGMan
-goes on from a rescue file that names them. Which have run, DAGMan's files and the jobs' logs tell.
-Source followed: HTCondor manual, "The Rescue DAG" (a rescue file names nodes of the DAG file; one
-that this does not have is an error).
+Nodes that have run must not change: their variables record what was trained where, and DAGMan
+continues from a rescue file that names them. DAGMan's files and the job logs show which nodes have
+run. Source followed: HTCondor manual, "The Rescue DAG" (a rescue file names nodes of the DAG file;
+a name that the DAG file lacks is an error).
 """
 
 from __future__ import annotations
@@ -29,29 +29,31 @@ from metlmon.model.run import variable
 from metlmon.redact import hide_value
 
 LARGEST: Final = 256 << 20
-"""Bytes of a DAG file, as for watching it."""
+"""Maximum size of a DAG file in bytes, as for monitoring."""
 
 _SHOWN: Final = 3
-"""Nodes that a sentence lists."""
+"""Maximum number of nodes in one message."""
 
 
 class FileChangeKind(StrEnum):
-    """How far the DAG that is there has come."""
+    """The progress of the existing DAG."""
 
     NEW = "new"
-    """There is none."""
+    """There is no DAG."""
     WRITTEN = "written"
-    """It was never submitted, or nothing of it has run."""
+    """It was never submitted, or none of its nodes has run."""
     RUNNING = "running"
-    """A DAGMan has it, or was killed."""
+    """A DAGMan runs it, or was killed."""
     ENDED = "ended"
-    """Some of it has run, and no DAGMan has it now."""
+    """Some nodes have run, and no DAGMan runs it now."""
 
 
 @frozen
 class VariableDiff:
-    """One thing that a node would have otherwise: a variable, or "submit file", "parents"…
-    None: it does not have it."""
+    """A difference in a node: a variable, or "submit file", "parents" and the like.
+
+    None: absent on that side.
+    """
 
     name: str
     old: str | None
@@ -60,7 +62,7 @@ class VariableDiff:
 
 @frozen
 class NodeChange:
-    """``how``: added, removed or changed. ``ran``: it has run, so it must stay as it is."""
+    """A changed node. ``how``: added, removed or changed. ``ran``: it must not change."""
 
     dag: str
     node: str
@@ -71,8 +73,11 @@ class NodeChange:
 
 @frozen
 class FileChange:
-    """``how``: added, changed, unused (written before, not needed any more). ``foreign``: it
-    was changed by hand, or metlmon never wrote it."""
+    """A changed file.
+
+    ``how``: added, changed, or unused (written before, no longer needed). ``foreign``: it was
+    edited by hand, or metlmon never wrote it.
+    """
 
     name: str
     how: str
@@ -81,10 +86,15 @@ class FileChange:
 
 @frozen
 class PlanDiff:
-    """What would change. ``refusal``: why it may not, and what to do instead. ``rescue``: the
-    file that the next DAGMan goes on from. ``ran``: how many nodes have. ``force``: what was
-    changed by hand may go. ``left``: what lay there of an earlier DAGMan and of its gate;
-    ``remarks``: what is to be known before it is written, in sentences."""
+    """The changes that writing a plan would make.
+
+    - ``refusal``: why the plan must not be written, and what to do instead.
+    - ``rescue``: the file that the next DAGMan continues from.
+    - ``ran``: number of nodes that have run.
+    - ``force``: files edited by hand may be overwritten.
+    - ``left``: files left by an earlier DAGMan and its gate.
+    - ``remarks``: notes for the user, as sentences.
+    """
 
     stand: FileChangeKind
     nodes: tuple[NodeChange, ...] = ()
@@ -100,132 +110,144 @@ class PlanDiff:
 
     @property
     def same(self) -> bool:
-        """There is nothing to write or to take away."""
-        written = (each for each in self.files if each.how != "unused")
-        return not self.drops and all(each.name in self.keeps for each in written)
+        """Whether there is nothing to write or to remove."""
+        written = (change for change in self.files if change.how != "unused")
+        return not self.drops and all(change.name in self.keeps for change in written)
 
     @property
     def keeps(self) -> tuple[str, ...]:
-        """Files that stay as they are, since they were changed by hand."""
+        """Files that are not overwritten because they were edited by hand."""
         if self.force:
             return ()
-        return tuple(f.name for f in self.files if f.foreign and f.how == "changed")
+        return tuple(file.name for file in self.files if file.foreign and file.how == "changed")
 
     @property
     def drops(self) -> tuple[str, ...]:
-        """Files that metlmon wrote and that are of no use any more; as long as nothing has run
-        they are taken away, for DAG files among them would be taken for others."""
+        """Files written by metlmon that are no longer needed.
+
+        They are removed only if no node has run; leftover DAG files would be read as further DAGs.
+        """
         if self.stand is not FileChangeKind.WRITTEN:
             return ()
-        return tuple(f.name for f in self.files if f.how == "unused" and not f.foreign)
+        return tuple(file.name for file in self.files if file.how == "unused" and not file.foreign)
 
     def number(self, how: str) -> int:
-        return sum(each.how == how for each in self.nodes)
+        return sum(node.how == how for node in self.nodes)
 
 
 def plan_diff(plan: Plan, source: Path | None = None, force: bool = False) -> PlanDiff:
-    """What writing ``plan`` would change of its directory. ``source``: the description that the
-    plan is from: its own changes are meant. ``force``: what was changed by hand may go. Reads
-    the directory, and of a DAG that ran its logs. Raises PlanError when it cannot be read."""
+    """Return what writing ``plan`` would change in its directory.
+
+    ``source``: the description that the plan was made from; changes of it are intended. ``force``:
+    files edited by hand may be overwritten. Reads the directory, and the logs if the DAG has run.
+    Raises PlanError if these cannot be read.
+    """
     directory, dag_file = plan.request.directory, plan.dag_file
-    files = tuple(_files(plan, source))
+    files = tuple(_file_changes(plan, source))
     if not in_the_way(directory / dag_file):
         return PlanDiff(FileChangeKind.NEW, files=files, force=force)
     old = new = dict[NodeKey, Node]()
     if any(file.name.endswith(".dag") for file in files):
-        old, new = _nodes(_present(directory, dag_file)), _nodes(_planned(plan))
-    left, past = _past(plan)
-    nodes = tuple(_changes(old, new, past.ran))
-    stand = FileChangeKind.WRITTEN
-    if past.running or is_locked(left, plan.request.name):
-        stand = FileChangeKind.RUNNING
-    elif past.ran or past.rescue:
-        stand = FileChangeKind.ENDED
-    before, after = _runs(old), _runs(new)
-    found = PlanDiff(
-        stand,
+        old, new = (
+            _nodes_by_key(_existing_workflow(directory, dag_file)),
+            _nodes_by_key(_planned_workflow(plan)),
+        )
+    leftover_files, run_history = _state_on_disk(plan)
+    nodes = tuple(_node_changes(old, new, run_history.ran))
+    kind = FileChangeKind.WRITTEN
+    if run_history.running or is_locked(leftover_files, plan.request.name):
+        kind = FileChangeKind.RUNNING
+    elif run_history.ran or run_history.rescue:
+        kind = FileChangeKind.ENDED
+    old_runs, new_runs = _run_names(old), _run_names(new)
+    diff = PlanDiff(
+        kind,
         nodes,
         files,
-        tuple(run for run in after if run not in before),
-        tuple(run for run in before if run not in after),
-        len(past.ran),
-        past.rescue,
-        left=left,
-        remarks=tuple(_reasons_lost(plan, old)) if stand is FileChangeKind.ENDED else (),
+        tuple(run for run in new_runs if run not in old_runs),
+        tuple(run for run in old_runs if run not in new_runs),
+        len(run_history.ran),
+        run_history.rescue,
+        left=leftover_files,
+        remarks=tuple(_lost_gate_reasons(plan, old)) if kind is FileChangeKind.ENDED else (),
         force=force,
     )
-    if stand is FileChangeKind.WRITTEN and (answered := answers(left)):
-        return replace(found, refusal=_answered(plan, answered))
-    if found.same and not _by_hand(found):
-        return found
-    refusal = _disturbed(plan, found, past) or _shared(plan, found, past)
-    return replace(found, refusal=refusal or _lost(plan, found))
+    if kind is FileChangeKind.WRITTEN and (gate_files := answers(leftover_files)):
+        return replace(diff, refusal=_gate_files_refusal(plan, gate_files))
+    if diff.same and not _hand_edited_dags(diff):
+        return diff
+    refusal = _refusal_for_progress(plan, diff, run_history) or _refusal_for_other_dags(
+        plan, diff, run_history
+    )
+    return replace(diff, refusal=refusal or _refusal_for_hand_edits(plan, diff))
 
 
-def _past(plan: Plan) -> tuple[tuple[str, ...], RunHistory]:
-    """What lies there of an earlier DAGMan or gate, and what has run: asked also where DAGMan's
-    own files are gone, for the jobs' log may tell of it."""
+def _state_on_disk(plan: Plan) -> tuple[tuple[str, ...], RunHistory]:
+    """Files left by an earlier DAGMan or gate, and which nodes have run.
+
+    The job logs are read even if DAGMan's own files are gone.
+    """
     directory = plan.request.directory
-    left: tuple[str, ...] = ()
+    leftover_files: tuple[str, ...] = ()
     try:
-        left = leftovers(directory, plan.request.name)
-        return left, history(directory, plan.dag_file)
+        leftover_files = leftovers(directory, plan.request.name)
+        return leftover_files, history(directory, plan.dag_file)
     except (OSError, InputError) as error:
-        if isinstance(error, InputError) and not left:
-            return left, RunHistory()  # No DAGMan can have taken it.
+        if isinstance(error, InputError) and not leftover_files:
+            return leftover_files, RunHistory()  # No DAGMan can have run it.
         raise PlanError(f"{directory}: cannot be read: {error}") from None
 
 
-# --- what may not be ------------------------------------------------------------------------
+# --- refusals -------------------------------------------------------------------------------
 
 
-def _answered(plan: Plan, answered: Sequence[str]) -> str:
-    """The DAG has not run, and its gate would find what one said of another."""
+def _gate_files_refusal(plan: Plan, gate_files: Sequence[str]) -> str:
+    """The DAG has not run, but its gate would find files of another one."""
     where = plan.request.directory / plan.dag_file
     return (
-        f"{where}: was never submitted, and {answered[0]} is left of a DAG of this name: its "
+        f"{where}: was never submitted, and {gate_files[0]} is left of a DAG of this name: its "
         "gate would leave out what was stopped then; move it away, or choose another name or "
         "directory"
     )
 
 
-def _disturbed(plan: Plan, found: PlanDiff, past: RunHistory) -> str | None:
-    """Why the DAG that is there may not be changed so."""
+def _refusal_for_progress(plan: Plan, diff: PlanDiff, run_history: RunHistory) -> str | None:
+    """The refusal if the existing DAG has progressed too far for this change."""
     where = plan.request.directory / plan.dag_file
-    if found.stand is FileChangeKind.RUNNING:
+    if diff.stand is FileChangeKind.RUNNING:
         lock = f"{plan.dag_file}.lock"
-        by = lock if lock in found.left else f"{plan.dag_file}.dagman.log tells of no end"
+        evidence = lock if lock in diff.left else f"{plan.dag_file}.dagman.log tells of no end"
         return (
-            f"{where}: a DAGMan has this DAG ({by}), and reads its file no more; "
+            f"{where}: a DAGMan has this DAG ({evidence}), and reads its file no more; "
             "wait for its end or remove it first (metlmon act remove-dag), or write to a new "
             "directory"
         )
-    if found.stand is not FileChangeKind.ENDED:
+    if diff.stand is not FileChangeKind.ENDED:
         return None
-    elsewhere = "write to a new directory, or go on with metlmon continue"
-    if touched := [each for each in found.nodes if each.ran]:
-        first = touched[0]
-        what = "would be taken away"
+    remedy = "write to a new directory, or go on with metlmon continue"
+    if affected := [node for node in diff.nodes if node.ran]:
+        first = affected[0]
+        effect = "would be taken away"
         if first.how == "changed":
-            what = "would change: " + "; ".join(map(told, first.differences[:_SHOWN]))
-        names = ", ".join(each.node for each in touched[:_SHOWN])
-        more = f" and {len(touched) - _SHOWN} more" if len(touched) > _SHOWN else ""
-        has = "has" if len(touched) == 1 else "have"
-        said = f"{names}{more} {has} run and may not be changed; {first.node} {what}"
-        return f"{where}: {said}; {elsewhere}"
-    if forgotten := [node for node in sorted(past.ran) if node not in past.done]:
-        if found.rescue is not None:
-            # They did not end well: the next DAGMan starts them again, as it should.
+            effect = "would change: " + "; ".join(map(told, first.differences[:_SHOWN]))
+        names = ", ".join(node.node for node in affected[:_SHOWN])
+        more = f" and {len(affected) - _SHOWN} more" if len(affected) > _SHOWN else ""
+        has = "has" if len(affected) == 1 else "have"
+        text = f"{names}{more} {has} run and may not be changed; {first.node} {effect}"
+        return f"{where}: {text}; {remedy}"
+    if rerun := [node for node in sorted(run_history.ran) if node not in run_history.done]:
+        if diff.rescue is not None:
+            # They failed, so the next DAGMan runs them again as intended.
             return None
         return (
-            f"{where}: {len(forgotten)} nodes have run and no rescue file says so: the next "
-            f"DAGMan would run them all again; {elsewhere}"
+            f"{where}: {len(rerun)} nodes have run and no rescue file says so: the next "
+            f"DAGMan would run them all again; {remedy}"
         )
     return None
 
 
-def _reasons_lost(plan: Plan, old: Mapping[NodeKey, Node]) -> Iterator[str]:
-    """Runs whose gate goes: with it goes what it said of them."""
+def _lost_gate_reasons(plan: Plan, old: Mapping[NodeKey, Node]) -> Iterator[str]:
+    """A remark on runs whose gate is removed, together with its reasons for stopping them."""
     if plan.request.gate is not None or not any(map(gate_name, old.values())):
         return
     folder = Path("gate", plan.request.name)
@@ -241,53 +263,53 @@ def _reasons_lost(plan: Plan, old: Mapping[NodeKey, Node]) -> Iterator[str]:
         )
 
 
-def _shared(plan: Plan, found: PlanDiff, past: RunHistory) -> str | None:
-    """What another DAG of the directory would suffer, or has done already."""
+def _refusal_for_other_dags(plan: Plan, diff: PlanDiff, run_history: RunHistory) -> str | None:
+    """The refusal if another DAG of the directory needs the files or trained the epochs."""
     where = plan.request.directory / plan.dag_file
-    changed = {each.name for each in found.files if each.how == "changed"}
-    for name in sorted((changed - set(found.keeps)) | set(found.drops)):
-        if (file := past.used.get(name)) is not None:
+    changed = {change.name for change in diff.files if change.how == "changed"}
+    for name in sorted((changed - set(diff.keeps)) | set(diff.drops)):
+        if (file := run_history.used.get(name)) is not None:
             return (
                 f"{where}: {name} would change, and {file}, which runs, needs it for its coming "
                 "nodes; wait for the end of that, or write to a new directory"
             )
-    again: dict[str, list[int]] = {}
-    by: dict[str, str] = {}
-    for node in _to_run(plan, past):
-        epoch = epoch_of(node, past.settings)
-        if epoch is not None and (file := past.elsewhere.get(epoch)) is not None:
+    repeated: dict[str, list[int]] = {}
+    dag_of: dict[str, str] = {}
+    for node in _pending_nodes(plan, run_history):
+        epoch = epoch_of(node, run_history.settings)
+        if epoch is not None and (file := run_history.elsewhere.get(epoch)) is not None:
             run = variable(node, "run") or epoch[0]
-            again.setdefault(run, []).append(epoch[1])
-            by.setdefault(run, file)
-    for run, epochs in again.items():
-        some = ", ".join(map(str, epochs[:_SHOWN])) + (", …" if len(epochs) > _SHOWN else "")
-        more = f" (and {len(again) - 1} more runs)" if len(again) > 1 else ""
-        each = "epoch" if len(epochs) == 1 else "epochs"
+            repeated.setdefault(run, []).append(epoch[1])
+            dag_of.setdefault(run, file)
+    for run, epochs in repeated.items():
+        epochs_text = ", ".join(map(str, epochs[:_SHOWN])) + (", …" if len(epochs) > _SHOWN else "")
+        more = f" (and {len(repeated) - 1} more runs)" if len(repeated) > 1 else ""
+        noun = "epoch" if len(epochs) == 1 else "epochs"
         return (
-            f"{where}: {by[run]} has {each} {some} of {run}{more}, and the next DAGMan of "
+            f"{where}: {dag_of[run]} has {noun} {epochs_text} of {run}{more}, and the next DAGMan of "
             f"{plan.dag_file} would train them again; go on with metlmon continue, or write to a "
             "new directory"
         )
     return None
 
 
-def _to_run(plan: Plan, past: RunHistory) -> Iterator[Node]:
+def _pending_nodes(plan: Plan, run_history: RunHistory) -> Iterator[Node]:
     """The nodes that the next DAGMan would run."""
-    if past.elsewhere:
-        for key, node in _nodes(_planned(plan)).items():
-            if key not in past.done:
+    if run_history.elsewhere:
+        for key, node in _nodes_by_key(_planned_workflow(plan)).items():
+            if key not in run_history.done:
                 yield node
 
 
-def _by_hand(found: PlanDiff) -> list[str]:
-    """DAG files that were changed by hand, or that metlmon never wrote, and that would go."""
-    return [name for name in found.keeps if name.endswith(".dag")]
+def _hand_edited_dags(diff: PlanDiff) -> list[str]:
+    """DAG files edited by hand, or not written by metlmon, that would be overwritten."""
+    return [name for name in diff.keeps if name.endswith(".dag")]
 
 
-def _lost(plan: Plan, found: PlanDiff) -> str | None:
-    if not (lost := _by_hand(found)):
+def _refusal_for_hand_edits(plan: Plan, diff: PlanDiff) -> str | None:
+    if not (files := _hand_edited_dags(diff)):
         return None
-    path = plan.request.directory / lost[0]
+    path = plan.request.directory / files[0]
     return (
         f"{path}: was changed by hand since, or metlmon did not write it; choose another directory "
         "or name, or say that it may go (--force)"
@@ -295,7 +317,7 @@ def _lost(plan: Plan, found: PlanDiff) -> str | None:
 
 
 def told(each: VariableDiff) -> str:
-    """``epochs from '3' to '5'``; nothing that looks like a secret is quoted."""
+    """``epochs from '3' to '5'``, with secrets redacted."""
     old = None if each.old is None else hide_value(each.name, each.old)
     new = None if each.new is None else hide_value(each.name, each.new)
     if old is None:
@@ -308,33 +330,35 @@ def told(each: VariableDiff) -> str:
 # --- files ------------------------------------------------------------------------------------
 
 
-def _files(plan: Plan, source: Path | None) -> Iterator[FileChange]:
+def _file_changes(plan: Plan, source: Path | None) -> Iterator[FileChange]:
     directory = plan.request.directory
-    known = recorded(directory, plan.request.name)
+    digests = recorded(directory, plan.request.name)
     for file in plan.files:
         path = directory / file.name
         if not in_the_way(path):
             yield FileChange(file.name, "added")
             continue
-        data = _bytes(path)
-        if data == file.data and _as_executable(path, file.executable):
+        data = _regular_content(path)
+        if data == file.data and _is_executable_if(path, file.executable):
             continue
-        own = data is not None and known.get(file.name) == content_digest(file.name, data)
-        meant = source is not None and same_place(path, source)
-        yield FileChange(file.name, "changed", foreign=not own and not meant)
+        unchanged = data is not None and digests.get(file.name) == content_digest(file.name, data)
+        intended = source is not None and same_place(path, source)
+        yield FileChange(file.name, "changed", foreign=not unchanged and not intended)
     planned = {file.name for file in plan.files}
-    for name in known:
+    for name in digests:
         if name not in planned and "/" not in name and in_the_way(directory / name):
-            own = known[name] == content_digest(name, _bytes(directory / name) or b"")
-            yield FileChange(name, "unused", foreign=not own)
+            unchanged = digests[name] == content_digest(
+                name, _regular_content(directory / name) or b""
+            )
+            yield FileChange(name, "unused", foreign=not unchanged)
 
 
-def _as_executable(path: Path, wanted: bool) -> bool:
+def _is_executable_if(path: Path, wanted: bool) -> bool:
     return not wanted or bool(path.stat().st_mode & stat.S_IXUSR)
 
 
-def _bytes(path: Path) -> bytes | None:
-    """What a regular file holds; None of anything else, links included."""
+def _regular_content(path: Path) -> bytes | None:
+    """Content of a regular file; None for anything else, including links."""
     try:
         status = os.lstat(path)
         if not stat.S_ISREG(status.st_mode) or status.st_size > LARGEST:
@@ -347,43 +371,45 @@ def _bytes(path: Path) -> bytes | None:
 # --- nodes ------------------------------------------------------------------------------------
 
 
-def _present(directory: Path, dag_file: str) -> Workflow:
+def _existing_workflow(directory: Path, dag_file: str) -> Workflow:
     path = directory / dag_file
-    if _bytes(path) is None:
+    if _regular_content(path) is None:
         raise PlanError(f"{path}: is no file that can be read; choose another name or directory")
-    return load_workflow([path], _read)
+    return load_workflow([path], _read_dag)
 
 
-def _planned(plan: Plan) -> Workflow:
+def _planned_workflow(plan: Plan) -> Workflow:
     directory = Path(os.path.normpath(plan.request.directory))
     dags = [file for file in plan.files if file.name.endswith(".dag")]
     files = {directory / file.name: file.data for file in dags}
     return load_workflow(
-        [directory / plan.dag_file], lambda path: files[path] if path in files else _read(path)
+        [directory / plan.dag_file], lambda path: files[path] if path in files else _read_dag(path)
     )
 
 
-def _read(path: Path) -> bytes:
-    """What DAG files hold. What jobs are like is not compared node by node, and reading that for
-    each takes most of the time."""
-    data = None if path.suffix == ".sub" else _bytes(path)
+def _read_dag(path: Path) -> bytes:
+    """Content of a DAG file.
+
+    Submit files are not compared node by node: reading them per node takes most of the time.
+    """
+    data = None if path.suffix == ".sub" else _regular_content(path)
     if data is None:
         raise FileNotFoundError(path)
     return data
 
 
-def _nodes(workflow: Workflow) -> dict[NodeKey, Node]:
-    """The nodes of a DAG and of its sub-DAGs; without those that only join others."""
+def _nodes_by_key(workflow: Workflow) -> dict[NodeKey, Node]:
+    """The nodes of a DAG and its sub-DAGs, without JOIN nodes."""
     name = workflow.path.name
     nodes = workflow.nodes.values()
-    found = {(name, node.name): node for node in nodes if node.kind is not NodeKind.JOIN}
+    result = {(name, node.name): node for node in nodes if node.kind is not NodeKind.JOIN}
     for inner in workflow.subdags:
         if inner is not None:
-            found |= _nodes(inner)
-    return found
+            result |= _nodes_by_key(inner)
+    return result
 
 
-def _changes(
+def _node_changes(
     old: Mapping[NodeKey, Node], new: Mapping[NodeKey, Node], ran: frozenset[NodeKey]
 ) -> Iterator[NodeChange]:
     for key in (*new, *(key for key in old if key not in new)):
@@ -397,13 +423,13 @@ def _changes(
 
 
 def _differences(old: Node, new: Node, has_run: bool) -> Iterator[VariableDiff]:
-    """What a node would have otherwise. Of one that has run: what tells what it did."""
+    """The differences of a node; if it has run, only those that record what it did."""
     for name in dict.fromkeys((*old.vars, *new.vars)):
-        one, other = old.vars.get(name), new.vars.get(name)
-        if has_run and name in gate_config.OF_A_NODE:  # It may be given to runs that have begun.
+        old_value, new_value = old.vars.get(name), new.vars.get(name)
+        if has_run and name in gate_config.OF_A_NODE:  # May be added after a run has started.
             continue
-        if one != other:
-            yield VariableDiff(name, one, other)
+        if old_value != new_value:
+            yield VariableDiff(name, old_value, new_value)
     pairs: list[tuple[str, object, object]] = [
         ("kind", old.kind.value, new.kind.value),
         ("submit file", old.submit, new.submit),
@@ -412,25 +438,25 @@ def _differences(old: Node, new: Node, has_run: bool) -> Iterator[VariableDiff]:
     if not has_run:
         pairs += [
             ("retries", old.retries, new.retries),
-            ("PRE script", _command(old, "pre"), _command(new, "pre")),
-            ("POST script", _command(old, "post"), _command(new, "post")),
+            ("PRE script", _script_command(old, "pre"), _script_command(new, "pre")),
+            ("POST script", _script_command(old, "post"), _script_command(new, "post")),
             ("PRE_SKIP", old.pre_skip, new.pre_skip),
             ("NOOP", old.noop, new.noop),
         ]
-    for name, one_, other_ in pairs:
-        if one_ != other_:
-            yield VariableDiff(name, _said(one_), _said(other_))
+    for name, old_field, new_field in pairs:
+        if old_field != new_field:
+            yield VariableDiff(name, _as_text(old_field), _as_text(new_field))
 
 
-def _command(node: Node, which: str) -> str | None:
+def _script_command(node: Node, which: str) -> str | None:
     script = node.pre if which == "pre" else node.post
     return None if script is None else script.command
 
 
-def _said(value: object) -> str | None:
+def _as_text(value: object) -> str | None:
     return None if value in (None, "") else str(value)
 
 
-def _runs(nodes: Mapping[NodeKey, Node]) -> dict[str, None]:
-    """The runs of a DAG: what its nodes' ``run`` says."""
+def _run_names(nodes: Mapping[NodeKey, Node]) -> dict[str, None]:
+    """The runs of a DAG, by the variable ``run`` of its nodes."""
     return dict.fromkeys(node.vars["run"] for node in nodes.values() if "run" in node.vars)

@@ -1,7 +1,7 @@
-"""A DAG that is to be written: its nodes with their variables, and what comes before what.
+"""The graph of a DAG that is to be written: nodes, variables and edges.
 
-Every shape and every sweep becomes one of these; the DAG file's text, the picture of it, and what
-``--explain`` tells of a node are made of it alone.
+Every shape and every sweep is converted to a :class:`Graph`; the DAG file, the ASCII drawing and
+the output of ``--explain`` are derived from it alone.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from metlmon.frozen import frozen
 
 
 class NodeRole(StrEnum):
-    """What a node does for the ensemble."""
+    """The purpose of a node in the ensemble."""
 
     TRAIN = "train"
     EVALUATE = "evaluate"
@@ -29,7 +29,7 @@ class NodeRole(StrEnum):
 
 
 class Precedence(IntEnum):
-    """Who gave a variable. The greatest that gives it is the one that counts."""
+    """The source of a variable; the highest one wins."""
 
     ALL = 0
     REGION = 1
@@ -39,10 +39,12 @@ class Precedence(IntEnum):
 
 @frozen
 class VariableValue:
-    """A variable of a node (VARS), its value unquoted. ``where``: what gave it, in words
-    (``ensemble.toml:7``, ``sweep.dag:3``, ``the shape: epochs count from 1``). ``over``: values of
-    lower levels that this one hides, the nearest first. ``append``: it goes before what the submit
-    file says, too."""
+    """A variable of a node (VARS), its value unquoted.
+
+    ``where``: what defined it (``ensemble.toml:7``, ``sweep.dag:3``, ``the shape: epochs count from
+    1``). ``over``: values of lower precedence that it hides, nearest first. ``append``: written
+    with APPEND rather than PREPEND.
+    """
 
     name: str
     value: str
@@ -54,13 +56,17 @@ class VariableValue:
 
 @frozen
 class GraphNode:
-    """One node. ``submit``: the name of its submit file beside the DAG, or of the sub-DAG file of
-    a SUBDAG node. ``epoch`` from 0, of TRAIN and EVALUATE (that of the training before it).
-    ``pre``, ``post``, ``hold``: script command lines, ``defer`` (exit code, seconds) of the PRE
-    script; ``options``: what else DAGMan is told of scripts (``DEBUG file ALL``), by PRE, POST and
-    HOLD; ``skip``: exit code of the PRE script that ends the node well, without a job. ``retries``
-    None: as all; ``unless``: the exit code after which there is none. ``where``: what asked for
-    the node."""
+    """A node of the graph.
+
+    - ``submit``: name of its submit file beside the DAG, or of the sub-DAG file of a SUBDAG node.
+    - ``epoch``: from 0, for TRAIN and EVALUATE nodes (that of the preceding training).
+    - ``pre``, ``post``, ``hold``: command lines of scripts.
+    - ``defer``: (exit code, seconds) of the PRE script.
+    - ``options``: further script options (``DEBUG file ALL``), by PRE, POST and HOLD.
+    - ``skip``: exit code of the PRE script that ends the node successfully, without a job.
+    - ``retries``: None: the default of the graph; ``unless``: the exit code that prevents retries.
+    - ``where``: what requested the node.
+    """
 
     name: str
     submit: str
@@ -83,10 +89,12 @@ class GraphNode:
 
 @frozen
 class Graph:
-    """``nodes`` in the order of the file; ``edges``: (parent, child) by names, in the order of the
-    file. ``retries`` and ``unless`` of all nodes that say nothing else. ``lines``: further commands
-    of the DAG file, as written. ``subdags``: graphs of the external sub-DAGs, by their files'
-    names."""
+    """The nodes and edges of a DAG file, each in the order of the file.
+
+    ``edges``: (parent, child) by name. ``retries`` and ``unless``: defaults for all nodes.
+    ``lines``: further commands of the DAG file, verbatim. ``subdags``: graphs of the external
+    sub-DAGs, by file name.
+    """
 
     nodes: tuple[GraphNode, ...] = ()
     edges: tuple[tuple[str, str], ...] = ()
@@ -97,17 +105,17 @@ class Graph:
 
     @property
     def trainings(self) -> int:
-        """How many nodes train an epoch, sub-DAGs' included."""
-        own = sum(each.role is NodeRole.TRAIN for each in self.nodes)
+        """Number of nodes that train an epoch, including those of sub-DAGs."""
+        own = sum(node.role is NodeRole.TRAIN for node in self.nodes)
         return own + sum(graph.trainings for graph in self.subdags.values())
 
     def node(self, name: str) -> GraphNode | None:
-        """The node of this name, sub-DAGs' included."""
-        for each in self.nodes:
-            if each.name == name:
-                return each
-        found = (graph.node(name) for graph in self.subdags.values())
-        return next((each for each in found if each is not None), None)
+        """The node with this name, also in sub-DAGs; None if there is none."""
+        for node in self.nodes:
+            if node.name == name:
+                return node
+        matches = (graph.node(name) for graph in self.subdags.values())
+        return next((node for node in matches if node is not None), None)
 
 
 NO_GRAPH: Final = Graph()

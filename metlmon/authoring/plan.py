@@ -1,4 +1,4 @@
-"""A request → what would be written, to the byte."""
+"""Turns a request into a plan: the files to write, byte for byte."""
 
 from __future__ import annotations
 
@@ -21,68 +21,83 @@ from metlmon.dagman import NodeKind
 
 
 def make_plan(request: Request, amending: bool = False) -> Plan:
-    """The plan of ``request``: the same bytes whenever and wherever it is made. Nothing is
-    written. ``amending``: as for :func:`validate`. Raises PlanError with the first of the
-    complaints that are fatal."""
-    fatal = [each for each in validate(request, amending=amending) if each.fatal]
-    if fatal:
-        more = f" (and {len(fatal) - 1} more)" if len(fatal) > 1 else ""
-        raise PlanError(f"{fatal[0].field}: {fatal[0].text}{more}")
+    """Return the plan of ``request``: always the same bytes for the same request.
+
+    Writes nothing. ``amending``: as for :func:`validate`. Raises PlanError with the first fatal
+    problem.
+    """
+    errors = [problem for problem in validate(request, amending=amending) if problem.fatal]
+    if errors:
+        more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+        raise PlanError(f"{errors[0].field}: {errors[0].text}{more}")
     jobs = jobs_of(request)
-    graph, along = _graph(request, jobs)
+    graph, extra_files = _graph(request, jobs)
     runs = run_plans(graph)
-    using = nodes_by_file(graph)
-    # A sweep file may use submit files of its own alone.
-    jobs = tuple(job for job in jobs if job.file in using)
-    texts = {job.file: submit_text(request, job, using[job.file]) for job in jobs}
-    dags = _dags(request, graph, runs, jobs)
+    nodes_by_submit_file = nodes_by_file(graph)
+    # A sweep file may use only its own submit files.
+    jobs = tuple(job for job in jobs if job.file in nodes_by_submit_file)
+    texts = {job.file: submit_text(request, job, nodes_by_submit_file[job.file]) for job in jobs}
+    dags = _dag_files(request, graph, runs, jobs)
     submits = [
-        PlannedFile(job.file, texts[job.file].encode(), False, _about(job, len(jobs)))
+        PlannedFile(job.file, texts[job.file].encode(), False, _submit_file_about(job, len(jobs)))
         for job in jobs
     ]
-    files = [*dags, *submits, *_ships(jobs), *_gate(request, runs)]
-    files += _beside(along, files)
+    files = [*dags, *submits, *_shipped_files(jobs), *_gate_files(request, runs)]
+    files += _extra_files(extra_files, files)
     files += kept(request, files)
-    _refuse_twice(request, files)
-    inner = [node for nodes in using.values() for node in nodes if node.kind is not NodeKind.SUBDAG]
-    each = {file: procs(text) for file, text in texts.items()}
+    _check_names(request, files)
+    nodes = [
+        node
+        for group in nodes_by_submit_file.values()
+        for node in group
+        if node.kind is not NodeKind.SUBDAG
+    ]
+    job_counts = {file: procs(text) for file, text in texts.items()}
     return Plan(
         request=request,
         dag_file=f"{request.name}.dag",
-        files=tuple(_placed(request, file) for file in files),
+        files=tuple(_with_exists(request, file) for file in files),
         runs=runs,
-        nodes=len(inner),
-        jobs=sum(each.get(n.submit, 1) for n in inner if not n.noop),
+        nodes=len(nodes),
+        jobs=sum(job_counts.get(n.submit, 1) for n in nodes if not n.noop),
         graph=graph,
     )
 
 
 def _graph(request: Request, jobs: Sequence[JobTemplate]) -> tuple[Graph, tuple[PlannedFile, ...]]:
-    """The graph, and the files that a sweep file was read with or names."""
+    """The graph, and the sweep file's own sources and the files that it names."""
     if request.source is None:
         return graph_of(request, jobs), ()
-    from metlmon.authoring.sweeps.expand import expand  # Most ensembles sweep nothing.
+    from metlmon.authoring.sweeps.expand import expand  # Imported late: most have no sweep.
 
-    made = expand(request)
-    named = kept_sweep(request.source)
+    expansion = expand(request)
+    sweep_name = kept_sweep(request.source)
     sources = [
         PlannedFile(
-            named if name == request.source.name else kept_source(name), data, False, "the sweep"
+            sweep_name if name == request.source.name else kept_source(name),
+            data,
+            False,
+            "the sweep",
         )
-        for name, data in made.sources
+        for name, data in expansion.sources
     ]
-    told = [
+    named_files = [
         PlannedFile(file.name, file.data, file.executable, f"asked for by {file.where}")
-        for file in made.files
+        for file in expansion.files
         if file.data is not None
     ]
-    return made.graph, (*sources, *told)
+    return expansion.graph, (*sources, *named_files)
 
 
-def _beside(along: Sequence[PlannedFile], files: Sequence[PlannedFile]) -> Iterator[PlannedFile]:
-    """Files that come along with a sweep; none takes the name of what is written."""
+def _extra_files(
+    extra: Sequence[PlannedFile], files: Sequence[PlannedFile]
+) -> Iterator[PlannedFile]:
+    """Files that come with a sweep, unless they are planned already.
+
+    Raises PlanError if one has the name, but not the content, of a planned file.
+    """
     written = {file.name: file.data for file in files}
-    for file in along:
+    for file in extra:
         if file.name not in written:
             written[file.name] = file.data
             yield file
@@ -91,37 +106,38 @@ def _beside(along: Sequence[PlannedFile], files: Sequence[PlannedFile]) -> Itera
             raise PlanError(f"{text}; rename it, or give the DAG another name")
 
 
-def _refuse_twice(request: Request, files: Sequence[PlannedFile]) -> None:
-    """No file is written over by another one of the plan, and none is taken for DAGMan's."""
-    found: dict[str, PlannedFile] = {}
+def _check_names(request: Request, files: Sequence[PlannedFile]) -> None:
+    """Raise PlanError if two files have the same name, or one has a name of DAGMan's files."""
+    seen: dict[str, PlannedFile] = {}
     for file in files:
         if is_left(file.name, request.name):
             text = f"{file.name} ({file.about}) has a name that DAGMan takes for its own"
             raise PlanError(f"{text}; rename it, or give the DAG another name")
-        if found.setdefault(file.name, file) is not file:
-            text = f"{file.name} would be written twice ({found[file.name].about}; {file.about})"
+        if seen.setdefault(file.name, file) is not file:
+            text = f"{file.name} would be written twice ({seen[file.name].about}; {file.about})"
             raise PlanError(f"{text}; rename one of them, or give the DAG another name")
 
 
-def _dags(
+def _dag_files(
     request: Request, graph: Graph, runs: Sequence[RunPlan], jobs: Sequence[JobTemplate]
 ) -> Iterator[PlannedFile]:
-    about = _told(request, graph, runs, jobs)
-    count = sum(len(each.nodes) for each in (graph, *graph.subdags.values()))
-    count -= len(graph.subdags)
+    """The DAG file and those of its sub-DAGs."""
+    summary = _summary(request, graph, runs, jobs)
+    node_count = sum(len(part.nodes) for part in (graph, *graph.subdags.values()))
+    node_count -= len(graph.subdags)
     name = f"{request.name}.dag"
-    text = dag_text(graph, request.name, about)
-    yield PlannedFile(name, text.encode(), False, f"the DAG: {_count(count, 'node')}")
+    text = dag_text(graph, request.name, summary)
+    yield PlannedFile(name, text.encode(), False, f"the DAG: {_plural(node_count, 'node')}")
     for file, inner in graph.subdags.items():
         text = dag_text(inner, request.name, f"a run of {name}", file)
-        what = f"the DAG of one run: {_count(len(inner.nodes), 'node')}"
-        yield PlannedFile(file, text.encode(), False, what)
+        about_run = f"the DAG of one run: {_plural(len(inner.nodes), 'node')}"
+        yield PlannedFile(file, text.encode(), False, about_run)
 
 
-def _told(
+def _summary(
     request: Request, graph: Graph, runs: Sequence[RunPlan], jobs: Sequence[JobTemplate]
 ) -> str:
-    """What the DAG file says of itself in its first line."""
+    """The comment in the first line of the DAG file."""
     if request.source is not None:
         return f"runs {len(runs)}, nodes {len(graph.nodes)}, from {kept_sweep(request.source)}"
     names = ", ".join(dict.fromkeys(job.template.name for job in jobs if job.field != "shape"))
@@ -140,22 +156,22 @@ _ABOUT: Final = {
 }
 
 
-def _about(job: JobTemplate, count: int) -> str:
+def _submit_file_about(job: JobTemplate, count: int) -> str:
     if count == 1:
         return "the job that each node submits"
     return _ABOUT[job.role] if job.stage is None else f"the job of the stage {job.stage}"
 
 
-def _ships(jobs: Sequence[JobTemplate]) -> Iterator[PlannedFile]:
-    shipped: set[str] = set()
+def _shipped_files(jobs: Sequence[JobTemplate]) -> Iterator[PlannedFile]:
+    seen: set[str] = set()
     for job in jobs:
         for name, data, executable in job.template.ships:
-            if name not in shipped:
-                shipped.add(name)
+            if name not in seen:
+                seen.add(name)
                 yield PlannedFile(name, data, executable, "comes with the template")
 
 
-def _gate(request: Request, runs: Sequence[RunPlan]) -> Iterator[PlannedFile]:
+def _gate_files(request: Request, runs: Sequence[RunPlan]) -> Iterator[PlannedFile]:
     if request.gate is None:
         return
     metrics = [checkpoint_directory(run.uuid) for run in runs]
@@ -164,9 +180,12 @@ def _gate(request: Request, runs: Sequence[RunPlan]) -> Iterator[PlannedFile]:
     yield PlannedFile(rules_file(request.name), rules.encode(), False, "the gate's rules and runs")
 
 
-def _placed(request: Request, file: PlannedFile) -> PlannedFile:
-    """A file of these very bytes is not in the way, unless it is the DAG: that makes two of
-    one ensemble."""
+def _with_exists(request: Request, file: PlannedFile) -> PlannedFile:
+    """The file with ``exists`` set.
+
+    An identical file does not count as existing, unless it is the DAG: that would make two DAGs of
+    one ensemble.
+    """
     path = request.directory / file.name
     is_dag = file.name == f"{request.name}.dag"
     same = not is_dag and already_there(path, file.data, file.executable)
@@ -174,5 +193,5 @@ def _placed(request: Request, file: PlannedFile) -> PlannedFile:
     return PlannedFile(file.name, file.data, file.executable, file.about, exists)
 
 
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+def _plural(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -1,4 +1,4 @@
-"""What is asked for, and what would be written: plain records."""
+"""Request and plan types: what the user requests, and what would be written."""
 
 from __future__ import annotations
 
@@ -14,47 +14,51 @@ from metlmon.redact import redact_secrets
 
 
 class Policy(StrEnum):
-    """Which epoch may run at which site, or on which GPU."""
+    """Which epoch may run at which site, or on which GPU model."""
 
     ANY = "any"
-    """Every epoch at any of the sites (at any site at all, when none is named)."""
+    """Every epoch may run at any of the sites; at any site at all if none is named."""
     PERMUTE = "permute"
-    """Each site once before one repeats, in an order of each run's own."""
+    """Each site once before one repeats, in a separate order for each run."""
     PIN = "pin"
-    """A run stays at one site; runs take the sites in turn."""
+    """Each run stays at one site; the sites are assigned to the runs in turn."""
     GPU_PIN = "gpu-pin"
-    """A run stays on one GPU model, at any of the sites (a control cohort); runs take the models
-    in turn."""
+    """Each run stays on one GPU model, at any of the sites (a control cohort).
+
+    The models are assigned to the runs in turn.
+    """
 
 
 class EnsembleShape(StrEnum):
-    """How the nodes of the DAG hang together."""
+    """The structure of the DAG."""
 
     CHAIN = "chain"
-    """Each run a chain of its epochs, one job each ("shish-kebab")."""
+    """Each run is a chain of its epochs, one job per epoch ("shish-kebab")."""
     SWEEP = "sweep"
-    """A chain for every combination of swept values."""
+    """One chain per combination of swept values."""
     STAGES = "stages"
-    """Chains one after the other in every run: pretrain, then finetune from its checkpoint."""
+    """Several chains in sequence per run: pretrain, then finetune from its checkpoint."""
     BAG = "bag"
-    """Shards that need nothing of each other (throughput inference)."""
+    """Independent shards (throughput inference)."""
     MULTI_NODE = "multi-node"
-    """Several machines train an epoch together; a PROVISIONER node comes before them."""
+    """Several machines train an epoch together, after a PROVISIONER node."""
 
 
 class SweepMode(StrEnum):
-    """How the values of several swept variables are put together."""
+    """How the values of several swept variables are combined."""
 
     ZIP = "zip"
-    """The first of each, then the second of each."""
+    """The first value of each variable, then the second of each."""
     PRODUCT = "product"
-    """Every value of one with every value of the others; the last variable changes fastest."""
+    """Every combination of values; the last variable changes fastest."""
 
 
 @frozen
 class SweptVariable:
-    """A variable that differs from run to run. ``values`` as they are printed; ``where``: file
-    and line (or the option) that gave them."""
+    """A variable that differs between runs.
+
+    ``values``: as printed; ``where``: file and line, or the option, that defines them.
+    """
 
     name: str
     values: tuple[str, ...]
@@ -63,8 +67,11 @@ class SweptVariable:
 
 @frozen
 class SweepRequest:
-    """``group`` is what the runs are called: group and zero-padded index. ``how`` None: not said;
-    equal lengths are zipped then, unequal ones are an error."""
+    """A sweep over one or more variables.
+
+    ``group``: prefix of the runs' names, followed by a zero-padded index. ``how`` None: not
+    specified; values of equal lengths are then zipped, unequal lengths are an error.
+    """
 
     group: str
     variables: tuple[SweptVariable, ...]
@@ -74,8 +81,11 @@ class SweepRequest:
 
 @frozen
 class Region:
-    """Nodes with variables of their own. ``epochs``: (first, last) as in node names, from 0, of
-    training and evaluation nodes alike, or None for all; ``runs``: names of runs, or empty: all."""
+    """Additional variables for a subset of the nodes.
+
+    ``epochs``: (first, last) as in node names, from 0, for training and evaluation nodes alike;
+    None: all epochs. ``runs``: names of runs; empty: all runs.
+    """
 
     name: str
     variables: Mapping[str, str]
@@ -86,9 +96,11 @@ class Region:
 
 @frozen
 class Evaluation:
-    """A side node after every ``every``-th training node. ``template``: as in :class:`Request`.
-    ``gates``: the next epoch waits for it (it does not, if not asked); then a failure of it fails
-    the run, else it fails nothing."""
+    """A side node after every ``every``-th training node.
+
+    ``template``: as in :class:`Request`. ``gates``: the next epoch waits for the evaluation, and
+    its failure fails the run. By default nothing waits for it, and its failure fails nothing.
+    """
 
     template: str = "evaluate"
     every: int = 1
@@ -97,7 +109,7 @@ class Evaluation:
 
 
 class MetricGoal(StrEnum):
-    """Which values of a metric are good ones."""
+    """Whether a metric is minimised or maximised."""
 
     MIN = "min"
     MAX = "max"
@@ -105,13 +117,18 @@ class MetricGoal(StrEnum):
 
 @frozen
 class StopRules:
-    """When the gate stops a run by itself, by the ``metric`` of each finished epoch. ``goal``:
-    which of its values are good, None: by its name. ``patience``: after so many epochs without an
-    improvement of more than ``min_delta``; ``divergence``: at NaN, or above this many times the
-    best value (of one that is to be great: below the best divided by this); ``median_after``: from
-    this many finished epochs on (of this and of at least two other runs), when it is worse than
-    the median of all runs that have a value at the same epoch. None: not by this rule. ``poll``:
-    seconds after which a paused node asks again."""
+    """Rules by which the gate stops a run, based on ``metric`` of each finished epoch.
+
+    A rule that is None is off.
+
+    - ``goal``: whether the metric is minimised or maximised; None: derived from its name.
+    - ``patience``: stop after this many epochs without an improvement of more than ``min_delta``.
+    - ``divergence``: stop at NaN, or above this multiple of the best value (for a metric that is
+      maximised: below the best value divided by this).
+    - ``median_after``: stop if the value is worse than the median of all runs that have a value at
+      the same epoch; applied once this run and at least two others have this many finished epochs.
+    - ``poll``: seconds between the checks of a paused node.
+    """
 
     metric: str = "val_loss"
     goal: MetricGoal | None = None
@@ -124,8 +141,11 @@ class StopRules:
 
 @frozen
 class StageRequest:
-    """One part of every run. ``template`` None: the request's. ``values`` go before the
-    request's; ``epochs`` of this stage."""
+    """One stage of every run.
+
+    ``template`` None: the template of the request. ``values`` take precedence over those of the
+    request. ``epochs``: number of epochs in this stage.
+    """
 
     name: str
     epochs: int
@@ -135,20 +155,24 @@ class StageRequest:
 
 @frozen
 class Request:
-    """An ensemble to be written. ``template``: the name of one that comes along, or the path
-    of a template file. ``name``: of the DAG file, without ``.dag``. ``seeds``: one for each
-    run, or empty: then 1, 2, 3… ``memory_mb`` and ``gpu_memory_mb`` (the least memory of a
-    GPU) in MB. ``gpu_models``: their DeviceNames, for the policy ``gpu-pin``. ``values``: the
-    template's own parameters.
+    """The ensemble to write.
 
-    ``shape`` and what belongs to it: ``sweep`` (``runs`` are then counted by it, one seed for all
-    if one is given, and ``values`` may be swept: a swept variable with the name of a template's
-    parameter takes its place), ``stages``, ``shards`` of a bag, ``machines`` of a multi-node epoch.
-    ``variables``: VARS of every node, beside what metlmon gives; ``regions``: of some. ``gate``:
-    can a run be stopped, paused and sent elsewhere while the DAG runs; None: it cannot.
-    ``source``: a sweep file (``GEN SUBDAG``) that says it all; ``subdags``: each run in an external
-    sub-DAG of its own instead of flat nodes. ``seeds`` of a sweep: every point is trained with each
-    of them. ``gather``: template of a node that comes after all shards of a bag."""
+    - ``template``: name of a bundled template, or path of a template file.
+    - ``name``: of the DAG file, without ``.dag``.
+    - ``seeds``: one per run; empty: 1, 2, 3… In a sweep, every point is trained with each of them.
+    - ``memory_mb``, ``gpu_memory_mb`` (minimum memory of a GPU): in MB.
+    - ``gpu_models``: DeviceNames, for the policy ``gpu-pin``.
+    - ``values``: of the template's parameters.
+    - ``sweep`` (shape ``sweep``): determines the number of runs; ``seeds`` with one value is shared
+      by all runs. A swept variable with the name of a template parameter replaces that parameter.
+    - ``stages``, ``shards``, ``machines``: for the shapes ``stages``, ``bag`` and ``multi-node``.
+    - ``gather``: template of a node that runs after all shards of a bag.
+    - ``variables``: VARS of every node, in addition to metlmon's; ``regions``: VARS of some nodes.
+    - ``gate``: rules of the gate, with which a run can be stopped, paused and moved to another site
+      while the DAG runs; None: no gate.
+    - ``source``: a sweep file (``GEN SUBDAG``) that defines the whole DAG.
+    - ``subdags``: one external sub-DAG per run instead of flat nodes.
+    """
 
     template: str
     directory: Path
@@ -180,9 +204,12 @@ class Request:
 
 @frozen
 class Parameter:
-    """A template's own parameter. ``required``: there is no default that could serve.
-    ``allowed``: what it may be, where the template says so. ``later``: the template got it when
-    runs were named already; at its default it is no part of their uuids."""
+    """A parameter of a template.
+
+    ``required``: no default is usable. ``allowed``: constraint on the values, if the template has
+    one. ``later``: the template gained it after runs had been named; its default is not part of
+    their uuids.
+    """
 
     name: str
     default: str
@@ -194,8 +221,10 @@ class Parameter:
 
 @frozen
 class Template:
-    """A job that trains one epoch, or does what its ``role`` says: a submit description with
-    parameters. ``ships``: (name beside the DAG, text, executable) of files that go along."""
+    """A submit description with parameters, for jobs of one ``role``.
+
+    ``ships``: (name beside the DAG, content, executable) of the files that come with it.
+    """
 
     name: str
     title: str
@@ -209,9 +238,12 @@ class Template:
 
 @frozen
 class RequestProblem:
-    """What is wrong with one field of a request (its name in :class:`Request`, or
-    ``values.<parameter>``, ``evaluation.every``, ``stages.<name>.epochs`` and the like), in a
-    sentence that says what to do. ``fatal`` False: a warning; it can be written all the same."""
+    """A problem with one field of a request.
+
+    ``field``: its name in :class:`Request`, or ``values.<parameter>``, ``evaluation.every``,
+    ``stages.<name>.epochs`` and the like. ``text``: a sentence that includes the remedy. ``fatal``
+    False: a warning; the request can still be written.
+    """
 
     field: str
     text: str
@@ -220,7 +252,7 @@ class RequestProblem:
 
 @frozen
 class PlannedFile:
-    """One file to be written. ``exists``: something is at its place already."""
+    """A file to write. ``exists``: the path already exists."""
 
     name: str
     data: bytes
@@ -231,9 +263,11 @@ class PlannedFile:
 
 @frozen
 class RunPlan:
-    """One run of the plan: its name, its uuid (the same for the same parameters), its seed,
-    where each epoch is meant to go ("any": anywhere), and the GPU model that it stays on, None
-    where any will do."""
+    """A run of the plan.
+
+    ``uuid``: the same for the same parameters. ``targets``: the site of each epoch ("any": any
+    site). ``gpu``: the GPU model of the run; None: any.
+    """
 
     name: str
     uuid: str
@@ -244,7 +278,10 @@ class RunPlan:
 
 @frozen
 class Plan:
-    """All that would be written, and how much that makes. ``graph``: the nodes of the DAG file."""
+    """The files to write, and the numbers of nodes and jobs.
+
+    ``graph``: the nodes of the DAG file.
+    """
 
     request: Request
     dag_file: str
@@ -256,13 +293,15 @@ class Plan:
 
     @property
     def in_the_way(self) -> tuple[str, ...]:
-        """Names of files that exist already."""
-        return tuple(each.name for each in self.files if each.exists)
+        """Names of planned files that already exist."""
+        return tuple(file.name for file in self.files if file.exists)
 
 
 class PlanError(Exception):
-    """The request cannot be planned, or not be written: one sentence, in which nothing that looks
-    like a secret is quoted."""
+    """The request cannot be planned or written.
 
-    def __init__(self, sentence: str) -> None:
-        super().__init__(redact_secrets(sentence))
+    The message is one sentence, with anything that looks like a secret redacted.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(redact_secrets(message))

@@ -1,4 +1,4 @@
-"""What is wrong with a request, field by field, before anything is written."""
+"""Validates a request field by field before anything is written."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ RETRIES: Final = (0, 100)
 MEMORY_MB: Final = (16, 16 << 20)
 GPU_MEMORY_MB: Final = (1, 1 << 20)
 SEEDS: Final = (0, 2**32 - 1)
-"""numpy takes no larger seed."""
+"""numpy accepts no larger seed."""
 
 LONGEST_VALUE: Final = 4096
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
-_SHOWN: Final = 6
-"""Names that a sentence lists."""
+_LISTED: Final = 6
+"""Maximum number of names in one message."""
 
 
 def validate(
@@ -54,11 +54,13 @@ def validate(
     amending: bool = False,
     gpus: Sequence[str] = (),
 ) -> tuple[RequestProblem, ...]:
-    """Everything that is wrong with ``request``. ``sites``, ``gpus`` (models): those that the
-    collector knows now, none when that is not known. ``amending``: what lies there of this DAG
-    is told of by :mod:`metlmon.authoring.diff`. Reads the template and the directory; never
-    raises."""
-    found = [
+    """Return all problems of ``request``. Never raises.
+
+    Reads the template and the target directory. ``sites``, ``gpus`` (models): those that the
+    collector reports; empty if unknown. ``amending``: skip checks of an existing DAG of this name,
+    which :mod:`metlmon.authoring.diff` makes.
+    """
+    problems = [
         *_numbers(request),
         *_name(request),
         *_seeds(request),
@@ -70,26 +72,28 @@ def validate(
     try:
         jobs = jobs_of(request)
     except NoTemplate as error:
-        found.append(RequestProblem(error.field, str(error)))
-        return _hidden(found)
-    found += _unknown_values(request, jobs)
-    found += _collisions(request, jobs)
+        problems.append(RequestProblem(error.field, str(error)))
+        return _redacted(problems)
+    problems += _unknown_values(request, jobs)
+    problems += _collisions(request, jobs)
     for job in jobs:
-        found += _template(request, job)
-    found += misused(request, jobs)
-    if not any(each.fatal for each in found):
+        problems += _template(request, job)
+    problems += misused(request, jobs)
+    if not any(problem.fatal for problem in problems):
         for job in jobs:
-            found += _surroundings(request, job)
+            problems += _required_files(request, job)
         if request.source is not None:
-            found += _swept(request, jobs)
+            problems += _sweep_file(request, jobs)
         elif request.regions:
-            found += _partly_given(request, jobs, graph_of(request, jobs))
-    return _hidden(found)
+            problems += _partly_given_parameters(request, jobs, graph_of(request, jobs))
+    return _redacted(problems)
 
 
-def _hidden(found: Sequence[RequestProblem]) -> tuple[RequestProblem, ...]:
-    """Each once; what one quotes may be a secret in the wrong place."""
-    return tuple(dict.fromkeys(replace(each, text=redact_secrets(each.text)) for each in found))
+def _redacted(problems: Sequence[RequestProblem]) -> tuple[RequestProblem, ...]:
+    """The problems without duplicates and without secrets that they might quote."""
+    return tuple(
+        dict.fromkeys(replace(problem, text=redact_secrets(problem.text)) for problem in problems)
+    )
 
 
 # --- numbers, name, seeds, sites -----------------------------------------------------------
@@ -110,12 +114,10 @@ def _numbers(request: Request) -> Iterator[RequestProblem]:
             yield RequestProblem("gpu_memory_mb", text, fatal=False)
 
 
-def _range(
-    field: str, what: str, number: int, allowed: tuple[int, int]
-) -> Iterator[RequestProblem]:
+def _range(field: str, noun: str, value: int, allowed: tuple[int, int]) -> Iterator[RequestProblem]:
     low, high = allowed
-    if not low <= number <= high:
-        yield RequestProblem(field, f"{number} {what}: give a number from {low} to {high}")
+    if not low <= value <= high:
+        yield RequestProblem(field, f"{value} {noun}: give a number from {low} to {high}")
 
 
 def _name(request: Request) -> Iterator[RequestProblem]:
@@ -123,8 +125,8 @@ def _name(request: Request) -> Iterator[RequestProblem]:
     if not name:
         yield RequestProblem("name", "the DAG has no name; give one such as ensemble")
     elif not _NAME.fullmatch(name):
-        text = "use letters, digits, '.', '_' and '-' only, and begin with a letter or digit"
-        yield RequestProblem("name", f"{name!r} cannot be a DAG's name: {text}")
+        rule = "use letters, digits, '.', '_' and '-' only, and begin with a letter or digit"
+        yield RequestProblem("name", f"{name!r} cannot be a DAG's name: {rule}")
     elif len(name) > LONGEST_NAME:
         text = f"a name of {len(name)} characters; use {LONGEST_NAME} at most"
         yield RequestProblem("name", text)
@@ -136,17 +138,18 @@ def _seeds(request: Request) -> Iterator[RequestProblem]:
     seeds = request.seeds
     if not seeds:
         return
-    counted = (
+    one_seed_per_run = (
         request.shape not in (EnsembleShape.SWEEP, EnsembleShape.BAG) and request.source is None
     )
-    if counted and len(seeds) != request.runs:
+    if one_seed_per_run and len(seeds) != request.runs:
         text = f"{len(seeds)} seeds for {request.runs} runs; give one for each run, or none"
         yield RequestProblem("seeds", text)
     low, high = SEEDS
     if outside := [seed for seed in seeds if not low <= seed <= high]:
         yield RequestProblem("seeds", f"seed {outside[0]}: give numbers from {low} to {high}")
-    if twice := [seed for seed, times in Counter(seeds).items() if times > 1]:
-        text = f"{_some(map(str, twice))} is there more than once: those runs train the same model"
+    if duplicates := [seed for seed, times in Counter(seeds).items() if times > 1]:
+        seeds_text = _listing(map(str, duplicates))
+        text = f"{seeds_text} is there more than once: those runs train the same model"
         yield RequestProblem("seeds", f"{text}; give each run its own", fatal=False)
 
 
@@ -163,12 +166,12 @@ def _sites(request: Request, known: tuple[str, ...]) -> Iterator[RequestProblem]
             yield RequestProblem("sites", f"{site!r} cannot be a site's name: {text}")
         elif known and site not in known:
             yield RequestProblem("sites", _unknown(site, known), fatal=False)
-    if twice := [site for site, times in Counter(request.sites).items() if times > 1]:
-        yield RequestProblem("sites", f"{_some(twice)} is named twice; name each site once")
+    if duplicates := [site for site, times in Counter(request.sites).items() if times > 1]:
+        yield RequestProblem("sites", f"{_listing(duplicates)} is named twice; name each site once")
 
 
 def _gpu_models(request: Request, known: tuple[str, ...]) -> Iterator[RequestProblem]:
-    """What runs are pinned to."""
+    """Problems of the GPU models that runs are pinned to."""
     models, pinned = request.gpu_models, request.policy is Policy.GPU_PIN
     if pinned and not models:
         text = f"'{request.policy}' needs GPU models; name one such as NVIDIA A40 (its DeviceName)"
@@ -187,24 +190,26 @@ def _gpu_models(request: Request, known: tuple[str, ...]) -> Iterator[RequestPro
             yield RequestProblem("gpu_models", f"{model!r} cannot be a GPU model: {text}")
         elif known and model.lower() not in map(str.lower, known):
             yield RequestProblem("gpu_models", _unknown(model, known), fatal=False)
-    if twice := [name for name, times in Counter(map(str.lower, models)).items() if times > 1]:
-        yield RequestProblem("gpu_models", f"{_some(twice)} is named twice; name each model once")
+    if duplicates := [name for name, times in Counter(map(str.lower, models)).items() if times > 1]:
+        yield RequestProblem(
+            "gpu_models", f"{_listing(duplicates)} is named twice; name each model once"
+        )
 
 
 def _unknown(name: str, known: tuple[str, ...]) -> str:
-    folded = {each.lower(): each for each in known}
-    from difflib import get_close_matches  # Most names are right.
+    folded = {known_name.lower(): known_name for known_name in known}
+    from difflib import get_close_matches  # Imported late: rarely needed.
 
-    near = get_close_matches(name.lower(), list(folded), n=1, cutoff=0.5)
-    if near:
-        return f"the collector knows no {name} now; did you mean {folded[near[0]]}?"
-    return f"the collector knows no {name} now, only {_some(known)}; its jobs would wait"
+    similar = get_close_matches(name.lower(), list(folded), n=1, cutoff=0.5)
+    if similar:
+        return f"the collector knows no {name} now; did you mean {folded[similar[0]]}?"
+    return f"the collector knows no {name} now, only {_listing(known)}; its jobs would wait"
 
 
-def _some(names: Iterator[str] | Sequence[str]) -> str:
-    listed = list(names)
-    more = f" and {len(listed) - _SHOWN} more" if len(listed) > _SHOWN else ""
-    return ", ".join(listed[:_SHOWN]) + more
+def _listing(names: Iterator[str] | Sequence[str]) -> str:
+    items = list(names)
+    more = f" and {len(items) - _LISTED} more" if len(items) > _LISTED else ""
+    return ", ".join(items[:_LISTED]) + more
 
 
 # --- the directory -------------------------------------------------------------------------
@@ -216,13 +221,13 @@ def _directory(request: Request, amending: bool) -> Iterator[RequestProblem]:
         yield RequestProblem("directory", "its name holds a control character; choose another")
         return
     try:
-        yield from _place(directory, request.name, amending)
+        yield from _target_directory(directory, request.name, amending)
     except OSError as error:
         text = f"{directory}: cannot be looked into: {error.strerror}; choose another directory"
         yield RequestProblem("directory", text)
 
 
-def _place(directory: Path, name: str, amending: bool) -> Iterator[RequestProblem]:
+def _target_directory(directory: Path, dag_name: str, amending: bool) -> Iterator[RequestProblem]:
     if not in_the_way(directory):
         parent = directory.absolute().parent
         if not parent.is_dir():
@@ -239,25 +244,26 @@ def _place(directory: Path, name: str, amending: bool) -> Iterator[RequestProble
         text = f"{directory}: you may not write there; choose another directory"
         yield RequestProblem("directory", text)
     if not amending:
-        yield from _dags_there(directory, name)
+        yield from _existing_dags(directory, dag_name)
 
 
-def _dags_there(directory: Path, name: str) -> Iterator[RequestProblem]:
-    left = leftovers(directory, name)
-    if is_locked(left, name):
+def _existing_dags(directory: Path, name: str) -> Iterator[RequestProblem]:
+    leftover_files = leftovers(directory, name)
+    if is_locked(leftover_files, name):
         text = f"{name}.dag.lock: a DAGMan runs this DAG; choose another name or directory"
         yield RequestProblem("directory", text)
-    elif left:
+    elif leftover_files:
         text = (
-            f"{name}.dag was submitted from here before and left {_some(left)}: a new DAGMan "
-            "would go on from these; choose another name or directory, or move them away"
+            f"{name}.dag was submitted from here before and left {_listing(leftover_files)}: "
+            "a new DAGMan would go on from these; choose another name or directory, or "
+            "move them away"
         )
         yield RequestProblem("directory", text)
     elif in_the_way(directory / f"{name}.dag"):
         text = f"{name}.dag is there already and is kept unless you say that it may go"
         yield RequestProblem("directory", text, fatal=False)
     if others := other_dags(directory, name):
-        text = f"{_some(others)} lies there too and will be shown as the same ensemble"
+        text = f"{_listing(others)} lies there too and will be shown as the same ensemble"
         yield RequestProblem("directory", f"{text}; a new directory keeps them apart", fatal=False)
 
 
@@ -271,19 +277,19 @@ def _template(request: Request, job: JobTemplate) -> Iterator[RequestProblem]:
     except PlanError as error:
         yield RequestProblem(job.field, str(error))
         return
-    found = assignments(text)
+    commands = assignments(text)
     if job.field == "template":
         yield from _unused(request, job)
-    if job.role is not NodeRole.PROVISION:  # It is no job of the ensemble's work.
-        yield from _unsaid(job, found)
-    yield from _secrets(job, found)
+    if job.role is not NodeRole.PROVISION:  # It does no work of the ensemble.
+        yield from _missing_log_commands(job, commands)
+    yield from _secrets(job, commands)
 
 
 def _unknown_values(request: Request, jobs: Sequence[JobTemplate]) -> Iterator[RequestProblem]:
-    """Values that no template asks for."""
-    everywhere = {name for job in jobs for name in job.values}
+    """Values for parameters that no template has."""
+    all_parameters = {name for job in jobs for name in job.values}
     for name in request.values:
-        if jobs and name not in everywhere:
+        if jobs and name not in all_parameters:
             yield RequestProblem(f"values.{name}", _no_parameter(jobs[0], name))
     for job in jobs:
         for name in job.told:
@@ -292,23 +298,23 @@ def _unknown_values(request: Request, jobs: Sequence[JobTemplate]) -> Iterator[R
 
 
 def _no_parameter(job: JobTemplate, name: str) -> str:
-    known = ", ".join(job.values) or "none"
-    return f"the template {job.template.name} has no parameter {name!r}; it has {known}"
+    parameters = ", ".join(job.values) or "none"
+    return f"the template {job.template.name} has no parameter {name!r}; it has {parameters}"
 
 
 def _parameters(request: Request, job: JobTemplate) -> Iterator[RequestProblem]:
-    swept = {each.name for each in request.sweep.variables} if request.sweep else set()
+    swept = {variable.name for variable in request.sweep.variables} if request.sweep else set()
     for parameter in job.template.parameters:
         name, value = parameter.name, job.values[parameter.name]
         field = f"{job.given if name in job.told else 'values'}.{name}"
         if parameter.required and not value.strip() and name not in swept:
-            what = f" ({parameter.help})" if parameter.help else ""
-            yield RequestProblem(field, f"{name}{what} has no default; give a value")
+            help_text = f" ({parameter.help})" if parameter.help else ""
+            yield RequestProblem(field, f"{name}{help_text} has no default; give a value")
         elif parameter.allowed is not None and value != parameter.default:
-            wanted = parameter.allowed.misfit(value)
-            if wanted is not None:
-                said = hide_value(name, value)
-                yield RequestProblem(field, f"{name} is {said!r}; give {wanted}")
+            expected = parameter.allowed.misfit(value)
+            if expected is not None:
+                shown_value = hide_value(name, value)
+                yield RequestProblem(field, f"{name} is {shown_value!r}; give {expected}")
         if _CONTROL.search(value) or not value.isprintable():
             yield RequestProblem(
                 field, f"{name} holds a line end or control character; take it out"
@@ -319,55 +325,55 @@ def _parameters(request: Request, job: JobTemplate) -> Iterator[RequestProblem]:
         elif len(value) > LONGEST_VALUE:
             text = f"{name} has {len(value)} characters; use {LONGEST_VALUE} at most"
             yield RequestProblem(field, text)
-        secret = is_secret(name) or hide_value(name, value) != value
-        if secret and value and value != parameter.default:
+        looks_secret = is_secret(name) or hide_value(name, value) != value
+        if looks_secret and value and value != parameter.default:
             yield RequestProblem(
                 field, f"{name} looks like a secret, and {SECRET_REMEDY}", fatal=False
             )
 
 
 def _collisions(request: Request, jobs: Sequence[JobTemplate]) -> Iterator[RequestProblem]:
-    own = {f"{request.name}.dag", kept_name(request.name), *(job.file for job in jobs)}
+    planned_names = {f"{request.name}.dag", kept_name(request.name), *(job.file for job in jobs)}
     if request.gate is not None:
-        own |= {SCRIPT, rules_file(request.name), *FOLDERS}
-    named = {job.file: job for job in jobs}
+        planned_names |= {SCRIPT, rules_file(request.name), *FOLDERS}
+    job_by_file = {job.file: job for job in jobs}
     for job in jobs:
-        if named[job.file].stage != job.stage:  # Two stages of one name are told of already.
+        if job_by_file[job.file].stage != job.stage:  # Equal names are reported elsewhere.
             text = f"two submit files would be called {job.file}; give the stage another name"
             yield RequestProblem("stages", text)
-    copied: dict[str, Path] = {}
+    copies: dict[str, Path] = {}
     for job in jobs:
         if (path := job.template.path) is None:
             continue
-        if copied.setdefault(copy_name(path), path) != path:
+        if copies.setdefault(copy_name(path), path) != path:
             text = f"two templates would be kept as {copy_name(path)}; rename one of them"
             yield RequestProblem(job.field, text)
-    brought: dict[str, bytes] = {}
+    shipped: dict[str, bytes] = {}
     for job in jobs:
         for name, data, _ in job.template.ships:
             if is_left(name, request.name):
                 text = f"the template brings a {name} along, which DAGMan takes for its own"
                 yield RequestProblem(job.field, f"{text}; rename it")
-            elif name in own or name in copied:
+            elif name in planned_names or name in copies:
                 text = f"the template brings a {name} along; choose another name for the DAG"
                 yield RequestProblem("name", text)
-            elif brought.setdefault(name, data) != data:
+            elif shipped.setdefault(name, data) != data:
                 text = f"two templates bring a {name} along, and not the same one; rename one"
                 yield RequestProblem(job.field, text)
 
 
 def _unused(request: Request, job: JobTemplate) -> Iterator[RequestProblem]:
-    """What was asked for and is not in the template: it would be ignored without a word."""
-    used = used_placeholders(job.template)
-    usual = Request(template="", directory=Path())
-    asked = {
-        "gpus": ("gpus", request.gpus != usual.gpus, "request_gpus = {gpus}"),
+    """Fields that have no effect because the template lacks their placeholder."""
+    placeholders_used = used_placeholders(job.template)
+    defaults = Request(template="", directory=Path())
+    fields = {
+        "gpus": ("gpus", request.gpus != defaults.gpus, "request_gpus = {gpus}"),
         "gpu_memory_mb": (
             "gpu_memory_mb",
             request.gpu_memory_mb is not None,
             "?gpus_minimum_memory = {gpu_memory_mb}",
         ),
-        "memory_mb": ("memory_mb", request.memory_mb != usual.memory_mb, "{memory_mb}"),
+        "memory_mb": ("memory_mb", request.memory_mb != defaults.memory_mb, "{memory_mb}"),
         "requirements": ("sites", bool(request.sites), "requirements = {requirements}"),
         "require_gpus": (
             "gpu_models",
@@ -376,19 +382,21 @@ def _unused(request: Request, job: JobTemplate) -> Iterator[RequestProblem]:
         ),
         "machines": ("machines", request.shape is EnsembleShape.MULTI_NODE, "queue {machines}"),
     }
-    for placeholder, (field, differs, line) in asked.items():
-        if differs and placeholder not in used:
+    for placeholder, (field, requested, line) in fields.items():
+        if requested and placeholder not in placeholders_used:
             text = f"the template does not ask for {{{placeholder}}}, so this has no effect"
             yield RequestProblem(field, f"{text}; add a line such as '{line}' to it", fatal=False)
 
 
-def _unsaid(job: JobTemplate, found: list[Assignment]) -> Iterator[RequestProblem]:
-    said = {each.key for each in found}
-    if "log" not in said and "userlog" not in said:
+def _missing_log_commands(job: JobTemplate, commands: list[Assignment]) -> Iterator[RequestProblem]:
+    keys = {command.key for command in commands}
+    if "log" not in keys and "userlog" not in keys:
         text = "no 'log =': the jobs have no log of their own; add 'log = {name}.log'"
         yield RequestProblem(job.field, text, fatal=False)
-    logged = [each.value for each in found if each.key == "ulog_execute_attrs"]
-    if not any("glidein_resourcename" in value.lower() for value in logged):
+    logged_attributes = [
+        command.value for command in commands if command.key == "ulog_execute_attrs"
+    ]
+    if not any("glidein_resourcename" in value.lower() for value in logged_attributes):
         text = (
             "the log will not tell the sites; add 'ulog_execute_attrs = GLIDEIN_ResourceName' "
             "to the template"
@@ -396,28 +404,30 @@ def _unsaid(job: JobTemplate, found: list[Assignment]) -> Iterator[RequestProble
         yield RequestProblem(job.field, text, fatal=False)
 
 
-def _secrets(job: JobTemplate, found: list[Assignment]) -> Iterator[RequestProblem]:
-    for _, variable in secrets(found):
+def _secrets(job: JobTemplate, commands: list[Assignment]) -> Iterator[RequestProblem]:
+    for _, variable in secrets(commands):
         text = f"environment sets {variable}, which looks like a secret, and {SECRET_REMEDY}"
         yield RequestProblem(job.field, text, fatal=False)
 
 
-def _surroundings(request: Request, job: JobTemplate) -> Iterator[RequestProblem]:
-    """Files and directories that the jobs need; asked of a request that can be planned."""
+def _required_files(request: Request, job: JobTemplate) -> Iterator[RequestProblem]:
+    """Files and directories that the jobs need. Called for a valid request only."""
     text = fill(job.template, placeholders(request, job, ()))
-    if job.role is not NodeRole.GATHER:  # The shards bring what it takes.
+    if job.role is not NodeRole.GATHER:  # Its inputs are outputs of the shards.
         yield from _inputs(request, job, input_files(assignments(text)))
     yield from _outputs(request, job, text)
 
 
 def _inputs(request: Request, job: JobTemplate, names: list[str]) -> Iterator[RequestProblem]:
-    """Files that jobs take along and that are not there. They may still be put there."""
+    """Input files of the jobs that do not exist; warnings, as they may be added later."""
     shipped, values = {ship[0] for ship in job.template.ships}, job.values
     for name in names:
         if name in shipped or _exists(request.directory / name):
             continue
-        said = next((key for key, value in values.items() if value.strip() and name in value), None)
-        field = f"values.{said}" if said else job.field
+        parameter = next(
+            (key for key, value in values.items() if value.strip() and name in value), None
+        )
+        field = f"values.{parameter}" if parameter else job.field
         if Path(name).is_absolute():
             text = f"{name}: no such file; jobs take it along"
         elif _exists(Path(name)):
@@ -431,10 +441,14 @@ def _inputs(request: Request, job: JobTemplate, names: list[str]) -> Iterator[Re
 
 
 def _outputs(request: Request, job: JobTemplate, text: str) -> Iterator[RequestProblem]:
-    """Directories that the log and the jobs' output go to: HTCondor makes none of them."""
-    run = {"run": "run0", "run_uuid": "uuid", "epoch": "1"}
-    said = submission(parse_description(text.split("\n")), run, {})
-    folders = {os.path.dirname(path) for path in (said.log, said.output, said.error) if path}
+    """Missing directories of the log and the output; HTCondor creates none of them."""
+    variables = {"run": "run0", "run_uuid": "uuid", "epoch": "1"}
+    description = submission(parse_description(text.split("\n")), variables, {})
+    folders = {
+        os.path.dirname(path)
+        for path in (description.log, description.output, description.error)
+        if path
+    }
     for folder in sorted(folders):
         if folder and not _exists(request.directory / folder):
             text = (
@@ -444,48 +458,48 @@ def _outputs(request: Request, job: JobTemplate, text: str) -> Iterator[RequestP
             yield RequestProblem(job.field, text, fatal=False)
 
 
-def _partly_given(
+def _partly_given_parameters(
     request: Request, jobs: Sequence[JobTemplate], graph: Graph
 ) -> Iterator[RequestProblem]:
-    """Parameters that only some nodes have, and none can be without."""
-    using = nodes_by_file(graph)
+    """Required parameters that only some of the nodes have."""
+    users = nodes_by_file(graph)
     for job in jobs:
         try:
-            placeholders(request, job, using.get(job.file, ()))
+            placeholders(request, job, users.get(job.file, ()))
         except PartlyGiven as error:
-            yield _of_the_given(request, error)
+            yield _partly_given_problem(request, error)
 
 
-def _of_the_given(request: Request, error: PartlyGiven) -> RequestProblem:
-    """Told of the region that gives it, or of the line of the sweep file that does."""
+def _partly_given_problem(request: Request, error: PartlyGiven) -> RequestProblem:
+    """The problem, assigned to the region or sweep file that defines the variable."""
     name = error.given.name.lower()
     for region in request.regions:
-        here = error.given.where in (region.where, f"the region {region.name}")
-        if here and name in map(str.lower, region.variables):
+        defined_here = error.given.where in (region.where, f"the region {region.name}")
+        if defined_here and name in map(str.lower, region.variables):
             return RequestProblem(f"regions.{region.name}", str(error))
     if request.source is not None:
         return RequestProblem("source", f"{error.given.where}: {error}")
     return RequestProblem(f"values.{error.given.name}", str(error))
 
 
-def _swept(request: Request, jobs: Sequence[JobTemplate]) -> Iterator[RequestProblem]:
-    """What is wrong in a sweep file, and which files its DAG needs that are not to be had."""
+def _sweep_file(request: Request, jobs: Sequence[JobTemplate]) -> Iterator[RequestProblem]:
+    """Problems in a sweep file, and files that its DAG needs but that are missing."""
     assert request.source is not None
-    # Most ensembles sweep nothing.
+    # Imported late: most ensembles have no sweep file.
     from metlmon.authoring.sweeps.expand import expand
     from metlmon.authoring.sweeps.files import missing
 
     try:
-        made = expand(request)
+        expansion = expand(request)
     except PlanError as error:
         yield RequestProblem("source", str(error))
         return
-    yield from _partly_given(request, jobs, made.graph)
-    yield from made.warnings
-    using = nodes_by_file(made.graph)
-    shipped = {ship[0] for job in jobs if job.file in using for ship in job.template.ships}
-    for sentence in missing(request, made.files, shipped):
-        yield RequestProblem("source", sentence, fatal=False)
+    yield from _partly_given_parameters(request, jobs, expansion.graph)
+    yield from expansion.warnings
+    users = nodes_by_file(expansion.graph)
+    shipped = {ship[0] for job in jobs if job.file in users for ship in job.template.ships}
+    for message in missing(request, expansion.files, shipped):
+        yield RequestProblem("source", message, fatal=False)
 
 
 def _exists(path: Path) -> bool:

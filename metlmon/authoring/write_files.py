@@ -1,4 +1,4 @@
-"""A plan → files on disk, all of them or none."""
+"""Writes the files of a plan to disk, either all of them or none."""
 
 from __future__ import annotations
 
@@ -19,60 +19,68 @@ if TYPE_CHECKING:
     from metlmon.authoring.diff import PlanDiff
 
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
-"""What file systems without hard links answer (some FUSE and AFS mounts)."""
+"""Errors of file systems without hard links (some FUSE and AFS mounts)."""
 
-_ENDS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_TERMINATION_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def write_plan(plan: Plan, overwrite: bool = False) -> tuple[Path, ...]:
-    """Write the plan's files; their paths, in the plan's order.
+    """Write the files of ``plan`` and return their paths, in the plan's order.
 
-    The directory is made when its parent is there. A file that exists is an error, unless
-    ``overwrite``; one with the same bytes is left as it is. Links are never followed. Each
-    file is written under another name and then put in its place, the DAG as the last one, so
-    that no reader meets half of one. Raises PlanError with the file and what to do; then all
-    is as before, unless a file could not be overwritten after others had been.
+    Creates the directory if its parent exists. A file that exists is an error unless ``overwrite``;
+    an identical file is left alone. Symbolic links are never followed. Each file is written under a
+    temporary name and then moved into place, the DAG last, so that no reader sees a partial file.
+
+    Raises PlanError with the file and the remedy. Nothing has changed then, except when overwriting
+    failed after some files had been replaced.
     """
     directory = plan.request.directory
-    made = _make(directory)
+    created = _create_directory(directory)
     try:
-        _refuse(plan, overwrite)
-        last_is_dag = sorted(plan.files, key=lambda file: file.name == plan.dag_file)
-        _place(directory, [f for f in last_is_dag if not _kept(plan, f)], overwrite)
+        _check_target(plan, overwrite)
+        dag_last = sorted(plan.files, key=lambda file: file.name == plan.dag_file)
+        _move_into_place(
+            directory, [file for file in dag_last if not _is_unchanged(plan, file)], overwrite
+        )
     except BaseException:
-        if made:
-            _quietly_remove_directory(directory)
+        if created:
+            _remove_directory_if_empty(directory)
         raise
     return tuple(directory / file.name for file in plan.files)
 
 
-def amend_plan(plan: Plan, found: PlanDiff) -> tuple[Path, ...]:
-    """Write what ``found``, made of this plan, says is added or changed; the paths that were
-    written. What was changed by hand is replaced as far as ``found`` was asked to. Nothing is
-    written if it holds a refusal, or if DAGMan came or went meanwhile. All as with
-    :func:`write_plan`, which is for a directory with no DAG of this name."""
+def amend_plan(plan: Plan, diff: PlanDiff) -> tuple[Path, ...]:
+    """Write the files that ``found`` reports as added or changed; return their paths.
+
+    ``found``: the diff of this plan. Files that were changed by hand are replaced only if ``found``
+    was made with ``force``. Raises PlanError, and writes nothing, if ``found`` has a refusal or if
+    a DAGMan has started or ended since. Otherwise as :func:`write_plan`, which is for a directory
+    without a DAG of this name.
+    """
     directory, name = plan.request.directory, plan.request.name
-    if found.refusal is not None:
-        raise PlanError(found.refusal)
-    left = leftovers(directory, name)
-    if is_locked(left, name) or left != found.left:
+    if diff.refusal is not None:
+        raise PlanError(diff.refusal)
+    leftover_files = leftovers(directory, name)
+    if is_locked(leftover_files, name) or leftover_files != diff.left:
         text = f"a DAGMan has taken {plan.dag_file} meanwhile, or left it; look at it again"
         raise PlanError(f"{directory / plan.dag_file}: {text}")
-    to_write = {each.name for each in found.files if each.how in ("added", "changed")}
-    to_write -= set(found.keeps)
+    to_write = {change.name for change in diff.files if change.how in ("added", "changed")}
+    to_write -= set(diff.keeps)
     files = [file for file in plan.files if file.name in to_write]
     for file in files:
         path = directory / file.name
         if path.is_dir() and not path.is_symlink():
             raise PlanError(f"{path}: is a directory; choose another name or directory")
-    _place(directory, sorted(files, key=lambda file: file.name == plan.dag_file), overwrite=True)
-    for old in found.drops:
-        (directory / old).unlink(missing_ok=True)
+    _move_into_place(
+        directory, sorted(files, key=lambda file: file.name == plan.dag_file), overwrite=True
+    )
+    for unused in diff.drops:
+        (directory / unused).unlink(missing_ok=True)
     return tuple(directory / file.name for file in files)
 
 
-def _make(directory: Path) -> bool:
-    """Whether the directory was not there and is now."""
+def _create_directory(directory: Path) -> bool:
+    """Create the directory; True if it did not exist."""
     try:
         directory.mkdir()
         return True
@@ -83,36 +91,40 @@ def _make(directory: Path) -> bool:
     except FileNotFoundError:
         raise PlanError(f"{directory.parent}: no such directory; make it first") from None
     except (OSError, ValueError) as error:
-        raise PlanError(f"{directory}: cannot be made: {_why(error)}") from None
+        raise PlanError(f"{directory}: cannot be made: {_reason(error)}") from None
 
 
-def _quietly_remove_directory(directory: Path) -> None:
+def _remove_directory_if_empty(directory: Path) -> None:
     try:
         directory.rmdir()
     except OSError:
         return
 
 
-def _kept(plan: Plan, file: PlannedFile) -> bool:
+def _is_unchanged(plan: Plan, file: PlannedFile) -> bool:
     path = plan.request.directory / file.name
     return file.name != plan.dag_file and already_there(path, file.data, file.executable)
 
 
-def _refuse(plan: Plan, overwrite: bool) -> None:
-    """Looks once more, right before writing: the plan may be an hour old."""
+def _check_target(plan: Plan, overwrite: bool) -> None:
+    """Check the directory again right before writing: the plan may be old."""
     directory, name = plan.request.directory, plan.request.name
     try:
-        left = leftovers(directory, name)
+        leftover_files = leftovers(directory, name)
     except OSError as error:
-        raise PlanError(f"{directory}: cannot be listed: {_why(error)}") from None
-    if left:
-        lock = is_locked(left, name)
-        what = "a DAGMan runs this DAG" if lock else f"{left[0]} is left of an earlier submission"
-        text = f"{directory / plan.dag_file}: {what}; choose another name or directory"
+        raise PlanError(f"{directory}: cannot be listed: {_reason(error)}") from None
+    if leftover_files:
+        locked = is_locked(leftover_files, name)
+        reason = (
+            "a DAGMan runs this DAG"
+            if locked
+            else f"{leftover_files[0]} is left of an earlier submission"
+        )
+        text = f"{directory / plan.dag_file}: {reason}; choose another name or directory"
         raise PlanError(text)
     for file in plan.files:
         path = directory / file.name
-        if not in_the_way(path) or _kept(plan, file):
+        if not in_the_way(path) or _is_unchanged(plan, file):
             continue
         if not overwrite:
             raise PlanError(
@@ -123,7 +135,8 @@ def _refuse(plan: Plan, overwrite: bool) -> None:
             raise PlanError(f"{path}: is a directory; choose another name or directory")
 
 
-def _place(directory: Path, files: Sequence[PlannedFile], overwrite: bool) -> None:
+def _move_into_place(directory: Path, files: Sequence[PlannedFile], overwrite: bool) -> None:
+    """Write all files under temporary names, then move them into place."""
     drafts: list[tuple[Path, Path]] = []
     placed: list[Path] = []
     path = directory
@@ -133,22 +146,22 @@ def _place(directory: Path, files: Sequence[PlannedFile], overwrite: bool) -> No
             path = directory / file.name
             draft = directory / draft_name(file.name)
             drafts.append((draft, path))
-            _write(draft, file)
-        with _undisturbed():
+            _write_file(draft, file)
+        with _signals_deferred():
             for draft, path in drafts:
                 if overwrite:
                     os.replace(draft, path)
                 else:
-                    _link(draft, path)
+                    _link_if_absent(draft, path)
                     placed.append(path)
-    except BaseException as error:  # ctrl-c, too, leaves all or nothing
-        for there in placed:
-            there.unlink(missing_ok=True)
+    except BaseException as error:  # all or nothing, also on Ctrl-C
+        for written in placed:
+            written.unlink(missing_ok=True)
         if isinstance(error, FileExistsError):
             text = f"{path}: came there a moment ago; choose another name or directory"
             raise PlanError(text) from None
         if isinstance(error, OSError):
-            raise PlanError(f"{path}: cannot be written: {_why(error)}") from None
+            raise PlanError(f"{path}: cannot be written: {_reason(error)}") from None
         raise
     finally:
         for draft, _ in drafts:
@@ -156,30 +169,36 @@ def _place(directory: Path, files: Sequence[PlannedFile], overwrite: bool) -> No
 
 
 @contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Ctrl-c and the like wait for the end of it: all is written already, and what is left to be
-    done takes no time."""
+def _signals_deferred() -> Iterator[None]:
+    """Defer Ctrl-C and other termination signals to the end of the block.
+
+    All files are written by then; only quick renames are left.
+    """
     if threading.current_thread() is not threading.main_thread():
-        # Python handles signals in the main thread alone: nothing is broken off here.
+        # Python handles signals in the main thread only.
         yield
         return
-    came: list[int] = []
-    # Not masked: another thread of the process would take it, and the handler would run all the
-    # same. None is a handler that is not Python's, and cannot be put back.
-    before = {each: handler for each in _ENDS if (handler := signal.getsignal(each)) is not None}
-    for each in before:
-        signal.signal(each, lambda number, frame: came.append(number))
+    received: list[int] = []
+    # Not masked: another thread would receive the signal. A handler that is None was not
+    # installed by Python and cannot be restored.
+    handlers = {
+        number: handler
+        for number in _TERMINATION_SIGNALS
+        if (handler := signal.getsignal(number)) is not None
+    }
+    for number in handlers:
+        signal.signal(number, lambda signum, frame: received.append(signum))
     try:
         yield
     finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
-        for number in came:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        for number in received:
             signal.raise_signal(number)
 
 
-def _write(path: Path, file: PlannedFile) -> None:
-    """A new file, on disk when this returns: a full disk or quota shows here, not later."""
+def _write_file(path: Path, file: PlannedFile) -> None:
+    """Write a new file and sync it, so that a full disk or quota is noticed here."""
     mode = 0o755 if file.executable else 0o644
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     with open(handle, "wb") as out:
@@ -188,17 +207,17 @@ def _write(path: Path, file: PlannedFile) -> None:
         os.fsync(out.fileno())
 
 
-def _link(draft: Path, path: Path) -> None:
-    """Puts the draft in its place if nothing is there. Raises FileExistsError."""
+def _link_if_absent(draft: Path, path: Path) -> None:
+    """Move the draft into place. Raises FileExistsError if the path exists."""
     try:
         os.link(draft, path, follow_symlinks=False)
     except OSError as error:
         if error.errno not in _NO_LINKS:
             raise
-        # Claimed first, then replaced: for a moment there is an empty file of that name.
+        # Create exclusively, then replace: the file is empty for a moment.
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         os.replace(draft, path)
 
 
-def _why(error: OSError | ValueError) -> str:
+def _reason(error: OSError | ValueError) -> str:
     return getattr(error, "strerror", None) or str(error)
