@@ -1,5 +1,4 @@
-"""What has run in the directory that a DAG is to be written to anew: of this DAG, and of those that
-lie beside it."""
+"""Determines what has run in the target directory, of this DAG and of other DAGs there."""
 
 from __future__ import annotations
 
@@ -23,20 +22,24 @@ from metlmon.model.states import ALIVE, State
 from metlmon.snapshot.builder import SnapshotBuilder
 
 NodeKey = tuple[str, str]
-"""DAG file and node: sub-DAGs may use the same names."""
+"""DAG file and node; sub-DAGs may use the same node names."""
 
 Epoch = tuple[str, int]
-"""A run's uuid, and the number of an epoch as in its node's name."""
+"""A run's uuid and the number of an epoch, as in the node's name."""
 
 UNKNOWN: Final = Settings()
 
 
 @frozen
 class RunHistory:
-    """``ran``: nodes of the DAG that have run (with a job, done, or skipped); ``rescue``: its
-    newest rescue file, ``done``: the nodes that this says are done; ``running``: a DAGMan has it,
-    or is to begin. ``used``: files that another DAG's DAGMan may yet read, by name, and
-    ``elsewhere``: epochs that another DAG has trained or is to train, each with that DAG's file."""
+    """What has run of a DAG, and what other DAGs of the directory need.
+
+    - ``ran``: nodes of the DAG that have run (with a job, done, or skipped).
+    - ``rescue``: its newest rescue file; ``done``: the nodes that are done according to it.
+    - ``running``: a DAGMan runs it, or is about to start.
+    - ``used``: files that another DAG's DAGMan may still read, by name, with that DAG's file.
+    - ``elsewhere``: epochs that another DAG has trained or will train, with that DAG's file.
+    """
 
     ran: frozenset[NodeKey] = frozenset()
     rescue: str | None = None
@@ -48,68 +51,74 @@ class RunHistory:
 
 
 def history(directory: Path, dag_file: str) -> RunHistory:
-    """What DAGMan's files and the jobs' logs tell of the DAG files of ``directory``. Raises
-    InputError, also where this one cannot be read, and OSError."""
+    """Read what has run from DAGMan's files and the job logs of ``directory``.
+
+    Raises InputError, also if this DAG cannot be read, and OSError.
+    """
     reader = DagdirReader(directory, load_settings(directory))
     reader.open()
     reader.read_all()
     dags = reader.ensemble.dags
     if dag_file not in dags:
         raise InputError(f"{directory / dag_file}: DAGMan would refuse it; metlmon check says why")
-    paths = set(_paths(dags[dag_file].workflow))
-    own = {key: dag for key, dag in dags.items() if dag.workflow.path in paths}
+    paths = set(_dag_paths(dags[dag_file].workflow))
+    own_dags = {key: dag for key, dag in dags.items() if dag.workflow.path in paths}
     ran: set[NodeKey] = set()
-    for key, dag in own.items():
+    for key, dag in own_dags.items():
         states = reader.ensemble.node_states(key)
         name = dag.workflow.path.name
-        ran |= {(name, node) for node, each in states.items() if each.state is not State.WAITING}
-    rescue, done = _rescue(directory, dag_file)
-    others = [dag for key, dag in dags.items() if key not in own]
-    painter = reader.painter()
-    running = [each for each in others if _runs(painter, each)]
+        ran |= {(name, node) for node, state in states.items() if state.state is not State.WAITING}
+    rescue, done = _newest_rescue(directory, dag_file)
+    other_dags = [dag for key, dag in dags.items() if key not in own_dags]
+    builder = reader.painter()
+    active_dags = [dag for dag in other_dags if _is_active(builder, dag)]
     return RunHistory(
-        frozenset(ran | done),
-        rescue,
-        frozenset(done),
-        _runs(painter, dags[dag_file]),
-        {name: dag.file for dag in running for name in _named_by(dag)},
-        _elsewhere(painter, others),
-        reader.ensemble.settings,
+        ran=frozenset(ran | done),
+        rescue=rescue,
+        done=frozenset(done),
+        running=_is_active(builder, dags[dag_file]),
+        used={name: dag.file for dag in active_dags for name in _referenced_files(dag)},
+        elsewhere=_epochs_elsewhere(builder, other_dags),
+        settings=reader.ensemble.settings,
     )
 
 
 def epoch_of(node: Node, settings: Settings) -> Epoch | None:
-    """Which epoch of which run a node trains; None of any other."""
+    """The epoch that a node trains; None for other nodes."""
     part = part_of_run(node, settings)
     if part is None or not part.training or part.uuid is None or part.epoch is None:
         return None
     return part.uuid, part.epoch
 
 
-def _paths(workflow: Workflow) -> Iterator[Path]:
+def _dag_paths(workflow: Workflow) -> Iterator[Path]:
     yield workflow.path
     for inner in workflow.subdags:
         if inner is not None:
-            yield from _paths(inner)
+            yield from _dag_paths(inner)
 
 
-def _runs(painter: SnapshotBuilder, dag: Dag) -> bool:
-    return painter.ensemble.dag_state(dag.key)[0] in ALIVE
+def _is_active(builder: SnapshotBuilder, dag: Dag) -> bool:
+    return builder.ensemble.dag_state(dag.key)[0] in ALIVE
 
 
-def _rescue(directory: Path, dag_file: str) -> tuple[str | None, set[NodeKey]]:
-    rescues = {number: n for n in os.listdir(directory) if (number := rescue_number(n, dag_file))}
+def _newest_rescue(directory: Path, dag_file: str) -> tuple[str | None, set[NodeKey]]:
+    rescues = {
+        number: file for file in os.listdir(directory) if (number := rescue_number(file, dag_file))
+    }
     if not rescues:
         return None, set()
     newest = rescues[max(rescues)]
     path = directory / newest
-    said, _ = read_rescue(path, read_regular(path))
-    return newest, {(dag_file, node) for node in said.done}
+    rescue, _ = read_rescue(path, read_regular(path))
+    return newest, {(dag_file, node) for node in rescue.done}
 
 
-def _named_by(dag: Dag) -> Iterator[str]:
-    """Files beside the DAG file that its coming nodes need: their submit files with what these
-    send along, and what stands in the command lines of scripts."""
+def _referenced_files(dag: Dag) -> Iterator[str]:
+    """Files beside the DAG that its remaining nodes need.
+
+    Its submit files, their input files, and words of the scripts' command lines.
+    """
     home = dag.workflow.path.parent
     for path in dag.workflow.files:
         yield path.name
@@ -129,14 +138,14 @@ def _named_by(dag: Dag) -> Iterator[str]:
         yield from command.split()
 
 
-def _elsewhere(painter: SnapshotBuilder, others: list[Dag]) -> dict[Epoch, str]:
-    found: dict[Epoch, str] = {}
-    files = {dag.key: (dag.file, _runs(painter, dag)) for dag in others}
-    for run in painter.runs.by_key.values():
+def _epochs_elsewhere(builder: SnapshotBuilder, other_dags: list[Dag]) -> dict[Epoch, str]:
+    result: dict[Epoch, str] = {}
+    files = {dag.key: (dag.file, _is_active(builder, dag)) for dag in other_dags}
+    for run in builder.runs.by_key.values():
         for number, keys in run.epochs.items():
             for key in keys:
-                file, runs = files.get(key[0], ("", False))
-                trained = painter.states[key].state is State.COMPLETED
-                if file and run.uuid is not None and (runs or trained):
-                    found[run.uuid, number] = file
-    return found
+                file, active = files.get(key[0], ("", False))
+                trained = builder.states[key].state is State.COMPLETED
+                if file and run.uuid is not None and (active or trained):
+                    result[run.uuid, number] = file
+    return result

@@ -1,4 +1,4 @@
-"""A graph in characters: chains as rows of arrows, what is alike told once.
+"""Draws a graph with characters: chains as rows of arrows, equal parts once.
 
 ::
 
@@ -8,8 +8,8 @@
       ▼
     gather
 
-It has a bounded number of lines and takes a time linear in the graph, so that a form can draw it
-anew at each key.
+The number of lines is bounded and the time linear in the graph, so that a form can redraw it at
+each key.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from metlmon.frozen import frozen
 from metlmon.text.formatting import count, plain
 
 NARROWEST: Final = 24
-"""Cells: with fewer, no name can be told from another."""
+"""Minimum width in cells; names cannot be told apart below it."""
 
 MOST_BLOCKS: Final = 12
-"""Blocks, or rows of one, that are drawn: enough for what differs in a planned ensemble."""
+"""Maximum blocks, or rows of a block; enough for the variety of a planned ensemble."""
 
 MOST_HANGING: Final = 3
-"""Lines beneath one node."""
+"""Maximum lines beneath a node."""
 
 LONGEST_PERIOD: Final = 32
-"""Nodes after which a chain may begin to repeat: an evaluation after each tenth epoch."""
+"""Maximum period of a repeating chain: an evaluation after every tenth epoch fits."""
 
 LONGEST_NAME: Final = 200
 
@@ -54,7 +54,7 @@ APART: Final = {
 
 @frozen
 class LineCharacters:
-    """The characters that are not letters."""
+    """The characters of arrows and lines."""
 
     arrow: str
     line: str
@@ -69,124 +69,130 @@ ASCII: Final = LineCharacters(">", "-", "...", "+ ", "v")
 
 @frozen
 class CanvasCell:
-    """A node in a row, and what hangs beneath it."""
+    """A node in a row, and the lines beneath it."""
 
     text: str
     hanging: tuple[str, ...] = ()
 
 
-def picture(graph: Graph, cells: int, ascii: bool) -> list[str]:
-    """The lines, none wider than ``cells`` (and than NARROWEST); "(no nodes)" of an empty graph.
-    ``ascii``: characters below 0x80 only."""
-    pen = _Canvas(max(cells, NARROWEST), ascii)
-    return [line.rstrip() for line in pen.whole(graph)] or ["(no nodes)"]
+def picture(graph: Graph, width: int, ascii: bool) -> list[str]:
+    """Draw the graph as lines of at most ``width`` cells (at least NARROWEST).
+
+    "(no nodes)" for an empty graph. ``ascii``: characters below 0x80 only.
+    """
+    canvas = _Canvas(max(width, NARROWEST), ascii)
+    return [line.rstrip() for line in canvas.lines(graph)] or ["(no nodes)"]
 
 
 class _Canvas:
-    def __init__(self, cells: int, ascii: bool, depth: int = 0) -> None:
-        self.cells = cells
+    """Draws graphs at a given width; sub-DAGs on a nested canvas."""
+
+    def __init__(self, width: int, ascii: bool, depth: int = 0) -> None:
+        self.width = width
         self.ascii = ascii
         self.depth = depth
-        self.signs = ASCII if ascii else UNICODE
+        self.characters = ASCII if ascii else UNICODE
 
-    def whole(self, graph: Graph) -> Iterator[str]:
-        found = outline(graph, self.depth)
-        first = [node for node in found.apart if node.kind is not NodeKind.FINAL]
-        last = [node for node in found.apart if node.kind is NodeKind.FINAL]
-        yield from self._apart(first)
-        if any(isinstance(unit, Bundle) for layer in found.layers for unit in layer):
-            yield from self._blocks(found)
+    def lines(self, graph: Graph) -> Iterator[str]:
+        summary = outline(graph, self.depth)
+        first = [node for node in summary.apart if node.kind is not NodeKind.FINAL]
+        last = [node for node in summary.apart if node.kind is NodeKind.FINAL]
+        yield from self._unconnected(first)
+        if any(isinstance(unit, Bundle) for layer in summary.layers for unit in layer):
+            yield from self._blocks(summary)
         else:
-            yield from self._families(found)
-        if found.cyclic:
-            yield self._cut(f"{self._span(found.cyclic)}: these wait for each other")
-        yield from self._apart(last)
+            yield from self._families(summary)
+        if summary.cyclic:
+            yield self._truncate(f"{self._names_text(summary.cyclic)}: these wait for each other")
+        yield from self._unconnected(last)
 
-    def _apart(self, nodes: Sequence[GraphNode]) -> Iterator[str]:
+    def _unconnected(self, nodes: Sequence[GraphNode]) -> Iterator[str]:
         for node in nodes[:MOST_BLOCKS]:
-            yield self._cut(f"{self._name(node.name)}  {APART[node.kind]}")
+            yield self._truncate(f"{self._name(node.name)}  {APART[node.kind]}")
         if len(nodes) > MOST_BLOCKS:
-            yield self._cut(f"{self.signs.rest} {len(nodes) - MOST_BLOCKS} more of these")
+            yield self._truncate(f"{self.characters.rest} {len(nodes) - MOST_BLOCKS} more of these")
 
     # --- blocks, one beneath the other ------------------------------------------------------
 
-    def _blocks(self, found: Outline) -> Iterator[str]:
-        layers = found.layers
-        only = layers[0][0] if len(layers) == len(layers[0]) == 1 else None
-        if self.depth and isinstance(only, Bundle) and len(only.names) == 1:
-            # Of a sub-DAG with one run the run's name is told already.
-            yield from self._run(only)
+    def _blocks(self, summary: Outline) -> Iterator[str]:
+        layers = summary.layers
+        single = layers[0][0] if len(layers) == len(layers[0]) == 1 else None
+        if self.depth and isinstance(single, Bundle) and len(single.names) == 1:
+            # The name of the only run of a sub-DAG has been printed already.
+            yield from self._run(single)
             return
-        drawn = 0
+        block_count = 0
         for number, layer in enumerate(layers):
             if number:
-                yield f"  {self.signs.down}"
+                yield f"  {self.characters.down}"
             for unit in layer:
-                drawn += 1
-                if drawn > MOST_BLOCKS:
+                block_count += 1
+                if block_count > MOST_BLOCKS:
                     more = sum(map(len, layers[number:])) - layer.index(unit)
-                    yield self._cut(f"{self.signs.rest} {more} more groups of nodes")
+                    yield self._truncate(f"{self.characters.rest} {more} more groups of nodes")
                     return
                 if isinstance(unit, Family):
-                    yield self._cut(self._span(unit.names))
+                    yield self._truncate(self._names_text(unit.names))
                 else:
                     yield from self._bundle(unit)
 
     def _bundle(self, bundle: Bundle) -> Iterator[str]:
-        yield self._cut(self._title(bundle))
-        pen = _Canvas(self.cells - 2, self.ascii, self.depth + 1)
+        yield self._truncate(self._title(bundle))
+        canvas = _Canvas(self.width - 2, self.ascii, self.depth + 1)
         if bundle.inner is not None and self.depth < DEEPEST:
-            lines = pen.whole(bundle.inner)
+            lines = canvas.lines(bundle.inner)
         else:
-            lines = pen._run(bundle)
+            lines = canvas._run(bundle)
         yield from (f"  {line}" for line in lines)
 
     def _title(self, bundle: Bundle) -> str:
-        span = self._ends(bundle.names)
-        how_many = len(bundle.names)
-        said = ", a sub-DAG" if bundle.inner is not None else ""
-        if how_many == 1:
-            return f"{span}{said}"
-        each = ", each a sub-DAG" if said else ""
-        return f"{span}  {count(how_many, 'run', ascii=self.ascii)} like this{each}"
+        span = self._first_and_last(bundle.names)
+        number = len(bundle.names)
+        suffix = ", a sub-DAG" if bundle.inner is not None else ""
+        if number == 1:
+            return f"{span}{suffix}"
+        each_suffix = ", each a sub-DAG" if suffix else ""
+        return f"{span}  {count(number, 'run', ascii=self.ascii)} like this{each_suffix}"
 
     # --- one run ------------------------------------------------------------------------------
 
     def _run(self, bundle: Bundle) -> Iterator[str]:
-        """A chain with what hangs from it; any other graph by its layers."""
+        """A chain with the nodes beneath it; any other graph by layers."""
         chain = _chain(bundle)
         if chain is None:
             graph = Graph(tuple(GraphNode(name, "") for name in bundle.nodes), edges=bundle.edges)
             yield from self._families(outline(graph))
             return
         spine, hanging = chain
-        cells, kinds, before = [], [], ""
+        cells, kinds, last_stage = [], [], ""
         for name in spine:
-            stage = bundle.stages.get(name, before)
-            first = f"{self._name(stage)}: " if stage != before else ""
-            cell = CanvasCell(first + self._name(name), self._beneath(hanging.get(name, ())))
+            stage = bundle.stages.get(name, last_stage)
+            first = f"{self._name(stage)}: " if stage != last_stage else ""
+            cell = CanvasCell(first + self._name(name), self._hanging_labels(hanging.get(name, ())))
             cells.append(cell)
             kinds.append(family("/".join((stage, name, *cell.hanging))))
-            before = stage
+            last_stage = stage
         yield from self._row(cells, kinds)
 
-    def _beneath(self, names: Sequence[str]) -> tuple[str, ...]:
-        """What hangs from one node, alike names folded."""
-        alike: dict[str, list[str]] = {}
+    def _hanging_labels(self, names: Sequence[str]) -> tuple[str, ...]:
+        """The lines beneath a node, similar names combined."""
+        families: dict[str, list[str]] = {}
         for name in names:
-            alike.setdefault(family(name), []).append(name)
-        lines = [self._span(each) for each in alike.values()]
+            families.setdefault(family(name), []).append(name)
+        lines = [self._names_text(members) for members in families.values()]
         if len(lines) > MOST_HANGING:
-            lines[MOST_HANGING - 1 :] = [f"{self.signs.rest} {len(lines) - MOST_HANGING + 1} more"]
-        return tuple(self.signs.hangs + line for line in lines)
+            lines[MOST_HANGING - 1 :] = [
+                f"{self.characters.rest} {len(lines) - MOST_HANGING + 1} more"
+            ]
+        return tuple(self.characters.hangs + line for line in lines)
 
     # --- rows of arrows -------------------------------------------------------------------------
 
-    def _families(self, found: Outline) -> Iterator[str]:
-        """``A ─▶ B0 … B2 (3) ─▶ C``: a layer in one cell."""
+    def _families(self, summary: Outline) -> Iterator[str]:
+        """``A ─▶ B0 … B2 (3) ─▶ C``: one cell per layer."""
         texts, kinds = [], []
-        for layer in found.layers:
-            spans = [self._span(unit.names) for unit in layer if isinstance(unit, Family)]
+        for layer in summary.layers:
+            spans = [self._names_text(unit.names) for unit in layer if isinstance(unit, Family)]
             if len(spans) > MOST_HANGING:
                 nodes = sum(len(unit.names) for unit in layer if isinstance(unit, Family))
                 spans = [f"{spans[0]} + {count(nodes - 1, 'other', ascii=self.ascii)}"]
@@ -195,151 +201,162 @@ class _Canvas:
         yield from self._row([CanvasCell(text) for text in texts], kinds)
 
     def _row(self, cells: Sequence[CanvasCell], kinds: Sequence[str]) -> Iterator[str]:
-        """The cells with arrows between; what repeats is left out as far as the line needs it."""
+        """The cells with arrows between them; repetitions are dropped as far as necessary."""
         if not cells:
             return
-        rest = CanvasCell(self.signs.rest)
-        for keep in (None, 2, 1):
-            shown = list(cells) if keep is None else _shortened(cells, kinds, keep, rest)
+        ellipsis = CanvasCell(self.characters.rest)
+        for repetitions in (None, 2, 1):
+            shown = (
+                list(cells)
+                if repetitions is None
+                else _abbreviate(cells, kinds, repetitions, ellipsis)
+            )
             last = max(map(len, (shown[-1].text, *shown[-1].hanging)))
-            if sum(map(self._wide, shown[:-1])) + last <= self.cells:
-                yield from self._lines(shown)
+            if sum(map(self._cell_width, shown[:-1])) + last <= self.width:
+                yield from self._cell_lines(shown)
                 return
-        yield from self._wrapped(_shortened(cells, kinds, 1, rest))
+        yield from self._wrapped_rows(_abbreviate(cells, kinds, 1, ellipsis))
 
-    def _wide(self, cell: CanvasCell) -> int:
-        """Cells up to where the next one begins: an arrow may stand above what hangs."""
-        beneath = max((len(each) for each in cell.hanging), default=0)
-        return max(len(cell.text) + 4, beneath + 1)
+    def _cell_width(self, cell: CanvasCell) -> int:
+        """Distance to the next cell; its arrow may be above the lines beneath this one."""
+        hanging_width = max((len(line) for line in cell.hanging), default=0)
+        return max(len(cell.text) + 4, hanging_width + 1)
 
-    def _lines(self, cells: Sequence[CanvasCell]) -> Iterator[str]:
-        above = ""
-        deep = max((len(cell.hanging) for cell in cells), default=0)
-        below = [""] * deep
+    def _cell_lines(self, cells: Sequence[CanvasCell]) -> Iterator[str]:
+        top_line = ""
+        depth = max((len(cell.hanging) for cell in cells), default=0)
+        lower_lines = [""] * depth
         for number, cell in enumerate(cells):
-            start = len(above)
-            for line in range(min(deep, len(cell.hanging))):
-                below[line] = below[line].ljust(start) + cell.hanging[line]
-            above += cell.text
+            start = len(top_line)
+            for line in range(min(depth, len(cell.hanging))):
+                lower_lines[line] = lower_lines[line].ljust(start) + cell.hanging[line]
+            top_line += cell.text
             if number < len(cells) - 1:
-                long = self._wide(cell) - len(cell.text) - 3
-                above += f" {self.signs.line * long}{self.signs.arrow} "
-        yield above
-        yield from below
+                arrow_length = self._cell_width(cell) - len(cell.text) - 3
+                top_line += f" {self.characters.line * arrow_length}{self.characters.arrow} "
+        yield top_line
+        yield from lower_lines
 
-    def _wrapped(self, cells: Sequence[CanvasCell]) -> Iterator[str]:
-        """Rows that are too long, broken behind an arrow."""
-        room = self.cells - 4
+    def _wrapped_rows(self, cells: Sequence[CanvasCell]) -> Iterator[str]:
+        """Rows that are too long, wrapped after an arrow."""
+        width = self.width - 4
         cells = [
             CanvasCell(
-                plain(each.text, room, self.ascii), tuple(self._short(h) for h in each.hanging)
+                plain(cell.text, width, self.ascii),
+                tuple(self._fit_hanging(line) for line in cell.hanging),
             )
-            for each in cells
+            for cell in cells
         ]
         rows: list[list[CanvasCell]] = [[]]
-        used = 0
+        used_width = 0
         for cell in cells:
-            wide = self._wide(cell)
-            if rows[-1] and used + wide > self.cells:
+            cell_width = self._cell_width(cell)
+            if rows[-1] and used_width + cell_width > self.width:
                 rows.append([])
-                used = 3
+                used_width = 3
             rows[-1].append(cell)
-            used += wide
+            used_width += cell_width
         if len(rows) > MOST_BLOCKS:
             skipped = sum(map(len, rows[MOST_BLOCKS - 2 : -1]))
-            rows[MOST_BLOCKS - 2 : -1] = [[CanvasCell(f"{self.signs.rest} {skipped} more")]]
+            rows[MOST_BLOCKS - 2 : -1] = [[CanvasCell(f"{self.characters.rest} {skipped} more")]]
         for number, row in enumerate(rows):
-            first = f"{self.signs.line}{self.signs.arrow} " if number else ""
-            for line, text in enumerate(self._lines(row)):
+            first = f"{self.characters.line}{self.characters.arrow} " if number else ""
+            for line, text in enumerate(self._cell_lines(row)):
                 yield (first if not line else " " * len(first)) + text
 
     # --- names ----------------------------------------------------------------------------------
 
-    def _span(self, names: Sequence[str]) -> str:
-        """``shard000 … shard099 (100)``; one or two names as they are."""
+    def _names_text(self, names: Sequence[str]) -> str:
+        """``shard000 … shard099 (100)``; one or two names in full."""
         if len(names) == 1:
             return self._name(names[0])
         if len(names) == 2:
             return ", ".join(map(self._name, names))
-        return f"{self._ends(names)} ({len(names)})"
+        return f"{self._first_and_last(names)} ({len(names)})"
 
-    def _ends(self, names: Sequence[str]) -> str:
+    def _first_and_last(self, names: Sequence[str]) -> str:
         first, last = self._name(names[0]), self._name(names[-1])
         if len(names) < 3:
             return first if len(names) == 1 else f"{first}, {last}"
-        return f"{first} {self.signs.rest} {last}"
+        return f"{first} {self.characters.rest} {last}"
 
     def _name(self, name: str) -> str:
         return plain(name, LONGEST_NAME, self.ascii)
 
-    def _short(self, text: str) -> str:
-        room = self.cells - 4 - len(self.signs.hangs)
-        bare = text.removeprefix(self.signs.hangs)
-        return self.signs.hangs + plain(bare, room, self.ascii)
+    def _fit_hanging(self, text: str) -> str:
+        width = self.width - 4 - len(self.characters.hangs)
+        label = text.removeprefix(self.characters.hangs)
+        return self.characters.hangs + plain(label, width, self.ascii)
 
-    def _cut(self, line: str) -> str:
-        if len(line) <= self.cells:
+    def _truncate(self, line: str) -> str:
+        if len(line) <= self.width:
             return line
-        return line[: self.cells - len(self.signs.rest)] + self.signs.rest
+        return line[: self.width - len(self.characters.rest)] + self.characters.rest
 
 
 def _chain(bundle: Bundle) -> tuple[list[str], dict[str, list[str]]] | None:
-    """The longest chain of a run, and what hangs from its nodes without leading on; None when
-    there is more to it than that. An edge that only shortens the way along the chain is none."""
+    """The longest chain of a run, and the leaf nodes beneath its nodes.
+
+    None if the run has any other structure. Edges that only skip part of the chain are ignored.
+    """
     nodes, pairs = bundle.nodes, bundle.edges
-    depths, left = depths_of(nodes, pairs)
-    if left or not nodes:
+    depths, cyclic_count = depths_of(nodes, pairs)
+    if cyclic_count or not nodes:
         return None
-    before: dict[str, list[str]] = {}
-    leads_on = set()
-    for one, other in pairs:
-        before.setdefault(other, []).append(one)
-        leads_on.add(one)
-    # An evaluation hangs from the last epoch, too, unless the epochs before waited for theirs.
-    awaited = {family(name) for name in leads_on & bundle.sides}
-    may_end = [name for name in nodes if name not in bundle.sides or family(name) in awaited]
-    spine = [max(may_end or nodes, key=lambda name: depths[name])]
-    while parents := before.get(spine[-1]):
-        spine.append(max(parents, key=lambda name: (depths[name], name in leads_on)))
+    parents_of: dict[str, list[str]] = {}
+    has_children = set()
+    for parent, child in pairs:
+        parents_of.setdefault(child, []).append(parent)
+        has_children.add(parent)
+    # The evaluation of the last epoch is a leaf, unless epochs wait for their evaluations.
+    awaited = {family(name) for name in has_children & bundle.sides}
+    ends = [name for name in nodes if name not in bundle.sides or family(name) in awaited]
+    spine = [max(ends or nodes, key=lambda name: depths[name])]
+    while parents := parents_of.get(spine[-1]):
+        spine.append(max(parents, key=lambda name: (depths[name], name in has_children)))
     spine.reverse()
-    place = {name: number for number, name in enumerate(spine)}
+    position = {name: number for number, name in enumerate(spine)}
     hanging: dict[str, list[str]] = {}
     for name in nodes:
-        if name in place:
+        if name in position:
             continue
-        if name in leads_on or len(before.get(name, ())) != 1 or before[name][0] not in place:
+        if (
+            name in has_children
+            or len(parents_of.get(name, ())) != 1
+            or parents_of[name][0] not in position
+        ):
             return None
-        hanging.setdefault(before[name][0], []).append(name)
+        hanging.setdefault(parents_of[name][0], []).append(name)
     return spine, hanging
 
 
-def _shortened(
-    cells: Sequence[CanvasCell], kinds: Sequence[str], keep: int, rest: CanvasCell
+def _abbreviate(
+    cells: Sequence[CanvasCell], kinds: Sequence[str], repetitions: int, ellipsis: CanvasCell
 ) -> list[CanvasCell]:
-    """Repeating parts reduced to their first ``keep`` and their last repetition."""
+    """Reduce repeating parts to their first ``repetitions`` and their last occurrence."""
     shown: list[CanvasCell] = []
-    place = 0
-    while place < len(cells):
-        period, times = _repeats(kinds, place)
-        end = place + period * times
-        if times > keep + 2:
-            for first in (*range(place, place + period * keep, period), end - period):
-                part = slice(first, first + period)
-                shown += [rest] if first == end - period else []
-                shown += _shortened(cells[part], kinds[part], keep, rest)
+    index = 0
+    while index < len(cells):
+        period, times = _repetition(kinds, index)
+        end = index + period * times
+        if times > repetitions + 2:
+            for start in (*range(index, index + period * repetitions, period), end - period):
+                part = slice(start, start + period)
+                shown += [ellipsis] if start == end - period else []
+                shown += _abbreviate(cells[part], kinds[part], repetitions, ellipsis)
         else:
-            shown += cells[place:end]
-        place = end
+            shown += cells[index:end]
+        index = end
     return shown
 
 
-def _repeats(kinds: Sequence[str], start: int) -> tuple[int, int]:
-    """The shortest period with which the kinds repeat from here, and how often they do."""
+def _repetition(kinds: Sequence[str], start: int) -> tuple[int, int]:
+    """The shortest period of the kinds from ``start``, and the number of repetitions."""
     for period in range(1, LONGEST_PERIOD + 1):
-        place = start + period
-        while place < len(kinds) and kinds[place] == kinds[place - period]:
-            place += 1
-        times = (place - start) // period
+        index = start + period
+        while index < len(kinds) and kinds[index] == kinds[index - period]:
+            index += 1
+        times = (index - start) // period
         if times > 2:
             return period, times
     return 1, 1

@@ -198,7 +198,7 @@ def _every_text(number: int) -> str:
 
 def _stage_of(jobs: Sequence[JobTemplate], epoch: int) -> JobTemplate:
     """The submit file that trains this epoch."""
-    started = [job for job in jobs if job.role is NodeRole.TRAIN and job.before <= epoch]
+    started = [job for job in jobs if job.role is NodeRole.TRAIN and job.first_epoch <= epoch]
     return started[-1]
 
 
@@ -279,7 +279,7 @@ def _stage_variables(request: Request, job: JobTemplate, epoch: int) -> list[Var
     where = f"the stage {stage.name}"
     return [
         VariableValue("stage", stage.name, Precedence.NODE, where),
-        VariableValue("stage_epoch", str(epoch - job.before + 1), Precedence.NODE, where),
+        VariableValue("stage_epoch", str(epoch - job.first_epoch + 1), Precedence.NODE, where),
         VariableValue("stage_epochs", str(stage.epochs), Precedence.NODE, where),
     ]
 

@@ -1,8 +1,8 @@
-"""Where the checkpoint of a run lies, and the last epoch that the files beside it prove complete.
+"""Finds the checkpoint of a run and the last epoch that is proven complete.
 
-A job that continues from a checkpoint takes it along: it is in ``transfer_input_files`` of the
-submit description, whatever the VAR ``continue_from_checkpoint`` is set to (METL sets it to
-``true`` and asks ``if defined``; the templates here set it to the path itself).
+A job that continues from a checkpoint transfers it: it is in ``transfer_input_files`` of the submit
+description, whatever the value of the VAR ``continue_from_checkpoint`` (METL sets it to ``true``
+and tests ``if defined``; the bundled templates set it to the path).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from metlmon.redact import redact_secrets
 VARIABLE: Final = "continue_from_checkpoint"
 
 LARGEST: Final = 64 << 20
-"""Bytes of a ``metrics.csv``."""
+"""Maximum bytes of a ``metrics.csv``."""
 
 _COMMANDS: Final = ("transfer_input_files", "transferinputfiles", "initialdir", "initial_dir")
 _FLAGS: Final = frozenset({"true", "t", "yes", "y", "on", "1", "false", "f", "no", "n", "off", "0"})
@@ -41,11 +41,13 @@ _VERSION: Final = re.compile(r"version_(\d{1,9})")
 
 @frozen
 class Checkpoint:
-    """The checkpoint of one run. ``folder``: the directory with ``checkpoints/`` and
-    ``version_*/``, relative to the DAG's directory, where one is there or else is expected.
-    ``value``: what ``continue_from_checkpoint`` is to be in a node that has none. ``epoch``: the
-    last epoch that the metrics there prove complete, -1 where they prove none. ``missing``: why
-    the run cannot continue, in words; None where it can."""
+    """The checkpoint of a run.
+
+    ``folder``: the directory with ``checkpoints/`` and ``version_*/``, relative to the DAG's
+    directory; the expected one if none exists. ``value``: of ``continue_from_checkpoint`` for a
+    node without it. ``epoch``: the last epoch that the metrics prove complete, -1 for none.
+    ``missing``: why the run cannot be continued, as text; else None.
+    """
 
     folder: str
     value: str
@@ -54,125 +56,152 @@ class Checkpoint:
 
 
 class Checkpoints:
-    """Finds checkpoints of the runs of ``directory``; reads each DAG file and description once."""
+    """Finds checkpoints of the runs of ``directory``; reads each file only once."""
 
     def __init__(self, directory: Path, settings: Settings) -> None:
         self._directory, self._settings = directory, settings
-        self._shelf = FileStore()
-        self._looks: dict[str, LintContext] = {}
+        self._file_store = FileStore()
+        self._contexts: dict[str, LintContext] = {}
 
     def of(self, uuid: str, nodes: Mapping[int, tuple[Dag, Node]]) -> Checkpoint:
-        """The checkpoint of the run ``uuid`` with the training ``nodes`` by epoch. Raises
-        PlanError where a DAG file names a place outside of the directory."""
-        latest = [nodes[number] for number in sorted(nodes, reverse=True)]
-        dag, node = next((each for each in latest if variable(each[1], VARIABLE)), latest[0])
-        value = variable(node, VARIABLE)
-        usual = f"output/training_logs/{uuid}"
-        places = self._places(dag, node, uuid, value or usual) or [usual]
-        value = value if value is not None and value.lower() in _FLAGS else None
-        inside = [each for each in places if "://" not in each]
-        if not inside:
-            text = f"its checkpoint is {redact_secrets(places[0])}, which metlmon cannot look at"
-            return Checkpoint(places[0], value or usual, -1, text)
-        folders = [_folder(self._directory, _checked(each), uuid) for each in inside]
-        found = next((each for each in folders if _holds(self._directory / each)), None)
-        if found is None:
-            text = f"there is no checkpoint in {folders[0]}"
-            return Checkpoint(folders[0], value or folders[0], -1, text)
-        return Checkpoint(found, value or found, _last_epoch(self._directory / found))
+        """The checkpoint of the run ``uuid`` with the training ``nodes`` by epoch.
 
-    def _places(self, dag: Dag, node: Node, uuid: str, value: str) -> list[str]:
-        """Where the checkpoint may be, by the node's description and else by its variable."""
-        first = {key: each for key, each in node.vars.items() if key.lower() != VARIABLE}
-        without = self._transferred(dag, replace(node, vars=first))
-        transferred = self._transferred(dag, replace(node, vars={**first, VARIABLE: value}))
-        if added := [each for each in transferred if each not in without]:
-            return added
+        Raises PlanError if a DAG file names a path outside of the directory.
+        """
+        newest_first = [nodes[number] for number in sorted(nodes, reverse=True)]
+        dag, node = next(
+            (pair for pair in newest_first if variable(pair[1], VARIABLE)), newest_first[0]
+        )
+        value = variable(node, VARIABLE)
+        default_path = f"output/training_logs/{uuid}"
+        paths = self._candidates(dag, node, uuid, value or default_path) or [default_path]
+        value = value if value is not None and value.lower() in _FLAGS else None
+        local = [path for path in paths if "://" not in path]
+        if not local:
+            text = f"its checkpoint is {redact_secrets(paths[0])}, which metlmon cannot look at"
+            return Checkpoint(paths[0], value or default_path, -1, text)
+        directories = [_run_directory(self._directory, _checked_path(path), uuid) for path in local]
+        directory = next(
+            (
+                candidate
+                for candidate in directories
+                if _has_checkpoint(self._directory / candidate)
+            ),
+            None,
+        )
+        if directory is None:
+            text = f"there is no checkpoint in {directories[0]}"
+            return Checkpoint(directories[0], value or directories[0], -1, text)
+        return Checkpoint(directory, value or directory, _last_epoch(self._directory / directory))
+
+    def _candidates(self, dag: Dag, node: Node, uuid: str, value: str) -> list[str]:
+        """Possible paths of the checkpoint, by the node's description or its variable."""
+        variables = {
+            name: variable_value
+            for name, variable_value in node.vars.items()
+            if name.lower() != VARIABLE
+        }
+        without_variable = self._transferred(dag, replace(node, vars=variables))
+        transferred = self._transferred(dag, replace(node, vars={**variables, VARIABLE: value}))
+        if added_paths := [path for path in transferred if path not in without_variable]:
+            return added_paths
         if value.lower() not in _FLAGS:
             value = re.sub(r"\$\(\s*run_uuid\s*\)", lambda _: uuid, value, flags=re.IGNORECASE)
             return [value] if "$" not in value else []
-        # A description that takes the run's folder along always, there or not.
-        return [each for each in transferred if uuid in each]
+        # The description always transfers the run's directory.
+        return [path for path in transferred if uuid in path]
 
     def _transferred(self, dag: Dag, node: Node) -> list[str]:
-        """``transfer_input_files`` of the node's job, as seen from the DAG's directory."""
-        look = self._look(dag)
-        text = look.described(node)
+        """``transfer_input_files`` of the node's job, relative to the DAG's directory."""
+        context = self._context(dag)
+        text = context.described(node)
         if text is None:
             return []
-        found = look.values(node, text, *_COMMANDS)
-        files, more, folder, other = [(found[name] or "").strip() for name in _COMMANDS]
-        folder = folder or other
-        names = [each.strip() for each in (files or more).split(",")]
+        values = context.values(node, text, *_COMMANDS)
+        files, files_alias, initial_directory, alias_directory = [
+            (values[name] or "").strip() for name in _COMMANDS
+        ]
+        initial_directory = initial_directory or alias_directory
+        names = [name.strip() for name in (files or files_alias).split(",")]
         return [
-            name if "://" in name else posixpath.join(folder, name)
+            name if "://" in name else posixpath.join(initial_directory, name)
             for name in names
-            if name and "$" not in f"{folder}{name}"
+            if name and "$" not in f"{initial_directory}{name}"
         ]
 
-    def _look(self, dag: Dag) -> LintContext:
-        if dag.key not in self._looks:
+    def _context(self, dag: Dag) -> LintContext:
+        if dag.key not in self._contexts:
             path = dag.workflow.path
-            look = LintContext(
+            context = LintContext(
                 dag.workflow,
                 path.parent,
                 self._directory,
-                self._shelf,
+                self._file_store,
                 self._settings,
                 Findings(),
                 dag.file,
             )
-            look.open()
-            self._looks[dag.key] = look
-        return self._looks[dag.key]
+            context.open()
+            self._contexts[dag.key] = context
+        return self._contexts[dag.key]
 
 
-def _checked(place: str) -> str:
-    """``place`` without a slash at its end. Raises PlanError where it is not relative to the DAG's
-    directory and below it."""
-    inside = PurePosixPath(place)
-    if inside.is_absolute() or ".." in inside.parts or any(ord(c) < 32 for c in place):
-        text = f"{redact_secrets(place)!r}: a run's checkpoints must lie below the DAG's directory"
+def _checked_path(path: str) -> str:
+    """``path`` without a trailing slash.
+
+    Raises PlanError unless it is relative to, and below, the DAG's directory.
+    """
+    relative = PurePosixPath(path)
+    if (
+        relative.is_absolute()
+        or ".." in relative.parts
+        or any(ord(character) < 32 for character in path)
+    ):
+        text = f"{redact_secrets(path)!r}: a run's checkpoints must lie below the DAG's directory"
         raise PlanError(text)
-    return str(inside)
+    return str(relative)
 
 
-def _folder(directory: Path, place: str, uuid: str) -> str:
-    """The directory that has ``checkpoints/``, of a place that is a checkpoint file, its
-    directory, or one above that holds the directories of all runs."""
-    inside = PurePosixPath(place)
-    if inside.suffix == ".ckpt":
-        inside = inside.parent
-    if inside.name == "checkpoints":
-        inside = inside.parent
-    below = inside / uuid
-    nested = not os.path.isdir(directory / inside / "checkpoints")
-    return str(below if nested and os.path.isdir(directory / below) else inside)
+def _run_directory(directory: Path, path: str, uuid: str) -> str:
+    """The directory that contains ``checkpoints/``.
+
+    ``path`` may be a checkpoint file, its directory, or the directory above those of all runs.
+    """
+    relative = PurePosixPath(path)
+    if relative.suffix == ".ckpt":
+        relative = relative.parent
+    if relative.name == "checkpoints":
+        relative = relative.parent
+    run_path = relative / uuid
+    nested = not os.path.isdir(directory / relative / "checkpoints")
+    return str(run_path if nested and os.path.isdir(directory / run_path) else relative)
 
 
-def _holds(folder: Path) -> bool:
-    """Whether a checkpoint file is there."""
+def _has_checkpoint(folder: Path) -> bool:
+    """Whether the directory contains a checkpoint file."""
     try:
         with os.scandir(folder / "checkpoints") as entries:
-            return any(each.name.endswith(".ckpt") and each.is_file() for each in entries)
+            return any(entry.name.endswith(".ckpt") and entry.is_file() for entry in entries)
     except (OSError, ValueError):
         return False
 
 
 def _last_epoch(folder: Path) -> int:
-    """The last epoch with a validation value in any ``version_*/metrics.csv``, -1 without one."""
+    """The last epoch with a validation value in any ``version_*/metrics.csv``, or -1."""
     try:
         names = [name for name in os.listdir(folder) if _VERSION.fullmatch(name)]
     except OSError:
         return -1
-    return max((_last_in(folder / name / "metrics.csv") for name in names), default=-1)
+    return max((_last_epoch_in(folder / name / "metrics.csv") for name in names), default=-1)
 
 
-def _last_in(path: Path) -> int:
+def _last_epoch_in(path: Path) -> int:
     try:
         text = content_of(os.path.realpath(path), LARGEST).decode("utf-8", "replace")
     except NotRead:
         return -1
     values = read_metrics_csv(StringIO(text, newline="")).values
-    judged = [max(each) for name, each in values.items() if name.startswith("val") and each]
-    return max(judged, default=-1)
+    last_epochs = [
+        max(epochs) for name, epochs in values.items() if name.startswith("val") and epochs
+    ]
+    return max(last_epochs, default=-1)

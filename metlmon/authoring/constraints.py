@@ -1,8 +1,8 @@
-"""What a template lets its parameters be.
+"""Constraints on the values of template parameters.
 
-``# allowed: rate 0..1`` is a number between two (either may be missing), ``# allowed: epoch
-whole 0..`` a whole one, ``# allowed: backend python numpy torch`` one of some words. A job that
-would only find out on an execute node has waited for hours to fail.
+``# allowed: rate 0..1`` is a range of numbers (either end may be missing), ``# allowed: epoch whole
+0..`` one of whole numbers, ``# allowed: backend python numpy torch`` a choice of words. Checking
+them here saves a job that would wait for hours only to fail on an execute node.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ _WHOLE: Final = re.compile(r"[+-]?\d{1,18}")
 
 @frozen
 class Constraint:
-    """Values that a parameter may have: one of ``words``, or, without them, a number from
-    ``low`` to ``high`` (``whole``: without a fraction)."""
+    """The values that a parameter may have.
+
+    One of ``words``; if empty, a number from ``low`` to ``high`` (``whole``: without a fraction).
+    """
 
     words: tuple[str, ...] = ()
     whole: bool = False
@@ -28,20 +30,20 @@ class Constraint:
     high: float = math.inf
 
     def misfit(self, value: str) -> str | None:
-        """What a value must be instead, in words; None when it may stay."""
+        """What the value should be instead, as text; None if it is valid."""
         if self.words:
             return None if value in self.words else f"one of {', '.join(self.words)}"
-        wanted = f"a {'whole ' if self.whole else ''}number{self._between()}"
+        expected = f"a {'whole ' if self.whole else ''}number{self._range_text()}"
         try:
             number = float(value)
         except ValueError:
-            return wanted
+            return expected
         fits = self.low <= number <= self.high and math.isfinite(number)
         if self.whole and not _WHOLE.fullmatch(value.strip()):
             fits = False
-        return None if fits else wanted
+        return None if fits else expected
 
-    def _between(self) -> str:
+    def _range_text(self) -> str:
         if math.isinf(self.low) and math.isinf(self.high):
             return ""
         if math.isinf(self.high):
@@ -52,7 +54,7 @@ class Constraint:
 
 
 def read_allowed(text: str) -> Constraint | None:
-    """What stands behind a parameter's name in ``# allowed:``; None when it says nothing."""
+    """Parse the text after the parameter's name in ``# allowed:``; None if invalid."""
     text = text.strip()
     if not text:
         return None

@@ -85,7 +85,7 @@ def continuation(
             left_out.append(ExcludedRun(run.names[builder.home(run)], run.uuid, why))
     dags = list(dict.fromkeys(plan.dag.key for plan in plans))
     base = _base_name(builder, dags)
-    continued = tuple(plan.told for plan in plans)
+    continued = tuple(plan.continued for plan in plans)
     files = tuple(builder.dags[key].file for key in dags)
     if not plans:
         return Continuation(None, files, (), tuple(left_out))

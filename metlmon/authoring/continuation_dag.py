@@ -76,7 +76,7 @@ class ContinuedRunPlan:
     ``continue_from_checkpoint`` for nodes that lack it in the old DAG.
     """
 
-    told: ContinuedRun
+    continued: ContinuedRun
     run: Run
     dag: Dag
     nodes: Mapping[int, SourceNode]
@@ -155,7 +155,7 @@ class ContinuationBuilder:
         """The nodes of one run, each with the names of its parents."""
         sites, kinds = self._planned_sites(run_plan), self._evaluation_kinds(run_plan)
         before: list[str] = []
-        for epoch in range(run_plan.told.first, run_plan.told.last + 1):
+        for epoch in range(run_plan.continued.first, run_plan.continued.last + 1):
             source, shift = self._model_node(run_plan, epoch)
             training = self._new_node(
                 _NewNode(run_plan, source, shift, epoch, NodeRole.TRAIN, sites)
@@ -191,7 +191,7 @@ class ContinuationBuilder:
         sites = {number: site for number, site in variables.items() if site is not None}
         if len(sites) < len(variables):
             return {}
-        last_known, last_epoch = max(sites), run_plan.told.last
+        last_known, last_epoch = max(sites), run_plan.continued.last
         for epoch in range(last_known + 1, last_epoch + 1):
             site = next_site(sites, epoch)
             if site is None:
@@ -201,7 +201,7 @@ class ContinuationBuilder:
                     else f"epochs {last_known + 1} to {last_epoch}"
                 )
                 text = f"its sites follow no pattern: {which} go to that of epoch {last_known}"
-                self.remarks.append(f"{run_plan.told.run}: {text}, {sites[last_known]}")
+                self.remarks.append(f"{run_plan.continued.run}: {text}, {sites[last_known]}")
                 break
             sites[epoch] = site
         return sites
@@ -216,7 +216,9 @@ class ContinuationBuilder:
             return run_plan.nodes[epoch], 0
         nearest = max((number for number in run_plan.nodes if number < epoch), default=None)
         if nearest is None:
-            text = f"no DAG file here has epoch {epoch} of {run_plan.told.run}, nor one before it"
+            text = (
+                f"no DAG file here has epoch {epoch} of {run_plan.continued.run}, nor one before it"
+            )
             raise PlanError(
                 f"{run_plan.dag.file}: {text}; put the DAG file that has it beside this"
             )
@@ -231,7 +233,8 @@ class ContinuationBuilder:
         """
         kinds: dict[tuple[str, str], dict[int, SourceNode]] = {}
         if all(
-            epoch in run_plan.nodes for epoch in range(run_plan.told.first, run_plan.told.last + 1)
+            epoch in run_plan.nodes
+            for epoch in range(run_plan.continued.first, run_plan.continued.last + 1)
         ):
             return kinds
         for number, source in run_plan.nodes.items():
@@ -240,7 +243,7 @@ class ContinuationBuilder:
         for kind, evaluations in kinds.items():
             if period(run_plan.nodes, evaluations) is None:
                 text = "follows no pattern: it comes after added epochs as after the last one"
-                self.remarks.append(f"{run_plan.told.run}: {'N'.join(kind)} {text}")
+                self.remarks.append(f"{run_plan.continued.run}: {'N'.join(kind)} {text}")
         return kinds
 
     def _added_evaluation(
@@ -285,7 +288,7 @@ class ContinuationBuilder:
             name,
             submit,
             role=new.role,
-            run=new.run_plan.told.run,
+            run=new.run_plan.continued.run,
             epoch=new.epoch,
             variables=tuple(self._variables(new, node, name)),
             pre=pre,
@@ -396,7 +399,7 @@ class ContinuationBuilder:
             for number, keys in run_plan.run.epochs.items()
             if any(key == new.source.dag.key for key, _ in keys)
         )
-        total = run_plan.told.last + 1
+        total = run_plan.continued.last + 1
         seen = set()
         attributes = [(f"My.{key}", value) for key, value in node.attributes.items()]
         for key, value in [*node.vars.items(), *attributes]:
@@ -429,7 +432,7 @@ class ContinuationBuilder:
         if called is None:
             return node.pre.command, defer, node.pre_skip
         script, gate = called
-        uuid = new.run_plan.told.uuid
+        uuid = new.run_plan.continued.uuid
         if new.source.dag.key == new.run_plan.dag.key or uuid not in self._gate_by_run:
             self._gate_by_run[uuid] = gate
         quote = script[-1:] if script.endswith(("'", '"')) else ""
@@ -476,13 +479,13 @@ class ContinuationBuilder:
         for content in contents.values():
             runs = {**content.get("runs", {}), **runs}
         for run_plan in self._runs:
-            uuid = run_plan.told.uuid
+            uuid = run_plan.continued.uuid
             if uuid not in self._gate_by_run:
                 continue
             if not isinstance(runs.get(uuid), dict):
                 file = files[self._gate_by_run[uuid]]
                 raise PlanError(f"{file} does not name the run {uuid}; add it there")
-            runs[uuid] = {**runs[uuid], "since": run_plan.told.first}
+            runs[uuid] = {**runs[uuid], "since": run_plan.continued.first}
         return json.dumps({**contents[first], "dag": self._name, "runs": runs}, indent=1) + "\n"
 
 

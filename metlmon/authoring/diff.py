@@ -18,9 +18,15 @@ from typing import Final
 
 from metlmon.authoring import gate_config
 from metlmon.authoring.already_run import NodeKey, RunHistory, epoch_of, history
-from metlmon.authoring.manifest import content_digest, recorded
+from metlmon.authoring.manifest import content_digest, recorded_digests
 from metlmon.authoring.request import Plan, PlanError
-from metlmon.authoring.target_directory import answers, in_the_way, is_locked, leftovers, same_place
+from metlmon.authoring.target_directory import (
+    gate_leftovers,
+    in_the_way,
+    is_locked,
+    leftovers,
+    same_place,
+)
 from metlmon.dagman import Node, NodeKind, Workflow, load_workflow
 from metlmon.frozen import frozen
 from metlmon.live.errors import InputError
@@ -172,7 +178,7 @@ def plan_diff(plan: Plan, source: Path | None = None, force: bool = False) -> Pl
         remarks=tuple(_lost_gate_reasons(plan, old)) if kind is FileChangeKind.ENDED else (),
         force=force,
     )
-    if kind is FileChangeKind.WRITTEN and (gate_files := answers(leftover_files)):
+    if kind is FileChangeKind.WRITTEN and (gate_files := gate_leftovers(leftover_files)):
         return replace(diff, refusal=_gate_files_refusal(plan, gate_files))
     if diff.same and not _hand_edited_dags(diff):
         return diff
@@ -286,9 +292,9 @@ def _refusal_for_other_dags(plan: Plan, diff: PlanDiff, run_history: RunHistory)
         more = f" (and {len(repeated) - 1} more runs)" if len(repeated) > 1 else ""
         noun = "epoch" if len(epochs) == 1 else "epochs"
         return (
-            f"{where}: {dag_of[run]} has {noun} {epochs_text} of {run}{more}, and the next DAGMan of "
-            f"{plan.dag_file} would train them again; go on with metlmon continue, or write to a "
-            "new directory"
+            f"{where}: {dag_of[run]} has {noun} {epochs_text} of {run}{more}, and the next DAGMan "
+            f"of {plan.dag_file} would train them again; go on with metlmon continue, or write "
+            "to a new directory"
         )
     return None
 
@@ -332,7 +338,7 @@ def told(each: VariableDiff) -> str:
 
 def _file_changes(plan: Plan, source: Path | None) -> Iterator[FileChange]:
     directory = plan.request.directory
-    digests = recorded(directory, plan.request.name)
+    digests = recorded_digests(directory, plan.request.name)
     for file in plan.files:
         path = directory / file.name
         if not in_the_way(path):

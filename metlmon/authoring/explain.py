@@ -1,4 +1,4 @@
-"""Where each variable of a node comes from, and what the node hangs together with."""
+"""Explains a node: where its variables come from, and its neighbours."""
 
 from __future__ import annotations
 
@@ -17,15 +17,17 @@ LEVELS: Final = {
     Precedence.RUN: "run",
     Precedence.NODE: "node",
 }
-"""Who gave a variable, in words; the later one hides the earlier."""
+"""Text for each precedence; a later one hides the earlier."""
 
 
 @frozen
 class NodeExplanation:
-    """A node, the file that it stands in, and the names of its neighbours in the file's order: of
-    nodes and splices; ``weak``: parents whose failure does not stop it. ``retries`` and ``unless``:
-    what holds of it. ``says``: further commands of the file about it. Its variables tell of
-    themselves where they come from."""
+    """A node with its DAG file and its neighbours (nodes and splices).
+
+    The neighbours are in the order of the file. ``weak``: parents whose failure does not stop the
+    node. ``retries`` and ``unless``: in effect for it. ``says``: further commands of the file about
+    it. Its variables contain their own sources.
+    """
 
     node: GraphNode
     file: str
@@ -37,13 +39,15 @@ class NodeExplanation:
     says: tuple[str, ...] = ()
 
 
-def explain(graph: Graph, wanted: str, file: str) -> list[NodeExplanation]:
-    """The nodes called ``wanted``, or that it fits as a pattern (``run0-*``), sub-DAGs' after
-    those of ``file`` itself, the name of the graph's DAG file."""
-    said = _said(graph.lines)
-    parents, children, weak = _neighbours(graph, said)
-    about = _about(said)
-    found = [
+def explain(graph: Graph, pattern: str, file: str) -> list[NodeExplanation]:
+    """The nodes that match ``pattern`` (a name or a glob such as ``run0-*``).
+
+    ``file``: name of the graph's DAG file; its nodes come before those of sub-DAGs.
+    """
+    commands = _parse_lines(graph.lines)
+    parents, children, weak = _neighbours(graph, commands)
+    node_lines = _lines_by_node(commands)
+    explanations = [
         NodeExplanation(
             node=node,
             file=file,
@@ -52,38 +56,40 @@ def explain(graph: Graph, wanted: str, file: str) -> list[NodeExplanation]:
             weak=tuple(weak.get(node.name, ())),
             retries=graph.retries if node.retries is None else node.retries,
             unless=graph.unless if node.retries is None else node.unless,
-            says=(*about.get(node.name, ()), *about.get(ALL_NODES, ())),
+            says=(*node_lines.get(node.name, ()), *node_lines.get(ALL_NODES, ())),
         )
         for node in graph.nodes
-        if node.name == wanted or fnmatchcase(node.name, wanted)
+        if node.name == pattern or fnmatchcase(node.name, pattern)
     ]
     for name, inner in graph.subdags.items():
-        found += explain(inner, wanted, name)
-    return found
+        explanations += explain(inner, pattern, name)
+    return explanations
 
 
-Said = Sequence[tuple[str, DagCommand]]
-Names = dict[str, dict[str, None]]
+CommandLines = Sequence[tuple[str, DagCommand]]
+NameSets = dict[str, dict[str, None]]
 
 
-def _said(lines: Iterable[str]) -> Said:
-    """Lines of a DAG file, each with what it says."""
+def _parse_lines(lines: Iterable[str]) -> CommandLines:
+    """Lines of a DAG file, each with its parsed command."""
     text = "\n".join(lines)
-    written = text.split("\n")
+    all_lines = text.split("\n")
     commands = parse_dag(text.encode("utf-8", "replace"), "").commands
-    return [(written[each.line - 1], each) for each in commands]
+    return [(all_lines[command.line - 1], command) for command in commands]
 
 
-def _neighbours(graph: Graph, said: Said) -> tuple[Names, Names, Names]:
-    """Parents and children of each, and which parents are weak. Edges to splices, and weak ones,
-    stand among the lines."""
-    parents: Names = {}
-    children: Names = {}
-    weak: Names = {}
+def _neighbours(graph: Graph, commands: CommandLines) -> tuple[NameSets, NameSets, NameSets]:
+    """Parents and children of each node, and which of the parents are weak.
+
+    Edges to splices and weak edges are among the lines.
+    """
+    parents: NameSets = {}
+    children: NameSets = {}
+    weak: NameSets = {}
     for parent, child in graph.edges:
         parents.setdefault(child, {})[parent] = None
         children.setdefault(parent, {})[child] = None
-    for edge in (each for _, each in said if isinstance(each, EdgeCommand)):
+    for edge in (command for _, command in commands if isinstance(command, EdgeCommand)):
         for child in edge.children:
             parents.setdefault(child, {}).update(dict.fromkeys(edge.parents))
             if edge.weak:
@@ -93,19 +99,19 @@ def _neighbours(graph: Graph, said: Said) -> tuple[Names, Names, Names]:
     return parents, children, weak
 
 
-def _about(said: Said) -> Mapping[str, Sequence[str]]:
-    """Lines about nodes, by the node that each is about."""
-    found: dict[str, list[str]] = {}
-    for line, command in said:
+def _lines_by_node(commands: CommandLines) -> Mapping[str, Sequence[str]]:
+    """Lines that modify a node, by node."""
+    result: dict[str, list[str]] = {}
+    for line, command in commands:
         if isinstance(command, NodeModifier):
             name = ALL_NODES if command.node.upper() == ALL_NODES else command.node
-            found.setdefault(name, []).append(line)
-    return found
+            result.setdefault(name, []).append(line)
+    return result
 
 
 def names(graph: Graph) -> list[str]:
-    """The names of all nodes, sub-DAGs' included, each once."""
-    found = dict.fromkeys(node.name for node in graph.nodes)
+    """The names of all nodes, including those of sub-DAGs, without duplicates."""
+    result = dict.fromkeys(node.name for node in graph.nodes)
     for inner in graph.subdags.values():
-        found |= dict.fromkeys(names(inner))
-    return list(found)
+        result |= dict.fromkeys(names(inner))
+    return list(result)

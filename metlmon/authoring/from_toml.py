@@ -1,9 +1,9 @@
-"""A description of an ensemble in TOML → a request.
+"""Reads the TOML description of an ensemble into a request.
 
-Each key has one reader, which takes what TOML gave and returns what :class:`Request` wants;
-where that cannot be, it complains with the line of the key, and goes on: all that is wrong is
-told at once. What a value may be beyond its type (so many runs, such names) is for
-:func:`metlmon.authoring.validate`, which asks the same of options and of a form.
+Each key has a reader that converts the TOML value to that of :class:`Request`. A reader that fails
+records a problem with the line of its key; reading goes on, so that all problems are reported
+together. Limits beyond the type of a value are checked by :func:`metlmon.authoring.validate`, as
+for options and the form.
 """
 
 from __future__ import annotations
@@ -33,26 +33,25 @@ from metlmon.authoring.templates import bundled_names, templates
 from metlmon.config.toml_file import SettingProblem, TomlFile, Where, spelled
 
 MOST_ITEMS: Final = 10_000
-"""Of a list: more runs than that no DAG may have."""
+"""Maximum items of a list; more runs than a DAG may have."""
 
 LARGEST: Final = 16 << 20
-"""Bytes of a description: that beside a DAG lists every swept value, and digests of all files."""
+"""Maximum bytes of a description; one beside a DAG lists all swept values and digests."""
 
 MOST_VALUES: Final = 100_000
-"""Of one swept variable: as many as a DAG may have nodes."""
+"""Maximum values of a swept variable, as many as a DAG may have nodes."""
 
 LONGEST_TEXT: Final = 4096
-"""Characters of one value: no path is longer."""
+"""Maximum characters of a value; no path is longer."""
 
 STEERED: Final = frozenset({EnsembleShape.CHAIN, EnsembleShape.SWEEP, EnsembleShape.STAGES})
-"""Shapes whose runs can be stopped and paused one by one: these have a gate unless it is said
-that they have none."""
+"""Shapes whose runs can be stopped and paused one by one; these have a gate by default."""
 
 GROUP: Final = "run"
-"""What the runs of a sweep are called when nothing is said."""
+"""Default prefix of the names of a sweep's runs."""
 
-SAID_BY_A_SWEEP_FILE: Final = (*("shape", "runs", "epochs", "sweep", "stage", "bag", "multi-node"),)
-"""Keys that mean nothing beside ``source``."""
+SWEEP_FILE_KEYS: Final = (*("shape", "runs", "epochs", "sweep", "stage", "bag", "multi-node"),)
+"""Keys that have no meaning together with ``source``."""
 
 _EPOCHS: Final = re.compile(r"\s*([0-9]{1,9})\s*(?:to|-)\s*([0-9]{1,9})\s*")
 
@@ -60,60 +59,70 @@ _Kind = TypeVar("_Kind", Policy, EnsembleShape, SweepMode, MetricGoal)
 
 
 class NumberLiteral(float):
-    """A number that remembers how it was written: a swept 0.10 stays 0.10."""
+    """A number that keeps its spelling, so that a swept 0.10 stays 0.10."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
-        self.text = text.replace("_", "")  # Only TOML takes 1_000 for a number.
+        self.text = text.replace("_", "")  # TOML allows 1_000.
 
 
 class DescriptionError(PlanError):
-    """The description cannot be used. ``sentences``: all that is wrong, each with its place."""
+    """The description is invalid. ``sentences``: all problems, with file and line."""
 
-    def __init__(self, complaints: list[SettingProblem]) -> None:
-        self.sentences = tuple(placed(each) for each in complaints)
-        more = len(complaints) - 1
+    def __init__(self, problems: list[SettingProblem]) -> None:
+        self.sentences = tuple(placed(problem) for problem in problems)
+        more = len(problems) - 1
         super().__init__(self.sentences[0] + (f" (and {more} more)" if more else ""))
 
 
-def placed(each: SettingProblem) -> str:
-    """A complaint with its file and line before it."""
-    where = f"{each.path}:{each.line}" if each.line is not None else str(each.path)
-    return f"{where}: {each.message}"
+def placed(problem: SettingProblem) -> str:
+    """The message of a problem, preceded by its file and line."""
+    where = f"{problem.path}:{problem.line}" if problem.line is not None else str(problem.path)
+    return f"{where}: {problem.message}"
 
 
 def description_of(path: Path, directory: Path | None = None) -> Request:
-    """The request that the TOML file at ``path`` describes, for ``directory`` (default: one
-    called like the DAG, in the current directory). A template or a sweep file that it names by
-    a relative path lies beside the description. Raises Unreadable with all that is wrong."""
+    """Read the request from the TOML file at ``path``.
+
+    ``directory``: target; default: a directory named like the DAG, in the current one. Relative
+    paths in the description start from its directory. Raises DescriptionError with all problems.
+    """
     file = TomlFile(path, fraction=NumberLiteral, largest=LARGEST)
     if not file.exists:
         file.complain((), "there is no such file; metlmon new --example chain prints one")
-    found = {} if file.complaints else _fields(file)
+    fields = {} if file.complaints else _fields(file)
     if file.complaints:
-        raise DescriptionError(sorted(file.complaints, key=lambda each: each.line or 0))
-    name = found.setdefault("name", path.stem)
-    return Request(directory=directory or Path(name.replace("/", "_")), **found)
+        raise DescriptionError(sorted(file.complaints, key=lambda problem: problem.line or 0))
+    name = fields.setdefault("name", path.stem)
+    return Request(directory=directory or Path(name.replace("/", "_")), **fields)
 
 
 def place_of(path: Path, field: str, exact: bool = False) -> str | None:
-    """Where a description says what a complaint's ``field`` is about: ``ensemble.toml:4: runs``;
-    None when it says nothing of it, with ``exact`` not even by a table that it would stand in."""
+    """Where a description sets the field of a problem: ``ensemble.toml:4: runs``.
+
+    None if it does not; unless ``exact``, the table that would contain the key counts, too.
+    """
     file = TomlFile(path, fraction=NumberLiteral, largest=LARGEST)
-    head, *rest = field.split(".")
-    key = {**LINES, "shards": "bag.shards", "machines": "multi-node.machines"}.get(head, head)
+    field_name, *rest = field.split(".")
+    key = {**KEYS, "shards": "bag.shards", "machines": "multi-node.machines"}.get(
+        field_name, field_name
+    )
     where: Where = (*key.split("."), *rest)
     if key == "stage" and rest:
         stages = file.table.get("stage", [])
-        known = [each.get("name") for each in stages if isinstance(each, dict)]
-        where = ("stage", known.index(rest[0]), *rest[1:]) if rest[0] in known else ("stage",)
-    if exact and not _says(file.table, where):
+        stage_names = [stage.get("name") for stage in stages if isinstance(stage, dict)]
+        where = (
+            ("stage", stage_names.index(rest[0]), *rest[1:])
+            if rest[0] in stage_names
+            else ("stage",)
+        )
+    if exact and not _contains(file.table, where):
         return None
     line = file.line(where)
     return None if line is None else f"{path}:{line}: {spelled(where)}"
 
 
-def _says(table: Any, where: Where) -> bool:
+def _contains(table: Any, where: Where) -> bool:
     for part in where:
         if isinstance(part, str) != isinstance(table, dict):
             return False
@@ -124,116 +133,124 @@ def _says(table: Any, where: Where) -> bool:
 
 
 def _fields(file: TomlFile) -> dict[str, Any]:
-    """The fields of the request that the description says, and those that follow from them."""
+    """The fields of the request that the description sets, and those derived from them."""
     file.knows((), file.table, READERS)
     readers = {key: read for key, (_, read) in READERS.items()}
-    found = {READERS[key][0]: value for key, value in _all(file, (), file.table, readers).items()}
-    found |= found.pop("_bag", {})
+    fields = {
+        READERS[key][0]: value for key, value in _read_keys(file, (), file.table, readers).items()
+    }
+    fields |= fields.pop("_bag", {})
     if "source" in file.table:
-        _refuse_beside_a_sweep_file(file)
-    found["shape"] = shape = _shaped(file, found)
-    if "template" not in found:
-        found["template"] = template_for(shape)
-    if found.get("seeds") and "runs" not in found and "source" not in found:
-        found["runs"] = len(found["seeds"])
-    if _gated(file, found, shape):
-        found.setdefault("gate", StopRules())
-    return found
+        _refuse_with_sweep_file(file)
+    fields["shape"] = shape = _shape(file, fields)
+    if "template" not in fields:
+        fields["template"] = template_for(shape)
+    if fields.get("seeds") and "runs" not in fields and "source" not in fields:
+        fields["runs"] = len(fields["seeds"])
+    if _has_gate(file, fields, shape):
+        fields.setdefault("gate", StopRules())
+    return fields
 
 
 def template_for(shape: EnsembleShape) -> str:
-    """The first template that comes along for the main nodes of a shape; "" if there is none."""
+    """Name of the first bundled template for the main nodes of a shape, or ""."""
     role = NodeRole.SHARD if shape is EnsembleShape.BAG else NodeRole.TRAIN
-    known = [each for each in templates() if each.role is role]
+    candidates = [template for template in templates() if template.role is role]
     if shape is EnsembleShape.MULTI_NODE:
-        # Any other trains each epoch on one machine, whatever was asked for.
-        known = [each for each in known if "{machines}" in each.text] or known
-    return next((each.name for each in known), "")
+        # Any other template trains each epoch on a single machine.
+        candidates = [
+            template for template in candidates if "{machines}" in template.text
+        ] or candidates
+    return next((template.name for template in candidates), "")
 
 
-def _shaped(file: TomlFile, found: Mapping[str, Any]) -> EnsembleShape:
-    """The shape that is said, or that a table tells. A table of another shape would have no
-    effect, which is a mistake."""
+def _shape(file: TomlFile, fields: Mapping[str, Any]) -> EnsembleShape:
+    """The shape, as set or as implied by a table.
+
+    A table of another shape is an error, as it would have no effect.
+    """
     tables = {
         "sweep": EnsembleShape.SWEEP,
         "stage": EnsembleShape.STAGES,
         "bag": EnsembleShape.BAG,
         "multi-node": EnsembleShape.MULTI_NODE,
     }
-    told = [(key, shape) for key, shape in tables.items() if key in file.table]
-    shape: EnsembleShape = found.get("shape") or (told[0][1] if told else EnsembleShape.CHAIN)
-    for key, needed in told:
-        if needed is not shape:
-            head = f"[[{key}]]" if key == "stage" else f"[{key}]"
-            said = f'{head} belongs to shape = "{needed}", and this is "{shape}"'
-            file.complain((key,), f"{said}; take one of them out")
+    used_tables = [(key, shape) for key, shape in tables.items() if key in file.table]
+    shape: EnsembleShape = fields.get("shape") or (
+        used_tables[0][1] if used_tables else EnsembleShape.CHAIN
+    )
+    for key, required in used_tables:
+        if required is not shape:
+            heading = f"[[{key}]]" if key == "stage" else f"[{key}]"
+            text = f'{heading} belongs to shape = "{required}", and this is "{shape}"'
+            file.complain((key,), f"{text}; take one of them out")
     return shape
 
 
-def _refuse_beside_a_sweep_file(file: TomlFile) -> None:
-    """What a sweep file says itself would have no effect beside it, or half of one."""
+def _refuse_with_sweep_file(file: TomlFile) -> None:
+    """Report keys that would have no effect because the sweep file defines them."""
     evaluation = file.table.get("evaluation")
-    said: list[Where] = [(key,) for key in SAID_BY_A_SWEEP_FILE if key in file.table]
+    keys: list[Where] = [(key,) for key in SWEEP_FILE_KEYS if key in file.table]
     if isinstance(evaluation, dict) and "every" in evaluation:
-        said.append(("evaluation", "every"))
-    for where in said:
+        keys.append(("evaluation", "every"))
+    for where in keys:
         file.complain(where, f"{spelled(where)}: the sweep file (source) says that; take it out")
 
 
-def _gated(file: TomlFile, found: dict[str, Any], shape: EnsembleShape) -> bool:
-    said = file.table.get("gate")
-    found.pop("_gate", None)
-    if said is False and "stop" in file.table:
+def _has_gate(file: TomlFile, fields: dict[str, Any], shape: EnsembleShape) -> bool:
+    gate = file.table.get("gate")
+    fields.pop("_gate", None)
+    if gate is False and "stop" in file.table:
         file.complain(("gate",), "gate = false leaves nobody to follow [stop]; take one out")
-    return said is True or (said is None and shape in STEERED)
+    return gate is True or (gate is None and shape in STEERED)
 
 
 # --- single values ------------------------------------------------------------------------
 
 
-def _whole(file: TomlFile, where: Where, value: object) -> int:
+def _integer(file: TomlFile, where: Where, value: object) -> int:
     if type(value) is int:
         return value
-    raise _wrong(where, "a whole number, such as 4")
+    raise _type_error(where, "a whole number, such as 4")
 
 
 class _FieldError(Exception):
-    """What is wrong with the key that is being read."""
+    """The problem with the key that is being read."""
 
 
-def _wrong(where: Where, wanted: str) -> _FieldError:
-    return _FieldError(f"{spelled(where)} must be {wanted}")
+def _type_error(where: Where, expected: str) -> _FieldError:
+    return _FieldError(f"{spelled(where)} must be {expected}")
 
 
 def _number(file: TomlFile, where: Where, value: object) -> float:
     if isinstance(value, int | float) and not isinstance(value, bool):
         return float(value)
-    raise _wrong(where, "a number, such as 0.01")
+    raise _type_error(where, "a number, such as 0.01")
 
 
-def _yes(file: TomlFile, where: Where, value: object) -> bool:
+def _boolean(file: TomlFile, where: Where, value: object) -> bool:
     if isinstance(value, bool):
         return value
-    raise _wrong(where, "true or false")
+    raise _type_error(where, "true or false")
 
 
 def _text(file: TomlFile, where: Where, value: object) -> str:
     if isinstance(value, str) and len(value) <= LONGEST_TEXT:
         return value
-    long = f" of at most {LONGEST_TEXT} characters" if isinstance(value, str) else ""
-    raise _wrong(where, f"a text in quotes{long}")
+    length_limit = f" of at most {LONGEST_TEXT} characters" if isinstance(value, str) else ""
+    raise _type_error(where, f"a text in quotes{length_limit}")
 
 
 def _scalar(file: TomlFile, where: Where, value: object) -> str:
-    """A value of a variable or of a template's parameter: text, or a number as it is written."""
+    """A value of a variable or parameter: text, or a number as spelled."""
     text = written(value)
     if text is not None and len(text) <= LONGEST_TEXT:
         return text
-    raise _wrong(where, 'a text in quotes or a number: "0.01" or 0.01')
+    raise _type_error(where, 'a text in quotes or a number: "0.01" or 0.01')
 
 
 def written(value: object) -> str | None:
-    """A text, a number or a truth value of TOML as text, a number's digits as they stand there."""
+    """A TOML string, number or boolean as text, numbers as spelled; else None."""
     match value:
         case str():
             return value
@@ -250,33 +267,33 @@ def _size(file: TomlFile, where: Where, value: object) -> int:
     text = written(value)
     size = None if text is None or isinstance(value, bool) else megabytes(text)
     if size is None:
-        raise _wrong(where, 'a size: 4096 (MB), or "4 GB"')
+        raise _type_error(where, 'a size: 4096 (MB), or "4 GB"')
     return size
 
 
 def _one_of(
     kinds: type[_Kind],
 ) -> Callable[[TomlFile, Where, object], _Kind]:
-    words = [str(each) for each in kinds]
+    choices = [str(kind) for kind in kinds]
 
     def read(file: TomlFile, where: Where, value: object) -> _Kind:
-        if value in words:
+        if value in choices:
             return kinds(value)
-        from difflib import get_close_matches  # Most are right.
+        from difflib import get_close_matches  # Imported late: rarely needed.
 
-        near = get_close_matches(value[:80], words, n=1) if isinstance(value, str) else []
-        meant = f"; did you mean {near[0]!r}?" if near else ""
-        raise _wrong(where, f"one of {', '.join(words)}{meant}")
+        similar = get_close_matches(value[:80], choices, n=1) if isinstance(value, str) else []
+        suggestion = f"; did you mean {similar[0]!r}?" if similar else ""
+        raise _type_error(where, f"one of {', '.join(choices)}{suggestion}")
 
     return read
 
 
 def _path(file: TomlFile, where: Where, value: object) -> Path:
-    return _beside(file, _text(file, where, value))
+    return _relative_path(file, _text(file, where, value))
 
 
-def _beside(file: TomlFile, text: str) -> Path:
-    """A path of the description: relative ones start where it lies."""
+def _relative_path(file: TomlFile, text: str) -> Path:
+    """A path in the description; relative ones start from its directory."""
     try:
         return file.path.parent / Path(text).expanduser()
     except RuntimeError:
@@ -287,7 +304,7 @@ def _template(file: TomlFile, where: Where, value: object) -> str:
     text = _text(file, where, value)
     if not text.strip() or text in bundled_names():
         return text
-    path = _beside(file, text)
+    path = _relative_path(file, text)
     if "/" in text or "." in text or path.exists():
         return str(path)
     return text
@@ -299,17 +316,17 @@ def _seeds(file: TomlFile, where: Where, value: object) -> tuple[int, ...]:
             return seeds_in(value)
         except ValueError as error:
             raise _FieldError(f"{spelled(where)}: {error}") from None
-    if isinstance(value, list) and all(type(each) is int for each in value):
+    if isinstance(value, list) and all(type(seed) is int for seed in value):
         return tuple(value)
-    raise _wrong(where, 'a list of whole numbers, [7, 11, 13], or "1-4"')
+    raise _type_error(where, 'a list of whole numbers, [7, 11, 13], or "1-4"')
 
 
 def _texts(file: TomlFile, where: Where, value: object) -> tuple[str, ...]:
-    if isinstance(value, list) and all(isinstance(each, str) for each in value):
-        if len(value) <= MOST_ITEMS and all(len(each) <= LONGEST_TEXT for each in value):
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        if len(value) <= MOST_ITEMS and all(len(item) <= LONGEST_TEXT for item in value):
             return tuple(value)
-        raise _wrong(where, f"a list of at most {MOST_ITEMS} short texts")
-    raise _wrong(where, 'a list of texts, ["…", "…"]')
+        raise _type_error(where, f"a list of at most {MOST_ITEMS} short texts")
+    raise _type_error(where, 'a list of texts, ["…", "…"]')
 
 
 def _sites(file: TomlFile, where: Where, value: object) -> tuple[str, ...]:
@@ -322,7 +339,7 @@ Reader = Callable[[TomlFile, Where, object], Any]
 
 
 def _table(file: TomlFile, where: Where, value: object) -> dict[str, Any]:
-    """The table at ``where``; empty, with a complaint, where there is something else."""
+    """The table at ``where``; empty, with a problem, if it is not a table."""
     if isinstance(value, dict):
         if len(value) <= MOST_ITEMS:
             return value
@@ -332,96 +349,98 @@ def _table(file: TomlFile, where: Where, value: object) -> dict[str, Any]:
     return {}
 
 
-def _told(
+def _read_table(
     file: TomlFile, where: Where, value: object, readers: Mapping[str, Reader]
 ) -> dict[str, Any]:
-    """What a table says by these keys alone."""
+    """The values of a table that may have only these keys."""
     table = _table(file, where, value)
     file.knows(where, table, readers)
-    return _all(file, where, table, readers)
+    return _read_keys(file, where, table, readers)
 
 
-def _all(
+def _read_keys(
     file: TomlFile, where: Where, table: Mapping[str, Any], readers: Mapping[str, Reader]
 ) -> dict[str, Any]:
-    """Those keys of ``readers`` that the table has and that are as they should be."""
-    found = {}
+    """The valid values of those keys of ``readers`` that the table has."""
+    values = {}
     for key, read in readers.items():
         if key in table:
             try:
                 value = read(file, (*where, key), table[key])
-            except _FieldError as wrong:
-                file.complain((*where, key), str(wrong))
+            except _FieldError as error:
+                file.complain((*where, key), str(error))
                 continue
             if value is not None:
-                found[key] = value
-    return found
+                values[key] = value
+    return values
 
 
-def _names(file: TomlFile, where: Where, value: object) -> dict[str, str]:
+def _string_table(file: TomlFile, where: Where, value: object) -> dict[str, str]:
     table = _table(file, where, value)
-    return _all(file, where, table, dict.fromkeys(table, _scalar))
+    return _read_keys(file, where, table, dict.fromkeys(table, _scalar))
 
 
-def _place(file: TomlFile, where: Where) -> str:
-    """File and line, as a node's variables tell where they are from."""
+def _position(file: TomlFile, where: Where) -> str:
+    """File and line, as in the ``where`` of a node's variables."""
     line = file.line(where)
     return file.path.name if line is None else f"{file.path.name}:{line}"
 
 
 def _sweep(file: TomlFile, where: Where, value: object) -> SweepRequest:
     table = _table(file, where, value)
-    said = _all(file, where, table, {"group": _text, "how": _one_of(SweepMode)})
+    options = _read_keys(file, where, table, {"group": _text, "how": _one_of(SweepMode)})
     names = [name for name in table if name not in ("group", "how")]
     if not names:
         file.complain(where, '[sweep] has no variable; write one such as a = "0.01 to 0.1 by 0.01"')
-    found = _all(file, where, table, dict.fromkeys(names, _swept))
-    variables = tuple(found.values())
-    return SweepRequest(said.get("group", GROUP), variables, said.get("how"), _place(file, where))
+    swept = _read_keys(file, where, table, dict.fromkeys(names, _swept_variable))
+    variables = tuple(swept.values())
+    return SweepRequest(
+        options.get("group", GROUP), variables, options.get("how"), _position(file, where)
+    )
 
 
-def _swept(file: TomlFile, where: Where, value: object) -> SweptVariable:
+def _swept_variable(file: TomlFile, where: Where, value: object) -> SweptVariable:
     name = str(where[-1])
     if isinstance(value, list):
-        texts = [written(each) for each in value]
+        texts = [written(item) for item in value]
         if not texts or len(texts) > MOST_VALUES or None in texts:
-            raise _wrong(where, f"a list of 1 to {MOST_VALUES} texts and numbers")
-        found = tuple(each for each in texts if each is not None)
-        return SweptVariable(name, found, _place(file, where))
+            raise _type_error(where, f"a list of 1 to {MOST_VALUES} texts and numbers")
+        items = tuple(item for item in texts if item is not None)
+        return SweptVariable(name, items, _position(file, where))
     text = written(value)
     if text is None or len(text) > LONGEST_TEXT:
-        raise _wrong(where, '"0.01 to 0.1 by 0.01", or a list of values')
-    from metlmon.authoring.sweeps import values  # Few ensembles are sweeps.
+        raise _type_error(where, '"0.01 to 0.1 by 0.01", or a list of values')
+    from metlmon.authoring.sweeps import values  # Imported late: most have no sweep.
 
     try:
-        return SweptVariable(name, values(text, _place(file, where)), _place(file, where))
+        return SweptVariable(name, values(text, _position(file, where)), _position(file, where))
     except PlanError as error:
-        said = str(error).removeprefix(f"{_place(file, where)}: ")
-        raise _FieldError(f"{spelled(where)}: {said}") from None
+        message = str(error).removeprefix(f"{_position(file, where)}: ")
+        raise _FieldError(f"{spelled(where)}: {message}") from None
 
 
 def _stop(file: TomlFile, where: Where, value: object) -> StopRules:
     return StopRules(
-        **_told(
+        **_read_table(
             file,
             where,
             value,
             {
                 "metric": _text,
                 "goal": _one_of(MetricGoal),
-                "patience": _whole,
+                "patience": _integer,
                 "min_delta": _number,
                 "divergence": _number,
-                "median_after": _whole,
-                "poll": _whole,
+                "median_after": _integer,
+                "poll": _integer,
             },
         )
     )
 
 
 def _evaluation(file: TomlFile, where: Where, value: object) -> Evaluation:
-    readers = {"template": _template, "every": _whole, "gates": _yes, "values": _names}
-    return Evaluation(**_told(file, where, value, readers))
+    readers = {"template": _template, "every": _integer, "gates": _boolean, "values": _string_table}
+    return Evaluation(**_read_table(file, where, value, readers))
 
 
 STAGE: Final = 'each [[stage]] needs name = "pretrain" and epochs = 10'
@@ -431,37 +450,39 @@ def _stages(file: TomlFile, where: Where, value: object) -> tuple[StageRequest, 
     if not isinstance(value, list) or len(value) > MOST_ITEMS:
         file.complain(where, STAGE)
         return ()
-    readers = {"name": _text, "epochs": _whole, "template": _template, "values": _names}
+    readers = {"name": _text, "epochs": _integer, "template": _template, "values": _string_table}
     stages = []
-    for number, each in enumerate(value):
-        here = (*where, number)
-        if not isinstance(each, dict) or not {"name", "epochs"} <= each.keys():
-            file.complain(here, STAGE)
+    for number, item in enumerate(value):
+        stage_where = (*where, number)
+        if not isinstance(item, dict) or not {"name", "epochs"} <= item.keys():
+            file.complain(stage_where, STAGE)
             continue
-        told = _told(file, here, each, readers)
-        if {"name", "epochs"} <= told.keys():
-            stages.append(StageRequest(**told))
+        fields = _read_table(file, stage_where, item, readers)
+        if {"name", "epochs"} <= fields.keys():
+            stages.append(StageRequest(**fields))
     return tuple(stages)
 
 
 def _bag(file: TomlFile, where: Where, value: object) -> dict[str, Any]:
-    return _told(file, where, value, {"shards": _whole, "gather": _template})
+    return _read_table(file, where, value, {"shards": _integer, "gather": _template})
 
 
 def _machines(file: TomlFile, where: Where, value: object) -> int | None:
-    return _told(file, where, value, {"machines": _whole}).get("machines")
+    return _read_table(file, where, value, {"machines": _integer}).get("machines")
 
 
 def _regions(file: TomlFile, where: Where, value: object) -> tuple[Region, ...]:
-    readers = {"epochs": _epochs, "runs": _texts, "variables": _names}
+    readers = {"epochs": _epochs, "runs": _texts, "variables": _string_table}
     regions = []
-    for name, each in _table(file, where, value).items():
-        here = (*where, name)
-        told = _told(file, here, each, readers)
-        if isinstance(each, dict) and not each.get("variables"):
-            said = f"[{spelled(here)}] gives no variables"
-            file.complain(here, f'{said}; write variables = {{ ResourceName = "…" }}')
-        regions.append(Region(name, told.pop("variables", {}), where=_place(file, here), **told))
+    for name, item in _table(file, where, value).items():
+        region_where = (*where, name)
+        fields = _read_table(file, region_where, item, readers)
+        if isinstance(item, dict) and not item.get("variables"):
+            text = f"[{spelled(region_where)}] gives no variables"
+            file.complain(region_where, f'{text}; write variables = {{ ResourceName = "…" }}')
+        regions.append(
+            Region(name, fields.pop("variables", {}), where=_position(file, region_where), **fields)
+        )
     return tuple(regions)
 
 
@@ -470,7 +491,7 @@ def _epochs(file: TomlFile, where: Where, value: object) -> tuple[int, int]:
         return value, value
     match = _EPOCHS.fullmatch(value[:80]) if isinstance(value, str) else None
     if match is None or int(match[1]) > int(match[2]):
-        raise _wrong(where, 'an epoch as in node names, from 0: 20, or "20 to 29"')
+        raise _type_error(where, 'an epoch as in node names, from 0: 20, or "20 to 29"')
     return int(match[1]), int(match[2])
 
 
@@ -478,21 +499,21 @@ READERS: Final[Mapping[str, tuple[str, Reader]]] = {
     "name": ("name", _text),
     "shape": ("shape", _one_of(EnsembleShape)),
     "template": ("template", _template),
-    "runs": ("runs", _whole),
-    "epochs": ("epochs", _whole),
+    "runs": ("runs", _integer),
+    "epochs": ("epochs", _integer),
     "seeds": ("seeds", _seeds),
     "sites": ("sites", _sites),
     "policy": ("policy", _one_of(Policy)),
-    "gpus": ("gpus", _whole),
+    "gpus": ("gpus", _integer),
     "gpu_memory": ("gpu_memory_mb", _size),
     "gpu_models": ("gpu_models", _sites),
     "memory": ("memory_mb", _size),
-    "retries": ("retries", _whole),
-    "gate": ("_gate", _yes),
+    "retries": ("retries", _integer),
+    "gate": ("_gate", _boolean),
     "source": ("source", _path),
-    "subdags": ("subdags", _yes),
-    "values": ("values", _names),
-    "variables": ("variables", _names),
+    "subdags": ("subdags", _boolean),
+    "values": ("values", _string_table),
+    "variables": ("variables", _string_table),
     "sweep": ("sweep", _sweep),
     "evaluation": ("evaluation", _evaluation),
     "stop": ("gate", _stop),
@@ -501,7 +522,7 @@ READERS: Final[Mapping[str, tuple[str, Reader]]] = {
     "multi-node": ("machines", _machines),
     "region": ("regions", _regions),
 }
-"""Every key that there is, with the field of the request that it fills."""
+"""Every key, with the field of the request that it sets."""
 
-LINES: Final[Mapping[str, str]] = {field: key for key, (field, _) in READERS.items()}
-"""What a field of a request is called in the file."""
+KEYS: Final[Mapping[str, str]] = {field: key for key, (field, _) in READERS.items()}
+"""The key of each field of the request."""

@@ -1,7 +1,7 @@
-"""What stands before the nodes of runs that can be stopped, paused and sent elsewhere.
+"""Configuration of the gate, with which runs can be stopped, paused and moved.
 
-The gate is a script beside the DAG that DAGMan calls before each node of a run; what it does is
-told there (``metlmon/trainer/gate.py``).
+The gate is a script beside the DAG that DAGMan runs as PRE script of each node of a run; see
+``metlmon/trainer/gate.py``.
 """
 
 from __future__ import annotations
@@ -18,25 +18,27 @@ from metlmon.authoring.request import MetricGoal, PlanError, Request, RunPlan, S
 
 SCRIPT: Final = "gate.py"
 FOLDERS: Final = ("gate", "placement")
-"""Beside the DAG, where people ask for something and it answers."""
+"""Directories beside the DAG with requests to the gate and its replies."""
 
 NODE: Final = "node"
 DAG: Final = "metlmon_dag"
 OF_A_NODE: Final = frozenset({NODE, DAG})
-"""The variables by which a submit file finds where the gate has sent its node: nodes of several
-DAGs in one directory have the same names, and some of them the same submit file."""
+"""Variables by which a submit file finds the site that the gate chose for its node.
+
+Nodes of several DAGs in one directory may share names and submit files.
+"""
 
 SKIP: Final = 42
 LATER: Final = 75
-"""Exit codes of the gate: the node is left out, and: ask again."""
+"""Exit codes of the gate: skip the node, and retry later."""
 
-#: As the gate is told what a node is.
-_WORDS: Final = {NodeRole.TRAIN: "train", NodeRole.EVALUATE: "evaluate"}
+_ROLE_ARGUMENTS: Final = {NodeRole.TRAIN: "train", NodeRole.EVALUATE: "evaluate"}
+"""Argument of the gate for each role."""
 
 INTERPRETER: Final = "python3"
-"""What the gate is looked up by on PATH. DAGMan gives its scripts the PATH of whoever submits."""
+"""Interpreter of the gate, looked up on PATH; DAGMan uses the submitter's PATH."""
 
-_HOME: Final = Path(__file__).resolve().parents[1] / "trainer"
+_TRAINER_DIRECTORY: Final = Path(__file__).resolve().parents[1] / "trainer"
 
 HEAD: Final = """\
 # Where the gate has sent this node; without such a file it goes where the DAG file says. grep,
@@ -48,25 +50,25 @@ My.MetlSite = "$(ResourceName)"
 
 
 def is_gated(request: Request, role: NodeRole) -> bool:
-    """Does a gate stand before the nodes of this role?"""
-    return request.gate is not None and role in _WORDS
+    """Whether nodes of this role have a gate."""
+    return request.gate is not None and role in _ROLE_ARGUMENTS
 
 
 def rules_file(name: str) -> str:
-    """The gate's file of the DAG with this name."""
+    """Name of the gate's rules file of this DAG."""
     return f"{name}.gate.json"
 
 
 def gated(request: Request, node: GraphNode, uuid: str) -> GraphNode:
-    """The node with its gate, if it has one."""
+    """The node with its gate as PRE script, if it has one."""
     if request.gate is None or not is_gated(request, node.role):
         return node
-    said = f"{rules_file(request.name)} {uuid} {node.epoch} {_WORDS[node.role]} $JOB"
-    return replace(node, pre=f"{SCRIPT} {said}", defer=(LATER, request.gate.poll), skip=SKIP)
+    arguments = f"{rules_file(request.name)} {uuid} {node.epoch} {_ROLE_ARGUMENTS[node.role]} $JOB"
+    return replace(node, pre=f"{SCRIPT} {arguments}", defer=(LATER, request.gate.poll), skip=SKIP)
 
 
 def told_by_gate(name: str, node: str) -> tuple[VariableValue, VariableValue]:
-    """What a gated node of the DAG ``name`` is told of itself."""
+    """Variables that identify a gated node of the DAG ``name``."""
     return (
         VariableValue(NODE, node, Precedence.NODE, "metlmon: the node's own name"),
         VariableValue(DAG, name, Precedence.ALL, "metlmon: the name of the DAG's gate"),
@@ -74,17 +76,17 @@ def told_by_gate(name: str, node: str) -> tuple[VariableValue, VariableValue]:
 
 
 def goal_of(rules: StopRules) -> MetricGoal:
-    """Which values of the metric are good, as said or else by its name."""
-    from metlmon.jobfiles.metric_direction import more_is_better  # Only who writes rules asks.
+    """Whether the metric is minimised or maximised, as set or by its name."""
+    from metlmon.jobfiles.metric_direction import more_is_better  # Imported late.
 
     return rules.goal or (MetricGoal.MAX if more_is_better(rules.metric) else MetricGoal.MIN)
 
 
 def rules_text(request: Request, runs: Sequence[RunPlan], metrics: Sequence[str]) -> str:
-    """The gate's file: rules, and the runs with the directories of their ``metrics``."""
+    """The gate's rules file: rules, and runs with the directories of their ``metrics``."""
     rules = request.gate
     assert rules is not None
-    said = {
+    content = {
         "schema": 1,
         "dag": request.name,
         "rules": {
@@ -96,11 +98,11 @@ def rules_text(request: Request, runs: Sequence[RunPlan], metrics: Sequence[str]
             "median_after": rules.median_after,
         },
         "runs": {
-            run.uuid: {"name": run.name, "metrics": place}
-            for run, place in zip(runs, metrics, strict=True)
+            run.uuid: {"name": run.name, "metrics": directory}
+            for run, directory in zip(runs, metrics, strict=True)
         },
     }
-    return json.dumps(said, indent=1) + "\n"
+    return json.dumps(content, indent=1) + "\n"
 
 
 def has_interpreter() -> bool:
@@ -109,8 +111,8 @@ def has_interpreter() -> bool:
 
 
 def script() -> bytes:
-    """The gate itself. Raises PlanError when it does not lie where it was installed."""
-    path = _HOME / SCRIPT
+    """Content of the gate script. Raises PlanError if it is not installed."""
+    path = _TRAINER_DIRECTORY / SCRIPT
     try:
         return path.read_bytes()
     except OSError as error:

@@ -42,8 +42,8 @@ class VariableValue:
     """A variable of a node (VARS), its value unquoted.
 
     ``where``: what defined it (``ensemble.toml:7``, ``sweep.dag:3``, ``the shape: epochs count from
-    1``). ``over``: values of lower precedence that it hides, nearest first. ``append``: written
-    with APPEND rather than PREPEND.
+    1``). ``over``: values of lower precedence that it hides, nearest first. ``append``: takes
+    precedence over the submit file, too (VARS with APPEND).
     """
 
     name: str

@@ -1,9 +1,9 @@
-"""The submit files of a request: each a template with values, for the nodes of one purpose."""
+"""Lists the submit files of a request: a template with values for each kind of node."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field as made_by
+from dataclasses import field as dataclass_field
 from typing import Final
 
 from metlmon.authoring.graph import NodeRole
@@ -12,111 +12,121 @@ from metlmon.authoring.templates import load_template
 from metlmon.frozen import frozen
 
 PROVISION: Final = "provision"
-"""The template of a multi-node ensemble's PROVISIONER, and the name of its node."""
+"""Template and node name of the PROVISIONER of a multi-node ensemble."""
 
 GATHER: Final = "gather"
-"""The node that comes after all shards of a bag."""
+"""Name of the node that runs after all shards of a bag."""
 
-_MAIN: Final = {EnsembleShape.BAG: NodeRole.SHARD}
+_MAIN_ROLE: Final = {EnsembleShape.BAG: NodeRole.SHARD}
 
 
 @frozen
 class JobTemplate:
-    """One submit file. ``file``: its name beside the DAG; ``values``: of all the template's
-    parameters. ``field``: what names the template in the request; ``told``: values that are meant
-    for this job alone, ``given``: where they stand. ``before``: epochs of the stages before."""
+    """A submit file: a template with parameter values.
+
+    ``file``: its name beside the DAG. ``values``: of all parameters of the template. ``field``: the
+    field of the request that names the template. ``own_values``: values for this job only;
+    ``values_field``: the field that contains these. ``first_epoch``: number of epochs in earlier
+    stages.
+    """
 
     file: str
     template: Template
     values: Mapping[str, str]
     role: NodeRole
     field: str = "template"
-    given: str = "values"
-    told: Mapping[str, str] = made_by(default_factory=dict)
+    values_field: str = "values"
+    own_values: Mapping[str, str] = dataclass_field(default_factory=dict)
     stage: str | None = None
-    before: int = 0
+    first_epoch: int = 0
 
 
-class NoTemplate(PlanError):
-    """A template cannot be had. ``field``: what names it in the request."""
+class TemplateError(PlanError):
+    """A template cannot be loaded. ``field``: the field of the request that names it."""
 
-    def __init__(self, field: str, sentence: str) -> None:
-        super().__init__(sentence)
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(message)
         self.field = field
 
 
-def parameter_values(said: Mapping[str, str], template: Template) -> dict[str, str]:
-    """The template's parameters with their values, those not given at their defaults."""
-    return {p.name: said.get(p.name, p.default) for p in template.parameters}
+def parameter_values(values: Mapping[str, str], template: Template) -> dict[str, str]:
+    """The values of the template's parameters, with defaults for missing ones."""
+    return {p.name: values.get(p.name, p.default) for p in template.parameters}
 
 
 def jobs_of(request: Request) -> tuple[JobTemplate, ...]:
-    """The submit files that are written, the main one first. Raises NoTemplate."""
+    """The submit files of the request, the main one first. Raises TemplateError."""
     name = request.name
-    found = list(_stages(request)) if request.shape is EnsembleShape.STAGES else [_main(request)]
+    jobs = (
+        list(_stage_jobs(request))
+        if request.shape is EnsembleShape.STAGES
+        else [_main_job(request)]
+    )
     evaluation = request.evaluation
     if evaluation is None and request.source is not None:
-        evaluation = Evaluation()  # The sweep file says whether anything is evaluated.
+        evaluation = Evaluation()  # The sweep file decides about evaluations.
     if evaluation is not None:
-        template = _load(evaluation.template, "evaluation.template")
-        # What the trainings are told holds for their evaluation, where it asks for it.
+        template = _load_template(evaluation.template, "evaluation.template")
+        # Parameters of the training also apply to its evaluation, if that template has them.
         values = parameter_values({**request.values, **evaluation.values}, template)
-        found.append(
+        jobs.append(
             JobTemplate(
-                f"{name}-evaluate.sub",
-                template,
-                values,
-                NodeRole.EVALUATE,
-                "evaluation.template",
-                "evaluation.values",
-                evaluation.values,
+                file=f"{name}-evaluate.sub",
+                template=template,
+                values=values,
+                role=NodeRole.EVALUATE,
+                field="evaluation.template",
+                values_field="evaluation.values",
+                own_values=evaluation.values,
             )
         )
     if request.shape is EnsembleShape.BAG and request.gather is not None:
-        found.append(_besides(request, request.gather, GATHER, NodeRole.GATHER, "gather"))
+        jobs.append(_extra_job(request, request.gather, GATHER, NodeRole.GATHER, "gather"))
     if request.shape is EnsembleShape.MULTI_NODE:
-        found.append(_besides(request, PROVISION, PROVISION, NodeRole.PROVISION, "shape"))
-    return tuple(found)
+        jobs.append(_extra_job(request, PROVISION, PROVISION, NodeRole.PROVISION, "shape"))
+    return tuple(jobs)
 
 
-def _main(request: Request) -> JobTemplate:
-    template = _load(request.template, "template")
+def _main_job(request: Request) -> JobTemplate:
+    template = _load_template(request.template, "template")
     values = parameter_values(request.values, template)
     return JobTemplate(
-        f"{request.name}.sub", template, values, _MAIN.get(request.shape, NodeRole.TRAIN)
+        f"{request.name}.sub", template, values, _MAIN_ROLE.get(request.shape, NodeRole.TRAIN)
     )
 
 
-def _stages(request: Request) -> list[JobTemplate]:
-    found, before = [], 0
+def _stage_jobs(request: Request) -> list[JobTemplate]:
+    jobs, first_epoch = [], 0
     for stage in request.stages:
         field = f"stages.{stage.name}.template" if stage.template else "template"
-        template = _load(stage.template or request.template, field)
-        found.append(
+        template = _load_template(stage.template or request.template, field)
+        jobs.append(
             JobTemplate(
-                f"{request.name}-{stage.name}.sub",
-                template,
-                parameter_values({**request.values, **stage.values}, template),
-                NodeRole.TRAIN,
-                field,
-                f"stages.{stage.name}.values",
-                stage.values,
-                stage.name,
-                before,
+                file=f"{request.name}-{stage.name}.sub",
+                template=template,
+                values=parameter_values({**request.values, **stage.values}, template),
+                role=NodeRole.TRAIN,
+                field=field,
+                values_field=f"stages.{stage.name}.values",
+                own_values=stage.values,
+                stage=stage.name,
+                first_epoch=first_epoch,
             )
         )
-        before += stage.epochs
-    return found
+        first_epoch += stage.epochs
+    return jobs
 
 
-def _besides(request: Request, wanted: str, word: str, role: NodeRole, field: str) -> JobTemplate:
-    template = _load(wanted, field)
+def _extra_job(
+    request: Request, template_name: str, suffix: str, role: NodeRole, field: str
+) -> JobTemplate:
+    template = _load_template(template_name, field)
     values = parameter_values(request.values, template)
-    return JobTemplate(f"{request.name}-{word}.sub", template, values, role, field)
+    return JobTemplate(f"{request.name}-{suffix}.sub", template, values, role, field)
 
 
-def _load(wanted: str, field: str) -> Template:
+def _load_template(name: str, field: str) -> Template:
     try:
-        return load_template(wanted)
+        return load_template(name)
     except PlanError as error:
-        raise NoTemplate(field, str(error)) from None
+        raise TemplateError(field, str(error)) from None

@@ -9,7 +9,7 @@ from metlmon.authoring.build_graph import checkpoint_directory, graph_of, run_pl
 from metlmon.authoring.gate_config import SCRIPT, rules_file, rules_text, script
 from metlmon.authoring.graph import Graph, NodeRole
 from metlmon.authoring.jobs import JobTemplate, jobs_of
-from metlmon.authoring.manifest import kept
+from metlmon.authoring.manifest import description_files
 from metlmon.authoring.request import EnsembleShape, Plan, PlanError, PlannedFile, Request, RunPlan
 from metlmon.authoring.runs import epochs_of
 from metlmon.authoring.sweeps import kept_source, kept_sweep
@@ -44,7 +44,7 @@ def make_plan(request: Request, amending: bool = False) -> Plan:
     ]
     files = [*dags, *submits, *_shipped_files(jobs), *_gate_files(request, runs)]
     files += _extra_files(extra_files, files)
-    files += kept(request, files)
+    files += description_files(request, files)
     _check_names(request, files)
     nodes = [
         node

@@ -1,8 +1,8 @@
-"""The text of a submit description, as far as a template's author needs to be told of it.
+"""Reads the text of a submit description: commands by line, input files, secrets.
 
-:mod:`metlmon.dagman.submit_description` reads descriptions as a job's owner means them and drops
-every environment; here the places matter: which line sets what. Source followed: HTCondor manual,
-"condor_submit" ("Submit description file commands").
+:mod:`metlmon.dagman.submit_description` evaluates descriptions and drops every environment; here
+the line of each command matters. Source followed: HTCondor manual, "condor_submit" ("Submit
+description file commands").
 """
 
 from __future__ import annotations
@@ -34,89 +34,92 @@ _TAGGED: Final = re.compile(
 
 @frozen
 class Assignment:
-    """``key = value`` of one logical line; ``key`` in lower case, ``line`` counts from 1."""
+    """``key = value`` of a logical line; ``key`` in lower case, ``line`` from 1."""
 
     line: int
     key: str
     value: str
 
 
-def _logical(text: str) -> Iterator[tuple[int, str]]:
-    """Lines without comments, continued ones joined, with the number of the first."""
-    held, first = "", 0
-    for number, raw in enumerate(text.split("\n"), start=1):
-        line = raw.strip()
+def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Lines without comments, continuations joined, with the number of the first."""
+    continued, first_number = "", 0
+    for number, raw_line in enumerate(text.split("\n"), start=1):
+        line = raw_line.strip()
         if not line or line.startswith("#"):
             continue
-        first = first if held else number
+        first_number = first_number if continued else number
         if line.endswith("\\"):
-            held += line[:-1] + " "
+            continued += line[:-1] + " "
             continue
-        yield first, held + line
-        held = ""
-    if held:
-        yield first, held
+        yield first_number, continued + line
+        continued = ""
+    if continued:
+        yield first_number, continued
 
 
 def assignments(text: str) -> list[Assignment]:
-    """Every assignment, in the order of the file, those under an ``if`` included."""
-    found = []
-    for number, line in _logical(text):
+    """All assignments in the order of the file, including those under an ``if``."""
+    result = []
+    for number, line in _logical_lines(text):
         if match := _ASSIGNMENT.match(line):
-            found.append(Assignment(number, match[1].lower(), match[2].strip()))
-    return found
+            result.append(Assignment(number, match[1].lower(), match[2].strip()))
+    return result
 
 
 def queues(text: str) -> bool:
-    """Whether there is a ``queue`` line."""
-    return any(_QUEUE.match(line) for _, line in _logical(text))
+    """Whether there is a ``queue`` command."""
+    return any(_QUEUE.match(line) for _, line in _logical_lines(text))
 
 
-def input_files(found: list[Assignment]) -> list[str]:
-    """Files that are transferred from the DAG's directory, as written: neither those that
-    only a job's macros tell nor URLs."""
-    sent = not any(
-        each.key == "transfer_executable" and each.value.lower() in ("false", "f", "no", "0")
-        for each in found
+def input_files(commands: list[Assignment]) -> list[str]:
+    """Files transferred from the DAG's directory, as written.
+
+    Without URLs and names that contain macros.
+    """
+    sends_executable = not any(
+        command.key == "transfer_executable" and command.value.lower() in ("false", "f", "no", "0")
+        for command in commands
     )
     names: dict[str, None] = {}
-    for each in found:
-        if each.key == "transfer_input_files" or (each.key == "executable" and sent):
-            for name in each.value.strip('"').split(","):
+    for command in commands:
+        if command.key == "transfer_input_files" or (
+            command.key == "executable" and sends_executable
+        ):
+            for name in command.value.strip('"').split(","):
                 name = name.strip()
                 if name and "$" not in name and "://" not in name:
                     names[name] = None
     return list(names)
 
 
-def secrets(found: list[Assignment]) -> list[tuple[int, str]]:
-    """(line, variable) of what looks like a key in the job's environment; never its value."""
+def secrets(commands: list[Assignment]) -> list[tuple[int, str]]:
+    """(line, variable) of variables in the job's environment that look like secrets."""
     return [
-        (each.line, variable)
-        for each in found
-        if each.key.removeprefix("+").removeprefix("my.") in _ENVIRONMENTS
-        for variable, value in _VARIABLE.findall(each.value)
+        (command.line, variable)
+        for command in commands
+        if command.key.removeprefix("+").removeprefix("my.") in _ENVIRONMENTS
+        for variable, value in _VARIABLE.findall(command.value)
         if is_secret(variable) and value.strip("'") and not value.startswith("$")
     ]
 
 
 def without_secrets(text: str) -> str:
-    """A DAG file or a submit description as it may be shown: without any value of a job's
-    environment, and without what looks like a key elsewhere."""
+    """A DAG file or submit description without environment values and other secrets."""
     text = _SET.sub(rf"\1\2 {HIDDEN}", _TAGGED.sub(rf"\1{HIDDEN}\n", text))
     if "-----BEGIN" in text:
         return redact_secrets(text)
-    # Most lines hold nothing, which is soon known of each.
+    # Line by line is faster: most lines are quickly known to hold no secret.
     return "\n".join(map(redact_secrets, text.split("\n")))
 
 
 def shown(file: PlannedFile) -> str:
-    """The text of a file that would be written, as it may be shown."""
+    """The text of a planned file with secrets redacted."""
     text = file.data.decode("utf-8", "backslashreplace")
-    described = file.name.endswith((".dag", ".sub", ".template"))
-    return without_secrets(text) if described else redact_secrets(text)
+    is_job_text = file.name.endswith((".dag", ".sub", ".template"))
+    return without_secrets(text) if is_job_text else redact_secrets(text)
 
 
 def is_secret(name: str) -> bool:
-    """Whether something of this name is likely not meant for everybody's eyes."""
+    """Whether a variable of this name probably holds a secret."""
     return _SECRET.search(name) is not None

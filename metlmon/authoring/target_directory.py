@@ -1,5 +1,4 @@
-"""The directory a DAG is to be written to: what lies there already, and what of it is a
-danger. Looked at, never touched."""
+"""Inspects the directory that a DAG is to be written to. Changes nothing."""
 
 from __future__ import annotations
 
@@ -14,24 +13,30 @@ _EXECUTABLE = stat.S_IXUSR
 
 
 def leftovers(directory: Path, name: str) -> tuple[str, ...]:
-    """What DAGMan, condor_submit_dag and a gate left of a DAG with this name: rescue files above
-    all, whose nodes a new DAGMan would take for done, and answers of a gate, by which it would
-    leave runs out. Raises OSError."""
+    """Files of an earlier submission of this DAG, by DAGMan or a gate.
+
+    Includes those of condor_submit_dag. A new DAGMan would take the nodes in a rescue file for
+    done; a gate would skip the runs that its files name. Raises OSError.
+    """
     try:
-        there = os.listdir(directory)
+        entries = os.listdir(directory)
     except (FileNotFoundError, NotADirectoryError):
         return ()
-    folders = (f"{folder}/{name}" for folder in FOLDERS if folder in there)
-    held = [folder for folder in folders if _holds_something(directory / folder)]
-    return (*sorted(n for n in there if is_left(n, name)), *held)
+    folders = (f"{folder}/{name}" for folder in FOLDERS if folder in entries)
+    used_folders = [folder for folder in folders if _is_not_empty(directory / folder)]
+    return (*sorted(file for file in entries if is_left(file, name)), *used_folders)
 
 
-def answers(left: tuple[str, ...]) -> tuple[str, ...]:
-    """What of it is of a gate."""
-    return tuple(each for each in left if each.startswith(tuple(f"{name}/" for name in FOLDERS)))
+def gate_leftovers(leftover_files: tuple[str, ...]) -> tuple[str, ...]:
+    """Those of the leftover files that belong to a gate."""
+    return tuple(
+        entry
+        for entry in leftover_files
+        if entry.startswith(tuple(f"{gate_folder}/" for gate_folder in FOLDERS))
+    )
 
 
-def _holds_something(folder: Path) -> bool:
+def _is_not_empty(folder: Path) -> bool:
     try:
         with os.scandir(folder) as entries:
             return next(entries, None) is not None
@@ -40,26 +45,28 @@ def _holds_something(folder: Path) -> bool:
 
 
 def is_left(file: str, name: str) -> bool:
-    """Whether a file of this name would be taken for one that DAGMan left of the DAG ``name``."""
+    """Whether the file name is one that DAGMan uses for the DAG ``name``."""
     return file.startswith(f"{name}.dag.") or file == jobstate_log(name)
 
 
-def is_locked(left: tuple[str, ...], name: str) -> bool:
-    """Whether DAGMan's lock file is there: it runs, or was killed."""
-    return f"{name}.dag.lock" in left
+def is_locked(leftover_files: tuple[str, ...], name: str) -> bool:
+    """Whether DAGMan's lock file exists: it runs, or was killed."""
+    return f"{name}.dag.lock" in leftover_files
 
 
 def other_dags(directory: Path, name: str) -> tuple[str, ...]:
-    """Names of other DAG files there. Raises OSError."""
+    """Names of the other DAG files in the directory. Raises OSError."""
     try:
-        there = os.listdir(directory)
+        entries = os.listdir(directory)
     except (FileNotFoundError, NotADirectoryError):
         return ()
-    return tuple(sorted(n for n in there if n.endswith(".dag") and n != f"{name}.dag"))
+    return tuple(
+        sorted(file for file in entries if file.endswith(".dag") and file != f"{name}.dag")
+    )
 
 
 def in_the_way(path: Path) -> bool:
-    """Whether anything at all is at this place, a link that leads nowhere included."""
+    """Whether the path exists, including dangling symbolic links."""
     try:
         os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -70,7 +77,7 @@ def in_the_way(path: Path) -> bool:
 
 
 def already_there(path: Path, data: bytes, executable: bool) -> bool:
-    """Whether a regular file with just these bytes lies there already."""
+    """Whether a regular file with exactly this content exists."""
     try:
         status = os.lstat(path)
         if not stat.S_ISREG(status.st_mode) or status.st_size != len(data):
@@ -82,9 +89,9 @@ def already_there(path: Path, data: bytes, executable: bool) -> bool:
         return False
 
 
-def same_place(one: Path, other: Path) -> bool:
-    """Whether both are one file that is there."""
+def same_place(path: Path, other: Path) -> bool:
+    """Whether both paths are the same existing file."""
     try:
-        return os.path.samefile(one, other)
+        return os.path.samefile(path, other)
     except OSError:
         return False

@@ -1,6 +1,6 @@
-"""Templates of a job that trains one epoch.
+"""Loads templates of submit descriptions and fills in their placeholders.
 
-A template is a submit description with comment lines at its top that say what it is::
+A template is a submit description with comment lines at its top that describe it::
 
     # template: A small protein model
     # about: Trains on any machine that has Python.
@@ -11,16 +11,17 @@ A template is a submit description with comment lines at its top that say what i
     # later: learning_rate
     # role: train
 
-``{name}`` stands for a parameter, or for one of :data:`BUILT_IN`, and is filled in when the
-DAG is written. A line that begins with ``?`` is left out when one of its placeholders is
-empty or 0. ``{{name}}`` is ``{name}`` in the result; braces around anything but one word stay
-as they are (ClassAd lists), and so do comments and all that begins with ``$(``, which is
-HTCondor's. ``# allowed`` says what a parameter may be (:mod:`metlmon.authoring.constraints`): a
-number of a range, or one of some words. ``# ship`` names files that go beside the DAG; they
-lie beside the template. ``# later`` names parameters that came when runs were named already: at
-their defaults they are no part of a run's uuid. ``# role`` says what its nodes do
-(:class:`metlmon.authoring.graph.NodeRole`), training if it is not there. No such line is necessary:
-any submit description is a template.
+``{name}`` is the placeholder of a parameter, or of one of :data:`BUILT_IN`, and is replaced when
+the DAG is written. A line that begins with ``?`` is dropped if one of its placeholders is empty or
+0. ``{{name}}`` yields ``{name}``; braces around anything but one word stay (ClassAd lists), as do
+comments and HTCondor's ``$(…)``.
+
+``# allowed`` constrains a parameter (:mod:`metlmon.authoring.constraints`): a range of numbers, or
+one of several words. ``# ship`` names files that are copied from beside the template to beside the
+DAG. ``# later`` names parameters added when runs had uuids already: at their defaults they are not
+part of a run's uuid. ``# role`` is the role of its nodes
+(:class:`metlmon.authoring.graph.NodeRole`; default: training). All these lines are optional: any
+submit description is a template.
 """
 
 from __future__ import annotations
@@ -47,16 +48,21 @@ BUILT_IN: Final = (
     "machines",
     "stage_first",
 )
-"""What every template may ask for without saying so: the DAG's name, the epochs of a run,
-what a job requests, the expressions that keep it at its site and on its GPU model, how many
-machines train an epoch together, and the epochs of the stages before (0 in the first one)."""
+"""Placeholders that every template may use without declaring them.
+
+The DAG's name, the epochs of a run, the requested resources, the expressions that keep a job at its
+site and on its GPU model, the machines per epoch, and the epochs of earlier stages (0 in the
+first).
+"""
 
 FIRST: Final = ("trainer", "metl")
-"""The order in which those that come along are offered: the one that needs nothing first."""
+"""Order of the bundled templates; the one without dependencies is first."""
 
 LARGEST: Final = 16 << 20
-"""Bytes of a template or of a file that goes with it: a program, not a data set; data is named
-in transfer_input_files and stays where it is."""
+"""Maximum bytes of a template or of a file shipped with it.
+
+Data sets are not shipped but named in transfer_input_files.
+"""
 
 _HOME: Final = Path(__file__).resolve().parents[1] / "trainer"
 _BUNDLED: Final = _HOME / "templates"
@@ -68,12 +74,12 @@ _PLACEHOLDER: Final = re.compile(r"\{\{(\w+)\}\}|\{([A-Za-z_]\w*)\}")
 
 
 def templates() -> tuple[Template, ...]:
-    """The templates that come along. Raises PlanError when one of them is damaged."""
+    """The bundled templates. Raises PlanError if one is damaged."""
     return tuple(_bundled(name) for name in bundled_names())
 
 
 def bundled_names() -> list[str]:
-    """Names of the templates that come along, in the order in which they are offered."""
+    """Names of the bundled templates, in the order in which they are offered."""
     names = [path.stem for path in _BUNDLED.glob("*.sub")]
     names.sort(key=lambda name: (FIRST.index(name) if name in FIRST else len(FIRST), name))
     return names
@@ -81,53 +87,55 @@ def bundled_names() -> list[str]:
 
 def _bundled(name: str) -> Template:
     path = _BUNDLED / f"{name}.sub"
-    return _read(path, name, None, (_BUNDLED, _HOME))
+    return _read_template(path, name, None, (_BUNDLED, _HOME))
 
 
 def load_template(name_or_path: str) -> Template:
-    """The template that comes along under this name, or the one in this file.
+    """Load a bundled template by name, or a template file by path.
 
     Raises PlanError with file, line and remedy.
     """
-    known = sorted(path.stem for path in _BUNDLED.glob("*.sub"))
-    if name_or_path in known:
+    names = sorted(path.stem for path in _BUNDLED.glob("*.sub"))
+    if name_or_path in names:
         return _bundled(name_or_path)
     if not name_or_path.strip():
-        raise PlanError(f"no template is chosen; there are {_listed(known)}")
+        raise PlanError(f"no template is chosen; there are {_name_list(names)}")
     try:
         path = Path(name_or_path).expanduser()
-        there = path.is_file()
+        exists = path.is_file()
     except (OSError, ValueError, RuntimeError):
-        there = False
-    if not there:
+        exists = False
+    if not exists:
         raise PlanError(
             f"no template is called {name_or_path!r}, and there is no such file; choose one of "
-            f"{_listed(known)}, or give the path of a submit description"
+            f"{_name_list(names)}, or give the path of a submit description"
         )
     if not path.name.isprintable():
-        # It stands in comments of what is written, and is the name of a copy.
+        # The name is written into comments, and names a copy of the template.
         text = "a template's file name holds a line end or another character that cannot be shown"
         raise PlanError(f"{name_or_path!r}: {text}; rename the file")
-    return _read(path, path.stem, path, (path.parent,))
+    return _read_template(path, path.stem, path, (path.parent,))
 
 
-def _listed(names: list[str]) -> str:
+def _name_list(names: list[str]) -> str:
     return ", ".join(names) or "none that come along"
 
 
-def _read(path: Path, name: str, own: Path | None, beside: tuple[Path, ...]) -> Template:
+def _read_template(
+    path: Path, name: str, user_file: Path | None, folders: tuple[Path, ...]
+) -> Template:
     try:
-        text = _bytes(path).decode("utf-8")
+        text = _read_bytes(path).decode("utf-8")
     except UnicodeDecodeError as error:
         line = error.object[: error.start].count(b"\n") + 1
         raise PlanError(f"{path}:{line}: not UTF-8 text; save the template as UTF-8") from None
     if "\0" in text:
         line = text[: text.index("\0")].count("\n") + 1
         raise PlanError(f"{path}:{line}: a NUL byte; a template is plain text")
-    return parse_template(text, name, own, path, beside)
+    return parse_template(text, name, user_file, path, folders)
 
 
-def _bytes(path: Path) -> bytes:
+def _read_bytes(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
             data = file.read(LARGEST + 1)
@@ -141,78 +149,82 @@ def _bytes(path: Path) -> bytes:
 
 
 def parse_template(
-    text: str, name: str, own: Path | None, source: Path, beside: tuple[Path, ...]
+    text: str, name: str, user_file: Path | None, source: Path, folders: tuple[Path, ...]
 ) -> Template:
-    """The template in ``text``. ``own``: the user's file, None for one that comes along;
-    ``source`` is named in sentences, ``beside`` are the folders of what it ships."""
-    header = _Header(source, name, beside)
-    kept = []
+    """Parse the template in ``text``.
+
+    ``user_file``: the user's file; None for a bundled template. ``source``: the path for messages.
+    ``folders``: the directories of the files that it ships.
+    """
+    header = _Header(source, name, folders)
+    lines = []
     at_top = True
     for number, line in enumerate(text.replace("\r\n", "\n").split("\n"), start=1):
-        bare = line.strip()
-        at_top = at_top and (not bare or bare.startswith("#"))
-        match = _HEADER.fullmatch(bare) if at_top else None
+        stripped = line.strip()
+        at_top = at_top and (not stripped or stripped.startswith("#"))
+        match = _HEADER.fullmatch(stripped) if at_top else None
         if match is None:
-            kept.append(line)
+            lines.append(line)
         else:
-            header.take(number, match[1], match[2].strip())
+            header.add(number, match[1], match[2].strip())
     return Template(
         name=name,
         title=header.title,
         about=header.about,
-        text="\n".join(kept).strip("\n") + "\n",
+        text="\n".join(lines).strip("\n") + "\n",
         parameters=tuple(header.parameters.values()),
         ships=tuple(header.ships),
-        path=own,
+        path=user_file,
         role=header.role,
     )
 
 
 class _Header:
-    """What the comment lines at the top of a template say."""
+    """The comment lines at the top of a template."""
 
-    def __init__(self, source: Path, name: str, beside: tuple[Path, ...]) -> None:
+    def __init__(self, source: Path, name: str, folders: tuple[Path, ...]) -> None:
         self.title = name
         self.about = ""
         self.parameters: dict[str, Parameter] = {}
         self.ships: list[tuple[str, bytes, bool]] = []
         self.role = NodeRole.TRAIN
         self._source = source
-        self._beside = beside
+        self._folders = folders
 
-    def take(self, line: int, word: str, rest: str) -> None:
+    def add(self, line: int, keyword: str, value: str) -> None:
+        """Apply one header line. Raises PlanError."""
         where = f"{self._source}:{line}"
-        if word == "template":
-            self.title = rest or self.title
-        elif word == "about":
-            self.about = f"{self.about} {rest}".strip()
-        elif word == "parameter":
-            self._parameter(where, rest)
-        elif word == "allowed":
-            self._allowed(where, rest)
-        elif word == "later":
-            self._later(where, rest.split())
-        elif word == "role":
-            self._role(where, rest)
+        if keyword == "template":
+            self.title = value or self.title
+        elif keyword == "about":
+            self.about = f"{self.about} {value}".strip()
+        elif keyword == "parameter":
+            self._parameter(where, value)
+        elif keyword == "allowed":
+            self._allowed(where, value)
+        elif keyword == "later":
+            self._later(where, value.split())
+        elif keyword == "role":
+            self._role(where, value)
         else:
-            self._ship(where, rest)
+            self._ship(where, value)
 
-    def _parameter(self, where: str, rest: str) -> None:
-        declared, _, explained = f"{rest} ".partition(" | ")
-        match = _PARAMETER.fullmatch(declared.strip())
+    def _parameter(self, where: str, value: str) -> None:
+        declaration, _, help_text = f"{value} ".partition(" | ")
+        match = _PARAMETER.fullmatch(declaration.strip())
         if match is None:
             raise PlanError(f"{where}: write '# parameter: name = default | what it is'")
         name = match[1]
         if name in BUILT_IN or name in self.parameters:
-            what = "every template has" if name in BUILT_IN else "is declared above"
-            raise PlanError(f"{where}: {{{name}}} {what} already; choose another name")
+            conflict = "every template has" if name in BUILT_IN else "is declared above"
+            raise PlanError(f"{where}: {{{name}}} {conflict} already; choose another name")
         default = (match[2] or "").strip()
         required = match[2] is None
-        self.parameters[name] = Parameter(name, default, explained.strip(), required)
+        self.parameters[name] = Parameter(name, default, help_text.strip(), required)
 
-    def _allowed(self, where: str, rest: str) -> None:
-        name, _, said = rest.partition(" ")
-        allowed = read_allowed(said)
+    def _allowed(self, where: str, value: str) -> None:
+        name, _, allowed_text = value.partition(" ")
+        allowed = read_allowed(allowed_text)
         if name not in self.parameters:
             raise PlanError(f"{where}: declare the parameter {name!r} before what it may be")
         if allowed is None:
@@ -227,26 +239,26 @@ class _Header:
                 )
             self.parameters[name] = replace(self.parameters[name], later=True)
 
-    def _role(self, where: str, said: str) -> None:
-        known = {role.value: role for role in NodeRole}
-        if said not in known:
-            raise PlanError(f"{where}: no node has the role {said!r}; it is {' or '.join(known)}")
-        self.role = known[said]
+    def _role(self, where: str, name: str) -> None:
+        roles = {role.value: role for role in NodeRole}
+        if name not in roles:
+            raise PlanError(f"{where}: no node has the role {name!r}; it is {' or '.join(roles)}")
+        self.role = roles[name]
 
-    def _ship(self, where: str, rest: str) -> None:
-        match = _SHIP.fullmatch(rest)
+    def _ship(self, where: str, value: str) -> None:
+        match = _SHIP.fullmatch(value)
         if match is None:
             raise PlanError(f"{where}: write '# ship: file.py' or '# ship: file.py executable'")
         name = match[1]
-        if name in (ship[0] for ship in self.ships):
+        if name in (shipped[0] for shipped in self.ships):
             raise PlanError(f"{where}: {name} is shipped twice; take one of the lines out")
-        for folder in self._beside:
+        for folder in self._folders:
             if (folder / name).is_file():
                 if not Path(os.path.realpath(folder / name)).is_relative_to(
                     os.path.realpath(folder)
                 ):
                     raise PlanError(f"{where}: {name} is a link to a file elsewhere; copy it there")
-                self.ships.append((name, _bytes(folder / name), match[2] is not None))
+                self.ships.append((name, _read_bytes(folder / name), match[2] is not None))
                 return
         raise PlanError(f"{where}: {name} is not beside the template; put it there")
 
@@ -255,58 +267,59 @@ class _Header:
 
 
 def used_placeholders(template: Template) -> frozenset[str]:
-    """Names of the placeholders that the text asks for."""
+    """Names of the placeholders in the text."""
     lines = template.text.split("\n")
-    found = (_PLACEHOLDER.finditer(line) for line in lines if not _is_comment(line))
-    return frozenset(match[2] for matches in found for match in matches if match[2])
+    matches_by_line = (_PLACEHOLDER.finditer(line) for line in lines if not _is_comment(line))
+    return frozenset(match[2] for matches in matches_by_line for match in matches if match[2])
 
 
 def may_be_dropped(template: Template) -> frozenset[str]:
-    """Names of the placeholders without whose values a line is left out."""
+    """Names of the placeholders in lines that are dropped if they are empty."""
     lines = [line for line in template.text.split("\n") if line.lstrip().startswith("?")]
-    found = (_PLACEHOLDER.finditer(line) for line in lines)
-    return frozenset(match[2] for matches in found for match in matches if match[2])
+    matches_by_line = (_PLACEHOLDER.finditer(line) for line in lines)
+    return frozenset(match[2] for matches in matches_by_line for match in matches if match[2])
 
 
 def fill(template: Template, values: Mapping[str, str]) -> str:
-    """The text with ``values`` in it. Raises PlanError for a placeholder that has none."""
-    out = []
+    """Fill ``values`` into the text. Raises PlanError for an unknown placeholder."""
+    result = []
     for line in template.text.split("\n"):
         if _is_comment(line):
-            out.append(line)
+            result.append(line)
             continue
         optional = line.lstrip().startswith("?")
         names = [match[2] for match in _PLACEHOLDER.finditer(line) if match[2]]
         for name in names:
             if name not in values:
-                raise _unknown(template, name, values)
+                raise _unknown_placeholder(template, name, values)
         if optional and any(values[name].strip() in ("", "0") for name in names):
             continue
-        bare = line.replace("?", "", 1) if optional else line
-        out.append(_PLACEHOLDER.sub(lambda m: f"{{{m[1]}}}" if m[1] else values[m[2]], bare))
-    return "\n".join(out)
+        content = line.replace("?", "", 1) if optional else line
+        result.append(_PLACEHOLDER.sub(lambda m: f"{{{m[1]}}}" if m[1] else values[m[2]], content))
+    return "\n".join(result)
 
 
 def _is_comment(line: str) -> bool:
     return line.lstrip().startswith("#")
 
 
-def _unknown(template: Template, name: str, values: Mapping[str, str]) -> PlanError:
+def _unknown_placeholder(template: Template, name: str, values: Mapping[str, str]) -> PlanError:
     source = template.path or _BUNDLED / f"{template.name}.sub"
+    line = _placeholder_line(source, name)
     known = ", ".join(sorted(values))
     return PlanError(
-        f"{source}{_line_of(source, name)}: nothing is called {{{name}}}; there are {known}; "
+        f"{source}{line}: nothing is called {{{name}}}; there are {known}; "
         f"declare it with '# parameter: {name} = …', or write {{{{{name}}}}} to mean the braces"
     )
 
 
-def _line_of(source: Path, name: str) -> str:
-    """``:7``, where the file says ``{name}``: numbers in the text itself lack the header."""
+def _placeholder_line(source: Path, name: str) -> str:
+    """``:7``, the line of ``{name}`` in the file; the parsed text lacks the header."""
     try:
         lines = source.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError):
         return ""
     for number, line in enumerate(lines, start=1):
-        if not _is_comment(line) and any(m[2] == name for m in _PLACEHOLDER.finditer(line)):
+        if not _is_comment(line) and any(match[2] == name for match in _PLACEHOLDER.finditer(line)):
             return f":{number}"
     return ""

@@ -1,8 +1,7 @@
-"""A request → the description that says it, as TOML: the way back of
-:func:`metlmon.authoring.from_toml.description_of`.
+"""Writes a request as a TOML description, the inverse of ``from_toml``.
 
-It is a function of the request alone and says every number, defaults included, so that it means
-the same when a later version has others. Where a request was is not in it.
+The text is a function of the request alone and contains all numbers, defaults included, so that a
+later version with other defaults reads the same request. The directory is not part of it.
 """
 
 from __future__ import annotations
@@ -27,21 +26,23 @@ from metlmon.authoring.request import (
 )
 
 WIDTH: Final = 96
-"""Characters of a line of a list."""
+"""Maximum characters of a line of a list."""
 
 _GATHER: Final = "template of a node after all shards"
 
 COMMENT_AT: Final = 28
-"""Where comments stand behind short values."""
+"""Column of the comments after short values."""
 
 _BARE: Final = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def toml_of(request: Request) -> str:
-    """The text; with the same comments for everybody."""
-    parts = ["\n".join(_top(request))]
+    """Return the description of ``request`` as TOML text."""
+    parts = ["\n".join(_top_level_keys(request))]
     tables = {"values": request.values, "variables": request.variables}
-    parts += ["\n".join(_named(head, table)) for head, table in tables.items() if table]
+    parts += [
+        "\n".join(_string_table(heading, table)) for heading, table in tables.items() if table
+    ]
     if request.sweep is not None:
         parts.append("\n".join(_sweep(request.sweep)))
     parts += ["\n".join(_stage(stage)) for stage in request.stages]
@@ -53,8 +54,8 @@ def toml_of(request: Request) -> str:
         machines = _line("machines", str(request.machines), "that train an epoch together")
         parts.append("\n".join(["[multi-node]", machines]))
     if request.evaluation is not None:
-        counted = request.source is None
-        parts.append("\n".join(_evaluation(request.evaluation, counted=counted)))
+        has_interval = request.source is None
+        parts.append("\n".join(_evaluation(request.evaluation, has_interval=has_interval)))
     if request.gate is not None and request.gate != StopRules():
         parts.append("\n".join(_stop(request.gate)))
     parts += ["\n".join(_region(region)) for region in request.regions]
@@ -62,29 +63,29 @@ def toml_of(request: Request) -> str:
 
 
 def example(shape: EnsembleShape, template: str) -> str:
-    """A description to begin with: small, and nothing is left to fill in."""
+    """A small, complete description to start from."""
     return toml_of(_EXAMPLES[shape](Request(template, Path(), shape=shape)))
 
 
 # --- the keys at the top --------------------------------------------------------------------
 
 
-def _top(request: Request) -> Iterator[str]:
+def _top_level_keys(request: Request) -> Iterator[str]:
     yield "# An ensemble, for: metlmon new FILE.toml [DIR]"
     yield _line("name", _text(request.name), "of the DAG file, without .dag")
     from_file = request.source is not None
     if not from_file:
         yield _line("shape", _text(request.shape), "one of " + ", ".join(EnsembleShape))
-    template = "one that comes along, or a submit description beside this file"
-    yield _line("template", _text(request.template), template)
+    template_comment = "one that comes along, or a submit description beside this file"
+    yield _line("template", _text(request.template), template_comment)
     if request.source is not None:
         yield _line("source", _text(str(request.source)), "the sweep file that says the runs")
-    usual = Request("", Path())
-    counted = request.shape in (EnsembleShape.SWEEP, EnsembleShape.BAG)
-    if not from_file and (not counted or request.runs != usual.runs):
+    defaults = Request("", Path())
+    counted_otherwise = request.shape in (EnsembleShape.SWEEP, EnsembleShape.BAG)
+    if not from_file and (not counted_otherwise or request.runs != defaults.runs):
         yield _line("runs", str(request.runs), "models to train")
-    trained = request.shape is not EnsembleShape.BAG
-    if not from_file and (trained or request.epochs != usual.epochs):
+    has_epochs = request.shape is not EnsembleShape.BAG
+    if not from_file and (has_epochs or request.epochs != defaults.epochs):
         yield _line("epochs", str(request.epochs), "of each run, one job each")
     if request.seeds:
         yield from _list("seeds", [str(seed) for seed in request.seeds])
@@ -94,8 +95,8 @@ def _top(request: Request) -> Iterator[str]:
         yield from _list("sites", [_text(site) for site in request.sites])
     else:
         yield _hint("sites", '["A", "B"]', "values of GLIDEIN_ResourceName; anywhere if not said")
-    policy = "any; permute: each site once, then again; pin: one a run; gpu-pin"
-    yield _line("policy", _text(request.policy), policy)
+    policy_comment = "any; permute: each site once, then again; pin: one a run; gpu-pin"
+    yield _line("policy", _text(request.policy), policy_comment)
     yield _line("gpus", str(request.gpus), "of each job")
     if request.gpu_memory_mb is not None:
         yield _line("gpu_memory", str(request.gpu_memory_mb), "MB, the least of a GPU")
@@ -112,8 +113,8 @@ def _top(request: Request) -> Iterator[str]:
 
 
 def _line(key: str, value: str, comment: str = "") -> str:
-    said = f"{_key(key)} = {value}"
-    return f"{said:<{COMMENT_AT}}# {comment}" if comment else said
+    assignment = f"{_key(key)} = {value}"
+    return f"{assignment:<{COMMENT_AT}}# {comment}" if comment else assignment
 
 
 def _hint(key: str, value: str, comment: str) -> str:
@@ -121,9 +122,9 @@ def _hint(key: str, value: str, comment: str) -> str:
 
 
 def _list(key: str, items: Sequence[str]) -> Iterator[str]:
-    whole = f"{_key(key)} = [{', '.join(items)}]"
-    if len(whole) <= WIDTH:
-        yield whole
+    one_line = f"{_key(key)} = [{', '.join(items)}]"
+    if len(one_line) <= WIDTH:
+        yield one_line
         return
     yield f"{_key(key)} = ["
     line = "   "
@@ -139,13 +140,13 @@ def _list(key: str, items: Sequence[str]) -> Iterator[str]:
 # --- tables ---------------------------------------------------------------------------------
 
 
-def _named(head: str, table: Mapping[str, str]) -> Iterator[str]:
-    abouts = {
+def _string_table(heading: str, table: Mapping[str, str]) -> Iterator[str]:
+    comments = {
         "values": "# Parameters of the template.",
         "variables": "# VARS of every node, beside what metlmon gives.",
     }
-    yield abouts[head]
-    yield f"[{head}]"
+    yield comments[heading]
+    yield f"[{heading}]"
     for name, value in table.items():
         yield _line(name, _text(value))
 
@@ -158,8 +159,8 @@ def _sweep(sweep: SweepRequest) -> Iterator[str]:
         yield _line("how", _text(sweep.how), "zip: first with first; product: each with each")
     else:
         yield _hint("how", '"product"', "or zip; lists of one length are zipped if not said")
-    for each in sweep.variables:
-        yield from _list(each.name, [_text(value) for value in each.values])
+    for variable in sweep.variables:
+        yield from _list(variable.name, [_text(value) for value in variable.values])
 
 
 def _stage(stage: StageRequest) -> Iterator[str]:
@@ -172,12 +173,12 @@ def _stage(stage: StageRequest) -> Iterator[str]:
         yield _line("values", _inline(stage.values))
 
 
-def _evaluation(evaluation: Evaluation, *, counted: bool) -> Iterator[str]:
-    """``counted``: it is said here after how many epochs."""
+def _evaluation(evaluation: Evaluation, *, has_interval: bool) -> Iterator[str]:
+    """``has_interval``: whether the description sets ``every``, rather than a sweep file."""
     yield "# Side nodes that evaluate what an epoch left."
     yield "[evaluation]"
     yield _line("template", _text(evaluation.template))
-    if counted:
+    if has_interval:
         yield _line("every", str(evaluation.every), "after each so many epochs")
     gates = "true" if evaluation.gates else "false"
     yield _line("gates", gates, "does the next epoch wait for it, and fail with it?")
@@ -194,7 +195,7 @@ RULES: Final[Mapping[str, tuple[str, str]]] = {
     "median_after": ("3", "stop when worse than the median of the runs, from so many epochs on"),
     "poll": ("", "seconds after which a paused run asks again"),
 }
-"""Fields of :class:`StopRules`: what a rule that does not hold would look like, and what it is."""
+"""Fields of :class:`StopRules`: an example for a rule that is off, and the comment."""
 
 
 def _stop(rules: StopRules) -> Iterator[str]:
@@ -202,11 +203,13 @@ def _stop(rules: StopRules) -> Iterator[str]:
     yield "[stop]"
     for field in fields(rules):
         value = getattr(rules, field.name)
-        instead, about = RULES[field.name]
+        example_value, comment = RULES[field.name]
         if value is None:
-            yield _hint(field.name, instead, about)
+            yield _hint(field.name, example_value, comment)
         else:
-            yield _line(field.name, _text(value) if isinstance(value, str) else repr(value), about)
+            yield _line(
+                field.name, _text(value) if isinstance(value, str) else repr(value), comment
+            )
 
 
 def _region(region: Region) -> Iterator[str]:
@@ -221,8 +224,8 @@ def _region(region: Region) -> Iterator[str]:
 
 
 def _inline(table: Mapping[str, str]) -> str:
-    listed = ", ".join(f"{_key(name)} = {_text(value)}" for name, value in table.items())
-    return f"{{ {listed} }}" if listed else "{}"
+    items = ", ".join(f"{_key(name)} = {_text(value)}" for name, value in table.items())
+    return f"{{ {items} }}" if items else "{}"
 
 
 def _key(name: str) -> str:
@@ -230,13 +233,15 @@ def _key(name: str) -> str:
 
 
 def _text(text: str) -> str:
-    """A basic string: JSON's escapes are TOML's, but for DEL, which JSON lets stand. What no
-    Unicode text can hold (a byte of a file's name) is shown as such."""
+    """A basic string: a JSON string with DEL escaped, as TOML requires.
+
+    Bytes of a file name that are not Unicode are replaced.
+    """
     text = text.encode("utf-8", "replace").decode()
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
-# --- to begin with --------------------------------------------------------------------------
+# --- examples -------------------------------------------------------------------------------
 
 
 _SWEEP: Final = SweepRequest(

@@ -13,8 +13,8 @@ from typing import Final
 from metlmon.authoring.build_graph import graph_of
 from metlmon.authoring.gate_config import FOLDERS, SCRIPT, rules_file
 from metlmon.authoring.graph import Graph, NodeRole
-from metlmon.authoring.jobs import JobTemplate, NoTemplate, jobs_of
-from metlmon.authoring.manifest import copy_name, kept_name
+from metlmon.authoring.jobs import JobTemplate, TemplateError, jobs_of
+from metlmon.authoring.manifest import kept_name, template_copy_name
 from metlmon.authoring.request import EnsembleShape, PlanError, Policy, Request, RequestProblem
 from metlmon.authoring.runs import ANYWHERE
 from metlmon.authoring.submit_text import Assignment, assignments, input_files, is_secret, secrets
@@ -24,10 +24,10 @@ from metlmon.authoring.validate_shape import (
     LONGEST_NAME,
     SECRET_REMEDY,
     SITE,
-    misused,
     validate_shape,
+    validate_usage,
 )
-from metlmon.authoring.write_submit import PartlyGiven, nodes_by_file, placeholders
+from metlmon.authoring.write_submit import PartlyDefined, nodes_by_file, placeholders
 from metlmon.dagman.submit_description import parse_description, submission
 from metlmon.redact import hide_value, redact_secrets
 
@@ -71,14 +71,14 @@ def validate(
     ]
     try:
         jobs = jobs_of(request)
-    except NoTemplate as error:
+    except TemplateError as error:
         problems.append(RequestProblem(error.field, str(error)))
         return _redacted(problems)
     problems += _unknown_values(request, jobs)
     problems += _collisions(request, jobs)
     for job in jobs:
         problems += _template(request, job)
-    problems += misused(request, jobs)
+    problems += validate_usage(request, jobs)
     if not any(problem.fatal for problem in problems):
         for job in jobs:
             problems += _required_files(request, job)
@@ -292,9 +292,9 @@ def _unknown_values(request: Request, jobs: Sequence[JobTemplate]) -> Iterator[R
         if jobs and name not in all_parameters:
             yield RequestProblem(f"values.{name}", _no_parameter(jobs[0], name))
     for job in jobs:
-        for name in job.told:
+        for name in job.own_values:
             if name not in job.values:
-                yield RequestProblem(f"{job.given}.{name}", _no_parameter(job, name))
+                yield RequestProblem(f"{job.values_field}.{name}", _no_parameter(job, name))
 
 
 def _no_parameter(job: JobTemplate, name: str) -> str:
@@ -306,7 +306,7 @@ def _parameters(request: Request, job: JobTemplate) -> Iterator[RequestProblem]:
     swept = {variable.name for variable in request.sweep.variables} if request.sweep else set()
     for parameter in job.template.parameters:
         name, value = parameter.name, job.values[parameter.name]
-        field = f"{job.given if name in job.told else 'values'}.{name}"
+        field = f"{job.values_field if name in job.own_values else 'values'}.{name}"
         if parameter.required and not value.strip() and name not in swept:
             help_text = f" ({parameter.help})" if parameter.help else ""
             yield RequestProblem(field, f"{name}{help_text} has no default; give a value")
@@ -345,8 +345,8 @@ def _collisions(request: Request, jobs: Sequence[JobTemplate]) -> Iterator[Reque
     for job in jobs:
         if (path := job.template.path) is None:
             continue
-        if copies.setdefault(copy_name(path), path) != path:
-            text = f"two templates would be kept as {copy_name(path)}; rename one of them"
+        if copies.setdefault(template_copy_name(path), path) != path:
+            text = f"two templates would be kept as {template_copy_name(path)}; rename one of them"
             yield RequestProblem(job.field, text)
     shipped: dict[str, bytes] = {}
     for job in jobs:
@@ -466,20 +466,20 @@ def _partly_given_parameters(
     for job in jobs:
         try:
             placeholders(request, job, users.get(job.file, ()))
-        except PartlyGiven as error:
+        except PartlyDefined as error:
             yield _partly_given_problem(request, error)
 
 
-def _partly_given_problem(request: Request, error: PartlyGiven) -> RequestProblem:
+def _partly_given_problem(request: Request, error: PartlyDefined) -> RequestProblem:
     """The problem, assigned to the region or sweep file that defines the variable."""
-    name = error.given.name.lower()
+    name = error.variable.name.lower()
     for region in request.regions:
-        defined_here = error.given.where in (region.where, f"the region {region.name}")
+        defined_here = error.variable.where in (region.where, f"the region {region.name}")
         if defined_here and name in map(str.lower, region.variables):
             return RequestProblem(f"regions.{region.name}", str(error))
     if request.source is not None:
-        return RequestProblem("source", f"{error.given.where}: {error}")
-    return RequestProblem(f"values.{error.given.name}", str(error))
+        return RequestProblem("source", f"{error.variable.where}: {error}")
+    return RequestProblem(f"values.{error.variable.name}", str(error))
 
 
 def _sweep_file(request: Request, jobs: Sequence[JobTemplate]) -> Iterator[RequestProblem]:

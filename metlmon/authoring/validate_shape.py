@@ -1,4 +1,4 @@
-"""What is wrong with a request's shape, field by field: sweeps, stages, regions, the gate."""
+"""Validates the shape of a request: sweeps, stages, regions, variables, the gate."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ MOST_NODES: Final = 100_000
 """A DAG file of 30 MB, and more nodes than DAGMan starts in a day."""
 
 MACHINES: Final = (2, 64)
-"""That train an epoch together, all at the same moment: more are seldom free at once."""
+"""Machines that train an epoch together; more are seldom free at the same time."""
 
 STAGE_EPOCHS: Final = (1, 10_000)
 POLL: Final = (5, 86_400)
-"""Seconds: DAGMan starts a process for every question of every paused run."""
+"""Seconds; DAGMan starts a process for each check of each paused run."""
 
 LONGEST_VALUE: Final = 4096
 LONGEST_NAME: Final = 64
-"""DAGMan appends up to 20 characters, and file names end at 255; the rest is legibility."""
+"""DAGMan appends up to 20 characters, and file names are limited to 255."""
 
 OWN: Final = frozenset(
     {
@@ -46,7 +46,7 @@ OWN: Final = frozenset(
         ),
     }
 )
-"""Variables that metlmon gives itself."""
+"""Variables that metlmon defines."""
 
 TAKEN: Final = frozenset(
     {
@@ -62,16 +62,16 @@ TAKEN: Final = frozenset(
         *("batch_name", "dagmanjobid", "dag_status", "failed_count", "submit_file", "metlsite"),
     }
 )
-"""Names that mean something to HTCondor: as a variable they would change the job."""
+"""Names with a meaning in HTCondor: as a variable they would change the job."""
 
 TAKEN_BEGINNINGS: Final = (
     *("queue", "request_", "transfer_", "on_exit_", "periodic_", "accounting_group", "stream_"),
     *("deferral_", "cron_", "x509userproxy", "remote_", "require_gpus", "gpus_m"),
 )
-"""The same of families of names; DAGMan refuses all that begin with "queue"."""
+"""Prefixes of such names; DAGMan refuses any that begins with "queue"."""
 
 SITE: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@/+ -]{0,99}(?<! )")
-"""What a site may be called: it stands in a string of an expression."""
+"""Valid site names; they are used in a string of an expression."""
 
 SECRET_REMEDY: Final = (
     "all who can read the directory or the queue see its value; put it into a file that only "
@@ -84,25 +84,26 @@ _UNWRITABLE: Final = re.compile(r'["\\]|\$\$?\w*\(')
 
 
 def validate_shape(request: Request) -> Iterator[RequestProblem]:
-    """What is wrong whatever the templates are."""
-    found = [
+    """Return the problems that do not depend on the templates."""
+    problems = [
         *_sweep(request),
         *_stages(request),
         *_bag(request),
         *_machines(request),
         *_evaluation(request),
         *_gate(request),
-        *_given("variables", request.variables),
+        *_variables("variables", request.variables),
         *_regions(request),
         *_subdags(request),
     ]
-    yield from found
-    if not any(each.fatal for each in found):
-        yield from _too_many(request)
+    yield from problems
+    if not any(problem.fatal for problem in problems):
+        yield from _node_count(request)
 
 
-def _too_many(request: Request) -> Iterator[RequestProblem]:
-    runs, field = _runs(request), "epochs"
+def _node_count(request: Request) -> Iterator[RequestProblem]:
+    """A DAG with too many nodes."""
+    runs, field = _run_count(request), "epochs"
     if request.shape is EnsembleShape.BAG:
         nodes, field = request.shards, "shards"
     else:
@@ -117,10 +118,10 @@ def _too_many(request: Request) -> Iterator[RequestProblem]:
         yield RequestProblem(field, text)
 
 
-def _runs(request: Request) -> int:
+def _run_count(request: Request) -> int:
     if request.shape is not EnsembleShape.SWEEP or request.sweep is None:
         return request.runs
-    from metlmon.authoring.sweeps import points  # Most ensembles sweep nothing.
+    from metlmon.authoring.sweeps import points  # Imported late: most have no sweep.
 
     return len(points(request.sweep)) * max(1, len(request.seeds))
 
@@ -141,15 +142,15 @@ def _sweep(request: Request) -> Iterator[RequestProblem]:
     if not _WORD.fullmatch(sweep.group) or len(sweep.group) > LONGEST_NAME:
         text = f"{sweep.group!r} cannot be the name of runs; use letters, digits, '_' and '-'"
         yield RequestProblem("sweep", text)
-    for each in sweep.variables:
-        yield from _named("sweep", each.name, each.where)
-        for value in dict.fromkeys(each.values):
-            yield from _valued("sweep", each.name, value, each.where)
-        if len(set(each.values)) < len(each.values):
-            text = f"{each.name} has a value more than once: those runs train the same model"
+    for variable in sweep.variables:
+        yield from _variable_name("sweep", variable.name, variable.where)
+        for value in dict.fromkeys(variable.values):
+            yield from _variable_value("sweep", variable.name, value, variable.where)
+        if len(set(variable.values)) < len(variable.values):
+            text = f"{variable.name} has a value more than once: those runs train the same model"
             yield RequestProblem("sweep", text, fatal=False)
     try:
-        _runs(request)
+        _run_count(request)
     except PlanError as error:
         yield RequestProblem("sweep", str(error))
 
@@ -206,12 +207,12 @@ def _machines(request: Request) -> Iterator[RequestProblem]:
 
 def _subdags(request: Request) -> Iterator[RequestProblem]:
     if request.subdags and request.shape in (EnsembleShape.BAG, EnsembleShape.MULTI_NODE):
-        why = (
+        reason = (
             "has no runs"
             if request.shape is EnsembleShape.BAG
             else "has one provisioner for all runs"
         )
-        yield RequestProblem("subdags", f"'{request.shape}' {why}; leave the sub-DAGs out")
+        yield RequestProblem("subdags", f"'{request.shape}' {reason}; leave the sub-DAGs out")
 
 
 def _evaluation(request: Request) -> Iterator[RequestProblem]:
@@ -266,43 +267,49 @@ def _rules(rules: StopRules) -> Iterator[RequestProblem]:
 # --- variables --------------------------------------------------------------------------------
 
 
-def _given(field: str, variables: Mapping[str, str], where: str = "") -> Iterator[RequestProblem]:
+def _variables(
+    field: str, variables: Mapping[str, str], where: str = ""
+) -> Iterator[RequestProblem]:
     for name, value in variables.items():
-        yield from _named(field, name, where)
-        yield from _valued(field, name, value, where)
+        yield from _variable_name(field, name, where)
+        yield from _variable_value(field, name, value, where)
 
 
-def _named(field: str, name: str, where: str = "") -> Iterator[RequestProblem]:
-    at = f"{where}: " if where else ""
+def _variable_name(field: str, name: str, where: str = "") -> Iterator[RequestProblem]:
+    prefix = f"{where}: " if where else ""
     if not _VARIABLE.fullmatch(name) or len(name) > LONGEST_NAME:
         text = "use letters, digits and '_', and begin with a letter"
-        yield RequestProblem(field, f"{at}{name!r} cannot be a variable's name: {text}")
+        yield RequestProblem(field, f"{prefix}{name!r} cannot be a variable's name: {text}")
     elif name.lower() in OWN:
-        yield RequestProblem(field, f"{at}{name} is given by metlmon itself; choose another name")
+        yield RequestProblem(
+            field, f"{prefix}{name} is given by metlmon itself; choose another name"
+        )
     elif name.lower() in TAKEN or name.lower().startswith(TAKEN_BEGINNINGS):
-        yield RequestProblem(field, f"{at}{name} means something to HTCondor; choose another name")
+        yield RequestProblem(
+            field, f"{prefix}{name} means something to HTCondor; choose another name"
+        )
 
 
-def _valued(field: str, name: str, value: str, where: str = "") -> Iterator[RequestProblem]:
-    at = f"{where}: " if where else ""
+def _variable_value(field: str, name: str, value: str, where: str = "") -> Iterator[RequestProblem]:
+    prefix = f"{where}: " if where else ""
     if not value.strip():
         text = f"{name} is empty, which HTCondor 25.5 refuses; leave it out"
-        yield RequestProblem(field, f"{at}{text}")
+        yield RequestProblem(field, f"{prefix}{text}")
     elif not value.isprintable():
         text = f"the value of {name} holds a line end or control character; take it out"
-        yield RequestProblem(field, f"{at}{text}")
+        yield RequestProblem(field, f"{prefix}{text}")
     elif _UNWRITABLE.search(value):
         text = f"the value of {name} holds a double quote, a backslash or '$(…)'; take it out"
-        yield RequestProblem(field, f"{at}{text}")
+        yield RequestProblem(field, f"{prefix}{text}")
     elif len(value) > LONGEST_VALUE:
         text = f"the value of {name} has {len(value)} characters; use {LONGEST_VALUE} at most"
-        yield RequestProblem(field, f"{at}{text}")
+        yield RequestProblem(field, f"{prefix}{text}")
     elif name.lower() == PLACE.lower() and not SITE.fullmatch(value):
         text = f"{value!r} cannot be a site's name: give that of its GLIDEIN_ResourceName"
-        yield RequestProblem(field, f"{at}{text}")
+        yield RequestProblem(field, f"{prefix}{text}")
     elif hide_value(name, value) != value:
         yield RequestProblem(
-            field, f"{at}{name} looks like a secret, and {SECRET_REMEDY}", fatal=False
+            field, f"{prefix}{name} looks like a secret, and {SECRET_REMEDY}", fatal=False
         )
 
 
@@ -313,85 +320,93 @@ def _regions(request: Request) -> Iterator[RequestProblem]:
                 "regions", f"two regions are called {name!r}; give each its own name"
             )
     for region in request.regions:
-        yield from _given("regions", region.variables, region.where)
-        at = f"{region.where}: " if region.where else ""
+        yield from _variables("regions", region.variables, region.where)
+        prefix = f"{region.where}: " if region.where else ""
         if region.epochs is None or request.source is not None:
             continue
         first, last = region.epochs
         epochs = epochs_of(request)
         if request.shape is EnsembleShape.BAG:
             text = f"the region {region.name} names epochs, and a bag has none"
-            yield RequestProblem("regions", f"{at}{text}; leave them out")
+            yield RequestProblem("regions", f"{prefix}{text}; leave them out")
         elif not 0 <= first <= last < epochs:
             text = f"the region {region.name} has epochs {first} to {last}"
-            yield RequestProblem("regions", f"{at}{text}; they count from 0 to {epochs - 1}")
+            yield RequestProblem("regions", f"{prefix}{text}; they count from 0 to {epochs - 1}")
 
 
-# --- against the templates ----------------------------------------------------------------------
+# --- templates ----------------------------------------------------------------------------------
 
 
-def misused(request: Request, jobs: Sequence[JobTemplate]) -> Iterator[RequestProblem]:
-    """What does not fit the templates: variables that none uses, values they do not take, and
-    templates that are for something else."""
+def validate_usage(request: Request, jobs: Sequence[JobTemplate]) -> Iterator[RequestProblem]:
+    """Problems of the request with its templates.
+
+    Variables that no template uses, values that a template does not accept, and templates for
+    another purpose.
+    """
     for job in jobs:
         if job.template.path is None and job.template.role is not job.role:
             text = f"the template {job.template.name} is there to {job.template.role}"
             yield RequestProblem(job.field, f"{text}, not to {job.role}; choose another")
-    gated = [job for job in jobs if is_gated(request, job.role) and job.role is NodeRole.TRAIN]
-    if any("requirements" not in used_placeholders(job.template) for job in gated):
+    gated_jobs = [job for job in jobs if is_gated(request, job.role) and job.role is NodeRole.TRAIN]
+    if any("requirements" not in used_placeholders(job.template) for job in gated_jobs):
         text = "the template does not ask for {requirements}, so no epoch can be sent elsewhere"
         yield RequestProblem(
             "gate", f"{text}; add 'requirements = {{requirements}}' to it", fatal=False
         )
     if request.source is not None:
-        return  # What nodes are told there is known when the file has been read.
-    yield from _nobody(request, jobs)
-    for field, name, values, where, fatal in _all_given(request):
-        if any(_named(field, name)):
-            continue  # That is told already.
-        at = f"{where}: " if where else ""
+        return  # The variables are in the sweep file, which is read later.
+    yield from _unknown_runs(request, jobs)
+    for field, name, values, where, fatal in _variable_definitions(request):
+        if any(_variable_name(field, name)):
+            continue  # Already reported.
+        prefix = f"{where}: " if where else ""
         parameters = [
-            p for job in jobs for p in job.template.parameters if p.name.lower() == name.lower()
+            parameter
+            for job in jobs
+            for parameter in job.template.parameters
+            if parameter.name.lower() == name.lower()
         ]
-        wanted = (p.allowed for p in parameters if p.allowed is not None)
-        for allowed in wanted:
+        constraints = (
+            parameter.allowed for parameter in parameters if parameter.allowed is not None
+        )
+        for constraint in constraints:
             for value in values:
-                if any(_valued(field, name, value)):
+                if any(_variable_value(field, name, value)):
                     continue
-                if (misfit := allowed.misfit(value)) is not None:
-                    yield RequestProblem(field, f"{at}{name} is {value!r}; give {misfit}")
-        if not parameters and not any(_uses(job, name) for job in jobs):
+                if (expected := constraint.misfit(value)) is not None:
+                    yield RequestProblem(field, f"{prefix}{name} is {value!r}; give {expected}")
+        if not parameters and not any(_template_uses(job, name) for job in jobs):
             text = f"no template has a parameter {name!r} or says $({name}), so it has no effect"
-            yield RequestProblem(field, f"{at}{text}; correct the name", fatal)
+            yield RequestProblem(field, f"{prefix}{text}; correct the name", fatal)
 
 
-def _nobody(request: Request, jobs: Sequence[JobTemplate]) -> Iterator[RequestProblem]:
-    """Regions of runs that there are not."""
+def _unknown_runs(request: Request, jobs: Sequence[JobTemplate]) -> Iterator[RequestProblem]:
+    """Regions that name runs that do not exist."""
     if not any(region.runs for region in request.regions):
         return
     try:
         names = (
             shard_names(request.shards)
             if request.shape is EnsembleShape.BAG
-            else [made.plan.name for made in runs_of(request, jobs)]
+            else [swept_run.plan.name for swept_run in runs_of(request, jobs)]
         )
     except PlanError:
-        return  # That is told already.
+        return  # Already reported.
     for region in request.regions:
         if unknown := [name for name in region.runs if name not in set(names)]:
-            at = f"{region.where}: " if region.where else ""
+            prefix = f"{region.where}: " if region.where else ""
             text = f"the region {region.name} names the run {unknown[0]!r}, which there is not"
-            some = ", ".join(names[:3]) + (" …" if len(names) > 3 else "")
-            yield RequestProblem("regions", f"{at}{text}; they are called {some}")
+            examples = ", ".join(names[:3]) + (" …" if len(names) > 3 else "")
+            yield RequestProblem("regions", f"{prefix}{text}; they are called {examples}")
 
 
-def _all_given(
+def _variable_definitions(
     request: Request,
 ) -> Iterator[tuple[str, str, Sequence[str], str, bool]]:
-    """(field, variable, values, where, whether it must be used)."""
+    """(field, variable, values, where, whether it must be used) of all variables."""
     if request.sweep is not None:
-        for each in request.sweep.variables:
-            yield "sweep", each.name, list(dict.fromkeys(each.values)), each.where, True
+        for variable in request.sweep.variables:
+            yield "sweep", variable.name, list(dict.fromkeys(variable.values)), variable.where, True
     for name, value in request.variables.items():
         yield "variables", name, [value], "", False
     for region in request.regions:
@@ -399,7 +414,7 @@ def _all_given(
             yield "regions", name, [value], region.where, False
 
 
-def _uses(job: JobTemplate, name: str) -> bool:
+def _template_uses(job: JobTemplate, name: str) -> bool:
     if name.lower() == PLACE.lower():
         return True
     return re.search(rf"\$\({re.escape(name)}[:)]", job.template.text, re.IGNORECASE) is not None

@@ -1,4 +1,4 @@
-"""Variables of a node from everywhere they may come from, and which of them counts."""
+"""Merges the variables of a node from all sources by precedence."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from metlmon.frozen import frozen
 
 @frozen
 class NodePosition:
-    """Where a node stands, for regions to find it."""
+    """Identifies a node, to find the regions that contain it."""
 
     node: str
     run: str | None = None
@@ -20,46 +20,62 @@ class NodePosition:
     role: NodeRole = NodeRole.TRAIN
 
 
-def merged(told: Iterable[VariableValue]) -> tuple[VariableValue, ...]:
-    """One of each name (HTCondor's macro names know no case), in the order in which the names
-    first came: that of the greatest level, of equal ones the last. It keeps those it hides."""
-    found: dict[str, VariableValue] = {}
-    for each in told:
-        key = each.name.lower()
-        there = found.get(key)
-        found[key] = each if there is None else _over(there, each)
-    return tuple(found.values())
+def merged(variables: Iterable[VariableValue]) -> tuple[VariableValue, ...]:
+    """Merge variables so that each name (case-insensitive, as in HTCondor) occurs once.
+
+    The highest precedence wins, among equals the last. Names keep the order of their first
+    occurrence; the winner keeps the values that it hides.
+    """
+    by_name: dict[str, VariableValue] = {}
+    for variable in variables:
+        key = variable.name.lower()
+        existing = by_name.get(key)
+        by_name[key] = variable if existing is None else _merge_two(existing, variable)
+    return tuple(by_name.values())
 
 
-def _over(there: VariableValue, new: VariableValue) -> VariableValue:
-    every = sorted((there, *there.over), key=lambda each: each.level, reverse=True)
-    at = next((i for i, each in enumerate(every) if new.level >= each.level), len(every))
-    every.insert(at, new)
-    first, *rest = (replace(each, over=()) for each in every)
+def _merge_two(existing: VariableValue, new: VariableValue) -> VariableValue:
+    """The winner of ``existing`` and ``new``, with all hidden values."""
+    variables = sorted(
+        (existing, *existing.over), key=lambda variable: variable.level, reverse=True
+    )
+    index = next(
+        (position for position, variable in enumerate(variables) if new.level >= variable.level),
+        len(variables),
+    )
+    variables.insert(index, new)
+    first, *rest = (replace(variable, over=()) for variable in variables)
     return replace(first, over=tuple(rest))
 
 
-def described(request: Request, place: NodePosition) -> list[VariableValue]:
-    """What the request gives a node beside the shape: to all, and by regions."""
-    found = [VariableValue(n, v, Precedence.ALL, DESCRIPTION) for n, v in request.variables.items()]
+def described(request: Request, position: NodePosition) -> list[VariableValue]:
+    """The variables that the request defines: for all nodes, and by regions."""
+    variables = [
+        VariableValue(name, value, Precedence.ALL, DESCRIPTION)
+        for name, value in request.variables.items()
+    ]
     for region in request.regions:
-        if has(region, place):
+        if region_contains(region, position):
             where = region.where or f"the region {region.name}"
-            found += [
-                VariableValue(n, v, Precedence.REGION, where) for n, v in region.variables.items()
+            variables += [
+                VariableValue(name, value, Precedence.REGION, where)
+                for name, value in region.variables.items()
             ]
-    return found
+    return variables
 
 
 DESCRIPTION = "the description"
+"""Source of a variable that the description defines."""
 
 
-def has(region: Region, place: NodePosition) -> bool:
-    """Is the node in the region? Nodes that train and evaluate nothing are told apart by their
-    own names."""
-    if region.runs and place.run not in region.runs and place.node not in region.runs:
+def region_contains(region: Region, position: NodePosition) -> bool:
+    """Whether the node is in the region.
+
+    Nodes outside of runs are identified by their own names.
+    """
+    if region.runs and position.run not in region.runs and position.node not in region.runs:
         return False
     if region.epochs is None:
         return True
     first, last = region.epochs
-    return place.epoch is not None and first <= place.epoch <= last
+    return position.epoch is not None and first <= position.epoch <= last

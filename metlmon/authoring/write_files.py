@@ -182,19 +182,19 @@ def _signals_deferred() -> Iterator[None]:
     # Not masked: another thread would receive the signal. A handler that is None was not
     # installed by Python and cannot be restored.
     handlers = {
-        number: handler
-        for number in _TERMINATION_SIGNALS
-        if (handler := signal.getsignal(number)) is not None
+        signal_number: handler
+        for signal_number in _TERMINATION_SIGNALS
+        if (handler := signal.getsignal(signal_number)) is not None
     }
-    for number in handlers:
-        signal.signal(number, lambda signum, frame: received.append(signum))
+    for signal_number in handlers:
+        signal.signal(signal_number, lambda number, frame: received.append(number))
     try:
         yield
     finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-        for number in received:
-            signal.raise_signal(number)
+        for signal_number, handler in handlers.items():
+            signal.signal(signal_number, handler)
+        for pending in received:
+            signal.raise_signal(pending)
 
 
 def _write_file(path: Path, file: PlannedFile) -> None:

@@ -1,4 +1,4 @@
-"""The submit files of a graph: templates filled in with what is the same for all their nodes."""
+"""Writes submit files: templates filled in with what all nodes have in common."""
 
 from __future__ import annotations
 
@@ -14,17 +14,19 @@ from metlmon.authoring.templates import fill, may_be_dropped
 from metlmon.dagman.submit_description import parse_description, submission
 
 
-class PartlyGiven(PlanError):
-    """A parameter has a value for some nodes of a submit file only, which it must have for all of
-    them. ``given``: one that has it."""
+class PartlyDefined(PlanError):
+    """A parameter that must be defined for all nodes has a value for only some of them.
 
-    def __init__(self, given: VariableValue, sentence: str) -> None:
-        super().__init__(sentence)
-        self.given = given
+    ``variable``: one of its definitions.
+    """
+
+    def __init__(self, variable: VariableValue, message: str) -> None:
+        super().__init__(message)
+        self.variable = variable
 
 
 def submit_text(request: Request, job: JobTemplate, nodes: Sequence[GraphNode]) -> str:
-    """The submit file of ``nodes``. Raises PlanError for what has no value for some of them."""
+    """Return the submit file of ``nodes``. Raises PlanError if a value is missing."""
     text = fill(job.template, placeholders(request, job, nodes))
     head = f"# Written for {request.name}.dag, from the template {job.template.name}.\n"
     if any(node.pre is not None for node in nodes):
@@ -33,16 +35,18 @@ def submit_text(request: Request, job: JobTemplate, nodes: Sequence[GraphNode]) 
 
 
 def placeholders(request: Request, job: JobTemplate, nodes: Sequence[GraphNode]) -> dict[str, str]:
-    """What is filled in for each placeholder, the built-in ones included. A parameter that is a
-    variable of these nodes comes from there; where only some have it the others get its value
-    from here. Raises PartlyGiven where that cannot be."""
-    told: dict[str, list[VariableValue]] = {}
+    """The value of each placeholder, including the built-in ones.
+
+    A parameter that the nodes define as a variable becomes a macro; the value here is the default
+    for nodes that do not define it. Raises PartlyDefined if a macro cannot have this default.
+    """
+    variables: dict[str, list[VariableValue]] = {}
     for node in nodes:
-        for each in node.variables:
-            told.setdefault(each.name.lower(), []).append(each)
+        for variable in node.variables:
+            variables.setdefault(variable.name.lower(), []).append(variable)
     return {
         **{
-            name: _value(job, name, value, told.get(name.lower(), []), len(nodes))
+            name: _placeholder_value(job, name, value, variables.get(name.lower(), []), len(nodes))
             for name, value in job.values.items()
         },
         "name": request.name,
@@ -50,39 +54,41 @@ def placeholders(request: Request, job: JobTemplate, nodes: Sequence[GraphNode])
         "gpus": str(request.gpus),
         "gpu_memory_mb": str(request.gpu_memory_mb or 0),
         "memory_mb": str(request.memory_mb),
-        "requirements": requirements(request.sites, any(each.pre is not None for each in nodes)),
+        "requirements": requirements(request.sites, any(node.pre is not None for node in nodes)),
         "require_gpus": require_gpus(request),
         "machines": str(request.machines if request.shape is EnsembleShape.MULTI_NODE else 1),
-        "stage_first": str(job.before),
+        "stage_first": str(job.first_epoch),
     }
 
 
-def _value(
-    job: JobTemplate, name: str, value: str, told: Sequence[VariableValue], nodes: int
+def _placeholder_value(
+    job: JobTemplate, name: str, value: str, variables: Sequence[VariableValue], node_count: int
 ) -> str:
-    """``told``: the variables of that name that some of the ``nodes`` have."""
-    if not told:
+    """``variables``: those of this name among the ``node_count`` nodes."""
+    if not variables:
         return value
-    if len(told) == nodes:
+    if len(variables) == node_count:
         return f"$({name})"
-    some = f"only some nodes of {job.file} have a value of {name}"
+    problem = f"only some nodes of {job.file} have a value of {name}"
     if value.strip() in ("", "0") and name in may_be_dropped(job.template):
-        raise PartlyGiven(told[0], f"{some}; give one for the others, too (values.{name})")
+        raise PartlyDefined(
+            variables[0], f"{problem}; give one for the others, too (values.{name})"
+        )
     if "(" in value or ")" in value:
         text = "and that of the others holds a ')' or '('; give it as a variable"
-        raise PartlyGiven(told[0], f"{some}, {text}")
+        raise PartlyDefined(variables[0], f"{problem}, {text}")
     return f"$({name}:{value})"
 
 
 def nodes_by_file(graph: Graph) -> Mapping[str, list[GraphNode]]:
-    """The nodes of each submit file, those of sub-DAGs too."""
-    found: dict[str, list[GraphNode]] = {}
-    for each in (graph, *graph.subdags.values()):
-        for node in each.nodes:
-            found.setdefault(node.submit, []).append(node)
-    return found
+    """The nodes of each submit file, including those of sub-DAGs."""
+    result: dict[str, list[GraphNode]] = {}
+    for part in (graph, *graph.subdags.values()):
+        for node in part.nodes:
+            result.setdefault(node.submit, []).append(node)
+    return result
 
 
-def procs(submit: str) -> int:
-    """Jobs that one node makes; 1 where the text alone cannot tell."""
-    return submission(parse_description(submit.split("\n")), {}, {}).queue_count or 1
+def procs(text: str) -> int:
+    """Number of jobs per node; 1 if the text alone does not determine it."""
+    return submission(parse_description(text.split("\n")), {}, {}).queue_count or 1

@@ -1,8 +1,8 @@
 #!/bin/sh
 """:"
-# DAGMan starts this file by its first line. The shell reads as far as "exit 0" below; Python takes
-# that for a string. A PRE script that fails costs the node a retry, and starting it again takes no
-# second: without python3, or where it is killed, the node runs, and gate.log says why.
+# DAGMan runs this file with /bin/sh, which stops at "exit 0" below; for Python this part is a string.
+# A failed PRE script uses up a retry within a second: without python3, or if killed, the node runs,
+# and the reason is in gate.log.
 trap : HUP INT TERM
 python3 "$0" "$@"
 code=$?
@@ -37,46 +37,45 @@ fi
 { printf '%s %s: %s\n' "$(date +%Y-%m-%dT%H:%M:%S)" "$5" "$why" >>"$log"; } 2>/dev/null
 exit 0
 """
-# ruff: noqa: UP006, UP035, UP045 (Python 3.6 has none of what they ask for)
+# ruff: noqa: UP006, UP035, UP045 (not possible in Python 3.6)
 
 __doc__ = """\
-Decide before each node of a run whether it trains, waits or is left out: one file that needs
-Python 3.6 and no more, beside the DAG file.
+The gate: decides before each node of a run whether it runs, waits or is skipped.
 
-DAGMan calls it as a PRE script, for every training and evaluation node that has a gate:
+A single file beside the DAG file that requires only Python 3.6. DAGMan calls it as the PRE script of
+every training and evaluation node that has a gate:
 
     SCRIPT DEFER 75 60 PRE run0-train_epoch4 gate.py ensemble.gate.json <uuid> 4 train $JOB
     PRE_SKIP run0-train_epoch4 42
 
-Exit status: 0 the node runs, 42 it is left out (and counts as done), 75 ask again later.
+Exit status: 0 the node runs, 42 the node is skipped (and counts as done), 75 DAGMan retries later.
 
-What people ask for lies in gate/<name of the DAG>/, in files that are called by the run's uuid:
+User requests are files in gate/<name of the DAG>/, named by the run's uuid:
 
-    <uuid>.stop     train no further epoch; its first line may say why
-    <uuid>.pause    train no further epoch as long as this file is there
+    <uuid>.stop     train no further epoch; the first line may contain a reason
+    <uuid>.pause    train no further epoch while this file exists
     <uuid>.target   train the next epochs at this site (one line)
 
-A site that was named goes to placement/<name of the DAG>/<node>.inc, which the node's submit file
-includes. What this script says lies beside what people ask for:
+The requested site is written to placement/<name of the DAG>/<node>.inc, which the node's submit file
+includes. The gate's own files are beside the requests:
 
-    <uuid>.stopped  JSON: the rule that ended the run, the reason, and the first epoch left out.
-                    It stays: a run that was stopped is not started again by a retry
+    <uuid>.stopped  JSON: the rule that ended the run, the reason, and the first skipped epoch.
+                    It is never removed: a retry does not start a stopped run again
     <uuid>.paused   JSON: which node waits, and since when
-    <uuid>.sent     JSON: the node that was placed last because of <uuid>.target, and its site
-    gate.log        what went wrong here
+    <uuid>.sent     JSON: the node placed last because of <uuid>.target, and its site
+    gate.log        errors of the gate
 
-The rules are in <name>.gate.json. They judge finished epochs alone, those before the node's, by
-the metrics.csv files that trainings write (PyTorch Lightning's CSVLogger): epochs count from 0.
-"metric" is what they look at, and "goal" says which of its values are good ("min", if it is not
-there, or "max"):
+The rules are in <name>.gate.json. They apply to finished epochs before the node's, as found in the
+metrics.csv files of the trainings (PyTorch Lightning's CSVLogger; epochs count from 0). "metric" is
+the column, "goal" is "min" (default) or "max":
 
-    patience      so many epochs in a row that are not better than the best by more than min_delta
-    divergence    k: the last epoch is no number, or above k times the best; for "max" below the
-                  best divided by k. Where the best is not above zero, this says nothing
-    median_after  the last epoch, from this many on, is worse than the median of all runs at it
+    patience      this many epochs in a row without an improvement of more than min_delta
+    divergence    k: the last epoch is not a number, or above k times the best; for "max" below
+                  the best divided by k. Not applied unless the best is above zero
+    median_after  the last epoch, from this many on, is worse than the median of all runs
 
-Whatever goes wrong here lets the node run, a gate without python3 and one that is killed among it:
-to train an epoch too many costs hours, to leave one out cannot be taken back.
+On any error the node runs, also if python3 is missing or the gate is killed: an extra epoch costs
+hours, whereas a skipped epoch cannot be recovered.
 """
 
 import contextlib
@@ -95,44 +94,49 @@ from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Se
 GO, SKIP, WAIT = 0, 42, 75
 
 LONGEST_SMALL = 64 << 10
-"""Bytes that are read of a request: a sentence, or the name of a site."""
+"""Bytes read of a request: a sentence, or the name of a site."""
 
 LONGEST_RULES = 16 << 20
-"""Bytes of the rules' file: a hundred thousand runs are less."""
+"""Bytes of the rules file; a hundred thousand runs need less."""
 
 LONGEST_TABLE = 32 << 20
-"""Bytes that are read of a metrics.csv, its header and its end: half a second's work, and more
-than a hundred epochs with a row for every fiftieth of a hundred thousand steps."""
+"""Bytes read of a metrics.csv: its header and its end.
+
+Takes half a second, and holds more than a hundred epochs of a hundred thousand steps with a row for
+every fiftieth.
+"""
 
 LONGEST_LOG = 1 << 20
-"""Bytes of gate.log: a paused node asks every minute, and may have the same trouble each time."""
+"""Bytes of gate.log; a paused node may log the same error every minute."""
 
 MOST_SECONDS = 60.0
-"""For so long metrics may be read: DAGMan lets no more than 20 PRE scripts run at a time."""
+"""Time limit for reading metrics; DAGMan runs at most 20 PRE scripts at a time."""
 
 MOST_EPOCHS = 1000000
-"""A greater number is no epoch's."""
+"""Upper limit of a valid epoch number."""
 
 Values = Dict[int, float]
-"""A metric by epoch."""
+"""Values of a metric by epoch."""
 
 
 class Trouble(Exception):
-    """What went wrong, in a sentence."""
+    """An error, described in a sentence."""
 
 
 # --- files --------------------------------------------------------------------------------
 
 
 class Folder:
-    """A folder that is entered without following links, so that nobody's link leads what is
-    written here elsewhere."""
+    """A directory that is opened without following symbolic links.
+
+    Prevents another user's link from redirecting what is written here.
+    """
 
     def __init__(self, handle: int, path: str) -> None:
         self.handle, self.path = handle, path
 
     def within(self, name: str, make: bool = False) -> "Optional[Folder]":
-        """The folder of this name in it; None where there is none and none is made."""
+        """The subdirectory of this name; None if it does not exist and ``make`` is False."""
         if make:
             with contextlib.suppress(FileExistsError):
                 os.mkdir(name, 0o777, dir_fd=self.handle)
@@ -146,7 +150,7 @@ class Folder:
             raise Trouble(f"{path} cannot be used: {said(error)}") from None
 
     def has(self, name: str) -> bool:
-        """Is there such a file? A folder or a link in its place is told, and is none."""
+        """Whether the file exists. Raises Trouble for a directory or a link."""
         try:
             mode = os.stat(name, dir_fd=self.handle, follow_symlinks=False).st_mode
         except FileNotFoundError:
@@ -169,7 +173,7 @@ class Folder:
             raise Trouble(f"{self._named(name)} cannot be read: {said(error)}") from None
 
     def write(self, name: str, content: bytes, once: bool = False) -> None:
-        """Put a file in place whole or not at all; ``once``: only where there is none."""
+        """Write a file atomically; ``once``: only if it does not exist."""
         beside = f".{name[:100]}.{os.getpid()}.{time.time():.6f}.tmp"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         try:
@@ -192,7 +196,7 @@ class Folder:
         try:
             os.link(beside, name, follow_symlinks=False, **here)
         except FileExistsError:
-            self.has(name)  # another gate was faster; anything but a file is told
+            self.has(name)  # another gate was faster; raises unless it is a file
         except OSError as error:
             if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK):
                 raise
@@ -200,7 +204,7 @@ class Folder:
                 os.replace(beside, name, **here)
 
     def append(self, name: str, content: bytes, most: int) -> None:
-        """Add to the end of a file that has no more than ``most`` bytes."""
+        """Append to a file, unless it has more than ``most`` bytes."""
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
         handle = os.open(name, flags | os.O_NOCTTY | os.O_CLOEXEC, 0o666, dir_fd=self.handle)
         try:
@@ -219,7 +223,7 @@ class Folder:
 
 
 def placement_line(site: str) -> bytes:
-    """All that a placement file holds."""
+    """The content of a placement file."""
     return f"ResourceName = {site}\n".encode()
 
 
@@ -228,7 +232,7 @@ def said(error: OSError) -> str:
 
 
 def line_of(content: bytes, most: int = 300) -> str:
-    """The first line that says something, without what is not to be printed."""
+    """The first non-empty line, without unprintable characters."""
     for line in content.decode("utf-8", "replace").splitlines():
         text = "".join(each if each.isprintable() else " " for each in line)
         text = " ".join(text.split())
@@ -244,9 +248,11 @@ _WRAPPED = re.compile(r"(?:tensor|(?:np|numpy)\.float\d{1,3})\(([^,()]{1,60})[^(
 
 
 class Table:
-    """Values of one metric in the metrics.csv files of one run: sparse rows, columns in any
-    order, several rows for an epoch (the last one counts), and a folder for each start of the
-    training (the latest one counts)."""
+    """The values of one metric in the metrics.csv files of one run.
+
+    Rows are sparse, columns in any order. The last of several rows of an epoch counts; each start
+    of the training has its own directory, of which the latest counts.
+    """
 
     def __init__(
         self, path: str, metric: str, deadline: float, tell: Callable[[str], None]
@@ -254,8 +260,11 @@ class Table:
         self._path, self._metric, self._deadline, self._tell = path, metric, deadline, tell
 
     def all(self) -> Values:
-        """A version that cannot be read is told and passed over; but the latest, of which nobody
-        knows how well it did, is Trouble."""
+        """The values of all epochs.
+
+        A version that cannot be read is logged and skipped; for the latest one, Trouble is raised,
+        since its results are unknown.
+        """
         values = {}  # type: Values
         versions = self._versions()
         for version in versions:
@@ -263,7 +272,7 @@ class Table:
         return values
 
     def at(self, epoch: int) -> Optional[float]:
-        """The value of this epoch: the latest versions are looked at first."""
+        """The value of this epoch, searched from the latest version backwards."""
         for version in reversed(self._versions()):
             values = self._tried(version)
             if epoch in values:
@@ -297,7 +306,7 @@ class Table:
         try:
             for row in csv.reader(lines_of(path)):
                 if "epoch" in row or not head:
-                    # A logger that begins anew in the same file writes its header again.
+                    # A logger that restarts in the same file repeats its header.
                     head = [name.strip().lstrip("\ufeff") for name in row]
                     if "epoch" not in head:
                         raise Trouble(f"{path} has no column called epoch")
@@ -318,7 +327,7 @@ class Table:
         epoch, value = number(row[of_epoch]), number(row[of_metric])
         if epoch is None or value is None or not 0 <= epoch < MOST_EPOCHS or epoch != int(epoch):
             return
-        # Lightning counts up before it tests: a test's row has the number of complete epochs.
+        # Lightning increments the epoch before a test: its row has the number of complete epochs.
         values[max(0, int(epoch) - self._metric.startswith("test"))] = value
 
 
@@ -328,7 +337,7 @@ def in_time(deadline: float) -> None:
 
 
 def lines_of(path: str) -> Iterator[str]:
-    """Complete lines, of a long file the first and the last ones."""
+    """Complete lines of a file; of a long file, the first and the last ones."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     with open(os.open(path, flags), "rb") as file:
         status = os.fstat(file.fileno())
@@ -348,7 +357,7 @@ def lines_of(path: str) -> Iterator[str]:
 
 
 def complete(line: bytes) -> Iterator[str]:
-    """A line without an end is still being written, or was cut off with its job."""
+    """The line, if it has a line end: otherwise it is still being written or was cut off."""
     if line.endswith((b"\n", b"\r")):
         yield line.decode("utf-8", "replace").replace("\0", "")
 
@@ -371,8 +380,11 @@ class Verdict(NamedTuple):
 
 
 class Judge:
-    """What the rules say of one run's finished epochs. ``since``: epochs before it were judged
-    before somebody let the run go on: they are what later ones are compared with, no more."""
+    """Applies the rules to the finished epochs of one run.
+
+    ``since``: earlier epochs serve for comparison only, as the run was continued after they had
+    been judged.
+    """
 
     def __init__(self, metric: str, values: Values, since: int, goal: str = "min") -> None:
         self._metric, self._values, self._since = metric, values, since
@@ -386,7 +398,7 @@ class Judge:
         at = f"{self._metric} is {short(value)} at epoch {self.last}"
         if not math.isfinite(value):
             return Verdict("divergence", at)
-        # A multiple of a value that is not above zero says nothing.
+        # A multiple of a value that is not above zero is meaningless.
         if before is None or self._values[before] <= 0:
             return None
         best = f"{short(self._values[before])} at epoch {before}"
@@ -431,7 +443,7 @@ class Judge:
         )
 
     def _best(self, before: int) -> Optional[int]:
-        """The epoch with the best value; None where none has a number."""
+        """The epoch before ``before`` with the best value; None if no value is finite."""
         some = [
             (self._sign * value, epoch)
             for epoch, value in self._values.items()
@@ -453,7 +465,7 @@ def median(values: List[float]) -> float:
 
 
 def short(value: float) -> str:
-    """A number as one reads it."""
+    """A number with four significant digits."""
     if math.isnan(value):
         return "NaN"
     return f"{value:.4g}" if math.isfinite(value) else ("inf" if value > 0 else "-inf")
@@ -464,14 +476,14 @@ def epochs(count: int) -> str:
 
 
 _SITE = re.compile(r"[^\s\"'$\\\ufffd](?:[^\n\r\"'$\\\ufffd]{0,198}[^\s\"'$\\\ufffd])?")
-"""What stands for a site in a submit file: on one line, without quotes and macros."""
+"""A valid site name in a submit file: one line, without quotes and macros."""
 
 
 # --- the gate -----------------------------------------------------------------------------
 
 
 class Gate:
-    """One look at one run, before one of its nodes."""
+    """The decision for one node of one run."""
 
     def __init__(self, rules: str, uuid: str, epoch: int, node: str) -> None:
         self._folder, file = os.path.split(os.path.abspath(rules))
@@ -487,12 +499,12 @@ class Gate:
         self._base = Folder(os.open(self._folder, flags), self._folder)
 
     def state(self, make: bool = False) -> Optional[Folder]:
-        """gate/<name>/."""
+        """The directory gate/<name>/."""
         above = self._base.within("gate", make)
         return above.within(self._name, make) if above is not None else None
 
     def log(self, text: str) -> None:
-        """A line in gate.log, or where DAGMan's SCRIPT DEBUG has it."""
+        """Write a line to gate.log, or to stderr, which DAGMan's SCRIPT DEBUG captures."""
         text = line_of(text.encode("utf-8", "replace"), 1000)
         line = f"{now()} {self.node}: {text}\n".encode("utf-8", "replace")
         try:
@@ -503,7 +515,7 @@ class Gate:
             complain(text)
 
     def trying(self, what: Callable[[], Any]) -> Any:
-        """What it comes to; None, and a line in the log, where something goes wrong."""
+        """The result of ``what``; None if it fails, with a line in the log."""
         try:
             return what()
         except Trouble as trouble:
@@ -513,7 +525,7 @@ class Gate:
         return None
 
     def evaluate(self) -> int:
-        """An evaluation is left out when its epoch was not trained."""
+        """Skip an evaluation if its epoch was not trained."""
         folder = self.state()
         name = f"{self.uuid}.stopped"
         if folder is None or not folder.has(name):
@@ -525,7 +537,7 @@ class Gate:
         return SKIP if said["epoch"] <= self.epoch else GO
 
     def _mute(self) -> bool:
-        """Can nothing be written down? Then a stop may have been met of which nothing says so."""
+        """Whether gate/<name>/ is not writable, so that a stop may not have been recorded."""
         folder, name = self.state(), f".{self.node[:100]}.{os.getpid()}.probe"
         try:
             if folder is not None:
@@ -536,7 +548,7 @@ class Gate:
         return False
 
     def _not_trained(self) -> bool:
-        """Has the run metrics, and none of this epoch?"""
+        """Whether the run has metrics, but none of this epoch."""
         said = self._rules()
         rules, runs = said.get("rules"), said.get("runs")
         metric = rules.get("metric") if isinstance(rules, dict) else None
@@ -551,7 +563,7 @@ class Gate:
             self.trying(self._go_on)
             return SKIP
         if self.trying(lambda: self._has("stop")):
-            # Asked for is asked for, also where it cannot be written down.
+            # Skip the node even if the stop cannot be recorded.
             self.trying(self._stop_as_asked)
             return SKIP
         if self.trying(self._judge):
@@ -572,7 +584,7 @@ class Gate:
         if folder is not None:
             name = f"{self.uuid}.stop"
             why = self.trying(lambda: line_of(folder.read(name))) or ""
-        # As metlmon writes it: "by NAME with metlmon". Anything else is a reason of its own.
+        # metlmon writes "by NAME with metlmon"; any other text is the user's reason.
         behind = f" {why}" if why.startswith("by ") else f": {why}" if why else ""
         self._stop(Verdict("file", f"asked to stop{behind}"))
 
@@ -605,9 +617,9 @@ class Gate:
         if folder is not None and folder.has(name):
             try:
                 if parsed(folder.read(name), name).get("node") == self.node:
-                    return  # it waits since then
+                    return  # already recorded
             except Trouble:
-                pass  # it is replaced
+                pass  # overwritten below
         content = {"schema": 1, "node": self.node, "epoch": self.epoch, "time": now()}
         self._write("paused", content, once=False)
 
@@ -617,7 +629,7 @@ class Gate:
             folder.remove(f"{self.uuid}.paused")
 
     def _place(self) -> None:
-        """Where the job goes that is about to be submitted: its submit file includes this."""
+        """Write the site of the job to be submitted; its submit file includes this."""
         if not self._has("target"):
             self._take_back_placement()
             return
@@ -638,8 +650,10 @@ class Gate:
             self._write("sent", {"schema": 1, "node": self.node, "site": site}, once=False)
 
     def _take_back_placement(self) -> None:
-        """The run is not sent elsewhere any more: nor is a retry of the node that was. Where
-        somebody gave its job another site, that stays."""
+        """Remove the node's placement after the request for it was removed.
+
+        Also for a retry of the node. A placement that someone has edited stays.
+        """
         folder, sent_name = self.state(), f"{self.uuid}.sent"
         if folder is None or not folder.has(sent_name):
             return
@@ -666,7 +680,7 @@ class Gate:
         return name if isinstance(name, str) else self.node.partition("-")[0]
 
     def _judge(self) -> bool:
-        """Does a rule end the run? It is written down then."""
+        """Whether a rule ends the run; this is recorded then."""
         said = self._rules()
         rules, runs = said.get("rules"), said.get("runs")
         if not isinstance(rules, dict) or not any(
@@ -744,7 +758,7 @@ def parsed(content: bytes, name: str) -> Dict[str, Any]:
 
 
 def amount(said: Dict[str, Any], name: str, file: str) -> Optional[float]:
-    """A number that is not negative; None where it is not given."""
+    """A non-negative number; None if it is not set."""
     value = said.get(name)
     if value is None:
         return None
@@ -762,11 +776,11 @@ def complain(text: str) -> None:
         sys.stderr.write("gate: " + text.encode("ascii", "backslashreplace").decode() + "\n")
         sys.stderr.flush()
     except (OSError, ValueError, AttributeError):
-        pass  # nobody listens
+        pass  # no usable stderr
 
 
 def look(arguments: Sequence[str]) -> Tuple[Optional[Gate], Callable[[], int]]:
-    """The gate, and what is asked of it."""
+    """Parse the arguments: the gate, and the function that decides."""
     if len(arguments) != 5 or arguments[3] not in ("train", "evaluate"):
         raise Trouble("usage: gate.py NAME.gate.json UUID EPOCH train|evaluate NODE")
     rules, uuid, epoch, what, node = arguments
@@ -777,7 +791,7 @@ def look(arguments: Sequence[str]) -> Tuple[Optional[Gate], Callable[[], int]]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The exit status: 0, whatever goes wrong."""
+    """Return the exit status; 0 on any error."""
     try:
         gate, decide = look(arguments)
     except (OSError, Trouble) as error:
