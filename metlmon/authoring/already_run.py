@@ -1,4 +1,4 @@
-"""Determines what has run in the target directory, of this DAG and of other DAGs there."""
+"""Determines what has run of the DAGs in the target directory."""
 
 from __future__ import annotations
 

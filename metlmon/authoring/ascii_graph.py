@@ -63,8 +63,8 @@ class LineCharacters:
     down: str
 
 
-UNICODE: Final = LineCharacters("▶", "─", "…", "└ ", "▼")
-ASCII: Final = LineCharacters(">", "-", "...", "+ ", "v")
+UNICODE: Final = LineCharacters(arrow="▶", line="─", rest="…", hangs="└ ", down="▼")
+ASCII: Final = LineCharacters(arrow=">", line="-", rest="...", hangs="+ ", down="v")
 
 
 @frozen

@@ -1,4 +1,4 @@
-"""Builds the graph of a request: nodes, their variables and edges, for every shape."""
+"""Builds the graph of a request: nodes, variables and edges, for every shape."""
 
 from __future__ import annotations
 
@@ -354,4 +354,4 @@ def _single_node(
 
 def _provisioner(request: Request, jobs: Sequence[JobTemplate]) -> GraphNode:
     variables = [VariableValue("machines", str(request.machines), Precedence.ALL, DESCRIPTION)]
-    return _single_node(request, jobs[-1], PROVISION, variables, NodeKind.PROVISIONER)
+    return _single_node(request, jobs[-1], PROVISION, variables, kind=NodeKind.PROVISIONER)

@@ -77,7 +77,9 @@ def continuation(
     plans: list[ContinuedRunPlan] = []
     left_out: list[ExcludedRun] = []
     for run in runs:
-        plan = _continued_run(builder, checkpoints, run, epochs, dag_file)
+        plan = _continued_run(
+            builder=builder, checkpoints=checkpoints, run=run, epochs=epochs, dag_file=dag_file
+        )
         if isinstance(plan, ContinuedRunPlan):
             plans.append(plan)
         elif plan is not None or wanted:
@@ -94,7 +96,11 @@ def continuation(
         builder, directory, _free_name(builder, directory, base), plans
     )
     return Continuation(
-        dag_builder.plan(), files, continued, tuple(left_out), tuple(dag_builder.remarks)
+        plan=dag_builder.plan(),
+        of=files,
+        runs=continued,
+        left_out=tuple(left_out),
+        remarks=tuple(dag_builder.remarks),
     )
 
 
@@ -164,8 +170,18 @@ def _continued_run(
     first = min(run.epochs) if done is None else done + 1
     # If the first epoch here needs a checkpoint, it is from a DAG that no longer exists.
     if done is None and not (first and variable(nodes[first].node, VARIABLE)):
-        continued = ContinuedRun(run.names[home], run.uuid, reason, None, first, last, None)
-        return ContinuedRunPlan(continued, run, dag, nodes, checkpoint.value)
+        continued = ContinuedRun(
+            run=run.names[home],
+            uuid=run.uuid,
+            why=reason,
+            done=None,
+            first=first,
+            last=last,
+            checkpoint=None,
+        )
+        return ContinuedRunPlan(
+            continued=continued, run=run, dag=dag, nodes=nodes, checkpoint=checkpoint.value
+        )
     if checkpoint.missing is not None:
         return checkpoint.missing
     # The run can only continue from an epoch whose checkpoint was transferred back.
@@ -174,9 +190,17 @@ def _continued_run(
     if first > last:
         return _too_few_epochs(epochs, done)
     continued = ContinuedRun(
-        run.names[home], run.uuid, reason, done, first, last, checkpoint.folder
+        run=run.names[home],
+        uuid=run.uuid,
+        why=reason,
+        done=done,
+        first=first,
+        last=last,
+        checkpoint=checkpoint.folder,
     )
-    return ContinuedRunPlan(continued, run, dag, nodes, checkpoint.value)
+    return ContinuedRunPlan(
+        continued=continued, run=run, dag=dag, nodes=nodes, checkpoint=checkpoint.value
+    )
 
 
 def _too_few_epochs(epochs: int | None, done: int | None) -> str | None:

@@ -1,4 +1,4 @@
-"""Builds a continuation DAG; its nodes are derived from those of the old DAG files."""
+"""Builds a continuation DAG from the nodes of the old DAG files."""
 
 from __future__ import annotations
 
@@ -149,7 +149,15 @@ class ContinuationBuilder:
             rules_about = "the rules of its gate"
             files.append(PlannedFile(gate_config.rules_file(self._name), rules, False, rules_about))
         request = Request("", self._directory, self._name, runs=len(self._runs))
-        return Plan(request, dag_file, tuple(files), (), len(nodes), len(nodes), graph)
+        return Plan(
+            request=request,
+            dag_file=dag_file,
+            files=tuple(files),
+            runs=(),
+            nodes=len(nodes),
+            jobs=len(nodes),
+            graph=graph,
+        )
 
     def _run_nodes(self, run_plan: ContinuedRunPlan) -> Iterator[tuple[GraphNode, list[str]]]:
         """The nodes of one run, each with the names of its parents."""
@@ -158,7 +166,14 @@ class ContinuationBuilder:
         for epoch in range(run_plan.continued.first, run_plan.continued.last + 1):
             source, shift = self._model_node(run_plan, epoch)
             training = self._new_node(
-                _NewNode(run_plan, source, shift, epoch, NodeRole.TRAIN, sites)
+                _NewNode(
+                    run_plan=run_plan,
+                    source=source,
+                    shift=shift,
+                    epoch=epoch,
+                    role=NodeRole.TRAIN,
+                    sites=sites,
+                )
             )
             yield training, before
             before = [training.name]
@@ -176,7 +191,12 @@ class ContinuationBuilder:
             for evaluation, evaluation_shift in evaluations:
                 node = self._new_node(
                     _NewNode(
-                        run_plan, evaluation, evaluation_shift, epoch, NodeRole.EVALUATE, sites
+                        run_plan=run_plan,
+                        source=evaluation,
+                        shift=evaluation_shift,
+                        epoch=epoch,
+                        role=NodeRole.EVALUATE,
+                        sites=sites,
                     )
                 )
                 yield node, [training.name]
@@ -388,8 +408,8 @@ class ContinuationBuilder:
             span = numbers[-1].span()
         if span == (-1, -1):
             raise PlanError(f"{node.name}: no epoch's number is in its name: it cannot count on")
-        begin, end = span
-        return node.name[:begin], node.name[begin:end], node.name[end:]
+        start, end = span
+        return node.name[:start], node.name[start:end], node.name[end:]
 
     def _variables(self, new: _NewNode, node: Node, name: str) -> Iterator[VariableValue]:
         where = f"{node.file}:{node.line}"

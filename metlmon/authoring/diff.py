@@ -1,4 +1,4 @@
-"""Compares a plan with a DAG that exists, and checks whether the change is allowed.
+"""Compares a plan with an existing DAG and checks whether it may be changed.
 
 Nodes that have run must not change: their variables record what was trained where, and DAGMan
 continues from a rescue file that names them. DAGMan's files and the job logs show which nodes have
@@ -167,13 +167,13 @@ def plan_diff(plan: Plan, source: Path | None = None, force: bool = False) -> Pl
         kind = FileChangeKind.ENDED
     old_runs, new_runs = _run_names(old), _run_names(new)
     diff = PlanDiff(
-        kind,
-        nodes,
-        files,
-        tuple(run for run in new_runs if run not in old_runs),
-        tuple(run for run in old_runs if run not in new_runs),
-        len(run_history.ran),
-        run_history.rescue,
+        stand=kind,
+        nodes=nodes,
+        files=files,
+        runs_added=tuple(run for run in new_runs if run not in old_runs),
+        runs_removed=tuple(run for run in old_runs if run not in new_runs),
+        ran=len(run_history.ran),
+        rescue=run_history.rescue,
         left=leftover_files,
         remarks=tuple(_lost_gate_reasons(plan, old)) if kind is FileChangeKind.ENDED else (),
         force=force,
@@ -235,7 +235,9 @@ def _refusal_for_progress(plan: Plan, diff: PlanDiff, run_history: RunHistory) -
         first = affected[0]
         effect = "would be taken away"
         if first.how == "changed":
-            effect = "would change: " + "; ".join(map(told, first.differences[:_SHOWN]))
+            effect = "would change: " + "; ".join(
+                map(describe_difference, first.differences[:_SHOWN])
+            )
         names = ", ".join(node.node for node in affected[:_SHOWN])
         more = f" and {len(affected) - _SHOWN} more" if len(affected) > _SHOWN else ""
         has = "has" if len(affected) == 1 else "have"
@@ -322,15 +324,15 @@ def _refusal_for_hand_edits(plan: Plan, diff: PlanDiff) -> str | None:
     )
 
 
-def told(each: VariableDiff) -> str:
+def describe_difference(difference: VariableDiff) -> str:
     """``epochs from '3' to '5'``, with secrets redacted."""
-    old = None if each.old is None else hide_value(each.name, each.old)
-    new = None if each.new is None else hide_value(each.name, each.new)
+    old = None if difference.old is None else hide_value(difference.name, difference.old)
+    new = None if difference.new is None else hide_value(difference.name, difference.new)
     if old is None:
-        return f"{each.name} would be {new!r}"
+        return f"{difference.name} would be {new!r}"
     if new is None:
-        return f"{each.name} would no longer be {old!r}"
-    return f"{each.name} from {old!r} to {new!r}"
+        return f"{difference.name} would no longer be {old!r}"
+    return f"{difference.name} from {old!r} to {new!r}"
 
 
 # --- files ------------------------------------------------------------------------------------

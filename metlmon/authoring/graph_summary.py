@@ -80,7 +80,7 @@ def outline(graph: Graph, depth: int = 0) -> Outline:
     bundle_index = (
         {name: bundles.index(bundle_by_run[run]) for name, run in runs.items()} if bundles else {}
     )
-    return _layered(graph, nodes, bundles, bundle_index, apart)
+    return _layered(graph, nodes, bundles=bundles, bundle_index=bundle_index, apart=apart)
 
 
 def run_of(node: GraphNode) -> str | None:
@@ -203,7 +203,7 @@ def _layered(
     }
     depths, cyclic_count = depths_of(keys, pairs)
     if cyclic_count and bundles:
-        return _layered(graph, nodes, (), {}, apart)
+        return _layered(graph, nodes, bundles=(), bundle_index={}, apart=apart)
     layers: list[list[int | str]] = [[] for _ in range(max(depths.values(), default=-1) + 1)]
     for key, depth in depths.items():
         layers[depth].append(key)

@@ -1,4 +1,4 @@
-"""Lists the submit files of a request: a template with values for each kind of node."""
+"""Lists the submit files of a request: a template and values for each kind."""
 
 from __future__ import annotations
 
@@ -81,9 +81,25 @@ def jobs_of(request: Request) -> tuple[JobTemplate, ...]:
             )
         )
     if request.shape is EnsembleShape.BAG and request.gather is not None:
-        jobs.append(_extra_job(request, request.gather, GATHER, NodeRole.GATHER, "gather"))
+        jobs.append(
+            _extra_job(
+                request=request,
+                template_name=request.gather,
+                suffix=GATHER,
+                role=NodeRole.GATHER,
+                field="gather",
+            )
+        )
     if request.shape is EnsembleShape.MULTI_NODE:
-        jobs.append(_extra_job(request, PROVISION, PROVISION, NodeRole.PROVISION, "shape"))
+        jobs.append(
+            _extra_job(
+                request=request,
+                template_name=PROVISION,
+                suffix=PROVISION,
+                role=NodeRole.PROVISION,
+                field="shape",
+            )
+        )
     return tuple(jobs)
 
 
@@ -122,7 +138,13 @@ def _extra_job(
 ) -> JobTemplate:
     template = _load_template(template_name, field)
     values = parameter_values(request.values, template)
-    return JobTemplate(f"{request.name}-{suffix}.sub", template, values, role, field)
+    return JobTemplate(
+        file=f"{request.name}-{suffix}.sub",
+        template=template,
+        values=values,
+        role=role,
+        field=field,
+    )
 
 
 def _load_template(name: str, field: str) -> Template:

@@ -1,4 +1,4 @@
-"""Writes and reads the description beside a DAG, with digests of all written files.
+"""Writes and reads the description beside a DAG, with digests of all files.
 
 ``<name>.toml`` is enough to write the same files again, together with copies of the templates that
 are not bundled. Its last lines are digests; later they show which files were edited by hand.

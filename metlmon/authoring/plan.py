@@ -190,7 +190,9 @@ def _with_exists(request: Request, file: PlannedFile) -> PlannedFile:
     is_dag = file.name == f"{request.name}.dag"
     same = not is_dag and already_there(path, file.data, file.executable)
     exists = in_the_way(path) and not same
-    return PlannedFile(file.name, file.data, file.executable, file.about, exists)
+    return PlannedFile(
+        name=file.name, data=file.data, executable=file.executable, about=file.about, exists=exists
+    )
 
 
 def _plural(number: int, noun: str) -> str:

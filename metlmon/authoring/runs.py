@@ -55,7 +55,12 @@ def runs_of(request: Request, jobs: Sequence[JobTemplate]) -> tuple[SweptRun, ..
     if request.shape is not EnsembleShape.SWEEP or request.sweep is None:
         seeds = request.seeds or tuple(range(1, request.runs + 1))
         return tuple(
-            SweptRun(_run_plan(request, index, f"run{index}", seed, inputs), {})
+            SweptRun(
+                _run_plan(
+                    request=request, index=index, name=f"run{index}", seed=seed, inputs=inputs
+                ),
+                {},
+            )
             for index, seed in enumerate(seeds)
         )
     from metlmon.authoring.sweeps import points  # Imported late: most have no sweep.
@@ -72,7 +77,16 @@ def runs_of(request: Request, jobs: Sequence[JobTemplate]) -> tuple[SweptRun, ..
         sweep_inputs = ["sweep", sorted(point.items())]
         run_seed = index + 1 if seed is None else seed
         runs.append(
-            SweptRun(_run_plan(request, index, name, run_seed, [*inputs, sweep_inputs]), values)
+            SweptRun(
+                _run_plan(
+                    request=request,
+                    index=index,
+                    name=name,
+                    seed=run_seed,
+                    inputs=[*inputs, sweep_inputs],
+                ),
+                values,
+            )
         )
     return tuple(runs)
 
@@ -81,7 +95,13 @@ def _run_plan(
     request: Request, index: int, name: str, seed: int, inputs: Sequence[object]
 ) -> RunPlan:
     uuid = run_uuid([name, seed, *inputs])
-    return RunPlan(name, uuid, seed, targets(request, index), gpu_model(request, index))
+    return RunPlan(
+        name=name,
+        uuid=uuid,
+        seed=seed,
+        targets=targets(request, index),
+        gpu=gpu_model(request, index),
+    )
 
 
 def what_makes_a_run(request: Request, jobs: Sequence[JobTemplate]) -> list[object]:

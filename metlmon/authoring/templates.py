@@ -132,7 +132,7 @@ def _read_template(
     if "\0" in text:
         line = text[: text.index("\0")].count("\n") + 1
         raise PlanError(f"{path}:{line}: a NUL byte; a template is plain text")
-    return parse_template(text, name, user_file, path, folders)
+    return parse_template(text=text, name=name, user_file=user_file, source=path, folders=folders)
 
 
 def _read_bytes(path: Path) -> bytes:

@@ -85,7 +85,7 @@ def validate(
         if request.source is not None:
             problems += _sweep_file(request, jobs)
         elif request.regions:
-            problems += _partly_given_parameters(request, jobs, graph_of(request, jobs))
+            problems += _partly_defined_parameters(request, jobs, graph_of(request, jobs))
     return _redacted(problems)
 
 
@@ -458,7 +458,7 @@ def _outputs(request: Request, job: JobTemplate, text: str) -> Iterator[RequestP
             yield RequestProblem(job.field, text, fatal=False)
 
 
-def _partly_given_parameters(
+def _partly_defined_parameters(
     request: Request, jobs: Sequence[JobTemplate], graph: Graph
 ) -> Iterator[RequestProblem]:
     """Required parameters that only some of the nodes have."""
@@ -467,10 +467,10 @@ def _partly_given_parameters(
         try:
             placeholders(request, job, users.get(job.file, ()))
         except PartlyDefined as error:
-            yield _partly_given_problem(request, error)
+            yield _partly_defined_problem(request, error)
 
 
-def _partly_given_problem(request: Request, error: PartlyDefined) -> RequestProblem:
+def _partly_defined_problem(request: Request, error: PartlyDefined) -> RequestProblem:
     """The problem, assigned to the region or sweep file that defines the variable."""
     name = error.variable.name.lower()
     for region in request.regions:
@@ -494,7 +494,7 @@ def _sweep_file(request: Request, jobs: Sequence[JobTemplate]) -> Iterator[Reque
     except PlanError as error:
         yield RequestProblem("source", str(error))
         return
-    yield from _partly_given_parameters(request, jobs, expansion.graph)
+    yield from _partly_defined_parameters(request, jobs, expansion.graph)
     yield from expansion.warnings
     users = nodes_by_file(expansion.graph)
     shipped = {ship[0] for job in jobs if job.file in users for ship in job.template.ships}

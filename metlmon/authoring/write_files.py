@@ -50,11 +50,11 @@ def write_plan(plan: Plan, overwrite: bool = False) -> tuple[Path, ...]:
 
 
 def amend_plan(plan: Plan, diff: PlanDiff) -> tuple[Path, ...]:
-    """Write the files that ``found`` reports as added or changed; return their paths.
+    """Write the files that ``diff`` reports as added or changed; return their paths.
 
-    ``found``: the diff of this plan. Files that were changed by hand are replaced only if ``found``
-    was made with ``force``. Raises PlanError, and writes nothing, if ``found`` has a refusal or if
-    a DAGMan has started or ended since. Otherwise as :func:`write_plan`, which is for a directory
+    ``diff``: the diff of this plan. Files that were edited by hand are replaced only if ``diff``
+    was made with ``force``. Raises PlanError, and writes nothing, if ``diff`` has a refusal or if a
+    DAGMan has started or ended since. Otherwise as :func:`write_plan`, which is for a directory
     without a DAG of this name.
     """
     directory, name = plan.request.directory, plan.request.name

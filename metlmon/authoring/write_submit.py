@@ -46,7 +46,13 @@ def placeholders(request: Request, job: JobTemplate, nodes: Sequence[GraphNode])
             variables.setdefault(variable.name.lower(), []).append(variable)
     return {
         **{
-            name: _placeholder_value(job, name, value, variables.get(name.lower(), []), len(nodes))
+            name: _placeholder_value(
+                job=job,
+                name=name,
+                value=value,
+                variables=variables.get(name.lower(), []),
+                node_count=len(nodes),
+            )
             for name, value in job.values.items()
         },
         "name": request.name,

@@ -1,6 +1,6 @@
 #!/bin/sh
 """:"
-# DAGMan runs this file with /bin/sh, which stops at "exit 0" below; for Python this part is a string.
+# DAGMan runs this file with /bin/sh, which stops at "exit 0" below; Python takes this for a string.
 # A failed PRE script uses up a retry within a second: without python3, or if killed, the node runs,
 # and the reason is in gate.log.
 trap : HUP INT TERM
@@ -42,8 +42,8 @@ exit 0
 __doc__ = """\
 The gate: decides before each node of a run whether it runs, waits or is skipped.
 
-A single file beside the DAG file that requires only Python 3.6. DAGMan calls it as the PRE script of
-every training and evaluation node that has a gate:
+A single file beside the DAG file that requires only Python 3.6. DAGMan calls it as the PRE script
+of every training and evaluation node that has a gate:
 
     SCRIPT DEFER 75 60 PRE run0-train_epoch4 gate.py ensemble.gate.json <uuid> 4 train $JOB
     PRE_SKIP run0-train_epoch4 42
@@ -56,8 +56,8 @@ User requests are files in gate/<name of the DAG>/, named by the run's uuid:
     <uuid>.pause    train no further epoch while this file exists
     <uuid>.target   train the next epochs at this site (one line)
 
-The requested site is written to placement/<name of the DAG>/<node>.inc, which the node's submit file
-includes. The gate's own files are beside the requests:
+The requested site is written to placement/<name of the DAG>/<node>.inc, which the node's submit
+file includes. The gate's own files are beside the requests:
 
     <uuid>.stopped  JSON: the rule that ended the run, the reason, and the first skipped epoch.
                     It is never removed: a retry does not start a stopped run again
