@@ -1,7 +1,7 @@
-"""Pictures of an ensemble at a moment: the figures that screens, tables and JSON show.
+"""Builds the immutable snapshot types from the state model.
 
-All definitions are those of ``domain.md``. A :class:`SnapshotBuilder` holds an ensemble and what
-follows from it at one moment; its methods draw the immutable views.
+All definitions are those of ``domain.md``. A :class:`SnapshotBuilder` holds an ensemble and its
+aggregates at one moment; its methods build the rows and views that screens, tables and JSON show.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ from metlmon.model.run import Run, variable
 from metlmon.model.sites import host_of
 from metlmon.model.states import ACTIVE, ALIVE, DONE, ENDED, DagState, Outcome, State
 from metlmon.model.unrecorded_nodes import counts_of, end_in_utc
-from metlmon.snapshot.aggregates import squash
-from metlmon.snapshot.file_conflicts import disagreements
+from metlmon.snapshot.aggregates import normalize_name
+from metlmon.snapshot.file_conflicts import file_conflicts
 from metlmon.snapshot.ledger import Ledger
 from metlmon.snapshot.problems import ProblemTotals
 from metlmon.snapshot.running_totals import (
@@ -55,7 +55,7 @@ from metlmon.snapshot.running_totals import (
     JobKey,
     RunningTotals,
     SiteTotals,
-    blamed,
+    cause_of_loss,
 )
 from metlmon.snapshot.types import (
     CauseRow,
@@ -88,29 +88,31 @@ if TYPE_CHECKING:
     from metlmon.snapshot.node_tree import DagNodes
 
 HOUR: Final = 3600.0
-GAVE_UP: Final = " Aborting."
-"""How DAGMan's last words end where it breaks off, and the schedd may start it again."""
+GAVE_UP_SUFFIX: Final = " Aborting."
+"""End of DAGMan's last message where it aborts, and the schedd may start it again."""
 
-
-WAITS_TOLD: Final = 8
-"""Parents that a node waits for, by name: more fit into no line."""
+MAX_WAITS_FOR: Final = 8
+"""Unfinished parents that are listed by name: more do not fit on a line."""
 
 ANYWHERE: Final = frozenset({"any", "anywhere", "all"})
-"""Targets that every site meets."""
+"""Targets that every site matches."""
 
 POOLS: Final = frozenset({"osg", "ospool"})
-"""Targets that name a pool of many sites: only another target's own site is off them."""
+"""Targets that name a pool of sites: only another target's own site is off target."""
 
 
 class SnapshotBuilder:
-    """Draws ``ensemble`` as of ``as_of`` (None: the time of its newest event)."""
+    """Builds snapshots of an ensemble at one moment.
+
+    ``as_of`` None: the time of its newest event.
+    """
 
     def __init__(
         self, ensemble: Ensemble, dagdir: str, as_of: datetime | None = None, live: bool = False
     ) -> None:
         self.ensemble = ensemble
-        # As they are now: DAG files that are read anew while this picture is shown give the
-        # ensemble other ones.
+        # Hold the present mappings: DAG files that are re-read while this snapshot is shown make
+        # the ensemble replace them.
         self.dags, self.nodes, self.members = ensemble.dags, ensemble.nodes, ensemble.members
         self.dagdir = dagdir
         self.as_of = as_of or ensemble.newest
@@ -123,52 +125,58 @@ class SnapshotBuilder:
         self.standings, self.targets = self.summary.standings, self.summary.targets
         self.sums, self._rows = self.summary.sums, self.summary.rows
         self._ledger: Ledger | None = None
-        self._books: LedgerBuilder | None = None
+        self._ledger_builder: LedgerBuilder | None = None
         self._running: dict[str, bool] = {}
 
-    # --- small questions ----------------------------------------------------------------
+    # --- lookups ------------------------------------------------------------------------
 
     def target(self, key: NodeKey | None) -> str | None:
-        """Where a node is to go: to the site that it was given while the DAG ran, else as its
-        VARS say."""
+        """The target of a node.
+
+        The site assigned to it while the DAG ran, else the one in its VARS.
+        """
         if self.nodes is self.ensemble.nodes:
             return self.ensemble.target(key)
         record = self.nodes.get(key) if key else None
         return variable(record.node, "ResourceName") if record else None
 
     def site(self, machine: Execute | None) -> str | None:
-        """The site of an execution, by the name that the settings give it."""
+        """The site of an execution, with aliases of the settings applied."""
         return self.summary.names.site(machine)
 
     def site_of_address(self, address: str) -> str | None:
-        """The site of a host that nothing ran on yet, as far as rules tell."""
+        """The site of a host without executions, if a rule matches its address."""
         return self.summary.names.site_of_address(address)
 
     def gpu(self, machine: Execute | None) -> str | None:
-        """The GPU's model as logged, or as the settings call it."""
+        """The GPU model as logged, or its alias in the settings."""
         return self.summary.names.gpu(machine)
 
     def off_target(self, key: NodeKey | None, site: str | None) -> bool:
-        """Did the node's job run where it did not want to go? A pool-wide target is missed only
-        where the own site of another target of the same DAG was used."""
+        """Whether the job of a node ran at a site that its target excludes.
+
+        A pool-wide target is missed only where the site is named by another target of the same DAG.
+        """
         target = self.target(key)
         if key is None or not target or not site:
             return False
-        wanted, got = squash(target), squash(site)
-        if wanted in ANYWHERE or wanted in got or got in wanted:
+        wanted, actual = normalize_name(target), normalize_name(site)
+        if wanted in ANYWHERE or wanted in actual or actual in wanted:
             return False
         if wanted in POOLS:
-            others = self.targets.get(self.dags[key[0]].top, frozenset())
-            return any(other in got for other in others - ANYWHERE - POOLS)
+            other_targets = self.targets.get(self.dags[key[0]].top, frozenset())
+            return any(name in actual for name in other_targets - ANYWHERE - POOLS)
         return True
 
     def seconds(self, start: datetime | None, end: datetime | None) -> float | None:
+        """Seconds between two times; up to ``as_of`` where ``end`` is None."""
         end = end or self.as_of
         if start is None or end is None:
             return None
         return self.clock.seconds(start, end)
 
     def life(self, job: Job) -> JobHistory:
+        """The history of a job, from its events."""
         return job.life()
 
     def hours(self, execution: Execution) -> float | None:
@@ -180,116 +188,136 @@ class SnapshotBuilder:
         return seconds * gpus / HOUR
 
     def real_jobs(self) -> list[Job]:
-        """All jobs but those of another directory's DAGs."""
+        """All jobs except those of another directory's DAGs, by cluster and proc."""
         foreign = self.ensemble.unproven.foreign
         jobs = (job for k, job in self.ensemble.jobs.items() if not job.noop and k not in foreign)
         return sorted(jobs, key=lambda job: (job.cluster, job.proc))
 
     def node_of(self, job: Job) -> NodeKey | None:
-        placed = self.members.get((job.cluster, job.proc, job.subproc))
-        if placed is None or placed.dag is None or placed.node is None:
+        """The node of a job; None where it is not known."""
+        attribution = self.members.get((job.cluster, job.proc, job.subproc))
+        if attribution is None or attribution.dag is None or attribution.node is None:
             return None
-        return (placed.dag, placed.node)
+        return (attribution.dag, attribution.node)
 
     def is_dagman(self, key: NodeKey | None) -> bool:
-        """Is the job a sub-DAG's DAGMan? It runs at the access point, at no site."""
+        """Whether the job of a node is the DAGMan of a sub-DAG.
+
+        Such a job runs at the access point, at no site.
+        """
         record = self.nodes.get(key) if key else None
         return record is not None and record.node.kind is NodeKind.SUBDAG
 
     def dag_file(self, key: str) -> str:
+        """The file of the top-level DAG of a DAG."""
         dag = self.dags[key]
         return self.dags[dag.top].file if dag.top in self.dags else dag.file
 
-    # --- the whole ----------------------------------------------------------------------
+    # --- the ensemble -------------------------------------------------------------------
 
     def status(self) -> Status:
-        """The whole ensemble."""
-        now = self.in_flight()
+        """The status of the whole ensemble."""
+        in_flight = self.in_flight()
         sums, summary = self.sums, self.summary
         return Status(
-            self.dagdir,
-            self.as_of,
-            self.live,
-            tuple(self.notices()),
-            tuple(self._dag_rows()),
-            tuple(self.run_row(run, now.runs) for run in self.runs.by_key.values()),
-            _counted(summary.epoch_states),
-            _counted(summary.node_states),
-            sums.total.hours(sums.measure, now.total),
-            tuple(_site_row(*each) for each in _largest_first(sums, sums.sites, now.sites)),
-            tuple(_gpu_row(*each) for each in _largest_first(sums, sums.gpus, now.gpus)),
-            tuple(self.causes()),
-            sums.transfers(),
-            tuple(self._log_rows()),
-            tuple(row for row in map(self.node_row, summary.special()) if row is not None),
-            SideCounts(*summary.side_counts()),
-            _counted(summary.other_states),
-            len(summary.unlogged),
+            dagdir=self.dagdir,
+            as_of=self.as_of,
+            live=self.live,
+            warnings=tuple(self.notices()),
+            dags=tuple(self._dag_rows()),
+            runs=tuple(self.run_row(run, in_flight.runs) for run in self.runs.by_key.values()),
+            epoch_states=_all_states(summary.epoch_states),
+            node_states=_all_states(summary.node_states),
+            gpu_hours=sums.total.hours(sums.measure, in_flight.total),
+            sites=tuple(
+                _site_row(*entry) for entry in _by_gpu_hours(sums, sums.sites, in_flight.sites)
+            ),
+            gpus=tuple(
+                _gpu_row(*entry) for entry in _by_gpu_hours(sums, sums.gpus, in_flight.gpus)
+            ),
+            causes=tuple(self.causes()),
+            transfers=sums.transfers(),
+            logs=tuple(self._log_rows()),
+            special_nodes=tuple(
+                row for row in map(self.node_row, summary.special()) if row is not None
+            ),
+            side_nodes=SideCounts(*summary.side_counts()),
+            other_states=_all_states(summary.other_states),
+            nodes_unlogged=len(summary.unlogged),
         )
 
     def in_flight(self) -> InFlight:
-        """What executions have come to that have not ended."""
-        now = InFlight()
+        """Totals of the executions that have not ended."""
+        totals = InFlight()
         if self.as_of is None:
-            return now
+            return totals
         measure = self.sums.measure
-        for each in self.sums.open.values():
-            weight = 0 if each.dagman else measure.weight(each.gpus, each.cpus) or 0
-            spent = round(self.clock.seconds(each.start, self.as_of) * SECOND) * weight
-            now.total += spent
-            if each.run is not None:
-                now.runs[each.run] += spent
-            if not each.dagman:
-                now.sites[each.site] += spent
-                now.gpus[each.gpu] += spent
-        return now
+        for execution in self.sums.open.values():
+            weight = 0 if execution.dagman else measure.weight(execution.gpus, execution.cpus) or 0
+            micros = round(self.clock.seconds(execution.start, self.as_of) * SECOND) * weight
+            totals.total += micros
+            if execution.run is not None:
+                totals.runs[execution.run] += micros
+            if not execution.dagman:
+                totals.sites[execution.site] += micros
+                totals.gpus[execution.gpu] += micros
+        return totals
 
     def ledger(self) -> Ledger:
-        """All entries of the ensemble, flat: what everything is added up from. Made once: who
-        asks again is told the same."""
+        """The ledger of the ensemble: all entries, flat.
+
+        Built once; later calls return the same object.
+        """
         if self._ledger is None:
             self.book()
-            assert self._books is not None
-            self._ledger, self._books = self._books.ledger(), None
+            assert self._ledger_builder is not None
+            self._ledger, self._ledger_builder = self._ledger_builder.ledger(), None
         return self._ledger
 
     def book(self, seconds: float | None = None) -> bool:
-        """Make what the ledger consists of, for about ``seconds``; whether all of it is made.
-        The ensemble must not change until it is, and :meth:`ledger` was called."""
+        """Build the entries of the ledger for about ``seconds``.
+
+        Returns whether all of them are built. The ensemble must not change until they are and
+        :meth:`ledger` was called.
+        """
         from metlmon.snapshot.ledger_builder import LedgerBuilder
 
         if self._ledger is not None:
             return True
-        if self._books is None:
-            shared = self.summary.books if self.runs is self.summary.runs else None
-            self._books = shared or LedgerBuilder(self)
+        if self._ledger_builder is None:
+            shared = self.summary.ledger_builder if self.runs is self.summary.runs else None
+            self._ledger_builder = shared or LedgerBuilder(self)
             if self.runs is self.summary.runs:
-                self.summary.books = self._books
+                self.summary.ledger_builder = self._ledger_builder
         deadline = None if seconds is None else time.monotonic() + seconds
-        return self._books.bring(self, deadline)
+        return self._ledger_builder.update(self, deadline)
 
     def made(self, key: NodeKey) -> SubmissionResult | None:
-        """What the submissions of a node come to."""
+        """The combined result of the submissions of a node."""
         if self.nodes is self.ensemble.nodes:
             return self.ensemble.made(key)
         return made_of(self.nodes[key])
 
     def final_success(self, key: NodeKey) -> Execution | None:
-        """The execution that completed the node: the last good one of its last good job."""
+        """The execution that completed the node.
+
+        That is the last good execution of its last good job.
+        """
         return last_success(rounds(self.nodes[key]))
 
     def notices(self) -> Iterable[Notice]:
+        """All warnings about the input."""
         yield from self.ensemble.conditions
         yield from self.ensemble.notices
-        yield from self._refusals()
-        yield from disagreements(self.ensemble)
-        yield from self._doubled()
-        yield from self._foreign()
-        yield from self._ambiguous()
-        yield from self._gaps()
+        yield from self._dagman_errors()
+        yield from file_conflicts(self.ensemble)
+        yield from self._duplicate_jobs()
+        yield from self._foreign_jobs()
+        yield from self._ambiguous_jobs()
+        yield from self._log_gaps()
 
-    def _foreign(self) -> Iterable[Notice]:
-        """Logs that the jobs of another directory's DAG write as well."""
+    def _foreign_jobs(self) -> Iterable[Notice]:
+        """Logs that jobs of another directory's DAG write to as well."""
         for log, number in sorted(self.ensemble.unproven.foreign_by_log().items()):
             text = (
                 f"{count(number, 'job')} in it {'was' if number == 1 else 'were'} submitted by a "
@@ -298,58 +326,67 @@ class SnapshotBuilder:
             )
             yield Notice("shared-log", log, None, text)
 
-    def _ambiguous(self) -> Iterable[Notice]:
+    def _ambiguous_jobs(self) -> Iterable[Notice]:
+        """Jobs that may belong to more than one DAG."""
         groups: dict[tuple[str, ...], list[Job]] = defaultdict(list)
         for key in sorted(self.summary.ambiguous):
-            placed = self.members.get(key)
-            if placed is not None and placed.candidates:
-                groups[placed.candidates].append(self.ensemble.jobs[key])
+            attribution = self.members.get(key)
+            if attribution is not None and attribution.candidates:
+                groups[attribution.candidates].append(self.ensemble.jobs[key])
         for candidates, jobs in groups.items():
             files = ", ".join(self.dags[key].file for key in candidates)
-            some = ", ".join(f"{j.cluster}.{j.proc}" for j in jobs[:3])
+            examples = ", ".join(f"{job.cluster}.{job.proc}" for job in jobs[:3])
             more = f" and {len(jobs) - 3} more" if len(jobs) > 3 else ""
             text = (
-                f"{len(jobs)} jobs ({some}{more}) may belong to any of {files}: "
+                f"{len(jobs)} jobs ({examples}{more}) may belong to any of {files}: "
                 "keep each DAG's .dagman.out or .nodes.log beside it to tell them apart"
             )
             if len(candidates) == 1:
                 text = (
-                    f"{count(len(jobs), 'job')} ({some}{more}) may belong to {files}, or to the "
-                    "DAG of another directory that writes the same log: keep its .dagman.out and "
-                    ".nodes.log beside it to tell them apart"
+                    f"{count(len(jobs), 'job')} ({examples}{more}) may belong to {files}, or to "
+                    "the DAG of another directory that writes the same log: keep its .dagman.out "
+                    "and .nodes.log beside it to tell them apart"
                 )
             yield Notice("ambiguous-dag", min(jobs[0].user_logs, default=None), None, text)
 
-    def _refusals(self) -> Iterable[Notice]:
-        """What DAGMan complained of before it gave up: no failed node would tell why."""
+    def _dagman_errors(self) -> Iterable[Notice]:
+        """Errors with which DAGMan gave up, which no failed node explains."""
         for dag in self.ensemble.dags.values():
-            life = dag.life()
-            error = life.processes[-1].error if life is not None and life.processes else None
+            last_run = dag.life()
+            error = (
+                last_run.processes[-1].error
+                if last_run is not None and last_run.processes
+                else None
+            )
             state = self.ensemble.dag_state(dag.key)[0]
             if not error or state not in (DagState.FAILED, DagState.UNKNOWN):
-                broken = (process.error for process in dag.processes[:-1] if not process.ended)
-                error = next((e for e in broken if e and e.endswith(GAVE_UP)), None)
+                earlier = (process.error for process in dag.processes[:-1] if not process.ended)
+                error = next(
+                    (text for text in earlier if text and text.endswith(GAVE_UP_SUFFIX)), None
+                )
             if error:
                 yield Notice("dagman-error", f"{dag.key}.dagman.out", None, f"DAGMan: {error}")
 
-    def _doubled(self) -> Iterable[Notice]:
-        """Jobs of one node that are in the queue at once: a DAGMan that finds its log gone
-        submits again what still runs."""
+    def _duplicate_jobs(self) -> Iterable[Notice]:
+        """Nodes with jobs of several submissions in the queue.
+
+        A DAGMan that finds its log missing submits jobs again that are still running.
+        """
         if not self.live:
             return
-        first: dict[NodeKey, int] = {}
-        doubled: set[NodeKey] = set()
+        first_cluster: dict[NodeKey, int] = {}
+        duplicated: set[NodeKey] = set()
         for key in self.sums.queued:
-            placed = self.members.get(key)
-            if placed is None or placed.dag is None or placed.node is None:
+            attribution = self.members.get(key)
+            if attribution is None or attribution.dag is None or attribution.node is None:
                 continue
-            node = (placed.dag, placed.node)
-            if first.setdefault(node, key[0]) != key[0]:
-                doubled.add(node)
-        if not doubled:
+            node = (attribution.dag, attribution.node)
+            if first_cluster.setdefault(node, key[0]) != key[0]:
+                duplicated.add(node)
+        if not duplicated:
             return
-        (dag, name), number = min(doubled), len(doubled)
-        jobs = [k for k in self.sums.queued if self._is_of(k, (dag, name))]
+        (dag, name), number = min(duplicated), len(duplicated)
+        jobs = [k for k in self.sums.queued if self._is_job_of(k, (dag, name))]
         clusters = sorted({k[0] for k in jobs})
         more = f" (and so have {number - 1} more nodes)" if number > 1 else ""
         text = f"{name} has jobs of {len(clusters)} submissions in the queue by their logs"
@@ -366,11 +403,12 @@ class SnapshotBuilder:
             )
         yield Notice("doubled-node", self.dag_file(dag), None, text)
 
-    def _is_of(self, key: JobKey, node: NodeKey) -> bool:
-        placed = self.members.get(key)
-        return placed is not None and (placed.dag, placed.node) == node
+    def _is_job_of(self, key: JobKey, node: NodeKey) -> bool:
+        attribution = self.members.get(key)
+        return attribution is not None and (attribution.dag, attribution.node) == node
 
-    def _gaps(self) -> Iterable[Notice]:
+    def _log_gaps(self) -> Iterable[Notice]:
+        """Events that are missing in the logs."""
         for key in sorted(self.sums.gaps):
             job = self.ensemble.jobs[key]
             file = min(job.user_logs or job.nodes_logs, default=None)
@@ -383,62 +421,86 @@ class SnapshotBuilder:
             if not dag.is_top:
                 continue
             state, ended = self.ensemble.dag_state(dag.key)
-            life = dag.life()
+            dagman_run = dag.life()
             if state in ENDED:
                 ended = ended or end_in_utc(dag)
             counts = self.summary.counts[dag.key]
+            nodes_total, nodes_done, nodes_failed = counts_of(
+                dag, counts.total, counts.done, counts.failed, counts.unknown
+            )
             rescue = dag.rescue()
             yield DagRow(
-                dag.file,
-                state,
-                dag.dagmans(),
-                *counts_of(dag, counts.total, counts.done, counts.failed, counts.unknown),
-                rescue.number if rescue else None,
-                dag.starts(self.clock),
-                dag.halted,
-                ended,
-                dag.recoveries(),
-                life.cluster if life is not None else None,
-                dag.refused(),
-                dag.hold() if state is DagState.HELD else None,
-                counts.unknown,
+                file=dag.file,
+                state=state,
+                dagmans=dag.dagmans(),
+                nodes_total=nodes_total,
+                nodes_done=nodes_done,
+                nodes_failed=nodes_failed,
+                rescue=rescue.number if rescue else None,
+                submissions=dag.starts(self.clock),
+                halted=dag.halted,
+                ended=ended,
+                recoveries=dag.recoveries(),
+                cluster=dagman_run.cluster if dagman_run is not None else None,
+                refused=dag.refused(),
+                hold=dag.hold() if state is DagState.HELD else None,
+                nodes_unknown=counts.unknown,
             )
 
     def _log_rows(self) -> Iterable[LogRow]:
-        for book in self.ensemble.books.values():
-            yield LogRow(book.file, book.bytes, book.events, book.first, book.last)
+        for stats in self.ensemble.books.values():
+            yield LogRow(
+                file=stats.file,
+                bytes=stats.bytes,
+                events=stats.events,
+                first=stats.first,
+                last=stats.last,
+            )
 
     def causes(self) -> list[CauseRow]:
-        """Bad GPU-hours by reason, the most expensive first."""
+        """Bad GPU-hours by cause, the most expensive first."""
         rows = [
             CauseRow(
-                *known[:3], spent.executions, spent.micros / AN_HOUR, self._said(known), known[3]
+                cause=text,
+                code=code,
+                subcode=subcode,
+                executions=losses.executions,
+                bad=losses.micros / AN_HOUR,
+                example=self._example((text, code, subcode, end_unknown)),
+                end_unknown=end_unknown,
             )
-            for known, spent in self.sums.causes.items()
+            for (text, code, subcode, end_unknown), losses in self.sums.causes.items()
         ]
 
         def order(row: CauseRow) -> tuple[object, ...]:
-            codes = (-1 if each is None else each for each in (row.code, row.subcode))
+            codes = (-1 if number is None else number for number in (row.code, row.subcode))
             return -row.bad, -row.executions, row.cause, *codes, row.end_unknown
 
         return sorted(rows, key=order)
 
-    def _said(self, cause: Cause) -> str | None:
-        """What was said of the last one that ended for this cause."""
-        spent = self.sums.causes[cause]
-        if spent.example is None:
-            executions = self.ensemble.jobs[spent.last_job()].life().executions
-            said = (e.reason for e in reversed(executions) if blamed(e) == cause)
-            spent.example = (next(said, None),)
-        return spent.example[0]
+    def _example(self, cause: Cause) -> str | None:
+        """The logged reason of the last execution that ended for this cause."""
+        losses = self.sums.causes[cause]
+        if losses.example is None:
+            executions = self.ensemble.jobs[losses.last_job()].life().executions
+            reasons = (
+                execution.reason
+                for execution in reversed(executions)
+                if cause_of_loss(execution) == cause
+            )
+            losses.example = (next(reasons, None),)
+        return losses.example[0]
 
     # --- runs ---------------------------------------------------------------------------
 
     def run_row(self, run: Run, in_flight: Mapping[str, int]) -> RunRow:
-        """A run's row: drawn anew where its nodes have changed, else only its times are."""
+        """The row of a run.
+
+        The row is rebuilt where nodes of the run have changed; else only its times are updated.
+        """
         row = self._rows.get(run.key)
         if row is None:
-            row = self._rows[run.key] = self._drawn_row(run)
+            row = self._rows[run.key] = self._new_run_row(run)
         latest = row.latest
         if latest is not None and latest.since is not None:
             latest = replace(latest, seconds=self.seconds(latest.since, None))
@@ -454,150 +516,169 @@ class SnapshotBuilder:
         self._rows[run.key] = row
         return row
 
-    def _drawn_row(self, run: Run) -> RunRow:
-        stands = self.standings[run.key]
-        latest = self.latest(stands.latest) if stands.latest else None
-        home = self.home(run)
+    def _new_run_row(self, run: Run) -> RunRow:
+        run_state = self.standings[run.key]
+        latest = self.latest(run_state.latest) if run_state.latest else None
+        home_node = self.home(run)
         return RunRow(
-            run.key,
-            run.names[home],
-            run.uuid,
-            self.dag_file(home[0]),
-            len(stands.epochs),
-            stands.done,
-            stands.inferred,
-            stands.skipped,
-            stands.state,
-            latest,
-            GpuHours(measure=self.sums.measure),
-            epochs_unknown=stands.states.get(State.UNKNOWN, 0),
-            failed=self._failed_epoch(stands.failed) if stands.failed else None,
-            epochs_overruled=sum(map(self.summary.overruled.__contains__, stands.epochs.values())),
+            key=run.key,
+            run=run.names[home_node],
+            uuid=run.uuid,
+            dag=self.dag_file(home_node[0]),
+            epochs_total=len(run_state.epochs),
+            epochs_done=run_state.done,
+            epochs_inferred=run_state.inferred,
+            epochs_skipped=run_state.skipped,
+            state=run_state.state,
+            latest=latest,
+            gpu_hours=GpuHours(measure=self.sums.measure),
+            epochs_unknown=run_state.states.get(State.UNKNOWN, 0),
+            failed=self._failed_epoch(run_state.failed) if run_state.failed else None,
+            epochs_overruled=sum(
+                map(self.summary.overruled.__contains__, run_state.epochs.values())
+            ),
         )
 
     def _failed_epoch(self, key: NodeKey) -> FailedEpoch:
         state = self.states[key]
         return FailedEpoch(
-            self.runs.parts[key].epoch,
-            key[1],
-            state.state,
-            state.since,
-            self.seconds(state.since, None) if state.since else None,
-            state.failure.what if state.failure else None,
-            state.failure.text if state.failure else None,
+            epoch=self.runs.parts[key].epoch,
+            node=key[1],
+            state=state.state,
+            since=state.since,
+            seconds=self.seconds(state.since, None) if state.since else None,
+            what=state.failure.what if state.failure else None,
+            reason=state.failure.text if state.failure else None,
         )
 
     def gate(self, run: Run) -> GateStatus | None:
-        """What is known of the gate before a run's nodes; None where none stands there. Of
-        several DAGs that of the one that runs, else of the one that has the run's last epoch."""
+        """The gate status of a run; None where it has no gate.
+
+        Of several DAGs the running one counts, else the one that has the run's last epoch.
+        """
         gated = [dag for dag in run.gated if dag in self.dags]
         if not gated:
             return None
-        running = [dag for dag in gated if self._runs(dag)]
-        # Not of the latest epoch: one that was stopped before it trained has none in its DAG.
+        running = [dag for dag in gated if self._is_running(dag)]
+        # Not the latest submitted epoch: a run stopped before it trained has none in its DAG.
         epochs = self.standings[run.key].epochs
         last = epochs[max(epochs)][0] if epochs else None
         dag = running[-1] if running else last if last in gated else gated[-1]
-        said = self.ensemble.gates.get(dag, {}).get(run.uuid or "")
-        return gate_of(said, self.clock, self.ensemble.cut, bool(running))
+        reports = self.ensemble.gates.get(dag, {}).get(run.uuid or "")
+        return gate_of(reports, self.clock, self.ensemble.cut, bool(running))
 
-    def _runs(self, dag: str) -> bool:
+    def _is_running(self, dag: str) -> bool:
         if dag not in self._running:
             known = dag in self.ensemble.dags
             self._running[dag] = known and self.ensemble.dag_state(dag)[0] in ALIVE
         return self._running[dag]
 
     def home(self, run: Run) -> NodeKey:
-        """The node that gives a run its name and its DAG: that of its latest epoch. All its
-        nodes go by that name, also those that another DAG or a splice calls differently."""
-        stands = self.standings[run.key]
-        return stands.latest or next(iter(stands.epochs.values()), None) or run.nodes()[0]
+        """The node that gives a run its name and its DAG: that of its latest epoch.
+
+        All nodes of the run go by that name, also those that another DAG or splice names
+        differently.
+        """
+        run_state = self.standings[run.key]
+        return run_state.latest or next(iter(run_state.epochs.values()), None) or run.nodes()[0]
 
     def latest(self, key: NodeKey) -> Latest:
+        """The latest epoch of a run, by its node."""
         state = self.states[key]
         part = self.runs.parts[key]
-        life = self.life(state.job) if state.job else None
-        machine = _machine(life)
+        history = self.life(state.job) if state.job else None
+        machine = _machine(history)
         site = self.site(machine)
         target = self.target(key)
-        held = state.state is State.HELD and life is not None and life.hold is not None
-        hold = life.hold if held and life is not None else None
+        held = state.state is State.HELD and history is not None and history.hold is not None
+        hold = history.hold if held and history is not None else None
         return Latest(
-            part.epoch,
-            part.epoch_var,
-            key[1],
-            state.job.cluster if state.job else self.dags[key[0]].last_cluster(key[1]),
-            state.job.proc if state.job else None,
-            target,
-            site,
-            self.gpu(machine),
-            life.executions[-1].gpus if life and life.executions else None,
-            state.state,
-            state.since,
-            self.seconds(state.since, None) if state.since else None,
-            self._attempts(key),
-            hold.reason if hold else None,
-            hold.code if hold else None,
-            self.off_target(key, site),
-            self._retries_left(key),
-            key in self.summary.overruled,
+            epoch=part.epoch,
+            epoch_var=part.epoch_var,
+            node=key[1],
+            cluster=state.job.cluster if state.job else self.dags[key[0]].last_cluster(key[1]),
+            proc=state.job.proc if state.job else None,
+            target=target,
+            site=site,
+            gpu=self.gpu(machine),
+            gpus=history.executions[-1].gpus if history and history.executions else None,
+            state=state.state,
+            since=state.since,
+            seconds=self.seconds(state.since, None) if state.since else None,
+            attempt=self._attempts(key),
+            hold_reason=hold.reason if hold else None,
+            hold_code=hold.code if hold else None,
+            off_target=self.off_target(key, site),
+            retries_left=self._retries_left(key),
+            overruled=key in self.summary.overruled,
         )
 
     def _attempts(self, key: NodeKey) -> int:
-        """How often it was tried: the procs of one submission are tried together."""
-        tries: dict[tuple[int, int], int] = {}
+        """Attempts of a node: the procs of one submission are one attempt."""
+        by_submission: dict[tuple[int, int], int] = {}
         for job in self.nodes[key].jobs:
             submission = job.cluster, job.subproc
-            tries[submission] = max(tries.get(submission, 0), self._executions(job))
-        return sum(tries.values())
+            by_submission[submission] = max(by_submission.get(submission, 0), self._executions(job))
+        return sum(by_submission.values())
 
     def _submissions(self, key: NodeKey) -> int:
-        """How often a node was submitted: by the jobs that logs have of it, else by DAGMan."""
+        """Submissions of a node, by its jobs in the logs, else by DAGMan."""
         jobs = self.nodes[key].jobs
         if jobs:
             return len({job.cluster for job in jobs})
         return self.dags[key[0]].submissions_of(key[1], self.clock)
 
     def _executions(self, job: Job) -> int:
-        known = self.sums.executions_of(job.key)
-        return len(self.life(job).executions) if known is None else known
+        number = self.sums.execution_count(job.key)
+        return len(self.life(job).executions) if number is None else number
 
     def find_runs(self, wanted: str) -> list[RunRow]:
-        """Runs whose uuid begins with ``wanted``, or whose name is it, in the same case if there
-        is one; an exact uuid or name alone wins over prefixes of others."""
-        now = self.in_flight().runs
-        rows = [self.run_row(run, now) for run in self.runs.by_key.values()]
-        exact = [r for r in rows if wanted in (r.uuid, r.key)]
+        """Runs whose uuid begins with ``wanted``, or whose name is ``wanted``.
+
+        Names match in any case, but one in the same case wins. An exact uuid or name excludes runs
+        that match by prefix only.
+        """
+        in_flight = self.in_flight().runs
+        rows = [self.run_row(run, in_flight) for run in self.runs.by_key.values()]
+        exact = [row for row in rows if wanted in (row.uuid, row.key)]
         if exact:
             return exact
-        named = [r for r in rows if r.run.lower() == wanted.lower()]
+        named = [row for row in rows if row.run.lower() == wanted.lower()]
         if named:
-            return [r for r in named if r.run == wanted] or named
-        return [r for r in rows if wanted and (r.uuid or "").lower().startswith(wanted.lower())]
+            return [row for row in named if row.run == wanted] or named
+        return [
+            row for row in rows if wanted and (row.uuid or "").lower().startswith(wanted.lower())
+        ]
 
     def _run_hours(self, run: Run, in_flight: Mapping[str, int]) -> GpuHours:
-        hours = self.sums.runs.get(run.key) or GpuSeconds()
-        return hours.hours(self.sums.measure, in_flight.get(run.key, 0))
+        gpu_seconds = self.sums.runs.get(run.key) or GpuSeconds()
+        return gpu_seconds.hours(self.sums.measure, in_flight.get(run.key, 0))
 
     def run_seconds(self, run: Run, in_flight: Mapping[str, int]) -> tuple[float, float, float]:
         """GPU-seconds of a run: good, bad, in flight."""
-        hours = self.sums.runs.get(run.key) or GpuSeconds()
+        gpu_seconds = self.sums.runs.get(run.key) or GpuSeconds()
         on_gpus = in_flight.get(run.key, 0) if self.sums.measure is HourUnit.GPU else 0
-        return hours.good / SECOND, hours.bad / SECOND, on_gpus / SECOND
+        return gpu_seconds.good / SECOND, gpu_seconds.bad / SECOND, on_gpus / SECOND
 
     def _node_hours(self, key: NodeKey) -> GpuHours:
         good = bad = in_flight = 0
         measure = self.sums.measure
         for job in self.nodes[key].jobs:
-            for e in self.life(job).executions:
-                weight = 0 if self.is_dagman(key) else measure.weight(e.gpus, e.cpus) or 0
-                spent = round((self.seconds(e.start, e.end) or 0.0) * SECOND) * weight
-                if e.outcome is Outcome.GOOD:
-                    good += spent
-                elif e.outcome is Outcome.IN_FLIGHT:
-                    in_flight += spent
+            for execution in self.life(job).executions:
+                weight = (
+                    0
+                    if self.is_dagman(key)
+                    else measure.weight(execution.gpus, execution.cpus) or 0
+                )
+                micros = (
+                    round((self.seconds(execution.start, execution.end) or 0.0) * SECOND) * weight
+                )
+                if execution.outcome is Outcome.GOOD:
+                    good += micros
+                elif execution.outcome is Outcome.IN_FLIGHT:
+                    in_flight += micros
                 else:
-                    bad += spent
+                    bad += micros
         return GpuHours(good / AN_HOUR, bad / AN_HOUR, in_flight / AN_HOUR, measure)
 
     def run_view(self, key: str) -> RunView | None:
@@ -605,30 +686,35 @@ class SnapshotBuilder:
         run = self.runs.by_key.get(key)
         if run is None:
             return None
-        stands = self.standings[key]
-        counting = set(stands.epochs.values())
-        others = [k for ks in run.epochs.values() for k in ks if k not in counting]
-        others = [k for k in others if self.nodes[k].jobs]
+        run_state = self.standings[key]
+        counted = set(run_state.epochs.values())
+        others = [node for nodes in run.epochs.values() for node in nodes if node not in counted]
+        others = [node for node in others if self.nodes[node].jobs]
         listed = sorted(
-            [*stands.epochs.values(), *others],
-            key=lambda k: (self.runs.parts[k].epoch or 0, self.states[k].submitted is None),
+            [*run_state.epochs.values(), *others],
+            key=lambda node: (
+                self.runs.parts[node].epoch or 0,
+                self.states[node].submitted is None,
+            ),
         )
-        side = {k: self.epoch_row(k) for k in run.side}
-        after: dict[NodeKey, list[EpochRow]] = {}
-        for k, row in side.items():
-            epoch = self._epoch_before(k, run)
+        side = {node: self.epoch_row(node) for node in run.side}
+        side_rows: dict[NodeKey, list[EpochRow]] = {}
+        for node, row in side.items():
+            epoch = self._epoch_before(node, run)
             if epoch is not None:
-                after.setdefault(epoch, []).append(row)
+                side_rows.setdefault(epoch, []).append(row)
         return RunView(
             self.run_row(run, self.in_flight().runs),
-            tuple(self.epoch_row(k, tuple(after.get(k, ()))) for k in listed),
+            tuple(self.epoch_row(node, tuple(side_rows.get(node, ()))) for node in listed),
             tuple(side.values()),
         )
 
     def _epoch_before(self, key: NodeKey, run: Run) -> NodeKey | None:
-        """The epoch of the run that a side node comes directly after, the last one of several:
-        by the edges alone, the numbers in the names are not the same (train_epoch0's evaluation
-        is eval_epoch1)."""
+        """The epoch of the run that is a parent of a side node, the last of several.
+
+        Only the edges count, since the numbers in the names differ (the evaluation of train_epoch0
+        is eval_epoch1).
+        """
         dag, parts, of_node = key[0], self.runs.parts, self.runs.of_node
         nodes = self.dags[dag].workflow.nodes
         parents = [(dag, name) for name in parents_of(nodes, key[1])]
@@ -636,40 +722,53 @@ class SnapshotBuilder:
         return max(epochs, key=lambda k: parts[k].epoch or 0, default=None)
 
     def epoch_row(self, key: NodeKey, evaluations: tuple[EpochRow, ...] = ()) -> EpochRow:
-        """One node of a run."""
+        """The row of one node of a run."""
         state, part = self.states[key], self.runs.parts[key]
         record = self.nodes[key]
-        life = self.life(state.job) if state.job else None
-        wait, transfer, execution = self._phases(life)
+        history = self.life(state.job) if state.job else None
+        wait, transfer, execution = self._phases(history)
+        target, site, gpu, gpus, off_target = self._placement(key, history)
+        hold_reason, hold_code = _hold_reason(state.state, history)
+        success_seconds, longest_seconds = self.success(key)
+        job_state, job_return = _job_result(state.job, history)
         return EpochRow(
-            key[1],
-            self.dag_file(key[0]),
-            key[0],
-            part.epoch,
-            part.epoch_var,
-            state.state,
-            state.inferred,
-            state.since,
-            self.seconds(state.since, None) if state.since else None,
-            tuple(job.id for round_ in rounds(record) for job in round_.jobs if not job.noop),
-            *self._whereabouts(key, life),
-            life.submitted if life else None,
-            wait,
-            transfer,
-            execution,
-            self._attempts(key),
-            self._node_hours(key),
-            self.trained_on(key),
-            *_held(state.state, life),
-            *self.success(key),
-            *_job_ended(state.job, life),
-            evaluations,
+            node=key[1],
+            dag=self.dag_file(key[0]),
+            in_dag=key[0],
+            epoch=part.epoch,
+            epoch_var=part.epoch_var,
+            state=state.state,
+            inferred=state.inferred,
+            since=state.since,
+            seconds=self.seconds(state.since, None) if state.since else None,
+            jobs=tuple(
+                job.id for submission in rounds(record) for job in submission.jobs if not job.noop
+            ),
+            target=target,
+            site=site,
+            gpu=gpu,
+            gpus=gpus,
+            off_target=off_target,
+            submitted=history.submitted if history else None,
+            queue_wait=wait,
+            transfer=transfer,
+            execution=execution,
+            attempts=self._attempts(key),
+            gpu_hours=self._node_hours(key),
+            trained_on=self.trained_on(key),
+            hold_reason=hold_reason,
+            hold_code=hold_code,
+            success_seconds=success_seconds,
+            longest_seconds=longest_seconds,
+            job_state=job_state,
+            job_return=job_return,
+            evaluations=evaluations,
         )
 
     # --- nodes --------------------------------------------------------------------------
 
     def nodes_now(self) -> tuple[DagNodes, ...]:
-        """All DAGs with their nodes' states, as a tree of nodes is made of them."""
+        """All DAGs with the states of their nodes, as input of a node tree."""
         from metlmon.snapshot.node_tree import DagNodes
 
         by_path = {dag.workflow.path: dag for dag in self.dags.values()}
@@ -679,122 +778,147 @@ class SnapshotBuilder:
         overruled: dict[str, set[str]] = {}
         for key, name in self.summary.overruled:
             overruled.setdefault(key, set()).add(name)
-        made = []
+        tree_nodes = []
         for key, dag in self.dags.items():
-            inside = {}
+            subdags = {}
             for name, node in dag.workflow.nodes.items():
-                inner = None if node.subdag is None else dag.workflow.subdags[node.subdag]
-                known = by_path.get(inner.path) if inner is not None else None
-                if known is not None and known.top == dag.top:
-                    inside[name] = known.key
-            passed = frozenset(overruled.get(key, ()))
-            made.append(DagNodes(key, dag.file, dag.workflow.nodes, states[key], inside, passed))
-        return tuple(made)
+                subdag = None if node.subdag is None else dag.workflow.subdags[node.subdag]
+                dag_here = by_path.get(subdag.path) if subdag is not None else None
+                if dag_here is not None and dag_here.top == dag.top:
+                    subdags[name] = dag_here.key
+            dag_overruled = frozenset(overruled.get(key, ()))
+            tree_nodes.append(
+                DagNodes(
+                    key=key,
+                    file=dag.file,
+                    nodes=dag.workflow.nodes,
+                    states=states[key],
+                    inside=subdags,
+                    overruled=dag_overruled,
+                )
+            )
+        return tuple(tree_nodes)
 
     def node_row(self, key: NodeKey) -> NodeRow | None:
-        """One node, whatever it is for; None where there is no such node."""
+        """The row of a node of any kind; None where there is no such node."""
         record, state = self.nodes.get(key), self.states.get(key)
         if record is None or state is None:
             return None
         node, states, dag = record.node, self.states, key[0]
-        life = self.life(state.job) if state.job else None
-        target, site, gpu, gpus, off_target = self._whereabouts(key, life)
-        waits: list[str] = []
+        history = self.life(state.job) if state.job else None
+        target, site, gpu, gpus, off_target = self._placement(key, history)
+        hold_reason, hold_code = _hold_reason(state.state, history)
+        job_state, job_return = _job_result(state.job, history)
+        waits_for: list[str] = []
         if state.state is State.WAITING:
             nodes = self.dags[dag].workflow.nodes
-            waits = [
+            waits_for = [
                 name
                 for name in parents_of(nodes, key[1])
                 if (dag, name) not in states or states[dag, name].state not in DONE
             ]
         run = self.runs.of_node.get(key)
-        left = self._retries_left(key) if node.retries else None
+        retries_left = self._retries_left(key) if node.retries else None
+        skipped = run is not None and state.state is State.SKIPPED
+        stopped_by = self._stopped_by(run) if run is not None and skipped else None
         return NodeRow(
-            dag,
-            self.dag_file(dag),
-            key[1],
-            node.kind.value,
-            state.state,
-            state.inferred,
-            state.since,
-            self.seconds(state.since, None) if state.since else None,
-            tuple(job.id for round_ in rounds(record) for job in round_.jobs if not job.noop),
-            *_job_ended(state.job, life),
-            target,
-            site,
-            gpu,
-            gpus,
-            off_target,
-            self._attempts(key),
-            node.retries,
-            left,
-            len(node.parents),
-            len(waits),
-            tuple(waits[:WAITS_TOLD]),
-            len(node.children),
-            run.key if run is not None else None,
-            node.submit,
-            *_held(state.state, life),
-            self._stopped_by(run) if run is not None and state.state is State.SKIPPED else None,
-            state.failure.text if state.failure else None,
-            state.behind,
-            self._submissions(key),
+            dag_key=dag,
+            dag=self.dag_file(dag),
+            node=key[1],
+            kind=node.kind.value,
+            state=state.state,
+            inferred=state.inferred,
+            since=state.since,
+            seconds=self.seconds(state.since, None) if state.since else None,
+            jobs=tuple(
+                job.id for submission in rounds(record) for job in submission.jobs if not job.noop
+            ),
+            job_state=job_state,
+            job_return=job_return,
+            target=target,
+            site=site,
+            gpu=gpu,
+            gpus=gpus,
+            off_target=off_target,
+            attempts=self._attempts(key),
+            retries=node.retries,
+            retries_left=retries_left,
+            parents=len(node.parents),
+            waiting=len(waits_for),
+            waits_for=tuple(waits_for[:MAX_WAITS_FOR]),
+            children=len(node.children),
+            run=run.key if run is not None else None,
+            submit=node.submit,
+            hold_reason=hold_reason,
+            hold_code=hold_code,
+            stopped_by=stopped_by,
+            reason=state.failure.text if state.failure else None,
+            behind=state.behind,
+            submissions=self._submissions(key),
         )
 
     def _retries_left(self, key: NodeKey) -> int:
-        """How often DAGMan would still try a node again: not at all where it let it fail."""
+        """Retries that DAGMan has left for a node; 0 where it let the node fail."""
         state = self.states[key]
         if state.state is State.FAILED and not state.again:
             return 0
         return retries_left(self.dags[key[0]], self.nodes[key], self.made(key))
 
     def _stopped_by(self, run: Run) -> str | None:
-        """The rule by which a run's gate ended it; None where it did not."""
+        """The rule by which a run's gate stopped it; None where it did not."""
         gate = self.gate(run)
         return gate.stopped.rule if gate is not None and gate.stopped is not None else None
 
-    def _whereabouts(
-        self, key: NodeKey, life: JobHistory | None
+    def _placement(
+        self, key: NodeKey, history: JobHistory | None
     ) -> tuple[str | None, str | None, str | None, int | None, bool]:
-        """Target, site, kind and number of GPUs, and whether the site is not the target."""
-        machine = _machine(life)
+        """Target, site, GPU model, number of GPUs, and whether the site is off target."""
+        machine = _machine(history)
         target, site = self.target(key), self.site(machine)
-        gpus = life.executions[-1].gpus if life and life.executions else None
+        gpus = history.executions[-1].gpus if history and history.executions else None
         return target, site, self.gpu(machine), gpus, self.off_target(key, site)
 
-    def _phases(self, life: JobHistory | None) -> tuple[float | None, float | None, float | None]:
-        """Seconds of the last attempt: waiting in the queue, input transfer, execution."""
-        if life is None or life.submitted is None:
+    def _phases(
+        self, history: JobHistory | None
+    ) -> tuple[float | None, float | None, float | None]:
+        """Seconds of the last attempt: queue wait, input transfer, execution."""
+        if history is None or history.submitted is None:
             return None, None, None
-        last = life.executions[-1] if life.executions else None
-        previous = life.executions[-2] if len(life.executions) > 1 else None
-        waited_from = previous.end if previous and previous.end else life.submitted
-        if last is None or (life.state in ACTIVE and life.open is None):
+        last = history.executions[-1] if history.executions else None
+        previous = history.executions[-2] if len(history.executions) > 1 else None
+        waited_from = previous.end if previous and previous.end else history.submitted
+        if last is None or (history.state in ACTIVE and history.open is None):
             ended = last.end if last else None
-            begun = ended or life.submitted
-            spans = [s for s in life.transfers if s.start is not None and s.start >= begun]
-            until = spans[-1].start if spans else None
-            moved = self.seconds(spans[-1].start, spans[-1].end) if spans else None
-            return self.seconds(begun, until), moved, None
+            queue_end = ended or history.submitted
+            spans = [
+                span
+                for span in history.transfers
+                if span.start is not None and span.start >= queue_end
+            ]
+            transfer_start = spans[-1].start if spans else None
+            transfer = self.seconds(spans[-1].start, spans[-1].end) if spans else None
+            return self.seconds(queue_end, transfer_start), transfer, None
         spans = [
-            s
-            for s in life.transfers
-            if s.direction == "input"
-            and s.outcome == "ok"
-            and s.start is not None
-            and waited_from <= s.start <= last.start
+            span
+            for span in history.transfers
+            if span.direction == "input"
+            and span.outcome == "ok"
+            and span.start is not None
+            and waited_from <= span.start <= last.start
         ]
-        begun = spans[-1].start if spans and spans[-1].start else last.start
-        moved = self.seconds(spans[-1].start, spans[-1].end) if spans else None
+        queue_end = spans[-1].start if spans and spans[-1].start else last.start
+        transfer = self.seconds(spans[-1].start, spans[-1].end) if spans else None
         return (
-            self.seconds(waited_from, begun),
-            moved,
+            self.seconds(waited_from, queue_end),
+            transfer,
             self.seconds(last.start, last.end),
         )
 
     def trained_on(self, key: NodeKey) -> str | None:
-        """The site of the node's longest execution, where another one succeeded ("hidden
-        compute"); None where the one that trained is the one that succeeded."""
+        """The site of a node's longest execution, where another one succeeded.
+
+        None where the execution that trained is the one that succeeded. See "hidden compute".
+        """
         final = self.final_success(key)
         if final is None or self.states[key].state is not State.COMPLETED:
             return None
@@ -804,14 +928,20 @@ class SnapshotBuilder:
         return self.site(longest.machine)
 
     def longest(self, key: NodeKey) -> Execution | None:
-        """The node's longest execution, the first of several that lasted as long."""
+        """The node's longest execution, the first of several of equal length."""
         jobs = sorted(self.nodes[key].jobs, key=lambda job: (job.cluster, job.proc, job.subproc))
-        executions = [e for job in jobs for e in self.life(job).executions]
-        return max(executions, key=lambda e: self.seconds(e.start, e.end) or 0.0, default=None)
+        executions = [execution for job in jobs for execution in self.life(job).executions]
+        return max(
+            executions,
+            key=lambda execution: self.seconds(execution.start, execution.end) or 0.0,
+            default=None,
+        )
 
     def success(self, key: NodeKey) -> tuple[float | None, float | None]:
-        """Of a completed node: seconds of the execution that completed it, and of its longest
-        one. (None, None) for any other."""
+        """Seconds of the execution that completed a node, and of its longest one.
+
+        (None, None) where the node is not completed.
+        """
         final = self.final_success(key)
         longest = self.longest(key)
         if final is None or longest is None or self.states[key].state is not State.COMPLETED:
@@ -821,11 +951,14 @@ class SnapshotBuilder:
     # --- jobs ---------------------------------------------------------------------------
 
     def job_rows(self) -> list[JobRow]:
-        """All jobs, in order of cluster and proc; a top-level DAG's own DAGMan is none."""
+        """All jobs, in order of cluster and proc.
+
+        The DAGMan jobs of top-level DAGs are not included.
+        """
         return [self.job_row(job) for job in self.real_jobs()]
 
     def queued(self, run: str | None = None) -> tuple[JobRow, ...]:
-        """The jobs that are in the queue by their logs: of the run with this key, or all."""
+        """Jobs in the queue by their logs; with ``run`` only those of that run key."""
         rows = (self.job_row(self.ensemble.jobs[key]) for key in sorted(self.sums.queued))
         if run is None:
             return tuple(rows)
@@ -835,178 +968,207 @@ class SnapshotBuilder:
         return tuple(row for row in rows if (row.in_dag, row.node) in nodes)
 
     def job_row(self, job: Job) -> JobRow:
-        life = self.life(job)
+        """The row of one job."""
+        history = self.life(job)
         key = self.node_of(job)
         run = self.runs.of_node.get(key) if key else None
         part = self.runs.parts.get(key) if key else None
-        placed = self.members.get((job.cluster, job.proc, job.subproc))
-        machine = _machine(life)
-        hold = life.hold if life.state is State.HELD else None
-        request = next((u.request for u in life.usage if u.name == "Memory"), None)
-        peak = next((u.usage for u in life.usage if u.name == "Memory"), None)
-        memory = max((m for m in (job.memory_max, peak) if m is not None), default=None)
+        attribution = self.members.get((job.cluster, job.proc, job.subproc))
+        machine = _machine(history)
+        hold = history.hold if history.state is State.HELD else None
+        request = next((usage.request for usage in history.usage if usage.name == "Memory"), None)
+        peak = next((usage.usage for usage in history.usage if usage.name == "Memory"), None)
+        memory = max((value for value in (job.memory_max, peak) if value is not None), default=None)
         return JobRow(
-            self.dag_file(key[0]) if key else None,
-            key[0] if key else None,
-            key[1] if key else None,
-            run.names[self.home(run)] if run else None,
-            run.uuid if run else None,
-            part.epoch if part else None,
-            job.cluster,
-            job.proc,
-            life.state or State.IDLE,
-            life.since,
-            self.seconds(life.since, None) if life.since else None,
-            self.target(key),
-            self.site(machine),
-            self.gpu(machine),
-            life.executions[-1].gpus if life.executions else None,
-            life.submitted,
-            tuple(self._execution_row(e) for e in life.executions),
-            tuple(self._transfer_row(s) for s in life.transfers),
-            life.bytes_sent,
-            life.bytes_received,
-            int(memory) if memory is not None else None,
-            int(request) if request is not None else None,
-            hold.reason if hold else None,
-            hold.code if hold else None,
-            hold.subcode if hold else None,
-            tuple(self.dags[k].file for k in (placed.candidates if placed else ())),
-            self.off_target(key, self.site(machine)),
+            dag=self.dag_file(key[0]) if key else None,
+            in_dag=key[0] if key else None,
+            node=key[1] if key else None,
+            run=run.names[self.home(run)] if run else None,
+            uuid=run.uuid if run else None,
+            epoch=part.epoch if part else None,
+            cluster=job.cluster,
+            proc=job.proc,
+            state=history.state or State.IDLE,
+            since=history.since,
+            seconds=self.seconds(history.since, None) if history.since else None,
+            target=self.target(key),
+            site=self.site(machine),
+            gpu=self.gpu(machine),
+            gpus=history.executions[-1].gpus if history.executions else None,
+            submitted=history.submitted,
+            executions=tuple(self._execution_row(execution) for execution in history.executions),
+            transfers=tuple(self._transfer_row(span) for span in history.transfers),
+            bytes_sent=history.bytes_sent,
+            bytes_received=history.bytes_received,
+            memory_mb=int(memory) if memory is not None else None,
+            request_memory_mb=int(request) if request is not None else None,
+            hold_reason=hold.reason if hold else None,
+            hold_code=hold.code if hold else None,
+            hold_subcode=hold.subcode if hold else None,
+            ambiguous=tuple(
+                self.dags[dag_key].file
+                for dag_key in (attribution.candidates if attribution else ())
+            ),
+            off_target=self.off_target(key, self.site(machine)),
         )
 
-    def _execution_row(self, e: Execution) -> ExecutionRow:
-        machine = e.machine
+    def _execution_row(self, execution: Execution) -> ExecutionRow:
+        machine = execution.machine
         return ExecutionRow(
-            e.start,
-            e.end,
-            self.seconds(e.start, e.end),
-            sum(self.seconds(a, b) or 0.0 for a, b in e.suspensions),
-            e.outcome,
-            e.code,
-            e.subcode,
-            e.reason,
-            e.return_value,
-            e.signal,
-            self.site(machine),
-            host_of(machine) if machine else None,
-            self.gpu(machine),
-            e.gpus,
-            self.hours(e),
-            e.uncertain,
+            start=execution.start,
+            end=execution.end,
+            seconds=self.seconds(execution.start, execution.end),
+            suspended=sum(self.seconds(start, end) or 0.0 for start, end in execution.suspensions),
+            outcome=execution.outcome,
+            code=execution.code,
+            subcode=execution.subcode,
+            reason=execution.reason,
+            return_value=execution.return_value,
+            signal=execution.signal,
+            site=self.site(machine),
+            host=host_of(machine) if machine else None,
+            gpu=self.gpu(machine),
+            gpus=execution.gpus,
+            gpu_hours=self.hours(execution),
+            uncertain=execution.uncertain,
         )
 
     def _transfer_row(self, span: TransferSpan) -> TransferRow:
         outcome = "in-flight" if span.outcome == "pending" else span.outcome
         return TransferRow(
-            span.direction,
-            span.start,
-            span.end,
-            self.seconds(span.start, span.end),
-            outcome,
-            span.host,
-            span.queue_seconds,
+            direction=span.direction,
+            start=span.start,
+            end=span.end,
+            seconds=self.seconds(span.start, span.end),
+            outcome=outcome,
+            host=span.host,
+            queue_seconds=span.queue_seconds,
         )
 
     def job_view(self, cluster: int, proc: int) -> JobView | None:
-        """The life of one job; None when there is no such job."""
+        """The details of one job; None when there is no such job."""
         job = self.ensemble.jobs.get(self.ensemble.lives.newest((cluster, proc)))
         if job is None or job.key in self.ensemble.unproven.foreign:
             return None
         key = self.node_of(job)
         record = self.nodes.get(key) if key else None
         siblings = (
-            tuple(j.id for r in rounds(record) for j in r.jobs if not j.noop)
+            tuple(
+                sibling.id
+                for submission in rounds(record)
+                for sibling in submission.jobs
+                if not sibling.noop
+            )
             if record
             else (job.id,)
         )
         return JobView(
-            self.job_row(job),
-            self.event_lines(job),
-            job.memory_updates,
-            self.life(job).usage,
-            _filled(record.node.output, job) if record else None,
-            _filled(record.node.error, job) if record else None,
-            siblings,
-            tuple(self.life(job).states),
+            row=self.job_row(job),
+            events=self.event_lines(job),
+            memory_updates=job.memory_updates,
+            usage=self.life(job).usage,
+            output=_expand_macros(record.node.output, job) if record else None,
+            error=_expand_macros(record.node.error, job) if record else None,
+            siblings=siblings,
+            states=tuple(self.life(job).states),
         )
 
     def event_lines(self, job: Job) -> tuple[EventLine, ...]:
-        """The job's history, without its 006 events, and holds that were inferred needlessly."""
+        """The events of a job as lines of text.
+
+        Left out are its 006 events, and inferred holds that turned out to be needless.
+        """
         holds = self.life(job).holds
         return tuple(
-            EventLine(e.time, e.number, e.name, _told(e.text, e.detail, e.body), e.damaged)
-            for e in job.events()
-            if not (isinstance(e.detail, Held) and e.detail.inferred) or (e.time, e.detail) in holds
+            EventLine(
+                time=event.time,
+                number=event.number,
+                name=event.name,
+                text=_event_text(event.text, event.detail, event.body),
+                damaged=event.damaged,
+            )
+            for event in job.events()
+            if not (isinstance(event.detail, Held) and event.detail.inferred)
+            or (event.time, event.detail) in holds
         )
 
     def output(self, cluster: int, proc: int) -> str | None:
-        """The file that a job's output goes to, as its submit description says; None where that
-        is not known."""
+        """The output file of a job, from its submit description.
+
+        None where that is not known.
+        """
         job = self.ensemble.jobs.get(self.ensemble.lives.newest((cluster, proc)))
         key = self.node_of(job) if job is not None else None
         record = self.nodes.get(key) if key else None
-        return _filled(record.node.output, job) if record and job else None
+        return _expand_macros(record.node.output, job) if record and job else None
 
     # --- problems -----------------------------------------------------------------------
 
     def problems(self) -> tuple[ProblemGroup, ...]:
-        """Trouble grouped by cause: what is in trouble now first, then by what it cost."""
-        groups = self.summary.troubles.by_cause(self.as_of)
-        drawn = [self._group(key, trouble) for key, trouble in groups.items()]
-        drawn += self._without_jobs()
-        return tuple(sorted(drawn, key=lambda g: (-g.now, -g.lost, -g.times, g.cause, g.kind)))
+        """Problems by cause: those present now first, then by what they cost."""
+        groups = self.summary.problems.by_cause(self.as_of)
+        problems = [self._problem_group(key, totals) for key, totals in groups.items()]
+        problems += self._nodes_without_jobs()
+        return tuple(
+            sorted(
+                problems,
+                key=lambda group: (-group.now, -group.lost, -group.times, group.cause, group.kind),
+            )
+        )
 
-    def _without_jobs(self) -> Iterable[ProblemGroup]:
-        """Nodes that failed without a job's doing, by what DAGMan says of them."""
+    def _nodes_without_jobs(self) -> Iterable[ProblemGroup]:
+        """Nodes that failed without a job's failure, by DAGMan's reason."""
         causes: dict[str, list[NodeKey]] = defaultdict(list)
-        for key, failure in self.summary.jobless.items():
+        for key, failure in self.summary.failed_without_job.items():
             causes[failure.text].append(key)
         for cause, keys in causes.items():
             since = [when for key in keys if (when := self.states[key].since) is not None]
             of_runs = {key: self.runs.of_node[key] for key in keys if key in self.runs.of_node}
             runs = {run.key: run for run in of_runs.values()}
             yield ProblemGroup(
-                f"node:{cause}",
-                "failed",
-                cause,
-                None,
-                None,
-                len(keys),
-                len(keys),
-                0.0,
-                tuple(runs),
-                tuple(run.names[self.home(run)] for run in runs.values()),
-                (),
-                max(since, default=None),
-                None,
-                tuple(name for _, name in sorted(keys)),
+                key=f"node:{cause}",
+                kind="failed",
+                cause=cause,
+                code=None,
+                subcode=None,
+                now=len(keys),
+                times=len(keys),
+                lost=0.0,
+                runs=tuple(runs),
+                run_names=tuple(run.names[self.home(run)] for run in runs.values()),
+                jobs=(),
+                last=max(since, default=None),
+                example=None,
+                nodes=tuple(name for _, name in sorted(keys)),
             )
 
-    def _group(self, key: tuple[str, str], trouble: ProblemTotals) -> ProblemGroup:
+    def _problem_group(self, key: tuple[str, str], totals: ProblemTotals) -> ProblemGroup:
         kind, cause = key
         by_key = self.runs.by_key
-        runs = {key: by_key[key] for key in trouble.runs if key in by_key}
+        runs = {key: by_key[key] for key in totals.runs if key in by_key}
         return ProblemGroup(
-            f"{kind}:{cause}",
-            kind,
-            cause,
-            trouble.code,
-            trouble.subcode,
-            len(trouble.now),
-            trouble.times,
-            trouble.lost,
-            tuple(runs),
-            tuple(run.names[self.home(run)] for run in runs.values()),
-            trouble.latest,
-            trouble.jobs[trouble.latest[0]] if trouble.latest else None,
-            trouble.example,
+            key=f"{kind}:{cause}",
+            kind=kind,
+            cause=cause,
+            code=totals.code,
+            subcode=totals.subcode,
+            now=len(totals.now),
+            times=totals.times,
+            lost=totals.lost,
+            runs=tuple(runs),
+            run_names=tuple(run.names[self.home(run)] for run in runs.values()),
+            jobs=totals.latest,
+            last=totals.jobs[totals.latest[0]] if totals.latest else None,
+            example=totals.example,
         )
 
 
 @dataclass(slots=True)
 class InFlight:
-    """Microseconds in flight, in the measure of the ensemble: on GPUs, CPUs, or by the clock."""
+    """Microseconds of the executions in flight, times the ensemble's hour unit.
+
+    The unit is GPUs, CPUs, or 1 for wall-clock time.
+    """
 
     total: int = 0
     runs: Counter[str] = field(default_factory=Counter)
@@ -1014,81 +1176,83 @@ class InFlight:
     gpus: Counter[str | None] = field(default_factory=Counter)
 
 
-def _job_ended(job: Job | None, life: JobHistory | None) -> tuple[State | None, int | None]:
-    """What a node's job came to, and the return value of its last execution."""
-    if job is None or life is None or job.noop:
+def _job_result(job: Job | None, history: JobHistory | None) -> tuple[State | None, int | None]:
+    """The state of a node's job, and the return value of its last execution."""
+    if job is None or history is None or job.noop:
         return None, None
-    return life.state, life.executions[-1].return_value if life.executions else None
+    return history.state, history.executions[-1].return_value if history.executions else None
 
 
-def _held(state: State, life: JobHistory | None) -> tuple[str | None, int | None]:
-    """Why a node's job is held, and the code of it."""
-    if state is not State.HELD or life is None or life.hold is None:
+def _hold_reason(state: State, history: JobHistory | None) -> tuple[str | None, int | None]:
+    """The reason and code of the hold of a held node."""
+    if state is not State.HELD or history is None or history.hold is None:
         return None, None
-    return life.hold.reason, life.hold.code
+    return history.hold.reason, history.hold.code
 
 
-def _machine(life: JobHistory | None) -> Execute | None:
-    return life.executions[-1].machine if life is not None and life.executions else None
+def _machine(history: JobHistory | None) -> Execute | None:
+    return history.executions[-1].machine if history is not None and history.executions else None
 
 
-def _counted(counts: Mapping[State, int]) -> Mapping[State, int]:
+def _all_states(counts: Mapping[State, int]) -> Mapping[State, int]:
+    """The counts with 0 for every state that is missing."""
     return {state: counts.get(state, 0) for state in State}
 
 
-_Ranked: TypeAlias = tuple[str | None, SiteTotals, GpuHours]
+_RankedTotals: TypeAlias = tuple[str | None, SiteTotals, GpuHours]
 
 
-def _largest_first(
+def _by_gpu_hours(
     sums: RunningTotals,
-    places: Mapping[str | None, SiteTotals],
+    totals: Mapping[str | None, SiteTotals],
     in_flight: Mapping[str | None, int],
-) -> list[_Ranked]:
-    """Name, what it served, and hours with those in flight."""
+) -> list[_RankedTotals]:
+    """Name, totals, and hours including those in flight, largest first."""
     measure = sums.measure
     ranked = [
-        (name, served, served.hours.hours(measure, in_flight.get(name, 0)))
-        for name, served in places.items()
+        (name, site_totals, site_totals.hours.hours(measure, in_flight.get(name, 0)))
+        for name, site_totals in totals.items()
     ]
-    return sorted(ranked, key=lambda each: (-each[2].total, -each[1].executions, each[0] or ""))
+    return sorted(ranked, key=lambda entry: (-entry[2].total, -entry[1].executions, entry[0] or ""))
 
 
-def _site_row(site: str | None, served: SiteTotals, hours: GpuHours) -> SiteRow:
+def _site_row(site: str | None, totals: SiteTotals, hours: GpuHours) -> SiteRow:
     return SiteRow(
-        site,
-        tuple(sorted(served.targets)),
-        served.executions,
-        served.completed,
-        hours,
-        served.seconds.value(),
+        site=site,
+        target=tuple(sorted(totals.targets)),
+        executions=totals.executions,
+        completed_epochs=totals.completed,
+        gpu_hours=hours,
+        seconds_median=totals.seconds.value(),
     )
 
 
-def _gpu_row(gpu: str | None, served: SiteTotals, hours: GpuHours) -> GpuRow:
-    return GpuRow(gpu, served.executions, served.completed, hours)
+def _gpu_row(gpu: str | None, totals: SiteTotals, hours: GpuHours) -> GpuRow:
+    return GpuRow(gpu, totals.executions, totals.completed, hours)
 
 
-def _told(text: str, detail: object, body: str) -> str:
-    """An event's header text, and the reason that stands below it."""
+def _event_text(text: str, detail: object, body: str) -> str:
+    """An event's header text, followed by the reason in its body."""
     match detail:
         case Evicted() | Held() | Released() | Aborted() | ConnectionEvent():
-            more = detail.reason
+            reason = detail.reason
         case RemoteError():
-            more = detail.message
+            reason = detail.message
         case Generic():
-            more = None
+            reason = None
         case None:
-            more = body.strip() or None
+            reason = body.strip() or None
         case _:
-            more = getattr(detail, "reason", None)
-    return f"{text} {more}".strip() if more else text
+            reason = getattr(detail, "reason", None)
+    return f"{text} {reason}".strip() if reason else text
 
 
 _CLUSTER = re.compile(r"\$\((?:cluster|clusterid)\)", re.IGNORECASE)
 _PROCESS = re.compile(r"\$\((?:process|procid)\)", re.IGNORECASE)
 
 
-def _filled(name: str | None, job: Job) -> str | None:
+def _expand_macros(name: str | None, job: Job) -> str | None:
+    """A file name with the ``$(Cluster)`` and ``$(Process)`` macros expanded."""
     if name is None:
         return None
     return _PROCESS.sub(str(job.proc), _CLUSTER.sub(str(job.cluster), name))

@@ -1,4 +1,4 @@
-"""The nodes as the DAG files describe them, for what follows from those files alone."""
+"""The nodes of the DAG files, for statistics that depend on these files only."""
 
 from __future__ import annotations
 
@@ -18,9 +18,11 @@ if TYPE_CHECKING:
 
 @frozen
 class DescribedNode:
-    """One node. ``dag``: the file of its top-level DAG; ``run``: its run's key, None for a node
-    of no run, ``run_name`` what this node's own name calls the run; ``training``: it is an
-    epoch."""
+    """One node.
+
+    ``dag``: the file of its top-level DAG. ``run``: the key of its run, None for a node of no run;
+    ``run_name``: the run's name in this node's name. ``training``: it is an epoch.
+    """
 
     key: NodeKey
     dag: str
@@ -32,8 +34,10 @@ class DescribedNode:
 
 
 class Nodes:
-    """All nodes, in the order of their DAGs. The same object as long as the DAG files are the
-    same, so that what follows from it can be remembered by it."""
+    """All nodes, in the order of their DAGs.
+
+    The object is the same as long as the DAG files are, so that results can be cached by it.
+    """
 
     def __init__(self, every: tuple[DescribedNode, ...] = ()) -> None:
         self.every = every
@@ -44,35 +48,39 @@ NO_NODES: Final = Nodes()
 
 @frozen
 class DagDescription:
-    """Of the nodes of no run, at the moment of the picture: ``states``; ``completed``: when those
-    that are were, after their POST scripts, as far as that is known."""
+    """The nodes, and the states of those of no run at the time of the snapshot.
+
+    ``completed``: times of completion, after POST scripts, as far as they are known.
+    """
 
     nodes: Nodes = NO_NODES
     states: Mapping[NodeKey, State] = field(default_factory=dict)
     completed: Mapping[NodeKey, datetime] = field(default_factory=dict)
 
 
-def described(painter: SnapshotBuilder, before: Nodes | None = None) -> DagDescription:
-    """The nodes of a picture; ``before``: as they were described last, if the DAG files have not
-    changed since."""
-    nodes = before or Nodes(tuple(_described(painter, key) for key in painter.nodes))
-    judged = {each.key: painter.states[each.key] for each in nodes.every if each.run is None}
+def described(builder: SnapshotBuilder, previous: Nodes | None = None) -> DagDescription:
+    """The description of the DAGs of a snapshot.
+
+    ``previous``: the nodes of the last description, if the DAG files have not changed since.
+    """
+    nodes = previous or Nodes(tuple(_describe_node(builder, key) for key in builder.nodes))
+    states = {node.key: builder.states[node.key] for node in nodes.every if node.run is None}
     completed = {
         key: node.since
-        for key, node in judged.items()
+        for key, node in states.items()
         if node.state is State.COMPLETED and node.since is not None
     }
-    return DagDescription(nodes, {key: node.state for key, node in judged.items()}, completed)
+    return DagDescription(nodes, {key: node.state for key, node in states.items()}, completed)
 
 
-def _described(painter: SnapshotBuilder, key: NodeKey) -> DescribedNode:
-    run, part = painter.runs.of_node.get(key), painter.runs.parts.get(key)
+def _describe_node(builder: SnapshotBuilder, key: NodeKey) -> DescribedNode:
+    run, part = builder.runs.of_node.get(key), builder.runs.parts.get(key)
     return DescribedNode(
-        key,
-        painter.dag_file(key[0]),
-        painter.nodes[key].node,
-        run.key if run is not None else None,
-        part.run if part is not None else None,
-        run.uuid if run is not None else None,
-        part is not None and part.training,
+        key=key,
+        dag=builder.dag_file(key[0]),
+        node=builder.nodes[key].node,
+        run=run.key if run is not None else None,
+        run_name=part.run if part is not None else None,
+        uuid=run.uuid if run is not None else None,
+        training=part is not None and part.training,
     )

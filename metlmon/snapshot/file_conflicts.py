@@ -1,4 +1,4 @@
-"""Files of one DAG that do not fit together: one is missing, older, or of another DAG."""
+"""Warnings about conflicting files of a DAG: missing, older, or of another DAG."""
 
 from __future__ import annotations
 
@@ -8,34 +8,34 @@ from typing import TYPE_CHECKING, Final
 
 from metlmon.model.dag import Dag
 from metlmon.model.unrecorded_nodes import is_total, metrics_in_force, missing_rescue, told_totals
-from metlmon.snapshot.aggregates import APART
+from metlmon.snapshot.aggregates import SPECIAL_KINDS
 from metlmon.snapshot.types import Notice
 from metlmon.text.formatting import moment, plain
 
 if TYPE_CHECKING:
     from metlmon.model.ensemble import Ensemble
 
-NAME_LIMIT: Final = 60
-"""Characters of a node's name in a warning."""
+MAX_NAME: Final = 60
+"""Characters of a node name in a warning."""
 
 
-def disagreements(ensemble: Ensemble) -> Iterator[Notice]:
-    """Warnings about the files of each DAG, as far as its states have been judged."""
+def file_conflicts(ensemble: Ensemble) -> Iterator[Notice]:
+    """Warnings about the files of each DAG whose node states are resolved."""
     for dag in ensemble.dags.values():
-        yield from _missing(ensemble, dag)
-        yield from _changed(ensemble, dag)
-        yield from _counts(ensemble, dag)
-        yield from _behind(ensemble, dag)
-    if names := ensemble.summary.strangers.get("", ()):
+        yield from _missing_files(ensemble, dag)
+        yield from _changed_dag_file(ensemble, dag)
+        yield from _different_counts(ensemble, dag)
+        yield from _outdated_files(ensemble, dag)
+    if names := ensemble.summary.unknown_nodes.get("", ()):
         text = (
-            f"epochs that no DAG file here has are in the logs: {_some(names)}; they are in "
+            f"epochs that no DAG file here has are in the logs: {_first_name(names)}; they are in "
             "no run: the DAG file was changed since, or is not here"
         )
         yield Notice("unknown-nodes", None, None, text)
 
 
-def _missing(ensemble: Ensemble, dag: Dag) -> Iterator[Notice]:
-    """What would tell of the nodes whose state is inferred, or unknown."""
+def _missing_files(ensemble: Ensemble, dag: Dag) -> Iterator[Notice]:
+    """Missing files that would show the state of inferred or unknown nodes."""
     without = ensemble.unrecorded(dag.key)
     if without is None:
         return
@@ -48,13 +48,15 @@ def _missing(ensemble: Ensemble, dag: Dag) -> Iterator[Notice]:
         *([f"{_nodes(inferred)} taken for done"] if inferred else ()),
         *([f"of {_nodes(unknown)} nothing is known"] if unknown else ()),
     ]
-    said = " and ".join(states)
+    counted = " and ".join(states)
     if name is not None:
-        text = f"the rescue file with which DAGMan began is not here: {said}"
+        text = f"the rescue file with which DAGMan began is not here: {counted}"
     elif without.began_in_mid_chain:
-        text = f"a rescue file was in force that is not here, or an earlier log: {said}"
+        text = f"a rescue file was in force that is not here, or an earlier log: {counted}"
     elif unknown:
-        text = f"no log of what its DAGMan submitted is here: {said}; put its .nodes.log beside it"
+        text = (
+            f"no log of what its DAGMan submitted is here: {counted}; put its .nodes.log beside it"
+        )
         yield Notice("missing-record", dag.file, None, text)
         return
     else:
@@ -66,36 +68,38 @@ def _nodes(number: int) -> str:
     return f"{number} node" if number == 1 else f"{number} nodes"
 
 
-def _changed(ensemble: Ensemble, dag: Dag) -> Iterator[Notice]:
-    """The DAG file is not the one that ran: other names, or another number of nodes."""
-    began = dag.last_start()
-    in_out = [
+def _changed_dag_file(ensemble: Ensemble, dag: Dag) -> Iterator[Notice]:
+    """The DAG file is not the one that ran: its node names or numbers differ."""
+    start = dag.last_start()
+    in_dagman_out = [
         name
         for name, time in dag.strangers.items()
-        if name not in dag.workflow.nodes and (began is None or time is None or time >= began)
+        if name not in dag.workflow.nodes and (start is None or time is None or time >= start)
     ]
-    strange: list[tuple[str, Collection[str]]] = [
-        (f"{dag.file}.nodes.log", ensemble.summary.strangers.get(dag.key, ())),
-        (f"{dag.file}.dagman.out", in_out),
+    sources: list[tuple[str, Collection[str]]] = [
+        (f"{dag.file}.nodes.log", ensemble.summary.unknown_nodes.get(dag.key, ())),
+        (f"{dag.file}.dagman.out", in_dagman_out),
         *((file.name, names) for file, names in dag.strange_names()),
     ]
-    for file, names in strange:
+    for file, names in sources:
         if names:
-            yield _other_dag(dag, f"{file} has nodes that are not in it: {_some(names)}")
+            yield _other_dag_notice(
+                dag, f"{file} has nodes that are not in it: {_first_name(names)}"
+            )
             return
     for file, total in told_totals(dag):
         if not is_total(dag, total):
-            yield _other_dag(dag, f"{file} counts {_nodes(total)}, it has {dag.counted}")
+            yield _other_dag_notice(dag, f"{file} counts {_nodes(total)}, it has {dag.counted}")
             return
 
 
-def _some(names: Collection[str]) -> str:
+def _first_name(names: Collection[str]) -> str:
     more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-    return f"{plain(min(names), NAME_LIMIT)}{more}"
+    return f"{plain(min(names), MAX_NAME)}{more}"
 
 
-def _behind(ensemble: Ensemble, dag: Dag) -> Iterator[Notice]:
-    """A DAGMan was at work after the end that its files tell."""
+def _outdated_files(ensemble: Ensemble, dag: Dag) -> Iterator[Notice]:
+    """A DAGMan was active after the end that its files report."""
     ending = ensemble.ending(dag)
     if ending is not None and ending[1] is None and _has_queued(ensemble, dag):
         text = (
@@ -112,21 +116,23 @@ def _behind(ensemble: Ensemble, dag: Dag) -> Iterator[Notice]:
 
 
 def _has_queued(ensemble: Ensemble, dag: Dag) -> bool:
-    placed = map(ensemble.members.get, ensemble.summary.sums.queued)
-    return any(each is not None and each.dag == dag.key for each in placed)
+    attributions = map(ensemble.members.get, ensemble.summary.sums.queued)
+    return any(
+        attribution is not None and attribution.dag == dag.key for attribution in attributions
+    )
 
 
-def _other_dag(dag: Dag, text: str) -> Notice:
+def _other_dag_notice(dag: Dag, text: str) -> Notice:
     advice = "it was changed since, or is another DAG's; states of nodes may be wrong"
     return Notice("dag-file-changed", dag.file, None, f"not the DAG that ran: {text}; {advice}")
 
 
-def _counts(ensemble: Ensemble, dag: Dag) -> Iterator[Notice]:
-    """DAGMan ended, and says otherwise of its nodes than the logs do."""
+def _different_counts(ensemble: Ensemble, dag: Dag) -> Iterator[Notice]:
+    """DAGMan's final node counts differ from those of the logs."""
     metrics = metrics_in_force(dag)
     if metrics is None or metrics.succeeded is None or metrics.total_nodes is None:
         return
-    if any(node.kind in APART for node in dag.workflow.nodes.values()):
+    if any(node.kind in SPECIAL_KINDS for node in dag.workflow.nodes.values()):
         # DAGMan counts some of these twice.
         return
     counts = ensemble.summary.counts[dag.key]

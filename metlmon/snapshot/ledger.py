@@ -1,9 +1,9 @@
-"""The ledger: every run, epoch, job, execution and transfer of one moment, as flat entries.
+"""The ledger: runs, epochs, jobs, executions and transfers as flat entries.
 
-What is added up anywhere (sites, GPU models, causes, windows of time, frames, reports,
-estimates) is added up from these entries, so that no two sums can disagree. All definitions
-are those of ``domain.md``. Times are naive datetimes in the access point's local time (aware
-where the log said UTC), durations seconds, bytes bytes; None is "not known".
+All totals (sites, GPU models, causes, time windows, frames, reports, estimates) are summed from
+these entries, so that no two of them disagree. All definitions are those of ``domain.md``.
+Times are naive datetimes in the access point's local time (aware where the log said UTC),
+durations seconds, bytes bytes; None is "not known".
 """
 
 from __future__ import annotations
@@ -22,11 +22,13 @@ from metlmon.snapshot.types import FailedEpoch, Latest
 HOUR: Final = 3600.0
 
 SHORT_SUCCESS: Final = 0.5
-"""An epoch whose successful execution is shorter than this share of its longest one was
-trained elsewhere than where it succeeded ("hidden compute")."""
+"""Share of the longest execution; a shorter success did not train the epoch.
+
+Such an epoch was trained elsewhere than where it succeeded ("hidden compute").
+"""
 
 
-# By name here: Python 3.11 looks a member of an Enum up by a function each time.
+# Module constants, since Python 3.11 looks up each Enum member through a function.
 _GOOD: Final = Outcome.GOOD
 _IN_FLIGHT: Final = Outcome.IN_FLIGHT
 
@@ -35,19 +37,18 @@ _IN_FLIGHT: Final = Outcome.IN_FLIGHT
 class ExecutionEntry:
     """One execution of a job.
 
-    ``attempt``: its number among the tries of its node, from 1; the procs of one submission
-    are tried together. ``dag``: the file of the
-    top-level DAG; ``in_dag``: the DAG that holds the node, which may be a sub-DAG of it (two of
-    these may use the same names: ``key`` alone tells nodes apart). ``run`` is the run's key,
-    ``run_name`` its name; both None for a job of no run; ``training``: its node is an epoch.
-    ``wait``: seconds the job was idle before it (transfer taken off); ``transfer``: seconds of
-    the input transfer before it; None without one. ``gpu_seconds``: seconds × GPUs, None when
-    the number of GPUs is not known (counted as 0 in every sum). ``bytes_*``: of the job's bytes
-    those of this execution; over a job's executions they add up to the job's. ``final``: it is
-    the execution that completed its epoch. ``dagman``: the job is a sub-DAG's DAGMan, which runs
-    at no site. ``cause``: the folded reason of a bad end, None for a good one. ``counted``: in
-    a window of time an execution may only reach into, its seconds are those inside and it is
-    counted in the window that it ended in (in flight: the last one).
+    ``attempt``: its number among the attempts of its node, from 1; the procs of one submission are
+    one attempt. ``dag``: the file of the top-level DAG; ``in_dag``: the DAG that contains the node,
+    which may be a sub-DAG of it (two of these may use the same names: only ``key`` identifies a
+    node). ``run``: the run's key, ``run_name``: its name; both None for a job of no run.
+    ``training``: its node is an epoch. ``wait``: seconds the job was idle before it, without the
+    transfer; ``transfer``: seconds of the input transfer before it; None without one.
+    ``gpu_seconds``: seconds × GPUs, None when the number of GPUs is not known (counted as 0 in
+    every sum). ``bytes_*``: its share of the job's bytes; over a job's executions they add up to
+    the job's. ``final``: it completed its epoch. ``dagman``: the job is a sub-DAG's DAGMan, which
+    runs at no site. ``cause``: the folded reason of a bad end, None for a good one. ``counted``: in
+    a time window an execution may be partly outside; its seconds are those inside, and it is
+    counted in the window in which it ended (in flight: the last one).
     """
 
     job: JobId
@@ -91,12 +92,12 @@ class ExecutionEntry:
 
     @property
     def key(self) -> NodeKey | None:
-        """What its node is found by; None for a job of no node."""
+        """The key of its node; None for a job of no node."""
         return _key(self.in_dag, self.node)
 
     @property
     def weight(self) -> int | None:
-        """What seconds are multiplied by to GPU-seconds, or to those of another measure."""
+        """Factor from seconds to GPU-seconds, or to the unit of ``measure``."""
         return self.measure.weight(self.gpus, self.cpus)
 
     @property
@@ -109,10 +110,13 @@ class ExecutionEntry:
 
 @frozen
 class TransferEntry:
-    """One transfer of a job. ``direction``: input, output; ``outcome``: ok, aborted,
-    unfinished, in-flight. ``end`` None: in flight. ``seconds`` up to as-of; None when its start
-    was not logged. ``site``: of the execution that it was for, or else what ``host`` is known
-    as from other executions; None when nothing tells. ``counted``: as for executions."""
+    """One transfer of a job.
+
+    ``direction``: input, output; ``outcome``: ok, aborted, unfinished, in-flight. ``end`` None: in
+    flight. ``seconds``: up to as-of; None when its start was not logged. ``site``: that of its
+    execution, else the site of ``host`` in other executions; None when neither is known.
+    ``counted``: as in :class:`ExecutionEntry`.
+    """
 
     job: JobId
     run: str | None
@@ -130,8 +134,11 @@ class TransferEntry:
 
 @frozen
 class HoldEntry:
-    """One hold. ``end``: when the job was released or removed, None while it is held.
-    ``site``: where it ran last before."""
+    """One hold.
+
+    ``end``: when the job was released or removed, None while it is held. ``site``: where it ran
+    last before.
+    """
 
     start: datetime
     end: datetime | None
@@ -143,13 +150,16 @@ class HoldEntry:
     gpu: str | None
 
 
-Entering = tuple[datetime, State]
-"""A state, and when it was entered."""
+StateChange = tuple[datetime, State]
+"""A state, and the time it was entered."""
 
 
-class LazyConcat(Sequence[Entering]):
-    """The states that a job entered, as a tuple of pairs has them, in a third of its memory:
-    thousands of jobs went the same way (``kinds``), each at ``times`` of its own."""
+class LazyConcat(Sequence[StateChange]):
+    """The states that a job entered, as a sequence of (time, state) pairs.
+
+    It takes a third of the memory of a tuple: thousands of jobs share one ``kinds`` tuple, each
+    with its own ``times``.
+    """
 
     __slots__ = ("_kinds", "_times")
 
@@ -160,15 +170,15 @@ class LazyConcat(Sequence[Entering]):
         return len(self._times)
 
     @overload
-    def __getitem__(self, at: int) -> Entering: ...
+    def __getitem__(self, index: int) -> StateChange: ...
     @overload
-    def __getitem__(self, at: slice) -> tuple[Entering, ...]: ...
+    def __getitem__(self, index: slice) -> tuple[StateChange, ...]: ...
     def __getitem__(self, at: int | slice) -> Any:
         if isinstance(at, slice):
             return tuple(self)[at]
         return self._times[at], self._kinds[at]
 
-    def __iter__(self) -> Iterator[Entering]:
+    def __iter__(self) -> Iterator[StateChange]:
         return zip(self._times, self._kinds, strict=True)
 
     def __eq__(self, other: object) -> bool:
@@ -185,9 +195,12 @@ class LazyConcat(Sequence[Entering]):
 
 @frozen
 class JobEntry:
-    """One job. ``dag``, ``in_dag``, ``key``: as for executions. ``states``: every state it entered,
+    """One job.
+
+    ``dag``, ``in_dag``, ``key``: as in :class:`ExecutionEntry`. ``states``: every state it entered,
     and when; the last one lasts (to as-of, unless it is terminal). ``ended``: when it left the
-    queue."""
+    queue.
+    """
 
     job: JobId
     dag: str | None
@@ -203,7 +216,7 @@ class JobEntry:
     state: State
     submitted: datetime | None
     ended: datetime | None
-    states: Sequence[Entering]
+    states: Sequence[StateChange]
     holds: tuple[HoldEntry, ...]
     bytes_sent: int | None
     bytes_received: int | None
@@ -214,7 +227,7 @@ class JobEntry:
 
     @property
     def key(self) -> NodeKey | None:
-        """What its node is found by; None for a job of no node."""
+        """The key of its node; None for a job of no node."""
         return _key(self.in_dag, self.node)
 
 
@@ -226,12 +239,12 @@ def _key(in_dag: str | None, node: str | None) -> NodeKey | None:
 class EpochEntry:
     """One training node of a run.
 
-    ``dag``, ``in_dag``, ``key``: as for executions. ``counts``: it is the node that counts for its
-    epoch (another DAG may have it too); only of these a run's epochs are counted. ``site``,
-    ``gpu``, ``gpus``, ``seconds``: of the execution that completed it; ``longest_site``,
-    ``longest_gpu``, ``longest_seconds``: of its longest one. ``completed``: when it was completed,
-    None where neither an event nor DAGMan's log says when (inferred, marked DONE).
-    GPU-seconds are of all its executions.
+    ``dag``, ``in_dag``, ``key``: as in :class:`ExecutionEntry`. ``counts``: it is the node that
+    counts for its epoch (another DAG may have it too); a run's epochs are counted by these only.
+    ``site``, ``gpu``, ``gpus``, ``seconds``: of the execution that completed it; ``longest_site``,
+    ``longest_gpu``, ``longest_seconds``: of its longest one. ``completed``: None where neither an
+    event nor DAGMan's log has the time (inferred, marked DONE). GPU-seconds are of all its
+    executions.
     """
 
     run: str
@@ -264,13 +277,15 @@ class EpochEntry:
 
     @property
     def key(self) -> NodeKey:
-        """What its node is found by."""
+        """The key of the node."""
         return self.in_dag, self.node
 
     @property
     def hidden(self) -> bool:
-        """Its successful execution is less than half its longest one: it was trained by
-        another execution than by the one that is booked as its success."""
+        """Whether another execution than the successful one trained it.
+
+        That is assumed where the successful one took less than half the time of the longest one.
+        """
         if self.seconds is None or not self.longest_seconds:
             return False
         return self.seconds < SHORT_SUCCESS * self.longest_seconds
@@ -278,10 +293,13 @@ class EpochEntry:
 
 @frozen
 class RunEntry:
-    """One run. ``label``: its cohort (``metlmon.toml``), None without one. GPU-seconds are of
-    all its nodes, side nodes too. ``began``: its first submission. ``ends_before``: the first epoch
-    that it will not train, where its gate ended it or is to; ``paused``: its gate keeps the next
-    epoch waiting; ``stopped``: its gate has ended it; ``failed``: where it failed."""
+    """One run.
+
+    ``label``: its cohort (``metlmon.toml``), None without one. GPU-seconds are of all its nodes,
+    side nodes too. ``began``: its first submission. ``ends_before``: the first epoch that it will
+    not train, where its gate stopped it or will stop it; ``paused``: its gate holds back the next
+    epoch; ``stopped``: its gate has stopped it; ``failed``: where it failed.
+    """
 
     run: str
     run_name: str
@@ -305,22 +323,26 @@ class RunEntry:
 
 
 def measured(ledger: Ledger) -> Ledger:
-    """The ledger with the executions in the measure of the ensemble: GPU-seconds are seconds of
-    CPUs, or by the clock, where no execution has a GPU."""
+    """The ledger with its GPU-seconds in the hour unit of the ensemble.
+
+    Where no execution has a GPU they are seconds of CPUs, or wall-clock seconds.
+    """
     if ledger.measure is HourUnit.GPU:
         return ledger
     executions = (replace(entry, measure=ledger.measure) for entry in ledger.executions)
     return replace(
         ledger,
         executions=tuple(
-            replace(e, gpu_seconds=None if e.weight is None else e.seconds * e.weight)
-            for e in executions
+            replace(
+                entry, gpu_seconds=None if entry.weight is None else entry.seconds * entry.weight
+            )
+            for entry in executions
         ),
     )
 
 
 def plain_seconds(start: datetime, end: datetime) -> float:
-    """Seconds between two stamps as they stand, never negative."""
+    """Seconds between two times as logged, never negative."""
     return max(0.0, (end - start).total_seconds())
 
 
@@ -328,12 +350,12 @@ def plain_seconds(start: datetime, end: datetime) -> float:
 class Ledger:
     """All entries of the ensemble at ``as_of``.
 
-    ``between`` gives the seconds between two stamps with the zone's two odd hours taken into
-    account; it is additive. Jobs, executions and transfers of sub-DAGs' DAGMans are in it
-    (``dagman``), those of DAGs' own DAGMans are not. ``nodes_unlogged``: nodes that ran, or were
-    submitted, and have no execution in it. ``measure``: what the ensemble is measured in; entries
-    are in GPU-seconds all the same, until they are :func:`measured`. Executions are in order of
-    their job, then of their start.
+    ``between`` returns the seconds between two times, with the two changes of daylight saving time
+    taken into account; it is additive. Jobs, executions and transfers of sub-DAGs' DAGMans are
+    included (``dagman``), those of DAGs' own DAGMans are not. ``nodes_unlogged``: nodes that ran,
+    or were submitted, but have no execution in it. ``measure``: the hour unit of the ensemble;
+    entries are in GPU-seconds all the same, unless :func:`measured`. Executions are ordered by job,
+    then by start.
     """
 
     dagdir: str
@@ -350,7 +372,7 @@ class Ledger:
 
     @property
     def first(self) -> datetime | None:
-        """The first moment that anything here tells of."""
+        """The first time in the ledger."""
         times = [entry.submitted for entry in self.jobs if entry.submitted is not None]
         times += [entry.states[0][0] for entry in self.jobs if entry.states]
         return min(times, default=None)

@@ -1,7 +1,7 @@
-"""What jobs add up to, kept: each job's share is taken out and put in anew when it changes.
+"""Running totals over jobs, in which the share of a changed job is replaced.
 
 All sums are of whole microseconds (times whole GPUs), so that they do not drift, and do not
-depend on the order in which jobs came. All definitions are those of ``domain.md``.
+depend on the order of the jobs. All definitions are those of ``domain.md``.
 """
 
 from __future__ import annotations
@@ -29,74 +29,78 @@ H = TypeVar("H", bound=Hashable)
 
 SECOND: Final = 1_000_000
 AN_HOUR: Final = 3600 * SECOND
-"""In microseconds: so fine are the stamps."""
+"""In microseconds, the resolution of the logs."""
 
-FEW: Final = 64
-"""Up to so many new values are put among the sorted ones each for itself."""
+MAX_INSORT: Final = 64
+"""Up to this number of new values are inserted one by one, not sorted in."""
 
 JobKey: TypeAlias = tuple[int, int, int]
 
 Cause: TypeAlias = tuple[str, int | None, int | None, bool]
-"""The cause of a bad end, code, subcode, and whether the true end is not known: what a hole in
-the log is to blame for is not mixed with what is known."""
+"""Cause of a bad end, code, subcode, and whether the true end is unknown.
 
-KINDS: Final = ("ok", "aborted", "unfinished", "output")
-"""What transfers are counted as."""
+Losses due to a gap in the log are not mixed with known ones.
+"""
 
-Place: TypeAlias = tuple[str | None, str | None]
+TRANSFER_KINDS: Final = ("ok", "aborted", "unfinished", "output")
+"""Kinds by which transfers are counted."""
+
+SiteAndGpu: TypeAlias = tuple[str | None, str | None]
 """Site and GPU model."""
 
-MOST_PLACES: Final = 5000
-"""Machines of which it is remembered where they are: more than a pool has at a time."""
+MAX_CACHED_MACHINES: Final = 5000
+"""Machines whose site is cached: more than a pool has at a time."""
 
-PLAIN: Final = 2
-"""The version of the format that writes the same for what is equal: later ones do not."""
+MARSHAL_VERSION: Final = 2
+"""The ``marshal`` version that writes equal values equally; later ones do not."""
 
-_COUNTED: Final = {kind: number for number, kind in enumerate(KINDS[:3])}
-_OUTPUT: Final = KINDS.index("output")
+_INPUT_KINDS: Final = {kind: number for number, kind in enumerate(TRANSFER_KINDS[:3])}
+_OUTPUT: Final = TRANSFER_KINDS.index("output")
 
 GOOD, BAD, IN_FLIGHT = range(3)
 
 
 class NameTable:
-    """Sites and GPU models, as the settings call them."""
+    """Names of sites and GPU models, with the aliases of the settings."""
 
     def __init__(self, settings: Settings) -> None:
         self._sites = (*settings.sites, *BUILT_IN_SITES)
         self._site_aliases = dict(settings.site_aliases)
         self._gpu_aliases = dict(settings.gpu_aliases)
-        self._places: dict[Execute | None, Place] = {}
+        self._by_machine: dict[Execute | None, SiteAndGpu] = {}
 
     def site(self, machine: Execute | None) -> str | None:
-        """The site of an execution, by the name that the settings give it."""
-        found = site_of(machine, self._sites)
-        return self._site_aliases.get(found, found) if found is not None else None
+        """The site of an execution, with aliases of the settings applied."""
+        name = site_of(machine, self._sites)
+        return self._site_aliases.get(name, name) if name is not None else None
 
     def site_of_address(self, address: str) -> str | None:
-        """The site of a host that nothing ran on yet, as far as rules tell."""
-        found = site_of_address(address, self._sites)
-        return self._site_aliases.get(found, found) if found is not None else None
+        """The site of a host without executions, if a rule matches its address."""
+        name = site_of_address(address, self._sites)
+        return self._site_aliases.get(name, name) if name is not None else None
 
     def gpu(self, machine: Execute | None) -> str | None:
-        """The GPU's model as logged, or as the settings call it."""
-        found = machine.gpu if machine is not None else None
-        return self._gpu_aliases.get(found, found) if found is not None else None
+        """The GPU model as logged, or its alias in the settings."""
+        name = machine.gpu if machine is not None else None
+        return self._gpu_aliases.get(name, name) if name is not None else None
 
-    def place(self, machine: Execute | None) -> Place:
+    def site_and_gpu(self, machine: Execute | None) -> SiteAndGpu:
         """Site and GPU model of an execution."""
-        # Jobs that ran on one machine mostly have one object for it, and all are compared fast.
-        place = self._places.get(machine)
-        if place is None:
-            if len(self._places) >= MOST_PLACES:
-                self._places.clear()
-            place = self._places[machine] = self.site(machine), self.gpu(machine)
-        return place
+        # Jobs on one machine mostly share one object for it, so that the look-up is fast.
+        site_and_gpu = self._by_machine.get(machine)
+        if site_and_gpu is None:
+            if len(self._by_machine) >= MAX_CACHED_MACHINES:
+                self._by_machine.clear()
+            site_and_gpu = self._by_machine[machine] = self.site(machine), self.gpu(machine)
+        return site_and_gpu
 
 
 @dataclass(slots=True)
 class GpuSeconds:
-    """Microseconds of executions that have ended, times their GPUs, times their CPUs as far as
-    these are known, and by the clock."""
+    """Microseconds of ended executions, times GPUs, times CPUs, and wall-clock.
+
+    CPUs as far as they are known.
+    """
 
     good: int = 0
     bad: int = 0
@@ -105,12 +109,12 @@ class GpuSeconds:
     wall_good: int = 0
     wall_bad: int = 0
 
-    def kept(self) -> tuple[int, ...]:
+    def dump(self) -> tuple[int, ...]:
         """As plain data."""
         return self.good, self.bad, self.cpu_good, self.cpu_bad, self.wall_good, self.wall_bad
 
     def hours(self, measure: HourUnit, in_flight: int = 0) -> GpuHours:
-        """In hours of this measure, like ``in_flight``."""
+        """In hours of the unit ``measure``; ``in_flight``: microseconds of the same."""
         good, bad = {
             HourUnit.GPU: (self.good, self.bad),
             HourUnit.CPU: (self.cpu_good, self.cpu_bad),
@@ -120,36 +124,36 @@ class GpuSeconds:
 
 
 class RunningMedian:
-    """The median of values that come and go."""
+    """The median of a changing set of values."""
 
     __slots__ = ("_new", "_sorted")
 
-    def __init__(self, kept: bytes = b"") -> None:
-        self._sorted = array("d", kept)
+    def __init__(self, data: bytes = b"") -> None:
+        self._sorted = array("d", data)
         self._new: list[float] = []
 
-    def kept(self) -> bytes:
-        """As plain data. Somebody else may look meanwhile: nothing is put in order here."""
+    def dump(self) -> bytes:
+        """As plain data. It changes nothing, since another thread may be reading."""
         return array("d", sorted([*self._sorted, *self._new])).tobytes()
 
     def add(self, value: float) -> None:
         self._new.append(value)
 
     def remove(self, value: float) -> None:
-        self._settle()
+        self._merge_new()
         del self._sorted[bisect_left(self._sorted, value)]
 
     def value(self) -> float | None:
-        """None of none."""
-        self._settle()
+        """The median; None without values."""
+        self._merge_new()
         n = len(self._sorted)
         if not n:
             return None
         upper = self._sorted[n // 2]
         return upper if n % 2 else (self._sorted[n // 2 - 1] + upper) / 2
 
-    def _settle(self) -> None:
-        if len(self._new) > FEW:
+    def _merge_new(self) -> None:
+        if len(self._new) > MAX_INSORT:
             self._sorted = array("d", sorted([*self._sorted, *self._new]))
         else:
             for value in self._new:
@@ -159,8 +163,10 @@ class RunningMedian:
 
 @dataclass(slots=True)
 class SiteTotals:
-    """What a site or a GPU model served. ``targets``: where those wanted to go that ran there,
-    and how many."""
+    """Totals of one site or GPU model.
+
+    ``targets``: the targets of the executions there, and how many had each.
+    """
 
     executions: int = 0
     completed: int = 0
@@ -168,14 +174,14 @@ class SiteTotals:
     targets: Counter[str] = field(default_factory=Counter)
     seconds: RunningMedian = field(default_factory=RunningMedian)
 
-    def kept(self) -> Any:
+    def dump(self) -> Any:
         """As plain data."""
-        hours = self.hours.kept()
-        return self.executions, self.completed, hours, dict(self.targets), self.seconds.kept()
+        hours = self.hours.dump()
+        return self.executions, self.completed, hours, dict(self.targets), self.seconds.dump()
 
 
-def _served(kept: Any) -> SiteTotals:
-    executions, completed, hours, targets, seconds = kept
+def _load_site_totals(data: Any) -> SiteTotals:
+    executions, completed, hours, targets, seconds = data
     return SiteTotals(
         executions, completed, GpuSeconds(*hours), Counter(targets), RunningMedian(seconds)
     )
@@ -183,9 +189,11 @@ def _served(kept: Any) -> SiteTotals:
 
 @dataclass(slots=True)
 class LossTotals:
-    """What one cause cost, and the jobs that it struck. ``last``: the last of them, None where
-    that is to be found anew; ``example``: what was said of the last one, in brackets, None where
-    that is."""
+    """Losses due to one cause, and the jobs concerned.
+
+    ``last``: the last of these jobs, None where it must be looked up again. ``example``: the reason
+    of its execution in a tuple, None where it must be looked up again.
+    """
 
     executions: int = 0
     micros: int = 0
@@ -199,8 +207,8 @@ class LossTotals:
         return self.last
 
 
-class Open(NamedTuple):
-    """An execution in flight: what it comes to depends on as-of."""
+class OpenExecution(NamedTuple):
+    """An execution in flight, whose length depends on as-of."""
 
     start: datetime
     gpus: int
@@ -212,53 +220,55 @@ class Open(NamedTuple):
 
 
 class Owner(NamedTuple):
-    """Whose a job is, as far as sums are made by it. ``dagman``: it is a sub-DAG's DAGMan,
-    which runs at no site."""
+    """The run and target of a job, as far as totals depend on them.
+
+    ``dagman``: it is a sub-DAG's DAGMan, which runs at no site.
+    """
 
     run: str | None
     target: str | None
     dagman: bool
 
 
-NOBODYS: Final = Owner(None, None, False)
+NO_OWNER: Final = Owner(None, None, False)
 
 
-class _Numbers(Generic[H]):
-    """Numbers for things, so that a share can be kept small."""
+class _Interner(Generic[H]):
+    """Numbers for values, so that a stored share is small."""
 
     def __init__(self) -> None:
-        self.things: list[H] = []
+        self.items: list[H] = []
         self._numbers: dict[H, int] = {}
 
-    def of(self, thing: H) -> int:
-        number = self._numbers.get(thing)
+    def number(self, item: H) -> int:
+        number = self._numbers.get(item)
         if number is None:
-            number = self._numbers[thing] = len(self.things)
-            self.things.append(thing)
+            number = self._numbers[item] = len(self.items)
+            self.items.append(item)
         return number
 
-    def recall(self, things: Iterable[H]) -> None:
-        """These are the things, in the order of their numbers."""
-        self.things = list(things)
-        self._numbers = {thing: number for number, thing in enumerate(self.things)}
+    def load(self, items: Iterable[H]) -> None:
+        """Restore the values, in the order of their numbers."""
+        self.items = list(items)
+        self._numbers = {item: number for number, item in enumerate(self.items)}
 
 
-_Ran: TypeAlias = tuple[int, int, int, int, int, int, int]
-"""One execution: where (a number), kind, GPU-microseconds, microseconds, cause (a number), GPUs,
-and CPUs (-1: not known)."""
+_ExecutionShare: TypeAlias = tuple[int, int, int, int, int, int, int]
+"""One execution: number of its place, kind, GPU-microseconds, microseconds, number of its cause,
+GPUs, and CPUs (-1: not known)."""
 
-_Share: TypeAlias = tuple[int, int, int, tuple[int, ...], tuple[_Ran, ...]]
-"""What one job adds: owner (a number), bytes sent, received, transfers (kind and microseconds
-by turns), executions."""
+_JobShare: TypeAlias = tuple[int, int, int, tuple[int, ...], tuple[_ExecutionShare, ...]]
+"""One job: number of its owner, bytes sent, received, transfers (alternately kind and
+microseconds), executions."""
 
 NO_CAUSE: Final = -1
 
 
 class RunningTotals:
-    """The sums over all jobs.
+    """The totals over all jobs.
 
-    ``queued``: the jobs that are in the queue; ``open``: executions in flight, by job; ``gaps``:
-    what the log lacks, by job: line and sentence.
+    ``queued``: the jobs in the queue. ``open``: executions in flight, by job. ``gaps``: events that
+    the log lacks, by job: line and sentence.
     """
 
     def __init__(self, names: NameTable, clock: Clock) -> None:
@@ -269,42 +279,42 @@ class RunningTotals:
         self.gpus: dict[str | None, SiteTotals] = {}
         self.causes: dict[Cause, LossTotals] = {}
         self.queued: set[JobKey] = set()
-        self.open: dict[JobKey, Open] = {}
+        self.open: dict[JobKey, OpenExecution] = {}
         self.gaps: dict[JobKey, tuple[tuple[int, str], ...]] = {}
         self._names = names
         self._clock = clock
-        self._transfers = [[0, 0] for _ in KINDS]
+        self._transfers = [[0, 0] for _ in TRANSFER_KINDS]
         self._sent = self._received = 0
         self._shares: dict[JobKey, bytes] = {}
-        self._owners = _Numbers[Owner]()
-        self._places = _Numbers[Place]()
-        self._causes = _Numbers[Cause]()
+        self._owners = _Interner[Owner]()
+        self._places = _Interner[SiteAndGpu]()
+        self._causes = _Interner[Cause]()
 
-    def take(self, key: JobKey, job: Job, owner: Owner) -> None:
-        """Put in what the job comes to now, and take out what it came to before."""
+    def add_job(self, key: JobKey, job: Job, owner: Owner) -> None:
+        """Add the present share of a job in place of its previous one."""
         before = self._shares.get(key)
-        life = job.life()
-        share: _Share = (
-            self._owners.of(owner),
-            life.bytes_sent or 0,
-            life.bytes_received or 0,
-            tuple(self._moves(life.transfers)),
-            tuple(map(self._ran, life.executions)),
+        history = job.life()
+        share: _JobShare = (
+            self._owners.number(owner),
+            history.bytes_sent or 0,
+            history.bytes_received or 0,
+            tuple(self._transfer_share(history.transfers)),
+            tuple(map(self._execution_share, history.executions)),
         )
-        packed = marshal.dumps(share, PLAIN)
+        packed = marshal.dumps(share, MARSHAL_VERSION)
         if packed != before:
             if before is not None:
                 self._count(key, marshal.loads(before), -1)
             self._count(key, share, 1)
             self._shares[key] = packed
-        self._note_present(key, life, owner)
-        if life.gaps:
-            self.gaps[key] = tuple((line, text) for line, _, text in life.gaps)
+        self._note_current(key, history, owner)
+        if history.gaps:
+            self.gaps[key] = tuple((line, text) for line, _, text in history.gaps)
         else:
             self.gaps.pop(key, None)
 
-    def drop(self, key: JobKey) -> None:
-        """Take out what a job came to."""
+    def drop_job(self, key: JobKey) -> None:
+        """Remove the share of a job."""
         before = self._shares.pop(key, None)
         if before is not None:
             self._count(key, marshal.loads(before), -1)
@@ -314,72 +324,72 @@ class RunningTotals:
 
     @property
     def measure(self) -> HourUnit:
-        """What hours are told in."""
+        """The unit of the hours."""
         return measure_of(self.executions, self.with_gpus, self.with_cpus)
 
-    def complete(self, place: Place, by: int) -> None:
-        """An epoch was completed there (1), or was not after all (-1)."""
-        for all_served, name in zip((self.sites, self.gpus), place, strict=True):
-            served = all_served.get(name)
-            if served is None:
-                served = all_served[name] = SiteTotals()
-            served.completed += by
-            if by < 0:
-                _drop_empty(all_served, name)
+    def count_completion(self, site_and_gpu: SiteAndGpu, delta: int) -> None:
+        """Add an epoch completed at a site and GPU model (1), or remove one (-1)."""
+        for by_name, name in zip((self.sites, self.gpus), site_and_gpu, strict=True):
+            site_totals = by_name.get(name)
+            if site_totals is None:
+                site_totals = by_name[name] = SiteTotals()
+            site_totals.completed += delta
+            if delta < 0:
+                _drop_empty(by_name, name)
 
-    # --- kept ---------------------------------------------------------------------------
+    # --- dump and load ------------------------------------------------------------------
 
-    def executions_of(self, key: JobKey) -> int | None:
-        """How many executions a job had, None where that is not added up."""
+    def execution_count(self, key: JobKey) -> int | None:
+        """Number of executions of a job, None where its share was not added."""
         share = self._shares.get(key)
         return None if share is None else len(marshal.loads(share)[4])
 
-    def share_of(self, key: JobKey) -> bytes | None:
-        """What a job adds, as it lies here."""
+    def job_share(self, key: JobKey) -> bytes | None:
+        """The stored share of a job."""
         return self._shares.get(key)
 
-    def kept(self) -> Any:
-        """As plain data all but the shares (:meth:`share_of`)."""
+    def dump(self) -> Any:
+        """Everything but the shares (:meth:`job_share`), as plain data."""
         return {
-            "numbers": [[*map(tuple, each.things)] for each in self._all_numbers()],
-            "total": self.total.kept(),
+            "numbers": [[*map(tuple, item.items)] for item in self._interners()],
+            "total": self.total.dump(),
             "measured": (self.executions, self.with_gpus, self.with_cpus),
-            "runs": {key: hours.kept() for key, hours in self.runs.items()},
-            "sites": [(name, served.kept()) for name, served in self.sites.items()],
-            "gpus": [(name, served.kept()) for name, served in self.gpus.items()],
+            "runs": {key: hours.dump() for key, hours in self.runs.items()},
+            "sites": [(name, site_totals.dump()) for name, site_totals in self.sites.items()],
+            "gpus": [(name, site_totals.dump()) for name, site_totals in self.gpus.items()],
             "causes": [
-                (cause, spent.executions, spent.micros, dict(spent.jobs))
-                for cause, spent in self.causes.items()
+                (cause, losses.executions, losses.micros, dict(losses.jobs))
+                for cause, losses in self.causes.items()
             ],
             "queued": list(self.queued),
-            "open": [(key, tuple(each)) for key, each in self.open.items()],
+            "open": [(key, tuple(item)) for key, item in self.open.items()],
             "gaps": dict(self.gaps),
             "moved": (self._transfers, self._sent, self._received),
         }
 
-    def recall(self, kept: Any) -> None:
-        """What another, of the same settings, had :meth:`kept`; this one has nothing yet."""
-        owners, places, causes = kept["numbers"]
-        self._owners.recall(Owner(*each) for each in owners)
-        self._places.recall(places)
-        self._causes.recall(causes)
-        self.total = GpuSeconds(*kept["total"])
-        self.executions, self.with_gpus, self.with_cpus = kept["measured"]
-        self.runs = {key: GpuSeconds(*hours) for key, hours in kept["runs"].items()}
-        self.sites = {name: _served(served) for name, served in kept["sites"]}
-        self.gpus = {name: _served(served) for name, served in kept["gpus"]}
-        for cause, executions, micros, jobs in kept["causes"]:
+    def load(self, data: Any) -> None:
+        """Restore what :meth:`dump` returned for the same settings, into empty totals."""
+        owners, places, causes = data["numbers"]
+        self._owners.load(Owner(*item) for item in owners)
+        self._places.load(places)
+        self._causes.load(causes)
+        self.total = GpuSeconds(*data["total"])
+        self.executions, self.with_gpus, self.with_cpus = data["measured"]
+        self.runs = {key: GpuSeconds(*hours) for key, hours in data["runs"].items()}
+        self.sites = {name: _load_site_totals(totals) for name, totals in data["sites"]}
+        self.gpus = {name: _load_site_totals(totals) for name, totals in data["gpus"]}
+        for cause, executions, micros, jobs in data["causes"]:
             self.causes[cause] = LossTotals(executions, micros, Counter(jobs))
-        self.queued = set(kept["queued"])
-        self.open = {key: Open(*each) for key, each in kept["open"]}
-        self.gaps = kept["gaps"]
-        self._transfers, self._sent, self._received = kept["moved"]
+        self.queued = set(data["queued"])
+        self.open = {key: OpenExecution(*item) for key, item in data["open"]}
+        self.gaps = data["gaps"]
+        self._transfers, self._sent, self._received = data["moved"]
 
-    def recall_share(self, key: JobKey, share: bytes) -> None:
-        """What another had as a job's (:meth:`share_of`)."""
+    def load_share(self, key: JobKey, share: bytes) -> None:
+        """Restore the share of a job (:meth:`job_share`)."""
         self._shares[key] = share
 
-    def _all_numbers(self) -> tuple[_Numbers[Owner], _Numbers[Place], _Numbers[Cause]]:
+    def _interners(self) -> tuple[_Interner[Owner], _Interner[SiteAndGpu], _Interner[Cause]]:
         return self._owners, self._places, self._causes
 
     def transfers(self) -> TransferTotals:
@@ -389,10 +399,10 @@ class RunningTotals:
 
     # --- one job ------------------------------------------------------------------------
 
-    def _moves(self, spans: Iterable[TransferSpan]) -> Iterable[int]:
+    def _transfer_share(self, spans: Iterable[TransferSpan]) -> Iterable[int]:
         for span in spans:
             if span.direction != "output":
-                kind = _COUNTED.get(span.outcome)
+                kind = _INPUT_KINDS.get(span.outcome)
             elif span.start is not None and span.outcome == "ok":
                 kind = _OUTPUT
             else:
@@ -406,124 +416,132 @@ class RunningTotals:
             return 0
         return round(self._clock.seconds(start, end) * SECOND)
 
-    def _ran(self, e: Execution) -> _Ran:
-        where = self._places.of(self._names.place(e.machine))
-        gpus, cpus = e.gpus or 0, -1 if e.cpus is None else e.cpus
-        if e.outcome is Outcome.IN_FLIGHT:
-            return where, IN_FLIGHT, 0, 0, NO_CAUSE, gpus, cpus
-        micros = self._micros(e.start, e.end)
-        spent = micros * gpus
-        if e.outcome is Outcome.GOOD:
-            return where, GOOD, spent, micros, NO_CAUSE, gpus, cpus
-        cause = self._causes.of(blamed(e))
-        return where, BAD, spent, micros, cause, gpus, cpus
+    def _execution_share(self, execution: Execution) -> _ExecutionShare:
+        place = self._places.number(self._names.site_and_gpu(execution.machine))
+        gpus, cpus = execution.gpus or 0, -1 if execution.cpus is None else execution.cpus
+        if execution.outcome is Outcome.IN_FLIGHT:
+            return place, IN_FLIGHT, 0, 0, NO_CAUSE, gpus, cpus
+        micros = self._micros(execution.start, execution.end)
+        gpu_micros = micros * gpus
+        if execution.outcome is Outcome.GOOD:
+            return place, GOOD, gpu_micros, micros, NO_CAUSE, gpus, cpus
+        cause = self._causes.number(cause_of_loss(execution))
+        return place, BAD, gpu_micros, micros, cause, gpus, cpus
 
-    def _note_present(self, key: JobKey, life: JobHistory, owner: Owner) -> None:
-        if life.state in ACTIVE:
+    def _note_current(self, key: JobKey, history: JobHistory, owner: Owner) -> None:
+        if history.state in ACTIVE:
             self.queued.add(key)
         else:
             self.queued.discard(key)
-        e = life.open
-        if e is None:
+        execution = history.open
+        if execution is None:
             self.open.pop(key, None)
         else:
-            site, gpu = self._names.place(e.machine)
-            self.open[key] = Open(e.start, e.gpus or 0, owner.run, site, gpu, owner.dagman, e.cpus)
+            site, gpu = self._names.site_and_gpu(execution.machine)
+            self.open[key] = OpenExecution(
+                execution.start,
+                execution.gpus or 0,
+                owner.run,
+                site,
+                gpu,
+                owner.dagman,
+                execution.cpus,
+            )
 
-    # --- in and out ---------------------------------------------------------------------
+    # --- adding and removing ------------------------------------------------------------
 
-    def _count(self, key: JobKey, share: _Share, by: int) -> None:
-        number, sent, received, moves, ran = share
-        owner = self._owners.things[number]
-        self._sent += by * sent
-        self._received += by * received
-        for at in range(0, len(moves), 2):
-            count = self._transfers[moves[at]]
-            count[0] += by
-            count[1] += by * moves[at + 1]
-        sums = [self.total]
+    def _count(self, key: JobKey, share: _JobShare, delta: int) -> None:
+        number, sent, received, transfers, executions = share
+        owner = self._owners.items[number]
+        self._sent += delta * sent
+        self._received += delta * received
+        for index in range(0, len(transfers), 2):
+            count = self._transfers[transfers[index]]
+            count[0] += delta
+            count[1] += delta * transfers[index + 1]
+        gpu_seconds = [self.total]
         if owner.run is not None:
-            sums.append(self.runs.setdefault(owner.run, GpuSeconds()))
-        for each in ran:
-            where, kind, spent, _, cause, gpus, cpus = each
+            gpu_seconds.append(self.runs.setdefault(owner.run, GpuSeconds()))
+        for execution in executions:
+            place, kind, gpu_micros, _, cause, gpus, cpus = execution
             if owner.dagman:
-                for hours in sums:
-                    # It runs at the access point: what it spent there is no cost of a site.
-                    _add(hours, kind, by * spent)
+                for hours in gpu_seconds:
+                    # It runs at the access point, so its time is not charged to a site.
+                    _add_micros(hours, kind, delta * gpu_micros)
             else:
-                self.executions += by
-                self.with_gpus += by * (gpus > 0)
-                self.with_cpus += by * (cpus >= 0)
-                for hours in sums:
-                    _measure(hours, each, by)
-                site, gpu = self._places.things[where]
-                _serve(self.sites, site, owner.target, each, by)
-                _serve(self.gpus, gpu, owner.target, each, by)
+                self.executions += delta
+                self.with_gpus += delta * (gpus > 0)
+                self.with_cpus += delta * (cpus >= 0)
+                for hours in gpu_seconds:
+                    _add_hours(hours, execution, delta)
+                site, gpu = self._places.items[place]
+                _add_to_site(self.sites, site, owner.target, execution, delta)
+                _add_to_site(self.gpus, gpu, owner.target, execution, delta)
             if cause != NO_CAUSE:
-                self._blame(self._causes.things[cause], key, spent, by)
+                self._add_loss(self._causes.items[cause], key, gpu_micros, delta)
 
-    def _blame(self, cause: Cause, key: JobKey, micros: int, by: int) -> None:
-        spent = self.causes.setdefault(cause, LossTotals())
-        spent.executions += by
-        spent.micros += by * micros
-        spent.jobs[key] += by
-        if not spent.jobs[key]:
-            del spent.jobs[key]
-            if spent.last == key:
-                spent.last = spent.example = None
-        elif spent.last is not None and key >= spent.last:
-            spent.last, spent.example = key, None
-        if not spent.executions:
+    def _add_loss(self, cause: Cause, key: JobKey, micros: int, delta: int) -> None:
+        losses = self.causes.setdefault(cause, LossTotals())
+        losses.executions += delta
+        losses.micros += delta * micros
+        losses.jobs[key] += delta
+        if not losses.jobs[key]:
+            del losses.jobs[key]
+            if losses.last == key:
+                losses.last = losses.example = None
+        elif losses.last is not None and key >= losses.last:
+            losses.last, losses.example = key, None
+        if not losses.executions:
             del self.causes[cause]
 
 
-def blamed(e: Execution) -> Cause:
-    """What a bad end is put down to."""
-    return e.cause, e.code, e.subcode, e.uncertain
+def cause_of_loss(execution: Execution) -> Cause:
+    """The cause that a bad end is attributed to."""
+    return execution.cause, execution.code, execution.subcode, execution.uncertain
 
 
-def _serve(
-    all_served: dict[str | None, SiteTotals],
+def _add_to_site(
+    by_name: dict[str | None, SiteTotals],
     name: str | None,
     target: str | None,
-    ran: _Ran,
-    by: int,
+    execution: _ExecutionShare,
+    delta: int,
 ) -> None:
-    kind, micros = ran[1], ran[3]
-    served = all_served.get(name)
-    if served is None:
-        served = all_served[name] = SiteTotals()
-    served.executions += by
-    _measure(served.hours, ran, by)
+    kind, micros = execution[1], execution[3]
+    site_totals = by_name.get(name)
+    if site_totals is None:
+        site_totals = by_name[name] = SiteTotals()
+    site_totals.executions += delta
+    _add_hours(site_totals.hours, execution, delta)
     if target:
-        served.targets[target] += by
-        if not served.targets[target]:
-            del served.targets[target]
+        site_totals.targets[target] += delta
+        if not site_totals.targets[target]:
+            del site_totals.targets[target]
     if kind == GOOD:
-        (served.seconds.add if by > 0 else served.seconds.remove)(micros / SECOND)
-    if by < 0:
-        _drop_empty(all_served, name)
+        (site_totals.seconds.add if delta > 0 else site_totals.seconds.remove)(micros / SECOND)
+    if delta < 0:
+        _drop_empty(by_name, name)
 
 
-def _drop_empty(all_served: dict[str | None, SiteTotals], name: str | None) -> None:
-    served = all_served[name]
-    if not served.executions and not served.completed:
-        del all_served[name]
+def _drop_empty(by_name: dict[str | None, SiteTotals], name: str | None) -> None:
+    site_totals = by_name[name]
+    if not site_totals.executions and not site_totals.completed:
+        del by_name[name]
 
 
-def _measure(hours: GpuSeconds, ran: _Ran, by: int) -> None:
-    """Add what an execution came to in every measure."""
-    _, kind, spent, micros, _, _, cpus = ran
-    _add(hours, kind, by * spent)
+def _add_hours(hours: GpuSeconds, execution: _ExecutionShare, delta: int) -> None:
+    """Add the time of an execution in every unit."""
+    _, kind, gpu_micros, micros, _, _, cpus = execution
+    _add_micros(hours, kind, delta * gpu_micros)
     if kind == GOOD:
-        hours.wall_good += by * micros
-        hours.cpu_good += by * micros * max(0, cpus)
+        hours.wall_good += delta * micros
+        hours.cpu_good += delta * micros * max(0, cpus)
     elif kind == BAD:
-        hours.wall_bad += by * micros
-        hours.cpu_bad += by * micros * max(0, cpus)
+        hours.wall_bad += delta * micros
+        hours.cpu_bad += delta * micros * max(0, cpus)
 
 
-def _add(hours: GpuSeconds, kind: int, micros: int) -> None:
+def _add_micros(hours: GpuSeconds, kind: int, micros: int) -> None:
     if kind == GOOD:
         hours.good += micros
     elif kind == BAD:

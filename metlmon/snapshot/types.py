@@ -1,8 +1,8 @@
-"""Immutable pictures of the ensemble: what screens, tables and JSON show.
+"""Immutable snapshot types: what screens, tables and JSON show.
 
 Every field is plain data. Times are naive datetimes in the access point's local time
 (aware where the log said UTC), durations seconds, bytes bytes; None is "not known".
-A picture never changes once it is taken; the next one replaces it.
+A snapshot never changes; the next one replaces it.
 """
 
 from __future__ import annotations
@@ -19,13 +19,15 @@ from metlmon.model.hour_unit import HourUnit
 from metlmon.model.states import DagState, Outcome, State
 
 FAILED_JOB: Final = frozenset({State.FAILED, State.REMOVED})
-"""What a job came to for which its node fails, unless a POST script says otherwise."""
+"""States of a job for which its node fails, unless a POST script succeeds."""
 
 
 @frozen
 class GpuHours:
-    """GPU-hours: ended well, ended in any other way, and not ended yet. Of an ensemble without
-    GPUs they are hours of what ``measure`` says instead."""
+    """GPU-hours of executions: ended well, ended in any other way, in flight.
+
+    ``measure``: their unit; of an ensemble without GPUs it is CPU-hours or wall-clock hours.
+    """
 
     good: float = 0.0
     bad: float = 0.0
@@ -49,13 +51,16 @@ class Notice:
 
 @frozen
 class DagRow:
-    """One top-level DAG. ``dagmans``: lives of DAGMan, clusters of its own job (None: its files
-    cannot tell). ``rescue``: number of the rescue file in force. ``halted``: a halt file lies
-    beside it. ``recoveries``: processes that went on where one before was broken off (the schedd
-    or DAGMan was restarted). ``cluster``: DAGMan's own job, that which is alive, else the one
-    that ended last. ``refused``: submissions that ended at once because another DAGMan ran, not
-    among ``dagmans``. ``hold``: why DAGMan's own job is on hold, while it is. ``nodes_unknown``:
-    nodes whose state no file here tells."""
+    """One top-level DAG.
+
+    ``dagmans``: DAGMan runs, that is clusters of its own job (None: the files here do not show it).
+    ``rescue``: number of the rescue file in force. ``halted``: a halt file exists.
+    ``recoveries``: processes that continued after the one before was interrupted (the schedd or
+    DAGMan was restarted). ``cluster``: DAGMan's own job, the one alive, else the one that ended
+    last. ``refused``: submissions that ended at once because another DAGMan was running, not
+    counted in ``dagmans``. ``hold``: the hold of DAGMan's own job, while it lasts.
+    ``nodes_unknown``: nodes whose state is in none of the files here.
+    """
 
     file: str
     state: DagState
@@ -75,22 +80,26 @@ class DagRow:
 
     @property
     def at_least(self) -> bool:
-        """Whether some of the nodes of unknown state may be done beside ``nodes_done``: where
-        DAGMan's own counts are given they are among those."""
+        """Whether ``nodes_done`` is a lower bound: unknown nodes may be done as well.
+
+        Where DAGMan's own counts are used the unknown nodes are among those counted.
+        """
         known = self.nodes_done + self.nodes_failed
         return 0 < self.nodes_unknown <= self.nodes_total - known
 
     @property
     def submitted(self) -> int:
-        """How often it was submitted, without refused submissions."""
+        """Number of submissions, without refused ones."""
         return self.dagmans or len(self.submissions)
 
 
 @frozen
 class Latest:
-    """A run's latest epoch. ``attempt`` counts the node's executions; ``retries_left``: how often
-    DAGMan would still try it again; ``overruled``: its job failed, and its POST script let the node
-    pass."""
+    """The latest epoch of a run.
+
+    ``attempt`` counts the node's executions. ``retries_left``: retries that DAGMan has left.
+    ``overruled``: the job failed, but the node's POST script succeeded.
+    """
 
     epoch: int | None
     epoch_var: int | None
@@ -114,10 +123,12 @@ class Latest:
 
 @frozen
 class Stopped:
-    """The gate ended a run before its last epoch. ``rule``: file (somebody asked for it),
-    patience, divergence or median; ``epoch``: the first that is not trained, as in its node's
-    name; ``reason``: a sentence, as the gate wrote it; ``time``: naive, local to the access
-    point."""
+    """A run that its gate stopped before its last epoch.
+
+    ``rule``: file (a user asked for it), patience, divergence or median. ``epoch``: the first one
+    not trained, as in its node's name. ``reason``: a sentence, as the gate wrote it. ``time``:
+    naive, local to the access point.
+    """
 
     rule: str
     epoch: int | None
@@ -127,10 +138,11 @@ class Stopped:
 
 @frozen
 class GateStatus:
-    """What was asked of a run while its DAG runs, and what its gate made of it. ``stop_asked``,
-    ``pause_asked``: the request lies there, since when; ``paused``: since when a node of it waits
-    for that reason; ``target``: where its next epochs are to go instead of where the DAG file
-    says, None: as the DAG file says."""
+    """Requests to the gate of a running DAG, and what the gate did.
+
+    ``stop_asked``, ``pause_asked``: time of the request file. ``paused``: since when a node waits
+    for that reason. ``target``: the target of the next epochs; None: as in the DAG file.
+    """
 
     stop_asked: datetime | None = None
     pause_asked: datetime | None = None
@@ -141,8 +153,11 @@ class GateStatus:
 
 @frozen
 class FailedEpoch:
-    """The epoch that a run failed at, or that was removed. ``what`` failed of it (pre, submit, post
-    or job) and ``reason``, in DAGMan's words, where no job's events tell; None where they do."""
+    """The epoch that a run failed at, or that was removed.
+
+    ``what`` failed of it (pre, submit, post or job) and DAGMan's ``reason``, where the job's events
+    do not show it; else None.
+    """
 
     epoch: int | None
     node: str
@@ -155,12 +170,14 @@ class FailedEpoch:
 
 @frozen
 class RunRow:
-    """One run. ``key`` is stable over refreshes (the uuid, or DAG and run name). ``gate``: None
-    where no gate stands before its nodes. ``failed``: of a run that failed or was removed, where;
-    that need not be its latest epoch, which is one that was submitted. ``epochs_unknown``: epochs
-    of whose state no file here tells, so that more than ``epochs_done`` may be done.
-    ``epochs_overruled``: of those done, how many a POST script let pass although their job
-    failed."""
+    """One run.
+
+    ``key`` is stable over refreshes (the uuid, or DAG and run name). ``gate``: None without a gate.
+    ``failed``: where a failed or removed run failed; this may differ from its latest epoch, which
+    is one that was submitted. ``epochs_unknown``: epochs whose state is in none of the files here,
+    so that more than ``epochs_done`` may be done. ``epochs_overruled``: of those done, how many
+    failed jobs a POST script overruled.
+    """
 
     key: str
     run: str
@@ -176,12 +193,11 @@ class RunRow:
     gate: GateStatus | None = None
     failed: FailedEpoch | None = None
     epochs_unknown: int = 0
-
     epochs_overruled: int = 0
 
     @property
     def shown(self) -> Latest | None:
-        """The latest epoch, unless the run failed at another one."""
+        """The latest epoch; None if the run failed at another one."""
         elsewhere = self.failed is not None and (
             self.latest is None or self.latest.node != self.failed.node
         )
@@ -208,8 +224,11 @@ class GpuRow:
 
 @frozen
 class CauseRow:
-    """Bad GPU-hours by reason, its changing parts folded. ``end_unknown``: the log lost the
-    true end of these executions; it is taken from the event that proves they were over."""
+    """Bad GPU-hours by cause, which is the reason with its variable parts folded.
+
+    ``end_unknown``: the log lost the true end of these executions; it is taken from the event that
+    proves they were over.
+    """
 
     cause: str
     code: int | None
@@ -222,7 +241,7 @@ class CauseRow:
 
 @frozen
 class Count:
-    """So many of them, and their seconds together."""
+    """A number of things, and the sum of their seconds."""
 
     n: int = 0
     seconds: float = 0.0
@@ -242,7 +261,7 @@ class TransferTotals:
 
 @frozen
 class LogRow:
-    """One event log: its size in bytes as far as read, its events, first and last time."""
+    """One event log: bytes read, its events, times of the first and the last."""
 
     file: str
     bytes: int
@@ -253,9 +272,11 @@ class LogRow:
 
 @frozen
 class SideCounts:
-    """The nodes of runs that train nothing: all of them, how many are completed, failed, or
-    completed although their job failed (``overruled``, which are among ``done``). ``removed``: so
-    many of ``failed``."""
+    """Nodes of runs that train nothing: all, done, failed, overruled, removed.
+
+    ``overruled``: completed although their job failed; they are counted in ``done``. ``removed``
+    ones are counted in ``failed``.
+    """
 
     total: int = 0
     done: int = 0
@@ -266,11 +287,13 @@ class SideCounts:
 
 @frozen
 class Status:
-    """The whole ensemble at ``as_of``. ``epoch_states``: each epoch of a run once, in whatever
-    DAGs it is; ``node_states``: all nodes of all DAGs; ``other_states``: those of them that train
-    nothing. ``special_nodes``: PROVISIONER, SERVICE and FINAL nodes, and where there are runs the
-    nodes of none. ``nodes_unlogged``: nodes that ran, or were submitted, and of which no log here
-    has an execution, so that GPU-hours are without theirs.
+    """The whole ensemble at ``as_of``.
+
+    ``epoch_states``: each epoch of a run once, however many DAGs contain it. ``node_states``: all
+    nodes of all DAGs. ``other_states``: those of them that train nothing. ``special_nodes``:
+    PROVISIONER, SERVICE and FINAL nodes, and where there are runs the nodes outside them.
+    ``nodes_unlogged``: nodes that ran, or were submitted, but have no execution in any log here, so
+    that the GPU-hours lack theirs.
     """
 
     dagdir: str
@@ -295,8 +318,10 @@ class Status:
 
 @frozen
 class ExecutionRow:
-    """One execution of a job. ``uncertain``: its end was not logged, and is taken from the
-    event that proves it was over."""
+    """One execution of a job.
+
+    ``uncertain``: its end was not logged, and is taken from the event that proves it was over.
+    """
 
     start: datetime
     end: datetime | None
@@ -318,7 +343,10 @@ class ExecutionRow:
 
 @frozen
 class TransferRow:
-    """``direction`` input or output; ``outcome`` ok, aborted, unfinished, in-flight."""
+    """One transfer of a job.
+
+    ``direction``: input or output. ``outcome``: ok, aborted, unfinished, in-flight.
+    """
 
     direction: str
     start: datetime | None
@@ -331,8 +359,11 @@ class TransferRow:
 
 @frozen
 class JobRow:
-    """One job. ``dag`` is the top-level DAG's file, ``in_dag`` the DAG that holds the node; these,
-    ``node`` and ``run`` are None when it belongs to no DAG."""
+    """One job.
+
+    ``dag`` is the top-level DAG's file, ``in_dag`` the DAG that contains the node; these, ``node``
+    and ``run`` are None for a job of no DAG.
+    """
 
     dag: str | None
     in_dag: str | None
@@ -367,16 +398,15 @@ class JobRow:
 class EpochRow:
     """One node of a run in the run's history.
 
-    ``dag`` is the top-level DAG's file; ``in_dag`` (the DAG that holds it) and ``node`` are what it
-    is found by. ``success_seconds``, ``longest_seconds``: of a completed epoch, its successful
-    execution's and its longest one's. ``queue_wait``: seconds from submission of the job that
-    counts (the last one) to its last execution's start, its transfer taken off; ``transfer``:
-    seconds of input transfer before that execution; ``execution``: seconds of that execution.
-    ``trained_on`` is the site of the longest execution, where it is not the one that succeeded.
-    ``jobs`` are (cluster, proc) in order of submission. ``job_state``, ``job_return``: what the job
-    that stands for the node came to, and its return value: a POST script may have made another
-    thing of the node. ``evaluations``: of an epoch, the side nodes that the DAG puts directly after
-    it.
+    ``dag`` is the top-level DAG's file; ``in_dag`` (the DAG that contains it) and ``node`` identify
+    the node. ``success_seconds``, ``longest_seconds``: of a completed epoch, the length of its
+    successful execution and of its longest one. ``queue_wait``: seconds from submission of the last
+    job to the start of its last execution, without the transfer; ``transfer``: seconds of input
+    transfer before that execution; ``execution``: seconds of that execution. ``trained_on``: the
+    site of the longest execution, where another one succeeded. ``jobs`` are (cluster, proc) in
+    order of submission. ``job_state``, ``job_return``: state and return value of the job that
+    determines the node's state; a POST script may have changed the result. ``evaluations``: of an
+    epoch, the side nodes that are its children in the DAG.
     """
 
     node: str
@@ -411,7 +441,7 @@ class EpochRow:
 
     @property
     def overruled(self) -> bool:
-        """Its job failed, and its POST script let the node pass all the same."""
+        """Whether the job failed, but the POST script succeeded."""
         return self.state is State.COMPLETED and self.job_state in FAILED_JOB
 
 
@@ -431,24 +461,23 @@ class RunView:
 
     @property
     def nodes_unlogged(self) -> int:
-        """Completed nodes of which no log here has an execution."""
+        """Completed nodes without an execution in any log here."""
         rows = (*self.epochs, *self.side)
         return sum(row.state is State.COMPLETED and not row.attempts for row in rows)
 
 
 @frozen
 class NodeRow:
-    """One node of a DAG, whatever it is for.
+    """One node of a DAG, of any kind.
 
-    ``dag_key`` and ``node`` are what it is found by; ``kind`` is job, subdag, final, provisioner,
-    service or join. ``job_state``, ``job_return`` and ``jobs`` are as in :class:`EpochRow`.
-    ``retries``: how often DAGMan tries it again, ``retries_left`` of these (None: it has none).
-    ``parents``: how many nodes are before it, ``waits_for`` those of them that are not done (as
-    many as are worth a sentence, ``waiting`` in all). ``run``: the key of its run.
-    ``stopped_by``: the rule by which the gate of its run left it out. ``reason``: why it failed, in
-    DAGMan's words, where no job's events tell. ``behind``: of a futile node, the one that failed.
-    ``submissions``: how often it was submitted, by its jobs' logs or, where none has a job of it,
-    by DAGMan's; ``attempts`` are executions.
+    ``dag_key`` and ``node`` identify it; ``kind`` is job, subdag, final, provisioner, service or
+    join. ``job_state``, ``job_return`` and ``jobs`` are as in :class:`EpochRow`. ``retries``: the
+    node's RETRY count, ``retries_left`` of it (None: it has none). ``parents``: number of parents,
+    ``waiting`` of which are not done; ``waits_for`` names the first of these. ``run``: the key of
+    its run. ``stopped_by``: the rule by which the gate of its run skipped it. ``reason``: DAGMan's
+    reason of a failure that the job's events do not show. ``behind``: of a futile node, the failed
+    ancestor. ``submissions``: by its jobs' logs or, where none has a job of it, by DAGMan's;
+    ``attempts`` are executions.
     """
 
     dag_key: str
@@ -490,20 +519,20 @@ class NodeRow:
 
     @property
     def overruled(self) -> bool:
-        """Its job failed, and its POST script let the node pass all the same."""
+        """Whether the job failed, but the POST script succeeded."""
         failed = self.job_state in FAILED_JOB and not self.ended_with_dag
         return self.state is State.COMPLETED and failed
 
     @property
     def ended_with_dag(self) -> bool:
-        """A SERVICE node whose job was removed because its DAG was over, as it is to be."""
+        """Whether it is a SERVICE node whose job was removed at the end of its DAG."""
         over = self.state is State.COMPLETED and self.job_state is State.REMOVED
         return over and self.kind == "service"
 
 
 @frozen
 class EventLine:
-    """One line of a job's history."""
+    """One event of a job as a line of text."""
 
     time: datetime
     number: int
@@ -514,10 +543,13 @@ class EventLine:
 
 @frozen
 class QueueRow:
-    """What the queue adds to a job's log. ``asked``: when (seconds since the epoch).
-    ``position`` of ``waiting``: its place among this ensemble's idle jobs, from 1.
-    ``matches``: how often a machine was found for it. ``rejection``: why the last one was
-    not. ``differs``: the queue's state, in words, where it is lastingly not the log's."""
+    """What the job queue adds to a job's log.
+
+    ``asked``: time of the query (seconds since the epoch). ``position`` of ``waiting``: its place
+    among this ensemble's idle jobs, from 1. ``matches``: number of matches with a machine.
+    ``rejection``: reason of the last rejected match. ``differs``: the queue's state, as text, where
+    it persistently differs from the log's.
+    """
 
     asked: float
     priority: int
@@ -531,11 +563,13 @@ class QueueRow:
 
 @frozen
 class JobView:
-    """The life of one job. ``output`` and ``error`` are names as the submit description
-    gives them, its macros filled in (relative to the dagdir); None when unknown.
-    ``states``: every state the job entered, and when.
-    ``memory_updates``: how many 006 events there were (they are not among ``events``).
-    ``queue``: what the schedd adds; None without one."""
+    """The details of one job.
+
+    ``output`` and ``error`` are the file names of the submit description, with macros expanded
+    (relative to the dagdir); None when unknown. ``states``: every state the job entered, and when.
+    ``memory_updates``: number of 006 events (they are not among ``events``). ``queue``: what the
+    schedd adds; None without one.
+    """
 
     row: JobRow
     events: tuple[EventLine, ...]
@@ -550,10 +584,13 @@ class JobView:
 
 @frozen
 class ProblemGroup:
-    """One cause of trouble. ``kind``: held, failed, evicted, stalled, removed,
-    shadow-exception, reconnect-failed. ``now`` counts jobs that are in this trouble at this
-    moment, ``times`` how often it struck. ``runs`` are run keys, ``jobs`` (cluster, proc),
-    latest first. ``nodes``: names of nodes that failed without a job, in place of jobs."""
+    """Problems of one cause.
+
+    ``kind``: held, failed, evicted, stalled, removed, shadow-exception, reconnect-failed. ``now``:
+    number of jobs that have the problem at this moment, ``times``: number of occurrences. ``runs``
+    are run keys, ``jobs`` (cluster, proc), latest first. ``nodes``: names of nodes that failed
+    without a job, in place of jobs.
+    """
 
     key: str
     kind: str
@@ -573,7 +610,7 @@ class ProblemGroup:
 
 @frozen
 class Progress:
-    """How far the first reading is: bytes read of bytes there, 0–1."""
+    """Progress of the first reading: bytes read, bytes in total."""
 
     done: int
     total: int
