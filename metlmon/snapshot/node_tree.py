@@ -1,13 +1,14 @@
-"""The nodes of DAGs as a tree: what comes after what, and what needs a person first.
+"""The nodes of DAGs as a tree, sorted by urgency.
 
-A DAG is no tree. A node stands after the last node that all its ways come through (its immediate
-dominator): of a fork and its join the join stands beside the branches, not below one of them.
-Where it went on is a line: of the nodes that stand after another one at most one goes on at the
-same depth, the others are branches. Splices and external sub-DAGs hold their nodes.
+A DAG is no tree. A node is placed after its immediate dominator: the last node that all paths
+to it pass through. Of a fork and its join the join is placed beside the branches, not below one
+of them. A sequence of nodes is a line: of the nodes placed after another one at most one
+continues its line at the same depth, the others are branches. Splices and external sub-DAGs
+contain their nodes.
 
-Where a node stands depends on the DAG file alone, and is found once (:func:`places`); in what
-order, and what is folded together, depends on the states (:class:`NodeTree`). Nothing here
-recurses: a chain may have a hundred thousand nodes.
+The position of a node depends on the DAG file only, and is computed once (:func:`places`);
+order and grouping depend on the states (:class:`NodeTree`). Nothing here recurses: a chain may
+have a hundred thousand nodes.
 """
 
 from __future__ import annotations
@@ -27,17 +28,19 @@ SPLICE: Final = "+"
 """Between a splice's name and that of a node in it (``Splice+node``)."""
 
 SCOPE: Final = "\n"
-"""Ends the name of a splice where it stands among nodes': no token of a DAG file has one."""
+"""Suffix of splice names among node names; no token of a DAG file contains it."""
 
-ALIKE: Final = 4
-"""Branches of the same shape and state that are told as one, from so many on: three are sooner
-read than unfolded."""
+MIN_GROUP: Final = 4
+"""Branches of the same shape and state from which they are shown as a group.
 
-LINE: Final = 3
-"""Nodes of a line that has a row of its own, by which it is folded."""
+Three are quicker to read than to unfold.
+"""
 
-OPEN_NODES: Final = 60
-"""A DAG of no more nodes is shown unfolded: two screens."""
+MIN_LINE: Final = 3
+"""Nodes of a line that has a row of its own, with which it can be folded."""
+
+MAX_UNFOLDED_NODES: Final = 60
+"""A DAG of at most this size is shown unfolded: two screens."""
 
 URGENCY: Final[Mapping[State, int]] = {
     state: rank
@@ -64,23 +67,24 @@ URGENCY: Final[Mapping[State, int]] = {
         )
     )
 }
-"""What needs a person first, then what is at work, what is in the queue, what waits, what is
-done."""
+"""Rank of the states: needing attention, active, queued, waiting, done."""
 
 _NUMBERS: Final = re.compile(r"\d+")
-"""What tells ``shard017`` from ``shard018``."""
+"""The difference between ``shard017`` and ``shard018``."""
 
 Line: TypeAlias = list[str]
-"""Items one after the other: names of nodes, and of splices with :data:`SCOPE` behind."""
+"""Items in sequence: names of nodes, and of splices followed by :data:`SCOPE`."""
 
 
 class TreePositions:
-    """Where the nodes of one DAG stand. ``top``: its lines. ``branches``: by item, the lines that
-    begin after it beside its own. ``within``: by splice, the lines in it. ``order``: every item
-    once, none before what it stands below or after; ``rank``: an item's place in the DAG file;
-    ``like``: its name without what tells it from its likes."""
+    """The positions of the nodes of one DAG.
 
-    __slots__ = ("branches", "like", "order", "rank", "top", "within")
+    ``top``: its lines. ``branches``: by item, the lines that branch off after it. ``within``: by
+    splice, the lines in it. ``order``: every item once, after the item it is placed below or after.
+    ``rank``: an item's position in the DAG file. ``pattern``: its name without numbers.
+    """
+
+    __slots__ = ("branches", "order", "pattern", "rank", "top", "within")
 
     def __init__(self) -> None:
         self.top: list[Line] = []
@@ -88,110 +92,117 @@ class TreePositions:
         self.within: dict[str, list[Line]] = {}
         self.order: list[str] = []
         self.rank: dict[str, int] = {}
-        self.like: dict[str, str] = {}
+        self.pattern: dict[str, str] = {}
 
 
 def places(nodes: Mapping[str, Node]) -> TreePositions:
-    """Where the nodes of one DAG stand; names of ``nodes`` are as DAGMan logs them."""
-    made = TreePositions()
-    members, parents = _scopes(nodes, made.rank)
+    """The positions of the nodes of one DAG; names of ``nodes`` as DAGMan logs them."""
+    positions = TreePositions()
+    members, parents = _splice_members(nodes, positions.rank)
     for scope, items in members.items():
-        lines = made.top if not scope else made.within.setdefault(scope, [])
-        _lay(items, parents, made, lines)
-    _put_in_order(made)
-    made.like = {item: _NUMBERS.sub("#", item) for item in made.order}
-    return made
+        lines = positions.top if not scope else positions.within.setdefault(scope, [])
+        _build_lines(items, parents, positions, lines)
+    _set_order(positions)
+    positions.pattern = {item: _NUMBERS.sub("#", item) for item in positions.order}
+    return positions
 
 
-def _scopes(
+def _splice_members(
     nodes: Mapping[str, Node], rank: dict[str, int]
 ) -> tuple[dict[str, list[str]], dict[str, set[str]]]:
-    """The items of each splice (of the DAG itself: ""), and which items of the same splice each
-    one comes after."""
+    """The items of each splice (of the DAG itself: ""), and the parents of each item.
+
+    Parents are items of the same splice.
+    """
     members: dict[str, list[str]] = {"": []}
-    path_of: dict[str, tuple[str, ...]] = {}
-    for at, name in enumerate(nodes):
-        path = path_of[name] = _path(name)
+    paths: dict[str, tuple[str, ...]] = {}
+    for position, name in enumerate(nodes):
+        path = paths[name] = _path(name)
         for depth, item in enumerate(path):
             if item not in rank:
-                rank[item] = at
+                rank[item] = position
                 members.setdefault(path[depth - 1] if depth else "", []).append(item)
-    after: dict[str, set[str]] = {}
+    parents: dict[str, set[str]] = {}
     for name, node in nodes.items():
-        mine = path_of[name]
+        own_path = paths[name]
         for parent in node.parents:
-            theirs = path_of.get(parent)
-            if theirs is None or parent == name:
+            parent_path = paths.get(parent)
+            if parent_path is None or parent == name:
                 continue
             common = 0
-            while mine[common] == theirs[common]:
+            while own_path[common] == parent_path[common]:
                 common += 1
-            after.setdefault(mine[common], set()).add(theirs[common])
-    return members, after
+            parents.setdefault(own_path[common], set()).add(parent_path[common])
+    return members, parents
 
 
 def _path(name: str) -> tuple[str, ...]:
-    """The splices around a node, outermost first, and the node."""
+    """The splices that contain a node, outermost first, and the node."""
     if SPLICE not in name:
         return (name,)
     parts = name.split(SPLICE)
-    around = (SPLICE.join(parts[:depth]) + SCOPE for depth in range(1, len(parts)))
-    return (*around, name)
+    splices = (SPLICE.join(parts[:depth]) + SCOPE for depth in range(1, len(parts)))
+    return (*splices, name)
 
 
-def _lay(
-    items: Sequence[str], parents: Mapping[str, set[str]], made: TreePositions, top: list[Line]
+def _build_lines(
+    items: Sequence[str], parents: Mapping[str, set[str]], positions: TreePositions, top: list[Line]
 ) -> None:
-    """Lay the items of one splice into lines."""
-    order = _sorted(items, parents)
+    """Arrange the items of one splice in lines."""
+    order = _topological_order(items, parents)
     level: dict[str, int] = {}
-    after = _dominators(order, parents, level)
-    # Those of a cycle come after nothing: DAGMan refuses them.
+    dominators = _dominators(order, parents, level)
+    # Items of a cycle have no dominator: DAGMan rejects them.
     for item in items:
         level.setdefault(item, 0)
-    following: dict[str, list[str]] = {}
+    followers: dict[str, list[str]] = {}
     for item in items:
-        if after.get(item) is not None:
-            following.setdefault(after[item] or "", []).append(item)
+        if dominators.get(item) is not None:
+            followers.setdefault(dominators[item] or "", []).append(item)
     reach = dict(level)
     for item in reversed(order):
-        before = after[item]
-        if before is not None:
-            reach[before] = max(reach[before], reach[item])
-    goes_on = {
-        item: _going_on(item, next_ones, level, reach, parents)
-        for item, next_ones in following.items()
+        dominator = dominators[item]
+        if dominator is not None:
+            reach[dominator] = max(reach[dominator], reach[item])
+    continuations = {
+        item: _continuation(item, next_items, level, reach, parents)
+        for item, next_items in followers.items()
     }
-    continued = {item for item in goes_on.values() if item is not None}
+    continued = {item for item in continuations.values() if item is not None}
     for item in items:
         if item in continued:
             continue
         line = [item]
-        while (more := goes_on.get(line[-1])) is not None:
-            line.append(more)
-        before = after.get(item)
-        (top if before is None else made.branches.setdefault(before, [])).append(line)
-    for line in [*top, *(line for item in items for line in made.branches.get(item, ()))]:
-        _side_node_at_the_end(line, made)
+        while (next_item := continuations.get(line[-1])) is not None:
+            line.append(next_item)
+        dominator = dominators.get(item)
+        (top if dominator is None else positions.branches.setdefault(dominator, [])).append(line)
+    for line in [*top, *(line for item in items for line in positions.branches.get(item, ()))]:
+        _split_side_nodes(line, positions)
 
 
-def _side_node_at_the_end(line: Line, made: TreePositions) -> None:
-    """The side node of a chain's last node has nobody beside it: it stands where those of the
-    nodes before stand, by its name."""
-    beside = {
-        _NUMBERS.sub("#", branch[0]) for item in line[:-1] for branch in made.branches.get(item, ())
+def _split_side_nodes(line: Line, positions: TreePositions) -> None:
+    """Move the side node at the end of a chain to the branches.
+
+    The side node of the last node has no sibling. It is recognised by its name, which is like
+    those of the side nodes before.
+    """
+    side_patterns = {
+        _NUMBERS.sub("#", branch[0])
+        for item in line[:-1]
+        for branch in positions.branches.get(item, ())
     }
-    if not beside:
+    if not side_patterns:
         return
-    for at in range(1, len(line)):
-        if _NUMBERS.sub("#", line[at]) in beside:
-            made.branches.setdefault(line[at - 1], []).append(line[at:])
-            del line[at:]
+    for index in range(1, len(line)):
+        if _NUMBERS.sub("#", line[index]) in side_patterns:
+            positions.branches.setdefault(line[index - 1], []).append(line[index:])
+            del line[index:]
             return
 
 
-def _sorted(items: Sequence[str], parents: Mapping[str, set[str]]) -> list[str]:
-    """The items, parents before children; those of a cycle, and after it, are left out."""
+def _topological_order(items: Sequence[str], parents: Mapping[str, set[str]]) -> list[str]:
+    """The items, parents before children, without those of a cycle or after one."""
     missing = {item: len(parents.get(item, ())) for item in items}
     children: dict[str, list[str]] = {}
     for item in items:
@@ -209,13 +220,12 @@ def _sorted(items: Sequence[str], parents: Mapping[str, set[str]]) -> list[str]:
 def _dominators(
     order: Sequence[str], parents: Mapping[str, set[str]], level: dict[str, int]
 ) -> dict[str, str | None]:
-    """By item the last one that all ways to it come through, None where there is none; ``level``
-    is filled with the length of the longest way.
+    """The immediate dominator of each item, None where there is none.
 
-    Every node also knows one further up (Myers' skew-binary jumps): the common ancestor of two
-    is found in the logarithm of their depth.
+    ``level`` is filled with the length of the longest path. Every node also has a pointer further
+    up (Myers' skew-binary jumps), so that a common ancestor is found in logarithmic time.
     """
-    up: dict[str, str | None] = {}
+    dominator: dict[str, str | None] = {}
     jump: dict[str, str | None] = {}
     depth: dict[str | None, int] = {None: -1}
 
@@ -223,69 +233,78 @@ def _dominators(
         if depth[a] < depth[b]:
             a, b = b, a
         while a is not None and depth[a] > depth[b]:
-            far = jump[a]
-            a = far if depth[far] >= depth[b] else up[a]
+            further_up = jump[a]
+            a = further_up if depth[further_up] >= depth[b] else dominator[a]
         while a is not None and b is not None and a != b:
-            a, b = (up[a], up[b]) if jump[a] == jump[b] else (jump[a], jump[b])
+            a, b = (dominator[a], dominator[b]) if jump[a] == jump[b] else (jump[a], jump[b])
         return a if a == b else None
 
     for item in order:
-        mine = iter(parents.get(item, ()))
-        first = next(mine, None)
+        own_parents = iter(parents.get(item, ()))
+        first = next(own_parents, None)
         level[item] = 0 if first is None else level[first] + 1
-        for parent in mine:
+        for parent in own_parents:
             first = common(first, parent)
             level[item] = max(level[item], level[parent] + 1)
-        up[item] = first
-        far = None if first is None else jump[first]
-        further = None if far is None else jump[far]
-        even = first is not None and depth[first] - depth[far] == depth[far] - depth[further]
-        jump[item] = further if even else first
+        dominator[item] = first
+        further_up = None if first is None else jump[first]
+        furthest_up = None if further_up is None else jump[further_up]
+        equal_jumps = (
+            first is not None
+            and depth[first] - depth[further_up] == depth[further_up] - depth[furthest_up]
+        )
+        jump[item] = furthest_up if equal_jumps else first
         depth[item] = depth[first] + 1
-    return up
+    return dominator
 
 
-def _going_on(
+def _continuation(
     item: str,
     following: Sequence[str],
     level: Mapping[str, int],
     reach: Mapping[str, int],
     parents: Mapping[str, set[str]],
 ) -> str | None:
-    """Which of the items after ``item`` goes on with its line: the only one; else one that ends
-    what the others began; else the only one that anything comes after, or one that goes much
-    further than the others."""
+    """The item after ``item`` that continues its line; None where no one does.
+
+    It is the only one; else one that joins the others; else the only one with followers, or one
+    whose paths are much longer than the others'.
+    """
     if len(following) == 1:
         return following[0]
     last = max(following, key=level.__getitem__)
-    others = max(reach[each] for each in following if each != last)
+    others = max(reach[other] for other in following if other != last)
     if level[last] > others and len(parents[last]) > 1:
         return last
-    far, second = sorted(following, key=lambda each: -reach[each])[:2]
-    if reach[far] > level[far] and all(reach[e] == level[e] for e in following if e != far):
-        return far
-    if reach[far] - level[item] >= 2 * (reach[second] - level[item]) + 2:
-        return far
+    furthest, second = sorted(following, key=lambda other: -reach[other])[:2]
+    if reach[furthest] > level[furthest] and all(
+        reach[other] == level[other] for other in following if other != furthest
+    ):
+        return furthest
+    if reach[furthest] - level[item] >= 2 * (reach[second] - level[item]) + 2:
+        return furthest
     return None
 
 
-def _put_in_order(made: TreePositions) -> None:
-    ahead = [item for line in reversed(made.top) for item in reversed(line)]
-    while ahead:
-        item = ahead.pop()
-        made.order.append(item)
-        for lines in (made.branches.get(item, ()), made.within.get(item, ())):
-            ahead += [each for line in reversed(lines) for each in reversed(line)]
+def _set_order(positions: TreePositions) -> None:
+    pending = [item for line in reversed(positions.top) for item in reversed(line)]
+    while pending:
+        item = pending.pop()
+        positions.order.append(item)
+        for lines in (positions.branches.get(item, ()), positions.within.get(item, ())):
+            pending += [each for line in reversed(lines) for each in reversed(line)]
 
 
-# --- by their states ----------------------------------------------------------------------------
+# --- by state -----------------------------------------------------------------------------------
 
 
 @frozen
 class DagNodes:
-    """One DAG to be shown: its nodes, and their states at one moment. ``inside``: by the name of a
-    SUBDAG node, the key of the DAG that it runs. ``overruled``: names of completed nodes whose job
-    failed, and a POST script let it pass."""
+    """One DAG: its nodes, and their states at one moment.
+
+    ``inside``: by the name of a SUBDAG node, the key of the DAG that it runs. ``overruled``: names
+    of completed nodes whose job failed, but whose POST script succeeded.
+    """
 
     key: str
     file: str
@@ -295,17 +314,20 @@ class DagNodes:
     overruled: frozenset[str] = frozenset()
 
     def state(self, name: str) -> State:
-        """What a node is at; waiting where nothing is known of it."""
-        known = self.states.get(name)
-        return State.WAITING if known is None else known.state
+        """The state of a node; waiting where it is not known."""
+        state = self.states.get(name)
+        return State.WAITING if state is None else state.state
 
 
 @frozen
 class TreeRow:
-    """One row of the tree. ``node``: the node that it is; None for a row that holds others:
-    ``title`` then tells which (``kind``: dag, splice, line, alike), ``counts`` how many of them
-    are at what. ``depth``: how far in it stands. ``open``: are the rows below it shown; None: there
-    are none. ``first`` and ``last``: of a line or of what is alike, names of nodes in it."""
+    """One row of the tree.
+
+    ``node``: the node of the row; None for a row that contains others, which has a ``title``
+    instead (``kind``: dag, splice, line, alike). ``counts``: the number of contained nodes by
+    state. ``depth``: level of indentation. ``open``: whether the rows below it are shown; None:
+    there are none. ``first`` and ``last``: names of nodes in a line or group.
+    """
 
     key: str
     depth: int
@@ -319,24 +341,26 @@ class TreeRow:
 
     @property
     def size(self) -> int:
-        """Nodes that it holds, itself included."""
+        """Number of nodes in it, itself included."""
         return sum(count for _, count in self.counts)
 
 
 Order: TypeAlias = Callable[["NodeTree", str, Line], tuple[object, ...]]
 
-_Part: TypeAlias = TreeRow | tuple[str, list[Line], int, bool]
-"""A row, or what is still to be laid out: lines of a DAG beside each other, how far in, and
-whether they are those of a row that tells of them as alike."""
+_PendingRows: TypeAlias = TreeRow | tuple[str, list[Line], int, bool]
+"""A row, or what is still to be converted to rows.
 
-Opened: TypeAlias = Mapping[str, bool]
-"""What somebody folded or unfolded, by the key of its row."""
+That is: lines of a DAG beside each other, their depth, and whether they are in a group.
+"""
+
+FoldState: TypeAlias = Mapping[str, bool]
+"""Whether a row is open, by its key, where a user has changed that."""
 
 
 class NodeTree:
-    """The nodes of some DAGs, as they stand at one moment.
+    """The nodes of some DAGs at one moment, as a tree.
 
-    ``known``: where the nodes of these DAGs stand, by their keys, as far as it was found before.
+    ``known``: positions of the nodes of these DAGs, by their keys, as far as computed before.
     """
 
     def __init__(
@@ -350,10 +374,10 @@ class NodeTree:
             node.kind is not NodeKind.JOIN for dag in dags for node in dag.nodes.values()
         )
         self._counts: dict[tuple[str, str], Counter[State]] = {}
-        self._shapes: dict[tuple[object, ...], int] = {}
-        self._shape: dict[tuple[str, str], int] = {}
-        for key in self._inner_first():
-            self._weigh(key)
+        self._shape_numbers: dict[tuple[object, ...], int] = {}
+        self._shape_of: dict[tuple[str, str], int] = {}
+        for key in self._innermost_first():
+            self._count_and_shape(key)
 
     def _hosts(self) -> dict[str, NodeKey]:
         """By sub-DAG the node below which it is shown: the first that runs it."""
@@ -362,67 +386,70 @@ class NodeTree:
             for name, inner in dag.inside.items():
                 if inner in self.dags and inner != dag.key:
                     hosts.setdefault(inner, (dag.key, name))
-        # Sub-DAGs that run each other would be below nothing.
+        # Break cycles: sub-DAGs that run each other would not be shown at all.
         for key in list(hosts):
             seen = {key}
-            at = hosts.get(key)
-            while at is not None and at[0] not in seen:
-                seen.add(at[0])
-                at = hosts.get(at[0])
-            if at is not None:
+            host = hosts.get(key)
+            while host is not None and host[0] not in seen:
+                seen.add(host[0])
+                host = hosts.get(host[0])
+            if host is not None:
                 del hosts[key]
         return hosts
 
-    def _inner_first(self) -> list[str]:
-        order, ahead = [], [key for key in self.dags if key not in self._host]
+    def _innermost_first(self) -> list[str]:
+        order, pending = [], [key for key in self.dags if key not in self._host]
         below: dict[str, list[str]] = {}
         for inner, (outer, _) in self._host.items():
             below.setdefault(outer, []).append(inner)
-        while ahead:
-            key = ahead.pop()
+        while pending:
+            key = pending.pop()
             order.append(key)
-            ahead += below.get(key, ())
+            pending += below.get(key, ())
         return order[::-1]
 
-    def _inner(self, dag: str, item: str) -> str | None:
+    def _subdag_below(self, dag: str, item: str) -> str | None:
         """The DAG that is shown below an item."""
-        inner = self.dags[dag].inside.get(item)
-        return inner if inner is not None and self._host.get(inner) == (dag, item) else None
+        subdag = self.dags[dag].inside.get(item)
+        return subdag if subdag is not None and self._host.get(subdag) == (dag, item) else None
 
-    def _weigh(self, dag: str) -> None:
-        """Count what each item holds, and tell shapes apart, from the innermost outwards."""
-        facts, made = self.dags[dag], self.places[dag]
-        counts, shape = self._counts, self._shape
-        for item in reversed(made.order):
-            node = facts.nodes.get(item)
+    def _count_and_shape(self, dag: str) -> None:
+        """Count the nodes in each item, and number its shape, innermost first."""
+        dag_nodes, positions = self.dags[dag], self.places[dag]
+        counts, shape = self._counts, self._shape_of
+        for item in reversed(positions.order):
+            node = dag_nodes.nodes.get(item)
             total: Counter[State] = Counter()
             if node is not None and node.kind is not NodeKind.JOIN:
-                total[facts.state(item)] = 1
+                total[dag_nodes.state(item)] = 1
             shapes: list[object] = []
-            inner = self._inner(dag, item)
-            held = [(dag, made.branches.get(item, ())), (dag, made.within.get(item, ()))]
-            if inner is not None:
-                held.append((inner, self.places[inner].top))
-            for key, lines in held:
+            subdag = self._subdag_below(dag, item)
+            contents = [
+                (dag, positions.branches.get(item, ())),
+                (dag, positions.within.get(item, ())),
+            ]
+            if subdag is not None:
+                contents.append((subdag, self.places[subdag].top))
+            for key, lines in contents:
                 shapes.append(tuple(sorted(self.shape(key, line) for line in lines)))
                 for line in lines:
-                    for each in line:
-                        total += counts[key, each]
+                    for line_item in line:
+                        total += counts[key, line_item]
             kind = None if node is None else node.kind
-            shape[dag, item] = self._numbered((kind, made.like[item], *shapes))
+            shape[dag, item] = self._shape_number((kind, positions.pattern[item], *shapes))
             counts[dag, item] = total
 
-    def _numbered(self, what: tuple[object, ...]) -> int:
-        return self._shapes.setdefault(what, len(self._shapes))
+    def _shape_number(self, shape: tuple[object, ...]) -> int:
+        return self._shape_numbers.setdefault(shape, len(self._shape_numbers))
 
     def shape(self, dag: str, line: Line) -> int:
-        """The same number for lines of nodes that are named alike and hold the same."""
+        """The number of the shape of a line: equal for equal names and contents."""
         if len(line) == 1:
-            return self._shape[dag, line[0]]
-        return self._numbered(("line", *(self._shape[dag, item] for item in line)))
+            return self._shape_of[dag, line[0]]
+        return self._shape_number(("line", *(self._shape_of[dag, item] for item in line)))
 
     def counts(self, dag: str, line: Iterable[str]) -> Counter[State]:
-        """How many nodes in a line, and in what it holds, are at what."""
+        """The number of nodes in a line, and in what it contains, by state."""
         total: Counter[State] = Counter()
         for item in line:
             total += self._counts[dag, item]
@@ -431,80 +458,90 @@ class NodeTree:
     # --- rows -----------------------------------------------------------------------------
 
     def rows(
-        self, opened: Opened | None = None, order: Order | None = None, backwards: bool = False
+        self, opened: FoldState | None = None, order: Order | None = None, backwards: bool = False
     ) -> list[TreeRow]:
-        """The rows that are shown, where this is folded or unfolded. ``order``: a key by which
-        lines beside each other are sorted (None: :func:`urgency`)."""
+        """The visible rows, with the rows in ``opened`` folded or unfolded.
+
+        ``order``: sort key of lines beside each other (None: :func:`urgency`).
+        """
         return list(self._rows(opened or {}, order or urgency, backwards))
 
-    def _rows(self, opened: Opened, order: Order, backwards: bool) -> Iterator[TreeRow]:
-        roomy = self.total <= OPEN_NODES
+    def _rows(self, opened: FoldState, order: Order, backwards: bool) -> Iterator[TreeRow]:
+        unfolded = self.total <= MAX_UNFOLDED_NODES
         tops = [key for key in self.dags if key not in self._host]
-        ahead: list[_Part] = []
+        pending: list[_PendingRows] = []
         if len(tops) == 1:
-            ahead.append((tops[0], self.places[tops[0]].top, 0, False))
+            pending.append((tops[0], self.places[tops[0]].top, 0, False))
         else:
             for key in reversed(tops):
                 top = self.places[key].top
                 counts = self.counts(key, [item for line in top for item in line])
-                is_open = opened.get(f"dag{SCOPE}{key}", roomy)
+                is_open = opened.get(f"dag{SCOPE}{key}", unfolded)
                 if is_open:
-                    ahead.append((key, top, 1, False))
+                    pending.append((key, top, 1, False))
                 file = self.dags[key].file
-                ahead.append(
-                    TreeRow(f"dag{SCOPE}{key}", 0, "dag", file, None, is_open, told(counts))
+                pending.append(
+                    TreeRow(
+                        key=f"dag{SCOPE}{key}",
+                        depth=0,
+                        kind="dag",
+                        title=file,
+                        node=None,
+                        open=is_open,
+                        counts=sorted_counts(counts),
+                    )
                 )
-        while ahead:
-            each = ahead.pop()
-            if isinstance(each, TreeRow):
-                yield each
+        while pending:
+            entry = pending.pop()
+            if isinstance(entry, TreeRow):
+                yield entry
             else:
-                ahead += reversed(self._laid(*each, opened, order, backwards))
+                pending += reversed(self._lines(*entry, opened, order, backwards))
 
-    def _laid(
+    def _lines(
         self,
         dag: str,
         lines: list[Line],
         depth: int,
-        alike_ones: bool,
-        opened: Opened,
+        is_group: bool,
+        opened: FoldState,
         order: Order,
         backwards: bool,
-    ) -> list[_Part]:
-        """The lines beside each other at one place: in order, those alike together."""
-        out: list[_Part] = []
-        if alike_ones:
+    ) -> list[_PendingRows]:
+        """The rows of lines beside each other: sorted, with equal ones grouped."""
+        rows: list[_PendingRows] = []
+        if is_group:
             for line in lines:
-                out += self._line(dag, line, depth, opened, False if len(lines) > 1 else None)
-            return out
+                rows += self._line_rows(dag, line, depth, opened, False if len(lines) > 1 else None)
+            return rows
         groups: dict[tuple[object, ...], list[Line]] = {}
         first_of: dict[int, str] = {}
         for line in lines:
             shape = self.shape(dag, line)
             first_of.setdefault(shape, line[0])
-            states = self._uniform(dag, line)
+            states = self._uniform_state(dag, line)
             single = (shape, states) if states is not None else (line[0],)
             groups.setdefault(single, []).append(line)
         parts: list[tuple[tuple[object, ...], tuple[object, ...], list[Line]]] = []
-        for kind, alike in groups.items():
-            if len(alike) >= ALIKE:
-                parts.append((order(self, dag, alike[0]), kind, alike))
+        for group_key, group in groups.items():
+            if len(group) >= MIN_GROUP:
+                parts.append((order(self, dag, group[0]), group_key, group))
             else:
-                parts += [(order(self, dag, line), (), [line]) for line in alike]
+                parts += [(order(self, dag, line), (), [line]) for line in group]
         parts.sort(key=lambda part: part[0], reverse=backwards)
-        for _, kind, alike in parts:
-            if kind:
-                shape_number, state = kind
+        for _, group_key, group in parts:
+            if group_key:
+                shape_number, state = group_key
                 assert isinstance(shape_number, int)
                 key = SCOPE.join(("alike", dag, first_of[shape_number], str(state)))
-                out += self._alike(dag, key, alike, depth, opened)
+                rows += self._group_rows(dag, key, group, depth, opened)
             else:
-                alone = None if len(lines) == 1 else self.total <= OPEN_NODES
-                out += self._line(dag, alike[0], depth, opened, alone)
-        return out
+                open_by_default = None if len(lines) == 1 else self.total <= MAX_UNFOLDED_NODES
+                rows += self._line_rows(dag, group[0], depth, opened, open_by_default)
+        return rows
 
-    def _uniform(self, dag: str, line: Line) -> str | None:
-        """The one state that all of a line is in; None where there are several, or none."""
+    def _uniform_state(self, dag: str, line: Line) -> str | None:
+        """The state that all nodes of a line have; None where there are several, or none."""
         counts = self.counts(dag, line)
         if len(counts) != 1:
             return None
@@ -512,95 +549,128 @@ class NodeTree:
         passed = bool(overruled) and any(item in overruled for item in line)
         return f"{next(iter(counts)).value}{'!' if passed else ''}"
 
-    def _alike(
-        self, dag: str, key: str, lines: list[Line], depth: int, opened: Opened
-    ) -> list[_Part]:
+    def _group_rows(
+        self, dag: str, key: str, lines: list[Line], depth: int, opened: FoldState
+    ) -> list[_PendingRows]:
         counts: Counter[State] = Counter()
         for line in lines:
             counts += self.counts(dag, line)
         is_open = opened.get(key, False)
         row = TreeRow(
-            key,
-            depth,
-            "alike",
-            str(len(lines)),
-            None,
-            is_open,
-            told(counts),
-            self._named(lines[0]),
-            self._named(lines[-1]),
+            key=key,
+            depth=depth,
+            kind="alike",
+            title=str(len(lines)),
+            node=None,
+            open=is_open,
+            counts=sorted_counts(counts),
+            first=self._name_of(lines[0]),
+            last=self._name_of(lines[-1]),
         )
         return [row, (dag, lines, depth + 1, True)] if is_open else [row]
 
-    def _named(self, line: Line) -> str:
+    def _name_of(self, line: Line) -> str:
         return next((item for item in line), "").removesuffix(SCOPE)
 
-    def _line(
-        self, dag: str, line: Line, depth: int, opened: Opened, open_at_first: bool | None
-    ) -> list[_Part]:
-        """The rows of a line. ``open_at_first`` None: it has no row of its own."""
-        out: list[_Part] = []
+    def _line_rows(
+        self, dag: str, line: Line, depth: int, opened: FoldState, open_by_default: bool | None
+    ) -> list[_PendingRows]:
+        """The rows of a line. ``open_by_default`` None: it has no row of its own."""
+        rows: list[_PendingRows] = []
         nodes = [item for item in line if not self._is_join(dag, item)]
-        if open_at_first is not None and len(nodes) >= LINE:
+        if open_by_default is not None and len(nodes) >= MIN_LINE:
             key = SCOPE.join(("line", dag, line[0]))
-            is_open = opened.get(key, open_at_first)
-            counts = told(self.counts(dag, line))
+            is_open = opened.get(key, open_by_default)
+            counts = sorted_counts(self.counts(dag, line))
             first, last = nodes[0].removesuffix(SCOPE), nodes[-1].removesuffix(SCOPE)
-            row = TreeRow(key, depth, "line", str(len(nodes)), None, is_open, counts, first, last)
-            out.append(row)
+            row = TreeRow(
+                key=key,
+                depth=depth,
+                kind="line",
+                title=str(len(nodes)),
+                node=None,
+                open=is_open,
+                counts=counts,
+                first=first,
+                last=last,
+            )
+            rows.append(row)
             if not is_open:
-                return out
+                return rows
             depth += 1
         for item in line:
-            out += self._item(dag, item, depth, opened)
-        return out
+            rows += self._item_rows(dag, item, depth, opened)
+        return rows
 
     def _is_join(self, dag: str, item: str) -> bool:
         node = self.dags[dag].nodes.get(item)
         return node is not None and node.kind is NodeKind.JOIN
 
-    def _item(self, dag: str, item: str, depth: int, opened: Opened) -> list[_Part]:
-        """A node, or a splice, and what it holds."""
-        made = self.places[dag]
-        inner = self._inner(dag, item)
-        below: list[_Part] = []
-        if item in made.within:
-            below.append((dag, made.within[item], depth + 1, False))
-        if inner is not None:
-            below.append((inner, self.places[inner].top, depth + 1, False))
-        if item in made.branches:
-            below.append((dag, made.branches[item], depth + 1, False))
+    def _item_rows(self, dag: str, item: str, depth: int, opened: FoldState) -> list[_PendingRows]:
+        """The rows of a node or a splice, and of its contents."""
+        positions = self.places[dag]
+        subdag = self._subdag_below(dag, item)
+        below: list[_PendingRows] = []
+        if item in positions.within:
+            below.append((dag, positions.within[item], depth + 1, False))
+        if subdag is not None:
+            below.append((subdag, self.places[subdag].top, depth + 1, False))
+        if item in positions.branches:
+            below.append((dag, positions.branches[item], depth + 1, False))
         if self._is_join(dag, item):
             return below
         key = SCOPE.join((dag, item))
-        holds = item in made.within or inner is not None
-        roomy = self.total <= OPEN_NODES or not holds
-        is_open = opened.get(key, roomy) if below else None
-        counts = told(self._counts[dag, item])
+        holds = item in positions.within or subdag is not None
+        open_by_default = self.total <= MAX_UNFOLDED_NODES or not holds
+        is_open = opened.get(key, open_by_default) if below else None
+        counts = sorted_counts(self._counts[dag, item])
         row = (
-            TreeRow(key, depth, "node", item, (dag, item), is_open, counts)
+            TreeRow(
+                key=key,
+                depth=depth,
+                kind="node",
+                title=item,
+                node=(dag, item),
+                open=is_open,
+                counts=counts,
+            )
             if item in self.dags[dag].nodes
-            else TreeRow(key, depth, "splice", item.removesuffix(SCOPE), None, is_open, counts)
+            else TreeRow(
+                key=key,
+                depth=depth,
+                kind="splice",
+                title=item.removesuffix(SCOPE),
+                node=None,
+                open=is_open,
+                counts=counts,
+            )
         )
         return [row, *below] if is_open else [row]
 
     def standing(self) -> dict[NodeKey, tuple[str | None, str | None]]:
-        """Of every node, as the DAG files name them, which node it stands after, and which splice
-        or SUBDAG node holds it."""
+        """The position of every node: the node it is placed after, and its container.
+
+        The container is a splice or a SUBDAG node. Names are those of the DAG files.
+        """
         after: dict[NodeKey, str | None] = {}
         below: dict[NodeKey, str | None] = {}
-        for dag, made in self.places.items():
+        for dag, positions in self.places.items():
             host = self._host.get(dag)
             outer = None if host is None else host[1]
-            ahead: list[tuple[str | None, str | None, Line]] = [(None, outer, x) for x in made.top]
-            while ahead:
-                before, around, line = ahead.pop()
+            pending: list[tuple[str | None, str | None, Line]] = [
+                (None, outer, x) for x in positions.top
+            ]
+            while pending:
+                predecessor, container, line = pending.pop()
                 for item in line:
-                    after[dag, item], below[dag, item] = before, around
-                    before = before if self._is_join(dag, item) else item
-                    ahead += [(before, around, each) for each in made.branches.get(item, ())]
-                    held = item.removesuffix(SCOPE)
-                    ahead += [(None, held, each) for each in made.within.get(item, ())]
+                    after[dag, item], below[dag, item] = predecessor, container
+                    predecessor = predecessor if self._is_join(dag, item) else item
+                    pending += [
+                        (predecessor, container, branch)
+                        for branch in positions.branches.get(item, ())
+                    ]
+                    splice = item.removesuffix(SCOPE)
+                    pending += [(None, splice, branch) for branch in positions.within.get(item, ())]
         return {
             (dag.key, name): (
                 (after[dag.key, name] or "").removesuffix(SCOPE) or None,
@@ -614,50 +684,50 @@ class NodeTree:
     # --- without the tree -----------------------------------------------------------------
 
     def flat(self, wanted: Callable[[DagNodes, str], bool]) -> list[TreeRow]:
-        """Every node that is wanted, as a row of its own: what needs a person first."""
-        found = [
-            (URGENCY[dag.state(name)], place, rank, dag.key, name)
-            for place, dag in enumerate(self.dags.values())
+        """A row for every wanted node, the most urgent first."""
+        keys = [
+            (URGENCY[dag.state(name)], dag_position, rank, dag.key, name)
+            for dag_position, dag in enumerate(self.dags.values())
             for rank, (name, node) in enumerate(dag.nodes.items())
             if node.kind is not NodeKind.JOIN and wanted(dag, name)
         ]
         return [
             TreeRow(
-                SCOPE.join((key, name)),
-                0,
-                "node",
-                name,
-                (key, name),
-                None,
-                ((self.dags[key].state(name), 1),),
+                key=SCOPE.join((key, name)),
+                depth=0,
+                kind="node",
+                title=name,
+                node=(key, name),
+                open=None,
+                counts=((self.dags[key].state(name), 1),),
             )
-            for _, _, _, key, name in sorted(found)
+            for _, _, _, key, name in sorted(keys)
         ]
 
 
-def told(counts: Mapping[State, int]) -> tuple[tuple[State, int], ...]:
-    """How many are at what, what needs a person first."""
-    return tuple(sorted(counts.items(), key=lambda each: URGENCY[each[0]]))
+def sorted_counts(counts: Mapping[State, int]) -> tuple[tuple[State, int], ...]:
+    """The counts by state, the most urgent first."""
+    return tuple(sorted(counts.items(), key=lambda entry: URGENCY[entry[0]]))
 
 
 def urgency(tree: NodeTree, dag: str, line: Line) -> tuple[object, ...]:
-    """What needs a person first, then as the DAG names them."""
+    """Sort key: the most urgent first, then in order of the DAG file."""
     counts = tree.counts(dag, line)
     worst = min((URGENCY[state] for state in counts), default=len(URGENCY))
     return worst, tree.places[dag].rank[line[0]]
 
 
 def by_file(tree: NodeTree, dag: str, line: Line) -> tuple[object, ...]:
-    """As the DAG file names them."""
+    """Sort key: in order of the DAG file."""
     return (tree.places[dag].rank[line[0]],)
 
 
 def unfolded(tree: NodeTree, is_open: bool) -> dict[str, bool]:
-    """Everything unfolded, or everything folded."""
+    """A fold state with all rows open, or all closed."""
     opened: dict[str, bool] = {}
-    before = -1
-    while len(opened) != before:
-        before = len(opened)
+    previous_size = -1
+    while len(opened) != previous_size:
+        previous_size = len(opened)
         for row in tree.rows(opened):
             if row.open is not None:
                 opened[row.key] = is_open
