@@ -1,6 +1,6 @@
-"""metlmon: watch ensembles of model trainings that run as HTCondor DAGs.
+"""metlmon: a monitor of ensembles of model trainings that run as HTCondor DAGs.
 
-In a notebook, ``metlmon.load(dagdir)`` gives the ensemble as pandas frames.
+In a notebook, ``metlmon.load(dagdir)`` returns the ensemble as pandas frames.
 """
 
 from __future__ import annotations
@@ -23,9 +23,12 @@ def load(
     tz: str | None = None,
     live: bool | None = None,
 ) -> Frames:
-    """Read a dagdir (or one DAG file) into pandas frames: ``runs``, ``epochs``, ``jobs``,
-    ``executions``, ``transfers``, ``events``. All about it: :func:`metlmon.stats.frames.load`."""
-    # The command reads its version here, and must not wait for what a notebook needs.
+    """Read a dagdir (or one DAG file) into pandas frames.
+
+    These are ``runs``, ``epochs``, ``jobs``, ``executions``, ``transfers`` and ``events``. See
+    :func:`metlmon.stats.frames.load`.
+    """
+    # Imported late: the command imports this module for its version, and must start fast.
     from metlmon.stats import frames
 
     return frames.load(dagdir, as_of=as_of, tz=tz, live=live)

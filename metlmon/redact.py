@@ -1,14 +1,14 @@
-"""What looks like a key or a token in the words of a log, a DAG file or a job, and its removal.
+"""Detects and redacts secrets in texts of a log, a DAG file or a job.
 
-Real DAG files hold ``environment = "WANDB_API_KEY=…"``; keys also come in arguments, in VARS, in
-reasons that quote a command line, in addresses of storage. What is hidden where it is read can
-neither be shown nor exported, cached or logged. Guessing errs on the side of hiding, but for
-what people look for: uuids, names of GPUs, slots, hosts and files, numbers, and what a reason
-says of a token or a credential in plain words.
+Real DAG files contain ``environment = "WANDB_API_KEY=…"``; keys also occur in arguments, in VARS,
+in reasons that quote a command line, and in storage addresses. They are redacted on reading, so
+that they can be neither shown nor exported, cached or logged. In doubt a text is redacted, except
+for what users need: uuids, names of GPUs, slots, hosts and files, numbers, and plain words about
+a token or a credential.
 
-Three things tell a secret: what it is named (``--token X``, ``password: X``), the form that its
-issuer gives it (``ghp_…``, ``AKIA…``, a JWT, a PEM block), and, of long words, that they look
-like drawn by lot. Any text is read in time linear in its length.
+A secret is recognised by its name (``--token X``, ``password: X``), by the format of its issuer
+(``ghp_…``, ``AKIA…``, a JWT, a PEM block), or, for long words, by looking random. Time is linear in
+the length of the text.
 """
 
 from __future__ import annotations
@@ -20,20 +20,27 @@ from operator import itemgetter
 from typing import Final, NamedTuple
 
 HIDDEN: Final = "(hidden)"
-"""Stands in the place of a secret; the name before it stays, so that one knows what was there."""
+"""Replaces a secret; the name before it stays, to show what was there."""
 
-ROUNDS: Final = 3
-"""How often a text is looked through at most: with a secret gone, the word behind it may turn out
-to be an option, whose value is another one. Nothing that is written by people needs more."""
+MAX_ROUNDS: Final = 3
+"""Maximum number of passes over a text.
 
-SHORTEST_BY_LOT: Final = 32
-"""Characters of a word that may be taken for one drawn by lot: keys have more, and few names of
-files or hosts mix both cases and digits for so long."""
+With a secret redacted, the word after it may turn out to be an option with another secret.
+"""
+
+MIN_RANDOM_LENGTH: Final = 32
+"""Minimum length of a word that may be taken for a random one.
+
+Keys are longer; few names of files or hosts mix both cases and digits for that long.
+"""
 
 
 class SecretMatch(NamedTuple):
-    """Where in a text a secret stands, and what tells it: the name that it is given
-    (``WANDB_API_KEY``), or what it looks like (``GitHub token``). Never what it is."""
+    """The position of a secret in a text, and how it was recognised.
+
+    ``name``: the name before it (``WANDB_API_KEY``), or its format (``GitHub token``). The secret
+    itself is not stored.
+    """
 
     start: int
     end: int
@@ -41,19 +48,19 @@ class SecretMatch(NamedTuple):
 
 
 def redact_secrets(text: str) -> str:
-    """``text`` with :data:`HIDDEN` in the place of every value that looks like a secret."""
-    for _ in range(ROUNDS):
-        found = find(text)
-        if not found:
+    """``text`` with :data:`HIDDEN` in place of every value that looks like a secret."""
+    for _ in range(MAX_ROUNDS):
+        matches = find(text)
+        if not matches:
             break
-        text = _without(text, found)
+        text = _substitute(text, matches)
     return text
 
 
-def _without(text: str, all_found: list[SecretMatch]) -> str:
+def _substitute(text: str, matches: list[SecretMatch]) -> str:
     pieces: list[str] = []
     done = 0
-    for start, end, _ in all_found:
+    for start, end, _ in matches:
         pieces += (text[done:start], HIDDEN)
         done = end
     pieces.append(text[done:])
@@ -61,34 +68,39 @@ def _without(text: str, all_found: list[SecretMatch]) -> str:
 
 
 def hide_value(name: str, value: str) -> str:
-    """What may be told of the ``value`` of something with that ``name``."""
+    """The ``value`` of something called ``name``, redacted if it is a secret."""
     if is_secret_name(name) and _is_value(value, name, colon=False):
         return HIDDEN
     if not might_contain_secret(value):
         return value
-    # What stands behind a name may be a sum or an id, which does not look like one without it.
-    before = f"{name}="
-    return redact_secrets(before + value).removeprefix(before)
+    # The name may show that a random value is a hash or an id.
+    prefix = f"{name}="
+    return redact_secrets(prefix + value).removeprefix(prefix)
 
 
 def find(text: str) -> list[SecretMatch]:
-    """The secrets of ``text``, in their order; none overlaps another."""
+    """The secrets in ``text``, in order, without overlaps."""
     if not might_contain_secret(text):
         return []
     merged: list[SecretMatch] = []
-    # What is named goes first: sorting leaves it before what else begins at the same place.
-    all_found = [*_named(text), *_blocks(text), *_users(text), *_shaped(text)]
-    all_found.sort(key=itemgetter(0))
-    for found in all_found:
-        if merged and found.start < merged[-1].end:
-            if found.end > merged[-1].end:
-                merged[-1] = merged[-1]._replace(end=found.end)
+    # Named ones first: the stable sort keeps them before others at the same position.
+    matches = [
+        *_find_named(text),
+        *_find_key_blocks(text),
+        *_find_url_users(text),
+        *_find_tokens(text),
+    ]
+    matches.sort(key=itemgetter(0))
+    for match in matches:
+        if merged and match.start < merged[-1].end:
+            if match.end > merged[-1].end:
+                merged[-1] = merged[-1]._replace(end=match.end)
         else:
-            merged.append(found)
+            merged.append(match)
     return merged
 
 
-# --- whether it is worth looking ------------------------------------------------------------
+# --- quick check -----------------------------------------------------------------------------
 
 _NAMES: Final = (
     *("key", "token", "secret", "pass", "pwd", "credential", "sig", "cookie", "claim", "auth"),
@@ -101,29 +113,29 @@ _HINTS: Final = (
     *("xox", "xapp-", "aiza", "ya29.", "gocspx-", "wandb_v", "hvs.", "npm_", "pypi-", "dckr_"),
     *("eyj", "hooks.slack", "/webhooks/", "-u ", "-user"),
 )
-_LONG: Final = "a" * 32
-_ALIKE: Final = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz+/"
-_AS_ONE: Final = {code: "a" if chr(code) in _ALIKE else " " for code in range(128)}
-_IN_USER: Final = re.compile(r"://[^\s/@\"'<>]*+@")
+_LONG_WORD_MARK: Final = "a" * 32
+_WORD_CHARACTERS: Final = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz+/"
+_TO_MARK: Final = {code: "a" if chr(code) in _WORD_CHARACTERS else " " for code in range(128)}
+_URL_WITH_USER: Final = re.compile(r"://[^\s/@\"'<>]*+@")
 
 
 def might_contain_secret(text: str) -> bool:
-    """Whether a text is worth looking through: False of most, in a fraction of the time."""
+    """Whether a text must be searched: False for most, in a fraction of the time."""
     lower = text.lower()
     for hint in _HINTS:
         if hint in lower:
             return True
-    if "@" in text and _IN_USER.search(text) is not None:
+    if "@" in text and _URL_WITH_USER.search(text) is not None:
         return True
-    return len(text) >= SHORTEST_BY_LOT and _LONG in text.translate(_AS_ONE)
+    return len(text) >= MIN_RANDOM_LENGTH and _LONG_WORD_MARK in text.translate(_TO_MARK)
 
 
 # --- by name --------------------------------------------------------------------------------
 
-_PASSWORD: Final = re.compile(r"passw(?:or)?d|passwd|passphrase|secret|pwd", re.IGNORECASE)
-"""Names of what may be a plain word, or a number."""
+_PASSWORD_NAME: Final = re.compile(r"passw(?:or)?d|passwd|passphrase|secret|pwd", re.IGNORECASE)
+"""Names whose value may be a plain word, or a number."""
 
-_NAMED: Final = re.compile(
+_SECRET_NAME: Final = re.compile(
     r"(?:api|access|private|account|signing|encrypt(?:ion)?|master|wandb|aws|hf|ssh|s3|auth"
     r"|shared|session|storage|deploy|license)[_-]?key"
     r"|(?<![a-z])key(?![a-z])|(?:^|[_-])pwd$|(?:^|[_-])pass$|(?:^|[_-])auth$"
@@ -131,7 +143,7 @@ _NAMED: Final = re.compile(
     r"|cookie|claim_?id|^sig$",
     re.IGNORECASE,
 )
-_NOT_NAMED: Final = re.compile(
+_HARMLESS_NAME: Final = re.compile(
     r"(?:^|[_-])(?:max|min|num|n|total|pad|mask|cls|sep|eos|bos|unk|class|special|per|public|pub"
     r"|primary|foreign|sort|group|cache|dict|new|prompt|image)[_-]?(?:token|key|claim_?id)s?"
     r"|(?:file|path|dir|directory|name|type|len|length|size|count|dim|dims|url|uri|host|endpoint"
@@ -140,63 +152,63 @@ _NOT_NAMED: Final = re.compile(
     re.IGNORECASE,
 )
 LONGEST_NAME: Final = 200
-"""Characters of a name that are looked at, the last ones."""
+"""Characters of a name that are checked, the last ones."""
 
-_STRONG: Final = re.compile(
+_CERTAIN_NAME: Final = re.compile(
     r"(?:api|access|private|account|signing|encrypt(?:ion)?|master|wandb|aws|hf|ssh|s3|auth"
     r"|shared|session|storage|deploy|license)[_-]?key|token|credential|authorization|cookie"
     r"|claim_?id|x-amz-signature|[_-]pass$|^PASS$",
     re.IGNORECASE,
 )
-"""Names that nothing else has. Of what bears another one, such as ``key``, much is none."""
+"""Names that only secrets have. Values of others, such as ``key``, often are none."""
 
 _ONE_WORD: Final = re.compile(r"(?:[A-Za-z0-9+/]|%2[BbFf]){16,}+={0,2}")
 
 
 @lru_cache(maxsize=4096)
 def is_secret_name(name: str) -> bool:
-    """Whether something of this name is likely not meant for everybody's eyes."""
+    """Whether something with this name is likely a secret."""
     name = name[-LONGEST_NAME:]
-    return _NAMED.search(name) is not None and _NOT_NAMED.search(name) is None
+    return _SECRET_NAME.search(name) is not None and _HARMLESS_NAME.search(name) is None
 
 
 _WORD: Final = re.compile(r"[A-Za-z][\w.-]*+")
 _BREAK: Final = r"(?:[ \t]|\\\r?\n)"
-"""Between a name and its value: blanks, or a line that is continued."""
+"""Between a name and its value: blanks, or a continued line."""
 
 _QUOTE: Final = r"""(?:\\{0,8}["']|&quot;|&apos;|&#3[49];|%2[27])"""
-_SETS: Final = re.compile(
+_ASSIGNMENT: Final = re.compile(
     rf"{_QUOTE}{{0,2}}{_BREAK}*(:?=|=>|@=|%3[Dd]|:|%3[Aa])(?!=){_BREAK}*", re.ASCII
 )
-_BLANK: Final = re.compile(rf"{_BREAK}+(?![ \t-]|\\\r?\n)")
+_BLANKS: Final = re.compile(rf"{_BREAK}+(?![ \t-]|\\\r?\n)")
 _GAP: Final = r"(?:\\{0,8}[ \t]|%20)+"
-"""Blanks as a command line or an address has them."""
+"""Blanks in a command line or an address."""
 
 _SCHEME: Final = re.compile(
     rf"(?:{_GAP})?(?:bearer|basic|token|digest|negotiate){_GAP}", re.IGNORECASE
 )
 
-_OPEN: Final = re.compile(rf"{_QUOTE}{{1,3}}")
-_BARE: Final = re.compile(r"""(?:[^\s"'<>,;&|`)\]}\\]|\\(?!["'])(?:\r?\n[ \t]*+)?)+""")
-_ANY: Final = re.compile(
+_OPENING_QUOTE: Final = re.compile(rf"{_QUOTE}{{1,3}}")
+_UNQUOTED: Final = re.compile(r"""(?:[^\s"'<>,;&|`)\]}\\]|\\(?!["'])(?:\r?\n[ \t]*+)?)+""")
+_UNQUOTED_PASSWORD: Final = re.compile(
     r"""(?:[^\s"'\\,;&]|\\(?!["'])(?:\r?\n[ \t]*+)?|[,;&](?![\w.+-]*+=|\s|$))+"""
 )
 
-_EMPTY: Final = re.compile(
+_NO_VALUE: Final = re.compile(
     r"\(hidden\)|\$+\(|\$ENV\(|\$\{?\w+|<|none\b|null\b|true\b|false\b|undefined\b|\*+(?![\w*])|\.\.\.",
     re.IGNORECASE,
 )
-"""Values that are none: empty ones, macros, switches."""
+"""Values that are no secrets: empty ones, macros, switches."""
 
 _NUMBER: Final = re.compile(
     r"[-+]?[0-9]{0,9}(?:\.[0-9]*)?(?:e[-+]?[0-9]+)?(?![\w/+=])(?![.-]\w)", re.IGNORECASE
 )
 _PATH: Final = re.compile(r"(?:file:|osdf:|stash:|pelican:)?(?:~|\.{1,2})?/")
 _URL: Final = re.compile(r"[a-z][a-z0-9+.-]*+://", re.IGNORECASE)
-_SAID: Final = re.compile(r"(?:[A-Za-z]?[a-z'-]*+|[A-Z]++)[.,;:!?)\]|]*+(?:\s|$)")
+_PLAIN_WORD: Final = re.compile(r"(?:[A-Za-z]?[a-z'-]*+|[A-Z]++)[.,;:!?)\]|]*+(?:\s|$)")
 """A word of a sentence, not a value."""
 
-_SENTENCE: Final = re.compile(
+_MESSAGE_WORD: Final = re.compile(
     r"(?:no|not|none|expired|invalid|missing|unknown|denied|failed|failure|error|errno|cannot"
     r"|could|unable|permission|file|bad|wrong|incorrect|unauthorized|forbidden|required"
     r"|unavailable|refused|rejected|timeout|timed|empty|unset|is|was|has|the|a|an|must|does)\b",
@@ -204,68 +216,74 @@ _SENTENCE: Final = re.compile(
 )
 
 
-def _named(text: str) -> Iterator[SecretMatch]:
-    """Values behind a name: ``NAME=value``, ``"name": "value"``, ``--name value``."""
+def _find_named(text: str) -> Iterator[SecretMatch]:
+    """Values after a name: ``NAME=value``, ``"name": "value"``, ``--name value``."""
     lower = text.lower()
     if not any(hint in lower for hint in _NAMES):
         return
-    done = 0
+    position = 0
     for word in _WORD.finditer(text):
         name = word[0][-LONGEST_NAME:].rstrip(".-")
-        if word.start() < done or not is_secret_name(name):
+        if word.start() < position or not is_secret_name(name):
             continue
-        sets = _SETS.match(text, word.end())
-        if sets is not None:
-            colon = sets[1] == ":"
+        separator = _ASSIGNMENT.match(text, word.end())
+        if separator is not None:
+            colon = separator[1] == ":"
         elif name.lower() == "bearer" or text[word.start() - 1 : word.start()] == "-":
-            sets, colon = _BLANK.match(text, word.end()), False
-        if sets is None:
+            separator, colon = _BLANKS.match(text, word.end()), False
+        if separator is None:
             continue
-        start = sets.end()
+        start = separator.end()
         if scheme := _SCHEME.match(text, start):
             start, colon = scheme.end(), False
         if text.startswith(HIDDEN, start):
             continue
-        begins, end = _value(text, start, name)
-        if begins < end and _is_value(text[begins:end], name, colon and begins == start):
-            done = end
-            yield SecretMatch(begins, end, name)
+        value_start, end = _value(text, start, name)
+        if value_start < end and _is_value(
+            text[value_start:end], name, colon and value_start == start
+        ):
+            position = end
+            yield SecretMatch(value_start, end, name)
 
 
 def _value(text: str, start: int, name: str) -> tuple[int, int]:
-    """Where the value begins and ends that stands at ``start``."""
-    opened = _OPEN.match(text, start)
+    """The start and the end of the value at ``start``."""
+    opened = _OPENING_QUOTE.match(text, start)
     if opened is None:
-        bare = (_ANY if _PASSWORD.search(name) else _BARE).match(text, start)
-        return start, bare.end() if bare else start
-    inside = _inside(opened[0]).match(text, opened.end())
-    return opened.end(), inside.end() if inside else len(text)
+        unquoted = (_UNQUOTED_PASSWORD if _PASSWORD_NAME.search(name) else _UNQUOTED).match(
+            text, start
+        )
+        return start, unquoted.end() if unquoted else start
+    quoted = _quoted_text(opened[0]).match(text, opened.end())
+    return opened.end(), quoted.end() if quoted else len(text)
 
 
 @lru_cache(maxsize=64)
-def _inside(quote: str) -> re.Pattern[str]:
-    """What such a quote holds: to the next one, or to the end of a line that was cut."""
+def _quoted_text(quote: str) -> re.Pattern[str]:
+    """The text up to the closing quote, or to the end of a line that was cut."""
     return re.compile(rf"(?:[^\n\\]|\\.)*?(?={re.escape(quote)}|\n|\\?\Z)", re.DOTALL)
 
 
 def _is_value(value: str, name: str, colon: bool) -> bool:
-    if _EMPTY.match(value):
+    if _NO_VALUE.match(value):
         return False
-    if _PASSWORD.search(name):
-        return not (colon and _SENTENCE.match(value)) and not _is_path(value)
+    if _PASSWORD_NAME.search(name):
+        return not (colon and _MESSAGE_WORD.match(value)) and not _is_path(value)
     number = _NUMBER.match(value)
     if (number and number.end()) or _is_path(value) or _URL.match(value):
         return False
-    if colon and _SAID.match(value):
+    if colon and _PLAIN_WORD.match(value):
         return False
-    return bool(_STRONG.search(name)) or (bool(_ONE_WORD.match(value)) and _mixed(value))
+    return bool(_CERTAIN_NAME.search(name)) or (
+        bool(_ONE_WORD.match(value)) and _has_letters_and_digits(value)
+    )
 
 
 def _is_path(value: str) -> bool:
-    return _PATH.match(value) is not None and not any(map(_by_lot, value.split("/")))
+    return _PATH.match(value) is not None and not any(map(_looks_random, value.split("/")))
 
 
-def _mixed(value: str) -> bool:
+def _has_letters_and_digits(value: str) -> bool:
     return any(map(str.isdigit, value)) and any(map(str.isalpha, value))
 
 
@@ -275,29 +293,29 @@ _BEGIN: Final = re.compile(r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----")
 _END: Final = re.compile(r"-----END [A-Z0-9 ]*-----|\Z")
 
 
-def _blocks(text: str) -> Iterator[SecretMatch]:
-    """Private keys as PEM has them, to their end or that of the text."""
-    at = 0
-    while begin := _BEGIN.search(text, at):
+def _find_key_blocks(text: str) -> Iterator[SecretMatch]:
+    """Private keys in PEM format, to their end or that of the text."""
+    position = 0
+    while begin := _BEGIN.search(text, position):
         end = _END.search(text, begin.end())
-        at = end.end() if end else len(text)
-        yield SecretMatch(begin.start(), at, "private key")
+        position = end.end() if end else len(text)
+        yield SecretMatch(begin.start(), position, "private key")
 
 
-_WORD_OF_USER: Final = re.compile(r"(?=[A-Za-z_-]*[0-9])(?=[0-9_-]*[A-Za-z])[\w-]{20,}")
-"""A token in the place of a user: no user has so long a name with digits in it."""
+_TOKEN_AS_USER: Final = re.compile(r"(?=[A-Za-z_-]*[0-9])(?=[0-9_-]*[A-Za-z])[\w-]{20,}")
+"""A token in place of a user name, which is never as long and with digits."""
 
 _USERINFO: Final = re.compile(r"://([^\s/@\"'<>]*+)@")
 
 
-def _users(text: str) -> Iterator[SecretMatch]:
+def _find_url_users(text: str) -> Iterator[SecretMatch]:
     """User and password of a URL."""
     for user in _USERINFO.finditer(text):
-        if user[1] != HIDDEN and (":" in user[1] or _WORD_OF_USER.fullmatch(user[1])):
+        if user[1] != HIDDEN and (":" in user[1] or _TOKEN_AS_USER.fullmatch(user[1])):
             yield SecretMatch(user.start(1), user.end(1), "user and password of a URL")
 
 
-_SHAPES: Final = (
+_TOKEN_FORMATS: Final = (
     ("AWS key", r"(?:AKIA|ASIA)[A-Z0-9]{12,}+"),
     ("GitHub token", r"gh[pousr]_[A-Za-z0-9]{16,}+|github_pat_\w{16,}+"),
     ("GitLab token", r"gl(?:pat|dt|rt)-[\w-]{16,}+"),
@@ -311,8 +329,8 @@ _SHAPES: Final = (
     ("webhook", r"discord(?:app)?\.com/api/webhooks/[0-9]++/[\w-]++"),
     ("JSON web token", r"eyJ[\w-]{8,}+(?:\.[\w-]*){0,4}"),
 )
-_SHAPED: Final = re.compile(
-    r"(?<![A-Za-z0-9])(?:" + "|".join(f"({shape})" for _, shape in _SHAPES) + ")"
+_TOKEN: Final = re.compile(
+    r"(?<![A-Za-z0-9])(?:" + "|".join(f"({shape})" for _, shape in _TOKEN_FORMATS) + ")"
 )
 _BEARER: Final = re.compile(rf"\bbearer{_GAP}([\w.+/~-]{{8,}}+=*+)", re.IGNORECASE)
 _BASIC: Final = re.compile(rf"\b[Bb]asic{_GAP}((?=[\w+/]*?[A-Z])(?=[\w+/]*?[a-z])[\w+/]{{8,}}+=*+)")
@@ -322,45 +340,45 @@ _LOGIN: Final = re.compile(r"\blogin\s++\S++\s++password\s++(\S++)")
 _USER_OPTION: Final = re.compile(
     r"(?<![\w-])(?:-u|--user|--proxy-user)[ \t=]++[\"']?[\w.@-]++:([^\s\"':]{6,}+)"
 )
-"""``curl -u me:word``; groups of users are numbers, or plain words."""
+"""``curl -u me:word``; user and group ids are numbers, or plain words."""
 
-_HEX: Final = re.compile(
+_HEX_KEY: Final = re.compile(
     r"(?<![0-9A-Za-z/_.@#%-])(?:local-)?[0-9a-f]{40}(?![0-9A-Za-z/_-])(?!\.[A-Za-z0-9])"
 )
-_SUM: Final = re.compile(
+_HASH_OR_NAME: Final = re.compile(
     r"(?:commit|sha-?[0-9]*|rev|revision|hash|digest|checksum|git|blob|tree|head|version|etag|id"
     r"|name|run|checkpoint|ckpt|model|parent|branch|ref|checkout|head is now at)"
     r"""[\s"':=\\]*$""",
     re.IGNORECASE,
 )
-_NEAR: Final = 24
-"""Characters before a long word that may say that it is a sum or a name, not a key."""
+_CONTEXT: Final = 24
+"""Characters before a long word that may show it is a hash or a name, not a key."""
 
 
-def _near(match: re.Match[str]) -> tuple[int, int]:
-    return max(0, match.start() - _NEAR), match.start()
+def _context(match: re.Match[str]) -> tuple[int, int]:
+    return max(0, match.start() - _CONTEXT), match.start()
 
 
-def _shaped(text: str) -> Iterator[SecretMatch]:
-    """Words that look like a key, whatever stands before them."""
-    for match in _SHAPED.finditer(text):
-        yield SecretMatch(match.start(), match.end(), _SHAPES[(match.lastindex or 1) - 1][0])
+def _find_tokens(text: str) -> Iterator[SecretMatch]:
+    """Words in the format of a token, whatever precedes them."""
+    for match in _TOKEN.finditer(text):
+        yield SecretMatch(match.start(), match.end(), _TOKEN_FORMATS[(match.lastindex or 1) - 1][0])
     for match in _BEARER.finditer(text):
-        if _mixed(match[1]):
+        if _has_letters_and_digits(match[1]):
             yield SecretMatch(match.start(1), match.end(1), "bearer token")
     for match in _BASIC.finditer(text):
         yield SecretMatch(match.start(1), match.end(1), "user and password")
     for match in _LOGIN.finditer(text):
-        if not _SENTENCE.match(match[1]) and not match[1].startswith(HIDDEN):
+        if not _MESSAGE_WORD.match(match[1]) and not match[1].startswith(HIDDEN):
             yield SecretMatch(match.start(1), match.end(1), "password")
     for match in _USER_OPTION.finditer(text):
-        if _mixed(match[1]) and not _is_path(match[1]):
+        if _has_letters_and_digits(match[1]) and not _is_path(match[1]):
             yield SecretMatch(match.start(1), match.end(1), "password")
-    for match in _HEX.finditer(text):
-        if not _SUM.search(text, *_near(match)):
+    for match in _HEX_KEY.finditer(text):
+        if not _HASH_OR_NAME.search(text, *_context(match)):
             yield SecretMatch(match.start(), match.end(), "W&B key")
     for match in _LONG_WORD.finditer(text):
-        if _by_lot(match[0]) and not _SUM.search(text, *_near(match)):
+        if _looks_random(match[0]) and not _HASH_OR_NAME.search(text, *_context(match)):
             yield SecretMatch(match.start(), match.end(), "long random word")
 
 
@@ -370,10 +388,12 @@ _LONG_WORD: Final = re.compile(
 _CLASSES: Final = re.compile(r"[A-Z]++|[a-z]++|[0-9]++")
 
 
-def _by_lot(word: str) -> bool:
-    """Whether a word mixes cases and digits as chance does: nobody writes ``aB3xQ9…``. In
-    names, letters stand in words."""
-    if len(word) < SHORTEST_BY_LOT:
+def _looks_random(word: str) -> bool:
+    """Whether a word mixes cases and digits like a random one (``aB3xQ9…``).
+
+    In names, letters form words.
+    """
+    if len(word) < MIN_RANDOM_LENGTH:
         return False
     runs = _CLASSES.findall(word)
     in_words = sum(len(run) for run in runs if len(run) > 3)

@@ -32,14 +32,15 @@ file = "out"                      # the jobs' own output, or a name pattern: "lo
 pattern = 'epoch (?P<epoch>\\d+): rho=(?P<value>\\S+)'
 ```
 
-Where both files set a key: the dagdir's holds for ``tz``, the two patterns,
+Where both files set a key: the dagdir's value is used for ``tz``, the two patterns,
 ``checkpoint_codes`` and each key of ``[metrics]``; ``[[site]]``, ``[[label]]`` and ``[[metric]]``
-of the dagdir are tried before the user's; aliases are those of both, the dagdir's where both have
-a name; ``read_only`` holds if either says so. ``metlmon config`` shows what holds and why.
+of the dagdir are tried before the user's; aliases are merged, with the dagdir's first;
+``read_only`` is on if either file sets it. ``metlmon config`` shows the effective values and
+their origin.
 
-The dagdir's file may have come with it, so that it is somebody else's word: it names patterns and
-labels, and places below the dagdir to read; no command, nothing to write, and no pattern that
-takes for ever (:mod:`metlmon.config.regex_check`). The user's own is judged alike.
+The dagdir's file may belong to another user, so it is not trusted: it can set patterns and labels,
+and paths below the dagdir to read, but no command and no path to write; patterns with excessive
+backtracking are rejected (:mod:`metlmon.config.regex_check`). The user's file is validated alike.
 """
 
 from __future__ import annotations
@@ -54,28 +55,34 @@ from metlmon.model.settings import Settings
 
 __all__ = ["NAME", "configuration_directory", "load_settings", "zone"]
 
-MOST_REMARKS: Final = 20
+MAX_REMARKS: Final = 20
 
 
 def load_settings(dagdir: Path) -> Settings:
-    """The user's settings, and over them those of the dagdir. Raises InputError with the first
-    thing that is wrong. In a file of the dagdir that is somebody else's the user can mend
-    nothing: what is wrong there is left out, and that is remarked, as is that the rest holds."""
-    found = configuration(dagdir)
-    theirs = next((s.path for s in found.sources if s.origin == "dagdir" and s.foreign), None)
-    ours = [each for each in found.complaints if each.path != theirs]
-    if ours:
-        first, *others = ours
+    """The user's settings, overridden by those of the dagdir.
+
+    Raises InputError with the first problem. If the dagdir's file belongs to another user, who
+    alone can correct it, its invalid settings are left out instead; that, and the settings in
+    force from it, are noted in ``Settings.remarks``.
+    """
+    config = configuration(dagdir)
+    foreign_path = next(
+        (source.path for source in config.sources if source.origin == "dagdir" and source.foreign),
+        None,
+    )
+    own_problems = [problem for problem in config.complaints if problem.path != foreign_path]
+    if own_problems:
+        first, *others = own_problems
         more = f"; {len(others)} more: metlmon config validate" if others else ""
         raise InputError(f"{first}{more}")
-    if theirs is None:
-        return found.settings
+    if foreign_path is None:
+        return config.settings
     remarks = [
-        (NAME, each.line, f"somebody else's setting, left out: {each.message}")
-        for each in found.complaints[:MOST_REMARKS]
+        (NAME, problem.line, f"somebody else's setting, left out: {problem.message}")
+        for problem in config.complaints[:MAX_REMARKS]
     ]
-    in_force = sorted({entry.key for entry in found.entries if entry.origin == "dagdir"})
+    in_force = sorted({entry.key for entry in config.entries if entry.origin == "dagdir"})
     if in_force:
-        said = f"somebody else's settings hold here: {', '.join(in_force)}; see metlmon config"
-        remarks.insert(0, (NAME, None, said))
-    return replace(found.settings, remarks=tuple(remarks))
+        text = f"somebody else's settings hold here: {', '.join(in_force)}; see metlmon config"
+        remarks.insert(0, (NAME, None, text))
+    return replace(config.settings, remarks=tuple(remarks))

@@ -1,7 +1,7 @@
-"""What the two ``metlmon.toml`` say together: every setting, where it is from, what is wrong.
+"""Loads both ``metlmon.toml`` files: every setting, its origin, and all problems.
 
-Each key has one reader, which takes what TOML gave and returns what :class:`Settings` wants;
-where that cannot be, it complains and the key is as if it were not set.
+Each key has one reader, which converts the TOML value to what :class:`Settings` expects. Where
+that is not possible it reports a problem, and the key is treated as not set.
 """
 
 from __future__ import annotations
@@ -26,23 +26,25 @@ NAME: Final = "metlmon.toml"
 
 GOALS: Final = ("min", "max")
 
-LONGEST_TEXT: Final = 1000
-MOST_ITEMS: Final = 1000
-"""Of a list, which is tried from its beginning for each host, run or file."""
+MAX_TEXT: Final = 1000
+MAX_ITEMS: Final = 1000
+"""Items of a list, which is searched for each host, run or file."""
 
-MOST_FOLDERS: Final = 3
-"""Parts of a file's name with ``*``, before the last one: each lists folders by the hundred."""
+MAX_WILDCARD_FOLDERS: Final = 3
+"""Folders with ``*`` in a file's name pattern: each lists many folders."""
 
 PLACEHOLDERS: Final = frozenset({"uuid", "run"})
-"""What may stand in braces in the name pattern of a file."""
+"""Names that may stand in braces in the name pattern of a file."""
 
 Pairs = tuple[tuple[str, str], ...]
 
 
 @frozen
 class Source:
-    """One of the files that are looked at. ``origin``: ``user`` or ``dagdir``; ``foreign``: it
-    is somebody else's."""
+    """A settings file.
+
+    ``origin``: ``user`` or ``dagdir``; ``foreign``: it belongs to another user.
+    """
 
     origin: str
     path: Path
@@ -52,9 +54,12 @@ class Source:
 
 @frozen
 class SettingEntry:
-    """One setting as it holds, or one item of a list of them (``number``, from 0, in the order
-    in which they are tried). ``value``: as JSON has it. ``origin``: ``built-in``, ``user`` or
-    ``dagdir``, with the file and the line that say so; None of what is built in."""
+    """One effective setting, or one item of a list of them.
+
+    ``number``: position in the list, from 0, in search order. ``value``: as JSON has it.
+    ``origin``: ``built-in``, ``user`` or ``dagdir``, with file and line; these are None for
+    built-in settings.
+    """
 
     key: str
     value: Any
@@ -66,7 +71,10 @@ class SettingEntry:
 
 @frozen
 class Configuration:
-    """All of it. ``settings``: what holds when whatever is complained of is left out."""
+    """All settings, with their sources and problems.
+
+    ``settings``: the effective settings, without the invalid ones.
+    """
 
     sources: tuple[Source, ...]
     settings: Settings
@@ -76,7 +84,7 @@ class Configuration:
 
 def zone(name: str) -> ZoneInfo:
     """The zone called ``name`` ("America/Chicago", "UTC"). Raises InputError."""
-    # Few set one, and what tells a slip of the pen fewer need.
+    # Imported here, since few users set a zone.
     from difflib import get_close_matches
     from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
@@ -89,29 +97,31 @@ def zone(name: str) -> ZoneInfo:
 
 
 def configuration_directory() -> Path:
-    """Where the user's own ``metlmon.toml`` lies (XDG base directories)."""
+    """The directory of the user's ``metlmon.toml`` (XDG base directories)."""
     base = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
     return Path(base) / "metlmon"
 
 
 def configuration(dagdir: Path) -> Configuration:
-    """The user's settings, and over them those of the dagdir. Never raises: what is wrong is
-    in ``complaints``."""
+    """The user's settings, overridden by those of the dagdir.
+
+    Never raises: problems are in ``complaints``.
+    """
     files = {
         "user": TomlFile(configuration_directory() / NAME),
         "dagdir": TomlFile(dagdir / NAME, within=dagdir),
     }
-    read = {origin: _read(file) for origin, file in files.items()}
+    values = {origin: _read(file) for origin, file in files.items()}
     return Configuration(
         tuple(
             Source(origin, file.path, file.exists, file.foreign) for origin, file in files.items()
         ),
-        merged(read["user"], read["dagdir"]),
-        tuple(_entries(read, files)),
+        merged(values["user"], values["dagdir"]),
+        tuple(_entries(values, files)),
         tuple(
-            complaint
+            problem
             for file in files.values()
-            for complaint in sorted(file.complaints, key=lambda each: each.line or 0)
+            for problem in sorted(file.complaints, key=lambda problem: problem.line or 0)
         ),
     )
 
@@ -120,21 +130,21 @@ def configuration(dagdir: Path) -> Configuration:
 
 
 def _read(file: TomlFile) -> dict[str, Any]:
-    """The keys that ``file`` sets, as their readers give them."""
+    """The values of the keys in ``file``, as converted by their readers."""
     file.knows((), file.table, READERS)
     values = {}
-    for key, read in READERS.items():
+    for key, reader in READERS.items():
         if key in file.table:
-            value = read(file, (key,), file.table[key])
+            value = reader(file, (key,), file.table[key])
             if value is not None:
                 values[key] = value
     return values
 
 
 def _text(file: TomlFile, where: Where, value: object) -> str | None:
-    if isinstance(value, str) and len(value) <= LONGEST_TEXT:
+    if isinstance(value, str) and len(value) <= MAX_TEXT:
         return value
-    long = f" of at most {LONGEST_TEXT} characters" if isinstance(value, str) else ""
+    long = f" of at most {MAX_TEXT} characters" if isinstance(value, str) else ""
     file.complain(where, f"{spelled(where)} is a text in quotes{long}")
     return None
 
@@ -150,7 +160,7 @@ def _zone(file: TomlFile, where: Where, value: object) -> ZoneInfo | None:
         return None
 
 
-def _compiled(
+def _pattern(
     file: TomlFile, where: Where, value: object, groups: tuple[str, ...]
 ) -> re.Pattern[str] | None:
     text = _text(file, where, value)
@@ -172,7 +182,7 @@ def _compiled(
 
 
 def _node_pattern(file: TomlFile, where: Where, value: object) -> re.Pattern[str] | None:
-    return _compiled(file, where, value, ("run", "epoch"))
+    return _pattern(file, where, value, ("run", "epoch"))
 
 
 def _codes(file: TomlFile, where: Where, value: object) -> frozenset[int] | None:
@@ -182,7 +192,7 @@ def _codes(file: TomlFile, where: Where, value: object) -> frozenset[int] | None
     return None
 
 
-def _yes(file: TomlFile, where: Where, value: object) -> bool | None:
+def _boolean(file: TomlFile, where: Where, value: object) -> bool | None:
     if isinstance(value, bool):
         return value
     file.complain(where, f"{spelled(where)} is true or false")
@@ -190,30 +200,30 @@ def _yes(file: TomlFile, where: Where, value: object) -> bool | None:
 
 
 def _tables(
-    file: TomlFile, where: Where, value: object, keys: tuple[str, ...], said: str
+    file: TomlFile, where: Where, value: object, keys: tuple[str, ...], form: str
 ) -> list[tuple[Where, dict[str, Any]]]:
     """The tables of an array of tables that have all of ``keys``."""
     if not isinstance(value, list):
-        file.complain(where, said)
+        file.complain(where, form)
         return []
-    if len(value) > MOST_ITEMS:
-        file.complain(where, f"there are more than {MOST_ITEMS} [[{spelled(where)}]]")
+    if len(value) > MAX_ITEMS:
+        file.complain(where, f"there are more than {MAX_ITEMS} [[{spelled(where)}]]")
         return []
-    whole: list[tuple[Where, dict[str, Any]]] = []
-    for number, each in enumerate(value):
-        here = (*where, number)
-        if isinstance(each, dict):
-            file.knows(here, each, keys)
-        if isinstance(each, dict) and all(key in each for key in keys):
-            whole.append((here, each))
+    tables: list[tuple[Where, dict[str, Any]]] = []
+    for number, table in enumerate(value):
+        path = (*where, number)
+        if isinstance(table, dict):
+            file.knows(path, table, keys)
+        if isinstance(table, dict) and all(key in table for key in keys):
+            tables.append((path, table))
         else:
-            file.complain(here, said)
-    return whole
+            file.complain(path, form)
+    return tables
 
 
-SITE: Final = 'each [[site]] needs host = "*.example.edu" and name = "example"'
-LABEL: Final = 'each [[label]] needs name = "control" and runs = ["run1*", "0ee9fad9"]'
-METRIC: Final = (
+SITE_FORM: Final = 'each [[site]] needs host = "*.example.edu" and name = "example"'
+LABEL_FORM: Final = 'each [[label]] needs name = "control" and runs = ["run1*", "0ee9fad9"]'
+METRIC_FORM: Final = (
     'each [[metric]] needs name = "val_loss", file = "out" and '
     "pattern = 'val_loss=(?P<value>\\S+)'"
 )
@@ -221,11 +231,11 @@ METRIC: Final = (
 
 def _sites(file: TomlFile, where: Where, value: object) -> Pairs | None:
     pairs = []
-    for here, rule in _tables(file, where, value, ("host", "name"), SITE):
+    for path, rule in _tables(file, where, value, ("host", "name"), SITE_FORM):
         if not (isinstance(rule["host"], str) and isinstance(rule["name"], str)):
-            file.complain(here, SITE)
+            file.complain(path, SITE_FORM)
             continue
-        host, name = (_text(file, (*here, key), rule[key]) for key in ("host", "name"))
+        host, name = (_text(file, (*path, key), rule[key]) for key in ("host", "name"))
         if host is not None and name is not None:
             pairs.append((host, name))
     return tuple(pairs)
@@ -235,25 +245,25 @@ def _aliases(file: TomlFile, where: Where, value: object) -> Pairs | None:
     if not isinstance(value, dict):
         file.complain(where, f'[{where[0]}] is a table: "as logged" = "as shown"')
         return None
-    if len(value) > MOST_ITEMS:
-        file.complain(where, f"[{where[0]}] has more than {MOST_ITEMS} names")
+    if len(value) > MAX_ITEMS:
+        file.complain(where, f"[{where[0]}] has more than {MAX_ITEMS} names")
         return None
     pairs = []
     for logged, shown in value.items():
-        if isinstance(shown, str) and len(shown) <= LONGEST_TEXT:
+        if isinstance(shown, str) and len(shown) <= MAX_TEXT:
             pairs.append((logged, shown))
         else:
-            said = f"{spelled(where)}: what {logged!r} is shown as is a text in quotes"
-            file.complain((*where, logged), said)
+            message = f"{spelled(where)}: what {logged!r} is shown as is a text in quotes"
+            file.complain((*where, logged), message)
     return tuple(pairs)
 
 
 def _texts(file: TomlFile, where: Where, value: object) -> tuple[str, ...] | None:
-    if isinstance(value, list) and all(isinstance(each, str) for each in value):
-        if len(value) <= MOST_ITEMS and all(len(each) <= LONGEST_TEXT for each in value):
+    if isinstance(value, list) and all(isinstance(text, str) for text in value):
+        if len(value) <= MAX_ITEMS and all(len(text) <= MAX_TEXT for text in value):
             return tuple(value)
-        said = f"at most {MOST_ITEMS} of them, of {LONGEST_TEXT} characters"
-        file.complain(where, f"{spelled(where)} is a list of texts, {said}")
+        message = f"at most {MAX_ITEMS} of them, of {MAX_TEXT} characters"
+        file.complain(where, f"{spelled(where)} is a list of texts, {message}")
         return None
     file.complain(where, f'{spelled(where)} is a list of texts, ["…", "…"]')
     return None
@@ -261,9 +271,9 @@ def _texts(file: TomlFile, where: Where, value: object) -> tuple[str, ...] | Non
 
 def _labels(file: TomlFile, where: Where, value: object) -> tuple[Label, ...]:
     labels = []
-    for here, table in _tables(file, where, value, ("name", "runs"), LABEL):
-        name = _text(file, (*here, "name"), table["name"])
-        runs = _texts(file, (*here, "runs"), table["runs"])
+    for path, table in _tables(file, where, value, ("name", "runs"), LABEL_FORM):
+        name = _text(file, (*path, "name"), table["name"])
+        runs = _texts(file, (*path, "runs"), table["runs"])
         if name is not None and runs is not None:
             labels.append(Label(name, runs))
     return tuple(labels)
@@ -274,49 +284,51 @@ def _metrics(file: TomlFile, where: Where, value: object) -> dict[str, Any] | No
         file.complain(where, 'metrics is a table: [metrics], then primary = "val_loss"')
         return None
     file.knows(where, value, ("files", "primary", "goal"))
-    found: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     if "files" in value:
-        found["files"] = _texts(file, (*where, "files"), value["files"])
-        for pattern in found["files"] or ():
-            if not _below(file, (*where, "files"), pattern):
-                found["files"] = None
+        settings["files"] = _texts(file, (*where, "files"), value["files"])
+        for pattern in settings["files"] or ():
+            if not _is_valid_path(file, (*where, "files"), pattern):
+                settings["files"] = None
     if "primary" in value:
-        found["primary"] = _text(file, (*where, "primary"), value["primary"])
+        settings["primary"] = _text(file, (*where, "primary"), value["primary"])
     if "goal" in value:
-        found["goal"] = value["goal"]
+        settings["goal"] = value["goal"]
         if value["goal"] not in GOALS:
             file.complain((*where, "goal"), 'metrics.goal is "min" or "max"')
-            found["goal"] = None
-    return {key: each for key, each in found.items() if each is not None}
+            settings["goal"] = None
+    return {key: setting for key, setting in settings.items() if setting is not None}
 
 
 def _patterns(file: TomlFile, where: Where, value: object) -> tuple[MetricPattern, ...]:
     patterns = []
-    for here, table in _tables(file, where, value, ("name", "file", "pattern"), METRIC):
-        name = _text(file, (*here, "name"), table["name"])
-        place = _text(file, (*here, "file"), table["file"])
-        pattern = _compiled(file, (*here, "pattern"), table["pattern"], ("value",))
-        if place is not None and not _below(file, (*here, "file"), place):
-            place = None
-        if name is not None and place is not None and pattern is not None:
-            patterns.append(MetricPattern(name, place, pattern))
+    for path, table in _tables(file, where, value, ("name", "file", "pattern"), METRIC_FORM):
+        name = _text(file, (*path, "name"), table["name"])
+        name_pattern = _text(file, (*path, "file"), table["file"])
+        pattern = _pattern(file, (*path, "pattern"), table["pattern"], ("value",))
+        if name_pattern is not None and not _is_valid_path(file, (*path, "file"), name_pattern):
+            name_pattern = None
+        if name is not None and name_pattern is not None and pattern is not None:
+            patterns.append(MetricPattern(name, name_pattern, pattern))
     return tuple(patterns)
 
 
-def _below(file: TomlFile, where: Where, pattern: str) -> bool:
-    """Is it a name pattern below the dagdir, with no other placeholders than there are?"""
+def _is_valid_path(file: TomlFile, where: Where, pattern: str) -> bool:
+    """Whether it is a name pattern below the dagdir, with known placeholders."""
     if not pattern or pattern.startswith("/") or ".." in pattern.split("/"):
         file.complain(where, f"{spelled(where)}: {pattern!r} is no file below the dagdir")
         return False
     *folders, _ = pattern.split("/")
-    if sum(1 for each in folders if set(each) & set("*?[")) > MOST_FOLDERS:
-        said = f"{spelled(where)}: {pattern!r} has more than {MOST_FOLDERS} folders with *"
-        file.complain(where, f"{said}: name them")
+    if sum(1 for folder in folders if set(folder) & set("*?[")) > MAX_WILDCARD_FOLDERS:
+        message = (
+            f"{spelled(where)}: {pattern!r} has more than {MAX_WILDCARD_FOLDERS} folders with *"
+        )
+        file.complain(where, f"{message}: name them")
         return False
     unknown = sorted(set(re.findall(r"\{([^{}]*)\}", pattern)) - PLACEHOLDERS)
     if unknown:
-        said = f"{spelled(where)}: {{{unknown[0]}}} is not known; there are {{run}} and {{uuid}}"
-        file.complain(where, said)
+        message = f"{spelled(where)}: {{{unknown[0]}}} is not known; there are {{run}} and {{uuid}}"
+        file.complain(where, message)
     return not unknown
 
 
@@ -325,7 +337,7 @@ READERS: Final[Mapping[str, Callable[[TomlFile, Where, object], Any]]] = {
     "train_node": _node_pattern,
     "side_node": _node_pattern,
     "checkpoint_codes": _codes,
-    "read_only": _yes,
+    "read_only": _boolean,
     "site": _sites,
     "site_aliases": _aliases,
     "gpu_aliases": _aliases,
@@ -340,21 +352,24 @@ READERS: Final[Mapping[str, Callable[[TomlFile, Where, object], Any]]] = {
 
 
 def merged(user: Mapping[str, Any], dagdir: Mapping[str, Any]) -> Settings:
-    """What holds. ``tz``, the patterns, ``checkpoint_codes`` and each key of ``[metrics]``: the
-    dagdir's, else the user's. ``[[site]]``, ``[[label]]`` and ``[[metric]]``: the dagdir's
-    first, then the user's. Aliases: all, the dagdir's where both have a name. ``read_only``:
-    if either says so, since no other file shall take it back."""
-    plain = Settings()
-    one = {**user, **dagdir}
+    """The effective settings.
+
+    ``tz``, the patterns, ``checkpoint_codes`` and each key of ``[metrics]``: the dagdir's, else
+    the user's. ``[[site]]``, ``[[label]]`` and ``[[metric]]``: the dagdir's first, then the
+    user's. Aliases: all, the dagdir's where both have a name. ``read_only``: if either file sets
+    it, so that no other file can revoke it.
+    """
+    defaults = Settings()
+    values = {**user, **dagdir}
     metrics = {**user.get("metrics", {}), **dagdir.get("metrics", {})}
     return Settings(
-        train_node=one.get("train_node", plain.train_node),
-        side_node=one.get("side_node", plain.side_node),
+        train_node=values.get("train_node", defaults.train_node),
+        side_node=values.get("side_node", defaults.side_node),
         sites=dagdir.get("site", ()) + user.get("site", ()),
-        site_aliases=_names(user, dagdir, "site_aliases"),
-        gpu_aliases=_names(user, dagdir, "gpu_aliases"),
-        checkpoint_codes=one.get("checkpoint_codes", plain.checkpoint_codes),
-        zone=one.get("tz"),
+        site_aliases=_merged_aliases(user, dagdir, "site_aliases"),
+        gpu_aliases=_merged_aliases(user, dagdir, "gpu_aliases"),
+        checkpoint_codes=values.get("checkpoint_codes", defaults.checkpoint_codes),
+        zone=values.get("tz"),
         read_only=user.get("read_only", False) or dagdir.get("read_only", False),
         labels=dagdir.get("label", ()) + user.get("label", ()),
         metrics=MetricSettings(
@@ -363,78 +378,82 @@ def merged(user: Mapping[str, Any], dagdir: Mapping[str, Any]) -> Settings:
     )
 
 
-def _names(user: Mapping[str, Any], dagdir: Mapping[str, Any], key: str) -> Pairs:
+def _merged_aliases(user: Mapping[str, Any], dagdir: Mapping[str, Any], key: str) -> Pairs:
     return tuple({**dict(user.get(key, ())), **dict(dagdir.get(key, ()))}.items())
 
 
-_PLAIN: Final[Mapping[str, Any]] = {
+_DEFAULTS: Final[Mapping[str, Any]] = {
     "tz": None,
     "train_node": Settings().train_node,
     "side_node": Settings().side_node,
     "checkpoint_codes": frozenset(),
     "read_only": False,
 }
-_LISTS: Final = ("site", "label", "metric")
+_LIST_KEYS: Final = ("site", "label", "metric")
 
 
 def _entries(
-    read: Mapping[str, Mapping[str, Any]], files: Mapping[str, TomlFile]
+    values: Mapping[str, Mapping[str, Any]], files: Mapping[str, TomlFile]
 ) -> list[SettingEntry]:
     """Every setting, in the order of the documentation."""
     entries: list[SettingEntry] = []
     order = ("dagdir", "user")
     for key in READERS:
-        if key in _PLAIN:
-            entries.append(_single(key, read, files))
+        if key in _DEFAULTS:
+            entries.append(_single(key, values, files))
         elif key == "metrics":
-            entries += _metric_entries(read, files)
-        elif key in _LISTS:
-            found = [
+            entries += _metric_entries(values, files)
+        elif key in _LIST_KEYS:
+            items = [
                 (origin, number, item)
                 for origin in order
-                for number, item in enumerate(read[origin].get(key, ()))
+                for number, item in enumerate(values[origin].get(key, ()))
             ]
             entries += [
-                _placed(key, _item(item), origin, files[origin], (key, n), at)
-                for at, (origin, n, item) in enumerate(found)
+                _entry(key, _json_item(item), origin, files[origin], (key, number), index)
+                for index, (origin, number, item) in enumerate(items)
             ]
             if key == "site":
                 entries += [
-                    SettingEntry(key, _item(rule), "built-in", number=len(found) + n)
-                    for n, rule in enumerate(BUILT_IN_SITES)
+                    SettingEntry(key, _json_item(rule), "built-in", number=len(items) + number)
+                    for number, rule in enumerate(BUILT_IN_SITES)
                 ]
         else:
-            said: dict[str, str] = {}
+            first_origin: dict[str, str] = {}
             for origin in order:
-                for logged, shown in read[origin].get(key, ()):
-                    if said.setdefault(logged, origin) == origin:
+                for logged, shown in values[origin].get(key, ()):
+                    if first_origin.setdefault(logged, origin) == origin:
                         value = {"logged": logged, "shown": shown}
-                        entries.append(_placed(key, value, origin, files[origin], (key, logged)))
+                        entries.append(_entry(key, value, origin, files[origin], (key, logged)))
     return entries
 
 
 def _single(
-    key: str, read: Mapping[str, Mapping[str, Any]], files: Mapping[str, TomlFile]
+    key: str, values: Mapping[str, Mapping[str, Any]], files: Mapping[str, TomlFile]
 ) -> SettingEntry:
-    said = [origin for origin in ("dagdir", "user") if key in read[origin]]
+    origins = [origin for origin in ("dagdir", "user") if key in values[origin]]
     if key == "read_only":
-        # Either file can say yes, neither can take it back.
-        said.sort(key=lambda origin: not read[origin][key])
-    if not said:
-        return SettingEntry(key, _json(_PLAIN[key]), "built-in")
-    return _placed(key, _json(read[said[0]][key]), said[0], files[said[0]], (key,))
+        # Either file can turn it on, neither can turn it off.
+        origins.sort(key=lambda origin: not values[origin][key])
+    if not origins:
+        return SettingEntry(key, _json(_DEFAULTS[key]), "built-in")
+    return _entry(key, _json(values[origins[0]][key]), origins[0], files[origins[0]], (key,))
 
 
 def _metric_entries(
-    read: Mapping[str, Mapping[str, Any]], files: Mapping[str, TomlFile]
+    values: Mapping[str, Mapping[str, Any]], files: Mapping[str, TomlFile]
 ) -> list[SettingEntry]:
     entries = []
     for name in ("files", "primary", "goal"):
-        said = [o for o in ("dagdir", "user") if name in read[o].get("metrics", {})]
-        if said:
-            value = read[said[0]]["metrics"][name]
+        origins = [
+            origin for origin in ("dagdir", "user") if name in values[origin].get("metrics", {})
+        ]
+        if origins:
+            value = values[origins[0]]["metrics"][name]
             where = ("metrics", name)
-            entries.append(_placed(f"metrics.{name}", _json(value), said[0], files[said[0]], where))
+            entries.append(
+                _entry(f"metrics.{name}", _json(value), origins[0], files[origins[0]], where)
+            )
         else:
             entries.append(
                 SettingEntry(f"metrics.{name}", _json(getattr(MetricSettings(), name)), "built-in")
@@ -442,10 +461,12 @@ def _metric_entries(
     return entries
 
 
-def _placed(
+def _entry(
     key: str, value: Any, origin: str, file: TomlFile, where: Where, number: int | None = None
 ) -> SettingEntry:
-    return SettingEntry(key, value, origin, file.path, file.line(where), number)
+    return SettingEntry(
+        key=key, value=value, origin=origin, path=file.path, line=file.line(where), number=number
+    )
 
 
 def _json(value: Any) -> Any:
@@ -463,7 +484,7 @@ def _json(value: Any) -> Any:
             return value
 
 
-def _item(item: Any) -> dict[str, Any]:
+def _json_item(item: Any) -> dict[str, Any]:
     """One ``[[site]]``, ``[[label]]`` or ``[[metric]]`` as JSON has it."""
     match item:
         case Label():

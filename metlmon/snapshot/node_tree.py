@@ -273,8 +273,8 @@ def _continuation(
     if len(following) == 1:
         return following[0]
     last = max(following, key=level.__getitem__)
-    others = max(reach[other] for other in following if other != last)
-    if level[last] > others and len(parents[last]) > 1:
+    other_reach = max(reach[other] for other in following if other != last)
+    if level[last] > other_reach and len(parents[last]) > 1:
         return last
     furthest, second = sorted(following, key=lambda other: -reach[other])[:2]
     if reach[furthest] > level[furthest] and all(
@@ -467,7 +467,7 @@ class NodeTree:
         return list(self._rows(opened or {}, order or urgency, backwards))
 
     def _rows(self, opened: FoldState, order: Order, backwards: bool) -> Iterator[TreeRow]:
-        unfolded = self.total <= MAX_UNFOLDED_NODES
+        unfold_all = self.total <= MAX_UNFOLDED_NODES
         tops = [key for key in self.dags if key not in self._host]
         pending: list[_PendingRows] = []
         if len(tops) == 1:
@@ -476,7 +476,7 @@ class NodeTree:
             for key in reversed(tops):
                 top = self.places[key].top
                 counts = self.counts(key, [item for line in top for item in line])
-                is_open = opened.get(f"dag{SCOPE}{key}", unfolded)
+                is_open = opened.get(f"dag{SCOPE}{key}", unfold_all)
                 if is_open:
                     pending.append((key, top, 1, False))
                 file = self.dags[key].file

@@ -1,9 +1,9 @@
-"""How states, times, numbers and foreign text are written for people.
+"""Formatting of states, times, numbers and foreign text for people.
 
-Pure functions and one table of signs, shared by the commands and the screens, so that no
-two of them say the same thing differently.  Everything here returns one line of plain
-characters: no markup, no escape sequences.  ``ascii=True`` asks for characters below 0x80
-only; "not known" is written as a dash, never as 0.
+Pure functions and tables of symbols, shared by commands and screens, so that the same thing
+always has the same text. All functions return one line of plain characters: no markup, no
+escape sequences. ``ascii=True`` restricts them to characters below 0x80. Unknown values are
+written as a dash, never as 0.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from metlmon.frozen import frozen
 from metlmon.model.states import UNPLACED, DagState, Outcome, State
 
 THIN: Final = "\u202f"
-"""Separates groups of three digits; the no-break form, so that no number is wrapped."""
+"""Between groups of three digits: a no-break space, so that no number is wrapped."""
 
 UNKNOWN: Final = "–"
-"""Stands for a value that is not known; "-" in ASCII."""
+"""Text of an unknown value; "-" in ASCII."""
 
 MINUTE: Final = 60
 HOUR: Final = 60 * MINUTE
@@ -31,8 +31,10 @@ DAY: Final = 24 * HOUR
 
 
 class Colour(StrEnum):
-    """The eight colours of Okabe and Ito by name (grey for their black, which no dark
-    terminal shows): told apart by people who see few colours. Who draws decides the shade."""
+    """The eight colours of Okabe and Ito, safe for colour-blind users.
+
+    Grey replaces their black, which no dark terminal shows. The theme defines the shades.
+    """
 
     PLAIN = "plain"
     GREY = "grey"
@@ -46,7 +48,7 @@ class Colour(StrEnum):
 
 
 class Weight(StrEnum):
-    """Bold for what needs a person, dim for what does not."""
+    """Bold for what needs attention, dim for what does not."""
 
     BOLD = "bold"
     NORMAL = "normal"
@@ -55,7 +57,10 @@ class Weight(StrEnum):
 
 @frozen
 class Symbol:
-    """How one state is told: each of glyph, letter and word is enough alone."""
+    """The display of a state: glyph, letter and word.
+
+    Each of them is sufficient alone.
+    """
 
     glyph: str
     letter: str
@@ -105,11 +110,11 @@ OUTCOMES: Final[Mapping[Outcome, Symbol]] = {
 }
 
 BETWEEN: Final = "next waits"
-"""Of a run whose latest epoch is over while the one after it was not submitted yet."""
+"""A run whose latest epoch has ended, before the next one is submitted."""
 
 
 def between_epochs(state: State, done: int, total: int) -> bool:
-    """Whether a run in this state waits for its next epoch: ``done`` of ``total`` are over."""
+    """Whether a run waits for its next epoch: ``done`` of ``total`` have ended."""
     return state in (State.COMPLETED, State.SKIPPED) and done < total
 
 
@@ -128,16 +133,16 @@ DAG_STATES: Final[Mapping[DagState, Symbol]] = {
 
 
 DONE_WITH_FAILURES: Final = Symbol("✓", "+", "done with failures", Colour.ORANGE)
-"""Of a DAG whose FINAL node succeeded, which decides, although other nodes failed."""
+"""A DAG that succeeded by its FINAL node, although other nodes failed."""
 
 
 def dag_sign(state: DagState, nodes_failed: int) -> Symbol:
-    """The sign of a DAG in this state of which so many nodes failed."""
+    """The symbol of a DAG, by its state and number of failed nodes."""
     return DONE_WITH_FAILURES if state is DagState.DONE and nodes_failed else DAG_STATES[state]
 
 
 def problem_sign(kind: str) -> Symbol:
-    """The sign of a problem group's ``kind`` (an outcome's value, or ``stalled``)."""
+    """The symbol of a problem, by its ``kind`` (value of an outcome, or ``stalled``)."""
     if kind == "stalled":
         return STALLED
     try:
@@ -147,15 +152,15 @@ def problem_sign(kind: str) -> Symbol:
 
 
 def unknown(ascii: bool = False) -> str:
-    """The dash for a value that is not known."""
+    """The dash for an unknown value."""
     return "-" if ascii else UNKNOWN
 
 
 def duration(seconds: float | None, ascii: bool = False) -> str:
     """``12 s``, ``0:41:10``, ``3:41:10``, ``2 d 4:12``, ``140 d``; a dash for None.
 
-    Always hours:minutes:seconds below a day and days hours:minutes above, so that a
-    column of them cannot be misread. A negative one (a clock set back) keeps its sign.
+    Always hours:minutes:seconds below a day and days hours:minutes above, so that a column of them
+    cannot be misread. A negative duration (the clock was set back) keeps its sign.
     """
     if seconds is None:
         return unknown(ascii)
@@ -166,10 +171,10 @@ def duration(seconds: float | None, ascii: bool = False) -> str:
         return f"{whole} s"
     if whole < DAY:
         return f"{whole // HOUR}:{whole % HOUR // MINUTE:02}:{whole % MINUTE:02}"
-    days, rest = divmod(whole, DAY)
+    days, remainder = divmod(whole, DAY)
     if days >= 100:
         return f"{number(days, ascii)} d"
-    return f"{days} d {rest // HOUR}:{rest % HOUR // MINUTE:02}"
+    return f"{days} d {remainder // HOUR}:{remainder % HOUR // MINUTE:02}"
 
 
 def age(seconds: float | None, ascii: bool = False) -> str:
@@ -195,7 +200,7 @@ def count(value: int, one: str, many: str | None = None, ascii: bool = False) ->
 
 
 def hours(value: float | None, ascii: bool = False) -> str:
-    """Hours: ``0``, ``<0.01``, ``0.31``, ``45.5``, ``1 011``: decimals while they tell."""
+    """Hours: ``0``, ``<0.01``, ``0.31``, ``45.5``, ``1 011``: three digits or so."""
     if value is None:
         return unknown(ascii)
     if value <= 0:
@@ -210,32 +215,34 @@ def hours(value: float | None, ascii: bool = False) -> str:
 
 
 def hours_added(parts: Sequence[float], ascii: bool = False) -> tuple[tuple[str, ...], str]:
-    """Hours that are told together, and their sum: all with the same number of decimals (the
-    fewer the larger they are), and the sum that of what is shown, so that who adds up finds
-    no difference. It is off by a few of its last digit at most; ``--json`` has it whole."""
+    """Hours that are shown together, and their sum, with the same number of decimals.
+
+    The larger the sum, the fewer decimals. The sum is that of the rounded parts, so that it agrees
+    with what is shown; it is off by a few of its last digit at most. ``--json`` is exact.
+    """
     decimals = _decimals(sum(parts))
     units = [round(max(0.0, part) * 10**decimals) for part in parts]
 
-    def told(unit: int) -> str:
+    def text(unit: int) -> str:
         grouped = f"{unit / 10**decimals:,.{decimals}f}" if unit else "0"
         return grouped if ascii else grouped.replace(",", THIN)
 
-    least = f"<{10**-decimals:.{decimals}f}"
+    minimum = f"<{10**-decimals:.{decimals}f}"
     shown = tuple(
-        least if part > 0 and not unit else told(unit)
+        minimum if part > 0 and not unit else text(unit)
         for part, unit in zip(parts, units, strict=True)
     )
-    nothing = not any(units) and any(part > 0 for part in parts)
-    return shown, least if nothing else told(sum(units))
+    rounds_to_zero = not any(units) and any(part > 0 for part in parts)
+    return shown, minimum if rounds_to_zero else text(sum(units))
 
 
 def _decimals(total: float) -> int:
-    """Of hours that make so many together: four digits or so of the largest."""
+    """Decimals of hours with this sum: about four digits of the largest."""
     return 3 if total < 0.9995 else 2 if total < 9.995 else 1 if total < 9999.5 else 0
 
 
 def share(part: float, whole: float, ascii: bool = False) -> str:
-    """``40 %`` of a whole; a dash of nothing. Never 0 % or 100 % of what is neither."""
+    """``40 %`` of a whole; a dash where that is 0. Only exact values are 0 % or 100 %."""
     if whole <= 0:
         return unknown(ascii)
     percent = 100 * part / whole
@@ -262,8 +269,10 @@ def size(value: int | None, ascii: bool = False) -> str:
 
 
 def metric(value: float | None, ascii: bool = False) -> str:
-    """A metric's value with four digits that tell: ``0.2308``, ``48``, ``2428``, ``3.1e-05``, and
-    ``NaN``, ``∞`` (``inf``); a dash for None."""
+    """The value of a metric with four significant digits; a dash for None.
+
+    ``0.2308``, ``48``, ``2428``, ``3.1e-05``, and ``NaN``, ``∞`` (``inf``).
+    """
     if value is None:
         return unknown(ascii)
     if math.isnan(value):
@@ -282,19 +291,21 @@ def refused_submissions(times: int, ascii: bool = False) -> str:
     )
 
 
-def at_least(told: str, more: bool, ascii: bool = False) -> str:
-    """A number, ``≥4`` where there may be ``more``."""
-    return f"{'>=' if ascii else '≥'}{told}" if more else told
+def at_least(text: str, more: bool, ascii: bool = False) -> str:
+    """A number, as ``≥4`` where there may be ``more``."""
+    return f"{'>=' if ascii else '≥'}{text}" if more else text
 
 
 def nothing_logged(ended: Iterable[datetime | None], ascii: bool = False) -> str:
-    """In place of a moment, of a directory whose jobs logged nothing. ``ended``: when the DAGMan
-    of each of its DAGs ended, None for one that did not, or of which that is not known."""
-    moments = list(ended)
-    known = [each for each in moments if each is not None]
-    if not known or len(known) < len(moments):
+    """The text in place of a time, for a directory whose jobs logged nothing.
+
+    ``ended``: when the DAGMan of each DAG ended, None if it did not, or if that is not known.
+    """
+    end_times = list(ended)
+    known = [time for time in end_times if time is not None]
+    if not known or len(known) < len(end_times):
         return "nothing was logged yet"
-    local = [each for each in known if each.tzinfo is None] or known
+    local = [time for time in known if time.tzinfo is None] or known
     return f"nothing was logged; DAGMan ended {moment(max(local), ascii)}"
 
 
@@ -306,23 +317,25 @@ def moment(when: datetime | None, ascii: bool = False) -> str:
     return when.strftime("%Y-%m-%d %H:%M:%S") + zone
 
 
-_MAKERS: Final = re.compile(r"\b(NVIDIA|AMD|Intel|Tesla|Quadro|GeForce|Instinct|Radeon)\b ?", re.I)
+_VENDORS: Final = re.compile(r"\b(NVIDIA|AMD|Intel|Tesla|Quadro|GeForce|Instinct|Radeon)\b ?", re.I)
 _MEMORY: Final = re.compile(r"[ -]?\b(\d+) ?GB\b", re.I)
-_FORM: Final = re.compile(
+_FORM_FACTOR: Final = re.compile(
     r"[ -](SXM\d?|PCI[eE]|HBM\d\w?|OAM|Server Edition|Workstation Edition|Blackwell)\b"
 )
 
 
 def gpu_short(name: str | None, ascii: bool = False) -> str:
-    """``NVIDIA A100-SXM4-40GB`` → ``A100-40``, ``NVIDIA L40S`` → ``L40S``; several models
-    (``A + B``) keep their plus. What is not recognised stays, without its maker's name."""
+    """``NVIDIA A100-SXM4-40GB`` → ``A100-40``, ``NVIDIA L40S`` → ``L40S``.
+
+    Several models (``A + B``) keep their plus. Unknown names stay, without the vendor's name.
+    """
     if not name:
         return unknown(ascii)
     return "+".join(_one_gpu(plain(part, 40, ascii)) for part in name.split(" + "))
 
 
 def _one_gpu(name: str) -> str:
-    short = _FORM.sub("", _MAKERS.sub("", name))
+    short = _FORM_FACTOR.sub("", _VENDORS.sub("", name))
     memory = _MEMORY.search(short)
     if memory is None:
         return short.strip() or name
@@ -330,16 +343,16 @@ def _one_gpu(name: str) -> str:
     return f"{before.strip()}-{memory.group(1)}{after.rstrip()}"
 
 
-def gpus(name: str | None, how_many: int | None, ascii: bool = False) -> str:
+def gpus(name: str | None, amount: int | None, ascii: bool = False) -> str:
     """Model and number: ``A100-40 ×2``; a dash when neither is known."""
-    if name is None and how_many is None:
+    if name is None and amount is None:
         return unknown(ascii)
-    times = "x" if ascii else "×"
-    if how_many is None:
+    sign = "x" if ascii else "×"
+    if amount is None:
         return gpu_short(name, ascii)
     if name is None:
-        return "no GPU" if how_many == 0 else f"{times}{how_many}"
-    return f"{gpu_short(name, ascii)} {times}{how_many}"
+        return "no GPU" if amount == 0 else f"{sign}{amount}"
+    return f"{gpu_short(name, ascii)} {sign}{amount}"
 
 
 def job_id(cluster: int | None, proc: int | None, ascii: bool = False) -> str:
@@ -350,15 +363,17 @@ def job_id(cluster: int | None, proc: int | None, ascii: bool = False) -> str:
 
 
 def done_without_job(rescue: int | None) -> str:
-    """Why nothing was submitted of what is done. ``rescue``: the number of the DAG's rescue file,
-    None without one."""
+    """The reason why completed nodes have no job.
+
+    ``rescue``: the number of the DAG's rescue file, None without one.
+    """
     if rescue is not None:
         return "done by the rescue file"
     return "done, and no log here tells of a job of it"
 
 
 def wants(target: str, limit: int = 40, ascii: bool = False) -> str:
-    """``→ expanse``: where a run is to go, and is not yet."""
+    """``→ expanse``: the target of a run that is at no site yet."""
     return f"{'->' if ascii else '→'} {plain(target, limit, ascii)}"
 
 
@@ -370,119 +385,139 @@ def site(
     ascii: bool = False,
     state: State | None = None,
 ) -> str:
-    """Where a run is; ``Delta ≠ expanse`` (``!=`` in ASCII) where it wanted to go elsewhere;
-    ``→ expanse (was at Delta)`` where its job, by ``state``, runs nowhere now.
+    """The site of a run, and its target if that differs.
 
-    With an unknown site nothing is said of the target: a target is never a site.
+    ``Delta ≠ expanse`` (``!=`` in ASCII) where it is off target; ``→ expanse (was at Delta)`` where
+    its job, by ``state``, runs nowhere now. With an unknown site the target is not shown: a target
+    is never a site.
     """
     if where is None:
         return unknown(ascii)
-    here = plain(where, limit, ascii)
+    text = plain(where, limit, ascii)
     if state in UNPLACED:
-        was = f"was at {here}"
-        return was if target is None else f"{wants(target, limit, ascii)} ({was})"
+        last_site = f"was at {text}"
+        return last_site if target is None else f"{wants(target, limit, ascii)} ({last_site})"
     if not off_target or target is None:
-        return here
-    return f"{here} {'!=' if ascii else '≠'} {plain(target, limit, ascii)}"
+        return text
+    return f"{text} {'!=' if ascii else '≠'} {plain(target, limit, ascii)}"
 
 
 def progress_bar(done: int, total: int, width: int, ascii: bool = False) -> str:
-    """A bar of exactly ``width`` cells. It is full only when all is done, and never empty
-    when something is: a stranger trusts a full bar more than the number beside it."""
+    """A bar of exactly ``width`` cells.
+
+    It is full only when all is done, and never empty when something is: readers trust a full bar
+    more than the number beside it.
+    """
     width = max(0, width)
     steps = 1 if ascii else 2
-    whole = width * steps
-    filled = 0 if total <= 0 else max(0, min(whole, done * whole // total))
+    all_steps = width * steps
+    filled = 0 if total <= 0 else max(0, min(all_steps, done * all_steps // total))
     if 0 < done < total:
-        filled = max(1, min(filled, whole - 1))
-    full, half = divmod(filled, steps)
+        filled = max(1, min(filled, all_steps - 1))
+    full_cells, half_cell = divmod(filled, steps)
     if ascii:
-        return "#" * full + "-" * (width - full)
-    return "━" * full + "╸" * half + "─" * (width - full - half)
+        return "#" * full_cells + "-" * (width - full_cells)
+    return "━" * full_cells + "╸" * half_cell + "─" * (width - full_cells - half_cell)
 
 
-_HIDDEN: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Me"})
-"""Unicode categories that a terminal obeys, hides or draws at no certain width: controls,
-formats (bidi overrides, zero-width, tags), surrogates, private use, unassigned, line ends,
-enclosing marks (no language is written with them)."""
+_UNSAFE_CATEGORIES: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Me"})
+"""Unicode categories that a terminal obeys, hides or draws at no defined width.
 
-_STACKED: Final = 2
-"""Combining marks in a row that real languages need; more are meant to climb over lines."""
+Controls, formats (bidi overrides, zero-width, tags), surrogates, private use, unassigned, line
+ends, enclosing marks (no language is written with them).
+"""
+
+_MAX_COMBINING_MARKS: Final = 2
+"""Successive combining marks that real languages need.
+
+More are used to draw over other lines.
+"""
 
 
 def plain(text: str, limit: int | None = None, ascii: bool = False) -> str:
-    """Foreign text as one visible, bounded line. **Every** text that a log, a DAG file or a
-    job wrote goes through here before it is drawn or printed.
+    """Foreign text as one visible, bounded line.
 
-    White space of any kind becomes single blanks; what a terminal would obey or not show
-    (escape sequences, control characters, bidi overrides, zero-width characters, stacked
-    marks) is written as ``\\x1b`` or ``\\u202e``; at most ``limit`` characters come back,
-    the last of them an ellipsis when something was cut.
+    **Every** text from a log, a DAG file or a job passes through here before it is shown. White
+    space of any kind becomes single blanks. What a terminal would obey or not show (escape
+    sequences, control characters, bidi overrides, zero-width characters, stacked marks) is
+    written as ``\\x1b`` or ``\\u202e``. The result has at most ``limit`` characters, the last of
+    them an ellipsis when it was cut.
     """
     if limit is not None:
-        # Work is bounded too: a line of megabytes costs what its visible part costs. The
-        # factor leaves room for blanks that are about to be folded.
+        # Bounds the work for a line of megabytes; the factor leaves room for blanks that are
+        # collapsed below.
         text = text[: 4 * limit + 64]
     if text.isascii() and text.isprintable() and "  " not in text:
         shown = text.strip()
     else:
-        shown = " ".join("".join(_visible(unicodedata.normalize("NFC", text))).split())
+        shown = " ".join("".join(_escape_invisible(unicodedata.normalize("NFC", text))).split())
     if ascii and not shown.isascii():
-        shown = shown.translate(_TYPOGRAPHY).encode("ascii", "backslashreplace").decode("ascii")
+        shown = (
+            shown.translate(_ASCII_EQUIVALENTS).encode("ascii", "backslashreplace").decode("ascii")
+        )
     return clip(shown, limit, ascii)
 
 
-_TYPOGRAPHY: Final = str.maketrans(
+_ASCII_EQUIVALENTS: Final = str.maketrans(
     {"…": "...", "–": "-", "—": "-", "‘": "'", "’": "'", "“": '"', "”": '"', "×": "x", "≠": "!="}
 )
-"""What is no less legible in ASCII, and common in messages."""
+"""ASCII text for common typographical characters in messages."""
 
 
 def clip(text: str, limit: int | None, ascii: bool = False) -> str:
-    """At most ``limit`` characters of ``text``, ending in an ellipsis when it was cut."""
+    """At most ``limit`` characters of ``text``, with an ellipsis at the end when cut."""
     if limit is None or len(text) <= limit:
         return text
-    dots = "..." if ascii else "…"
-    return text[: max(0, limit - len(dots))] + dots[: max(0, limit)]
+    ellipsis = "..." if ascii else "…"
+    return text[: max(0, limit - len(ellipsis))] + ellipsis[: max(0, limit)]
 
 
 def clip_middle(text: str, limit: int, ascii: bool = False) -> str:
-    """At most ``limit`` characters of ``text``, its middle left out when it was cut: what paths
-    and names differ in stands mostly at their end."""
-    dots = "..." if ascii else "…"
-    end = limit // 2
-    if len(text) <= limit or end <= len(dots):
+    """At most ``limit`` characters of ``text``, cut in the middle.
+
+    Paths and names mostly differ at their end.
+    """
+    ellipsis = "..." if ascii else "…"
+    tail = limit // 2
+    if len(text) <= limit or tail <= len(ellipsis):
         return clip(text, limit, ascii)
-    return text[: limit - end - len(dots)] + dots + text[-end:]
+    return text[: limit - tail - len(ellipsis)] + ellipsis + text[-tail:]
 
 
-def _visible(text: str) -> list[str]:
+def _escape_invisible(text: str) -> list[str]:
     out: list[str] = []
-    marks = _STACKED
+    marks = _MAX_COMBINING_MARKS
     for character in text:
         category = unicodedata.category(character)
         if category[0] == "M":
             marks += 1
             selector = "\ufe00" <= character <= "\ufe0f" or character >= "\U000e0100"
-            unseen = selector or category == "Me" or marks > _STACKED or character in _UNSEEN
-            out.append(_escaped(character) if unseen else character)
+            invisible = (
+                selector
+                or category == "Me"
+                or marks > _MAX_COMBINING_MARKS
+                or character in _INVISIBLE
+            )
+            out.append(_escaped(character) if invisible else character)
             continue
         marks = 0
         if character.isspace() and category != "Zl" and category != "Zp":
             out.append(" ")
-        elif category in _HIDDEN or character in _UNSEEN:
+        elif category in _UNSAFE_CATEGORIES or character in _INVISIBLE:
             out.append(_escaped(character))
-            marks = _STACKED
+            marks = _MAX_COMBINING_MARKS
         else:
             out.append(character)
     return out
 
 
-_UNSEEN: Final = frozenset(
+_INVISIBLE: Final = frozenset(
     "\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0\U00016fe4"
 )
-"""Fillers, joiners and selectors that count as letters, marks or symbols and show nothing
-(Default_Ignorable_Code_Point of Unicode, and blank cells)."""
+"""Fillers, joiners and selectors that count as letters, marks or symbols.
+
+They show nothing (Default_Ignorable_Code_Point of Unicode, and blank cells).
+"""
 
 
 def _escaped(character: str) -> str:
