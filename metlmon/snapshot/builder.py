@@ -118,12 +118,12 @@ class SnapshotBuilder:
         self.as_of = as_of or ensemble.newest
         self.live = live
         self.clock = ensemble.clock
-        self.summary = ensemble.summary
-        self.summary.add_up()
-        self.summary.settle(live)
-        self.runs, self.states = self.summary.runs, self.summary.states
-        self.standings, self.targets = self.summary.standings, self.summary.targets
-        self.sums, self._rows = self.summary.sums, self.summary.rows
+        self.aggregates = ensemble.summary
+        self.aggregates.add_up()
+        self.aggregates.settle(live)
+        self.runs, self.states = self.aggregates.runs, self.aggregates.states
+        self.standings, self.targets = self.aggregates.standings, self.aggregates.targets
+        self.sums, self._rows = self.aggregates.sums, self.aggregates.rows
         self._ledger: Ledger | None = None
         self._ledger_builder: LedgerBuilder | None = None
         self._running: dict[str, bool] = {}
@@ -142,15 +142,15 @@ class SnapshotBuilder:
 
     def site(self, machine: Execute | None) -> str | None:
         """The site of an execution, with aliases of the settings applied."""
-        return self.summary.names.site(machine)
+        return self.aggregates.names.site(machine)
 
     def site_of_address(self, address: str) -> str | None:
         """The site of a host without executions, if a rule matches its address."""
-        return self.summary.names.site_of_address(address)
+        return self.aggregates.names.site_of_address(address)
 
     def gpu(self, machine: Execute | None) -> str | None:
         """The GPU model as logged, or its alias in the settings."""
-        return self.summary.names.gpu(machine)
+        return self.aggregates.names.gpu(machine)
 
     def off_target(self, key: NodeKey | None, site: str | None) -> bool:
         """Whether the job of a node ran at a site that its target excludes.
@@ -175,11 +175,11 @@ class SnapshotBuilder:
             return None
         return self.clock.seconds(start, end)
 
-    def life(self, job: Job) -> JobHistory:
+    def history(self, job: Job) -> JobHistory:
         """The history of a job, from its events."""
         return job.life()
 
-    def hours(self, execution: Execution) -> float | None:
+    def gpu_hours(self, execution: Execution) -> float | None:
         """GPU-hours of one execution; None when its number of GPUs is not known."""
         gpus = execution.gpus
         seconds = self.seconds(execution.start, execution.end)
@@ -218,7 +218,7 @@ class SnapshotBuilder:
     def status(self) -> Status:
         """The status of the whole ensemble."""
         in_flight = self.in_flight()
-        sums, summary = self.sums, self.summary
+        sums, aggregates = self.sums, self.aggregates
         return Status(
             dagdir=self.dagdir,
             as_of=self.as_of,
@@ -226,8 +226,8 @@ class SnapshotBuilder:
             warnings=tuple(self.notices()),
             dags=tuple(self._dag_rows()),
             runs=tuple(self.run_row(run, in_flight.runs) for run in self.runs.by_key.values()),
-            epoch_states=_all_states(summary.epoch_states),
-            node_states=_all_states(summary.node_states),
+            epoch_states=_all_states(aggregates.epoch_states),
+            node_states=_all_states(aggregates.node_states),
             gpu_hours=sums.total.hours(sums.measure, in_flight.total),
             sites=tuple(
                 _site_row(*entry) for entry in _by_gpu_hours(sums, sums.sites, in_flight.sites)
@@ -239,11 +239,11 @@ class SnapshotBuilder:
             transfers=sums.transfers(),
             logs=tuple(self._log_rows()),
             special_nodes=tuple(
-                row for row in map(self.node_row, summary.special()) if row is not None
+                row for row in map(self.node_row, aggregates.special()) if row is not None
             ),
-            side_nodes=SideCounts(*summary.side_counts()),
-            other_states=_all_states(summary.other_states),
-            nodes_unlogged=len(summary.unlogged),
+            side_nodes=SideCounts(*aggregates.side_counts()),
+            other_states=_all_states(aggregates.other_states),
+            nodes_unlogged=len(aggregates.unlogged),
         )
 
     def in_flight(self) -> InFlight:
@@ -285,20 +285,20 @@ class SnapshotBuilder:
         if self._ledger is not None:
             return True
         if self._ledger_builder is None:
-            shared = self.summary.ledger_builder if self.runs is self.summary.runs else None
+            shared = self.aggregates.ledger_builder if self.runs is self.aggregates.runs else None
             self._ledger_builder = shared or LedgerBuilder(self)
-            if self.runs is self.summary.runs:
-                self.summary.ledger_builder = self._ledger_builder
+            if self.runs is self.aggregates.runs:
+                self.aggregates.ledger_builder = self._ledger_builder
         deadline = None if seconds is None else time.monotonic() + seconds
         return self._ledger_builder.update(self, deadline)
 
-    def made(self, key: NodeKey) -> SubmissionResult | None:
+    def submission_result(self, key: NodeKey) -> SubmissionResult | None:
         """The combined result of the submissions of a node."""
         if self.nodes is self.ensemble.nodes:
             return self.ensemble.made(key)
         return made_of(self.nodes[key])
 
-    def final_success(self, key: NodeKey) -> Execution | None:
+    def final_execution(self, key: NodeKey) -> Execution | None:
         """The execution that completed the node.
 
         That is the last good execution of its last good job.
@@ -329,7 +329,7 @@ class SnapshotBuilder:
     def _ambiguous_jobs(self) -> Iterable[Notice]:
         """Jobs that may belong to more than one DAG."""
         groups: dict[tuple[str, ...], list[Job]] = defaultdict(list)
-        for key in sorted(self.summary.ambiguous):
+        for key in sorted(self.aggregates.ambiguous):
             attribution = self.members.get(key)
             if attribution is not None and attribution.candidates:
                 groups[attribution.candidates].append(self.ensemble.jobs[key])
@@ -424,7 +424,7 @@ class SnapshotBuilder:
             dagman_run = dag.life()
             if state in ENDED:
                 ended = ended or end_in_utc(dag)
-            counts = self.summary.counts[dag.key]
+            counts = self.aggregates.counts[dag.key]
             nodes_total, nodes_done, nodes_failed = counts_of(
                 dag, counts.total, counts.done, counts.failed, counts.unknown
             )
@@ -518,7 +518,7 @@ class SnapshotBuilder:
 
     def _new_run_row(self, run: Run) -> RunRow:
         run_state = self.standings[run.key]
-        latest = self.latest(run_state.latest) if run_state.latest else None
+        latest = self.latest_epoch(run_state.latest) if run_state.latest else None
         home_node = self.home(run)
         return RunRow(
             key=run.key,
@@ -535,7 +535,7 @@ class SnapshotBuilder:
             epochs_unknown=run_state.states.get(State.UNKNOWN, 0),
             failed=self._failed_epoch(run_state.failed) if run_state.failed else None,
             epochs_overruled=sum(
-                map(self.summary.overruled.__contains__, run_state.epochs.values())
+                map(self.aggregates.overruled.__contains__, run_state.epochs.values())
             ),
         )
 
@@ -582,11 +582,11 @@ class SnapshotBuilder:
         run_state = self.standings[run.key]
         return run_state.latest or next(iter(run_state.epochs.values()), None) or run.nodes()[0]
 
-    def latest(self, key: NodeKey) -> Latest:
+    def latest_epoch(self, key: NodeKey) -> Latest:
         """The latest epoch of a run, by its node."""
         state = self.states[key]
         part = self.runs.parts[key]
-        history = self.life(state.job) if state.job else None
+        history = self.history(state.job) if state.job else None
         machine = _machine(history)
         site = self.site(machine)
         target = self.target(key)
@@ -610,7 +610,7 @@ class SnapshotBuilder:
             hold_code=hold.code if hold else None,
             off_target=self.off_target(key, site),
             retries_left=self._retries_left(key),
-            overruled=key in self.summary.overruled,
+            overruled=key in self.aggregates.overruled,
         )
 
     def _attempts(self, key: NodeKey) -> int:
@@ -630,7 +630,7 @@ class SnapshotBuilder:
 
     def _executions(self, job: Job) -> int:
         number = self.sums.execution_count(job.key)
-        return len(self.life(job).executions) if number is None else number
+        return len(self.history(job).executions) if number is None else number
 
     def find_runs(self, wanted: str) -> list[RunRow]:
         """Runs whose uuid begins with ``wanted``, or whose name is ``wanted``.
@@ -664,7 +664,7 @@ class SnapshotBuilder:
         good = bad = in_flight = 0
         measure = self.sums.measure
         for job in self.nodes[key].jobs:
-            for execution in self.life(job).executions:
+            for execution in self.history(job).executions:
                 weight = (
                     0
                     if self.is_dagman(key)
@@ -725,11 +725,11 @@ class SnapshotBuilder:
         """The row of one node of a run."""
         state, part = self.states[key], self.runs.parts[key]
         record = self.nodes[key]
-        history = self.life(state.job) if state.job else None
+        history = self.history(state.job) if state.job else None
         wait, transfer, execution = self._phases(history)
         target, site, gpu, gpus, off_target = self._placement(key, history)
         hold_reason, hold_code = _hold_reason(state.state, history)
-        success_seconds, longest_seconds = self.success(key)
+        success_seconds, longest_seconds = self.success_seconds(key)
         job_state, job_return = _job_result(state.job, history)
         return EpochRow(
             node=key[1],
@@ -776,7 +776,7 @@ class SnapshotBuilder:
         for (key, name), state in self.states.items():
             states[key][name] = state
         overruled: dict[str, set[str]] = {}
-        for key, name in self.summary.overruled:
+        for key, name in self.aggregates.overruled:
             overruled.setdefault(key, set()).add(name)
         tree_nodes = []
         for key, dag in self.dags.items():
@@ -805,7 +805,7 @@ class SnapshotBuilder:
         if record is None or state is None:
             return None
         node, states, dag = record.node, self.states, key[0]
-        history = self.life(state.job) if state.job else None
+        history = self.history(state.job) if state.job else None
         target, site, gpu, gpus, off_target = self._placement(key, history)
         hold_reason, hold_code = _hold_reason(state.state, history)
         job_state, job_return = _job_result(state.job, history)
@@ -862,7 +862,7 @@ class SnapshotBuilder:
         state = self.states[key]
         if state.state is State.FAILED and not state.again:
             return 0
-        return retries_left(self.dags[key[0]], self.nodes[key], self.made(key))
+        return retries_left(self.dags[key[0]], self.nodes[key], self.submission_result(key))
 
     def _stopped_by(self, run: Run) -> str | None:
         """The rule by which a run's gate stopped it; None where it did not."""
@@ -919,31 +919,31 @@ class SnapshotBuilder:
 
         None where the execution that trained is the one that succeeded. See "hidden compute".
         """
-        final = self.final_success(key)
+        final = self.final_execution(key)
         if final is None or self.states[key].state is not State.COMPLETED:
             return None
-        longest = self.longest(key)
+        longest = self.longest_execution(key)
         if longest is None or longest is final:
             return None
         return self.site(longest.machine)
 
-    def longest(self, key: NodeKey) -> Execution | None:
+    def longest_execution(self, key: NodeKey) -> Execution | None:
         """The node's longest execution, the first of several of equal length."""
         jobs = sorted(self.nodes[key].jobs, key=lambda job: (job.cluster, job.proc, job.subproc))
-        executions = [execution for job in jobs for execution in self.life(job).executions]
+        executions = [execution for job in jobs for execution in self.history(job).executions]
         return max(
             executions,
             key=lambda execution: self.seconds(execution.start, execution.end) or 0.0,
             default=None,
         )
 
-    def success(self, key: NodeKey) -> tuple[float | None, float | None]:
+    def success_seconds(self, key: NodeKey) -> tuple[float | None, float | None]:
         """Seconds of the execution that completed a node, and of its longest one.
 
         (None, None) where the node is not completed.
         """
-        final = self.final_success(key)
-        longest = self.longest(key)
+        final = self.final_execution(key)
+        longest = self.longest_execution(key)
         if final is None or longest is None or self.states[key].state is not State.COMPLETED:
             return None, None
         return self.seconds(final.start, final.end), self.seconds(longest.start, longest.end)
@@ -969,7 +969,7 @@ class SnapshotBuilder:
 
     def job_row(self, job: Job) -> JobRow:
         """The row of one job."""
-        history = self.life(job)
+        history = self.history(job)
         key = self.node_of(job)
         run = self.runs.of_node.get(key) if key else None
         part = self.runs.parts.get(key) if key else None
@@ -1029,7 +1029,7 @@ class SnapshotBuilder:
             host=host_of(machine) if machine else None,
             gpu=self.gpu(machine),
             gpus=execution.gpus,
-            gpu_hours=self.hours(execution),
+            gpu_hours=self.gpu_hours(execution),
             uncertain=execution.uncertain,
         )
 
@@ -1066,11 +1066,11 @@ class SnapshotBuilder:
             row=self.job_row(job),
             events=self.event_lines(job),
             memory_updates=job.memory_updates,
-            usage=self.life(job).usage,
+            usage=self.history(job).usage,
             output=_expand_macros(record.node.output, job) if record else None,
             error=_expand_macros(record.node.error, job) if record else None,
             siblings=siblings,
-            states=tuple(self.life(job).states),
+            states=tuple(self.history(job).states),
         )
 
     def event_lines(self, job: Job) -> tuple[EventLine, ...]:
@@ -1078,7 +1078,7 @@ class SnapshotBuilder:
 
         Left out are its 006 events, and inferred holds that turned out to be needless.
         """
-        holds = self.life(job).holds
+        holds = self.history(job).holds
         return tuple(
             EventLine(
                 time=event.time,
@@ -1106,7 +1106,7 @@ class SnapshotBuilder:
 
     def problems(self) -> tuple[ProblemGroup, ...]:
         """Problems by cause: those present now first, then by what they cost."""
-        groups = self.summary.problems.by_cause(self.as_of)
+        groups = self.aggregates.problems.by_cause(self.as_of)
         problems = [self._problem_group(key, totals) for key, totals in groups.items()]
         problems += self._nodes_without_jobs()
         return tuple(
@@ -1119,7 +1119,7 @@ class SnapshotBuilder:
     def _nodes_without_jobs(self) -> Iterable[ProblemGroup]:
         """Nodes that failed without a job's failure, by DAGMan's reason."""
         causes: dict[str, list[NodeKey]] = defaultdict(list)
-        for key, failure in self.summary.failed_without_job.items():
+        for key, failure in self.aggregates.failed_without_job.items():
             causes[failure.text].append(key)
         for cause, keys in causes.items():
             since = [when for key in keys if (when := self.states[key].since) is not None]

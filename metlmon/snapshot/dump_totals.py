@@ -35,20 +35,20 @@ def dump_totals(ensemble: Ensemble, workflows: bytes) -> Iterator[Any] | None:
     Returns records of plain data, or None while an update is in progress. ``workflows`` identifies
     the DAG files.
     """
-    summary = ensemble.summary
-    tables = summary.node_tables()
+    aggregates = ensemble.summary
+    tables = aggregates.node_tables()
     if tables is None:
         return None
     facts = {
         "basis": _basis(ensemble, ensemble.dags.values(), workflows),
         "stale": list(ensemble.stale_jobs),
         "placements": dict(ensemble.placements),
-        "sums": summary.sums.dump(),
-        "moving": summary.problems.dump(),
-        "summary": summary.dump(),
+        "sums": aggregates.sums.dump(),
+        "moving": aggregates.problems.dump(),
+        "summary": aggregates.dump(),
         "weighed": [(dag, alive, table.kept()) for dag, alive, table in tables],
     }
-    share_of, occurrences = summary.sums.job_share, summary.problems.dump_job
+    share_of, occurrences = aggregates.sums.job_share, aggregates.problems.dump_job
     members = ensemble.members
     jobs = [
         (share_of(key), *occurrences(key), _plain_attribution(members[key]))
@@ -147,27 +147,27 @@ def load_totals(ensemble: Ensemble, records: Iterable[Any]) -> None:
     """
     rest = iter(records)
     facts = next(rest)
-    summary = ensemble.summary
+    aggregates = ensemble.summary
     # The totals are based on these placements; changes since then are applied later.
     ensemble.placements = facts["placements"]
-    summary.load(facts["summary"])
-    summary.sums.load(facts["sums"])
+    aggregates.load(facts["summary"])
+    aggregates.sums.load(facts["sums"])
     keys = iter(list(ensemble.jobs))
     for _ in range(0, len(ensemble.jobs), RECORD_SIZE):
         for share, occurrences, run, _ in next(rest):
             key = next(keys)
             if share is not None:
-                summary.sums.load_share(key, share)
+                aggregates.sums.load_share(key, share)
             if run is not None or occurrences:
-                summary.problems.load_job(key, occurrences, run)
-    summary.problems.load(facts["moving"], ensemble.jobs)
+                aggregates.problems.load_job(key, occurrences, run)
+    aggregates.problems.load(facts["moving"], ensemble.jobs)
     nodes = (node for record in rest for node in record)
     jobs = ensemble.jobs
     for dag, alive, dumped in facts["weighed"]:
         table = NodeStateTable(ensemble.dags[dag], alive)
         table.recall(dumped, _load_nodes(islice(nodes, len(table.nodes)), jobs))
         ensemble.recall_weighed(dag, alive, table)
-        summary.load_node_table(dag, table)
+        aggregates.load_node_table(dag, table)
     if next(keys, None) is not None or next(nodes, None) is not None:
         raise ValueError("it is of other jobs or nodes")
     ensemble.stale_jobs = set(facts["stale"])

@@ -173,10 +173,10 @@ class LazyConcat(Sequence[StateChange]):
     def __getitem__(self, index: int) -> StateChange: ...
     @overload
     def __getitem__(self, index: slice) -> tuple[StateChange, ...]: ...
-    def __getitem__(self, at: int | slice) -> Any:
-        if isinstance(at, slice):
-            return tuple(self)[at]
-        return self._times[at], self._kinds[at]
+    def __getitem__(self, index: int | slice) -> Any:
+        if isinstance(index, slice):
+            return tuple(self)[index]
+        return self._times[index], self._kinds[index]
 
     def __iter__(self) -> Iterator[StateChange]:
         return zip(self._times, self._kinds, strict=True)

@@ -191,7 +191,7 @@ class LedgerBuilder:
             transfers=tuple(chain.from_iterable(block.transfers for block in blocks)),
             # A copy, since the reader still refines the offset from UTC.
             between=deepcopy(builder.clock).seconds,
-            nodes_unlogged=len(builder.summary.unlogged),
+            nodes_unlogged=len(builder.aggregates.unlogged),
             measure=builder.sums.measure,
         )
 
@@ -671,7 +671,7 @@ class LedgerBuilder:
         )
 
     def _first_submission(self, run: Run) -> datetime | None:
-        results = filter(None, map(self._builder.made, run.nodes()))
+        results = filter(None, map(self._builder.submission_result, run.nodes()))
         return min(
             (when for result in results for when in result.begun if when is not None), default=None
         )
