@@ -48,8 +48,8 @@ SUBMITTED: Final = ACTIVE | {State.POST, State.FAILED, State.REMOVED, State.RETR
 """States of a node that had a job, unless its PRE script or submission failed."""
 
 _SPECIAL_ORDER: Final = {
-    kind: place
-    for place, kind in enumerate(
+    kind: position
+    for position, kind in enumerate(
         (
             NodeKind.PROVISIONER,
             NodeKind.SERVICE,
@@ -81,7 +81,9 @@ class DagNodeCounts:
 
 
 class Aggregates:
-    """Runs, node states and totals of one ensemble. Not thread-safe.
+    """Runs, node states and totals of one ensemble.
+
+    It is not thread-safe, like the ensemble itself.
 
     ``runs``, ``states``, ``standings``, ``rows`` and ``sums`` are replaced, not cleared, when the
     DAGs change: a snapshot that is still shown goes on using its own. ``rows`` caches the rows of
@@ -112,7 +114,7 @@ class Aggregates:
         """Nodes that train nothing."""
         self.counts = {key: DagNodeCounts(dag.counted) for key, dag in ensemble.dags.items()}
         self.targets = self._targets_by_dag()
-        self._dag_order = {key: place for place, key in enumerate(ensemble.dags)}
+        self._dag_order = {key: position for position, key in enumerate(ensemble.dags)}
         self._failed: set[NodeKey] = set()
         self.overruled: set[NodeKey] = set()
         """Completed nodes whose job failed, but whose POST script succeeded."""
@@ -123,7 +125,7 @@ class Aggregates:
         is missing, or begins later. No total includes them."""
         self._side_states: Counter[State] = Counter()
         self._special = self._special_nodes()
-        self._completed_at: dict[NodeKey, SiteAndGpu] = {}
+        self._completion_sites: dict[NodeKey, SiteAndGpu] = {}
         self._node_tables: dict[str, NodeStateTable] = {}
         self._alive: set[str] = set()
         self._changed_runs: set[str] = set()
@@ -140,7 +142,7 @@ class Aggregates:
         in a user log that are in no DAG file."""
         self._ensemble.stale_jobs = set(self._ensemble.jobs)
         self._ensemble.all_stale = False
-        for site_and_gpu in self._completed_at.values():
+        for site_and_gpu in self._completion_sites.values():
             self.sums.count_completion(site_and_gpu, 1)
 
     def _targets_by_dag(self) -> Mapping[str, frozenset[str]]:
@@ -203,14 +205,14 @@ class Aggregates:
                 for counts in (self.node_states, self.other_states)
             ],
             "counts": {
-                dag: (values.done, values.failed, values.unknown)
-                for dag, values in self.counts.items()
+                dag: (dag_counts.done, dag_counts.failed, dag_counts.unknown)
+                for dag, dag_counts in self.counts.items()
             },
             "failed": list(self._failed),
             "overruled": list(self.overruled),
             "unlogged": list(self.unlogged),
             "side": [(state.value, count) for state, count in self._side_states.items()],
-            "completed": list(self._completed_at.items()),
+            "completed": list(self._completion_sites.items()),
             "ambiguous": list(self.ambiguous),
             "strangers": [(dag, list(names)) for dag, names in self.unknown_nodes.items()],
         }
@@ -231,7 +233,7 @@ class Aggregates:
             dag_counts.done, dag_counts.failed, dag_counts.unknown = done, failed, unknown
         nodes = self._ensemble.nodes
         self._failed = {nodes[key].key for key in data["failed"]}
-        self._completed_at = {
+        self._completion_sites = {
             nodes[key].key: site_and_gpu for key, site_and_gpu in data["completed"]
         }
         self.overruled = {nodes[key].key for key in data["overruled"]}
@@ -299,10 +301,10 @@ class Aggregates:
         owner = self._owner(record)
         self._update_job(key, owner)
         for job in record.jobs:
-            other = (job.cluster, job.proc, job.subproc)
-            if other in stale:
-                stale.discard(other)
-                self._update_job(other, owner)
+            other_key = (job.cluster, job.proc, job.subproc)
+            if other_key in stale:
+                stale.discard(other_key)
+                self._update_job(other_key, owner)
         self._ensemble.made(record.key)
 
     def _note_unknown_node(self, key: JobKey, attribution: Attribution | None) -> None:
@@ -356,9 +358,9 @@ class Aggregates:
         Returns False while some are left. ``live`` is as in :class:`SnapshotBuilder`.
         """
         deadline = None if seconds is None else time.monotonic() + seconds
-        most = None if seconds is None else NODES_PER_CHECK
+        limit = None if seconds is None else NODES_PER_CHECK
         for key in self._ensemble.dags:
-            while self._apply_node_table(key, self._ensemble.weighed(key, live, most)):
+            while self._apply_node_table(key, self._ensemble.weighed(key, live, limit)):
                 if deadline is not None and time.monotonic() >= deadline:
                     return False
         self._update_submitted(live)
@@ -523,11 +525,11 @@ class Aggregates:
         )
 
     def _count_completion(self, key: NodeKey, state: NodeState) -> None:
-        if key in self._completed_at:
-            self.sums.count_completion(self._completed_at.pop(key), -1)
+        if key in self._completion_sites:
+            self.sums.count_completion(self._completion_sites.pop(key), -1)
         result = self._ensemble.made(key) if state.state is State.COMPLETED else None
         if result is not None and result.success:
-            site_and_gpu = self._completed_at[key] = self.names.site_and_gpu(result.success[0])
+            site_and_gpu = self._completion_sites[key] = self.names.site_and_gpu(result.success[0])
             self.sums.count_completion(site_and_gpu, 1)
 
 

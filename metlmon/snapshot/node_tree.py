@@ -292,7 +292,7 @@ def _set_order(positions: TreePositions) -> None:
         item = pending.pop()
         positions.order.append(item)
         for lines in (positions.branches.get(item, ()), positions.within.get(item, ())):
-            pending += [each for line in reversed(lines) for each in reversed(line)]
+            pending += [branch_item for line in reversed(lines) for branch_item in reversed(line)]
 
 
 # --- by state -----------------------------------------------------------------------------------

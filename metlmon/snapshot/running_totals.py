@@ -146,11 +146,11 @@ class RunningMedian:
     def value(self) -> float | None:
         """The median; None without values."""
         self._merge_new()
-        n = len(self._sorted)
-        if not n:
+        number = len(self._sorted)
+        if not number:
             return None
-        upper = self._sorted[n // 2]
-        return upper if n % 2 else (self._sorted[n // 2 - 1] + upper) / 2
+        upper = self._sorted[number // 2]
+        return upper if number % 2 else (self._sorted[number // 2 - 1] + upper) / 2
 
     def _merge_new(self) -> None:
         if len(self._new) > MAX_INSORT:
