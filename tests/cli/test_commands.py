@@ -21,8 +21,8 @@ from metlmon.cli.main import main
 from metlmon.model.states import DagState, State
 from screens.overview import header as overview_header
 from screens.widgets.spans import text
-from tests.ensemble.written import Log, Out
 from tests.live.dagdirs import DAG, NODE, Dagdir
+from tests.model.written import Log, Out
 
 ROOT = Path(__file__).resolve().parents[2]
 

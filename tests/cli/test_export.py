@@ -17,8 +17,8 @@ from metlmon.cli.commands import export as exporting
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.main import main
 from metlmon.stats.frame_columns import NUMBER, TABLES, TIME
-from tests.ensemble.written import Log
 from tests.live.dagdirs import NODE, Dagdir
+from tests.model.written import Log
 
 ROOT = Path(__file__).resolve().parents[2]
 RESCUE = ROOT / "fixtures" / "rescue"

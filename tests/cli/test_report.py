@@ -18,8 +18,8 @@ from metlmon.cli.commands import report
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.main import main
 from metlmon.report.to_text import lines
-from tests.ensemble.written import Log
 from tests.live.dagdirs import NODE, Dagdir
+from tests.model.written import Log
 from tests.report.made import FIXTURES, report_of
 
 Captured = pytest.CaptureFixture[str]

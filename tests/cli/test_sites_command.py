@@ -11,8 +11,8 @@ import pytest
 
 from metlmon.cli.exit_codes import Exit
 from metlmon.cli.main import main
-from tests.ensemble.written import Log
 from tests.live.dagdirs import NODE, Dagdir
+from tests.model.written import Log
 
 Captured = pytest.CaptureFixture[str]
 

@@ -22,9 +22,9 @@ from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.feed import Snapshot
 from metlmon.live.session import Session
 from metlmon.model.settings import Settings
-from tests.ensemble.written import Log
 from tests.faults.recorded import FIXTURES, again, copied, opened, told
 from tests.live.dagdirs import NODE, Dagdir, log_of
+from tests.model.written import Log
 
 DEADLINE = 30.0
 

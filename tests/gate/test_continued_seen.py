@@ -10,8 +10,8 @@ import pytest
 from metlmon.cli.exit_on import condition
 from metlmon.model.states import State
 from metlmon.snapshot.types import RunRow, Status
-from tests.ensemble.written import Log, Out
 from tests.gate.test_continue import EPOCHS, RUNS, Ended
+from tests.model.written import Log, Out
 
 
 @pytest.fixture(name="going")

@@ -33,8 +33,8 @@ from screens.overview.table import specs, under_the_table
 from screens.run import table as run_table
 from screens.widgets.spans import text
 from tests.dagman.written import weave
-from tests.ensemble.written import Log, Out
 from tests.live.dagdirs import Dagdir, again
+from tests.model.written import Log, Out
 
 UUID = "aaaa1111-0000"
 OTHER = "bbbb2222-0000"

@@ -21,8 +21,8 @@ from metlmon.jobfiles.gate_files import read_request
 from metlmon.pool import gate_requests
 from metlmon.stats.backtest import backtest
 from metlmon.stats.estimates import expected
-from tests.ensemble.written import Log, of_one_job
 from tests.gate.recounted import Recount
+from tests.model.written import Log, of_one_job
 from tests.stats.histories import FIXTURES, recorded
 
 GATED, MACHINES = FIXTURES / "gated", FIXTURES / "machines"

@@ -21,7 +21,7 @@ from metlmon.stats.shards import Bag, bags
 from metlmon.stats.worker import StatsInput
 from screens.shards import table as shards_table
 from screens.widgets.spans import text
-from tests.ensemble.written import Log, Out, moment
+from tests.model.written import Log, Out, moment
 
 SUBMIT = "executable = infer.sh\nlog = bag.log\nqueue\n"
 

@@ -26,8 +26,8 @@ from metlmon.stats.kaplan_meier import KaplanMeier, Lifetime
 from metlmon.stats.shards import Bag, bags, bags_in
 from metlmon.stats.simulation import RemainingShards, simulate_makespan
 from metlmon.stats.worker import StatsInput
-from tests.ensemble.written import Log, tell
 from tests.generated import bags as generated
+from tests.model.written import Log, tell
 
 UNTIL = 4 * 3600
 MACHINES = 24

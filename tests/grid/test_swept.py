@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.snapshot.dag_description import described
 from metlmon.stats.sweep import SweepVariables, choices, swept, value_order
-from tests.ensemble.written import Log, tell
+from tests.model.written import Log, tell
 
 
 def sweep_of(dag: str) -> SweepVariables:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from metlmon.live.dagdir_reader import DagdirReader
-from tests.ensemble.written import Log
 from tests.live.dagdirs import NODE, Dagdir, log_of
+from tests.model.written import Log
 
 DAG = "JOB {node} train.sub\n"
 

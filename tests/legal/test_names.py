@@ -12,8 +12,8 @@ from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.errors import InputError
 from metlmon.model.run_filter import run_named
 from metlmon.model.states import State
-from tests.ensemble.written import Log
 from tests.live.dagdirs import Dagdir
+from tests.model.written import Log
 
 RUNS = (
     "a.b.c",

@@ -14,8 +14,8 @@ from metlmon.live import cache_entry, cache_session
 from metlmon.live.cache import Cache
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.model.states import State
-from tests.ensemble.written import Log, Out
 from tests.live.dagdirs import DAG, NODE, Dagdir
+from tests.model.written import Log, Out
 
 OTHER = "run0-train_epoch1"
 

@@ -10,7 +10,7 @@ from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.model.settings import Settings
 from metlmon.model.states import State
 from metlmon.snapshot.types import JobRow, Status
-from tests.ensemble.written import Log
+from tests.model.written import Log
 
 NODE = "run0-train_epoch0"
 

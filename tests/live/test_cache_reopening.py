@@ -24,8 +24,8 @@ from metlmon.live.cache import Cache
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.model.settings import Settings
 from tests.conftest import SHARED
-from tests.ensemble.written import Log, Out
 from tests.live.dagdirs import DAG, NODE, Dagdir, log_of
+from tests.model.written import Log, Out
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 NEXT = "run0-train_epoch1"

@@ -11,7 +11,7 @@ import pytest
 
 from metlmon.live.cache import Cache
 from metlmon.live.dagdir_reader import DagdirReader
-from metlmon.live.fs_timeout import FsExecutor, fs_timeout
+from metlmon.live.fs_timeout import FsExecutor, calls_through
 
 FIXTURE = Path(__file__).resolve().parents[2] / "fixtures" / "gated"
 
@@ -52,7 +52,7 @@ def test_asking_for_what_is_to_be_cached_leaves_garbage_to_the_collector(tmp_pat
 def test_an_error_of_the_file_system_holds_no_frame(tmp_path: Path) -> None:
     asker = FsExecutor(lambda: None)
     missing = tmp_path / "missing"
-    with fs_timeout(asker), asker.looking():
+    with calls_through(asker), asker.looking():
         for _ in range(2):
             with pytest.raises(FileNotFoundError):
                 asker.ask(Path.stat, missing)

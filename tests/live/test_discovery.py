@@ -13,8 +13,8 @@ from metlmon.live.discovery import dag_files, discover_dags, discover_logs, read
 from metlmon.live.errors import InputError
 from metlmon.live.safe_glob import content_of
 from metlmon.model.states import State
-from tests.ensemble.written import Log, Out
 from tests.live.dagdirs import NODE, Dagdir, again, jobs, log_of, states
+from tests.model.written import Log, Out
 
 
 @pytest.fixture(name="dagdir")

@@ -11,8 +11,8 @@ from metlmon.live.dagdir_reader import DagdirReader, ReadStep
 from metlmon.live.feed import Snapshot
 from metlmon.live.historical import HistoricalSession
 from metlmon.live.session import Session
-from tests.ensemble.written import Log
 from tests.live.dagdirs import NODE, Dagdir
+from tests.model.written import Log
 
 PATIENCE = 20.0
 THEN = datetime(2025, 11, 10, 10, 5)

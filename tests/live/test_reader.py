@@ -15,8 +15,8 @@ from metlmon.live import dagdir_reader as reader_module
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.model.ensemble import Batch
 from metlmon.model.settings import Settings
-from tests.ensemble.written import Log, Out, moment
 from tests.live.dagdirs import NODE, Dagdir, again, log_of, states
+from tests.model.written import Log, Out, moment
 
 
 @pytest.fixture(name="dagdir")

@@ -13,8 +13,8 @@ from metlmon.live import dagdir_reader as reader_module
 from metlmon.live import follower as follower_module
 from metlmon.live.discovery import Discovery, discover_dags
 from metlmon.live.follower import Follower
-from tests.ensemble.written import Log, Out
 from tests.live.dagdirs import DAG, NODE, Dagdir, again, jobs, log_of
+from tests.model.written import Log, Out
 
 NEXT = "run0-train_epoch1"
 

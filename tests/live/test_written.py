@@ -20,8 +20,8 @@ from metlmon.live import job_files
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.live.job_files import TrainingFiles
 from metlmon.model.settings import MetricPattern, MetricSettings, Settings
-from tests.ensemble.written import DAY, Log
 from tests.live.dagdirs import NODE, Dagdir
+from tests.model.written import DAY, Log
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 TRAINER = FIXTURES / "trainer"

@@ -14,7 +14,7 @@ from metlmon.authoring.request import EnsembleShape, StopRules
 from metlmon.authoring.validate import validate
 from metlmon.authoring.write_files import amend_plan
 from tests.authoring.written import NAP, a_request, nap
-from tests.ensemble.written import Log, Out
+from tests.model.written import Log, Out
 from tests.new.ensembles_that_ran import listing, ran, running
 
 

@@ -15,7 +15,7 @@ from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.snapshot.ledger import Ledger
 from metlmon.snapshot.node_tree import DagNodes, NodeTree, TreeRow
 from metlmon.snapshot.types import JobRow, JobView, NodeRow, RunView
-from tests.ensemble.written import Log
+from tests.model.written import Log
 
 
 def nodes_of(

@@ -16,7 +16,7 @@ from metlmon.snapshot.types import RunView
 from metlmon.stats.evaluations import EvaluationResult
 from metlmon.stats.headline import headline
 from metlmon.stats.worker import StatsInput
-from tests.ensemble.written import Log, tell
+from tests.model.written import Log, tell
 
 KEY = "0aaa1111"
 

@@ -6,7 +6,7 @@ from eyes import NARROW, WIDE, Show
 from forests import PainterFeed, fan, fan_log
 
 from screens.app import AppOptions
-from tests.ensemble.written import Log, tell
+from tests.model.written import Log, tell
 
 
 def feed(width: int = 40, log: Log | None = None) -> PainterFeed:

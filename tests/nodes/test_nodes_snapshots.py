@@ -8,7 +8,7 @@ from eyes import NARROW, WIDE, Eager, pressed
 from forests import PainterFeed, evaluated, evaluated_log, fan, fan_log
 
 from screens.app import AppOptions
-from tests.ensemble.written import tell
+from tests.model.written import tell
 
 FAN = fan, fan_log
 RUNS = evaluated, evaluated_log

@@ -16,7 +16,7 @@ from metlmon.snapshot.aggregates import MOST_SPECIAL
 from metlmon.snapshot.node_text import counted_states, why
 from screens.overview.header import special
 from screens.widgets.spans import text, width
-from tests.ensemble.written import Log, tell
+from tests.model.written import Log, tell
 
 
 def test_they_are_told_in_the_order_dagman_comes_to_them() -> None:

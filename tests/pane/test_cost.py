@@ -20,7 +20,7 @@ from screens.submit.form_model import FormState
 from screens.submit.preview import preview
 from screens.submit.validation import validate_form
 from screens.widgets.spans import text
-from tests.ensemble.written import Log
+from tests.model.written import Log
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 

@@ -14,8 +14,8 @@ from metlmon.cli.exit_codes import Exit
 from metlmon.cli.main import ACTIONS, main
 from metlmon.pool import client, poller
 from metlmon.pool.types import PoolAction, QueueJob
-from tests.ensemble.written import Log, Out
 from tests.live.dagdirs import NODE, Dagdir
+from tests.model.written import Log, Out
 from tests.queue.written import Schedd, dagman, job
 
 Captured = pytest.CaptureFixture[str]

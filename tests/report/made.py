@@ -12,7 +12,7 @@ from metlmon.report.document import Report
 from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.stats.windows import ALL, TimeWindow
 from tests.conftest import shared_path
-from tests.ensemble.written import Log, of_one_job
+from tests.model.written import Log, of_one_job
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 EXAMPLES = ("metl-aws", "pool-ensemble")

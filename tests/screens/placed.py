@@ -12,7 +12,7 @@ from metlmon.model.settings import Settings
 from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.snapshot.ledger import Ledger
 from metlmon.snapshot.types import JobView, RunView
-from tests.ensemble.written import Log, tell
+from tests.model.written import Log, tell
 
 A40, A100, L40S = "NVIDIA A40", "NVIDIA A100-SXM4-80GB", "NVIDIA L40S"
 

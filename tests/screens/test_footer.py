@@ -14,8 +14,8 @@ from whole_sessions import FIXTURES, opened, session, until
 from screens.overview.header import header
 from screens.widgets import spans
 from screens.widgets.spans import file_name
-from tests.ensemble.written import Log
 from tests.live.dagdirs import NODE, Dagdir
+from tests.model.written import Log
 
 TRAINER = FIXTURES / "trainer"
 

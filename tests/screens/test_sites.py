@@ -30,7 +30,7 @@ from screens.sites.executions_screen import ExecutionsScreen
 from screens.sites.screen import SitesScreen
 from screens.widgets import spans
 from screens.widgets.table import Table
-from tests.ensemble.written import Log, of_one_job, tell
+from tests.model.written import Log, of_one_job, tell
 
 WAYS = {
     "sites": ("w",),

@@ -18,8 +18,8 @@ from screens.job.screen import JobScreen
 from screens.run.screen import RunScreen
 from screens.theme import SIXTEEN
 from screens.timeline.screen import TimelineScreen
-from tests.ensemble.written import Log
 from tests.live.dagdirs import NODE, Dagdir
+from tests.model.written import Log
 
 TRAINER = FIXTURES / "trainer"
 BAR = set("█▚░╳▓▒▇")

@@ -28,8 +28,8 @@ from screens.time_travel import stepped
 from screens.timeline.screen import TimelineScreen
 from screens.widgets.document import Document
 from screens.widgets.spans import text
-from tests.ensemble.written import Log
 from tests.live.dagdirs import NODE, Dagdir
+from tests.model.written import Log
 
 TRAINER = FIXTURES / "trainer"
 MIDDLE = datetime(2026, 11, 21, 14, 21, 50)

@@ -28,7 +28,7 @@ from metlmon.stats.report_usage import (
 )
 from metlmon.stats.windows import ALL, TimeWindow, Unit, cut
 from tests.conftest import shared_path
-from tests.ensemble.written import Log, Out, of_one_job
+from tests.model.written import Log, Out, of_one_job
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 EXAMPLES = ("metl-aws", "pool-ensemble")

@@ -19,7 +19,7 @@ from metlmon.stats.incidents import incidents
 from metlmon.stats.report_usage import accounts
 from metlmon.stats.usage import places_in
 from metlmon.stats.windows import ALL, TimeWindow
-from tests.ensemble.written import Log, Out, tell
+from tests.model.written import Log, Out, tell
 from tests.stats.histories import FIXTURES, recorded
 
 NODE, NEXT = "run0-train_epoch0", "run0-train_epoch1"

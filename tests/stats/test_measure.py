@@ -17,8 +17,8 @@ from metlmon.stats.windows import TimeWindow
 from screens.overview.header import gpu_hours
 from screens.sites import table as sites_table
 from screens.widgets import spans
-from tests.ensemble.written import Log, moment, of_one_job
 from tests.live.dagdirs import NODE, Dagdir
+from tests.model.written import Log, moment, of_one_job
 
 Captured = pytest.CaptureFixture[str]
 

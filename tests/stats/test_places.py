@@ -29,7 +29,7 @@ from metlmon.stats.usage import (
 )
 from metlmon.stats.windows import Unit, cut
 from tests.conftest import SHARED
-from tests.ensemble.written import Log, tell
+from tests.model.written import Log, tell
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 ENSEMBLES = (

@@ -21,7 +21,7 @@ from metlmon.snapshot.ledger import Ledger
 from metlmon.stats.totals import tally
 from metlmon.stats.windows import ALL, TimeWindow, Unit, asked_window, clipped, cut, told_window
 from tests.conftest import shared_path
-from tests.ensemble.written import Log, of_one_job
+from tests.model.written import Log, of_one_job
 
 CHICAGO = ZoneInfo("America/Chicago")
 NODE = "run0-train_epoch0"

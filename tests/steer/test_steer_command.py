@@ -17,8 +17,8 @@ from metlmon.config.files import load_settings
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.pool import client
 from metlmon.pool.types import PoolError, SiteInfo
-from tests.ensemble.written import Log, Out
 from tests.live.dagdirs import Dagdir
+from tests.model.written import Log, Out
 from tests.queue.written import Schedd, dagman
 from tests.steer.gates import OTHER, UUID, queued, rules
 

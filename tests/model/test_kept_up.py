@@ -11,7 +11,7 @@ from metlmon.eventlog import Event, parse
 from metlmon.model.ensemble import Batch, LogRole
 from metlmon.snapshot.builder import SnapshotBuilder
 from metlmon.snapshot.running_totals import RunningMedian
-from tests.ensemble.written import Log, Told, tell
+from tests.model.written import Log, Told, tell
 
 DAG = """\
 JOB run0-train_epoch0 train.sub

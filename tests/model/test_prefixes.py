@@ -25,8 +25,8 @@ from metlmon.model.ensemble import Batch, Ensemble, LogRole, LogStats
 from metlmon.model.states import State
 from metlmon.snapshot.builder import SnapshotBuilder
 from tests.conftest import SHARED
-from tests.ensemble.written import Log
 from tests.live.dagdirs import Dagdir
+from tests.model.written import Log
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 

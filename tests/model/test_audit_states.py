@@ -4,8 +4,8 @@ what a job's or a node's state is."""
 from __future__ import annotations
 
 from metlmon.model.states import Outcome, State
-from tests.ensemble.test_node_state import CHAIN, EPOCH0, status_file
-from tests.ensemble.written import Log, Out, of_one_job, tell
+from tests.model.test_node_state import CHAIN, EPOCH0, status_file
+from tests.model.written import Log, Out, of_one_job, tell
 
 NODE = "run0-train_epoch0"
 

@@ -11,7 +11,7 @@ from metlmon.dagman import OutState, read_dagman_out, read_jobstate
 from metlmon.model.ensemble import LogRole
 from metlmon.model.settings import Settings
 from metlmon.model.states import DagState, State
-from tests.ensemble.written import Log, Out, Told, moment, tell
+from tests.model.written import Log, Out, Told, moment, tell
 
 EPOCH0, EPOCH1, EPOCH2 = (f"run0-train_epoch{n}" for n in range(3))
 

@@ -13,7 +13,7 @@ from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.model.ensemble import LogRole
 from metlmon.model.states import State
 from metlmon.snapshot.builder import SnapshotBuilder
-from tests.ensemble.written import Log, Out, Told, moment, tell
+from tests.model.written import Log, Out, Told, moment, tell
 
 NODE = "run0-train_epoch0"
 CHAIN = f"JOB {NODE} t.sub\nJOB run0-train_epoch1 t.sub\nPARENT {NODE} CHILD run0-train_epoch1\n"

@@ -38,7 +38,7 @@ from metlmon.model.event_store import (
     unpack_event,
 )
 from tests.conftest import SHARED
-from tests.ensemble.written import Log, of_one_job
+from tests.model.written import Log, of_one_job
 
 WHEN = datetime(2026, 5, 4, 10, 0, 0)
 ROWS = (UsageRow("Cpus", "", 0.98, 8.0, 8.0, None), UsageRow("GPUs", "", None, 1.0, 1.0, "GPU-0"))

@@ -15,7 +15,7 @@ from metlmon.cli.main import main
 from metlmon.model.ensemble import Ensemble, LogRole
 from metlmon.model.states import DagState, State
 from metlmon.snapshot.types import DagRow
-from tests.ensemble.written import Log, Out, Told, moment, read_logs, tell
+from tests.model.written import Log, Out, Told, moment, read_logs, tell
 
 DAG = """\
 JOB run0-train_epoch0 train.sub

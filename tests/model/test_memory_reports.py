@@ -13,7 +13,7 @@ from metlmon.cli.json_output import JsonWriter
 from metlmon.eventlog import Event, ImageSize, ImageSizes, parse
 from metlmon.model.ensemble import Batch, Ensemble, LogRole
 from metlmon.snapshot.builder import SnapshotBuilder
-from tests.ensemble.written import ONE_NODE, Log, Told, of_one_job, tell
+from tests.model.written import ONE_NODE, Log, Told, of_one_job, tell
 
 NODE = "run0-train_epoch0"
 

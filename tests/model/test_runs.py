@@ -10,7 +10,7 @@ import pytest
 from metlmon.live.dagdir_reader import DagdirReader
 from metlmon.model.settings import Settings
 from metlmon.model.states import State
-from tests.ensemble.written import Log, Out, tell
+from tests.model.written import Log, Out, tell
 
 UUID = "1d38faf9-6c93-4a61-8d0c-aaaaaaaaaaaa"
 

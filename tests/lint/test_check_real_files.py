@@ -9,7 +9,7 @@ import pytest
 
 from metlmon.authoring.lint import Finding
 from metlmon.cli.main import main
-from tests.checking.ensembles import findings
+from tests.lint.ensembles import findings
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 

@@ -10,7 +10,7 @@ from metlmon.snapshot.types import Latest
 from metlmon.text import formatting
 from screens.overview.table import place
 from screens.timeline.lines import doing
-from tests.ensemble.written import Log, Told, tell
+from tests.model.written import Log, Told, tell
 
 NODE = "run0-train_epoch0"
 SITE = f'JOB {NODE} t.sub\nVARS {NODE} run_uuid="aaaa" ResourceName="expanse"\n'

@@ -12,7 +12,7 @@ from metlmon.model.dag import Dag
 from metlmon.model.ensemble import Batch, Ensemble, LogRole
 from metlmon.model.states import DagState, State
 from tests.dagman.written import weave
-from tests.ensemble.written import Log, Out, Told, read_logs, tell
+from tests.model.written import Log, Out, Told, read_logs, tell
 
 NODE = "run0-train_epoch0"
 A_DAG = f'JOB {NODE} train.sub\nVARS {NODE} run_uuid="aaaa1111"\n'

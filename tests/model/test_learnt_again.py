@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from metlmon.model import job_events
 from metlmon.model.ensemble import Ensemble, LogRole
-from tests.ensemble.test_prefixes import AWS, SMALL, Growing, Model, differences, growing, whole
-from tests.ensemble.test_prefixes import some_ends as ends_of
+from tests.model.test_prefixes import AWS, SMALL, Growing, Model, differences, growing, whole
+from tests.model.test_prefixes import some_ends as ends_of
 
 DIRS = pytest.mark.parametrize("dagdir", [*SMALL, AWS], ids=lambda path: path.name)
 

@@ -15,7 +15,7 @@ from metlmon.model.clock import Clock
 from metlmon.model.ensemble import LogRole
 from metlmon.model.settings import Settings
 from metlmon.model.states import DagState
-from tests.ensemble.written import Log, Out, moment, of_one_job, read_logs, tell
+from tests.model.written import Log, Out, moment, of_one_job, read_logs, tell
 
 CHICAGO = ZoneInfo("America/Chicago")
 IN_CHICAGO = Settings(zone=CHICAGO)
