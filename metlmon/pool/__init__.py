@@ -1,1 +1,1 @@
-"""HTCondor itself: the queue's word, actions on jobs and DAGs, submission."""
+"""HTCondor pool: queue queries, actions on jobs and DAGs, submission."""

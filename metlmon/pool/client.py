@@ -1,8 +1,8 @@
-"""The office: what a screen or a command asks of the pool is done here.
+"""The pool client: performs the pool operations of screens and commands.
 
-Before anything is done to a job the queue is asked for that job, and it must be the one that
-the logs tell of (:mod:`metlmon.pool.ownership`). Manual: "Managing a Job", "DAGMan Workflows >
-Running and Managing DAGMan" (halt files), "Rescue DAG".
+Before an action on a job the queue is queried for that job, which must be the one in the logs
+(:mod:`metlmon.pool.ownership`). Manual: "Managing a Job", "DAGMan Workflows > Running and
+Managing DAGMan" (halt files), "Rescue DAG".
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from metlmon.model.states import DagState
 from metlmon.pool import gate_actions, submission
 from metlmon.pool.connection import PoolConnection, PoolRefused, PoolUnreachable
 from metlmon.pool.discrepancies import IDLE, WORDS
-from metlmon.pool.gate_actions import refused
+from metlmon.pool.gate_actions import file_error
 from metlmon.pool.gate_requests import NO_SITE, site_of
 from metlmon.pool.job_actions import dagman_target, offers
 from metlmon.pool.ownership import Ownership, belongs_elsewhere, is_dagman_of, runs_file
@@ -53,7 +53,7 @@ REPLIES: Final = {
     "not-found": ResultCode.NOT_FOUND,
     "bad-state": ResultCode.BAD_STATE,
 }
-"""How the schedd counts one job, and its answer. Whatever else it is: it failed."""
+"""The schedd's result for one job; any other result is FAILED."""
 
 ACTION: Final = {
     PoolAction.HOLD: "hold",
@@ -72,10 +72,12 @@ FINISHED: Final = "it is not in the queue: it has ended"
 
 
 class PoolClient:
-    """Implements :class:`metlmon.pool.interface.PoolActions` for the ensemble of ``feed`` (None:
-    no dagdir
-    yet, only ``where``, ``sites`` and ``submit_dag`` are of use). ``refusal``: why nothing may
-    be done here at all (a picture of the past, a recording): every offer is refused with it."""
+    """Implements :class:`metlmon.pool.interface.PoolActions` for one ensemble.
+
+    ``feed`` None: there is no dagdir yet; only ``where``, ``sites`` and ``submit_dag`` work.
+    ``refusal``: why no action is possible at all (a historical view, a recording); every preview
+    is refused with it.
+    """
 
     def __init__(
         self,
@@ -90,7 +92,7 @@ class PoolClient:
         if queue is None and feed is not None:
             queue = QueuePoller(feed, self._connection)
         self.queue = queue
-        """Give it to :class:`metlmon.pool.poller.QueueFeed`, which starts and stops it."""
+        """To be passed to :class:`metlmon.pool.poller.QueueFeed`, which starts and stops it."""
         self._refusal = refusal
 
     @property
@@ -104,15 +106,22 @@ class PoolClient:
         dags: Sequence[DagRow],
         runs: Sequence[SelectedRun] = (),
     ) -> tuple[ActionPreview, ...]:
-        made = offers(self.word, jobs, dags, self._refusal, runs, status)
-        return tuple(self._with_options(o) if o.act is PoolAction.RESUBMIT else o for o in made)
+        previews = offers(self.word, jobs, dags, self._refusal, runs, status)
+        return tuple(
+            self._with_options(preview) if preview.act is PoolAction.RESUBMIT else preview
+            for preview in previews
+        )
 
-    def _with_options(self, offer: ActionPreview) -> ActionPreview:
-        """The offer to resubmit, with what is kept of the earlier submission."""
-        if offer.order is None or offer.order.dag is None or self._feed is None:
-            return offer
-        kept = submission.former(self._feed.dagdir / offer.order.dag).kept
-        return replace(offer, effect=f"{offer.effect}; keeps {plain(kept, 200)}") if kept else offer
+    def _with_options(self, preview: ActionPreview) -> ActionPreview:
+        """The preview of RESUBMIT, with the earlier submission's options added."""
+        if preview.order is None or preview.order.dag is None or self._feed is None:
+            return preview
+        options = submission.former(self._feed.dagdir / preview.order.dag).kept
+        return (
+            replace(preview, effect=f"{preview.effect}; keeps {plain(options, 200)}")
+            if options
+            else preview
+        )
 
     def where(self) -> ScheddInfo:
         return self._connection.where()
@@ -121,15 +130,17 @@ class PoolClient:
         return self._connection.sites()
 
     def submit_dag(self, dag_file: Path) -> SubmitResult:
-        """Submit a DAG that was never submitted, from the directory that it lies in. Raises
-        PoolError, also where files of an earlier submission lie beside it."""
+        """Submit a new DAG from its own directory.
+
+        Raises PoolError, also if files of an earlier submission exist beside it.
+        """
         dag_file = dag_file.absolute()
         if not dag_file.is_file():
             raise PoolError(f"{dag_file} is no file")
-        there = submission.leftovers(dag_file)
-        if there:
+        leftovers = submission.leftovers(dag_file)
+        if leftovers:
             raise PoolError(
-                f"{dag_file.name} was submitted before ({there[0]} is there): resubmit it, or "
+                f"{dag_file.name} was submitted before ({leftovers[0]} is there): resubmit it, or "
                 "choose another directory"
             )
         return submission.submit(self._connection, dag_file.parent, (dag_file.name,), {})
@@ -140,77 +151,82 @@ class PoolClient:
         if self.queue is not None:
             self.queue.stop()
 
-    # --- performing ---------------------------------------------------------------------
+    # --- actions ------------------------------------------------------------------------
 
     def perform(
-        self, order: ActionRequest, told: Callable[[ActionResult], None]
+        self, request: ActionRequest, on_result: Callable[[ActionResult], None]
     ) -> tuple[ActionResult, ...]:
-        """Do it; ``told`` hears each answer as it comes. Every target gets exactly one. Raises
-        PoolError only where nothing at all was done. Of an order that is ``dry`` nothing is done:
-        DONE is the answer where nothing that can be known beforehand refuses it."""
+        """Perform a request; ``on_result`` gets each result, one per target.
+
+        Raises PoolError only if nothing at all was done. A ``dry`` request changes nothing: its
+        result is DONE if no check made beforehand refuses it.
+        """
         if self._refusal is not None:
             raise PoolError(self._refusal)
         if self._feed is None:
             raise PoolError("there is no ensemble to act on")
         try:
-            if order.act in JOB_ACTS:
-                return self._perform_jobs(order, told)
-            if order.act in RUN_ACTS:
-                return self._perform_runs(order, self._feed, told)
-            answer = self._perform_dag(order, self._feed)
-            told(answer)
-            return (answer,)
+            if request.act in JOB_ACTS:
+                return self._perform_jobs(request, on_result)
+            if request.act in RUN_ACTS:
+                return self._perform_runs(request, self._feed, on_result)
+            result = self._perform_dag(request, self._feed)
+            on_result(result)
+            return (result,)
         finally:
             if self.queue is not None:
                 self.queue.soon()
 
     def _perform_jobs(
-        self, order: ActionRequest, told: Callable[[ActionResult], None]
+        self, request: ActionRequest, on_result: Callable[[ActionResult], None]
     ) -> tuple[ActionResult, ...]:
-        value = order.value
-        if order.act is PoolAction.PRIORITY and (value is None or abs(value) > GREATEST_PRIORITY):
+        value = request.value
+        if request.act is PoolAction.PRIORITY and (value is None or abs(value) > GREATEST_PRIORITY):
             raise PoolError("a priority is a whole number; higher ones go first")
-        if order.act is PoolAction.RETARGET and site_of(order.site or "") is None:
+        if request.act is PoolAction.RETARGET and site_of(request.site or "") is None:
             raise PoolError(NO_SITE)
-        user = self._user()
-        answers: list[ActionResult] = []
-        for answer in self._each_job(order, order.targets, user):
-            answers.append(answer)
-            told(answer)
-        return tuple(answers)
+        user = self._user_name()
+        results: list[ActionResult] = []
+        for result in self._perform_each(request, request.targets, user):
+            results.append(result)
+            on_result(result)
+        return tuple(results)
 
-    def _each_job(
-        self, order: ActionRequest, targets: Sequence[Target], user: str
+    def _perform_each(
+        self, request: ActionRequest, targets: Sequence[Target], user: str
     ) -> Iterator[ActionResult]:
-        silent = False
+        unreachable = False
         ownership = self._ownership()
         for target in targets:
             try:
-                if silent:
+                if unreachable:
                     raise PoolError("not tried: the schedd gave no answer for the job before")
-                yield self._perform_job(order, target, user, ownership)
+                yield self._perform_job(request, target, user, ownership)
             except PoolError as error:
-                # Each wait is long: a schedd that is silent once is not asked again.
-                silent |= isinstance(error, PoolUnreachable)
+                # Each time-out is long: do not query an unresponsive schedd again.
+                unreachable |= isinstance(error, PoolUnreachable)
                 yield ActionResult(target.id, ResultCode.FAILED, str(error))
 
     def _perform_runs(
-        self, order: ActionRequest, feed: Feed, told: Callable[[ActionResult], None]
+        self, request: ActionRequest, feed: Feed, on_result: Callable[[ActionResult], None]
     ) -> tuple[ActionResult, ...]:
-        """The files first: a job that is removed must meet them when it is tried again."""
-        elsewhere = order.act is PoolAction.SEND and order.site != AS_THE_DAG_SAYS
-        if elsewhere and site_of(order.site or "") is None:
+        """Write the gate's files, then remove jobs.
+
+        In this order because the gate of a retried job must find the files.
+        """
+        to_site = request.act is PoolAction.SEND and request.site != AS_THE_DAG_SAYS
+        if to_site and site_of(request.site or "") is None:
             raise PoolError(NO_SITE)
-        user = self._user() if any(run.jobs for run in order.runs) else ""
-        answers: list[ActionResult] = []
+        user = self._user_name() if any(run.jobs for run in request.runs) else ""
+        results: list[ActionResult] = []
 
-        def add(answer: ActionResult) -> None:
-            answers.append(answer)
-            told(answer)
+        def add(result: ActionResult) -> None:
+            results.append(result)
+            on_result(result)
 
-        for run in order.runs:
-            add(gate_actions.ask_gate(feed, order, run))
-            if answers[-1].reply not in (ResultCode.DONE, ResultCode.ALREADY):
+        for run in request.runs:
+            add(gate_actions.ask_gate(feed, request, run))
+            if results[-1].reply not in (ResultCode.DONE, ResultCode.ALREADY):
                 for job in run.jobs:
                     add(
                         ActionResult(
@@ -218,74 +234,78 @@ class PoolClient:
                         )
                     )
                 continue
-            for answer in self._each_job(order, run.jobs, user):
-                add(answer)
-        return tuple(answers)
+            for result in self._perform_each(request, run.jobs, user):
+                add(result)
+        return tuple(results)
 
-    def _user(self) -> str:
-        """Who we are to the schedd, "" when it does not say. Raises PoolError when there is no
-        schedd: then nothing was done to any job."""
+    def _user_name(self) -> str:
+        """Our user name at the schedd, "" if it is unknown.
+
+        Raises PoolError if there is no schedd; no job was changed then.
+        """
         return self._connection.where().user.partition("@")[0]
 
     def _ownership(self) -> Ownership:
-        """What tells whose a job is; DAGMans' ads are asked for when they are needed."""
+        """The ownership test; DAGMan's ads are queried when it needs them."""
         assert self._feed is not None
         latest = self._feed.latest
         dags = latest.status.dags if latest is not None else ()
         logs = [log.file for log in latest.status.logs] if latest is not None else []
-        return Ownership(self._feed.dagdir, dags, logs, lambda n: self._connection.job(n, 0))
+        return Ownership(
+            self._feed.dagdir, dags, logs, lambda cluster: self._connection.job(cluster, 0)
+        )
 
     def _perform_job(
-        self, order: ActionRequest, target: Target, user: str, ownership: Ownership
+        self, request: ActionRequest, target: Target, user: str, ownership: Ownership
     ) -> ActionResult:
         job = self._connection.job(target.cluster, target.proc)
         if job is None:
             return ActionResult(target.id, ResultCode.NOT_FOUND, FINISHED)
         if not ownership.includes(job, target.node):
             return ActionResult(target.id, ResultCode.NOT_FOUND, belongs_elsewhere(job))
-        if order.act is PoolAction.PRIORITY:
-            return self._prioritise(job, target, order, user)
-        if order.act is PoolAction.RETARGET:
-            return self._retarget(job, target, order, user)
-        return self._act(order, job, user)
+        if request.act is PoolAction.PRIORITY:
+            return self._set_priority(job, target, request, user)
+        if request.act is PoolAction.RETARGET:
+            return self._retarget(job, target, request, user)
+        return self._act_on(request, job, user)
 
-    def _act(self, order: ActionRequest, job: QueueJob, user: str) -> ActionResult:
+    def _act_on(self, request: ActionRequest, job: QueueJob, user: str) -> ActionResult:
         subject = f"{job.cluster}.{job.proc}"
-        if order.dry:
+        if request.dry:
             return ActionResult(subject, ResultCode.DONE)
-        said = self._connection.act(ACTION[order.act], job.cluster, job.proc)
-        reply = REPLIES.get(said, ResultCode.FAILED)
-        if reply is ResultCode.DENIED:
-            return ActionResult(subject, reply, _whose(job, user))
-        if reply is ResultCode.NOT_FOUND:
-            return ActionResult(subject, reply, FINISHED)
-        return ActionResult(subject, reply)
+        outcome = self._connection.act(ACTION[request.act], job.cluster, job.proc)
+        code = REPLIES.get(outcome, ResultCode.FAILED)
+        if code is ResultCode.DENIED:
+            return ActionResult(subject, code, _owner_text(job, user))
+        if code is ResultCode.NOT_FOUND:
+            return ActionResult(subject, code, FINISHED)
+        return ActionResult(subject, code)
 
-    def _prioritise(
-        self, job: QueueJob, target: Target, order: ActionRequest, user: str
+    def _set_priority(
+        self, job: QueueJob, target: Target, request: ActionRequest, user: str
     ) -> ActionResult:
-        value = order.value
+        value = request.value
         assert value is not None
         if job.priority == value:
             return ActionResult(target.id, ResultCode.ALREADY, f"its priority is {value}")
-        if order.dry:
+        if request.dry:
             return ActionResult(target.id, ResultCode.DONE)
-        change = partial(self._connection.priority, job.cluster, job.proc, value)
-        after, said = self._changed(job, change)
-        if after is None:
+        edit = partial(self._connection.priority, job.cluster, job.proc, value)
+        edited, error = self._edit(job, edit)
+        if edited is None:
             return ActionResult(target.id, ResultCode.NOT_FOUND, FINISHED)
-        if after.priority == value:
+        if edited.priority == value:
             return ActionResult(target.id, ResultCode.DONE, f"its priority was {job.priority}")
         if user and job.owner and user != job.owner:
-            return ActionResult(target.id, ResultCode.DENIED, _whose(job, user))
+            return ActionResult(target.id, ResultCode.DENIED, _owner_text(job, user))
         return ActionResult(
-            target.id, ResultCode.FAILED, said or f"its priority is still {after.priority}"
+            target.id, ResultCode.FAILED, error or f"its priority is still {edited.priority}"
         )
 
     def _retarget(
-        self, job: QueueJob, target: Target, order: ActionRequest, user: str
+        self, job: QueueJob, target: Target, request: ActionRequest, user: str
     ) -> ActionResult:
-        site = (order.site or "").strip()
+        site = (request.site or "").strip()
         if job.status != IDLE:
             text = f"it is {WORDS.get(job.status, 'not idle')} in the queue: only idle jobs go"
             return ActionResult(target.id, ResultCode.BAD_STATE, text)
@@ -294,56 +314,61 @@ class PoolClient:
             return ActionResult(target.id, ResultCode.BAD_STATE, text)
         if job.site == site:
             return ActionResult(target.id, ResultCode.ALREADY, f"its MetlSite is {site}")
-        if order.dry:
+        if request.dry:
             return ActionResult(target.id, ResultCode.DONE)
-        change = partial(self._connection.place, job.cluster, job.proc, site)
-        after, said = self._changed(job, change)
-        if after is None:
+        edit = partial(self._connection.place, job.cluster, job.proc, site)
+        edited, error = self._edit(job, edit)
+        if edited is None:
             return ActionResult(target.id, ResultCode.NOT_FOUND, FINISHED)
-        if after.site != site:
+        if edited.site != site:
             if user and job.owner and user != job.owner:
-                return ActionResult(target.id, ResultCode.DENIED, _whose(job, user))
+                return ActionResult(target.id, ResultCode.DENIED, _owner_text(job, user))
             return ActionResult(
-                target.id, ResultCode.FAILED, said or f"its MetlSite is still {after.site}"
+                target.id, ResultCode.FAILED, error or f"its MetlSite is still {edited.site}"
             )
         text = f"its MetlSite was {job.site}"
-        if after.status != IDLE:
+        if edited.status != IDLE:
             text += "; it began to run in this moment, maybe there"
         assert self._feed is not None
         return ActionResult(
-            target.id, ResultCode.DONE, text + gate_actions.place(self._feed, target, site)
+            target.id,
+            ResultCode.DONE,
+            text + gate_actions.write_placement(self._feed, target, site),
         )
 
-    def _changed(self, job: QueueJob, change: Callable[[], None]) -> tuple[QueueJob | None, str]:
-        """The job behind a change of its ad (None: it has left the queue), and what the schedd
-        refused. The bindings do not always raise that: only the ad proves it."""
-        said = ""
+    def _edit(self, job: QueueJob, edit: Callable[[], None]) -> tuple[QueueJob | None, str]:
+        """Edit a job's ad; return the job afterwards and the schedd's error text.
+
+        The job is None if it has left the queue. The bindings do not always raise an error when
+        the schedd refuses, so only the ad read afterwards is proof.
+        """
+        error = ""
         try:
-            change()
-        except PoolRefused as refusal:
-            said = refusal.said
-        return self._connection.job(job.cluster, job.proc), said
+            edit()
+        except PoolRefused as exception:
+            error = exception.said
+        return self._connection.job(job.cluster, job.proc), error
 
     # --- a DAG --------------------------------------------------------------------------
 
-    def _perform_dag(self, order: ActionRequest, feed: Feed) -> ActionResult:
-        dag = _dag_row(feed, order.dag)
+    def _perform_dag(self, request: ActionRequest, feed: Feed) -> ActionResult:
+        dag = _dag_row(feed, request.dag)
         path = feed.dagdir / dag.file
-        if order.act is PoolAction.RESUBMIT:
-            return self._resubmit(dag, path, order)
+        if request.act is PoolAction.RESUBMIT:
+            return self._resubmit(dag, path, request)
         job, why = self._dagman(dag, path)
         if job is None:
             return ActionResult(dag.file, ResultCode.NOT_FOUND, why)
-        if order.act is PoolAction.HALT:
-            return _halt(dag.file, path, order.dry)
-        if order.act is PoolAction.RESUME:
-            return _resume(dag.file, path, order.dry)
-        answer = self._act(order, job, self._user())
-        text = answer.text or (f"DAGMan was job {answer.subject}" if _done(answer) else "")
-        return ActionResult(dag.file, answer.reply, text)
+        if request.act is PoolAction.HALT:
+            return _create_halt_file(dag.file, path, request.dry)
+        if request.act is PoolAction.RESUME:
+            return _delete_halt_file(dag.file, path, request.dry)
+        result = self._act_on(request, job, self._user_name())
+        text = result.text or (f"DAGMan was job {result.subject}" if _succeeded(result) else "")
+        return ActionResult(dag.file, result.reply, text)
 
     def _dagman(self, dag: DagRow, path: Path) -> tuple[QueueJob | None, str]:
-        """Its DAGMan's job in the queue; None, and why not."""
+        """The DAG's DAGMan job in the queue, or None and the reason."""
         if dag.cluster is None:
             return None, "the number of DAGMan's job is not known"
         job = self._connection.job(dagman_target(dag).cluster, 0)
@@ -353,7 +378,7 @@ class PoolClient:
             return None, belongs_elsewhere(job)
         return job, ""
 
-    def _resubmit(self, dag: DagRow, path: Path, order: ActionRequest) -> ActionResult:
+    def _resubmit(self, dag: DagRow, path: Path, request: ActionRequest) -> ActionResult:
         if dag.state is DagState.DONE:
             return ActionResult(dag.file, ResultCode.ALREADY, "the DAG is done")
         lock = path.with_name(f"{path.name}.lock")
@@ -367,31 +392,33 @@ class PoolClient:
             if runs_file(job, path):
                 text = f"its DAGMan is in the queue, job {job.cluster}.{job.proc}"
                 return ActionResult(dag.file, ResultCode.BAD_STATE, text)
-        if (answer := _unwritable(dag.file, path)) is not None:
-            return answer
+        if (result := _check_writable(dag.file, path)) is not None:
+            return result
         rescue = submission.newest_rescue(path)
         if rescue is None and dag.nodes_done:
             text = "there is no rescue file to go on from, and some nodes are done"
             return ActionResult(dag.file, ResultCode.BAD_STATE, text)
-        before = submission.former(path, order.confirmed)
-        if before.refused is not None:
-            return ActionResult(dag.file, ResultCode.BAD_STATE, before.refused)
-        options = dict(before.options)
+        previous = submission.former(path, request.confirmed)
+        if previous.refused is not None:
+            return ActionResult(dag.file, ResultCode.BAD_STATE, previous.refused)
+        options = dict(previous.options)
         if rescue is None:
-            # Without one the files of the earlier submission would be in the way.
+            # Without a rescue file, files of the earlier submission prevent a new one.
             options["UpdateSubmit"] = True
-        if order.dry:
-            submission.submit_command(self._connection, before.files)
+        if request.dry:
+            submission.submit_command(self._connection, previous.files)
             return ActionResult(dag.file, ResultCode.DONE)
-        made = submission.submit(self._connection, before.directory, before.files, options)
-        on = f", goes on from {rescue}" if rescue else ""
+        submitted = submission.submit(self._connection, previous.directory, previous.files, options)
+        suffix = f", goes on from {rescue}" if rescue else ""
         return ActionResult(
-            dag.file, ResultCode.DONE, f"DAGMan is job {made.cluster}.0 (by {made.way}){on}"
+            dag.file,
+            ResultCode.DONE,
+            f"DAGMan is job {submitted.cluster}.0 (by {submitted.way}){suffix}",
         )
 
 
 def open_pool() -> PoolClient:
-    """An office without an ensemble: to submit the first one."""
+    """A client without an ensemble, for submitting the first DAG."""
     return PoolClient()
 
 
@@ -403,38 +430,41 @@ def _dag_row(feed: Feed, file: str | None) -> DagRow:
     raise PoolError(f"there is no DAG {file} here")
 
 
-def _done(answer: ActionResult) -> bool:
-    return answer.reply is ResultCode.DONE
+def _succeeded(result: ActionResult) -> bool:
+    return result.reply is ResultCode.DONE
 
 
-def _whose(job: QueueJob, user: str) -> str:
+def _owner_text(job: QueueJob, user: str) -> str:
     if not user:
         return f"the job belongs to {job.owner}; the schedd did not authenticate you"
     return f"the job belongs to {job.owner}, you are {user}"
 
 
-def _halt(name: str, path: Path, dry: bool) -> ActionResult:
-    """DAGMan looks for the file before it submits: running jobs and POST scripts go on. A new
-    submission deletes it."""
+def _create_halt_file(name: str, path: Path, dry: bool) -> ActionResult:
+    """Create the halt file.
+
+    DAGMan checks for it before it submits; running jobs and POST scripts continue. A new
+    submission deletes the file.
+    """
     file = path.with_name(f"{path.name}.halt")
     if dry and not os.path.lexists(file):
-        return _unwritable(name, file) or ActionResult(name, ResultCode.DONE)
+        return _check_writable(name, file) or ActionResult(name, ResultCode.DONE)
     try:
         os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW, 0o644))
     except FileExistsError:
         return ActionResult(name, ResultCode.ALREADY, f"{file.name} is there")
     except OSError as error:
-        return refused(name, f"{file.name} cannot be written", error)
+        return file_error(name, f"{file.name} cannot be written", error)
     return ActionResult(name, ResultCode.DONE, f"{file.name} was written")
 
 
-def _unwritable(name: str, file: Path) -> ActionResult | None:
+def _check_writable(name: str, file: Path) -> ActionResult | None:
     if os.access(file.parent, os.W_OK):
         return None
     return ActionResult(name, ResultCode.DENIED, f"you may not write in {file.parent.resolve()}")
 
 
-def _resume(name: str, path: Path, dry: bool) -> ActionResult:
+def _delete_halt_file(name: str, path: Path, dry: bool) -> ActionResult:
     file = path.with_name(f"{path.name}.halt")
     try:
         if not stat.S_ISREG(os.lstat(file).st_mode):
@@ -442,10 +472,10 @@ def _resume(name: str, path: Path, dry: bool) -> ActionResult:
                 name, ResultCode.FAILED, f"{file.name} is no ordinary file: delete it yourself"
             )
         if dry:
-            return _unwritable(name, file) or ActionResult(name, ResultCode.DONE)
+            return _check_writable(name, file) or ActionResult(name, ResultCode.DONE)
         os.unlink(file)
     except FileNotFoundError:
         return ActionResult(name, ResultCode.ALREADY, f"{file.name} is not there")
     except OSError as error:
-        return refused(name, f"{file.name} cannot be deleted", error)
+        return file_error(name, f"{file.name} cannot be deleted", error)
     return ActionResult(name, ResultCode.DONE, f"{file.name} was deleted")

@@ -1,9 +1,9 @@
-"""The queue's state of a job beside the logs': where do they differ, and lastingly?
+"""Discrepancies between the queue's state of a job and the state in its log.
 
-The log is written by the shadow and the schedd as things happen, the queue's ad by the schedd
-and, for a running job, by the shadow's updates: they are never looked at in the same moment,
-so only what differs in answers half a minute apart, with nothing new in the log, is told.
-Pure.
+The shadow and the schedd write the log as events happen; the schedd, and for a running job the
+shadow's updates, maintain the queue's ad. Both are never read at the same moment, so a
+discrepancy is reported only if it is in query results half a minute apart, with no new event in
+the log. Pure.
 """
 
 from __future__ import annotations
@@ -30,30 +30,31 @@ WORDS: Final = {
     TRANSFERRING: "transferring output",
     SUSPENDED: "suspended",
 }
-"""``JobStatus`` in words. Manual: "Job ClassAd Attributes"."""
+"""Names of the ``JobStatus`` values. Manual: "Job ClassAd Attributes"."""
 
 _BUSY: Final = frozenset({RUNNING, TRANSFERRING})
 
 AGREES: Final[Mapping[State, frozenset[int]]] = {
     State.IDLE: frozenset({IDLE}),
-    # A job is status 2 from its match on: its input transfer, its start, a lost connection to
-    # its machine; and 6 comes and goes with output transfers, a checkpoint's too.
+    # Status 2 begins with the match and includes input transfer, start and lost connections;
+    # 6 is set during output transfers, also those of checkpoints.
     State.TRANSFERRING_INPUT: _BUSY,
     State.STARTING: _BUSY,
     State.RUNNING: _BUSY,
     State.TRANSFERRING_OUTPUT: _BUSY,
-    # Suspension at the machine reaches the ad with the shadow's next update, if at all.
+    # A suspension reaches the ad with the shadow's next update, if at all.
     State.DISCONNECTED: _BUSY | {SUSPENDED},
     State.SUSPENDED: _BUSY | {SUSPENDED},
     State.HELD: frozenset({HELD}),
-    # Ended: gone from the queue, or kept there by its own wish (LeaveJobInQueue), or not yet
-    # taken out.
+    # Ended jobs may stay in the queue for a moment, or due to LeaveJobInQueue.
     State.COMPLETED: frozenset({COMPLETED, REMOVED}),
     State.FAILED: frozenset({COMPLETED, REMOVED}),
     State.REMOVED: frozenset({REMOVED, COMPLETED}),
 }
-"""By the logs' state: the queue's that say the same. Besides, a job that is being removed (3)
-agrees with every state: its log says so only when it has ended."""
+"""The ``JobStatus`` values that agree with each state in the log.
+
+A job being removed (3) agrees with every state: its log records the removal only at the end.
+"""
 
 GONE: Final = 0
 """In place of a status: the queue does not have the job."""
@@ -61,8 +62,11 @@ GONE: Final = 0
 
 @frozen
 class QueueDiscrepancy:
-    """A job of which the queue says something else than the logs. ``state`` None: no log tells
-    of it. ``first``: when the queue said so first (seconds since the epoch)."""
+    """A job whose state in the queue differs from the state in its log.
+
+    ``state`` None: no log has the job. ``first``: time of the query that showed the discrepancy
+    first (seconds since the epoch).
+    """
 
     job: JobId
     status: int
@@ -72,60 +76,63 @@ class QueueDiscrepancy:
 
     @property
     def queue_says(self) -> str:
-        """The queue's state, in words."""
+        """The queue's state as text."""
         return "not in the queue" if self.status == GONE else WORDS.get(self.status, "unknown")
 
     @property
     def text(self) -> str:
-        """The warning's sentence."""
+        """The warning's message."""
         name = f"{self.job[0]}.{self.job[1]}"
         if self.state is None:
             return f"{name} is {self.queue_says} in the queue; no log tells of it"
-        said = str(self.state).replace("_", " ")
+        state = str(self.state).replace("_", " ")
         if self.status == GONE:
-            return f"{name} is {said} by its log, and not in the queue any more"
-        return f"{name} is {said} by its log, {self.queue_says} in the queue"
+            return f"{name} is {state} by its log, and not in the queue any more"
+        return f"{name} is {state} by its log, {self.queue_says} in the queue"
 
 
 def agree(state: State, status: int) -> bool:
-    """Do the logs' ``state`` and the queue's ``status`` say the same?"""
+    """Whether the state in the log and the queue's ``status`` agree."""
     if status == GONE:
         return state in TERMINAL or state not in ACTIVE
     return status == REMOVED or status in AGREES.get(state, frozenset())
 
 
 def differences(
-    word: QueueSnapshot,
+    snapshot: QueueSnapshot,
     rows: Mapping[JobId, JobRow],
     before: Mapping[JobId, QueueDiscrepancy],
 ) -> dict[JobId, QueueDiscrepancy]:
-    """What differs in this answer. ``rows``: the logs' jobs that are in the queue by the logs,
-    and all that the word has, as far as a log tells of them. One that differed the same way in
-    the answer ``before``, its log unchanged, keeps the time when it was first seen."""
-    if word.asked is None or word.error is not None:
+    """The discrepancies in this snapshot.
+
+    ``rows``: the jobs queued according to the logs, and every job of the snapshot that a log has.
+    A discrepancy equal to one in ``before``, with no new event in the log, keeps its ``first``
+    time.
+    """
+    if snapshot.asked is None or snapshot.error is not None:
         return {}
-    found = {}
-    queue: dict[JobId, QueueJob] = {(job.cluster, job.proc): job for job in word.jobs}
-    for key in sorted({*queue, *rows} - set(word.strangers)):
+    discrepancies = {}
+    queue: dict[JobId, QueueJob] = {(job.cluster, job.proc): job for job in snapshot.jobs}
+    for key in sorted({*queue, *rows} - set(snapshot.strangers)):
         job, row = queue.get(key), rows.get(key)
         status = job.status if job is not None else GONE
         state = row.state if row is not None else None
         if state is not None and agree(state, status):
             continue
         since = row.since if row is not None else None
-        known = before.get(key)
-        same = known is not None and (known.status, known.state, known.since) == (
+        previous = before.get(key)
+        unchanged = previous is not None and (previous.status, previous.state, previous.since) == (
             status,
             state,
             since,
         )
-        first = known.first if same and known is not None else word.asked
-        found[key] = QueueDiscrepancy(key, status, state, since, first)
-    return found
+        first = previous.first if unchanged and previous is not None else snapshot.asked
+        discrepancies[key] = QueueDiscrepancy(key, status, state, since, first)
+    return discrepancies
 
 
 def lasting(
-    found: Mapping[JobId, QueueDiscrepancy], asked: float, seconds: float
+    discrepancies: Mapping[JobId, QueueDiscrepancy], asked: float, seconds: float
 ) -> tuple[QueueDiscrepancy, ...]:
-    """Those that have been so for ``seconds``."""
-    return tuple(each for each in found.values() if asked - each.first >= seconds)
+    """The discrepancies that have lasted for ``seconds``."""
+    return tuple(item for item in discrepancies.values() if asked - item.first >= seconds)

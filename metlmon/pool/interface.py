@@ -1,6 +1,6 @@
-"""What a screen asks of the pool, and nothing more.
+"""The interface through which screens and commands use the pool.
 
-The real one is :class:`metlmon.pool.client.PoolClient`; tests may give a scripted one.
+:class:`metlmon.pool.client.PoolClient` implements it; tests may provide a scripted one.
 """
 
 from __future__ import annotations
@@ -23,13 +23,16 @@ from metlmon.snapshot.types import DagRow, JobRow, Status
 
 
 class PoolActions(Protocol):
-    """Acts on jobs and DAGs of one dagdir. Methods marked *at once* may be called from the
-    event loop: they look at what is known and never wait. The others wait for the schedd, are
-    called in a thread, and raise :class:`metlmon.pool.types.PoolError`."""
+    """Actions on the jobs, DAGs and runs of one dagdir.
+
+    Methods marked *non-blocking* may be called from the event loop: they use known data only. The
+    others wait for the schedd, must be called in a thread, and raise
+    :class:`metlmon.pool.types.PoolError`.
+    """
 
     @property
     def word(self) -> QueueSnapshot:
-        """What the queue said last; *at once*."""
+        """The latest queue snapshot; *non-blocking*."""
 
     def offers(
         self,
@@ -38,22 +41,25 @@ class PoolActions(Protocol):
         dags: Sequence[DagRow],
         runs: Sequence[SelectedRun] = (),
     ) -> tuple[ActionPreview, ...]:
-        """Every act, for these jobs (those selected, whatever their state), these DAGs
-        (that they belong to) and these runs, in the order of :class:`Act`; *at once*."""
+        """Previews of every action for the selection; *non-blocking*.
+
+        ``jobs``: the selected jobs in whatever state; ``dags``: the DAGs they belong to;
+        ``runs``: the selected runs. In the order of :class:`PoolAction`.
+        """
 
     def perform(
-        self, order: ActionRequest, told: Callable[[ActionResult], None]
+        self, request: ActionRequest, on_result: Callable[[ActionResult], None]
     ) -> tuple[ActionResult, ...]:
-        """Do it; ``told`` hears each answer as it comes. Every target gets exactly one."""
+        """Perform a request; ``on_result`` gets each result, one per target."""
 
     def where(self) -> ScheddInfo:
-        """The schedd at hand."""
+        """The local schedd."""
 
     def sites(self) -> tuple[SiteInfo, ...]:
-        """The sites that the collector knows now."""
+        """The sites currently known to the collector."""
 
     def submit_dag(self, dag_file: Path) -> SubmitResult:
-        """Submit a DAG, in the directory that it lies in."""
+        """Submit a DAG from its own directory."""
 
     def close(self) -> None:
         """End threads and processes; returns when they have ended."""

@@ -1,6 +1,7 @@
-"""What can be done to the jobs, the DAG and the runs that are selected, and what cannot, and why.
+"""Which actions on the selection are possible, and why others are not.
 
-Pure: it looks at the logs' state and at the queue's last word, and never asks.
+Covers jobs, DAGs and runs. Pure: uses the state in the logs and the latest queue snapshot, and
+sends no query.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ from metlmon.pool import run_actions
 from metlmon.pool.discrepancies import HELD, SUSPENDED
 from metlmon.pool.gate_requests import FILE_NAME, placement_file
 from metlmon.pool.reasons import (
-    SOME_NAMES,
-    counted,
+    MAX_NAMES,
+    count_reasons,
+    dagman_not_running,
+    jobs_missing,
     no_word,
-    not_here,
-    not_running,
-    not_yours,
+    owner_mismatch,
     target,
     user_name,
 )
@@ -38,13 +39,13 @@ from metlmon.pool.types import (
 from metlmon.snapshot.types import DagRow, JobRow, Status
 from metlmon.text.formatting import DAG_STATES, plain
 
-OF_DAGMAN: Final = frozenset({PoolAction.RELEASE_DAG, PoolAction.REMOVE_DAG})
-"""Acts on DAGMan's own job."""
+DAGMAN_ACTIONS: Final = frozenset({PoolAction.RELEASE_DAG, PoolAction.REMOVE_DAG})
+"""Actions on DAGMan's own job."""
 
 PLACED: Final = ACTIVE - {State.IDLE, State.HELD}
-"""States of a job that has a place at a machine, and can be put off it."""
+"""States of a job that occupies a slot and can be vacated from it."""
 
-EFFECTS: Final = {
+EFFECT_TEXTS: Final = {
     PoolAction.HOLD: (
         "they stop and stay in the queue, held; an execution loses "
         "what it did since its "
@@ -71,7 +72,7 @@ EFFECTS: Final = {
     PoolAction.REMOVE_DAG: "its jobs leave the queue, DAGMan writes a rescue file and ends",
     PoolAction.RESUBMIT: "DAGMan starts again; nodes that are done are not run again",
 }
-UNDOES: Final = {
+UNDO_TEXTS: Final = {
     PoolAction.HOLD: "release lets them run again",
     PoolAction.RELEASE: "hold",
     PoolAction.REMOVE: "cannot be undone; the run goes on by DAGMan's retries, or by resubmitting",
@@ -91,156 +92,173 @@ ALREADY: Final = run_actions.ALREADY | {
     "it is not halted",
     "DAGMan is not held",
 }
-"""Reasons that mean: it is as it was wished."""
+"""Reasons that mean that the desired state is reached already."""
 
 
 def offers(
-    word: QueueSnapshot,
+    snapshot: QueueSnapshot,
     jobs: Sequence[JobRow],
     dags: Sequence[DagRow],
     refusal: str | None = None,
     runs: Sequence[SelectedRun] = (),
     status: Status | None = None,
 ) -> tuple[ActionPreview, ...]:
-    """Every act for these, in the order of :class:`PoolAction`. ``refusal``: why nothing may be
-    done at all; ``status``: the picture that they are from."""
-    queue = {(job.cluster, job.proc): job for job in word.jobs}
-    for_jobs = {act: _job_offer(act, word, queue, jobs, refusal) for act in JOB_ACTS}
-    for_jobs[PoolAction.RETARGET] = _with_files(for_jobs[PoolAction.RETARGET], jobs, queue, status)
-    for_dags = {act: _dag_offer(act, word, dags, refusal) for act in DAG_ACTS}
+    """The preview of every action for the selection, in :class:`PoolAction` order.
+
+    ``refusal``: why no action is possible at all; ``status``: the snapshot with these rows.
+    """
+    queue = {(job.cluster, job.proc): job for job in snapshot.jobs}
+    job_previews = {act: _job_preview(act, snapshot, queue, jobs, refusal) for act in JOB_ACTS}
+    job_previews[PoolAction.RETARGET] = _with_placement_files(
+        job_previews[PoolAction.RETARGET], jobs, queue, status
+    )
+    dag_previews = {act: _dag_preview(act, snapshot, dags, refusal) for act in DAG_ACTS}
     all_dags = {dag.file: dag for dag in (status.dags if status is not None else dags)}
-    for_runs = {
-        act: run_actions.run_offer(act, word, queue, runs, all_dags, refusal) for act in RUN_ACTS
+    run_previews = {
+        act: run_actions.run_offer(act, snapshot, queue, runs, all_dags, refusal)
+        for act in RUN_ACTS
     }
-    return tuple({**for_jobs, **for_dags, **for_runs}[act] for act in PoolAction)
+    return tuple({**job_previews, **dag_previews, **run_previews}[act] for act in PoolAction)
 
 
-def already_so(offer: ActionPreview) -> bool:
-    """Is all that was selected as the act would make it? Of jobs and DAGs only the schedd's word
-    tells: where there is none, that is what is wrong."""
-    if offer.refused is None or not offer.refused.endswith(tuple(ALREADY)):
+def already_so(preview: ActionPreview) -> bool:
+    """Whether the whole selection is already in the action's target state.
+
+    For jobs and DAGs this takes queue data; without it, the missing data is the error.
+    """
+    if preview.refused is None or not preview.refused.endswith(tuple(ALREADY)):
         return False
-    return all(why in ALREADY for _, why in offer.left_out)
+    return all(reason in ALREADY for _, reason in preview.left_out)
 
 
 # --- jobs ---------------------------------------------------------------------------------
 
 
-def _job_offer(
+def _job_preview(
     act: PoolAction,
-    word: QueueSnapshot,
+    snapshot: QueueSnapshot,
     queue: Mapping[tuple[int, int], QueueJob],
     jobs: Sequence[JobRow],
     refusal: str | None,
 ) -> ActionPreview:
-    touched: list[Target] = []
+    targets: list[Target] = []
     left_out: list[tuple[Target, str]] = []
     for row in jobs:
-        there = queue.get((row.cluster, row.proc))
-        why = left_out_because(act, _state(row, there)) or not_yours(there, word)
-        why = why or _not_while_suspended(act, row, there) or _not_by_site(act, there)
-        if why is None:
-            touched.append(target(row))
+        queued = queue.get((row.cluster, row.proc))
+        reason = exclusion_reason(act, _state(row, queued)) or owner_mismatch(queued, snapshot)
+        reason = reason or _suspended_reason(act, row, queued) or _fixed_site_reason(act, queued)
+        if reason is None:
+            targets.append(target(row))
         else:
-            left_out.append((target(row), why))
-    refused = refusal or no_word(word) or _nothing_left(jobs, touched, left_out, queue, word)
-    refused = refused or not_here(word, touched)
-    order = None if refused else ActionRequest(act, tuple(touched))
-    about = touched or [target(row) for row in jobs]
-    subject = said_of(about)
-    effect, undo = EFFECTS[act], UNDOES[act]
-    if len(about) == 1:
-        effect, undo = _of_one(effect), _of_one(undo)
-    return ActionPreview(act, subject, order, refused, tuple(left_out), effect, undo)
+            left_out.append((target(row), reason))
+    refused = refusal or no_word(snapshot) or _no_target(jobs, targets, left_out, queue, snapshot)
+    refused = refused or jobs_missing(snapshot, targets)
+    request = None if refused else ActionRequest(act, tuple(targets))
+    described = targets or [target(row) for row in jobs]
+    subject = describe_targets(described)
+    effect, undo = EFFECT_TEXTS[act], UNDO_TEXTS[act]
+    if len(described) == 1:
+        effect, undo = _singular(effect), _singular(undo)
+    return ActionPreview(act, subject, request, refused, tuple(left_out), effect, undo)
 
 
-def _state(row: JobRow, there: QueueJob | None) -> State:
-    """The state that an act finds. A job that was held in the moment in which it ended has ended
-    by its log and to DAGMan, but stays in the queue, held, until it is released (then it ends
-    once more, and does not run) or removed, at the latest with its DAGMan."""
-    held = there is not None and there.status == HELD
+def _state(row: JobRow, queued: QueueJob | None) -> State:
+    """The job's state for an action.
+
+    A job held at the very moment when it ended has ended in its log and for DAGMan, but stays in
+    the queue, held, until it is released (it then ends again without running) or removed, at the
+    latest together with its DAGMan.
+    """
+    held = queued is not None and queued.status == HELD
     return State.HELD if held and row.state in TERMINAL else row.state
 
 
-def _not_while_suspended(act: PoolAction, row: JobRow, there: QueueJob | None) -> str | None:
-    """A schedd (23.9.6) refuses to vacate a job that is suspended in its own eyes."""
-    if act is not PoolAction.VACATE or row.state is not State.SUSPENDED or there is None:
+def _suspended_reason(act: PoolAction, row: JobRow, queued: QueueJob | None) -> str | None:
+    """Why a suspended job cannot be vacated.
+
+    A schedd (23.9.6) refuses to vacate a job whose ``JobStatus`` is suspended.
+    """
+    if act is not PoolAction.VACATE or row.state is not State.SUSPENDED or queued is None:
         return None
-    return "suspended: only jobs that run can be vacated" if there.status == SUSPENDED else None
+    return "suspended: only jobs that run can be vacated" if queued.status == SUSPENDED else None
 
 
-def _not_by_site(act: PoolAction, there: QueueJob | None) -> str | None:
-    """Where a job goes can be chosen only where its submit file says so."""
-    if act is not PoolAction.RETARGET or there is None:
+def _fixed_site_reason(act: PoolAction, queued: QueueJob | None) -> str | None:
+    """Why RETARGET cannot move the job: its submit file does not use MetlSite."""
+    if act is not PoolAction.RETARGET or queued is None:
         return None
-    if there.site is None:
+    if queued.site is None:
         return "without MetlSite: its submit file does not let its site be chosen"
-    return None if there.by_site else "not placed by MetlSite: its requirements do not look at it"
+    return None if queued.by_site else "not placed by MetlSite: its requirements do not look at it"
 
 
-def _with_files(
-    offer: ActionPreview,
+def _with_placement_files(
+    preview: ActionPreview,
     jobs: Sequence[JobRow],
     queue: Mapping[tuple[int, int], QueueJob],
     status: Status | None,
 ) -> ActionPreview:
-    """RETARGET also writes what the submit file of a node with a gate includes: a retry goes there
-    too, and who reads the files knows where."""
-    if offer.order is None:
-        return offer
-    runs = {run.uuid: run.gate for run in (status.runs if status is not None else ())}
-    gates = {(row.cluster, row.proc): runs.get(row.uuid) for row in jobs if row.uuid}
+    """The RETARGET preview, including the placement files that it writes.
+
+    The submit file of a node with a gate includes such a file, so that retries use the new site
+    as well and the files record it.
+    """
+    if preview.order is None:
+        return preview
+    gates_by_uuid = {run.uuid: run.gate for run in (status.runs if status is not None else ())}
+    gates = {(row.cluster, row.proc): gates_by_uuid.get(row.uuid) for row in jobs if row.uuid}
     targets = tuple(
-        replace(each, file=placement_file(each.dag, each.node))
-        if each.dag
-        and each.node
-        and FILE_NAME.fullmatch(each.node)
-        and gates.get((each.cluster, each.proc))
-        else each
-        for each in offer.order.targets
+        replace(target, file=placement_file(target.dag, target.node))
+        if target.dag
+        and target.node
+        and FILE_NAME.fullmatch(target.node)
+        and gates.get((target.cluster, target.proc))
+        else target
+        for target in preview.order.targets
     )
-    files = [each.file for each in targets if each.file is not None]
-    sent = {gate.target for gate in gates.values() if gate is not None and gate.target}
-    effect, undo = offer.effect, offer.undo
+    files = [target.file for target in targets if target.file is not None]
+    run_sites = {gate.target for gate in gates.values() if gate is not None and gate.target}
+    effect, undo = preview.effect, preview.undo
     if files:
         effect += (
             f"; writes {files[0] if len(targets) == 1 else f'{len(files)} files in placement'}"
         )
-    if files and sent:
-        effect += "; a retry goes where its run is sent, " + plain(", ".join(sorted(sent)), 60)
+    if files and run_sites:
+        effect += "; a retry goes where its run is sent, " + plain(", ".join(sorted(run_sites)), 60)
     else:
         effect += f"; a retry goes {'there, too' if files else 'where the DAG file says'}"
-    now = queue.get((targets[0].cluster, targets[0].proc))
-    if len(targets) == 1 and now is not None and now.site is not None:
-        undo = f"retarget it to {plain(now.site, 60)}"
-    return replace(offer, order=replace(offer.order, targets=targets), effect=effect, undo=undo)
+    queued = queue.get((targets[0].cluster, targets[0].proc))
+    if len(targets) == 1 and queued is not None and queued.site is not None:
+        undo = f"retarget it to {plain(queued.site, 60)}"
+    return replace(preview, order=replace(preview.order, targets=targets), effect=effect, undo=undo)
 
 
-def left_out_because(act: PoolAction, state: State) -> str | None:
-    """Why ``act`` does not touch a job in this state; None when it does."""
-    said = str(state).replace("_", " ")
+def exclusion_reason(act: PoolAction, state: State) -> str | None:
+    """Why ``act`` skips a job in this state, or None if it does not."""
+    name = str(state).replace("_", " ")
     if state in TERMINAL:
-        return f"{said}: no longer in the queue"
+        return f"{name}: no longer in the queue"
     if state not in ACTIVE:
-        return f"{said}: not in the queue"
+        return f"{name}: not in the queue"
     if act is PoolAction.HOLD and state is State.HELD:
         return "held already"
     if act is PoolAction.RELEASE and state is not State.HELD:
-        return f"{said}: not held"
+        return f"{name}: not held"
     if act is PoolAction.VACATE and state not in PLACED:
-        return f"{said}: at no machine"
+        return f"{name}: at no machine"
     if act is PoolAction.RETARGET and state is not State.IDLE:
-        return f"{said}: only idle jobs can be retargeted"
+        return f"{name}: only idle jobs can be retargeted"
     return None
 
 
-def _nothing_left(
+def _no_target(
     jobs: Sequence[JobRow],
     touched: Sequence[Target],
     left_out: Sequence[tuple[Target, str]],
     queue: Mapping[tuple[int, int], QueueJob],
-    word: QueueSnapshot,
+    snapshot: QueueSnapshot,
 ) -> str | None:
+    """Why the action has no target, or None if it has one."""
     if not jobs:
         return "no job is selected"
     if touched:
@@ -248,31 +266,31 @@ def _nothing_left(
     owners = {
         job.owner
         for row in jobs
-        if (job := queue.get((row.cluster, row.proc))) is not None and not_yours(job, word)
+        if (job := queue.get((row.cluster, row.proc))) is not None and owner_mismatch(job, snapshot)
     }
-    if owners and word.user:
-        named = ", ".join(plain(owner, 40) for owner in sorted(owners)[:SOME_NAMES])
-        these = "these jobs belong" if len(jobs) > 1 else "this job belongs"
-        return f"{these} to {named}, you are {plain(user_name(word.user), 40)}"
+    if owners and snapshot.user:
+        names = ", ".join(plain(owner, 40) for owner in sorted(owners)[:MAX_NAMES])
+        subject = "these jobs belong" if len(jobs) > 1 else "this job belongs"
+        return f"{subject} to {names}, you are {plain(user_name(snapshot.user), 40)}"
     if len(jobs) == 1:
         return f"the job is {left_out[0][1]}"
-    return counted(left_out)
+    return count_reasons(left_out)
 
 
-def said_of(targets: Sequence[Target]) -> str:
-    """``3 jobs of run4``, ``job 12.0 of run4``, ``5 jobs of 2 runs``."""
+def describe_targets(targets: Sequence[Target]) -> str:
+    """Text for the targets: ``3 jobs of run4``, ``job 12.0 of run4``."""
     if not targets:
         return "no job"
-    what = f"job {targets[0].id}" if len(targets) == 1 else f"{len(targets)} jobs"
-    runs = sorted({each.run for each in targets if each.run is not None})
+    jobs = f"job {targets[0].id}" if len(targets) == 1 else f"{len(targets)} jobs"
+    runs = sorted({target.run for target in targets if target.run is not None})
     if len(runs) == 1:
-        return f"{what} of {plain(runs[0], 60)}"
-    return f"{what} of {len(runs)} runs" if runs else what
+        return f"{jobs} of {plain(runs[0], 60)}"
+    return f"{jobs} of {len(runs)} runs" if runs else jobs
 
 
-def _of_one(text: str) -> str:
-    """A sentence on jobs, said of one."""
-    for many, one in (
+def _singular(text: str) -> str:
+    """A plural text about jobs in the singular."""
+    for plural, singular in (
         ("they stop and stay", "it stops and stays"),
         ("they wait", "it waits"),
         ("they leave", "it leaves"),
@@ -283,26 +301,28 @@ def _of_one(text: str) -> str:
         ("give them their", "give it its"),
         ("retarget them to where they were", "retarget it to where it was"),
     ):
-        text = text.replace(many, one)
+        text = text.replace(plural, singular)
     return text
 
 
 # --- DAGs ---------------------------------------------------------------------------------
 
 
-def _dag_offer(
-    act: PoolAction, word: QueueSnapshot, dags: Sequence[DagRow], refusal: str | None
+def _dag_preview(
+    act: PoolAction, snapshot: QueueSnapshot, dags: Sequence[DagRow], refusal: str | None
 ) -> ActionPreview:
     if len(dags) != 1:
-        why = "no DAG is selected" if not dags else "more than one DAG is selected: choose one"
+        reason = "no DAG is selected" if not dags else "more than one DAG is selected: choose one"
         subject = "no DAG" if not dags else f"{len(dags)} DAGs"
-        return ActionPreview(act, subject, None, refusal or why, (), EFFECTS[act], UNDOES[act])
+        return ActionPreview(
+            act, subject, None, refusal or reason, (), EFFECT_TEXTS[act], UNDO_TEXTS[act]
+        )
     dag = dags[0]
     name = plain(dag.file, 60)
-    refused = refusal or REFUSALS[act](dag, word) or no_word(word)
+    refused = refusal or DAG_REFUSALS[act](dag, snapshot) or no_word(snapshot)
     if refused is None and act is not PoolAction.RESUBMIT:
-        refused = _dagman_refused(dag, word)
-    effect = EFFECTS[act]
+        refused = _dagman_refusal(dag, snapshot)
+    effect = EFFECT_TEXTS[act]
     if act in (PoolAction.HALT, PoolAction.RESUME):
         effect += f"; {'writes' if act is PoolAction.HALT else 'deletes'} {name}.halt"
     if act is PoolAction.RESUBMIT:
@@ -311,42 +331,42 @@ def _dag_offer(
             if dag.rescue
             else "; there is no rescue file, so it begins at the beginning"
         )
-    targets = (dagman_target(dag),) if act in OF_DAGMAN and dag.cluster is not None else ()
-    order = None if refused else ActionRequest(act, targets, dag.file)
-    return ActionPreview(act, name, order, refused, (), effect, UNDOES[act])
+    targets = (dagman_target(dag),) if act in DAGMAN_ACTIONS and dag.cluster is not None else ()
+    request = None if refused else ActionRequest(act, targets, dag.file)
+    return ActionPreview(act, name, request, refused, (), effect, UNDO_TEXTS[act])
 
 
 def dagman_target(dag: DagRow) -> Target:
-    """DAGMan's own job."""
+    """DAGMan's own job as a target."""
     assert dag.cluster is not None
     return Target(dag.cluster, 0, dag.file, None, None, None, State.RUNNING)
 
 
-def _halt(dag: DagRow, word: QueueSnapshot) -> str | None:
-    return not_running(dag) or ("it is halted already" if dag.halted else None)
+def _halt_refusal(dag: DagRow, snapshot: QueueSnapshot) -> str | None:
+    return dagman_not_running(dag) or ("it is halted already" if dag.halted else None)
 
 
-def _resume(dag: DagRow, word: QueueSnapshot) -> str | None:
-    return not_running(dag) or (None if dag.halted else "it is not halted")
+def _resume_refusal(dag: DagRow, snapshot: QueueSnapshot) -> str | None:
+    return dagman_not_running(dag) or (None if dag.halted else "it is not halted")
 
 
-def _release(dag: DagRow, word: QueueSnapshot) -> str | None:
+def _release_refusal(dag: DagRow, snapshot: QueueSnapshot) -> str | None:
     if dag.state is not DagState.HELD:
         return "DAGMan is not held"
-    return _without_cluster(dag)
+    return _unknown_cluster(dag)
 
 
-def _remove(dag: DagRow, word: QueueSnapshot) -> str | None:
-    if dag.state not in ALIVE and (why := not_running(dag)) is not None:
-        return why
-    return _without_cluster(dag)
+def _remove_refusal(dag: DagRow, snapshot: QueueSnapshot) -> str | None:
+    if dag.state not in ALIVE and (reason := dagman_not_running(dag)) is not None:
+        return reason
+    return _unknown_cluster(dag)
 
 
-def _without_cluster(dag: DagRow) -> str | None:
+def _unknown_cluster(dag: DagRow) -> str | None:
     return None if dag.cluster is not None else "the number of DAGMan's job is not known"
 
 
-def _resubmit(dag: DagRow, word: QueueSnapshot) -> str | None:
+def _resubmit_refusal(dag: DagRow, snapshot: QueueSnapshot) -> str | None:
     if dag.state in (DagState.HELD, DagState.RESTARTING):
         return f"{DAG_STATES[dag.state].word}: it is still in the queue"
     if dag.state is DagState.RUNNING:
@@ -355,34 +375,34 @@ def _resubmit(dag: DagRow, word: QueueSnapshot) -> str | None:
         return "the DAG was never submitted"
     if dag.state is DagState.DONE:
         return "the DAG is done"
-    # Whether its DAGMan is still in the queue is asked when it is done: the word may be from
-    # before it ended.
+    # Whether its DAGMan is still queued is checked when the action is performed: the snapshot
+    # may predate its end.
     if dag.rescue is None and dag.nodes_done:
         return "there is no rescue file to go on from, and some nodes are done"
     return None
 
 
-REFUSALS: Final[Mapping[PoolAction, Callable[[DagRow, QueueSnapshot], str | None]]] = {
-    PoolAction.HALT: _halt,
-    PoolAction.RESUME: _resume,
-    PoolAction.RELEASE_DAG: _release,
-    PoolAction.REMOVE_DAG: _remove,
-    PoolAction.RESUBMIT: _resubmit,
+DAG_REFUSALS: Final[Mapping[PoolAction, Callable[[DagRow, QueueSnapshot], str | None]]] = {
+    PoolAction.HALT: _halt_refusal,
+    PoolAction.RESUME: _resume_refusal,
+    PoolAction.RELEASE_DAG: _release_refusal,
+    PoolAction.REMOVE_DAG: _remove_refusal,
+    PoolAction.RESUBMIT: _resubmit_refusal,
 }
 
 
-def _dagman_refused(dag: DagRow, word: QueueSnapshot) -> str | None:
-    """Is its DAGMan in the queue, and ours?"""
-    for job in word.dagmans:
+def _dagman_refusal(dag: DagRow, snapshot: QueueSnapshot) -> str | None:
+    """Why the DAG's DAGMan cannot be acted on: not in the queue, or not ours."""
+    for job in snapshot.dagmans:
         if job.cluster == dag.cluster:
-            why = not_yours(job, word)
-            return f"the DAG {why}" if why else None
-    if (dag.cluster, 0) in word.strangers:
+            reason = owner_mismatch(job, snapshot)
+            return f"the DAG {reason}" if reason else None
+    if (dag.cluster, 0) in snapshot.strangers:
         return (
             f"the queue's job {dag.cluster}.0 is another directory's: the logs are a copy, or "
             "another machine's"
         )
     return (
-        f"the schedd {plain(word.schedd or '', 60)} does not have its DAGMan: the logs are "
+        f"the schedd {plain(snapshot.schedd or '', 60)} does not have its DAGMan: the logs are "
         "another machine's, or old"
     )

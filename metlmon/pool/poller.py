@@ -1,4 +1,4 @@
-"""The queue's word: a thread that asks the schedd now and then, and a feed that shows it."""
+"""Polls the schedd in a thread, and a feed that adds the results to the snapshots."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ if TYPE_CHECKING:
     from metlmon.snapshot.node_tree import DagNodes
 
 QUERY_SECONDS: Final = 30.0
-"""At most so often: an access point serves many, and each query walks its whole queue."""
+"""Shortest interval: each query makes the shared schedd scan its whole queue."""
 
 LONGEST_PAUSE: Final = 600.0
-"""After errors, and where the schedd has none of the jobs, pauses double up to this."""
+"""Limit of the doubling pause after errors, or if the schedd has none of the jobs."""
 
 SOON_SECONDS: Final = 2.0
-"""After an action: what it did takes the schedd about that long to show."""
+"""Pause after an action: the schedd takes about that long to show its effect."""
 
 LOOK_SECONDS: Final = 1.0
-"""How often the thread sees whether there is something to ask for."""
+"""How often the thread checks whether a query is due."""
 
 DAY_SECONDS: Final = 86400.0
 
@@ -58,20 +58,28 @@ IDS_NAMED: Final = 3
 
 @dataclass(slots=True)
 class PollPace:
-    """When to ask next. ``pause``: seconds after the last answer."""
+    """The interval between queries.
+
+    ``pause``: seconds to wait after the last query.
+    """
 
     pause: float = QUERY_SECONDS
 
     def after(self, useful: bool) -> float:
-        """The pause after an answer that was of use, or was not (an error, none of our jobs):
-        then it doubles."""
+        """The pause after a query.
+
+        It doubles after a query that was not ``useful``: an error, or none of our jobs.
+        """
         self.pause = QUERY_SECONDS if useful else min(LONGEST_PAUSE, self.pause * 2)
         return self.pause
 
 
 class QueuePoller:
-    """Asks the schedd for the jobs of ``feed``'s ensemble: in a thread of its own between
-    :meth:`start` and :meth:`stop`, and whenever :meth:`ask` is called (which waits)."""
+    """Queries the schedd for the jobs of ``feed``'s ensemble.
+
+    Queries run in a thread between :meth:`start` and :meth:`stop`, and in the caller's thread in
+    :meth:`ask`, which blocks.
+    """
 
     def __init__(
         self, feed: Feed, connection: PoolConnection, now: Callable[[], float] = time.time
@@ -79,74 +87,83 @@ class QueuePoller:
         self._feed = feed
         self._connection = connection
         self._now = now
-        self._word = QueueSnapshot(asking=True)
-        self._where: ScheddInfo | None = None
-        self._found: dict[JobId, QueueDiscrepancy] = {}
-        self._here = False
+        self._snapshot = QueueSnapshot(asking=True)
+        self._schedd_info: ScheddInfo | None = None
+        self._discrepancies: dict[JobId, QueueDiscrepancy] = {}
+        self._has_our_jobs = False
         self._pace = PollPace()
-        self._next = self._asked = 0.0
-        self._asked_for = False
-        self._seen: Snapshot | None = None
-        self._ids: frozenset[JobId] = frozenset()
-        self._logged = 0
-        self._asking = threading.Lock()
+        self._next_query = self._last_query = 0.0
+        self._has_live_jobs = False
+        self._checked_snapshot: Snapshot | None = None
+        self._wanted: frozenset[JobId] = frozenset()
+        self._event_count = 0
+        self._query_lock = threading.Lock()
         self._wake = threading.Event()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
     @property
     def word(self) -> QueueSnapshot:
-        """What the queue said last."""
-        return self._word
+        """The latest queue snapshot."""
+        return self._snapshot
 
     @property
     def differing(self) -> tuple[QueueDiscrepancy, ...]:
-        """Where it said something else than the logs when it was asked last: it may be that
-        they are a moment apart."""
-        return tuple(self._found.values()) if self._word.error is None else ()
+        """Discrepancies between queue and logs in the last query.
+
+        They may be transient: logs and queue are read at different moments.
+        """
+        return tuple(self._discrepancies.values()) if self._snapshot.error is None else ()
 
     @property
     def lasting(self) -> tuple[QueueDiscrepancy, ...]:
-        """Where it lastingly says something else than the logs."""
-        word = self._word
-        if word.asked is None or word.error is not None:
+        """Discrepancies between queue and logs that persist."""
+        snapshot = self._snapshot
+        if snapshot.asked is None or snapshot.error is not None:
             return ()
-        return lasting(self._found, word.asked, QUERY_SECONDS)
+        return lasting(self._discrepancies, snapshot.asked, QUERY_SECONDS)
 
     @property
     def silence(self) -> str | None:
-        """That a schedd which had our jobs gives no answer any more, in a sentence; None while
-        it does, and where none ever had them."""
-        word = self._word
-        if not self._here or word.error is None or word.asked is None:
+        """A warning that the schedd, which had our jobs, no longer responds.
+
+        None while it responds, and if it never had any of our jobs.
+        """
+        snapshot = self._snapshot
+        if not self._has_our_jobs or snapshot.error is None or snapshot.asked is None:
             return None
-        long_ago = self._now() - word.asked > DAY_SECONDS
-        since = time.strftime("%m-%d %H:%M" if long_ago else "%H:%M:%S", time.localtime(word.asked))
+        over_a_day = self._now() - snapshot.asked > DAY_SECONDS
+        since = time.strftime(
+            "%m-%d %H:%M" if over_a_day else "%H:%M:%S", time.localtime(snapshot.asked)
+        )
         return f"no answer from the schedd since {since} (asked again; the logs are read on)"
 
     # --- the thread ---------------------------------------------------------------------
 
-    def start(self, told: Callable[[], None]) -> None:
-        """Begin to ask; ``told`` is called in the thread after every answer."""
+    def start(self, on_query: Callable[[], None]) -> None:
+        """Start polling; ``on_query`` is called in the thread after every query."""
         self._thread = threading.Thread(
-            target=self._run, args=(told,), name="metlmon-queue", daemon=True
+            target=self._run, args=(on_query,), name="metlmon-queue", daemon=True
         )
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread; returns when it has ended, or soon after while the schedd keeps it
-        waiting (closing the connection ends that)."""
+        """Stop the thread.
+
+        Returns when it has ended, or after a second if the schedd blocks it (closing the
+        connection unblocks it).
+        """
         self._stop.set()
         self._wake.set()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(timeout=1.0)
 
     def soon(self) -> None:
-        """Ask again soon: something was done to the jobs."""
-        self._next = min(self._next, self._now() + SOON_SECONDS)
+        """Query again soon, after an action on the jobs."""
+        self._next_query = min(self._next_query, self._now() + SOON_SECONDS)
         self._wake.set()
 
-    def _run(self, told: Callable[[], None]) -> None:
+    def _run(self, on_query: Callable[[], None]) -> None:
         while not self._stop.is_set():
             self._wake.wait(LOOK_SECONDS)
             self._wake.clear()
@@ -154,167 +171,182 @@ class QueuePoller:
                 if not self._stop.is_set() and self.due():
                     self.ask()
                     if not self._stop.is_set():
-                        told()
-            except Exception as error:  # A thread that dies would do so on the screen.
-                self._failed(describe_error("asking failed", error))
+                        on_query()
+            except Exception as error:  # An uncaught one would be printed on the screen.
+                self._record_failure(describe_error("asking failed", error))
 
     def due(self) -> bool:
-        """Is there something to ask for, and is it time? Only while jobs are in the queue by
-        the logs, or a DAG runs; when the first of them appear, at once."""
+        """Whether a query is due.
+
+        Only while jobs are queued according to the logs, or a DAG runs; at once when the first of
+        them appear.
+        """
         latest = self._feed.latest
         if latest is None or latest.progress.done < latest.progress.total:
             return False
-        if self._word.asking:
-            # Once in any case: who we are, and does anybody answer?
+        if self._snapshot.asking:
+            # Always query once, for our user name and whether the schedd responds.
             return True
-        if self._word.error is not None and _events(latest) != self._logged:
-            # A schedd that lives again, or a shadow of its, has written that.
-            self._next = min(self._next, self._asked + QUERY_SECONDS)
-        idle = not self._asked_for and self._word.error is None
-        if self._now() < (self._asked + SOON_SECONDS if idle else self._next):
+        if self._snapshot.error is not None and _count_events(latest) != self._event_count:
+            # New events: the schedd or one of its shadows is up again.
+            self._next_query = min(self._next_query, self._last_query + QUERY_SECONDS)
+        idle = not self._has_live_jobs and self._snapshot.error is None
+        if self._now() < (self._last_query + SOON_SECONDS if idle else self._next_query):
             return False
-        if latest is not self._seen:
-            # Going through all jobs costs: once for each picture is enough.
-            self._seen, self._ids = latest, self._wanted(latest)
-        return bool(self._ids)
+        if latest is not self._checked_snapshot:
+            # Scanning all jobs is expensive: once per snapshot.
+            self._checked_snapshot, self._wanted = latest, self._wanted_ids(latest)
+        return bool(self._wanted)
 
-    def _wanted(self, latest: Snapshot) -> frozenset[JobId]:
-        """Jobs that are in the queue by the logs, and the DAGMans that run."""
+    def _wanted_ids(self, latest: Snapshot) -> frozenset[JobId]:
+        """Ids of the jobs queued according to the logs, and of the running DAGMans."""
         ids = {(row.cluster, row.proc) for row in self._feed.queued()}
         ids |= {(dag.cluster or 0, 0) for dag in latest.status.dags if dag.state in ALIVE}
         return frozenset(ids)
 
-    # --- asking -------------------------------------------------------------------------
+    # --- queries ------------------------------------------------------------------------
 
     def ask(self) -> QueueSnapshot:
-        """Ask now, and wait for the answer: an error is a word, too."""
-        with self._asking:
+        """Query now and wait for the result, which may be a snapshot with an error."""
+        with self._query_lock:
             rows = {(row.cluster, row.proc): row for row in self._feed.queued()}
             latest = self._feed.latest
             dags = list(latest.status.dags) if latest is not None else []
             logs = [log.file for log in latest.status.logs] if latest is not None else []
-            self._asked = self._now()
+            self._last_query = self._now()
             try:
-                self._where = where = self._where or self._connection.where()
-                jobs = self._jobs(rows, dags)
+                self._schedd_info = info = self._schedd_info or self._connection.where()
+                jobs = self._query_jobs(rows, dags)
             except PoolError as error:
-                self._failed(str(error))
-                return self._word
-            asked = self._now()
-            word = match_jobs(where, asked, jobs, rows, dags, self._feed.dagdir, logs)
-            self._take(word, rows, dags)
-            return self._word
+                self._record_failure(str(error))
+                return self._snapshot
+            queried_at = self._now()
+            snapshot = match_jobs(info, queried_at, jobs, rows, dags, self._feed.dagdir, logs)
+            self._store(snapshot, rows, dags)
+            return self._snapshot
 
-    def _failed(self, why: str) -> None:
-        """The last answer stays, with the reason why there is no newer one."""
-        self._where = None
+    def _record_failure(self, error: str) -> None:
+        """Keep the last snapshot, with the reason why there is no newer one."""
+        self._schedd_info = None
         latest = self._feed.latest
-        self._logged = 0 if latest is None else _events(latest)
-        self._next = self._now() + self._pace.after(False)
-        self._word = replace(self._word, error=why, asking=False, next_try=self._next)
+        self._event_count = 0 if latest is None else _count_events(latest)
+        self._next_query = self._now() + self._pace.after(False)
+        self._snapshot = replace(
+            self._snapshot, error=error, asking=False, next_try=self._next_query
+        )
 
-    def _jobs(self, rows: Mapping[JobId, JobRow], dags: Sequence[DagRow]) -> list[QueueJob]:
-        """All jobs of our DAGMans; then those of our clusters that were not among them (their
-        DAGMan is not known: a DAG below another, or without its own log)."""
-        level = {dag.cluster for dag in dags if dag.cluster and dag.state in ALIVE}
+    def _query_jobs(self, rows: Mapping[JobId, JobRow], dags: Sequence[DagRow]) -> list[QueueJob]:
+        """All jobs of our DAGMans, then those of our clusters not among them.
+
+        The latter have an unknown DAGMan: a sub-DAG's, or one without its own log.
+        """
+        dagmans = {dag.cluster for dag in dags if dag.cluster and dag.state in ALIVE}
         clusters = {cluster for cluster, _ in rows}
-        # Thousands of ids are dozens of queries, and DAGMan's one id stands for most of them.
-        wanted = set(level)
-        found: dict[JobId, QueueJob] = {}
-        asked: set[int] = set()
+        # DAGMan's id covers most jobs; querying thousands of ids takes dozens of queries.
+        queried_clusters = set(dagmans)
+        jobs: dict[JobId, QueueJob] = {}
+        queried: set[int] = set()
         for _ in range(DEEPEST):
-            if not level:
-                wanted, clusters = clusters - {cluster for cluster, _ in found}, set()
-                if not wanted:
+            if not dagmans:
+                queried_clusters, clusters = clusters - {cluster for cluster, _ in jobs}, set()
+                if not queried_clusters:
                     break
-            more = self._connection.query(level, wanted)
-            found.update({(job.cluster, job.proc): job for job in more})
-            asked |= level
-            below = {job.cluster for job in more if job.universe == SCHEDULER_UNIVERSE}
-            level, wanted = below - asked, set()
-        return list(found.values())
+            batch = self._connection.query(dagmans, queried_clusters)
+            jobs.update({(job.cluster, job.proc): job for job in batch})
+            queried |= dagmans
+            sub_dagmans = {job.cluster for job in batch if job.universe == SCHEDULER_UNIVERSE}
+            dagmans, queried_clusters = sub_dagmans - queried, set()
+        return list(jobs.values())
 
-    def _take(
-        self, word: QueueSnapshot, rows: Mapping[JobId, JobRow], dags: Sequence[DagRow]
+    def _store(
+        self, snapshot: QueueSnapshot, rows: Mapping[JobId, JobRow], dags: Sequence[DagRow]
     ) -> None:
-        there = bool(word.jobs or word.dagmans)
-        # Logs of another machine differ from this queue in everything: that is no warning.
-        self._here |= there
-        known = dict(rows)
-        for job in word.jobs:
+        """Store a snapshot, update the discrepancies, and schedule the next query."""
+        has_jobs = bool(snapshot.jobs or snapshot.dagmans)
+        # Logs of another machine differ from this queue entirely: do not warn of that.
+        self._has_our_jobs |= has_jobs
+        log_rows = dict(rows)
+        for job in snapshot.jobs:
             key = (job.cluster, job.proc)
-            if key not in known:
+            if key not in log_rows:
                 view = self._feed.job_view(*key)
                 if view is not None:
-                    known[key] = view.row
-        self._found = differences(word, known, self._found) if self._here else {}
-        self._asked_for = bool(rows) or any(dag.state in ALIVE for dag in dags)
-        self._next = self._now() + self._pace.after(there or not rows)
-        self._word = word
-        self._feed.in_queue(there)
+                    log_rows[key] = view.row
+        self._discrepancies = (
+            differences(snapshot, log_rows, self._discrepancies) if self._has_our_jobs else {}
+        )
+        self._has_live_jobs = bool(rows) or any(dag.state in ALIVE for dag in dags)
+        self._next_query = self._now() + self._pace.after(has_jobs or not rows)
+        self._snapshot = snapshot
+        self._feed.in_queue(has_jobs)
 
 
-def _events(latest: Snapshot) -> int:
-    """How many events the logs hold."""
+def _count_events(latest: Snapshot) -> int:
+    """The number of events in the logs."""
     return sum(log.events for log in latest.status.logs)
 
 
 def match_jobs(
-    where: ScheddInfo,
-    asked: float,
+    info: ScheddInfo,
+    queried_at: float,
     jobs: Iterable[QueueJob],
     rows: Mapping[JobId, JobRow],
     dags: Sequence[DagRow],
     dagdir: Path,
     logs: Iterable[str],
 ) -> QueueSnapshot:
-    """The queue's answer as a word: who of them is ours, and each idle job's position. ``rows``
-    are the jobs that are in the queue by the logs; ``logs``: those that were read. Pure."""
+    """The result of a query as a snapshot. Pure.
+
+    Selects the jobs that are ours and ranks the idle ones. ``rows``: the jobs queued according to
+    the logs; ``logs``: the logs that were read.
+    """
     jobs = list(jobs)
-    first = {job.cluster: job for job in jobs if job.proc == 0}
-    ownership = Ownership(dagdir, dags, logs, first.get)
+    first_procs = {job.cluster: job for job in jobs if job.proc == 0}
+    ownership = Ownership(dagdir, dags, logs, first_procs.get)
     files = {dag.cluster: dagdir / dag.file for dag in dags if dag.cluster is not None}
     ours: list[QueueJob] = []
     dagmans: list[QueueJob] = []
-    strangers: list[QueueJob] = []
+    foreign: list[QueueJob] = []
     for job in jobs:
         key = (job.cluster, job.proc)
         row = rows.get(key)
         if row is None and job.cluster in files:
-            (dagmans if is_dagman_of(job, files[job.cluster]) else strangers).append(job)
+            (dagmans if is_dagman_of(job, files[job.cluster]) else foreign).append(job)
         elif ownership.includes(job, row.node if row is not None else None):
             ours.append(job)
         elif row is not None:
-            strangers.append(job)
+            foreign.append(job)
     idle = sorted(
         (job for job in ours if job.status == IDLE),
         key=lambda job: (-job.priority, job.submitted_at or 0, job.cluster, job.proc),
     )
-    place = {(job.cluster, job.proc): number for number, job in enumerate(idle, start=1)}
+    positions = {(job.cluster, job.proc): rank for rank, job in enumerate(idle, start=1)}
     return QueueSnapshot(
-        schedd=where.schedd,
-        version=where.version,
-        user=where.user or None,
-        asked=asked,
+        schedd=info.schedd,
+        version=info.version,
+        user=info.user or None,
+        asked=queried_at,
         jobs=tuple(
-            replace(job, position=place.get((job.cluster, job.proc)), waiting=len(idle))
+            replace(job, position=positions.get((job.cluster, job.proc)), waiting=len(idle))
             for job in sorted(ours, key=lambda job: (job.cluster, job.proc))
         ),
         dagmans=tuple(dagmans),
-        strangers=tuple(sorted((job.cluster, job.proc) for job in strangers)),
+        strangers=tuple(sorted((job.cluster, job.proc) for job in foreign)),
     )
 
 
-# --- showing it ---------------------------------------------------------------------------
+# --- the feed -----------------------------------------------------------------------------
 
 
 class QueueFeed:
-    """Implements :class:`metlmon.live.feed.Feed`: the pictures of ``feed``, with what the queue
-    adds. Starts and stops both."""
+    """Adds queue data to the snapshots of ``feed``.
 
-    def __init__(self, feed: Feed, queue: QueuePoller) -> None:
+    Implements :class:`metlmon.live.feed.Feed`. Starts and stops both the feed and the poller.
+    """
+
+    def __init__(self, feed: Feed, poller: QueuePoller) -> None:
         self._feed = feed
-        self._queue = queue
+        self._poller = poller
 
     @property
     def dagdir(self) -> Path:
@@ -322,28 +354,30 @@ class QueueFeed:
 
     @property
     def latest(self) -> Snapshot | None:
-        update = self._feed.latest
-        return self._added(update) if update is not None else None
+        snapshot = self._feed.latest
+        return self._with_warnings(snapshot) if snapshot is not None else None
 
     def start(self, notify: Callable[[Snapshot], None]) -> None:
-        """Begin to read and to ask; ``notify`` is also called in the queue's thread, when its
-        word has changed what is to be warned of."""
-        said: tuple[object, ...] = ((), None)
+        """Start reading and polling.
 
-        def asked() -> None:
-            nonlocal said
-            now = notices(self._queue.lasting), self._queue.silence
+        ``notify`` is also called in the poller's thread, when a query changed the warnings.
+        """
+        shown: tuple[object, ...] = ((), None)
+
+        def on_query() -> None:
+            nonlocal shown
+            current = notices(self._poller.lasting), self._poller.silence
             latest = self.latest
-            if latest is not None and now != said:
-                said = now
+            if latest is not None and current != shown:
+                shown = current
                 notify(replace(latest, changed=frozenset()))
 
-        self._feed.start(lambda update: notify(self._added(update)))
-        self._queue.start(asked)
+        self._feed.start(lambda snapshot: notify(self._with_warnings(snapshot)))
+        self._poller.start(on_query)
 
     def stop(self) -> None:
-        """End reading and asking."""
-        self._queue.stop()
+        """Stop reading and polling."""
+        self._poller.stop()
         self._feed.stop()
 
     def run_view(self, key: str) -> RunView | None:
@@ -382,7 +416,7 @@ class QueueFeed:
         return self._feed.streams()
 
     def past(self, moment: datetime) -> Feed:
-        """Of the past the queue has no word."""
+        """The historical feed, without queue data: the queue has no history."""
         return self._feed.past(moment)
 
     def in_queue(self, there: bool) -> None:
@@ -391,47 +425,59 @@ class QueueFeed:
     def rest(self, resting: bool) -> None:
         self._feed.rest(resting)
 
-    def _added(self, update: Snapshot) -> Snapshot:
-        more = notices(self._queue.lasting)
-        if more:
-            status = replace(update.status, warnings=(*update.status.warnings, *more))
-            update = replace(update, status=status)
-        # Of an ensemble that has ended nobody is asked any more.
-        silence = self._queue.silence if update.status.live else None
-        return replace(update, error=silence) if silence and update.error is None else update
+    def _with_warnings(self, snapshot: Snapshot) -> Snapshot:
+        """The snapshot with the queue's warnings added."""
+        warnings = notices(self._poller.lasting)
+        if warnings:
+            status = replace(snapshot.status, warnings=(*snapshot.status.warnings, *warnings))
+            snapshot = replace(snapshot, status=status)
+        # An ended ensemble is no longer polled.
+        silence = self._poller.silence if snapshot.status.live else None
+        return replace(snapshot, error=silence) if silence and snapshot.error is None else snapshot
 
     def queue_row(self, cluster: int, proc: int) -> QueueRow | None:
-        """What the queue adds to the job; None when it has no word on it."""
-        return queue_row(self._queue.word, self._queue.lasting, (cluster, proc))
+        """The queue's data on a job, or None if there is none."""
+        return queue_row(self._poller.word, self._poller.lasting, (cluster, proc))
 
 
 def queue_row(
-    word: QueueSnapshot, differing: Iterable[QueueDiscrepancy], key: JobId
+    snapshot: QueueSnapshot, discrepancies: Iterable[QueueDiscrepancy], key: JobId
 ) -> QueueRow | None:
-    """The word on one job; None when there is none."""
-    if word.asked is None:
+    """The snapshot's data on one job, or None if there is none."""
+    if snapshot.asked is None:
         return None
-    differs = next((each.queue_says for each in differing if each.job == key), None)
-    job = word.job(*key)
+    queue_state = next((item.queue_says for item in discrepancies if item.job == key), None)
+    job = snapshot.job(*key)
     if job is None:
-        return QueueRow(word.asked, 0, 0, None, 0, None, None, differs) if differs else None
+        if queue_state is None:
+            return None
+        return QueueRow(
+            asked=snapshot.asked,
+            priority=0,
+            matches=0,
+            position=None,
+            waiting=0,
+            rejection=None,
+            rejected_at=None,
+            differs=queue_state,
+        )
     return QueueRow(
-        word.asked,
-        job.priority,
-        job.matches,
-        job.position,
-        job.waiting,
-        job.rejection,
-        job.rejected_at,
-        differs,
+        asked=snapshot.asked,
+        priority=job.priority,
+        matches=job.matches,
+        position=job.position,
+        waiting=job.waiting,
+        rejection=job.rejection,
+        rejected_at=job.rejected_at,
+        differs=queue_state,
     )
 
 
-def notices(differing: Iterable[QueueDiscrepancy]) -> tuple[Notice, ...]:
-    """One warning for all jobs that differ in the same way."""
+def notices(discrepancies: Iterable[QueueDiscrepancy]) -> tuple[Notice, ...]:
+    """One warning for each group of jobs with the same discrepancy."""
     groups: defaultdict[tuple[object, int], list[QueueDiscrepancy]] = defaultdict(list)
-    for each in differing:
-        groups[(each.state, each.status)].append(each)
+    for item in discrepancies:
+        groups[(item.state, item.status)].append(item)
     return tuple(Notice("queue-differs", None, None, _sentence(group)) for group in groups.values())
 
 
@@ -439,11 +485,11 @@ def _sentence(group: Sequence[QueueDiscrepancy]) -> str:
     if len(group) == 1:
         return group[0].text
     first = group[0]
-    named = ", ".join(f"{each.job[0]}.{each.job[1]}" for each in group[:IDS_NAMED])
+    names = ", ".join(f"{item.job[0]}.{item.job[1]}" for item in group[:IDS_NAMED])
     more = f" and {len(group) - IDS_NAMED} more" if len(group) > IDS_NAMED else ""
-    who = f"{len(group)} jobs ({named}{more})"
+    subject = f"{len(group)} jobs ({names}{more})"
     if first.state is None:
-        return f"{who} are {first.queue_says} in the queue; no log tells of them"
-    said = str(first.state).replace("_", " ")
-    where = first.queue_says if first.status == 0 else f"{first.queue_says} in the queue"
-    return f"{who} are {said} by their logs, and {where}"
+        return f"{subject} are {first.queue_says} in the queue; no log tells of them"
+    state = str(first.state).replace("_", " ")
+    queue_state = first.queue_says if first.status == 0 else f"{first.queue_says} in the queue"
+    return f"{subject} are {state} by their logs, and {queue_state}"

@@ -1,4 +1,4 @@
-"""Why something cannot be done, in words that offers for jobs, DAGs and runs share. Pure."""
+"""Reasons for refusing an action, shared by job, DAG and run actions. Pure."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from metlmon.pool.types import QueueJob, QueueSnapshot, RunTarget, Target
 from metlmon.snapshot.types import DagRow, JobRow
 from metlmon.text.formatting import plain
 
-SOME_NAMES: Final = 3
-"""Owners, or reasons, that a sentence names."""
+MAX_NAMES: Final = 3
+"""Most owners, or reasons, that a message lists."""
 
 
-def no_word(word: QueueSnapshot) -> str | None:
-    """Why nothing can be asked of the schedd, None when it can."""
-    if word.error is not None:
-        return word.error
-    if word.asking or word.asked is None:
+def no_word(snapshot: QueueSnapshot) -> str | None:
+    """Why there is no queue data to act on, or None if there is."""
+    if snapshot.error is not None:
+        return snapshot.error
+    if snapshot.asking or snapshot.asked is None:
         return "the schedd has not answered yet"
     return None
 
 
-def not_yours(job: QueueJob | None, word: QueueSnapshot) -> str | None:
-    """Whose job it is, where it is another's."""
-    if job is None or not word.user or not job.owner or job.owner == user_name(word.user):
+def owner_mismatch(job: QueueJob | None, snapshot: QueueSnapshot) -> str | None:
+    """That the job belongs to another user, or None."""
+    if job is None or not snapshot.user or not job.owner or job.owner == user_name(snapshot.user):
         return None
-    return f"belongs to {plain(job.owner, 40)}, you are {plain(user_name(word.user), 40)}"
+    return f"belongs to {plain(job.owner, 40)}, you are {plain(user_name(snapshot.user), 40)}"
 
 
 def user_name(user: str) -> str:
@@ -36,25 +36,26 @@ def user_name(user: str) -> str:
     return user.partition("@")[0]
 
 
-def not_here(word: QueueSnapshot, touched: Sequence[Target]) -> str | None:
-    """The logs have them in the queue, and the schedd knows of none: then of none of ours at
-    all. (Single jobs may have come since it was asked.)"""
-    if word.jobs or word.dagmans or not touched:
+def jobs_missing(snapshot: QueueSnapshot, targets: Sequence[Target]) -> str | None:
+    """Why none of the targets can be in this queue, or None.
+
+    The logs have them queued, but the schedd has no job of ours at all. (Single missing jobs may
+    have been submitted after the query.)
+    """
+    if snapshot.jobs or snapshot.dagmans or not targets:
         return None
-    strangers = set(word.strangers)
-    if any((each.cluster, each.proc) in strangers for each in touched):
+    strangers = set(snapshot.strangers)
+    schedd = plain(snapshot.schedd or "", 60)
+    if any((target.cluster, target.proc) in strangers for target in targets):
         return (
-            f"the schedd {plain(word.schedd or '', 60)} has jobs of these numbers that belong to "
+            f"the schedd {schedd} has jobs of these numbers that belong to "
             "another directory: the logs are a copy, or another machine's"
         )
-    return (
-        f"the schedd {plain(word.schedd or '', 60)} does not have these jobs: the logs are "
-        "another machine's, or old"
-    )
+    return f"the schedd {schedd} does not have these jobs: the logs are another machine's, or old"
 
 
-def not_running(dag: DagRow) -> str | None:
-    """Why there is no DAGMan that would hear of anything."""
+def dagman_not_running(dag: DagRow) -> str | None:
+    """Why the DAG has no running DAGMan that could react."""
     if dag.state is DagState.RUNNING:
         return None
     if dag.state is DagState.HELD:
@@ -66,12 +67,12 @@ def not_running(dag: DagRow) -> str | None:
     return f"the DAG does not run: it is {str(dag.state).replace('-', ' ')}"
 
 
-def counted(left_out: Sequence[tuple[Target | RunTarget, str]]) -> str:
-    """``2 held already; 1 running: not held``: the most frequent reasons."""
-    reasons = Counter(why for _, why in left_out)
-    return "; ".join(f"{count} {why}" for why, count in reasons.most_common(SOME_NAMES))
+def count_reasons(left_out: Sequence[tuple[Target | RunTarget, str]]) -> str:
+    """The most frequent reasons with counts: ``2 held already; 1 running: not held``."""
+    reasons = Counter(reason for _, reason in left_out)
+    return "; ".join(f"{count} {reason}" for reason, count in reasons.most_common(MAX_NAMES))
 
 
 def target(row: JobRow, file: str | None = None) -> Target:
-    """The job as an order names it."""
+    """The job as a target of a request."""
     return Target(row.cluster, row.proc, row.dag, row.node, row.run, row.epoch, row.state, file)

@@ -1,8 +1,7 @@
-"""What passes between a screen (or command) and the queue: plain records.
+"""Records exchanged between screens or commands and the pool client.
 
-Nothing here imports HTCondor's bindings: they run in a process of their own
-(:mod:`metlmon.pool.worker`), so that what they print, or an end they come to, never reaches
-a screen.
+Nothing here imports HTCondor's bindings: they run in a separate process
+(:mod:`metlmon.pool.worker`), so that their output and crashes never reach a screen.
 """
 
 from __future__ import annotations
@@ -17,15 +16,18 @@ from metlmon.snapshot.types import JobRow, RunRow
 
 
 class PoolError(Exception):
-    """The pool did not do it: one sentence that says what was asked, the answer, and what to
-    do about it. What looks like a secret is not quoted."""
+    """A pool operation failed.
 
-    def __init__(self, sentence: str) -> None:
-        super().__init__(redact_secrets(sentence))
+    The message is one sentence: the request, the schedd's response, and what to do about it.
+    Secrets in it are redacted.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(redact_secrets(message))
 
 
 class PoolAction(StrEnum):
-    """What can be done to jobs, to a DAG, or to runs."""
+    """An action on jobs, on a DAG, or on runs."""
 
     HOLD = "hold"
     RELEASE = "release"
@@ -67,16 +69,19 @@ RUN_ACTS: Final = (
     PoolAction.RESUME_RUN,
     PoolAction.SEND,
 )
-"""What is asked of a run's gate, in a file; only STOP_NOW needs the schedd as well."""
+"""Requests to a run's gate, made through files; STOP_NOW also needs the schedd."""
 
 AS_THE_DAG_SAYS: Final = ""
-"""The site of a SEND that takes an earlier one back."""
+"""The site of a SEND that cancels an earlier one."""
 
 
 @frozen
 class Target:
-    """One job that an order touches; ``dag`` is its DAG file, ``state`` the logs' word; ``file``,
-    beside the DAG file, is written with it (RETARGET, where its submit file includes that)."""
+    """One job that a request affects.
+
+    ``dag`` is its DAG file and ``state`` its state in the logs. ``file``, a path relative to the
+    DAG file's directory, is written as well (RETARGET, if the job's submit file includes it).
+    """
 
     cluster: int
     proc: int
@@ -95,7 +100,7 @@ class Target:
 
 @frozen
 class SelectedRun:
-    """A run that is selected, and its jobs that are in the queue by their logs."""
+    """A selected run and those of its jobs that are queued according to the logs."""
 
     row: RunRow
     jobs: tuple[JobRow, ...] = ()
@@ -103,9 +108,12 @@ class SelectedRun:
 
 @frozen
 class RunTarget:
-    """One run that an order touches: by ``files``, beside its DAG file ``dag``, that are written
-    or (RESUME_RUN, or a SEND that takes one back) deleted, and by removing ``jobs`` (STOP_NOW).
-    ``epoch`` is its latest one, as in its node's name; ``state`` the logs' word."""
+    """One run that a request affects.
+
+    ``files`` (relative to the directory of its DAG file ``dag``) are written or, for RESUME_RUN
+    and for a SEND that cancels an earlier one, deleted; ``jobs`` are removed (STOP_NOW).
+    ``epoch`` is the latest one, as in its node's name; ``state`` is the state in the logs.
+    """
 
     run: str
     uuid: str | None
@@ -117,18 +125,21 @@ class RunTarget:
 
     @property
     def id(self) -> str:
-        """The uuid; without one the name."""
+        """The uuid, or the name if there is none."""
         return self.uuid or self.run
 
 
 @frozen
 class ActionRequest:
-    """One thing to do, to exactly these. ``targets``: jobs (for RELEASE_DAG and REMOVE_DAG the
-    job is DAGMan's own). ``dag``: the DAG file as given in the picture, for the DAG's acts.
-    ``value``: the new priority. ``runs``: of the runs' acts. ``site``: where RETARGET and SEND
-    are to go (:data:`AS_THE_DAG_SAYS`: nothing but what the DAG file says). ``dry``: check what
-    can be checked, and change nothing. ``confirmed``: what RESUBMIT keeps of the earlier
-    submission although it leads out of the DAG's directory, by name."""
+    """One action on an explicit set of targets.
+
+    ``targets``: jobs (for RELEASE_DAG and REMOVE_DAG, DAGMan's own job). ``dag``: the DAG file as
+    in the snapshot, for DAG actions. ``value``: the new priority. ``runs``: targets of run
+    actions. ``site``: destination of RETARGET and SEND (:data:`AS_THE_DAG_SAYS`: use the DAG
+    file's). ``dry``: perform all checks but change nothing. ``confirmed``: names of options and
+    paths of the earlier submission that RESUBMIT keeps although they lead out of the DAG's
+    directory.
+    """
 
     act: PoolAction
     targets: tuple[Target, ...] = ()
@@ -141,20 +152,22 @@ class ActionRequest:
 
     @property
     def touched(self) -> tuple[RunTarget | Target, ...]:
-        """What gets an answer each: the runs, each with its jobs behind it, or the jobs."""
-        of_runs: list[RunTarget | Target] = []
+        """The targets that get a result each: jobs, or runs followed by their jobs."""
+        run_targets: list[RunTarget | Target] = []
         for run in self.runs:
-            of_runs += [run, *run.jobs]
-        return (*of_runs, *self.targets)
+            run_targets += [run, *run.jobs]
+        return (*run_targets, *self.targets)
 
 
 @frozen
 class ActionPreview:
-    """An act as a screen offers it for what is selected. ``refused`` None: it can be asked
-    for with ``order``; else the reason, and it is shown grey. ``left_out``: jobs or runs among
-    the selected ones that it does not touch, and why (a completed job cannot be held).
-    ``subject``: what is touched, in words ("3 jobs of run4", "ens.dag").
-    ``effect``: what will happen. ``undo``: how to take it back."""
+    """An action as offered on a screen for the selection.
+
+    ``refused``: why it is not possible (the action is shown disabled), or None if ``order`` can
+    be performed. ``left_out``: selected jobs or runs that the action skips, with the reason (a
+    completed job cannot be held). ``subject``: the targets as text ("3 jobs of run4", "ens.dag").
+    ``effect``: what will happen. ``undo``: how to revert it.
+    """
 
     act: PoolAction
     subject: str
@@ -166,7 +179,7 @@ class ActionPreview:
 
 
 class ResultCode(StrEnum):
-    """The schedd's answer for one job."""
+    """The result of an action for one target."""
 
     DONE = "done"
     ALREADY = "already so"
@@ -178,9 +191,11 @@ class ResultCode(StrEnum):
 
 @frozen
 class ActionResult:
-    """What became of one target. ``subject`` is ``cluster.proc``, a run's uuid (without one its
-    name), or the DAG file's name;
-    ``text`` says more where there is more to say (whose job it is, which file was written)."""
+    """The result for one target.
+
+    ``subject`` is ``cluster.proc``, a run's uuid (or its name if it has none), or the DAG file's
+    name; ``text`` adds details (the job's owner, the file written).
+    """
 
     subject: str
     reply: ResultCode
@@ -189,12 +204,15 @@ class ActionResult:
 
 @frozen
 class QueueJob:
-    """One job as the queue has it (attributes of its ClassAd in brackets). ``status``
-    [JobStatus] 1 idle, 2 running, 3 removed, 4 completed, 5 held, 6 transferring output,
-    7 suspended. ``position``: its place among this ensemble's idle jobs by priority, then by
-    age, from 1; None when it is not idle. ``nodes_log`` [DAGManNodesLog], ``dagman``
-    [DAGManJobId], ``universe`` [JobUniverse; 7 is DAGMan's], ``arguments`` [Arguments].
-    ``site``: where it is to go [MetlSite]; ``by_site``: its requirements look at that."""
+    """One job in the queue (attributes of its ClassAd in brackets).
+
+    ``status`` [JobStatus]: 1 idle, 2 running, 3 removed, 4 completed, 5 held, 6 transferring
+    output, 7 suspended. ``position``: rank among this ensemble's idle jobs by priority, then age,
+    from 1; None if not idle. ``waiting``: the number of these idle jobs. ``nodes_log``
+    [DAGManNodesLog], ``dagman`` [DAGManJobId], ``universe`` [JobUniverse; 7 is DAGMan's],
+    ``arguments`` [Arguments]. ``site``: the requested site [MetlSite]; ``by_site``: whether its
+    Requirements refer to MetlSite.
+    """
 
     cluster: int
     proc: int
@@ -222,12 +240,14 @@ class QueueJob:
 
 @frozen
 class QueueSnapshot:
-    """What the schedd said, as of ``asked`` (seconds since the epoch). ``error``: why there
-    is no word (no HTCondor here, the schedd does not answer), None when there is one.
-    ``asking``: the first answer is still awaited. ``jobs`` by (cluster, proc). ``user``: who
-    we are to the schedd. ``next_try``: when it is asked again, after an error. ``dagmans``:
-    DAGMan's own jobs, for the top-level DAGs. ``strangers``: jobs that have an id of ours but
-    belong to another directory (the logs are a copy, or another machine's)."""
+    """The schedd's queue as of ``asked`` (seconds since the epoch).
+
+    ``error``: why there is no current data (no HTCondor here, the schedd does not respond), else
+    None. ``asking``: the first query is still pending. ``jobs`` are sorted by (cluster, proc).
+    ``user``: our identity at the schedd. ``next_try``: time of the next query after an error.
+    ``dagmans``: DAGMan's own jobs, for the top-level DAGs. ``strangers``: ids of ours under which
+    the queue has jobs of another directory (the logs are a copy, or from another machine).
+    """
 
     schedd: str | None = None
     version: str | None = None
@@ -241,7 +261,7 @@ class QueueSnapshot:
     strangers: tuple[tuple[int, int], ...] = ()
 
     def job(self, cluster: int, proc: int) -> QueueJob | None:
-        """The job with this id, if the queue has it."""
+        """The job with this id, or None if the queue does not have it."""
         for job in self.jobs:
             if (job.cluster, job.proc) == (cluster, proc):
                 return job
@@ -250,8 +270,10 @@ class QueueSnapshot:
 
 @frozen
 class SubmitResult:
-    """A DAG in the queue: DAGMan's cluster, and by which way it came there ("htcondor2" or
-    "condor_submit_dag")."""
+    """A submitted DAG.
+
+    ``cluster``: DAGMan's cluster; ``way``: the method used ("htcondor2" or "condor_submit_dag").
+    """
 
     cluster: int
     way: str
@@ -260,8 +282,11 @@ class SubmitResult:
 
 @frozen
 class SiteInfo:
-    """A site that the collector knows now: the value of GLIDEIN_ResourceName, how many slots
-    advertise it, and the names of their GPUs."""
+    """A site currently known to the collector.
+
+    ``name``: the value of GLIDEIN_ResourceName; ``slots``: how many slots advertise it; ``gpus``:
+    the names of their GPUs.
+    """
 
     name: str
     slots: int
@@ -270,8 +295,11 @@ class SiteInfo:
 
 @frozen
 class ScheddInfo:
-    """The pool at hand. ``dagman``: is condor_dagman at hand for the bindings;
-    ``submit_command``: path of condor_submit_dag, None when there is none."""
+    """The local schedd and how DAGs can be submitted to it.
+
+    ``dagman``: condor_dagman is in PATH, as the bindings require; ``submit_command``: path of
+    condor_submit_dag, None if it is missing.
+    """
 
     schedd: str
     version: str
