@@ -346,7 +346,7 @@ class PoolClient:
         try:
             edit()
         except PoolRefused as exception:
-            error = exception.said
+            error = exception.schedd_text
         return self._connection.job(job.cluster, job.proc), error
 
     # --- a DAG --------------------------------------------------------------------------

@@ -127,7 +127,9 @@ def differences(
             since,
         )
         first = previous.first if unchanged and previous is not None else snapshot.asked
-        discrepancies[key] = QueueDiscrepancy(key, status, state, since, first)
+        discrepancies[key] = QueueDiscrepancy(
+            job=key, status=status, state=state, since=since, first=first
+        )
     return discrepancies
 
 

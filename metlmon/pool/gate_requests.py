@@ -1,8 +1,8 @@
-"""What people ask of a run's gate: small files beside the DAG file, by the run's uuid.
+"""Request files for a run's gate, stored beside the DAG file by the run's uuid.
 
-The gate (``gate.py`` beside the DAG) looks for them before each node of the run; formats and
-meanings are told at its top. They are written whole or not at all, and no link is followed, neither
-of a file nor of the folders above it up to the DAG file's own.
+The gate (``gate.py`` beside the DAG) checks for them before each node of the run; its header
+describes the formats. Files are written atomically, and no symbolic link is followed, neither of
+a file nor of the directories between it and the DAG file's own.
 """
 
 from __future__ import annotations
@@ -24,44 +24,48 @@ from metlmon.pool.worker import SITE
 from metlmon.text.formatting import plain
 
 FILE_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,199}")
-"""What uuids and nodes must look like to be part of a file's name."""
+"""Uuids and node names that can be part of a file name."""
 
 NO_SITE: Final = "a site's name is one line without quotes, $ and backslash"
 
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
-"""What file systems without hard links answer (some FUSE and AFS mounts)."""
+"""Errors of file systems without hard links (some FUSE and AFS mounts)."""
 
 
 def site_of(text: str) -> str | None:
-    """The site that is meant by what was typed; None where that cannot be the name of one: it
-    goes into a submit file, on one line and between quotes."""
+    """The site name in user input, or None if it is not valid.
+
+    Site names go into a submit file, on one line and in quotes.
+    """
     site = text.strip()
     return site if SITE.fullmatch(site) and site.isprintable() else None
 
 
 def request_file(dag: str, uuid: str, what: str) -> str:
-    """``gate/ens/<uuid>.stop`` for the DAG file ``ens.dag``; beside it, wherever it lies."""
+    """The request file relative to the DAG file: ``gate/ens/<uuid>.stop``."""
     return str(PurePath("gate", PurePath(dag).name.removesuffix(".dag"), f"{uuid}.{what}"))
 
 
 def gate_rules(dag: str) -> str:
-    """The file that tells a DAG's gate its runs, beside the DAG file."""
+    """The name of the DAG's gate configuration, beside the DAG file."""
     return f"{PurePath(dag).name.removesuffix('.dag')}.gate.json"
 
 
 def placement_file(dag: str, node: str) -> str:
-    """What the submit file of a node of the DAG file ``dag`` includes, and what says where it
-    goes; beside the DAG file, wherever it lies."""
+    """The file with the site of a node, which its submit file includes.
+
+    Relative to the directory of the DAG file ``dag``.
+    """
     return f"placement/{PurePath(dag).name.removesuffix('.dag')}/{node}.inc"
 
 
 def placement_line(site: str) -> bytes:
-    """All that a placement file holds."""
+    """The content of a placement file."""
     return f"ResourceName = {site}\n".encode()
 
 
 def by_whom() -> bytes:
-    """What a stop file says: the gate tells it as the reason."""
+    """The line of a stop file with the user, which the gate reports as the reason."""
     try:
         name = pwd.getpwuid(os.geteuid()).pw_name
     except KeyError:
@@ -70,111 +74,118 @@ def by_whom() -> bytes:
 
 
 def when(seconds: float | None = None) -> bytes:
-    """The line of a request that says when it was written (in UTC; now if nothing is said): a copy
-    of the file has another time."""
+    """The line of a request with its time in UTC, by default now.
+
+    The file's own time does not survive copying.
+    """
     return time.strftime("%Y-%m-%dT%H:%M:%SZ\n", time.gmtime(seconds)).encode()
 
 
 class NoFile(OSError):
-    """Something else lies in a file's place."""
+    """Something other than a regular file has the file's name."""
 
 
 @contextmanager
-def folder(home: Path, parts: tuple[str, ...], make: bool = False) -> Iterator[int]:
-    """The folder ``parts`` below ``home`` (a DAG file's own), as a descriptor. Those that are not
-    there are made with ``make``, as open to others as ``home`` is: DAGMan's user writes into them,
-    whoever asks. Raises OSError."""
+def open_directory(directory: Path, parts: tuple[str, ...], make: bool = False) -> Iterator[int]:
+    """The directory ``parts`` below ``directory`` (a DAG file's own), as a descriptor.
+
+    With ``make``, missing directories are created with the group and permissions of their parent,
+    since DAGMan's user writes into them, too. Raises OSError.
+    """
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-    at = os.open(home, flags)
+    descriptor = os.open(directory, flags)
     try:
         for part in parts:
-            made = make and _made(at, part)
-            below = os.open(part, flags | os.O_NOFOLLOW, dir_fd=at)
+            created = make and _make_directory(descriptor, part)
+            child = os.open(part, flags | os.O_NOFOLLOW, dir_fd=descriptor)
             try:
-                if made:
-                    _as_open_as(below, os.fstat(at))
+                if created:
+                    _copy_permissions(child, os.fstat(descriptor))
             except BaseException:
-                os.close(below)
+                os.close(child)
                 raise
-            os.close(at)
-            at = below
-        yield at
+            os.close(descriptor)
+            descriptor = child
+        yield descriptor
     finally:
-        os.close(at)
+        os.close(descriptor)
 
 
-def _made(at: int, name: str) -> bool:
+def _make_directory(parent: int, name: str) -> bool:
+    """Create a directory; False if it exists."""
     try:
-        os.mkdir(name, 0o777, dir_fd=at)
+        os.mkdir(name, 0o777, dir_fd=parent)
     except FileExistsError:
         return False
     return True
 
 
-def _as_open_as(handle: int, above: os.stat_result) -> None:
-    owner = above.st_uid if os.geteuid() == 0 else -1
+def _copy_permissions(descriptor: int, parent: os.stat_result) -> None:
+    """Copy group and permissions (as root, also the owner) from the parent."""
+    owner = parent.st_uid if os.geteuid() == 0 else -1
     with suppress(OSError):
-        os.fchown(handle, owner, above.st_gid)
+        os.fchown(descriptor, owner, parent.st_gid)
     with suppress(OSError):
-        os.fchmod(handle, (above.st_mode & 0o2777) | stat.S_IRWXU)
+        os.fchmod(descriptor, (parent.st_mode & 0o2777) | stat.S_IRWXU)
 
 
 def _split(file: str) -> tuple[tuple[str, ...], str]:
-    *above, name = PurePath(file).parts
-    return tuple(above), name
+    """The directories and the name of a relative path."""
+    *parents, name = PurePath(file).parts
+    return tuple(parents), name
 
 
-def create(home: Path, file: str, content: bytes) -> bool:
-    """Write a file that must not be there yet; False when it is. Raises OSError."""
-    above, name = _split(file)
-    with folder(home, above, make=True) as at:
-        if _is_there(at, name):
+def create(directory: Path, file: str, content: bytes) -> bool:
+    """Create a file; False if it exists. Raises OSError."""
+    parents, name = _split(file)
+    with open_directory(directory, parents, make=True) as parent:
+        if _exists(parent, name):
             return False
-        with _draft(at, name, content) as draft:
+        with _draft(parent, name, content) as draft:
             try:
-                os.link(draft, name, src_dir_fd=at, dst_dir_fd=at, follow_symlinks=False)
+                os.link(draft, name, src_dir_fd=parent, dst_dir_fd=parent, follow_symlinks=False)
             except FileExistsError:
                 return False
             except OSError as error:
                 if error.errno not in _NO_LINKS:
                     raise
-                os.replace(draft, name, src_dir_fd=at, dst_dir_fd=at)
+                os.replace(draft, name, src_dir_fd=parent, dst_dir_fd=parent)
     return True
 
 
-def put(home: Path, file: str, content: bytes) -> bool:
-    """Write a file, whatever it said before; False when it says just this. Raises OSError."""
-    above, name = _split(file)
-    with folder(home, above, make=True) as at:
-        if _is_there(at, name) and _content(at, name) == content:
+def put(directory: Path, file: str, content: bytes) -> bool:
+    """Write or replace a file; False if it has this content already. Raises OSError."""
+    parents, name = _split(file)
+    with open_directory(directory, parents, make=True) as parent:
+        if _exists(parent, name) and _read(parent, name) == content:
             return False
-        with _draft(at, name, content) as draft:
-            os.replace(draft, name, src_dir_fd=at, dst_dir_fd=at)
+        with _draft(parent, name, content) as draft:
+            os.replace(draft, name, src_dir_fd=parent, dst_dir_fd=parent)
     return True
 
 
-def delete(home: Path, file: str) -> bool:
-    """Delete a file; False when it is not there. Raises OSError."""
-    above, name = _split(file)
+def delete(directory: Path, file: str) -> bool:
+    """Delete a file; False if it does not exist. Raises OSError."""
+    parents, name = _split(file)
     try:
-        with folder(home, above) as at:
-            if not _is_there(at, name):
+        with open_directory(directory, parents) as parent:
+            if not _exists(parent, name):
                 return False
-            os.unlink(name, dir_fd=at)
+            os.unlink(name, dir_fd=parent)
     except FileNotFoundError:
         return False
     return True
 
 
-def check_writable(home: Path, file: str) -> None:
-    """Raises OSError where ``file``, or the folders above it, could not be made or deleted."""
-    above, name = _split(file)
-    for depth in range(len(above), -1, -1):
+def check_writable(directory: Path, file: str) -> None:
+    """Raise OSError if ``file`` or its directories cannot be created or deleted."""
+    parents, name = _split(file)
+    for depth in range(len(parents), -1, -1):
         try:
-            with folder(home, above[:depth]) as at:
-                if depth == len(above):
-                    _is_there(at, name)
-                if not os.access(".", os.W_OK | os.X_OK, dir_fd=at):
+            with open_directory(directory, parents[:depth]) as parent:
+                if depth == len(parents):
+                    _exists(parent, name)
+                if not os.access(".", os.W_OK | os.X_OK, dir_fd=parent):
                     raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
                 return
         except FileNotFoundError:
@@ -182,29 +193,35 @@ def check_writable(home: Path, file: str) -> None:
                 raise
 
 
-def content_of(home: Path, file: str) -> bytes | None:
-    """What a file says, of a long one the beginning; None when it is not there. Raises OSError."""
-    above, name = _split(file)
+def content_of(directory: Path, file: str) -> bytes | None:
+    """A file's content up to a size limit, or None if it does not exist.
+
+    Raises OSError.
+    """
+    parents, name = _split(file)
     try:
-        with folder(home, above) as at:
-            return _content(at, name) if _is_there(at, name) else None
+        with open_directory(directory, parents) as parent:
+            return _read(parent, name) if _exists(parent, name) else None
     except FileNotFoundError:
         return None
 
 
-def why_stopped(home: Path, file: str) -> str | None:
-    """The reason in what the gate wrote when it ended a run, "" when it gives none; None when it
-    has not. Raises OSError."""
-    content = content_of(home, file)
+def why_stopped(directory: Path, file: str) -> str | None:
+    """The gate's reason for stopping a run: "" if not given, None if not stopped.
+
+    Raises OSError.
+    """
+    content = content_of(directory, file)
     if content is None:
         return None
     stopped = read_stopped(content)
     return "" if stopped is None else stopped.reason
 
 
-def _is_there(at: int, name: str) -> bool:
+def _exists(parent: int, name: str) -> bool:
+    """Whether the file exists. Raises NoFile if it is no regular file."""
     try:
-        mode = os.stat(name, dir_fd=at, follow_symlinks=False).st_mode
+        mode = os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode
     except FileNotFoundError:
         return False
     if not stat.S_ISREG(mode):
@@ -212,27 +229,28 @@ def _is_there(at: int, name: str) -> bool:
     return True
 
 
-def _content(at: int, name: str) -> bytes:
+def _read(parent: int, name: str) -> bytes:
+    """The file's content, up to a size limit."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-    with open(os.open(name, flags, dir_fd=at), "rb") as there:
-        return there.read(LONGEST)
+    with open(os.open(name, flags, dir_fd=parent), "rb") as stream:
+        return stream.read(LONGEST)
 
 
 @contextmanager
-def _draft(at: int, name: str, content: bytes) -> Iterator[str]:
-    """The name of a file with this content, on disk, to be put in its place; gone afterwards."""
-    remove_stale_drafts(at, [name])
+def _draft(parent: int, name: str, content: bytes) -> Iterator[str]:
+    """The name of a synced temporary file with this content, removed afterwards."""
+    remove_stale_drafts(parent, [name])
     draft = draft_name(name)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    handle = os.open(draft, flags, 0o644, dir_fd=at)
+    draft_descriptor = os.open(draft, flags, 0o644, dir_fd=parent)
     try:
-        with open(handle, "wb") as out:
-            # Also where the umask is narrow: the gate runs as DAGMan's user, who may be another.
-            os.fchmod(handle, 0o644)
-            out.write(content)
-            out.flush()
-            os.fsync(handle)
+        with open(draft_descriptor, "wb") as stream:
+            # Despite the umask: the gate runs as DAGMan's user, which may differ from ours.
+            os.fchmod(draft_descriptor, 0o644)
+            stream.write(content)
+            stream.flush()
+            os.fsync(draft_descriptor)
         yield draft
     finally:
         with suppress(FileNotFoundError):
-            os.unlink(draft, dir_fd=at)
+            os.unlink(draft, dir_fd=parent)

@@ -42,7 +42,7 @@ from metlmon.text.formatting import DAG_STATES, plain
 DAGMAN_ACTIONS: Final = frozenset({PoolAction.RELEASE_DAG, PoolAction.REMOVE_DAG})
 """Actions on DAGMan's own job."""
 
-PLACED: Final = ACTIVE - {State.IDLE, State.HELD}
+SLOT_STATES: Final = ACTIVE - {State.IDLE, State.HELD}
 """States of a job that occupies a slot and can be vacated from it."""
 
 EFFECT_TEXTS: Final = {
@@ -159,7 +159,15 @@ def _job_preview(
     effect, undo = EFFECT_TEXTS[act], UNDO_TEXTS[act]
     if len(described) == 1:
         effect, undo = _singular(effect), _singular(undo)
-    return ActionPreview(act, subject, request, refused, tuple(left_out), effect, undo)
+    return ActionPreview(
+        act=act,
+        subject=subject,
+        order=request,
+        refused=refused,
+        left_out=tuple(left_out),
+        effect=effect,
+        undo=undo,
+    )
 
 
 def _state(row: JobRow, queued: QueueJob | None) -> State:
@@ -244,7 +252,7 @@ def exclusion_reason(act: PoolAction, state: State) -> str | None:
         return "held already"
     if act is PoolAction.RELEASE and state is not State.HELD:
         return f"{name}: not held"
-    if act is PoolAction.VACATE and state not in PLACED:
+    if act is PoolAction.VACATE and state not in SLOT_STATES:
         return f"{name}: at no machine"
     if act is PoolAction.RETARGET and state is not State.IDLE:
         return f"{name}: only idle jobs can be retargeted"
@@ -253,7 +261,7 @@ def exclusion_reason(act: PoolAction, state: State) -> str | None:
 
 def _no_target(
     jobs: Sequence[JobRow],
-    touched: Sequence[Target],
+    targets: Sequence[Target],
     left_out: Sequence[tuple[Target, str]],
     queue: Mapping[tuple[int, int], QueueJob],
     snapshot: QueueSnapshot,
@@ -261,7 +269,7 @@ def _no_target(
     """Why the action has no target, or None if it has one."""
     if not jobs:
         return "no job is selected"
-    if touched:
+    if targets:
         return None
     owners = {
         job.owner
@@ -315,7 +323,13 @@ def _dag_preview(
         reason = "no DAG is selected" if not dags else "more than one DAG is selected: choose one"
         subject = "no DAG" if not dags else f"{len(dags)} DAGs"
         return ActionPreview(
-            act, subject, None, refusal or reason, (), EFFECT_TEXTS[act], UNDO_TEXTS[act]
+            act=act,
+            subject=subject,
+            order=None,
+            refused=refusal or reason,
+            left_out=(),
+            effect=EFFECT_TEXTS[act],
+            undo=UNDO_TEXTS[act],
         )
     dag = dags[0]
     name = plain(dag.file, 60)
@@ -333,13 +347,29 @@ def _dag_preview(
         )
     targets = (dagman_target(dag),) if act in DAGMAN_ACTIONS and dag.cluster is not None else ()
     request = None if refused else ActionRequest(act, targets, dag.file)
-    return ActionPreview(act, name, request, refused, (), effect, UNDO_TEXTS[act])
+    return ActionPreview(
+        act=act,
+        subject=name,
+        order=request,
+        refused=refused,
+        left_out=(),
+        effect=effect,
+        undo=UNDO_TEXTS[act],
+    )
 
 
 def dagman_target(dag: DagRow) -> Target:
     """DAGMan's own job as a target."""
     assert dag.cluster is not None
-    return Target(dag.cluster, 0, dag.file, None, None, None, State.RUNNING)
+    return Target(
+        cluster=dag.cluster,
+        proc=0,
+        dag=dag.file,
+        node=None,
+        run=None,
+        epoch=None,
+        state=State.RUNNING,
+    )
 
 
 def _halt_refusal(dag: DagRow, snapshot: QueueSnapshot) -> str | None:

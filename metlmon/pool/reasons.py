@@ -75,4 +75,13 @@ def count_reasons(left_out: Sequence[tuple[Target | RunTarget, str]]) -> str:
 
 def target(row: JobRow, file: str | None = None) -> Target:
     """The job as a target of a request."""
-    return Target(row.cluster, row.proc, row.dag, row.node, row.run, row.epoch, row.state, file)
+    return Target(
+        cluster=row.cluster,
+        proc=row.proc,
+        dag=row.dag,
+        node=row.node,
+        run=row.run,
+        epoch=row.epoch,
+        state=row.state,
+        file=file,
+    )

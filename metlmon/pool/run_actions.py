@@ -42,14 +42,14 @@ NO_GATE: Final = "no gate stands before its nodes (metlmon new writes DAGs that 
 NO_RETRY: Final = (
     "DAGMan has no retry left for its node, which would fail, and with it all that comes after"
 )
-LAST_EPOCH: Final = "its last epoch is under way: nothing comes after it"
-NO_REQUEST: Final = "nothing is asked of it that could be taken back"
+LAST: Final = "its last epoch is under way: nothing comes after it"
+NOT_ASKED: Final = "nothing is asked of it that could be taken back"
 STOPPED: Final = "it is stopped already"
-STOP_REQUESTED: Final = "its stop is asked for already"
+STOP_ASKED: Final = "its stop is asked for already"
 PAUSED: Final = "it is paused already"
-PAUSE_REQUESTED: Final = "its pause is asked for already"
+PAUSE_ASKED: Final = "its pause is asked for already"
 
-ALREADY: Final = frozenset({STOPPED, STOP_REQUESTED, PAUSED, PAUSE_REQUESTED, NO_REQUEST})
+ALREADY: Final = frozenset({STOPPED, STOP_ASKED, PAUSED, PAUSE_ASKED, NOT_ASKED})
 """Reasons that mean that the desired state is reached already."""
 
 ENDED: Final = frozenset({State.FAILED, State.REMOVED})
@@ -141,7 +141,13 @@ def run_offer(
     described = targets or [run_target for run_target, _ in left_out]
     subject = describe_runs(described)
     return ActionPreview(
-        act, subject, request, refused, tuple(left_out), _effect(act, described), UNDO_TEXTS[act]
+        act=act,
+        subject=subject,
+        order=request,
+        refused=refused,
+        left_out=tuple(left_out),
+        effect=_effect(act, described),
+        undo=UNDO_TEXTS[act],
     )
 
 
@@ -221,15 +227,15 @@ def _request_conflict(act: PoolAction, row: RunRow, gate: GateStatus) -> str | N
     match act:
         case PoolAction.RESUME_RUN:
             requested = gate.pause_asked or gate.paused or gate.stop_asked
-            return None if requested is not None else NO_REQUEST
+            return None if requested is not None else NOT_ASKED
         case PoolAction.STOP if gate.stop_asked is not None:
-            return STOP_REQUESTED
+            return STOP_ASKED
         case PoolAction.PAUSE if gate.pause_asked is not None:
-            return PAUSED if gate.paused is not None else PAUSE_REQUESTED
+            return PAUSED if gate.paused is not None else PAUSE_ASKED
         case PoolAction.PAUSE | PoolAction.SEND if gate.stop_asked is not None:
             return "its stop is asked for: resume-run takes that back"
         case PoolAction.STOP | PoolAction.PAUSE | PoolAction.SEND if _is_last_epoch(row):
-            return LAST_EPOCH + (", and stop-now ends it" if act is PoolAction.STOP else "")
+            return LAST + (", and stop-now ends it" if act is PoolAction.STOP else "")
     return None
 
 
@@ -273,7 +279,15 @@ def _target(act: PoolAction, row: RunRow, jobs: tuple[Target, ...]) -> RunTarget
             or files[:1]
         )
     removed_jobs = jobs if act is PoolAction.STOP_NOW else ()
-    return RunTarget(row.run, row.uuid, row.dag, epoch, row.state, files, removed_jobs)
+    return RunTarget(
+        run=row.run,
+        uuid=row.uuid,
+        dag=row.dag,
+        epoch=epoch,
+        state=row.state,
+        files=files,
+        jobs=removed_jobs,
+    )
 
 
 def request_files(act: PoolAction, dag: str, uuid: str) -> tuple[str, ...]:

@@ -1,8 +1,8 @@
-"""A DAG's submission: what an earlier one left, and how it is done (again).
+"""Submission and resubmission of a DAG, including the checks beforehand.
 
-DAGMan's submission deletes the halt file and may write over its own submit file before it
-complains; so everything is looked at here first. ``-force`` is never used: it would throw away
-rescue files. Manual: "DAGMan Workflows > Running and Managing DAGMan", "Rescue DAG",
+DAGMan's submission deletes the halt file and may overwrite its own submit file before it reports
+an error, so everything is checked here first. ``-force`` is never used: it would discard rescue
+files. Manual: "DAGMan Workflows > Running and Managing DAGMan", "Rescue DAG",
 *condor_submit_dag*; source: ``DagmanUtils::ensureOutputFilesExist`` in ``dagman_utils.cpp``.
 """
 
@@ -23,7 +23,7 @@ from metlmon.pool.connection import PoolConnection
 from metlmon.pool.types import PoolError, SubmitResult
 from metlmon.text.formatting import plain
 
-LEFTOVERS: Final = (
+LEFTOVER_SUFFIXES: Final = (
     ".condor.sub",
     ".dagman.out",
     ".dagman.log",
@@ -33,18 +33,17 @@ LEFTOVERS: Final = (
     ".metrics",
     ".lock",
 )
-"""What a submission or a DAGMan writes beside the DAG file: with one of them there, the DAG
-was submitted before."""
+"""Suffixes of files that exist beside the DAG file only after a submission."""
 
 SUBMIT_SECONDS: Final = 180.0
-"""``condor_submit_dag`` goes through the whole DAG, and through those below it."""
+"""Time-out of ``condor_submit_dag``, which parses the DAG and its sub-DAGs."""
 
-LARGEST_SUB: Final = 1 << 20
-"""Bytes of a ``.condor.sub``: a real one has two thousand."""
+MAX_SUB_BYTES: Final = 1 << 20
+"""Size limit of a ``.condor.sub`` in bytes; typical files have two thousand."""
 
 Option = int | bool | str
 
-NUMBERS: Final = {
+NUMBER_OPTIONS: Final = {
     "-maxidle": "MaxIdle",
     "-maxjobs": "MaxJobs",
     "-maxpre": "MaxPre",
@@ -54,7 +53,7 @@ NUMBERS: Final = {
     "-debug": "DebugLevel",
     "-submitmethod": "SubmitMethod",
 }
-FLAGS: Final[dict[str, tuple[str, bool]]] = {
+FLAG_OPTIONS: Final[dict[str, tuple[str, bool]]] = {
     "-usedagdir": ("UseDagDir", True),
     "-alwaysrunpost": ("PostRun", True),
     "-dontalwaysrunpost": ("PostRun", False),
@@ -62,8 +61,8 @@ FLAGS: Final[dict[str, tuple[str, bool]]] = {
     "-dont_suppress_notification": ("SuppressNotification", False),
     "-import_env": ("ImportEnv", True),
 }
-TEXTS: Final = {"-notification": "Notification", "-outfile_dir": "OutfileDir"}
-"""DAGMan's own arguments, and the options of a submission that they came from."""
+TEXT_OPTIONS: Final = {"-notification": "Notification", "-outfile_dir": "OutfileDir"}
+"""DAGMan's arguments and the submission options that they stem from."""
 
 COMMAND_FLAGS: Final = {
     ("PostRun", True): "-AlwaysRunPost",
@@ -87,24 +86,30 @@ COMMAND_NAMES: Final = {
     "OutfileDir": "-outfile_dir",
     "BatchName": "-batch-name",
 }
-"""The same options of the command ``condor_submit_dag``."""
+"""The same options on the command line of ``condor_submit_dag``."""
 
 _BATCH_NAME: Final = re.compile(r'^(?:My\.|\+)JobBatchName\s*=\s*"([^"\\]*)"\s*$', re.I | re.M)
 _CLUSTER: Final = re.compile(r"submitted to cluster (\d+)\.")
 
 
-CONFIRMED: Final = ("-import_env", "-outfile_dir")
-"""Options that hand the environment to the job, or write elsewhere: kept only by name."""
+CONFIRMED_OPTIONS: Final = ("-import_env", "-outfile_dir")
+"""Options that are kept only if confirmed by name.
 
-NEVER_KEPT: Final = ("-insert_env", "-include_env")
-"""Their values, which are environment, are not read."""
+They pass the environment to the job, or write to other directories.
+"""
+
+REJECTED_OPTIONS: Final = ("-insert_env", "-include_env")
+"""Options that are never kept: their values, from the environment, are not read."""
 
 
 @frozen
 class PreviousSubmission:
-    """How a DAG is submitted again: from which ``directory``, with which ``files`` (the DAG's own
-    first), and the ``options`` of the earlier submission, as ``from_dag`` calls them. ``refused``:
-    why that is not done before it is confirmed, None where nothing is against it."""
+    """How a DAG was submitted before, for resubmitting it.
+
+    ``directory``: the working directory; ``files``: the DAG files, the DAG's own first;
+    ``options``: named as in ``from_dag``. ``refused``: why resubmitting needs a confirmation or
+    is not possible, else None.
+    """
 
     directory: Path
     files: tuple[str, ...]
@@ -113,20 +118,20 @@ class PreviousSubmission:
 
     @property
     def kept(self) -> str:
-        """The options as words of a command line, for people; "" where there are none."""
+        """The options as command-line text for display; "" if there are none."""
         return shlex.join(command_options(self.options))
 
 
 def leftovers(dag_file: Path) -> list[str]:
-    """Names of what an earlier submission left beside the DAG file."""
-    found = [f"{dag_file.name}{end}" for end in LEFTOVERS]
-    found = [name for name in found if os.path.lexists(dag_file.with_name(name))]
-    newest = newest_rescue(dag_file)
-    return [*found, newest] if newest else found
+    """Names of files beside the DAG file that an earlier submission left."""
+    names = [f"{dag_file.name}{suffix}" for suffix in LEFTOVER_SUFFIXES]
+    names = [name for name in names if os.path.lexists(dag_file.with_name(name))]
+    rescue = newest_rescue(dag_file)
+    return [*names, rescue] if rescue else names
 
 
 def newest_rescue(dag_file: Path) -> str | None:
-    """The rescue file that DAGMan would go on from: the highest number wins."""
+    """The rescue file that DAGMan would use: the one with the highest number."""
     numbered = [
         (number, name)
         for name in os.listdir(dag_file.parent)
@@ -136,66 +141,71 @@ def newest_rescue(dag_file: Path) -> str | None:
 
 
 def former(dag_file: Path, confirmed: Collection[str] = ()) -> PreviousSubmission:
-    """How ``dag_file`` is submitted again, by its ``.condor.sub``; plainly, where there is none.
-    Somebody else may have written that: what leads out of the DAG's directory is kept only where
-    its name is among ``confirmed``."""
+    """The previous submission of ``dag_file`` according to its ``.condor.sub``.
+
+    Without that file, the defaults. Since another user may have written it, what leads out of the
+    DAG's directory is kept only if named in ``confirmed``.
+    """
     sub = dag_file.with_name(f"{dag_file.name}.condor.sub")
     try:
-        data = read_regular(sub, LARGEST_SUB)
+        data = read_regular(sub, MAX_SUB_BYTES)
     except OSError:
         data = b""
-    said = read_condor_sub(data)
-    home, files = dag_file.parent, (dag_file.name,)
-    written = said.dag_files[0] if said.dag_files else ""
-    directory = _directory(dag_file, written)
+    condor_sub = read_condor_sub(data)
+    dag_directory, files = dag_file.parent, (dag_file.name,)
+    name = condor_sub.dag_files[0] if condor_sub.dag_files else ""
+    directory = _directory(dag_file, name)
     if directory is None:
-        if not written:
-            return PreviousSubmission(home, files, _options(said, data))
+        if not name:
+            return PreviousSubmission(dag_directory, files, _options(condor_sub, data))
         return PreviousSubmission(
-            home, files, {}, f"{sub.name} is of another DAG: {plain(written, 100)}"
+            dag_directory, files, {}, f"{sub.name} is of another DAG: {plain(name, 100)}"
         )
-    flags = {word.lower() for word in said.words}
-    names: list[str] = [flag for flag in CONFIRMED if flag in flags]
-    names += said.dag_files[1:]
-    if directory != Path(os.path.realpath(home)):
-        names.append(str(directory))
-    never = [flag for flag in NEVER_KEPT if flag in flags]
-    left = [name for name in names if name not in confirmed]
+    flags = {argument.lower() for argument in condor_sub.words}
+    to_confirm: list[str] = [flag for flag in CONFIRMED_OPTIONS if flag in flags]
+    to_confirm += condor_sub.dag_files[1:]
+    if directory != Path(os.path.realpath(dag_directory)):
+        to_confirm.append(str(directory))
+    rejected = [flag for flag in REJECTED_OPTIONS if flag in flags]
+    unconfirmed = [item for item in to_confirm if item not in confirmed]
     refused = None
-    if never:
-        refused = f"it was submitted with {never[0]}: submit it with condor_submit_dag yourself"
-    elif left:
-        named = ", ".join(plain(name, 100) for name in left)
-        keep = " ".join(f"--keep={shlex.quote(plain(name, 100))}" for name in left)
-        refused = f"it was submitted with {named}: metlmon act resubmit … {keep} keeps that"
-    return PreviousSubmission(directory, said.dag_files, _options(said, data), refused)
+    if rejected:
+        refused = f"it was submitted with {rejected[0]}: submit it with condor_submit_dag yourself"
+    elif unconfirmed:
+        listed = ", ".join(plain(item, 100) for item in unconfirmed)
+        keep = " ".join(f"--keep={shlex.quote(plain(item, 100))}" for item in unconfirmed)
+        refused = f"it was submitted with {listed}: metlmon act resubmit … {keep} keeps that"
+    return PreviousSubmission(directory, condor_sub.dag_files, _options(condor_sub, data), refused)
 
 
-def _directory(dag_file: Path, written: str) -> Path | None:
-    """From where the DAG was called ``written``; None when it cannot have been."""
-    if not written or os.path.basename(written) != dag_file.name:
+def _directory(dag_file: Path, name: str) -> Path | None:
+    """The directory from which ``name`` refers to the DAG file, or None."""
+    if not name or os.path.basename(name) != dag_file.name:
         return None
-    home = Path(os.path.realpath(dag_file.parent))
-    if os.path.isabs(written):
-        return home if os.path.realpath(os.path.dirname(written)) == str(home) else None
-    parts = Path(written).parts
-    place = home / dag_file.name
-    if place.parts[-len(parts) :] != parts:
+    dag_directory = Path(os.path.realpath(dag_file.parent))
+    if os.path.isabs(name):
+        return (
+            dag_directory if os.path.realpath(os.path.dirname(name)) == str(dag_directory) else None
+        )
+    parts = Path(name).parts
+    path = dag_directory / dag_file.name
+    if path.parts[-len(parts) :] != parts:
         return None
-    return Path(*place.parts[: -len(parts)])
+    return Path(*path.parts[: -len(parts)])
 
 
-def _options(said: CondorSub, data: bytes) -> dict[str, Option]:
+def _options(condor_sub: CondorSub, data: bytes) -> dict[str, Option]:
+    """The options of a submission from DAGMan's arguments and the batch name."""
     options: dict[str, Option] = {}
-    for word, value in zip(said.words, [*said.words[1:], ""], strict=False):
-        flag = word.lower()
-        if flag in NUMBERS and re.fullmatch(r"-?\d{1,9}", value):
-            options[NUMBERS[flag]] = int(value)
-        elif flag in FLAGS:
-            name, on = FLAGS[flag]
-            options[name] = on
-        elif flag in TEXTS and value.isprintable():
-            options[TEXTS[flag]] = value
+    for argument, value in zip(condor_sub.words, [*condor_sub.words[1:], ""], strict=False):
+        flag = argument.lower()
+        if flag in NUMBER_OPTIONS and re.fullmatch(r"-?\d{1,9}", value):
+            options[NUMBER_OPTIONS[flag]] = int(value)
+        elif flag in FLAG_OPTIONS:
+            name, enabled = FLAG_OPTIONS[flag]
+            options[name] = enabled
+        elif flag in TEXT_OPTIONS and value.isprintable():
+            options[TEXT_OPTIONS[flag]] = value
     names = _BATCH_NAME.findall(data.decode("utf-8", "replace"))
     if names and names[-1].isprintable():
         options["BatchName"] = names[-1]
@@ -205,36 +215,43 @@ def _options(said: CondorSub, data: bytes) -> dict[str, Option]:
 def submit(
     connection: PoolConnection, directory: Path, files: tuple[str, ...], options: dict[str, Option]
 ) -> SubmitResult:
-    """Submit DAGMan for ``files`` from ``directory``, through the bindings where they can, else
-    by ``condor_submit_dag``. Raises PoolError."""
+    """Submit DAGMan for ``files`` from ``directory``.
+
+    Uses the bindings if possible, else ``condor_submit_dag``. Raises PoolError.
+    """
     command = submit_command(connection, files)
     if command is None:
         return SubmitResult(connection.submit_dag(directory, files[0], options), "htcondor2")
-    return SubmitResult(_by_command(command, directory, files, options), "condor_submit_dag")
+    return SubmitResult(
+        _run_submit_command(command, directory, files, options), "condor_submit_dag"
+    )
 
 
 def submit_command(connection: PoolConnection, files: tuple[str, ...]) -> str | None:
-    """The path of ``condor_submit_dag``; None where the bindings can submit ``files``. Raises
-    PoolError where nothing can."""
-    where = connection.where()
+    """The path of ``condor_submit_dag``, or None if the bindings can submit ``files``.
+
+    Raises PoolError if neither is possible.
+    """
+    info = connection.where()
     if os.geteuid() == 0:
         raise PoolError(
             "root may not submit: HTCondor runs no job as root, so become the user whose DAG it is"
         )
-    if where.dagman and len(files) == 1:
+    if info.dagman and len(files) == 1:
         return None
-    if where.submit_command is not None:
-        return where.submit_command
-    lacking = "condor_submit_dag is" if where.dagman else "condor_dagman and condor_submit_dag are"
-    raise PoolError(f"{lacking} not in PATH here: submit on the access point itself")
+    if info.submit_command is not None:
+        return info.submit_command
+    missing = "condor_submit_dag is" if info.dagman else "condor_dagman and condor_submit_dag are"
+    raise PoolError(f"{missing} not in PATH here: submit on the access point itself")
 
 
-def _by_command(
+def _run_submit_command(
     command: str, directory: Path, files: tuple[str, ...], options: dict[str, Option]
 ) -> int:
-    argv = [command, *command_options(options), *(_no_option(file) for file in files)]
+    """Submit with ``condor_submit_dag``; returns DAGMan's cluster."""
+    argv = [command, *command_options(options), *(_file_argument(file) for file in files)]
     try:
-        ran = subprocess.run(
+        process = subprocess.run(
             argv,
             cwd=directory,
             stdin=subprocess.DEVNULL,
@@ -249,30 +266,31 @@ def _by_command(
             f"{command} did not end in {SUBMIT_SECONDS:.0f} s, and was ended; condor_q tells "
             "whether the DAG was submitted"
         ) from None
-    found = _CLUSTER.search(ran.stdout)
-    if ran.returncode or found is None:
-        raise PoolError(f"condor_submit_dag: {_complaint(ran.stdout + ran.stderr)}")
-    return int(found[1])
+    match = _CLUSTER.search(process.stdout)
+    if process.returncode or match is None:
+        raise PoolError(f"condor_submit_dag: {_error_line(process.stdout + process.stderr)}")
+    return int(match[1])
 
 
 def command_options(options: dict[str, Option]) -> list[str]:
-    """The options as words of ``condor_submit_dag``'s command line."""
-    words = []
+    """The options as arguments of ``condor_submit_dag``."""
+    arguments = []
     for name, value in options.items():
         if isinstance(value, bool):
             flag = COMMAND_FLAGS.get((name, value))
-            words += [flag] if flag else []
+            arguments += [flag] if flag else []
         else:
-            words += [COMMAND_NAMES[name], str(value)]
-    return words
+            arguments += [COMMAND_NAMES[name], str(value)]
+    return arguments
 
 
-def _no_option(file: str) -> str:
+def _file_argument(file: str) -> str:
+    """The file name as an argument that is not taken for an option."""
     return f"./{file}" if file.startswith("-") else file
 
 
-def _complaint(text: str) -> str:
-    """The line of an output that says what was wrong."""
+def _error_line(text: str) -> str:
+    """The line of an output that reports the error."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     errors = [line for line in lines if "error" in line.lower()]
     return plain((errors or lines or ["it failed without a word"])[0], 400)

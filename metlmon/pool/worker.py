@@ -1,12 +1,12 @@
-"""The process in which HTCondor's bindings run: JSON lines in, JSON lines out.
+"""The worker process that runs HTCondor's bindings: JSON lines in, JSON lines out.
 
-Nothing else imports ``htcondor2``. Its C++ prints to standard error, can end the process that
-it is loaded in (``EXCEPT``) and can block for long; none of that may reach a screen. What was
-standard output is kept for answers alone; what the C++ prints goes where standard error goes,
-which is the parent's file.
+Only this module imports ``htcondor2``. Its C++ code prints to standard error, can terminate its
+process (``EXCEPT``) and can block for long; none of that may reach a screen. The original
+standard output carries responses only; anything else that is printed goes to standard error, a
+file of the parent.
 
-A request is ``{"op": name, …}``; its answer ``{"value": …}`` or ``{"error": kind, "text": …}``,
-the kinds being :class:`ErrorKind`. Constraints are made of integers only, jobs are named by
+A request is ``{"op": name, …}``, the response ``{"value": …}`` or ``{"error": kind, "text": …}``
+with a kind of :class:`ErrorKind`. Constraints are built from integers only, and jobs are named by
 ``cluster.proc`` from integers. Manual: "Python Bindings > htcondor2 API Reference".
 """
 
@@ -28,10 +28,10 @@ from typing import IO, Any, Final
 from metlmon.redact import redact_secrets
 
 LONGEST_TEXT: Final = 4096
-"""Characters of an ad's text that are of use; what a job says of itself can be megabytes."""
+"""Characters used of a text attribute; jobs can set texts of megabytes."""
 
 IDS_AT_ONCE: Final = 200
-"""Ids in one constraint: the schedd weighs the whole of it for every job in its queue."""
+"""Ids per constraint: the schedd evaluates all of it for every job in its queue."""
 
 JOB_TEXTS: Final = {
     "owner": "Owner",
@@ -45,7 +45,7 @@ JOB_TEXTS: Final = {
     "site": "MetlSite",
 }
 PROSE: Final = ("rejection", "hold_reason")
-"""Those that may quote anything."""
+"""Attributes with free text, which may contain secrets."""
 
 JOB_NUMBERS: Final = {
     "cluster": "ClusterId",
@@ -65,8 +65,10 @@ JOB_FLAGS: Final = {
 }
 REQUIREMENTS: Final = "Requirements"
 BY_SITE: Final = re.compile(r"\bMetlSite\b", re.IGNORECASE)
-"""Attributes' names know no case. Where a site's name is the same word, in quotes, that is one job
-too many for which retargeting is offered."""
+"""Finds MetlSite, case-insensitive like attribute names.
+
+A quoted site name with the same spelling matches too: retargeting is then offered needlessly.
+"""
 
 PROJECTION: Final = [
     *JOB_TEXTS.values(),
@@ -74,23 +76,26 @@ PROJECTION: Final = [
     *JOB_FLAGS.values(),
     REQUIREMENTS,
 ]
-"""The attributes that are asked for, by the names under which they are answered."""
+"""The attributes that queries request."""
 
 AGAIN_SECONDS: Final = 5.0
-"""A query that failed sooner is tried again; one that took HTCondor's 20 s is not."""
+"""Only faster failures are retried, not those that took HTCondor's 20 s."""
 
 SITE: Final = re.compile(r"[^\s\"'$\\](?:[^\"'$\\]{0,198}[^\s\"'$\\])?")
-"""What may be a site's name (and is printable): it goes into a submit file and into a ClassAd, and
-must not end the line, the quotes or be a macro there. The gate lets the same through."""
+"""Valid site names (which must be printable as well).
+
+They go into a submit file and a ClassAd, and must not end the line or the quotes there, or be a
+macro. The gate accepts the same names.
+"""
 
 SCHEDULER_UNIVERSE: Final = 7
-"""DAGMan's own jobs."""
+"""The universe of DAGMan's own jobs."""
 
 ACTIONS: Final = {"hold": "Hold", "release": "Release", "remove": "Remove", "vacate": "Vacate"}
-"""Ours, and the names in ``htcondor2.JobAction``."""
+"""Our action names, and those of ``htcondor2.JobAction``."""
 
 REASON: Final = "via metlmon"
-"""Written to the job's log and ad; never anything that a log said."""
+"""Written to the job's log and ad; never contains text from a log."""
 
 TOTALS: Final = {
     "TotalSuccess": "done",
@@ -103,7 +108,7 @@ TOTALS: Final = {
 
 
 class ErrorKind(StrEnum):
-    """What went wrong."""
+    """Kinds of failure."""
 
     NO_BINDINGS = "no-bindings"
     NO_SCHEDD = "no-schedd"
@@ -116,7 +121,7 @@ class ErrorKind(StrEnum):
 
 
 class WorkerFailure(Exception):
-    """An operation that did not work: its kind and what HTCondor said."""
+    """A failed operation, with its kind and HTCondor's message."""
 
     def __init__(self, kind: ErrorKind, text: str) -> None:
         super().__init__(redact_secrets(text[:LONGEST_TEXT]))
@@ -127,17 +132,17 @@ class WorkerFailure(Exception):
 
 
 def number(value: object) -> int:
-    """A whole number from a request. Raises Failure for anything else."""
+    """A job number from a request. Raises WorkerFailure for anything else."""
     if type(value) is not int or not 0 <= value < 2**31:
         raise WorkerFailure(ErrorKind.REQUEST, f"{value!r} is no number of a job")
     return value
 
 
 def numbers(value: object) -> list[int]:
-    """Whole numbers from a request. Raises Failure for anything else."""
+    """Job numbers from a request. Raises WorkerFailure for anything else."""
     if not isinstance(value, list):
         raise WorkerFailure(ErrorKind.REQUEST, "a list of numbers is wanted")
-    return [number(each) for each in value]
+    return [number(item) for item in value]
 
 
 def job_id(request: dict[str, Any]) -> str:
@@ -146,45 +151,47 @@ def job_id(request: dict[str, Any]) -> str:
 
 
 def job_answer(ad: Any) -> dict[str, Any] | None:
-    """A job's ad as plain values; None for one without id or status. Whatever is not of the
-    type that the attribute has (an expression, a list) counts as absent."""
-    answer: dict[str, Any] = {}
+    """A job's ad as plain values, or None if it lacks an id or the status.
+
+    A value that is not of the attribute's type (an expression, a list) counts as absent.
+    """
+    record: dict[str, Any] = {}
     for name, attribute in JOB_NUMBERS.items():
         value = ad.get(attribute)
-        answer[name] = int(value) if type(value) in (int, float) and abs(value) < 2**53 else None
+        record[name] = int(value) if type(value) in (int, float) and abs(value) < 2**53 else None
     for name, attribute in JOB_TEXTS.items():
         value = ad.get(attribute)
-        answer[name] = value[:LONGEST_TEXT] if isinstance(value, str) else None
+        record[name] = value[:LONGEST_TEXT] if isinstance(value, str) else None
     for name in PROSE:
-        if answer[name] is not None:
-            answer[name] = redact_secrets(ad[JOB_TEXTS[name]][: 2 * LONGEST_TEXT])[:LONGEST_TEXT]
-    if None in (answer["cluster"], answer["proc"], answer["status"]):
+        if record[name] is not None:
+            record[name] = redact_secrets(ad[JOB_TEXTS[name]][: 2 * LONGEST_TEXT])[:LONGEST_TEXT]
+    if None in (record["cluster"], record["proc"], record["status"]):
         return None
     flags = {name: ad.get(attribute) is True for name, attribute in JOB_FLAGS.items()}
-    moving = "input" if flags["in"] else "output" if flags["out"] else None
-    answer["transferring"] = "queued" if moving is None and flags["wait"] else moving
-    answer["by_site"] = answer["site"] is not None and _looks_at_site(ad.get(REQUIREMENTS))
-    return answer
+    direction = "input" if flags["in"] else "output" if flags["out"] else None
+    record["transferring"] = "queued" if direction is None and flags["wait"] else direction
+    record["by_site"] = record["site"] is not None and _refers_to_site(ad.get(REQUIREMENTS))
+    return record
 
 
-def _looks_at_site(requirements: object) -> bool:
-    """Do a job's requirements, an expression, name the attribute that says where it is to go?"""
+def _refers_to_site(requirements: object) -> bool:
+    """Whether the requirements, an expression, refer to MetlSite."""
     return BY_SITE.search(str(requirements)) is not None
 
 
 def any_of(attribute: str, values: Iterable[int]) -> Iterator[str]:
-    """Constraints that together match every job whose ``attribute`` is one of ``values``."""
-    listed = sorted(set(values))
-    for start in range(0, len(listed), IDS_AT_ONCE):
-        some = listed[start : start + IDS_AT_ONCE]
-        yield " || ".join(f"{attribute} == {number(value)}" for value in some)
+    """Constraints that together match every job with ``attribute`` in ``values``."""
+    sorted_values = sorted(set(values))
+    for start in range(0, len(sorted_values), IDS_AT_ONCE):
+        batch = sorted_values[start : start + IDS_AT_ONCE]
+        yield " || ".join(f"{attribute} == {number(value)}" for value in batch)
 
 
 # --- the pool -----------------------------------------------------------------------------
 
 
 class Pool:
-    """The pool that the configuration names; finds the schedd again when it has moved."""
+    """The configured pool; locates the schedd again after it has moved."""
 
     def __init__(self) -> None:
         try:
@@ -195,7 +202,7 @@ class Pool:
         self._location: Any = None
 
     def schedd(self) -> Any:
-        """The schedd. Raises Failure when there is none."""
+        """The schedd. Raises WorkerFailure if there is none."""
         if self._location is None:
             try:
                 self._location = self._api.Collector().locate(self._api.DaemonType.Schedd)
@@ -204,18 +211,21 @@ class Pool:
         return self._api.Schedd(self._location)
 
     @contextmanager
-    def speaking(self, kind: ErrorKind = ErrorKind.NO_ANSWER) -> Iterator[None]:
-        """What the bindings raise becomes a Failure, and the schedd is looked for again."""
+    def _translating_errors(self, kind: ErrorKind = ErrorKind.NO_ANSWER) -> Iterator[None]:
+        """Convert the bindings' exceptions to WorkerFailure, and forget the schedd."""
         try:
             yield
         except self._api.HTCondorException as error:
             location, self._location = self._location, None
-            if kind is ErrorKind.REFUSED and not self._answers(location):
+            if kind is ErrorKind.REFUSED and not self._responds(location):
                 kind = ErrorKind.NO_ANSWER
             raise WorkerFailure(kind, str(error).strip()) from None
 
-    def _answers(self, location: Any) -> bool:
-        """A refused action and a schedd that is gone raise the same: is it there?"""
+    def _responds(self, location: Any) -> bool:
+        """Whether the schedd responds at all.
+
+        A refused action and an absent schedd raise the same exception.
+        """
         try:
             self._api.Schedd(location).query("false", ["ClusterId"])
         except self._api.HTCondorException:
@@ -223,8 +233,8 @@ class Pool:
         return True
 
     def where(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Schedd, its version, and who we are to it (None: it refused to authenticate us)."""
-        # It may be the address of one that has gone: only an answer proves it.
+        """The schedd, its version, and our identity (None: authentication refused)."""
+        # The located address may be outdated; only a response proves that it is valid.
         self._query("false", ["ClusterId"])
         location = self._location
         try:
@@ -246,104 +256,103 @@ class Pool:
             *any_of("DAGManJobId", numbers(request.get("dagmans"))),
             *any_of("ClusterId", numbers(request.get("clusters"))),
         ]
-        found = {}
+        jobs = {}
         for constraint in constraints:
-            for answer in self._jobs(constraint):
-                found[answer["cluster"], answer["proc"]] = answer
-        return list(found.values())
+            for job in self._jobs(constraint):
+                jobs[job["cluster"], job["proc"]] = job
+        return list(jobs.values())
 
     def job(self, request: dict[str, Any]) -> dict[str, Any] | None:
-        """One job, None when the queue does not have it."""
+        """One job, None if the queue does not have it."""
         cluster, proc = number(request.get("cluster")), number(request.get("proc"))
-        found = self._jobs(f"ClusterId == {cluster} && ProcId == {proc}")
-        return found[0] if found else None
+        jobs = self._jobs(f"ClusterId == {cluster} && ProcId == {proc}")
+        return jobs[0] if jobs else None
 
     def dagmans(self, request: dict[str, Any]) -> list[dict[str, Any]]:
         """Every DAGMan in the queue."""
         return self._jobs(f"JobUniverse == {SCHEDULER_UNIVERSE}")
 
     def _query(self, constraint: str, attributes: list[str]) -> Any:
-        begun = time.monotonic()
+        started = time.monotonic()
         try:
-            with self.speaking():
+            with self._translating_errors():
                 return self.schedd().query(constraint, attributes)
         except WorkerFailure:
-            # The schedd may have been restarted, at another address or without the session that
-            # it had with us: then that took no time.
-            if time.monotonic() - begun > AGAIN_SECONDS:
+            # A restarted schedd has another address, or lacks our session; this fails at once.
+            if time.monotonic() - started > AGAIN_SECONDS:
                 raise
-            with self.speaking():
+            with self._translating_errors():
                 return self.schedd().query(constraint, attributes)
 
     def _jobs(self, constraint: str) -> list[dict[str, Any]]:
         ads = self._query(constraint, PROJECTION)
-        answers = (job_answer(ad) for ad in ads)
-        return [answer for answer in answers if answer is not None]
+        records = (job_answer(ad) for ad in ads)
+        return [record for record in records if record is not None]
 
     def act(self, request: dict[str, Any]) -> str:
-        """One of :data:`ACTIONS` on one job: how the schedd counted it."""
+        """Perform one of :data:`ACTIONS` on one job; returns the schedd's result."""
         action = ACTIONS.get(str(request.get("action")))
         if action is None:
             raise WorkerFailure(ErrorKind.REQUEST, f"there is no action {request.get('action')!r}")
         schedd = self.schedd()
-        with self.speaking(ErrorKind.REFUSED):
+        with self._translating_errors(ErrorKind.REFUSED):
             totals = schedd.act(
                 getattr(self._api.JobAction, action), [job_id(request)], (REASON, None)
             )
         if totals is not None:
-            for total, answer in TOTALS.items():
+            for total, result in TOTALS.items():
                 if totals.get(total):
-                    return answer
+                    return result
         return "failed"
 
     def priority(self, request: dict[str, Any]) -> None:
-        """Set a job's priority. That nothing is raised does not prove that it was set."""
+        """Set a job's priority. The absence of an exception does not prove success."""
         value = request.get("value")
         if type(value) is not int or abs(value) >= 2**31:
             raise WorkerFailure(ErrorKind.REQUEST, f"{value!r} is no priority")
         schedd = self.schedd()
-        with self.speaking(ErrorKind.REFUSED):
+        with self._translating_errors(ErrorKind.REFUSED):
             schedd.edit([job_id(request)], "JobPrio", str(value))
 
     def place(self, request: dict[str, Any]) -> None:
-        """Set where a job is to go. That nothing is raised does not prove that it was set."""
+        """Set a job's MetlSite. The absence of an exception does not prove success."""
         site = request.get("site")
         if not isinstance(site, str) or not SITE.fullmatch(site) or not site.isprintable():
             raise WorkerFailure(ErrorKind.REQUEST, f"{site!r} is no site")
         schedd = self.schedd()
-        with self.speaking(ErrorKind.REFUSED):
+        with self._translating_errors(ErrorKind.REFUSED):
             schedd.edit([job_id(request)], "MetlSite", f'"{site}"')
 
     def sites(self, request: dict[str, Any]) -> list[dict[str, Any]]:
         """The slots that advertise a site: its name and the GPU."""
         attributes = ["GLIDEIN_ResourceName", "GPUs_DeviceName", "AvailableGPUs", "TotalGPUs"]
-        with self.speaking(ErrorKind.NO_COLLECTOR):
+        with self._translating_errors(ErrorKind.NO_COLLECTOR):
             ads = self._api.Collector().query(
                 self._api.AdType.Startd, "GLIDEIN_ResourceName isnt undefined", attributes
             )
         return [slot for slot in map(_slot, ads) if slot is not None]
 
     def submit_dag(self, request: dict[str, Any]) -> int:
-        """Submit DAGMan for ``file``, from ``directory``; the cluster of its job."""
+        """Submit DAGMan for ``file`` from ``directory``; returns its cluster."""
         if os.geteuid() == 0:
             raise WorkerFailure(ErrorKind.ROOT, "root may not submit")
-        directory, file, options = (request.get(k) for k in ("directory", "file", "options"))
+        directory, file, options = (request.get(key) for key in ("directory", "file", "options"))
         if not isinstance(directory, str) or not isinstance(file, str):
             raise WorkerFailure(ErrorKind.REQUEST, "a directory and a file are wanted")
         if not isinstance(options, dict):
             raise WorkerFailure(ErrorKind.REQUEST, "options are wanted")
         schedd = self.schedd()
-        before = os.getcwd()
+        previous_directory = os.getcwd()
         try:
             os.chdir(directory)
-            with self.speaking(ErrorKind.OTHER):
+            with self._translating_errors(ErrorKind.OTHER):
                 description = self._api.Submit.from_dag(file, options)
-            with self.speaking(ErrorKind.REFUSED):
+            with self._translating_errors(ErrorKind.REFUSED):
                 return int(schedd.submit(description).cluster())
         except (OSError, ValueError, TypeError) as error:
             raise WorkerFailure(ErrorKind.OTHER, str(error)) from None
         finally:
-            os.chdir(before)
+            os.chdir(previous_directory)
 
 
 def _slot(ad: Any) -> dict[str, Any] | None:
@@ -352,7 +361,7 @@ def _slot(ad: Any) -> dict[str, Any] | None:
         return None
     gpu = ad.get("GPUs_DeviceName")
     if not isinstance(gpu, str):
-        # A partitionable slot describes each of its GPUs in an ad of its own.
+        # A partitionable slot describes each of its GPUs in a nested ad.
         gpu = next(
             (
                 value["DeviceName"]
@@ -374,55 +383,57 @@ OPERATIONS: Final = (
 
 
 @contextmanager
-def ending_with(requests: IO[bytes]) -> Iterator[None]:
-    """Meanwhile, the end of the requests on standard input ends this process, whatever it waits
-    for: the bindings can wait long, and Python hears nothing until they return. What the parent
-    writes would end it, too; it writes the next request when it has the answer. Source
-    followed: fcntl(2), O_ASYNC."""
+def terminating_at_eof(requests: IO[bytes]) -> Iterator[None]:
+    """Let the end of standard input terminate this process, even if it is blocked.
+
+    The bindings can block for long, and Python handles no event until they return. A write by the
+    parent would terminate the process, too, but the parent sends the next request only after the
+    response. Source: fcntl(2), O_ASYNC.
+    """
     try:
-        ours = requests.fileno() == 0
+        is_stdin = requests.fileno() == 0
         flags = fcntl.fcntl(0, fcntl.F_GETFL)
-        if ours:
+        if is_stdin:
             fcntl.fcntl(0, fcntl.F_SETOWN, os.getpid())
             fcntl.fcntl(0, fcntl.F_SETFL, flags | os.O_ASYNC)
     except OSError:
-        ours = False
+        is_stdin = False
     try:
         yield
     finally:
-        if ours:
+        if is_stdin:
             fcntl.fcntl(0, fcntl.F_SETFL, flags)
 
 
-def serve(requests: IO[bytes], answers: IO[bytes], pool: Callable[[], Any] = Pool) -> None:
-    """Answer each line of ``requests`` until they end."""
-    opened: Any = None
+def serve(requests: IO[bytes], responses: IO[bytes], pool: Callable[[], Any] = Pool) -> None:
+    """Respond to each line of ``requests`` until end of file."""
+    instance: Any = None
     for line in requests:
         try:
             request = json.loads(line)
             operation = request.get("op")
             if operation not in OPERATIONS:
                 raise WorkerFailure(ErrorKind.REQUEST, f"there is no operation {operation!r}")
-            with ending_with(requests):
-                opened = opened or pool()
-                answer = {"value": getattr(opened, operation)(request)}
+            with terminating_at_eof(requests):
+                instance = instance or pool()
+                response = {"value": getattr(instance, operation)(request)}
         except WorkerFailure as failure:
-            answer = {"error": str(failure.kind), "text": str(failure)[:LONGEST_TEXT]}
-        except Exception as error:  # The line must stay open: say what it was.
+            response = {"error": str(failure.kind), "text": str(failure)[:LONGEST_TEXT]}
+        except Exception as error:  # The worker must survive: report the exception.
             text = f"{type(error).__name__}: {error}"
-            answer = {"error": str(ErrorKind.OTHER), "text": text[:LONGEST_TEXT]}
-        answers.write(json.dumps(answer).encode() + b"\n")
-        answers.flush()
+            response = {"error": str(ErrorKind.OTHER), "text": text[:LONGEST_TEXT]}
+        responses.write(json.dumps(response).encode() + b"\n")
+        responses.flush()
 
 
 def main() -> None:
-    """Run as a child of :class:`metlmon.pool.connection.PoolConnection`."""
-    # The terminal's keys are the parent's.
+    """Run as a child process of :class:`metlmon.pool.connection.PoolConnection`."""
+    # The terminal's interrupt key is for the parent.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    answers = os.fdopen(os.dup(1), "wb")
+    responses = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     signal.signal(signal.SIGIO, signal.SIG_DFL)
-    serve(sys.stdin.buffer, answers)
+    serve(sys.stdin.buffer, responses)
 
 
 if __name__ == "__main__":
