@@ -346,7 +346,7 @@ class PoolClient:
         try:
             edit()
         except PoolRefused as exception:
-            error = exception.schedd_text
+            error = exception.said
         return self._connection.job(job.cluster, job.proc), error
 
     # --- a DAG --------------------------------------------------------------------------

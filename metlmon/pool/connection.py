@@ -72,12 +72,12 @@ def command() -> list[str]:
 class PoolRefused(PoolError):
     """The schedd refused an operation.
 
-    ``schedd_text``: its message.
+    ``said``: its message.
     """
 
     def __init__(self, text: str, schedd_text: str) -> None:
         super().__init__(text)
-        self.schedd_text = schedd_text
+        self.said = schedd_text
 
 
 class PoolUnreachable(PoolError):
@@ -96,7 +96,7 @@ class PoolConnection:
 
     def __init__(self, argv: Sequence[str] | None = None) -> None:
         self._argv = argv
-        self._lock = threading.Lock()
+        self._line = threading.Lock()
         self._worker: subprocess.Popen[bytes] | None = None
         self._stderr: IO[bytes] | None = None
         self._closed = False
@@ -163,7 +163,7 @@ class PoolConnection:
     # --- the protocol -------------------------------------------------------------------
 
     def _call(self, operation: str, **request: Any) -> Any:
-        with self._lock:
+        with self._line:
             if self._closed:
                 raise PoolError("the connection to the pool is closed")
             worker = self._ensure_worker()
@@ -297,7 +297,7 @@ class PoolConnection:
         An operation that another thread waits for fails.
         """
         self._closed = True
-        while not self._lock.acquire(timeout=CLOSE_SECONDS):
+        while not self._line.acquire(timeout=CLOSE_SECONDS):
             # The other thread may have just started the worker: kill it repeatedly.
             worker = self._worker
             if worker is not None:
@@ -308,7 +308,7 @@ class PoolConnection:
                 self._stderr.close()
                 self._stderr = None
         finally:
-            self._lock.release()
+            self._line.release()
 
 
 def queue_job(record: dict[str, Any]) -> QueueJob:

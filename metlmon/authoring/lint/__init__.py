@@ -1,4 +1,4 @@
-"""What people get wrong in DAG and submit files: the rules of ``metlmon check``."""
+"""Linter for DAG and submit files: the rules of ``metlmon check``."""
 
 from metlmon.authoring.lint.finding import Finding, LintResult
 from metlmon.authoring.lint.run import check

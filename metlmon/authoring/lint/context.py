@@ -1,4 +1,4 @@
-"""What the rules look at: one DAG with its files as they are written, and what lies beside it."""
+"""The input of the rules: one DAG, its files as written, and the files beside it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,13 @@ from pathlib import Path
 from typing import Final
 
 from metlmon.authoring.lint.finding import Findings
-from metlmon.authoring.lint.source_map import SourceMap, SubmitText, file_lines, spoken, submit_text
+from metlmon.authoring.lint.source_map import (
+    SourceCommand,
+    SubmitText,
+    file_lines,
+    source_commands,
+    submit_text,
+)
 from metlmon.dagman import Node, NodeKind, Workflow
 from metlmon.dagman.commands import DescriptionCommand, NodeCommand, Placement, VarsCommand
 from metlmon.dagman.file_cache import places
@@ -20,20 +26,20 @@ from metlmon.model.run import RunPart, part_of_run
 from metlmon.model.settings import Settings
 
 MOST_FILES: Final = 20_000
-"""Paths that are looked for: each costs a stat, on a network file system a millisecond."""
+"""Limit of path look-ups: each costs a stat, on network file systems 1 ms."""
 
-RAN: Final = (".dagman.out", ".dagman.log", ".nodes.log", ".metrics")
-"""Beside a DAG file that DAGMan has had in its hands. (``.condor.sub`` is there without.)"""
+RUN_SUFFIXES: Final = (".dagman.out", ".dagman.log", ".nodes.log", ".metrics")
+"""Files beside a DAG file that DAGMan has run. (``.condor.sub`` needs no run.)"""
 
-WITH_JOB: Final = frozenset({NodeKind.JOB, NodeKind.FINAL, NodeKind.SERVICE, NodeKind.PROVISIONER})
+JOB_KINDS: Final = frozenset({NodeKind.JOB, NodeKind.FINAL, NodeKind.SERVICE, NodeKind.PROVISIONER})
 
 
 class FileStore:
-    """The files of one check: each is read once, in whatever order rules and parser ask."""
+    """The files of one check, each read once and shared by parser and rules."""
 
     def __init__(self) -> None:
         self._bytes: dict[Path, bytes | OSError] = {}
-        self._there: dict[str, bool] = {}
+        self._existing: dict[str, bool] = {}
 
     def read(self, path: Path) -> bytes:
         """As :func:`metlmon.live.discovery.read_regular`. Raises OSError, ValueError."""
@@ -42,50 +48,54 @@ class FileStore:
                 self._bytes[path] = read_regular(path)
             except OSError as error:
                 self._bytes[path] = error
-        held = self._bytes[path]
-        if isinstance(held, OSError):
-            raise held
-        return held
+        result = self._bytes[path]
+        if isinstance(result, OSError):
+            raise result
+        return result
 
     def get(self, path: Path) -> bytes | None:
-        """The bytes, None where there are none to be had."""
+        """The bytes, or None if the file cannot be read."""
         try:
             return self.read(path)
         except (OSError, ValueError):
             return None
 
     @property
-    def full(self) -> bool:
-        """Have as many paths been looked for as will be?"""
-        return len(self._there) >= MOST_FILES
+    def exhausted(self) -> bool:
+        """Whether the limit of path look-ups is reached."""
+        return len(self._existing) >= MOST_FILES
 
-    def there(self, path: str) -> bool:
-        """Whether anything has this path; True where it is not looked for any more."""
-        if path not in self._there:
-            if self.full:
+    def exists(self, path: str) -> bool:
+        """Whether the path exists; True beyond the limit of look-ups."""
+        if path not in self._existing:
+            if self.exhausted:
                 return True
             try:
-                self._there[path] = os.path.lexists(path)
+                self._existing[path] = os.path.lexists(path)
             except ValueError:  # a NUL in the name
-                self._there[path] = False
-        return self._there[path]
+                self._existing[path] = False
+        return self._existing[path]
 
 
 @dataclass(slots=True)
 class LintContext:
-    """One workflow, ready for the rules. ``home`` is its DAGMan's directory, ``dagdir`` the one
-    that was asked for, which files are called by, ``names`` how its files are called in
-    findings, ``ran`` whether DAGMan has had it in its hands."""
+    """One workflow, prepared for the rules.
 
-    flow: Workflow
-    home: Path
+    ``dagman_dir``: its DAGMan's working directory; ``dagdir``: the directory being checked, to
+    which file names are relative; ``name``: the DAG file's name in findings; ``names``: its files
+    by their names in findings; ``commands``: the commands of each DAG file; ``parts``: each
+    node's part in a run.
+    """
+
+    workflow: Workflow
+    dagman_dir: Path
     dagdir: Path
-    shelf: FileStore
+    files: FileStore
     settings: Settings
-    found: Findings
+    findings: Findings
     name: str
     names: dict[str, Path] = field(default_factory=dict)
-    commands: dict[str, list[SourceMap]] = field(default_factory=dict)
+    commands: dict[str, list[SourceCommand]] = field(default_factory=dict)
     parts: dict[str, RunPart] = field(default_factory=dict)
     _blocks: dict[tuple[str, int], SubmitText] = field(default_factory=dict)
     _shared: dict[str, SubmitText] = field(default_factory=dict)
@@ -93,150 +103,165 @@ class LintContext:
     _texts: dict[Path, SubmitText] = field(default_factory=dict)
     _vars: dict[str, dict[tuple[str, str], int]] = field(default_factory=dict)
     _appends: bool = False
-    _ran: bool | None = None
+    _has_run: bool | None = None
 
-    # --- making one --------------------------------------------------------------------
+    # --- reading -----------------------------------------------------------------------
 
     def open(self) -> None:
-        """Reads the DAG files of the workflow as they are written."""
-        tops = {node.file for node in self.flow.nodes.values()}
-        for path in self.flow.files:
-            name = self.called(path)
+        """Read the DAG files of the workflow as written."""
+        node_files = {node.file for node in self.workflow.nodes.values()}
+        for path in self.workflow.files:
+            name = self.display_name(path)
             self.names[name] = path
-            if path == self.flow.path or name in tops or path in self.flow.references:
-                self._add(name, self.shelf.get(path) or b"")
-        for node in self.flow.nodes.values():
+            if path == self.workflow.path or name in node_files or path in self.workflow.references:
+                self._read_dag_file(name, self.files.get(path) or b"")
+        for node in self.workflow.nodes.values():
             if (part := part_of_run(node, self.settings)) is not None:
                 self.parts[node.name] = part
 
-    def _add(self, name: str, data: bytes) -> None:
-        self.commands[name] = told = list(spoken(data))
-        for each in told:
-            match each.command:
-                case DescriptionCommand(name=described):
-                    self._shared.setdefault(described, self._inline(name, each.block))
+    def _read_dag_file(self, name: str, data: bytes) -> None:
+        self.commands[name] = entries = list(source_commands(data))
+        for entry in entries:
+            match entry.command:
+                case DescriptionCommand(name=description_name):
+                    self._shared.setdefault(description_name, self._inline_text(name, entry.block))
                 case NodeCommand(submit=None):
-                    self._blocks[name, each.line] = self._inline(name, each.block)
+                    self._blocks[name, entry.line] = self._inline_text(name, entry.block)
                 case VarsCommand(placement=Placement.APPEND):
                     self._appends = True
                 case _:
                     pass
 
-    def _inline(self, name: str, block: tuple[Line, ...]) -> SubmitText:
-        folder = self.names[name].parent
+    def _inline_text(self, name: str, block: tuple[Line, ...]) -> SubmitText:
+        directory = self.names[name].parent
         return submit_text(
-            name, block, inline=True, include=lambda file: self._included(file, folder)
+            name, block, inline=True, include=lambda file: self._read_include(file, directory)
         )
 
-    def _included(self, name: str, folder: Path) -> tuple[str, list[Line]] | None:
-        for path in places(name, folder, self.home):
-            if (data := self.shelf.get(path)) is not None:
-                return self.called(path), file_lines(data)
+    def _read_include(self, name: str, directory: Path) -> tuple[str, list[Line]] | None:
+        for path in places(name, directory, self.dagman_dir):
+            if (data := self.files.get(path)) is not None:
+                return self.display_name(path), file_lines(data)
         return None
 
-    def called(self, path: Path) -> str:
-        """The file's name in findings: relative to the dagdir where it lies in it."""
+    def display_name(self, path: Path) -> str:
+        """The file's name in findings: relative to the dagdir if it is below it."""
         try:
             return str(path.relative_to(self.dagdir))
         except ValueError:
             return str(path)
 
-    # --- what rules ask ------------------------------------------------------------------
+    # --- queries ------------------------------------------------------------------------
 
     @property
-    def ran(self) -> bool:
-        """Has DAGMan had it in its hands? Then what is missing was there, or was lived without."""
-        if self._ran is None:
-            logs = {
-                node.log for node in self.flow.nodes.values() if node.log and "$" not in node.log
-            }
-            paths = [f"{self.flow.path}{ending}" for ending in RAN] if not self._refused() else []
-            paths += [str(self.home / log) for log in sorted(logs)[:RAN_LOGS]]
-            paths += [str(self.home / Path(log).name) for log in sorted(logs)[:RAN_LOGS]]
-            self._ran = any(self.shelf.there(path) for path in paths)
-        return self._ran
+    def has_run(self) -> bool:
+        """Whether DAGMan has run the DAG.
 
-    def _refused(self) -> bool:
-        """Did DAGMan come no further than to read it? Then nothing of it ran."""
+        If so, a missing file existed then, or was not needed.
+        """
+        if self._has_run is None:
+            logs = {
+                node.log
+                for node in self.workflow.nodes.values()
+                if node.log and "$" not in node.log
+            }
+            paths = (
+                [f"{self.workflow.path}{suffix}" for suffix in RUN_SUFFIXES]
+                if not self._parse_failed()
+                else []
+            )
+            paths += [str(self.dagman_dir / log) for log in sorted(logs)[:RUN_LOGS_CHECKED]]
+            paths += [
+                str(self.dagman_dir / Path(log).name) for log in sorted(logs)[:RUN_LOGS_CHECKED]
+            ]
+            self._has_run = any(self.files.exists(path) for path in paths)
+        return self._has_run
+
+    def _parse_failed(self) -> bool:
+        """Whether DAGMan only failed to parse the DAG, so that no node ran."""
         if any(
-            self.shelf.there(f"{self.flow.path}{ending}") for ending in (".nodes.log", ".metrics")
+            self.files.exists(f"{self.workflow.path}{suffix}")
+            for suffix in (".nodes.log", ".metrics")
         ):
             return False
-        out = self.shelf.get(Path(f"{self.flow.path}.dagman.out")) or b""
+        out = self.files.get(Path(f"{self.workflow.path}.dagman.out")) or b""
         return b"Failed to parse" in out
 
     @property
     def submitted(self) -> bool:
-        """Has DAGMan had it in its hands, by its own files? The log may be another DAG's, too."""
-        return any(self.shelf.there(f"{self.flow.path}{ending}") for ending in RAN)
+        """Whether DAGMan's own files show that the DAG was submitted.
+
+        Unlike :attr:`has_run` this ignores the job logs, which may be shared with another DAG.
+        """
+        return any(self.files.exists(f"{self.workflow.path}{suffix}") for suffix in RUN_SUFFIXES)
 
     def jobs(self) -> Iterator[Node]:
-        """Nodes that submit something."""
-        for node in self.flow.nodes.values():
-            if node.kind in WITH_JOB and not node.noop:
+        """The nodes that submit a job."""
+        for node in self.workflow.nodes.values():
+            if node.kind in JOB_KINDS and not node.noop:
                 yield node
 
     def trainings(self) -> Iterator[tuple[Node, RunPart]]:
-        """The training nodes and what they are to their runs."""
+        """The training nodes with their parts in their runs."""
         for name, part in self.parts.items():
             if part.training:
-                yield self.flow.nodes[name], part
+                yield self.workflow.nodes[name], part
 
     def described(self, node: Node) -> SubmitText | None:
-        """The description that a node's job is made from, None where it cannot be read."""
+        """The submit description of a node's job, or None if it cannot be read."""
         if node.submit is None:
             return self._blocks.get((node.file, node.line))
         if node.submit in self._shared:
             return self._shared[node.submit]
         key = (node.submit, node.dir or "", node.file)
         if key not in self._files:
-            self._files[key] = self._file(*key)
+            self._files[key] = self._read_submit_file(*key)
         return self._files[key]
 
-    def _file(self, name: str, folder: str, beside: str) -> SubmitText | None:
-        around = self.names.get(beside, self.flow.path).parent
-        for path in places(name, self.home / folder, self.home, around):
+    def _read_submit_file(self, name: str, directory: str, dag_file: str) -> SubmitText | None:
+        dag_directory = self.names.get(dag_file, self.workflow.path).parent
+        for path in places(name, self.dagman_dir / directory, self.dagman_dir, dag_directory):
             if path in self._texts:
                 return self._texts[path]
-            if (data := self.shelf.get(path)) is not None:
-                called = self.called(path)
+            if (data := self.files.get(path)) is not None:
+                display_name = self.display_name(path)
                 text = submit_text(
-                    called,
+                    display_name,
                     file_lines(data),
                     inline=False,
-                    include=lambda file, here=path.parent: self._included(file, here),  # type: ignore[misc]
+                    include=lambda file, parent=path.parent: self._read_include(file, parent),  # type: ignore[misc]
                 )
                 self._texts[path] = text
                 return text
         return None
 
-    def texts(self) -> dict[int, tuple[SubmitText, list[Node]]]:
-        """Every description with the nodes that use it; one that no node uses has none."""
-        found: dict[int, tuple[SubmitText, list[Node]]] = {
+    def submit_texts(self) -> dict[int, tuple[SubmitText, list[Node]]]:
+        """Every description with the nodes that use it, possibly none."""
+        result: dict[int, tuple[SubmitText, list[Node]]] = {
             id(text): (text, []) for text in self._shared.values()
         }
         for node in self.jobs():
             if (text := self.described(node)) is not None:
-                found.setdefault(id(text), (text, []))[1].append(node)
-        return found
+                result.setdefault(id(text), (text, []))[1].append(node)
+        return result
 
     def values(self, node: Node, text: SubmitText, *names: str) -> dict[str, str | None]:
-        """What these commands come to for the node's job."""
-        before = {"JOB": node.name, **node.vars}
-        return command_values(text.description, before, node.vars if self._appends else {}, names)
+        """The values of these commands for the node's job, with macros expanded."""
+        defaults = {"JOB": node.name, **node.vars}
+        return command_values(text.description, defaults, node.vars if self._appends else {}, names)
 
     def line_of_vars(self, node: Node, key: str) -> int:
-        """The line that last sets a VAR of the node; the node's own where none is found."""
+        """The line that last sets a variable of the node, else the node's own line."""
         lines = self._vars.get(node.file)
         if lines is None:
             lines = self._vars[node.file] = {
-                (each.command.node, name.lower()): each.line
-                for each in self.commands.get(node.file, ())
-                if isinstance(each.command, VarsCommand)
-                for name, _ in each.command.pairs
+                (entry.command.node, name.lower()): entry.line
+                for entry in self.commands.get(node.file, ())
+                if isinstance(entry.command, VarsCommand)
+                for name, _ in entry.command.pairs
             }
         return lines.get((node.name.rsplit("+", 1)[-1], key.lower()), node.line)
 
 
-RAN_LOGS: Final = 20
-"""Logs of the jobs that are looked for to know whether a DAG ran: one would do."""
+RUN_LOGS_CHECKED: Final = 20
+"""Most job logs to look up for :attr:`LintContext.has_run`."""

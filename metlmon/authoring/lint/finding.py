@@ -1,4 +1,4 @@
-"""What a check finds: findings, how bad they are, and how many of one kind are told apart."""
+"""Findings: their fields, their collection, and the limits on their number."""
 
 from __future__ import annotations
 
@@ -11,15 +11,18 @@ from metlmon.frozen import frozen
 ORDER: Final = (Severity.ERROR, Severity.WARNING, Severity.NOTE)
 
 NAMES_SHOWN: Final = 6
-"""Names that one sentence lists: a sentence, not a page."""
+"""Most names that one message lists."""
 
 
 @frozen
 class Finding:
-    """One thing that is wrong. ``kind`` is stable (scripts filter by it), ``file`` as seen from
-    the dagdir, ``line`` from 1 (None: the file as a whole). ``what`` and ``todo`` are one sentence
-    each, foreign words in them still as they were written. ``count``: how many places of this file
-    it stands for; the line is the first of them."""
+    """One finding.
+
+    ``kind``: stable, since scripts filter by it. ``file``: relative to the dagdir. ``line``: from
+    1; None for the file as a whole. ``what``, ``todo``: one sentence each; names from the files
+    in them are not yet escaped for the terminal. ``count``: the places in this file that it
+    stands for; ``line`` is the first of them.
+    """
 
     severity: Severity
     kind: str
@@ -32,17 +35,22 @@ class Finding:
 
 @frozen
 class LintResult:
-    """The answer: ``dags`` are the top-level DAG files, ``findings`` by file and line."""
+    """The result of a check.
+
+    ``dags``: the top-level DAG files; ``findings``: sorted by file and line.
+    """
 
     dags: tuple[str, ...]
     findings: tuple[Finding, ...]
 
     def number(self, severity: Severity) -> int:
-        """How many findings there are of this severity."""
-        return sum(each.severity is severity for each in self.findings)
+        """The number of findings of this severity."""
+        return sum(finding.severity is severity for finding in self.findings)
 
 
-class _Held:
+class _Occurrences:
+    """A finding and the number of its occurrences."""
+
     __slots__ = ("count", "line", "what")
 
     def __init__(self, line: int | None, what: str) -> None:
@@ -50,59 +58,78 @@ class _Held:
         self.what = what
         self.count = 1
 
-    def again(self, line: int | None, what: str) -> None:
-        """The same at another place: the first in the file is the one that is told."""
+    def add_occurrence(self, line: int | None, what: str) -> None:
+        """Count another occurrence; the first in the file is the one reported."""
         self.count += 1
         if line is not None and (self.line is None or line < self.line):
             self.line, self.what = line, what
 
 
 class Findings:
-    """Gathers findings in bounded memory: of a kind and file only so many are told apart, the
-    rest are counted."""
+    """Collects findings in bounded memory.
+
+    Of each kind and file a limited number is listed; the rest is counted.
+    """
 
     def __init__(self) -> None:
-        self._held: dict[tuple[str, str], dict[object, _Held]] = {}
+        self._occurrences: dict[tuple[str, str], dict[object, _Occurrences]] = {}
         self._seen: set[tuple[str, str, int | None, str]] = set()
 
     def add(
         self, kind: str, file: str, line: int | None, what: str, about: str | None = None
     ) -> None:
-        """Adds one. The same one twice (a splice that is used twice) counts once; several of one
-        kind ``about`` one thing (a script that many nodes name) are told together."""
-        seen = (kind, file, line, what)
-        if seen in self._seen:
+        """Add a finding.
+
+        An identical one (of a splice used twice) counts once; several of one kind ``about`` the
+        same thing (a script that many nodes use) are merged.
+        """
+        identity = (kind, file, line, what)
+        if identity in self._seen:
             return
-        if len(self._seen) < _REMEMBERED:
-            self._seen.add(seen)
-        held = self._held.setdefault((kind, file), {})
-        one = about or (line, what)
-        if one in held:
-            held[one].again(line, what)
-        elif len(held) < KINDS[kind].apart:
-            held[one] = _Held(line, what)
+        if len(self._seen) < _MAX_REMEMBERED:
+            self._seen.add(identity)
+        occurrences = self._occurrences.setdefault((kind, file), {})
+        key = about or (line, what)
+        if key in occurrences:
+            occurrences[key].add_occurrence(line, what)
+        elif len(occurrences) < KINDS[kind].apart:
+            occurrences[key] = _Occurrences(line, what)
         else:
-            next(reversed(held.values())).again(line, what)
+            next(reversed(occurrences.values())).add_occurrence(line, what)
 
     def all(self) -> tuple[Finding, ...]:
-        """By file and line, the worst first where they share one."""
-        found = [
+        """All findings, sorted by file, line, then severity, the worst first."""
+        findings = [
             Finding(
-                KINDS[kind].severity, kind, file, held.line, held.what, KINDS[kind].todo, held.count
+                severity=KINDS[kind].severity,
+                kind=kind,
+                file=file,
+                line=occurrences.line,
+                what=occurrences.what,
+                todo=KINDS[kind].todo,
+                count=occurrences.count,
             )
-            for (kind, file), some in self._held.items()
-            for held in some.values()
+            for (kind, file), group in self._occurrences.items()
+            for occurrences in group.values()
         ]
-        found.sort(key=lambda f: (f.file, f.line or 0, ORDER.index(f.severity), f.kind, f.what))
-        return tuple(found)
+        findings.sort(
+            key=lambda finding: (
+                finding.file,
+                finding.line or 0,
+                ORDER.index(finding.severity),
+                finding.kind,
+                finding.what,
+            )
+        )
+        return tuple(findings)
 
 
-_REMEMBERED: Final = 100_000
-"""Findings that are remembered to tell a repetition; hostile files could make millions."""
+_MAX_REMEMBERED: Final = 100_000
+"""Limit of the duplicate detection; hostile files could produce millions."""
 
 
 def listed(names: list[str]) -> str:
-    """``a, b, c and 12 more``."""
+    """The names as text: ``a, b, c and 12 more``."""
     shown = ", ".join(names[:NAMES_SHOWN])
     more = len(names) - NAMES_SHOWN
     return f"{shown} and {more} more" if more > 0 else shown

@@ -1,7 +1,7 @@
-"""Files that a DAG needs: submit files, executables, inputs, scripts, directories.
+"""Rules for files that a DAG needs: submit files, executables, inputs, scripts.
 
-Of a DAG that has run everything was there once, or was lived without: what is missing in a copy
-of it is told in one note.
+For a DAG that has run, every needed file existed once: files missing in a copy of it are reported
+in a single note.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from metlmon.dagman.commands import JobstateCommand, ScriptCommand
 from metlmon.dagman.lexer import Tokens, shown
 from metlmon.frozen import frozen
 
-_NO: Final = frozenset({"false", "f", "no", "n", "0"})
+_FALSE: Final = frozenset({"false", "f", "no", "n", "0"})
 
-#: An absolute path is one in the image there.
-_IN_AN_IMAGE: Final = frozenset({"container", "docker"})
+#: An absolute path refers to the container image in these universes.
+_CONTAINER_UNIVERSES: Final = frozenset({"container", "docker"})
 
-#: Where the executable is a program of the schedd's machine, or of no machine of ours.
-_ELSEWHERE: Final = frozenset({"grid", "vm", "java"})
+#: The executable is not transferred from the submit directory in these universes.
+_REMOTE_UNIVERSES: Final = frozenset({"grid", "vm", "java"})
 
-MOST_NAMES: Final = 500_000
-"""Names of input files that are gone over, of all nodes together: some seconds at most."""
+MAX_NAMES: Final = 500_000
+"""Limit of input file names checked over all nodes: a few seconds at most."""
 
-#: What stands behind ``from``: no list of items in brackets, and no slice.
+#: The file name after ``from``: not a list in brackets, and without a slice.
 _FROM_FILE: Final = re.compile(r"\bfrom[ \t]+(?!\()(?:\[[^\]]*\][ \t]*)?([^(].*)", re.IGNORECASE)
 
-_HEAD: Final = 512
-"""Bytes of a script that tell how its first line ends."""
+_HEAD_BYTES: Final = 512
+"""How many bytes of a script are read to find the end of its first line."""
 
 _COMMANDS: Final = (
     *("executable", "transfer_executable", "universe", "initialdir", "initial_dir"),
@@ -46,177 +46,194 @@ _COMMANDS: Final = (
 )
 
 
-class _Missing:
-    """What is not there: told one by one, or all in one note."""
+class _MissingReporter:
+    """Reports missing files, one by one or in a single note."""
 
-    def __init__(self, look: LintContext) -> None:
-        self._look = look
-        self._gone: dict[str, None] = {}
+    def __init__(self, context: LintContext) -> None:
+        self._context = context
+        self._missing_files: dict[str, None] = {}
 
-    def tell(self, kind: str, file: str, line: int | None, name: str, what: str) -> None:
-        if self._look.ran:
-            self._gone[shown(name)] = None
+    def report(self, kind: str, file: str, line: int | None, name: str, message: str) -> None:
+        """Report a missing file, or collect it for the note."""
+        if self._context.has_run:
+            self._missing_files[shown(name)] = None
         else:
-            self._look.found.add(kind, file, line, what, about=name)
+            self._context.findings.add(kind, file, line, message, about=name)
 
     def finish(self) -> None:
-        if self._gone:
-            text = f"it has run; what it needed is not here: {listed(list(self._gone))}"
-            self._look.found.add("files-not-here", self._look.name, None, text)
+        """Report the note."""
+        if self._missing_files:
+            message = f"it has run; what it needed is not here: {listed(list(self._missing_files))}"
+            self._context.findings.add("files-not-here", self._context.name, None, message)
 
 
-def check(look: LintContext) -> None:
-    missing = _Missing(look)
-    _configs(look)
-    _scripts(look, missing)
-    _directories(look, missing)
-    _status_logs(look, missing)
-    inputs = _Inputs(look, missing)
-    for node in look.jobs():
-        text = look.described(node)
+def check(context: LintContext) -> None:
+    """Check the files of the DAG and of its jobs."""
+    missing = _MissingReporter(context)
+    _check_configs(context)
+    _check_scripts(context, missing)
+    _check_directories(context, missing)
+    _check_jobstate_log(context, missing)
+    inputs = _InputChecker(context, missing)
+    for node in context.jobs():
+        text = context.described(node)
         if text is None:
             if name := node.submit:
-                what = f"the submit file {shown(name)} of {shown(node.name)} cannot be read"
-                missing.tell("missing-submit-file", node.file, node.line, name, what)
+                message = f"the submit file {shown(name)} of {shown(node.name)} cannot be read"
+                missing.report("missing-submit-file", node.file, node.line, name, message)
             continue
         if not node.done:
-            inputs.of(node, text)
-            _items(look, node, text, missing)
+            inputs.check(node, text)
+            _check_queue_items(context, node, text, missing)
     inputs.finish()
     missing.finish()
-    if look.shelf.full:
-        text_ = "more files are named than are looked for"
-        look.found.add("too-many-files", look.name, None, text_)
+    if context.files.exhausted:
+        message = "more files are named than are looked for"
+        context.findings.add("too-many-files", context.name, None, message)
 
 
 # --- files of the DAG ---------------------------------------------------------------------
 
 
-def _configs(look: LintContext) -> None:
-    for name, told in look.commands.items():
+def _check_configs(context: LintContext) -> None:
+    for name, entries in context.commands.items():
         first = ""
-        for each in told:
-            if each.keyword == "CONFIG" and each.command is not None:
-                file = Tokens(each.rest).file()
+        for entry in entries:
+            if entry.keyword == "CONFIG" and entry.command is not None:
+                file = Tokens(entry.rest).file()
                 first = first or file
-                # They are compared as they are written.
+                # condor_submit_dag compares the names as written.
                 if file != first:
-                    text = f"the configuration file {shown(file)} is named behind {shown(first)}"
-                    look.found.add("second-config", name, each.line, text)
-                if not _anywhere(look, name, file, "."):
-                    text = f"the configuration file {shown(file)} is not there"
-                    look.found.add("missing-config", name, each.line, text)
+                    message = f"the configuration file {shown(file)} is named behind {shown(first)}"
+                    context.findings.add("second-config", name, entry.line, message)
+                if not _find(context, name, file, "."):
+                    message = f"the configuration file {shown(file)} is not there"
+                    context.findings.add("missing-config", name, entry.line, message)
 
 
-def _anywhere(look: LintContext, dag: str, file: str, folder: str) -> str | None:
-    """Where it is: as DAGMan sees it, or beside the DAG file that names it."""
-    for base in (look.home / folder, look.names[dag].parent):
+def _find(context: LintContext, dag: str, file: str, directory: str) -> str | None:
+    """The file's path in DAGMan's view, or beside the DAG file that names it."""
+    for base in (context.dagman_dir / directory, context.names[dag].parent):
         path = os.path.normpath(os.path.join(base, file))
-        if look.shelf.there(path):
+        if context.files.exists(path):
             return path
     return None
 
 
-def _directories(look: LintContext, missing: _Missing) -> None:
-    """DIR of nodes, those without a job too: DAGMan goes there while it reads the DAG."""
-    for node in look.flow.nodes.values():
-        if not node.dir or node.file not in look.names:
+def _check_directories(context: LintContext, missing: _MissingReporter) -> None:
+    """DIR of all nodes, even of those without a job.
+
+    DAGMan enters these directories while it parses the DAG.
+    """
+    for node in context.workflow.nodes.values():
+        if not node.dir or node.file not in context.names:
             continue
-        if _anywhere(look, node.file, node.dir, ".") is None:
-            what = f"the directory {shown(node.dir)} of {shown(node.name)} is not there"
-            missing.tell("missing-directory", node.file, node.line, node.dir, what)
+        if _find(context, node.file, node.dir, ".") is None:
+            message = f"the directory {shown(node.dir)} of {shown(node.name)} is not there"
+            missing.report("missing-directory", node.file, node.line, node.dir, message)
 
 
-def _status_logs(look: LintContext, missing: _Missing) -> None:
-    """The folder of a JOBSTATE_LOG: DAGMan opens that file before it starts any node."""
-    log = look.flow.jobstate_log
-    folder = posixpath.dirname(log or "")
-    if log is None or not folder or _anywhere(look, look.name, folder, ".") is not None:
+def _check_jobstate_log(context: LintContext, missing: _MissingReporter) -> None:
+    """The directory of a JOBSTATE_LOG, which DAGMan opens before it starts a node."""
+    log = context.workflow.jobstate_log
+    directory = posixpath.dirname(log or "")
+    if log is None or not directory or _find(context, context.name, directory, ".") is not None:
         return
-    for name, told in look.commands.items():
-        for each in told:
-            if isinstance(each.command, JobstateCommand) and each.command.file == log:
-                what = f"the directory of the JOBSTATE_LOG {shown(log)} is not there"
-                missing.tell("missing-directory", name, each.line, folder, what)
+    for name, entries in context.commands.items():
+        for entry in entries:
+            if isinstance(entry.command, JobstateCommand) and entry.command.file == log:
+                message = f"the directory of the JOBSTATE_LOG {shown(log)} is not there"
+                missing.report("missing-directory", name, entry.line, directory, message)
                 return
 
 
-def _items(look: LintContext, node: Node, text: SubmitText, missing: _Missing) -> None:
-    """The file that ``queue … from FILE`` reads, when the node is submitted."""
-    for each in text.statements:
-        found = _FROM_FILE.search(each.value) if each.directive and each.key == "queue" else None
-        if found is None or "$" in found[1] or found[1].endswith("|"):
+def _check_queue_items(
+    context: LintContext, node: Node, text: SubmitText, missing: _MissingReporter
+) -> None:
+    """The file read by ``queue … from FILE`` at the node's submission."""
+    for statement in text.statements:
+        match = (
+            _FROM_FILE.search(statement.value)
+            if statement.directive and statement.key == "queue"
+            else None
+        )
+        if match is None or "$" in match[1] or match[1].endswith("|"):
             continue
-        file = found[1].strip().strip('"')
-        if file and _anywhere(look, node.file, file, node.dir or ".") is None:
-            what = f"the file {shown(file)}, which a queue line reads items from, is not there"
-            missing.tell("missing-queue-items", each.file, each.line, file, what)
+        file = match[1].strip().strip('"')
+        if file and _find(context, node.file, file, node.dir or ".") is None:
+            message = f"the file {shown(file)}, which a queue line reads items from, is not there"
+            missing.report("missing-queue-items", statement.file, statement.line, file, message)
 
 
-def _scripts(look: LintContext, missing: _Missing) -> None:
-    for name, told in look.commands.items():
-        for each in told:
-            command = each.command
+def _check_scripts(context: LintContext, missing: _MissingReporter) -> None:
+    for name, entries in context.commands.items():
+        for entry in entries:
+            command = entry.command
             if isinstance(command, ScriptCommand):
-                node = look.flow.nodes.get(command.node)
-                folder = (node.dir if node is not None else None) or "."
-                _script(look, missing, name, each.line, command, folder)
+                node = context.workflow.nodes.get(command.node)
+                directory = (node.dir if node is not None else None) or "."
+                _check_script(context, missing, name, entry.line, command, directory)
 
 
-def _script(
-    look: LintContext, missing: _Missing, dag: str, line: int, command: ScriptCommand, folder: str
+def _check_script(
+    context: LintContext,
+    missing: _MissingReporter,
+    dag: str,
+    line: int,
+    command: ScriptCommand,
+    directory: str,
 ) -> None:
     file = command.command.split(None, 1)[0]
     if "$" in file:
         return
     if "'" in file or '"' in file:
-        text = f"the {command.kind.name} script of {shown(command.node)} is written in quotes"
-        look.found.add("script-quoted", dag, line, text)
+        message = f"the {command.kind.name} script of {shown(command.node)} is written in quotes"
+        context.findings.add("script-quoted", dag, line, message)
         return
-    what = f"{command.kind.name} script {shown(file)} of {shown(command.node)}"
-    path = _anywhere(look, dag, file, folder)
+    label = f"{command.kind.name} script {shown(file)} of {shown(command.node)}"
+    path = _find(context, dag, file, directory)
     if path is None:
-        missing.tell("missing-script", dag, line, file, f"the {what} is not there")
+        missing.report("missing-script", dag, line, file, f"the {label} is not there")
         return
     try:
         mode = os.stat(path).st_mode
     except (OSError, ValueError):
         return
-    if not look.ran and not mode & (stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH):
-        look.found.add(
-            "script-not-executable", dag, line, f"the {what} is not executable", about=file
+    if not context.has_run and not mode & (stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH):
+        context.findings.add(
+            "script-not-executable", dag, line, f"the {label} is not executable", about=file
         )
-    first = _first_line(path)
-    if first.endswith("\r"):
-        text = f"the first line of the {what} ends in CR LF"
-        look.found.add("script-crlf", dag, line, text, about=file)
+    first_line = _first_line(path)
+    if first_line.endswith("\r"):
+        message = f"the first line of the {label} ends in CR LF"
+        context.findings.add("script-crlf", dag, line, message, about=file)
         return
-    needed = _interpreter(first)
+    interpreter = _interpreter(first_line)
     if os.path.basename(path) == SCRIPT and ".gate.json" in command.command:
-        needed = INTERPRETER
-    if needed is not None and not look.ran and shutil.which(needed) is None:
-        where = "is not there" if "/" in needed else "is not on PATH here"
-        text = f"the {what} needs {shown(needed)}, which {where}"
-        look.found.add("no-interpreter", dag, line, text, about=needed)
+        interpreter = INTERPRETER
+    if interpreter is not None and not context.has_run and shutil.which(interpreter) is None:
+        problem = "is not there" if "/" in interpreter else "is not on PATH here"
+        message = f"the {label} needs {shown(interpreter)}, which {problem}"
+        context.findings.add("no-interpreter", dag, line, message, about=interpreter)
 
 
 def _first_line(path: str) -> str:
-    """The first line of a script, if it names an interpreter; else nothing."""
+    """The first line of a script if it names an interpreter, else an empty string."""
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):
             return ""
         with open(path, "rb") as file:
-            head = file.read(_HEAD)
+            head = file.read(_HEAD_BYTES)
     except (OSError, ValueError):
         return ""
     return head.split(b"\n", 1)[0].decode("utf-8", "replace") if head.startswith(b"#!") else ""
 
 
-def _interpreter(first: str) -> str | None:
-    """The program that runs a script with this first line, looked up by ``env`` or not."""
-    program, *words = first.removeprefix("#!").split() or [""]
+def _interpreter(first_line: str) -> str | None:
+    """The program that runs a script with this first line, also if through ``env``."""
+    program, *words = first_line.removeprefix("#!").split() or [""]
     if os.path.basename(program) == "env":
-        program = next((each for each in words if not each.startswith("-") and "=" not in each), "")
+        program = next((word for word in words if not word.startswith("-") and "=" not in word), "")
     return program or None
 
 
@@ -224,111 +241,130 @@ def _interpreter(first: str) -> str | None:
 
 
 @frozen
-class _Gone:
-    """A file that is not there. ``first``: a node needs it that nothing comes before."""
+class _MissingFile:
+    """A missing file.
+
+    ``first``: a node without predecessors needs it.
+    """
 
     first: bool
     executable: bool
     file: str
     line: int
-    what: str
+    message: str
 
 
-class _Inputs:
-    """What jobs take along. A file that is not there is no mistake where an earlier node may
-    leave it: then it is told only if its name is the same for all nodes, and not for sure."""
+class _InputChecker:
+    """Checks the input files of jobs.
 
-    def __init__(self, look: LintContext, missing: _Missing) -> None:
-        self._look = look
+    A missing file is no error if an earlier node may create it: it is then reported as a possible
+    problem, and only if its name is the same for all nodes.
+    """
+
+    def __init__(self, context: LintContext, missing: _MissingReporter) -> None:
+        self._context = context
         self._missing = missing
-        self._gone: dict[tuple[str, str], _Gone] = {}
-        #: Files by (base, name) that are there, or that an earlier node may well leave there.
-        self._fine: set[tuple[str, str]] = set()
+        self._missing_files: dict[tuple[str, str], _MissingFile] = {}
+        #: Existing files by (base, name), and those that an earlier node may create.
+        self._found: set[tuple[str, str]] = set()
         self._later: set[tuple[str, str]] = set()
-        self._left = MOST_NAMES
+        self._names_left = MAX_NAMES
 
-    def of(self, node: Node, text: SubmitText) -> None:
-        said = self._look.values(node, text, *_COMMANDS)
-        folder = (said["initialdir"] or said["initial_dir"] or "").strip()
-        base = posixpath.join(node.dir or "", folder)
-        if "$" in base or self._look.shelf.full:
+    def check(self, node: Node, text: SubmitText) -> None:
+        """Check the inputs of one node's job."""
+        values = self._context.values(node, text, *_COMMANDS)
+        initialdir = (values["initialdir"] or values["initial_dir"] or "").strip()
+        base = posixpath.join(node.dir or "", initialdir)
+        if "$" in base or self._context.files.exhausted:
             return
-        if base and not self._is_there(node, "", base):
-            if folder:
-                what = f"the initialdir {shown(base)} of {shown(node.name)} is not there"
-                self._missing.tell("missing-directory", node.file, node.line, base, what)
+        if base and not self._exists(node, "", base):
+            if initialdir:
+                message = f"the initialdir {shown(base)} of {shown(node.name)} is not there"
+                self._missing.report("missing-directory", node.file, node.line, base, message)
             return
-        for key, name in _taken(said):
-            self._left -= 1
-            if self._left < 0 or self._look.shelf.full:
+        for key, name in _transferred_files(values):
+            self._names_left -= 1
+            if self._names_left < 0 or self._context.files.exhausted:
                 return
             if "$" not in name and "://" not in name:
-                self._take(node, text, key, name, base)
+                self._check_file(node, text, key, name, base)
 
-    def _take(self, node: Node, text: SubmitText, key: str, name: str, base: str) -> None:
-        this = (base, name)
+    def _check_file(self, node: Node, text: SubmitText, key: str, name: str, base: str) -> None:
+        key_path = (base, name)
         first = not node.parents and node.pre is None
-        known = self._gone.get(this)
-        if this in self._fine or (not first and (known is not None or this in self._later)):
+        previous = self._missing_files.get(key_path)
+        if key_path in self._found or (
+            not first and (previous is not None or key_path in self._later)
+        ):
             return
-        if known is not None and known.first:
+        if previous is not None and previous.first:
             return
-        if known is None and self._is_there(node, base, name):
-            self._fine.add(this)
+        if previous is None and self._exists(node, base, name):
+            self._found.add(key_path)
             if key == "executable":
-                self._line_end(text, name, base)
+                self._check_line_end(text, name, base)
             return
-        written = (_names(each.value) for each in text.statements if each.key == key)
-        if not first and not any(name in names for names in written):
-            self._later.add(this)
+        name_lists = (
+            _names(statement.value) for statement in text.statements if statement.key == key
+        )
+        if not first and not any(name in names for names in name_lists):
+            self._later.add(key_path)
             return
-        place = text.last(key)
-        file, line = (place.file, place.line) if place else (text.file, text.line)
+        statement = text.last(key)
+        file, line = (statement.file, statement.line) if statement else (text.file, text.line)
         executable = key == "executable"
-        which = "the executable" if executable else "the file"
-        what = f"{which} {shown(name)}, which {shown(node.name)} takes along, is not there"
-        self._gone[this] = _Gone(first, executable, file, line, what)
+        label = "the executable" if executable else "the file"
+        message = f"{label} {shown(name)}, which {shown(node.name)} takes along, is not there"
+        self._missing_files[key_path] = _MissingFile(
+            first=first, executable=executable, file=file, line=line, message=message
+        )
 
-    def _line_end(self, text: SubmitText, name: str, base: str) -> None:
-        if _first_line(os.path.join(self._look.home, base, name)).endswith("\r"):
-            place = text.last("executable")
-            file, line = (place.file, place.line) if place else (text.file, text.line)
-            what = f"the first line of the executable {shown(name)} ends in CR LF"
-            self._look.found.add("script-crlf", file, line, what, about=name)
+    def _check_line_end(self, text: SubmitText, name: str, base: str) -> None:
+        if _first_line(os.path.join(self._context.dagman_dir, base, name)).endswith("\r"):
+            statement = text.last("executable")
+            file, line = (statement.file, statement.line) if statement else (text.file, text.line)
+            message = f"the first line of the executable {shown(name)} ends in CR LF"
+            self._context.findings.add("script-crlf", file, line, message, about=name)
 
-    def _is_there(self, node: Node, base: str, name: str) -> bool:
-        folders = [self._look.home / base]
-        if node.file in self._look.names:
-            folders.append(self._look.names[node.file].parent / base)
-        paths = (os.path.normpath(os.path.join(folder, name)) for folder in folders)
-        return any(self._look.shelf.there(path) for path in paths)
+    def _exists(self, node: Node, base: str, name: str) -> bool:
+        directories = [self._context.dagman_dir / base]
+        if node.file in self._context.names:
+            directories.append(self._context.names[node.file].parent / base)
+        paths = (os.path.normpath(os.path.join(directory, name)) for directory in directories)
+        return any(self._context.files.exists(path) for path in paths)
 
     def finish(self) -> None:
-        for (_, name), gone in self._gone.items():
-            kind = "missing-executable" if gone.executable else "missing-input"
-            kind = kind if gone.first else "missing-later-input"
-            self._missing.tell(kind, gone.file, gone.line, name, gone.what)
+        """Report the missing files."""
+        for (_, name), missing_file in self._missing_files.items():
+            kind = "missing-executable" if missing_file.executable else "missing-input"
+            kind = kind if missing_file.first else "missing-later-input"
+            self._missing.report(
+                kind, missing_file.file, missing_file.line, name, missing_file.message
+            )
 
 
-def _taken(said: dict[str, str | None]) -> Iterator[tuple[str, str]]:
-    """The files of one job, with the command that names each: what is sent from here."""
-    executable = (said["executable"] or "").strip().strip('"')
-    sent = (said["transfer_executable"] or "").strip().lower() not in _NO
-    universe = (said["universe"] or "").strip().lower()
-    imaged = universe in _IN_AN_IMAGE or said["container_image"] or said["docker_image"]
-    if imaged and executable.startswith("/"):
-        sent = False
-    if executable and sent and universe not in _ELSEWHERE:
+def _transferred_files(values: dict[str, str | None]) -> Iterator[tuple[str, str]]:
+    """The files that the job transfers from here, with the command that names each."""
+    executable = (values["executable"] or "").strip().strip('"')
+    transferred = (values["transfer_executable"] or "").strip().lower() not in _FALSE
+    universe = (values["universe"] or "").strip().lower()
+    in_container = (
+        universe in _CONTAINER_UNIVERSES or values["container_image"] or values["docker_image"]
+    )
+    if in_container and executable.startswith("/"):
+        transferred = False
+    if executable and transferred and universe not in _REMOTE_UNIVERSES:
         yield "executable", executable
-    image = (said["container_image"] or "").strip().strip('"')
+    image = (values["container_image"] or "").strip().strip('"')
     if image.endswith(".sif"):
         yield "container_image", image
     for key in ("transfer_input_files", "transferinputfiles"):
-        for name in _names(said[key]):
+        for name in _names(values[key]):
             yield key, name
 
 
 def _names(value: str | None) -> Iterator[str]:
+    """The file names in a comma-separated list."""
     for name in (value or "").strip().strip('"').split(","):
         if name := name.strip():
             yield name

@@ -1,4 +1,4 @@
-"""The graph: cycles, nodes that hang on nothing, throttles and codes that do nothing."""
+"""Rules for the graph: cycles, isolated nodes, throttles and exit codes."""
 
 from __future__ import annotations
 
@@ -12,100 +12,107 @@ from metlmon.dagman.commands import CategoryCommand, EdgeCommand, PreSkipCommand
 from metlmon.dagman.graph import APART, JOIN_NAME, cycle
 from metlmon.dagman.lexer import Tokens, integer, shown
 
-FEW_ALONE: Final = 3
-"""More nodes without an edge than this are meant so: a bag of jobs beside a graph."""
+MAX_ISOLATED: Final = 3
+"""More isolated nodes than this are taken as intended: a bag beside a graph."""
 
 EXIT_CODES: Final = range(256)
 
-CYCLE_SHOWN: Final = 12
-"""Names of a cycle that are told, from each end half of them."""
+CYCLE_NAMES_SHOWN: Final = 12
+"""Most names of a cycle that are listed, half from each end."""
 
 
-def check(look: LintContext) -> None:
-    _cycle(look)
-    _alone(look)
-    _throttles(look)
-    for node in look.jobs():
+def check(context: LintContext) -> None:
+    """Check cycles, isolated nodes, throttles, nested DAGs and PRE_SKIP codes."""
+    _check_cycle(context)
+    _check_isolated(context)
+    _check_throttles(context)
+    for node in context.jobs():
         if (node.submit or "").endswith(".condor.sub"):
-            text = f"{shown(node.name)} submits a DAG of its own with JOB"
-            look.found.add("nested-as-job", node.file, node.line, text)
-    for name, told in look.commands.items():
-        for each in told:
-            if isinstance(each.command, PreSkipCommand):
-                text = f"PRE_SKIP of {shown(each.command.node)} is {each.command.code}"
-                if each.command.code == 0:
-                    look.found.add("pre-skip-zero", name, each.line, text)
-                elif each.command.code not in EXIT_CODES:
-                    look.found.add("pre-skip-range", name, each.line, text)
+            message = f"{shown(node.name)} submits a DAG of its own with JOB"
+            context.findings.add("nested-as-job", node.file, node.line, message)
+    for name, entries in context.commands.items():
+        for entry in entries:
+            if isinstance(entry.command, PreSkipCommand):
+                message = f"PRE_SKIP of {shown(entry.command.node)} is {entry.command.code}"
+                if entry.command.code == 0:
+                    context.findings.add("pre-skip-zero", name, entry.line, message)
+                elif entry.command.code not in EXIT_CODES:
+                    context.findings.add("pre-skip-range", name, entry.line, message)
 
 
-def _cycle(look: LintContext) -> None:
-    names = cycle(look.flow.nodes)
+def _check_cycle(context: LintContext) -> None:
+    names = cycle(context.workflow.nodes)
     if not names:
         return
     edges = set(pairwise(names))
-    plain = [name for name in names if not name.rsplit("+", 1)[-1].startswith(JOIN_NAME)]
-    file, line = _closing(look, edges)
-    half = CYCLE_SHOWN // 2
-    told = [shown(name) for name in plain]
-    if len(told) > CYCLE_SHOWN:
-        told = [*told[:half], f"({len(told) - CYCLE_SHOWN} more)", *told[-half:]]
-    text = f"nodes wait for each other in a circle: {' → '.join(told)}"
-    look.found.add("cycle", file, line, text)
+    nodes = [name for name in names if not name.rsplit("+", 1)[-1].startswith(JOIN_NAME)]
+    file, line = _cycle_position(context, edges)
+    half = CYCLE_NAMES_SHOWN // 2
+    listed = [shown(name) for name in nodes]
+    if len(listed) > CYCLE_NAMES_SHOWN:
+        listed = [*listed[:half], f"({len(listed) - CYCLE_NAMES_SHOWN} more)", *listed[-half:]]
+    message = f"nodes wait for each other in a circle: {' → '.join(listed)}"
+    context.findings.add("cycle", file, line, message)
 
 
-def _closing(look: LintContext, edges: set[tuple[str, str]]) -> tuple[str, int | None]:
-    """The last line that draws an edge of the cycle: likely the one too many."""
-    wanted: dict[str, set[str]] = defaultdict(set)
+def _cycle_position(context: LintContext, edges: set[tuple[str, str]]) -> tuple[str, int | None]:
+    """The last line with an edge of the cycle: likely the wrong one."""
+    children: dict[str, set[str]] = defaultdict(set)
     for parent, child in edges:
-        wanted[_bare(parent)].add(_bare(child))
-    for name, told in look.commands.items():
-        for each in reversed(told):
-            edge = each.command
+        children[_local_name(parent)].add(_local_name(child))
+    for name, entries in context.commands.items():
+        for entry in reversed(entries):
+            edge = entry.command
             if isinstance(edge, EdgeCommand) and any(
-                not wanted[_bare(parent)].isdisjoint(_bare(child) for child in edge.children)
+                not children[_local_name(parent)].isdisjoint(
+                    _local_name(child) for child in edge.children
+                )
                 for parent in edge.parents
-                if _bare(parent) in wanted
+                if _local_name(parent) in children
             ):
-                return name, each.line
-    return look.name, None
+                return name, entry.line
+    return context.name, None
 
 
-def _bare(name: str) -> str:
+def _local_name(name: str) -> str:
+    """A node or category name without the prefixes of splices."""
     return name.rsplit("+", 1)[-1]
 
 
-def _alone(look: LintContext) -> None:
-    graph = [node for node in look.flow.nodes.values() if node.kind not in APART]
-    alone = [node for node in graph if not node.parents and not node.children]
-    if not 0 < len(alone) <= FEW_ALONE or len(graph) - len(alone) <= len(alone):
+def _check_isolated(context: LintContext) -> None:
+    nodes = [node for node in context.workflow.nodes.values() if node.kind not in APART]
+    isolated = [node for node in nodes if not node.parents and not node.children]
+    if not 0 < len(isolated) <= MAX_ISOLATED or len(nodes) - len(isolated) <= len(isolated):
         return
-    for node in alone:
-        if node.kind is NodeKind.JOB and node.name not in look.parts:
-            text = f"{shown(node.name)} waits for no node, and none waits for it"
-            look.found.add("lone-node", node.file, node.line, text)
+    for node in isolated:
+        if node.kind is NodeKind.JOB and node.name not in context.parts:
+            message = f"{shown(node.name)} waits for no node, and none waits for it"
+            context.findings.add("lone-node", node.file, node.line, message)
 
 
-def _throttles(look: LintContext) -> None:
-    """MAXJOBS of a category that no node has. Categories of splices may be set above them."""
-    if any(problem.kind == "missing-file" for problem in look.flow.problems):
-        return  # It may well be in there.
-    used = {
-        _bare(each.command.category)
-        for told in look.commands.values()
-        for each in told
-        if isinstance(each.command, CategoryCommand)
+def _check_throttles(context: LintContext) -> None:
+    """MAXJOBS with 0, or of a category that no node has.
+
+    Categories of splices may be throttled in the DAG above them.
+    """
+    if any(problem.kind == "missing-file" for problem in context.workflow.problems):
+        return  # The missing file may define the category.
+    used_categories = {
+        _local_name(entry.command.category)
+        for entries in context.commands.values()
+        for entry in entries
+        if isinstance(entry.command, CategoryCommand)
     }
-    for name, told in look.commands.items():
-        for each in told:
-            if each.keyword == "MAXJOBS" and each.command is not None:
-                category = Tokens(each.rest).next()
+    for name, entries in context.commands.items():
+        for entry in entries:
+            if entry.keyword == "MAXJOBS" and entry.command is not None:
+                category = Tokens(entry.rest).next()
                 if (
-                    _bare(category) in used
-                    and integer(Tokens(each.rest.split(None, 1)[1]).next()) == 0
+                    _local_name(category) in used_categories
+                    and integer(Tokens(entry.rest.split(None, 1)[1]).next()) == 0
                 ):
-                    text = f"MAXJOBS lets no node of the category {shown(category)} start"
-                    look.found.add("throttle-zero", name, each.line, text)
-                if _bare(category) not in used:
-                    text = f"MAXJOBS names the category {shown(category)}, which no node has"
-                    look.found.add("unused-throttle", name, each.line, text)
+                    message = f"MAXJOBS lets no node of the category {shown(category)} start"
+                    context.findings.add("throttle-zero", name, entry.line, message)
+                if _local_name(category) not in used_categories:
+                    message = f"MAXJOBS names the category {shown(category)}, which no node has"
+                    context.findings.add("unused-throttle", name, entry.line, message)

@@ -1,4 +1,4 @@
-"""Where the logs lie: on a network file system appends are lost, come late, or in pieces."""
+"""Rules for log locations: network file systems lose, delay or split appends."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from metlmon.authoring.lint.context import LintContext
 from metlmon.dagman.lexer import shown
 
 MOUNTS: Final = Path("/proc/self/mountinfo")
-"""What is mounted where, as this process sees it (man 5 proc). Nothing is asked of the file
-systems themselves: one whose server is away would not answer."""
+"""The mount table of this process (man 5 proc).
+
+The file systems themselves are not queried, since an unreachable server would block.
+"""
 
 NETWORK: Final = frozenset(
     {
@@ -24,66 +26,69 @@ NETWORK: Final = frozenset(
 )
 
 TEMPORARY = "/tmp"
-"""Where DAGMan wants no log of its nodes (``DagmanUtils``: "default node log file … is in /tmp",
-an error by default)."""
+"""The directory in which DAGMan refuses its nodes log, by default.
 
-MOST_LOGS: Final = 100
-"""Directories of logs that are looked at: one for each run, at most."""
+Source: ``DagmanUtils``, "default node log file … is in /tmp".
+"""
+
+MAX_LOG_DIRECTORIES: Final = 100
+"""Most log directories to check: enough for one per run."""
 
 _OCTAL: Final = re.compile(r"\\([0-7]{3})")
 
 
-def check(look: LintContext) -> None:
-    home = os.path.abspath(look.home)
-    if home == TEMPORARY or home.startswith(f"{TEMPORARY}/"):
-        what = f"DAGMan's own files, nodes.log among them, lie below {TEMPORARY}"
-        look.found.add("in-tmp", look.name, None, what)
+def check(context: LintContext) -> None:
+    """Check the directories of DAGMan's files and of the job logs."""
+    dagman_dir = os.path.abspath(context.dagman_dir)
+    if dagman_dir == TEMPORARY or dagman_dir.startswith(f"{TEMPORARY}/"):
+        message = f"DAGMan's own files, nodes.log among them, lie below {TEMPORARY}"
+        context.findings.add("in-tmp", context.name, None, message)
     mounts = read_mounts(MOUNTS)
     if not mounts:
         return
-    if kind := network_of(home, mounts):
-        what = f"DAGMan's own files, nodes.log among them, lie on {kind}"
-        look.found.add("network-file-system", look.name, None, what)
+    if kind := network_type(dagman_dir, mounts):
+        message = f"DAGMan's own files, nodes.log among them, lie on {kind}"
+        context.findings.add("network-file-system", context.name, None, message)
     seen: set[str] = set()
-    for node in look.jobs():
-        if not node.log or "$" in node.log or len(seen) >= MOST_LOGS:
+    for node in context.jobs():
+        if not node.log or "$" in node.log or len(seen) >= MAX_LOG_DIRECTORIES:
             continue
-        folder = os.path.dirname(os.path.normpath(os.path.join(home, node.log)))
-        if folder in seen or folder == home:
+        directory = os.path.dirname(os.path.normpath(os.path.join(dagman_dir, node.log)))
+        if directory in seen or directory == dagman_dir:
             continue
-        seen.add(folder)
-        text = look.described(node)
-        place = text.last("log", "userlog") if text is not None else None
-        if place is not None and (kind := network_of(folder, mounts)):
-            what = f"the log {shown(node.log)} lies on {kind}"
-            look.found.add("network-file-system", place.file, place.line, what)
+        seen.add(directory)
+        text = context.described(node)
+        statement = text.last("log", "userlog") if text is not None else None
+        if statement is not None and (kind := network_type(directory, mounts)):
+            message = f"the log {shown(node.log)} lies on {kind}"
+            context.findings.add("network-file-system", statement.file, statement.line, message)
 
 
 def read_mounts(path: Path) -> list[tuple[str, str]]:
-    """(mount point, type), those mounted later behind; empty where the system does not say."""
+    """(mount point, type) in mount order; empty if the table cannot be read."""
     try:
         text = path.read_text("utf-8", "surrogateescape")
     except OSError:
         return []
-    found = []
+    mounts = []
     for line in text.splitlines():
-        head, sign, tail = line.partition(" - ")
+        head, separator, tail = line.partition(" - ")
         fields = head.split(" ")
-        if sign and len(fields) > 4 and tail:
+        if separator and len(fields) > 4 and tail:
             point = _OCTAL.sub(lambda match: chr(int(match[1], 8)), fields[4])
-            found.append((point, tail.split(" ", 1)[0]))
-    return found
+            mounts.append((point, tail.split(" ", 1)[0]))
+    return mounts
 
 
-def network_of(path: str, mounts: list[tuple[str, str]]) -> str | None:
-    """The type of the file system that ``path`` lies on, if it is one over the network."""
+def network_type(path: str, mounts: list[tuple[str, str]]) -> str | None:
+    """The type of the file system of ``path`` if it is a network one, else None."""
     try:
-        real = os.path.realpath(path)
+        real_path = os.path.realpath(path)
     except ValueError:  # a NUL in the name
         return None
-    best, kind = "", ""
-    for point, each in mounts:
-        inside = point == "/" or real == point or real.startswith(point + "/")
-        if inside and len(point) >= len(best):
-            best, kind = point, each
+    best_point, kind = "", ""
+    for point, mount_type in mounts:
+        inside = point == "/" or real_path == point or real_path.startswith(point + "/")
+        if inside and len(point) >= len(best_point):
+            best_point, kind = point, mount_type
     return kind if kind in NETWORK else None

@@ -1,4 +1,4 @@
-"""Keys and tokens in DAG and submit files: by the name they go by, never by their value."""
+"""Rules for keys and tokens in DAG and submit files; reports names, never values."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from metlmon.dagman.lexer import shown
 from metlmon.dagman.submit_description import is_environment
 from metlmon.redact import is_secret_name, redact_secrets
 
-# Each begins where a word does, and takes a word whole: a hostile value is gone over once.
+# Anchored at word starts, with possessive quantifiers: linear time on hostile values.
 _VARIABLE: Final = re.compile(r"""(?<!\w)([A-Za-z_]\w*+)=(?:'([^']*)'|"++([^"]*)"*|([^\s;"']*))""")
 _PAIR: Final = re.compile(
     r"""(?<![^\s"'])([^\s="']++)[ \t]*+=[ \t]*+(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|([^\s"']*))"""
@@ -23,115 +23,118 @@ _OPTION: Final = re.compile(r"(?<![\w-])--?([A-Za-z][\w-]*+)(?:=|[ \t]++)['\"]?(
 _COMMENTED: Final = re.compile(rb"(?<!\w)(\w{2,60}+)=[\"']?([^\s\"']{16,})")
 
 _CHECKSUM: Final = re.compile(r"(?:commit|sha\d*|hash|rev(?:ision)?|digest|checksum|md5)$", re.I)
-"""Names of what looks like a key and is for everybody to see."""
+"""Names of values that look like a key but are public."""
 
-SHORTEST: Final = 8
-"""Characters of the least key: what is shorter is a switch, a number, or a placeholder."""
+MIN_KEY_LENGTH: Final = 8
+"""Shorter values are switches, numbers or placeholders."""
 
-LONGEST: Final = 200_000
-"""Characters of one value that are gone over: what is longer is data, no command line."""
-
-
-def check(look: LintContext) -> None:
-    for name in look.names:
-        data = look.shelf.get(look.names[name]) or b""
-        _comments(look, name, data)
-    for text, _ in look.texts().values():
-        _description(look, text)
-    for name, told in look.commands.items():
-        for each in told:
-            rest = each.rest[:LONGEST]
-            if isinstance(each.command, VarsCommand):
-                _vars(look, name, each.line, rest)
-            elif isinstance(each.command, ScriptCommand):
-                _arguments(look, name, each.line, rest, "in the arguments of a script")
-            elif each.keyword in ("ENV", "SET_JOB_ATTR"):
-                _environment(look, name, each.line, rest)
+MAX_VALUE_LENGTH: Final = 200_000
+"""How many characters of a value are searched; longer ones are data."""
 
 
-def _comments(look: LintContext, name: str, data: bytes) -> None:
+def check(context: LintContext) -> None:
+    """Check comments, descriptions, VARS, script arguments and environments."""
+    for name in context.names:
+        data = context.files.get(context.names[name]) or b""
+        _check_comments(context, name, data)
+    for text, _ in context.submit_texts().values():
+        _check_description(context, text)
+    for name, entries in context.commands.items():
+        for entry in entries:
+            rest = entry.rest[:MAX_VALUE_LENGTH]
+            if isinstance(entry.command, VarsCommand):
+                _check_vars(context, name, entry.line, rest)
+            elif isinstance(entry.command, ScriptCommand):
+                _check_arguments(context, name, entry.line, rest, "in the arguments of a script")
+            elif entry.keyword in ("ENV", "SET_JOB_ATTR"):
+                _check_environment(context, name, entry.line, rest)
+
+
+def _check_comments(context: LintContext, name: str, data: bytes) -> None:
     for number, line in enumerate(data.split(b"\n"), start=1):
         if line.lstrip(b" \t").startswith(b"#"):
-            for variable, _ in _COMMENTED.findall(line[:LONGEST]):
-                if is_secret_name(word := variable.decode("utf-8", "replace")):
-                    _tell(look, name, number, word, "in a comment")
+            for variable, _ in _COMMENTED.findall(line[:MAX_VALUE_LENGTH]):
+                if is_secret_name(variable_name := variable.decode("utf-8", "replace")):
+                    _report(context, name, number, variable_name, "in a comment")
 
 
-def _description(look: LintContext, text: SubmitText) -> None:
-    for each in text.statements:
-        value = each.value[:LONGEST]
-        bare = each.key.removeprefix("my.")
-        if is_environment(each.key):
-            _environment(look, each.file, each.line, value)
-        elif bare in ("arguments", "arguments2", "args"):
-            _arguments(look, each.file, each.line, value, "in arguments")
-        elif not each.directive and is_secret_name(bare) and _is_named(bare, value):
-            _tell(look, each.file, each.line, bare, "here")
-        elif not each.directive and _hides_more(value) and not _CHECKSUM.search(bare):
-            _tell(look, each.file, each.line, None, f"in {shown(bare)}")
+def _check_description(context: LintContext, text: SubmitText) -> None:
+    for statement in text.statements:
+        value = statement.value[:MAX_VALUE_LENGTH]
+        key = statement.key.removeprefix("my.")
+        if is_environment(statement.key):
+            _check_environment(context, statement.file, statement.line, value)
+        elif key in ("arguments", "arguments2", "args"):
+            _check_arguments(context, statement.file, statement.line, value, "in arguments")
+        elif not statement.directive and is_secret_name(key) and _holds_key(key, value):
+            _report(context, statement.file, statement.line, key, "here")
+        elif not statement.directive and _contains_secret(value) and not _CHECKSUM.search(key):
+            _report(context, statement.file, statement.line, None, f"in {shown(key)}")
 
 
-def _is_named(name: str, value: str) -> bool:
-    """Is this a command that holds a key, and not the name of the file with it?"""
-    return _is_value(value.strip("\"' ")) and _hides_more(f"{name}={value}")
+def _holds_key(name: str, value: str) -> bool:
+    """Whether the command's value is a key, not the name of a key file."""
+    return _may_be_key(value.strip("\"' ")) and _contains_secret(f"{name}={value}")
 
 
-def _environment(look: LintContext, file: str, line: int, value: str) -> None:
-    for name, *said in _VARIABLE.findall(value):
-        if is_secret_name(name) and _is_value("".join(said)):
-            _tell(look, file, line, name, "in the environment")
+def _check_environment(context: LintContext, file: str, line: int, value: str) -> None:
+    for name, *alternatives in _VARIABLE.findall(value):
+        if is_secret_name(name) and _may_be_key("".join(alternatives)):
+            _report(context, file, line, name, "in the environment")
 
 
-def _vars(look: LintContext, file: str, line: int, rest: str) -> None:
-    for name, *said in _PAIR.findall(rest):
-        value = "".join(said)
-        bare = name.removeprefix("+")
+def _check_vars(context: LintContext, file: str, line: int, rest: str) -> None:
+    for name, *alternatives in _PAIR.findall(rest):
+        value = "".join(alternatives)
+        key = name.removeprefix("+")
         if is_environment(name):
-            _environment(look, file, line, value.replace('\\"', '"'))
-        elif is_secret_name(bare) and _is_value(value):
-            _tell(look, file, line, bare, "in VARS")
-        elif _hides_more(value) and not _CHECKSUM.search(bare):
-            _tell(look, file, line, None, f"in VARS {shown(bare)}")
+            _check_environment(context, file, line, value.replace('\\"', '"'))
+        elif is_secret_name(key) and _may_be_key(value):
+            _report(context, file, line, key, "in VARS")
+        elif _contains_secret(value) and not _CHECKSUM.search(key):
+            _report(context, file, line, None, f"in VARS {shown(key)}")
 
 
-def _arguments(look: LintContext, file: str, line: int, value: str, where: str) -> None:
+def _check_arguments(context: LintContext, file: str, line: int, value: str, where: str) -> None:
     found = False
-    for name, said in _OPTION.findall(value):
-        if is_secret_name(name) and _is_value(said):
-            _tell(look, file, line, name, where)
+    for name, option_value in _OPTION.findall(value):
+        if is_secret_name(name) and _may_be_key(option_value):
+            _report(context, file, line, name, where)
             found = True
-    rest = _OPTION.sub(lambda one: "" if _CHECKSUM.search(one[1]) else one[0], value)
-    if not found and _hides_more(rest):
-        _tell(look, file, line, None, where)
+    rest = _OPTION.sub(lambda match: "" if _CHECKSUM.search(match[1]) else match[0], value)
+    if not found and _contains_secret(rest):
+        _report(context, file, line, None, where)
 
 
 @lru_cache(maxsize=4096)
-def _hides_more(value: str) -> bool:
-    """Does what knows secrets by their looks see one?"""
+def _contains_secret(value: str) -> bool:
+    """Whether the redaction finds a secret in the value."""
     return redact_secrets(value) != value
 
 
-def _is_value(value: str) -> bool:
-    """Something that could be a key: no placeholder, no macro, no path to a file that holds it."""
+def _may_be_key(value: str) -> bool:
+    """Whether the value may be a key: not a placeholder, macro or path of a key file."""
     value = value.strip()
-    return len(value) >= SHORTEST and not value.startswith("$") and not _PLACE.match(value)
+    return len(value) >= MIN_KEY_LENGTH and not value.startswith("$") and not _KEY_FILE.match(value)
 
 
-_PLACE: Final = re.compile(
+_KEY_FILE: Final = re.compile(
     r"(?:\.{0,2}/[\w./$(){}-]*|[\w./$(){}-]*\.(?:json|txt|key|pem|token|use))\Z"
 )
 
 
-def _tell(look: LintContext, file: str, line: int, name: str | None, where: str) -> None:
-    what = (
+def _report(context: LintContext, file: str, line: int, name: str | None, where: str) -> None:
+    """Add a finding, without the value."""
+    message = (
         f"{shown(name)} has its value {where}" if name else f"something like a key stands {where}"
     )
-    look.found.add("secret", file, line, what + _readable(look, file))
+    context.findings.add("secret", file, line, message + _readable_suffix(context, file))
 
 
-def _readable(look: LintContext, file: str) -> str:
+def _readable_suffix(context: LintContext, file: str) -> str:
+    """The suffix about a file that is readable by all users."""
     try:
-        mode = os.stat(look.names.get(file, look.home / file)).st_mode
+        mode = os.stat(context.names.get(file, context.dagman_dir / file)).st_mode
     except (OSError, ValueError):
         return ""
     return ", in a file that everybody on this machine can read" if mode & 0o004 else ""

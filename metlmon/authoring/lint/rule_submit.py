@@ -1,6 +1,6 @@
-"""Submit descriptions: lines that do nothing, macros that are empty, logs, GPUs, mail.
+"""Rules for submit descriptions: stray lines, undefined macros, logs, GPUs, mail.
 
-Source followed: HTCondor manual, "condor_submit".
+Source: HTCondor manual, "condor_submit".
 """
 
 from __future__ import annotations
@@ -10,27 +10,27 @@ from collections import defaultdict
 from typing import Final
 
 from metlmon.authoring.lint.context import LintContext
-from metlmon.authoring.lint.expressions import COMPARES, unfinished
+from metlmon.authoring.lint.expressions import COMPARISON_STARTS, unfinished
 from metlmon.authoring.lint.source_map import SubmitText
 from metlmon.dagman import Node
 from metlmon.dagman.lexer import shown
 
-_BARE: Final = re.compile(
+_BARE_CONDITION: Final = re.compile(
     r"[(\s!]*(?:TARGET|MY)\.\w+\s*(?:==|=\?=|=!=|!=|<|>|\|\||&&|\)|$)|.{0,4000}?\s(?:&&|\|\|)\s",
     re.IGNORECASE | re.DOTALL,
 )
 _EXPRESSIONS: Final = re.compile(
     r"(?:requirements|rank|periodic_(?:hold|release|remove|vacate)|on_exit_(?:hold|remove))\Z"
 )
-"""Commands whose values are expressions: condor_submit refuses one that it cannot read."""
+"""Commands with expressions, which condor_submit refuses if it cannot parse them."""
 
-_WITH_WORDS: Final = frozenset({"arguments", "args", "environment", "env"})
-"""Commands whose values may begin with anything."""
+_FREE_TEXT: Final = frozenset({"arguments", "args", "environment", "env"})
+"""Commands whose values may start with anything."""
 
 _MACRO: Final = re.compile(r"\$\(([A-Za-z_]\w*)\)")
 
-#: What nobody needs to set: macros of condor_submit and of DAGMan, and the checkpoint, which the
-#: first epoch of a run has none of.
+#: Macros predefined by condor_submit and DAGMan, and the checkpoint, which a run's first epoch
+#: lacks.
 _BUILT_IN: Final = frozenset(
     {
         *("arch", "opsys", "opsysandver", "opsysver", "opsysmajorver", "username", "hostname"),
@@ -44,158 +44,175 @@ _BUILT_IN: Final = frozenset(
     }
 )
 
-_GPU_WISHES: Final = frozenset(
+_GPU_REQUESTS: Final = frozenset(
     {
         *("gpus_minimum_memory", "gpus_minimum_capability", "gpus_maximum_capability"),
         *("gpus_minimum_runtime", "require_gpus"),
     }
 )
-_GPU_WORDS: Final = re.compile(
+_GPU_ATTRIBUTES: Final = re.compile(
     r"\b(?:TARGET\.)?(?:CUDA\w+|GPUs_\w+|TotalGPUs|GPUs)\b", re.IGNORECASE
 )
 
-FEW_LOGS: Final = 20
-"""Logs of one DAG that may differ: one for each run is a thing that people do."""
+MAX_LOGS: Final = 20
+"""Most logs of one DAG without a finding: one log per run is common."""
 
-MUCH_MAIL: Final = 10
-"""Jobs whose mail somebody may want to read."""
+MAX_MAILS: Final = 10
+"""Most jobs with mail without a finding."""
 
 
-def check(look: LintContext) -> None:
-    for text, nodes in look.texts().values():
-        _lines(look, text)
-        _ifs(look, text)
+def check(context: LintContext) -> None:
+    """Check every description, and the logs of the trainings."""
+    for text, nodes in context.submit_texts().values():
+        _check_lines(context, text)
+        _check_ifs(context, text)
         if nodes:
-            _macros(look, text, nodes)
-            _gpus(look, text)
-            _mail(look, text, nodes)
-    _logs(look)
+            _check_macros(context, text, nodes)
+            _check_gpus(context, text)
+            _check_mail(context, text, nodes)
+    _check_logs(context)
 
 
-def _lines(look: LintContext, text: SubmitText) -> None:
-    for each in text.statements:
-        # condor_submit takes "TARGET.X == y" for the assignment of "= y" to a name that nothing
-        # asks for, and says nothing; a bare condition in brackets it refuses.
-        if each.key in _WITH_WORDS or each.directive:
+def _check_lines(context: LintContext, text: SubmitText) -> None:
+    """Conditions without an assignment, unparsable expressions, stray lines."""
+    for statement in text.statements:
+        # condor_submit silently parses "TARGET.X == y" as an assignment of "= y" to an unused
+        # name; it refuses a bare condition in brackets.
+        if statement.key in _FREE_TEXT or statement.directive:
             continue
-        if each.value.startswith(COMPARES):
-            name = each.key if each.file in text.descriptions else ""
-            _bare(look, each.file, each.line, name)
-        elif _EXPRESSIONS.match(each.key) and (why := unfinished(each.value)):
-            look.found.add("unfinished-expression", each.file, each.line, f"{each.key} {why}")
-    for each in text.stray:
-        if _BARE.match(each.value):
-            _bare(look, each.file, each.line, "")
+        if statement.value.startswith(COMPARISON_STARTS):
+            name = statement.key if statement.file in text.descriptions else ""
+            _report_bare_condition(context, statement.file, statement.line, name)
+        elif _EXPRESSIONS.match(statement.key) and (problem := unfinished(statement.value)):
+            context.findings.add(
+                "unfinished-expression",
+                statement.file,
+                statement.line,
+                f"{statement.key} {problem}",
+            )
+    for statement in text.stray:
+        if _BARE_CONDITION.match(statement.value):
+            _report_bare_condition(context, statement.file, statement.line, "")
         else:
-            what = "this line is neither an assignment nor a command"
-            look.found.add("submit-syntax", each.file, each.line, what)
+            message = "this line is neither an assignment nor a command"
+            context.findings.add("submit-syntax", statement.file, statement.line, message)
 
 
-def _bare(look: LintContext, file: str, line: int, name: str) -> None:
-    said = f"a condition on {shown(name)}" if name else "a condition"
-    what = f"{said} stands here by itself: no requirement comes of it, the job goes anywhere"
-    look.found.add("bare-requirement", file, line, what)
+def _report_bare_condition(context: LintContext, file: str, line: int, name: str) -> None:
+    condition = f"a condition on {shown(name)}" if name else "a condition"
+    message = (
+        f"{condition} stands here by itself: no requirement comes of it, the job goes anywhere"
+    )
+    context.findings.add("bare-requirement", file, line, message)
 
 
-def _ifs(look: LintContext, text: SubmitText) -> None:
+def _check_ifs(context: LintContext, text: SubmitText) -> None:
+    """Unbalanced if and endif."""
     open_lines: list[tuple[str, int]] = []
-    for each in text.statements:
-        if not each.directive:
+    for statement in text.statements:
+        if not statement.directive:
             continue
-        if each.key == "if":
-            open_lines.append((each.file, each.line))
-        elif each.key in ("elif", "else", "endif"):
+        if statement.key == "if":
+            open_lines.append((statement.file, statement.line))
+        elif statement.key in ("elif", "else", "endif"):
             if not open_lines:
-                what = f"there is no if before this {each.key}"
-                look.found.add("unbalanced-if", each.file, each.line, what)
-            elif each.key == "endif":
+                message = f"there is no if before this {statement.key}"
+                context.findings.add("unbalanced-if", statement.file, statement.line, message)
+            elif statement.key == "endif":
                 open_lines.pop()
     for file, line in open_lines:
-        look.found.add("unbalanced-if", file, line, "this if has no endif")
+        context.findings.add("unbalanced-if", file, line, "this if has no endif")
 
 
-def _macros(look: LintContext, text: SubmitText, nodes: list[Node]) -> None:
-    """Macros that no node and no line sets. Those in capitals may be the configuration's."""
-    if text.unresolved or (text.description.statements and _names_items(text)):
+def _check_macros(context: LintContext, text: SubmitText, nodes: list[Node]) -> None:
+    """Macros that no node and no line sets.
+
+    Those in capitals may be set by the configuration.
+    """
+    if text.unresolved or (text.description.statements and _has_item_variables(text)):
         return
-    known = {each.key for each in text.statements} | _BUILT_IN
-    asked: set[str] = set()
-    for each in text.statements:
-        if each.directive and each.key != "queue":
-            asked |= {word.lower() for word in re.findall(r"\w+", each.value)}
-    wanted: dict[str, tuple[str, int]] = {}
-    for each in text.statements:
-        for name in _MACRO.findall(each.value):
-            if name.lower() in known or name.isupper() or name.lower() in asked:
+    known = {statement.key for statement in text.statements} | _BUILT_IN
+    tested: set[str] = set()
+    for statement in text.statements:
+        if statement.directive and statement.key != "queue":
+            tested |= {word.lower() for word in re.findall(r"\w+", statement.value)}
+    undefined: dict[str, tuple[str, int]] = {}
+    for statement in text.statements:
+        for name in _MACRO.findall(statement.value):
+            if name.lower() in known or name.isupper() or name.lower() in tested:
                 continue
-            if each.file in text.descriptions:
-                wanted.setdefault(name, (each.file, each.line))
-    if not wanted:
+            if statement.file in text.descriptions:
+                undefined.setdefault(name, (statement.file, statement.line))
+    if not undefined:
         return
-    given: set[str] = set()
+    variables: set[str] = set()
     for node in nodes:
-        given.update(node.vars)
-    lowered = {name.lower() for name in given}
-    for name, (file, line) in wanted.items():
+        variables.update(node.vars)
+    lowered = {name.lower() for name in variables}
+    for name, (file, line) in undefined.items():
         if name.lower() not in lowered:
-            what = f"$({shown(name)}) is set by no line here and by no VARS of its nodes"
-            look.found.add("undefined-macro", file, line, what)
+            message = f"$({shown(name)}) is set by no line here and by no VARS of its nodes"
+            context.findings.add("undefined-macro", file, line, message)
 
 
-def _names_items(text: SubmitText) -> bool:
-    """Does its queue line name variables of its own (``queue name from …``)?"""
+def _has_item_variables(text: SubmitText) -> bool:
+    """Whether the queue line names its own variables (``queue name from …``)."""
     return any(
-        each.directive
-        and each.key == "queue"
-        and re.search(r"\b(?:in|from|matching)\b", each.value)
-        for each in text.statements
+        statement.directive
+        and statement.key == "queue"
+        and re.search(r"\b(?:in|from|matching)\b", statement.value)
+        for statement in text.statements
     )
 
 
-def _gpus(look: LintContext, text: SubmitText) -> None:
-    if text.says("request_gpus") or text.unresolved:
+def _check_gpus(context: LintContext, text: SubmitText) -> None:
+    """Requirements on GPUs without request_gpus."""
+    if text.sets("request_gpus") or text.unresolved:
         return
-    for each in text.statements:
-        wish = each.key in _GPU_WISHES
-        if wish or (each.key == "requirements" and _GPU_WORDS.search(each.value)):
-            what = f"{shown(each.key)} asks for a kind of GPU, and request_gpus is not set"
-            look.found.add("gpus-not-requested", each.file, each.line, what)
+    for statement in text.statements:
+        is_request = statement.key in _GPU_REQUESTS
+        if is_request or (
+            statement.key == "requirements" and _GPU_ATTRIBUTES.search(statement.value)
+        ):
+            message = f"{shown(statement.key)} asks for a kind of GPU, and request_gpus is not set"
+            context.findings.add("gpus-not-requested", statement.file, statement.line, message)
             return
 
 
-def _mail(look: LintContext, text: SubmitText, nodes: list[Node]) -> None:
-    place = text.last("notification")
-    if place is not None and len(nodes) > MUCH_MAIL:
-        wanted = place.value.strip().lower()
-        if wanted in ("always", "complete"):
-            what = f"notification = {wanted} sends a mail for each of {len(nodes)} nodes"
-            look.found.add("mail", place.file, place.line, what)
+def _check_mail(context: LintContext, text: SubmitText, nodes: list[Node]) -> None:
+    """Mail for each of many jobs."""
+    statement = text.last("notification")
+    if statement is not None and len(nodes) > MAX_MAILS:
+        event = statement.value.strip().lower()
+        if event in ("always", "complete"):
+            message = f"notification = {event} sends a mail for each of {len(nodes)} nodes"
+            context.findings.add("mail", statement.file, statement.line, message)
 
 
-def _logs(look: LintContext) -> None:
-    """How the logs of the trainings lie: none, one for each job, or one for all."""
-    none: set[int] = set()
+def _check_logs(context: LintContext) -> None:
+    """Trainings without a log, or with many logs."""
+    without_log: set[int] = set()
     logs: dict[int, set[str]] = defaultdict(set)
     texts: dict[int, SubmitText] = {}
-    for node, _ in look.trainings():
-        text = look.described(node)
+    for node, _ in context.trainings():
+        text = context.described(node)
         if text is None or text.unresolved or node.noop:
             continue
         texts[id(text)] = text
         if node.log is None:
-            none.add(id(text))
+            without_log.add(id(text))
         else:
             logs[id(text)].add(node.log)
     for key, text in texts.items():
-        place = text.last("log", "userlog")
-        if place is None and key in none:
-            what = "the trainings described here write no log of their own"
-            look.found.add("no-log", text.file, text.line, what)
-        elif place is not None:
-            some = logs[key]
-            if any("$(Cluster)" in log or "$(Process)" in log for log in some):
-                what = "each job writes a log of its own"
-                look.found.add("log-per-job", place.file, place.line, what)
-            elif len(some) > FEW_LOGS:
-                what = f"the trainings write {len(some)} logs"
-                look.found.add("log-per-job", place.file, place.line, what)
+        statement = text.last("log", "userlog")
+        if statement is None and key in without_log:
+            message = "the trainings described here write no log of their own"
+            context.findings.add("no-log", text.file, text.line, message)
+        elif statement is not None:
+            names = logs[key]
+            if any("$(Cluster)" in log or "$(Process)" in log for log in names):
+                message = "each job writes a log of its own"
+                context.findings.add("log-per-job", statement.file, statement.line, message)
+            elif len(names) > MAX_LOGS:
+                message = f"the trainings write {len(names)} logs"
+                context.findings.add("log-per-job", statement.file, statement.line, message)

@@ -1,4 +1,4 @@
-"""The text of DAG files: what DAGMan's parser refuses, and what older or newer ones do."""
+"""Rules for the text of DAG files: what some or all versions of DAGMan refuse."""
 
 from __future__ import annotations
 
@@ -10,76 +10,78 @@ from typing import Final
 from metlmon.authoring.lint.context import LintContext
 from metlmon.authoring.lint.expressions import unfinished
 from metlmon.authoring.lint.rules import KINDS
-from metlmon.authoring.lint.source_map import ends_unfinished
+from metlmon.authoring.lint.source_map import unfinished_line
 from metlmon.dagman.commands import Placement, VarsCommand
 from metlmon.dagman.lexer import Tokens, shown
 from metlmon.dagman.node_commands import attribute_name
 
-_MARK: Final = "\ufeff"
+_BYTE_ORDER_MARK: Final = "\ufeff"
 _NAME: Final = re.compile(r"[A-Za-z_][\w.]*", re.ASCII)
 _QUOTED: Final = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
 _ESCAPE: Final = re.compile(r"\\(.)", re.DOTALL)
 _ATTRIBUTE: Final = re.compile(r"\w[\w.]*[ \t]*=(.*)", re.ASCII | re.DOTALL)
 
-#: Told by a rule of its own, which knows more.
-_ELSEWHERE: Final = frozenset({"cycle", "missing-submit-file"})
+#: Kinds that another rule reports in more detail.
+_OTHER_RULES: Final = frozenset({"cycle", "missing-submit-file"})
 
 
-def check(look: LintContext) -> None:
-    """Problems that the parser has found, then what only shows in the bytes."""
+def check(context: LintContext) -> None:
+    """Report the parser's problems, then those visible only in the bytes."""
     marked = {
-        (name, told[0].line)
-        for name, told in look.commands.items()
-        if told and told[0].keyword.startswith(_MARK)
+        (name, entries[0].line)
+        for name, entries in context.commands.items()
+        if entries and entries[0].keyword.startswith(_BYTE_ORDER_MARK)
     }
-    for problem in look.flow.problems:
+    for problem in context.workflow.problems:
         if problem.kind == "unknown-command" and (problem.file, problem.line) in marked:
-            text = "the file begins with a byte order mark, which DAGMan takes for a command"
-            look.found.add("byte-order-mark", problem.file, problem.line, text)
-        elif problem.kind not in _ELSEWHERE:
+            message = "the file begins with a byte order mark, which DAGMan takes for a command"
+            context.findings.add("byte-order-mark", problem.file, problem.line, message)
+        elif problem.kind not in _OTHER_RULES:
             kind = problem.kind if problem.kind in KINDS else "syntax"
-            text = problem.text.replace("; the line is skipped", "")
-            look.found.add(kind, problem.file, problem.line, text)
-    for name in look.commands:
-        _bytes(look, name, look.shelf.get(look.names[name]) or b"")
-        _variables(look, name)
-        _attributes(look, name)
+            message = problem.text.replace("; the line is skipped", "")
+            context.findings.add(kind, problem.file, problem.line, message)
+    for name in context.commands:
+        _check_bytes(context, name, context.files.get(context.names[name]) or b"")
+        _check_variables(context, name)
+        _check_attributes(context, name)
 
 
-def _bytes(look: LintContext, name: str, data: bytes) -> None:
+def _check_bytes(context: LintContext, name: str, data: bytes) -> None:
+    """Line ends, encoding, a cut-off last line, and queue lines in descriptions."""
     if b"\r\n" in data:
         line = data[: data.index(b"\r\n")].count(b"\n") + 1
-        look.found.add("crlf", name, line, "the lines end as on Windows, in CR LF")
+        context.findings.add("crlf", name, line, "the lines end as on Windows, in CR LF")
     try:
         codecs.utf_8_decode(data, "strict", True)
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1
-        look.found.add("not-utf8", name, line, "there are bytes that are not UTF-8")
-    if (line_cut := ends_unfinished(data)) is not None:
-        text = "the file ends in a backslash: DAGMan drops this command without a word"
-        look.found.add("unfinished-line", name, line_cut, text)
-    for each in look.commands[name]:
-        for line_ in each.block:
-            if line_.text.lower().split(None, 1)[:1] == ["queue"]:
-                text = "a description in the DAG file has a queue line"
-                look.found.add("queue-in-description", name, line_.number, text)
+        context.findings.add("not-utf8", name, line, "there are bytes that are not UTF-8")
+    if (cut_line := unfinished_line(data)) is not None:
+        message = "the file ends in a backslash: DAGMan drops this command without a word"
+        context.findings.add("unfinished-line", name, cut_line, message)
+    for entry in context.commands[name]:
+        for block_line in entry.block:
+            if block_line.text.lower().split(None, 1)[:1] == ["queue"]:
+                message = "a description in the DAG file has a queue line"
+                context.findings.add("queue-in-description", name, block_line.number, message)
 
 
-def _variables(look: LintContext, name: str) -> None:
-    for each in look.commands[name]:
-        if not isinstance(each.command, VarsCommand):
+def _check_variables(context: LintContext, name: str) -> None:
+    """Values and names of VARS."""
+    for entry in context.commands[name]:
+        if not isinstance(entry.command, VarsCommand):
             continue
-        node = shown(each.command.node)
-        for key, raw in _raw_pairs(each.rest):
+        node = shown(entry.command.node)
+        for key, raw in _raw_pairs(entry.rest):
             if kind := _value_kind(raw):
-                text = f"VARS {shown(key)} of {node} {_SAID_OF_VALUES[kind]}"
-                look.found.add(kind, name, each.line, text)
+                message = f"VARS {shown(key)} of {node} {_VALUE_PROBLEMS[kind]}"
+                context.findings.add(kind, name, entry.line, message)
             if attribute_name(key) is None and not _NAME.fullmatch(key):
-                text = f"the name of VARS {shown(key)} cannot be used as $({shown(key)})"
-                look.found.add("vars-name", name, each.line, text)
+                message = f"the name of VARS {shown(key)} cannot be used as $({shown(key)})"
+                context.findings.add("vars-name", name, entry.line, message)
 
 
-_SAID_OF_VALUES: Final = {
+_VALUE_PROBLEMS: Final = {
     "unquoted-value": "stands without double quotes",
     "value-goes-on": "goes on behind its closing quote",
     "vars-escape": "has a backslash before a character that needs none",
@@ -87,7 +89,7 @@ _SAID_OF_VALUES: Final = {
 
 
 def _raw_pairs(rest: str) -> Iterator[tuple[str, str]]:
-    """The pairs of a VARS command that has been read, each value with its quotes."""
+    """The pairs of a VARS command that was parsed, each value with its quotes."""
     tokens = Tokens(rest)
     tokens.next()
     tokens.take_keyword(Placement.__members__)
@@ -99,7 +101,7 @@ def _raw_pairs(rest: str) -> Iterator[tuple[str, str]]:
 
 
 def _value_kind(raw: str) -> str | None:
-    """What HTCondor before 25.5 refuses a value for."""
+    """The kind of finding for a value that HTCondor before 25.5 refuses, or None."""
     if (quoted := _QUOTED.match(raw)) is None:
         return "unquoted-value"
     if quoted.end() < len(raw):
@@ -109,15 +111,15 @@ def _value_kind(raw: str) -> str | None:
     return None
 
 
-def _attributes(look: LintContext, name: str) -> None:
-    """SET_JOB_ATTR: condor_submit_dag writes it into DAGMan's own submit file as it is."""
-    for each in look.commands[name]:
-        if each.keyword != "SET_JOB_ATTR" or each.command is None:
+def _check_attributes(context: LintContext, name: str) -> None:
+    """SET_JOB_ATTR, which condor_submit_dag copies into DAGMan's submit file as is."""
+    for entry in context.commands[name]:
+        if entry.keyword != "SET_JOB_ATTR" or entry.command is None:
             continue
-        found = _ATTRIBUTE.fullmatch(each.rest)
-        if found is None:
-            text = f"SET_JOB_ATTR {shown(each.rest)} is not an assignment to an attribute"
-            look.found.add("job-attribute", name, each.line, text)
-        elif why := unfinished(found[1]):
-            text = f"the value of SET_JOB_ATTR {shown(each.rest)} {why}"
-            look.found.add("job-attribute", name, each.line, text)
+        match = _ATTRIBUTE.fullmatch(entry.rest)
+        if match is None:
+            message = f"SET_JOB_ATTR {shown(entry.rest)} is not an assignment to an attribute"
+            context.findings.add("job-attribute", name, entry.line, message)
+        elif problem := unfinished(match[1]):
+            message = f"the value of SET_JOB_ATTR {shown(entry.rest)} {problem}"
+            context.findings.add("job-attribute", name, entry.line, message)

@@ -1,4 +1,4 @@
-"""Trainings as chains of epochs: what makes them end early, start anew, or fail the whole DAG."""
+"""Rules for trainings as chains of epochs: early ends, restarts, hidden failures."""
 
 from __future__ import annotations
 
@@ -17,197 +17,219 @@ _SITE: Final = "glidein_resourcename"
 _CHECKPOINT: Final = "continue_from_checkpoint"
 _TRUE: Final = frozenset({"/bin/true", "/usr/bin/true", "true"})
 
-FARTHEST: Final = 50
-"""Nodes between two epochs of one run that are gone through to find that one waits for the
-other: an evaluation, a copy, a join node."""
+MAX_VISITED: Final = 50
+"""Most nodes to visit between two epochs of a run: evaluations, copies, joins."""
 
-_NUMBERED: Final = re.compile(r"\$\((?:process|procid)\)", re.IGNORECASE)
+_PROC_NUMBER: Final = re.compile(r"\$\((?:process|procid)\)", re.IGNORECASE)
 
 Epochs = dict[int, tuple[Node, RunPart]]
 
 
-def check(look: LintContext) -> None:
-    runs = _runs(look)
-    _sites(look)
-    _retries(look)
-    _side_nodes(look)
-    _hidden_failures(look)
-    _procs(look)
-    _chains(look, runs)
-    _checkpoints(look, runs)
-    _uuids(look, runs)
-    _stopped_before(look)
+def check(context: LintContext) -> None:
+    """Check the runs of the DAG and their training nodes."""
+    runs = _epochs_by_run(context)
+    _check_sites(context)
+    _check_retries(context)
+    _check_side_nodes(context)
+    _check_hidden_failures(context)
+    _check_procs(context)
+    _check_chains(context, runs)
+    _check_checkpoints(context, runs)
+    _check_uuids(context, runs)
+    _check_stopped_before(context)
     if len(runs) > 1:
-        for node, _ in look.trainings():
+        for node, _ in context.trainings():
             if node.abort_on is not None:
-                what = (
+                message = (
                     f"{shown(node.name)} with exit code {node.abort_on} stops all {len(runs)} runs"
                 )
-                look.found.add("abort-stops-all", node.file, node.line, what)
+                context.findings.add("abort-stops-all", node.file, node.line, message)
 
 
-def _runs(look: LintContext) -> dict[str, Epochs]:
-    """The training nodes by the run's name and their epoch."""
+def _epochs_by_run(context: LintContext) -> dict[str, Epochs]:
+    """The training nodes by run name and epoch."""
     runs: dict[str, Epochs] = defaultdict(dict)
-    for node, part in look.trainings():
+    for node, part in context.trainings():
         if part.epoch is not None:
             runs[part.run].setdefault(part.epoch, (node, part))
     return runs
 
 
-def _sites(look: LintContext) -> None:
-    done: set[int] = set()
-    for node, _ in look.trainings():
-        text = look.described(node)
-        if text is None or text.unresolved or id(text) in done or node.noop:
+def _check_sites(context: LintContext) -> None:
+    """Descriptions without the attribute that logs the site."""
+    checked: set[int] = set()
+    for node, _ in context.trainings():
+        text = context.described(node)
+        if text is None or text.unresolved or id(text) in checked or node.noop:
             continue
-        done.add(id(text))
-        place = text.last("ulog_execute_attrs", "my.ulogexecuteattrs", "my.ulog_execute_attrs")
-        if place is None:
-            what = "the log will not tell at which site these trainings ran"
-            look.found.add("no-site", text.file, text.line, what)
-        elif _SITE not in place.value.lower() and "$" not in place.value:
-            what = "ulog_execute_attrs does not have GLIDEIN_ResourceName, the site"
-            look.found.add("no-site", place.file, place.line, what)
+        checked.add(id(text))
+        statement = text.last("ulog_execute_attrs", "my.ulogexecuteattrs", "my.ulog_execute_attrs")
+        if statement is None:
+            message = "the log will not tell at which site these trainings ran"
+            context.findings.add("no-site", text.file, text.line, message)
+        elif _SITE not in statement.value.lower() and "$" not in statement.value:
+            message = "ulog_execute_attrs does not have GLIDEIN_ResourceName, the site"
+            context.findings.add("no-site", statement.file, statement.line, message)
 
 
-def _retries(look: LintContext) -> None:
-    for node, _ in look.trainings():
+def _check_retries(context: LintContext) -> None:
+    """Trainings without RETRY."""
+    for node, _ in context.trainings():
         if node.retries == 0 and not node.done and not node.noop:
-            what = f"{shown(node.name)} has no RETRY"
-            look.found.add("no-retry", node.file, node.line, what)
+            message = f"{shown(node.name)} has no RETRY"
+            context.findings.add("no-retry", node.file, node.line, message)
 
 
-def _side_nodes(look: LintContext) -> None:
-    """An evaluation that nothing waits for ends a DAG of weeks with exit code 1."""
-    for name, part in look.parts.items():
-        node = look.flow.nodes[name]
-        ends = not node.children and node.kind is NodeKind.JOB
-        if not part.training and ends and node.post is None and not node.noop and not node.done:
-            what = f"{shown(name)} is no training, and its failure fails the whole DAG"
-            look.found.add("side-node-fails-dag", node.file, node.line, what)
+def _check_side_nodes(context: LintContext) -> None:
+    """Failures of an evaluation on which no node depends fail the whole DAG."""
+    for name, part in context.parts.items():
+        node = context.workflow.nodes[name]
+        is_leaf = not node.children and node.kind is NodeKind.JOB
+        if not part.training and is_leaf and node.post is None and not node.noop and not node.done:
+            message = f"{shown(name)} is no training, and its failure fails the whole DAG"
+            context.findings.add("side-node-fails-dag", node.file, node.line, message)
 
 
-def _hidden_failures(look: LintContext) -> None:
-    for node, _ in look.trainings():
-        if node.post is not None and node.post.command.split()[:1] and _is_true(node.post.command):
-            what = f"{shown(node.name)} trains, and its POST script calls every end a good one"
-            look.found.add("failure-hidden", node.file, node.line, what)
+def _check_hidden_failures(context: LintContext) -> None:
+    """POST scripts that hide the failure of a training."""
+    for node, _ in context.trainings():
+        if (
+            node.post is not None
+            and node.post.command.split()[:1]
+            and _is_true_command(node.post.command)
+        ):
+            message = f"{shown(node.name)} trains, and its POST script calls every end a good one"
+            context.findings.add("failure-hidden", node.file, node.line, message)
 
 
-def _is_true(command: str) -> bool:
+def _is_true_command(command: str) -> bool:
     return command.split(None, 1)[0] in _TRUE
 
 
-def _procs(look: LintContext) -> None:
-    for node, _ in look.trainings():
-        several = node.queue_count is not None and node.queue_count > 1
-        if several and not _knows_its_part(look, node):
-            what = f"{shown(node.name)} queues {node.queue_count} jobs for one epoch"
-            look.found.add("several-procs", node.file, node.line, what)
+def _check_procs(context: LintContext) -> None:
+    """Several jobs for one epoch."""
+    for node, _ in context.trainings():
+        many_jobs = node.queue_count is not None and node.queue_count > 1
+        if many_jobs and not _has_proc_number(context, node):
+            message = f"{shown(node.name)} queues {node.queue_count} jobs for one epoch"
+            context.findings.add("several-procs", node.file, node.line, message)
 
 
-def _knows_its_part(look: LintContext, node: Node) -> bool:
-    """Is each of the jobs told its number? Then they train the epoch together."""
-    text = look.described(node)
-    place = text.last("arguments", "args", "environment", "env") if text is not None else None
-    return place is not None and _NUMBERED.search(place.value) is not None
+def _has_proc_number(context: LintContext, node: Node) -> bool:
+    """Whether each proc gets its number, so that they share the epoch's training."""
+    text = context.described(node)
+    statement = text.last("arguments", "args", "environment", "env") if text is not None else None
+    return statement is not None and _PROC_NUMBER.search(statement.value) is not None
 
 
-def _chains(look: LintContext, runs: dict[str, Epochs]) -> None:
+def _check_chains(context: LintContext, runs: dict[str, Epochs]) -> None:
+    """Missing epochs, and epochs that do not wait for the one before."""
     for epochs in runs.values():
         numbers = sorted(epochs)
-        for before, number in pairwise(numbers):
-            (earlier, _), (node, _) = epochs[before], epochs[number]
-            if number != before + 1:
-                what = f"between {shown(earlier.name)} and {shown(node.name)} epochs are missing"
-                look.found.add("epoch-gap", node.file, node.line, what)
-            if not _waits_for(look, node, earlier):
-                what = f"{shown(node.name)} does not wait for {shown(earlier.name)}"
-                look.found.add("broken-chain", node.file, node.line, what)
+        for previous, number in pairwise(numbers):
+            (earlier, _), (node, _) = epochs[previous], epochs[number]
+            if number != previous + 1:
+                message = f"between {shown(earlier.name)} and {shown(node.name)} epochs are missing"
+                context.findings.add("epoch-gap", node.file, node.line, message)
+            if not _waits_for(context, node, earlier):
+                message = f"{shown(node.name)} does not wait for {shown(earlier.name)}"
+                context.findings.add("broken-chain", node.file, node.line, message)
 
 
-def _waits_for(look: LintContext, node: Node, earlier: Node) -> bool:
-    seen, ahead = {node.name}, [node.name]
-    while ahead:
-        parents = look.flow.nodes[ahead.pop(0)].parents
+def _waits_for(context: LintContext, node: Node, earlier: Node) -> bool:
+    """Whether the node depends on ``earlier``; True if that is too far away to tell."""
+    seen, queue = {node.name}, [node.name]
+    while queue:
+        parents = context.workflow.nodes[queue.pop(0)].parents
         if earlier.name in parents:
             return True
-        if len(seen) + len(parents) > FARTHEST:
-            return True  # too far to say: better no word than a wrong one
-        ahead += [parent for parent in parents if parent not in seen]
+        if len(seen) + len(parents) > MAX_VISITED:
+            return True  # too far to tell: avoid a false positive
+        queue += [parent for parent in parents if parent not in seen]
         seen |= parents
     return False
 
 
-def _checkpoints(look: LintContext, runs: dict[str, Epochs]) -> None:
-    """Where the trainings are told to go on, all but the first epoch must be."""
-    used = any(variable(node, _CHECKPOINT) for node, _ in look.trainings())
-    asked = any(
-        _CHECKPOINT in each.value.lower()
-        for text, nodes in look.texts().values()
+def _check_checkpoints(context: LintContext, runs: dict[str, Epochs]) -> None:
+    """Missing checkpoints.
+
+    If trainings continue from checkpoints, all but the first epoch must.
+    """
+    in_variables = any(variable(node, _CHECKPOINT) for node, _ in context.trainings())
+    in_description = any(
+        _CHECKPOINT in statement.value.lower()
+        for text, nodes in context.submit_texts().values()
         if nodes
-        for each in text.statements
+        for statement in text.statements
     )
-    if not used and not asked:
+    if not in_variables and not in_description:
         return
     for epochs in runs.values():
         numbers = sorted(epochs)
         for number in numbers[1:]:
             node, _ = epochs[number]
-            if variable(node, _CHECKPOINT) is None and _own_checkpoint(look, node):
-                what = f"{shown(node.name)} has no continue_from_checkpoint"
-                look.found.add("no-checkpoint", node.file, node.line, what)
+            if variable(node, _CHECKPOINT) is None and _uses_checkpoint(context, node):
+                message = f"{shown(node.name)} has no continue_from_checkpoint"
+                context.findings.add("no-checkpoint", node.file, node.line, message)
         first, _ = epochs[numbers[0]]
         if numbers[0] == 0 and variable(first, _CHECKPOINT) and not first.parents:
-            what = f"{shown(first.name)} is a run's first epoch, and has continue_from_checkpoint"
-            line = look.line_of_vars(first, _CHECKPOINT)
-            look.found.add("checkpoint-at-first", first.file, line, what)
+            message = (
+                f"{shown(first.name)} is a run's first epoch, and has continue_from_checkpoint"
+            )
+            line = context.line_of_vars(first, _CHECKPOINT)
+            context.findings.add("checkpoint-at-first", first.file, line, message)
 
 
-def _own_checkpoint(look: LintContext, node: Node) -> bool:
-    """Does this node's description ask for it, if it can be read?"""
-    text = look.described(node)
-    return text is None or any(_CHECKPOINT in each.value.lower() for each in text.statements)
+def _uses_checkpoint(context: LintContext, node: Node) -> bool:
+    """Whether the node's description uses the checkpoint, or cannot be read."""
+    text = context.described(node)
+    return text is None or any(
+        _CHECKPOINT in statement.value.lower() for statement in text.statements
+    )
 
 
-def _stopped_before(look: LintContext) -> None:
-    """Answers of a gate to another DAG of this name: uuids are made of what makes a run, and come
-    back."""
-    if look.submitted:
+def _check_stopped_before(context: LintContext) -> None:
+    """Stop files of a gate from an earlier DAG of this name.
+
+    Uuids are derived from the run's definition, and so recur.
+    """
+    if context.submitted:
         return
-    folder = look.flow.path.parent / "gate"
-    asked: set[tuple[str, str]] = set()
-    for node, part in look.trainings():
+    directory = context.workflow.path.parent / "gate"
+    checked: set[tuple[str, str]] = set()
+    for node, part in context.trainings():
         gate = gate_name(node)
-        if gate is None or part.uuid is None or (gate, part.uuid) in asked:
+        if gate is None or part.uuid is None or (gate, part.uuid) in checked:
             continue
-        asked.add((gate, part.uuid))
-        if not look.shelf.full and look.shelf.there(str(folder / gate / f"{part.uuid}.stopped")):
-            what = f"{shown(part.run)} was stopped before, as gate/{shown(gate)} says"
-            look.found.add("stopped-before", node.file, node.line, what)
+        checked.add((gate, part.uuid))
+        if not context.files.exhausted and context.files.exists(
+            str(directory / gate / f"{part.uuid}.stopped")
+        ):
+            message = f"{shown(part.run)} was stopped before, as gate/{shown(gate)} says"
+            context.findings.add("stopped-before", node.file, node.line, message)
 
 
-def _uuids(look: LintContext, runs: dict[str, Epochs]) -> None:
-    given = any(part.uuid for _, part in look.trainings())
+def _check_uuids(context: LintContext, runs: dict[str, Epochs]) -> None:
+    """Missing, duplicate and changing uuids."""
+    any_uuid = any(part.uuid for _, part in context.trainings())
     owners: dict[str, str] = {}
     for name, epochs in runs.items():
         first: str | None = None
         for number in sorted(epochs):
             node, part = epochs[number]
             if part.uuid is None:
-                if given:
-                    what = f"{shown(node.name)} has no run_uuid, and other trainings have"
-                    look.found.add("no-uuid", node.file, node.line, what)
+                if any_uuid:
+                    message = f"{shown(node.name)} has no run_uuid, and other trainings have"
+                    context.findings.add("no-uuid", node.file, node.line, message)
                 continue
             if first is None:
                 first = part.uuid
                 owner = owners.setdefault(first, name)
                 if owner != name:
-                    line = look.line_of_vars(node, "run_uuid")
-                    what = f"the runs {shown(owner)} and {shown(name)} have the same run_uuid"
-                    look.found.add("uuid-twice", node.file, line, what)
+                    line = context.line_of_vars(node, "run_uuid")
+                    message = f"the runs {shown(owner)} and {shown(name)} have the same run_uuid"
+                    context.findings.add("uuid-twice", node.file, line, message)
             elif part.uuid != first:
-                line = look.line_of_vars(node, "run_uuid")
-                what = f"{shown(node.name)} has another run_uuid than the epochs before it"
-                look.found.add("uuid-changes", node.file, line, what)
+                line = context.line_of_vars(node, "run_uuid")
+                message = f"{shown(node.name)} has another run_uuid than the epochs before it"
+                context.findings.add("uuid-changes", node.file, line, message)

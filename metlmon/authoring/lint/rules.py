@@ -1,6 +1,6 @@
-"""Every kind of finding: how bad it is, and what to do about it.
+"""Catalogue of the kinds of findings: severity and remedy.
 
-The names are stable: scripts and configuration of other tools filter by them.
+The kinds are stable: scripts and the configuration of other tools filter by them.
 """
 
 from __future__ import annotations
@@ -14,13 +14,18 @@ from metlmon.frozen import frozen
 _E, _W, _N = Severity.ERROR, Severity.WARNING, Severity.NOTE
 
 APART: Final = 20
-"""Findings of one kind in one file that are told one by one: whoever mends them mends a few and
-looks again. Of what is one mistake repeated on every node only the first is told."""
+"""Most findings of one kind and file that are listed; few are fixed at a time.
+
+Mistakes repeated on every node list only the first.
+"""
 
 
 @frozen
 class Rule:
-    """``todo``: one sentence. ``apart``: how many in a file are told one by one."""
+    """A kind of finding.
+
+    ``todo``: the remedy, one sentence. ``apart``: how many per file are listed.
+    """
 
     severity: Severity
     todo: str

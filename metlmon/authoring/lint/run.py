@@ -1,4 +1,4 @@
-"""All rules over all DAGs of a directory."""
+"""Driver: runs all rules over all DAGs of a directory."""
 
 from __future__ import annotations
 
@@ -41,29 +41,32 @@ RULES: Final = (
 
 
 def check(path: Path, settings: Settings) -> LintResult:
-    """What is wrong with the DAGs in the directory ``path``, or with the DAG file ``path``.
+    """Lint the DAGs in the directory ``path``, or the DAG file ``path``.
 
-    Only reads, and only regular files. Raises InputError where there is no DAG file.
+    Read-only, and reads regular files only. Raises InputError if there is no DAG file.
     """
-    dagdir, only = _place(path)
-    shelf, found = FileStore(), Findings()
-    flows = read_workflows(dagdir, only, lambda paths: load_workflow(paths, shelf.read))
-    if not flows:
+    dagdir, file_name = _dagdir_and_file(path)
+    files, findings = FileStore(), Findings()
+    workflows = read_workflows(dagdir, file_name, lambda paths: load_workflow(paths, files.read))
+    if not workflows:
         raise InputError(
             f"no DAG file in {dagdir}: give the directory where one is, or the file itself"
         )
-    looks = [
-        _look(flow, home, dagdir, shelf, settings, found)
-        for flow, home in _with_inner(flows, Path(os.path.normpath(dagdir)))
+    contexts = [
+        _open_context(workflow, dagman_dir, dagdir, files, settings, findings)
+        for workflow, dagman_dir in _with_subdags(workflows, Path(os.path.normpath(dagdir)))
     ]
-    for look in looks:
+    for context in contexts:
         for rule in RULES:
-            rule.check(look)
-    _together(looks, found)
-    return LintResult(tuple(_called(flow.path, dagdir) for flow in flows), found.all())
+            rule.check(context)
+    _check_shared_files(contexts, findings)
+    return LintResult(
+        tuple(_display_name(workflow.path, dagdir) for workflow in workflows), findings.all()
+    )
 
 
-def _place(path: Path) -> tuple[Path, str | None]:
+def _dagdir_and_file(path: Path) -> tuple[Path, str | None]:
+    """The dagdir, and the file's name if ``path`` is a DAG file. Raises InputError."""
     if path.is_dir():
         check_dagdir(path)
         return path, None
@@ -79,69 +82,79 @@ def _place(path: Path) -> tuple[Path, str | None]:
     return path.parent, path.name
 
 
-def _with_inner(flows: list[Workflow], home: Path) -> Iterator[tuple[Workflow, Path]]:
-    """The workflows and their sub-DAGs, each once, with the directory where its DAGMan works."""
+def _with_subdags(workflows: list[Workflow], dagman_dir: Path) -> Iterator[tuple[Workflow, Path]]:
+    """The workflows and their sub-DAGs, each once, with its DAGMan's directory."""
     seen: set[int] = set()
-    ahead = [(flow, home) for flow in flows]
-    while ahead:
-        flow, home = ahead.pop(0)
-        if id(flow) not in seen:
-            seen.add(id(flow))
-            yield flow, home
-            for node in flow.nodes.values():
-                inner = flow.subdags[node.subdag] if node.subdag is not None else None
-                if inner is not None:
-                    ahead.append((inner, Path(os.path.normpath(home / (node.dir or "")))))
+    queue = [(workflow, dagman_dir) for workflow in workflows]
+    while queue:
+        workflow, dagman_dir = queue.pop(0)
+        if id(workflow) not in seen:
+            seen.add(id(workflow))
+            yield workflow, dagman_dir
+            for node in workflow.nodes.values():
+                subdag = workflow.subdags[node.subdag] if node.subdag is not None else None
+                if subdag is not None:
+                    queue.append((subdag, Path(os.path.normpath(dagman_dir / (node.dir or "")))))
 
 
-def _look(
-    flow: Workflow, home: Path, dagdir: Path, shelf: FileStore, settings: Settings, found: Findings
+def _open_context(
+    workflow: Workflow,
+    dagman_dir: Path,
+    dagdir: Path,
+    files: FileStore,
+    settings: Settings,
+    findings: Findings,
 ) -> LintContext:
-    called = _called(flow.path, dagdir)
-    look = LintContext(flow, home, Path(os.path.normpath(dagdir)), shelf, settings, found, called)
-    look.open()
-    return look
+    """The context of a workflow, with its files read."""
+    name = _display_name(workflow.path, dagdir)
+    context = LintContext(
+        workflow, dagman_dir, Path(os.path.normpath(dagdir)), files, settings, findings, name
+    )
+    context.open()
+    return context
 
 
-def _called(path: Path, dagdir: Path) -> str:
+def _display_name(path: Path, dagdir: Path) -> str:
+    """A file's name in findings, relative to the dagdir if it is below it."""
     try:
         return str(path.relative_to(os.path.normpath(dagdir)))
     except ValueError:
         return str(path)
 
 
-def _together(looks: list[LintContext], found: Findings) -> None:
-    """What several DAGs share that each should have for itself."""
+def _check_shared_files(contexts: list[LintContext], findings: Findings) -> None:
+    """Findings about logs and status files that several DAGs share."""
     logs: dict[str, list[LintContext]] = defaultdict(list)
-    for look in looks:
-        for log in sorted({node.log for node in look.flow.nodes.values() if node.log}):
-            logs[_written(look, log)].append(look)
-    for path, some in logs.items():
+    for context in contexts:
+        for log in sorted({node.log for node in context.workflow.nodes.values() if node.log}):
+            logs[_absolute(context, log)].append(context)
+    for path, sharing in logs.items():
         names: set[str] = set()
-        twice = False
-        for look in some:
-            twice = twice or not names.isdisjoint(look.flow.nodes)
-            names |= look.flow.nodes.keys()
-        if twice:
-            log = os.path.relpath(path, some[0].home)
-            what = f"the log {shown(log)} is shared with {listed(_others(some))}, node names too"
-            found.add("shared-log", some[0].name, None, what)
+        common_names = False
+        for context in sharing:
+            common_names = common_names or not names.isdisjoint(context.workflow.nodes)
+            names |= context.workflow.nodes.keys()
+        if common_names:
+            log = os.path.relpath(path, sharing[0].dagman_dir)
+            others = listed(_other_names(sharing))
+            message = f"the log {shown(log)} is shared with {others}, node names too"
+            findings.add("shared-log", sharing[0].name, None, message)
     for attribute in ("node_status_file", "jobstate_log"):
         written: dict[str, list[LintContext]] = defaultdict(list)
-        for look in looks:
-            if file := getattr(look.flow, attribute):
-                written[_written(look, file)].append(look)
-        for path, some in written.items():
-            if len(some) > 1:
-                file = os.path.relpath(path, some[0].home)
-                what = f"{listed(_others(some))} writes {shown(file)}, too"
-                found.add("shared-status-file", some[0].name, None, what)
+        for context in contexts:
+            if file := getattr(context.workflow, attribute):
+                written[_absolute(context, file)].append(context)
+        for path, sharing in written.items():
+            if len(sharing) > 1:
+                file = os.path.relpath(path, sharing[0].dagman_dir)
+                message = f"{listed(_other_names(sharing))} writes {shown(file)}, too"
+                findings.add("shared-status-file", sharing[0].name, None, message)
 
 
-def _written(look: LintContext, file: str) -> str:
-    """Where a file of a DAG is, as DAGMan's directory has it."""
-    return os.path.normpath(look.home / file)
+def _absolute(context: LintContext, file: str) -> str:
+    """The normalized path of a file named relative to DAGMan's directory."""
+    return os.path.normpath(context.dagman_dir / file)
 
 
-def _others(some: list[LintContext]) -> list[str]:
-    return [shown(look.name) for look in some[1:]]
+def _other_names(contexts: list[LintContext]) -> list[str]:
+    return [shown(context.name) for context in contexts[1:]]

@@ -1,4 +1,4 @@
-"""How bad a finding is."""
+"""Severity of findings."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ from enum import StrEnum
 
 
 class Severity(StrEnum):
-    """ERROR: HTCondor refuses it, or a node cannot do what it is for. WARNING: it runs, and
-    people regret it. NOTE: worth knowing, often meant so."""
+    """The severity of a finding.
+
+    ERROR: HTCondor refuses it, or a node cannot do its work. WARNING: it runs, but causes trouble
+    later. NOTE: worth knowing, often intended.
+    """
 
     ERROR = "error"
     WARNING = "warning"

@@ -1,9 +1,8 @@
-"""DAG and submit files as they are written: every command with its line, every description with
-the lines that set something.
+"""DAG and submit files as written: commands and statements with line numbers.
 
-:mod:`metlmon.dagman` reads them for what they mean, and drops places and environments. Here the
-same lexer and readers go over the same bytes once more, to know where what was said.
-Source followed: HTCondor manual, "condor_submit" ("Submit description file commands", "Macros").
+:mod:`metlmon.dagman` parses the same bytes for their meaning, and drops positions and
+environments. This module uses its lexer and parsers again to record where each command is.
+Source: HTCondor manual, "condor_submit" ("Submit description file commands", "Macros").
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from metlmon.dagman.submit_description import Description, parse_description
 from metlmon.frozen import frozen
 
 MOST_INCLUDES: Final = 100
-"""Files that one description includes: files that include themselves come to an end."""
+"""Limit of files that one description includes, which ends recursive includes."""
 
 _ASSIGNMENT: Final = re.compile(r"([+\w.-]+)[ \t]*=(.*)", re.DOTALL)
 _TAGGED: Final = re.compile(r"([+\w.-]+)[ \t]*@=(\S+)$")
@@ -28,22 +27,24 @@ _DIRECTIVE: Final = re.compile(r"(if|elif|else|endif|queue)\b(.*)", re.DOTALL | 
 _INCLUDE: Final = re.compile(r"include(?:[ \t]+(\w+))?[ \t]*:(.*)", re.IGNORECASE | re.DOTALL)
 _OTHER: Final = re.compile(r"(?:use|error|warning)\b.*:|use[ \t]", re.IGNORECASE)
 
-USUAL: Final = frozenset(
+COMMON_COMMANDS: Final = frozenset(
     {
         *("executable", "universe", "queue", "requirements", "transfer_input_files"),
         *("request_cpus", "request_memory", "request_disk", "request_gpus"),
     }
 )
-"""Commands one of which nearly every submit description has, and hardly any other file."""
+"""Commands found in nearly every submit description, and hardly elsewhere."""
 
 Include = Callable[[str], tuple[str, list[Line]] | None]
-"""Gives the name and the lines of the file that ``include : name`` means."""
+"""Returns the name and the lines of the file in ``include : name``."""
 
 
 @frozen
 class Statement:
-    """``key = value``, ``key`` in lower case, in this line of this file. A directive (``if``,
-    ``queue``) has its own word as the key, and ``directive`` set."""
+    """``key = value`` with its file and line; the key is in lower case.
+
+    A directive (``if``, ``queue``) has its keyword as the key, and ``directive`` set.
+    """
 
     file: str
     line: int
@@ -54,10 +55,13 @@ class Statement:
 
 @dataclass(slots=True)
 class SubmitText:
-    """One description. ``stray``: lines that are neither assignment nor directive. ``inline``:
-    it stands in the DAG file. ``unresolved``: it includes what could not be read, so that what
-    it does not say may be said there. ``descriptions``: those of its files that have a command
-    of :data:`USUAL`; any other may have been named by mistake or malice, and is not quoted."""
+    """One submit description as written.
+
+    ``stray``: lines that are neither assignment nor directive. ``inline``: it is part of the DAG
+    file. ``unresolved``: it includes an unreadable file, which may contain missing commands.
+    ``descriptions``: those of its files with one of :data:`COMMON_COMMANDS`; any other file may
+    be named by mistake or malice, and is not quoted.
+    """
 
     file: str
     line: int
@@ -69,19 +73,26 @@ class SubmitText:
     descriptions: set[str] = field(default_factory=set)
 
     def last(self, *keys: str) -> Statement | None:
-        """The last assignment of one of these."""
-        found = (s for s in reversed(self.statements) if s.key in keys and not s.directive)
-        return next(found, None)
+        """The last assignment of one of these keys."""
+        matches = (
+            statement
+            for statement in reversed(self.statements)
+            if statement.key in keys and not statement.directive
+        )
+        return next(matches, None)
 
-    def says(self, *keys: str) -> bool:
-        """Whether one of these is set, somewhere."""
+    def sets(self, *keys: str) -> bool:
+        """Whether one of these keys is set."""
         return self.last(*keys) is not None
 
 
 @frozen
-class SourceMap:
-    """One command as written: ``keyword`` in upper case with ``_``, ``rest`` what stands behind
-    it. ``command`` None where it could not be read."""
+class SourceCommand:
+    """One DAG command as written.
+
+    ``keyword``: in upper case with ``_``; ``rest``: the text after it; ``command``: None if it
+    cannot be parsed; ``block``: the lines of its inline description.
+    """
 
     line: int
     keyword: str
@@ -90,8 +101,8 @@ class SourceMap:
     block: tuple[Line, ...] = ()
 
 
-class _Recorded(LogicalLines):
-    """Lines that keep the inline description read last, with its line numbers."""
+class _RecordingLines(LogicalLines):
+    """Logical lines that record the inline description read last, with line numbers."""
 
     def __init__(self, data: bytes) -> None:
         super().__init__(data)
@@ -101,32 +112,34 @@ class _Recorded(LogicalLines):
         self.recorded = []
         while (line := self.physical()) is not None:
             if line.text == end or line.text.startswith(end + " "):
-                return [each.text for each in self.recorded], line.text[len(end) :]
+                return [recorded.text for recorded in self.recorded], line.text[len(end) :]
             self.recorded.append(line)
         raise SyntaxFault(f"Missing inline description closing token: {shown(end)}")
 
 
-def spoken(data: bytes) -> Iterator[SourceMap]:
-    """The commands of one DAG file, in its order; the same lines as
-    :func:`metlmon.dagman.parser.parse_dag` reads."""
-    lines = _Recorded(data)
+def source_commands(data: bytes) -> Iterator[SourceCommand]:
+    """The commands of one DAG file, in order.
+
+    Reads the same lines as :func:`metlmon.dagman.parser.parse_dag`.
+    """
+    lines = _RecordingLines(data)
     while (line := lines.logical()) is not None:
         tokens, command, keyword = Tokens(line.text), None, ""
         lines.recorded = []
         try:
             keyword = tokens.next().upper().replace("-", "_")
-            behind = tokens.position
-            if (read := READERS.get(keyword)) is not None:
-                command = read(line.number, tokens, lines)
+            rest_start = tokens.position
+            if (parse := READERS.get(keyword)) is not None:
+                command = parse(line.number, tokens, lines)
         except SyntaxFault:
-            behind = len(keyword)
-        yield SourceMap(
-            line.number, keyword, line.text[behind:].strip(), command, tuple(lines.recorded)
+            rest_start = len(keyword)
+        yield SourceCommand(
+            line.number, keyword, line.text[rest_start:].strip(), command, tuple(lines.recorded)
         )
 
 
-def ends_unfinished(data: bytes) -> int | None:
-    """The line that a command begins in which the end of the file cuts off; None without one."""
+def unfinished_line(data: bytes) -> int | None:
+    """The first line of a command cut off by the end of the file, or None."""
     lines = LogicalLines(data)
     start: int | None = None
     while (line := lines.physical()) is not None:
@@ -144,11 +157,11 @@ def file_lines(data: bytes) -> list[Line]:
 def submit_text(
     file: str, lines: Sequence[Line], *, inline: bool, include: Include | None = None
 ) -> SubmitText:
-    """One description with the places of its statements. Never raises."""
+    """One description with the positions of its statements. Never raises."""
 
     def included(name: str) -> list[str] | None:
-        found = include(name) if include is not None else None
-        return None if found is None else [line.text for line in found[1]]
+        file_content = include(name) if include is not None else None
+        return None if file_content is None else [line.text for line in file_content[1]]
 
     text = SubmitText(
         file=file,
@@ -161,82 +174,89 @@ def submit_text(
 
 
 class _Scan:
+    """Scans the lines of a description, and of the files that it includes."""
+
     def __init__(self, text: SubmitText, include: Include | None) -> None:
         self._text = text
         self._include = include
-        self._left = MOST_INCLUDES
-        self._over = False
-        self._open = 0
+        self._includes_left = MOST_INCLUDES
+        self._finished = False
+        self._open_ifs = 0
 
     def run(self, file: str, lines: Sequence[Line]) -> None:
         source = _logical(lines)
         for line in source:
-            if self._over:
+            if self._finished:
                 return
-            self._take(file, line, source)
+            self._read_line(file, line, source)
 
-    def _take(self, file: str, line: Line, source: Iterator[Line]) -> None:
-        keep = self._keep
+    def _read_line(self, file: str, line: Line, source: Iterator[Line]) -> None:
+        add = self._add
         if tagged := _TAGGED.match(line.text):
             value = "\n".join(_until(source, f"@{tagged[2]}"))
-            keep(Statement(file, line.number, _key(tagged[1]), value))
+            add(Statement(file, line.number, _key(tagged[1]), value))
         elif (directive := _DIRECTIVE.match(line.text)) and not _ASSIGNMENT.match(line.text):
-            word, value = directive[1].lower(), directive[2].strip()
-            keep(Statement(file, line.number, word, value, directive=True))
-            self._open += (word == "if") - (word == "endif")
-            if word == "queue":
+            keyword, value = directive[1].lower(), directive[2].strip()
+            add(Statement(file, line.number, keyword, value, directive=True))
+            self._open_ifs += (keyword == "if") - (keyword == "endif")
+            if keyword == "queue":
                 if value.endswith("("):
                     _until(source, ")")
-                self._over = self._open <= 0
+                self._finished = self._open_ifs <= 0
         elif assignment := _ASSIGNMENT.match(line.text):
-            keep(Statement(file, line.number, _key(assignment[1]), assignment[2].strip()))
+            add(Statement(file, line.number, _key(assignment[1]), assignment[2].strip()))
         elif included := _INCLUDE.match(line.text):
-            self._included(included)
+            self._include_file(included)
         elif not _OTHER.match(line.text):
             self._text.stray.append(Statement(file, line.number, "", line.text))
 
-    def _keep(self, statement: Statement) -> None:
+    def _add(self, statement: Statement) -> None:
         self._text.statements.append(statement)
-        if statement.key in USUAL:
+        if statement.key in COMMON_COMMANDS:
             self._text.descriptions.add(statement.file)
 
-    def _included(self, found: re.Match[str]) -> None:
-        """``include command : …`` would run something: it is not read."""
-        runs = (found[1] or "").lower() not in ("", "ifexist")
-        inner = None if runs or self._include is None else self._include(found[2].strip())
-        if inner is None or self._left <= 0:
+    def _include_file(self, match: re.Match[str]) -> None:
+        """Read an included file, except for ``include command``, which would run one."""
+        is_command = (match[1] or "").lower() not in ("", "ifexist")
+        content = None if is_command or self._include is None else self._include(match[2].strip())
+        if content is None or self._includes_left <= 0:
             self._text.unresolved = True
             return
-        self._left -= 1
-        self.run(*inner)
+        self._includes_left -= 1
+        self.run(*content)
 
 
-def _key(written: str) -> str:
-    return f"my.{written[1:]}".lower() if written.startswith("+") else written.lower()
+def _key(name: str) -> str:
+    """The key in lower case, with ``+`` as the prefix ``my.``."""
+    return f"my.{name[1:]}".lower() if name.startswith("+") else name.lower()
 
 
 def _logical(lines: Iterable[Line]) -> Iterator[Line]:
-    """Lines without comments, continued ones joined, with the number of the first."""
-    held: list[str] = []
+    """Lines without comments, with continuations joined.
+
+    A joined line has the number of its first part.
+    """
+    parts: list[str] = []
     first = 0
     for line in lines:
         text = line.text.strip()
         if not text or text.startswith("#"):
             continue
-        first = first if held else line.number
+        first = first if parts else line.number
         if text.endswith("\\"):
-            held.append(text[:-1])
+            parts.append(text[:-1])
             continue
-        yield Line(first, "".join([*held, text]))
-        held = []
-    if held:
-        yield Line(first, "".join(held))
+        yield Line(first, "".join([*parts, text]))
+        parts = []
+    if parts:
+        yield Line(first, "".join(parts))
 
 
 def _until(source: Iterable[Line], end: str) -> list[str]:
-    found = []
+    """The lines up to ``end``, which is consumed."""
+    block = []
     for line in source:
         if line.text.strip() == end:
             break
-        found.append(line.text)
-    return found
+        block.append(line.text)
+    return block

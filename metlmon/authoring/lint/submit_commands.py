@@ -1,6 +1,6 @@
-"""The names that condor_submit knows, and lines of submit descriptions that it passes over.
+"""Rule for submit commands: names that condor_submit does not know and ignores.
 
-Sources followed: ``SUBMIT_KEY_…`` in ``submit_utils.h`` of HTCondor 25, and its manual page
+Sources: ``SUBMIT_KEY_…`` in ``submit_utils.h`` of HTCondor 25, and its manual page
 "condor_submit".
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from metlmon.authoring.lint.context import LintContext
-from metlmon.authoring.lint.expressions import COMPARES
+from metlmon.authoring.lint.expressions import COMPARISON_STARTS
 from metlmon.authoring.lint.source_map import Statement, SubmitText
 from metlmon.dagman.commands import VarsCommand
 from metlmon.dagman.lexer import shown
@@ -89,88 +89,101 @@ userlogexecuteeventattrs userlogusexml
 COMMANDS: Final = frozenset(_COMMANDS.split())
 
 
-_PLAIN: Final = frozenset([*(name.replace("_", "") for name in COMMANDS), *_ATTRIBUTES.split()])
-"""Commands and job attributes that stand for them, without underscores: ``TransferInputFiles``."""
+_WITHOUT_UNDERSCORES: Final = frozenset(
+    [*(name.replace("_", "") for name in COMMANDS), *_ATTRIBUTES.split()]
+)
+"""Commands without underscores, and job attributes (``TransferInputFiles``)."""
 
-_BEGINNINGS: Final = (
+_PREFIXES: Final = (
     *("request_", "require_", "remote_", "submit_", "transform_body_", "ec2_tag_", "cloud_label_"),
     *("ec2_parameter_", "allow_", "amazon_", "boinc_", "cream_", "deltacloud_", "globus", "grid_"),
     *("keystore_", "kvm_", "myproxy", "nordugrid_", "unicore_", "vm_", "vmware_", "want_remote_"),
     "xen_",
 )
 _PARTS: Final = (".", "_oauth_permissions", "_oauth_resource", "_container_port")
-"""What names have of which HTCondor takes any, or which older versions took."""
+"""Prefixes and parts of names that HTCondor accepts in any form, or once accepted."""
 
 _RESOURCE: Final = re.compile(r"(request|require)_(\w+)")
 _RESOURCES: Final = ("cpus", "memory", "disk", "gpus")
 
-_CALLED: Final = re.compile(r"\$\w*\(([^()]*)")
+_REFERENCE: Final = re.compile(r"\$\w*\(([^()]*)")
 _WORD: Final = re.compile(r"[a-z_][\w.]*", re.IGNORECASE)
 
-ALIKE: Final = 0.8
-"""Of 1: how like a known name another must be to be taken for it, misspelt."""
+SIMILARITY: Final = 0.8
+"""Smallest similarity (of 1) to a known name to be taken for a misspelling."""
 
 
-def check(look: LintContext) -> None:
-    """Names that are no command, and no macro that any description or VARS of the DAG uses."""
-    texts = look.texts().values()
-    used = set(_used(look, [text for text, _ in texts]))
+def check(context: LintContext) -> None:
+    """Report names that are neither a command nor a macro used in the DAG."""
+    texts = context.submit_texts().values()
+    used = set(_macro_names(context, [text for text, _ in texts]))
     for text, _ in texts:
         if text.unresolved:
             continue
-        for each in text.statements:
-            if each.directive or each.value.startswith(COMPARES):
+        for statement in text.statements:
+            if statement.directive or statement.value.startswith(COMPARISON_STARTS):
                 continue
-            if what := _complaint(each.key, used, each.file in text.descriptions):
-                look.found.add("submit-command", each.file, each.line, what)
+            if message := _problem(statement.key, used, statement.file in text.descriptions):
+                context.findings.add("submit-command", statement.file, statement.line, message)
 
 
-def _used(look: LintContext, texts: Iterable[SubmitText]) -> Iterator[str]:
+def _macro_names(context: LintContext, texts: Iterable[SubmitText]) -> Iterator[str]:
+    """The names that descriptions or VARS of the DAG use as macros."""
     for text in texts:
-        yield from _words(text.statements)
-        yield from _words(text.stray)
-    for told in look.commands.values():
-        for each in told:
-            if isinstance(each.command, VarsCommand):
-                for _, value in each.command.pairs:
-                    yield from _called(value)
+        yield from _statement_names(text.statements)
+        yield from _statement_names(text.stray)
+    for entries in context.commands.values():
+        for entry in entries:
+            if isinstance(entry.command, VarsCommand):
+                for _, value in entry.command.pairs:
+                    yield from _referenced_names(value)
 
 
-def _words(statements: Iterable[Statement]) -> Iterator[str]:
-    for each in statements:
-        if each.directive:
-            yield from (word.lower() for word in _WORD.findall(each.value))
+def _statement_names(statements: Iterable[Statement]) -> Iterator[str]:
+    """The names used in these statements."""
+    for statement in statements:
+        if statement.directive:
+            yield from (word.lower() for word in _WORD.findall(statement.value))
         else:
-            yield from _called(each.value)
+            yield from _referenced_names(statement.value)
 
 
-def _called(value: str) -> Iterator[str]:
+def _referenced_names(value: str) -> Iterator[str]:
     """The names in ``$(name)``, ``$(name:default)``, ``$INT(name,%d)`` and the like."""
     if "$" in value:
-        for inside in _CALLED.findall(value):
-            yield from (word.lower() for word in _WORD.findall(inside))
+        for content in _REFERENCE.findall(value):
+            yield from (word.lower() for word in _WORD.findall(content))
 
 
-def _complaint(key: str, used: set[str], quoted: bool) -> str | None:
-    """``quoted``: may the name be told? Not where the file may be anything."""
+def _problem(key: str, used: set[str], quoted: bool) -> str | None:
+    """What is wrong with the key, or None.
+
+    ``quoted``: the name may be quoted; False if its file may be any file.
+    """
     if key in used or key in COMMANDS:
         return None
     if resource := _RESOURCE.fullmatch(key):
-        near = _near(resource[2][:100], _RESOURCES)
-        return _meant(key, [f"{resource[1]}_{each}" for each in near]) if near else None
-    if key.replace("_", "") in _PLAIN or key.startswith(_BEGINNINGS):
+        similar = _similar(resource[2][:100], _RESOURCES)
+        return (
+            _unknown_name(key, [f"{resource[1]}_{name}" for name in similar]) if similar else None
+        )
+    if key.replace("_", "") in _WITHOUT_UNDERSCORES or key.startswith(_PREFIXES):
         return None
     if any(part in key for part in _PARTS):
         return None
-    return _meant(key if quoted else None, _near(key[:100], COMMANDS))
+    return _unknown_name(key if quoted else None, _similar(key[:100], COMMANDS))
 
 
-def _near(name: str, known: Iterable[str]) -> list[str]:
-    from difflib import get_close_matches  # Most names are right.
+def _similar(name: str, names: Iterable[str]) -> list[str]:
+    """The most similar known name, if any."""
+    from difflib import get_close_matches  # Rarely needed: most names are valid.
 
-    return get_close_matches(name, sorted(known), 1, ALIKE)
+    return get_close_matches(name, sorted(names), 1, SIMILARITY)
 
 
-def _meant(key: str | None, near: list[str]) -> str:
-    known = f"{'this name' if key is None else shown(key)} is no command of condor_submit"
-    return f"{known}: is {near[0]} meant?" if near else f"{known}, and no line uses it as a macro"
+def _unknown_name(key: str | None, similar: list[str]) -> str:
+    """The message about an unknown name."""
+    text = f"{'this name' if key is None else shown(key)} is no command of condor_submit"
+    return (
+        f"{text}: is {similar[0]} meant?" if similar else f"{text}, and no line uses it as a macro"
+    )
