@@ -1,6 +1,6 @@
-"""What the lines of a sweep file say, typed; their words as written, placeholders and all.
+"""The commands of a sweep file as records, with placeholders not yet filled in.
 
-``where`` of each is file and line.
+``where`` is the position: file and line.
 """
 
 from __future__ import annotations
@@ -13,12 +13,17 @@ from metlmon.frozen import frozen
 
 @frozen
 class SweepCommand:
+    """A command of a sweep file."""
+
     where: str
 
 
 @frozen
-class Generate(SweepCommand):
-    """``GEN SUBDAG``: ``lines`` has the place and the values of each name."""
+class GenCommand(SweepCommand):
+    """``GEN SUBDAG``.
+
+    ``lines``: for each name, the position and the values of its value line.
+    """
 
     group: str
     template: str
@@ -28,7 +33,7 @@ class Generate(SweepCommand):
 
 
 @frozen
-class RegionOf(SweepCommand):
+class RegionCommand(SweepCommand):
     """``REGION name { members }``."""
 
     name: str
@@ -36,8 +41,8 @@ class RegionOf(SweepCommand):
 
 
 @frozen
-class Declare(SweepCommand):
-    """JOB, SUBDAG EXTERNAL, FINAL, PROVISIONER, SERVICE."""
+class NodeDeclaration(SweepCommand):
+    """JOB, SUBDAG EXTERNAL, FINAL, PROVISIONER or SERVICE."""
 
     kind: NodeKind
     name: str
@@ -47,8 +52,11 @@ class Declare(SweepCommand):
 
 
 @frozen
-class Describe(SweepCommand):
-    """SUBMIT-DESCRIPTION: ``text`` is all of its lines."""
+class SweepDescription(SweepCommand):
+    """SUBMIT-DESCRIPTION.
+
+    ``text``: all of its lines.
+    """
 
     name: str
     text: str
@@ -56,7 +64,7 @@ class Describe(SweepCommand):
 
 @frozen
 class ParentChild(SweepCommand):
-    """[WEAK] PARENT … CHILD …"""
+    """``[WEAK] PARENT … CHILD …``."""
 
     parents: tuple[str, ...]
     children: tuple[str, ...]
@@ -65,7 +73,10 @@ class ParentChild(SweepCommand):
 
 @frozen
 class VarsLine(SweepCommand):
-    """VARS; ``append``: DAGMan is to let them override the submit file."""
+    """VARS.
+
+    ``append``: the variables override the submit file (VARS … APPEND).
+    """
 
     name: str
     pairs: tuple[tuple[str, str], ...]
@@ -74,8 +85,11 @@ class VarsLine(SweepCommand):
 
 @frozen
 class SweepNodeCommand(SweepCommand):
-    """A command about one node or ALL_NODES: ``head`` stands before the name (``SCRIPT PRE``),
-    ``rest`` behind it. ``keyword`` in upper case, with ``_``."""
+    """A command about one node or ALL_NODES.
+
+    ``head``: the text before the name (``SCRIPT PRE``), ``rest``: the text after it. ``keyword``:
+    in upper case, with ``_``.
+    """
 
     keyword: str
     head: str
@@ -85,13 +99,15 @@ class SweepNodeCommand(SweepCommand):
 
 @frozen
 class Splice(SweepCommand):
+    """A SPLICE command; ``text`` is all of it."""
+
     name: str
     text: str
 
 
 @frozen
 class GlobalCommand(SweepCommand):
-    """A command about the DAG as a whole; ``text`` is all of it."""
+    """A command about the whole DAG; ``text`` is all of it."""
 
     keyword: str
     text: str

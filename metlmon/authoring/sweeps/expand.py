@@ -1,4 +1,4 @@
-"""A sweep file → the graph that it asks for."""
+"""Expands a sweep file into a graph."""
 
 from __future__ import annotations
 
@@ -16,284 +16,309 @@ from metlmon.authoring.jobs import jobs_of
 from metlmon.authoring.request import PlanError, Request, RequestProblem
 from metlmon.authoring.sweeps import kept_sweep
 from metlmon.authoring.sweeps.commands import (
-    Declare,
-    Describe,
-    Generate,
+    GenCommand,
     GlobalCommand,
+    NodeDeclaration,
     ParentChild,
     Splice,
     SweepCommand,
+    SweepDescription,
     SweepNodeCommand,
 )
-from metlmon.authoring.sweeps.dependencies import DependencyBuilder, refuse_circles
-from metlmon.authoring.sweeps.files import FileUse, NamedFile, files_named, text_of, use_of
+from metlmon.authoring.sweeps.dependencies import DependencyBuilder, check_acyclic
+from metlmon.authoring.sweeps.files import (
+    FileUse,
+    NamedFile,
+    file_use,
+    read_submit_text,
+    referenced_files,
+)
 from metlmon.authoring.sweeps.node_drafts import (
     NodeDraft,
     RunDraft,
+    affected_nodes,
+    apply_command,
     check_line,
-    of_all,
-    rendered,
-    say_of,
-    times,
+    parse_retry,
+    render,
 )
 from metlmon.authoring.sweeps.node_variables import VarsAssigner
-from metlmon.authoring.sweeps.nodes import NodeBuilder, undeclared
+from metlmon.authoring.sweeps.nodes import NodeBuilder, find_undeclared
 from metlmon.authoring.sweeps.parser import SweepFiles
-from metlmon.authoring.sweeps.placeholders import has_places
-from metlmon.authoring.sweeps.points import put_together
+from metlmon.authoring.sweeps.placeholders import has_placeholders
+from metlmon.authoring.sweeps.points import resolve_mode
 from metlmon.authoring.sweeps.result import Expansion, Group, Referenced
-from metlmon.authoring.sweeps.template import RunTemplate, known_names, shared
-from metlmon.authoring.sweeps.training_chain import TRAINS, TrainingChain
+from metlmon.authoring.sweeps.template import RunTemplate, known_names, shared_description
+from metlmon.authoring.sweeps.training_chain import TRAINING_ROLES, TrainingChain
 from metlmon.authoring.sweeps.unused import VariableEffects
 from metlmon.authoring.variables import NodePosition, described, merged
 from metlmon.dagman import NodeKind
 from metlmon.dagman.commands import ALL_NODES
 from metlmon.dagman.lexer import shown
 
-ONCE: Final = frozenset({"NODE_STATUS_FILE", "JOBSTATE_LOG", "CONFIG"})
-"""Commands of which a DAG has one."""
+SINGLE_COMMANDS: Final = frozenset({"NODE_STATUS_FILE", "JOBSTATE_LOG", "CONFIG"})
+"""Commands that a DAG can have only once."""
 
-ONE_BY_ONE: Final = frozenset({"SCRIPT", "PRE_SKIP"})
-"""Commands about ALL_NODES that a graph says of each node."""
+PER_NODE_COMMANDS: Final = frozenset({"SCRIPT", "PRE_SKIP"})
+"""Commands for ALL_NODES that the graph stores for each node."""
 
 _MARK: Final = re.compile("\x01([0-9]+)\x02")
 
 
 def expand(request: Request) -> Expansion:
-    """All that the sweep file of ``request.source`` asks for. Reads it, and the files beside it
-    that it names. Raises PlanError, with file, line and remedy, for whatever is wrong in them."""
+    """Expand the sweep file ``request.source``.
+
+    Reads it and the files that it names. Raises PlanError, with file, line and remedy, for any
+    error in them.
+    """
     assert request.source is not None
     source = request.source
-    written = request.directory / f"{request.name}.dag"
-    if os.path.realpath(written) == os.path.realpath(source):
+    dag_file = request.directory / f"{request.name}.dag"
+    if os.path.realpath(dag_file) == os.path.realpath(source):
         raise PlanError(
             f"{source.name} would be written over by the DAG made of it; choose another name or "
             "directory for the DAG"
         )
-    shelf = SweepFiles(source.parent, kept=source.name == kept_sweep(source))
-    commands = shelf.commands(source.name)
-    if not any(isinstance(each, Generate) for each in commands):
+    sweep_files = SweepFiles(source.parent, is_copy=source.name == kept_sweep(source))
+    commands = sweep_files.commands(source.name)
+    if not any(isinstance(command, GenCommand) for command in commands):
         raise PlanError(
             f"{source.name}: no line of it begins with GEN SUBDAG, so nothing is swept; write "
             "'GEN SUBDAG group file.subdag a from', and the values of a on the line below"
         )
-    return _Expander(request, source, commands, shelf).expansion()
+    return _Expander(request, source, commands, sweep_files).expansion()
 
 
 class _Expander:
+    """Expands the commands of one sweep file."""
+
     def __init__(
-        self, request: Request, source: Path, commands: Sequence[SweepCommand], shelf: SweepFiles
+        self,
+        request: Request,
+        source: Path,
+        commands: Sequence[SweepCommand],
+        sweep_files: SweepFiles,
     ) -> None:
         self._request = request
         self._source = source
-        self._shelf = shelf
+        self._sweep_files = sweep_files
         self._commands = commands
-        self._grown = NodeBuilder(request, commands, shelf)
-        self._names = self._grown.names
+        self._builder = NodeBuilder(request, commands, sweep_files)
+        self._names = self._builder.names
         self._jobs = jobs_of(request)
         self._uuids: list[str] = []
         self._lines: dict[str, None] = {}
         self._descriptions: dict[str, tuple[str, str]] = {}
         self._retries = request.retries
         self._unless: int | None = None
-        self._telling = VarsAssigner(self._names, commands)
-        self._once: dict[str, str] = {}
+        self._assigner = VarsAssigner(self._names, commands)
+        self._single: dict[str, str] = {}
 
     def expansion(self) -> Expansion:
         names, subdags = self._names, self._request.subdags
-        if wrong := undeclared(names.nodes.values()):
-            raise wrong
-        self._telling.tell()
-        ordering = DependencyBuilder(names, subdags=subdags)
-        templates = iter(self._grown.templates)
+        if problem := find_undeclared(names.nodes.values()):
+            raise problem
+        self._assigner.assign()
+        dependencies = DependencyBuilder(names, subdags=subdags)
+        templates = iter(self._builder.templates)
         for command in self._commands:
-            if isinstance(command, Generate):
-                self._template(next(templates), command, ordering)
+            if isinstance(command, GenCommand):
+                self._add_template(next(templates), command, dependencies)
             else:
-                self._workflow(command, ordering)
-        self._done()
-        own = [node.name for node in names.nodes.values() if not subdags or node.run is None]
+                self._add_command(command, dependencies)
+        self._add_done_lines()
+        workflow_nodes = [
+            node.name for node in names.nodes.values() if not subdags or node.run is None
+        ]
         runs = list(names.runs) if subdags else []
-        refuse_circles([*own, *runs], ordering.edges)
-        return self._finished(ordering)
+        check_acyclic([*workflow_nodes, *runs], dependencies.edges)
+        return self._build_expansion(dependencies)
 
     # --- lines --------------------------------------------------------------------------------
 
-    def _template(
-        self, template: RunTemplate, generate: Generate, ordering: DependencyBuilder
+    def _add_template(
+        self, template: RunTemplate, gen: GenCommand, dependencies: DependencyBuilder
     ) -> None:
-        for describe in template.descriptions:
-            self._describe(describe)
-        for run in self._names.groups[generate.group]:
-            for line in ordering.of_run(run):
-                self._line(line, generate.where, run)
-            for saying in template.sayings:
-                command = saying.fill(run.filling)
-                if saying.key is not None:
-                    self._say(run.nodes[saying.key], command)
+        """Add the lines and commands of a template for each of its runs."""
+        for description in template.descriptions:
+            self._add_description(description)
+        for run in self._names.groups[gen.group]:
+            for line in dependencies.add_run(run):
+                self._add_line(line, gen.where, run)
+            for template_command in template.node_commands:
+                command = template_command.fill(run.filling)
+                if template_command.key is not None:
+                    self._apply_to_node(run.nodes[template_command.key], command)
                     continue
-                for node in of_all(run.nodes.values(), command):
-                    self._say(node, command)
-            for whole, text in template.whole:
-                self._whole(whole, text.fill(run.filling), run)
+                for node in affected_nodes(run.nodes.values(), command):
+                    self._apply_to_node(node, command)
+            for global_command, text in template.global_commands:
+                self._add_global_command(global_command, text.fill(run.filling), run)
 
-    def _workflow(self, command: SweepCommand, ordering: DependencyBuilder) -> None:
+    def _add_command(self, command: SweepCommand, dependencies: DependencyBuilder) -> None:
+        """Add a command of the workflow."""
         match command:
             case ParentChild():
-                if (line := ordering.draw(command)) is not None:
-                    self._line(line, command.where)
+                if (line := dependencies.add_command(command)) is not None:
+                    self._add_line(line, command.where)
             case SweepNodeCommand():
-                self._say_all(command)
-            case Describe():
-                known = [known_names(each.generate) for each in self._grown.templates]
-                self._describe(shared(command, frozenset().union(*known)))
+                self._apply_to_nodes(command)
+            case SweepDescription():
+                names = [known_names(template.generate) for template in self._builder.templates]
+                self._add_description(shared_description(command, frozenset().union(*names)))
             case Splice(text=text):
-                self._line(text, command.where)
+                self._add_line(text, command.where)
             case GlobalCommand(text=text):
-                self._whole(command, text, None)
+                self._add_global_command(command, text, None)
             case _:
                 pass
 
-    def _describe(self, command: Describe) -> None:
-        other = self._descriptions.setdefault(command.name, (command.text, command.where))
-        if other[0] != command.text:
+    def _add_description(self, command: SweepDescription) -> None:
+        previous = self._descriptions.setdefault(command.name, (command.text, command.where))
+        if previous[0] != command.text:
             raise PlanError(
-                f"{command.where}: {shown(command.name)} is described otherwise at {other[1]}; "
+                f"{command.where}: {shown(command.name)} is described otherwise at {previous[1]}; "
                 "give one of the two another name"
             )
 
-    def _line(self, line: str, where: str, run: RunDraft | None = None) -> None:
+    def _add_line(self, line: str, where: str, run: RunDraft | None = None) -> None:
         check_line(line, where)
         if run is not None and self._request.subdags:
             run.lines[line] = None
         else:
             self._lines[line] = None
 
-    def _whole(self, command: GlobalCommand, text: str, run: RunDraft | None) -> None:
-        if command.keyword in ONCE and (run is None or not self._request.subdags):
-            other = self._once.setdefault(command.keyword, text)
-            if other != text:
+    def _add_global_command(self, command: GlobalCommand, text: str, run: RunDraft | None) -> None:
+        if command.keyword in SINGLE_COMMANDS and (run is None or not self._request.subdags):
+            previous = self._single.setdefault(command.keyword, text)
+            if previous != text:
                 raise PlanError(
                     f"{command.where}: a DAG has one {command.keyword}, and this would be another "
                     f"one; write it once, in {self._source.name}"
                 )
-        self._line(text, command.where, run)
+        self._add_line(text, command.where, run)
 
-    def _say_all(self, command: SweepNodeCommand) -> None:
+    def _apply_to_nodes(self, command: SweepNodeCommand) -> None:
         if command.name.upper() != ALL_NODES:
-            for node in self._names.meant(command.name, command.where):
-                self._say(node, self._filled(node, command))
+            for node in self._names.resolve(command.name, command.where):
+                self._apply_to_node(node, self._fill(node, command))
             return
         if command.keyword == "DONE":
             raise PlanError(f"{command.where}: ALL_NODES cannot be DONE; name the nodes")
-        every = [n for n in self._names.nodes.values() if n.kind is not NodeKind.FINAL]
-        nodes = list(of_all(every, command))
+        eligible = [node for node in self._names.nodes.values() if node.kind is not NodeKind.FINAL]
+        nodes = list(affected_nodes(eligible, command))
         if command.keyword == "RETRY":
-            rendered(command, ALL_NODES)
-            self._retries, self._unless = times(command.rest.split())
+            render(command, ALL_NODES)
+            self._retries, self._unless = parse_retry(command.rest.split())
             for node in nodes:
                 node.retries = None
-        elif command.keyword in ONE_BY_ONE or has_places(command.rest) or len(nodes) < len(every):
+        elif (
+            command.keyword in PER_NODE_COMMANDS
+            or has_placeholders(command.rest)
+            or len(nodes) < len(eligible)
+        ):
             for node in nodes:
-                self._say(node, self._filled(node, command))
+                self._apply_to_node(node, self._fill(node, command))
         else:
-            self._line_of_all(rendered(command, ALL_NODES))
+            self._add_line_everywhere(render(command, ALL_NODES))
 
-    def _line_of_all(self, line: str) -> None:
+    def _add_line_everywhere(self, line: str) -> None:
         self._lines[line] = None
         if self._request.subdags:
             for run in self._names.runs.values():
                 run.lines[line] = None
 
-    def _filled(self, node: NodeDraft, command: SweepNodeCommand) -> SweepNodeCommand:
-        """The command with what stands in braces, as VARS have it."""
-        fill = self._telling.fill
-        head, rest = (fill(node, raw, command.where) for raw in (command.head, command.rest))
+    def _fill(self, node: NodeDraft, command: SweepNodeCommand) -> SweepNodeCommand:
+        """The command with placeholders filled in for this node."""
+        fill = self._assigner.fill
+        head, rest = (fill(node, text, command.where) for text in (command.head, command.rest))
         return replace(command, head=head, rest=rest)
 
-    def _say(self, node: NodeDraft, command: SweepNodeCommand) -> None:
-        if (line := say_of(node, command)) is not None:
-            self._line(line, command.where, node.run)
+    def _apply_to_node(self, node: NodeDraft, command: SweepNodeCommand) -> None:
+        if (line := apply_command(node, command)) is not None:
+            self._add_line(line, command.where, node.run)
 
-    def _done(self) -> None:
+    def _add_done_lines(self) -> None:
         for node in self._names.nodes.values():
             if node.done:
-                self._line(f"DONE {node.name}", node.where, node.run)
+                self._add_line(f"DONE {node.name}", node.where, node.run)
 
     # --- the graph ----------------------------------------------------------------------------
 
-    def _finished(self, ordering: DependencyBuilder) -> Expansion:
+    def _build_expansion(self, dependencies: DependencyBuilder) -> Expansion:
         names, request = self._names, self._request
         trainings = {
             run.name: TrainingChain(request, self._jobs, run) for run in names.runs.values()
         }
         self._uuids = [training.uuid for training in trainings.values()]
-        nodes = {node.name: self._node(node, trainings) for node in names.nodes.values()}
-        _refuse_shared_uuids(nodes.values())
+        nodes = {node.name: self._graph_node(node, trainings) for node in names.nodes.values()}
+        _check_uuids(nodes.values())
         descriptions = tuple(text for text, _ in self._descriptions.values())
-        lines = (*descriptions, *self._known(self._lines))
-        edges = self._known_edges(ordering.edges)
-        ordered = tuple(self._in_order(nodes))
+        lines = (*descriptions, *self._with_uuids(self._lines))
+        edges = self._edges_with_uuids(dependencies.edges)
+        ordered = tuple(self._ordered_nodes(nodes))
         if request.subdags:
             subdags = self._subdags(nodes, descriptions)
             graph = Graph(ordered, edges, lines=lines, subdags=subdags)
         else:
             graph = Graph(ordered, edges, self._retries, lines, self._unless)
-        files = files_named(self._source, self._commands, self._named(nodes))
+        files = referenced_files(self._source, self._commands, self._named_files(nodes))
         return Expansion(
             graph=graph,
             runs=run_plans(graph),
             values=tuple(run.point for run in names.runs.values()),
             groups=tuple(self._groups()),
             files=files,
-            sources=tuple(self._shelf.read.items()),
+            sources=tuple(self._sweep_files.contents.items()),
             warnings=tuple(self._warnings(nodes, files)),
         )
 
     def _warnings(
         self, nodes: Mapping[str, GraphNode], files: Sequence[Referenced]
     ) -> Iterator[RequestProblem]:
-        known = {file.name: file.data for file in files}
+        contents = {file.name: file.data for file in files}
 
         def read(name: str) -> str | None:
             if name in self._descriptions:
                 return self._descriptions[name][0]
-            return text_of(name, known.get(name), self._request.directory)
+            return read_submit_text(name, contents.get(name), self._request.directory)
 
         effects = VariableEffects(self._jobs, self._names, nodes, self._commands, read)
-        for template in self._grown.templates:
+        for template in self._builder.templates:
             yield from effects.idle(template)
         yield from effects.unused(self._request)
 
-    def _named(self, nodes: Mapping[str, GraphNode]) -> Iterator[NamedFile]:
-        """What nodes submit and run. Names behind JOB that are no files to look for: descriptions,
-        and what is written."""
-        known = {*self._descriptions, *(job.file for job in self._jobs)}
+    def _named_files(self, nodes: Mapping[str, GraphNode]) -> Iterator[NamedFile]:
+        """The files that nodes submit and run.
+
+        Excludes descriptions in the DAG and files that metlmon writes.
+        """
+        excluded = {*self._descriptions, *(job.file for job in self._jobs)}
         for node in self._names.nodes.values():
             submit = nodes[node.name].submit
-            if not node.noop and submit not in known:
-                yield NamedFile(submit, node.where, use_of(node.kind))
+            if not node.noop and submit not in excluded:
+                yield NamedFile(submit, node.where, file_use(node.kind))
             for script in node.scripts.values():
-                (line,) = self._known((script.command,))
+                (line,) = self._with_uuids((script.command,))
                 yield NamedFile(line.split(None, 1)[0], script.where, FileUse.SCRIPT)
 
-    def _known(self, texts: Iterable[str]) -> tuple[str, ...]:
-        """Texts with the uuids in the places of their marks."""
+    def _with_uuids(self, texts: Iterable[str]) -> tuple[str, ...]:
+        """The texts with the marks of uuids replaced by the uuids."""
         return tuple(
-            _MARK.sub(lambda m: self._uuids[int(m[1])], text) if "\x01" in text else text
+            _MARK.sub(lambda match: self._uuids[int(match[1])], text) if "\x01" in text else text
             for text in texts
         )
 
-    def _known_edges(self, edges: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
-        return tuple((parent, child) for parent, child in map(self._known, edges))
+    def _edges_with_uuids(self, edges: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+        return tuple((parent, child) for parent, child in map(self._with_uuids, edges))
 
-    def _in_order(self, nodes: Mapping[str, GraphNode]) -> Iterator[GraphNode]:
-        """As the lines of the file that ask for them; a run is one node where it is a sub-DAG."""
+    def _ordered_nodes(self, nodes: Mapping[str, GraphNode]) -> Iterator[GraphNode]:
+        """The nodes in the file's order; a run in a sub-DAG is one node."""
         for command in self._commands:
-            if isinstance(command, Declare):
+            if isinstance(command, NodeDeclaration):
                 if self._names.nodes[command.name].run is None:
                     yield nodes[command.name]
-            elif isinstance(command, Generate):
+            elif isinstance(command, GenCommand):
                 for run in self._names.groups[command.group]:
                     if self._request.subdags:
                         yield GraphNode(
@@ -304,7 +329,7 @@ class _Expander:
                             where=command.where,
                         )
                     else:
-                        yield from (nodes[each.name] for each in run.nodes.values())
+                        yield from (nodes[node.name] for node in run.nodes.values())
 
     def _subdag_file(self, run: RunDraft) -> str:
         return f"{self._request.name}-{run.name}.dag"
@@ -314,127 +339,139 @@ class _Expander:
     ) -> dict[str, Graph]:
         return {
             self._subdag_file(run): Graph(
-                tuple(nodes[each.name] for each in run.nodes.values()),
-                self._known_edges(run.edges),
+                tuple(nodes[node.name] for node in run.nodes.values()),
+                self._edges_with_uuids(run.edges),
                 self._retries,
-                (*descriptions, *self._known(run.lines)),
+                (*descriptions, *self._with_uuids(run.lines)),
                 self._unless,
             )
             for run in self._names.runs.values()
         }
 
     def _groups(self) -> Iterator[Group]:
-        for template in self._grown.templates:
-            generate = template.generate
+        for template in self._builder.templates:
+            gen = template.generate
             sweep = template.sweep
             yield Group(
-                name=generate.group,
-                template=generate.template,
-                runs=len(self._names.groups[generate.group]),
+                name=gen.group,
+                template=gen.template,
+                runs=len(self._names.groups[gen.group]),
                 nodes=len(template.parts),
                 counts={
-                    name: len(v)
-                    for name, (_, v) in zip(generate.names, generate.lines, strict=True)
+                    name: len(values)
+                    for name, (_, values) in zip(gen.names, gen.lines, strict=True)
                 },
-                how=put_together(sweep),
-                where=generate.where,
+                how=resolve_mode(sweep),
+                where=gen.where,
             )
 
     # --- one node -----------------------------------------------------------------------------
 
-    def _node(self, node: NodeDraft, trainings: Mapping[str, TrainingChain]) -> GraphNode:
+    def _graph_node(self, node: NodeDraft, trainings: Mapping[str, TrainingChain]) -> GraphNode:
         request, run = self._request, node.run
-        (name,) = self._known((node.name,))
+        (name,) = self._with_uuids((node.name,))
         if run is None:
-            place = NodePosition(name, role=node.role)
-            told = merged([*described(request, place), *node.given])
+            position = NodePosition(name, role=node.role)
+            variables = merged([*described(request, position), *node.variables])
             uuid = ""
         else:
             training = trainings[run.name]
-            told = training.variables(node, gated=is_gated(request, node.role))
-            uuid = next((each.value for each in told if each.name.lower() == "run_uuid"), "")
-        retries, unless = self._retried(node)
-        scripts = {kind: self._known((s.command,))[0] for kind, s in node.scripts.items()}
-        made = GraphNode(
+            variables = training.variables(node, gated=is_gated(request, node.role))
+            uuid = next(
+                (variable.value for variable in variables if variable.name.lower() == "run_uuid"),
+                "",
+            )
+        retries, unless = self._retries_of(node)
+        scripts = {
+            kind: self._with_uuids((script.command,))[0] for kind, script in node.scripts.items()
+        }
+        graph_node = GraphNode(
             name=name,
-            submit=self._known((node.submit or self._submit(node),))[0],
+            submit=self._with_uuids((node.submit or self._default_submit(node),))[0],
             kind=node.kind,
             role=node.role,
             run=run.name if run is not None else None,
-            epoch=node.epoch if node.role in TRAINS else None,
-            variables=tuple(map(self._given, told)) if node.kind is not NodeKind.SUBDAG else (),
+            epoch=node.epoch if node.role in TRAINING_ROLES else None,
+            variables=tuple(map(self._variable_with_uuids, variables))
+            if node.kind is not NodeKind.SUBDAG
+            else (),
             pre=scripts.get("PRE"),
             defer=node.scripts["PRE"].defer if "PRE" in scripts else None,
             skip=node.skip,
-            post=scripts.get("POST", self._post(node)),
+            post=scripts.get("POST", self._default_post(node)),
             hold=scripts.get("HOLD"),
-            options=tuple(self._options(node)),
+            options=tuple(self._script_options(node)),
             retries=retries,
             unless=unless,
             noop=node.noop,
             where=node.where,
         )
-        return self._gated(node, made, uuid)
+        return self._with_gate(node, graph_node, uuid)
 
-    def _given(self, given: VariableValue) -> VariableValue:
-        if "\x01" not in given.value and not given.over:
-            return given
-        over = tuple(map(self._given, given.over))
-        return replace(given, value=self._known((given.value,))[0], over=over)
+    def _variable_with_uuids(self, variable: VariableValue) -> VariableValue:
+        if "\x01" not in variable.value and not variable.over:
+            return variable
+        over = tuple(map(self._variable_with_uuids, variable.over))
+        return replace(variable, value=self._with_uuids((variable.value,))[0], over=over)
 
-    def _submit(self, node: NodeDraft) -> str:
-        """The template's default, for a node that says nothing of what it runs."""
+    def _default_submit(self, node: NodeDraft) -> str:
+        """The default submit file of the node's role."""
         return next(job.file for job in self._jobs if job.role is node.role)
 
-    def _post(self, node: NodeDraft) -> str | None:
-        """Nothing fails by an evaluation that nothing in its run waits for, where the file leaves
-        it to metlmon what evaluates."""
+    def _default_post(self, node: NodeDraft) -> str | None:
+        """POST script that ignores the failure of an evaluation without dependents.
+
+        Only if metlmon chose the evaluation's template.
+        """
         gates = self._request.evaluation is not None and self._request.evaluation.gates
-        side = node.run is not None and node.key in node.run.template.lasts
-        if node.role is NodeRole.EVALUATE and not node.declared and side and not gates:
+        is_last = node.run is not None and node.key in node.run.template.lasts
+        if node.role is NodeRole.EVALUATE and not node.declared and is_last and not gates:
             return ALWAYS
         return None
 
-    def _options(self, node: NodeDraft) -> Iterator[tuple[str, str]]:
+    def _script_options(self, node: NodeDraft) -> Iterator[tuple[str, str]]:
         for kind, script in node.scripts.items():
-            if said := script.options(deferred=kind != "PRE"):
-                yield kind, self._known((said,))[0]
+            if options := script.options(deferred=kind != "PRE"):
+                yield kind, self._with_uuids((options,))[0]
 
-    def _retried(self, node: NodeDraft) -> tuple[int | None, int | None]:
-        """The workflow of sub-DAGs tries its own nodes again, and no whole run."""
+    def _retries_of(self, node: NodeDraft) -> tuple[int | None, int | None]:
+        """The node's retries; a workflow of sub-DAGs retries its own jobs, not whole runs."""
         if node.retries is None and self._request.subdags and node.run is None:
             if self._retries and node.kind is NodeKind.JOB:
                 return self._retries, self._unless
             return None, None
         return node.retries, node.unless
 
-    def _gated(self, node: NodeDraft, made: GraphNode, uuid: str) -> GraphNode:
+    def _with_gate(self, node: NodeDraft, graph_node: GraphNode, uuid: str) -> GraphNode:
         if not is_gated(self._request, node.role):
-            return made
+            return graph_node
         if (script := node.scripts.get("PRE")) is not None:
             raise PlanError(
-                f"{script.where}: {shown(made.name)} has a PRE script of its own, but the gate "
-                "that can stop its run is one, too; take the script out, or write it without a gate"
+                f"{script.where}: {shown(graph_node.name)} has a PRE script of its own, but the "
+                "gate that can stop its run is one, too; take the script out, or write it without "
+                "a gate"
             )
         retries = self._retries if node.retries is None else node.retries
         if not retries:
             raise PlanError(
-                f"{node.where}: {shown(made.name)} is not tried again, which a run that can be "
-                "stopped must be; give it a RETRY of 1 or more, or write it without a gate"
+                f"{node.where}: {shown(graph_node.name)} is not tried again, which a run that can "
+                "be stopped must be; give it a RETRY of 1 or more, or write it without a gate"
             )
-        return gated(self._request, made, self._known((uuid,))[0])
+        return gated(self._request, graph_node, self._with_uuids((uuid,))[0])
 
 
-def _refuse_shared_uuids(nodes: Iterable[GraphNode]) -> None:
-    """Runs with one uuid would write into one directory."""
+def _check_uuids(nodes: Iterable[GraphNode]) -> None:
+    """Raises PlanError if two runs share a uuid, and so an output directory."""
     runs: dict[str, str] = {}
     for node in nodes:
-        given = next((each for each in node.variables if each.name.lower() == "run_uuid"), None)
-        if given is None or node.run is None:
+        uuid = next(
+            (variable for variable in node.variables if variable.name.lower() == "run_uuid"), None
+        )
+        if uuid is None or node.run is None:
             continue
-        other = runs.setdefault(given.value, node.run)
+        other = runs.setdefault(uuid.value, node.run)
         if other != node.run:
             raise PlanError(
-                f"{given.where}: {node.run} and {other} have the same run_uuid; put {{uuid}} or "
+                f"{uuid.where}: {node.run} and {other} have the same run_uuid; put {{uuid}} or "
                 "{run} into it, or leave it to metlmon"
             )

@@ -1,4 +1,4 @@
-"""VARS of a sweep file → what each node is told, with the place that tells it."""
+"""Assigns the variables of a sweep file to the nodes, with their positions."""
 
 from __future__ import annotations
 
@@ -8,70 +8,82 @@ from metlmon.authoring.graph import Precedence, VariableValue
 from metlmon.authoring.sweeps.commands import SweepCommand, VarsLine
 from metlmon.authoring.sweeps.names import SweepNames
 from metlmon.authoring.sweeps.node_drafts import NodeDraft
-from metlmon.authoring.sweeps.placeholders import PlaceholderText, read_text
+from metlmon.authoring.sweeps.placeholders import PlaceholderText, parse_placeholders
 from metlmon.authoring.sweeps.template import known_names
-from metlmon.authoring.sweeps.training_chain import TRAINS
+from metlmon.authoring.sweeps.training_chain import TRAINING_ROLES
 from metlmon.dagman import NodeKind
 from metlmon.dagman.commands import ALL_NODES
 
 
 class VarsAssigner:
-    """Tells nodes, from the widest to the nearest: of one level, what is told last counts."""
+    """Assigns variables to nodes, from the widest to the narrowest scope.
+
+    Within one scope the last assignment wins.
+    """
 
     def __init__(self, names: SweepNames, commands: Sequence[SweepCommand]) -> None:
         self._names = names
-        self._gives = [each for each in commands if isinstance(each, VarsLine)]
+        self._vars_lines = [command for command in commands if isinstance(command, VarsLine)]
         self._texts: dict[tuple[int, str], PlaceholderText] = {}
 
-    def tell(self) -> None:
-        """Fills in ``given`` of every node. Raises PlanError."""
-        self._swept()
-        self._workflow(self._of(ALL_NODES))
-        self._templates()
+    def assign(self) -> None:
+        """Fill in ``variables`` of every node. Raises PlanError."""
+        self._assign_swept()
+        self._assign_lines(self._lines_for(ALL_NODES))
+        self._assign_template_vars()
         names = self._names
-        for named in (names.regions, names.groups, names.runs):
-            self._workflow([give for give in self._gives if give.name in named])
-        near = {ALL_NODES, *names.regions, *names.groups, *names.runs}
-        self._workflow(
-            [give for give in self._gives if give.name not in near and not _is_all(give.name)]
+        for scope in (names.regions, names.groups, names.runs):
+            self._assign_lines([line for line in self._vars_lines if line.name in scope])
+        wide_names = {ALL_NODES, *names.regions, *names.groups, *names.runs}
+        self._assign_lines(
+            [
+                line
+                for line in self._vars_lines
+                if line.name not in wide_names and not _is_all(line.name)
+            ]
         )
 
-    def _of(self, name: str) -> list[VarsLine]:
-        return [give for give in self._gives if give.name.upper() == name]
+    def _lines_for(self, name: str) -> list[VarsLine]:
+        return [line for line in self._vars_lines if line.name.upper() == name]
 
-    def _swept(self) -> None:
-        """The swept values themselves, of what trains and evaluates."""
+    def _assign_swept(self) -> None:
+        """Assign the swept values to training and evaluation nodes."""
         for run in self._names.runs.values():
-            where = {each.name: each.where for each in run.template.sweep.variables}
-            given = [VariableValue(n, v, Precedence.RUN, where[n]) for n, v in run.point.items()]
+            where = {variable.name: variable.where for variable in run.template.sweep.variables}
+            variables = [
+                VariableValue(name, value, Precedence.RUN, where[name])
+                for name, value in run.point.items()
+            ]
             for node in run.nodes.values():
-                if node.role in TRAINS:
-                    node.given += given
+                if node.role in TRAINING_ROLES:
+                    node.variables += variables
 
-    def _templates(self) -> None:
+    def _assign_template_vars(self) -> None:
+        """Assign the variables of the templates."""
         for run in self._names.runs.values():
-            for part in run.template.parts:
-                node = run.nodes[part.key]
-                for gift in part.gifts:
-                    value = gift.value.fill(run.filling)
-                    given = VariableValue(
-                        gift.name, value, gift.level, gift.where, append=gift.append
+            for template_node in run.template.parts:
+                node = run.nodes[template_node.key]
+                for variable in template_node.variables:
+                    value = variable.value.fill(run.filling)
+                    assigned = VariableValue(
+                        variable.name, value, variable.level, variable.where, append=variable.append
                     )
-                    node.given.append(given)
+                    node.variables.append(assigned)
 
-    def _workflow(self, gives: Sequence[VarsLine]) -> None:
-        for give in gives:
-            level = self._level(give.name)
-            for node in self._names.meant(give.name, give.where):
+    def _assign_lines(self, lines: Sequence[VarsLine]) -> None:
+        """Assign the variables of these VARS commands of the workflow."""
+        for line in lines:
+            level = self._precedence(line.name)
+            for node in self._names.resolve(line.name, line.where):
                 if level is Precedence.ALL and node.kind is NodeKind.FINAL:
                     continue
-                pairs = [(name, self.fill(node, raw, give.where)) for name, raw in give.pairs]
-                node.given += [
-                    VariableValue(name, value, level, give.where, append=give.append)
+                pairs = [(name, self.fill(node, text, line.where)) for name, text in line.pairs]
+                node.variables += [
+                    VariableValue(name, value, level, line.where, append=line.append)
                     for name, value in pairs
                 ]
 
-    def _level(self, name: str) -> Precedence:
+    def _precedence(self, name: str) -> Precedence:
         if _is_all(name):
             return Precedence.ALL
         if name in self._names.regions:
@@ -82,17 +94,19 @@ class VarsAssigner:
             else Precedence.NODE
         )
 
-    def fill(self, node: NodeDraft, raw: str, where: str) -> str:
-        """What a line of the workflow says of a node, with the places of its run filled in. Raises
-        PlanError where there is no such place."""
-        if "{" not in raw:
-            return raw
+    def fill(self, node: NodeDraft, text: str, where: str) -> str:
+        """A text of the workflow with placeholders filled in for the node's run.
+
+        Raises PlanError if there is no such placeholder.
+        """
+        if "{" not in text:
+            return text
         if node.run is None:
-            return read_text(raw, (), where).fill({})
+            return parse_placeholders(text, (), where).fill({})
         template = node.run.template
-        key = (id(template), raw)
+        key = (id(template), text)
         if key not in self._texts:
-            self._texts[key] = read_text(raw, known_names(template.generate), where)
+            self._texts[key] = parse_placeholders(text, known_names(template.generate), where)
         return self._texts[key].fill(node.run.filling)
 
 

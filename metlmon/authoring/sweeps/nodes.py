@@ -1,4 +1,4 @@
-"""The nodes of a sweep file: those of every run, and the workflow's own."""
+"""Builds the nodes of a sweep file: those of every run, and the workflow's own."""
 
 from __future__ import annotations
 
@@ -6,12 +6,23 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from metlmon.authoring.graph import NodeRole
 from metlmon.authoring.request import PlanError, Request
-from metlmon.authoring.sweeps.commands import Declare, Generate, RegionOf, Splice, SweepCommand
+from metlmon.authoring.sweeps.commands import (
+    GenCommand,
+    NodeDeclaration,
+    RegionCommand,
+    Splice,
+    SweepCommand,
+)
 from metlmon.authoring.sweeps.names import SweepNames
 from metlmon.authoring.sweeps.node_drafts import NodeDraft, RunDraft, check_file, check_name
 from metlmon.authoring.sweeps.parser import SweepFiles
 from metlmon.authoring.sweeps.points import points
-from metlmon.authoring.sweeps.template import RunTemplate, fillings, read_template, sweep_of
+from metlmon.authoring.sweeps.template import (
+    RunTemplate,
+    read_template,
+    run_fillings,
+    sweep_request,
+)
 from metlmon.authoring.sweeps.training_chain import find_role
 from metlmon.authoring.validate_shape import MOST_NODES
 from metlmon.dagman import NodeKind
@@ -22,42 +33,45 @@ _ROLES = {
     NodeKind.SERVICE: NodeRole.SERVE,
     NodeKind.FINAL: NodeRole.FINISH,
 }
-_ONE = frozenset({NodeKind.FINAL, NodeKind.PROVISIONER})
-"""Kinds of which a DAG has one node."""
+_SINGLE_KINDS = frozenset({NodeKind.FINAL, NodeKind.PROVISIONER})
+"""Kinds of which a DAG has at most one node."""
 
 
 class NodeBuilder:
-    """Makes the nodes of a file; ``templates`` belong to its GEN lines, in their order."""
+    """Builds the nodes of a file.
+
+    ``templates``: those of the GEN commands, in file order.
+    """
 
     def __init__(
-        self, request: Request, commands: Sequence[SweepCommand], shelf: SweepFiles
+        self, request: Request, commands: Sequence[SweepCommand], sweep_files: SweepFiles
     ) -> None:
         self.names = SweepNames()
         self.templates: list[RunTemplate] = []
         self._request = request
         self._commands = commands
         self._points: list[tuple[Mapping[str, str], ...]] = []
-        self._one: dict[NodeKind, str] = {}
-        self._read(shelf)
-        self._grow()
+        self._singles: dict[NodeKind, str] = {}
+        self._read_templates(sweep_files)
+        self._build()
 
-    def _read(self, shelf: SweepFiles) -> None:
-        """Counts before anything big is made."""
-        total = sum(isinstance(each, Declare) for each in self._commands)
+    def _read_templates(self, sweep_files: SweepFiles) -> None:
+        """Read the templates, and check the number of nodes before any is built."""
+        total = sum(isinstance(command, NodeDeclaration) for command in self._commands)
         for command in self._commands:
-            if not isinstance(command, Generate):
+            if not isinstance(command, GenCommand):
                 continue
-            made = points(sweep_of(command))
-            template = read_template(command, shelf.commands(command.template, command.where))
-            total += len(made) * len(template.parts)
+            run_points = points(sweep_request(command))
+            template = read_template(command, sweep_files.commands(command.template, command.where))
+            total += len(run_points) * len(template.parts)
             if total > MOST_NODES:
                 raise PlanError(
-                    f"{command.where}: {len(made)} runs of {len(template.parts)} nodes: with them "
-                    f"the DAG has {total} nodes, more than the {MOST_NODES} it may have; make "
+                    f"{command.where}: {len(run_points)} runs of {len(template.parts)} nodes: with "
+                    f"them the DAG has {total} nodes, more than the {MOST_NODES} it may have; make "
                     "several DAGs"
                 )
             self.templates.append(template)
-            self._points.append(made)
+            self._points.append(run_points)
         runs = sum(map(len, self._points))
         if len(self._request.seeds) not in (0, 1, runs):
             raise PlanError(
@@ -65,71 +79,79 @@ class NodeBuilder:
                 "each, or sweep random_seed in the GEN line"
             )
 
-    def _grow(self) -> None:
+    def _build(self) -> None:
         names = self.names
-        made = iter(zip(self.templates, self._points, strict=True))
+        runs = iter(zip(self.templates, self._points, strict=True))
         for command in self._commands:
-            if isinstance(command, Generate):
-                self._group(command, *next(made))
-            elif isinstance(command, RegionOf):
-                names.take(command.name, "a region", command.where)
+            if isinstance(command, GenCommand):
+                self._build_runs(command, *next(runs))
+            elif isinstance(command, RegionCommand):
+                names.reserve(command.name, "a region", command.where)
             elif isinstance(command, Splice):
-                names.take(command.name, "a splice", command.where)
+                names.reserve(command.name, "a splice", command.where)
                 names.splices.add(command.name)
         for command in self._commands:
-            if isinstance(command, Declare):
+            if isinstance(command, NodeDeclaration):
                 self._declare(command)
         for command in self._commands:
-            if isinstance(command, RegionOf):
-                names.region(command)
+            if isinstance(command, RegionCommand):
+                names.add_region(command)
 
-    def _group(
-        self, generate: Generate, template: RunTemplate, made: Sequence[Mapping[str, str]]
+    def _build_runs(
+        self, gen: GenCommand, template: RunTemplate, run_points: Sequence[Mapping[str, str]]
     ) -> None:
         names = self.names
-        names.take(generate.group, "a group", generate.where)
-        first = len(names.runs)
-        marks = [f"\x01{first + index}\x02" for index in range(len(made))]
-        group = names.groups[generate.group] = []
-        filled = fillings(generate, made, marks)
-        for index, (point, filling) in enumerate(zip(made, filled, strict=True), start=first):
-            run = RunDraft(filling["run"], index, template, point, filling)
+        names.reserve(gen.group, "a group", gen.where)
+        first_index = len(names.runs)
+        marks = [f"\x01{first_index + index}\x02" for index in range(len(run_points))]
+        group = names.groups[gen.group] = []
+        all_values = run_fillings(gen, run_points, marks)
+        for index, (point, values) in enumerate(
+            zip(run_points, all_values, strict=True), start=first_index
+        ):
+            run = RunDraft(
+                name=values["run"], index=index, template=template, point=point, filling=values
+            )
             run.seed = self._seed(index)
-            names.take(run.name, f"a run of {generate.group}", generate.where)
+            names.reserve(run.name, f"a run of {gen.group}", gen.where)
             names.runs[run.name] = run
             group.append(run)
-            self._nodes(run)
+            self._build_nodes(run)
 
     def _seed(self, index: int) -> int:
         seeds = self._request.seeds
         return seeds[index % len(seeds)] if seeds else index + 1
 
-    def _nodes(self, run: RunDraft) -> None:
-        for part in run.template.parts:
-            name = part.name.fill(run.filling)
-            check_name(name, part.where)
-            node = NodeDraft(name, NodeKind.JOB, part.where, run=run, key=part.key)
-            if part.declared is not None and part.submit is not None:
-                self._say(node, part.declared, part.submit.fill(run.filling))
-                if node.kind in _ONE and not self._request.subdags:
+    def _build_nodes(self, run: RunDraft) -> None:
+        for template_node in run.template.parts:
+            name = template_node.name.fill(run.filling)
+            check_name(name, template_node.where)
+            node = NodeDraft(
+                name, NodeKind.JOB, template_node.where, run=run, key=template_node.key
+            )
+            if template_node.declared is not None and template_node.submit is not None:
+                self._apply_declaration(
+                    node, template_node.declared, template_node.submit.fill(run.filling)
+                )
+                if node.kind in _SINGLE_KINDS and not self._request.subdags:
                     raise PlanError(
-                        f"{part.where}: a DAG has one {node.kind.name} node, and each run would "
-                        "bring one; declare it in the workflow, or make each run a sub-DAG"
+                        f"{template_node.where}: a DAG has one {node.kind.name} node, and each run "
+                        "would bring one; declare it in the workflow, or make each run a sub-DAG"
                     )
             find_role(node)
             self.names.add(node, f"a node of {run.template.generate.group}")
-            run.nodes[part.key] = node
+            run.nodes[template_node.key] = node
 
-    def _declare(self, command: Declare) -> None:
-        """A node of the workflow, or what a run's node submits instead of the template's job."""
+    def _declare(self, command: NodeDeclaration) -> None:
+        """Declare a node of the workflow, or the job of a run's node."""
         node = self.names.nodes.get(command.name)
         if node is None:
             check_name(command.name, command.where)
             node = NodeDraft(command.name, command.kind, command.where)
-            self._say(node, command, command.submit)
+            self._apply_declaration(node, command, command.submit)
             self.names.add(node, "a node")
-            if node.kind in _ONE:
-                self._only_one(node)
+            if node.kind in _SINGLE_KINDS:
+                self._check_single(node)
         elif node.declared:
             raise PlanError(
                 f"{command.where}: {shown(node.name)} is declared already ({node.where}); take one "
@@ -137,33 +159,36 @@ class NodeBuilder:
             )
         elif command.kind not in (NodeKind.JOB, NodeKind.SUBDAG):
             raise PlanError(
-                f"{command.where}: {shown(node.name)} is a node of the run {_run(node)}; declare "
-                "it with JOB"
+                f"{command.where}: {shown(node.name)} is a node of the run {_run_name(node)}; "
+                "declare it with JOB"
             )
         else:
-            self._say(node, command, command.submit)
+            self._apply_declaration(node, command, command.submit)
 
-    def _only_one(self, node: NodeDraft) -> None:
-        other = self._one.setdefault(node.kind, node.where)
-        if other != node.where:
+    def _check_single(self, node: NodeDraft) -> None:
+        """Raises PlanError if the DAG has another node of this kind."""
+        previous = self._singles.setdefault(node.kind, node.where)
+        if previous != node.where:
             raise PlanError(
                 f"{node.where}: a DAG has one {node.kind.name} node, and there is one already "
-                f"({other}); take one of the lines out"
+                f"({previous}); take one of the lines out"
             )
 
-    def _say(self, node: NodeDraft, declared: Declare, submit: str) -> None:
+    def _apply_declaration(self, node: NodeDraft, declared: NodeDeclaration, submit: str) -> None:
+        """Apply a declaration to a node."""
         check_file(submit, declared.where)
         node.kind, node.submit, node.where = declared.kind, submit, declared.where
         node.declared, node.noop, node.done = True, declared.noop, declared.done
         node.role = _ROLES.get(node.kind, node.role)
 
 
-def _run(node: NodeDraft) -> str:
+def _run_name(node: NodeDraft) -> str:
+    """The name of the node's run."""
     return node.run.name if node.run is not None else ""
 
 
-def undeclared(nodes: Iterable[NodeDraft]) -> PlanError | None:
-    """What is to be said of a run's node that says not what it runs; None when all do."""
+def find_undeclared(nodes: Iterable[NodeDraft]) -> PlanError | None:
+    """The error for a run's node without a job, or None if all nodes have one."""
     for node in nodes:
         if not node.declared and node.role is NodeRole.PLAIN:
             return PlanError(

@@ -1,4 +1,4 @@
-"""What becomes of a sweep file."""
+"""The result of expanding a sweep file."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from metlmon.frozen import frozen
 
 @frozen
 class Referenced:
-    """A file that the DAG names: a submit file, a script, a sub-DAG, a configuration. ``data``
-    None: it does not lie beside the sweep file (or is named by a path), so that it must be there
-    already where the DAG is submitted. ``taken``: jobs take it along; an earlier one may bring
-    it."""
+    """A file that the DAG names: submit file, script, sub-DAG or configuration.
+
+    ``data`` None: it is not beside the sweep file (or is named by a path), so that it must exist
+    where the DAG is submitted. ``taken``: an input file of jobs, which an earlier job may create.
+    """
 
     name: str
     where: str
@@ -25,8 +26,11 @@ class Referenced:
 
 @frozen
 class Group:
-    """One GEN line: how many runs it makes, of how many nodes each. ``counts``: the number of
-    values of each variable; ``how``: zipped or multiplied, said or not."""
+    """The runs of one GEN command.
+
+    ``runs``: how many; ``nodes``: the nodes of each. ``counts``: the number of values of each
+    variable; ``how``: the mode, explicit or implied.
+    """
 
     name: str
     template: str
@@ -39,9 +43,12 @@ class Group:
 
 @frozen
 class Expansion:
-    """``runs`` in the order of the file, ``values`` those of the swept variables of each.
-    ``files``: what the DAG names. ``sources``: names and contents of the sweep file and of all that
-    it was read with. ``warnings``: what is given and has no effect."""
+    """An expanded sweep file.
+
+    ``runs``: in file order; ``values``: the swept values of each run. ``files``: the files that
+    the DAG names. ``sources``: names and contents of the sweep file and all files read with it.
+    ``warnings``: variables without an effect.
+    """
 
     graph: Graph
     runs: tuple[RunPlan, ...]

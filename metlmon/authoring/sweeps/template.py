@@ -1,6 +1,6 @@
-"""A template file and the GEN line that asks for it → the nodes that every run of it has.
+"""Compiles a template file and its GEN command into the nodes that every run has.
 
-All is found once, by the names as they are written; a run only fills them in.
+Placeholders are resolved once, by the names as written; each run only fills them in.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ from typing import Final, TypeVar
 from metlmon.authoring.graph import Precedence
 from metlmon.authoring.request import PlanError, SweepRequest, SweptVariable
 from metlmon.authoring.sweeps.commands import (
-    Declare,
-    Describe,
-    Generate,
+    GenCommand,
     GlobalCommand,
+    NodeDeclaration,
     ParentChild,
-    RegionOf,
+    RegionCommand,
     Splice,
     SweepCommand,
+    SweepDescription,
     SweepNodeCommand,
     VarsLine,
 )
 from metlmon.authoring.sweeps.parser import listed
 from metlmon.authoring.sweeps.placeholders import (
-    OWN,
+    BUILTIN_NAMES,
     PlaceholderText,
-    has_places,
+    has_placeholders,
     nearest,
-    read_text,
+    parse_placeholders,
 )
 from metlmon.dagman.commands import ALL_NODES
 from metlmon.dagman.graph import APART
@@ -38,15 +38,17 @@ from metlmon.dagman.lexer import shown
 from metlmon.frozen import frozen
 
 RUN: Final = "{run}"
-"""As the name of VARS in a template: all nodes of the run."""
+"""As the name in VARS of a template: all nodes of the run."""
 
 Kind = TypeVar("Kind", bound=SweepCommand)
 
 
 @frozen
 class TemplateVars:
-    """A variable that is to be given, ``level``, ``where`` and ``append`` as of the Given that it
-    becomes."""
+    """A variable to assign.
+
+    ``level``, ``where`` and ``append`` as of the resulting :class:`VariableValue`.
+    """
 
     name: str
     value: PlaceholderText
@@ -57,34 +59,40 @@ class TemplateVars:
 
 @frozen
 class TemplateNode:
-    """A node of every run. ``declared``: its JOB line, if it has one, and the file named there."""
+    """A node of every run.
+
+    ``declared``: its JOB command, if any; ``submit``: the file named there.
+    """
 
     key: str
     name: PlaceholderText
     where: str
-    declared: Declare | None
+    declared: NodeDeclaration | None
     submit: PlaceholderText | None
-    gifts: tuple[TemplateVars, ...]
+    variables: tuple[TemplateVars, ...]
 
 
 @frozen
 class TemplateCommand:
-    """A command for the nodes of every run: of one part, or of all (``key`` None)."""
+    """A command for one node of every run, or for all of them (``key`` None)."""
 
     key: str | None
     command: SweepNodeCommand
     head: PlaceholderText
     rest: PlaceholderText
 
-    def fill(self, filling: Mapping[str, str]) -> SweepNodeCommand:
-        """The command of one run."""
-        head, rest = self.head.fill(filling), self.rest.fill(filling)
+    def fill(self, values: Mapping[str, str]) -> SweepNodeCommand:
+        """The command with one run's values filled in."""
+        head, rest = self.head.fill(values), self.rest.fill(values)
         return replace(self.command, head=head, rest=rest)
 
 
 @frozen
 class Edge:
-    """Between parts, or a part and a node of the workflow."""
+    """An edge between two nodes of the run.
+
+    ``outside``: one of them is a node of the workflow instead.
+    """
 
     parent: PlaceholderText
     child: PlaceholderText
@@ -95,11 +103,14 @@ class Edge:
 
 @frozen
 class RunTemplate:
-    """``firsts`` and ``lasts``: parts that wait for none of the run, and that none waits for.
-    ``edges`` in the order of the file, each once. ``ordered``: keys, parents first; ``before``:
-    the parents of each."""
+    """A compiled template.
 
-    generate: Generate
+    ``firsts`` and ``lasts``: nodes without parents, and without children, in the run. ``edges``:
+    in file order, each once. ``ordered``: node keys in topological order; ``before``: the parents
+    of each. ``global_commands``: commands about the whole DAG.
+    """
+
+    generate: GenCommand
     sweep: SweepRequest
     parts: tuple[TemplateNode, ...]
     edges: tuple[Edge, ...]
@@ -107,44 +118,47 @@ class RunTemplate:
     before: Mapping[str, tuple[str, ...]]
     firsts: tuple[str, ...]
     lasts: tuple[str, ...]
-    sayings: tuple[TemplateCommand, ...]
-    whole: tuple[tuple[GlobalCommand, PlaceholderText], ...]
-    descriptions: tuple[Describe, ...]
+    node_commands: tuple[TemplateCommand, ...]
+    global_commands: tuple[tuple[GlobalCommand, PlaceholderText], ...]
+    descriptions: tuple[SweepDescription, ...]
 
 
-def sweep_of(generate: Generate) -> SweepRequest:
-    """The sweep that a GEN line asks for."""
+def sweep_request(generate: GenCommand) -> SweepRequest:
+    """The sweep of a GEN command."""
     pairs = zip(generate.names, generate.lines, strict=True)
-    swept = tuple(
-        SweptVariable(name, tuple(each.text for each in values), where)
+    variables = tuple(
+        SweptVariable(name, tuple(value.text for value in values), where)
         for name, (where, values) in pairs
     )
-    return SweepRequest(generate.group, swept, generate.how, generate.where)
+    return SweepRequest(generate.group, variables, generate.how, generate.where)
 
 
-def labels_of(generate: Generate) -> dict[str, dict[str, str]]:
-    """By each variable that has labels: what each of its values is called, itself if nothing."""
-    found = {}
+def value_labels(generate: GenCommand) -> dict[str, dict[str, str]]:
+    """For each labelled variable: the label of each value, by default the value."""
+    labels = {}
     for name, (_, values) in zip(generate.names, generate.lines, strict=True):
-        if any(each.label for each in values) and f"{name}_label" not in generate.names:
-            found[f"{name}_label"] = {each.text: each.label or each.text for each in values}
-    return found
+        if any(value.label for value in values) and f"{name}_label" not in generate.names:
+            labels[f"{name}_label"] = {value.text: value.label or value.text for value in values}
+    return labels
 
 
-def known_names(generate: Generate) -> frozenset[str]:
-    """What may stand in braces in the template."""
-    return frozenset({*generate.names, *labels_of(generate), *OWN})
+def known_names(generate: GenCommand) -> frozenset[str]:
+    """The names of the placeholders in the template."""
+    return frozenset({*generate.names, *value_labels(generate), *BUILTIN_NAMES})
 
 
-def read_template(generate: Generate, commands: list[SweepCommand]) -> RunTemplate:
-    """The template that a GEN line names, from what its file says. Raises PlanError."""
+def read_template(generate: GenCommand, commands: list[SweepCommand]) -> RunTemplate:
+    """Compile the template of a GEN command. Raises PlanError."""
     return _TemplateCompiler(generate, commands).template()
 
 
-def shared(describe: Describe, known: Collection[str]) -> Describe:
-    """A description as it stands in the DAG, once for all runs. Raises PlanError where it holds
-    what each run would fill in; ``known``: the names of that."""
-    text = read_text(describe.text, known, describe.where)
+def shared_description(describe: SweepDescription, known: Collection[str]) -> SweepDescription:
+    """A submit description as written into the DAG, once for all runs.
+
+    ``known``: names of placeholders. Raises PlanError if the description contains one, whose
+    value differs between runs.
+    """
+    text = parse_placeholders(describe.text, known, describe.where)
     if text.names:
         name = text.names[0]
         macro = "run_uuid" if name == "uuid" else name
@@ -156,61 +170,67 @@ def shared(describe: Describe, known: Collection[str]) -> Describe:
 
 
 class _TemplateCompiler:
-    def __init__(self, generate: Generate, commands: list[SweepCommand]) -> None:
+    """Compiles the commands of one template file."""
+
+    def __init__(self, generate: GenCommand, commands: list[SweepCommand]) -> None:
         self._generate = generate
         self._known = known_names(generate)
         self._commands = commands
         self._keys: dict[str, str] = {}
-        self._declared: dict[str, Declare] = {}
+        self._declared: dict[str, NodeDeclaration] = {}
         self._regions: dict[str, tuple[str, ...]] = {}
-        self._before: dict[str, dict[str, None]] = {}
-        self._followed: set[str] = set()
+        self._parents: dict[str, dict[str, None]] = {}
+        self._with_children: set[str] = set()
         self._edges: dict[tuple[str, str], Edge] = {}
 
     def template(self) -> RunTemplate:
-        self._refuse_others()
+        self._check_commands()
         self._find_nodes()
         self._find_edges()
         self._find_regions()
-        gifts = self._gifts()
+        variables = self._template_vars()
         parts = tuple(
             TemplateNode(
                 key=key,
-                name=self._text(key, where),
+                name=self._parse(key, where),
                 where=where,
                 declared=declared,
-                submit=self._text(declared.submit, declared.where) if declared else None,
-                gifts=tuple(gifts[key]),
+                submit=self._parse(declared.submit, declared.where) if declared else None,
+                variables=tuple(variables[key]),
             )
             for key, where in self._keys.items()
             for declared in [self._declared.get(key)]
         )
-        within = [part for part in parts if not (part.declared and part.declared.kind in APART)]
+        in_graph = [part for part in parts if not (part.declared and part.declared.kind in APART)]
         return RunTemplate(
             generate=self._generate,
-            sweep=sweep_of(self._generate),
+            sweep=sweep_request(self._generate),
             parts=parts,
             edges=tuple(self._edges.values()),
-            ordered=self._ordered(),
-            before={key: tuple(self._before.get(key, ())) for key in self._keys},
-            firsts=tuple(part.key for part in within if part.key not in self._before),
-            lasts=tuple(part.key for part in within if part.key not in self._followed),
-            sayings=tuple(self._sayings()),
-            whole=tuple(
-                (each, self._text(each.text, each.where)) for each in self._of(GlobalCommand)
+            ordered=self._topological_order(),
+            before={key: tuple(self._parents.get(key, ())) for key in self._keys},
+            firsts=tuple(part.key for part in in_graph if part.key not in self._parents),
+            lasts=tuple(part.key for part in in_graph if part.key not in self._with_children),
+            node_commands=tuple(self._template_commands()),
+            global_commands=tuple(
+                (command, self._parse(command.text, command.where))
+                for command in self._commands_of(GlobalCommand)
             ),
-            descriptions=tuple(shared(each, self._known) for each in self._of(Describe)),
+            descriptions=tuple(
+                shared_description(command, self._known)
+                for command in self._commands_of(SweepDescription)
+            ),
         )
 
-    def _of(self, kind: type[Kind]) -> Iterator[Kind]:
-        return (each for each in self._commands if isinstance(each, kind))
+    def _commands_of(self, kind: type[Kind]) -> Iterator[Kind]:
+        return (command for command in self._commands if isinstance(command, kind))
 
-    def _text(self, raw: str, where: str) -> PlaceholderText:
-        return read_text(raw, self._known, where)
+    def _parse(self, text: str, where: str) -> PlaceholderText:
+        return parse_placeholders(text, self._known, where)
 
-    def _refuse_others(self) -> None:
+    def _check_commands(self) -> None:
         for command in self._commands:
-            if isinstance(command, Generate):
+            if isinstance(command, GenCommand):
                 raise PlanError(
                     f"{command.where}: GEN within a template ({self._generate.where}); a run "
                     "cannot be swept again: name all variables in one GEN line of the workflow"
@@ -224,13 +244,17 @@ class _TemplateCompiler:
     # --- nodes and edges ----------------------------------------------------------------------
 
     def _find_nodes(self) -> None:
-        ordered = any(self._is_own(n) for each in self._of(ParentChild) for n in each.parents)
+        ordered = any(
+            self._is_own(name)
+            for edge_command in self._commands_of(ParentChild)
+            for name in edge_command.parents
+        )
         for command in self._commands:
-            if isinstance(command, Declare):
-                if other := self._declared.get(command.name):
+            if isinstance(command, NodeDeclaration):
+                if previous := self._declared.get(command.name):
                     raise PlanError(
                         f"{command.where}: {shown(command.name)} is declared already "
-                        f"({other.where}); take one of the lines out"
+                        f"({previous.where}); take one of the lines out"
                     )
                 self._declared[command.name] = command
                 self._keys.setdefault(command.name, command.where)
@@ -239,7 +263,7 @@ class _TemplateCompiler:
                     if self._is_own(name):
                         self._keys.setdefault(name, command.where)
             elif isinstance(command, VarsLine) and not ordered and self._is_own(command.name):
-                # Where nothing waits for anything, VARS are all that is said of a node.
+                # Without dependencies, VARS alone can name a node.
                 self._keys.setdefault(command.name, command.where)
         if not self._keys:
             raise PlanError(
@@ -248,50 +272,50 @@ class _TemplateCompiler:
             )
 
     def _is_own(self, name: str) -> bool:
-        return name != RUN and (has_places(name) or name in self._declared)
+        return name != RUN and (has_placeholders(name) or name in self._declared)
 
     def _find_edges(self) -> None:
-        declared = {key: each.kind for key, each in self._declared.items()}
-        for command in self._of(ParentChild):
+        kinds = {key: declaration.kind for key, declaration in self._declared.items()}
+        for command in self._commands_of(ParentChild):
             for parent in command.parents:
                 for child in command.children:
-                    self._edge(parent, child, command)
+                    self._add_edge(parent, child, command)
             for name in (*command.parents, *command.children):
-                if declared.get(name) in APART:
+                if kinds.get(name) in APART:
                     raise PlanError(
                         f"{command.where}: {shown(name)} stands outside the graph "
                         f"({self._declared[name].where}); take it out of PARENT … CHILD"
                     )
 
-    def _edge(self, parent: str, child: str, command: ParentChild) -> None:
-        within = parent in self._keys and child in self._keys
+    def _add_edge(self, parent: str, child: str, command: ParentChild) -> None:
+        in_run = parent in self._keys and child in self._keys
         if (parent, child) in self._edges:
             return
         self._edges[parent, child] = Edge(
-            self._text(parent, command.where),
-            self._text(child, command.where),
-            command.where,
-            command.weak,
-            not within,
+            parent=self._parse(parent, command.where),
+            child=self._parse(child, command.where),
+            where=command.where,
+            weak=command.weak,
+            outside=not in_run,
         )
-        if within:
-            self._before.setdefault(child, {})[parent] = None
-            self._followed.add(parent)
+        if in_run:
+            self._parents.setdefault(child, {})[parent] = None
+            self._with_children.add(parent)
 
-    def _ordered(self) -> tuple[str, ...]:
-        waiting = {key: len(self._before.get(key, ())) for key in self._keys}
-        after: dict[str, list[str]] = {}
-        for child, parents in self._before.items():
+    def _topological_order(self) -> tuple[str, ...]:
+        open_parents = {key: len(self._parents.get(key, ())) for key in self._keys}
+        children: dict[str, list[str]] = {}
+        for child, parents in self._parents.items():
             for parent in parents:
-                after.setdefault(parent, []).append(child)
-        ready = [key for key, count in waiting.items() if not count]
+                children.setdefault(parent, []).append(child)
+        ready = [key for key, count in open_parents.items() if not count]
         for key in ready:
-            for child in after.get(key, ()):
-                waiting[child] -= 1
-                if not waiting[child]:
+            for child in children.get(key, ()):
+                open_parents[child] -= 1
+                if not open_parents[child]:
                     ready.append(child)
-        if len(ready) < len(waiting):
-            stuck = tuple(key for key, count in waiting.items() if count)
+        if len(ready) < len(open_parents):
+            stuck = tuple(key for key, count in open_parents.items() if count)
             where = next(
                 edge.where
                 for (parent, child), edge in self._edges.items()
@@ -303,15 +327,15 @@ class _TemplateCompiler:
             )
         return tuple(ready)
 
-    # --- variables and all else ---------------------------------------------------------------
+    # --- variables and node commands ----------------------------------------------------------
 
     def _find_regions(self) -> None:
-        for region in self._of(RegionOf):
+        for region in self._commands_of(RegionCommand):
             if region.name in self._regions:
                 raise PlanError(f"{region.where}: the region {region.name} is there twice")
             keys: dict[str, None] = {}
             for member in region.members:
-                self._text(member, region.where)
+                self._parse(member, region.where)
                 keys |= dict.fromkeys(self._members(member, region.where))
             self._regions[region.name] = tuple(keys)
 
@@ -320,72 +344,74 @@ class _TemplateCompiler:
             return (member,)
         if member in self._regions:
             return self._regions[member]
-        found = [key for key in self._keys if fnmatchcase(key, member)]
-        if not found:
-            raise self._no_such(member, where)
-        return found
+        matches = [key for key in self._keys if fnmatchcase(key, member)]
+        if not matches:
+            raise self._unknown_name(member, where)
+        return matches
 
-    def _meant(self, name: str, where: str) -> tuple[str, ...]:
-        """The parts that a command is about."""
+    def _resolve(self, name: str, where: str) -> tuple[str, ...]:
+        """The nodes that a command is about."""
         if name.upper() == ALL_NODES or name == RUN:
             return tuple(self._keys)
         if name in self._keys:
             return (name,)
         if name in self._regions:
             return self._regions[name]
-        raise self._no_such(name, where)
+        raise self._unknown_name(name, where)
 
-    def _no_such(self, name: str, where: str) -> PlanError:
-        self._text(name, where)
-        near = nearest(name, (*self._keys, *self._regions))
-        guess = f"; is {near} meant?" if near else f"; there are {listed(tuple(self._keys))}."
+    def _unknown_name(self, name: str, where: str) -> PlanError:
+        self._parse(name, where)
+        similar = nearest(name, (*self._keys, *self._regions))
+        hint = f"; is {similar} meant?" if similar else f"; there are {listed(tuple(self._keys))}."
         return PlanError(
             f"{where}: {shown(name)} is no node or region of {shown(self._generate.template)}"
-            f"{guess} A node is declared by 'JOB {shown(name)} file.sub'"
+            f"{hint} A node is declared by 'JOB {shown(name)} file.sub'"
         )
 
-    def _gifts(self) -> dict[str, list[TemplateVars]]:
-        gifts: dict[str, list[TemplateVars]] = {key: [] for key in self._keys}
-        for command in self._of(VarsLine):
-            keys = self._meant(command.name, command.where)
-            level = self._level(command.name)
-            for name, raw in command.pairs:
-                text = self._text(raw, command.where)
-                gift = TemplateVars(name, text, level, command.where, command.append)
+    def _template_vars(self) -> dict[str, list[TemplateVars]]:
+        variables: dict[str, list[TemplateVars]] = {key: [] for key in self._keys}
+        for command in self._commands_of(VarsLine):
+            keys = self._resolve(command.name, command.where)
+            level = self._precedence(command.name)
+            for name, value in command.pairs:
+                text = self._parse(value, command.where)
+                variable = TemplateVars(name, text, level, command.where, command.append)
                 for key in keys:
-                    gifts[key].append(gift)
-        return gifts
+                    variables[key].append(variable)
+        return variables
 
-    def _level(self, name: str) -> Precedence:
+    def _precedence(self, name: str) -> Precedence:
         if name.upper() == ALL_NODES:
             return Precedence.ALL
         if name == RUN:
             return Precedence.RUN
         return Precedence.NODE if name in self._keys else Precedence.REGION
 
-    def _sayings(self) -> Iterator[TemplateCommand]:
-        for command in self._of(SweepNodeCommand):
-            texts = [self._text(raw, command.where) for raw in (command.head, command.rest)]
+    def _template_commands(self) -> Iterator[TemplateCommand]:
+        for command in self._commands_of(SweepNodeCommand):
+            texts = [self._parse(text, command.where) for text in (command.head, command.rest)]
             if command.name.upper() == ALL_NODES:
                 yield TemplateCommand(None, command, *texts)
                 continue
-            for key in self._meant(command.name, command.where):
+            for key in self._resolve(command.name, command.where):
                 yield TemplateCommand(key, command, *texts)
 
 
-def fillings(
-    generate: Generate, points: Iterable[Mapping[str, str]], marks: Collection[str]
+def run_fillings(
+    generate: GenCommand, points: Iterable[Mapping[str, str]], marks: Collection[str]
 ) -> Iterator[dict[str, str]]:
-    """What each run puts into the places of its template; ``marks`` stand for the uuids, which
-    are made of all else."""
-    labels = labels_of(generate)
+    """The values of the placeholders for each run.
+
+    ``marks`` stand for the uuids, which are derived from all other values.
+    """
+    labels = value_labels(generate)
     width = len(str(len(marks) - 1))
     for index, (point, mark) in enumerate(zip(points, marks, strict=True)):
-        filling = dict(point)
-        for name, called in labels.items():
-            filling[name] = called[point[name.removesuffix("_label")]]
+        values = dict(point)
+        for name, label_of in labels.items():
+            values[name] = label_of[point[name.removesuffix("_label")]]
         yield {
-            **filling,
+            **values,
             "run": f"{generate.group}{index:0{width}}",
             "index": str(index),
             "uuid": mark,

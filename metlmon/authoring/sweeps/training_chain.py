@@ -1,8 +1,8 @@
-"""What the nodes of a run are to its training, and what metlmon gives them for it.
+"""The training chain of a run: epochs, uuid, and the variables that metlmon adds.
 
-A swept DAG runs with the same submit templates as any other, and is watched as runs. metlmon gives
-only what the sweep file does not. An evaluation belongs to the training that comes before it by
-PARENT … CHILD, never by its number: in METL's experiment eval_epoch1 comes after train_epoch0.
+A swept DAG uses the same submit templates as any other, and is monitored as runs. metlmon adds
+only variables that the sweep file does not set. An evaluation belongs to the training before it
+by PARENT … CHILD, not by its number: in METL's experiment eval_epoch1 follows train_epoch0.
 """
 
 from __future__ import annotations
@@ -36,19 +36,20 @@ _EVALUATE: Final = re.compile(SIDE_NODE)
 _UUID: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 _NUMBER: Final = re.compile(r"[0-9]{1,9}")
 
-TRAINS: Final = frozenset({NodeRole.TRAIN, NodeRole.EVALUATE})
+TRAINING_ROLES: Final = frozenset({NodeRole.TRAIN, NodeRole.EVALUATE})
 
 
-def _check_own(own: VariableValue, given: VariableValue | None) -> None:
-    if given is not None and given.value != own.value:
+def _check_gate_variable(gate_variable: VariableValue, assigned: VariableValue | None) -> None:
+    """Raises PlanError if the sweep file sets a variable of the gate differently."""
+    if assigned is not None and assigned.value != gate_variable.value:
         raise PlanError(
-            f"{given.where}: {own.name} is what a run that can be stopped is told of its nodes "
-            "by metlmon; choose another name for this variable"
+            f"{assigned.where}: {gate_variable.name} is what a run that can be stopped is told of "
+            "its nodes by metlmon; choose another name for this variable"
         )
 
 
 def find_role(node: NodeDraft) -> None:
-    """What the node does, and the number in its name, by the patterns that watch them."""
+    """Set the node's role and the epoch in its name, by the monitoring's patterns."""
     if node.kind is not NodeKind.JOB or node.run is None:
         return
     for role, pattern in ((NodeRole.TRAIN, _TRAIN), (NodeRole.EVALUATE, _EVALUATE)):
@@ -58,11 +59,11 @@ def find_role(node: NodeDraft) -> None:
             return
 
 
-def _check_place(given: VariableValue | None) -> None:
-    """Raises PlanError where it would end the string of the submit file that it stands in."""
-    if given is not None and set(given.value) & {'"', "\\"}:
+def _check_site(site: VariableValue | None) -> None:
+    """Raises PlanError if the site would end its string in the submit file."""
+    if site is not None and set(site.value) & {'"', "\\"}:
         raise PlanError(
-            f"{given.where}: {shown(given.value)!r} cannot be a site's name; give the value of its "
+            f"{site.where}: {shown(site.value)!r} cannot be a site's name; give the value of its "
             "GLIDEIN_ResourceName, without quotes"
         )
 
@@ -73,38 +74,38 @@ class TrainingChain:
     def __init__(self, request: Request, jobs: Sequence[JobTemplate], run: RunDraft) -> None:
         self._request = request
         self._run = run
-        self._trained: dict[str, int | None] = {}
+        self._epochs_before: dict[str, int | None] = {}
         self._find_epochs()
         trains = [node for node in run.nodes.values() if node.role is NodeRole.TRAIN]
-        self._refuse_twice(trains)
+        self._check_duplicate_epochs(trains)
         trains.sort(key=lambda node: node.epoch or 0)
         self._epochs = max((node.epoch or 0) + 1 for node in trains) if trains else 0
         chain = replace(request, shape=EnsembleShape.CHAIN, epochs=len(trains))
         self._targets = dict(
             zip((node.epoch for node in trains), targets(chain, run.index), strict=True)
         )
-        self.uuid = self._uuid(jobs, trains)
+        self.uuid = self._make_uuid(jobs, trains)
 
     # --- epochs -------------------------------------------------------------------------------
 
     def _find_epochs(self) -> None:
-        """From 0: by VAR epoch, which counts from 1, or else by the number in the name."""
+        """Set the epochs, from 0: by VAR epoch (from 1), or by the name's number."""
         run = self._run
         for key in run.template.ordered:
             node = run.nodes[key]
-            before = [
+            parent_epochs = [
                 epoch
                 for parent in run.template.before[key]
-                for epoch in [self._reached(run.nodes[parent])]
+                for epoch in [self._epoch_after(run.nodes[parent])]
                 if epoch is not None
             ]
-            latest = max(before, default=None)
-            self._trained[key] = latest
-            if node.role not in TRAINS:
+            latest = max(parent_epochs, default=None)
+            self._epochs_before[key] = latest
+            if node.role not in TRAINING_ROLES:
                 continue
-            said = self._said(node, "epoch")
-            if said is not None and _NUMBER.fullmatch(said) and int(said):
-                node.epoch = int(said) - 1
+            text = self._value_of(node, "epoch")
+            if text is not None and _NUMBER.fullmatch(text) and int(text):
+                node.epoch = int(text) - 1
             elif node.role is NodeRole.EVALUATE:
                 if latest is None:
                     raise PlanError(
@@ -114,105 +115,125 @@ class TrainingChain:
                     )
                 node.epoch = latest
 
-    def _refuse_twice(self, trains: Sequence[NodeDraft]) -> None:
-        """Two trainings of one epoch would write over each other's checkpoints."""
-        found: dict[tuple[str | None, int | None], NodeDraft] = {}
+    def _check_duplicate_epochs(self, trains: Sequence[NodeDraft]) -> None:
+        """Raises PlanError if two nodes train the same epoch.
+
+        They would overwrite each other's checkpoints.
+        """
+        nodes: dict[tuple[str | None, int | None], NodeDraft] = {}
         for node in trains:
-            other = found.setdefault((self._said(node, "run_uuid"), node.epoch), node)
-            if other is not node:
+            previous = nodes.setdefault((self._value_of(node, "run_uuid"), node.epoch), node)
+            if previous is not node:
                 raise PlanError(
                     f"{node.where}: {shown(node.key)} trains the same epoch of a run as "
-                    f"{shown(other.key)} ({other.where}); give one of them another epoch (from 1) "
-                    "or a run_uuid of its own in VARS"
+                    f"{shown(previous.key)} ({previous.where}); give one of them another epoch "
+                    "(from 1) or a run_uuid of its own in VARS"
                 )
 
-    def _reached(self, node: NodeDraft) -> int | None:
-        return node.epoch if node.role is NodeRole.TRAIN else self._trained[node.key]
+    def _epoch_after(self, node: NodeDraft) -> int | None:
+        """The last epoch trained once the node has ended."""
+        return node.epoch if node.role is NodeRole.TRAIN else self._epochs_before[node.key]
 
-    def _said(self, node: NodeDraft, name: str) -> str | None:
-        found = [each for each in node.given if each.name.lower() == name]
-        counts = merged(found)
-        return counts[0].value if counts else None
+    def _value_of(self, node: NodeDraft, name: str) -> str | None:
+        """The value that the sweep file sets for a variable, or None."""
+        assignments = [variable for variable in node.variables if variable.name.lower() == name]
+        effective = merged(assignments)
+        return effective[0].value if effective else None
 
     # --- the uuid -----------------------------------------------------------------------------
 
-    def _uuid(self, jobs: Sequence[JobTemplate], trains: Sequence[NodeDraft]) -> str:
-        """Made of all that makes the model: its swept values and what its nodes are told, but for
-        where they go."""
+    def _make_uuid(self, jobs: Sequence[JobTemplate], trains: Sequence[NodeDraft]) -> str:
+        """The uuid, derived from everything that determines the model.
+
+        These are its swept values and its nodes' variables, except where they run.
+        """
         run, request = self._run, self._request
         chain = replace(request, shape=EnsembleShape.CHAIN, epochs=self._epochs)
-        told = [
+        node_variables = [
             sorted(
-                (each.name, each.value.replace(run.mark, "{uuid}"))
-                for each in merged(node.given)
-                if each.name.lower() not in WHEREABOUTS
+                (variable.name, variable.value.replace(run.mark, "{uuid}"))
+                for variable in merged(node.variables)
+                if variable.name.lower() not in WHEREABOUTS
             )
             for node in trains
         ]
-        made = [*what_makes_a_run(chain, jobs), ["sweep", sorted(run.point.items())]]
-        return run_uuid([run.name, run.seed, *made, ["told", told]])
+        definition = [*what_makes_a_run(chain, jobs), ["sweep", sorted(run.point.items())]]
+        return run_uuid([run.name, run.seed, *definition, ["told", node_variables]])
 
     # --- variables ----------------------------------------------------------------------------
 
     def variables(self, node: NodeDraft, *, gated: bool) -> tuple[VariableValue, ...]:
-        """All of the node's, metlmon's own first."""
-        place = NodePosition(node.name, self._run.name, node.epoch, node.role)
-        told = merged([*described(self._request, place), *node.given])
-        if node.role not in TRAINS:
-            return told
-        there = {each.name.lower(): each for each in told}
-        _check_place(there.get(PLACE.lower()))
-        uuid = self._checked(there.get("run_uuid"), node)
-        own = [each for each in self._own(node, uuid) if each.name.lower() not in there]
+        """All variables of the node, in the standard order."""
+        position = NodePosition(node.name, self._run.name, node.epoch, node.role)
+        assigned = merged([*described(self._request, position), *node.variables])
+        if node.role not in TRAINING_ROLES:
+            return assigned
+        by_name = {variable.name.lower(): variable for variable in assigned}
+        _check_site(by_name.get(PLACE.lower()))
+        uuid = self._node_uuid(by_name.get("run_uuid"), node)
+        added = [
+            variable
+            for variable in self._added_variables(node, uuid)
+            if variable.name.lower() not in by_name
+        ]
         if gated:
-            for each in told_by_gate(self._request.name, node.name):
-                _check_own(each, there.get(each.name))
-            own += told_by_gate(self._request.name, node.name)
-            told = tuple(each for each in told if each.name.lower() not in OF_A_NODE)
-        places = {name.lower(): at for at, name in enumerate(ORDER)}
+            for variable in told_by_gate(self._request.name, node.name):
+                _check_gate_variable(variable, by_name.get(variable.name))
+            added += told_by_gate(self._request.name, node.name)
+            assigned = tuple(
+                variable for variable in assigned if variable.name.lower() not in OF_A_NODE
+            )
+        order = {name.lower(): index for index, name in enumerate(ORDER)}
         return tuple(
-            sorted((*own, *told), key=lambda each: places.get(each.name.lower(), len(places)))
+            sorted(
+                (*added, *assigned),
+                key=lambda variable: order.get(variable.name.lower(), len(order)),
+            )
         )
 
-    def _checked(self, given: VariableValue | None, node: NodeDraft) -> str:
-        if given is None:
+    def _node_uuid(self, assigned: VariableValue | None, node: NodeDraft) -> str:
+        """The node's uuid. Raises PlanError if it cannot be a file name."""
+        if assigned is None:
             return self.uuid
-        value = given.value.replace(self._run.mark, self.uuid)
+        value = assigned.value.replace(self._run.mark, self.uuid)
         if not _UUID.fullmatch(value):
             raise PlanError(
-                f"{given.where}: run_uuid of {shown(node.name)} names directories and files; use "
-                "letters, digits, '-', '_' and '.', 100 at most, or leave it to metlmon"
+                f"{assigned.where}: run_uuid of {shown(node.name)} names directories and files; "
+                "use letters, digits, '-', '_' and '.', 100 at most, or leave it to metlmon"
             )
         return value
 
-    def _own(self, node: NodeDraft, uuid: str) -> list[VariableValue]:
+    def _added_variables(self, node: NodeDraft, uuid: str) -> list[VariableValue]:
+        """The variables that metlmon adds."""
         run, request = self._run, self._request
         assert node.epoch is not None
-        trained = self._trained[node.key]
+        trained = self._epochs_before[node.key]
         seed = "the description" if request.seeds else "metlmon: seeds count from 1"
-        found = [
+        variables = [
             VariableValue("run", run.name, Precedence.RUN, "metlmon: the run's name"),
             VariableValue(
                 "run_uuid", uuid, Precedence.RUN, "metlmon: made of all that makes the model"
             ),
-            VariableValue("epoch", str(node.epoch + 1), Precedence.NODE, self._why_epoch(node)),
+            VariableValue("epoch", str(node.epoch + 1), Precedence.NODE, self._epoch_source(node)),
             VariableValue("random_seed", str(run.seed), Precedence.RUN, seed),
         ]
         if self._epochs:
-            why = "metlmon: the last epoch of the run"
-            found.append(VariableValue("epochs", str(self._epochs), Precedence.RUN, why))
+            source = "metlmon: the last epoch of the run"
+            variables.append(VariableValue("epochs", str(self._epochs), Precedence.RUN, source))
         if (target := self._targets.get(node.epoch)) is not None:
-            found.append(
+            variables.append(
                 VariableValue(PLACE, target, Precedence.ALL, f"the policy: {request.policy}")
             )
-        found += on_gpu(request, gpu_model(request, run.index))
+        variables += on_gpu(request, gpu_model(request, run.index))
         if trained is not None:
-            where = "metlmon: where the epoch before leaves its checkpoint"
+            source = "metlmon: where the epoch before leaves its checkpoint"
             path = checkpoint_directory(uuid)
-            found.append(VariableValue("continue_from_checkpoint", path, Precedence.NODE, where))
-        return found
+            variables.append(
+                VariableValue("continue_from_checkpoint", path, Precedence.NODE, source)
+            )
+        return variables
 
-    def _why_epoch(self, node: NodeDraft) -> str:
+    def _epoch_source(self, node: NodeDraft) -> str:
         if node.role is NodeRole.TRAIN:
             return "metlmon: epochs count from 1"
         return "metlmon: that of the training before it"

@@ -1,7 +1,8 @@
-"""What is swept, or given beside a sweep file, and has no effect on any job.
+"""Finds swept or assigned variables without an effect on any job.
 
-VARS alone change nothing: a submit file must say $(name), or a parameter of its template have the
-name, or the variable be HTCondor's or an attribute of the job. What cannot be known is not told.
+VARS alone change nothing: a submit file must use $(name), or its template have a parameter of
+that name, or the variable belong to HTCondor or be a job attribute. Undecidable cases are not
+reported.
 """
 
 from __future__ import annotations
@@ -16,22 +17,25 @@ from metlmon.authoring.request import Request, RequestProblem
 from metlmon.authoring.runs import PLACE
 from metlmon.authoring.sweeps.commands import SweepCommand, SweepNodeCommand, VarsLine
 from metlmon.authoring.sweeps.names import SweepNames
-from metlmon.authoring.sweeps.placeholders import places
+from metlmon.authoring.sweeps.placeholders import placeholder_names
 from metlmon.authoring.sweeps.template import RunTemplate
 from metlmon.authoring.validate_shape import TAKEN, TAKEN_BEGINNINGS
 from metlmon.dagman import NodeKind
 
-_SAID: Final = re.compile(r"(?<!\$)\$\w*\(\s*(\w+)|\bdefined\s+(\w+)", re.IGNORECASE)
+_MACRO: Final = re.compile(r"(?<!\$)\$\w*\(\s*(\w+)|\bdefined\s+(\w+)", re.IGNORECASE)
 _INCLUDE: Final = re.compile(r"^\s*include\b", re.IGNORECASE | re.MULTILINE)
 _COMMENT: Final = re.compile(r"^\s*#.*$", re.MULTILINE)
 
 Read = Callable[[str], str | None]
-"""The text behind a name: of a submit file or description; None where it cannot be had."""
+"""Returns the text of a submit file or description, or None if unavailable."""
 
 
 class VariableEffects:
-    """``nodes`` by their names while they are made; ``read``: of submit files that no template
-    makes."""
+    """Determines which variables have an effect.
+
+    ``nodes`` are keyed by their draft names; ``read`` returns submit files that no template
+    creates.
+    """
 
     def __init__(
         self,
@@ -44,27 +48,32 @@ class VariableEffects:
         self._jobs = {job.file: job for job in jobs}
         self._names = names
         self._nodes = nodes
-        self._gives = [each for each in commands if isinstance(each, VarsLine)]
-        self._says = [each for each in commands if isinstance(each, SweepNodeCommand)]
+        self._vars_lines = [command for command in commands if isinstance(command, VarsLine)]
+        self._node_commands = [
+            command for command in commands if isinstance(command, SweepNodeCommand)
+        ]
         self._read = read
-        self._known: dict[str, frozenset[str] | None] = {}
+        self._names_by_file: dict[str, frozenset[str] | None] = {}
 
     def idle(self, template: RunTemplate) -> Iterator[RequestProblem]:
-        """Variables of a GEN line that its runs could do without."""
+        """Warnings about variables of a GEN command without an effect."""
         group = template.generate.group
-        made = [node for run in self._names.groups[group] for node in run.nodes.values()]
-        said = self._said_by(self._nodes[node.name] for node in made)
-        if said is None:
+        nodes = [node for run in self._names.groups[group] for node in run.nodes.values()]
+        used = self._names_used_by(self._nodes[node.name] for node in nodes)
+        if used is None:
             return
-        gives = self._told_to(template, self._gives)
-        for text in (raw for give in gives for _, raw in give.pairs):
-            said |= _names_in(text)
-        for gift in (gift for part in template.parts for gift in part.gifts):
-            said |= _names_in("".join(gift.value.parts[::2]))
+        lines = self._lines_for(template, self._vars_lines)
+        for text in (raw for line in lines for _, raw in line.pairs):
+            used |= _macros_in(text)
+        for variable in (
+            variable for template_node in template.parts for variable in template_node.variables
+        ):
+            used |= _macros_in("".join(variable.value.parts[::2]))
         for swept in template.sweep.variables:
-            mine = {swept.name, f"{swept.name}_label"}
-            if self._is_filled_in(template, mine) or any(
-                _has_effect(name, said) for name in (swept.name, *_carriers(template, gives, mine))
+            placeholders = {swept.name, f"{swept.name}_label"}
+            if self._is_filled_in(template, placeholders) or any(
+                _has_effect(name, used)
+                for name in (swept.name, *_variables_using(template, lines, placeholders))
             ):
                 continue
             text = (
@@ -75,61 +84,73 @@ class VariableEffects:
             yield RequestProblem("source", text, fatal=False)
 
     def unused(self, request: Request) -> Iterator[RequestProblem]:
-        """Variables of the request that no node has a use for."""
-        given = [("variables", name, "") for name in request.variables]
+        """Warnings about variables of the request that no node uses."""
+        assigned = [("variables", name, "") for name in request.variables]
         for region in request.regions:
-            given += [("regions", name, region.where) for name in region.variables]
-        said = self._said_by(self._nodes.values()) if given else None
-        if said is None:
+            assigned += [("regions", name, region.where) for name in region.variables]
+        used = self._names_used_by(self._nodes.values()) if assigned else None
+        if used is None:
             return
-        for text in (raw for give in self._gives for _, raw in give.pairs):
-            said |= _names_in(text)
-        for field, name, where in given:
-            if not _has_effect(name, said):
-                at = f"{where}: " if where else ""
+        for text in (raw for line in self._vars_lines for _, raw in line.pairs):
+            used |= _macros_in(text)
+        for field, name, where in assigned:
+            if not _has_effect(name, used):
+                prefix = f"{where}: " if where else ""
                 text = f"no template has a parameter {name!r} and no submit file says $({name})"
-                why = "so it has no effect; correct the name"
-                yield RequestProblem(field, f"{at}{text}, {why}", fatal=False)
+                consequence = "so it has no effect; correct the name"
+                yield RequestProblem(field, f"{prefix}{text}, {consequence}", fatal=False)
 
-    def _said_by(self, nodes: Iterable[GraphNode]) -> set[str] | None:
-        """Names that what these nodes submit says; None where not all of it can be known."""
-        said: set[str] = set()
+    def _names_used_by(self, nodes: Iterable[GraphNode]) -> set[str] | None:
+        """The names used in the nodes' submit files.
+
+        None if not all of them can be read.
+        """
+        used: set[str] = set()
         for file in {node.submit for node in nodes if _submits(node)}:
-            if file not in self._known:
-                self._known[file] = self._names_of(file)
-            known = self._known[file]
-            if known is None:
+            if file not in self._names_by_file:
+                self._names_by_file[file] = self._names_of(file)
+            names = self._names_by_file[file]
+            if names is None:
                 return None
-            said |= known
-        return said
+            used |= names
+        return used
 
     def _names_of(self, file: str) -> frozenset[str] | None:
+        """The names used in a submit file, or None if it cannot be read."""
         job = self._jobs.get(file)
         text = job.template.text if job is not None else self._read(file)
         if text is None or _INCLUDE.search(text):
             return None
         parameters = job.template.parameters if job is not None else ()
-        return frozenset({*(each.name.lower() for each in parameters), *_names_in(text)})
+        return frozenset({*(parameter.name.lower() for parameter in parameters), *_macros_in(text)})
 
-    def _told_to(self, template: RunTemplate, gives: Iterable[VarsLine]) -> list[VarsLine]:
-        """Lines of the workflow that give something to runs of this template."""
-        return [give for give in gives if self._is_about(template, give)]
+    def _lines_for(self, template: RunTemplate, lines: Iterable[VarsLine]) -> list[VarsLine]:
+        """The VARS commands of the workflow that apply to runs of this template."""
+        return [line for line in lines if self._applies_to(template, line)]
 
-    def _is_about(self, template: RunTemplate, command: VarsLine | SweepNodeCommand) -> bool:
-        meant = self._names.meant(command.name, command.where)
-        return any(node.run is not None and node.run.template is template for node in meant)
+    def _applies_to(self, template: RunTemplate, command: VarsLine | SweepNodeCommand) -> bool:
+        """Whether the command applies to runs of this template."""
+        nodes = self._names.resolve(command.name, command.where)
+        return any(node.run is not None and node.run.template is template for node in nodes)
 
-    def _is_filled_in(self, template: RunTemplate, mine: set[str]) -> bool:
-        """Whether one of these names stands where it is more than a variable: in what a script is
-        told, a name of a file or node, or another command."""
-        texts = [text for part in template.parts for text in (part.name, part.submit) if text]
-        texts += [text for each in template.sayings for text in (each.head, each.rest)]
-        texts += [text for _, text in template.whole]
-        if any(not mine.isdisjoint(text.names) for text in texts):
+    def _is_filled_in(self, template: RunTemplate, placeholders: set[str]) -> bool:
+        """Whether a placeholder is used in a name, script or other command."""
+        texts = [
+            text
+            for template_node in template.parts
+            for text in (template_node.name, template_node.submit)
+            if text
+        ]
+        texts += [
+            text for command in template.node_commands for text in (command.head, command.rest)
+        ]
+        texts += [text for _, text in template.global_commands]
+        if any(not placeholders.isdisjoint(text.names) for text in texts):
             return True
         return any(
-            not mine.isdisjoint(places(f"{say.head} {say.rest}")) and self._is_about(template, say)
-            for say in self._says
+            not placeholders.isdisjoint(placeholder_names(f"{command.head} {command.rest}"))
+            and self._applies_to(template, command)
+            for command in self._node_commands
         )
 
 
@@ -137,25 +158,29 @@ def _submits(node: GraphNode) -> bool:
     return not node.noop and node.kind is not NodeKind.SUBDAG
 
 
-def _names_in(text: str) -> set[str]:
-    found = _SAID.finditer(_COMMENT.sub("", text))
-    return {(match[1] or match[2]).lower() for match in found}
+def _macros_in(text: str) -> set[str]:
+    """The macros used in a text."""
+    matches = _MACRO.finditer(_COMMENT.sub("", text))
+    return {(match[1] or match[2]).lower() for match in matches}
 
 
-def _carriers(template: RunTemplate, gives: Iterable[VarsLine], mine: set[str]) -> Iterator[str]:
-    """Variables whose values hold one of these names."""
-    for part in template.parts:
-        for gift in part.gifts:
-            if not mine.isdisjoint(gift.value.names):
-                yield gift.name
-    for give in gives:
-        for name, raw in give.pairs:
-            if not mine.isdisjoint(places(raw)):
+def _variables_using(
+    template: RunTemplate, lines: Iterable[VarsLine], placeholders: set[str]
+) -> Iterator[str]:
+    """The variables whose values contain one of these placeholders."""
+    for template_node in template.parts:
+        for variable in template_node.variables:
+            if not placeholders.isdisjoint(variable.value.names):
+                yield variable.name
+    for line in lines:
+        for name, text in line.pairs:
+            if not placeholders.isdisjoint(placeholder_names(text)):
                 yield name
 
 
-def _has_effect(name: str, said: set[str]) -> bool:
+def _has_effect(name: str, used: set[str]) -> bool:
+    """Whether a variable is used, or has a meaning for HTCondor."""
     lowered = name.lower()
     if lowered.startswith(("+", "my.")) or lowered == PLACE.lower():
         return True
-    return lowered in said or lowered in TAKEN or lowered.startswith(TAKEN_BEGINNINGS)
+    return lowered in used or lowered in TAKEN or lowered.startswith(TAKEN_BEGINNINGS)
