@@ -356,9 +356,9 @@ class PoolClient:
         path = feed.dagdir / dag.file
         if request.act is PoolAction.RESUBMIT:
             return self._resubmit(dag, path, request)
-        job, why = self._dagman(dag, path)
+        job, reason = self._dagman(dag, path)
         if job is None:
-            return ActionResult(dag.file, ResultCode.NOT_FOUND, why)
+            return ActionResult(dag.file, ResultCode.NOT_FOUND, reason)
         if request.act is PoolAction.HALT:
             return _create_halt_file(dag.file, path, request.dry)
         if request.act is PoolAction.RESUME:

@@ -41,9 +41,9 @@ def site_of(text: str) -> str | None:
     return site if SITE.fullmatch(site) and site.isprintable() else None
 
 
-def request_file(dag: str, uuid: str, what: str) -> str:
+def request_file(dag: str, uuid: str, kind: str) -> str:
     """The request file relative to the DAG file: ``gate/ens/<uuid>.stop``."""
-    return str(PurePath("gate", PurePath(dag).name.removesuffix(".dag"), f"{uuid}.{what}"))
+    return str(PurePath("gate", PurePath(dag).name.removesuffix(".dag"), f"{uuid}.{kind}"))
 
 
 def gate_rules(dag: str) -> str:

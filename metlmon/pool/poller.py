@@ -419,8 +419,8 @@ class QueueFeed:
         """The historical feed, without queue data: the queue has no history."""
         return self._feed.past(moment)
 
-    def in_queue(self, there: bool) -> None:
-        self._feed.in_queue(there)
+    def in_queue(self, has_jobs: bool) -> None:
+        self._feed.in_queue(has_jobs)
 
     def rest(self, resting: bool) -> None:
         self._feed.rest(resting)

@@ -96,13 +96,13 @@ def _check_vars(context: LintContext, file: str, line: int, rest: str) -> None:
 
 
 def _check_arguments(context: LintContext, file: str, line: int, value: str, where: str) -> None:
-    found = False
+    reported = False
     for name, option_value in _OPTION.findall(value):
         if is_secret_name(name) and _may_be_key(option_value):
             _report(context, file, line, name, where)
-            found = True
+            reported = True
     rest = _OPTION.sub(lambda match: "" if _CHECKSUM.search(match[1]) else match[0], value)
-    if not found and _contains_secret(rest):
+    if not reported and _contains_secret(rest):
         _report(context, file, line, None, where)
 
 

@@ -40,25 +40,29 @@ from metlmon.authoring.sweeps.values import values
 __all__ = ["SYNTAX", "graph_of_file", "kept_source", "kept_sweep", "points", "values"]
 
 SYNTAX: str = (__doc__ or "").replace("::\n\n", "").strip()
-"""What a sweep file says, for people."""
+"""The syntax of sweep files, as help text."""
 
 
 def kept_sweep(source: Path) -> str:
-    """What a sweep file is called beside the DAG that was made of it, where a name that ends in
-    ``.dag`` would be taken for one more DAG."""
+    """The name of a sweep file's copy beside the DAG made from it.
+
+    It does not end in ``.dag``, which would be taken for another DAG.
+    """
     return f"{source.stem}.sweep"
 
 
 def kept_source(name: str) -> str:
-    """What a file that a sweep file names, maybe by a path, is called beside the DAG."""
+    """The name beside the DAG of a file that a sweep file refers to, maybe by a path."""
     path = Path(name)
     return kept_sweep(path) if path.suffix == ".dag" else path.name
 
 
 def graph_of_file(request: Request) -> Graph:
-    """The graph that the sweep file of ``request.source`` asks for. Raises PlanError, with file,
-    line and remedy, for whatever is wrong in it or in a file that it names."""
-    # Points and values are asked for by those who know no sweep file.
+    """The graph of the sweep file ``request.source``.
+
+    Raises PlanError, with file, line and remedy, for any error in it or in a file that it names.
+    """
+    # Imported here because points and values are also used without sweep files.
     from metlmon.authoring.sweeps.expand import expand
 
     return expand(request).graph

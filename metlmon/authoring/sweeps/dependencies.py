@@ -62,17 +62,15 @@ class DependencyBuilder:
         sides = []
         as_line = command.weak
         for names, last in ((command.parents, True), (command.children, False)):
-            end_nodes: dict[str, None] = {}
+            node_names: dict[str, None] = {}
             for name in names:
                 if name in self._names.splices:
                     as_line = True
-                    end_nodes[name] = None
+                    node_names[name] = None
                     continue
-                names_of_ends = self._names.end_nodes(
-                    name, command.where, last=last, subdags=self._subdags
-                )
-                end_nodes |= dict.fromkeys(names_of_ends)
-            sides.append(list(end_nodes))
+                ends = self._names.end_nodes(name, command.where, last=last, subdags=self._subdags)
+                node_names |= dict.fromkeys(ends)
+            sides.append(list(node_names))
         parents, children = sides
         self._count(len(parents) * len(children), command.where)
         if as_line:

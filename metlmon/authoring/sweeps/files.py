@@ -71,9 +71,9 @@ def referenced_files(
     for file in pending:
         if file.name in files or file.name.startswith("/") or len(files) >= MOST_FILES:
             continue
-        data, is_executable = _read_bytes(source.parent, file.name, bytes_left)
+        data, has_execute_bit = _read_bytes(source.parent, file.name, bytes_left)
         bytes_left -= len(data or b"")
-        executable = file.use is FileUse.SCRIPT or (file.use is FileUse.INPUT and is_executable)
+        executable = file.use is FileUse.SCRIPT or (file.use is FileUse.INPUT and has_execute_bit)
         files[file.name] = Referenced(
             name=file.name,
             where=file.where,
@@ -194,5 +194,5 @@ def _read_bytes(directory: Path, name: str, limit: int) -> tuple[bytes | None, b
             data = file.read(MAX_FILE_BYTES + 1)
     except (OSError, ValueError):
         return None, False
-    is_executable = bool(status.st_mode & stat.S_IXUSR)
-    return (data if len(data) <= MAX_FILE_BYTES else None), is_executable
+    has_execute_bit = bool(status.st_mode & stat.S_IXUSR)
+    return (data if len(data) <= MAX_FILE_BYTES else None), has_execute_bit

@@ -106,7 +106,7 @@ class RunTemplate:
     """A compiled template.
 
     ``firsts`` and ``lasts``: nodes without parents, and without children, in the run. ``edges``:
-    in file order, each once. ``ordered``: node keys in topological order; ``before``: the parents
+    in file order, each once. ``node_order``: node keys in topological order; ``parents``: those
     of each. ``global_commands``: commands about the whole DAG.
     """
 
@@ -114,8 +114,8 @@ class RunTemplate:
     sweep: SweepRequest
     parts: tuple[TemplateNode, ...]
     edges: tuple[Edge, ...]
-    ordered: tuple[str, ...]
-    before: Mapping[str, tuple[str, ...]]
+    node_order: tuple[str, ...]
+    parents: Mapping[str, tuple[str, ...]]
     firsts: tuple[str, ...]
     lasts: tuple[str, ...]
     node_commands: tuple[TemplateCommand, ...]
@@ -207,8 +207,8 @@ class _TemplateCompiler:
             sweep=sweep_request(self._generate),
             parts=parts,
             edges=tuple(self._edges.values()),
-            ordered=self._topological_order(),
-            before={key: tuple(self._parents.get(key, ())) for key in self._keys},
+            node_order=self._topological_order(),
+            parents={key: tuple(self._parents.get(key, ())) for key in self._keys},
             firsts=tuple(part.key for part in in_graph if part.key not in self._parents),
             lasts=tuple(part.key for part in in_graph if part.key not in self._with_children),
             node_commands=tuple(self._template_commands()),

@@ -91,11 +91,11 @@ class TrainingChain:
     def _find_epochs(self) -> None:
         """Set the epochs, from 0: by VAR epoch (from 1), or by the name's number."""
         run = self._run
-        for key in run.template.ordered:
+        for key in run.template.node_order:
             node = run.nodes[key]
             parent_epochs = [
                 epoch
-                for parent in run.template.before[key]
+                for parent in run.template.parents[key]
                 for epoch in [self._epoch_after(run.nodes[parent])]
                 if epoch is not None
             ]
