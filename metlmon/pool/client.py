@@ -46,7 +46,7 @@ from metlmon.pool.types import (
 from metlmon.snapshot.types import DagRow, JobRow, Status
 from metlmon.text.formatting import plain
 
-REPLIES: Final = {
+RESULT_CODES: Final = {
     "done": ResultCode.DONE,
     "already": ResultCode.ALREADY,
     "denied": ResultCode.DENIED,
@@ -55,7 +55,7 @@ REPLIES: Final = {
 }
 """The schedd's result for one job; any other result is FAILED."""
 
-ACTION: Final = {
+WORKER_ACTIONS: Final = {
     PoolAction.HOLD: "hold",
     PoolAction.RELEASE: "release",
     PoolAction.REMOVE: "remove",
@@ -258,6 +258,7 @@ class PoolClient:
     def _perform_job(
         self, request: ActionRequest, target: Target, user: str, ownership: Ownership
     ) -> ActionResult:
+        """Check that the job is ours, and act on it."""
         job = self._connection.job(target.cluster, target.proc)
         if job is None:
             return ActionResult(target.id, ResultCode.NOT_FOUND, FINISHED)
@@ -270,11 +271,12 @@ class PoolClient:
         return self._act_on(request, job, user)
 
     def _act_on(self, request: ActionRequest, job: QueueJob, user: str) -> ActionResult:
+        """Perform the worker's action on one job."""
         subject = f"{job.cluster}.{job.proc}"
         if request.dry:
             return ActionResult(subject, ResultCode.DONE)
-        outcome = self._connection.act(ACTION[request.act], job.cluster, job.proc)
-        code = REPLIES.get(outcome, ResultCode.FAILED)
+        outcome = self._connection.act(WORKER_ACTIONS[request.act], job.cluster, job.proc)
+        code = RESULT_CODES.get(outcome, ResultCode.FAILED)
         if code is ResultCode.DENIED:
             return ActionResult(subject, code, _owner_text(job, user))
         if code is ResultCode.NOT_FOUND:
@@ -284,6 +286,7 @@ class PoolClient:
     def _set_priority(
         self, job: QueueJob, target: Target, request: ActionRequest, user: str
     ) -> ActionResult:
+        """Set the job's priority, and check the ad."""
         value = request.value
         assert value is not None
         if job.priority == value:
@@ -305,6 +308,7 @@ class PoolClient:
     def _retarget(
         self, job: QueueJob, target: Target, request: ActionRequest, user: str
     ) -> ActionResult:
+        """Set the job's MetlSite, check the ad, and write the placement file."""
         site = (request.site or "").strip()
         if job.status != IDLE:
             text = f"it is {WORDS.get(job.status, 'not idle')} in the queue: only idle jobs go"
@@ -379,6 +383,7 @@ class PoolClient:
         return job, ""
 
     def _resubmit(self, dag: DagRow, path: Path, request: ActionRequest) -> ActionResult:
+        """Submit the DAG again, if no DAGMan runs it and nothing is in the way."""
         if dag.state is DagState.DONE:
             return ActionResult(dag.file, ResultCode.ALREADY, "the DAG is done")
         lock = path.with_name(f"{path.name}.lock")
@@ -435,6 +440,7 @@ def _succeeded(result: ActionResult) -> bool:
 
 
 def _owner_text(job: QueueJob, user: str) -> str:
+    """The text that another user owns the job."""
     if not user:
         return f"the job belongs to {job.owner}; the schedd did not authenticate you"
     return f"the job belongs to {job.owner}, you are {user}"
@@ -459,12 +465,14 @@ def _create_halt_file(name: str, path: Path, dry: bool) -> ActionResult:
 
 
 def _check_writable(name: str, file: Path) -> ActionResult | None:
+    """The result for a directory that we cannot write, or None."""
     if os.access(file.parent, os.W_OK):
         return None
     return ActionResult(name, ResultCode.DENIED, f"you may not write in {file.parent.resolve()}")
 
 
 def _delete_halt_file(name: str, path: Path, dry: bool) -> ActionResult:
+    """Delete the halt file, if it is a regular file."""
     file = path.with_name(f"{path.name}.halt")
     try:
         if not stat.S_ISREG(os.lstat(file).st_mode):

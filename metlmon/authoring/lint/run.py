@@ -108,7 +108,13 @@ def _open_context(
     """The context of a workflow, with its files read."""
     name = _display_name(workflow.path, dagdir)
     context = LintContext(
-        workflow, dagman_dir, Path(os.path.normpath(dagdir)), files, settings, findings, name
+        workflow=workflow,
+        dagman_dir=dagman_dir,
+        dagdir=Path(os.path.normpath(dagdir)),
+        files=files,
+        settings=settings,
+        findings=findings,
+        name=name,
     )
     context.open()
     return context
