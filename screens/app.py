@@ -1,4 +1,4 @@
-"""The application: takes pictures from a feed, and gives the terminal back whatever happens."""
+"""The application: shows a feed's snapshots; restores the terminal however it ends."""
 
 from __future__ import annotations
 
@@ -55,58 +55,55 @@ if TYPE_CHECKING:
     from screens.submit.form_model import FormState
 
 REPAINT_SECONDS: Final = 0.2
-"""Pictures are shown at most so often: more is not seen, and costs bytes over ssh."""
+"""Minimum time between snapshots shown: more is not seen, and costs bytes over ssh."""
 
 ANSWER_SECONDS: Final = 0.5
-"""A question has stood on the screen for so long, without another key, before it is answered: a
-person has not read it sooner, and characters of a paste come faster."""
+"""Time a confirmation is on the screen, without another key, before it can be answered: longer
+than the gaps between pasted characters, and no longer than reading it takes."""
 
 REST_AFTER: Final = 20.0
 REST_SECONDS: Final = 5.0
-"""Nobody has touched a key and nothing has happened for the first of these: of pictures in which
-only time went by, one is shown in the second. The clock beside them says of when they are."""
+"""After ``REST_AFTER`` without input or change, snapshots that differ in elapsed time only are
+shown once in ``REST_SECONDS``. The clock beside them shows their time."""
 
-LISTEN_SECONDS: Final = 1.0
-"""How often the queue's word is looked at: it costs nothing, and a DAG that does not live has no
-pictures that would bring it along."""
+QUEUE_CHECK_SECONDS: Final = 1.0
+"""Interval of the check for a new queue snapshot: it is cheap, and a DAG that does not run
+produces no snapshots that would trigger it."""
 
 PATIENCE_SECONDS: Final = 3.0
-"""How long a signal waits for a clean end before the terminal is given back by force."""
+"""Time for a clean end after a signal; then the terminal is restored by force."""
 
 MISHAPS: Final = 30
 MISHAPS_SECONDS: Final = 10.0
-"""After more errors than the first in the second, nothing of use is on the screen: then it is
-better to end with a word than to go on. A screen that fails at each picture has five a second
-at most."""
+"""More than ``MISHAPS`` errors within ``MISHAPS_SECONDS`` end the application with a message:
+the screen shows nothing useful then. A screen that fails at each snapshot has five a second."""
 
-LINE_MILLISECONDS: Final = 5000
-"""How often the thread that awaits the end of the terminal sees whether it is needed still: a
-hang-up wakes it at once."""
+HANGUP_CHECK_MILLISECONDS: Final = 5000
+"""Interval at which the hang-up thread checks whether it may end; a hang-up wakes it at once."""
 
 ERROR_CODE: Final = 70
-"""The exit status after an error that nothing could go on after; the commands document it."""
+"""The exit status after a fatal error; documented with the commands."""
 
 INTERRUPTED_CODE: Final = 128 + signal.SIGINT
-"""What a shell says of a program that ^C ended; in a full screen, ^C is a key."""
+"""The shell's exit status for ^C, which is a key in a full-screen application."""
 
 TIMEOUT_CODE: Final = 5
-"""The exit status when ``--timeout`` passed first; the commands document it."""
+"""The exit status when ``--timeout`` expired; documented with the commands."""
 
 
 @frozen
 class AppOptions:
-    """How to show it.
+    """Options of the application.
 
-    ``mouse`` asks the terminal for the mouse (it then cannot select text). ``ascii``: only
+    ``mouse`` enables mouse reporting (the terminal then cannot select text). ``ascii``: only
     characters below 0x80. ``no_color``: as if NO_COLOR were set. ``only``: names or uuid
-    prefixes of runs, separated by commas. ``start``: the first screen.
-    ``exit_when`` is asked of every complete picture, and leaves with the code it gives;
-    ``timeout``: seconds after which that wait is given up (exit code 5).
-    ``desk`` acts on the jobs of the feed; None: nothing can be acted on here, for the reason
-    that ``no_desk`` gives. ``read_only`` takes all actions away. ``opener`` makes feed and
-    desk of another dagdir (one that was just submitted), and ``pool`` is the desk of no
-    dagdir, for submitting; None: nothing can be submitted here. ``draft``: what the submit
-    pane is filled with at first.
+    prefixes of runs, separated by commas. ``start``: the first screen. ``exit_when`` is called
+    with the status of every complete snapshot; the application exits with the code it returns.
+    ``timeout``: seconds after which that wait ends (exit code 5). ``desk`` performs pool
+    actions on the jobs of the feed; None: not possible here, for the reason ``no_desk``.
+    ``read_only`` removes all pool actions. ``opener`` opens the feed and pool actions of
+    another dagdir (one just submitted). ``pool`` submits, without a dagdir; None: submitting is
+    not possible here. ``draft``: the initial content of the submit form.
     """
 
     mouse: bool = False
@@ -125,8 +122,10 @@ class AppOptions:
 
 
 class MetlmonApp(DiffRenderingApp):
-    """Shows the pictures of a feed. The feed is started here, and stopped by
-    :func:`run_app` (or by who started the application otherwise)."""
+    """Shows the snapshots of a feed.
+
+    The application starts the feed; :func:`run_app`, or another caller, stops it.
+    """
 
     CSS_PATH = Path(__file__).with_name("metlmon.tcss")
     TITLE = "metlmon"
@@ -135,41 +134,41 @@ class MetlmonApp(DiffRenderingApp):
     REPAINT_SECONDS: ClassVar[float] = REPAINT_SECONDS
     ANSWER_SECONDS: ClassVar[float] = ANSWER_SECONDS
     key_at = key_pause = 0.0
-    """When the last key or paste came, and how long there was none before it."""
+    """When the last key or paste arrived, and the time without one before it."""
 
     class NewPicture(Message):
-        """The feed has a newer picture than the one shown."""
+        """The feed has a newer snapshot than the one shown."""
 
     class NewFigures(Message):
-        """Figures have come that took a while."""
+        """Statistics that take a while have been computed."""
 
     class DeedMoved(Message):
-        """The order under way has another answer, or is over."""
+        """The running pool action has a further result, or has ended."""
 
     def __init__(self, feed: Feed, options: AppOptions | None = None) -> None:
         self.options = options or AppOptions()
         super().__init__()
         self.feed = self.present = feed
-        self.study = self.present_study = StatsWorker(feed, self.figures_came)
-        self._foreseen: StatsWorker | None = None
+        self.study = self.present_study = StatsWorker(feed, self.stats_ready)
+        self._precomputed_for: StatsWorker | None = None
         self.travel = TimeTravel(self)
         self.desk = None if self.options.read_only else self.options.desk
         self.deed: RunningAction | None = None
-        self._word: QueueSnapshot | None = None
+        self._shown_queue: QueueSnapshot | None = None
         self.picture: Snapshot | None = feed.latest
         self.newest = self.picture
         self.form: FormState | None = None
-        self._told = False
+        self._update_posted = False
         self.mishap = ""
         self.last_words: list[str] = []
         self.unfinished = ""
-        self.leaving = threading.Event()
+        self.exit_started = threading.Event()
         self._failed_at: list[float] = []
-        self._asleep: asyncio.AbstractEventLoop | None = None
+        self._loop_for_signals: asyncio.AbstractEventLoop | None = None
         self._shown_at = float("-inf")
-        self._stirred = monotonic()
-        self._moved_at = float("-inf")
-        self._resting = False
+        self._changed_at = monotonic()
+        self._change_shown_at = float("-inf")
+        self._idle = False
         for theme in (DARK, LIGHT, SIXTEEN):
             self.register_theme(theme)
         self.theme = fitting_theme(
@@ -178,71 +177,74 @@ class MetlmonApp(DiffRenderingApp):
             os.environ.get("COLORFGBG"),
         )
         if self.no_color or self.options.no_color:
-            self._without_colours()
+            self._remove_colours()
 
-    def _without_colours(self) -> None:
+    def _remove_colours(self) -> None:
         from textual.filter import Monochrome, NoColor
 
-        # Textual's own filter for NO_COLOR makes greys, which are colours too.
-        kept = [each for each in self._filters if not isinstance(each, Monochrome | NoColor)]
-        self._filters = [*kept, NoColor()]
+        # Textual's own filter for NO_COLOR produces greys, which are colours too.
+        filters = [
+            filter_ for filter_ in self._filters if not isinstance(filter_, Monochrome | NoColor)
+        ]
+        self._filters = [*filters, NoColor()]
 
     # --- errors ---------------------------------------------------------------------------
 
     def _handle_exception(self, error: Exception) -> None:
-        """Textual ends with the first exception that nobody foresaw. Here the screen tells it,
-        and what can go on goes on."""
+        """Show an unexpected exception on the screen and continue, where Textual would exit."""
         cause = error.error if isinstance(error, WorkerFailed) else error
         self.noticed(error)
         if self._exit:
-            # Screens are being closed: a key that was waiting finds its widgets gone.
+            # Screens are being closed: a queued key finds its widgets gone.
             return
         now = monotonic()
         if not self._failed_at or now - self._failed_at[-1] > REPAINT_SECONDS:
-            # Every line of a table may fail at once, that is one error.
-            recent = (at for at in self._failed_at if now - at < MISHAPS_SECONDS)
+            # All lines of a table may fail at once: count that as one error.
+            recent = (
+                failed_at for failed_at in self._failed_at if now - failed_at < MISHAPS_SECONDS
+            )
             self._failed_at = [*recent, now]
-        bearable = self._running and len(self.screen_stack) > 1
-        if not bearable or len(self._failed_at) > MISHAPS:
-            self._end_with(cause)
+        can_continue = self._running and len(self.screen_stack) > 1
+        if not can_continue or len(self._failed_at) > MISHAPS:
+            self._exit_with_error(cause)
             return
         self.tell_mishap("something failed", cause)
 
     def noticed(self, error: Exception) -> None:
-        """Under a test's pilot no error goes unnoticed, borne or not."""
+        """Record an error for a test's pilot, even if it is survived."""
         if self.is_headless and self._exception is None:
             self._exception = error
             self._exception_event.set()
 
-    def tell_mishap(self, what: str, error: BaseException) -> None:
-        """Say on whatever screen what failed, until a key is pressed."""
-        self.mishap = describe_error(what, error)
+    def tell_mishap(self, context: str, error: BaseException) -> None:
+        """Show an error in the banner of the current screen, until a key is pressed."""
+        self.mishap = describe_error(context, error)
         screen = self.screen
         if isinstance(screen, SnapshotScreen) and screen.is_attached:
-            self.call_next(screen.tell_first)
+            self.call_next(screen.show_banner)
 
-    def _end_with(self, error: BaseException) -> None:
+    def _exit_with_error(self, error: BaseException) -> None:
         self._return_code = ERROR_CODE
-        # A terminal shows what is written to it: no local variables, no raw text of a log.
+        # No local variables and no raw text of a log: the terminal would interpret it.
         self.last_words = [f"metlmon: {describe_error('ended by an error', error)}"]
         if os.environ.get(TRACEBACK):
             self.last_words += format_traceback(error)
         self._close_messages_no_wait()
 
     def _fatal_error(self) -> None:
-        self._end_with(sys.exc_info()[1] or RuntimeError("for no known reason"))
+        self._exit_with_error(sys.exc_info()[1] or RuntimeError("for no known reason"))
 
     def panic(self, *renderables: Any) -> None:
-        """Textual's own prints tracebacks."""
+        """End with a message; Textual's own method prints tracebacks."""
         self._fatal_error()
 
     def terminal_lost(self) -> None:
-        self.leave_soon(128 + signal.SIGHUP)
+        self.exit_threadsafe(128 + signal.SIGHUP)
 
-    # --- pictures -------------------------------------------------------------------------
+    # --- snapshots ------------------------------------------------------------------------
 
     def on_mount(self) -> None:
-        self._asleep = asyncio.get_running_loop()
+        self._loop_for_signals = asyncio.get_running_loop()
         self.push_screen(OverviewScreen())
         start = self.options.start
         if start == "submit":
@@ -251,178 +253,190 @@ class MetlmonApp(DiffRenderingApp):
             self.open_run(start[1])
         if self.options.exit_when is not None and self.options.timeout is not None:
             self.set_timer(self.options.timeout, self._timed_out)
-        self.set_interval(LISTEN_SECONDS, self._listen)
-        self._follow(self.feed)
+        self.set_interval(QUEUE_CHECK_SECONDS, self._check_queue)
+        self._start_feed(self.feed)
 
-    def _listen(self) -> None:
-        """Show the queue's word when there is another one than before."""
-        word = self.word
-        if word is not self._word:
-            self._word = word
-            self.show_again()
+    def _check_queue(self) -> None:
+        """Refresh the screen when there is a new queue snapshot."""
+        queue_snapshot = self.word
+        if queue_snapshot is not self._shown_queue:
+            self._shown_queue = queue_snapshot
+            self.refresh_screen()
 
     def _timed_out(self) -> None:
         self.exit(TIMEOUT_CODE, return_code=TIMEOUT_CODE)
 
-    def _follow(self, feed: Feed) -> None:
-        def heard(update: Snapshot) -> None:
-            # One that was left may still have something to say.
+    def _start_feed(self, feed: Feed) -> None:
+        def on_snapshot(snapshot: Snapshot) -> None:
+            # A feed that was replaced may still report.
             if feed is self.present:
-                self._heard(update)
+                self._receive_snapshot(snapshot)
 
-        feed.start(heard)
+        feed.start(on_snapshot)
 
-    def _heard(self, update: Snapshot) -> None:
-        """Called on the feed's thread. One message is under way at most, and whoever takes it
-        finds the newest picture."""
-        self.newest = update
-        if not self._told:
-            self._told = True
+    def _receive_snapshot(self, snapshot: Snapshot) -> None:
+        """Store a snapshot and post a message; called on the feed's thread.
+
+        At most one message is queued; its handler shows the newest snapshot.
+        """
+        self.newest = snapshot
+        if not self._update_posted:
+            self._update_posted = True
             self.post_message(self.NewPicture())
 
     async def on_event(self, event: events.Event) -> None:
         if isinstance(event, events.InputEvent):
-            self._stirred = monotonic()
-            self._rest(False)
-            # A key that no widget took bubbles back to here.
+            self._changed_at = monotonic()
+            self._set_idle(False)
+            # A key that no widget handled bubbles back to here.
             fresh = event.time != self.key_at
             if fresh and isinstance(event, events.Key | events.Paste):
                 self.key_at, self.key_pause = event.time, event.time - self.key_at
             if self.mishap and isinstance(event, events.Key):
                 self.mishap = ""
-                self.call_next(self.show_again)
+                self.call_next(self.refresh_screen)
         await super().on_event(event)
 
     def on_metlmon_app_new_picture(self) -> None:
-        if self._rests():
+        if self._skips_snapshot():
             return
-        # That the clock ticked a moment ago keeps no change waiting.
-        wait = self._moved_at + self.REPAINT_SECONDS - monotonic()
+        # A recent clock tick must not delay a real change.
+        wait = self._change_shown_at + self.REPAINT_SECONDS - monotonic()
         if wait > 0:
             self.set_timer(wait, self._show_newest)
         else:
             self._show_newest()
 
-    def _rests(self) -> bool:
-        """Has only time gone by, and nobody looks? Then the next picture will do."""
-        before, now = self.picture, monotonic()
-        # First the flag, as below.
-        self._told = False
-        if before is None or self.newest is None or not only_later(before, self.newest):
-            self._stirred = now
-        self._rest(now - self._stirred > REST_AFTER)
-        lately = now - self._shown_at < REST_SECONDS - LISTEN_SECONDS / 2
-        self._told = not self._resting or not lately
-        return not self._told
+    def _skips_snapshot(self) -> bool:
+        """Can this snapshot be skipped: only elapsed time differs, and there is no input?"""
+        shown, now = self.picture, monotonic()
+        # Clear the flag before reading the snapshot, as in _show_newest.
+        self._update_posted = False
+        if shown is None or self.newest is None or not differs_in_time_only(shown, self.newest):
+            self._changed_at = now
+        self._set_idle(now - self._changed_at > REST_AFTER)
+        shown_recently = now - self._shown_at < REST_SECONDS - QUEUE_CHECK_SECONDS / 2
+        self._update_posted = not self._idle or not shown_recently
+        return not self._update_posted
 
-    def _rest(self, resting: bool) -> None:
-        if resting != self._resting:
-            self._resting = resting
+    def _set_idle(self, resting: bool) -> None:
+        if resting != self._idle:
+            self._idle = resting
             self.feed.rest(resting)
 
     def _show_newest(self) -> None:
-        # First the flag, then the picture: the other way round one could be missed.
-        self._told = False
+        # Clear the flag before reading the snapshot, or one could be missed.
+        self._update_posted = False
         self._shown_at = monotonic()
-        before, now = self.picture, self.newest
-        if before is None or now is None or not only_later(before, now):
-            self._moved_at = self._shown_at
+        shown, newest = self.picture, self.newest
+        if shown is None or newest is None or not differs_in_time_only(shown, newest):
+            self._change_shown_at = self._shown_at
         if self.travel.then is None:
-            self.picture = now
-        if not self._time_to_leave():
-            self.show_again()
-            self._foresee()
+            self.picture = newest
+        if not self._exit_if_done():
+            self.refresh_screen()
+            self._precompute()
 
-    def _foresee(self) -> None:
-        """As soon as all is read, what the screens of a large ensemble will ask for."""
-        update = self.newest
-        if self._foreseen is self.present_study or update is None or update.progress.fraction < 1:
+    def _precompute(self) -> None:
+        """Once all is read, compute statistics that are slow for a large ensemble."""
+        snapshot = self.newest
+        if (
+            self._precomputed_for is self.present_study
+            or snapshot is None
+            or snapshot.progress.fraction < 1
+        ):
             return
-        self._foreseen = self.present_study
+        self._precomputed_for = self.present_study
         from metlmon.stats.timeline import timeline
         from metlmon.stats.usage import sites
 
         self.present_study.foresee(timeline, sites)
 
-    def show_again(self) -> None:
-        """Show the picture on the screen that is looked at."""
-        # An answer or a picture may still come while the widgets are taken down.
+    def refresh_screen(self) -> None:
+        """Refresh the current screen."""
+        # A result or a snapshot may still arrive while the widgets are removed.
         if not self.is_running or self._exit:
             return
         if isinstance(self.screen, SnapshotScreen) and self.screen.is_mounted:
             self.screen.again()
 
-    def turn_to(self, feed: Feed, study: StatsWorker) -> None:
-        """Let every screen show this feed: one of the past, or the present."""
+    def switch_feed(self, feed: Feed, study: StatsWorker) -> None:
+        """Switch all screens to this feed: a past one, or the present one."""
         self.feed, self.study = feed, study
         self.picture = self.newest if feed is self.present else feed.latest
 
-    def _time_to_leave(self) -> bool:
-        """Has what ``--exit-on`` waits for come? Not asked before all is read once."""
-        update, asked = self.newest, self.options.exit_when
-        if update is None or asked is None or update.progress.fraction < 1:
+    def _exit_if_done(self) -> bool:
+        """Exit if the condition of ``--exit-on`` holds; not checked before all is read."""
+        snapshot, exit_when = self.newest, self.options.exit_when
+        if snapshot is None or exit_when is None or snapshot.progress.fraction < 1:
             return False
-        code = asked(update.status)
+        code = exit_when(snapshot.status)
         if code is not None:
             self.exit(code, return_code=code)
         return code is not None
 
-    def exit(self, *args: Any, **how: Any) -> None:
-        """Leave; whoever is still at work has some seconds to end."""
-        self.leaving.set()
-        super().exit(*args, **how)
+    def exit(self, *args: Any, **kwargs: Any) -> None:
+        """Exit; threads that still run have some seconds to end."""
+        self.exit_started.set()
+        super().exit(*args, **kwargs)
 
-    def leave_soon(self, code: int) -> None:
-        """Leave with this exit code; may be called from a signal handler, where the event loop
-        is asleep and does not notice a message."""
-        if self._asleep is not None and not self._asleep.is_closed():
-            self._asleep.call_soon_threadsafe(self.exit, code, code)
+    def exit_threadsafe(self, code: int) -> None:
+        """Exit with this code; safe in a signal handler.
+
+        There the event loop sleeps and does not notice a posted message.
+        """
+        if self._loop_for_signals is not None and not self._loop_for_signals.is_closed():
+            self._loop_for_signals.call_soon_threadsafe(self.exit, code, code)
 
     def watch_dagdir(self, dagdir: Path) -> None:
-        """From now on show another dagdir, from its overview on. Raises InputError when it
-        cannot be read; what is shown then stays."""
+        """Switch to another dagdir, starting at its overview.
+
+        Raises InputError if it cannot be read; the current one then stays.
+        """
         if self.options.opener is None:
             return
-        feed, desk = self.options.opener(dagdir)
+        feed, pool = self.options.opener(dagdir)
         self.travel.come_back()
-        old_feed, old_desk = self.feed, self.desk
+        old_feed, old_pool = self.feed, self.desk
         self.feed = self.present = feed
-        self.desk = None if self.options.read_only else desk
+        self.desk = None if self.options.read_only else pool
         self.study.close()
-        self.study = self.present_study = StatsWorker(feed, self.figures_came)
+        self.study = self.present_study = StatsWorker(feed, self.stats_ready)
         self.picture, self.deed = feed.latest, None
         self.newest = feed.latest
         while len(self.screen_stack) > 1:
             self.pop_screen()
         self.push_screen(OverviewScreen())
-        self._follow(feed)
-        # The old ones' threads may be in the middle of a file or a query: not waited for here.
-        self.run_worker(partial(_close, old_feed, old_desk), thread=True, exit_on_error=False)
+        self._start_feed(feed)
+        # The old threads may be in the middle of a file or a query: do not wait here.
+        self.run_worker(partial(_close, old_feed, old_pool), thread=True, exit_on_error=False)
 
-    def figures_came(self) -> None:
-        """Called in the study's thread: figures are there that were not before."""
+    def stats_ready(self) -> None:
+        """Called in the statistics thread when a result is ready."""
         self.post_message(self.NewFigures())
 
     def on_metlmon_app_new_figures(self) -> None:
-        self.show_again()
+        self.refresh_screen()
 
     # --- the pool -------------------------------------------------------------------------
 
     def now(self) -> float:
-        """Seconds since the epoch, for the age of what the queue said."""
+        """Seconds since the epoch, for the age of the queue snapshot."""
         return time()
 
     @property
     def word(self) -> QueueSnapshot | None:
-        """What the queue said last; None where nobody is asked, and of the past. Acting may be
-        switched off."""
+        """The latest queue snapshot; None without a schedd, and in the past.
+
+        It is available even where pool actions are switched off.
+        """
         if self.travel.then is not None:
             return None
-        desk = self.desk or self.options.desk
-        return None if desk is None else desk.word
+        pool = self.desk or self.options.desk
+        return None if pool is None else pool.word
 
     def why_nothing_can_be_done(self) -> str | None:
-        """The reason that refuses every act; None when each is looked at by itself."""
+        """The reason that refuses all pool actions; None if each is checked by itself."""
         if self.options.read_only:
             return "this is read-only"
         if self.travel.away:
@@ -433,65 +447,65 @@ class MetlmonApp(DiffRenderingApp):
             return f"{name_of(self.deed.order.act)} is still under way"
         return None
 
-    def perform(self, offer: ActionPreview, order: ActionRequest) -> RunningAction:
-        """Do it in a thread, whatever screen is looked at; it tells how far it is."""
-        deed = self.deed = RunningAction(offer, order)
+    def perform(self, preview: ActionPreview, request: ActionRequest) -> RunningAction:
+        """Perform a pool action in a thread, on whatever screen, and report its progress."""
+        action = self.deed = RunningAction(preview, request)
         if self.desk is not None:
-            work = partial(self._perform, self.desk, deed)
-            self.run_worker(work, thread=True, group="deed", description="what was ordered")
-        return deed
+            perform = partial(self._perform, self.desk, action)
+            self.run_worker(perform, thread=True, group="deed", description="what was ordered")
+        return action
 
-    def _perform(self, desk: PoolActions, deed: RunningAction) -> None:
-        def told(answer: ActionResult) -> None:
-            deed.answers.append(answer)
+    def _perform(self, pool: PoolActions, action: RunningAction) -> None:
+        def on_result(result: ActionResult) -> None:
+            action.answers.append(result)
             self.post_message(self.DeedMoved())
-            if self._exit and answer.reply is ResultCode.FAILED:
-                # What was confirmed is done to its end, also when one leaves; but nobody waits
-                # job by job for a schedd that does not answer.
+            if self._exit and result.reply is ResultCode.FAILED:
+                # A confirmed action is completed even after quitting, but without waiting job
+                # by job for a schedd that does not respond.
                 raise PoolError("metlmon was left, and the schedd did not answer")
 
-        self.unfinished = name_of(deed.order.act)
+        self.unfinished = name_of(action.order.act)
         try:
-            answers = desk.perform(deed.order, told)
-            # Also those that were not told on the way.
-            deed.answers = list(answers)
+            results = pool.perform(action.order, on_result)
+            # Includes results that were not reported on the way.
+            action.answers = list(results)
         except PoolError as error:
-            deed.error = str(error)
+            action.error = str(error)
         except Exception as error:
-            deed.error = describe_error(
+            action.error = describe_error(
                 "it broke off; look into the queue for what was done", error
             )
         self.unfinished = ""
-        deed.over = True
+        action.over = True
         self.post_message(self.DeedMoved())
 
     def on_metlmon_app_deed_moved(self) -> None:
-        self.show_again()
+        self.refresh_screen()
 
-    # --- going about ----------------------------------------------------------------------
+    # --- navigation -----------------------------------------------------------------------
 
     def open_run(self, key: str) -> None:
-        """To the history of a run."""
+        """Open the screen of a run."""
         self.push_screen(RunScreen(key))
 
     def open_job(self, cluster: int, proc: int) -> None:
-        """To the life of a job."""
+        """Open the screen of a job."""
         self.push_screen(JobScreen(cluster, proc))
 
     def open_run_of(self, job: JobRow) -> None:
-        """To the run that a job belongs to, if it belongs to one."""
+        """Open the run that a job belongs to, if any."""
         if self.picture is None or job.run is None:
             return
         for row in self.picture.status.runs:
-            same = row.uuid == job.uuid if job.uuid else (row.run, row.dag) == (job.run, job.dag)
-            if same:
+            is_run = row.uuid == job.uuid if job.uuid else (row.run, row.dag) == (job.run, job.dag)
+            if is_run:
                 self.open_run(row.key)
                 return
 
     def go_back(self) -> None:
-        """To the present; there, to the screen before. The overview stays."""
-        back = self.travel.away or self.travel.error is not None
-        if back and isinstance(self.screen, SnapshotScreen) and self.screen.IN_TIME:
+        """Return to the present; in the present, to the previous screen. The overview stays."""
+        in_past = self.travel.away or self.travel.error is not None
+        if in_past and isinstance(self.screen, SnapshotScreen) and self.screen.IN_TIME:
             self.travel.come_back()
         elif len(self.screen_stack) > 2:
             self.pop_screen()
@@ -528,7 +542,7 @@ class MetlmonApp(DiffRenderingApp):
     def action_curves(self) -> None:
         from screens.curves.screen import CurvesScreen
 
-        # From a run's own screen to that run's curves.
+        # From a run's screen, open that run's curves.
         self._open_once(CurvesScreen(getattr(self.screen, "key", None)))
 
     def action_nodes(self) -> None:
@@ -557,45 +571,45 @@ class MetlmonApp(DiffRenderingApp):
         self._open_once(IncidentsScreen())
 
     def action_earlier(self) -> None:
-        self._step_in_time(-1)
+        self._step_time(-1)
 
     def action_later(self) -> None:
-        self._step_in_time(1)
+        self._step_time(1)
 
-    def _step_in_time(self, by: int) -> None:
+    def _step_time(self, steps: int) -> None:
         if isinstance(self.screen, SnapshotScreen) and self.screen.IN_TIME:
-            why = self.travel.step(by)
-            if why is not None:
-                self.screen.say(why)
+            refusal = self.travel.step(steps)
+            if refusal is not None:
+                self.screen.say(refusal)
 
     def on_time_travel_arrived(self, message: TimeTravel.Arrived) -> None:
-        self.travel.arrived(message.reading)
+        self.travel.reading_progressed(message.reading)
 
     def action_inputs(self) -> None:
         self._open_once(SourcesScreen())
 
     def action_help(self) -> None:
         screen = self.screen
-        first = (screen.HELPS or screen.SCOPES) if isinstance(screen, SnapshotScreen) else ()
-        self._open_once(HelpScreen(first))
+        scopes = (screen.HELPS or screen.SCOPES) if isinstance(screen, SnapshotScreen) else ()
+        self._open_once(HelpScreen(scopes))
 
     def action_palette(self) -> None:
         if isinstance(self.screen, SnapshotScreen):
             screen, read_only = self.screen, self.options.read_only
             palette = PaletteScreen(screen.SCOPES, screen.refusals(), read_only)
-            self.push_screen(palette, self._chosen)
+            self.push_screen(palette, self._run_chosen)
 
-    async def _chosen(self, action: str | None) -> None:
+    async def _run_chosen(self, action: str | None) -> None:
         if action is not None:
-            where = self.screen if hasattr(self.screen, f"action_{action}") else self
-            await self.run_action(action, default_namespace=where)
+            namespace = self.screen if hasattr(self.screen, f"action_{action}") else self
+            await self.run_action(action, default_namespace=namespace)
 
     def action_light(self) -> None:
         if self.theme != SIXTEEN.name:
             self.theme = LIGHT.name if self.theme == DARK.name else DARK.name
 
     def action_pause(self) -> None:
-        # As the terminal does it where ^Z is no key: all that was started together is stopped.
+        # As the terminal does where ^Z is not a key: stop the whole process group.
         if somebody_resumes():
             os.killpg(os.getpgrp(), signal.SIGTSTP)
         elif isinstance(self.screen, SnapshotScreen):
@@ -608,153 +622,166 @@ class MetlmonApp(DiffRenderingApp):
         self.exit(INTERRUPTED_CODE, return_code=INTERRUPTED_CODE)
 
 
-def only_later(before: Snapshot, now: Snapshot) -> bool:
-    """Do these differ in nothing but what time does: how long things last?"""
+def differs_in_time_only(previous: Snapshot, current: Snapshot) -> bool:
+    """Do these snapshots differ in elapsed times only?"""
 
-    def read(update: Snapshot) -> tuple[object, ...]:
-        told = update.status
-        states = told.live, told.epoch_states, told.node_states
-        return update.progress, update.error, told.logs, told.dags, told.warnings, *states
+    def compared_fields(snapshot: Snapshot) -> tuple[object, ...]:
+        status = snapshot.status
+        states = status.live, status.epoch_states, status.node_states
+        return snapshot.progress, snapshot.error, status.logs, status.dags, status.warnings, *states
 
-    return read(before) == read(now)
+    return compared_fields(previous) == compared_fields(current)
 
 
-def _close(feed: Feed, desk: PoolActions | None) -> None:
+def _close(feed: Feed, pool: PoolActions | None) -> None:
     feed.stop()
-    if desk is not None:
-        desk.close()
+    if pool is not None:
+        pool.close()
 
 
 def run_app(feed: Feed, options: AppOptions) -> int:
-    """Show a feed until the user leaves. Returns the exit code: 0, or 128 and the number of
-    the signal that ended it, or 70 after an error (a sentence on standard error tells it).
+    """Show a feed until the user quits; the caller has checked that there is a terminal.
 
-    The caller has made sure that there is a terminal to draw on.
+    Returns the exit code: 0, or 128 plus the number of the signal that ended it, or 70 after
+    an error (with a message on standard error).
     """
     app = MetlmonApp(feed, options)
     try:
-        with _terminal_given_back(app):
+        with _terminal_restored(app):
             app.run(mouse=options.mouse)
     finally:
-        for told in app.last_words:
-            _tell(told)
+        for message in app.last_words:
+            _write_stderr(message)
         if app.travel.then is not None:
             app.travel.then.feed.stop()
-        # Who may only look was asked all the same.
+        # Read-only mode polls the queue all the same.
         _close(app.present, options.desk if options.read_only else app.desk)
         if options.pool is not None:
             options.pool.close()
     return app.return_code or 0
 
 
-def _tell(what: str) -> None:
-    """On standard error, if there is one."""
+def _write_stderr(message: str) -> None:
+    """Write to standard error, if there is one."""
     with suppress(OSError, ValueError):
-        os.write(2, f"{what}\n".encode("ascii", "backslashreplace"))
+        os.write(2, f"{message}\n".encode("ascii", "backslashreplace"))
 
 
 @contextmanager
-def _terminal_given_back(app: MetlmonApp) -> Iterator[None]:
-    """The signals below leave as ``q`` does. If leaving does not come to its end soon (the
-    terminal is gone or does not read any more, a thread waits for a file), or at a second
-    signal, the terminal's modes are restored by force, and the process ends."""
-    modes = _modes()
-    done = threading.Event()
-    ended: list[int] = []
+def _terminal_restored(app: MetlmonApp) -> Iterator[None]:
+    """Exit cleanly on signals, and restore the terminal in any case.
 
-    def end(number: int, frame: FrameType | None) -> None:
-        if ended:
-            _by_force(128 + number, modes, _ended_by(ended[0]))
-        ended.append(number)
-        app.leave_soon(128 + number)
+    The signals below exit as ``q`` does. If that takes too long (the terminal is gone or no
+    longer reads, a thread waits for a file), or at a second signal, the terminal modes are
+    restored by force and the process ends.
+    """
+    modes = _terminal_modes()
+    done = threading.Event()
+    received: list[int] = []
+
+    def handle_signal(number: int, frame: FrameType | None) -> None:
+        if received:
+            _restore_and_exit(128 + number, modes, _signal_message(received[0]))
+        received.append(number)
+        app.exit_threadsafe(128 + number)
         threading.Thread(
-            target=_insist, args=(done, 128 + number, modes), name="metlmon-leave", daemon=True
+            target=_exit_after_patience,
+            args=(done, 128 + number, modes),
+            name="metlmon-leave",
+            daemon=True,
         ).start()
 
-    def hung_up() -> None:
-        app.leave_soon(128 + signal.SIGHUP)
-        _insist(done, 128 + signal.SIGHUP, modes)
+    def handle_hangup() -> None:
+        app.exit_threadsafe(128 + signal.SIGHUP)
+        _exit_after_patience(done, 128 + signal.SIGHUP, modes)
 
-    before = {each: signal.getsignal(each) for each in (*_SIGNALS, *_TEXTUALS)}
-    for each in _SIGNALS:
-        # Of nohup: whoever started this does not want it to end by that.
-        if before[each] is not signal.SIG_IGN:
-            signal.signal(each, end)
-    for target, args in ((_await_hangup, (done, hung_up)), (_see_to_it, (app, done, modes))):
+    handlers = {number: signal.getsignal(number) for number in (*_EXIT_SIGNALS, *_TEXTUAL_SIGNALS)}
+    for number in _EXIT_SIGNALS:
+        # Ignored by nohup: keep ignoring it.
+        if handlers[number] is not signal.SIG_IGN:
+            signal.signal(number, handle_signal)
+    for target, args in ((_poll_hangup, (done, handle_hangup)), (_ensure_exit, (app, done, modes))):
         threading.Thread(target=target, args=args, name="metlmon-line", daemon=True).start()
     try:
         yield
     finally:
         done.set()
-        app.leaving.set()
-        for each, handler in before.items():
-            signal.signal(each, handler)
-        if ended:
-            _tell(_ended_by(ended[0]))
+        app.exit_started.set()
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        if received:
+            _write_stderr(_signal_message(received[0]))
 
 
-_SIGNALS: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
+_EXIT_SIGNALS: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
 
-_TEXTUALS: Final = (signal.SIGTSTP, signal.SIGCONT, signal.SIGWINCH)
-"""Textual hears these, and never gives them back."""
+_TEXTUAL_SIGNALS: Final = (signal.SIGTSTP, signal.SIGCONT, signal.SIGWINCH)
+"""Textual handles these, and never restores their handlers."""
 
-_RESTORED: Final = (
+_RESTORE_SEQUENCE: Final = (
     b"\x1b[0m\x1b[?2004l\x1b[?7h\x1b[?1000l\x1b[?1003l\x1b[<u\x1b[?1049l\x1b[?25h\x1b[?1004l"
 )
-"""What the driver writes when it leaves: pen, paste mode, wrap, mouse, keys, screen, cursor."""
+"""What the driver writes at exit: style, paste mode, wrap, mouse, keys, screen, cursor."""
 
 
-def _modes() -> list[Any] | None:
+def _terminal_modes() -> list[Any] | None:
     try:
         return termios.tcgetattr(sys.__stdin__.fileno()) if sys.__stdin__ else None
     except (termios.error, OSError, ValueError):
         return None
 
 
-def _await_hangup(done: threading.Event, hung_up: Callable[[], None]) -> None:
-    """A terminal that goes does not always send SIGHUP (it may not be the controlling one);
-    left alone, Textual would then read nothing for ever, as fast as it can."""
-    line = select.poll()
+def _poll_hangup(done: threading.Event, hung_up: Callable[[], None]) -> None:
+    """Detect that the terminal has gone, by polling.
+
+    SIGHUP is not always sent (it may not be the controlling terminal); Textual would then read
+    nothing in a busy loop.
+    """
+    poller = select.poll()
     try:
-        line.register(0, 0)
+        poller.register(0, 0)
     except (OSError, ValueError):
         return
     while not done.is_set():
-        said = [what for _, what in line.poll(LINE_MILLISECONDS)]
-        if any(what & (select.POLLHUP | select.POLLERR | select.POLLNVAL) for what in said):
+        events = [event for _, event in poller.poll(HANGUP_CHECK_MILLISECONDS)]
+        if any(event & (select.POLLHUP | select.POLLERR | select.POLLNVAL) for event in events):
             hung_up()
             return
 
 
-def _see_to_it(app: MetlmonApp, done: threading.Event, modes: list[Any] | None) -> None:
-    """Once leaving has begun, see to it that it ends. What the pool was asked to do is waited
-    for: half of it done, and nobody who was told, would be worse."""
-    app.leaving.wait()
+def _ensure_exit(app: MetlmonApp, done: threading.Event, modes: list[Any] | None) -> None:
+    """Once exiting has begun, make sure that it ends.
+
+    A running pool action is waited for: half of it done, and not reported, would be worse.
+    """
+    app.exit_started.wait()
     if done.wait(PATIENCE_SECONDS):
         return
     if app.unfinished:
-        _tell(f"metlmon: waiting for the schedd: {app.unfinished} is under way (^C: do not wait)")
+        _write_stderr(
+            f"metlmon: waiting for the schedd: {app.unfinished} is under way (^C: do not wait)"
+        )
         while app.unfinished:
             if done.wait(0.1):
                 return
-    _insist(done, app.return_code or 0, modes)
+    _exit_after_patience(done, app.return_code or 0, modes)
 
 
-def _insist(done: threading.Event, code: int, modes: list[Any] | None) -> None:
+def _exit_after_patience(done: threading.Event, code: int, modes: list[Any] | None) -> None:
     if not done.wait(PATIENCE_SECONDS):
-        _by_force(code, modes, _ended_by(code - 128) if code > 128 else "")
+        _restore_and_exit(code, modes, _signal_message(code - 128) if code > 128 else "")
 
 
-def _ended_by(number: int) -> str:
+def _signal_message(number: int) -> str:
     return f"metlmon: ended by {signal.Signals(number).name}"
 
 
-def _by_force(code: int, modes: list[Any] | None, why: str = "") -> None:
+def _restore_and_exit(code: int, modes: list[Any] | None, message: str = "") -> None:
     try:
         os.set_blocking(2, False)
-        os.write(2, _RESTORED + f"{why}\r\n".encode() * bool(why))
+        os.write(2, _RESTORE_SEQUENCE + f"{message}\r\n".encode() * bool(message))
         if modes is not None:
             termios.tcsetattr(0, termios.TCSANOW, modes)
     except (OSError, termios.error):
-        pass  # The terminal is gone: there is nothing to give back.
+        pass  # The terminal is gone: there is nothing to restore.
     os._exit(code)

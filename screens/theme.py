@@ -1,7 +1,7 @@
-"""The shades of the Okabe–Ito colours on dark, on light, and in sixteen colours.
+"""The themes: Okabe–Ito colours on dark and light backgrounds, and in sixteen colours.
 
-The first two paint their own background, so that every contrast is known. The third, for
-terminals of sixteen colours and for NO_COLOR, uses the terminal's own.
+The dark and the light theme set their own background, so that every contrast is known. The
+third, for terminals with sixteen colours and for NO_COLOR, uses the terminal's own.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ SIXTEEN: Final = Theme(
     variables=dict(BUILTIN_THEMES["ansi-dark"].variables),
 )
 
-# Okabe and Ito's set, their dark ones lifted until each has a contrast of 4.5 on DARK's
-# background, their light ones lowered until each has it on LIGHT's.
+# Okabe and Ito's colours, lightened for DARK and darkened for LIGHT until each has a contrast
+# of 4.5 to the background.
 _ON_DARK: Final[Mapping[Colour, str]] = {
     Colour.GREY: "#858e9b",
     Colour.ORANGE: "#e69f00",
@@ -70,7 +70,7 @@ _ON_LIGHT: Final[Mapping[Colour, str]] = {
     Colour.VERMILLION: "#b04300",
     Colour.PURPLE: "#98436f",
 }
-_OF_SIXTEEN: Final[Mapping[Colour, str]] = {
+_IN_SIXTEEN: Final[Mapping[Colour, str]] = {
     Colour.ORANGE: "yellow",
     Colour.SKY: "cyan",
     Colour.GREEN: "green",
@@ -83,30 +83,30 @@ _OF_SIXTEEN: Final[Mapping[Colour, str]] = {
 
 @dataclass(frozen=True)
 class Palette:
-    """How ink looks in one theme. ``selected`` is the row under the cursor."""
+    """The colours of text styles in one theme; ``selection`` is the cursor row's background."""
 
     colours: Mapping[Colour, str]
     selection: str | None
 
-    def style(self, how: TextStyle, selected: bool = False) -> Style:
-        """The style of an ink, to be laid over a widget's own."""
-        return _style(self, how, selected)
+    def style(self, text_style: TextStyle, selected: bool = False) -> Style:
+        """The Rich style of a text style, to be added to a widget's own."""
+        return _rich_style(self, text_style, selected)
 
     def __hash__(self) -> int:
         return id(self)
 
 
 @lru_cache(1024)
-def _style(shades: Palette, how: TextStyle, selected: bool) -> Style:
-    # None leaves what is below alone; False would switch it off.
-    bold = True if how.weight is Weight.BOLD else None
-    if shades.selection is None and selected and not how.texture:
-        # In sixteen colours a coloured text on the terminal's inverted ground is a lottery.
+def _rich_style(palette: Palette, text_style: TextStyle, selected: bool) -> Style:
+    # None keeps the underlying attribute; False would switch it off.
+    bold = True if text_style.weight is Weight.BOLD else None
+    if palette.selection is None and selected and not text_style.texture:
+        # In sixteen colours, coloured text in reverse video may be unreadable.
         return Style(reverse=True, bold=bold)
-    faint = how.colour is Colour.GREY and Colour.GREY not in shades.colours
+    faint = text_style.colour is Colour.GREY and Colour.GREY not in palette.colours
     return Style(
-        color=shades.colours.get(how.colour),
-        bgcolor=shades.selection if selected else None,
+        color=palette.colours.get(text_style.colour),
+        bgcolor=palette.selection if selected else None,
         bold=bold,
         dim=True if faint else None,
     )
@@ -115,7 +115,7 @@ def _style(shades: Palette, how: TextStyle, selected: bool) -> Style:
 SHADES: Final[Mapping[str, Palette]] = {
     DARK.name: Palette(_ON_DARK, "#2b3342"),
     LIGHT.name: Palette(_ON_LIGHT, "#d9e2ee"),
-    SIXTEEN.name: Palette(_OF_SIXTEEN, None),
+    SIXTEEN.name: Palette(_IN_SIXTEEN, None),
 }
 
 
@@ -123,10 +123,10 @@ def fitting_theme(colours: str | None, no_color: bool, colorfgbg: str | None) ->
     """The name of the theme for a terminal.
 
     ``colours`` is Rich's name of the colour system (``standard`` has sixteen), and
-    ``colorfgbg`` the variable COLORFGBG, by which some terminals tell their ground: its
-    last number is 7 or 15 on a light one.
+    ``colorfgbg`` the variable COLORFGBG, with which some terminals report their background:
+    its last number is 7 or 15 for a light one.
     """
     if no_color or colours in (None, "standard"):
         return SIXTEEN.name
-    ground = (colorfgbg or "").rpartition(";")[2]
-    return LIGHT.name if ground in ("7", "15") else DARK.name
+    background = (colorfgbg or "").rpartition(";")[2]
+    return LIGHT.name if background in ("7", "15") else DARK.name

@@ -1,8 +1,7 @@
-"""Travelling in time: every screen shows the ensemble as it was at a moment.
+"""Time travel: all screens show the ensemble as it was at a past moment.
 
-The moment's picture comes from a feed of its own, read in a thread; the present is followed
-all the while, so that returning to it takes no time. Of several wishes the newest counts:
-what was begun for an older one is dropped.
+The past snapshot comes from a feed of its own, read in a thread. The present feed keeps
+running, so that returning to it takes no time. A newer request cancels an older one.
 """
 
 from __future__ import annotations
@@ -34,15 +33,15 @@ if TYPE_CHECKING:
     from screens.app import MetlmonApp
 
 SETTLE_SECONDS: Final = 0.15
-"""A key that repeats wishes thirty moments a second: reading begins when it rests."""
+"""Delay before reading starts: a repeating key requests thirty moments a second."""
 
 STEPS: Final = 100
-"""The keys that work everywhere go this part of the whole story, rounded: an epoch or less."""
+"""The step keys move by this fraction of the whole time span, rounded: an epoch or less."""
 
 
 @dataclass(slots=True)
 class Reading:
-    """A moment on its way: told by its feed's thread, looked at by the screens."""
+    """A past moment being read: written by its feed's thread, read by the screens."""
 
     moment: datetime
     feed: Feed | None = None
@@ -52,8 +51,8 @@ class Reading:
 
 
 @frozen
-class Then:
-    """The past that the screens show."""
+class PastView:
+    """The past moment that the screens show, with its feed and statistics."""
 
     moment: datetime
     feed: Feed
@@ -61,10 +60,10 @@ class Then:
 
 
 class TimeTravel:
-    """Where in time the screens of ``app`` are. ``then`` None: in the present."""
+    """The moment that the screens of ``app`` show; ``then`` None: the present."""
 
     class Arrived(Message):
-        """A reading has come further, or to its end."""
+        """A reading has made progress, or has ended."""
 
         def __init__(self, reading: Reading) -> None:
             super().__init__()
@@ -72,7 +71,7 @@ class TimeTravel:
 
     def __init__(self, app: MetlmonApp) -> None:
         self._app = app
-        self.then: Then | None = None
+        self.then: PastView | None = None
         self.wish: datetime | None = None
         self.error: str | None = None
         self._reading: Reading | None = None
@@ -80,23 +79,22 @@ class TimeTravel:
 
     @property
     def away(self) -> bool:
-        """Not in the present, or on the way out of it."""
+        """Is a past moment shown or being read?"""
         return self.then is not None or self.wish is not None
 
     @property
     def moment(self) -> datetime | None:
-        """The moment that was wished last; None: the present."""
+        """The moment requested last; None: the present."""
         return self.wish or (self.then.moment if self.then is not None else None)
 
-    # --- going ------------------------------------------------------------------------------
+    # --- moving in time ---------------------------------------------------------------------
 
     def go(self, moment: datetime) -> None:
-        """Show the ensemble as it was at ``moment``; a moment of the present or later goes
-        there."""
-        update = self._app.newest
-        if update is None or isinstance(self._app.present, NullFeed):
+        """Show the ensemble as it was at ``moment``, or the present if it is not before that."""
+        snapshot = self._app.newest
+        if snapshot is None or isinstance(self._app.present, NullFeed):
             return
-        as_of = update.status.as_of
+        as_of = snapshot.status.as_of
         if as_of is None or moment >= as_of:
             self.come_back()
             return
@@ -105,25 +103,25 @@ class TimeTravel:
         self.wish, self.error = moment, None
         if self._timer is not None:
             self._timer.stop()
-        self._timer = self._app.set_timer(SETTLE_SECONDS, self._set_out)
-        self._app.show_again()
+        self._timer = self._app.set_timer(SETTLE_SECONDS, self._start_reading)
+        self._app.refresh_screen()
 
-    def step(self, by: int) -> str | None:
-        """So many steps later (earlier, where negative). Returns why not, or None."""
-        made = self._app.present_study.of(timeline)
-        if made is None:
+    def step(self, steps: int) -> str | None:
+        """Move by a number of steps (negative: earlier). Returns a refusal, or None."""
+        known = self._app.present_study.of(timeline)
+        if known is None:
             return "the times are being added up: try again in a moment"
-        if made.first is None or made.last is None:
+        if known.first is None or known.last is None:
             return "there is no past: no log has an event yet"
-        here = self.moment or made.last
-        self.go(stepped(made, here, by))
+        start = self.moment or known.last
+        self.go(stepped(known, start, steps))
         return None
 
-    def _set_out(self) -> None:
+    def _start_reading(self) -> None:
         moment = self.wish
         if moment is None:
             return
-        self._drop()
+        self._cancel_reading()
         reading = self._reading = Reading(moment)
         self._app.run_worker(
             lambda: self._read(self._app.present, reading),
@@ -133,35 +131,35 @@ class TimeTravel:
         )
 
     def _read(self, present: Feed, reading: Reading) -> None:
-        """In a thread: opening a dagdir reads its DAG files."""
+        """Open the past feed, in a thread: opening a dagdir reads its DAG files."""
         try:
             feed = present.past(reading.moment)
         except (InputError, OSError) as error:
             reading.error = str(error)
-            self._tell(reading)
+            self._post_progress(reading)
             return
         except Exception as error:
             reading.error = describe_error("opening it failed", error)
-            self._tell(reading)
+            self._post_progress(reading)
             return
 
-        def heard(update: Snapshot) -> None:
-            reading.progress = update.progress
-            reading.error = update.error
-            self._tell(reading)
+        def on_snapshot(snapshot: Snapshot) -> None:
+            reading.progress = snapshot.progress
+            reading.error = snapshot.error
+            self._post_progress(reading)
 
         reading.feed = feed
         if not reading.dropped.is_set():
-            feed.start(heard)
+            feed.start(on_snapshot)
         if reading.dropped.is_set():
             feed.stop()
 
-    def _tell(self, reading: Reading) -> None:
+    def _post_progress(self, reading: Reading) -> None:
         if not reading.dropped.is_set():
             self._app.post_message(self.Arrived(reading))
 
-    def arrived(self, reading: Reading) -> None:
-        """A reading has news. When it is whole, the screens show it."""
+    def reading_progressed(self, reading: Reading) -> None:
+        """Handle progress of a reading; show it once it is complete."""
         if reading is not self._reading:
             return
         feed, progress = reading.feed, reading.progress
@@ -170,88 +168,88 @@ class TimeTravel:
             self.error = reading.error
         elif feed is not None and progress is not None and progress.fraction >= 1:
             self._reading = None
-            before = self.then
-            self.then = Then(reading.moment, feed, StatsWorker(feed, self._app.figures_came))
+            previous = self.then
+            self.then = PastView(reading.moment, feed, StatsWorker(feed, self._app.stats_ready))
             if self.wish == reading.moment:
                 self.wish = None
-            self._app.turn_to(self.then.feed, self.then.study)
-            self._close(before)
-        self._app.show_again()
+            self._app.switch_feed(self.then.feed, self.then.study)
+            self._close(previous)
+        self._app.refresh_screen()
 
     def come_back(self) -> None:
-        """To the present."""
+        """Return to the present."""
         if self._timer is not None:
             self._timer.stop()
-        self._drop()
-        before, self.then, self.wish, self.error = self.then, None, None, None
-        if before is not None:
-            self._app.turn_to(self._app.present, self._app.present_study)
-            self._close(before)
-        self._app.show_again()
+        self._cancel_reading()
+        previous, self.then, self.wish, self.error = self.then, None, None, None
+        if previous is not None:
+            self._app.switch_feed(self._app.present, self._app.present_study)
+            self._close(previous)
+        self._app.refresh_screen()
 
-    def _drop(self) -> None:
+    def _cancel_reading(self) -> None:
         reading, self._reading = self._reading, None
         if reading is not None:
             reading.dropped.set()
             if reading.feed is not None:
                 self._app.run_worker(reading.feed.stop, thread=True, exit_on_error=False)
 
-    def _close(self, then: Then | None) -> None:
-        if then is not None:
-            then.study.close()
-            self._app.run_worker(then.feed.stop, thread=True, exit_on_error=False)
+    def _close(self, past: PastView | None) -> None:
+        if past is not None:
+            past.study.close()
+            self._app.run_worker(past.feed.stop, thread=True, exit_on_error=False)
 
-    # --- telling ----------------------------------------------------------------------------
+    # --- texts ------------------------------------------------------------------------------
 
     def refusal(self) -> str | None:
-        """Why nothing can be acted on; None in the present."""
+        """Why pool actions are refused; None in the present."""
         if not self.away:
             return None
         when = when_text(self.moment)
         return f"this is how it was {when}; only the present can be acted on (esc returns to it)"
 
-    def banner(self, cells: int, ascii: bool, esc: bool = True) -> Line:
-        """What every screen says first while it shows the past; () in the present. ``esc``: that
-        key returns to the present, it does nothing else first."""
+    def banner(self, width: int, ascii: bool, esc: bool = True) -> Line:
+        """The first line of every screen that shows the past; () in the present.
+
+        ``esc``: that key returns to the present directly.
+        """
         if self.error is not None:
-            told = plain(self.error, 2 * cells, ascii)
-            return line(" ", ("that past cannot be read: ", ALARM), told)
+            message = plain(self.error, 2 * width, ascii)
+            return line(" ", ("that past cannot be read: ", ALARM), message)
         if not self.away:
             return ()
         dash = "-" if ascii else "—"
-        back: Line = line((f" {dash} ", DIM), ("esc", KEY), (" returns to now", DIM))
-        short: Line = line((f" {dash} ", DIM), ("esc", KEY), (": now", DIM))
-        sign = "<<" if ascii else "◀◀"
-        was: Line = line(" ")
+        return_hint: Line = line((f" {dash} ", DIM), ("esc", KEY), (" returns to now", DIM))
+        short_hint: Line = line((f" {dash} ", DIM), ("esc", KEY), (": now", DIM))
+        symbol = "<<" if ascii else "◀◀"
+        shown: Line = line(" ")
         if self.then is not None:
-            was = line(
-                (f" {sign} as it was ", NOTE),
+            shown = line(
+                (f" {symbol} as it was ", NOTE),
                 (when_text(self.then.moment), BOLD),
                 (self._ago(self.then.moment, ascii), NOTE),
             )
-        on = self._on_the_way(ascii)
-        hints = (was + on + back, was + on + short) if esc else ()
-        return first_that_fits((*hints, was + on), cells)
+        reading = self._reading_text(ascii)
+        hints = (shown + reading + return_hint, shown + reading + short_hint) if esc else ()
+        return first_that_fits((*hints, shown + reading), width)
 
     def _ago(self, moment: datetime, ascii: bool) -> str:
-        update = self._app.newest
-        ago = None if update is None else seconds_ago(update.status.as_of, moment)
-        if update is None or ago is None:
+        snapshot = self._app.newest
+        seconds = None if snapshot is None else seconds_ago(snapshot.status.as_of, moment)
+        if snapshot is None or seconds is None:
             return ""
-        return (
-            f" ({formatting.age(ago, ascii)} {'ago' if update.status.live else 'before the end'})"
-        )
+        return f" ({formatting.age(seconds, ascii)} {'ago' if snapshot.status.live else 'before the end'})"
 
-    def _on_the_way(self, ascii: bool) -> Line:
+    def _reading_text(self, ascii: bool) -> Line:
         if self.wish is None:
             return ()
         reading = self._reading
-        told = "reading"
+        text = "reading"
         if reading is not None and reading.progress is not None:
             done = formatting.share(reading.progress.done, reading.progress.total, ascii)
-            told += f" {done} of {formatting.size(reading.progress.total, ascii)}"
+            text += f" {done} of {formatting.size(reading.progress.total, ascii)}"
         return line("  going to " if self.then else "going to ", (when_text(self.wish), BOLD)) + (
-            line((f": {told}", DIM))
+            line((f": {text}", DIM))
         )
 
 
@@ -262,14 +260,16 @@ def when_text(moment: datetime | None) -> str:
     return f"{moment:%Y-%m-%d %H:%M:%S}" if moment.second else f"{moment:%Y-%m-%d %H:%M}"
 
 
-def stepped(made: Timeline, here: datetime, by: int) -> datetime:
-    """So many round steps from ``here``, the first of them to the next round moment, and not
-    before the first event."""
-    step = nice_step(made.length / STEPS)
-    at = made.seconds(here)
-    near = snapped(made, at, step)
-    off_the_grid = abs(near - at) > 1e-6
-    if off_the_grid and (near > at) == (by > 0):
-        by -= 1 if by > 0 else -1
-    found = made.moment(max(0.0, near + by * step))
-    return here if found is None else found
+def stepped(times: Timeline, start: datetime, steps: int) -> datetime:
+    """The moment a number of round steps from ``here``, not before the first event.
+
+    The first step goes to the next round moment.
+    """
+    step = nice_step(times.length / STEPS)
+    seconds = times.seconds(start)
+    nearest = snapped(times, seconds, step)
+    between_steps = abs(nearest - seconds) > 1e-6
+    if between_steps and (nearest > seconds) == (steps > 0):
+        steps -= 1 if steps > 0 else -1
+    moment = times.moment(max(0.0, nearest + steps * step))
+    return start if moment is None else moment

@@ -1,4 +1,4 @@
-"""A screen from which jobs and DAGs can be acted on: what is selected, and what may be done."""
+"""Base class of screens with pool actions: the selection, and what can be done with it."""
 
 from __future__ import annotations
 
@@ -26,65 +26,74 @@ from screens.widgets.spans import Line
 from screens.widgets.table import Table
 
 ACTING: Final = ("marking", "acting")
-"""Scopes of a list whose rows can be marked and acted on."""
+"""Scopes of a table whose rows can be marked and acted on."""
 
 
 class ActionScreen(ActKeys, SnapshotScreen):
-    """A screen with the acts' keys. Subclasses say what is selected."""
+    """A screen with the keys of the pool actions. Subclasses define the selection."""
 
     def selection(self) -> Selection:
-        """What is marked, or else under the cursor."""
+        """The marked rows, or else the row under the cursor."""
         raise NotImplementedError
 
     def offers(self) -> list[ActionPreview]:
-        """Every act for what is selected; those on a DAG once for each DAG."""
-        chosen, picture, desk = self.selection(), self.monitor.picture, self.monitor.desk
-        why = self.monitor.why_nothing_can_be_done()
-        if why is not None or picture is None or desk is None:
-            return one_of_halt_and_resume(refused(why or "nothing was read yet", chosen))
-        made = desk.offers(picture.status, chosen.jobs, chosen.dags, chosen.runs)
-        if len(chosen.dags) > 1:
-            made = tuple(offer for offer in made if offer.act not in DAG_ACTS)
-            for dag in chosen.dags:
-                its = desk.offers(picture.status, (), (dag,))
-                made += tuple(offer for offer in its if offer.act in DAG_ACTS)
-            # One act on each DAG, then the next act: who goes a row too far in the menu is
-            # asked about another DAG, not about another act.
-            made = tuple(sorted(made, key=lambda offer: list(PoolAction).index(offer.act)))
-        return one_of_halt_and_resume(made)
+        """Previews of all pool actions on the selection; DAG actions once per DAG."""
+        selection, snapshot, pool = self.selection(), self.monitor.picture, self.monitor.desk
+        refusal = self.monitor.why_nothing_can_be_done()
+        if refusal is not None or snapshot is None or pool is None:
+            return one_of_halt_and_resume(refused(refusal or "nothing was read yet", selection))
+        previews = pool.offers(snapshot.status, selection.jobs, selection.dags, selection.runs)
+        if len(selection.dags) > 1:
+            previews = tuple(preview for preview in previews if preview.act not in DAG_ACTS)
+            for dag in selection.dags:
+                dag_previews = pool.offers(snapshot.status, (), (dag,))
+                previews += tuple(preview for preview in dag_previews if preview.act in DAG_ACTS)
+            # Sorted by action, then DAG: a menu row too far is the same action on another
+            # DAG, not another action.
+            previews = tuple(
+                sorted(previews, key=lambda preview: list(PoolAction).index(preview.act))
+            )
+        return one_of_halt_and_resume(previews)
 
     def refusals(self) -> Mapping[str, str]:
-        """Why an act cannot be asked for, where every offer of it is refused."""
+        """Reasons, by action name, of actions of which every preview is refused."""
         if self.monitor.options.read_only:
             return {}
-        offers = self.offers()
-        able = {action_of(offer.act).name for offer in offers if possible(offer)}
-        whys = {action_of(o.act).name: o.refused or "nothing is selected" for o in offers}
-        out = {name: why for name, why in whys.items() if name not in able}
+        previews = self.offers()
+        possible_names = {action_of(preview.act).name for preview in previews if possible(preview)}
+        reasons = {
+            action_of(preview.act).name: preview.refused or "nothing is selected"
+            for preview in previews
+        }
+        refused_names = {name: why for name, why in reasons.items() if name not in possible_names}
         if self.monitor.deed is None:
-            out["answers"] = "nothing was asked yet"
-        return out
+            refused_names["answers"] = "nothing was asked yet"
+        return refused_names
 
-    def act(self, *acts: PoolAction) -> None:
-        """Ask for the first of these acts; where there is a choice, or it is refused, show
-        the menu with the reason."""
-        asked = [offer for offer in self.offers() if offer.act in acts]
-        able = [offer for offer in asked if possible(offer)]
-        if len(asked) == 1 and able:
-            self.ask(able[0])
+    def act(self, *actions: PoolAction) -> None:
+        """Open the confirmation of one of these actions.
+
+        Where several are possible, or it is refused, open the menu with the reason instead.
+        """
+        previews = [preview for preview in self.offers() if preview.act in actions]
+        possible_previews = [preview for preview in previews if possible(preview)]
+        if len(previews) == 1 and possible_previews:
+            self.ask(possible_previews[0])
         else:
-            self.monitor.push_screen(MenuScreen(self, (able or asked)[0] if asked else None))
+            self.monitor.push_screen(
+                MenuScreen(self, (possible_previews or previews)[0] if previews else None)
+            )
 
-    def ask(self, offer: ActionPreview) -> None:
-        """The question that comes before: what it touches, and what goes along."""
-        along: tuple[JobRow, ...] = ()
-        if offer.act is PoolAction.REMOVE_DAG and offer.order is not None:
+    def ask(self, preview: ActionPreview) -> None:
+        """Open the confirmation, with all queued jobs that the action also removes."""
+        also_removed: tuple[JobRow, ...] = ()
+        if preview.act is PoolAction.REMOVE_DAG and preview.order is not None:
             queued = self.monitor.feed.queued()
-            along = tuple(job for job in queued if job.dag == offer.order.dag)
-        self.monitor.push_screen(ConfirmScreen(offer, along, self.done_with))
+            also_removed = tuple(job for job in queued if job.dag == preview.order.dag)
+        self.monitor.push_screen(ConfirmScreen(preview, also_removed, self.clear_all_marks))
 
-    def done_with(self) -> None:
-        """It was ordered: the next act is for something else."""
+    def clear_all_marks(self) -> None:
+        """Clear the marks after a confirmed action, so that the next one starts afresh."""
         for table in self.query(Table):
             table.clear_marks()
 
@@ -98,22 +107,22 @@ class ActionScreen(ActKeys, SnapshotScreen):
             self.monitor.push_screen(ResultsScreen(self.monitor.deed))
 
     def remarks(self) -> list[Line]:
-        """How the order that was given last goes, until somebody saw its end."""
-        deed = self.monitor.deed
-        told = [deed.told(self.ascii)] if deed is not None and not deed.seen else []
-        return [*told, *super().remarks()]
+        """Progress of the latest pool action, until its end was seen; then the usual notes."""
+        action = self.monitor.deed
+        lines = [action.told(self.ascii)] if action is not None and not action.seen else []
+        return [*lines, *super().remarks()]
 
     @on(Table.Moved)
-    def _went_on(self) -> None:
+    def _mark_action_seen(self) -> None:
         if self.monitor.deed is not None and self.monitor.deed.over:
             self.monitor.deed.seen = True
 
-    # --- what selections are made of ------------------------------------------------------
+    # --- parts of selections --------------------------------------------------------------
 
     def dags_of(self, files: Iterable[str | None]) -> tuple[DagRow, ...]:
-        """The DAGs with these files, in the picture's order."""
-        wanted, picture = frozenset(files), self.monitor.picture
-        dags = () if picture is None else picture.status.dags
+        """The DAGs with these files, in the snapshot's order."""
+        wanted, snapshot = frozenset(files), self.monitor.picture
+        dags = () if snapshot is None else snapshot.status.dags
         return tuple(dag for dag in dags if dag.file in wanted)
 
     def job_rows(self, jobs: Iterable[tuple[int, int]]) -> tuple[JobRow, ...]:
@@ -121,26 +130,26 @@ class ActionScreen(ActKeys, SnapshotScreen):
         views = (self.monitor.feed.job_view(*job) for job in jobs)
         return tuple(view.row for view in views if view is not None)
 
-    def named(self, things: list[str], noun: str) -> str:
-        """``run4``, or ``3 runs``."""
-        if len(things) == 1:
-            return plain(things[0], 40, self.ascii)
-        return f"{len(things)} {noun}s" if things else "nothing"
+    def named(self, names: list[str], noun: str) -> str:
+        """The one name, or the number of names: ``run4``, ``3 runs``."""
+        if len(names) == 1:
+            return plain(names[0], 40, self.ascii)
+        return f"{len(names)} {noun}s" if names else "nothing"
 
 
 def jobs_of_runs(runs: Iterable[RunRow], queued: Iterable[JobRow]) -> dict[str, list[JobRow]]:
     """The queued jobs of each run, by its key."""
     by_name: dict[tuple[str, str], str] = {}
     by_uuid: dict[str, str] = {}
-    out: dict[str, list[JobRow]] = {}
+    jobs: dict[str, list[JobRow]] = {}
     for run in runs:
-        out[run.key] = []
+        jobs[run.key] = []
         by_name[run.run, run.dag] = run.key
         if run.uuid is not None:
             by_uuid[run.uuid] = run.key
     for job in queued:
-        named = by_name.get((job.run or "", job.dag or ""))
-        key = named if job.uuid is None else by_uuid.get(job.uuid)
+        key = by_name.get((job.run or "", job.dag or ""))
+        key = key if job.uuid is None else by_uuid.get(job.uuid)
         if key is not None:
-            out[key].append(job)
-    return out
+            jobs[key].append(job)
+    return jobs

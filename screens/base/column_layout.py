@@ -1,4 +1,4 @@
-"""Which columns have room, and how wide each is. Pure functions."""
+"""Layout of table columns: which ones fit, and how wide each is. Pure functions."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ T = TypeVar("T")
 
 @frozen
 class ColumnSpec(Generic[T]):
-    """A column as the screen wants it.
+    """The definition of a column, before its width is known.
 
-    ``cell`` makes the value for a width (None: as wide as it likes). ``drop``: 0 stays
-    always, else the larger goes earlier. ``least`` and ``most`` bound its cells; a column
-    with a ``soft`` gives way down to that before any column is dropped, one with a ``grow``
-    takes up to that many when there is room to spare.
+    ``cell`` renders the value for a width (None: unlimited). ``drop``: 0 is never dropped,
+    else the largest is dropped first. ``least`` and ``most`` bound the width in cells;
+    ``soft`` is a width down to which the column shrinks before any column is dropped, and
+    ``grow`` one up to which it takes spare room.
     """
 
     name: str
@@ -35,61 +35,66 @@ class ColumnSpec(Generic[T]):
     grow: int = 0
 
 
-def fit_columns(specs: Sequence[ColumnSpec[T]], things: Sequence[T], cells: int) -> dict[str, int]:
-    """Cells of each column that stays, by name, in order.
+def fit_columns(specs: Sequence[ColumnSpec[T]], rows: Sequence[T], width: int) -> dict[str, int]:
+    """Widths in cells of the columns that fit, by name, in order.
 
-    Columns are dropped from the largest ``drop`` on; when nothing may be dropped any more,
-    the widest shrink, to their ``least`` if need be; what is left goes to those that grow.
+    Columns are dropped from the largest ``drop`` on. When none may be dropped any more, the
+    widest shrink, down to ``least``; spare room goes to those with ``grow``.
     """
-    natural = {spec.name: _natural(spec, things) for spec in specs}
-    kept = list(specs)
-    room = cells - MARGIN - 1
-    firm = {s.name: min(natural[s.name], s.soft or natural[s.name]) for s in specs}
-    while _total(kept, firm) > room:
-        droppable = [spec for spec in kept if spec.drop]
+    natural_widths = {spec.name: _natural_width(spec, rows) for spec in specs}
+    fitting = list(specs)
+    room = width - MARGIN - 1
+    minimum_widths = {
+        s.name: min(natural_widths[s.name], s.soft or natural_widths[s.name]) for s in specs
+    }
+    while _total_width(fitting, minimum_widths) > room:
+        droppable = [spec for spec in fitting if spec.drop]
         if not droppable:
             break
-        kept.remove(max(droppable, key=lambda spec: spec.drop))
-    widths = {spec.name: natural[spec.name] for spec in kept}
-    _shrink(kept, widths, room, {s.name: s.soft or natural[s.name] for s in specs})
-    _shrink(kept, widths, room, {s.name: s.least for s in specs})
-    spare = room - _total(kept, widths)
-    for spec in kept:
+        fitting.remove(max(droppable, key=lambda spec: spec.drop))
+    widths = {spec.name: natural_widths[spec.name] for spec in fitting}
+    _shrink(fitting, widths, room, {s.name: s.soft or natural_widths[s.name] for s in specs})
+    _shrink(fitting, widths, room, {s.name: s.least for s in specs})
+    spare = room - _total_width(fitting, widths)
+    for spec in fitting:
         if spec.grow > widths[spec.name] and spare > 0:
-            more = min(spare, spec.grow - widths[spec.name])
-            widths[spec.name] += more
-            spare -= more
+            extra = min(spare, spec.grow - widths[spec.name])
+            widths[spec.name] += extra
+            spare -= extra
     return widths
 
 
 SAMPLE: Final = 200
-"""Rows that decide how wide a column is; of more of them every n-th is asked, and what is
-wider than those is cut. Asking ten thousand takes a second, at every picture."""
+"""Rows measured for a column's width, evenly spaced; wider cells of other rows are cut.
+Measuring ten thousand rows takes a second per snapshot."""
 
 
-def _natural(spec: ColumnSpec[T], things: Sequence[T]) -> int:
-    asked = things[:: 1 + len(things) // SAMPLE]
-    widest = max((width(spec.cell(thing, None)) for thing in asked), default=0)
+def _natural_width(spec: ColumnSpec[T], rows: Sequence[T]) -> int:
+    sample = rows[:: 1 + len(rows) // SAMPLE]
+    widest = max((width(spec.cell(row, None)) for row in sample), default=0)
     return max(spec.least, cell_len(spec.title), min(spec.most, widest))
 
 
-def _total(specs: Sequence[ColumnSpec[T]], widths: Mapping[str, int]) -> int:
+def _total_width(specs: Sequence[ColumnSpec[T]], widths: Mapping[str, int]) -> int:
     return sum(widths[spec.name] for spec in specs) + GAP * max(0, len(specs) - 1)
 
 
 def _shrink(
-    specs: Sequence[ColumnSpec[T]], widths: dict[str, int], room: int, down_to: Mapping[str, int]
+    specs: Sequence[ColumnSpec[T]],
+    widths: dict[str, int],
+    room: int,
+    minimum_widths: Mapping[str, int],
 ) -> None:
-    while _total(specs, widths) > room:
-        able = [spec for spec in specs if widths[spec.name] > down_to[spec.name]]
-        if not able:
+    while _total_width(specs, widths) > room:
+        shrinkable = [spec for spec in specs if widths[spec.name] > minimum_widths[spec.name]]
+        if not shrinkable:
             return
-        widest = max(able, key=lambda spec: widths[spec.name])
+        widest = max(shrinkable, key=lambda spec: widths[spec.name])
         widths[widest.name] -= 1
 
 
 def columns(specs: Sequence[ColumnSpec[T]], widths: Mapping[str, int]) -> list[TableColumn]:
-    """The columns to draw."""
+    """The columns that fit, as the table widget takes them."""
     return [
         TableColumn(spec.title, widths[spec.name], spec.align)
         for spec in specs
@@ -97,23 +102,23 @@ def columns(specs: Sequence[ColumnSpec[T]], widths: Mapping[str, int]) -> list[T
     ]
 
 
-def cells(specs: Sequence[ColumnSpec[T]], widths: Mapping[str, int], thing: T) -> tuple[Line, ...]:
-    """One row's cells for the columns that stay."""
-    return tuple(spec.cell(thing, widths[spec.name]) for spec in specs if spec.name in widths)
+def cells(specs: Sequence[ColumnSpec[T]], widths: Mapping[str, int], row: T) -> tuple[Line, ...]:
+    """The cells of one row for the columns that fit."""
+    return tuple(spec.cell(row, widths[spec.name]) for spec in specs if spec.name in widths)
 
 
 def render_table(
-    specs: Sequence[ColumnSpec[T]], rows: Sequence[T], room: int, ascii: bool
+    specs: Sequence[ColumnSpec[T]], rows: Sequence[T], width: int, ascii: bool
 ) -> list[Line]:
-    """A small table as lines: its heading, then one line for each row."""
-    widths = fit_columns(specs, rows, room)
-    kept = columns(specs, widths)
-    lines = [_row([line((column.title, DIM)) for column in kept], kept, ascii)]
-    return lines + [_row(cells(specs, widths, row), kept, ascii) for row in rows]
+    """A small table as lines: the heading, then one line per row."""
+    widths = fit_columns(specs, rows, width)
+    fitting = columns(specs, widths)
+    lines = [_render_row([line((column.title, DIM)) for column in fitting], fitting, ascii)]
+    return lines + [_render_row(cells(specs, widths, row), fitting, ascii) for row in rows]
 
 
-def _row(made: Sequence[Line], kept: Sequence[TableColumn], ascii: bool) -> Line:
-    out: Line = line(" " * (MARGIN - 1))
-    for i, (cell, column) in enumerate(zip(made, kept, strict=True)):
-        out += (line(" " * GAP) if i else ()) + fit(cell, column.cells, column.align, ascii)
-    return out
+def _render_row(row_cells: Sequence[Line], fitting: Sequence[TableColumn], ascii: bool) -> Line:
+    rendered: Line = line(" " * (MARGIN - 1))
+    for i, (cell, column) in enumerate(zip(row_cells, fitting, strict=True)):
+        rendered += (line(" " * GAP) if i else ()) + fit(cell, column.cells, column.align, ascii)
+    return rendered

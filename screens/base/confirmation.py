@@ -1,8 +1,8 @@
-"""Questions whose answer changes something: an answer counts only if it can have been meant.
+"""Base class of confirmation screens, guarded against accidental confirmation.
 
-A pasted word that the terminal did not mark as a paste arrives as keys, the first of which may
-ask the question and the next answer it. So an answer is taken only when the question has stood on
-the screen for a moment and no other key came meanwhile.
+Pasted text that the terminal does not mark as a paste arrives as single keys: the first may
+open the confirmation, the next confirm it. A key confirms only after the question has been on
+the screen for ``ANSWER_SECONDS`` without any other key.
 """
 
 from __future__ import annotations
@@ -13,43 +13,43 @@ from time import monotonic
 from screens.base.screens import SnapshotScreen
 
 CHECK_SECONDS = 0.1
-"""How often it is checked whether the question can be answered now, to show that."""
+"""Interval of the check whether confirming is possible yet, to show that."""
 
 
 class ConfirmationBase(SnapshotScreen):
-    """A screen that asks before something is changed."""
+    """A screen that asks for confirmation before something is changed."""
 
-    _asked_at = inf
-    _shown_open = False
+    _painted_at = inf
+    _open_shown = False
 
     def on_mount(self) -> None:
         super().on_mount()
         self.ask()
-        self.set_interval(CHECK_SECONDS, self._show_open)
+        self.set_interval(CHECK_SECONDS, self._update_open)
 
     def ask(self) -> None:
-        """The question is a new one: it has to be painted and read before it is answered."""
-        self._asked_at, self._shown_open = inf, False
-        self.call_after_refresh(self._painted)
+        """Restart the delay for a new question, once that is painted."""
+        self._painted_at, self._open_shown = inf, False
+        self.call_after_refresh(self._question_painted)
 
-    def _painted(self) -> None:
-        self._asked_at = monotonic()
-        self._show_open()
+    def _question_painted(self) -> None:
+        self._painted_at = monotonic()
+        self._update_open()
 
     @property
     def open(self) -> bool:
-        """Would an answer be taken now?"""
-        since = max(self._asked_at, self.monitor.key_at)
-        return monotonic() - since >= self.monitor.ANSWER_SECONDS
+        """Would a key confirm now?"""
+        last_event = max(self._painted_at, self.monitor.key_at)
+        return monotonic() - last_event >= self.monitor.ANSWER_SECONDS
 
     @property
     def answered_in_time(self) -> bool:
-        """May the key that is being handled answer the question?"""
+        """May the key that is being handled confirm?"""
         monitor = self.monitor
-        shown = monitor.key_at - self._asked_at
-        return min(shown, monitor.key_pause) >= monitor.ANSWER_SECONDS
+        seconds_shown = monitor.key_at - self._painted_at
+        return min(seconds_shown, monitor.key_pause) >= monitor.ANSWER_SECONDS
 
-    def _show_open(self) -> None:
-        if self.open != self._shown_open:
-            self._shown_open = self.open
+    def _update_open(self) -> None:
+        if self.open != self._open_shown:
+            self._open_shown = self.open
             self._again()

@@ -1,8 +1,8 @@
-"""What goes on after an error that nobody foresaw.
+"""Mixins that keep the application running after an unexpected exception.
 
-Textual ends an application with the first exception of any handler, and the loop of messages of
-whoever it was. A monitor that dies at night is useless: here the error is told on the screen,
-and the next message is taken.
+Textual ends the application, and the message loop of the widget, with the first exception in
+any handler. A monitor has to survive the night: here the error is shown on the screen and the
+next message is handled.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ T = TypeVar("T")
 
 
 class FaultTolerant(MessagePump):
-    """Mixed into the application, its screens and widgets: an exception of one message does
-    not keep the next from being taken."""
+    """Mixin for the application, screens and widgets: survives handler exceptions."""
 
     async def _dispatch_message(self, message: Message) -> None:
         try:
@@ -28,10 +27,12 @@ class FaultTolerant(MessagePump):
 
 
 class ResultModal(FaultTolerant, ModalScreen[T]):
-    """A screen over another that gives something back, once: of two keys that came together the
-    second would give back what is below."""
+    """A modal screen that returns its result once.
+
+    A second key in the same batch must not dismiss the screen below.
+    """
 
     def answer(self, result: T) -> None:
-        """Give this back, if nothing was given back yet."""
+        """Dismiss with this result, unless already dismissed."""
         if self.is_current:
             self.dismiss(result)

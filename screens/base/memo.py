@@ -1,7 +1,7 @@
-"""What was computed last, kept while it is asked for of the same things.
+"""Memo of the last computed value, reused while its inputs are the same.
 
-A screen shows its picture again whenever the cursor moves, and then little of it differs: of ten
-thousand rows none was sorted anew, and none got another width.
+A screen is refreshed on every cursor move, when little has changed: sorting and measuring ten
+thousand rows again would be wasted.
 """
 
 from __future__ import annotations
@@ -12,26 +12,28 @@ from typing import Any, Final, Generic, TypeVar
 T = TypeVar("T")
 
 _PLAIN: Final = (str, int, float, bool, type(None))
-"""Compared by value; all else by being the same object, which takes no time."""
+"""Types compared by value; all others by identity, which takes no time."""
 
 
 class Memo(Generic[T]):
-    """``once(make, a, b)`` is ``make()``, or what that was the last time, if ``a`` and ``b``
-    were the same then. They are kept alive, so that no other thing can be taken for them."""
+    """``memo(compute, a, b)`` is ``compute()``, cached while ``a`` and ``b`` are the same.
+
+    The inputs are kept alive, so that no other object can get their identity.
+    """
 
     def __init__(self) -> None:
-        self._of: tuple[Any, ...] | None = None
-        self._made: T
+        self._inputs: tuple[Any, ...] | None = None
+        self._value: T
 
-    def __call__(self, make: Callable[[], T], *of: Any) -> T:
-        if self._of is None or not _same(self._of, of):
-            self._made = make()
-            self._of = of
-        return self._made
+    def __call__(self, compute: Callable[[], T], *inputs: Any) -> T:
+        if self._inputs is None or not _are_same(self._inputs, inputs):
+            self._value = compute()
+            self._inputs = inputs
+        return self._value
 
 
-def _same(before: tuple[Any, ...], now: tuple[Any, ...]) -> bool:
-    return len(before) == len(now) and all(
+def _are_same(previous: tuple[Any, ...], current: tuple[Any, ...]) -> bool:
+    return len(previous) == len(current) and all(
         a is b or (isinstance(a, _PLAIN) and isinstance(b, _PLAIN) and a == b)
-        for a, b in zip(before, now, strict=True)
+        for a, b in zip(previous, current, strict=True)
     )

@@ -1,4 +1,4 @@
-"""Foreign text as it stands: every blank kept, and nothing that a terminal would obey."""
+"""Sanitised foreign text with all its blanks: nothing in it controls the terminal."""
 
 from __future__ import annotations
 
@@ -12,15 +12,19 @@ _OTHER_SPACE: Final = re.compile(r"[^\S ]")
 
 
 def exact(text: str, ascii: bool = False) -> str:
-    """One line of text, whose blanks mean something: as :func:`plain` shows it, but with all
-    its blanks; a tab goes to the next eighth cell, other white space is told as ``\\x0d``."""
+    """One line of text as :func:`plain` shows it, but with all its blanks.
+
+    Tabs are expanded to multiples of eight cells; other white space is shown as ``\\x0d``.
+    """
     if text.isascii() and text.isprintable():
         return text
-    text = _OTHER_SPACE.sub(_told, text.expandtabs(8))
+    text = _OTHER_SPACE.sub(_escape, text.expandtabs(8))
     pieces = _BLANKS.split(text)
-    return "".join(each if each.startswith(" ") else plain(each, None, ascii) for each in pieces)
+    return "".join(
+        piece if piece.startswith(" ") else plain(piece, None, ascii) for piece in pieces
+    )
 
 
-def _told(found: re.Match[str]) -> str:
-    code = ord(found.group())
+def _escape(match: re.Match[str]) -> str:
+    code = ord(match.group())
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"

@@ -1,4 +1,4 @@
-"""What all screens share: they are shown a picture, and show it; lists filter and sort."""
+"""Base classes of all screens: showing a snapshot; tables with filter, order and marks."""
 
 from __future__ import annotations
 
@@ -29,14 +29,17 @@ T = TypeVar("T")
 
 
 NOW: Final = "now"
-"""The label of the key that returns to the present."""
+"""Footer label of the key that returns to the present."""
 
 
 class SnapshotScreen(FaultTolerant, Screen[None]):
-    """A screen that shows pictures. ``SCOPES`` are the scopes of its actions;
-    ``HELPS``, where they are others, those that the help begins with. ``IN_TIME``: it shows the
-    ensemble, of now or as it was; one that asks or explains something does not. ``HAS_HEAD``: what
-    is wrong with the files stands in a head of its own; elsewhere it is the first line."""
+    """A screen that shows the current snapshot.
+
+    ``SCOPES``: the scopes of its actions. ``HELPS``: the scopes that the help lists first, if
+    they differ from those. ``IN_TIME``: it shows the ensemble, present or past; prompts and
+    help screens do not. ``HAS_HEAD``: errors of the files are shown in its own header;
+    elsewhere they are in the banner.
+    """
 
     SCOPES: ClassVar[tuple[str, ...]] = ()
     HELPS: ClassVar[tuple[str, ...]] = ()
@@ -47,8 +50,8 @@ class SnapshotScreen(FaultTolerant, Screen[None]):
     def __init__(self) -> None:
         super().__init__()
         self._ready = False
-        self._said = self._failed = ""
-        self._when: StaticLines | None = None
+        self._said = self._error = ""
+        self._banner: StaticLines | None = None
 
     @property
     def monitor(self) -> MetlmonApp:
@@ -60,12 +63,12 @@ class SnapshotScreen(FaultTolerant, Screen[None]):
         """Only characters below 0x80 may be drawn."""
         return self.monitor.options.ascii
 
-    def show(self, update: Snapshot | None) -> None:
-        """Show a new picture; None before the first."""
+    def show(self, snapshot: Snapshot | None) -> None:
+        """Show a new snapshot; None before the first."""
         raise NotImplementedError
 
     def on_mount(self) -> None:
-        # Before the first layout: a screen that is painted empty first flickers, and costs
+        # Before the first layout: painting an empty screen first would flicker, and cost
         # its bytes twice.
         self._ready = True
         self._again()
@@ -80,77 +83,79 @@ class SnapshotScreen(FaultTolerant, Screen[None]):
         self._again()
 
     def _again(self) -> None:
+        """Refresh, if the screen is mounted."""
         if self._ready and self.is_attached:
             self.again()
 
     def again(self) -> None:
-        """Show the picture that is to be shown now, and of what time it is."""
-        self.tell_first()
+        """Refresh the banner, the current snapshot and the footer."""
+        self.show_banner()
         try:
             self.show(self.monitor.picture)
         except Exception as error:
-            # What is on the screen stays; keys work, and the next picture is tried again.
-            self._failed = describe_error("this screen failed and is tried again", error)
+            # The last content stays, keys work, and the next snapshot is tried again.
+            self._error = describe_error("this screen failed and is tried again", error)
             self.monitor.noticed(error)
-            self.tell_first()
+            self.show_banner()
         else:
-            if self._failed:
-                self._failed = ""
-                self.tell_first()
-
-        self.tell_keys()
+            if self._error:
+                self._error = ""
+                self.show_banner()
+        self.update_footer()
 
     def labels(self) -> Mapping[str, str]:
-        """Names of actions that do something else now than the registry says, and what."""
+        """Footer labels, by action name, that currently differ from the registry."""
         travel = self.monitor.travel
-        away = travel.away or travel.error is not None
-        return {"back": NOW} if self.IN_TIME and away else {}
+        in_past = travel.away or travel.error is not None
+        return {"back": NOW} if self.IN_TIME and in_past else {}
 
-    def tell_keys(self) -> None:
-        """Say in the footer what keys do at the moment."""
-        for keys in self.query(KeyFooter):
-            keys.relabel(self.labels())
+    def update_footer(self) -> None:
+        """Update the footer to what the keys currently do."""
+        for footer in self.query(KeyFooter):
+            footer.relabel(self.labels())
 
-    def tell_first(self) -> None:
-        """What stands above all else, in a line made when there is something: what failed, or
-        of what time the picture is."""
-        cells = self.app.size.width
+    def show_banner(self) -> None:
+        """Show or hide the first line: an error, or which past moment is shown.
+
+        The widget is created when it is first needed.
+        """
+        width = self.app.size.width
         returns = self.labels().get("back") == NOW
-        told = self.monitor.travel.banner(cells, self.ascii, returns) if self.IN_TIME else ()
-        failed = self._failed or self.monitor.mishap
-        picture = self.monitor.picture
-        if picture is not None and not told and self.IN_TIME and not self.HAS_HEAD:
-            failed = failed or picture.error or ""
-        if failed:
-            told = line(" ", (plain(failed, max(cells - 2, 1), self.ascii), ALARM))
-        if self._when is None and told:
-            self._when = StaticLines(id="when")
-            self.mount(self._when, before=0)
-        if self._when is not None:
-            self._when.display = bool(told)
-            if told:
-                self._when.show([told])
+        content = self.monitor.travel.banner(width, self.ascii, returns) if self.IN_TIME else ()
+        error = self._error or self.monitor.mishap
+        snapshot = self.monitor.picture
+        if snapshot is not None and not content and self.IN_TIME and not self.HAS_HEAD:
+            error = error or snapshot.error or ""
+        if error:
+            content = line(" ", (plain(error, max(width - 2, 1), self.ascii), ALARM))
+        if self._banner is None and content:
+            self._banner = StaticLines(id="when")
+            self.mount(self._banner, before=0)
+        if self._banner is not None:
+            self._banner.display = bool(content)
+            if content:
+                self._banner.show([content])
 
     def on_document_scrolled(self) -> None:
         self._again()
 
-    def say(self, what: str) -> None:
-        """Tell this on the note line, until the cursor moves."""
-        self._said = what
+    def say(self, message: str) -> None:
+        """Show a message on the note line, until the cursor moves."""
+        self._said = message
         self._again()
 
     def remarks(self) -> list[Line]:
-        """What the note line has to say first."""
-        failed = self.monitor.study.error
-        told = [each for each in (self._said, failed) if each]
-        return [line(plain(each, 200, self.ascii)) for each in told]
+        """Messages at the start of the note line."""
+        error = self.monitor.study.error
+        messages = [message for message in (self._said, error) if message]
+        return [line(plain(message, 200, self.ascii)) for message in messages]
 
     def refusals(self) -> Mapping[str, str]:
-        """Actions of this screen that cannot be done now, by name, and why."""
+        """Reasons, by action name, of actions that are currently not possible."""
         return {}
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """With ``read_only`` nothing that changes something is done, whoever asks for it."""
+        """Whether an action may run: with ``read_only``, none that changes something."""
         return not (self.monitor.options.read_only and action in READ_ONLY_FORBIDS)
 
     def keys(self) -> KeyFooter:
@@ -162,8 +167,7 @@ class SnapshotScreen(FaultTolerant, Screen[None]):
 
 
 class Prompt(FaultTolerant, Input):
-    """One line to type a filter into. Its cursor does not blink: that would repaint it for
-    ever while nothing happens."""
+    """A one-line input. Its cursor does not blink: that would repaint an idle screen."""
 
     def __init__(self, *, id: str, hint: str) -> None:
         super().__init__(id=id, placeholder=hint, select_on_focus=False, compact=True)
@@ -171,38 +175,39 @@ class Prompt(FaultTolerant, Input):
 
 
 class FilterPrompt(Prompt):
-    """The prompt of a list. It is left when its key is read, not some messages later, and keys
-    that came with that one (typed fast, or in one packet) go where the focus went: an act's
-    key right behind enter is no letter of the filter."""
+    """The filter prompt of a table.
+
+    Enter and escape close it while the key is handled, not some messages later. Keys queued
+    behind them (fast typing, one packet) go to the newly focused widget instead of the filter.
+    """
 
     def __init__(self) -> None:
         super().__init__(id="prompt", hint="text in any column; ! before it: rows without it")
-        self._left = False
+        self._finished = False
 
     def begin(self, text: str) -> None:
-        """Take the focus. At once, not soon as focus() does: who types fast would lose the
-        first letters."""
-        self._left = False
+        """Take the focus, immediately: focus() is deferred and would lose fast letters."""
+        self._finished = False
         self.display = True
         self.value = text
         self.screen.set_focus(self)
 
     async def _on_key(self, event: events.Key) -> None:
-        if not self._left and event.key not in ("enter", "escape"):
+        if not self._finished and event.key not in ("enter", "escape"):
             return
         event.stop()
         event.prevent_default()
-        if self._left:
+        if self._finished:
             self.app.post_message(events.Key(event.key, event.character))
             return
-        self._left = True
+        self._finished = True
         if event.key == "escape":
             self.value = ""
         cast("ListScreen", self.screen).take_filter(self.value)
 
 
 class ListScreen(SnapshotScreen):
-    """A screen with one table that filters and sorts; both outlive every refresh."""
+    """A screen with one table whose filter and order survive every refresh."""
 
     ORDERS: ClassVar[Sequence[tuple[str, Callable[[Any], tuple[Any, ...]] | None]]] = ()
 
@@ -215,7 +220,7 @@ class ListScreen(SnapshotScreen):
     # --- parts ----------------------------------------------------------------------------
 
     def foot(self) -> ComposeResult:
-        """Below the table: where one is in it, the prompt, the keys."""
+        """The widgets below the table: note line, filter prompt and footer."""
         yield StaticLines(id="note")
         yield FilterPrompt()
         yield self.keys()
@@ -231,82 +236,87 @@ class ListScreen(SnapshotScreen):
             return {"back": "clear filter"}
         return {"back": "clear marks"} if self.table.marks else super().labels()
 
-    def tell_keys(self) -> None:
-        """While one types a filter, letters are part of it."""
+    def update_footer(self) -> None:
+        """While a filter is typed, offer only the keys that end it."""
         if not isinstance(self.focused, FilterPrompt):
-            super().tell_keys()
+            super().update_footer()
             return
-        for keys in self.query(KeyFooter):
-            keys.relabel({"open": "keep filter", "back": "clear filter"}, alone=True)
+        for footer in self.query(KeyFooter):
+            footer.relabel({"open": "keep filter", "back": "clear filter"}, alone=True)
 
     # --- filter and order -----------------------------------------------------------------
 
-    def kept(self, things: Iterable[T], text: Callable[[T], str]) -> list[T]:
-        """What the filter lets pass, in the chosen order. ``text`` is what it looks in,
-        lower case; a filter that starts with ``!`` keeps what does not have the text."""
+    def kept(self, rows: Iterable[T], text: Callable[[T], str]) -> list[T]:
+        """The rows that match the filter, in the chosen order.
+
+        ``text`` returns the lower-case text that is searched; a filter that starts with ``!``
+        keeps the rows without the text.
+        """
         inverse = self.wanted.startswith("!")
         needle = self.wanted[inverse:].strip().lower()
-        kept = [thing for thing in things if not needle or (needle in text(thing)) is not inverse]
+        matching = [row for row in rows if not needle or (needle in text(row)) is not inverse]
         key = self.ORDERS[self.order][1] if self.ORDERS else None
         if key is not None:
-            kept.sort(key=key)
+            matching.sort(key=key)
         if self.reversed:
-            kept.reverse()
-        return kept
+            matching.reverse()
+        return matching
 
     def note(self, shown: int, total: int, more: Sequence[Line] = (), noun: str = "run") -> Line:
-        """The rule below the table: what is filtered, how it is sorted, what lies outside."""
-        ascii, cells = self.ascii, self.app.size.width
-        parts = [*self.remarks(), *self._marked(), *more]
+        """The rule below the table: filter, order, and rows outside the view."""
+        ascii, width = self.ascii, self.app.size.width
+        parts = [*self.remarks(), *self._marks_note(), *more]
         if self.wanted:
             parts.append(line(("filter ", DIM), (plain(self.wanted, 30, ascii), NOTE)))
         if shown != total:
             parts.append(line((f"{shown} of {total} {noun}s", NOTE)))
         if self.ORDERS and (self.order or self.reversed):
-            by = self.ORDERS[self.order][0]
-            parts.append(line((f"by {by}{', reversed' if self.reversed else ''}", DIM)))
-        above, below = self.table.above, self.table.below
+            order = self.ORDERS[self.order][0]
+            parts.append(line((f"by {order}{', reversed' if self.reversed else ''}", DIM)))
+        rows_above, rows_below = self.table.above, self.table.below
         down, up = ("v", "^") if ascii else ("↓", "↑")
-        outside = [f"{up} {above}"] * (above > 0) + [f"{down} {below} more"] * (below > 0)
+        outside = [f"{up} {rows_above}"] * (rows_above > 0) + [f"{down} {rows_below} more"] * (
+            rows_below > 0
+        )
         if outside:
             parts.append(line(("  ".join(outside), DIM)))
-        return rule(parts, cells, ascii)
+        return rule(parts, width, ascii)
 
-    def _marked(self) -> list[Line]:
+    def _marks_note(self) -> list[Line]:
         marks = self.table.marks
         if not marks:
             return []
-        hidden = self.table.hidden_marks
-        unseen = f", {hidden} of them not shown" if hidden else ""
-        return [line((f"{len(marks)} marked", NOTE), (f"{unseen}, esc clears", DIM))]
+        hidden_count = self.table.hidden_marks
+        hidden_text = f", {hidden_count} of them not shown" if hidden_count else ""
+        return [line((f"{len(marks)} marked", NOTE), (f"{hidden_text}, esc clears", DIM))]
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """While one types a filter, its key is a letter like any other."""
+        """Whether an action may run: in a prompt, the filter's key is a letter."""
         if action == "filter" and isinstance(self.focused, Prompt):
             return False
         return super().check_action(action, parameters)
 
     def action_filter(self) -> None:
         self.query_one(FilterPrompt).begin(self.wanted)
-        self.tell_keys()
+        self.update_footer()
 
     def take_filter(self, text: str) -> None:
-        """Keep the rows with this text, and go on in the table."""
+        """Set the filter and return the focus to the table."""
         self.wanted = text
         self.set_focus(self.table)
         self._again()
 
     @on(Input.Changed, "#prompt")
-    def _typed(self, event: Input.Changed) -> None:
+    def _filter_changed(self, event: Input.Changed) -> None:
         event.stop()
         self.wanted = event.value
         self._again()
 
     @on(Input.Blurred, "#prompt")
-    def _left(self, event: Input.Blurred) -> None:
+    def _prompt_blurred(self, event: Input.Blurred) -> None:
         event.stop()
         self.query_one("#prompt", Prompt).display = False
-        self.tell_keys()
+        self.update_footer()
 
     def action_sort(self) -> None:
         self.order = (self.order + 1) % max(1, len(self.ORDERS))
@@ -339,7 +349,7 @@ class ListScreen(SnapshotScreen):
         self._again()
 
     def clear_first(self) -> bool:
-        """Clear the filter, or else the marks; False when there was neither."""
+        """Clear the filter, or else the marks; False if there was neither."""
         if self.wanted:
             self.wanted = ""
         elif self.table.marks:
@@ -350,7 +360,7 @@ class ListScreen(SnapshotScreen):
         return True
 
     def open(self, key: str) -> None:
-        """Go to what this row stands for."""
+        """Open the screen of this row."""
         raise NotImplementedError
 
     def action_back(self) -> None:
@@ -358,16 +368,16 @@ class ListScreen(SnapshotScreen):
             super().action_back()
 
 
-def rule(parts: Sequence[Line], cells: int, ascii: bool) -> Line:
-    """A line across the screen, with notes at its right end."""
+def rule(parts: Sequence[Line], available: int, ascii: bool) -> Line:
+    """A horizontal rule with notes at its right end."""
     dash = "-" if ascii else "─"
     if not parts:
-        return line((dash * cells, DIM))
-    notes = line(" ") + crop(joined(parts, line("   ")), cells - 6, ascii) + line(" ")
-    return line((dash * (cells - width(notes) - 2), DIM)) + notes + line((dash * 2, DIM))
+        return line((dash * available, DIM))
+    notes = line(" ") + crop(joined(parts, line("   ")), available - 6, ascii) + line(" ")
+    return line((dash * (available - width(notes) - 2), DIM)) + notes + line((dash * 2, DIM))
 
 
-def heading(title: str, cells: int, ascii: bool) -> Line:
-    """A section's heading with a rule behind it."""
+def heading(title: str, width: int, ascii: bool) -> Line:
+    """A section heading followed by a rule."""
     dash = "-" if ascii else "─"
-    return line((f" {title} ", DIM), (dash * max(0, cells - cell_len(title) - 3), DIM))
+    return line((f" {title} ", DIM), (dash * max(0, width - cell_len(title) - 3), DIM))
