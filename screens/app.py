@@ -46,7 +46,7 @@ from screens.pool_actions.running_action import RunningAction, name_of
 from screens.problems import ProblemsScreen
 from screens.run.screen import RunScreen
 from screens.sources import SourcesScreen
-from screens.terminal.driver import DiffRenderingApp, somebody_resumes
+from screens.terminal.driver import DiffRenderingApp, can_be_resumed
 from screens.theme import DARK, LIGHT, SIXTEEN, fitting_theme
 from screens.time_travel import TimeTravel
 
@@ -610,7 +610,7 @@ class MetlmonApp(DiffRenderingApp):
 
     def action_pause(self) -> None:
         # As the terminal does where ^Z is not a key: stop the whole process group.
-        if somebody_resumes():
+        if can_be_resumed():
             os.killpg(os.getpgrp(), signal.SIGTSTP)
         elif isinstance(self.screen, SnapshotScreen):
             self.screen.say("there is no shell to go back to: this was not started from one")

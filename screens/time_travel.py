@@ -238,7 +238,8 @@ class TimeTravel:
         seconds = None if snapshot is None else seconds_ago(snapshot.status.as_of, moment)
         if snapshot is None or seconds is None:
             return ""
-        return f" ({formatting.age(seconds, ascii)} {'ago' if snapshot.status.live else 'before the end'})"
+        reference = "ago" if snapshot.status.live else "before the end"
+        return f" ({formatting.age(seconds, ascii)} {reference})"
 
     def _reading_text(self, ascii: bool) -> Line:
         if self.wish is None:

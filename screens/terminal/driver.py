@@ -1,11 +1,10 @@
-"""An application that writes what differs, and no more than the terminal takes.
+"""Base application and driver with differential rendering and flow control.
 
-Two things of Textual are replaced. Its updates are laid on a
-:class:`~screens.terminal.screen_buffer.ScreenBuffer`, which knows what the terminal shows
-already. And a
-picture is written only when the one before has arrived: Textual's own queue holds thirty pictures,
-over a slow line the screen is that far behind, and then the event loop waits for it. What is
-written here is always the newest state.
+Two parts of Textual are replaced. Its updates go through a
+:class:`~screens.terminal.screen_buffer.ScreenBuffer`, which writes only what differs from what
+the terminal shows. And a frame is written only after the previous one has arrived: Textual's
+queue holds thirty frames, so on a slow line the screen lags by as many, and then the event loop
+blocks. Here the newest state is written, and frames in between are skipped.
 """
 
 from __future__ import annotations
@@ -35,243 +34,260 @@ from screens.base.fault_tolerant import FaultTolerant
 from screens.terminal.input_decoder import InputDecoder
 from screens.terminal.screen_buffer import ScreenBuffer
 
-TORN_BYTES: Final = 256
-"""A larger picture is bracketed, where the terminal knows how to show one all at once."""
+SYNCHRONISED_BYTES: Final = 256
+"""Larger frames use synchronised output, where the terminal supports it."""
 
-ASKED_BYTES: Final = 2048
-"""After so many bytes the terminal is asked whether it has them: what a program has written may
-stand in the buffers of ssh for many seconds. At 20 kB/s this is a tenth of one."""
+REPORT_BYTES: Final = 2048
+"""Bytes between cursor position requests, which show what has arrived: output may stay in the
+buffers of ssh for many seconds. At 20 kB/s this is a tenth of a second."""
 
-ASK: Final = "\x1b[6n"
-"""Where is the cursor? Every terminal tells, as soon as it has come to the question."""
+REPORT_CURSOR: Final = "\x1b[6n"
+"""Device status report, cursor position: every terminal replies once it has come to it."""
 
-ANSWER_SECONDS: Final = 3.0
-"""An answer that takes longer is not waited for: it was lost, or goes to another program."""
+REPLY_SECONDS: Final = 3.0
+"""Time-out for the reply, which may be lost or read by another program."""
 
-LEAVING_SECONDS: Final = 0.3
-"""Nor at the end, by which an answer should have come: the shell would take it for typed."""
+EXIT_REPLY_SECONDS: Final = 0.3
+"""Time-out for the reply at exit, where the shell would read a late one as typed text."""
 
-WIDEST: Final = 1000
-HIGHEST: Final = 500
-"""A terminal that says it is larger (a serial line after a mistake) is drawn on in part: each
-cell takes some hundred bytes."""
+MAXIMUM_WIDTH: Final = 1000
+MAXIMUM_HEIGHT: Final = 500
+"""Largest size used, each cell takes some hundred bytes: a serial line may report nonsense."""
 
-USUAL: Final = (80, 24)
-"""The size of a terminal that does not tell one, as serial consoles do not."""
+DEFAULT_SIZE: Final = (80, 24)
+"""The size of a terminal that reports none, such as a serial console."""
 
-LEAST: Final = (40, 8)
-"""Columns and lines below which no screen has room for what it is for; the sentence that is shown
-instead is short enough for half of that."""
+MINIMUM_SIZE: Final = (40, 8)
+"""Columns and lines below which no screen is usable; the message shown instead is short enough
+for half of that."""
 
 READ_BYTES: Final = 4096
 READ_MILLISECONDS: Final = 50
-"""So long is waited for the rest of an escape sequence, at most."""
+"""Time-out for an incomplete escape sequence."""
 
-MOST_WAITING: Final = 500
-"""While so many messages wait for the application nothing more is read: what was pasted by
-mistake shall not fill the memory, and the terminal can wait."""
+QUEUE_LIMIT: Final = 500
+"""Queued messages from which input is no longer read: an accidental paste must not fill the
+memory, and the terminal can wait."""
 
 
 class TerminalWriter:
-    """The terminal as Textual's writing thread sees it. Tells when all it was given is written,
-    and, once, when there is no terminal any more: the thread that writes must not end, or
-    everybody would wait for it."""
+    """The output file of Textual's writer thread.
+
+    Calls ``written`` with the number of writes after each flush, and ``gone`` once when the
+    terminal has gone. It raises nothing: if the writer thread ended, all others would block.
+    """
 
     def __init__(
         self, file: IO[str], written: Callable[[int], None], gone: Callable[[], None]
     ) -> None:
-        self._file, self._tell, self._mourn = file, written, gone
+        self._file, self._on_written, self._on_gone = file, written, gone
         self._count = 0
         self._gone = False
 
     def write(self, text: str) -> None:
-        self._try(lambda: self._file.write(text))
+        self._call(lambda: self._file.write(text))
         self._count += 1
 
     def flush(self) -> None:
-        self._try(self._file.flush)
-        self._tell(self._count)
+        self._call(self._file.flush)
+        self._on_written(self._count)
 
-    def _try(self, do: Callable[[], object]) -> None:
+    def _call(self, function: Callable[[], object]) -> None:
         if self._gone:
             return
         try:
-            do()
+            function()
         except (OSError, ValueError):
             self._gone = True
-            self._mourn()
+            self._on_gone()
 
     def fileno(self) -> int:
         return self._file.fileno()
 
 
 class FlowControlledDriver(LinuxDriver):
-    """Textual's driver, which can be asked whether the terminal has what it was given."""
+    """Textual's driver, extended by flow control and a robust input decoder."""
 
-    def __init__(self, app: App[Any], **how: Any) -> None:
-        super().__init__(app, **how)
-        self._file: Any = TerminalWriter(self._file, self._written, self._lost)
-        self._handed = self._arrived = 0
-        self._unasked = ASKED_BYTES
-        self._asked: float | None = None
-        self._answers = False
-        self._answer = threading.Event()
-        self._given_up = False
-        # Signals come in the middle of anything.
+    def __init__(self, app: App[Any], **kwargs: Any) -> None:
+        super().__init__(app, **kwargs)
+        self._file: Any = TerminalWriter(self._file, self._written, self._terminal_lost)
+        self._writes_queued = self._writes_done = 0
+        self._unreported_bytes = REPORT_BYTES
+        self._requested_at: float | None = None
+        self._terminal_replies = False
+        self._reply = threading.Event()
+        self._suspended = False
+        # Signal handlers run in an arbitrary context.
         self._context = copy_context()
-        self.waited_for = False
+        self.paint_pending = False
 
     @property
     def behind(self) -> bool:
-        """Is something still on its way to the terminal?"""
-        if self._arrived < self._handed:
+        """Has some output not yet arrived at the terminal?"""
+        if self._writes_done < self._writes_queued:
             return True
-        waits = self._answers and self._asked is not None
-        return waits and monotonic() - (self._asked or 0.0) < ANSWER_SECONDS
+        reply_pending = self._terminal_replies and self._requested_at is not None
+        return reply_pending and monotonic() - (self._requested_at or 0.0) < REPLY_SECONDS
 
     def write(self, data: str) -> None:
-        if not self._given_up:
-            self._handed += 1
+        if not self._suspended:
+            self._writes_queued += 1
             super().write(data)
 
-    def draw(self, strokes: str) -> None:
-        """Write a picture, and behind a large one the question whether it has arrived."""
-        self._unasked += len(strokes)
-        if self._unasked >= ASKED_BYTES:
-            self._unasked = 0
-            self._answer.clear()
-            self._asked = monotonic()
-            strokes += ASK
-            self._loop.call_later(ANSWER_SECONDS, self._clear)
-        self.write(strokes)
+    def draw(self, output: str) -> None:
+        """Write a frame, and after enough bytes a cursor position request."""
+        self._unreported_bytes += len(output)
+        if self._unreported_bytes >= REPORT_BYTES:
+            self._unreported_bytes = 0
+            self._reply.clear()
+            self._requested_at = monotonic()
+            output += REPORT_CURSOR
+            self._loop.call_later(REPLY_SECONDS, self._paint_if_clear)
+        self.write(output)
 
     def _written(self, count: int) -> None:
-        """Called in the writing thread."""
-        self._arrived = count
-        self._clear()
+        """Record finished writes; called in the writer thread."""
+        self._writes_done = count
+        self._paint_if_clear()
 
     def process_message(self, message: Message) -> None:
         if not isinstance(message, events.CursorPosition):
             super().process_message(message)
             return
-        self._asked, self._answers = None, True
-        self._answer.set()
-        self._clear()
+        self._requested_at, self._terminal_replies = None, True
+        self._reply.set()
+        self._paint_if_clear()
 
-    def _clear(self) -> None:
-        """Called in any thread: it may be that nothing is on its way any more."""
-        if self.waited_for and not self.behind and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._app.call_later, self._catch_up)
+    def _paint_if_clear(self) -> None:
+        """Paint if all output may have arrived; called in any thread."""
+        if self.paint_pending and not self.behind and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._app.call_later, self._paint_app)
 
-    def _catch_up(self) -> None:
+    def _paint_app(self) -> None:
         if isinstance(self._app, DiffRenderingApp):
             self._app.paint()
 
     def start_application_mode(self) -> None:
         if isinstance(self._app, DiffRenderingApp):
             self._app.glass.forget()
-        before, self._given_up = self._writer_thread, False
-        self._asked = None
+        previous_thread, self._suspended = self._writer_thread, False
+        self._requested_at = None
         super().start_application_mode()  # type: ignore[no-untyped-call]
-        # In the background a terminal cannot be had; the next SIGCONT may be in the foreground.
-        self._given_up = self._writer_thread is before
+        # A background process cannot get the terminal; the next SIGCONT may be in foreground.
+        self._suspended = self._writer_thread is previous_thread
 
     def stop_application_mode(self) -> None:
-        if self._asked is not None and monotonic() - self._asked < 2 * LEAVING_SECONDS:
-            self._answer.wait(LEAVING_SECONDS)
+        if (
+            self._requested_at is not None
+            and monotonic() - self._requested_at < 2 * EXIT_REPLY_SECONDS
+        ):
+            self._reply.wait(EXIT_REPLY_SECONDS)
         self.write("\x1b[0m")
         super().stop_application_mode()
 
     def suspend_application_mode(self) -> None:
         super().suspend_application_mode()
-        self._given_up = True
+        self._suspended = True
 
-    # --- what comes -------------------------------------------------------------------------
+    # --- input ------------------------------------------------------------------------------
 
     def run_input_thread(self) -> None:
-        """Read what the terminal sends, until the end is asked for or the line is broken."""
-        keyboard, line = InputDecoder(), select.poll()
-        line.register(self.fileno, select.POLLIN)
+        """Read the terminal's input until exit, or until the terminal has gone."""
+        decoder, poller = InputDecoder(), select.poll()
+        poller.register(self.fileno, select.POLLIN)
         while not self.exit_event.is_set():
-            if self._app.message_queue_size > MOST_WAITING:
+            if self._app.message_queue_size > QUEUE_LIMIT:
                 self.exit_event.wait(READ_MILLISECONDS / 1000)
                 continue
-            if line.poll(READ_MILLISECONDS):
+            if poller.poll(READ_MILLISECONDS):
                 try:
                     data = os.read(self.fileno, READ_BYTES)
                 except OSError:
                     data = b""
                 if not data:
-                    self._lost()
+                    self._terminal_lost()
                     return
-                for message in keyboard.feed(data):
+                for message in decoder.feed(data):
                     self.process_message(message)
-            for message in keyboard.tick():
+            for message in decoder.tick():
                 self.process_message(message)
 
     def _query_in_band_window_resize(self) -> None:
-        """Sizes come by a signal, on every terminal; as text they may be anybody's."""
+        """Do nothing: every terminal reports its size by SIGWINCH; text could be forged."""
 
     def _get_terminal_size(self) -> tuple[int, int]:
         return terminal_size((self._file.fileno(), self.fileno))
 
-    def _lost(self) -> None:
-        """Called in any thread: there is no terminal any more."""
+    def _terminal_lost(self) -> None:
+        """Report that the terminal has gone; called in any thread."""
         if isinstance(self._app, DiffRenderingApp):
             self._app.terminal_lost()
 
-    # --- stopped, and going on --------------------------------------------------------------
+    # --- suspend and resume -----------------------------------------------------------------
 
-    def _soon(self, do: Callable[[], None]) -> None:
+    def _call_soon(self, callback: Callable[[], None]) -> None:
         if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(do, context=self._context)
+            self._loop.call_soon_threadsafe(callback, context=self._context)
 
     def _sigtstp_application(self, *_: object) -> None:
-        # Not here: the signal may have come while the very queue is held that is written to.
-        self._soon(self._pause)
+        # Deferred: the signal may interrupt code that holds the lock of the output queue.
+        self._call_soon(self._suspend)
 
-    def _pause(self) -> None:
-        if self._auto_restart and not self._given_up and somebody_resumes():
+    def _suspend(self) -> None:
+        if self._auto_restart and not self._suspended and can_be_resumed():
             self.suspend_application_mode()
             os.kill(os.getpid(), signal.SIGSTOP)
 
     def _sigcont_application(self, *_: object) -> None:
-        self._soon(self._go_on)
+        self._call_soon(self._resume)
 
-    def _go_on(self) -> None:
+    def _resume(self) -> None:
         if not self._auto_restart or self.exit_event.is_set():
             return
-        if not self._given_up:
-            # SIGSTOP cannot be heard: what the shell made of the terminal is not known.
+        if not self._suspended:
+            # SIGSTOP cannot be handled: the terminal modes set by the shell are unknown.
             self.suspend_application_mode()
         self.resume_application_mode()
 
 
 def release_styles() -> None:
-    """Textual keeps the rendered lines of the last 1,024 widgets, those of closed screens among
-    them, in an ``lru_cache`` on a method; they take megabytes, and are never used again."""
+    """Clear Textual's cache of rendered lines.
+
+    It is an ``lru_cache`` on a method and holds megabytes of closed screens' widgets.
+    """
     StylesCache.get_inner_outer.cache_clear()
 
 
 def terminal_size(descriptors: tuple[int, ...]) -> tuple[int, int]:
-    """Columns and lines, at least one each, as the first of these terminals says that says any;
-    else as COLUMNS and LINES do."""
+    """Columns and lines, at least one each, of the first descriptor that reports a size.
+
+    If none does: COLUMNS and LINES, or else the default.
+    """
     for descriptor in descriptors:
         with suppress(OSError, ValueError):
             columns, lines = os.get_terminal_size(descriptor)
             if columns > 0 and lines > 0:
-                return min(columns, WIDEST), min(lines, HIGHEST)
-    return _named("COLUMNS", USUAL[0], WIDEST), _named("LINES", USUAL[1], HIGHEST)
+                return min(columns, MAXIMUM_WIDTH), min(lines, MAXIMUM_HEIGHT)
+    return _size_variable("COLUMNS", DEFAULT_SIZE[0], MAXIMUM_WIDTH), _size_variable(
+        "LINES", DEFAULT_SIZE[1], MAXIMUM_HEIGHT
+    )
 
 
-def _named(variable: str, usual: int, most: int) -> int:
-    said = os.environ.get(variable, "")
-    return min(int(said), most) if said.isdecimal() and 0 < len(said) < 6 and int(said) else usual
+def _size_variable(variable: str, default: int, maximum: int) -> int:
+    value = os.environ.get(variable, "")
+    return (
+        min(int(value), maximum)
+        if value.isdecimal() and 0 < len(value) < 6 and int(value)
+        else default
+    )
 
 
-def somebody_resumes() -> bool:
-    """Is there a shell that would let us go on? Who is the first of its session (a window's own
-    command) would be stopped for ever. POSIX: an orphaned process group."""
+def can_be_resumed() -> bool:
+    """Is there a shell that can resume this process after a stop?
+
+    A session leader (a terminal window's own command) would be stopped for ever. POSIX: an
+    orphaned process group.
+    """
     try:
         session, group, pid = os.getsid(0), os.getpgrp(), os.getppid()
         while pid > 1 and os.getsid(pid) == session:
@@ -285,52 +301,54 @@ def somebody_resumes() -> bool:
 
 
 class DiffRenderingApp(FaultTolerant, App[int]):
-    """The base of an application on a terminal that may be far away."""
+    """Base application with differential rendering, for slow remote terminals."""
 
     def __init__(self) -> None:
         super().__init__()
-        # Rich believes COLUMNS and LINES, whatever they say.
+        # Rich takes COLUMNS and LINES without a limit.
         columns, lines = self.console.size
-        if columns > WIDEST or lines > HIGHEST:
-            self.console.size = min(columns, WIDEST), min(lines, HIGHEST)
+        if columns > MAXIMUM_WIDTH or lines > MAXIMUM_HEIGHT:
+            self.console.size = min(columns, MAXIMUM_WIDTH), min(lines, MAXIMUM_HEIGHT)
         self._glass: ScreenBuffer | None = None
 
     @property
     def glass(self) -> ScreenBuffer:
-        """What the terminal shows."""
+        """The screen buffer, created with the colour system of the console."""
         if self._glass is None:
-            # As Textual's strips do, where the terminal's colours are not known.
+            # Without a known colour system use the default, as Textual's strips do.
             system = self.console._color_system
             self._glass = (
-                ScreenBuffer(fills=fills()) if system is None else ScreenBuffer(system, fills())
+                ScreenBuffer(fills=erases_with_background())
+                if system is None
+                else ScreenBuffer(system, erases_with_background())
             )
         return self._glass
 
     def terminal_lost(self) -> None:
-        """Called in any thread: nothing can be written any more, or nothing comes."""
+        """Handle the loss of the terminal; called in any thread."""
 
     def get_driver_class(self) -> type[Driver]:
-        found = super().get_driver_class()
-        return FlowControlledDriver if found is LinuxDriver else found
+        driver_class = super().get_driver_class()
+        return FlowControlledDriver if driver_class is LinuxDriver else driver_class
 
     def on_resize(self, event: events.Resize) -> None:
-        # The terminal may have moved anything anywhere. Of another size Textual draws all anew.
+        # The terminal may have moved any line. Textual repaints all if the size differs.
         self.glass.forget()
         if tuple(event.size) == self.glass.size:
             self.paint()
 
     def action_redraw(self) -> None:
-        """Write the whole screen again, whatever stands on it."""
+        """Write the whole screen again, whatever the terminal shows."""
         self.glass.forget()
         self.paint()
 
     def _display(self, screen: Any, renderable: Any) -> None:
-        drawn = isinstance(renderable, LayoutUpdate | ChopsUpdate) and self._draws()
-        if not drawn:
+        use_buffer = isinstance(renderable, LayoutUpdate | ChopsUpdate) and self._can_draw()
+        if not use_buffer:
             super()._display(screen, renderable)
             return
         if self.too_small:
-            self._tell_size()
+            self._show_required_size()
             return
         if isinstance(renderable, LayoutUpdate):
             self.glass.shape(renderable.region.width, renderable.region.height)
@@ -346,55 +364,57 @@ class DiffRenderingApp(FaultTolerant, App[int]):
 
     @property
     def too_small(self) -> bool:
-        """Is there no room for any screen?"""
-        return self.size.width < LEAST[0] or self.size.height < LEAST[1]
+        """Is the terminal smaller than any screen needs?"""
+        return self.size.width < MINIMUM_SIZE[0] or self.size.height < MINIMUM_SIZE[1]
 
-    def _tell_size(self) -> None:
-        """Instead of a screen that does not fit: the screen itself goes on, unseen."""
+    def _show_required_size(self) -> None:
+        """Show the required size instead of the screen, which keeps running unseen."""
         columns, lines = self.size
         style = self.screen.rich_style
-        told = [f"needs {LEAST[0]}x{LEAST[1]}", f"(is {columns}x{lines})"]
+        message = [f"needs {MINIMUM_SIZE[0]}x{MINIMUM_SIZE[1]}", f"(is {columns}x{lines})"]
         self.glass.shape(columns, lines)
         for y in range(lines):
-            text = told[y] if y < len(told) else ""
+            text = message[y] if y < len(message) else ""
             self.glass.lay(y, 0, [Segment(text[:columns].ljust(columns), style)])
         self.paint()
         self.post_display_hook()
 
-    def _draws(self) -> bool:
-        """Is there a terminal, and is it ours? As Textual asks it."""
+    def _can_draw(self) -> bool:
+        """May output be written? The same conditions as in Textual."""
         idle = self._running and not self._closed and not self._batch_count
         return idle and not self.is_headless and self._driver is not None
 
     def paint(self) -> None:
-        """Write what differs on the terminal, now or as soon as it has what was written."""
-        if not self._draws() or self._driver is None:
+        """Write the differences, now or as soon as the previous output has arrived."""
+        if not self._can_draw() or self._driver is None:
             return
         driver = self._driver
         if isinstance(driver, FlowControlledDriver):
-            driver.waited_for = True
+            driver.paint_pending = True
             if driver.behind:
                 return
-            driver.waited_for = False
-        strokes = self.glass.strokes()
-        if not strokes:
+            driver.paint_pending = False
+        output = self.glass.strokes()
+        if not output:
             return
         if isinstance(self.focused, Input):
-            # There an input method shows what is being composed.
+            # An input method shows its composition at the cursor.
             x, y = self.screen.outer_size.clamp_offset(self.cursor_position)
-            strokes += self.glass.point(y, x)
-        if self._sync_available and len(strokes) > TORN_BYTES:
-            strokes = f"\x1b[?2026h{strokes}\x1b[?2026l"
+            output += self.glass.point(y, x)
+        if self._sync_available and len(output) > SYNCHRONISED_BYTES:
+            output = f"\x1b[?2026h{output}\x1b[?2026l"
         if isinstance(driver, FlowControlledDriver):
-            driver.draw(strokes)
+            driver.draw(output)
         else:
-            driver.write(strokes)
+            driver.write(output)
         driver.flush()
 
 
-def fills() -> bool:
-    """Does this terminal fill what it erases with the background that is set? Asked of
-    terminfo; of a terminal that is not known there it is not expected."""
+def erases_with_background() -> bool:
+    """Does the terminal fill erased cells with the current background (terminfo's ``bce``)?
+
+    False for a terminal that terminfo does not know.
+    """
     try:
         import curses
     except ImportError:

@@ -1,8 +1,8 @@
-"""What the terminal sends, as messages; whatever it is.
+"""Robust decoder of terminal input into Textual messages.
 
-Textual's thread for it ends with the first byte that is no UTF-8, with a key whose number is no
-character, and takes a paste whose end was lost for the rest of all time. A line that breaks for
-a moment, a terminal of another encoding, a file that was pasted by mistake are enough.
+Textual's own input thread ends at the first byte that is not UTF-8 and at a key number that is
+not a character, and never leaves a bracketed paste whose end was lost. A briefly interrupted
+line, a terminal with another encoding or an accidental paste of a file is enough for that.
 """
 
 from __future__ import annotations
@@ -18,135 +18,137 @@ from textual._xterm_parser import BRACKETED_PASTE_END, BRACKETED_PASTE_START, XT
 from textual.message import Message
 
 TYPED: Final = 512
-"""Characters that come at once and are more than this nobody has typed: they are a paste, and
-none of them is a key."""
+"""More characters than this at once are not typed: they are a paste, and none is a key."""
 
 PASTED: Final = 4096
-"""Characters of a paste that are taken: the longest field holds less."""
+"""Maximum length of a paste in characters; the longest field holds less."""
 
-SEQUENCE: Final = 32
-"""No sequence of a key is longer; a long text right behind one is cut there."""
+SEQUENCE_LIMIT: Final = 32
+"""Maximum length of a key's escape sequence; longer text directly after it is cut off."""
 
 PASTE_SECONDS: Final = 1.0
-"""A paste whose end does not come is over when nothing more of it has come for so long: its
-bytes follow one another."""
+"""Time without input after which a paste without an end marker is over."""
 
 TAIL_SECONDS: Final = 0.5
-"""For so long what follows on such a text is still of it: its end comes in smaller parts, and
-nobody presses a key as soon."""
+"""Time after such a text in which input still belongs to it: its end arrives in smaller parts,
+and no key is pressed that soon."""
 
 EDITING: Final = "\t\r\x7f\x03"
-"""Tab, enter, backspace and ctrl-c at either end of several characters are keys all the same:
-somebody types faster than the line carries."""
+"""Tab, enter, backspace and ctrl-c, which remain keys at either end of several characters: on
+a slow line, typed keys arrive together."""
 
 SEQUENCE_SECONDS: Final = 0.5
-"""The rest of a sequence that came in parts comes sooner."""
+"""Time-out for the rest of a sequence that arrives in parts."""
 
-_PIECES: Final = re.compile(r"(?=\x1b)")
+_BEFORE_ESCAPE: Final = re.compile(r"(?=\x1b)")
 
-_SEQUENCE: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*(?:[@-~]|$)|O(?:[ -~]|$)|[^\[O]|$)", re.DOTALL)
-"""One key that is a sequence of characters, or the beginning of one."""
+_SEQUENCE_START: Final = re.compile(
+    r"\x1b(?:\[[0-?]*[ -/]*(?:[@-~]|$)|O(?:[ -~]|$)|[^\[O]|$)", re.DOTALL
+)
+"""The escape sequence of one key, or the beginning of one."""
 
-_WHOLE: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|O[ -~]|[^\[O])", re.DOTALL)
+_WHOLE_SEQUENCE: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|O[ -~]|[^\[O])", re.DOTALL)
 
 
 class InputDecoder:
-    """Bytes of a terminal in, messages out. Never raises for what the bytes are."""
+    """Decodes the bytes of a terminal into messages; never raises, whatever the bytes."""
 
     def __init__(self) -> None:
         self._decode = getincrementaldecoder("utf-8")("replace").decode
         self._parser = XTermParser()
         self._tail = ""
-        self._begun = ""
+        self._partial = ""
         self._paste: str | None = None
-        self._heard = 0.0
-        self._poured = float("-inf")
+        self._input_at = 0.0
+        self._unmarked_paste_at = float("-inf")
 
     def feed(self, data: bytes) -> Iterator[Message]:
-        """The messages that are whole with these bytes."""
-        self._heard = monotonic()
-        for piece in _PIECES.split(self._decode(data)):
+        """The messages completed by these bytes."""
+        self._input_at = monotonic()
+        for piece in _BEFORE_ESCAPE.split(self._decode(data)):
             if piece:
-                yield from self._piece(piece)
+                yield from self._decode_piece(piece)
 
     def tick(self) -> Iterator[Message]:
-        """To be called some times a second: what was waited for in vain, such as the rest of an
-        escape sequence that was the escape key alone."""
-        if self._paste is not None and monotonic() - self._heard > PASTE_SECONDS:
-            yield from self._end_paste("")
-        if monotonic() - self._heard > SEQUENCE_SECONDS:
-            self._begun = ""
-        yield from self._parsed(None)
+        """The messages completed by a time-out; to be called several times a second.
 
-    def _piece(self, piece: str) -> Iterator[Message]:
-        """Text up to the next escape character."""
+        For example, an escape character without a sequence is the escape key.
+        """
+        if self._paste is not None and monotonic() - self._input_at > PASTE_SECONDS:
+            yield from self._end_paste("")
+        if monotonic() - self._input_at > SEQUENCE_SECONDS:
+            self._partial = ""
+        yield from self._parse(None)
+
+    def _decode_piece(self, piece: str) -> Iterator[Message]:
+        """Decode text that has an escape character at its start only."""
         recent = self._tail + piece
         self._tail = recent[-(len(BRACKETED_PASTE_START) - 1) :]
         if self._paste is not None:
-            _, end, behind = recent.partition(BRACKETED_PASTE_END)
+            _, end, after = recent.partition(BRACKETED_PASTE_END)
             self._paste = (self._paste + piece)[: PASTED + len(BRACKETED_PASTE_END)]
             if end:
-                yield from self._end_paste(behind)
+                yield from self._end_paste(after)
             return
-        _, start, behind = recent.partition(BRACKETED_PASTE_START)
+        _, start, after = recent.partition(BRACKETED_PASTE_START)
         if start:
-            # Textual's parser takes what looks like a sequence in a paste for keys: it sees an
-            # empty one.
-            shown = piece[: len(piece) - len(behind)] + BRACKETED_PASTE_END
-            for message in self._parsed(shown):
+            # Textual's parser would decode sequences inside a paste as keys: pass it an empty
+            # paste.
+            visible = piece[: len(piece) - len(after)] + BRACKETED_PASTE_END
+            for message in self._parse(visible):
                 if not isinstance(message, events.Paste):
                     yield message
-            self._paste = behind[:PASTED]
-        elif self._untyped(piece):
-            yield from self._parsed(piece[:SEQUENCE] if piece.startswith("\x1b") else "")
+            self._paste = after[:PASTED]
+        elif self._is_unmarked_paste(piece):
+            yield from self._parse(piece[:SEQUENCE_LIMIT] if piece.startswith("\x1b") else "")
             yield events.Paste(piece[:PASTED].replace("\x00", ""))
         else:
-            yield from self._keys(piece)
+            yield from self._decode_key(piece)
 
-    def _keys(self, piece: str) -> Iterator[Message]:
-        """A key's sequence, or the rest of one that came in parts, and the characters behind it."""
-        begun = "" if piece.startswith("\x1b") else self._begun
-        found = _SEQUENCE.match(begun + piece)
-        end = found.end() - len(begun) if found else 0
-        sequence = found[0] if found else ""
-        self._begun = "" if _WHOLE.fullmatch(sequence) or end < len(piece) else sequence
-        yield from self._parsed(piece[:end])
-        yield from self._characters(piece[end:])
+    def _decode_key(self, piece: str) -> Iterator[Message]:
+        """Decode a key's sequence, or the rest of one, and the characters after it."""
+        begin = "" if piece.startswith("\x1b") else self._partial
+        match = _SEQUENCE_START.match(begin + piece)
+        end = match.end() - len(begin) if match else 0
+        sequence = match[0] if match else ""
+        self._partial = "" if _WHOLE_SEQUENCE.fullmatch(sequence) or end < len(piece) else sequence
+        yield from self._parse(piece[:end])
+        yield from self._decode_characters(piece[end:])
 
-    def _characters(self, text: str) -> Iterator[Message]:
-        """Several different characters that come at once were pasted."""
+    def _decode_characters(self, text: str) -> Iterator[Message]:
+        """Decode characters; several different ones at once are a paste."""
         inner = text.strip(EDITING)
         if len(set(inner)) <= 1:
-            yield from self._parsed(text)
+            yield from self._parse(text)
             return
         first, _, last = text.partition(inner)
-        yield from self._parsed(first)
+        yield from self._parse(first)
         yield events.Paste(inner[:PASTED].replace("\x00", ""))
-        yield from self._parsed(last)
+        yield from self._parse(last)
 
-    def _untyped(self, piece: str) -> bool:
-        """Is it of a paste that the terminal did not mark as one?"""
+    def _is_unmarked_paste(self, piece: str) -> bool:
+        """Does it belong to a paste that the terminal did not mark as one?"""
         if len(piece) > TYPED:
-            self._poured = self._heard
+            self._unmarked_paste_at = self._input_at
         elif piece.startswith("\x1b"):
             return False
-        return self._heard - self._poured < TAIL_SECONDS
+        return self._input_at - self._unmarked_paste_at < TAIL_SECONDS
 
-    def _end_paste(self, behind: str) -> Iterator[Message]:
+    def _end_paste(self, after: str) -> Iterator[Message]:
         text, self._paste, self._tail = self._paste or "", None, ""
         text = text.partition(BRACKETED_PASTE_END)[0][:PASTED]
         yield events.Paste(text.replace("\x00", ""))
-        if behind:
-            yield from self._piece(behind)
+        if after:
+            yield from self._decode_piece(after)
 
-    def _parsed(self, text: str | None) -> Iterator[Message]:
+    def _parse(self, text: str | None) -> Iterator[Message]:
         if text == "":
             return
         try:
             for message in self._parser.tick() if text is None else self._parser.feed(text):
-                # Sizes come by a signal; those that come as text may be anybody's.
+                # Sizes are reported by SIGWINCH; those sent as text could be forged.
                 if not isinstance(message, events.Resize | messages.InBandWindowResize):
                     yield message
         except Exception:
-            # A sequence that is none: what is behind the next escape is heard again.
+            # An invalid sequence: start again at the next escape character.
             self._parser = XTermParser()

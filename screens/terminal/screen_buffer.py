@@ -1,10 +1,9 @@
-"""What the terminal shows, and the fewest bytes that make it show something else.
+"""Screen buffer and differential renderer, as in curses.
 
-Textual writes every line that it painted again from end to end, each piece with all of its
-style and a reset behind it: 110 KB to open a screen of 200×50, of which most stood there
-already. Here what stands on the terminal is kept, cell by cell, and only what differs is
-written, with the changes of style that are needed. It is what curses does; the sequences are
-those of ECMA-48 that every terminal in use knows.
+Textual rewrites every repainted line from end to end, each segment with its full style and a
+reset: 110 KB to open a screen of 200×50, most of it unchanged. The buffer stores what the
+terminal shows, cell by cell, and writes only the cells that differ, with the style changes
+they need. The control sequences are those of ECMA-48 that every terminal in use supports.
 """
 
 from __future__ import annotations
@@ -21,91 +20,93 @@ from rich.segment import Segment
 from rich.style import Style
 
 BOLD, DIM, ITALIC, UNDERLINE, REVERSE, STRIKE = (1 << bit for bit in (0, 1, 2, 3, 6, 8))
-"""Bits of a style's marks, as Rich numbers them."""
+"""Attribute bits of a style, as Rich numbers them."""
 
 _ON: Final = {BOLD: "1", DIM: "2", ITALIC: "3", UNDERLINE: "4", REVERSE: "7", STRIKE: "9"}
 _OFF: Final = {BOLD: "22", DIM: "22", ITALIC: "23", UNDERLINE: "24", REVERSE: "27", STRIKE: "29"}
 
-SEEN_ON_BLANKS: Final = UNDERLINE | REVERSE | STRIKE
-"""Marks that are seen where nothing is written."""
+VISIBLE_ON_BLANKS: Final = UNDERLINE | REVERSE | STRIKE
+"""Attributes that are visible on blanks."""
 
-JUMP: Final = 5
-"""Bytes of going to another column: what costs no more than that is written again instead."""
+MOVE_BYTES: Final = 5
+"""Bytes of a cursor movement within a line: shorter unchanged text is rewritten instead."""
 
-ERASED: Final = 12
-"""So many blanks are cheaper erased, and the cursor moved behind them."""
+ERASE_MINIMUM: Final = 12
+"""From this many blanks on, erasing and moving the cursor is shorter than writing them."""
 
-SCROLLED: Final = 4
-"""From so many lines on that moved up or down, the terminal is told to move them."""
-
+SCROLL_MINIMUM: Final = 4
+"""Changed lines from which scrolling is considered; blanks from which a line's end is erased."""
 
 SCROLL_BYTES: Final = 25
-"""Bytes of telling it; a cell that stands right afterwards saves at least one."""
+"""Bytes of scrolling a region; each cell that is correct afterwards saves at least one."""
 
-
-KNOWN: Final = 4096
-"""Pieces of text whose cells are kept: most of a line that changed is what it was before."""
+CACHED_SEGMENTS: Final = 4096
+"""Size of the cache of segments' cells: most segments of a changed line are unchanged."""
 
 
 class CellStyle(NamedTuple):
-    """How a cell is drawn: marks, and the codes of its colours. ``fore`` is empty where none
-    is seen."""
+    """The style of a cell: attribute bits, and the SGR codes of its colours.
 
-    marks: int
+    ``fore`` is empty for a blank without visible attributes: its foreground does not matter.
+    """
+
+    attributes: int
     fore: str
     back: str
 
 
 Cell = tuple[str, CellStyle]
-"""A character (with what combines with it) and its pen. Behind a wide one stands an empty one."""
+"""A character (with combining ones) and its style. A wide one is followed by an empty cell."""
 
 Line = list[Cell]
 
 
 class CellRun(NamedTuple):
-    """Something to be written with one pen from column ``x`` on: ``text``, which fills so many
-    ``cells``. ``stays``: the cursor is not moved by it."""
+    """Output with one style, starting at column ``x``: ``text``, which fills ``cells`` cells.
+
+    ``stays``: it does not move the cursor.
+    """
 
     x: int
-    pen: CellStyle
+    style: CellStyle
     text: str
     cells: int
     stays: bool
 
 
 class ScreenBuffer:
-    """The cells of a terminal: as they are to be, and as they were written.
+    """The cells of a terminal: the wanted ones, and those it shows.
 
-    ``fills``: a terminal that fills what it erases with the pen's background (terminfo's
-    ``bce``); others get blanks.
+    ``fills``: the terminal fills erased cells with the current background (terminfo's
+    ``bce``); on others, blanks are written instead.
     """
 
     def __init__(self, system: ColorSystem = ColorSystem.TRUECOLOR, fills: bool = True) -> None:
         self._system = system
         self._fills = fills
-        self._pens: dict[Style | None, tuple[CellStyle, CellStyle]] = {}
-        self._alike: dict[CellStyle, CellStyle] = {}
-        self._known: dict[tuple[str, Style | None], Line] = {}
+        self._cell_styles: dict[Style | None, tuple[CellStyle, CellStyle]] = {}
+        self._shared_styles: dict[CellStyle, CellStyle] = {}
+        self._segment_cells: dict[tuple[str, Style | None], Line] = {}
         self._wanted: list[Line] = []
         self._shown: list[Line | None] = []
-        self._touched: set[int] = set()
+        self._changed_lines: set[int] = set()
         self._width = 0
-        self._pen: CellStyle | None = None
-        self._at: tuple[int, int] | None = None
+        self._style: CellStyle | None = None
+        self._cursor: tuple[int, int] | None = None
 
     @property
     def size(self) -> tuple[int, int]:
-        """Columns and lines."""
+        """Width and height, in columns and lines."""
         return self._width, len(self._wanted)
 
     def forget(self) -> None:
-        """What the terminal shows is not known any more: it was resized, or used by others."""
+        """Forget what the terminal shows: it was resized, or another program wrote to it."""
         self._shown = [None] * len(self._wanted)
-        self._touched = set(range(len(self._wanted)))
-        self._pen = self._at = None
+        self._changed_lines = set(range(len(self._wanted)))
+        self._style = self._cursor = None
 
     def shape(self, width: int, height: int) -> None:
-        """From now on it has this size, in cells."""
+        """Set the size in cells, and forget what the terminal shows if it changed."""
         if (width, height) == self.size:
             return
         self._width = width
@@ -114,110 +115,117 @@ class ScreenBuffer:
         self.forget()
 
     def lay(self, y: int, x: int, segments: Iterable[Segment]) -> None:
-        """From cell ``x`` of line ``y`` on, this is to be shown."""
+        """Set the wanted cells of line ``y`` from column ``x`` on."""
         if not 0 <= y < len(self._wanted):
             return
         cells = self._cells(segments)[: self._width - x]
         line = self._wanted[y]
         if line[x : x + len(cells)] != cells:
             line[x : x + len(cells)] = cells
-            self._touched.add(y)
+            self._changed_lines.add(y)
 
     def strokes(self) -> str:
-        """What makes the terminal show what is wanted; it is taken to show that from now on."""
-        out: list[str] = []
+        """The output that updates the terminal, which is then assumed to show the wanted cells."""
+        output: list[str] = []
         if self._fills and self._wanted and not any(self._shown):
-            self._clear(out)
-        different = [y for y in sorted(self._touched) if self._shown[y] != self._wanted[y]]
-        self._touched.clear()
-        while len(different) > SCROLLED:
+            self._clear_screen(output)
+        different = [y for y in sorted(self._changed_lines) if self._shown[y] != self._wanted[y]]
+        self._changed_lines.clear()
+        while len(different) > SCROLL_MINIMUM:
             count = len(different)
-            different = self._scroll(different, out)
+            different = self._scroll_region(different, output)
             if len(different) >= count:
                 break
         for y in different:
-            self._line(y, self._shown[y], self._wanted[y], out)
+            self._write_line(y, self._shown[y], self._wanted[y], output)
             self._shown[y] = self._wanted[y].copy()
-        return "".join(out)
+        return "".join(output)
 
     def point(self, y: int, x: int) -> str:
-        """What moves the terminal's cursor there, where it is seen."""
-        out: list[str] = []
-        self._go(y, x, out)
-        return "".join(out)
+        """The output that moves the terminal's visible cursor."""
+        output: list[str] = []
+        self._move_cursor(y, x, output)
+        return "".join(output)
 
     # --- cells ------------------------------------------------------------------------------
 
     def _cells(self, segments: Iterable[Segment]) -> Line:
-        out: Line = []
+        line: Line = []
         for text, style, control in segments:
             if control:
                 continue
-            cells = self._known.get((text, style))
+            cells = self._segment_cells.get((text, style))
             if cells is None:
-                cells = self._cells_of(text, style)
-                if len(self._known) >= KNOWN:
-                    self._known.clear()
-                self._known[text, style] = cells
-            out += cells
-        return out
+                cells = self._split_segment(text, style)
+                if len(self._segment_cells) >= CACHED_SEGMENTS:
+                    self._segment_cells.clear()
+                self._segment_cells[text, style] = cells
+            line += cells
+        return line
 
-    def _cells_of(self, text: str, style: Style | None) -> Line:
-        pen, blank = self._pens.get(style) or self._learn(style)
+    def _split_segment(self, text: str, rich_style: Style | None) -> Line:
+        style, blank_style = self._cell_styles.get(rich_style) or self._convert_style(rich_style)
         if text.isascii() and text.isprintable():
-            return [(c, pen) if c != " " else (c, blank) for c in text]
-        out: Line = []
-        for c in text:
-            wide = cell_len(c)
-            if wide:
-                out.append((c, pen) if c != " " else (c, blank))
-                out += [("", pen)] * (wide - 1)
-            elif out and not c.isascii():
-                out[-1] = (out[-1][0] + c, out[-1][1])
-        return out
+            return [
+                (character, style) if character != " " else (character, blank_style)
+                for character in text
+            ]
+        line: Line = []
+        for character in text:
+            columns = cell_len(character)
+            if columns:
+                line.append((character, style) if character != " " else (character, blank_style))
+                line += [("", style)] * (columns - 1)
+            elif line and not character.isascii():
+                line[-1] = (line[-1][0] + character, line[-1][1])
+        return line
 
-    def _learn(self, style: Style | None) -> tuple[CellStyle, CellStyle]:
-        """The pens of a style: for characters, and for blanks, which have no foreground."""
-        marks, fore, back = 0, "39", "49"
+    def _convert_style(self, style: Style | None) -> tuple[CellStyle, CellStyle]:
+        """The cell styles of a Rich style: of characters, and of blanks (no foreground)."""
+        attributes, fore, back = 0, "39", "49"
         if style is not None:
-            marks = style._attributes & style._set_attributes & sum(_ON)
+            attributes = style._attributes & style._set_attributes & sum(_ON)
             if style.color is not None:
                 fore = ";".join(style.color.downgrade(self._system).get_ansi_codes())
             if style.bgcolor is not None:
                 back = ";".join(style.bgcolor.downgrade(self._system).get_ansi_codes(False))
-        pen = CellStyle(marks, fore, back)
-        blank = pen if marks & SEEN_ON_BLANKS else CellStyle(0, "", back)
-        # One object for each pen: lines are compared often.
-        pen, blank = (self._alike.setdefault(each, each) for each in (pen, blank))
-        self._pens[style] = pen, blank
-        return pen, blank
+        cell_style = CellStyle(attributes, fore, back)
+        blank_style = cell_style if attributes & VISIBLE_ON_BLANKS else CellStyle(0, "", back)
+        # One object per cell style: lines are compared often.
+        cell_style, blank_style = (
+            self._shared_styles.setdefault(new, new) for new in (cell_style, blank_style)
+        )
+        self._cell_styles[style] = cell_style, blank_style
+        return cell_style, blank_style
 
-    # --- strokes ----------------------------------------------------------------------------
+    # --- lines ------------------------------------------------------------------------------
 
-    def _line(self, y: int, shown: Line | None, wanted: Line, out: list[str]) -> None:
-        """Write what differs in a line, one pen after the other: to go to another column costs
-        a third of taking another pen."""
+    def _write_line(self, y: int, shown: Line | None, wanted: Line, output: list[str]) -> None:
+        """Write the differences of a line, grouped by style.
+
+        A cursor movement costs a third of a style change.
+        """
         if shown is not None and (_has_wide(wanted) or _has_wide(shown)):
-            # Who overwrites half of a wide character cannot know what stands beside it.
+            # Overwriting half of a wide character leaves its other half undefined.
             shown = None
-        pieces = list(self._pieces(shown, wanted))
-        while pieces:
-            others = []
-            for piece in pieces:
-                if self._pen is None or turn(self._pen, piece.pen):
-                    others.append(piece)
+        runs = list(self._runs(shown, wanted))
+        while runs:
+            deferred = []
+            for run in runs:
+                if self._style is None or sgr_transition(self._style, run.style):
+                    deferred.append(run)
                     continue
-                self._go(y, piece.x, out)
-                out.append(piece.text)
-                if not piece.stays:
-                    behind = piece.x + piece.cells
-                    self._at = (y, behind) if behind < self._width else None
-            if others:
-                self._take(others[0].pen, out)
-            pieces = others
+                self._move_cursor(y, run.x, output)
+                output.append(run.text)
+                if not run.stays:
+                    end = run.x + run.cells
+                    self._cursor = (y, end) if end < self._width else None
+            if deferred:
+                self._set_style(deferred[0].style, output)
+            runs = deferred
 
-    def _pieces(self, shown: Line | None, wanted: Line) -> Iterator[CellRun]:
-        """What is to be written in a line, from left to right."""
+    def _runs(self, shown: Line | None, wanted: Line) -> Iterator[CellRun]:
+        """The runs to be written in a line, from left to right."""
         x, end = 0, self._width
         if shown is not None:
             while wanted[x] == shown[x]:
@@ -228,7 +236,7 @@ class ScreenBuffer:
             if shown is not None and wanted[x] == shown[x]:
                 x += 1
                 continue
-            blanks = self._erasable(x, end if shown is not None else self._width, wanted)
+            blanks = self._erasable_blanks(x, end if shown is not None else self._width, wanted)
             if x + blanks == self._width and blanks:
                 yield CellRun(x, wanted[x][1], "\x1b[K", blanks, True)
                 return
@@ -236,169 +244,189 @@ class ScreenBuffer:
                 yield CellRun(x, wanted[x][1], f"\x1b[{blanks}X", blanks, True)
                 x += blanks
                 continue
-            piece = self._text(x, end, shown, wanted)
-            yield piece
-            x += piece.cells
+            run = self._text_run(x, end, shown, wanted)
+            yield run
+            x += run.cells
 
-    def _text(self, x: int, end: int, shown: Line | None, wanted: Line) -> CellRun:
-        """What can be written from here on with one pen."""
-        at, pen, text = x, wanted[x][1], ""
-        while at < end:
-            now = at
-            # What stands there already is written again where that is cheaper than to jump.
-            while shown is not None and now < end and wanted[now] == shown[now]:
-                now += 1
-            if now - at > JUMP:
+    def _text_run(self, x: int, end: int, shown: Line | None, wanted: Line) -> CellRun:
+        """The longest run from here on that can be written with one style."""
+        stop, style, text = x, wanted[x][1], ""
+        while stop < end:
+            following = stop
+            # Unchanged cells are rewritten where that is shorter than moving the cursor.
+            while shown is not None and following < end and wanted[following] == shown[following]:
+                following += 1
+            if following - stop > MOVE_BYTES:
                 break
-            taken = wanted[at : max(now, at + 1)]
-            for _, each in taken:
-                if not pen.fore and each.back == pen.back and not each.marks & SEEN_ON_BLANKS:
-                    pen = each
-            if any(turn(pen, each) for _, each in taken):
+            cells = wanted[stop : max(following, stop + 1)]
+            for _, cell_style in cells:
+                if (
+                    not style.fore
+                    and cell_style.back == style.back
+                    and not cell_style.attributes & VISIBLE_ON_BLANKS
+                ):
+                    style = cell_style
+            if any(sgr_transition(style, cell_style) for _, cell_style in cells):
                 break
-            if at > x and self._erasable(at, end, wanted):
+            if stop > x and self._erasable_blanks(stop, end, wanted):
                 break
-            if now > at and (not _plain(taken) or turn(pen, wanted[now][1])):
+            if following > stop and (
+                not _is_single_width(cells) or sgr_transition(style, wanted[following][1])
+            ):
                 break
-            text += "".join(character for character, _ in taken)
-            at += len(taken)
-        return CellRun(x, pen, text, at - x, False)
+            text += "".join(character for character, _ in cells)
+            stop += len(cells)
+        return CellRun(x, style, text, stop - x, False)
 
-    def _erasable(self, x: int, end: int, wanted: Line) -> int:
-        """How many blanks from here on are best erased: 0 for none."""
-        if not self._fills or wanted[x][0] != " " or wanted[x][1].marks:
+    def _erasable_blanks(self, x: int, end: int, wanted: Line) -> int:
+        """How many blanks from here on to erase rather than write; 0 for none."""
+        if not self._fills or wanted[x][0] != " " or wanted[x][1].attributes:
             return 0
         count, first = 1, wanted[x]
         while x + count < self._width and wanted[x + count] == first:
             count += 1
         if x + count == self._width:
-            # Some of them may stand there already: erasing them once more is free.
-            return count if count >= SCROLLED else 0
-        return count if count >= ERASED and x + count <= end else 0
+            # Some of them may already be blank: erasing them again is free.
+            return count if count >= SCROLL_MINIMUM else 0
+        return count if count >= ERASE_MINIMUM and x + count <= end else 0
 
-    def _go(self, y: int, x: int, out: list[str]) -> None:
-        if self._at == (y, x):
+    def _move_cursor(self, y: int, x: int, output: list[str]) -> None:
+        if self._cursor == (y, x):
             return
-        if self._at is not None and self._at[0] == y:
-            out.append(f"\x1b[{x + 1}G")
-        elif self._at == (y - 1, x + 1):
-            # A clock's digit below another's.
-            out.append("\x1b[B\x1b[D")
+        if self._cursor is not None and self._cursor[0] == y:
+            output.append(f"\x1b[{x + 1}G")
+        elif self._cursor == (y - 1, x + 1):
+            # A digit of a clock below another one.
+            output.append("\x1b[B\x1b[D")
         else:
-            out.append(f"\x1b[{y + 1};{x + 1}H" if x else f"\x1b[{y + 1}H")
-        self._at = (y, x)
+            output.append(f"\x1b[{y + 1};{x + 1}H" if x else f"\x1b[{y + 1}H")
+        self._cursor = (y, x)
 
-    def _take(self, pen: CellStyle, out: list[str]) -> None:
-        codes = turn(self._pen, pen)
-        if codes:
-            out.append(f"\x1b[{codes}m")
-        self._pen = taken(self._pen, pen)
+    def _set_style(self, style: CellStyle, output: list[str]) -> None:
+        parameters = sgr_transition(self._style, style)
+        if parameters:
+            output.append(f"\x1b[{parameters}m")
+        self._style = style_after(self._style, style)
 
-    # --- many lines at once -----------------------------------------------------------------
+    # --- clearing and scrolling -------------------------------------------------------------
 
-    def _clear(self, out: list[str]) -> None:
-        """Erase everything, in the ground that most lines end in."""
-        (text, pen), _ = Counter(line[-1] for line in self._wanted).most_common(1)[0]
-        if text != " " or pen.marks:
+    def _clear_screen(self, output: list[str]) -> None:
+        """Erase the screen, with the background in which most lines end."""
+        (text, style), _ = Counter(line[-1] for line in self._wanted).most_common(1)[0]
+        if text != " " or style.attributes:
             return
-        self._take(pen, out)
-        out.append("\x1b[2J")
-        self._at = None
-        self._shown = [[(text, pen)] * self._width for _ in self._wanted]
+        self._set_style(style, output)
+        output.append("\x1b[2J")
+        self._cursor = None
+        self._shown = [[(text, style)] * self._width for _ in self._wanted]
 
-    def _scroll(self, different: list[int], out: list[str]) -> list[int]:
-        """Where many lines stand some lines above or below where they stood, move them there.
-        Returns which lines still differ."""
-        best, most = (0, 0, 0), SCROLL_BYTES
-        for by in self._moves(different):
-            top, bottom, saved = self._saved(by)
-            if saved > most:
-                best, most = (top, bottom, by), saved
-        top, bottom, by = best
-        if not by:
+    def _scroll_region(self, different: list[int], output: list[str]) -> list[int]:
+        """Scroll a region where many lines have moved up or down.
+
+        Returns the lines that still differ.
+        """
+        best, most_saved = (0, 0, 0), SCROLL_BYTES
+        for distance in self._likely_distances(different):
+            top, bottom, saved = self._best_region(distance)
+            if saved > most_saved:
+                best, most_saved = (top, bottom, distance), saved
+        top, bottom, distance = best
+        if not distance:
             return different
-        how = f"\x1b[{by}M" if by > 0 else f"\x1b[{-by}L"
-        out.append(f"\x1b[{top + 1};{bottom}r\x1b[{top + 1}H{how}\x1b[r")
-        self._at = None
-        # What is uncovered has some ground or other.
-        block = self._shown[top:bottom]
-        bare: list[Line | None] = [None] * abs(by)
-        self._shown[top:bottom] = block[by:] + bare if by > 0 else bare + block[:by]
+        sequence = f"\x1b[{distance}M" if distance > 0 else f"\x1b[{-distance}L"
+        output.append(f"\x1b[{top + 1};{bottom}r\x1b[{top + 1}H{sequence}\x1b[r")
+        self._cursor = None
+        # The background of uncovered cells is unknown.
+        region = self._shown[top:bottom]
+        uncovered: list[Line | None] = [None] * abs(distance)
+        self._shown[top:bottom] = (
+            region[distance:] + uncovered if distance > 0 else uncovered + region[:distance]
+        )
         changed = {y for y in range(top, bottom) if self._shown[y] != self._wanted[y]}
         return sorted(changed | {y for y in different if not top <= y < bottom})
 
-    def _moves(self, different: list[int]) -> list[int]:
-        """By how many lines most of those that stand elsewhere have moved: likely ones."""
-        stood = {"".join(text for text, _ in line): y for y, line in enumerate(self._shown) if line}
+    def _likely_distances(self, different: list[int]) -> list[int]:
+        """The most frequent distances by which lines have moved."""
+        shown_at = {
+            "".join(character for character, _ in line): y
+            for y, line in enumerate(self._shown)
+            if line
+        }
         votes: Counter[int] = Counter()
         for y in different:
-            was = stood.get("".join(text for text, _ in self._wanted[y]))
-            if was is not None and was != y:
-                votes[was - y] += 1
-        return [by for by, count in votes.most_common(2) if count > 1]
+            previous = shown_at.get("".join(character for character, _ in self._wanted[y]))
+            if previous is not None and previous != y:
+                votes[previous - y] += 1
+        return [distance for distance, count in votes.most_common(2) if count > 1]
 
-    def _saved(self, by: int) -> tuple[int, int, int]:
-        """First line and last-plus-one of the terminal's that are best moved by so many, and
-        how many cells then stand right that did not before."""
-        height, best, start, run = len(self._wanted), (0, 0, 0), 0, 0
-        uncovered = abs(by) * self._width
-        for y in range(max(0, -by), min(height, height - by)):
-            if run <= 0:
-                start, run = y, 0
-            run += self._wrong(y, y) - self._wrong(y, y + by)
-            if run - uncovered > best[2]:
-                best = (start + min(0, by), y + 1 + max(0, by), run - uncovered)
+    def _best_region(self, distance: int) -> tuple[int, int, int]:
+        """The best region to scroll by ``distance`` lines, and the cells it makes correct.
+
+        Returns its first line, its last line plus one, and the number of cells.
+        """
+        height, best, start, gain = len(self._wanted), (0, 0, 0), 0, 0
+        uncovered = abs(distance) * self._width
+        for y in range(max(0, -distance), min(height, height - distance)):
+            if gain <= 0:
+                start, gain = y, 0
+            gain += self._differing_cells(y, y) - self._differing_cells(y, y + distance)
+            if gain - uncovered > best[2]:
+                best = (start + min(0, distance), y + 1 + max(0, distance), gain - uncovered)
         return best
 
-    def _wrong(self, y: int, at: int) -> int:
-        """Cells in which what is wanted in line ``y`` differs from what stands in ``at``."""
-        shown, wanted = self._shown[at], self._wanted[y]
+    def _differing_cells(self, y: int, shown_y: int) -> int:
+        """The number of cells that differ between wanted line ``y`` and shown line ``shown_y``."""
+        shown, wanted = self._shown[shown_y], self._wanted[y]
         if shown is None:
             return self._width
         return 0 if shown == wanted else sum(map(ne, shown, wanted))
 
 
-def _plain(cells: Sequence[Cell]) -> bool:
-    """Are these sure to take a cell each on any terminal?"""
-    return all(text.isascii() for text, _ in cells)
+def _is_single_width(cells: Sequence[Cell]) -> bool:
+    """Does each of these take one cell on any terminal?"""
+    return all(character.isascii() for character, _ in cells)
 
 
 def _has_wide(line: Line) -> bool:
-    return any(not text for text, _ in line)
+    return any(not character for character, _ in line)
 
 
 @lru_cache(maxsize=4096)
-def turn(now: CellStyle | None, to: CellStyle) -> str:
-    """The codes between ``CSI`` and ``m`` that make one pen of the other; empty when there is
-    nothing to change. ``now`` None: not known."""
-    whole = [_ON[bit] for bit in _ON if to.marks & bit]
-    whole += [code for code in (to.fore, to.back) if code not in ("", "39", "49")]
-    afresh = ";".join(["0", *whole])
-    if now is None:
-        return afresh
-    care = sum(_ON) if to.fore else SEEN_ON_BLANKS
+def sgr_transition(current: CellStyle | None, target: CellStyle) -> str:
+    """The SGR parameters that change the style; empty if there is nothing to change.
+
+    ``current`` None: not known.
+    """
+    all_codes = [_ON[bit] for bit in _ON if target.attributes & bit]
+    all_codes += [code for code in (target.fore, target.back) if code not in ("", "39", "49")]
+    reset_sequence = ";".join(["0", *all_codes])
+    if current is None:
+        return reset_sequence
+    visible = sum(_ON) if target.fore else VISIBLE_ON_BLANKS
     codes: list[str] = []
-    gone = now.marks & ~to.marks & care
-    stay = to.marks & ~now.marks
-    codes += sorted({_OFF[bit] for bit in _ON if gone & bit})
-    if gone & (BOLD | DIM):
-        # One code ends both.
-        stay |= to.marks & (BOLD | DIM)
-    codes += [_ON[bit] for bit in _ON if stay & bit]
-    if to.fore and to.fore != now.fore:
-        codes.append(to.fore)
-    if to.back != now.back:
-        codes.append(to.back)
-    step = ";".join(codes)
-    return step if len(step) <= len(afresh) else afresh
+    removed = current.attributes & ~target.attributes & visible
+    added = target.attributes & ~current.attributes
+    codes += sorted({_OFF[bit] for bit in _ON if removed & bit})
+    if removed & (BOLD | DIM):
+        # One code resets both.
+        added |= target.attributes & (BOLD | DIM)
+    codes += [_ON[bit] for bit in _ON if added & bit]
+    if target.fore and target.fore != current.fore:
+        codes.append(target.fore)
+    if target.back != current.back:
+        codes.append(target.back)
+    change = ";".join(codes)
+    return change if len(change) <= len(reset_sequence) else reset_sequence
 
 
 @lru_cache(maxsize=4096)
-def taken(now: CellStyle | None, to: CellStyle) -> CellStyle:
-    """The pen after :func:`turn`: what a blank does not care for may be left as it was."""
-    if to.fore or now is None:
-        return to if to.fore else CellStyle(to.marks, "39", to.back)
-    codes = turn(now, to)
-    if codes.startswith("0"):
-        return CellStyle(to.marks, "39", to.back)
-    return CellStyle((now.marks & ~SEEN_ON_BLANKS) | to.marks, now.fore, to.back)
+def style_after(current: CellStyle | None, target: CellStyle) -> CellStyle:
+    """The style after :func:`sgr_transition`: a blank may keep invisible attributes."""
+    if target.fore or current is None:
+        return target if target.fore else CellStyle(target.attributes, "39", target.back)
+    parameters = sgr_transition(current, target)
+    if parameters.startswith("0"):
+        return CellStyle(target.attributes, "39", target.back)
+    return CellStyle(
+        (current.attributes & ~VISIBLE_ON_BLANKS) | target.attributes, current.fore, target.back
+    )
