@@ -1,7 +1,7 @@
-"""Every key of the application, once: bindings, footer, palette and help come from here.
+"""Registry of actions and keys: the source of bindings, footer, palette and help.
 
 An action's ``name`` is the method ``action_<name>`` of the screen (or, for scope
-``everywhere``, of the application; for ``moving``, of the list that has the focus).
+``everywhere``, of the application; for ``moving``, of the widget that has the focus).
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from metlmon.frozen import frozen
 
 @frozen
 class Action:
-    """One thing a person can do.
+    """An action of the user, with its keys and texts.
 
-    ``keys`` are Textual's names of the keys, ``shown`` what the key cap says. ``footer``:
-    0 for not in the footer, else the larger stays longer when the terminal is narrow.
-    ``at_once``: taken before what has the focus sees the key, so that the keys right behind
-    it (typed fast, or come together over a slow line) find what it opened.
+    ``keys`` are Textual's key names, ``shown`` is the key cap. ``footer``: priority in the
+    footer, 0 for not shown; lower ones are dropped first on a narrow terminal. ``at_once``: a
+    priority binding, handled before the focused widget, so that keys queued behind it (fast
+    typing, slow line) reach what it opened.
     """
 
     scope: str
@@ -433,9 +433,11 @@ ACTIONS: Final[tuple[Action, ...]] = (
 
 
 def cap_of(action: Action) -> str:
-    """What the key cap says where each action has a line of its own: without the key of its
-    counterpart, which the footer names along with it."""
-    others = {each.shown for each in ACTIONS if each.scope == action.scope and each != action}
+    """The key cap where each action has its own line.
+
+    It lacks the key of the action's counterpart, which the footer shows with it.
+    """
+    others = {other.shown for other in ACTIONS if other.scope == action.scope and other != action}
     return " ".join(key for key in action.shown.split(" ") if key not in others) or action.shown
 
 
@@ -467,12 +469,14 @@ SCOPES: Final[dict[str, str]] = {
     "preview": "The preview",
     "launch": "The question before submitting",
 }
-"""Scopes in the order of the help screen, with their headings."""
+"""Headings of the scopes, in the order of the help screen."""
 
 
 def actions_of(scopes: Iterable[str], read_only: bool = False) -> list[Action]:
-    """The actions of some scopes, in the registry's order; with ``read_only`` without those
-    that change something."""
+    """The actions of these scopes, in the registry's order.
+
+    With ``read_only``, without those that change something.
+    """
     wanted = frozenset(scopes)
     return [
         action
@@ -482,11 +486,11 @@ def actions_of(scopes: Iterable[str], read_only: bool = False) -> list[Action]:
 
 
 def changes_something(action: Action) -> bool:
-    """Whether it acts on jobs, DAGs or files, or is there only for that."""
-    return action.scope in _CHANGING or action.name == "new"
+    """Whether it changes jobs, DAGs or files, or belongs to a screen that does."""
+    return action.scope in _CHANGING_SCOPES or action.name == "new"
 
 
-_CHANGING: Final = frozenset(
+_CHANGING_SCOPES: Final = frozenset(
     {"marking", "acting", "menu", "question"} | {"submit", "form", "typing", "preview", "launch"}
 )
 
@@ -495,12 +499,11 @@ READ_ONLY_FORBIDS: Final = frozenset(
     for action in ACTIONS
     if changes_something(action) and action.scope in ("marking", "acting", "overview")
 )
-"""Names of actions that a read-only screen does not perform, whoever asks. Of the other
-scopes there is no screen then."""
+"""Actions refused in read-only mode; the screens of the other changing scopes do not exist."""
 
 
 def bindings_of(*scopes: str) -> list[BindingType]:
-    """Textual's bindings for some scopes; each has an id, so that a key map can change it."""
+    """Textual's bindings of these scopes, with ids so that a keymap can change them."""
     return [
         Binding(
             ",".join(action.keys),

@@ -1,4 +1,4 @@
-"""The first lines of the overview: is it moving, and what needs a person. Pure functions."""
+"""The header of the overview: progress, DAGs, GPU-hours and incidents. Pure functions."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ BAR_ORDER: Final = (
     State.UNKNOWN,
     State.WAITING,
 )
-"""From what is over to what has not begun, with what needs a person before the latter."""
+"""From finished to not started, with states that need attention before the latter."""
 
 _TEXTURE: Final[Mapping[State, str]] = {
     State.COMPLETED: "█",
@@ -76,17 +76,17 @@ _TEXTURE: Final[Mapping[State, str]] = {
     State.WAITING: "─",
     State.SKIPPED: "▁",
 }
-_TROUBLE: Final = "╳"
-"""Texture of all other states. Textures tell the bar's parts apart where colours do not."""
+_OTHER_TEXTURE: Final = "╳"
+"""Texture of all other states; textures distinguish the parts without colours."""
 
-_ALWAYS: Final = frozenset({State.COMPLETED, State.RUNNING})
-_SHORT: Final = {
+_ALWAYS_SHOWN: Final = frozenset({State.COMPLETED, State.RUNNING})
+_SHORT_WORDS: Final = {
     State.TRANSFERRING_INPUT: "in",
     State.TRANSFERRING_OUTPUT: "out",
     State.PRE: "pre",
     State.POST: "post",
 }
-_WORDLESS: Final = (
+_DROP_ORDER: Final = (
     State.STARTING,
     State.TRANSFERRING_OUTPUT,
     State.TRANSFERRING_INPUT,
@@ -106,10 +106,10 @@ _WORDLESS: Final = (
     State.FAILED,
     State.HELD,
 )
-"""Whose words go first where the terminal is narrow; the glyphs and numbers stay."""
+"""Order in which words are dropped on a narrow terminal; symbols and numbers stay."""
 
 SEVERAL_DAGS: Final = 3
-"""DAGs that have a line each in the header; of more, only their states are counted."""
+"""Up to this number each DAG has a line in the header; of more, states are counted."""
 
 
 def seconds_ago(as_of: datetime | None, when: datetime | None) -> float | None:
@@ -120,31 +120,31 @@ def seconds_ago(as_of: datetime | None, when: datetime | None) -> float | None:
 
 
 def header(
-    update: Snapshot | None, dagdir: str, cells: int, ascii: bool, read_only: bool = False
+    snapshot: Snapshot | None, dagdir: str, width: int, ascii: bool, read_only: bool = False
 ) -> list[Line]:
-    """Name, liveness and freshness on the first line, the DAGs below it."""
+    """Directory, live state and age of the logs on the first line, DAGs below it."""
     name = plain(directory_name(dagdir), 48, ascii)
     title = line(("metlmon", TextStyle(formatting.Colour.SKY, formatting.Weight.BOLD)), "  ")
     title += line(("read-only  " if read_only else "", NOTE), (name, BOLD))
-    if update is None:
-        return [_inset(title, (), cells, ascii), line(" ", ("opening the directory", DIM))]
-    status = update.status
+    if snapshot is None:
+        return [_with_margins(title, (), width, ascii), line(" ", ("opening the directory", DIM))]
+    status = snapshot.status
     right = joined(
-        (_liveness(status, ascii), _freshness(update, cells, ascii), _warnings(status, ascii)),
+        (_live_state(status, ascii), _log_ages(snapshot, width, ascii), _warnings(status, ascii)),
         line("   "),
     )
-    lines = [_inset(title, right, cells, ascii)]
-    if update.error is not None:
-        lines.append(line(" ", (plain(update.error, 4 * cells, ascii), ALARM)))
-    lines.extend(_dag_lines(status.dags, cells, ascii))
+    lines = [_with_margins(title, right, width, ascii)]
+    if snapshot.error is not None:
+        lines.append(line(" ", (plain(snapshot.error, 4 * width, ascii), ALARM)))
+    lines.extend(_dag_lines(status.dags, width, ascii))
     return lines
 
 
-def _inset(left: Line, right: Line, cells: int, ascii: bool) -> Line:
-    return line(" ") + spread(left, right, cells - 2, ascii) + line(" ")
+def _with_margins(left: Line, right: Line, width: int, ascii: bool) -> Line:
+    return line(" ") + spread(left, right, width - 2, ascii) + line(" ")
 
 
-def _liveness(status: Status, ascii: bool) -> Line:
+def _live_state(status: Status, ascii: bool) -> Line:
     if status.as_of is None:
         return line((formatting.nothing_logged((dag.ended for dag in status.dags), ascii), DIM))
     if status.live:
@@ -152,17 +152,17 @@ def _liveness(status: Status, ascii: bool) -> Line:
     return line(("as of ", DIM), formatting.moment(status.as_of, ascii), (" not live", DIM))
 
 
-def _freshness(update: Snapshot, cells: int, ascii: bool) -> Line:
-    if update.progress.fraction < 1:
-        return reading(update.progress, 12 if cells >= 100 else 0, ascii)
-    status = update.status
+def _log_ages(snapshot: Snapshot, width: int, ascii: bool) -> Line:
+    if snapshot.progress.fraction < 1:
+        return reading(snapshot.progress, 12 if width >= 100 else 0, ascii)
+    status = snapshot.status
     if not status.live:
         return ()
     ages = [(seconds_ago(status.as_of, log.last), log.file) for log in status.logs]
     known = sorted((age, file) for age, file in ages if age is not None)
     if not known:
         return ()
-    if cells >= 150 and len(known) <= 3:
+    if width >= 150 and len(known) <= 3:
         return joined(
             (
                 line(
@@ -173,52 +173,54 @@ def _freshness(update: Snapshot, cells: int, ascii: bool) -> Line:
             ),
             line("  "),
         )
-    what = "log" if len(known) == 1 else "logs"
+    noun = "log" if len(known) == 1 else "logs"
     newest = formatting.age(known[0][0], ascii)
     oldest = formatting.age(known[-1][0], ascii)
-    if oldest != newest and cells >= 100:
-        return line((f"{what} ", DIM), f"{newest} to {oldest} ago")
-    return line((f"{what} ", DIM), f"{newest} ago")
+    if oldest != newest and width >= 100:
+        return line((f"{noun} ", DIM), f"{newest} to {oldest} ago")
+    return line((f"{noun} ", DIM), f"{newest} ago")
 
 
 def _warnings(status: Status, ascii: bool) -> Line:
     if not status.warnings:
         return ()
-    told = formatting.count(len(status.warnings), "warning", ascii=ascii)
-    return line((told, NOTE), (" !", KEY))
+    text = formatting.count(len(status.warnings), "warning", ascii=ascii)
+    return line((text, NOTE), (" !", KEY))
 
 
 def reading(progress: Progress, bar: int, ascii: bool) -> Line:
-    """``reading 31 % of 40.2 MB``, with a bar of so many cells before it."""
+    """``reading 31 % of 40.2 MB``, after a bar of ``bar`` cells."""
     done = formatting.share(progress.done, progress.total, ascii)
     size = formatting.size(progress.total, ascii)
-    drawn = formatting.progress_bar(progress.done, progress.total, bar, ascii)
-    return line((drawn, MOVING), " " if bar else "", f"reading {done} of {size}")
+    rendered = formatting.progress_bar(progress.done, progress.total, bar, ascii)
+    return line((rendered, MOVING), " " if bar else "", f"reading {done} of {size}")
 
 
-def _dag_lines(dags: tuple[DagRow, ...], cells: int, ascii: bool) -> list[Line]:
+def _dag_lines(dags: tuple[DagRow, ...], width: int, ascii: bool) -> list[Line]:
     if not dags:
         return [line(" ", ("no DAG file", DIM))]
     if len(dags) <= SEVERAL_DAGS:
         longest = max(width(_dag_name(dag, ascii)) for dag in dags)
-        return [_dag_line(dag, longest, cells, ascii) for dag in dags]
+        return [_dag_line(dag, longest, width, ascii) for dag in dags]
     counts = {state: sum(dag.state is state for dag in dags) for state in DagState}
     states = joined(
         (
-            line((f"{DAG_STATES[state].mark(ascii)} {n} {DAG_STATES[state].word}", _dag_ink(state)))
+            line(
+                (f"{DAG_STATES[state].mark(ascii)} {n} {DAG_STATES[state].word}", _dag_style(state))
+            )
             for state, n in counts.items()
             if n
         ),
         line("   "),
     )
     nodes = sum(dag.nodes_done for dag in dags), sum(dag.nodes_total for dag in dags)
-    done, of = (formatting.number(n, ascii) for n in nodes)
-    least = any(dag.at_least for dag in dags)
-    total = f"   {formatting.at_least(done, least, ascii)} of {of} nodes done"
+    done, all_nodes = (formatting.number(n, ascii) for n in nodes)
+    incomplete = any(dag.at_least for dag in dags)
+    total = f"   {formatting.at_least(done, incomplete, ascii)} of {all_nodes} nodes done"
     return [line(" ", f"{len(dags)} DAGs   ") + states + line((total, DIM))]
 
 
-def _dag_ink(state: DagState) -> TextStyle:
+def _dag_style(state: DagState) -> TextStyle:
     return style_of(DAG_STATES[state])
 
 
@@ -226,9 +228,9 @@ def _dag_name(dag: DagRow, ascii: bool) -> Line:
     return line(file_name(dag.file, 44, ascii))
 
 
-def _dag_line(dag: DagRow, longest: int, cells: int, ascii: bool) -> Line:
+def _dag_line(dag: DagRow, longest: int, room: int, ascii: bool) -> Line:
     name = _dag_name(dag, ascii)
-    pad = line(" " * (longest - width(name) + 2))
+    padding = line(" " * (longest - width(name) + 2))
     state = symbol_span(dag_sign(dag.state, dag.nodes_failed), ascii)
     halted = line(("halted", NOTE)) if dag.halted else ()
     done, total = (formatting.number(n, ascii) for n in (dag.nodes_done, dag.nodes_total))
@@ -236,30 +238,30 @@ def _dag_line(dag: DagRow, longest: int, cells: int, ascii: bool) -> Line:
     nodes = line((f"{done} of {total} nodes done", DIM))
     short = line((f"{done} of {total} done", DIM))
     failed = line((f"{dag.nodes_failed} failed", ALARM)) if dag.nodes_failed else ()
-    lives = line((_submitted(dag, ascii), DIM))
-    again = line((_recovered(dag, ascii), DIM)) if dag.recoveries else ()
+    submissions = line((_submitted(dag, ascii), DIM))
+    recoveries = line((_recovered(dag, ascii), DIM)) if dag.recoveries else ()
     rescue = line((f"rescue {dag.rescue}", DIM)) if dag.rescue else ()
     hold = line((plain((dag.hold.reason or "")[:200], 60, ascii), ALARM)) if dag.hold else ()
     refused = line((f"{dag.refused} refused", NOTE)) if dag.refused else ()
     gap = line("   ")
-    start = line(" ") + name + pad
+    start = line(" ") + name + padding
     return first_that_fits(
         (
-            start + joined((state, hold, halted, failed, nodes, lives, refused, rescue), gap),
-            start + joined((state, hold, halted, failed, nodes, again, refused, rescue), gap),
-            start + joined((state, hold, halted, failed, short, again, refused, rescue), gap),
+            start + joined((state, hold, halted, failed, nodes, submissions, refused, rescue), gap),
+            start + joined((state, hold, halted, failed, nodes, recoveries, refused, rescue), gap),
+            start + joined((state, hold, halted, failed, short, recoveries, refused, rescue), gap),
             start + joined((state, hold, halted, failed, nodes, refused, rescue), gap),
-            # Where it is held, its reason stays longer than which rescue file it began from.
+            # The reason of a held DAG matters more than its rescue file.
             *([start + joined((state, hold, halted, failed, short), gap)] if hold else ()),
-            start + joined((state, halted, failed, nodes, lives, refused, rescue), gap),
-            start + joined((state, halted, failed, nodes, again, rescue), gap),
-            start + joined((state, halted, failed, short, again, rescue), gap),
+            start + joined((state, halted, failed, nodes, submissions, refused, rescue), gap),
+            start + joined((state, halted, failed, nodes, recoveries, rescue), gap),
+            start + joined((state, halted, failed, short, recoveries, rescue), gap),
             start + joined((state, halted, failed, nodes, rescue), gap),
             start + joined((state, halted, failed, short, rescue), gap),
             start + joined((state, halted, failed, short), gap),
             start + joined((state, halted, failed), gap),
         ),
-        cells - 1,
+        room - 1,
     )
 
 
@@ -270,19 +272,19 @@ def _recovered(dag: DagRow, ascii: bool) -> str:
 def _submitted(dag: DagRow, ascii: bool) -> str:
     if not dag.submitted:
         return ""
-    sign = "x" if ascii else "×"
-    again = f", {_recovered(dag, ascii)}" if dag.recoveries else ""
+    times = "x" if ascii else "×"
+    recovered = f", {_recovered(dag, ascii)}" if dag.recoveries else ""
     last = f", last {dag.submissions[-1]:%Y-%m-%d %H:%M}" if dag.submissions else ""
-    return f"submitted {dag.submitted}{sign}{again}{last}"
+    return f"submitted {dag.submitted}{times}{recovered}{last}"
 
 
 def bar(states: Mapping[State, int], cells: int, ascii: bool) -> Line:
-    """All epochs as one bar. Every state that occurs has at least one cell."""
+    """All epochs as one bar; every state that occurs has at least one cell."""
     present = [(state, states.get(state, 0)) for state in BAR_ORDER if states.get(state, 0) > 0]
-    total = sum(n for _, n in present)
+    total = sum(count for _, count in present)
     if not total:
         return line(("-" if ascii else "─") * cells)
-    shares = apportioned([n for _, n in present], cells)
+    shares = apportioned([count for _, count in present], cells)
     return line(
         *(
             (_texture(state, ascii) * share, style_of(STATES[state]))
@@ -292,42 +294,53 @@ def bar(states: Mapping[State, int], cells: int, ascii: bool) -> Line:
 
 
 def apportioned(amounts: list[int], cells: int) -> list[int]:
-    """Cells for each amount, in proportion, their sum exactly ``cells``, each at least one
-    as long as there are as many cells as amounts."""
+    """Cells in proportion to the amounts, with a sum of exactly ``cells``.
+
+    Each is at least one, if there are as many cells as amounts.
+    """
     total = sum(amounts)
-    shares = [max(1, cells * n // total) for n in amounts]
+    shares = [max(1, cells * amount // total) for amount in amounts]
     while sum(shares) != cells:
         step = 1 if sum(shares) < cells else -1
-        # Whoever is furthest below (above) its due gets (gives) the cell.
-        due = [(cells * n / total - s) * step for n, s in zip(amounts, shares, strict=True)]
-        able = [i for i, s in enumerate(shares) if step > 0 or s > 1] or list(range(len(shares)))
-        shares[max(able, key=lambda i: due[i])] += step
+        # Add (remove) a cell where the share is furthest below (above) the exact value.
+        deficit = [
+            (cells * amount / total - share) * step
+            for amount, share in zip(amounts, shares, strict=True)
+        ]
+        adjustable = [i for i, share in enumerate(shares) if step > 0 or share > 1] or list(
+            range(len(shares))
+        )
+        shares[max(adjustable, key=lambda i: deficit[i])] += step
     return shares
 
 
 def _texture(state: State, ascii: bool) -> str:
-    return STATES[state].letter if ascii else _TEXTURE.get(state, _TROUBLE)
+    return STATES[state].letter if ascii else _TEXTURE.get(state, _OTHER_TEXTURE)
 
 
 def counts(states: Mapping[State, int], cells: int, ascii: bool, paused: int = 0) -> Line:
-    """``✓ 412 done   ▶ 9 running   …``: what occurs, and always what is done and running.
-    ``paused``: of so many runs the next epoch's PRE script is a gate that keeps it waiting."""
-    kept = min(paused, states.get(State.PRE, 0))
-    if kept:
-        told = line((PAUSED.mark(ascii), style_of(PAUSED)), f" {formatting.number(kept, ascii)}")
-        told += line((f" {PAUSED.word}", style_of(PAUSED)))
-        others = {**states, State.PRE: states[State.PRE] - kept}
-        rest = counts(others, cells - width(told) - 3, ascii)
-        return rest + line("   ") + told
-    present = [s for s in BAR_ORDER if states.get(s, 0) or s in _ALWAYS]
+    """``✓ 412 done   ▶ 9 running   …``: states that occur, and always done and running.
+
+    ``paused``: the number of runs whose next epoch waits in a gate (its PRE script).
+    """
+    paused_count = min(paused, states.get(State.PRE, 0))
+    if paused_count:
+        paused_text = line(
+            (PAUSED.mark(ascii), style_of(PAUSED)), f" {formatting.number(paused_count, ascii)}"
+        )
+        paused_text += line((f" {PAUSED.word}", style_of(PAUSED)))
+        others = {**states, State.PRE: states[State.PRE] - paused_count}
+        counted = counts(others, cells - width(paused_text) - 3, ascii)
+        return counted + line("   ") + paused_text
+    present = [s for s in BAR_ORDER if states.get(s, 0) or s in _ALWAYS_SHOWN]
 
     words = {s: "done" if s is State.COMPLETED else STATES[s].word for s in State}
-    short = words | _SHORT
+    short = words | _SHORT_WORDS
     gaps = line("   "), line("  ")
     candidates = [joined((_count(s, states, words, ascii) for s in present), gaps[0])]
     candidates.append(joined((_count(s, states, short, ascii) for s in present), gaps[1]))
-    for silent in _WORDLESS:
-        short[silent] = ""
+    for dropped in _DROP_ORDER:
+        short[dropped] = ""
         candidates.append(joined((_count(s, states, short, ascii) for s in present), gaps[1]))
     return first_that_fits(candidates, cells)
 
@@ -335,72 +348,78 @@ def counts(states: Mapping[State, int], cells: int, ascii: bool, paused: int = 0
 def _count(
     state: State, states: Mapping[State, int], words: Mapping[State, str], ascii: bool
 ) -> Line:
-    n = states.get(state, 0)
-    how = style_of(STATES[state]) if n else DIM
+    count = states.get(state, 0)
+    style = style_of(STATES[state]) if count else DIM
     word = f" {words[state]}" if words[state] else ""
-    return line((STATES[state].mark(ascii), how), f" {formatting.number(n, ascii)}", (word, how))
+    return line(
+        (STATES[state].mark(ascii), style), f" {formatting.number(count, ascii)}", (word, style)
+    )
 
 
 def others(status: Status, ascii: bool) -> Line:
-    """The nodes that are no epoch and are at work or in trouble, without those that
-    :func:`special` names; before them how many evaluations failed, and what came of it."""
+    """Active or failed nodes that are not epochs, after a count of failed evaluations.
+
+    Nodes shown by :func:`special` are not among them.
+    """
     counts = node_text.others_astir(status)
-    told = [
+    parts = [
         _count(state, counts, {state: STATES[state].word}, ascii)
         for state in BAR_ORDER
         if state in counts
     ]
-    rest = line(("other nodes  ", DIM)) + joined(told, line("  ")) if told else ()
-    return joined((failed_evaluations(status.side_nodes, ascii), rest), line("   "))
+    active = line(("other nodes  ", DIM)) + joined(parts, line("  ")) if parts else ()
+    return joined((failed_evaluations(status.side_nodes, ascii), active), line("   "))
 
 
 def failed_evaluations(side: SideCounts, ascii: bool) -> Line:
-    """``2 evaluations failed``: an alarm where that fails the DAG, else no more than a note."""
-    told, more = node_text.failed_evaluations(side, ascii)
-    behind = (f" ({more})" if more else "", ALARM if side.failed else DIM)
-    return line((told, ALARM if side.failed and not side.overruled else NOTE), behind)
+    """``2 evaluations failed``: an alarm if that fails the DAG, else a note."""
+    text, detail = node_text.failed_evaluations(side, ascii)
+    detail_span = (f" ({detail})" if detail else "", ALARM if side.failed else DIM)
+    return line((text, ALARM if side.failed and not side.overruled else NOTE), detail_span)
 
 
 def special(rows: Sequence[NodeRow], cells: int, ascii: bool) -> Line:
-    """``PROVISIONER provision ▶ running 0:12:00  ·  SERVICE monitor ▶ running``: the nodes outside
-    the graph, and those of no run, as many as there is room for; trouble first where there is
-    not."""
+    """``PROVISIONER provision ▶ running 0:12:00  ·  SERVICE monitor ▶ running``.
+
+    The nodes outside the graph, and those of no run, as far as there is room; nodes in trouble
+    stay longest.
+    """
     dot = line(("  -  " if ascii else "  ·  ", DIM))
     for short in (False, True):
-        told = joined((_special(row, ascii, short) for row in rows), dot)
-        if width(told) <= cells:
-            return told
-    kept = list(rows)
-    while kept:
-        # What is over or has not begun goes first, of those the last named.
-        calm = [row for row in kept if row.state in node_text.AT_REST] or kept
-        kept = [row for row in kept if row is not calm[-1]]
-        more = line((f"{len(rows) - len(kept)} more", DIM), (" d", KEY))
-        told = joined((*(_special(row, ascii, True) for row in kept), more), dot)
-        if width(told) <= cells:
-            return told
+        content = joined((_special(row, ascii, short) for row in rows), dot)
+        if width(content) <= cells:
+            return content
+    shown = list(rows)
+    while shown:
+        # Drop finished and waiting nodes first, from the end.
+        droppable = [row for row in shown if row.state in node_text.AT_REST] or shown
+        shown = [row for row in shown if row is not droppable[-1]]
+        more = line((f"{len(rows) - len(shown)} more", DIM), (" d", KEY))
+        content = joined((*(_special(row, ascii, True) for row in shown), more), dot)
+        if width(content) <= cells:
+            return content
     return ()
 
 
 def _special(row: NodeRow, ascii: bool, short: bool) -> Line:
-    sign = STATES[row.state]
-    how = style_of(sign)
+    symbol = STATES[row.state]
+    style = style_of(symbol)
     kind = f"{row.kind.upper()} " if row.kind in KINDS else ""
-    told = line(
-        (kind, DIM), (plain(row.node, 24, ascii), BOLD if _troubled(row) else TextStyle()), " "
+    content = line(
+        (kind, DIM), (plain(row.node, 24, ascii), BOLD if _in_trouble(row) else TextStyle()), " "
     )
-    if short and not _troubled(row):
-        told += line((sign.mark(ascii), how))
+    if short and not _in_trouble(row):
+        content += line((symbol.mark(ascii), style))
     else:
-        told += symbol_span(sign, ascii)
+        content += symbol_span(symbol, ascii)
     if row.overruled:
-        told += line((" job failed", NOTE))
+        content += line((" job failed", NOTE))
     if row.seconds is not None and row.state not in node_text.AT_REST:
-        told += line(" ", formatting.duration(row.seconds, ascii))
-    return told
+        content += line(" ", formatting.duration(row.seconds, ascii))
+    return content
 
 
-def _troubled(row: NodeRow) -> bool:
+def _in_trouble(row: NodeRow) -> bool:
     return row.state in (State.HELD, State.FAILED, State.REMOVED)
 
 
@@ -409,26 +428,32 @@ QUIET_SECONDS: Final = 600
 
 
 def standstill(status: Status) -> Line:
-    """That a DAG runs, has nodes waiting, and yet nothing of it is at work."""
+    """A warning if a DAG runs and has nodes waiting, but nothing is queued or running."""
     ages = [seconds_ago(status.as_of, log.last) for log in status.logs]
     newest = min((age for age in ages if age is not None), default=0.0)
     running = any(dag.state is DagState.RUNNING for dag in status.dags)
     if not (status.live and running and newest > QUIET_SECONDS):
         return ()
     waiting = status.node_states.get(State.WAITING, 0)
-    over = node_text.AT_REST | {State.FAILED, State.REMOVED}
-    if not waiting or any(n for state, n in status.node_states.items() if state not in over):
+    inactive = node_text.AT_REST | {State.FAILED, State.REMOVED}
+    if not waiting or any(
+        count for state, count in status.node_states.items() if state not in inactive
+    ):
         return ()
     return line(("nothing is queued or running", ALARM))
 
 
 def gpu_hours(hours: GpuHours, ascii: bool, flying: bool = True, least: bool = False) -> Line:
     """``GPU-hours  5 879 good · 3 902 lost (40 %) · 212 in flight``; lost is of what ended.
-    Without ``flying`` the last of them is only told when it is not 0; ``least``: there were more,
-    which the logs lack."""
+
+    Without ``flying``, the last one is shown only if it is not 0. ``least``: lower bounds, since
+    the logs are incomplete.
+    """
     dot = line(("  -  " if ascii else "  ·  ", DIM))
     lost = formatting.share(hours.bad, hours.good + hours.bad, ascii)
-    (good, bad, now), _ = formatting.hours_added((hours.good, hours.bad, hours.in_flight), ascii)
+    (good, bad, in_flight), _ = formatting.hours_added(
+        (hours.good, hours.bad, hours.in_flight), ascii
+    )
     parts: Iterable[Line] = (
         line((good, GOOD), " good"),
         line(
@@ -437,7 +462,7 @@ def gpu_hours(hours: GpuHours, ascii: bool, flying: bool = True, least: bool = F
             (f" ({lost})" if hours.bad > 0 else "", DIM),
         ),
         line(
-            (now, MOVING if hours.in_flight > 0 else DIM),
+            (in_flight, MOVING if hours.in_flight > 0 else DIM),
             " in flight",
         )
         if flying or hours.in_flight > 0
@@ -447,52 +472,54 @@ def gpu_hours(hours: GpuHours, ascii: bool, flying: bool = True, least: bool = F
     return start + joined(parts, dot)
 
 
-def prospects(figures: Headline | None, cells: int, ascii: bool) -> Line:
-    """``17 epochs/day   done in 6 d (4–9 d)``, as much of it as there is room for; nothing
-    before it is computed, or where there is no run."""
-    if figures is None or not figures.outlook.total:
+def prospects(headline: Headline | None, cells: int, ascii: bool) -> Line:
+    """``17 epochs/day   done in 6 d (4–9 d)``, as far as there is room.
+
+    Empty before it is computed, or if there is no run.
+    """
+    if headline is None or not headline.outlook.total:
         return ()
-    told = figures.outlook
-    long, brief = (estimate_text.done_in(told, ascii, brief=short) for short in (False, True))
-    how = GOOD if told.ended is not None else BOLD if told.span is not None else NOTE
-    rate = line((estimate_text.rate(told.rate, ascii), DIM))
+    forecast = headline.outlook
+    long, brief = (estimate_text.done_in(forecast, ascii, brief=short) for short in (False, True))
+    style = GOOD if forecast.ended is not None else BOLD if forecast.span is not None else NOTE
+    rate = line((estimate_text.rate(forecast.rate, ascii), DIM))
     gap = line("   ")
-    alone = line((estimate_text.done_in(replace(told, without=()), ascii), how))
+    shortest = line((estimate_text.done_in(replace(forecast, without=()), ascii), style))
     return first_that_fits(
         (
-            joined((rate, line((long, how))), gap),
-            joined((rate, line((brief, how))), gap),
-            line((brief, how)),
-            alone,
+            joined((rate, line((long, style))), gap),
+            joined((rate, line((brief, style))), gap),
+            line((brief, style)),
+            shortest,
         ),
         cells,
     )
 
 
 def hours_and_prospects(
-    hours: GpuHours, figures: Headline | None, cells: int, ascii: bool, least: bool = False
+    hours: GpuHours, headline: Headline | None, cells: int, ascii: bool, least: bool = False
 ) -> list[Line]:
-    """GPU-hours and when it will be done: on one line where there is room for what matters."""
-    spent = gpu_hours(hours, ascii, least=least)
+    """GPU-hours and forecast, on one line if there is room."""
+    hours_line = gpu_hours(hours, ascii, least=least)
     gap = line("     ")
-    room = cells - width(spent) - width(gap)
-    beside = prospects(figures, room, ascii)
-    if width(beside) <= room:
-        return [joined((spent, beside), gap)]
-    return [spent, crop(prospects(figures, cells, ascii), cells, ascii)]
+    room = cells - width(hours_line) - width(gap)
+    forecast = prospects(headline, room, ascii)
+    if width(forecast) <= room:
+        return [joined((hours_line, forecast), gap)]
+    return [hours_line, crop(prospects(headline, cells, ascii), cells, ascii)]
 
 
 _INCIDENT: Final = {True: "!", False: "▲"}
 
 
-def incident(figures: Headline | None, cells: int, ascii: bool) -> Line:
-    """The worst incident, and how many more there are; nothing where there is none."""
-    if figures is None or figures.worst is None:
+def incident(headline: Headline | None, cells: int, ascii: bool) -> Line:
+    """The worst incident and the number of others; empty if there is none."""
+    if headline is None or headline.worst is None:
         return ()
-    worst = figures.worst
-    how = ALARM if worst.severity is IncidentSeverity.ALARM else NOTE
-    more = f"  and {figures.more} more" if figures.more else ""
+    worst = headline.worst
+    style = ALARM if worst.severity is IncidentSeverity.ALARM else NOTE
+    more = f"  and {headline.more} more" if headline.more else ""
     end = line((more, DIM), "  ", ("i", KEY))
     mark = f"{_INCIDENT[ascii]} "
-    told = line((mark + plain(worst.headline, 400, ascii), how))
-    return crop(told, cells - width(end), ascii) + end
+    content = line((mark + plain(worst.headline, 400, ascii), style))
+    return crop(content, cells - width(end), ascii) + end

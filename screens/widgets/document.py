@@ -1,4 +1,4 @@
-"""Lines to scroll through, in sections to jump between."""
+"""A scrollable text with sections to jump between."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ from screens.widgets.spans import Line
 
 
 class Document(LineWidget, can_focus=True):
-    """Long text that may change while one reads it: it stays where it is. Told its end is in
-    view (``follow``), it stays at the end as text grows."""
+    """Long text that keeps its scroll position when it changes.
+
+    With ``follow`` it stays at the end while text is appended, as long as the end is in view.
+    """
 
     BINDINGS: ClassVar[list[BindingType]] = bindings_of("moving")
 
     class Scrolled(Message):
-        """Another part of the text is in view."""
+        """The text was scrolled or resized."""
 
     def __init__(self, *, id: str | None = None, follow: bool = False) -> None:
         super().__init__(id=id)
@@ -32,52 +34,52 @@ class Document(LineWidget, can_focus=True):
 
     @property
     def lines(self) -> Sequence[Line]:
-        """The whole text."""
+        """All lines of the text."""
         return self._lines
 
     @property
     def top(self) -> int:
-        """Number of the first line in view."""
+        """Index of the first line in view."""
         return self._top
 
     @property
     def below(self) -> int:
-        """How many lines lie below what is in view."""
+        """Number of lines below the view."""
         return max(0, len(self._lines) - self._top - self.size.height)
 
     def show(self, lines: Sequence[Line], sections: Sequence[int] = ()) -> None:
-        """Show these lines; ``sections`` are the numbers of those with a heading."""
+        """Show these lines; ``sections`` are the indices of the headings."""
         at_end = self._follow and self.below == 0
         self._lines, self._sections = lines, sections
-        self._top = self._deepest if at_end else min(self._top, self._deepest)
+        self._top = self._last_top if at_end else min(self._top, self._last_top)
         self.repaint()
 
     def on_resize(self) -> None:
-        before = self._top
-        self._top = self._deepest if self._follow else min(self._top, self._deepest)
-        if self._top != before:
+        previous_top = self._top
+        self._top = self._last_top if self._follow else min(self._top, self._last_top)
+        if self._top != previous_top:
             self.repaint()
         self.post_message(self.Scrolled())
 
     @property
-    def _deepest(self) -> int:
+    def _last_top(self) -> int:
         return max(0, len(self._lines) - self.size.height)
 
     def line_at(self, y: int) -> tuple[Line, bool]:
-        at = self._top + y
-        return (self._lines[at] if at < len(self._lines) else ()), False
+        index = self._top + y
+        return (self._lines[index] if index < len(self._lines) else ()), False
 
     def go_to(self, top: int) -> None:
-        """Bring line ``top`` to the first line in view, as far as there is text."""
-        self._follow = self._follow and top >= self._deepest
-        self._top = max(0, min(top, self._deepest))
+        """Scroll line ``top`` to the top of the view, as far as there is text."""
+        self._follow = self._follow and top >= self._last_top
+        self._top = max(0, min(top, self._last_top))
         self.repaint()
         self.post_message(self.Scrolled())
 
     def next_section(self) -> None:
-        """To the next heading; behind the last one, to the start."""
-        later = [at for at in self._sections if at > self._top]
-        self.go_to(later[0] if later and self._top < self._deepest else 0)
+        """Scroll to the next heading, or from the last one to the start."""
+        next_sections = [section for section in self._sections if section > self._top]
+        self.go_to(next_sections[0] if next_sections and self._top < self._last_top else 0)
 
     def action_up(self) -> None:
         self.go_to(self._top - 1)
@@ -95,7 +97,7 @@ class Document(LineWidget, can_focus=True):
         self.go_to(0)
 
     def action_last(self) -> None:
-        self.go_to(self._deepest)
+        self.go_to(self._last_top)
 
     def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
         self.go_to(self._top + 3)

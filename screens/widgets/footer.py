@@ -1,4 +1,4 @@
-"""The last line: what can be done here. Two actions' room is left to what matters most."""
+"""The footer: keys and labels of the available actions, the most important ones first."""
 
 from __future__ import annotations
 
@@ -14,15 +14,14 @@ ELSEWHERE: Final = frozenset(
     {"problems", "timeline", "sites", "curves", "estimates", "incidents", "inputs", "palette"}
     | {"nodes", "grid", "bag"}
 )
-"""Ways to other screens. A screen that asks something offers its answers, not these."""
-
+"""Actions that open other screens. Modal screens offer their own keys instead."""
 
 RELABELLED: Final = 10
-"""What a key does only at the moment stays in a narrow footer as long as the way to the help."""
+"""Footer priority of a temporary label: that of the help, so that it stays on narrow screens."""
 
 
 class KeyFooter(LineWidget):
-    """The footer of a screen, from the action registry, without the actions of these names."""
+    """The footer of a screen, from the action registry, except for some actions by name."""
 
     def __init__(self, scopes: Sequence[str], without: Collection[str] = ()) -> None:
         super().__init__(id="keys")
@@ -32,13 +31,13 @@ class KeyFooter(LineWidget):
         self._alone = False
 
     def relabel(self, labels: Mapping[str, str], alone: bool = False) -> None:
-        """What some actions, by name, do at the moment. ``alone``: no other key does anything."""
+        """Set temporary labels by action name. ``alone``: hide all other keys."""
         if (self._labels, self._alone) != (labels, alone):
             self._labels, self._alone = labels, alone
             self.repaint()
 
     def leave_out(self, names: Collection[str]) -> None:
-        """Offer all but these from now on: they would do nothing here."""
+        """Hide these actions, which would do nothing here, and show all others."""
         if self._without != frozenset(names):
             self._without = frozenset(names)
             self.repaint()
@@ -56,13 +55,13 @@ class KeyFooter(LineWidget):
 
 
 def key_line(actions: Sequence[Action], cells: int) -> Line:
-    """Keys and labels that fit into so many cells: the least important go first."""
-    kept = list(actions)
+    """Keys and labels that fit into ``cells``; the least important are dropped first."""
+    shown = list(actions)
     while True:
-        made = joined((_key(action) for action in kept), line("   "))
-        if width(made) <= cells or not kept:
-            return made
-        kept.remove(min(kept, key=lambda action: action.footer))
+        content = joined((_key(action) for action in shown), line("   "))
+        if width(content) <= cells or not shown:
+            return content
+        shown.remove(min(shown, key=lambda action: action.footer))
 
 
 def _key(action: Action) -> Line:

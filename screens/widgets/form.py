@@ -1,7 +1,7 @@
-"""A form: one field to a line, all of them open for typing, painted by the cell.
+"""A form with one field per line, in one widget with one cursor.
 
-Textual's Input is a widget for each field; forty of them, each with its own cursor, cost
-kilobytes on every move. This is one canvas with one cursor.
+Textual's Input is one widget per field; forty of them, each with its own cursor, cost
+kilobytes of output on every move.
 """
 
 from __future__ import annotations
@@ -22,25 +22,27 @@ from metlmon.frozen import frozen
 from metlmon.text.formatting import Colour
 from screens.actions import actions_of, bindings_of
 from screens.base.sanitize import exact
-from screens.widgets.line_widget import LineWidget, Told
+from screens.widgets.line_widget import LineState, LineWidget
 from screens.widgets.spans import BOLD, DIM, Line, TextStyle, both_ends, fit, line
 
 MARGIN: Final = 2
 GAP: Final = 2
 LONGEST: Final = 4096
-"""Characters in a field: a path has at most as many."""
+"""Maximum length of a field in characters, that of a path."""
 
 CURSOR: Final = TextStyle(Colour.SKY)
 
-_NAMES: Final = {key: action.name for action in actions_of(["form"]) for key in action.keys}
+_ACTION_BY_KEY: Final = {key: action.name for action in actions_of(["form"]) for key in action.keys}
 
 
 @frozen
 class FormEntry:
-    """One field as it is drawn; ``name`` None: a heading. ``note`` stands beside it.
-    ``options`` are stepped through with left and right; ``closed``: nothing else can be
-    typed. ``hint`` stands in the field while it is empty. ``listed``: enter is not for the
-    form, which goes on to the next field, but for a list of what could be chosen."""
+    """One field, or a heading if ``name`` is None.
+
+    ``note`` is shown beside it, ``hint`` in the field while it is empty. Left and right step
+    through ``options``; ``closed``: no other text can be typed. ``listed``: enter opens a list
+    of choices instead of moving to the next field.
+    """
 
     name: str | None
     label: str
@@ -54,35 +56,37 @@ class FormEntry:
 
     @property
     def chosen(self) -> bool:
-        """It stands at one of its options."""
+        """Is the text one of the options?"""
         return self.text in self.options
 
 
 class FormView(LineWidget, can_focus=True):
-    """Fields under one cursor. What is typed first into a field replaces the value that it came
-    with; once that was edited, or the caret moved in it, it goes where the caret is. ``changed``
-    is told a field's name and its new text, at once: between a message and its answer another
-    letter may come. ``FormView.Moved`` tells where the cursor is, ``FormView.Paged`` a page up or
-    down."""
+    """The fields of a form, with one cursor.
+
+    The first text typed into a field replaces its initial value; once the field was edited, or
+    the caret moved in it, text is inserted at the caret. ``changed`` is called directly with a
+    field's name and new text: with a message, another letter could arrive before the handler
+    runs. Posts ``FormView.Moved`` and ``FormView.Paged``.
+    """
 
     BINDINGS: ClassVar[list[BindingType]] = bindings_of("form")
 
     class Moved(Message):
-        """The cursor is in another field, or other fields are in view."""
+        """The cursor moved to another field, or the view was resized."""
 
     class Paged(Message):
-        """A page up (-1) or down (1)."""
+        """A page up (-1) or down (1) was requested."""
 
-        def __init__(self, by: int) -> None:
+        def __init__(self, direction: int) -> None:
             super().__init__()
-            self.by = by
+            self.by = direction
 
     def __init__(self, changed: Callable[[str, str], None], *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._changed = changed
         self._entries: Sequence[FormEntry] = ()
-        self._value = 24
-        self._at = 0
+        self._value_width = 24
+        self._cursor_index = 0
         self._caret = 0
         self._top = 0
         self._edited: set[str] = set()
@@ -91,62 +95,64 @@ class FormView(LineWidget, can_focus=True):
 
     @property
     def cursor(self) -> str | None:
-        """Name of the field under the cursor."""
-        return self._entries[self._at].name if self._entries else None
+        """The name of the field under the cursor."""
+        return self._entries[self._cursor_index].name if self._entries else None
 
     @property
     def above(self) -> int:
-        """How many lines lie above what is in view."""
+        """Number of lines above the view."""
         return self._top
 
     @property
     def below(self) -> int:
-        """How many lines lie below what is in view."""
+        """Number of lines below the view."""
         return max(0, len(self._entries) - self._top - self.size.height)
 
     def show(self, entries: Sequence[FormEntry], value: int) -> None:
-        """Show these fields, each value ``value`` cells wide. The cursor stays in its field."""
-        before = self._entries[self._at] if self._entries else None
-        self._entries, self._value = entries, value
-        names = [each.name for each in entries]
-        if before is None or before.name not in names:
-            self._at = min(self._at, len(entries) - 1)
-            self._at = self._field_from(self._at, 1)
-            self._caret = len(self._entry.text)
+        """Show these fields, with values ``value`` cells wide; the cursor stays in its field."""
+        previous = self._entries[self._cursor_index] if self._entries else None
+        self._entries, self._value_width = entries, value
+        names = [entry.name for entry in entries]
+        if previous is None or previous.name not in names:
+            self._cursor_index = min(self._cursor_index, len(entries) - 1)
+            self._cursor_index = self._field_from(self._cursor_index, 1)
+            self._caret = len(self._current_entry.text)
         else:
-            self._at = names.index(before.name)
-            if self._entry.text != before.text:
-                self._caret = len(self._entry.text)
-                self._edited.add(before.name or "")  # chosen from a list
+            self._cursor_index = names.index(previous.name)
+            if self._current_entry.text != previous.text:
+                self._caret = len(self._current_entry.text)
+                self._edited.add(previous.name or "")  # chosen from a list
         self._keep_in_view()
         self.repaint()
 
     def select(self, name: str) -> None:
-        """Put the cursor into this field, if it is there."""
-        at = next((i for i, each in enumerate(self._entries) if each.name == name), None)
-        if at is not None:
-            self._go(at)
+        """Move the cursor to this field, if it exists."""
+        index = next((i for i, entry in enumerate(self._entries) if entry.name == name), None)
+        if index is not None:
+            self._move_to(index)
 
     @property
-    def _entry(self) -> FormEntry:
-        return self._entries[self._at]
+    def _current_entry(self) -> FormEntry:
+        return self._entries[self._cursor_index]
 
     def _field_from(self, at: int, step: int) -> int:
-        """The first field from ``at`` on, in one direction; the other one at an end."""
-        for way in (step, -step):
+        """The nearest field from ``at`` on in one direction, or else in the other."""
+        for direction in (step, -step):
             i = at
             while 0 <= i < len(self._entries):
                 if self._entries[i].name is not None:
                     return i
-                i += way
+                i += direction
         return at
 
     def _keep_in_view(self) -> None:
         height = max(1, self.size.height)
-        self._top = max(self._top, self._at - height + 1)
-        # A heading goes along with the field below it.
-        head = self._at - (self._at > 0 and self._entries[self._at - 1].name is None)
-        self._top = min(self._top, head if height > 1 else self._at)
+        self._top = max(self._top, self._cursor_index - height + 1)
+        # Keep the heading above the field in view.
+        head = self._cursor_index - (
+            self._cursor_index > 0 and self._entries[self._cursor_index - 1].name is None
+        )
+        self._top = min(self._top, head if height > 1 else self._cursor_index)
         self._top = max(0, min(self._top, len(self._entries) - height))
 
     def on_resize(self) -> None:
@@ -164,31 +170,36 @@ class FormView(LineWidget, can_focus=True):
     # --- drawing --------------------------------------------------------------------------
 
     @property
-    def _label(self) -> int:
+    def _label_width(self) -> int:
         return min(18, max((cell_len(e.label) for e in self._entries if e.name), default=0))
 
     @property
-    def _unit(self) -> int:
+    def _unit_width(self) -> int:
         return max((cell_len(each.unit) for each in self._entries), default=0)
 
     def line_at(self, y: int) -> tuple[Line, bool]:
-        at = self._top + y
-        if at >= len(self._entries):
+        index = self._top + y
+        if index >= len(self._entries):
             return (), False
-        entry, here = self._entries[at], at == self._at and self.has_focus
+        entry, here = self._entries[index], index == self._cursor_index and self.has_focus
         if entry.name is None:
             return line(" ", (entry.label, DIM)), False
-        mark = (">" if self.ascii else "▌") if at == self._at else " "
-        made = line((mark, CURSOR if here else DIM), " " * (MARGIN - 1))
-        made += fit(
-            line((entry.label, BOLD if here else TextStyle())), self._label, "left", self.ascii
+        mark = (">" if self.ascii else "▌") if index == self._cursor_index else " "
+        content = line((mark, CURSOR if here else DIM), " " * (MARGIN - 1))
+        content += fit(
+            line((entry.label, BOLD if here else TextStyle())),
+            self._label_width,
+            "left",
+            self.ascii,
         )
-        made += line(" " * GAP) + fit(self._shown(entry, here), self._value, "left", self.ascii)
-        unit = fit(line((entry.unit, DIM)), self._unit, "left", self.ascii)
-        return made + line(" ") + (unit + line("  ") if entry.unit else ()) + entry.note, False
+        content += line(" " * GAP) + fit(
+            self._render_value(entry, here), self._value_width, "left", self.ascii
+        )
+        unit = fit(line((entry.unit, DIM)), self._unit_width, "left", self.ascii)
+        return content + line(" ") + (unit + line("  ") if entry.unit else ()) + entry.note, False
 
-    def _shown(self, entry: FormEntry, here: bool) -> Line:
-        room = self._value - 2
+    def _render_value(self, entry: FormEntry, here: bool) -> Line:
+        room = self._value_width - 2
         if entry.chosen:
             left, right = ("<", ">") if self.ascii else ("‹", "›")
             text = both_ends(exact(entry.text, self.ascii), room - 4, self.ascii)
@@ -198,68 +209,72 @@ class FormView(LineWidget, can_focus=True):
         if not here:
             return line(" ", both_ends(exact(entry.text, self.ascii), room, self.ascii))
         start, _ = self._window(entry, room)
-        # Like a hint, a value that typing will replace.
-        ink = TextStyle() if entry.name in self._edited else DIM
-        return line(" ", (exact(entry.text[start:], self.ascii)[: room + 1], ink))
+        # An initial value, which typing replaces, looks like a hint.
+        style = TextStyle() if entry.name in self._edited else DIM
+        return line(" ", (exact(entry.text[start:], self.ascii)[: room + 1], style))
 
     def _window(self, entry: FormEntry, room: int) -> tuple[int, int]:
-        """The first character in view, so that the caret is; and the caret's cell."""
+        """The first character in view, such that the caret is visible, and the caret's cell."""
         start = 0
-        while (at := cell_len(exact(entry.text[start : self._caret], self.ascii))) > room:
-            start += max(1, (at - room) // 2)
-        return start, at
+        while (caret := cell_len(exact(entry.text[start : self._caret], self.ascii))) > room:
+            start += max(1, (caret - room) // 2)
+        return start, caret
 
-    def told_at(self, y: int) -> Told:
-        at = self._top + y
-        return *self.line_at(y), at, at == self._at and self.has_focus and self._caret
+    def told_at(self, y: int) -> LineState:
+        index = self._top + y
+        return (
+            *self.line_at(y),
+            index,
+            index == self._cursor_index and self.has_focus and self._caret,
+        )
 
-    def strip_of(self, y: int, told: Told) -> Strip:
-        strip = super().strip_of(y, told)
-        at = self._top + y
-        if at >= len(self._entries) or self._entries[at].name is None:
+    def strip_of(self, y: int, state: LineState) -> Strip:
+        strip = super().strip_of(y, state)
+        index = self._top + y
+        if index >= len(self._entries) or self._entries[index].name is None:
             return strip
-        entry = self._entries[at]
-        start = MARGIN + self._label + GAP
-        pieces = [
+        entry = self._entries[index]
+        start = MARGIN + self._label_width + GAP
+        parts = [
             strip.crop(0, start),
-            _under(strip.crop(start, start + self._value), self._field_ground),
-            strip.crop(start + self._value, self.size.width),
+            _with_style(strip.crop(start, start + self._value_width), self._field_style),
+            strip.crop(start + self._value_width, self.size.width),
         ]
-        strip = Strip.join(pieces).adjust_cell_length(self.size.width, self.base)
-        if at == self._at and self.has_focus and not entry.chosen:
-            caret = start + 1 + self._window(entry, self._value - 2)[1]
-            under = _under(strip.crop(caret, caret + 1), Style(reverse=True))
+        strip = Strip.join(parts).adjust_cell_length(self.size.width, self.base)
+        if index == self._cursor_index and self.has_focus and not entry.chosen:
+            caret = start + 1 + self._window(entry, self._value_width - 2)[1]
+            caret_strip = _with_style(strip.crop(caret, caret + 1), Style(reverse=True))
             after = strip.crop(caret + 1, self.size.width)
-            strip = Strip.join([strip.crop(0, caret), under, after])
+            strip = Strip.join([strip.crop(0, caret), caret_strip, after])
         return strip
 
     @property
-    def _field_ground(self) -> Style:
-        # Where there are no shades a line tells how far a field goes.
-        panel = self.shades.selection
-        return Style(underline=True) if panel is None else Style(bgcolor=panel)
+    def _field_style(self) -> Style:
+        # Without background colours, underlining shows the extent of a field.
+        background = self.palette.selection
+        return Style(underline=True) if background is None else Style(bgcolor=background)
 
     # --- moving ---------------------------------------------------------------------------
 
-    def _go(self, at: int) -> None:
-        if at == self._at:
+    def _move_to(self, at: int) -> None:
+        if at == self._cursor_index:
             return
-        self._at = at
-        self._caret = len(self._entry.text)
+        self._cursor_index = at
+        self._caret = len(self._current_entry.text)
         self._keep_in_view()
         self.repaint()
         self.post_message(self.Moved())
 
-    def page(self, by: int) -> None:
-        """A page of fields up (-1) or down (1)."""
-        at = self._at + by * max(1, self.size.height - 1)
-        self._go(self._field_from(max(0, min(at, len(self._entries) - 1)), by))
+    def page(self, direction: int) -> None:
+        """Move the cursor a page of fields up (-1) or down (1)."""
+        index = self._cursor_index + direction * max(1, self.size.height - 1)
+        self._move_to(self._field_from(max(0, min(index, len(self._entries) - 1)), direction))
 
     def action_up(self) -> None:
-        self._go(self._field_from(max(0, self._at - 1), -1))
+        self._move_to(self._field_from(max(0, self._cursor_index - 1), -1))
 
     def action_down(self) -> None:
-        self._go(self._field_from(min(self._at + 1, len(self._entries) - 1), 1))
+        self._move_to(self._field_from(min(self._cursor_index + 1, len(self._entries) - 1), 1))
 
     def action_page_up(self) -> None:
         self.post_message(self.Paged(-1))
@@ -270,26 +285,28 @@ class FormView(LineWidget, can_focus=True):
     def on_click(self, event: events.Click) -> None:
         at = self._top + event.y
         if at < len(self._entries) and self._entries[at].name is not None:
-            self._go(at)
+            self._move_to(at)
 
     # --- typing ---------------------------------------------------------------------------
 
     def check_consume_key(self, key: str, character: str | None) -> bool:
-        """Letters are letters here, whatever they do elsewhere."""
+        """Treat printable keys as text, whatever their bindings elsewhere."""
         return character is not None and character.isprintable()
 
     async def _on_key(self, event: events.Key) -> None:
-        """All keys of the form, in the order they come: a binding would be performed after
-        the letters that are typed right behind it."""
+        """Handle all keys of the form in order.
+
+        A binding would be performed after the letters typed directly behind it.
+        """
         if self.cursor is None:
             return
-        name = _NAMES.get(event.key)
-        if event.key == "enter" and not self._entry.listed:
+        name = _ACTION_BY_KEY.get(event.key)
+        if event.key == "enter" and not self._current_entry.listed:
             name = "down"
         if name is not None:
             getattr(self, f"action_{name}")()
         elif event.character is not None and event.is_printable:
-            self._type(event.character)
+            self._insert(event.character)
         else:
             return
         event.stop()
@@ -297,45 +314,51 @@ class FormView(LineWidget, can_focus=True):
 
     def on_paste(self, event: events.Paste) -> None:
         event.stop()
-        first = next(iter(event.text.splitlines()), "")
-        kept = "".join(each for each in first if each.isprintable())
-        if kept and self.cursor is not None:
-            self._type(kept)
+        first_line = next(iter(event.text.splitlines()), "")
+        printable = "".join(character for character in first_line if character.isprintable())
+        if printable and self.cursor is not None:
+            self._insert(printable)
 
-    def _type(self, text: str) -> None:
-        entry = self._entry
+    def _insert(self, text: str) -> None:
+        entry = self._current_entry
         if entry.closed:
-            later = entry.options[entry.options.index(entry.text) + 1 :] if entry.chosen else ()
-            fitting = [e for e in (*later, *entry.options) if e.startswith(text.lower())]
-            if fitting:
-                self._put(fitting[0], len(fitting[0]))
+            next_options = (
+                entry.options[entry.options.index(entry.text) + 1 :] if entry.chosen else ()
+            )
+            matches = [
+                option
+                for option in (*next_options, *entry.options)
+                if option.startswith(text.lower())
+            ]
+            if matches:
+                self._set_text(matches[0], len(matches[0]))
         elif entry.chosen or (entry.name not in self._edited and text.strip()):
-            # Whoever begins to type where an option or a default stands, wants something else.
-            self._put(text, len(text))
+            # Typing over an option or an initial value replaces it.
+            self._set_text(text, len(text))
         else:
-            at = self._caret
-            self._put(entry.text[:at] + text + entry.text[at:], at + len(text))
+            caret = self._caret
+            self._set_text(entry.text[:caret] + text + entry.text[caret:], caret + len(text))
 
-    def _put(self, text: str, caret: int) -> None:
-        entry = self._entry
+    def _set_text(self, text: str, caret: int) -> None:
+        entry = self._current_entry
         if entry.name is None or len(text) > LONGEST:
             return
         self._caret = max(0, min(caret, len(text)))
         self._edited.add(entry.name)
         entries = list(self._entries)
-        entries[self._at] = replace(entry, text=text)
+        entries[self._cursor_index] = replace(entry, text=text)
         self._entries = entries
         self.repaint()
         if text != entry.text:
             self._changed(entry.name, text)
 
-    def _step(self, by: int) -> None:
-        entry = self._entry
+    def _step(self, delta: int) -> None:
+        entry = self._current_entry
         if entry.chosen:
-            at = (entry.options.index(entry.text) + by) % len(entry.options)
-            self._put(entry.options[at], len(entry.options[at]))
+            index = (entry.options.index(entry.text) + delta) % len(entry.options)
+            self._set_text(entry.options[index], len(entry.options[index]))
         else:
-            self._put(entry.text, self._caret + by)
+            self._set_text(entry.text, self._caret + delta)
 
     def action_left(self) -> None:
         self._step(-1)
@@ -344,34 +367,34 @@ class FormView(LineWidget, can_focus=True):
         self._step(1)
 
     def action_start(self) -> None:
-        self._put(self._entry.text, 0)
+        self._set_text(self._current_entry.text, 0)
 
     def action_end(self) -> None:
-        self._put(self._entry.text, len(self._entry.text))
+        self._set_text(self._current_entry.text, len(self._current_entry.text))
 
     def action_erase(self) -> None:
-        self._cut(self._caret - 1, self._caret)
+        self._delete_range(self._caret - 1, self._caret)
 
     def action_delete(self) -> None:
-        self._cut(self._caret, self._caret + 1)
+        self._delete_range(self._caret, self._caret + 1)
 
     def action_word(self) -> None:
-        before = self._entry.text[: self._caret].rstrip(" ,/")
-        at = max(before.rfind(each) for each in " ,/") + 1
-        self._cut(at, self._caret)
+        before = self._current_entry.text[: self._caret].rstrip(" ,/")
+        start = max(before.rfind(separator) for separator in " ,/") + 1
+        self._delete_range(start, self._caret)
 
     def action_clear(self) -> None:
-        self._cut(0, len(self._entry.text))
+        self._delete_range(0, len(self._current_entry.text))
 
-    def _cut(self, start: int, end: int) -> None:
-        entry = self._entry
+    def _delete_range(self, start: int, end: int) -> None:
+        entry = self._current_entry
         if entry.closed:
             return
         if entry.chosen:
             start, end = 0, len(entry.text)
         if 0 <= start < end <= len(entry.text):
-            self._put(entry.text[:start] + entry.text[end:], start)
+            self._set_text(entry.text[:start] + entry.text[end:], start)
 
 
-def _under(strip: Strip, style: Style) -> Strip:
+def _with_style(strip: Strip, style: Style) -> Strip:
     return Strip(Segment.apply_style(strip, post_style=style), strip.cell_length)

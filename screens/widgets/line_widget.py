@@ -1,7 +1,6 @@
-"""A widget of lines that repaints only those that differ.
+"""Base class of widgets that consist of lines, and repaint only lines that changed.
 
-Which of their cells differ, and what of that is written, is left to
-:mod:`screens.terminal.screen_buffer`.
+:mod:`screens.terminal.screen_buffer` then determines the cells that differ.
 """
 
 from __future__ import annotations
@@ -22,20 +21,22 @@ if TYPE_CHECKING:
     from screens.app import MetlmonApp
 
 
-Told = tuple[Any, ...]
-"""A line, whether it is selected, and what else the painting of it depends on."""
+LineState = tuple[Any, ...]
+"""State of a rendered line: content, whether it is selected, and other dependencies."""
 
 
 class LineWidget(FaultTolerant, Widget):
-    """Base of everything drawn here. Subclasses say what line ``y`` is, and call
-    :meth:`repaint` when what they show has changed."""
+    """Base class of all widgets.
+
+    Subclasses implement :meth:`line_at`, and call :meth:`repaint` after a change.
+    """
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
-        self._painted: dict[int, Told] = {}
-        self._next: dict[int, Told] = {}
-        self._sized_for = Size(0, 0)
-        self._ground: tuple[str, Style] | None = None
+        self._painted: dict[int, LineState] = {}
+        self._pending: dict[int, LineState] = {}
+        self._pending_size = Size(0, 0)
+        self._base_style: tuple[str, Style] | None = None
 
     @property
     def monitor(self) -> MetlmonApp:
@@ -48,68 +49,68 @@ class LineWidget(FaultTolerant, Widget):
         return self.monitor.options.ascii
 
     @property
-    def shades(self) -> Palette:
+    def palette(self) -> Palette:
         return SHADES[self.app.theme]
 
     @property
     def base(self) -> Style:
-        """The widget's own style. Asking the stylesheet for every line would take longer than
-        to draw it."""
+        """The widget's own style, cached: the stylesheet lookup is slower than rendering."""
         theme = self.app.theme
-        if self._ground is None or self._ground[0] != theme:
-            self._ground = (theme, self.rich_style)
-        return self._ground[1]
+        if self._base_style is None or self._base_style[0] != theme:
+            self._base_style = (theme, self.rich_style)
+        return self._base_style[1]
 
     def notify_style_update(self) -> None:
-        self._ground = None
+        self._base_style = None
         super().notify_style_update()
 
     def line_at(self, y: int) -> tuple[Line, bool]:
-        """What stands in line ``y`` of the widget, and whether it is selected."""
+        """The content of line ``y`` of the widget, and whether it is selected."""
         raise NotImplementedError
 
-    def told_at(self, y: int) -> Told:
-        """All that the painting of line ``y`` depends on, the line first: it is painted again
-        when this is another."""
+    def told_at(self, y: int) -> LineState:
+        """The state of line ``y``, content first; the line is repainted when it changes."""
         return self.line_at(y)
 
-    def strip_of(self, y: int, told: Told) -> Strip:
-        """Line ``y`` in the theme's shades, exactly as wide as the widget."""
-        content, selected = told[0], told[1]
-        width, shades, base = self.size.width, self.shades, self.base
+    def strip_of(self, y: int, state: LineState) -> Strip:
+        """Line ``y`` in the theme's colours, exactly as wide as the widget."""
+        content, selected = state[0], state[1]
+        width, palette, base = self.size.width, self.palette, self.base
         content = crop(content, width, self.ascii)
-        segments = [Segment(piece, base + shades.style(how, selected)) for piece, how in content]
-        rest = base + Style(bgcolor=shades.selection) if selected and shades.selection else base
-        if selected and shades.selection is None:
-            rest = base + Style(reverse=True)
-        return Strip(segments).adjust_cell_length(width, rest)
+        segments = [Segment(text, base + palette.style(style, selected)) for text, style in content]
+        padding = (
+            base + Style(bgcolor=palette.selection) if selected and palette.selection else base
+        )
+        if selected and palette.selection is None:
+            padding = base + Style(reverse=True)
+        return Strip(segments).adjust_cell_length(width, padding)
 
     def render_line(self, y: int) -> Strip:
-        if self._sized_for != self.size:
-            self._next.clear()
+        if self._pending_size != self.size:
+            self._pending.clear()
         try:
-            told = self._next.pop(y, None) or self.told_at(y)
-            strip = self.strip_of(y, told)
+            state = self._pending.pop(y, None) or self.told_at(y)
+            strip = self.strip_of(y, state)
         except Exception as error:
-            # A line that cannot be drawn is one line less, not one program less.
+            # Skip a line that fails to render instead of crashing.
             self.app._handle_exception(error)
             return Strip.blank(self.size.width, self.base)
-        self._painted[y] = told
+        self._painted[y] = state
         return strip
 
     def repaint(self) -> None:
-        """Paint again the lines that differ from what was painted last, and nothing else."""
-        self._next, self._sized_for = {}, self.size
+        """Repaint only the lines whose state has changed."""
+        self._pending, self._pending_size = {}, self.size
         for y in range(self.size.height):
-            before = self._painted.get(y)
-            # What was never painted is going to be: it is new, and Textual knows that.
-            if before is not None and before != (now := self.told_at(y)):
-                self._next[y] = now
-        if self._next:
+            previous = self._painted.get(y)
+            # Textual paints new lines by itself.
+            if previous is not None and previous != (current := self.told_at(y)):
+                self._pending[y] = current
+        if self._pending:
             width = self.size.width
-            self.refresh(*(Region(0, y, width, 1) for y in self._next))
+            self.refresh(*(Region(0, y, width, 1) for y in self._pending))
 
-    def paint_afresh(self) -> None:
-        """What was painted is to be forgotten: lines have come or gone."""
+    def forget_painted(self) -> None:
+        """Forget the painted lines, after lines were added or removed."""
         self._painted.clear()
-        self._next.clear()
+        self._pending.clear()

@@ -1,4 +1,4 @@
-"""A few lines that are told anew with every picture: headers, counts, notes."""
+"""Lines replaced with every snapshot: headers, counts, notes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from screens.widgets.spans import Line
 
 
 class StaticLines(LineWidget):
-    """Lines from the top; its height is set by the screen, or grows with ``show``."""
+    """A fixed block of lines; its height follows its content, or is set by the screen."""
 
     def __init__(self, *, id: str | None = None, grows: bool = True) -> None:
         super().__init__(id=id)
@@ -18,16 +18,16 @@ class StaticLines(LineWidget):
 
     @property
     def lines(self) -> Sequence[Line]:
-        """What is shown."""
+        """The current lines."""
         return self._lines
 
     def show(self, lines: Sequence[Line]) -> None:
         """Show these lines instead."""
-        higher = self._grows and len(lines) != len(self._lines)
+        height_changed = self._grows and len(lines) != len(self._lines)
         self._lines = lines
-        if higher:
+        if height_changed:
             self.styles.height = len(lines)
-            self.paint_afresh()
+            self.forget_painted()
         else:
             self.repaint()
 

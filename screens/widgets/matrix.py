@@ -1,5 +1,7 @@
-"""Cells in rows and columns under headings that stay; the cursor goes from cell to cell, by key,
-so that it stays on its thing."""
+"""A matrix with fixed headings, whose cursor moves from cell to cell.
+
+Rows and columns are identified by key, so that the cursor stays on its cell.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from textual.strip import Strip
 
 from metlmon.frozen import frozen
 from screens.actions import bindings_of
-from screens.widgets.line_widget import LineWidget, Told
+from screens.widgets.line_widget import LineState, LineWidget
 from screens.widgets.spans import MOVING, Line, crop, fit, line
 
 Key = tuple[Any, ...]
@@ -23,13 +25,16 @@ Key = tuple[Any, ...]
 CURSOR: Final = MOVING
 
 GAP: Final = 1
-"""Cells between two columns: each cell begins with the cursor's sign or a blank."""
+"""Width between two columns: each cell begins with the cursor or a blank."""
 
 
 @frozen
 class Layout:
-    """What a matrix shows. ``corner`` and ``heads`` of a column: so many lines; ``left``: a row's
-    heading, ``left_cells`` wide; ``cell``: the lines of one, ``cells`` wide and ``lines`` high."""
+    """The content of a matrix.
+
+    ``corner`` and ``heads``: the lines of the corner and of a column's heading; ``left``: a
+    row's heading, ``left_cells`` wide; ``cell``: a cell's lines, ``cells`` wide, ``lines`` high.
+    """
 
     rows: Sequence[Key]
     columns: Sequence[Key]
@@ -43,15 +48,15 @@ class Layout:
 
 
 class Matrix(LineWidget, can_focus=True):
-    """``Matrix.Opened`` and ``Matrix.Moved`` tell what is done with the cells."""
+    """A matrix of cells; posts ``Matrix.Opened`` and ``Matrix.Moved``."""
 
     BINDINGS: ClassVar[list[BindingType]] = bindings_of("moving", "sideways")
 
     class Opened(Message):
-        """A cell was clicked twice."""
+        """A cell was double-clicked."""
 
     class Moved(Message):
-        """The cursor went to another cell, or other cells are in view."""
+        """The cursor moved to another cell, or the view was resized."""
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -72,31 +77,34 @@ class Matrix(LineWidget, can_focus=True):
 
     @property
     def outside(self) -> tuple[int, int, int, int]:
-        """How many rows lie above and below what is in view, and columns left and right."""
-        of = self._layout
-        if of is None:
+        """Number of rows above and below the view, and of columns left and right of it."""
+        layout = self._layout
+        if layout is None:
             return 0, 0, 0, 0
-        below = len(of.rows) - self._top - self._rows_in_view
-        right = len(of.columns) - self._left - self._columns_in_view
+        below = len(layout.rows) - self._top - self._rows_in_view
+        right = len(layout.columns) - self._left - self._columns_in_view
         return self._top, max(0, below), self._left, max(0, right)
 
     def show(self, layout: Layout | None, empty: Sequence[Line] = ()) -> None:
-        """Show these cells; ``empty`` stands in their place when there are none. The cursor stays
-        on its row and its column; where one is gone, it goes to what is now at its place."""
-        before = self._layout
+        """Show this layout, or the lines ``empty`` if there is none.
+
+        The cursor stays on its row and column; if one is gone, it moves to the one now at its
+        index.
+        """
+        previous = self._layout
         self._layout, self._empty = layout, empty
         if layout is not None:
-            rows = before.rows if before is not None else ()
-            columns = before.columns if before is not None else ()
-            self._row = _kept(self._row, rows, layout.rows)
-            self._column = _kept(self._column, columns, layout.columns)
+            rows = previous.rows if previous is not None else ()
+            columns = previous.columns if previous is not None else ()
+            self._row = _key_or_neighbour(self._row, rows, layout.rows)
+            self._column = _key_or_neighbour(self._column, columns, layout.columns)
         self._keep_in_view()
         self.repaint()
 
     def select(self, row: Key, column: Key) -> None:
-        """Put the cursor on this cell, if it is there."""
-        of = self._layout
-        if of is None or row not in of.rows or column not in of.columns:
+        """Move the cursor to this cell, if it exists."""
+        layout = self._layout
+        if layout is None or row not in layout.rows or column not in layout.columns:
             return
         moved = (row, column) != (self._row, self._column)
         self._row, self._column = row, column
@@ -105,34 +113,43 @@ class Matrix(LineWidget, can_focus=True):
         if moved:
             self.post_message(self.Moved())
 
-    # --- where things are -----------------------------------------------------------------
+    # --- positions ------------------------------------------------------------------------
 
     @property
-    def _above(self) -> int:
-        """Lines of headings."""
+    def _heading_lines(self) -> int:
+        """Number of heading lines."""
         return len(self._layout.corner) if self._layout is not None else 0
 
     @property
     def _rows_in_view(self) -> int:
-        of = self._layout
-        return max(1, (self.size.height - self._above) // of.lines) if of is not None else 1
+        layout = self._layout
+        return (
+            max(1, (self.size.height - self._heading_lines) // layout.lines)
+            if layout is not None
+            else 1
+        )
 
     @property
     def _columns_in_view(self) -> int:
-        of = self._layout
+        layout = self._layout
         return (
-            max(1, (self.size.width - of.left_cells) // (of.cells + GAP)) if of is not None else 1
+            max(1, (self.size.width - layout.left_cells) // (layout.cells + GAP))
+            if layout is not None
+            else 1
         )
 
     def _keep_in_view(self) -> None:
-        of = self._layout
-        if of is None or self._row is None or self._column is None:
+        layout = self._layout
+        if layout is None or self._row is None or self._column is None:
             return
-        self._top = _scrolled(
-            self._top, list(of.rows).index(self._row), self._rows_in_view, len(of.rows)
+        self._top = _first_in_view(
+            self._top, list(layout.rows).index(self._row), self._rows_in_view, len(layout.rows)
         )
-        self._left = _scrolled(
-            self._left, list(of.columns).index(self._column), self._columns_in_view, len(of.columns)
+        self._left = _first_in_view(
+            self._left,
+            list(layout.columns).index(self._column),
+            self._columns_in_view,
+            len(layout.columns),
         )
 
     def on_resize(self) -> None:
@@ -144,122 +161,126 @@ class Matrix(LineWidget, can_focus=True):
     def line_at(self, y: int) -> tuple[Line, bool]:
         return self.told_at(y)[0], False
 
-    def told_at(self, y: int) -> Told:
-        """The line, never selected as a whole; then which of its pieces are the cursor's cell."""
-        of = self._layout
-        if of is None:
-            # A blank line, then what would fill the matrix.
+    def told_at(self, y: int) -> LineState:
+        """Content, False (never selected as a whole), and the spans of the cursor's cell."""
+        layout = self._layout
+        if layout is None:
+            # A blank line, then the text for an empty matrix.
             return (self._empty[y - 1] if 1 <= y <= len(self._empty) else ()), False, ()
-        shown = of.columns[self._left : self._left + self._columns_in_view]
-        if y < self._above:
-            out = fit(of.corner[y], of.left_cells, "left", self.ascii)
-            for column in shown:
-                heads = of.heads(column)
+        columns = layout.columns[self._left : self._left + self._columns_in_view]
+        if y < self._heading_lines:
+            content = fit(layout.corner[y], layout.left_cells, "left", self.ascii)
+            for column in columns:
+                heads = layout.heads(column)
                 head = heads[y] if y < len(heads) else ()
-                out += line(" " * GAP) + fit(head, of.cells, "right", self.ascii)
-            return out, False, ()
-        at, part = divmod(y - self._above, of.lines)
-        if self._top + at >= len(of.rows) or at >= self._rows_in_view:
+                content += line(" " * GAP) + fit(head, layout.cells, "right", self.ascii)
+            return content, False, ()
+        row_in_view, line_in_row = divmod(y - self._heading_lines, layout.lines)
+        if self._top + row_in_view >= len(layout.rows) or row_in_view >= self._rows_in_view:
             return (), False, ()
-        row = of.rows[self._top + at]
-        out = fit(of.left(row) if not part else (), of.left_cells, "left", self.ascii)
-        chosen: tuple[int, ...] = ()
-        for column in shown:
-            here = row == self._row and column == self._column
-            content = fit(of.cell(row, column)[part], of.cells, "left", self.ascii)
-            out += line((self._sign(here and not part), CURSOR))
-            if here:
-                chosen = tuple(range(len(out) - 1, len(out) + len(content)))
-            out += content
-        return out, False, chosen
+        row = layout.rows[self._top + row_in_view]
+        content = fit(
+            layout.left(row) if not line_in_row else (), layout.left_cells, "left", self.ascii
+        )
+        cursor_spans: tuple[int, ...] = ()
+        for column in columns:
+            under_cursor = row == self._row and column == self._column
+            cell = fit(layout.cell(row, column)[line_in_row], layout.cells, "left", self.ascii)
+            content += line((self._cursor_sign(under_cursor and not line_in_row), CURSOR))
+            if under_cursor:
+                cursor_spans = tuple(range(len(content) - 1, len(content) + len(cell)))
+            content += cell
+        return content, False, cursor_spans
 
-    def _sign(self, here: bool) -> str:
-        return (">" if self.ascii else "▌") if here else " "
+    def _cursor_sign(self, under_cursor: bool) -> str:
+        return (">" if self.ascii else "▌") if under_cursor else " "
 
-    def strip_of(self, y: int, told: Told) -> Strip:
-        content, _, chosen = told
-        width, shades, base = self.size.width, self.shades, self.base
-        pieces = crop(content, width, self.ascii)
+    def strip_of(self, y: int, state: LineState) -> Strip:
+        content, _, cursor_spans = state
+        width, palette, base = self.size.width, self.palette, self.base
+        spans = crop(content, width, self.ascii)
         segments = [
-            Segment(piece, base + shades.style(how, place in chosen))
-            for place, (piece, how) in enumerate(pieces)
+            Segment(text, base + palette.style(style, index in cursor_spans))
+            for index, (text, style) in enumerate(spans)
         ]
         return Strip(segments).adjust_cell_length(width, base + Style())
 
     # --- moving ---------------------------------------------------------------------------
 
-    def _go(self, down: int, right: int) -> None:
-        of = self._layout
-        if of is None or self._row is None or self._column is None:
+    def _move_cursor(self, down: int, right: int) -> None:
+        layout = self._layout
+        if layout is None or self._row is None or self._column is None:
             return
-        row = list(of.rows).index(self._row) + down
-        column = list(of.columns).index(self._column) + right
+        row = list(layout.rows).index(self._row) + down
+        column = list(layout.columns).index(self._column) + right
         self.select(
-            of.rows[max(0, min(row, len(of.rows) - 1))],
-            of.columns[max(0, min(column, len(of.columns) - 1))],
+            layout.rows[max(0, min(row, len(layout.rows) - 1))],
+            layout.columns[max(0, min(column, len(layout.columns) - 1))],
         )
 
     def action_up(self) -> None:
-        self._go(-1, 0)
+        self._move_cursor(-1, 0)
 
     def action_down(self) -> None:
-        self._go(1, 0)
+        self._move_cursor(1, 0)
 
     def action_left(self) -> None:
-        self._go(0, -1)
+        self._move_cursor(0, -1)
 
     def action_right(self) -> None:
-        self._go(0, 1)
+        self._move_cursor(0, 1)
 
     def action_page_up(self) -> None:
-        self._go(-self._rows_in_view, 0)
+        self._move_cursor(-self._rows_in_view, 0)
 
     def action_page_down(self) -> None:
-        self._go(self._rows_in_view, 0)
+        self._move_cursor(self._rows_in_view, 0)
 
     def action_first(self) -> None:
-        of = self._layout
-        self._go(-len(of.rows) if of is not None else 0, 0)
+        layout = self._layout
+        self._move_cursor(-len(layout.rows) if layout is not None else 0, 0)
 
     def action_last(self) -> None:
-        of = self._layout
-        self._go(len(of.rows) if of is not None else 0, 0)
+        layout = self._layout
+        self._move_cursor(len(layout.rows) if layout is not None else 0, 0)
 
     def action_far_left(self) -> None:
-        of = self._layout
-        self._go(0, -len(of.columns) if of is not None else 0)
+        layout = self._layout
+        self._move_cursor(0, -len(layout.columns) if layout is not None else 0)
 
     def action_far_right(self) -> None:
-        of = self._layout
-        self._go(0, len(of.columns) if of is not None else 0)
+        layout = self._layout
+        self._move_cursor(0, len(layout.columns) if layout is not None else 0)
 
     def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
-        self._go(1, 0)
+        self._move_cursor(1, 0)
 
     def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
-        self._go(-1, 0)
+        self._move_cursor(-1, 0)
 
     def on_click(self, event: events.Click) -> None:
-        of = self._layout
-        if of is None or event.y < self._above or event.x < of.left_cells:
+        layout = self._layout
+        if layout is None or event.y < self._heading_lines or event.x < layout.left_cells:
             return
-        row = self._top + (event.y - self._above) // of.lines
-        column = self._left + (event.x - of.left_cells) // (of.cells + GAP)
-        if row < len(of.rows) and column < len(of.columns):
-            self.select(of.rows[row], of.columns[column])
+        row = self._top + (event.y - self._heading_lines) // layout.lines
+        column = self._left + (event.x - layout.left_cells) // (layout.cells + GAP)
+        if row < len(layout.rows) and column < len(layout.columns):
+            self.select(layout.rows[row], layout.columns[column])
             if event.chain > 1:
                 self.post_message(self.Opened())
 
 
-def _kept(key: Key | None, before: Sequence[Key], now: Sequence[Key]) -> Key | None:
-    """The key if it is still there, or what is now at its place."""
-    if key in now or not now:
-        return key if now else None
-    at = list(before).index(key) if key is not None and key in before else 0
-    return now[min(at, len(now) - 1)]
+def _key_or_neighbour(
+    key: Key | None, previous: Sequence[Key], current: Sequence[Key]
+) -> Key | None:
+    """The key if it still exists, or the one now at its index."""
+    if key in current or not current:
+        return key if current else None
+    index = list(previous).index(key) if key is not None and key in previous else 0
+    return current[min(index, len(current) - 1)]
 
 
-def _scrolled(first: int, at: int, view: int, there: int) -> int:
-    """The first that is shown so that ``at`` is in view, and no room is left empty."""
+def _first_in_view(first: int, at: int, view: int, count: int) -> int:
+    """The first index in view, such that ``at`` is in view and no room is left empty."""
     first = min(max(first, at - view + 1), at)
-    return max(0, min(first, there - view))
+    return max(0, min(first, count - view))

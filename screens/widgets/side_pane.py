@@ -1,4 +1,4 @@
-"""Long text beside something else, a line between them."""
+"""A document beside another widget, separated by a vertical line."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from screens.widgets.document import Document
 from screens.widgets.spans import DIM, MOVING, Line, line
 
 EDGE: Final = 2
-"""Cells that the line and a blank take."""
+"""Width in cells of the line and a blank."""
 
 
 class SidePane(Document):
-    """A document with a line at its left, bright while it has the focus."""
+    """A document with a vertical line at its left, highlighted while it has the focus."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("preview")]
 

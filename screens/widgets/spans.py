@@ -1,8 +1,8 @@
-"""Lines of coloured text as plain data, before any terminal is thought of.
+"""Styled text as plain data, independent of terminal and theme.
 
-A :data:`Line` is a tuple of (text, ink) pairs; rows and headers are pure functions that
-return lines, and only the widgets turn them into what Textual paints.  No markup is ever
-parsed, so what a job wrote can never become a style.
+A :data:`Line` is a tuple of (text, style) spans. Rows and headers are pure functions that
+return lines; only widgets convert them to Textual strips. No markup is parsed, so text written
+by a job can never become a style.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ from metlmon.text.formatting import Colour, Symbol, Weight, plain
 
 @frozen
 class TextStyle:
-    """Colour and weight of a piece of text; the theme decides the shade. ``texture``: cells of a
-    bar, whose full cells would look empty if the selected row were shown in reverse."""
+    """Colour and weight of a span; the theme decides the actual colour.
+
+    ``texture``: cells of a bar, whose full cells would look empty in reverse video.
+    """
 
     colour: Colour = Colour.PLAIN
     weight: Weight = Weight.NORMAL
@@ -42,166 +44,172 @@ MOVING: Final = TextStyle(Colour.SKY)
 KEY: Final = TextStyle(Colour.SKY, Weight.BOLD)
 
 
-def style_of(sign: Symbol) -> TextStyle:
-    """The ink of a state's sign."""
-    return TextStyle(sign.colour, sign.weight)
+def style_of(symbol: Symbol) -> TextStyle:
+    """The style of a state's symbol."""
+    return TextStyle(symbol.colour, symbol.weight)
 
 
 def line(*spans: Span | str) -> Line:
-    """A line of spans; a bare string is plain. Empty spans are left out."""
-    made = ((s, PLAIN) if isinstance(s, str) else s for s in spans)
-    return tuple(span for span in made if span[0])
+    """A line of spans; a bare string is plain. Empty spans are dropped."""
+    styled = ((span, PLAIN) if isinstance(span, str) else span for span in spans)
+    return tuple(span for span in styled if span[0])
 
 
-def texture(of: TextStyle) -> TextStyle:
-    """The same ink for cells of a bar."""
-    return TextStyle(of.colour, of.weight, True)
+def texture(style: TextStyle) -> TextStyle:
+    """The same style for cells of a bar."""
+    return TextStyle(style.colour, style.weight, True)
 
 
-def symbol_span(sign: Symbol, ascii: bool) -> Line:
-    """Mark and word of a state in its ink."""
-    return ((sign.text(ascii), style_of(sign)),)
+def symbol_span(symbol: Symbol, ascii: bool) -> Line:
+    """Mark and word of a state in its style."""
+    return ((symbol.text(ascii), style_of(symbol)),)
 
 
 def reach(text: str) -> int:
-    """Cells that a text takes."""
+    """Width of a text in cells."""
     return len(text) if text.isascii() and text.isprintable() else cell_len(text)
 
 
-def width(of: Line) -> int:
-    """Cells that a line takes."""
-    return sum([reach(text) for text, _ in of])
+def width(content: Line) -> int:
+    """Width of a line in cells."""
+    return sum([reach(text) for text, _ in content])
 
 
-def text(of: Line) -> str:
-    """A line without its ink."""
-    return "".join(piece for piece, _ in of)
+def text(content: Line) -> str:
+    """The text of a line, without styles."""
+    return "".join(piece for piece, _ in content)
 
 
 def joined(parts: Iterable[Line], gap: Line) -> Line:
-    """The parts that are not empty, with a gap between each two."""
-    out: list[Span] = []
+    """The non-empty parts, joined by a gap."""
+    spans: list[Span] = []
     for part in parts:
         if part:
-            if out:
-                out.extend(gap)
-            out.extend(part)
-    return tuple(out)
+            if spans:
+                spans.extend(gap)
+            spans.extend(part)
+    return tuple(spans)
 
 
 def packed(parts: Iterable[Line], gap: Line, cells: int) -> list[Line]:
-    """The parts in as many lines as they need, none of them broken."""
+    """The parts wrapped to as many lines as needed, without breaking a part."""
     lines: list[Line] = []
     for part in parts:
-        longer = joined((lines[-1], part), gap) if lines else part
-        if lines and width(longer) <= cells:
-            lines[-1] = longer
+        extended = joined((lines[-1], part), gap) if lines else part
+        if lines and width(extended) <= cells:
+            lines[-1] = extended
         else:
             lines.append(part)
     return lines
 
 
-def crop(of: Line, cells: int, ascii: bool) -> Line:
-    """A line of at most ``cells`` cells, an ellipsis at its end where it was cut."""
-    if width(of) <= cells:
-        return of
+def crop(content: Line, cells: int, ascii: bool) -> Line:
+    """A line of at most ``cells`` cells, with an ellipsis where it was cut."""
+    if width(content) <= cells:
+        return content
     dots = ("..." if ascii else "…")[: max(0, cells)]
     room = cells - len(dots)
-    out: list[Span] = []
+    spans: list[Span] = []
     style = PLAIN
-    for piece, style in of:
-        taken = reach(piece)
-        if taken > room:
-            out.append((set_cell_size(piece, room), style))
+    for piece, style in content:
+        length = reach(piece)
+        if length > room:
+            spans.append((set_cell_size(piece, room), style))
             break
-        out.append((piece, style))
-        room -= taken
-    out.append((dots, style))
-    return tuple(span for span in out if span[0])
+        spans.append((piece, style))
+        room -= length
+    spans.append((dots, style))
+    return tuple(span for span in spans if span[0])
 
 
-def fit(of: Line, cells: int, align: Align, ascii: bool) -> Line:
+def fit(content: Line, cells: int, align: Align, ascii: bool) -> Line:
     """A line of exactly ``cells`` cells: cropped or padded with blanks."""
-    of = crop(of, cells, ascii)
-    blank: Line = line(" " * (cells - width(of)))
-    return blank + of if align == "right" else of + blank
+    content = crop(content, cells, ascii)
+    blank: Line = line(" " * (cells - width(content)))
+    return blank + content if align == "right" else content + blank
 
 
 def spread(left: Line, right: Line, cells: int, ascii: bool) -> Line:
-    """``left`` and ``right`` at the two ends; the left one gives way."""
+    """``left`` and ``right`` at the two ends; the left one is cropped first."""
     right = crop(right, cells, ascii)
     room = cells - width(right)
     return fit(left, max(0, room - 2), "left", ascii) + line(" " * min(2, room)) + right
 
 
 def first_that_fits(candidates: Iterable[Line], cells: int) -> Line:
-    """The first line that takes no more than ``cells``; the last one if none does."""
-    chosen: Line = ()
-    for chosen in candidates:
-        if width(chosen) <= cells:
+    """The first line that fits into ``cells``, or else the last one."""
+    candidate: Line = ()
+    for candidate in candidates:
+        if width(candidate) <= cells:
             break
-    return chosen
+    return candidate
 
 
-def both_ends(of: str, cells: int, ascii: bool) -> str:
-    """A text of at most so many cells, cut in its middle: what HTCondor gives as a reason
-    begins with where it happened, and ends with what happened."""
-    if cell_len(of) <= cells:
-        return of
+def both_ends(content: str, cells: int, ascii: bool) -> str:
+    """A text of at most ``cells`` cells, cut in its middle.
+
+    HTCondor's reasons begin with where it happened and end with what happened.
+    """
+    if cell_len(content) <= cells:
+        return content
     dots = "..." if ascii else "…"
     end = cells // 3
     if end <= len(dots):
-        return set_cell_size(of, max(0, cells))
-    start = set_cell_size(of, cells - end - len(dots)).rstrip(" ")
-    of = of[-end:]
-    while cell_len(of) > end:
-        of = of[1:]
-    return f"{start}{dots}{of}"
+        return set_cell_size(content, max(0, cells))
+    start = set_cell_size(content, cells - end - len(dots)).rstrip(" ")
+    content = content[-end:]
+    while cell_len(content) > end:
+        content = content[1:]
+    return f"{start}{dots}{content}"
 
 
 def file_name(path: str, cells: int | None, ascii: bool) -> str:
-    """The name of a DAG file without its directory. Where it is too long its suffix goes first,
-    then its middle: names that begin alike often differ at their end. ``cells`` None: as wide as
-    a column may be."""
-    name, most = plain(PurePath(path).name, 400, ascii), 80 if cells is None else cells
-    if cell_len(name) > most:
+    """The name of a DAG file without its directory.
+
+    A name that is too long loses its suffix first, then its middle: names that begin alike
+    often differ at their end. ``cells`` None: the widest that a column may be.
+    """
+    name, limit = plain(PurePath(path).name, 400, ascii), 80 if cells is None else cells
+    if cell_len(name) > limit:
         name = name.removesuffix(".dag")
-    return both_ends(name, most, ascii)
+    return both_ends(name, limit, ascii)
 
 
 def bounded(lines: list[Line], most: int, cells: int, indent: int, ascii: bool) -> list[Line]:
-    """At most so many of some wrapped lines. If there were more, the last one has the end of
-    the text: HTCondor's reasons begin with where and end with what."""
+    """At most ``most`` of these wrapped lines; if cut, the last one has the end of the text.
+
+    HTCondor's reasons begin with where it happened and end with what happened.
+    """
     if len(lines) <= most:
         return lines
-    how = lines[most - 1][-1][1]
+    style = lines[most - 1][-1][1]
     dots = "..." if ascii else "…"
-    words = " ".join(text(each).strip() for each in lines[most - 1 :]).split(" ")
+    words = " ".join(text(line_).strip() for line_ in lines[most - 1 :]).split(" ")
     end = words.pop()
     while words and cell_len(f"{words[-1]} {end}") <= cells - indent - len(dots):
         end = f"{words.pop()} {end}"
-    return [*lines[: most - 1], crop(line(" " * indent, (dots + end, how)), cells, ascii)]
+    return [*lines[: most - 1], crop(line(" " * indent, (dots + end, style)), cells, ascii)]
 
 
-def wrapped(of: str, cells: int, how: TextStyle = PLAIN, indent: int = 0) -> list[Line]:
-    """Plain text broken into lines at blanks (inside a word only where it is longer)."""
+def wrapped(content: str, cells: int, style: TextStyle = PLAIN, indent: int = 0) -> list[Line]:
+    """Plain text wrapped at blanks; a word is broken only if it exceeds the line."""
     room = max(8, cells - indent)
     lines: list[Line] = []
-    now = ""
-    for word in of.split(" "):
+    current = ""
+    for word in content.split(" "):
         while cell_len(word) > room:
-            if now:
-                lines.append(line(" " * indent, (now, how)))
-                now = ""
+            if current:
+                lines.append(line(" " * indent, (current, style)))
+                current = ""
             head = set_cell_size(word, room).rstrip(" ")
-            lines.append(line(" " * indent, (head, how)))
+            lines.append(line(" " * indent, (head, style)))
             word = word[len(head) :]
-        longer = f"{now} {word}" if now else word
-        if cell_len(longer) > room:
-            lines.append(line(" " * indent, (now, how)))
-            now = word
+        extended = f"{current} {word}" if current else word
+        if cell_len(extended) > room:
+            lines.append(line(" " * indent, (current, style)))
+            current = word
         else:
-            now = longer
-    if now or not lines:
-        lines.append(line(" " * indent, (now, how)))
+            current = extended
+    if current or not lines:
+        lines.append(line(" " * indent, (current, style)))
     return lines
