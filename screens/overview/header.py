@@ -196,12 +196,12 @@ def reading(progress: Progress, bar: int, ascii: bool) -> Line:
     return line((rendered, MOVING), " " if bar else "", f"reading {done} of {size}")
 
 
-def _dag_lines(dags: tuple[DagRow, ...], width: int, ascii: bool) -> list[Line]:
+def _dag_lines(dags: tuple[DagRow, ...], room: int, ascii: bool) -> list[Line]:
     if not dags:
         return [line(" ", ("no DAG file", DIM))]
     if len(dags) <= SEVERAL_DAGS:
         longest = max(width(_dag_name(dag, ascii)) for dag in dags)
-        return [_dag_line(dag, longest, width, ascii) for dag in dags]
+        return [_dag_line(dag, longest, room, ascii) for dag in dags]
     counts = {state: sum(dag.state is state for dag in dags) for state in DagState}
     states = joined(
         (

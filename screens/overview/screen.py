@@ -1,4 +1,4 @@
-"""The overview: is it moving, and what needs a person."""
+"""The overview screen: all runs of the ensemble, or its nodes if it has no runs."""
 
 from __future__ import annotations
 
@@ -40,40 +40,39 @@ if TYPE_CHECKING:
     from screens.nodes.table import NodeList
 
 ROOMY_LINES = 30
-"""From this height on, blank lines set the parts of the header apart."""
+"""From this height on, blank lines separate the parts of the header."""
+
+RUN_ACTIONS: Final = frozenset({"open", "filter", "sort", "faults", "acts", "mark"})
+STATS_ACTIONS: Final = frozenset({"timeline", "sites", "curves", "estimates", "incidents"})
+"""Actions without effect where there is no ensemble."""
+
+TREE_ACTIONS: Final = frozenset({"fold", "unfold", "fold_all", "unfold_all"})
+EPOCH_ACTIONS: Final = frozenset({"curves", "estimates", "sort"})
+"""Actions without effect where no node trains."""
+
+BELOW_HEADER: Final = 6
+"""Lines that the header leaves free on a low terminal: column titles, three runs, rule, keys."""
 
 
-OF_RUNS: Final = frozenset({"open", "filter", "sort", "faults", "acts", "mark"})
-OF_FIGURES: Final = frozenset({"timeline", "sites", "curves", "estimates", "incidents"})
-"""Actions that are for nothing where there is no ensemble."""
+def _has_nodes_only(snapshot: Snapshot) -> bool:
+    """Do the DAG files have nodes, but no runs?"""
+    return not snapshot.status.runs and any(dag.nodes_total for dag in snapshot.status.dags)
 
 
-OF_TREE: Final = frozenset({"fold", "unfold", "fold_all", "unfold_all"})
-OF_EPOCHS: Final = frozenset({"curves", "estimates", "sort"})
-"""Actions that are for nothing where no node trains."""
-
-BELOW_HEAD: Final = 6
-"""Lines that the head leaves free on a low terminal: for three runs, what names their columns,
-the rule and the keys. Runs are what the screen is for."""
+FittedColumns = tuple[list[ColumnSpec[RunRow]], dict[str, int], list[TableColumn], int]
+"""Column specs, widths by name, columns that fit, and indent of a row's second line."""
 
 
-def _has_nodes_only(update: Snapshot) -> bool:
-    """Are there nodes, and no run among them, as far as the DAG files tell?"""
-    return not update.status.runs and any(dag.nodes_total for dag in update.status.dags)
-
-
-Fitted = tuple[list[ColumnSpec[RunRow]], dict[str, int], list[TableColumn], int]
-"""Columns, their cells by name, those that have room, and where a row's second line begins."""
-
-
-def _fit(rows: Sequence[RunRow], told: Mapping[JobId, Streamed], room: int, ascii: bool) -> Fitted:
-    specs = overview_table.specs(rows, ascii, told)
-    widths = fit_columns(specs, rows, room)
+def _fit_columns(
+    rows: Sequence[RunRow], progress: Mapping[JobId, Streamed], width: int, ascii: bool
+) -> FittedColumns:
+    specs = overview_table.specs(rows, ascii, progress)
+    widths = fit_columns(specs, rows, width)
     indent = MARGIN
-    for name, wide in widths.items():
+    for name, column_width in widths.items():
         if name == "state":
             break
-        indent += wide + GAP
+        indent += column_width + GAP
     return specs, widths, columns(specs, widths), indent
 
 
@@ -90,188 +89,202 @@ class OverviewScreen(ListScreen, ActionScreen):
     def __init__(self) -> None:
         super().__init__()
         self.faults_only = False
-        self._interest: Memo[list[RunRow]] = Memo()
-        self._kept: Memo[list[RunRow]] = Memo()
-        self._fitted: Memo[Fitted] = Memo()
-        self._listed: Memo[Rows] = Memo()
-        self._lasting: Memo[list[tuple[object, ...]]] = Memo()
-        self._same: list[tuple[object, ...]] = []
-        self._forest: NodeList | None = None
-        """What is shown where there are nodes and no runs."""
+        self._selected_runs: Memo[list[RunRow]] = Memo()
+        self._shown_rows: Memo[list[RunRow]] = Memo()
+        self._columns: Memo[FittedColumns] = Memo()
+        self._table_rows: Memo[Rows] = Memo()
+        self._width_keys: Memo[list[tuple[object, ...]]] = Memo()
+        self._width_key: list[tuple[object, ...]] = []
+        self._node_list: NodeList | None = None
+        """The node tree, shown if there are nodes but no runs."""
 
     def compose(self) -> ComposeResult:
         yield StaticLines(id="head")
         yield Table()
         yield from self.foot()
 
-    def show(self, update: Snapshot | None) -> None:
-        self.query_one("#head", StaticLines).show(self._head(update))
-        runs = () if update is None else update.status.runs
-        if update is not None and _has_nodes_only(update) and self._show_nodes(update):
+    def show(self, snapshot: Snapshot | None) -> None:
+        self.query_one("#head", StaticLines).show(self._header(snapshot))
+        runs = () if snapshot is None else snapshot.status.runs
+        if snapshot is not None and _has_nodes_only(snapshot) and self._show_nodes(snapshot):
             return
-        self._forest = None
-        rows = self._interest(lambda: self._of_interest(runs), runs)
-        kept = self._kept(
-            lambda: self._that_pass(rows),
+        self._node_list = None
+        rows = self._selected_runs(lambda: self._select_runs(runs), runs)
+        shown_rows = self._shown_rows(
+            lambda: self._filtered(rows),
             *(rows, self.faults_only, self.wanted, self.order, self.reversed),
         )
-        nothing = update is not None and not update.status.dags
-        self.query_one(KeyFooter).leave_out(OF_RUNS | OF_FIGURES | OF_TREE if nothing else OF_TREE)
+        is_empty = snapshot is not None and not snapshot.status.dags
+        self.query_one(KeyFooter).leave_out(
+            RUN_ACTIONS | STATS_ACTIONS | TREE_ACTIONS if is_empty else TREE_ACTIONS
+        )
         if self.table.marks:
             self.table.keep_marks({row.key for row in rows})
-        shown = self._rows(kept, rows, update)
-        place = self.table.place_of(self.table.cursor)
-        at = None if place is None else kept[place]
-        under = overview_table.under_the_table(at, shown, self.app.size.width, self.ascii)
-        queue = self._queue(at)
+        shown_columns = self._fill_table(shown_rows, rows, snapshot)
+        index = self.table.place_of(self.table.cursor)
+        row = None if index is None else shown_rows[index]
+        detail = overview_table.under_the_table(row, shown_columns, self.app.size.width, self.ascii)
+        queue_line = self._queue_text(row)
         faults = [line(("faults only", NOTE))] if self.faults_only else []
-        note = self.note(len(kept), len(rows), faults)
+        note = self.note(len(shown_rows), len(rows), faults)
         narrow = self.app.size.width < overview_table.REASON_CELLS
-        # Where there is room a line is kept free for it, so that the table keeps its height.
+        # Reserve the line if there is room, so that the table keeps its height.
         roomy = self.app.size.height >= ROOMY_LINES and self.monitor.word is not None
-        queued = [queue] if queue or roomy else []
-        told = under if narrow or any(under) else []
-        self.query_one("#note", StaticLines).show([note, *told, *queued])
+        queued = [queue_line] if queue_line or roomy else []
+        detail_lines = detail if narrow or any(detail) else []
+        self.query_one("#note", StaticLines).show([note, *detail_lines, *queued])
 
-    def _show_nodes(self, update: Snapshot) -> bool:
-        """A DAG that trains nothing: its nodes, as their own screen shows them; False where there
-        are none."""
+    def _show_nodes(self, snapshot: Snapshot) -> bool:
+        """Show the nodes of a DAG without runs, as the node screen; False if there are none."""
         from screens.nodes.table import NodeList, fill
 
-        forest = self._forest or NodeList()
-        forest.look(self.monitor.feed, update)
-        if not forest.tree.total:
+        nodes = self._node_list or NodeList()
+        nodes.look(self.monitor.feed, snapshot)
+        if not nodes.tree.total:
             return False
-        self._forest = forest
-        self.query_one(KeyFooter).leave_out(OF_EPOCHS)
-        fill(self, forest, self.faults_only, update)
+        self._node_list = nodes
+        self.query_one(KeyFooter).leave_out(EPOCH_ACTIONS)
+        fill(self, nodes, self.faults_only, snapshot)
         return True
 
-    def _that_pass(self, rows: Sequence[RunRow]) -> list[RunRow]:
-        """The rows that are shown, in order."""
+    def _filtered(self, rows: Sequence[RunRow]) -> list[RunRow]:
+        """The rows that pass the filters, in order."""
         if self.faults_only:
             rows = [row for row in rows if row.state in overview_table.FAULTS]
         return self.kept(rows, overview_table.seen_by_filter)
 
-    def _queue(self, row: RunRow | None) -> Line:
-        """Of an idle run under the cursor: what the queue says of its job."""
+    def _queue_text(self, row: RunRow | None) -> Line:
+        """The queue's information on the job under the cursor, if that is idle."""
         latest = None if row is None else row.latest
         if row is None or latest is None or latest.state is not State.IDLE:
             return ()
         view = self.monitor.feed.job_view(latest.cluster or 0, latest.proc or 0)
-        told = queue_text.in_short(view.queue if view else None, self.monitor.now(), self.ascii)
+        text = queue_text.in_short(view.queue if view else None, self.monitor.now(), self.ascii)
         return (
-            line(" ", (formatting.plain(row.run, 24, self.ascii), BOLD), "  ") + told
-            if told
+            line(" ", (formatting.plain(row.run, 24, self.ascii), BOLD), "  ") + text
+            if text
             else ()
         )
 
-    def _head(self, update: Snapshot | None) -> list[Line]:
-        room, ascii = self.app.size.width, self.ascii
+    def _header(self, snapshot: Snapshot | None) -> list[Line]:
+        width, ascii = self.app.size.width, self.ascii
         dagdir, read_only = str(self.monitor.feed.dagdir), self.monitor.options.read_only
-        lines = overview_header.header(update, dagdir, room, ascii, read_only)
-        if update is None or not update.status.dags:
+        lines = overview_header.header(snapshot, dagdir, width, ascii, read_only)
+        if snapshot is None or not snapshot.status.dags:
             return lines
-        status, roomy = update.status, [()] if self.app.size.height >= ROOMY_LINES else []
+        status, roomy = snapshot.status, [()] if self.app.size.height >= ROOMY_LINES else []
         counted = counted_states(status)
         noun = "epoch" if counted is status.epoch_states else "node"
         total = formatting.count(sum(counted.values()), noun, ascii=ascii)
-        bar = overview_header.bar(counted, room - len(total) - 4, ascii)
+        bar = overview_header.bar(counted, width - len(total) - 4, ascii)
         inset = line(" ")
-        # Half a log foretells nothing.
-        figures = self.monitor.study.of(headline) if update.progress.fraction == 1 else None
-        trouble = overview_header.incident(figures, room - 2, ascii)
-        special = overview_header.special(status.special_nodes, room - 2, ascii)
+        # No forecast from a partly read log.
+        forecast = self.monitor.study.of(headline) if snapshot.progress.fraction == 1 else None
+        incident = overview_header.incident(forecast, width - 2, ascii)
+        special = overview_header.special(status.special_nodes, width - 2, ascii)
         head: list[Line] = [
             *lines,
             *roomy,
             inset + bar + line("  ", (total, DIM)),
-            *self._counts(status, room - 2),
+            *self._state_lines(status, width - 2),
             *([inset + special] if special else []),
             *(
-                inset + told
-                for told in overview_header.hours_and_prospects(
-                    status.gpu_hours, figures, room - 2, ascii, status.nodes_unlogged > 0
+                inset + hours_line
+                for hours_line in overview_header.hours_and_prospects(
+                    status.gpu_hours, forecast, width - 2, ascii, status.nodes_unlogged > 0
                 )
             ),
-            *([inset + trouble] if trouble else []),
+            *([inset + incident] if incident else []),
             *roomy,
         ]
-        return head[: self.app.size.height - BELOW_HEAD]
+        return head[: self.app.size.height - BELOW_HEADER]
 
-    def _counts(self, status: Status, room: int) -> list[Line]:
-        """Epochs by state, and what other nodes are at: on one line where there is room."""
+    def _state_lines(self, status: Status, available: int) -> list[Line]:
+        """Epochs by state, and other active nodes: on one line if there is room."""
         counted = counted_states(status)
         paused = paused_epochs(status)
-        counts = overview_header.counts(counted, room, self.ascii, paused)
+        counts = overview_header.counts(counted, available, self.ascii, paused)
         others = (
             overview_header.others(status, self.ascii) if counted is status.epoch_states else ()
         )
         others = others or overview_header.standstill(status)
         both = joined((counts, others), line("     "))
-        told = [both] if width(both) <= room else [counts, others]
-        return [line(" ") + each for each in told]
+        lines = [both] if width(both) <= available else [counts, others]
+        return [line(" ") + content for content in lines]
 
-    def _of_interest(self, rows: Sequence[RunRow]) -> list[RunRow]:
+    def _select_runs(self, rows: Sequence[RunRow]) -> list[RunRow]:
         only = self.monitor.options.only
         if not only:
             return list(rows)
         return [row for row in rows if run_named(row, only)]
 
-    def _rows(
-        self, kept: list[RunRow], all_rows: list[RunRow], update: Snapshot | None
+    def _fill_table(
+        self, shown: list[RunRow], all_rows: list[RunRow], snapshot: Snapshot | None
     ) -> set[str]:
-        """Fill the table; returns the names of the columns that have room. They are fitted
-        to all rows, so that a filter moves no column."""
-        room, ascii = self.app.size.width, self.ascii
+        """Fill the table; returns the names of the columns that fit.
+
+        They are fitted to all rows, so that a filter does not move the columns.
+        """
+        width, ascii = self.app.size.width, self.ascii
         self.monitor.study.want_written()
-        told = self.monitor.study.of(streams)
-        lasting = self._lasting(lambda: [overview_table.lasting(row) for row in all_rows], all_rows)
-        # One object for as long as only time goes by.
-        self._same = lasting = self._same if self._same == lasting else lasting
-        specs, widths, heads, indent = self._fitted(
-            lambda: _fit(all_rows, told or {}, room, ascii), lasting, told, room
+        progress = self.monitor.study.of(streams)
+        width_keys = self._width_keys(
+            lambda: [overview_table.width_key(row) for row in all_rows], all_rows
+        )
+        # Keep the identity while only elapsed times change: the memo compares it.
+        self._width_key = width_keys = (
+            self._width_key if self._width_key == width_keys else width_keys
+        )
+        specs, widths, heads, indent = self._columns(
+            lambda: _fit_columns(all_rows, progress or {}, width, ascii),
+            width_keys,
+            progress,
+            width,
         )
 
-        def made(at: int) -> TableRow:
-            below = overview_table.below(kept[at], room, indent, ascii)
-            return TableRow(kept[at].key, partial(cells, specs, widths, kept[at]), below, indent)
+        def build_row(index: int) -> TableRow:
+            detail = overview_table.below(shown[index], width, indent, ascii)
+            return TableRow(
+                shown[index].key, partial(cells, specs, widths, shown[index]), detail, indent
+            )
 
-        def listed() -> Rows:
-            heights = [1 + overview_table.has_below(row, room) for row in kept]
-            return Rows([row.key for row in kept], heights, made)
+        def build_rows() -> Rows:
+            heights = [1 + overview_table.has_below(row, width) for row in shown]
+            return Rows([row.key for row in shown], heights, build_row)
 
-        rows = self._listed(listed, kept, specs)
-        self.table.show(heads, rows, self._empty(all_rows, update))
+        rows = self._table_rows(build_rows, shown, specs)
+        self.table.show(heads, rows, self._empty_text(all_rows, snapshot))
         return set(widths)
 
-    def _empty(self, rows: list[RunRow], update: Snapshot | None) -> list[Line]:
+    def _empty_text(self, rows: list[RunRow], snapshot: Snapshot | None) -> list[Line]:
         if isinstance(self.monitor.feed, NullFeed):
-            return overview_table.nothing_open()
-        if update is None or (not rows and update.progress.fraction < 1):
-            if update is None:
+            return overview_table.no_dagdir_text()
+        if snapshot is None or (not rows and snapshot.progress.fraction < 1):
+            if snapshot is None:
                 return [line("  ", ("looking for DAG files and logs", DIM))]
-            bar = overview_header.reading(update.progress, 24, self.ascii)
+            bar = overview_header.reading(snapshot.progress, 24, self.ascii)
             return [line("  ") + bar, line("  ", ("runs appear as they are read", DIM))]
         wanted = formatting.plain(self.wanted, 30, self.ascii)
-        return overview_table.empty(self.faults_only, wanted, bool(rows), bool(update.status.dags))
+        return overview_table.empty(
+            self.faults_only, wanted, bool(rows), bool(snapshot.status.dags)
+        )
 
     def action_faults(self) -> None:
         self.faults_only = not self.faults_only
         self._again()
 
     def open(self, key: str) -> None:
-        if self._forest is None:
+        if self._node_list is None:
             self.monitor.open_run(key)
             return
         from screens.nodes.table import open_row
 
-        why = open_row(self, self._forest, key)
-        if why:
-            self.say(why)
+        refusal = open_row(self, self._node_list, key)
+        if refusal:
+            self.say(refusal)
 
     def action_sort(self) -> None:
-        if self._forest is None:
+        if self._node_list is None:
             super().action_sort()
         else:
             self.say("d shows the nodes on a screen of their own, where they can be sorted")
@@ -283,10 +296,10 @@ class OverviewScreen(ListScreen, ActionScreen):
         self._fold(False)
 
     def _fold(self, is_open: bool) -> None:
-        if self._forest is not None:
+        if self._node_list is not None:
             from screens.nodes.table import fold_here
 
-            fold_here(self, self._forest, is_open)
+            fold_here(self, self._node_list, is_open)
 
     def action_unfold_all(self) -> None:
         self._fold_all(True)
@@ -295,37 +308,39 @@ class OverviewScreen(ListScreen, ActionScreen):
         self._fold_all(False)
 
     def _fold_all(self, is_open: bool) -> None:
-        if self._forest is not None:
-            self._forest.fold_all(is_open)
+        if self._node_list is not None:
+            self._node_list.fold_all(is_open)
             self._again()
 
     def action_new(self) -> None:
         self.monitor.action_new()
 
     def refusals(self) -> Mapping[str, str]:
-        there = self.monitor.options.pool is not None
-        new = {} if there else {"new": self.monitor.options.no_desk}
-        folds = dict.fromkeys(OF_TREE, "these are runs; d shows the nodes")
-        return {**super().refusals(), **new, **(folds if self._forest is None else {})}
+        pool = self.monitor.options.pool is not None
+        new = {} if pool else {"new": self.monitor.options.no_desk}
+        folds = dict.fromkeys(TREE_ACTIONS, "these are runs; d shows the nodes")
+        return {**super().refusals(), **new, **(folds if self._node_list is None else {})}
 
     def selection(self) -> Selection:
-        """The marked runs, or the one under the cursor: their jobs in the queue, or of a run
-        that has none there its latest one. With no run at all, every DAG."""
-        update = self.monitor.picture
-        rows = [] if update is None else self._of_interest(update.status.runs)
+        """The marked runs, or the one under the cursor, with their queued jobs.
+
+        A run without queued jobs has its latest job instead. Without any run: all DAGs.
+        """
+        snapshot = self.monitor.picture
+        rows = [] if snapshot is None else self._select_runs(snapshot.status.runs)
         wanted = self.table.marks or {self.table.cursor}
         runs = [row for row in rows if row.key in wanted]
         if not runs:
-            return Selection("nothing", (), () if update is None else update.status.dags)
+            return Selection("nothing", (), () if snapshot is None else snapshot.status.dags)
         jobs: list[JobRow] = []
         by_run = jobs_of_runs(runs, self.monitor.feed.queued())
         for key, queued in by_run.items():
-            jobs += queued or self._last_job(next(row for row in runs if row.key == key))
-        words = self.named([row.run for row in runs], "run")
-        chosen = tuple(SelectedRun(row, tuple(by_run[row.key])) for row in runs)
-        return Selection(words, tuple(jobs), self.dags_of(row.dag for row in runs), chosen)
+            jobs += queued or self._latest_job(next(row for row in runs if row.key == key))
+        text = self.named([row.run for row in runs], "run")
+        selected_runs = tuple(SelectedRun(row, tuple(by_run[row.key])) for row in runs)
+        return Selection(text, tuple(jobs), self.dags_of(row.dag for row in runs), selected_runs)
 
-    def _last_job(self, row: RunRow) -> tuple[JobRow, ...]:
+    def _latest_job(self, row: RunRow) -> tuple[JobRow, ...]:
         latest = row.latest
         if latest is None or latest.cluster is None:
             return ()

@@ -1,4 +1,4 @@
-"""Runs as rows of the overview: columns, order, what a filter sees. Pure functions."""
+"""Runs as table rows: columns, orders, filter text and second lines. Pure functions."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ FAULTS: Final = frozenset(
         State.DISCONNECTED,
     }
 )
-"""States that want a look; the first two want a person."""
+"""States of the fault filter; held and failed need attention."""
 
 _URGENCY: Final = (
     State.HELD,
@@ -72,17 +72,17 @@ _URGENCY: Final = (
 
 NOTHING: Final[Mapping[JobId, Streamed]] = {}
 
-BAR: Final = 8
-BAR_GROWN: Final = 22
+BAR_CELLS: Final = 8
+BAR_GROWN_CELLS: Final = 22
 REASON_CELLS: Final = 100
-"""From this width on, a hold's reason stands below its run; else below the table."""
+"""From this width on, a hold reason is shown below its run, else below the table."""
 
 Key = Callable[[RunRow], tuple[object, ...]]
 
 
 def _seconds(row: RunRow) -> float:
-    at = row.failed or row.latest
-    return -1.0 if at is None or at.seconds is None else at.seconds
+    job = row.failed or row.latest
+    return -1.0 if job is None or job.seconds is None else job.seconds
 
 
 def _site(row: RunRow) -> str:
@@ -97,11 +97,11 @@ ORDERS: Final[tuple[tuple[str, Key | None], ...]] = (
     ("GPU-hours lost", lambda row: (-row.gpu_hours.bad,)),
     ("site", lambda row: (_site(row),)),
 )
-"""Orders to step through; None keeps the order in which the DAGs name the runs."""
+"""Sort orders by name; None is the order of the runs in the DAGs."""
 
 
 def seen_by_filter(row: RunRow) -> str:
-    """All text of a run in which a filter looks, in lower case."""
+    """The text of a run that a filter searches, in lower case."""
     parts: list[object] = [row.run, row.uuid, row.dag, STATES[row.state].word]
     parts += [formatting.BETWEEN] * between(row)
     parts += [sign.word] if (sign := gate_sign(row)) is not None else []
@@ -116,28 +116,36 @@ def seen_by_filter(row: RunRow) -> str:
 def specs(
     rows: Sequence[RunRow], ascii: bool, streams: Mapping[JobId, Streamed] = NOTHING
 ) -> list[ColumnSpec[RunRow]]:
-    """The overview's columns. The DAG's is there only when the runs are of several.
-    ``streams``: progress lines of running jobs."""
-    twins, digits = len({row.run for row in rows}) < len(rows), _digits(rows, ascii)
-    made: list[ColumnSpec[RunRow]] = [
+    """The columns of the overview, with a DAG column if there are several DAGs.
+
+    ``streams``: progress lines of running jobs.
+    """
+    ambiguous_names, digits = len({row.run for row in rows}) < len(rows), _digits(rows, ascii)
+    columns: list[ColumnSpec[RunRow]] = [
         ColumnSpec("run", "RUN", partial(_run, ascii=ascii), least=6, most=28),
         ColumnSpec("uuid", "UUID", partial(_uuid, ascii=ascii), drop=8, most=8),
         ColumnSpec(
             "progress",
             "PROGRESS",
             partial(_progress, ascii=ascii, digits=digits),
-            grow=BAR_GROWN + 1 + digits,
+            grow=BAR_GROWN_CELLS + 1 + digits,
         ),
-        ColumnSpec("epoch", "EPOCH", partial(_epoch, ascii=ascii), "right", drop=5 if twins else 2),
+        ColumnSpec(
+            "epoch",
+            "EPOCH",
+            partial(_epoch, ascii=ascii),
+            "right",
+            drop=5 if ambiguous_names else 2,
+        ),
         ColumnSpec("state", "STATE", partial(_state, ascii=ascii, streams=streams), least=12),
         ColumnSpec("since", "FOR", partial(_since, ascii=ascii), "right", drop=1, least=9),
         ColumnSpec(
             "site",
             "SITE",
-            partial(_where, ascii=ascii),
+            partial(_site_cell, ascii=ascii),
             drop=3,
             least=7,
-            soft=9 if twins else 14,
+            soft=9 if ambiguous_names else 14,
             most=32,
         ),
         ColumnSpec("gpu", "GPU", partial(_gpu, ascii=ascii), drop=7, most=20),
@@ -147,45 +155,47 @@ def specs(
         ColumnSpec("lost", "LOST h", partial(_lost, ascii=ascii), "right", drop=11),
     ]
     if len({row.dag for row in rows}) > 1:
-        made.insert(
+        columns.insert(
             1,
             ColumnSpec(
                 "dag",
                 "DAG",
                 partial(_dag, ascii=ascii),
-                # Where runs of several DAGs have the same name, it is half of the name.
-                drop=0 if twins else 4,
+                # If runs of several DAGs have the same name, the DAG identifies the run.
+                drop=0 if ambiguous_names else 4,
                 least=5,
-                soft=10 if twins else 16,
+                soft=10 if ambiguous_names else 16,
                 most=28,
             ),
         )
-    return made
+    return columns
 
 
-def lasting(row: RunRow) -> tuple[object, ...]:
-    """What the columns say of a run, but for the digits of how long its state has lasted: their
-    widths depend on no more."""
+def width_key(row: RunRow) -> tuple[object, ...]:
+    """The values of a run on which the column widths depend.
+
+    Of the time in state, only the number of digits matters.
+    """
     latest, hours, failed = row.shown, row.gpu_hours, row.failed
     epochs = row.epochs_done, row.epochs_skipped, row.epochs_total, row.epochs_unknown
-    who = row.run, row.uuid, row.dag
-    told: tuple[object, ...] = (*who, row.state, gate_sign(row), is_asked(row), *epochs)
+    identity = row.run, row.uuid, row.dag
+    values: tuple[object, ...] = (*identity, row.state, gate_sign(row), is_asked(row), *epochs)
     if failed is not None:
-        told += (failed.epoch, failed.state, len(formatting.duration(failed.seconds)))
+        values += (failed.epoch, failed.state, len(formatting.duration(failed.seconds)))
     if latest is None:
-        return told
-    where = latest.site, latest.target, latest.off_target, latest.gpu, latest.gpus
-    length = len(formatting.duration(latest.seconds))
+        return values
+    placement = latest.site, latest.target, latest.off_target, latest.gpu, latest.gpus
+    duration_length = len(formatting.duration(latest.seconds))
     job = latest.cluster, latest.proc
     return (
-        *told,
-        *where,
+        *values,
+        *placement,
         *job,
         latest.epoch,
         latest.state,
         latest.attempt,
         latest.overruled,
-        length,
+        duration_length,
         hours.good,
         hours.bad,
     )
@@ -193,21 +203,21 @@ def lasting(row: RunRow) -> tuple[object, ...]:
 
 def _digits(rows: Sequence[RunRow], ascii: bool) -> int:
     different = {(row.epochs_done, row.epochs_total, row.epochs_unknown > 0) for row in rows}
-    return max((len(_epochs(*each, ascii)) for each in different), default=3)
+    return max((len(_epochs(*progress, ascii)) for progress in different), default=3)
 
 
-def _epochs(done: int, total: int, more: bool, ascii: bool) -> str:
-    return formatting.at_least(f"{done}/{total}", more, ascii)
+def _epochs(done: int, total: int, incomplete: bool, ascii: bool) -> str:
+    return formatting.at_least(f"{done}/{total}", incomplete, ascii)
 
 
 def _run(row: RunRow, cells: int | None, ascii: bool) -> Line:
-    # The state column is coloured; a name is only made bold where a person is needed.
-    how = BOLD if row.state in (State.HELD, State.FAILED) else _how_told(row)
-    return line((plain(row.run, 80, ascii), how))
+    # The state column is coloured; a name is bold only if it needs attention.
+    style = BOLD if row.state in (State.HELD, State.FAILED) else _name_style(row)
+    return line((plain(row.run, 80, ascii), style))
 
 
-def _how_told(row: RunRow) -> TextStyle:
-    """A run that is over or has not begun is no news."""
+def _name_style(row: RunRow) -> TextStyle:
+    """The style of a run's name: dim while it waits."""
     return DIM if row.state is State.WAITING else TextStyle()
 
 
@@ -220,19 +230,19 @@ def _dag(row: RunRow, cells: int | None, ascii: bool) -> Line:
 
 
 def _progress(row: RunRow, cells: int | None, ascii: bool, digits: int) -> Line:
-    told = _epochs(row.epochs_done, row.epochs_total, row.epochs_unknown > 0, ascii)
-    numbers = told.rjust(digits)
-    bar = BAR if cells is None else max(0, cells - digits - 1)
-    drawn = formatting.progress_bar(row.epochs_done, row.epochs_total, bar, ascii)
-    full = sum(drawn.count(piece) for piece in ("━", "╸", "#"))
-    return line((drawn[:full], GOOD), (drawn[full:], DIM), " ", numbers)
+    text = _epochs(row.epochs_done, row.epochs_total, row.epochs_unknown > 0, ascii)
+    numbers = text.rjust(digits)
+    bar_cells = BAR_CELLS if cells is None else max(0, cells - digits - 1)
+    bar = formatting.progress_bar(row.epochs_done, row.epochs_total, bar_cells, ascii)
+    filled = sum(bar.count(piece) for piece in ("━", "╸", "#"))
+    return line((bar[:filled], GOOD), (bar[filled:], DIM), " ", numbers)
 
 
 def _epoch(row: RunRow, cells: int | None, ascii: bool) -> Line:
-    at = row.failed or row.latest
-    if at is None or at.epoch is None:
+    job = row.failed or row.latest
+    if job is None or job.epoch is None:
         return line((formatting.unknown(ascii), DIM))
-    return line(str(at.epoch))
+    return line(str(job.epoch))
 
 
 def _state(row: RunRow, cells: int | None, ascii: bool, streams: Mapping[JobId, Streamed]) -> Line:
@@ -240,25 +250,25 @@ def _state(row: RunRow, cells: int | None, ascii: bool, streams: Mapping[JobId, 
         return symbol_span(gate, ascii)
     failed = line((", job failed", NOTE)) if row.shown and row.shown.overruled else ()
     if between(row):
-        sign = STATES[row.state]
-        return line((sign.mark(ascii), style_of(sign)), " ", (formatting.BETWEEN, DIM)) + failed
+        symbol = STATES[row.state]
+        return line((symbol.mark(ascii), style_of(symbol)), " ", (formatting.BETWEEN, DIM)) + failed
     latest = row.latest
     streamed = None
     if latest is not None and latest.cluster is not None and row.state is latest.state:
         streamed = streams.get((latest.cluster, latest.proc or 0))
-    told = symbol_span(STATES[row.state], ascii) + failed + percent_of(row.state, streamed)
-    return told + line((f" {ASKED.mark(ascii)}", style_of(ASKED))) if is_asked(row) else told
+    content = symbol_span(STATES[row.state], ascii) + failed + percent_of(row.state, streamed)
+    return content + line((f" {ASKED.mark(ascii)}", style_of(ASKED))) if is_asked(row) else content
 
 
 def percent_of(state: State, streamed: Streamed | None) -> Line:
-    """`` 64 %`` of a running epoch, behind its state: what its job printed last."""
+    """`` 64 %`` of a running epoch, from the last progress line of its job."""
     if state is not State.RUNNING or streamed is None or streamed.fraction is None:
         return ()
     return line((f" {math.floor(100 * streamed.fraction):>2} %", MOVING))
 
 
 def between(row: RunRow) -> bool:
-    """Its latest epoch is over, and the next was not submitted yet."""
+    """Is its latest epoch over, and the next not submitted yet?"""
     done = row.epochs_done + row.epochs_skipped
     return formatting.between_epochs(row.state, done, row.epochs_total)
 
@@ -268,17 +278,17 @@ def _urgency(row: RunRow) -> int:
 
 
 def _since(row: RunRow, cells: int | None, ascii: bool) -> Line:
-    at = row.failed or row.latest
-    if at is None or row.state is not at.state:
+    job = row.failed or row.latest
+    if job is None or row.state is not job.state:
         return line((formatting.unknown(ascii), DIM))
-    return line(formatting.duration(at.seconds, ascii))
+    return line(formatting.duration(job.seconds, ascii))
 
 
-def _where(row: RunRow, cells: int | None, ascii: bool) -> Line:
+def _site_cell(row: RunRow, cells: int | None, ascii: bool) -> Line:
     if row.shown is None:
         return line((formatting.unknown(ascii), DIM))
-    at = row.shown
-    return place(at.site, at.target, at.off_target, cells, ascii, at.state)
+    job = row.shown
+    return place(job.site, job.target, job.off_target, cells, ascii, job.state)
 
 
 def place(
@@ -289,32 +299,31 @@ def place(
     ascii: bool,
     state: State | None = None,
 ) -> Line:
-    """The site; when it is not the target, the mark stays however narrow the column is.
-    Without a site, or where by ``state`` the job runs nowhere now, an arrow and the target: where
-    it is not, but wants to be."""
+    """The site of a job, with a mark if it is not the target, however narrow the column.
+
+    Without a site, or if by ``state`` the job is not placed now, an arrow and the target.
+    """
     if site is not None and state in UNPLACED:
-        whole = formatting.site(site, target, off_target, ascii=ascii, state=state)
-        if target is None or cells is None or len(whole) <= cells:
-            return line((whole, DIM))
+        text = formatting.site(site, target, off_target, ascii=ascii, state=state)
+        if target is None or cells is None or len(text) <= cells:
+            return line((text, DIM))
     elif site is not None:
-        return _reached(plain(site, 40, ascii), target, off_target, cells, ascii)
+        return _site_with_target(plain(site, 40, ascii), target, off_target, cells, ascii)
     if target is None:
         return line((formatting.unknown(ascii), DIM))
     return line((formatting.wants(target, ascii=ascii), DIM))
 
 
-def _reached(
-    here: str, target: str | None, off_target: bool, cells: int | None, ascii: bool
+def _site_with_target(
+    site: str, target: str | None, off_target: bool, cells: int | None, ascii: bool
 ) -> Line:
     if not off_target or target is None:
-        return line(here)
-    differs = "!=" if ascii else "≠"
-    whole = line(here, (f" {differs} {plain(target, 40, ascii)}", NOTE))
-    if cells is None or sum(len(piece) for piece, _ in whole) <= cells:
-        return whole
-    return line(
-        (formatting.clip(here, max(1, cells - len(differs) - 1), ascii)), (f" {differs}", NOTE)
-    )
+        return line(site)
+    mark = "!=" if ascii else "≠"
+    content = line(site, (f" {mark} {plain(target, 40, ascii)}", NOTE))
+    if cells is None or sum(len(text) for text, _ in content) <= cells:
+        return content
+    return line((formatting.clip(site, max(1, cells - len(mark) - 1), ascii)), (f" {mark}", NOTE))
 
 
 def _gpu(row: RunRow, cells: int | None, ascii: bool) -> Line:
@@ -346,8 +355,7 @@ def _lost(row: RunRow, cells: int | None, ascii: bool) -> Line:
 
 
 def reason(row: RunRow, ascii: bool) -> str | None:
-    """Why a run is held, or failed without a job, in one line; None when it is not or no file
-    says."""
+    """Why a run is held, or failed without a job, in one line; None if not or unknown."""
     latest, failed = row.latest, row.failed
     if failed is not None and failed.reason is not None:
         return because(f"{failed.node}: {failed.reason}", ascii)
@@ -357,16 +365,16 @@ def reason(row: RunRow, ascii: bool) -> str | None:
 
 
 def because(reason: str, ascii: bool) -> str:
-    """A hold's reason in one line, without the slot that reported it."""
-    return _WHO.sub("", plain(reason, REASON_LIMIT, ascii))
+    """A hold reason in one line, without the slot that reported it."""
+    return _SLOT.sub("", plain(reason, REASON_LIMIT, ascii))
 
 
-_WHO: Final = re.compile(r"^Error from \S+: (?=.)")
-"""Which slot said it: left to the job's screen, the row has its site."""
+_SLOT: Final = re.compile(r"^Error from \S+: (?=.)")
+"""The slot that reported a hold: dropped, since the row shows the site."""
 
 
 def below(row: RunRow, cells: int, indent: int, ascii: bool) -> Line:
-    """The second line of a held or failed run, on a screen of so many cells."""
+    """The second line of a held or failed run, on a screen ``cells`` wide."""
     why = reason(row, ascii)
     if not why or cells < REASON_CELLS:
         return ()
@@ -374,65 +382,68 @@ def below(row: RunRow, cells: int, indent: int, ascii: bool) -> Line:
 
 
 def has_below(row: RunRow, cells: int) -> bool:
-    """Has this run a second line? Asked of all runs, so not made for it."""
+    """Does this run have a second line? Cheap, since it is called for all runs."""
     latest, failed = row.latest, row.failed
     held = latest is not None and latest.state is State.HELD and bool(latest.hold_reason)
-    without_job = failed is not None and failed.reason is not None
-    return (held or without_job) and cells >= REASON_CELLS
+    failed_without_job = failed is not None and failed.reason is not None
+    return (held or failed_without_job) and cells >= REASON_CELLS
 
 
 REASON_LIMIT: Final = 4000
-"""Characters that are looked at of a reason: one can hold a whole error log."""
+"""Maximum length of a reason in characters: one may contain a whole error log."""
 
 REASON_LINES: Final = 3
-"""Lines of a hold's reason below the table: what it ends with is often what matters."""
+"""Lines of a hold reason below the table; its end is often what matters."""
 
 
 def under_the_table(row: RunRow | None, shown: set[str], cells: int, ascii: bool) -> list[Line]:
-    """For narrow screens: why the run under the cursor is held or failed, or else what its
-    dropped columns would say."""
+    """Details of the run under the cursor, below the table.
+
+    On narrow screens why it is held or failed, or else the dropped columns; on wide ones the
+    state of its gate.
+    """
     if row is None:
         return [()]
     if cells >= REASON_CELLS:
-        return under_gate(row, cells, ascii) or [()]
+        return gate_details(row, cells, ascii) or [()]
     why = reason(row, ascii)
     if why:
-        sign = STATES[row.state]
+        symbol = STATES[row.state]
         lines = wrapped(why, cells - 2, BAD, indent=3)
-        told = bounded(lines, REASON_LINES, cells - 2, 3, ascii)
-        mark = line(" ", (sign.mark(ascii), style_of(sign)), " ")
-        return [mark + told[0][1:], *told[1:]]
-    if at_gate := under_gate(row, cells, ascii):
-        return at_gate
+        shown_lines = bounded(lines, REASON_LINES, cells - 2, 3, ascii)
+        mark = line(" ", (symbol.mark(ascii), style_of(symbol)), " ")
+        return [mark + shown_lines[0][1:], *shown_lines[1:]]
+    if details := gate_details(row, cells, ascii):
+        return details
     if row.latest is None:
         facts = [line((plain((row.uuid or "")[:8], 8, ascii), DIM))] if "uuid" not in shown else []
-        inferred, unsure = row.epochs_inferred, row.epochs_unknown
-        became = "none of its epochs was submitted yet"
-        if inferred or unsure:
-            became = "no file here tells what became of its epochs"
-        if inferred and not unsure:
-            became = f"{formatting.count(inferred, 'epoch', ascii=ascii)} done (inferred)"
-        facts.append(line((became, DIM)))
+        inferred, unknown = row.epochs_inferred, row.epochs_unknown
+        outcome = "none of its epochs was submitted yet"
+        if inferred or unknown:
+            outcome = "no file here tells what became of its epochs"
+        if inferred and not unknown:
+            outcome = f"{formatting.count(inferred, 'epoch', ascii=ascii)} done (inferred)"
+        facts.append(line((outcome, DIM)))
         return [line(" ", (plain(row.run, 24, ascii), BOLD), "  ") + joined(facts, line("  "))]
     return [_dropped(row, shown, ascii)]
 
 
-def under_gate(row: RunRow, cells: int, ascii: bool) -> list[Line]:
-    """What was asked of a run and what its gate made of it; no line where that is nothing."""
-    told = gate_told(row, ascii)
-    if not told:
+def gate_details(row: RunRow, cells: int, ascii: bool) -> list[Line]:
+    """Requests to the gate of a run and their state; no line if there are none."""
+    texts = gate_told(row, ascii)
+    if not texts:
         return []
-    sign = gate_sign(row) or ASKED
+    symbol = gate_sign(row) or ASKED
     name = plain(row.run, 24, ascii)
-    lines = wrapped(f"{name} {'; '.join(told)}", cells - 2, style_of(sign), indent=3)
-    told_in = bounded(lines, REASON_LINES, cells - 2, 3, ascii)
-    return [line(" ", (sign.mark(ascii), style_of(sign)), " ") + told_in[0][1:], *told_in[1:]]
+    lines = wrapped(f"{name} {'; '.join(texts)}", cells - 2, style_of(symbol), indent=3)
+    shown = bounded(lines, REASON_LINES, cells - 2, 3, ascii)
+    return [line(" ", (symbol.mark(ascii), style_of(symbol)), " ") + shown[0][1:], *shown[1:]]
 
 
 def _dropped(row: RunRow, shown: set[str], ascii: bool) -> Line:
     facts = [
-        (name, label, made)
-        for name, label, made in (
+        (name, label, content)
+        for name, label, content in (
             ("uuid", "", _uuid(row, None, ascii)),
             ("gpu", "", _gpu(row, None, ascii)),
             ("job", "job ", _job(row, None, ascii)),
@@ -441,12 +452,12 @@ def _dropped(row: RunRow, shown: set[str], ascii: bool) -> Line:
         )
         if name not in shown
     ]
-    told = [line((label, DIM)) + made for _, label, made in facts]
-    return line(" ", (plain(row.run, 24, ascii), BOLD), "  ") + joined(told, line("  "))
+    parts = [line((label, DIM)) + content for _, label, content in facts]
+    return line(" ", (plain(row.run, 24, ascii), BOLD), "  ") + joined(parts, line("  "))
 
 
 def empty(fault_filter: bool, text_filter: str, has_runs: bool, has_dags: bool) -> list[Line]:
-    """What would fill the list, and how."""
+    """The text of an empty table: why it is empty, and how to change that."""
     if has_runs and fault_filter and not text_filter:
         return [
             line("  ", ("Nothing is held, failed, removed, retrying or cut off.", GOOD)),
@@ -470,8 +481,8 @@ def empty(fault_filter: bool, text_filter: str, has_runs: bool, has_dags: bool) 
     ]
 
 
-def nothing_open() -> list[Line]:
-    """What to do where no dagdir was opened."""
+def no_dagdir_text() -> list[Line]:
+    """The text shown if no dagdir is open."""
     return [
         line("  ", "No ensemble is open."),
         line("  ", ("n brings the form for a new one back; once submitted, it is", DIM)),

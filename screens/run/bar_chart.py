@@ -1,4 +1,4 @@
-"""A small bar chart made of characters. Pure functions."""
+"""A small bar chart of block characters. Pure functions."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from metlmon.text import formatting
 from screens.widgets.spans import DIM, PLAIN, Line, TextStyle, line
 
 _EIGHTHS: Final = " ▁▂▃▄▅▆▇█"
-WIDEST: Final = 3
-"""Cells per bar at most: few epochs should not become a wall."""
+MAXIMUM_BAR_WIDTH: Final = 3
+"""Maximum width of a bar in cells, so that few epochs do not fill the screen."""
 
 
 @frozen
 class Bar:
-    """One value of the chart (None: there is none yet) under its label."""
+    """A labelled value of the chart (None: not known yet)."""
 
     label: str
     value: float | None
@@ -24,13 +24,13 @@ class Bar:
 
 
 def grouped(bars: Sequence[Bar], most: int) -> list[Bar]:
-    """At most so many bars: neighbours make one, which shows the largest of them."""
-    each = -(-len(bars) // max(1, most))
-    if each <= 1:
+    """At most ``most`` bars: groups of neighbours are reduced to their largest."""
+    group_size = -(-len(bars) // max(1, most))
+    if group_size <= 1:
         return list(bars)
     return [
-        max(bars[i : i + each], key=lambda bar: -1.0 if bar.value is None else bar.value)
-        for i in range(0, len(bars), each)
+        max(bars[i : i + group_size], key=lambda bar: -1.0 if bar.value is None else bar.value)
+        for i in range(0, len(bars), group_size)
     ]
 
 
@@ -42,35 +42,35 @@ def seconds_chart(bars: Sequence[Bar], cells: int, height: int, ascii: bool) -> 
     bars = grouped(bars, cells - axis)
     if not bars or top <= 0:
         return []
-    wide = max(1, min(WIDEST, (cells - axis) // len(bars)))
-    gap = 1 if wide > 1 else 0
-    side = "|" if ascii else "│"
+    bar_width = max(1, min(MAXIMUM_BAR_WIDTH, (cells - axis) // len(bars)))
+    gap = 1 if bar_width > 1 else 0
+    axis_line = "|" if ascii else "│"
     lines: list[Line] = []
     for level in reversed(range(height)):
         label = scale if level == height - 1 else "0" if level == 0 else ""
-        spans = [(f"{label:>{axis - 2}} ", DIM), (side, DIM)]
+        spans = [(f"{label:>{axis - 2}} ", DIM), (axis_line, DIM)]
         for bar in bars:
-            piece = _piece(bar.value, top, level, height, ascii)
-            spans.append((piece * (wide - gap) + " " * gap, bar.ink))
+            block = _block(bar.value, top, level, height, ascii)
+            spans.append((block * (bar_width - gap) + " " * gap, bar.ink))
         lines.append(line(*spans))
-    return [*lines, line((" " * axis + _labels(bars, wide, cells - axis), DIM))]
+    return [*lines, line((" " * axis + _labels(bars, bar_width, cells - axis), DIM))]
 
 
-def _piece(value: float | None, top: float, level: int, height: int, ascii: bool) -> str:
+def _block(value: float | None, top: float, level: int, height: int, ascii: bool) -> str:
     eighths = 0 if value is None else round(value / top * height * 8)
     if value is not None and value > 0:
         eighths = max(1, eighths)
-    here = max(0, min(8, eighths - 8 * level))
+    filled = max(0, min(8, eighths - 8 * level))
     if ascii:
-        return "#" if here >= 4 or (level == 0 and here) else " "
-    return _EIGHTHS[here]
+        return "#" if filled >= 4 or (level == 0 and filled) else " "
+    return _EIGHTHS[filled]
 
 
-def _labels(bars: Sequence[Bar], wide: int, room: int) -> str:
-    out = ""
+def _labels(bars: Sequence[Bar], bar_width: int, room: int) -> str:
+    labels = ""
     for i, bar in enumerate(bars):
-        at = i * wide
-        # A label only where the one before leaves a blank.
-        if at >= len(out) + (1 if out else 0) and at + len(bar.label) <= room:
-            out = out.ljust(at) + bar.label
-    return out
+        position = i * bar_width
+        # Skip a label that would touch the previous one.
+        if position >= len(labels) + (1 if labels else 0) and position + len(bar.label) <= room:
+            labels = labels.ljust(position) + bar.label
+    return labels

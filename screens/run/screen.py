@@ -1,4 +1,4 @@
-"""One run: what happened to this model, epoch by epoch."""
+"""The screen of one run: its history, epoch by epoch."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ from screens.widgets.spans import (
 )
 from screens.widgets.table import GAP, MARGIN, Rows, Table, TableRow
 
-OF_EVALUATIONS: Final = frozenset({"evaluations", "evaluation"})
-"""Actions that are for nothing in a run whose epochs nothing evaluates."""
+EVALUATION_ACTIONS: Final = frozenset({"evaluations", "evaluation"})
+"""Actions without effect in a run without evaluations."""
 
 ROOMY_LINES: Final = 30
-"""From this height on, the chart is larger and blank lines set the parts apart."""
+"""From this height on, the chart is larger and blank lines separate the parts."""
 
 
 class RunScreen(ListScreen, ActionScreen):
@@ -80,34 +80,34 @@ class RunScreen(ListScreen, ActionScreen):
         self.key = key
         self.chart = True
         self.evaluations = False
-        self._placed = False
-        self._view: Memo[RunView | None] = Memo()
-        self._by_key: Memo[dict[str, EpochRow]] = Memo()
-        self._headed: Memo[list[Line]] = Memo()
-        self._kept: Memo[tuple[list[EpochRow], list[EpochRow]]] = Memo()
-        self._fitted: Memo[tuple[list[ColumnSpec[EpochRow]], dict[str, int]]] = Memo()
-        self._listed: Memo[Rows] = Memo()
+        self._cursor_placed = False
+        self._run_view: Memo[RunView | None] = Memo()
+        self._rows_by_key: Memo[dict[str, EpochRow]] = Memo()
+        self._header_lines: Memo[list[Line]] = Memo()
+        self._shown_rows: Memo[tuple[list[EpochRow], list[EpochRow]]] = Memo()
+        self._columns: Memo[tuple[list[ColumnSpec[EpochRow]], dict[str, int]]] = Memo()
+        self._table_rows: Memo[Rows] = Memo()
 
     def compose(self) -> ComposeResult:
         yield StaticLines(id="head")
         yield Table()
         yield from self.foot()
 
-    def show(self, update: Snapshot | None) -> None:
+    def show(self, snapshot: Snapshot | None) -> None:
         feed = self.monitor.feed
-        view = self._view(lambda: feed.run_view(self.key), feed, update)
+        view = self._run_view(lambda: feed.run_view(self.key), feed, snapshot)
         head = self.query_one("#head", StaticLines)
         if view is None:
             head.show([line(" ", ("run", DIM))])
-            self.table.show([], [], self._missing(update))
+            self.table.show([], [], self._missing_text(snapshot))
             self.query_one("#note", StaticLines).show([self.note(0, 0, noun="epoch")])
             return
         evaluated = any(epoch.evaluations for epoch in view.epochs)
-        self.query_one(KeyFooter).leave_out(() if evaluated else OF_EVALUATIONS)
-        size, told = self.app.size, self.monitor.study.of(outlook)
-        of = view, told, self.chart, size.width, size.height
-        head.show(self._headed(lambda: self._head(view), *of))
-        epochs, side = self._kept(
+        self.query_one(KeyFooter).leave_out(() if evaluated else EVALUATION_ACTIONS)
+        size, forecast = self.app.size, self.monitor.study.of(outlook)
+        inputs = view, forecast, self.chart, size.width, size.height
+        head.show(self._header_lines(lambda: self._header(view), *inputs))
+        epochs, side = self._shown_rows(
             lambda: (
                 self._with_evaluations(self.kept(view.epochs, run_table.seen_by_filter)),
                 self.kept(view.unpaired, run_table.seen_by_filter),
@@ -116,69 +116,73 @@ class RunScreen(ListScreen, ActionScreen):
         )
         if self.table.marks:
             self.table.keep_marks(self._index(view).keys())
-        self._fill(view, epochs, side)
-        if not self._placed and view.row.latest is not None and view.epochs:
-            self._placed = True
-            at = [row for row in view.epochs if row.node == view.row.latest.node]
-            if at:
-                self.table.select(run_table.key_of(at[-1]))
+        self._fill_table(view, epochs, side)
+        if not self._cursor_placed and view.row.latest is not None and view.epochs:
+            self._cursor_placed = True
+            latest_rows = [row for row in view.epochs if row.node == view.row.latest.node]
+            if latest_rows:
+                self.table.select(run_table.key_of(latest_rows[-1]))
         total = len(self._with_evaluations(view.epochs)) + len(view.unpaired)
         shown = len(epochs) + len(side)
         note = [self.note(shown, total, noun="node")]
-        queue = self._queue(view)
-        # Where there is room a line is kept free for it, so that the table keeps its height.
+        queue = self._queue_text(view)
+        # Reserve the line if there is room, so that the table keeps its height.
         roomy = self.app.size.height >= ROOMY_LINES and self.monitor.word is not None
         self.query_one("#note", StaticLines).show([*note, *([queue] if queue or roomy else [])])
 
     def _with_evaluations(self, epochs: Sequence[EpochRow]) -> list[EpochRow]:
-        """The epochs, each with its evaluations as rows behind it where somebody wants that."""
+        """The epochs, each followed by its evaluations as rows if that is switched on."""
         if not self.evaluations:
             return list(epochs)
-        alone = ((replace(epoch, evaluations=()), epoch.evaluations) for epoch in epochs)
-        return [row for epoch, behind in alone for row in (epoch, *behind)]
+        pairs = ((replace(epoch, evaluations=()), epoch.evaluations) for epoch in epochs)
+        return [row for epoch, evaluations in pairs for row in (epoch, *evaluations)]
 
     def _index(self, view: RunView) -> dict[str, EpochRow]:
-        return self._by_key(lambda: {run_table.key_of(row): row for row in _rows(view)}, view)
+        return self._rows_by_key(
+            lambda: {run_table.key_of(row): row for row in _all_rows(view)}, view
+        )
 
-    def _queue(self, view: RunView) -> Line:
-        """Of an idle epoch under the cursor: what the queue says of its job."""
-        at = self._index(view).get(self.table.cursor or "")
-        if at is None or at.state is not State.IDLE or not at.jobs:
+    def _queue_text(self, view: RunView) -> Line:
+        """The queue's information on the job under the cursor, if that is idle."""
+        epoch = self._index(view).get(self.table.cursor or "")
+        if epoch is None or epoch.state is not State.IDLE or not epoch.jobs:
             return ()
-        job = self.monitor.feed.job_view(*at.jobs[-1])
-        told = queue_text.in_short(job.queue if job else None, self.monitor.now(), self.ascii)
-        name = "" if at.epoch is None else f"epoch {at.epoch}"
-        return line(" ", (name, BOLD), "  ") + told if told else ()
+        job = self.monitor.feed.job_view(*epoch.jobs[-1])
+        text = queue_text.in_short(job.queue if job else None, self.monitor.now(), self.ascii)
+        name = "" if epoch.epoch is None else f"epoch {epoch.epoch}"
+        return line(" ", (name, BOLD), "  ") + text if text else ()
 
-    def _missing(self, update: Snapshot | None) -> list[Line]:
-        if update is None or update.progress.fraction < 1:
+    def _missing_text(self, snapshot: Snapshot | None) -> list[Line]:
+        if snapshot is None or snapshot.progress.fraction < 1:
             return [line("  ", ("The run appears as soon as its DAG has been read.", DIM))]
         return [
             line("  ", "This run is in no DAG of this directory any more."),
             line("  ", ("esc goes back to all runs.", DIM)),
         ]
 
-    def _head(self, view: RunView) -> list[Line]:
+    def _header(self, view: RunView) -> list[Line]:
         room, ascii = self.app.size.width, self.ascii
         roomy = self.app.size.height >= ROOMY_LINES
         lines = [
-            line(" ") + self._title(view, room - 2),
+            line(" ") + self._title_line(view, room - 2),
             line(" ") + first_that_fits(self._progress(view), room - 2),
-            *overview_table.under_gate(view.row, room, ascii),
-            *self._rest(room - 2),
+            *overview_table.gate_details(view.row, room, ascii),
+            *self._forecast(room - 2),
         ]
         if self.chart:
             height = run_table.CHART_LINES if roomy else run_table.CHART_LINES_NARROW
-            drawn = seconds_chart(run_table.bars(view), room - 4, height, ascii)
+            bars = seconds_chart(run_table.bars(view), room - 4, height, ascii)
             title = run_table.chart_title(view.epochs, ascii)
-            chart = [title, *drawn] if drawn else []
-            lines += [()] * (roomy and bool(drawn)) + [line(" ") + each for each in chart]
+            chart = [title, *bars] if bars else []
+            lines += [()] * (roomy and bool(bars)) + [line(" ") + content for content in chart]
         return [*lines, ()] if roomy else lines
 
-    def _rest(self, room: int) -> list[Line]:
-        """What is left of the run and of its epoch under way, where there is something."""
-        told = self.monitor.study.of(outlook)
-        run = next((run for run in told.runs if run.run == self.key), None) if told else None
+    def _forecast(self, room: int) -> list[Line]:
+        """The forecast of the run and of its current epoch, if there is one."""
+        forecast = self.monitor.study.of(outlook)
+        run = (
+            next((run for run in forecast.runs if run.run == self.key), None) if forecast else None
+        )
         if run is None or not run.left:
             return []
         ascii, span, epoch = self.ascii, run.span, run.epoch
@@ -187,48 +191,52 @@ class RunScreen(ListScreen, ActionScreen):
             return [line(" ", ("to go  ", DIM), f"{left}, ", (run.why_not or "", NOTE))]
         rest = line(("to go  ", DIM), (estimate_text.about(span.middle, ascii), BOLD))
         rest += line(f" ({estimate_text.between(span.low, span.high, ascii)})")
-        about = line((f", about {estimate_text.minute(run.at)}", DIM))
-        sure = line((f"{estimate_text.sureness(span)}: from {span.source}", DIM))
+        end = line((f", about {estimate_text.minute(run.at)}", DIM))
+        basis = line((f"{estimate_text.sureness(span)}: from {span.source}", DIM))
         now: Line = ()
         if epoch is not None:
             now = line((f"in epoch {run.number}  ", DIM), estimate_text.span(epoch, ascii))
         gap = line("   ")
         candidates = (
-            joined((rest + about, now, sure), gap),
-            joined((rest + about, now), gap),
+            joined((rest + end, now, basis), gap),
+            joined((rest + end, now), gap),
             joined((rest, now), gap),
             rest,
         )
         return [line(" ") + first_that_fits(candidates, room)]
 
-    def _title(self, view: RunView, room: int) -> Line:
+    def _title_line(self, view: RunView, room: int) -> Line:
         ascii, row = self.ascii, view.row
         name, uuid = line((plain(row.run, 40, ascii), BOLD)), plain(row.uuid or "", 40, ascii)
         dag, gap = line((file_name(row.dag, 40, ascii), DIM)), line("   ")
-        now = self._now(view)
-        lefts = [joined((name, line((u, DIM)), now), gap) for u in (uuid, uuid[:8], "")]
-        for left in lefts:
-            if width(left) + width(dag) + 3 <= room:
-                return spread(left, dag, room, ascii)
-        return first_that_fits(lefts, room)
+        now = self._current_state(view)
+        candidates = [
+            joined((name, line((shown_uuid, DIM)), now), gap) for shown_uuid in (uuid, uuid[:8], "")
+        ]
+        for candidate in candidates:
+            if width(candidate) + width(dag) + 3 <= room:
+                return spread(candidate, dag, room, ascii)
+        return first_that_fits(candidates, room)
 
-    def _now(self, view: RunView) -> Line:
+    def _current_state(self, view: RunView) -> Line:
         latest, ascii, row = view.row.latest, self.ascii, view.row
         gate = gate_sign(row)
         state = symbol_span(gate or STATES[row.state], ascii)
-        over = row.state in TERMINAL
+        ended = row.state in TERMINAL
         if latest is None or row.state is not latest.state or row.epochs_done >= row.epochs_total:
             return state
         if latest.epoch is not None:
             state += line((" epoch ", DIM), str(latest.epoch))
         if latest.seconds is not None:
-            lasted = formatting.duration(latest.seconds, ascii)
-            state += line(", ", lasted, (" ago", DIM)) if over else line((" for ", DIM), lasted)
+            duration = formatting.duration(latest.seconds, ascii)
+            state += (
+                line(", ", duration, (" ago", DIM)) if ended else line((" for ", DIM), duration)
+            )
         if latest.site is not None or latest.target is not None:
-            there = latest.site is not None and latest.state not in UNPLACED
-            at = line((" at " if there else " ", DIM))
-            whither = latest.site, latest.target, latest.off_target
-            state += at + place(*whither, None, ascii, latest.state)
+            on_site = latest.site is not None and latest.state not in UNPLACED
+            preposition = line((" at " if on_site else " ", DIM))
+            placement = latest.site, latest.target, latest.off_target
+            state += preposition + place(*placement, None, ascii, latest.state)
         if gate is None and between(row):
             state += line(", next waits")
         return state
@@ -236,50 +244,52 @@ class RunScreen(ListScreen, ActionScreen):
     def _progress(self, view: RunView) -> list[Line]:
         row, ascii = view.row, self.ascii
 
-        def told(bar: int, short: bool = False) -> Line:
-            drawn = formatting.progress_bar(row.epochs_done, row.epochs_total, bar, ascii)
-            full = sum(drawn.count(piece) for piece in ("━", "╸", "#"))
-            between, unit = ("/", "") if short else (" of ", " epochs")
+        def progress(bar: int, short: bool = False) -> Line:
+            rendered = formatting.progress_bar(row.epochs_done, row.epochs_total, bar, ascii)
+            filled = sum(rendered.count(piece) for piece in ("━", "╸", "#"))
+            separator, unit = ("/", "") if short else (" of ", " epochs")
             done = formatting.at_least(str(row.epochs_done), row.epochs_unknown > 0, ascii)
-            number = f"  {done}{between}{row.epochs_total}{unit}"
-            return line((drawn[:full], GOOD), (drawn[full:], DIM), number)
+            number = f"  {done}{separator}{row.epochs_total}{unit}"
+            return line((rendered[:filled], GOOD), (rendered[filled:], DIM), number)
 
         inferred = f"   {row.epochs_inferred} inferred" if row.epochs_inferred else ""
         skipped = f"   {row.epochs_skipped} skipped" if row.epochs_skipped else ""
-        tries = sum(epoch.attempts for epoch in view.epochs)
-        tried = f"   {formatting.count(tries, 'execution', ascii=ascii)}"
+        execution_count = sum(epoch.attempts for epoch in view.epochs)
+        executions = f"   {formatting.count(execution_count, 'execution', ascii=ascii)}"
         hours = line("   ") + gpu_hours(
             row.gpu_hours, ascii, flying=False, least=view.nodes_unlogged > 0
         )
         failed = overview_header.failed_evaluations(_side_counts(view), ascii)
-        extra = line((inferred + skipped, DIM)) + (line("   ") + failed if failed else ())
-        long = told(20) + extra + line((tried, DIM)) + hours
-        short = [told(cells, short=True) + hours for cells in (6, 0)]
-        return [long, told(20) + extra + hours, told(12) + hours, *short]
+        details = line((inferred + skipped, DIM)) + (line("   ") + failed if failed else ())
+        long = progress(20) + details + line((executions, DIM)) + hours
+        short = [progress(cells, short=True) + hours for cells in (6, 0)]
+        return [long, progress(20) + details + hours, progress(12) + hours, *short]
 
-    def _fill(self, view: RunView, epochs: list[EpochRow], side: list[EpochRow]) -> None:
+    def _fill_table(self, view: RunView, epochs: list[EpochRow], side: list[EpochRow]) -> None:
         room, ascii = self.app.size.width, self.ascii
         self.monitor.study.want_written()
-        told = self.monitor.study.of(streams)
-        evaluated = self.monitor.study.of(evaluations)
-        found = (evaluated or {}).get(self.key)
+        progress = self.monitor.study.of(streams)
+        results = self.monitor.study.of(evaluations)
+        result = (results or {}).get(self.key)
         marks = not self.evaluations
-        specs, widths = self._fitted(
-            lambda: _fit(view, told or {}, room, ascii, marks, found),
-            *(view, told, room, marks, evaluated),
+        specs, widths = self._columns(
+            lambda: _fit_columns(view, progress or {}, room, ascii, marks, result),
+            *(view, progress, room, marks, results),
         )
-        rows = self._listed(
-            lambda: _listed(view.row, epochs, side, specs, widths, room, ascii), epochs, specs
+        rows = self._table_rows(
+            lambda: _build_rows(view.row, epochs, side, specs, widths, room, ascii), epochs, specs
         )
         empty = [line("  ", "No epoch has this in any column."), line("  ", ("esc clears", DIM))]
         self.table.show(columns(specs, widths), rows, empty)
 
     def selection(self) -> Selection:
-        """The marked epochs, or the one under the cursor: all their jobs in the queue, or of
-        an epoch that has none there those of its last submission."""
+        """The marked epochs, or the one under the cursor, with their queued jobs.
+
+        An epoch without queued jobs has those of its last submission instead.
+        """
         view = self.monitor.feed.run_view(self.key)
         wanted = self.table.marks or {self.table.cursor}
-        rows = [row for row in _rows(view) if run_table.key_of(row) in wanted]
+        rows = [row for row in _all_rows(view) if run_table.key_of(row) in wanted]
         if view is None:
             return Selection("nothing")
         queued = self.monitor.feed.queued(self.key)
@@ -288,36 +298,37 @@ class RunScreen(ListScreen, ActionScreen):
             return Selection("nothing", (), self.dags_of([view.row.dag]), run)
         jobs: list[JobRow] = []
         for row in rows:
-            its = [job for job in queued if (job.in_dag, job.node) == (row.in_dag, row.node)]
-            last = [job for job in row.jobs if job[0] == row.jobs[-1][0]]
-            jobs += its or self.job_rows(last)
+            jobs_of_row = [
+                job for job in queued if (job.in_dag, job.node) == (row.in_dag, row.node)
+            ]
+            last_jobs = [job for job in row.jobs if job[0] == row.jobs[-1][0]]
+            jobs += jobs_of_row or self.job_rows(last_jobs)
         names = [f"epoch {row.epoch}" if row.epoch is not None else row.node for row in rows]
-        words = f"{self.named(names, 'epoch')} of {plain(view.row.run, 40, self.ascii)}"
-        return Selection(words, tuple(jobs), self.dags_of(row.dag for row in rows), run)
+        text = f"{self.named(names, 'epoch')} of {plain(view.row.run, 40, self.ascii)}"
+        return Selection(text, tuple(jobs), self.dags_of(row.dag for row in rows), run)
 
     def open(self, key: str) -> None:
-        why = "was never submitted"
-        for row in _rows(self.monitor.feed.run_view(self.key)):
+        reason = "was never submitted"
+        for row in _all_rows(self.monitor.feed.run_view(self.key)):
             if run_table.key_of(row) == key and row.jobs:
                 self.monitor.open_job(*row.jobs[-1])
                 return
             if run_table.key_of(row) == key and row.state is State.COMPLETED:
                 rescue = next((dag.rescue for dag in self.dags_of([row.dag])), None)
-                why = f"is {formatting.done_without_job(rescue)}"
-        self.say(f"this node {why}: it has no job to open")
+                reason = f"is {formatting.done_without_job(rescue)}"
+        self.say(f"this node {reason}: it has no job to open")
 
     def action_evaluations(self) -> None:
         self.evaluations = not self.evaluations
         self._again()
 
     def action_evaluation(self) -> None:
-        """Open the job of the evaluation of the epoch under the cursor: of several that which is
-        in trouble."""
+        """Open the evaluation of the epoch under the cursor; of several, one in trouble."""
         view = self.monitor.feed.run_view(self.key)
-        at = None if view is None else self._index(view).get(self.table.cursor or "")
-        if at is None:
+        epoch = None if view is None else self._index(view).get(self.table.cursor or "")
+        if epoch is None:
             return
-        row = run_table.evaluation_to_open(at)
+        row = run_table.evaluation_to_open(epoch)
         if row is not None:
             self.open(run_table.key_of(row))
         else:
@@ -328,19 +339,19 @@ class RunScreen(ListScreen, ActionScreen):
         self._again()
 
 
-def _fit(
+def _fit_columns(
     view: RunView,
-    told: Mapping[JobId, Streamed],
+    progress: Mapping[JobId, Streamed],
     room: int,
     ascii: bool,
     marks: bool,
-    found: EvaluationResult | None,
+    result: EvaluationResult | None,
 ) -> tuple[list[ColumnSpec[EpochRow]], dict[str, int]]:
-    specs = run_table.specs(view, ascii, told, marks, found)
+    specs = run_table.specs(view, ascii, progress, marks, result)
     return specs, fit_columns(specs, [*view.epochs, *view.side], room)
 
 
-def _listed(
+def _build_rows(
     run: RunRow,
     epochs: Sequence[EpochRow],
     side: Sequence[EpochRow],
@@ -349,36 +360,42 @@ def _listed(
     room: int,
     ascii: bool,
 ) -> Rows:
-    """Epochs, then side nodes under a heading of their own."""
+    """Rows of the epochs, then of the side nodes under their own heading."""
     indent = MARGIN + widths["epoch"] + GAP
 
-    def made(row: EpochRow) -> TableRow:
-        below = run_table.below(row, room - indent - 1, ascii, run)
-        return TableRow(run_table.key_of(row), partial(cells, specs, widths, row), below, indent)
+    def build_row(row: EpochRow) -> TableRow:
+        detail = run_table.below(row, room - indent - 1, ascii, run)
+        return TableRow(run_table.key_of(row), partial(cells, specs, widths, row), detail, indent)
 
     title = line(("side nodes", DIM))
-    between = (TableRow(None, lambda: ((),)), TableRow(None, lambda: (title,))) if side else ()
+    separators = (TableRow(None, lambda: ((),)), TableRow(None, lambda: (title,))) if side else ()
     keys = [run_table.key_of(row) for row in epochs], [run_table.key_of(row) for row in side]
     heights = [[1 + run_table.has_below(row, run) for row in rows] for rows in (epochs, side)]
 
-    def at(number: int) -> TableRow:
+    def row_at(number: int) -> TableRow:
         if number < len(epochs):
-            return made(epochs[number])
+            return build_row(epochs[number])
         number -= len(epochs)
-        return between[number] if number < len(between) else made(side[number - len(between)])
+        return (
+            separators[number]
+            if number < len(separators)
+            else build_row(side[number - len(separators)])
+        )
 
-    blank = [None] * len(between)
-    return Rows([*keys[0], *blank, *keys[1]], [*heights[0], *(1 for _ in blank), *heights[1]], at)
+    blank = [None] * len(separators)
+    return Rows(
+        [*keys[0], *blank, *keys[1]], [*heights[0], *(1 for _ in blank), *heights[1]], row_at
+    )
 
 
 def _side_counts(view: RunView) -> SideCounts:
-    """What the side nodes of a run came to."""
+    """The number of side nodes of a run by outcome."""
     states = Counter(row.state for row in view.side)
     passed = sum(row.overruled for row in view.side)
     failed = states[State.FAILED] + states[State.REMOVED]
     return SideCounts(len(view.side), states[State.COMPLETED], failed, passed)
 
 
-def _rows(view: RunView | None) -> list[EpochRow]:
+def _all_rows(view: RunView | None) -> list[EpochRow]:
     """All nodes of a run: epochs, then side nodes."""
     return [] if view is None else [*view.epochs, *view.side]

@@ -1,4 +1,4 @@
-"""Epochs as rows of a run's history. Pure functions."""
+"""Epochs as table rows: columns, filter text, second lines and chart. Pure functions."""
 
 from __future__ import annotations
 
@@ -38,23 +38,25 @@ from screens.widgets.spans import (
 
 
 def key_of(row: EpochRow) -> str:
-    """An epoch's key: node names are only unique within their DAG."""
+    """The row key of an epoch: node names are only unique within their DAG."""
     return f"{row.in_dag}\n{row.node}"
 
 
 def seen_by_filter(row: EpochRow) -> str:
-    """All text of an epoch in which a filter looks, in lower case."""
+    """The text of an epoch that a filter searches, in lower case."""
     jobs = [formatting.job_id(*job) for job in row.jobs]
     parts = [row.node, row.dag, STATES[row.state].word, row.target, row.site, row.gpu]
     parts += [row.trained_on, row.hold_reason, str(row.epoch), *jobs]
     parts += [HIDDEN.word] if is_hidden(row) else []
-    own = "\n".join(part for part in parts if part is not None).lower()
-    return "\n".join((own, *map(seen_by_filter, row.evaluations)))
+    text = "\n".join(part for part in parts if part is not None).lower()
+    return "\n".join((text, *map(seen_by_filter, row.evaluations)))
 
 
 def is_hidden(row: EpochRow) -> bool:
-    """Did its successful execution last less than half of its longest one? Then that one may
-    have trained it."""
+    """Did its successful execution last less than half of its longest one?
+
+    Then the longest one may have trained the epoch.
+    """
     if row.success_seconds is None or not row.longest_seconds:
         return False
     return row.success_seconds < SHORT_SUCCESS * row.longest_seconds
@@ -67,13 +69,16 @@ def specs(
     marks: bool = True,
     found: EvaluationResult | None = None,
 ) -> list[ColumnSpec[EpochRow]]:
-    """The columns of a run's history. ``streams``: progress lines of running jobs. ``marks``:
-    evaluations are told beside their epochs, with what they ``found``."""
+    """The columns of a run's epochs.
+
+    ``streams``: progress lines of running jobs. ``marks``: evaluations are shown beside their
+    epochs, with their results ``found``.
+    """
     row, run = view.row, view.row.run
     evaluated = marks and any(row.evaluations for row in view.epochs)
-    told = partial(_evaluation, ascii=ascii, found=found)
+    evaluation_cell = partial(_evaluation, ascii=ascii, found=found)
     title = plain(found.metric, 12, ascii).upper() if found else "EVAL"
-    evaluation = ColumnSpec("eval", title, told, least=4, soft=9 if found else 4)
+    evaluation = ColumnSpec("eval", title, evaluation_cell, least=4, soft=9 if found else 4)
     return [
         ColumnSpec(
             "epoch", "EPOCH", partial(_epoch, run=run, ascii=ascii), "right", soft=12, most=28
@@ -99,22 +104,22 @@ def specs(
 
 
 def name_in(run: str, node: str) -> str:
-    """A side node's name without its run's."""
+    """The name of a side node without the name of its run."""
     return node.removeprefix(f"{run}-") or node
 
 
 def _epoch(row: EpochRow, cells: int | None, run: str, ascii: bool) -> Line:
     if not is_epoch(row):
         return line(plain(name_in(run, row.node), 40, ascii))
-    return line((str(row.epoch), _how(row)))
+    return line((str(row.epoch), _epoch_style(row)))
 
 
 def is_epoch(row: EpochRow) -> bool:
-    """Does this node train, as far as its name tells?"""
+    """Is this a training node, by its name?"""
     return row.epoch is not None and "train" in row.node.rpartition("epoch")[0]
 
 
-def _how(row: EpochRow) -> TextStyle:
+def _epoch_style(row: EpochRow) -> TextStyle:
     return DIM if row.state is State.WAITING else TextStyle()
 
 
@@ -127,40 +132,40 @@ def _state(
 ) -> Line:
     if is_waiting_at(run, row):
         return symbol_span(PAUSED, ascii)
-    sign = STATES[row.state]
+    symbol = STATES[row.state]
     if row.inferred:
-        return line((sign.mark(ascii), style_of(sign)), (" inferred", DIM))
+        return line((symbol.mark(ascii), style_of(symbol)), (" inferred", DIM))
     if row.overruled and not is_epoch(row):
         return evaluation_sign(row, ascii)
     if row.overruled:
-        return symbol_span(sign, ascii) + line((", job failed", NOTE))
+        return symbol_span(symbol, ascii) + line((", job failed", NOTE))
     streamed = streams.get(row.jobs[-1]) if row.jobs else None
-    return symbol_span(sign, ascii) + percent_of(row.state, streamed)
+    return symbol_span(symbol, ascii) + percent_of(row.state, streamed)
 
 
 def evaluation_sign(row: EpochRow, ascii: bool) -> Line:
-    """Mark and word of an evaluation. One that failed and was let pass is no failed node."""
+    """Mark and word of an evaluation; if POST overruled its failure, the node did not fail."""
     if row.overruled:
         return line((f"{STATES[State.FAILED].mark(ascii)} job failed", NOTE))
-    sign = STATES[row.state]
-    word = "done" if row.state is State.COMPLETED else sign.word
-    return line((f"{sign.mark(ascii)} {word}", style_of(sign)))
+    symbol = STATES[row.state]
+    word = "done" if row.state is State.COMPLETED else symbol.word
+    return line((f"{symbol.mark(ascii)} {word}", style_of(symbol)))
 
 
 def _evaluation(
     row: EpochRow, cells: int | None, ascii: bool, found: EvaluationResult | None
 ) -> Line:
-    """What the evaluations of an epoch are at: the mark and the word of one, or what it found,
-    where there is room for it; of several the marks."""
-    told = [
-        evaluation_sign(each, ascii) + _value(found.of(each, row) if found else None, ascii)
-        for each in row.evaluations
+    """The evaluations of an epoch: state or result of one, if there is room, or only marks."""
+    contents = [
+        evaluation_sign(evaluation, ascii)
+        + _value(found.of(evaluation, row) if found else None, ascii)
+        for evaluation in row.evaluations
     ]
-    if len(told) == 1 and found and len(told[0]) > 1:
-        told = [((told[0][0][0][:1], told[0][0][1]), *told[0][1:])]
-    if len(told) == 1 and (cells is None or width(told[0]) <= cells):
-        return told[0]
-    return tuple((each[0][0][:1], each[0][1]) for each in told)
+    if len(contents) == 1 and found and len(contents[0]) > 1:
+        contents = [((contents[0][0][0][:1], contents[0][0][1]), *contents[0][1:])]
+    if len(contents) == 1 and (cells is None or width(contents[0]) <= cells):
+        return contents[0]
+    return tuple((evaluation[0][0][:1], evaluation[0][1]) for evaluation in contents)
 
 
 def _value(value: float | None, ascii: bool) -> Line:
@@ -168,7 +173,7 @@ def _value(value: float | None, ascii: bool) -> Line:
 
 
 def _unknown(row: EpochRow, ascii: bool) -> Line:
-    """Nothing for what has not begun, a dash for what should be known and is not."""
+    """Blank for an epoch that has not begun, else the sign for unknown."""
     blank = row.state is State.WAITING or not row.jobs
     return line(("" if blank else formatting.unknown(ascii), DIM))
 
@@ -209,10 +214,10 @@ def _tries(row: EpochRow, cells: int | None, ascii: bool) -> Line:
     return line((str(row.attempts), NOTE if row.attempts > 2 else TextStyle()))
 
 
-def _hours(row: EpochRow, hours: float, how: TextStyle, ascii: bool) -> Line:
+def _hours(row: EpochRow, hours: float, style: TextStyle, ascii: bool) -> Line:
     if not row.jobs:
         return ()
-    return line((formatting.hours(hours, ascii), how if hours > 0 else DIM))
+    return line((formatting.hours(hours, ascii), style if hours > 0 else DIM))
 
 
 def _good(row: EpochRow, cells: int | None, ascii: bool) -> Line:
@@ -240,9 +245,11 @@ def _submitted(row: EpochRow, cells: int | None, ascii: bool) -> Line:
 
 
 def below(row: EpochRow, cells: int, ascii: bool, run: RunRow | None = None) -> Line:
-    """What must be said of an epoch besides its columns, in so many cells: why it is held,
-    or that another try did most of the training (marked, where it took over twice as long), or
-    since when the gate of its ``run`` keeps it."""
+    """The second line of an epoch, ``cells`` wide.
+
+    Why it is held, that another try did most of the training (marked if it took over twice as
+    long), or since when the gate of its ``run`` has paused it.
+    """
     if run is not None and run.gate is not None and is_waiting_at(run, row):
         return crop(line((waits_since(run.gate, ascii), style_of(PAUSED))), cells, ascii)
     if row.state is State.HELD and row.hold_reason:
@@ -251,63 +258,67 @@ def below(row: EpochRow, cells: int, ascii: bool, run: RunRow | None = None) -> 
         elsewhere = row.trained_on is not None and row.trained_on != row.site
         where = f" at {plain(row.trained_on or '', 40, ascii)}" if elsewhere else ""
         longest = formatting.duration(row.longest_seconds, ascii)
-        took = formatting.duration(row.success_seconds, ascii)
-        told = f"{HIDDEN.mark(ascii)} done in {took}; another try took {longest}{where}"
-        return line((told, style_of(HIDDEN)), (" and may have trained it", DIM))
+        duration = formatting.duration(row.success_seconds, ascii)
+        text = f"{HIDDEN.mark(ascii)} done in {duration}; another try took {longest}{where}"
+        return line((text, style_of(HIDDEN)), (" and may have trained it", DIM))
     if row.trained_on is not None:
         elsewhere = row.trained_on != row.site
         where = f", on {plain(row.trained_on, 40, ascii)}" if elsewhere else ""
         return line(("an earlier try trained longest", DIM), (where, NOTE))
-    troubled = _troubled(row)
-    return _about(troubled, cells, ascii) if troubled is not None else ()
+    troubled = _in_trouble(row)
+    return _trouble_line(troubled, cells, ascii) if troubled is not None else ()
 
 
 def has_below(row: EpochRow, run: RunRow | None = None) -> bool:
-    """Is there something of :func:`below`? Asked of all epochs, so not made for it."""
+    """Is :func:`below` not empty? Cheap, since it is called for all epochs."""
     if run is not None and is_waiting_at(run, row):
         return True
     held = row.state is State.HELD and bool(row.hold_reason)
-    return held or is_hidden(row) or row.trained_on is not None or _troubled(row) is not None
+    return held or is_hidden(row) or row.trained_on is not None or _in_trouble(row) is not None
 
 
-_IN_TROUBLE: Final = frozenset({State.HELD, State.FAILED, State.REMOVED})
+_TROUBLE_STATES: Final = frozenset({State.HELD, State.FAILED, State.REMOVED})
 
 
-def _troubled(row: EpochRow) -> EpochRow | None:
-    """The evaluation of an epoch, or the side node itself, of which more is to be said."""
-    asked = row.evaluations if is_epoch(row) else (row,)
-    return next((e for e in asked if e.overruled or e.state in _IN_TROUBLE), None)
+def _in_trouble(row: EpochRow) -> EpochRow | None:
+    """The evaluation of an epoch, or the side node itself, that is in trouble."""
+    candidates = row.evaluations if is_epoch(row) else (row,)
+    return next(
+        (node for node in candidates if node.overruled or node.state in _TROUBLE_STATES), None
+    )
 
 
 def evaluation_to_open(row: EpochRow) -> EpochRow | None:
-    """Of an epoch's evaluations that in trouble, or else the one submitted last."""
-    troubled = _troubled(row)
-    return troubled or max(row.evaluations, key=lambda e: e.jobs[-1:], default=None)
+    """The evaluation of an epoch that is in trouble, or else the one submitted last."""
+    troubled = _in_trouble(row)
+    return troubled or max(
+        row.evaluations, key=lambda evaluation: evaluation.jobs[-1:], default=None
+    )
 
 
-def _about(row: EpochRow, cells: int, ascii: bool) -> Line:
-    """Why an evaluation is in trouble, and whether its node failed by it."""
+def _trouble_line(row: EpochRow, cells: int, ascii: bool) -> Line:
+    """Why an evaluation is in trouble, and whether its node failed."""
     name = plain(row.node, 40, ascii)
     if row.state is State.HELD:
         why = because(row.hold_reason, ascii) if row.hold_reason else "the log gives no reason"
         return line((both_ends(f"{name} is held: {why}", cells, ascii), BAD))
-    ended = ended_with(row) if row.job_state in FAILED_JOB else "its job ended well"
+    ending = ended_with(row) if row.job_state in FAILED_JOB else "its job ended well"
     if row.overruled:
-        told = line((f"{name}: {ended}", NOTE), ("; its POST script let it pass", DIM))
+        content = line((f"{name}: {ending}", NOTE), ("; its POST script let it pass", DIM))
     else:
-        told = line((f"{name} failed: {ended}", BAD))
-    return crop(told, cells, ascii)
+        content = line((f"{name} failed: {ending}", BAD))
+    return crop(content, cells, ascii)
 
 
 CHART_LINES: Final = 5
 CHART_LINES_NARROW: Final = 3
-"""Lines of bars; a heading above and labels below come to them."""
+"""Lines of bars, without the heading above and the labels below."""
 
 
 def bars(view: RunView) -> list[Bar]:
-    """Execution time of every epoch that has one, for the chart."""
-    begun = [row for row in view.epochs if row.state is not State.WAITING or row.jobs]
-    return [Bar(_label(row), row.execution, style_of(STATES[row.state])) for row in begun]
+    """Execution times of the epochs that have begun, for the chart."""
+    rows = [row for row in view.epochs if row.state is not State.WAITING or row.jobs]
+    return [Bar(_label(row), row.execution, style_of(STATES[row.state])) for row in rows]
 
 
 def _label(row: EpochRow) -> str:
@@ -320,8 +331,8 @@ def chart_title(rows: Sequence[EpochRow], ascii: bool) -> Line:
     done = [seconds for seconds, row in known if row.state is State.COMPLETED]
     title = line(("Execution time by epoch", DIM))
     if done:
-        middle = formatting.duration(median(done), ascii)
-        title += line(("   median ", DIM), middle)
+        median_text = formatting.duration(median(done), ascii)
+        title += line(("   median ", DIM), median_text)
     if known:
         seconds, row = max(known, key=lambda pair: pair[0])
         longest = formatting.duration(seconds, ascii)
