@@ -1,4 +1,4 @@
-"""The life of a job as a bar, and its states' times. Pure functions."""
+"""The states of a job over time: a bar, and the time in each state. Pure functions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _TEXTURE: Final[Mapping[State, str]] = {
 
 @frozen
 class StateSpan:
-    """A job's time in one state, in seconds since its first event."""
+    """A period of a job in one state, in seconds since its first event."""
 
     state: State
     start: float
@@ -36,58 +36,60 @@ class StateSpan:
 
 
 def stretches(view: JobView, as_of: datetime | None) -> list[StateSpan]:
-    """The states that a job went through, up to its end or ``as_of``."""
+    """The states of a job in order, up to its end or ``as_of``."""
     if not view.states:
         return []
     origin = view.states[0][0]
-    made: list[StateSpan] = []
-    state, since = view.states[0][1], 0.0
-    for when, after in view.states[1:]:
-        at = seconds_ago(when, origin)
-        if at is not None and at > since:
-            made.append(StateSpan(state, since, at))
-            since = at
-        # One stamped before the one ahead of it does not turn time back.
-        state = after
+    spans: list[StateSpan] = []
+    state, span_start = view.states[0][1], 0.0
+    for when, next_state in view.states[1:]:
+        seconds = seconds_ago(when, origin)
+        if seconds is not None and seconds > span_start:
+            spans.append(StateSpan(state, span_start, seconds))
+            span_start = seconds
+        # An event with an earlier time stamp does not move time backwards.
+        state = next_state
     now = seconds_ago(as_of, origin)
-    if state not in TERMINAL and now is not None and now > since:
-        made.append(StateSpan(state, since, now))
-    return made
+    if state not in TERMINAL and now is not None and now > span_start:
+        spans.append(StateSpan(state, span_start, now))
+    return spans
 
 
-def life_bar(made: Sequence[StateSpan], cells: int, ascii: bool) -> Line:
-    """The stretches as one bar; each cell shows what took most of its time."""
-    if not made or cells <= 0:
+def life_bar(state_spans: Sequence[StateSpan], cells: int, ascii: bool) -> Line:
+    """The spans as one bar; each cell shows the state that took most of its time."""
+    if not state_spans or cells <= 0:
         return ()
-    end = made[-1].end
+    end = state_spans[-1].end
     spans: list[tuple[str, State]] = []
     for cell in range(cells):
         low, high = end * cell / cells, end * (cell + 1) / cells
-        state = max(made, key=lambda s: min(s.end, high) - max(s.start, low)).state
-        piece = STATES[state].letter if ascii else _TEXTURE.get(state, "·")
+        state = max(state_spans, key=lambda span: min(span.end, high) - max(span.start, low)).state
+        character = STATES[state].letter if ascii else _TEXTURE.get(state, "·")
         if spans and spans[-1][1] is state:
-            spans[-1] = (spans[-1][0] + piece, state)
+            spans[-1] = (spans[-1][0] + character, state)
         else:
-            spans.append((piece, state))
-    return line(*((piece, style_of(STATES[state])) for piece, state in spans))
+            spans.append((character, state))
+    return line(*((character, style_of(STATES[state])) for character, state in spans))
 
 
-def life(view: JobView, as_of: datetime | None, cells: int, ascii: bool) -> list[Line]:
-    """Bar, its two ends in time, and the time in each state."""
-    made = stretches(view, as_of)
-    if not made:
+def state_lines(view: JobView, as_of: datetime | None, cells: int, ascii: bool) -> list[Line]:
+    """The bar, its start and end, and the total time in each state."""
+    spans = stretches(view, as_of)
+    if not spans:
         return []
     start = view.states[0][0]
     last = as_of if view.row.state not in TERMINAL else view.states[-1][0]
     totals: dict[State, float] = {}
-    for stretch in made:
-        totals[stretch.state] = totals.get(stretch.state, 0.0) + stretch.end - stretch.start
-    told = [
+    for span in spans:
+        totals[span.state] = totals.get(span.state, 0.0) + span.end - span.start
+    parts = [
         line(
-            (STATES[state].text(ascii), style_of(STATES[state])), " ", formatting.duration(s, ascii)
+            (STATES[state].text(ascii), style_of(STATES[state])),
+            " ",
+            formatting.duration(seconds, ascii),
         )
-        for state, s in totals.items()
-        if s >= 1
+        for state, seconds in totals.items()
+        if seconds >= 1
     ]
     ends = spread(
         line((formatting.moment(start, ascii), DIM)),
@@ -95,4 +97,4 @@ def life(view: JobView, as_of: datetime | None, cells: int, ascii: bool) -> list
         cells,
         ascii,
     )
-    return [life_bar(made, cells, ascii), ends, *packed(told, line("   "), cells)]
+    return [life_bar(spans, cells, ascii), ends, *packed(parts, line("   "), cells)]

@@ -159,7 +159,7 @@ class OverviewScreen(ListScreen, ActionScreen):
         if row is None or latest is None or latest.state is not State.IDLE:
             return ()
         view = self.monitor.feed.job_view(latest.cluster or 0, latest.proc or 0)
-        text = queue_text.in_short(view.queue if view else None, self.monitor.now(), self.ascii)
+        text = queue_text.short_line(view.queue if view else None, self.monitor.now(), self.ascii)
         return (
             line(" ", (formatting.plain(row.run, 24, self.ascii), BOLD), "  ") + text
             if text

@@ -148,7 +148,7 @@ class RunScreen(ListScreen, ActionScreen):
         if epoch is None or epoch.state is not State.IDLE or not epoch.jobs:
             return ()
         job = self.monitor.feed.job_view(*epoch.jobs[-1])
-        text = queue_text.in_short(job.queue if job else None, self.monitor.now(), self.ascii)
+        text = queue_text.short_line(job.queue if job else None, self.monitor.now(), self.ascii)
         name = "" if epoch.epoch is None else f"epoch {epoch.epoch}"
         return line(" ", (name, BOLD), "  ") + text if text else ()
 

@@ -165,7 +165,7 @@ def _evaluation(
         contents = [((contents[0][0][0][:1], contents[0][0][1]), *contents[0][1:])]
     if len(contents) == 1 and (cells is None or width(contents[0]) <= cells):
         return contents[0]
-    return tuple((evaluation[0][0][:1], evaluation[0][1]) for evaluation in contents)
+    return tuple((content[0][0][:1], content[0][1]) for content in contents)
 
 
 def _value(value: float | None, ascii: bool) -> Line:
