@@ -37,14 +37,14 @@ class SnapshotScreen(FaultTolerant, Screen[None]):
 
     ``SCOPES``: the scopes of its actions. ``HELPS``: the scopes that the help lists first, if
     they differ from those. ``IN_TIME``: it shows the ensemble, present or past; prompts and
-    help screens do not. ``HAS_HEAD``: errors of the files are shown in its own header;
+    help screens do not. ``HAS_HEADER``: errors of the files are shown in its own header;
     elsewhere they are in the banner.
     """
 
     SCOPES: ClassVar[tuple[str, ...]] = ()
     HELPS: ClassVar[tuple[str, ...]] = ()
     IN_TIME: ClassVar[bool] = True
-    HAS_HEAD: ClassVar[bool] = False
+    HAS_HEADER: ClassVar[bool] = False
     AUTO_FOCUS: ClassVar[str | None] = "Table, Document"
 
     def __init__(self) -> None:
@@ -124,7 +124,7 @@ class SnapshotScreen(FaultTolerant, Screen[None]):
         content = self.monitor.travel.banner(width, self.ascii, returns) if self.IN_TIME else ()
         error = self._error or self.monitor.mishap
         snapshot = self.monitor.picture
-        if snapshot is not None and not content and self.IN_TIME and not self.HAS_HEAD:
+        if snapshot is not None and not content and self.IN_TIME and not self.HAS_HEADER:
             error = error or snapshot.error or ""
         if error:
             content = line(" ", (plain(error, max(width - 2, 1), self.ascii), ALARM))
@@ -203,7 +203,7 @@ class FilterPrompt(Prompt):
         self._finished = True
         if event.key == "escape":
             self.value = ""
-        cast("ListScreen", self.screen).take_filter(self.value)
+        cast("ListScreen", self.screen).set_filter(self.value)
 
 
 class ListScreen(SnapshotScreen):
@@ -262,10 +262,10 @@ class ListScreen(SnapshotScreen):
             matching.reverse()
         return matching
 
-    def note(self, shown: int, total: int, more: Sequence[Line] = (), noun: str = "run") -> Line:
+    def note(self, shown: int, total: int, extra: Sequence[Line] = (), noun: str = "run") -> Line:
         """The rule below the table: filter, order, and rows outside the view."""
         ascii, width = self.ascii, self.app.size.width
-        parts = [*self.remarks(), *self._marks_note(), *more]
+        parts = [*self.remarks(), *self._marks_note(), *extra]
         if self.wanted:
             parts.append(line(("filter ", DIM), (plain(self.wanted, 30, ascii), NOTE)))
         if shown != total:
@@ -300,7 +300,7 @@ class ListScreen(SnapshotScreen):
         self.query_one(FilterPrompt).begin(self.wanted)
         self.update_footer()
 
-    def take_filter(self, text: str) -> None:
+    def set_filter(self, text: str) -> None:
         """Set the filter and return the focus to the table."""
         self.wanted = text
         self.set_focus(self.table)

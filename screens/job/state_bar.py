@@ -49,9 +49,9 @@ def stretches(view: JobView, as_of: datetime | None) -> list[StateSpan]:
             span_start = seconds
         # An event with an earlier time stamp does not move time backwards.
         state = next_state
-    now = seconds_ago(as_of, origin)
-    if state not in TERMINAL and now is not None and now > span_start:
-        spans.append(StateSpan(state, span_start, now))
+    end = seconds_ago(as_of, origin)
+    if state not in TERMINAL and end is not None and end > span_start:
+        spans.append(StateSpan(state, span_start, end))
     return spans
 
 

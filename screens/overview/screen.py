@@ -79,7 +79,7 @@ def _fit_columns(
 class OverviewScreen(ListScreen, ActionScreen):
     """All runs, one row each."""
 
-    HAS_HEAD: ClassVar[bool] = True
+    HAS_HEADER: ClassVar[bool] = True
     SCOPES: ClassVar[tuple[str, ...]] = ("list", "overview", "tree", *ACTING)
     BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("list", "overview", "tree", *ACTING)]
     ORDERS: ClassVar[Sequence[tuple[str, Callable[[Any], tuple[Any, ...]] | None]]] = (

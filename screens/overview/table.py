@@ -375,10 +375,10 @@ _SLOT: Final = re.compile(r"^Error from \S+: (?=.)")
 
 def below(row: RunRow, cells: int, indent: int, ascii: bool) -> Line:
     """The second line of a held or failed run, on a screen ``cells`` wide."""
-    why = reason(row, ascii)
-    if not why or cells < REASON_CELLS:
+    explanation = reason(row, ascii)
+    if not explanation or cells < REASON_CELLS:
         return ()
-    return line((both_ends(why, cells - indent - 1, ascii), BAD))
+    return line((both_ends(explanation, cells - indent - 1, ascii), BAD))
 
 
 def has_below(row: RunRow, cells: int) -> bool:
@@ -406,10 +406,10 @@ def under_the_table(row: RunRow | None, shown: set[str], cells: int, ascii: bool
         return [()]
     if cells >= REASON_CELLS:
         return gate_details(row, cells, ascii) or [()]
-    why = reason(row, ascii)
-    if why:
+    explanation = reason(row, ascii)
+    if explanation:
         symbol = STATES[row.state]
-        lines = wrapped(why, cells - 2, BAD, indent=3)
+        lines = wrapped(explanation, cells - 2, BAD, indent=3)
         shown_lines = bounded(lines, REASON_LINES, cells - 2, 3, ascii)
         mark = line(" ", (symbol.mark(ascii), style_of(symbol)), " ")
         return [mark + shown_lines[0][1:], *shown_lines[1:]]

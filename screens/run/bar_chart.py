@@ -23,9 +23,9 @@ class Bar:
     ink: TextStyle = PLAIN
 
 
-def grouped(bars: Sequence[Bar], most: int) -> list[Bar]:
-    """At most ``most`` bars: groups of neighbours are reduced to their largest."""
-    group_size = -(-len(bars) // max(1, most))
+def grouped(bars: Sequence[Bar], limit: int) -> list[Bar]:
+    """At most ``limit`` bars: groups of neighbours are reduced to their largest."""
+    group_size = -(-len(bars) // max(1, limit))
     if group_size <= 1:
         return list(bars)
     return [

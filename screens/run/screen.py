@@ -193,14 +193,16 @@ class RunScreen(ListScreen, ActionScreen):
         rest += line(f" ({estimate_text.between(span.low, span.high, ascii)})")
         end = line((f", about {estimate_text.minute(run.at)}", DIM))
         basis = line((f"{estimate_text.sureness(span)}: from {span.source}", DIM))
-        now: Line = ()
+        current_epoch: Line = ()
         if epoch is not None:
-            now = line((f"in epoch {run.number}  ", DIM), estimate_text.span(epoch, ascii))
+            current_epoch = line(
+                (f"in epoch {run.number}  ", DIM), estimate_text.span(epoch, ascii)
+            )
         gap = line("   ")
         candidates = (
-            joined((rest + end, now, basis), gap),
-            joined((rest + end, now), gap),
-            joined((rest, now), gap),
+            joined((rest + end, current_epoch, basis), gap),
+            joined((rest + end, current_epoch), gap),
+            joined((rest, current_epoch), gap),
             rest,
         )
         return [line(" ") + first_that_fits(candidates, room)]
@@ -209,9 +211,10 @@ class RunScreen(ListScreen, ActionScreen):
         ascii, row = self.ascii, view.row
         name, uuid = line((plain(row.run, 40, ascii), BOLD)), plain(row.uuid or "", 40, ascii)
         dag, gap = line((file_name(row.dag, 40, ascii), DIM)), line("   ")
-        now = self._current_state(view)
+        state = self._current_state(view)
         candidates = [
-            joined((name, line((shown_uuid, DIM)), now), gap) for shown_uuid in (uuid, uuid[:8], "")
+            joined((name, line((shown_uuid, DIM)), state), gap)
+            for shown_uuid in (uuid, uuid[:8], "")
         ]
         for candidate in candidates:
             if width(candidate) + width(dag) + 3 <= room:

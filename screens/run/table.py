@@ -300,8 +300,8 @@ def _trouble_line(row: EpochRow, cells: int, ascii: bool) -> Line:
     """Why an evaluation is in trouble, and whether its node failed."""
     name = plain(row.node, 40, ascii)
     if row.state is State.HELD:
-        why = because(row.hold_reason, ascii) if row.hold_reason else "the log gives no reason"
-        return line((both_ends(f"{name} is held: {why}", cells, ascii), BAD))
+        reason = because(row.hold_reason, ascii) if row.hold_reason else "the log gives no reason"
+        return line((both_ends(f"{name} is held: {reason}", cells, ascii), BAD))
     ending = ended_with(row) if row.job_state in FAILED_JOB else "its job ended well"
     if row.overruled:
         content = line((f"{name}: {ending}", NOTE), ("; its POST script let it pass", DIM))

@@ -122,7 +122,7 @@ class FlowControlledDriver(LinuxDriver):
         self.paint_pending = False
 
     @property
-    def behind(self) -> bool:
+    def has_pending_output(self) -> bool:
         """Has some output not yet arrived at the terminal?"""
         if self._writes_done < self._writes_queued:
             return True
@@ -134,7 +134,7 @@ class FlowControlledDriver(LinuxDriver):
             self._writes_queued += 1
             super().write(data)
 
-    def draw(self, output: str) -> None:
+    def write_frame(self, output: str) -> None:
         """Write a frame, and after enough bytes a cursor position request."""
         self._unreported_bytes += len(output)
         if self._unreported_bytes >= REPORT_BYTES:
@@ -160,7 +160,7 @@ class FlowControlledDriver(LinuxDriver):
 
     def _paint_if_clear(self) -> None:
         """Paint if all output may have arrived; called in any thread."""
-        if self.paint_pending and not self.behind and not self._loop.is_closed():
+        if self.paint_pending and not self.has_pending_output and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._app.call_later, self._paint_app)
 
     def _paint_app(self) -> None:
@@ -391,7 +391,7 @@ class DiffRenderingApp(FaultTolerant, App[int]):
         driver = self._driver
         if isinstance(driver, FlowControlledDriver):
             driver.paint_pending = True
-            if driver.behind:
+            if driver.has_pending_output:
                 return
             driver.paint_pending = False
         output = self.glass.strokes()
@@ -404,7 +404,7 @@ class DiffRenderingApp(FaultTolerant, App[int]):
         if self._sync_available and len(output) > SYNCHRONISED_BYTES:
             output = f"\x1b[?2026h{output}\x1b[?2026l"
         if isinstance(driver, FlowControlledDriver):
-            driver.draw(output)
+            driver.write_frame(output)
         else:
             driver.write(output)
         driver.flush()

@@ -135,15 +135,15 @@ class FormView(LineWidget, can_focus=True):
     def _current_entry(self) -> FormEntry:
         return self._entries[self._cursor_index]
 
-    def _field_from(self, at: int, step: int) -> int:
-        """The nearest field from ``at`` on in one direction, or else in the other."""
+    def _field_from(self, start: int, step: int) -> int:
+        """The nearest field from ``start`` on in one direction, or else in the other."""
         for direction in (step, -step):
-            i = at
-            while 0 <= i < len(self._entries):
-                if self._entries[i].name is not None:
-                    return i
-                i += direction
-        return at
+            index = start
+            while 0 <= index < len(self._entries):
+                if self._entries[index].name is not None:
+                    return index
+                index += direction
+        return start
 
     def _keep_in_view(self) -> None:
         height = max(1, self.size.height)
@@ -171,34 +171,36 @@ class FormView(LineWidget, can_focus=True):
 
     @property
     def _label_width(self) -> int:
-        return min(18, max((cell_len(e.label) for e in self._entries if e.name), default=0))
+        return min(
+            18, max((cell_len(entry.label) for entry in self._entries if entry.name), default=0)
+        )
 
     @property
     def _unit_width(self) -> int:
-        return max((cell_len(each.unit) for each in self._entries), default=0)
+        return max((cell_len(entry.unit) for entry in self._entries), default=0)
 
     def line_at(self, y: int) -> tuple[Line, bool]:
         index = self._top + y
         if index >= len(self._entries):
             return (), False
-        entry, here = self._entries[index], index == self._cursor_index and self.has_focus
+        entry, focused = self._entries[index], index == self._cursor_index and self.has_focus
         if entry.name is None:
             return line(" ", (entry.label, DIM)), False
         mark = (">" if self.ascii else "▌") if index == self._cursor_index else " "
-        content = line((mark, CURSOR if here else DIM), " " * (MARGIN - 1))
+        content = line((mark, CURSOR if focused else DIM), " " * (MARGIN - 1))
         content += fit(
-            line((entry.label, BOLD if here else TextStyle())),
+            line((entry.label, BOLD if focused else TextStyle())),
             self._label_width,
             "left",
             self.ascii,
         )
         content += line(" " * GAP) + fit(
-            self._render_value(entry, here), self._value_width, "left", self.ascii
+            self._render_value(entry, focused), self._value_width, "left", self.ascii
         )
         unit = fit(line((entry.unit, DIM)), self._unit_width, "left", self.ascii)
         return content + line(" ") + (unit + line("  ") if entry.unit else ()) + entry.note, False
 
-    def _render_value(self, entry: FormEntry, here: bool) -> Line:
+    def _render_value(self, entry: FormEntry, focused: bool) -> Line:
         room = self._value_width - 2
         if entry.chosen:
             left, right = ("<", ">") if self.ascii else ("‹", "›")
@@ -206,7 +208,7 @@ class FormView(LineWidget, can_focus=True):
             return line((f" {left} ", DIM), text, (f" {right} ", DIM))
         if not entry.text:
             return line(" ", (entry.hint, DIM))
-        if not here:
+        if not focused:
             return line(" ", both_ends(exact(entry.text, self.ascii), room, self.ascii))
         start, _ = self._window(entry, room)
         # An initial value, which typing replaces, looks like a hint.
@@ -256,10 +258,10 @@ class FormView(LineWidget, can_focus=True):
 
     # --- moving ---------------------------------------------------------------------------
 
-    def _move_to(self, at: int) -> None:
-        if at == self._cursor_index:
+    def _move_to(self, index: int) -> None:
+        if index == self._cursor_index:
             return
-        self._cursor_index = at
+        self._cursor_index = index
         self._caret = len(self._current_entry.text)
         self._keep_in_view()
         self.repaint()
@@ -283,9 +285,9 @@ class FormView(LineWidget, can_focus=True):
         self.post_message(self.Paged(1))
 
     def on_click(self, event: events.Click) -> None:
-        at = self._top + event.y
-        if at < len(self._entries) and self._entries[at].name is not None:
-            self._move_to(at)
+        index = self._top + event.y
+        if index < len(self._entries) and self._entries[index].name is not None:
+            self._move_to(index)
 
     # --- typing ---------------------------------------------------------------------------
 

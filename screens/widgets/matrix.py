@@ -280,7 +280,7 @@ def _key_or_neighbour(
     return current[min(index, len(current) - 1)]
 
 
-def _first_in_view(first: int, at: int, view: int, count: int) -> int:
-    """The first index in view, such that ``at`` is in view and no room is left empty."""
-    first = min(max(first, at - view + 1), at)
+def _first_in_view(first: int, index: int, view: int, count: int) -> int:
+    """The first index in view, such that ``index`` is in view and no room is left empty."""
+    first = min(max(first, index - view + 1), index)
     return max(0, min(first, count - view))

@@ -158,15 +158,15 @@ def _value_labels(scale: Scale, height: int) -> dict[int, str]:
     return labels
 
 
-def _round_values(low: float, high: float, most: int, least: float) -> list[float]:
-    for step in _steps((high - low) / most / 2):
+def _round_values(low: float, high: float, limit: int, minimum_step: float) -> list[float]:
+    for step in _steps((high - low) / limit / 2):
         values = _multiples(low, high, step)
-        if len(values) <= most and step >= least:
+        if len(values) <= limit and step >= minimum_step:
             return values
     return []
 
 
-def _round_powers(scale: Scale, most: int) -> list[float]:
+def _round_powers(scale: Scale, limit: int) -> list[float]:
     """Ticks 1, 2, 3 … 10; with less room 1, 2, 5, 10, or powers of ten, or fewer."""
     first, last = math.floor(math.log10(scale.low)), math.ceil(math.log10(scale.high))
     powers = range(first, last + 1)
@@ -176,7 +176,7 @@ def _round_powers(scale: Scale, most: int) -> list[float]:
         *([10.0**power for power in powers[::step]] for step in (1, 2, 3, 5, 10, 20, 50)),
     ):
         visible = [value for value in ticks if scale.low <= value <= scale.high]
-        if len(visible) <= most:
+        if len(visible) <= limit:
             return visible
     return []
 

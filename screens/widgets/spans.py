@@ -175,20 +175,20 @@ def file_name(path: str, cells: int | None, ascii: bool) -> str:
     return both_ends(name, limit, ascii)
 
 
-def bounded(lines: list[Line], most: int, cells: int, indent: int, ascii: bool) -> list[Line]:
-    """At most ``most`` of these wrapped lines; if cut, the last one has the end of the text.
+def bounded(lines: list[Line], limit: int, cells: int, indent: int, ascii: bool) -> list[Line]:
+    """At most ``limit`` of these wrapped lines; if cut, the last one has the end of the text.
 
     HTCondor's reasons begin with where it happened and end with what happened.
     """
-    if len(lines) <= most:
+    if len(lines) <= limit:
         return lines
-    style = lines[most - 1][-1][1]
+    style = lines[limit - 1][-1][1]
     dots = "..." if ascii else "…"
-    words = " ".join(text(line_).strip() for line_ in lines[most - 1 :]).split(" ")
+    words = " ".join(text(content).strip() for content in lines[limit - 1 :]).split(" ")
     end = words.pop()
     while words and cell_len(f"{words[-1]} {end}") <= cells - indent - len(dots):
         end = f"{words.pop()} {end}"
-    return [*lines[: most - 1], crop(line(" " * indent, (dots + end, style)), cells, ascii)]
+    return [*lines[: limit - 1], crop(line(" " * indent, (dots + end, style)), cells, ascii)]
 
 
 def wrapped(content: str, cells: int, style: TextStyle = PLAIN, indent: int = 0) -> list[Line]:

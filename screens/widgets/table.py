@@ -82,15 +82,15 @@ class Rows(Sequence[TableRow]):
         return len(self.keys)
 
     @overload
-    def __getitem__(self, at: int) -> TableRow: ...
+    def __getitem__(self, index: int) -> TableRow: ...
     @overload
-    def __getitem__(self, at: slice) -> Sequence[TableRow]: ...
-    def __getitem__(self, at: int | slice) -> TableRow | Sequence[TableRow]:
-        if isinstance(at, slice):
-            return [self[i] for i in range(*at.indices(len(self)))]
-        if at not in self._built:
-            self._built[at] = self._build(at)
-        return self._built[at]
+    def __getitem__(self, index: slice) -> Sequence[TableRow]: ...
+    def __getitem__(self, index: int | slice) -> TableRow | Sequence[TableRow]:
+        if isinstance(index, slice):
+            return [self[number] for number in range(*index.indices(len(self)))]
+        if index not in self._built:
+            self._built[index] = self._build(index)
+        return self._built[index]
 
     def __iter__(self) -> Iterator[TableRow]:
         return map(self.__getitem__, range(len(self)))
@@ -118,7 +118,7 @@ class Table(LineWidget, can_focus=True):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._columns: Sequence[TableColumn] = ()
-        self._rows = Rows((), (), lambda at: TableRow(None, tuple))
+        self._rows = Rows((), (), lambda index: TableRow(None, tuple))
         self._ends: list[int] = []
         self._index_by_key: dict[str, int] = {}
         self._keys: list[str] = []
