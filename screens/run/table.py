@@ -67,18 +67,18 @@ def specs(
     ascii: bool,
     streams: Mapping[JobId, Streamed] = NOTHING,
     marks: bool = True,
-    found: EvaluationResult | None = None,
+    result: EvaluationResult | None = None,
 ) -> list[ColumnSpec[EpochRow]]:
     """The columns of a run's epochs.
 
     ``streams``: progress lines of running jobs. ``marks``: evaluations are shown beside their
-    epochs, with their results ``found``.
+    epochs, with their ``result``.
     """
     row, run = view.row, view.row.run
     evaluated = marks and any(row.evaluations for row in view.epochs)
-    evaluation_cell = partial(_evaluation, ascii=ascii, found=found)
-    title = plain(found.metric, 12, ascii).upper() if found else "EVAL"
-    evaluation = ColumnSpec("eval", title, evaluation_cell, least=4, soft=9 if found else 4)
+    evaluation_cell = partial(_evaluation, ascii=ascii, result=result)
+    title = plain(result.metric, 12, ascii).upper() if result else "EVAL"
+    evaluation = ColumnSpec("eval", title, evaluation_cell, least=4, soft=9 if result else 4)
     return [
         ColumnSpec(
             "epoch", "EPOCH", partial(_epoch, run=run, ascii=ascii), "right", soft=12, most=28
@@ -153,15 +153,15 @@ def evaluation_sign(row: EpochRow, ascii: bool) -> Line:
 
 
 def _evaluation(
-    row: EpochRow, cells: int | None, ascii: bool, found: EvaluationResult | None
+    row: EpochRow, cells: int | None, ascii: bool, result: EvaluationResult | None
 ) -> Line:
     """The evaluations of an epoch: state or result of one, if there is room, or only marks."""
     contents = [
         evaluation_sign(evaluation, ascii)
-        + _value(found.of(evaluation, row) if found else None, ascii)
+        + _value(result.of(evaluation, row) if result else None, ascii)
         for evaluation in row.evaluations
     ]
-    if len(contents) == 1 and found and len(contents[0]) > 1:
+    if len(contents) == 1 and result and len(contents[0]) > 1:
         contents = [((contents[0][0][0][:1], contents[0][0][1]), *contents[0][1:])]
     if len(contents) == 1 and (cells is None or width(contents[0]) <= cells):
         return contents[0]

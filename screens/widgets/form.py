@@ -116,11 +116,11 @@ class FormView(LineWidget, can_focus=True):
         if previous is None or previous.name not in names:
             self._cursor_index = min(self._cursor_index, len(entries) - 1)
             self._cursor_index = self._field_from(self._cursor_index, 1)
-            self._caret = len(self._current_entry.text)
+            self._caret = len(self._entry.text)
         else:
             self._cursor_index = names.index(previous.name)
-            if self._current_entry.text != previous.text:
-                self._caret = len(self._current_entry.text)
+            if self._entry.text != previous.text:
+                self._caret = len(self._entry.text)
                 self._edited.add(previous.name or "")  # chosen from a list
         self._keep_in_view()
         self.repaint()
@@ -132,7 +132,7 @@ class FormView(LineWidget, can_focus=True):
             self._move_to(index)
 
     @property
-    def _current_entry(self) -> FormEntry:
+    def _entry(self) -> FormEntry:
         return self._entries[self._cursor_index]
 
     def _field_from(self, start: int, step: int) -> int:
@@ -262,7 +262,7 @@ class FormView(LineWidget, can_focus=True):
         if index == self._cursor_index:
             return
         self._cursor_index = index
-        self._caret = len(self._current_entry.text)
+        self._caret = len(self._entry.text)
         self._keep_in_view()
         self.repaint()
         self.post_message(self.Moved())
@@ -303,7 +303,7 @@ class FormView(LineWidget, can_focus=True):
         if self.cursor is None:
             return
         name = _ACTION_BY_KEY.get(event.key)
-        if event.key == "enter" and not self._current_entry.listed:
+        if event.key == "enter" and not self._entry.listed:
             name = "down"
         if name is not None:
             getattr(self, f"action_{name}")()
@@ -322,7 +322,7 @@ class FormView(LineWidget, can_focus=True):
             self._insert(printable)
 
     def _insert(self, text: str) -> None:
-        entry = self._current_entry
+        entry = self._entry
         if entry.closed:
             next_options = (
                 entry.options[entry.options.index(entry.text) + 1 :] if entry.chosen else ()
@@ -342,7 +342,7 @@ class FormView(LineWidget, can_focus=True):
             self._set_text(entry.text[:caret] + text + entry.text[caret:], caret + len(text))
 
     def _set_text(self, text: str, caret: int) -> None:
-        entry = self._current_entry
+        entry = self._entry
         if entry.name is None or len(text) > LONGEST:
             return
         self._caret = max(0, min(caret, len(text)))
@@ -355,7 +355,7 @@ class FormView(LineWidget, can_focus=True):
             self._changed(entry.name, text)
 
     def _step(self, delta: int) -> None:
-        entry = self._current_entry
+        entry = self._entry
         if entry.chosen:
             index = (entry.options.index(entry.text) + delta) % len(entry.options)
             self._set_text(entry.options[index], len(entry.options[index]))
@@ -369,10 +369,10 @@ class FormView(LineWidget, can_focus=True):
         self._step(1)
 
     def action_start(self) -> None:
-        self._set_text(self._current_entry.text, 0)
+        self._set_text(self._entry.text, 0)
 
     def action_end(self) -> None:
-        self._set_text(self._current_entry.text, len(self._current_entry.text))
+        self._set_text(self._entry.text, len(self._entry.text))
 
     def action_erase(self) -> None:
         self._delete_range(self._caret - 1, self._caret)
@@ -381,15 +381,15 @@ class FormView(LineWidget, can_focus=True):
         self._delete_range(self._caret, self._caret + 1)
 
     def action_word(self) -> None:
-        before = self._current_entry.text[: self._caret].rstrip(" ,/")
+        before = self._entry.text[: self._caret].rstrip(" ,/")
         start = max(before.rfind(separator) for separator in " ,/") + 1
         self._delete_range(start, self._caret)
 
     def action_clear(self) -> None:
-        self._delete_range(0, len(self._current_entry.text))
+        self._delete_range(0, len(self._entry.text))
 
     def _delete_range(self, start: int, end: int) -> None:
-        entry = self._current_entry
+        entry = self._entry
         if entry.closed:
             return
         if entry.chosen:
