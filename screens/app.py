@@ -1,4 +1,4 @@
-"""The application: shows a feed's snapshots; restores the terminal however it ends."""
+"""The application: shows a feed's snapshots, and restores the terminal at exit."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ class MetlmonApp(DiffRenderingApp):
     # --- errors ---------------------------------------------------------------------------
 
     def _handle_exception(self, error: Exception) -> None:
-        """Show an unexpected exception on the screen and continue, where Textual would exit."""
+        """Show an unexpected exception and continue, where Textual would exit."""
         cause = error.error if isinstance(error, WorkerFailed) else error
         self.noticed(error)
         if self._exit:
@@ -503,7 +503,7 @@ class MetlmonApp(DiffRenderingApp):
                 return
 
     def go_back(self) -> None:
-        """Return to the present; in the present, to the previous screen. The overview stays."""
+        """Return to the present, or else to the previous screen; the overview stays."""
         in_past = self.travel.away or self.travel.error is not None
         if in_past and isinstance(self.screen, SnapshotScreen) and self.screen.IN_TIME:
             self.travel.come_back()
@@ -640,7 +640,7 @@ def _close(feed: Feed, pool: PoolActions | None) -> None:
 
 
 def run_app(feed: Feed, options: AppOptions) -> int:
-    """Show a feed until the user quits; the caller has checked that there is a terminal.
+    """Show a feed until the user quits; the caller has checked for a terminal.
 
     Returns the exit code: 0, or 128 plus the number of the signal that ended it, or 70 after
     an error (with a message on standard error).

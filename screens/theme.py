@@ -1,4 +1,4 @@
-"""The themes: Okabe–Ito colours on dark and light backgrounds, and in sixteen colours.
+"""Themes: Okabe–Ito colours on dark and light backgrounds, and sixteen colours.
 
 The dark and the light theme set their own background, so that every contrast is known. The
 third, for terminals with sixteen colours and for NO_COLOR, uses the terminal's own.
@@ -83,7 +83,7 @@ _IN_SIXTEEN: Final[Mapping[Colour, str]] = {
 
 @dataclass(frozen=True)
 class Palette:
-    """The colours of text styles in one theme; ``selection`` is the cursor row's background."""
+    """Colours of one theme; ``selection`` is the background of the cursor row."""
 
     colours: Mapping[Colour, str]
     selection: str | None

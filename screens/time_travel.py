@@ -90,7 +90,7 @@ class TimeTravel:
     # --- moving in time ---------------------------------------------------------------------
 
     def go(self, moment: datetime) -> None:
-        """Show the ensemble as it was at ``moment``, or the present if it is not before that."""
+        """Show the ensemble as it was at ``moment``, or the present if that is not past."""
         snapshot = self._app.newest
         if snapshot is None or isinstance(self._app.present, NullFeed):
             return

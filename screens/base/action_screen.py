@@ -1,4 +1,4 @@
-"""Base class of screens with pool actions: the selection, and what can be done with it."""
+"""Base class of screens with pool actions on a selection."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class ActionScreen(ActKeys, SnapshotScreen):
             self.monitor.push_screen(ResultsScreen(self.monitor.deed))
 
     def remarks(self) -> list[Line]:
-        """Progress of the latest pool action, until its end was seen; then the usual notes."""
+        """Progress of the latest pool action until its end was seen, and other notes."""
         action = self.monitor.deed
         lines = [action.told(self.ascii)] if action is not None and not action.seen else []
         return [*lines, *super().remarks()]

@@ -16,7 +16,7 @@ _PLAIN: Final = (str, int, float, bool, type(None))
 
 
 class Memo(Generic[T]):
-    """``memo(compute, a, b)`` is ``compute()``, cached while ``a`` and ``b`` are the same.
+    """``memo(compute, a, b)``: ``compute()``, cached while ``a`` and ``b`` are the same.
 
     The inputs are kept alive, so that no other object can get their identity.
     """

@@ -1,4 +1,4 @@
-"""Base classes of all screens: showing a snapshot; tables with filter, order and marks."""
+"""Base classes of all screens, and of screens with a filtered and sorted table."""
 
 from __future__ import annotations
 

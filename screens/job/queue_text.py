@@ -1,4 +1,4 @@
-"""Queue information on a job, and the state of the schedd, as lines. Pure functions.
+"""Queue information on a job, and the schedd's state, as lines. Pure functions.
 
 ``now`` and the times of the queue snapshot are seconds since the epoch.
 """
@@ -29,7 +29,7 @@ REASON: Final = 400
 
 
 def job_lines(row: QueueRow | None, now: float, room: int, ascii: bool) -> list[Line]:
-    """Priority, position, matches and last rejection of a job, in lines of ``room`` cells.
+    """Priority, position, matches and last rejection of a job, ``room`` cells wide.
 
     A difference between the states in queue and log comes first.
     """

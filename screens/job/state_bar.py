@@ -1,4 +1,4 @@
-"""The states of a job over time: a bar, and the time in each state. Pure functions."""
+"""A job's states over time: a bar, and the time in each state. Pure functions."""
 
 from __future__ import annotations
 

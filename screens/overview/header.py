@@ -1,4 +1,4 @@
-"""The header of the overview: progress, DAGs, GPU-hours and incidents. Pure functions."""
+"""The overview's header: progress, DAGs, GPU-hours, incidents. Pure functions."""
 
 from __future__ import annotations
 
@@ -113,7 +113,10 @@ SEVERAL_DAGS: Final = 3
 
 
 def seconds_ago(as_of: datetime | None, when: datetime | None) -> float | None:
-    """Seconds from ``when`` to ``as_of``; None where one is unknown or only one has a zone."""
+    """Seconds from ``when`` to ``as_of``.
+
+    None if one of them is unknown, or only one has a time zone.
+    """
     if as_of is None or when is None or (as_of.tzinfo is None) != (when.tzinfo is None):
         return None
     return (as_of - when).total_seconds()
@@ -319,7 +322,7 @@ def _texture(state: State, ascii: bool) -> str:
 
 
 def counts(states: Mapping[State, int], cells: int, ascii: bool, paused: int = 0) -> Line:
-    """``✓ 412 done   ▶ 9 running   …``: states that occur, and always done and running.
+    """``✓ 412 done   ▶ 9 running   …``: states that occur; always done and running.
 
     ``paused``: the number of runs whose next epoch waits in a gate (its PRE script).
     """
@@ -444,9 +447,9 @@ def standstill(status: Status) -> Line:
 
 
 def gpu_hours(hours: GpuHours, ascii: bool, flying: bool = True, least: bool = False) -> Line:
-    """``GPU-hours  5 879 good · 3 902 lost (40 %) · 212 in flight``; lost is of what ended.
+    """``GPU-hours  5 879 good · 3 902 lost (40 %) · 212 in flight``.
 
-    Without ``flying``, the last one is shown only if it is not 0. ``least``: lower bounds, since
+    The percentage is of the hours of ended executions. Without ``flying``, the last one is shown only if it is not 0. ``least``: lower bounds, since
     the logs are incomplete.
     """
     dot = line(("  -  " if ascii else "  ·  ", DIM))

@@ -135,7 +135,7 @@ class OverviewScreen(ListScreen, ActionScreen):
         self.query_one("#note", StaticLines).show([note, *detail_lines, *queued])
 
     def _show_nodes(self, snapshot: Snapshot) -> bool:
-        """Show the nodes of a DAG without runs, as the node screen; False if there are none."""
+        """Show the nodes if there are no runs; False if there are no nodes either."""
         from screens.nodes.table import NodeList, fill
 
         nodes = self._node_list or NodeList()

@@ -1,4 +1,4 @@
-"""Runs as table rows: columns, orders, filter text and second lines. Pure functions."""
+"""Runs as table rows: columns, orders, filter text, details. Pure functions."""
 
 from __future__ import annotations
 
@@ -299,7 +299,7 @@ def place(
     ascii: bool,
     state: State | None = None,
 ) -> Line:
-    """The site of a job, with a mark if it is not the target, however narrow the column.
+    """The site of a job, with a mark in any width if it is not the target.
 
     Without a site, or if by ``state`` the job is not placed now, an arrow and the target.
     """

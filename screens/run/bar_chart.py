@@ -35,7 +35,7 @@ def grouped(bars: Sequence[Bar], limit: int) -> list[Bar]:
 
 
 def seconds_chart(bars: Sequence[Bar], cells: int, height: int, ascii: bool) -> list[Line]:
-    """``height`` lines of bars with a scale of durations, and a line of labels below them."""
+    """``height`` lines of bars with a scale of durations, and a line of labels below."""
     top = max((bar.value or 0.0 for bar in bars), default=0.0)
     scale = formatting.duration(top, ascii)
     axis = max(len(scale), 4) + 2

@@ -1,4 +1,4 @@
-"""Epochs as table rows: columns, filter text, second lines and chart. Pure functions."""
+"""Epochs as table rows: columns, filter text, details, chart. Pure functions."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def _state(
 
 
 def evaluation_sign(row: EpochRow, ascii: bool) -> Line:
-    """Mark and word of an evaluation; if POST overruled its failure, the node did not fail."""
+    """Mark and word of an evaluation; with an overruled failure, its node succeeded."""
     if row.overruled:
         return line((f"{STATES[State.FAILED].mark(ascii)} job failed", NOTE))
     symbol = STATES[row.state]
@@ -155,7 +155,7 @@ def evaluation_sign(row: EpochRow, ascii: bool) -> Line:
 def _evaluation(
     row: EpochRow, cells: int | None, ascii: bool, result: EvaluationResult | None
 ) -> Line:
-    """The evaluations of an epoch: state or result of one, if there is room, or only marks."""
+    """The evaluations of an epoch: state or result of a single one, else marks."""
     contents = [
         evaluation_sign(evaluation, ascii)
         + _value(result.of(evaluation, row) if result else None, ascii)

@@ -259,7 +259,7 @@ def release_styles() -> None:
 
 
 def terminal_size(descriptors: tuple[int, ...]) -> tuple[int, int]:
-    """Columns and lines, at least one each, of the first descriptor that reports a size.
+    """Columns and lines (at least 1) of the first descriptor that reports a size.
 
     If none does: COLUMNS and LINES, or else the default.
     """
@@ -411,7 +411,7 @@ class DiffRenderingApp(FaultTolerant, App[int]):
 
 
 def erases_with_background() -> bool:
-    """Does the terminal fill erased cells with the current background (terminfo's ``bce``)?
+    """Does the terminal fill erased cells with the background (terminfo's ``bce``)?
 
     False for a terminal that terminfo does not know.
     """

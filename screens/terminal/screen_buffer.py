@@ -62,7 +62,7 @@ Line = list[Cell]
 
 
 class CellRun(NamedTuple):
-    """Output with one style, starting at column ``x``: ``text``, which fills ``cells`` cells.
+    """Output with one style from column ``x`` on; ``text`` fills ``cells`` cells.
 
     ``stays``: it does not move the cursor.
     """
@@ -125,7 +125,7 @@ class ScreenBuffer:
             self._changed_lines.add(y)
 
     def strokes(self) -> str:
-        """The output that updates the terminal, which is then assumed to show the wanted cells."""
+        """The output that updates the terminal; it is then assumed to be up to date."""
         output: list[str] = []
         if self._fills and self._wanted and not any(self._shown):
             self._clear_screen(output)
@@ -375,7 +375,7 @@ class ScreenBuffer:
         return best
 
     def _differing_cells(self, y: int, shown_y: int) -> int:
-        """The number of cells that differ between wanted line ``y`` and shown line ``shown_y``."""
+        """The number of cells in which wanted line ``y`` and shown line ``shown_y`` differ."""
         shown, wanted = self._shown[shown_y], self._wanted[y]
         if shown is None:
             return self._width

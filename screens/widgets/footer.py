@@ -1,4 +1,4 @@
-"""The footer: keys and labels of the available actions, the most important ones first."""
+"""The footer: keys and labels of the most important available actions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RELABELLED: Final = 10
 
 
 class KeyFooter(LineWidget):
-    """The footer of a screen, from the action registry, except for some actions by name."""
+    """The footer of a screen, from the action registry, without excluded actions."""
 
     def __init__(self, scopes: Sequence[str], without: Collection[str] = ()) -> None:
         super().__init__(id="keys")

@@ -109,7 +109,7 @@ class FormView(LineWidget, can_focus=True):
         return max(0, len(self._entries) - self._top - self.size.height)
 
     def show(self, entries: Sequence[FormEntry], value: int) -> None:
-        """Show these fields, with values ``value`` cells wide; the cursor stays in its field."""
+        """Show these fields, values ``value`` cells wide; the cursor stays in its field."""
         previous = self._entries[self._cursor_index] if self._entries else None
         self._entries, self._value_width = entries, value
         names = [entry.name for entry in entries]
@@ -216,7 +216,7 @@ class FormView(LineWidget, can_focus=True):
         return line(" ", (exact(entry.text[start:], self.ascii)[: room + 1], style))
 
     def _window(self, entry: FormEntry, room: int) -> tuple[int, int]:
-        """The first character in view, such that the caret is visible, and the caret's cell."""
+        """The first character in view such that the caret is too, and the caret's cell."""
         start = 0
         while (caret := cell_len(exact(entry.text[start : self._caret], self.ascii))) > room:
             start += max(1, (caret - room) // 2)

@@ -1,4 +1,4 @@
-"""Base class of widgets that consist of lines, and repaint only lines that changed.
+"""Base class of widgets that consist of lines, and repaint only changed ones.
 
 :mod:`screens.terminal.screen_buffer` then determines the cells that differ.
 """

@@ -281,6 +281,6 @@ def _key_or_neighbour(
 
 
 def _first_in_view(first: int, index: int, view: int, count: int) -> int:
-    """The first index in view, such that ``index`` is in view and no room is left empty."""
+    """The first index in view, so that ``index`` is in view and no room is empty."""
     first = min(max(first, index - view + 1), index)
     return max(0, min(first, count - view))

@@ -1,4 +1,4 @@
-"""Line charts in the terminal: plotext draws the dots; axes and styles are our own.
+"""Line charts in the terminal: plotext draws the dots, we draw the axes.
 
 This is the only module that imports plotext, and only when a chart is drawn: loading it takes
 a quarter of a second. The colour numbers it writes are mapped back to our styles.
@@ -119,7 +119,7 @@ def chart(
 
 
 def scale_of(values: Iterable[float], epochs: Iterable[float], log: bool) -> Scale | None:
-    """A scale that contains all of these; None without a finite (``log``: positive) value."""
+    """A scale with all of these; None without a finite (``log``: positive) value."""
     finite = [v for v in values if math.isfinite(v) and (v > 0 or not log)]
     places = list(epochs)
     if not finite or not places:
@@ -225,7 +225,7 @@ def _dot_lines(
     height: int,
     ascii: bool,
 ) -> tuple[Line, ...]:
-    """The dots as lines of exactly ``width`` cells, cached between changes of the curves."""
+    """The dots as lines of exactly ``width`` cells, cached while curves do not change."""
     import plotext
 
     styles = list(dict.fromkeys([*(s.ink for s in shades), *(t.ink for t in traces), ALARM]))

@@ -176,7 +176,7 @@ def file_name(path: str, cells: int | None, ascii: bool) -> str:
 
 
 def bounded(lines: list[Line], limit: int, cells: int, indent: int, ascii: bool) -> list[Line]:
-    """At most ``limit`` of these wrapped lines; if cut, the last one has the end of the text.
+    """At most ``limit`` of these wrapped lines; if cut, the last one has the text's end.
 
     HTCondor's reasons begin with where it happened and end with what happened.
     """
