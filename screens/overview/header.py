@@ -449,8 +449,8 @@ def standstill(status: Status) -> Line:
 def gpu_hours(hours: GpuHours, ascii: bool, flying: bool = True, least: bool = False) -> Line:
     """``GPU-hours  5 879 good · 3 902 lost (40 %) · 212 in flight``.
 
-    The percentage is of the hours of ended executions. Without ``flying``, the last one is shown only if it is not 0. ``least``: lower bounds, since
-    the logs are incomplete.
+    The percentage is of the hours of ended executions. Without ``flying``, the last one is
+    shown only if it is not 0. ``least``: lower bounds, since the logs are incomplete.
     """
     dot = line(("  -  " if ascii else "  ·  ", DIM))
     lost = formatting.share(hours.bad, hours.good + hours.bad, ascii)
