@@ -164,9 +164,9 @@ class MetlmonApp(DiffRenderingApp):
         self.unfinished = ""
         self.exit_started = threading.Event()
         self._failed_at: list[float] = []
-        self._loop_for_signals: asyncio.AbstractEventLoop | None = None
+        self._event_loop: asyncio.AbstractEventLoop | None = None
         self._shown_at = float("-inf")
-        self._changed_at = monotonic()
+        self._active_at = monotonic()
         self._change_shown_at = float("-inf")
         self._idle = False
         for theme in (DARK, LIGHT, SIXTEEN):
@@ -244,7 +244,7 @@ class MetlmonApp(DiffRenderingApp):
     # --- snapshots ------------------------------------------------------------------------
 
     def on_mount(self) -> None:
-        self._loop_for_signals = asyncio.get_running_loop()
+        self._event_loop = asyncio.get_running_loop()
         self.push_screen(OverviewScreen())
         start = self.options.start
         if start == "submit":
@@ -286,7 +286,7 @@ class MetlmonApp(DiffRenderingApp):
 
     async def on_event(self, event: events.Event) -> None:
         if isinstance(event, events.InputEvent):
-            self._changed_at = monotonic()
+            self._active_at = monotonic()
             self._set_idle(False)
             # A key that no widget handled bubbles back to here.
             fresh = event.time != self.key_at
@@ -313,8 +313,8 @@ class MetlmonApp(DiffRenderingApp):
         # Clear the flag before reading the snapshot, as in _show_newest.
         self._update_posted = False
         if shown is None or self.newest is None or not differs_in_time_only(shown, self.newest):
-            self._changed_at = now
-        self._set_idle(now - self._changed_at > REST_AFTER)
+            self._active_at = now
+        self._set_idle(now - self._active_at > REST_AFTER)
         shown_recently = now - self._shown_at < REST_SECONDS - QUEUE_CHECK_SECONDS / 2
         self._update_posted = not self._idle or not shown_recently
         return not self._update_posted
@@ -385,8 +385,8 @@ class MetlmonApp(DiffRenderingApp):
 
         There the event loop sleeps and does not notice a posted message.
         """
-        if self._loop_for_signals is not None and not self._loop_for_signals.is_closed():
-            self._loop_for_signals.call_soon_threadsafe(self.exit, code, code)
+        if self._event_loop is not None and not self._event_loop.is_closed():
+            self._event_loop.call_soon_threadsafe(self.exit, code, code)
 
     def watch_dagdir(self, dagdir: Path) -> None:
         """Switch to another dagdir, starting at its overview.
