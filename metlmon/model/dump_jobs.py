@@ -23,7 +23,7 @@ JOBS_AT_ONCE: Final = 2000
 def dump_jobs(ensemble: Ensemble) -> Iterator[Any]:
     """Records of plain data, which hold what ``ensemble`` has learnt up to this call: what it
     learns while they are taken from the iterator is not in them."""
-    words = ensemble.shelf.words
+    strings = ensemble.shelf.strings
     clock = ensemble.clock
     facts: dict[str, Any] = {
         "newest": ensemble.newest,
@@ -43,12 +43,12 @@ def dump_jobs(ensemble: Ensemble) -> Iterator[Any]:
         "nodes_logs": dict(ensemble._nodes_logs),
         "factories": dict(ensemble._factories),
         "scripts": [
-            (key[0], event.cluster, event.proc, event.subproc, pack_event(event, words))
+            (key[0], event.cluster, event.proc, event.subproc, pack_event(event, strings))
             for key, event in ensemble._scripts.items()
         ],
     }
     jobs = [_plain(job) for job in ensemble.jobs.values()]
-    facts["words"], facts["jobs"] = list(words.by_number), len(jobs)
+    facts["words"], facts["jobs"] = list(strings.by_number), len(jobs)
     return _records(facts, jobs)
 
 
@@ -79,9 +79,9 @@ def load_jobs(ensemble: Ensemble, records: Iterable[Any]) -> None:
         }
     ensemble._nodes_logs = facts["nodes_logs"]
     ensemble._factories = facts["factories"]
-    words = ensemble.shelf.words = StringTable(facts["words"])
+    strings = ensemble.shelf.strings = StringTable(facts["words"])
     for dag_key, cluster, proc, subproc, plain in facts["scripts"]:
-        event = unpack_event(plain, cluster, proc, subproc, words)
+        event = unpack_event(plain, cluster, proc, subproc, strings)
         ensemble.note_script(dag_key, event)
     sets: dict[tuple[str, ...], frozenset[str]] = {}
     for jobs in rest:
@@ -114,7 +114,7 @@ def _plain(job: Job) -> tuple[Any, ...]:
         job.memory_updates,
         job.last_image,
         job.newest_sign,
-        job.first_told,
+        job.first_submit,
         job.packed(),
     )
 
@@ -136,12 +136,12 @@ def _job(
         memory_updates,
         last,
         newest,
-        first_told,
+        first_submit,
         packed,
     ) = plain
     job = Job(cluster, proc, subproc, ensemble.shelf)
     job.node_name = node
-    job.batch_name = batch and ensemble.shelf.words.shared(batch)
+    job.batch_name = batch and ensemble.shelf.strings.shared(batch)
     job.aborted_by = aborted_by
     job.swept = swept
     # One object for all jobs that are in the same logs.
@@ -153,6 +153,6 @@ def _job(
     job.memory_updates = memory_updates
     job.newest_sign = newest
     job.last_image = last
-    job.first_told = first_told
-    job.unpack_later(packed)
+    job.first_submit = first_submit
+    job.set_packed(packed)
     return (cluster, proc, subproc), job

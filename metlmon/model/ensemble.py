@@ -523,18 +523,18 @@ class Ensemble:
             concerned.nodes.add(record.key)
         self._weighed.discard(job.key)
         self.unproven.note(job, None, self.dags)
-        self.shelf.loose.pop(job, None)
+        self.shelf.unpacked.pop(job, None)
 
     def _hear_again(self, before: Job, concerned: _Affected) -> None:
         """What was heard of one job is told to those that it was."""
-        for stream, events in before.told():
+        for stream, events in before.events_by_log():
             of_nodes_log = next((d for d in before.nodes_logs if stream.file.startswith(d)), None)
             for event in events:
                 job = self.jobs[self.lives.at(before.key, event.time)]
                 if stream.rank == LogRole.NODES.value and of_nodes_log is not None:
-                    job.nodes_logs = self.shelf.one_more(job.nodes_logs, of_nodes_log)
+                    job.nodes_logs = self.shelf.with_log(job.nodes_logs, of_nodes_log)
                 else:
-                    job.user_logs = self.shelf.one_more(job.user_logs, stream.file)
+                    job.user_logs = self.shelf.with_log(job.user_logs, stream.file)
                 if job.add(event, stream) and event.number in _TELLING:
                     self._hear_of_job(job.key, job, event, concerned)
         if before.last_image is not None:
@@ -555,9 +555,9 @@ class Ensemble:
     def _found_in(self, batch: Batch, job: Job, concerned: _Affected) -> None:
         """Note which log the job is in: it may tell more of where it belongs."""
         if batch.role is not LogRole.NODES or batch.dag is None:
-            job.user_logs = self.shelf.one_more(job.user_logs, batch.file)
+            job.user_logs = self.shelf.with_log(job.user_logs, batch.file)
         else:
-            job.nodes_logs = self.shelf.one_more(job.nodes_logs, batch.dag)
+            job.nodes_logs = self.shelf.with_log(job.nodes_logs, batch.dag)
         concerned.touched.add(job.key)
         concerned.placed.add(job.key)
 

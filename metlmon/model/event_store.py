@@ -83,8 +83,8 @@ def kept(text: str) -> str:
 class StringTable:
     """Texts that several events have, each under a number."""
 
-    def __init__(self, words: Iterable[str] = ()) -> None:
-        self.by_number = list(words)
+    def __init__(self, strings: Iterable[str] = ()) -> None:
+        self.by_number = list(strings)
         self.numbers = {word: number for number, word in enumerate(self.by_number)}
         self._once: set[str] = set()
         self.details: dict[Plain, Detail] = {}
@@ -120,18 +120,20 @@ class StringTable:
         return self.by_number[self.number(text)]
 
 
-def pack(streams: Mapping[Any, Sequence[Plain]], words: StringTable) -> bytes:
+def pack(streams: Mapping[Any, Sequence[Plain]], strings: StringTable) -> bytes:
     """The plain events of one job, by the logs they were read in (rank and file)."""
     parts = [
-        (rank, words.number(file), *filter(None, events))
+        (rank, strings.number(file), *filter(None, events))
         for (rank, file), events in streams.items()
     ]
     return marshal.dumps(tuple([part for part in parts if len(part) > 2]), VERSION)
 
 
-def unpack(packed: bytes, words: StringTable) -> list[tuple[int, str, list[Plain]]]:
+def unpack(packed: bytes, strings: StringTable) -> list[tuple[int, str, list[Plain]]]:
     """What :func:`pack` packed: rank and file of each log, and the plain events from it."""
-    return [(rank, words.by_number[file], events) for rank, file, *events in marshal.loads(packed)]
+    return [
+        (rank, strings.by_number[file], events) for rank, file, *events in marshal.loads(packed)
+    ]
 
 
 def plain_time(time: datetime) -> Plain:
@@ -157,7 +159,7 @@ def time_of(plain: Plain) -> datetime:
     return (_EPOCH + timedelta(0, seconds, microseconds)).replace(fold=fold)
 
 
-def pack_event(event: Event, words: StringTable) -> Plain:
+def pack_event(event: Event, strings: StringTable) -> Plain:
     """One event as plain data, but for its job, and for a body of which the typed detail has
     said all."""
     number, _, _, _, time, text, body, detail, line, damaged = event
@@ -165,7 +167,7 @@ def pack_event(event: Event, words: StringTable) -> Plain:
     when: Plain = since.days * 86400 + since.seconds
     if since.microseconds or time.fold:
         when = (when, since.microseconds, time.fold)
-    known, numbered = words.numbers.get, words.numbered
+    known, numbered = strings.numbers.get, strings.numbered
     kind: int = 0
     values: list[Any] = []
     told = False
@@ -192,11 +194,13 @@ def pack_event(event: Event, words: StringTable) -> Plain:
     return (number, when, line, kind, first, *values)
 
 
-def unpack_event(plain: Plain, cluster: int, proc: int, subproc: int, words: StringTable) -> Event:
+def unpack_event(
+    plain: Plain, cluster: int, proc: int, subproc: int, strings: StringTable
+) -> Event:
     """The event that :func:`pack_event` packed."""
     number, when, line, kind, text, *values = plain
     time = time_of(when)
-    by_number = words.by_number
+    by_number = strings.by_number
     if text.__class__ is int:
         text = by_number[text]
     body, damaged = "", False
@@ -205,39 +209,39 @@ def unpack_event(plain: Plain, cluster: int, proc: int, subproc: int, words: Str
         body, damaged, *values = values
     detail = None
     if kind:
-        detail = unpack_detail(kind, values, words)
+        detail = unpack_detail(kind, values, strings)
         if text is None:
             host = values[0]
             text = _PREFIXES[kind] + (by_number[host] if host.__class__ is int else host)
     return _make(Event, (number, cluster, proc, subproc, time, text, body, detail, line, damaged))
 
 
-def unpack_told(plain: Plain, words: StringTable) -> Event:
+def unpack_for_fold(plain: Plain, strings: StringTable) -> Event:
     """As much of an event as its job's life is made of: number, time, detail and line. Details
     that many have are one object."""
     number, when, line, kind = plain[:4]
     time = _EPOCH + timedelta(0, when) if when.__class__ is int else time_of(when)
     if kind in _ALIKE:
         told = plain[3:]
-        detail = words.details.get(told)
+        detail = strings.details.get(told)
         if detail is None:
-            detail = unpack_detail(kind, plain[5:], words)
-            if len(words.details) >= MOST_ALIKE:
-                words.details.clear()
-            words.details[told] = detail
+            detail = unpack_detail(kind, plain[5:], strings)
+            if len(strings.details) >= MOST_ALIKE:
+                strings.details.clear()
+            strings.details[told] = detail
     elif kind > 0:
-        detail = unpack_detail(kind, plain[5:], words)
+        detail = unpack_detail(kind, plain[5:], strings)
     elif kind:
-        detail = unpack_detail(~kind, plain[7:], words) if ~kind else None
+        detail = unpack_detail(~kind, plain[7:], strings) if ~kind else None
     else:
         detail = None
     return _make(Event, (number, 0, 0, 0, time, "", "", detail, line, False))
 
 
-def unpack_detail(kind: int, values: tuple[Plain, ...], words: StringTable) -> Detail:
+def unpack_detail(kind: int, values: tuple[Plain, ...], strings: StringTable) -> Detail:
     """An event's typed detail."""
     type_, _, texts, others = _PACKINGS[kind]
-    by_number, told = words.by_number, list(values)
+    by_number, told = strings.by_number, list(values)
     for at in texts:
         if told[at].__class__ is int:
             told[at] = by_number[told[at]]
@@ -247,15 +251,15 @@ def unpack_detail(kind: int, values: tuple[Plain, ...], words: StringTable) -> D
     return type_(*told)
 
 
-def identity(plain: Plain, words: StringTable) -> Identity:
+def identity(plain: Plain, strings: StringTable) -> Identity:
     """What makes a plain event of one job this one."""
     number, when, _, kind, text = plain[:5]
     if text is None:
         host = plain[7 if kind < 0 else 5]
-        host = words.by_number[host] if host.__class__ is int else host
+        host = strings.by_number[host] if host.__class__ is int else host
         text = _PREFIXES[~kind if kind < 0 else kind] + host
     elif text.__class__ is int:
-        text = words.by_number[text]
+        text = strings.by_number[text]
     # A host is kept as long as a whole text is.
     return number, when if when.__class__ is int else when[0], text[:TEXT_LIMIT]
 

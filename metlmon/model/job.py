@@ -1,8 +1,8 @@
-"""One job's life, folded from its events.
+"""The job state machine: folds one job's events into its history.
 
 The fold is a pure function of the job's events in log order (``domain.md``, "Job state,
-from events"; HTCondor manual, "Job Event Log Codes"). It knows no clock: what is still open
-stays open, and whoever looks decides as of when.
+from events"; HTCondor manual, "Job Event Log Codes"). It uses no clock: an interval without
+an end stays open, and the caller chooses the time up to which it counts.
 """
 
 from __future__ import annotations
@@ -35,20 +35,19 @@ Codes: TypeAlias = frozenset[int]
 _cause_of: Final = lru_cache(maxsize=4096)(cause_of)
 
 LATE_TRANSFER = timedelta(minutes=5)
-"""An input transfer that is logged after its own 001 follows within seconds. One that begins
-later than this belongs to a new attempt: the end of the execution before it was lost."""
+"""An input transfer logged after its own 001 follows within seconds. One that starts later
+than this belongs to a new attempt: the end of the previous execution was lost."""
 
 SILENT_END = timedelta(hours=1)
-"""A job that is removed while it runs is evicted in the same second (004, then 009). Where
-only a 009 follows an hour of silence, the execution's true end was lost from the log."""
+"""A running job that is removed is evicted in the same second (004, then 009). Where only a
+009 follows an hour without events, the execution's true end was lost from the log."""
 
 SAME_MOMENT = timedelta(seconds=10)
-"""An eviction and the hold or the removal that caused it are logged within this time of each
-other."""
+"""Maximum time between an eviction and the hold or removal that caused it, as logged."""
 
 
-# By name here: Python 3.11 looks a member of an Enum up by a function each time, and a job's life
-# asks for dozens.
+# Module constants, because Python 3.11 calls a function for each access to an Enum member and
+# the fold needs dozens per job.
 _IDLE: Final = State.IDLE
 _TRANSFERRING_INPUT: Final = State.TRANSFERRING_INPUT
 _STARTING: Final = State.STARTING
@@ -71,9 +70,11 @@ _OUTPUT_FINISHED: Final = Transfer.OUTPUT_FINISHED
 
 @dataclass(slots=True)
 class Execution:
-    """From a 001 to the first later event that ends it. ``end`` None: in flight.
-    ``held_by``: the hold that the eviction which ended it was for. ``bytes_*``: the
-    ``Run Bytes`` of the event that ended it."""
+    """One execution: from a 001 to the first later event that ends it.
+
+    ``end``: None while in flight. ``held_by``: the hold that caused the eviction at its end.
+    ``bytes_*``: ``Run Bytes`` of the event that ended it.
+    """
 
     start: datetime
     machine: Execute | None
@@ -92,29 +93,35 @@ class Execution:
 
     @property
     def gpus(self) -> int | None:
-        """GPUs of this execution's own 001; 0 when it lists resources and no GPU; None for old
-        logs, whose 001 lists nothing: no other source can say it while the job still runs."""
+        """GPUs listed in this execution's 001.
+
+        0 when it lists resources but no GPU; None for old logs, whose 001 lists no resources:
+        there is no other source while the job runs.
+        """
         if self.machine is not None and self.machine.has_properties:
             return self.machine.gpus or 0
         return None
 
     @property
     def cpus(self) -> int | None:
-        """CPUs of this execution's own 001; None where it does not say."""
+        """CPUs listed in this execution's 001; None when not listed."""
         return self.machine.cpus if self.machine is not None else None
 
     @property
     def cause(self) -> str:
-        """Why it ended, its changing parts folded; of one that did not end well."""
+        """Why an unsuccessful execution ended, with variable parts of the reason removed."""
         return _cause_of(self.outcome, self.code, self.reason, self.return_value, self.signal)
 
 
 @dataclass(slots=True)
 class TransferSpan:
-    """One transfer. ``outcome``: ok, aborted (input finished, nothing executed), unfinished
-    (never finished), in-flight; an input that has finished is ``pending`` until a 001
-    proves it or anything else disproves it. ``late``: its 001 was logged before its end
-    (two processes write them), which is still to come."""
+    """One file transfer.
+
+    ``outcome``: ok, aborted (input finished, nothing executed), unfinished (never finished),
+    in-flight; a finished input transfer is ``pending`` until a 001 confirms it or another
+    event refutes it. ``late``: the 001 was logged before the end of the transfer, which is
+    still to come (two processes write these events).
+    """
 
     direction: str
     start: datetime | None
@@ -127,8 +134,11 @@ class TransferSpan:
 
 @dataclass(slots=True)
 class JobHistory:
-    """All that a job's events say. ``state`` None: no event told one yet. ``states``: every
-    state it entered, and when. ``open``: the execution in flight, if there is one."""
+    """The result of folding a job's events.
+
+    ``state``: None before the first event that determines one. ``states``: the states entered,
+    with times. ``open``: the execution in flight, if any.
+    """
 
     state: State | None = None
     since: datetime | None = None
@@ -152,21 +162,24 @@ class JobHistory:
 
     @property
     def bytes_sent(self) -> int | None:
-        """The larger of 005's total and the sum of the runs (a total can be short after a
-        shadow restart, and so can a run)."""
-        return _larger(self.run_bytes_sent, self.total_bytes_sent)
+        """The larger of 005's total and the sum of the runs.
+
+        Either can be too small after a shadow restart.
+        """
+        return _max_known(self.run_bytes_sent, self.total_bytes_sent)
 
     @property
     def bytes_received(self) -> int | None:
-        return _larger(self.run_bytes_received, self.total_bytes_received)
+        """As ``bytes_sent``."""
+        return _max_known(self.run_bytes_received, self.total_bytes_received)
 
 
-def _larger(a: int | None, b: int | None) -> int | None:
+def _max_known(a: int | None, b: int | None) -> int | None:
     known = [n for n in (a, b) if n is not None]
     return max(known) if known else None
 
 
-def _plus(a: int | None, b: int | None) -> int | None:
+def _sum_known(a: int | None, b: int | None) -> int | None:
     return a if b is None else (a or 0) + b
 
 
@@ -175,122 +188,127 @@ def fold(
     checkpoint_codes: Codes = frozenset(),
     last_image: datetime | None = None,
 ) -> JobHistory:
-    """Fold ``events`` of one job, in log order, into its life.
+    """Fold ``events`` of one job, in log order, into its history.
 
-    ``checkpoint_codes`` are return values that mean "checkpointed, run me again": an
-    execution that ends with one is good. 006 events are left out; ``last_image`` is the time
-    of the newest, which like any event is a sign of life.
+    ``checkpoint_codes``: return values that mean "checkpointed, to be run again"; an execution
+    that ends with one is good. ``events`` excludes 006; ``last_image`` is the time of the
+    newest 006, which like any event shows that the job is connected.
     """
-    life = JobHistory()
+    history = JobHistory()
     for event in events:
-        number, when = event[0], event[4]
-        if last_image is not None and when >= last_image:
-            _note_image(life, last_image)
-        if number == 12 and last_image is not None and when < last_image and _inferred(event):
+        number, time = event[0], event[4]
+        if last_image is not None and time >= last_image:
+            _note_image_size(history, last_image)
+        if (
+            number == 12
+            and last_image is not None
+            and time < last_image
+            and _is_inferred_hold(event)
+        ):
             continue
-        if life.state in TERMINAL:
-            _after_the_end(life, event)
+        if history.state in TERMINAL:
+            _apply_after_end(history, event)
         else:
-            if life.state is _DISCONNECTED and number != 22:
-                _enter(life, _RUNNING, when)
-            tell = _TELLS.get(number)
-            if tell is not None:
-                tell(life, event, checkpoint_codes)
-        if life.last is None or when > life.last:
-            life.last = when
+            if history.state is _DISCONNECTED and number != 22:
+                _enter(history, _RUNNING, time)
+            handler = _HANDLERS.get(number)
+            if handler is not None:
+                handler(history, event, checkpoint_codes)
+        if history.last is None or time > history.last:
+            history.last = time
     if last_image is not None:
-        _note_image(life, last_image)
-    return life
+        _note_image_size(history, last_image)
+    return history
 
 
-def _inferred(event: Event) -> bool:
+def _is_inferred_hold(event: Event) -> bool:
     return isinstance(event.detail, Held) and event.detail.inferred
 
 
-def _note_image(life: JobHistory, when: datetime) -> None:
-    if life.last is None or when > life.last:
-        life.last = when
-        if life.state is _DISCONNECTED:
-            _enter(life, _RUNNING, when)
+def _note_image_size(history: JobHistory, time: datetime) -> None:
+    if history.last is None or time > history.last:
+        history.last = time
+        if history.state is _DISCONNECTED:
+            _enter(history, _RUNNING, time)
 
 
-def _after_the_end(life: JobHistory, event: Event) -> None:
-    if event.number in _CONTRADICTING:
-        life.contradictions += 1
+def _apply_after_end(history: JobHistory, event: Event) -> None:
+    if event.number in _CONTRADICTING_EVENTS:
+        history.contradictions += 1
     if event.number == 5 and isinstance(event.detail, Terminated):
-        _note_usage(life, event.detail.usage)
+        _store_usage(history, event.detail.usage)
 
 
-def _enter(life: JobHistory, state: State, when: datetime) -> None:
-    if life.state is not state:
-        life.state, life.since = state, when
-        life.states.append((when, state))
+def _enter(history: JobHistory, state: State, time: datetime) -> None:
+    if history.state is not state:
+        history.state, history.since = state, time
+        history.states.append((time, state))
 
 
-def _submitted(life: JobHistory, event: Event, _: Codes) -> None:
-    if life.submitted is None and isinstance(event.detail, Submit | None):
-        life.submitted = event.time
-    if life.state is None:
-        _enter(life, _IDLE, event.time)
+def _apply_submit(history: JobHistory, event: Event, _: Codes) -> None:
+    if history.submitted is None and isinstance(event.detail, Submit | None):
+        history.submitted = event.time
+    if history.state is None:
+        _enter(history, _IDLE, event.time)
 
 
-def _executing(life: JobHistory, event: Event, _: Codes) -> None:
-    before = life.open
-    if before is not None:
-        _lost_end(life, before, event)
-    pending = life.transfers[-1] if life.transfers else None
+def _apply_execute(history: JobHistory, event: Event, _: Codes) -> None:
+    previous = history.open
+    if previous is not None:
+        _close_without_end_event(history, previous, event)
+    pending = history.transfers[-1] if history.transfers else None
     if pending is not None and pending.direction == "input":
         if pending.outcome == "pending":
             pending.outcome = "ok"
         elif pending.outcome == "in-flight":
             pending.outcome, pending.end, pending.late = "ok", event.time, True
     machine = event.detail if isinstance(event.detail, Execute) else None
-    life.open = Execution(event.time, machine)
-    life.executions.append(life.open)
-    life.hold = None
-    if before is not None:
-        # What ran before is over, and so is its time in this state.
-        life.state = None
-    _enter(life, _RUNNING, event.time)
+    history.open = Execution(event.time, machine)
+    history.executions.append(history.open)
+    history.hold = None
+    if previous is not None:
+        # The previous execution is over: make _enter record RUNNING a second time.
+        history.state = None
+    _enter(history, _RUNNING, event.time)
 
 
-def _lost_end(life: JobHistory, execution: Execution, event: Event) -> None:
-    """``event`` proves that ``execution`` is over although nothing says when it ended."""
-    _close(life, execution, event.time, _EVICTED)
+def _close_without_end_event(history: JobHistory, execution: Execution, event: Event) -> None:
+    """Close ``execution``, whose end was not logged, at ``event``, which proves it over."""
+    _close(history, execution, event.time, _EVICTED)
     execution.uncertain = True
-    life.gaps.append(
+    history.gaps.append(
         (event.line, event.time, "a new attempt begins although the one before never ended")
     )
 
 
-def _close(life: JobHistory, execution: Execution, when: datetime, outcome: Outcome) -> None:
-    life.open = None
-    execution.end, execution.outcome = when, outcome
+def _close(history: JobHistory, execution: Execution, time: datetime, outcome: Outcome) -> None:
+    history.open = None
+    execution.end, execution.outcome = time, outcome
     if execution.suspensions and execution.suspensions[-1][1] is None:
-        execution.suspensions[-1] = (execution.suspensions[-1][0], when)
+        execution.suspensions[-1] = (execution.suspensions[-1][0], time)
 
 
-def _settle_transfers(life: JobHistory, when: datetime) -> None:
-    """The attempt is over: nothing that was being transferred will be executed."""
-    for span in reversed(life.transfers):
+def _close_transfers(history: JobHistory, time: datetime) -> None:
+    """Settle the open transfers of an attempt that ended without executing them."""
+    for span in reversed(history.transfers):
         if span.outcome == "pending":
             span.outcome = "aborted"
         elif span.outcome == "in-flight":
-            span.outcome, span.end = "unfinished", when
+            span.outcome, span.end = "unfinished", time
         else:
             return
 
 
-def _note_usage(life: JobHistory, usage: Sequence[UsageRow]) -> None:
+def _store_usage(history: JobHistory, usage: Sequence[UsageRow]) -> None:
     if usage:
-        life.usage = usage
+        history.usage = usage
 
 
-def _evicted(life: JobHistory, event: Event, checkpoint_codes: Codes) -> None:
+def _apply_evicted(history: JobHistory, event: Event, checkpoint_codes: Codes) -> None:
     detail = event.detail if isinstance(event.detail, Evicted) else None
-    execution = life.open
+    execution = history.open
     if execution is not None:
-        _close(life, execution, event.time, _EVICTED)
+        _close(history, execution, event.time, _EVICTED)
         if detail is not None:
             execution.code, execution.subcode = detail.code, detail.subcode
             execution.reason = detail.reason
@@ -299,135 +317,137 @@ def _evicted(life: JobHistory, event: Event, checkpoint_codes: Codes) -> None:
             execution.bytes_received = detail.bytes_received
             if detail.requeued and detail.return_value in checkpoint_codes:
                 execution.outcome = Outcome.GOOD
-    _settle_transfers(life, event.time)
+    _close_transfers(history, event.time)
     if detail is not None:
-        life.run_bytes_sent = _plus(life.run_bytes_sent, detail.bytes_sent)
-        life.run_bytes_received = _plus(life.run_bytes_received, detail.bytes_received)
-        _note_usage(life, detail.usage)
-    if life.state is not _HELD:
-        _enter(life, _IDLE, event.time)
+        history.run_bytes_sent = _sum_known(history.run_bytes_sent, detail.bytes_sent)
+        history.run_bytes_received = _sum_known(history.run_bytes_received, detail.bytes_received)
+        _store_usage(history, detail.usage)
+    if history.state is not _HELD:
+        _enter(history, _IDLE, event.time)
 
 
-def _terminated(life: JobHistory, event: Event, checkpoint_codes: Codes) -> None:
+def _apply_terminated(history: JobHistory, event: Event, checkpoint_codes: Codes) -> None:
     detail = event.detail if isinstance(event.detail, Terminated) else None
-    returned = detail.return_value if detail is not None and detail.normal is True else None
-    good = returned == 0
-    execution = life.open
+    return_value = detail.return_value if detail is not None and detail.normal is True else None
+    good = return_value == 0
+    execution = history.open
     if execution is not None:
-        well = good or returned in checkpoint_codes
-        _close(life, execution, event.time, Outcome.GOOD if well else Outcome.FAILED)
+        successful = good or return_value in checkpoint_codes
+        _close(history, execution, event.time, Outcome.GOOD if successful else Outcome.FAILED)
         if detail is not None:
             execution.return_value, execution.signal = detail.return_value, detail.signal
             execution.bytes_sent = detail.run_bytes_sent
             execution.bytes_received = detail.run_bytes_received
-    _settle_transfers(life, event.time)
+    _close_transfers(history, event.time)
     if detail is not None:
-        life.return_value, life.signal = detail.return_value, detail.signal
-        life.run_bytes_sent = _plus(life.run_bytes_sent, detail.run_bytes_sent)
-        life.run_bytes_received = _plus(life.run_bytes_received, detail.run_bytes_received)
-        life.total_bytes_sent = detail.total_bytes_sent
-        life.total_bytes_received = detail.total_bytes_received
-        _note_usage(life, detail.usage)
-    _enter(life, _COMPLETED if good else _FAILED, event.time)
+        history.return_value, history.signal = detail.return_value, detail.signal
+        history.run_bytes_sent = _sum_known(history.run_bytes_sent, detail.run_bytes_sent)
+        history.run_bytes_received = _sum_known(
+            history.run_bytes_received, detail.run_bytes_received
+        )
+        history.total_bytes_sent = detail.total_bytes_sent
+        history.total_bytes_received = detail.total_bytes_received
+        _store_usage(history, detail.usage)
+    _enter(history, _COMPLETED if good else _FAILED, event.time)
 
 
-def _lost(life: JobHistory, event: Event, _: Codes) -> None:
-    """007 and 024: the access point lost the execution, and the job is to run again."""
-    execution = life.open
+def _apply_execution_lost(history: JobHistory, event: Event, _: Codes) -> None:
+    """Apply 007 or 024: the access point lost the execution; the job will run again."""
+    execution = history.open
     if execution is not None:
         outcome = Outcome.SHADOW_EXCEPTION if event.number == 7 else Outcome.RECONNECT_FAILED
-        _close(life, execution, event.time, outcome)
+        _close(history, execution, event.time, outcome)
         if isinstance(event.detail, ShadowException | ConnectionEvent):
             execution.reason = event.detail.reason
-    _settle_transfers(life, event.time)
-    if life.state is not _HELD:
-        _enter(life, _IDLE, event.time)
+    _close_transfers(history, event.time)
+    if history.state is not _HELD:
+        _enter(history, _IDLE, event.time)
 
 
-def _disconnected(life: JobHistory, event: Event, _: Codes) -> None:
-    # Also without an execution: its 001 may be lost, or older than this log.
-    if life.state is not _HELD:
-        _enter(life, _DISCONNECTED, event.time)
+def _apply_disconnected(history: JobHistory, event: Event, _: Codes) -> None:
+    # Applies without an execution, too: the 001 may be lost or older than this log.
+    if history.state is not _HELD:
+        _enter(history, _DISCONNECTED, event.time)
 
 
-def _reconnected(life: JobHistory, event: Event, _: Codes) -> None:
-    if life.state is not _HELD:
-        _enter(life, _RUNNING, event.time)
+def _apply_reconnected(history: JobHistory, event: Event, _: Codes) -> None:
+    if history.state is not _HELD:
+        _enter(history, _RUNNING, event.time)
 
 
-def _removed(life: JobHistory, event: Event, _: Codes) -> None:
-    execution = life.open
+def _apply_aborted(history: JobHistory, event: Event, _: Codes) -> None:
+    execution = history.open
     if execution is not None:
-        if life.last is not None and event.time - life.last > SILENT_END:
+        if history.last is not None and event.time - history.last > SILENT_END:
             execution.uncertain = True
-            life.gaps.append(
+            history.gaps.append(
                 (
                     event.line,
                     event.time,
                     "removed while running, and nothing was logged of the job before it "
-                    f"since {life.last:%Y-%m-%d %H:%M:%S}: its true end is unknown",
+                    f"since {history.last:%Y-%m-%d %H:%M:%S}: its true end is unknown",
                 )
             )
-        _close(life, execution, event.time, Outcome.REMOVED)
+        _close(history, execution, event.time, Outcome.REMOVED)
         if isinstance(event.detail, Aborted):
             execution.reason = event.detail.reason
-    elif isinstance(event.detail, Aborted) and life.executions and life.state is _IDLE:
-        _explain_by_removal(life.executions[-1], event.time, event.detail.reason)
-    _settle_transfers(life, event.time)
-    _enter(life, _REMOVED, event.time)
+    elif isinstance(event.detail, Aborted) and history.executions and history.state is _IDLE:
+        _copy_removal_reason(history.executions[-1], event.time, event.detail.reason)
+    _close_transfers(history, event.time)
+    _enter(history, _REMOVED, event.time)
 
 
-def _explain_by_removal(execution: Execution, when: datetime, reason: str | None) -> None:
-    """Before 24.3 the eviction that a removal causes says nothing; the removal says why."""
-    if not _just_evicted(execution, when) or execution.reason:
+def _copy_removal_reason(execution: Execution, time: datetime, reason: str | None) -> None:
+    """Copy the removal's reason: before HTCondor 24.3 the eviction it causes has none."""
+    if not _just_evicted(execution, time) or execution.reason:
         return
     if execution.code is None and execution.return_value is None and execution.signal is None:
         execution.reason = reason
 
 
-def _suspended(life: JobHistory, event: Event, _: Codes) -> None:
-    execution = life.open
+def _apply_suspended(history: JobHistory, event: Event, _: Codes) -> None:
+    execution = history.open
     if execution is not None:
         execution.suspensions.append((event.time, None))
-    if life.state is not _HELD:
-        _enter(life, _SUSPENDED, event.time)
+    if history.state is not _HELD:
+        _enter(history, _SUSPENDED, event.time)
 
 
-def _unsuspended(life: JobHistory, event: Event, _: Codes) -> None:
-    execution = life.open
+def _apply_unsuspended(history: JobHistory, event: Event, _: Codes) -> None:
+    execution = history.open
     if execution is not None and execution.suspensions and execution.suspensions[-1][1] is None:
         execution.suspensions[-1] = (execution.suspensions[-1][0], event.time)
-    if life.state is not _HELD:
-        _enter(life, _RUNNING, event.time)
+    if history.state is not _HELD:
+        _enter(history, _RUNNING, event.time)
 
 
-def _held(life: JobHistory, event: Event, _: Codes) -> None:
+def _apply_held(history: JobHistory, event: Event, _: Codes) -> None:
     detail = event.detail if isinstance(event.detail, Held) else None
-    execution = life.open
+    execution = history.open
     if detail is not None and detail.inferred:
-        if life.state is _HELD or (life.last is not None and event.time < life.last):
-            # Its own 012 is in the log, or what followed on it.
+        if history.state is _HELD or (history.last is not None and event.time < history.last):
+            # The log has the 012 itself, or an event that followed it.
             return
         if execution is not None:
             execution.uncertain = True
             text = "its hold is not in the log; a policy that removed it says that it was held"
-            life.gaps.append((event.line, event.time, text))
+            history.gaps.append((event.line, event.time, text))
     if execution is not None:
-        _close(life, execution, event.time, Outcome.HELD)
+        _close(history, execution, event.time, Outcome.HELD)
         if detail is not None:
             execution.code, execution.subcode = detail.code, detail.subcode
             execution.reason = detail.reason
-    elif detail is not None and life.executions:
-        _explain_eviction(life.executions[-1], event.time, detail)
-    _settle_transfers(life, event.time)
-    life.hold = detail
-    life.holds.append((event.time, detail))
-    _enter(life, _HELD, event.time)
+    elif detail is not None and history.executions:
+        _copy_hold_reason(history.executions[-1], event.time, detail)
+    _close_transfers(history, event.time)
+    history.hold = detail
+    history.holds.append((event.time, detail))
+    _enter(history, _HELD, event.time)
 
 
-def _explain_eviction(execution: Execution, when: datetime, hold: Held) -> None:
-    """The eviction that a hold causes often says nothing; the hold says why."""
-    if not _just_evicted(execution, when):
+def _copy_hold_reason(execution: Execution, time: datetime, hold: Held) -> None:
+    """Copy the hold's reason: the eviction that it causes often has none."""
+    if not _just_evicted(execution, time):
         return
     execution.held_by = hold
     if not execution.reason:
@@ -436,99 +456,99 @@ def _explain_eviction(execution: Execution, when: datetime, hold: Held) -> None:
             execution.code, execution.subcode = hold.code, hold.subcode
 
 
-def _just_evicted(execution: Execution, when: datetime) -> bool:
+def _just_evicted(execution: Execution, time: datetime) -> bool:
     if execution.end is None or execution.outcome is not _EVICTED:
         return False
-    return timedelta(0) <= when - execution.end <= SAME_MOMENT
+    return timedelta(0) <= time - execution.end <= SAME_MOMENT
 
 
-def _released(life: JobHistory, event: Event, _: Codes) -> None:
-    if life.state is _HELD:
-        life.hold = None
-        _enter(life, _IDLE, event.time)
+def _apply_released(history: JobHistory, event: Event, _: Codes) -> None:
+    if history.state is _HELD:
+        history.hold = None
+        _enter(history, _IDLE, event.time)
 
 
-def _transfer(life: JobHistory, event: Event, _: Codes) -> None:
+def _apply_transfer(history: JobHistory, event: Event, _: Codes) -> None:
     detail = event.detail
     if not isinstance(detail, FileTransfer):
         return
     kind = detail.kind
     if kind is _INPUT_STARTED:
-        _input_started(life, event, detail)
+        _start_input_transfer(history, event, detail)
     elif kind is _INPUT_FINISHED:
-        _input_finished(life, event, detail)
+        _end_input_transfer(history, event, detail)
     elif kind is _OUTPUT_STARTED:
-        _output_started(life, event, detail)
+        _start_output_transfer(history, event, detail)
     elif kind is _OUTPUT_FINISHED:
-        _output_finished(life, event, detail)
-    elif kind is _INPUT_QUEUED and life.open is None and life.state is not _HELD:
-        _enter(life, _TRANSFERRING_INPUT, event.time)
+        _end_output_transfer(history, event, detail)
+    elif kind is _INPUT_QUEUED and history.open is None and history.state is not _HELD:
+        _enter(history, _TRANSFERRING_INPUT, event.time)
 
 
-def _input_finished(life: JobHistory, event: Event, detail: FileTransfer) -> None:
-    _finished(life, event, "input", detail)
-    if life.open is not None:
-        _enter(life, _RUNNING, event.time)
-    elif life.state is not _HELD:
-        _enter(life, _STARTING, event.time)
+def _end_input_transfer(history: JobHistory, event: Event, detail: FileTransfer) -> None:
+    _end_transfer(history, event, "input", detail)
+    if history.open is not None:
+        _enter(history, _RUNNING, event.time)
+    elif history.state is not _HELD:
+        _enter(history, _STARTING, event.time)
 
 
-def _output_started(life: JobHistory, event: Event, detail: FileTransfer) -> None:
-    life.transfers.append(TransferSpan("output", event.time, None, "in-flight", detail.host))
-    if life.open is not None:
-        _enter(life, _TRANSFERRING_OUTPUT, event.time)
+def _start_output_transfer(history: JobHistory, event: Event, detail: FileTransfer) -> None:
+    history.transfers.append(TransferSpan("output", event.time, None, "in-flight", detail.host))
+    if history.open is not None:
+        _enter(history, _TRANSFERRING_OUTPUT, event.time)
 
 
-def _output_finished(life: JobHistory, event: Event, detail: FileTransfer) -> None:
-    _finished(life, event, "output", detail)
-    if life.state is _TRANSFERRING_OUTPUT:
-        _enter(life, _RUNNING, event.time)
+def _end_output_transfer(history: JobHistory, event: Event, detail: FileTransfer) -> None:
+    _end_transfer(history, event, "output", detail)
+    if history.state is _TRANSFERRING_OUTPUT:
+        _enter(history, _RUNNING, event.time)
 
 
-def _input_started(life: JobHistory, event: Event, detail: FileTransfer) -> None:
-    execution = life.open
+def _start_input_transfer(history: JobHistory, event: Event, detail: FileTransfer) -> None:
+    execution = history.open
     if execution is not None and event.time - execution.start > LATE_TRANSFER:
-        _lost_end(life, execution, event)
-    _settle_transfers(life, event.time)
-    life.transfers.append(
+        _close_without_end_event(history, execution, event)
+    _close_transfers(history, event.time)
+    history.transfers.append(
         TransferSpan("input", event.time, None, "in-flight", detail.host, detail.queue_seconds)
     )
-    if life.state is not _HELD:
-        _enter(life, _TRANSFERRING_INPUT, event.time)
+    if history.state is not _HELD:
+        _enter(history, _TRANSFERRING_INPUT, event.time)
 
 
-def _finished(life: JobHistory, event: Event, direction: str, detail: FileTransfer) -> None:
-    span = life.transfers[-1] if life.transfers else None
+def _end_transfer(history: JobHistory, event: Event, direction: str, detail: FileTransfer) -> None:
+    span = history.transfers[-1] if history.transfers else None
     if span is not None and span.direction == direction and span.late:
         span.end, span.late = event.time, False
         return
     if span is None or span.direction != direction or span.outcome != "in-flight":
         span = TransferSpan(direction, None)
-        life.transfers.append(span)
+        history.transfers.append(span)
     span.end = event.time
     span.host = span.host or detail.host
-    if direction == "input" and life.open is None:
+    if direction == "input" and history.open is None:
         span.outcome = "pending"
     else:
         span.outcome = "ok"
 
 
-_CONTRADICTING: Final = frozenset({0, 1, 4, 5, 7, 9, 12, 13, 24})
-"""Events that a job which has ended does not have."""
+_CONTRADICTING_EVENTS: Final = frozenset({0, 1, 4, 5, 7, 9, 12, 13, 24})
+"""Events that contradict an earlier end of the job."""
 
-_TELLS: Final[dict[int, Callable[[JobHistory, Event, Codes], None]]] = {
-    0: _submitted,
-    1: _executing,
-    4: _evicted,
-    5: _terminated,
-    7: _lost,
-    9: _removed,
-    10: _suspended,
-    11: _unsuspended,
-    12: _held,
-    13: _released,
-    22: _disconnected,
-    23: _reconnected,
-    24: _lost,
-    40: _transfer,
+_HANDLERS: Final[dict[int, Callable[[JobHistory, Event, Codes], None]]] = {
+    0: _apply_submit,
+    1: _apply_execute,
+    4: _apply_evicted,
+    5: _apply_terminated,
+    7: _apply_execution_lost,
+    9: _apply_aborted,
+    10: _apply_suspended,
+    11: _apply_unsuspended,
+    12: _apply_held,
+    13: _apply_released,
+    22: _apply_disconnected,
+    23: _apply_reconnected,
+    24: _apply_execution_lost,
+    40: _apply_transfer,
 }

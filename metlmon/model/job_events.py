@@ -1,4 +1,4 @@
-"""The records the state model keeps: a job with its events, a node with its jobs."""
+"""Records of the state model: a job with its events, and a node with its jobs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from metlmon.model.event_store import (
     pack_event,
     unpack,
     unpack_event,
-    unpack_told,
+    unpack_for_fold,
     whole_seconds,
 )
 from metlmon.model.job import JobHistory, fold
@@ -33,90 +33,93 @@ from metlmon.model.states import TERMINAL, State
 from metlmon.redact import is_secret_name
 
 NOOP_PROC: Final = 2147483647
-"""DAGMan writes events of a NOOP node under this proc, with a number of its own as subproc
-(``dagman_main.cpp``): they are no job's."""
+"""Proc of the events that DAGMan writes for a NOOP node, which has no job; its own counter is
+the subproc (``dagman_main.cpp``)."""
 
 MOST_LOOSE: Final = 2000
-"""Jobs whose events lie unpacked, some five kilobytes each: more than are busy in most
-ensembles, and few enough that packing half of them is done in ten milliseconds."""
+"""Jobs with unpacked events (about 5 kB each): more than are active in most ensembles, and few
+enough that packing half of them takes ten milliseconds."""
 
 MOST_FOLDED: Final = 1000
-"""Packed jobs whose lives are kept when somebody asked for them, some two kilobytes each."""
+"""Packed jobs whose histories stay cached after a look-up, about 2 kB each."""
 
-NOTHING: Final = pack({}, StringTable())
+NO_EVENTS: Final = pack({}, StringTable())
 
 NO_LOGS: Final[frozenset[str]] = frozenset()
 
 JobId: TypeAlias = tuple[int, int]
 
 JobKey: TypeAlias = tuple[int, int, int]
-"""Cluster, proc and, of what is no job's, subproc."""
+"""Cluster, proc and a third number, else 0: the subproc of a NOOP node, or the submission's
+index where the schedd reused the job id (:mod:`metlmon.model.reused_ids`)."""
 
 
 class Stream(NamedTuple):
-    """Where an event was read. User logs come before nodes.logs (``rank`` 0 and 1): they
-    have all of a job's events, a nodes.log only some."""
+    """The log that an event was read from.
+
+    User logs (``rank`` 0) sort before nodes.logs (1): they have all of a job's events, a
+    nodes.log only some.
+    """
 
     rank: int
     file: str
 
 
 class EventStore:
-    """What the jobs of one ensemble share: the texts of their packed events, and the bounds on
-    how many of them lie unpacked.
+    """Storage shared by an ensemble's jobs: one string table, and limits on memory.
 
-    ``checkpoint_codes`` are as in :func:`metlmon.model.job.fold`. ``loose``: jobs whose
-    events are not packed; who adds events to them tells them to :meth:`tidy` in between.
+    ``checkpoint_codes``: as in :func:`metlmon.model.job.fold`. ``unpacked``: jobs whose events
+    are not packed; call :meth:`tidy` from time to time while adding events.
     """
 
     def __init__(self, checkpoint_codes: frozenset[int] = frozenset()) -> None:
         self.checkpoint_codes = checkpoint_codes
-        self.words = StringTable()
-        self.loose: dict[Job, None] = {}
-        self._folded: dict[Job, None] = {}
-        self._logs: dict[frozenset[str], frozenset[str]] = {}
+        self.strings = StringTable()
+        self.unpacked: dict[Job, None] = {}
+        self._cached: dict[Job, None] = {}
+        self._log_sets: dict[frozenset[str], frozenset[str]] = {}
 
     def tidy(self) -> None:
-        """Pack the jobs that were unpacked longest ago, where they have become many."""
-        if len(self.loose) > MOST_LOOSE:
-            for job in list(self.loose)[: len(self.loose) - MOST_LOOSE // 2]:
+        """Pack the jobs that were unpacked first, when there are too many."""
+        if len(self.unpacked) > MOST_LOOSE:
+            for job in list(self.unpacked)[: len(self.unpacked) - MOST_LOOSE // 2]:
                 job.pack()
 
-    def one_more(self, logs: frozenset[str], log: str) -> frozenset[str]:
-        """``logs`` and ``log``: one object for all jobs that are in the same."""
-        more = logs | {log}
-        return self._logs.setdefault(more, more)
+    def with_log(self, logs: frozenset[str], log: str) -> frozenset[str]:
+        """``logs`` with ``log`` added: one shared set for all jobs in the same logs."""
+        extended = logs | {log}
+        return self._log_sets.setdefault(extended, extended)
 
-    def note_folded(self, job: Job) -> None:
-        """A packed job was asked for its life, and has it now; others forget theirs."""
-        self._folded[job] = None
-        if len(self._folded) > MOST_FOLDED:
-            for other in list(self._folded)[: MOST_FOLDED // 2]:
-                self._folded.pop(other, None)
-                other.forget_life()
+    def note_cached_history(self, job: Job) -> None:
+        """Note that a packed job has a cached history; drop the oldest of too many."""
+        self._cached[job] = None
+        if len(self._cached) > MOST_FOLDED:
+            for other in list(self._cached)[: MOST_FOLDED // 2]:
+                self._cached.pop(other, None)
+                other.drop_history()
 
 
 class Job:
     """One job and its events, whichever logs they were in.
 
-    An event in two logs counts once: identity is its number, its time to the second and
-    its first line (cluster and proc are the job's own). What a job's events come to does
-    not depend on which log was read first. ``swept``: it was removed because its whole DAG
-    ended; ``aborted_by``: the cluster of that DAG's DAGMan, where the log names it.
+    An event in two logs counts once: identity is its number, its time to the second and its
+    first line (cluster and proc are those of the job). The result does not depend on the
+    order in which logs are read. ``swept``: removed because its whole DAG ended;
+    ``aborted_by``: the cluster of that DAG's DAGMan, where the log names it.
 
-    Its events lie packed on the ``shelf`` when nobody has needed them for long; nobody else
-    sees a difference.
+    Events that have not been used recently are packed with the string table of ``store``;
+    callers see no difference.
     """
 
     __slots__ = (
         "_events",
-        "_life",
-        "_shelf",
+        "_history",
+        "_store",
         "_submission",
         "aborted_by",
         "batch_name",
         "cluster",
-        "first_told",
+        "first_submit",
         "last_image",
         "memory_max",
         "memory_updates",
@@ -129,7 +132,7 @@ class Job:
         "user_logs",
     )
 
-    def __init__(self, cluster: int, proc: int, subproc: int = 0, shelf: EventStore | None = None):
+    def __init__(self, cluster: int, proc: int, subproc: int = 0, store: EventStore | None = None):
         self.cluster = cluster
         self.proc = proc
         self.subproc = subproc
@@ -143,11 +146,11 @@ class Job:
         self.memory_updates = 0
         self.last_image: datetime | None = None
         self.newest_sign: datetime | None = None
-        self._shelf = shelf or EventStore()
-        self._events: EventBuffer | bytes = NOTHING
-        self._life: JobHistory | None = None
+        self._store = store or EventStore()
+        self._events: EventBuffer | bytes = NO_EVENTS
+        self._history: JobHistory | None = None
         self._submission: tuple[datetime | None] | None = None
-        self.first_told: datetime | None = None
+        self.first_submit: datetime | None = None
 
     @property
     def id(self) -> JobId:
@@ -162,235 +165,255 @@ class Job:
         return self.proc == NOOP_PROC
 
     def note_memory(self, last: datetime, memory_mb: int | None, updates: int = 1) -> None:
-        """006: nine in ten events of a real log; only their largest value (MB) is kept.
-        ``last``: the time of the latest of these ``updates``."""
+        """Add ``updates`` 006 events, the latest at ``last``, with at most ``memory_mb`` MB.
+
+        Nine in ten events of a real log are 006: only the largest value is stored.
+        """
         self.memory_updates += updates
         if self.newest_sign is None or last > self.newest_sign:
             self.newest_sign = last
         if self.last_image is None or last > self.last_image:
             self.last_image = last
-            # Only where the fold looks at it: a sign of life after a silence.
-            life = self._life
-            if life is not None and any(state is State.DISCONNECTED for _, state in life.states):
-                self._life = None
+            # Refold only where the fold depends on it: a 006 ends DISCONNECTED.
+            history = self._history
+            if history is not None and any(
+                state is State.DISCONNECTED for _, state in history.states
+            ):
+                self._history = None
         if memory_mb is not None and (self.memory_max is None or memory_mb > self.memory_max):
             self.memory_max = memory_mb
 
     def add(self, event: Event, stream: Stream) -> bool:
-        """Take one event in; False when it is known already, and tells nothing new."""
-        number, when, detail = event[0], event[4], event[7]
-        # Any event at all is a sign of life, and one in a later second than all others is new.
+        """Add an event; return False for a copy that adds nothing."""
+        number, time, detail = event[0], event[4], event[7]
+        # An event in a later second than all others cannot be a copy: no look-up is needed.
         newest = self.newest_sign
-        new = newest is None or when > newest
-        if new:
-            self.newest_sign = when
-            new = not when.microsecond
-        if number in TELLS_ATTRIBUTES:
+        is_latest = newest is None or time > newest
+        if is_latest:
+            self.newest_sign = time
+            is_latest = not time.microsecond
+        if number in AD_ATTRIBUTE_EVENTS:
             event = _without_environment(event)
-        words = self._shelf.words
+        strings = self._store.strings
         events = self._events
         if isinstance(events, bytes):
             events = self._unpack(events)
-        if new:
-            events.append(stream, pack_event(event, words), words)
-        elif not events.take(stream, event, words):
+        if is_latest:
+            events.append(stream, pack_event(event, strings), strings)
+        elif not events.add_if_new(stream, event, strings):
             return False
-        self._life = self._submission = None
+        self._history = self._submission = None
         if number == 0 and isinstance(detail, Submit):
-            self._submitted(detail)
-            self.first_told = self.first_told or when
+            self._read_submit(detail)
+            self.first_submit = self.first_submit or time
         return True
 
-    def _submitted(self, detail: Submit) -> None:
+    def _read_submit(self, detail: Submit) -> None:
         self.node_name = self.node_name or detail.node
         if self.batch_name is None and detail.batch_name is not None:
-            self.batch_name = self._shelf.words.shared(kept(detail.batch_name))
+            self.batch_name = self._store.strings.shared(kept(detail.batch_name))
 
     def events(self) -> list[Event]:
-        """Its events but 006, each once, in the order they happened.
+        """The events without 006, each once, in order.
 
-        The order of one log is the truth of that log (stamps may step back); what only
-        another log has is put in by its time.
+        The order of one log is preserved (timestamps may step back); events that only another
+        log has are inserted by time.
         """
-        job, words = (self.cluster, self.proc, self.subproc), self._shelf.words
+        job, strings = (self.cluster, self.proc, self.subproc), self._store.strings
         merged: list[Event] = []
-        for events in self._in_order():
+        for events in self._ordered_streams():
             merged = merge_by_time(
-                merged, [unpack_event(plain, *job, words) for plain in events if plain]
+                merged, [unpack_event(plain, *job, strings) for plain in events if plain]
             )
         return merged
 
-    def _lived(self) -> list[Event]:
-        """As :meth:`events`, with no more of each than its life is made of."""
-        words = self._shelf.words
+    def _fold_events(self) -> list[Event]:
+        """As :meth:`events`, with only those parts of each event that the fold uses."""
+        strings = self._store.strings
         merged: list[Event] = []
-        for events in self._in_order():
-            merged = merge_by_time(merged, [unpack_told(plain, words) for plain in events if plain])
+        for events in self._ordered_streams():
+            merged = merge_by_time(
+                merged, [unpack_for_fold(plain, strings) for plain in events if plain]
+            )
         return merged
 
-    def _in_order(self) -> list[list[Plain]]:
-        """Its plain events by log, in the logs' order."""
-        parts = list(self._parts())
+    def _ordered_streams(self) -> list[list[Plain]]:
+        """The plain events by log, in the logs' order."""
+        parts = list(self._streams())
         if len(parts) > 1:
             parts.sort(key=itemgetter(0, 1))
         return [events for _, _, events in parts]
 
-    def _parts(self) -> Iterable[tuple[int, str, list[Plain]]]:
+    def _streams(self) -> Iterable[tuple[int, str, list[Plain]]]:
         events = self._events
         if isinstance(events, bytes):
-            return unpack(events, self._shelf.words)
-        return [(rank, file, some) for (rank, file), some in events.streams.items()]
+            return unpack(events, self._store.strings)
+        return [(rank, file, plain_events) for (rank, file), plain_events in events.streams.items()]
 
     def life(self) -> JobHistory:
-        """What its events come to."""
-        life = self._life
-        if life is None:
-            life = fold(self._lived(), self._shelf.checkpoint_codes, self.last_image)
-            self._life = life
+        """The job's history, folded from its events and cached."""
+        history = self._history
+        if history is None:
+            history = fold(self._fold_events(), self._store.checkpoint_codes, self.last_image)
+            self._history = history
             if self._events.__class__ is bytes:
-                self._shelf.note_folded(self)
-        return life
+                self._store.note_cached_history(self)
+        return history
 
     @property
     def submitted(self) -> datetime | None:
-        """As its life has it: kept, for it is asked for each time that DAGMan says something
-        which may tell where the job belongs."""
+        """Submission time from the history.
+
+        Cached apart from it: every attribution of the job to a DAG reads it.
+        """
         if self._submission is None:
             self._submission = (self.life().submitted,)
         return self._submission[0]
 
     @property
     def told_submitted(self) -> datetime | None:
-        """When the first 000 that was read says that it was submitted: at hand for most jobs,
-        whose life need not be folded for it."""
-        return self.first_told or self.submitted
+        """Time of the first 000 that was read, else the submission time from the history.
+
+        For most jobs it is available without folding the history.
+        """
+        return self.first_submit or self.submitted
 
     def queue_span(self) -> tuple[datetime, datetime]:
-        """When it was submitted and when it left the queue, as far as is known."""
-        life = self.life()
-        ended = life.since if life.state in TERMINAL else None
-        return life.submitted or datetime.min, ended or datetime.max
+        """Times at which it was submitted and left the queue, as far as known."""
+        history = self.life()
+        ended = history.since if history.state in TERMINAL else None
+        return history.submitted or datetime.min, ended or datetime.max
 
-    def told(self) -> list[tuple[Stream, list[Event]]]:
-        """Its events but 006, by the logs they were read in, in the logs' order."""
-        job, words = (self.cluster, self.proc, self.subproc), self._shelf.words
+    def events_by_log(self) -> list[tuple[Stream, list[Event]]]:
+        """The events without 006, by the log they were read from."""
+        job, strings = (self.cluster, self.proc, self.subproc), self._store.strings
         return [
-            (Stream(rank, file), [unpack_event(each, *job, words) for each in plain if each])
-            for rank, file, plain in self._parts()
+            (
+                Stream(rank, file),
+                [unpack_event(plain, *job, strings) for plain in plain_events if plain],
+            )
+            for rank, file, plain_events in self._streams()
         ]
 
-    def forget_life(self) -> None:
-        """It can be had from the events again."""
-        self._life = None
+    def drop_history(self) -> None:
+        """Drop the cached history; it is folded again from the events on demand."""
+        self._history = None
 
     # --- packed -------------------------------------------------------------------------
 
     def pack(self) -> None:
-        """Pack its events, and forget its life."""
+        """Pack the events and drop the cached history."""
         self._events = self.packed()
-        self._life = None
-        self._shelf.loose.pop(self, None)
+        self._history = None
+        self._store.unpacked.pop(self, None)
 
     def packed(self) -> bytes:
-        """Its events, packed with the words of its shelf."""
+        """The events, packed with the store's string table."""
         events = self._events
-        return events if isinstance(events, bytes) else pack(events.streams, self._shelf.words)
+        return events if isinstance(events, bytes) else pack(events.streams, self._store.strings)
 
-    def unpack_later(self, packed: bytes) -> None:
-        """Its events are those that another job of the same cluster and proc had
-        :meth:`packed`, with the words that the shelf has."""
+    def set_packed(self, packed: bytes) -> None:
+        """Set the events to the result of :meth:`packed` for the same cluster and proc.
+
+        The store must have the string table that they were packed with.
+        """
         self._events = packed
 
     def _unpack(self, packed: bytes) -> EventBuffer:
-        parts = unpack(packed, self._shelf.words)
-        loose = self._events = EventBuffer(
+        parts = unpack(packed, self._store.strings)
+        buffer = self._events = EventBuffer(
             {Stream(rank, file): events for rank, file, events in parts}
         )
-        self._shelf.loose[self] = None
-        return loose
+        self._store.unpacked[self] = None
+        return buffer
 
 
 class EventBuffer:
-    """The plain events of one job by the logs they were read in, while they are not packed.
-    None is in place of one that was taken out."""
+    """The unpacked plain events of one job, by log; None replaces a removed event."""
 
     __slots__ = ("_index", "streams")
 
     def __init__(self, streams: dict[Stream, list[Plain]]) -> None:
         self.streams = streams
-        # Made when it is asked for: most jobs are in one log, and few of their events are in
-        # one second.
+        # Built on demand: most jobs are in one log, with few events in the same second.
         self._index: dict[Identity, tuple[Stream, int]] | None = None
 
-    def append(self, stream: Stream, plain: Plain, words: StringTable) -> None:
-        """Add one that is not among them."""
+    def append(self, stream: Stream, plain: Plain, strings: StringTable) -> None:
+        """Append an event that is not in the buffer."""
         events = self.streams.get(stream)
         if events is None:
             events = self.streams[stream] = []
         if self._index is not None:
-            self._index[identity(plain, words)] = (stream, len(events))
+            self._index[identity(plain, strings)] = (stream, len(events))
         events.append(plain)
 
-    def take(self, stream: Stream, event: Event, words: StringTable) -> bool:
-        """Add one that may be among them; False when it is, and tells nothing new. Of two copies
-        the whole one is kept, else the one in the log that has more of the job."""
+    def add_if_new(self, stream: Stream, event: Event, strings: StringTable) -> bool:
+        """Add an event that may be in the buffer; return False for a copy that adds nothing.
+
+        Of two copies the undamaged one is stored, else that of the log with the lower rank,
+        which has more of the job.
+        """
         if self._index is None:
             self._index = {
-                identity(known, words): (other, at)
-                for other, events in self.streams.items()
-                for at, known in enumerate(events)
-                if known
+                identity(plain, strings): (known_stream, index)
+                for known_stream, events in self.streams.items()
+                for index, plain in enumerate(events)
+                if plain
             }
-        found = self._index.get((event.number, whole_seconds(event.time), kept(event.text)))
-        if found is not None:
-            other, at = found
-            if not event.damaged and damaged(self.streams[other][at]):
-                if other <= stream:
-                    self.streams[other][at] = pack_event(event, words)
+        position = self._index.get((event.number, whole_seconds(event.time), kept(event.text)))
+        if position is not None:
+            known_stream, index = position
+            if not event.damaged and damaged(self.streams[known_stream][index]):
+                if known_stream <= stream:
+                    self.streams[known_stream][index] = pack_event(event, strings)
                     return True
-            elif event.damaged or other <= stream:
+            elif event.damaged or known_stream <= stream:
                 return False
-            self.streams[other][at] = None
-        self.append(stream, pack_event(event, words), words)
+            self.streams[known_stream][index] = None
+        self.append(stream, pack_event(event, strings), strings)
         return True
 
 
-def merge_by_time(events: list[Event], more: list[Event]) -> list[Event]:
-    """``events`` in their order, and each of ``more`` behind the last of them that is not
-    later than it."""
-    if not events or not more:
-        return events or more
-    # The earliest time from each event on: stamps may step back, this never does.
+def merge_by_time(events: list[Event], added: list[Event]) -> list[Event]:
+    """Merge two event lists; the order of ``events`` is preserved.
+
+    Each event of ``added`` follows the last one of ``events`` that is not later than it.
+    """
+    if not events or not added:
+        return events or added
+    # Earliest time from each event on: monotonic, although timestamps may step back.
     earliest = list(accumulate((event.time for event in reversed(events)), min))[::-1]
-    places = [(bisect_right(earliest, event.time), event.time) for event in more]
-    woven: list[Event] = []
-    done = 0
-    for i in sorted(range(len(more)), key=places.__getitem__):
-        woven += events[done : places[i][0]]
-        woven.append(more[i])
-        done = places[i][0]
-    return woven + events[done:]
+    positions = [(bisect_right(earliest, event.time), event.time) for event in added]
+    merged: list[Event] = []
+    used = 0
+    for i in sorted(range(len(added)), key=positions.__getitem__):
+        merged += events[used : positions[i][0]]
+        merged.append(added[i])
+        used = positions[i][0]
+    return merged + events[used:]
 
 
-TELLS_ATTRIBUTES: Final = frozenset({28, 33})
-"""Events that tell attributes of the job's ClassAd (job ad information, attribute update)."""
+AD_ATTRIBUTE_EVENTS: Final = frozenset({28, 33})
+"""Events with attributes of the job's ClassAd (job ad information, attribute update)."""
 
 _ENVIRONMENT: Final = re.compile(
     r"\b(?:job)?(env(?:ironment)?2?)\b(\s*=|\s+from\b|\s+to\b)(?:[^\n]|\n(?!\s*[\w.]+ = ))*",
     re.IGNORECASE,
 )
-"""To the next line that tells an attribute: a value may have line ends."""
+"""Matches up to the next line with an attribute: a value may contain newlines."""
 
 
 _ATTRIBUTE: Final = re.compile(r"\w+ job attribute (\S+)")
 
 
 def _without_environment(event: Event) -> Event:
-    """The event without values of the job's environment: keys and tokens are passed that way,
-    and what is not kept cannot be shown. Nor values of an attribute that is named like one."""
+    """Remove values of the job's environment, and of attributes with a secret's name.
+
+    API keys and tokens are passed in the environment; what is not stored cannot be shown.
+    """
     changed = _ATTRIBUTE.match(event.text)
     if changed is not None and is_secret_name(changed[1]):
-        # Its values may have line ends, and quotes as they like.
+        # Its values may contain newlines and unbalanced quotes.
         return event._replace(text=f"{changed[0]} (not shown)", body="")
     return event._replace(
         text=_ENVIRONMENT.sub(r"\1\2 (not shown)", event.text),
@@ -403,8 +426,11 @@ NodeKey: TypeAlias = tuple[str, str]
 
 @frozen
 class PostResult:
-    """016: how the POST script ended, and for which submission (None: its submit failed).
-    ``value``: its return value; None for a signal."""
+    """Result of a POST script (016).
+
+    ``cluster``: the submission it ran for, None when the submit failed. ``value``: return
+    value, None for a signal.
+    """
 
     time: datetime
     cluster: int | None
@@ -414,8 +440,10 @@ class PostResult:
 
 @dataclass(slots=True)
 class NodeRecord:
-    """A node of one DAG and what the logs say of it. Identity is (DAG, node name). Most nodes
-    have no script, and no memory of their own for what theirs said."""
+    """A node of one DAG with its jobs and script results, identified by (DAG, node name).
+
+    ``posts`` and ``skips`` are shared empty tuples for most nodes, which have no scripts.
+    """
 
     key: NodeKey
     node: Node
