@@ -23,7 +23,7 @@ JOBS_AT_ONCE: Final = 2000
 def dump_jobs(ensemble: Ensemble) -> Iterator[Any]:
     """Records of plain data, which hold what ``ensemble`` has learnt up to this call: what it
     learns while they are taken from the iterator is not in them."""
-    strings = ensemble.shelf.strings
+    strings = ensemble.event_store.strings
     clock = ensemble.clock
     facts: dict[str, Any] = {
         "newest": ensemble.newest,
@@ -38,7 +38,7 @@ def dump_jobs(ensemble: Ensemble) -> Iterator[Any]:
         },
         "dagman_spans": {
             key: [(cluster, list(span.starts), span.end) for cluster, span in spans.items()]
-            for key, spans in ensemble._dagman_spans.items()
+            for key, spans in ensemble._dagman_intervals.items()
         },
         "nodes_logs": dict(ensemble._nodes_logs),
         "factories": dict(ensemble._factories),
@@ -74,12 +74,12 @@ def load_jobs(ensemble: Ensemble, records: Iterable[Any]) -> None:
     for key, dagman_jobs in facts["dagman_jobs"].items():
         ensemble._dagman_jobs[key] = [_dagman_job(**job) for job in dagman_jobs]
     for key, spans in facts["dagman_spans"].items():
-        ensemble._dagman_spans[key] = {
+        ensemble._dagman_intervals[key] = {
             cluster: QueueInterval(starts, end) for cluster, starts, end in spans
         }
     ensemble._nodes_logs = facts["nodes_logs"]
     ensemble._factories = facts["factories"]
-    strings = ensemble.shelf.strings = StringTable(facts["words"])
+    strings = ensemble.event_store.strings = StringTable(facts["words"])
     for dag_key, cluster, proc, subproc, plain in facts["scripts"]:
         event = unpack_event(plain, cluster, proc, subproc, strings)
         ensemble.note_script(dag_key, event)
@@ -139,9 +139,9 @@ def _job(
         first_submit,
         packed,
     ) = plain
-    job = Job(cluster, proc, subproc, ensemble.shelf)
+    job = Job(cluster, proc, subproc, ensemble.event_store)
     job.node_name = node
-    job.batch_name = batch and ensemble.shelf.strings.shared(batch)
+    job.batch_name = batch and ensemble.event_store.strings.shared(batch)
     job.aborted_by = aborted_by
     job.swept = swept
     # One object for all jobs that are in the same logs.

@@ -1,8 +1,8 @@
-"""The state model: a workflow and its events, come together.
+"""The state model of one dagdir: combines the workflow with its events.
 
-One object with plain typed records. Batches of events and of DAGMan's words go in, sets of
-changed keys come out; :mod:`metlmon.snapshot.builder` draws what it holds. It reads no file
-and no clock: as-of is an argument of the picture.
+Batches of events and of DAGMan messages go in, sets of changed keys come out;
+:mod:`metlmon.snapshot.builder` builds snapshots of the model. It reads no file and no clock:
+the as-of time is an argument of the snapshot.
 """
 
 from __future__ import annotations
@@ -70,21 +70,20 @@ from metlmon.snapshot.aggregates import Aggregates
 from metlmon.snapshot.types import Notice
 
 NOTICES_PER_KIND = 50
-"""Notices kept of one kind from one log: the first ones tell what is wrong; a log of noise
-must not fill the memory with complaints."""
+"""Notices stored of one kind per log: the first ones show the problem, and a corrupt log must
+not fill the memory."""
 
 
 ScriptKey: TypeAlias = tuple[str | None, int, int, int, datetime, Detail | None]
-"""The DAG whose nodes.log it stands in, and an event's identity: a log that is read again
-tells of the same scripts."""
+"""The DAG of the nodes.log and the event's identity: a log that is read again repeats it."""
 
 
 Place: TypeAlias = tuple[str | None, str | None, tuple[str, ...], bool, bool, bool]
-"""A :class:`Attribution` as plain data."""
+"""An :class:`Attribution` as plain data."""
 
 
 class LogRole(Enum):
-    """What a log is: a user's job event log, a DAGMan's nodes.log, DAGMan's own job log."""
+    """Kind of a log: user job event log, nodes.log of a DAGMan, DAGMan's own job log."""
 
     USER = 0
     NODES = 1
@@ -93,12 +92,14 @@ class LogRole(Enum):
 
 @frozen
 class Batch:
-    """Events of one log, in its order. ``dag`` is the key of the DAG that a nodes.log or a
-    dagman.log belongs to — also of a DAG whose own file is not here. ``images``: 006 of this
-    piece of the log that are not among ``events``; ``first`` and ``last`` are then the times of
-    the piece's first and last event in the log's order, 006 among them. Images are added up
-    without regard to a cut or to an hour that exists twice: where the ensemble has a ``cut``
-    that they reach behind, or its clock a zone, 006 are to be given among ``events``."""
+    """Events of one log, in its order.
+
+    ``dag``: key of the DAG that a nodes.log or dagman.log belongs to, also of a DAG whose own
+    file is missing. ``images``: totals of the 006 in this part of the log that are not in
+    ``events``; ``first`` and ``last`` are then the times of the part's first and last event
+    in the log's order, including 006. The totals ignore a cut and repeated hours: pass 006 in
+    ``events`` when they reach beyond the ensemble's ``cut`` or its clock has a zone.
+    """
 
     file: str
     role: LogRole
@@ -111,7 +112,7 @@ class Batch:
 
 @frozen
 class Changes:
-    """What a batch changed."""
+    """Keys of the jobs, nodes and DAGs that changed."""
 
     jobs: frozenset[JobId] = frozenset()
     nodes: frozenset[NodeKey] = frozenset()
@@ -126,7 +127,10 @@ class Changes:
 
 @dataclass(slots=True)
 class LogStats:
-    """Figures of one log: its size in bytes, its complete events, first and last time."""
+    """Statistics of one log: size in bytes, complete events, first and last time.
+
+    ``previous``: time of the event read last. ``notices``: number of notices by kind.
+    """
 
     file: str
     role: LogRole
@@ -139,8 +143,11 @@ class LogStats:
 
 
 class _Affected:
-    """What a batch concerns: jobs of which it told anything, among them those that may belong
-    elsewhere now and the submissions (cluster and local time), and nodes."""
+    """Jobs and nodes affected by a batch.
+
+    ``touched``: jobs with any news; ``placed``: those whose attribution may change;
+    ``submitted``: submissions (cluster and local time).
+    """
 
     __slots__ = ("nodes", "placed", "submitted", "touched")
 
@@ -155,27 +162,27 @@ def _latest(*times: datetime | None) -> datetime | None:
     return max((time for time in times if time is not None), default=None)
 
 
-def _log_of(batch: Batch) -> tuple[str, Callable[[Job], frozenset[str]]]:
-    """By what the batch's log is known, and where a job has it when it is in that log."""
+def _log_identity(batch: Batch) -> tuple[str, Callable[[Job], frozenset[str]]]:
+    """The log's name in a job's set of logs, and the getter of that set."""
     if batch.role is LogRole.NODES and batch.dag is not None:
         return batch.dag, attrgetter("nodes_logs")
     return batch.file, attrgetter("user_logs")
 
 
 AFTER_THE_END: Final = timedelta(seconds=1)
-"""DAGMan submits nothing behind its end; the stamps of two logs may differ by this."""
+"""DAGMan submits nothing after its end; timestamps of two logs may differ by this."""
 
-_OF_NODES: Final = frozenset({16, 34})
-"""Events that are of a node, not of a job."""
+_NODE_EVENTS: Final = frozenset({16, 34})
+"""Events of a node, not of a job."""
 
-_TELLING: Final = frozenset({0, 5, 9, 15, 28})
-"""Events that may tell where their job belongs, or the access point's offset."""
+_ATTRIBUTION_EVENTS: Final = frozenset({0, 5, 9, 15, 28})
+"""Events that are evidence for the job's attribution or the access point's UTC offset."""
 
 
 class Ensemble:
-    """Everything known of one dagdir.
+    """The state model of one dagdir.
 
-    ``cut``: what happened later is not looked at (``--as-of``).
+    ``cut``: later events are ignored (``--as-of``).
     """
 
     def __init__(self, settings: Settings | None = None, cut: datetime | None = None) -> None:
@@ -187,436 +194,457 @@ class Ensemble:
         self.nodes: dict[NodeKey, NodeRecord] = {}
         self.members: dict[JobKey, Attribution] = {}
         self.unproven = UnprovenJobs()
-        self.shelf = EventStore(self.settings.checkpoint_codes)
+        self.event_store = EventStore(self.settings.checkpoint_codes)
         self.lives = ReusedJobIds()
-        """Of clusters and procs that more than one job had."""
+        """Submissions of job ids (cluster and proc) that the schedd used more than once."""
         self.books: dict[str, LogStats] = {}
         self.notices: list[Notice] = []
         self.conditions: list[Notice] = []
         self.newest: datetime | None = None
-        self._gone_by: datetime | None = None
-        """Of the logs that began anew, the last moment they told of."""
-        self._by_node: dict[str, list[str]] = {}
+        self._newest_of_replaced: datetime | None = None
+        """Time of the newest event in logs that have been replaced."""
+        self._dags_by_node: dict[str, list[str]] = {}
         self._procs: dict[int, list[JobKey]] = {}
-        self._tellers: dict[int, str] = {}
-        self._weighed: set[JobKey] = set()
-        self._named_by: dict[str, list[str]] = {}
-        """Which DAGs name each sub-DAG, where one is named by several."""
+        self._submitting_dags: dict[int, str] = {}
+        self._provisional: set[JobKey] = set()
+        self._naming_dags: dict[str, list[str]] = {}
+        """The DAGs that name each sub-DAG, if any sub-DAG is named by several."""
         self._factories: dict[int, str] = {}
         self._scripts: dict[ScriptKey, Event] = {}
-        self._waiting: dict[ScriptKey, Event] = {}
+        self._unassigned_scripts: dict[ScriptKey, Event] = {}
         self._dagman_jobs: dict[str, list[DagmanJob]] = {}
-        self._dagman_spans: dict[str, dict[int, QueueInterval]] = {}
+        self._dagman_intervals: dict[str, dict[int, QueueInterval]] = {}
         self._nodes_logs: dict[str, tuple[datetime, datetime]] = {}
         self._states = NodeStates(self.clock, cut)
         self.offsets = UtcOffsets(self.clock, self._offset_changed)
         self.stale_jobs: set[JobKey] = set()
-        """Jobs whose events or place changed since whoever adds things up emptied this."""
+        """Jobs whose events or attribution changed; the aggregates clear it."""
         self.all_stale = True
-        """Everything is to be added up anew: other DAGs, another clock."""
+        """The aggregates must be rebuilt: the DAGs or the clock changed."""
         self.gates: dict[str, Mapping[str, RunGate]] = {}
-        """By DAG, then by run's uuid, what lies beside it of its gate."""
+        """Contents of the gate directories, by DAG and run uuid."""
         self.placements: Mapping[NodeKey, str] = {}
-        """The sites of nodes that go elsewhere than their VARS say."""
+        """Sites of nodes that override the site in their VARS."""
         self.summary = Aggregates(self)
 
     # --- the workflow -------------------------------------------------------------------
 
-    def set_dags(self, dags: Iterable[Dag], placed: Iterable[Place] | None = None) -> Changes:
-        """These are the DAGs now; what was known of their jobs is placed anew.
+    def set_dags(self, dags: Iterable[Dag], attributions: Iterable[Place] | None = None) -> Changes:
+        """Replace the DAGs and attribute all jobs again.
 
-        A DAG file is away, or half written, for a moment when it is replaced: what the logs
-        told of its nodes is kept until it is back. ``placed``: where each job belongs, in
-        their order, where that is known.
+        A DAG file may be missing or incomplete for a moment while it is replaced: events of
+        its nodes are stored until it is back. ``attributions``: those of all jobs in their
+        order, where they are known.
         """
         self.dags = {dag.key: dag for dag in dags}
-        self._by_node = {}
+        self._dags_by_node = {}
         self.nodes = {}
         for dag in self.dags.values():
             dag.clock, dag.cut = self.clock, self.cut
             dag.dagman_jobs = self._dagman_jobs.setdefault(dag.key, dag.dagman_jobs)
-            dag.dagman_spans = self._dagman_spans.setdefault(dag.key, dag.dagman_spans)
+            dag.dagman_spans = self._dagman_intervals.setdefault(dag.key, dag.dagman_spans)
             dag.dagmans_changed()
             dag.nodes_log = self._nodes_logs.get(dag.key)
             for name, node in dag.workflow.nodes.items():
                 key = (dag.key, name)
-                self._by_node.setdefault(name, []).append(dag.key)
+                self._dags_by_node.setdefault(name, []).append(dag.key)
                 self.nodes[key] = NodeRecord(key, node)
-        self._list_tellers()
+        self._index_submitting_dags()
         self.members = {}
         self.unproven = UnprovenJobs()
-        self._weighed = set()
+        self._provisional = set()
         self._states.begin(self.nodes)
         self.all_stale = True
-        if placed is not None:
-            self._place_again(placed)
+        if attributions is not None:
+            self._restore_attributions(attributions)
         else:
             for job_key in self.jobs:
-                self._place(job_key)
-        self._waiting = dict(self._scripts)
-        self._place_scripts()
+                self._attribute(job_key)
+        self._unassigned_scripts = dict(self._scripts)
+        self._assign_scripts()
         named = named_by(self.dags)
-        self._named_by = named if any(len(by) > 1 for by in named.values()) else {}
+        self._naming_dags = named if any(len(names) > 1 for names in named.values()) else {}
         self._settle_tops()
         return Changes(dags=frozenset(self.dags))
 
     def _settle_tops(self) -> None:
-        """New evidence came: sub-DAGs that several DAGs name may belong to another one."""
-        if self._named_by and settle_tops(self.dags, self._named_by, self._submitter):
-            # Runs are named after their DAG: they are to be found again.
+        """Reassign sub-DAGs that several DAGs name, after new evidence."""
+        if self._naming_dags and settle_tops(
+            self.dags, self._naming_dags, self._submitting_dag_key
+        ):
+            # A new dict makes the aggregates find the runs again: they are named after DAGs.
             self.dags = dict(self.dags)
             self.all_stale = True
 
-    def _submitter(self, cluster: int) -> str | None:
-        """The DAG whose DAGMan submitted a cluster, by its output or by the job's place."""
-        placed = self.members.get((cluster, 0, 0))
-        return self._tellers.get(cluster) or (placed.dag if placed is not None else None)
+    def _submitting_dag_key(self, cluster: int) -> str | None:
+        """The DAG that submitted a cluster, by DAGMan's files or by the job's attribution."""
+        attribution = self.members.get((cluster, 0, 0))
+        return self._submitting_dags.get(cluster) or (
+            attribution.dag if attribution is not None else None
+        )
 
     # --- events -------------------------------------------------------------------------
 
     def apply(self, batch: Batch) -> Changes:
-        """Take a batch of events in; returns the keys of what may look different now."""
-        book = self.books.setdefault(batch.file, LogStats(batch.file, batch.role))
-        events = self._entered(batch, book)
+        """Apply a batch of events; return the keys of everything that may have changed."""
+        stats = self.books.setdefault(batch.file, LogStats(batch.file, batch.role))
+        events = self._localize(batch, stats)
         removals = [event for event in batch.events if event[0] == 9]
         if removals and batch.role is not LogRole.DAGMAN:
             events = self._with_lost_holds(events, removals)
         dags: set[str] = set()
-        jobs = _Affected()
+        affected = _Affected()
         if batch.role is not LogRole.DAGMAN:
-            self._hear_jobs(batch, events, jobs)
-            self._add_images(batch, jobs)
-            self._note_nodes_log(batch.dag, book)
+            self._apply_job_events(batch, events, affected)
+            self._add_images(batch, affected)
+            self._note_nodes_log(batch.dag, stats)
         elif batch.dag is not None and (events or batch.images):
             self._file_dagman_events(batch, events)
             dags.add(batch.dag)
         if batch.role is LogRole.DAGMAN and batch.dag in self.dags:
             self.offsets.read_files(self.dags[batch.dag])
-        self.stale_jobs |= jobs.touched
-        nodes = jobs.nodes
-        for key in jobs.touched:
-            if key in jobs.placed or key in self._weighed:
-                nodes.update(self._place(key))
+        self.stale_jobs |= affected.touched
+        nodes = affected.nodes
+        for key in affected.touched:
+            if key in affected.placed or key in self._provisional:
+                nodes.update(self._attribute(key))
             else:
-                placed = self.members[key]
-                node = (placed.dag, placed.node)
+                attribution = self.members[key]
+                node = (attribution.dag, attribution.node)
                 if node in self.nodes:
                     nodes.add(node)
         if dags:
-            nodes |= self._weigh_again(of_dag=batch.dag)
-        for cluster, time in jobs.submitted:
-            self.offsets.read_submission(cluster, time, self._teller(cluster))
-        nodes |= self._place_all([*self.unproven.due(self.dags), *self._contested(nodes)])
-        self.shelf.tidy()
+            nodes |= self._reattribute(of_dag=batch.dag)
+        for cluster, time in affected.submitted:
+            self.offsets.read_submission(cluster, time, self._submitting_dag(cluster))
+        nodes |= self._attribute_all([*self.unproven.due(self.dags), *self._jobs_to_recheck(nodes)])
+        self.event_store.tidy()
         dags |= {key[0] for key in nodes}
         dags &= self.dags.keys()
         self._states.touch(nodes)
         self._settle_tops()
         return Changes(
-            frozenset([(c, p) for c, p, _ in jobs.touched]), frozenset(nodes), frozenset(dags)
+            frozenset([(c, p) for c, p, _ in affected.touched]), frozenset(nodes), frozenset(dags)
         )
 
     def _with_lost_holds(
         self, events: Sequence[Event], removals: Iterable[Event]
     ) -> Sequence[Event]:
-        """The events, and holds that removals prove, also those behind the cut."""
+        """Add holds that removals prove, including removals after the cut."""
         timed = ((event, self.clock.naive(event.time)) for event in removals)
-        holds = [h for h in lost_holds(timed) if self.cut is None or h.time <= self.cut]
+        holds = [hold for hold in lost_holds(timed) if self.cut is None or hold.time <= self.cut]
         return with_holds(events, holds) if holds else events
 
     def kept(self) -> Iterator[Any]:
-        """All that was learnt from job event logs up to this call, as records of plain data:
-        see :mod:`metlmon.model.dump_jobs`."""
+        """The state read from job event logs, as records of plain data.
+
+        Later changes are not included. See :mod:`metlmon.model.dump_jobs`.
+        """
         return dump_jobs(self)
 
     def restore(self, records: Iterable[Any]) -> None:
-        """Learn again what another ensemble :meth:`kept`, which had the same settings and no
-        cut. To be called before anything else; raises whatever comes first when the records
-        are none of those, and then this ensemble is spoilt."""
+        """Restore what :meth:`kept` returned for an ensemble with equal settings and no cut.
+
+        Call it before any other method. Raises any exception when the records are invalid;
+        the ensemble must not be used then.
+        """
         load_jobs(self, records)
 
-    def _entered(self, batch: Batch, book: LogStats) -> Sequence[Event]:
-        """The batch's events, up to the cut, by the access point's local time; and the figures
-        of their log."""
-        unopened = book.first is None
+    def _localize(self, batch: Batch, stats: LogStats) -> Sequence[Event]:
+        """The batch's events up to the cut, in local time; updates the log's statistics."""
+        is_first_batch = stats.first is None
         events = batch.events
         times = [event[4] for event in events]
         if self.clock.zone is not None or {time.tzinfo for time in times} - {None}:
-            events = [self._stamped(event, book) for event in events]
+            events = [self._with_local_time(event, stats) for event in events]
             times = [event[4] for event in events]
         elif times:
-            book.previous = self.clock.naive(times[-1])
+            stats.previous = self.clock.naive(times[-1])
         if batch.role is LogRole.DAGMAN and batch.dag is not None:
             for event in events:
-                note_dagman(self._dagman_spans.setdefault(batch.dag, {}), event)
+                note_dagman(self._dagman_intervals.setdefault(batch.dag, {}), event)
         if self.cut is not None:
             later = [event for event in events if event.time > self.cut]
-            self.offsets.read_later(later, self._teller)
+            self.offsets.read_later(later, self._submitting_dag)
             events = [event for event in events if event.time <= self.cut]
             times = [event[4] for event in events]
         if events:
-            # One that was cut is no event of the log's: what is left of it is told as a warning.
-            book.events += len(events) - len([event for event in events if event[9]])
-            book.first = book.first or times[0]
-            self._reached(book, max(times))
+            # A damaged event is not counted: it is reported as a warning.
+            stats.events += len(events) - len([event for event in events if event[9]])
+            stats.first = stats.first or times[0]
+            self._note_newest(stats, max(times))
         if batch.images:
             naive = self.clock.naive
-            book.events += sum(image.updates for image in batch.images)
-            if unopened and batch.first is not None:
-                book.first = naive(batch.first)
+            stats.events += sum(image.updates for image in batch.images)
+            if is_first_batch and batch.first is not None:
+                stats.first = naive(batch.first)
             if batch.last is not None:
-                book.previous = naive(batch.last)
-            self._reached(book, max(naive(image.last) for image in batch.images))
+                stats.previous = naive(batch.last)
+            self._note_newest(stats, max(naive(image.last) for image in batch.images))
         return events
 
-    def _reached(self, book: LogStats, time: datetime) -> None:
-        if book.last is None or time > book.last:
-            book.last = time
+    def _note_newest(self, stats: LogStats, time: datetime) -> None:
+        if stats.last is None or time > stats.last:
+            stats.last = time
         if self.newest is None or time > self.newest:
             self.newest = time
 
-    def _stamped(self, event: Event, book: LogStats) -> Event:
-        """The event with its time as the access point's local time."""
+    def _with_local_time(self, event: Event, stats: LogStats) -> Event:
+        """The event with its time in the access point's local time."""
         time = self.clock.naive(event.time)
         if self.clock.zone is not None:
-            time = self.clock.with_fold(time, book.previous)
-        book.previous = time
+            time = self.clock.with_fold(time, stats.previous)
+        stats.previous = time
         return event if time is event.time else event._replace(time=time)
 
-    def _note_nodes_log(self, dag_key: str | None, book: LogStats) -> None:
-        """From when to when a DAG's nodes.log tells of its jobs."""
-        if book.role is LogRole.NODES and dag_key and book.first and book.last:
-            self._nodes_logs[dag_key] = book.first, book.last
+    def _note_nodes_log(self, dag_key: str | None, stats: LogStats) -> None:
+        """Store the interval covered by a DAG's nodes.log."""
+        if stats.role is LogRole.NODES and dag_key and stats.first and stats.last:
+            self._nodes_logs[dag_key] = stats.first, stats.last
             if dag_key in self.dags:
-                self.dags[dag_key].nodes_log = book.first, book.last
+                self.dags[dag_key].nodes_log = stats.first, stats.last
 
-    def _add_images(self, batch: Batch, concerned: _Affected) -> None:
+    def _add_images(self, batch: Batch, affected: _Affected) -> None:
         jobs, naive = self.jobs, self.clock.naive
-        log, in_log = _log_of(batch)
-        shared = bool(self.lives)
+        log, in_log = _log_identity(batch)
+        has_reused_ids = bool(self.lives)
         for cluster, proc, subproc, updates, _, last, memory_mb in batch.images:
             if proc < 0:
                 continue
             key = (cluster, proc, subproc if proc == NOOP_PROC else 0)
-            if shared:
+            if has_reused_ids:
                 key = self.lives.at(key, naive(last))
             job = jobs.get(key)
             if job is None:
-                job = self._new_job(key, concerned)
+                job = self._new_job(key, affected)
             if log not in in_log(job):
-                self._found_in(batch, job, concerned)
+                self._add_log(batch, job, affected)
             job.note_memory(naive(last), memory_mb, updates)
-            concerned.touched.add(key)
+            affected.touched.add(key)
 
     def _file_dagman_events(self, batch: Batch, events: Sequence[Event]) -> None:
-        """Events of DAGMan's own job. That it was in the queue a 006 says, too, where its log
-        has nothing older of it."""
+        """Apply events of DAGMan's own job.
+
+        A 006 shows that the job was in the queue, where its log has no older event.
+        """
         jobs = self._dagman_jobs.setdefault(batch.dag or "", [])
         known = {job.cluster for job in jobs}
         for image in batch.images:
             first = self.clock.naive(image.first)
-            mine = (event.time for event in events if event.cluster == image.cluster)
-            if image.cluster not in known and first < min(mine, default=datetime.max):
-                sign = Event(6, image.cluster, image.proc, image.subproc, first, "", "", None, 0)
-                events = merge_by_time(list(events), [sign])
+            own_times = (event.time for event in events if event.cluster == image.cluster)
+            if image.cluster not in known and first < min(own_times, default=datetime.max):
+                event_006 = Event(
+                    6, image.cluster, image.proc, image.subproc, first, "", "", None, 0
+                )
+                events = merge_by_time(list(events), [event_006])
         for event in events:
             file_event(jobs, event)
         if batch.dag in self.dags:
             self.dags[batch.dag].dagmans_changed()
 
-    def _hear_jobs(self, batch: Batch, events: Sequence[Event], concerned: _Affected) -> None:
-        stream, jobs, touched = Stream(batch.role.value, batch.file), self.jobs, concerned.touched
-        lives, shared = self.lives, bool(self.lives)
-        log, in_log = _log_of(batch)
+    def _apply_job_events(self, batch: Batch, events: Sequence[Event], affected: _Affected) -> None:
+        stream, jobs, touched = Stream(batch.role.value, batch.file), self.jobs, affected.touched
+        reused_ids, has_reused_ids = self.lives, bool(self.lives)
+        log, in_log = _log_identity(batch)
         for event in events:
             number, cluster, proc, subproc, time, _, _, detail, _, _ = event
-            if number in _OF_NODES and isinstance(detail, PostScript | PreSkip):
-                concerned.nodes |= self._hear_script(batch.dag, event)
+            if number in _NODE_EVENTS and isinstance(detail, PostScript | PreSkip):
+                affected.nodes |= self._apply_script_result(batch.dag, event)
                 continue
             if proc < 0:
                 if isinstance(detail, ClusterSubmit) and detail.node:
-                    self._factory(cluster, detail.node, concerned)
+                    self._apply_cluster_submit(cluster, detail.node, affected)
                 continue
             key = (cluster, proc, subproc if proc == NOOP_PROC else 0)
-            if shared:
-                key = lives.at(key, time)
+            if has_reused_ids:
+                key = reused_ids.at(key, time)
             job = jobs.get(key)
             if job is None:
-                job = self._new_job(key, concerned)
+                job = self._new_job(key, affected)
             elif number == 0:
-                if find_resubmission(job, event, lives):
-                    job = self._divide(job, time, concerned)
-                    key, shared = job.key, True
-                elif apart := is_new_submission(job, event):
-                    self._note_apart(batch.file, job, apart)
+                if find_resubmission(job, event, reused_ids):
+                    job = self._split_job(job, time, affected)
+                    key, has_reused_ids = job.key, True
+                elif difference := is_new_submission(job, event):
+                    self._note_time_difference(batch.file, job, difference)
             if log not in in_log(job):
-                self._found_in(batch, job, concerned)
+                self._add_log(batch, job, affected)
             if number == 6:
                 job.note_memory(time, detail.memory_mb if isinstance(detail, ImageSize) else None)
                 touched.add(key)
             elif job.add(event, stream):
                 touched.add(key)
-                if number in _TELLING:
-                    self._hear_of_job(key, job, event, concerned)
+                if number in _ATTRIBUTION_EVENTS:
+                    self._apply_attribution_event(key, job, event, affected)
 
-    def _hear_of_job(self, key: JobKey, job: Job, event: Event, concerned: _Affected) -> None:
-        """What an event tells of more than its job's life."""
+    def _apply_attribution_event(
+        self, key: JobKey, job: Job, event: Event, affected: _Affected
+    ) -> None:
+        """Apply evidence for the job's attribution, and for the UTC offset."""
         detail = event.detail
         if isinstance(detail, Submit):
-            concerned.placed.add(key)
-            concerned.submitted.append((event.cluster, event.time))
+            affected.placed.add(key)
+            affected.submitted.append((event.cluster, event.time))
         elif isinstance(detail, Terminated):
             self.offsets.read_end(event)
         elif isinstance(detail, Aborted) and detail.reason:
-            named = REMOVED_WITH.search(detail.reason)
-            if named:
-                job.aborted_by = int(named.group(1))
-            job.swept |= bool(named) or detail.reason.startswith(SWEEPS)
-            concerned.placed.add(key)
-        told = "\n".join(detail.notes) if isinstance(detail, Submit) else event.body
-        if job.aborted_by is None and (named := NAMED_IN_AD.search(told)):
-            job.aborted_by = int(named[1])
-            concerned.placed.add(key)
+            match = REMOVED_WITH.search(detail.reason)
+            if match:
+                job.aborted_by = int(match.group(1))
+            job.swept |= bool(match) or detail.reason.startswith(SWEEPS)
+            affected.placed.add(key)
+        ad_text = "\n".join(detail.notes) if isinstance(detail, Submit) else event.body
+        if job.aborted_by is None and (match := NAMED_IN_AD.search(ad_text)):
+            job.aborted_by = int(match[1])
+            affected.placed.add(key)
 
-    def _new_job(self, key: JobKey, concerned: _Affected) -> Job:
-        job = self.jobs[key] = Job(*key, self.shelf)
+    def _new_job(self, key: JobKey, affected: _Affected) -> Job:
+        job = self.jobs[key] = Job(*key, self.event_store)
         self.note_proc(key)
         job.node_name = self._factories.get(key[0])
-        concerned.placed.add(key)
+        affected.placed.add(key)
         return job
 
-    def _note_apart(self, file: str, job: Job, apart: timedelta) -> None:
-        """Two logs tell of one submission at two times; said of the first one alone."""
+    def _note_time_difference(self, file: str, job: Job, difference: timedelta) -> None:
+        """Warn, once, that two logs have different times for the same submission."""
         if any(notice.kind == "log-zone" for notice in self.notices):
             return
         text = (
-            f"its 000 of job {job.cluster}.{job.proc} is {apart} off another log's: one of them is "
+            f"its 000 of job {job.cluster}.{job.proc} is {difference} off another log's: one of them is "
             "in another time zone, or has no years; hours may be counted twice: put one away, or "
             "give --tz where one says UTC"
         )
         self.notices.append(Notice("log-zone", file, None, text))
 
-    def _divide(self, known: Job, when: datetime, concerned: _Affected) -> Job:
-        """Its cluster and proc were given to another job, at ``when``: tell their events apart,
-        whichever log and submission was read first. Returns the other job."""
-        before = [self.jobs.pop(key) for key in self.lives.keys(known.id)]
-        for job in before:
-            self._unplace(job, concerned)
-        self.lives.add(before[0], when)
+    def _split_job(self, known: Job, time: datetime, affected: _Affected) -> Job:
+        """Split the events of a reused job id at ``time``, in whatever order they were read.
+
+        Returns the job submitted at ``time``.
+        """
+        merged_jobs = [self.jobs.pop(key) for key in self.lives.keys(known.id)]
+        for job in merged_jobs:
+            self._remove_attribution(job, affected)
+        self.lives.add(merged_jobs[0], time)
         keys = self.lives.keys(known.id)
         for key in keys:
-            self.jobs[key] = Job(*key, self.shelf)
-            concerned.touched.add(key)
-            concerned.placed.add(key)
+            self.jobs[key] = Job(*key, self.event_store)
+            affected.touched.add(key)
+            affected.placed.add(key)
         self.note_proc(keys[-1])
-        for job in before:
-            self._hear_again(job, concerned)
+        for job in merged_jobs:
+            self._redistribute_events(job, affected)
         if known.cluster in self._factories:
             for key in keys:
                 self.jobs[key].node_name = self.jobs[key].node_name or self._factories[key[0]]
-        return self.jobs[self.lives.at(keys[0], when)]
+        return self.jobs[self.lives.at(keys[0], time)]
 
-    def _unplace(self, job: Job, concerned: _Affected) -> None:
-        record = self._record(self.members.pop(job.key, None))
+    def _remove_attribution(self, job: Job, affected: _Affected) -> None:
+        record = self._record_of(self.members.pop(job.key, None))
         if record is not None:
             record.jobs.remove(job)
-            concerned.nodes.add(record.key)
-        self._weighed.discard(job.key)
+            affected.nodes.add(record.key)
+        self._provisional.discard(job.key)
         self.unproven.note(job, None, self.dags)
-        self.shelf.unpacked.pop(job, None)
+        self.event_store.unpacked.pop(job, None)
 
-    def _hear_again(self, before: Job, concerned: _Affected) -> None:
-        """What was heard of one job is told to those that it was."""
-        for stream, events in before.events_by_log():
-            of_nodes_log = next((d for d in before.nodes_logs if stream.file.startswith(d)), None)
+    def _redistribute_events(self, merged_job: Job, affected: _Affected) -> None:
+        """Add the events of a job to the jobs that it was split into."""
+        for stream, events in merged_job.events_by_log():
+            of_nodes_log = next(
+                (dag_key for dag_key in merged_job.nodes_logs if stream.file.startswith(dag_key)),
+                None,
+            )
             for event in events:
-                job = self.jobs[self.lives.at(before.key, event.time)]
+                job = self.jobs[self.lives.at(merged_job.key, event.time)]
                 if stream.rank == LogRole.NODES.value and of_nodes_log is not None:
-                    job.nodes_logs = self.shelf.with_log(job.nodes_logs, of_nodes_log)
+                    job.nodes_logs = self.event_store.with_log(job.nodes_logs, of_nodes_log)
                 else:
-                    job.user_logs = self.shelf.with_log(job.user_logs, stream.file)
-                if job.add(event, stream) and event.number in _TELLING:
-                    self._hear_of_job(job.key, job, event, concerned)
-        if before.last_image is not None:
-            job = self.jobs[self.lives.at(before.key, before.last_image)]
-            job.note_memory(before.last_image, before.memory_max, before.memory_updates)
+                    job.user_logs = self.event_store.with_log(job.user_logs, stream.file)
+                if job.add(event, stream) and event.number in _ATTRIBUTION_EVENTS:
+                    self._apply_attribution_event(job.key, job, event, affected)
+        if merged_job.last_image is not None:
+            job = self.jobs[self.lives.at(merged_job.key, merged_job.last_image)]
+            job.note_memory(merged_job.last_image, merged_job.memory_max, merged_job.memory_updates)
 
     def note_proc(self, key: JobKey) -> None:
-        """A job is known now."""
-        # Most clusters have one job, 0: those need no list.
+        """Index a new job by its cluster."""
+        # Most clusters have only proc 0, which needs no index.
         if key[1:] != (0, 0):
             self._procs.setdefault(key[0], []).append(key)
 
-    def _of_cluster(self, cluster: int) -> list[JobKey]:
-        """The keys of its jobs."""
+    def _jobs_of_cluster(self, cluster: int) -> list[JobKey]:
+        """The keys of the cluster's jobs."""
         first = (cluster, 0, 0)
         return [*([first] if first in self.jobs else ()), *self._procs.get(cluster, ())]
 
-    def _found_in(self, batch: Batch, job: Job, concerned: _Affected) -> None:
-        """Note which log the job is in: it may tell more of where it belongs."""
+    def _add_log(self, batch: Batch, job: Job, affected: _Affected) -> None:
+        """Note that the job is in the batch's log, which is evidence for its attribution."""
         if batch.role is not LogRole.NODES or batch.dag is None:
-            job.user_logs = self.shelf.with_log(job.user_logs, batch.file)
+            job.user_logs = self.event_store.with_log(job.user_logs, batch.file)
         else:
-            job.nodes_logs = self.shelf.with_log(job.nodes_logs, batch.dag)
-        concerned.touched.add(job.key)
-        concerned.placed.add(job.key)
+            job.nodes_logs = self.event_store.with_log(job.nodes_logs, batch.dag)
+        affected.touched.add(job.key)
+        affected.placed.add(job.key)
 
     def forget_log(self, file: str, dag_key: str | None) -> Changes:
-        """A log begins anew: its figures do, and what a DAGMan's own job log told does. Jobs
-        stay: DAGMan empties its nodes.log whenever it starts, and their life goes on."""
-        book = self.books.get(file)
-        if book is None:
+        """Reset the statistics of a replaced log, and what a DAGMan's own job log reported.
+
+        Jobs stay: DAGMan truncates its nodes.log whenever it starts, while the jobs go on.
+        """
+        stats = self.books.get(file)
+        if stats is None:
             return Changes()
-        self.books[file] = LogStats(file, book.role)
+        self.books[file] = LogStats(file, stats.role)
         self.notices = [notice for notice in self.notices if notice.file != file]
-        if book.role is LogRole.NODES and dag_key is not None:
+        if stats.role is LogRole.NODES and dag_key is not None:
             self._nodes_logs.pop(dag_key, None)
             if dag_key in self.dags:
                 self.dags[dag_key].nodes_log = None
-        if book.role is not LogRole.DAGMAN:
-            self._gone_by = _latest(self._gone_by, book.last)
-        elif book.last is not None:
-            # A log with wrong times may have been in its place.
-            self.newest = _latest(self._gone_by, *(each.last for each in self.books.values()))
-        if book.role is LogRole.DAGMAN and dag_key in self._dagman_jobs:
+        if stats.role is not LogRole.DAGMAN:
+            self._newest_of_replaced = _latest(self._newest_of_replaced, stats.last)
+        elif stats.last is not None:
+            # The replaced log may have had wrong times.
+            lasts = (log.last for log in self.books.values())
+            self.newest = _latest(self._newest_of_replaced, *lasts)
+        if stats.role is LogRole.DAGMAN and dag_key in self._dagman_jobs:
             self._dagman_jobs[dag_key].clear()
-            self._dagman_spans.setdefault(dag_key, {}).clear()
+            self._dagman_intervals.setdefault(dag_key, {}).clear()
             if dag_key in self.dags:
                 self.dags[dag_key].dagmans_changed()
-            self._states.touch(self._weigh_again(of_dag=dag_key))
+            self._states.touch(self._reattribute(of_dag=dag_key))
             self._states.forget()
         return Changes(dags=frozenset(self.dags))
 
-    def _factory(self, cluster: int, node: str, concerned: _Affected) -> None:
-        """035 names the node of all jobs that its cluster has and will have."""
+    def _apply_cluster_submit(self, cluster: int, node: str, affected: _Affected) -> None:
+        """Apply a 035: it names the node of all jobs of its cluster, also of later ones."""
         self._factories[cluster] = node
-        for key in self._of_cluster(cluster):
+        for key in self._jobs_of_cluster(cluster):
             job = self.jobs[key]
             if job.node_name is None:
                 job.node_name = node
-                concerned.touched.add(key)
-                concerned.placed.add(key)
+                affected.touched.add(key)
+                affected.placed.add(key)
 
-    def _hear_script(self, dag_key: str | None, event: Event) -> set[NodeKey]:
-        """016 and 034: they are of a node, and wait where it is not known yet."""
-        return self._place_script(self.note_script(dag_key, event), event)
+    def _apply_script_result(self, dag_key: str | None, event: Event) -> set[NodeKey]:
+        """Apply a 016 or 034 to its node, or store it until the node is known."""
+        return self._assign_script(self.note_script(dag_key, event), event)
 
     def note_script(self, dag_key: str | None, event: Event) -> ScriptKey:
-        """A script's result is known now."""
+        """Store a script's result."""
         key = (dag_key, event.cluster, event.proc, event.number, event.time, event.detail)
         self._scripts[key] = event._replace(body="")
         return key
 
-    def _place_script(self, key: ScriptKey, event: Event) -> set[NodeKey]:
+    def _assign_script(self, key: ScriptKey, event: Event) -> set[NodeKey]:
         detail = event.detail
         if not isinstance(detail, PostScript | PreSkip):
             return set()
         dag_key = key[0]
-        record = self._node_named(dag_key, event, detail.node)
+        record = self._find_node(dag_key, event, detail.node)
         if record is None:
-            # Where its DAG and node are told, nothing but another DAG file can help.
+            # With both DAG and node named, only another DAG file could resolve it.
             if dag_key is None or detail.node is None:
-                self._waiting[key] = event
+                self._unassigned_scripts[key] = event
             return set()
         if isinstance(detail, PostScript):
             _note_post(record, event, detail)
@@ -624,80 +652,82 @@ class Ensemble:
             record.skips = tuple(sorted((*record.skips, event.time)))
         return {record.key}
 
-    def _place_scripts(self) -> set[NodeKey]:
-        """New evidence came: ask again whose the waiting scripts' results are."""
-        waiting, self._waiting = self._waiting, {}
-        return {node for key, event in waiting.items() for node in self._place_script(key, event)}
+    def _assign_scripts(self) -> set[NodeKey]:
+        """Try again to assign script results, after new evidence."""
+        waiting, self._unassigned_scripts = self._unassigned_scripts, {}
+        return {node for key, event in waiting.items() for node in self._assign_script(key, event)}
 
-    def _node_named(self, dag_key: str | None, event: Event, node: str | None) -> NodeRecord | None:
+    def _find_node(self, dag_key: str | None, event: Event, node: str | None) -> NodeRecord | None:
         if dag_key is None:
-            placed = self.members.get(self._job_at(event))
-            if placed is not None and (placed.foreign or placed.candidates):
+            attribution = self.members.get(self._job_key_at(event))
+            if attribution is not None and (attribution.foreign or attribution.candidates):
                 return None
-            dag_key = placed.dag if placed else None
-            if dag_key is None and node is not None and len(self._by_node.get(node, ())) == 1:
-                dag_key = self._by_node[node][0]
+            dag_key = attribution.dag if attribution else None
+            if dag_key is None and node is not None and len(self._dags_by_node.get(node, ())) == 1:
+                dag_key = self._dags_by_node[node][0]
         if node is None and dag_key is not None:
-            placed = self.members.get(self._job_at(event))
-            node = placed.node if placed else None
+            attribution = self.members.get(self._job_key_at(event))
+            node = attribution.node if attribution else None
         if dag_key is None or node is None:
             return None
         return self.nodes.get((dag_key, node))
 
-    def _job_at(self, event: Event) -> JobKey:
+    def _job_key_at(self, event: Event) -> JobKey:
         return self.lives.at((event.cluster, max(event.proc, 0), 0), event.time)
 
-    # --- DAGMan's words -----------------------------------------------------------------
+    # --- DAGMan's files -----------------------------------------------------------------
 
-    def hear(self, dag_key: str, said: Sequence[DagmanMessage]) -> Changes:
-        """Lines of a ``.dagman.out``."""
-        touched = self.dags[dag_key].hear(said)
-        self._note_teller(dag_key, (line.cluster for line in said))
+    def hear(self, dag_key: str, messages: Sequence[DagmanMessage]) -> Changes:
+        """Apply messages of a ``.dagman.out``."""
+        nodes = self.dags[dag_key].hear(messages)
+        self._note_submitting_dag(dag_key, (line.cluster for line in messages))
         self.offsets.read_files(self.dags[dag_key])
-        return self._told_of(dag_key, touched, {line.cluster for line in said})
+        return self._changes_of(dag_key, nodes, {line.cluster for line in messages})
 
     def read_jobstate(self, dag_key: str, entries: Sequence[JobstateLine]) -> Changes:
-        """Lines of a jobstate log."""
+        """Apply lines of a jobstate log."""
         dag = self.dags[dag_key]
-        touched = dag.read_jobstate(entries)
-        self._note_teller(dag_key, (entry.cluster for entry in entries))
+        nodes = dag.read_jobstate(entries)
+        self._note_submitting_dag(dag_key, (entry.cluster for entry in entries))
         self.offsets.read_files(dag)
-        self.offsets.read_jobstate(dag, entries, self._told_submitted)
-        return self._told_of(dag_key, touched, {entry.cluster for entry in entries})
+        self.offsets.read_jobstate(dag, entries, self._logged_submit_time)
+        return self._changes_of(dag_key, nodes, {entry.cluster for entry in entries})
 
     def facts_changed(self, dag_key: str) -> Changes:
-        """A rescue, node status, metrics or halt file of this DAG was read anew."""
+        """Apply a changed rescue, node status, metrics or halt file of this DAG."""
         dag = self.dags[dag_key]
         self.offsets.read_files(dag)
-        of_nodes = self._place_all(list(self.unproven.of_idle_nodes(dag)))
-        self._states.touch(of_nodes)
-        return self._told_of(dag_key) | Changes(nodes=frozenset(of_nodes))
+        nodes = self._attribute_all(list(self.unproven.of_idle_nodes(dag)))
+        self._states.touch(nodes)
+        return self._changes_of(dag_key) | Changes(nodes=frozenset(nodes))
 
     def words_forgotten(self, dag_key: str) -> Changes:
-        """A growing file of this DAG's DAGMan began anew, and the DAG forgot what it had said
-        (:meth:`Dag.forget_out`, :meth:`Dag.forget_jobstate`)."""
+        """Update the model after a growing file of this DAG's DAGMan was replaced.
+
+        The DAG has reset what it read (:meth:`Dag.forget_out`, :meth:`Dag.forget_jobstate`).
+        """
         self._states.forget(dag_key)
-        self._list_tellers()
-        return self._told_of(dag_key, (), {key[0] for key in self.jobs})
+        self._index_submitting_dags()
+        return self._changes_of(dag_key, (), {key[0] for key in self.jobs})
 
-    def _teller(self, cluster: int) -> Dag | None:
-        """The DAG whose DAGMan says that it submitted a cluster."""
-        return self.dags.get(self._tellers.get(cluster, ""))
+    def _submitting_dag(self, cluster: int) -> Dag | None:
+        """The DAG that submitted a cluster, by its DAGMan's files."""
+        return self.dags.get(self._submitting_dags.get(cluster, ""))
 
-    def _told_submitted(self, cluster: int) -> datetime | None:
+    def _logged_submit_time(self, cluster: int) -> datetime | None:
         job = self.jobs.get(self.lives.newest((cluster, 0)))
         return job.told_submitted if job is not None else None
 
     def _offset_changed(self) -> None:
-        """Words that were told in seconds since 1970 have another local time now."""
+        """Resolve again: reports in seconds since 1970 have another local time now."""
         self._states.forget()
         self.all_stale = True
 
-    def _told_of(
+    def _changes_of(
         self, dag_key: str, names: Iterable[str] = (), clusters: Iterable[int | None] = ()
     ) -> Changes:
         nodes = {(dag_key, name) for name in names if (dag_key, name) in self.nodes}
-        nodes |= self._weigh_again(clusters)
+        nodes |= self._reattribute(clusters)
         dags = {dag_key} | {key[0] for key in nodes}
         self._states.touch(nodes)
         self._settle_tops()
@@ -706,7 +736,7 @@ class Ensemble:
     # --- gates --------------------------------------------------------------------------
 
     def set_gates(self, dag_key: str, runs: Mapping[str, RunGate]) -> Changes:
-        """This is what lies there of a DAG's runs now, by uuid."""
+        """Set the contents of the gate directory of a DAG, by run uuid."""
         if self.gates.get(dag_key, {}) == runs:
             return Changes()
         self.gates[dag_key] = runs
@@ -714,127 +744,139 @@ class Ensemble:
         return Changes(dags=frozenset({dag_key}))
 
     def set_placements(self, sites: Mapping[NodeKey, str]) -> Changes:
-        """These nodes go there now, whatever their VARS say; all others go by those."""
-        before, self.placements = self.placements, sites
+        """Set the sites of nodes that override their VARS; all others use these."""
+        previous, self.placements = self.placements, sites
         nodes = {
             key
-            for key in before.keys() | sites.keys()
-            if before.get(key) != sites.get(key) and key in self.nodes
+            for key in previous.keys() | sites.keys()
+            if previous.get(key) != sites.get(key) and key in self.nodes
         }
         self.stale_jobs |= {job.key for key in nodes for job in self.nodes[key].jobs}
         self.summary.note_targets(nodes)
         return Changes(nodes=frozenset(nodes), dags=frozenset(key[0] for key in nodes))
 
     def target(self, key: NodeKey | None) -> str | None:
-        """Where a node is to go: to the site that it was given, else by VAR ResourceName."""
+        """The target site of a node: its override, else VAR ResourceName."""
         record = self.nodes.get(key) if key is not None else None
         if record is None:
             return None
         return self.placements.get(record.key) or variable(record.node, "ResourceName")
 
-    # --- which DAG a job is of ----------------------------------------------------------
+    # --- attribution of jobs to DAGs ----------------------------------------------------
 
-    def _weigh_again(
+    def _reattribute(
         self, clusters: Iterable[int | None] = (), of_dag: str | None = None
     ) -> set[NodeKey]:
-        """New evidence came: jobs that were told apart by weighing are asked again, and those
-        of ``clusters``, which DAGMan's own list of submissions names; where the lives of
-        ``of_dag`` changed, all that may be its own."""
-        asked = {*self._weighed, *self.unproven.due(self.dags)}
+        """Attribute jobs again after new evidence; return the changed nodes.
+
+        These are jobs with a provisional attribution, jobs of ``clusters``, which DAGMan's
+        files name, and all candidates of ``of_dag``, whose DAGMan runs changed.
+        """
+        jobs = {*self._provisional, *self.unproven.due(self.dags)}
         if of_dag is not None:
-            asked.update(self.unproven.of(of_dag))
+            jobs.update(self.unproven.of(of_dag))
         for cluster in clusters:
             if cluster is not None:
-                asked.update(self._of_cluster(cluster))
-        return self._place_all(asked) | self._place_scripts()
+                jobs.update(self._jobs_of_cluster(cluster))
+        return self._attribute_all(jobs) | self._assign_scripts()
 
-    def _place_all(self, asked: Iterable[JobKey]) -> set[NodeKey]:
-        """Find the nodes of these jobs anew; returns the nodes that gained or lost one."""
+    def _attribute_all(self, jobs: Iterable[JobKey]) -> set[NodeKey]:
+        """Attribute these jobs again; return the nodes that gained or lost one."""
         changed: set[NodeKey] = set()
-        for key in asked:
-            before = self.members.get(key)
-            concerned = self._place(key)
-            if self.members[key] != before:
-                changed.update(concerned)
+        for key in jobs:
+            previous = self.members.get(key)
+            affected = self._attribute(key)
+            if self.members[key] != previous:
+                changed.update(affected)
         return changed
 
-    def _list_tellers(self) -> None:
-        """Which DAG's DAGMan says that it submitted a cluster: the first one's that does."""
-        self._tellers = {}
+    def _index_submitting_dags(self) -> None:
+        """Index the submitting DAG by cluster; of several the first one counts."""
+        self._submitting_dags = {}
         for dag in self.dags.values():
             for cluster in dag.clusters():
-                self._tellers.setdefault(cluster, dag.key)
+                self._submitting_dags.setdefault(cluster, dag.key)
 
-    def _note_teller(self, dag_key: str, clusters: Iterable[int | None]) -> None:
+    def _note_submitting_dag(self, dag_key: str, clusters: Iterable[int | None]) -> None:
         dag = self.dags[dag_key]
         for cluster in clusters:
             if cluster is None or dag.node_of(cluster) is None:
                 continue
-            before = self._tellers.setdefault(cluster, dag_key)
-            if before != dag_key:
-                both = (before, dag_key)
-                self._tellers[cluster] = next(key for key in self.dags if key in both)
+            known = self._submitting_dags.setdefault(cluster, dag_key)
+            if known != dag_key:
+                both = (known, dag_key)
+                self._submitting_dags[cluster] = next(key for key in self.dags if key in both)
 
-    def _place(self, key: JobKey) -> list[NodeKey]:
-        """Find the job's node anew; returns the nodes that gained, lost or have it."""
+    def _attribute(self, key: JobKey) -> list[NodeKey]:
+        """Attribute a job again; return the nodes that gained, lost or have it."""
         job = self.jobs[key]
-        before = self.members.get(key)
-        named = self._by_node.get(job.node_name or "")
-        if before is None and named:
-            # One object for all that have the name.
-            job.node_name = self.nodes[named[0], job.node_name or ""].node.name
-        # Which of the jobs that had it a DAGMan means, that names a cluster, is not known.
+        previous = self.members.get(key)
+        dag_keys = self._dags_by_node.get(job.node_name or "")
+        if previous is None and dag_keys:
+            # Share one string object for equal names.
+            job.node_name = self.nodes[dag_keys[0], job.node_name or ""].node.name
+        # Which submission of a reused id DAGMan's files mean is not known.
         reused = key[:2] in self.lives
-        teller = self._tellers.get(key[0]) if not reused else None
-        shared = self.unproven.shared_logs
-        now = attribute_job(
-            job, self.dags, self._by_node, teller, shared, reused, partial(self._overlaps, job)
+        submitting_dag = self._submitting_dags.get(key[0]) if not reused else None
+        shared_logs = self.unproven.shared_logs
+        attribution = attribute_job(
+            job,
+            self.dags,
+            self._dags_by_node,
+            submitting_dag,
+            shared_logs,
+            reused,
+            partial(self._overlaps, job),
         )
-        others = self.unproven.note(job, now, self.dags)
-        if now == before:
-            record = self._record(before)
+        recheck = self.unproven.note(job, attribution, self.dags)
+        if attribution == previous:
+            record = self._record_of(previous)
             return [record.key] if record is not None else []
-        self.members[key] = now
+        self.members[key] = attribution
         self.stale_jobs.add(key)
-        if now.weighed:
-            self._weighed.add(key)
+        if attribution.weighed:
+            self._provisional.add(key)
         else:
-            self._weighed.discard(key)
-        old, new = self._record(before), self._record(now)
+            self._provisional.discard(key)
+        old, new = self._record_of(previous), self._record_of(attribution)
         if old is not new:
             if old is not None:
                 old.jobs.remove(job)
             if new is not None:
                 new.jobs.append(job)
-        if new is not None and now.proven:
-            others += self._contested([new.key])
-        of_others = self._place_all(others) if others else ()
-        return [*(record.key for record in (old, new) if record is not None), *of_others]
+        if new is not None and attribution.proven:
+            recheck += self._jobs_to_recheck([new.key])
+        rechecked_nodes = self._attribute_all(recheck) if recheck else ()
+        return [*(record.key for record in (old, new) if record is not None), *rechecked_nodes]
 
     def _overlaps(self, job: Job, dag: Dag) -> bool:
-        """Is a job that this DAG is proven to have submitted, of the same node or of one before
-        it, in the queue together with ``job``? DAGMan has one job of a node at a time, and none
-        before those of its parents have left the queue."""
+        """Was a proven job of this DAG, of the same node or a parent, in the queue with ``job``?
+
+        DAGMan has one job of a node at a time, and none before those of the node's parents
+        have left the queue.
+        """
         name = job.node_name
         if name is None or job.told_submitted is None:
             return False
         submitted, ended = self._queue_span(job)
         if dag.processes and dag.processes[0].start and submitted < dag.processes[0].start:
-            # A life whose ``.dagman.out`` was taken away: its jobs' ends may be lost.
+            # A DAGMan run whose .dagman.out was removed: ends of its jobs may be lost, too.
             return False
-        for other in self._proven(dag, name):
+        for other in self._proven_jobs(dag, name):
             begin, end = self._queue_span(other)
             if other.cluster != job.cluster and max(begin, submitted) < min(end, ended):
                 return True
         return any(
             begin < submitted < end
             for parent in parents_of(dag.workflow.nodes, name)
-            for begin, end in map(self._queue_span, self._proven(dag, parent))
+            for begin, end in map(self._queue_span, self._proven_jobs(dag, parent))
         )
 
     def _queue_span(self, job: Job) -> tuple[datetime, datetime]:
-        """When a job was submitted, and until when it is known to have been in the queue: its end,
-        or the newest event in a log that would have it."""
+        """Times between which the job is known to have been in the queue.
+
+        The second is its end, or the newest event in a log that would contain the end.
+        """
         begin, end = job.queue_span()
         if end == datetime.max:
             known = (self.books[log].last for log in job.user_logs if log in self.books)
@@ -842,113 +884,117 @@ class Ensemble:
             end = min(end, LATEST) + ONE_SECOND
         return begin, end
 
-    def _contested(self, nodes: Iterable[NodeKey]) -> list[JobKey]:
-        """The jobs that are not these nodes' if they were in the queue together with one that is
-        proven to be."""
-        found = []
+    def _jobs_to_recheck(self, nodes: Iterable[NodeKey]) -> list[JobKey]:
+        """Unproven jobs that these nodes' proven jobs may refute by overlapping in the queue."""
+        jobs = []
         for dag, name in nodes:
-            if self._proven(self.dags[dag], name):
+            if self._proven_jobs(self.dags[dag], name):
                 children = self.nodes[dag, name].node.children
-                found += self.unproven.of_nodes(dag, (name, *children))
-        return found
+                jobs += self.unproven.of_nodes(dag, (name, *children))
+        return jobs
 
-    def _proven(self, dag: Dag, node: str) -> list[Job]:
-        """The node's jobs that are proven to be this DAG's."""
+    def _proven_jobs(self, dag: Dag, node: str) -> list[Job]:
+        """The node's jobs with a proven attribution to this DAG."""
         record = self.nodes.get((dag.key, node))
         jobs = record.jobs if record is not None else []
         return [job for job in jobs if self.members[job.key].proven]
 
-    def _place_again(self, placed: Iterable[Place]) -> None:
-        """Each job belongs where it did."""
+    def _restore_attributions(self, attributions: Iterable[Place]) -> None:
+        """Restore the attributions of all jobs, in the jobs' order."""
         known: dict[Place, tuple[Attribution, NodeRecord | None]] = {}
-        for (key, job), place in zip(self.jobs.items(), placed, strict=True):
-            found = known.get(place)
-            if found is None:
-                member = Attribution(*place)
-                record = self._record(member)
+        for (key, job), plain in zip(self.jobs.items(), attributions, strict=True):
+            entry = known.get(plain)
+            if entry is None:
+                attribution = Attribution(*plain)
+                record = self._record_of(attribution)
                 if record is not None:
-                    # One object for all that have the name.
-                    member = Attribution(member.dag, record.node.name, *place[2:])
-                found = known[place] = member, record
-            member, record = found
-            self.members[key] = member
-            self.unproven.note(job, member, self.dags)
-            if member.weighed:
-                self._weighed.add(key)
+                    # Share one string object for equal names.
+                    attribution = Attribution(attribution.dag, record.node.name, *plain[2:])
+                entry = known[plain] = attribution, record
+            attribution, record = entry
+            self.members[key] = attribution
+            self.unproven.note(job, attribution, self.dags)
+            if attribution.weighed:
+                self._provisional.add(key)
             if record is not None:
                 record.jobs.append(job)
                 if job.node_name == record.node.name:
                     job.node_name = record.node.name
 
-    def _record(self, placed: Attribution | None) -> NodeRecord | None:
-        if placed is None or placed.dag is None or placed.node is None:
+    def _record_of(self, attribution: Attribution | None) -> NodeRecord | None:
+        if attribution is None or attribution.dag is None or attribution.node is None:
             return None
-        return self.nodes.get((placed.dag, placed.node))
+        return self.nodes.get((attribution.dag, attribution.node))
 
-    # --- what it comes to ---------------------------------------------------------------
+    # --- restoring derived state --------------------------------------------------------
 
-    def weighed_is(self, dag_key: str, alive: bool, weighed: NodeStateTable) -> bool:
-        """Are these the states of a DAG's nodes now, for a DAGMan that is alive or not?"""
-        return self._states.known(dag_key, alive) is weighed
+    def weighed_is(self, dag_key: str, alive: bool, table: NodeStateTable) -> bool:
+        """Is this the current table of a DAG's node states?"""
+        return self._states.known(dag_key, alive) is table
 
-    def recall_weighed(self, dag_key: str, alive: bool, weighed: NodeStateTable) -> None:
-        """The states of a DAG's nodes were these, by what is known now."""
-        self._states.recall(dag_key, alive, weighed)
+    def recall_weighed(self, dag_key: str, alive: bool, table: NodeStateTable) -> None:
+        """Restore the table of a DAG's node states, resolved from the same input."""
+        self._states.recall(dag_key, alive, table)
 
     def reckon_anew(self) -> None:
-        """Forget what jobs and nodes come to."""
+        """Reset all derived state: node states and aggregates."""
         self._states.begin(self.nodes)
         self.summary = Aggregates(self)
         self.all_stale = True
 
-    # --- answers ------------------------------------------------------------------------
+    # --- queries ------------------------------------------------------------------------
 
     def node_states(self, dag_key: str, live: bool = False) -> dict[str, NodeState]:
-        """The states of all nodes of one DAG, by name; the ensemble keeps them up to date."""
+        """The states of all nodes of one DAG, by name; updated incrementally."""
         return self.weighed(dag_key, live).states
 
-    def weighed(self, dag_key: str, live: bool = False, most: int | None = None) -> NodeStateTable:
-        """As :meth:`node_states`, and what of them is new; ``most`` nodes are judged anew."""
+    def weighed(self, dag_key: str, live: bool = False, limit: int | None = None) -> NodeStateTable:
+        """The table of a DAG's node states; resolves at most ``limit`` changed nodes."""
         dag = self.dags[dag_key]
         grounds = grounds_of(dag, self.ending(dag))
-        return self._states.of(dag, self._alive(dag, live), most, grounds)
+        return self._states.of(dag, self._is_alive(dag, live), limit, grounds)
 
     def unrecorded(self, dag_key: str) -> UnrecordedNodes | None:
-        """The nodes of a DAG without a record, as of the last time that the states of its nodes
-        were asked for; None where there is a record of all."""
-        weighed = self._states.newest(dag_key)
-        return weighed.unrecorded if weighed is not None else None
+        """The unrecorded nodes of a DAG, None if there are none.
+
+        As of the last time that the states of its nodes were resolved.
+        """
+        table = self._states.newest(dag_key)
+        return table.unrecorded if table is not None else None
 
     def made(self, key: NodeKey) -> SubmissionResult | None:
-        """What the submissions of one node come to."""
+        """The result of a node's submissions."""
         return self._states.made(key)
 
-    def _alive(self, dag: Dag, live: bool) -> bool:
-        # A DAGMan that was told to go removes its jobs first: they are not retried.
-        life = dag.life()
-        if self.ending(dag) is not None or (life is not None and life.removed):
+    def _is_alive(self, dag: Dag, live: bool) -> bool:
+        # A DAGMan that is being removed removes its jobs first: they are not retried.
+        run = dag.life()
+        if self.ending(dag) is not None or (run is not None and run.removed):
             return False
         return dag.begun() or live
 
     def ending(self, dag: Dag) -> tuple[DagState, datetime | None] | None:
-        """How its newest DAGMan ended, None when nothing up to the cut says so."""
+        """State and time of the newest DAGMan's end; None if it has not ended by the cut."""
         ended = dag.ending(self.clock)
         if ended is not None and self.cut is not None and ended[1] and ended[1] > self.cut:
             return None
         return ended
 
-    def went_on(self, dag_key: str, when: datetime | None) -> bool:
-        """Was a node submitted later than this, by the states that were judged last, or the node
-        status file written? Then the end of a DAGMan at that moment is not that of the newest."""
-        weighed, status = self._states.newest(dag_key), self.dags[dag_key].status
+    def went_on(self, dag_key: str, moment: datetime | None) -> bool:
+        """Was a node submitted, or the node status file written, after this moment?
+
+        Then a DAGMan that ended at that moment is not the newest one. Uses the node states
+        resolved last.
+        """
+        table, status = self._states.newest(dag_key), self.dags[dag_key].status
         last = _latest(
-            weighed.last_submitted if weighed is not None else None,
+            table.last_submitted if table is not None else None,
             status.local if status is not None else None,
         )
-        return when is not None and last is not None and last - when > AFTER_THE_END
+        return moment is not None and last is not None and last - moment > AFTER_THE_END
 
     def dag_state(self, dag_key: str) -> tuple[DagState, datetime | None]:
-        """The DAG's state and, where it has ended, when."""
+        """The DAG's state and the time of its end, if it has ended."""
         dag = self.dags[dag_key]
         ended = self.ending(dag)
         if ended is not None and not self.went_on(dag_key, ended[1]):
@@ -957,15 +1003,18 @@ class Ensemble:
             return dag.standing(), None
         states = self.node_states(dag_key).values()
         if not any(self.nodes[(dag_key, name)].jobs for name in dag.workflow.nodes):
-            # DAGMan writes a rescue file when it ends, and is started again with it.
+            # A rescue file shows that a DAGMan ran and ended; a new one may have started.
             return (DagState.UNKNOWN if dag.rescues() else DagState.NOT_SUBMITTED), None
         if all(state.state in DONE for state in states):
             return DagState.DONE, None
         return DagState.UNKNOWN, None
 
     def unfinished(self) -> bool:
-        """True while something here may still be going on: a DAGMan that no file says has
-        ended, or, where no DAGMan ended, jobs of no DAG that are in the queue."""
+        """True while anything may still be running.
+
+        This is a DAGMan whose end no file reports or, if no DAG was ever submitted, jobs of
+        no DAG that are in the queue.
+        """
         tops = [dag for dag in self.dags.values() if dag.is_top]
         states = [self.dag_state(dag.key)[0] for dag in tops]
         if any(state in ALIVE or state is DagState.UNKNOWN for state in states):
