@@ -127,12 +127,12 @@ def _did_not_submit(dag: Dag, job: Job) -> bool:
     if submitted is None:
         return False
     by_out, by_jobstate, by_nodes_log = (
-        until is not None and submitted <= until for until in dag.listed_until()
+        until is not None and submitted <= until for until in dag.covered_until()
     )
     return (
-        (by_out and dag.submits_all_it_says(submitted))
+        (by_out and dag.out_is_complete_at(submitted))
         or _was_not_ready(dag, job.node_name, submitted)
-        or (by_jobstate and dag.is_in_jobstate(submitted))
+        or (by_jobstate and dag.jobstate_covers(submitted))
         or _names_another(dag, job, submitted)
         # The schedd writes each event of a DAG's jobs into its nodes.log as well.
         or (by_nodes_log and dag.nodes_log is not None and dag.nodes_log[0] <= submitted)
@@ -172,7 +172,7 @@ def _names_another(dag: Dag, job: Job, submitted: datetime) -> bool:
         # One whose end is not told may have been followed by another: not by an older one.
         until = life.over
         if until is None and named > life.cluster:
-            until = dag.heard_until
+            until = dag.out_until
         if (until is None and named < life.cluster) or (until is not None and submitted <= until):
             return True
     return False
@@ -224,7 +224,7 @@ def _by_silence(job: Job, candidates: list[Dag]) -> list[Dag]:
     submitted = job.submitted
     if submitted is None:
         return candidates
-    return [d for d in candidates if not d.submits_all_it_says(submitted)] or candidates
+    return [d for d in candidates if not d.out_is_complete_at(submitted)] or candidates
 
 
 def _by_batch_name(job: Job, candidates: list[Dag]) -> list[Dag]:
@@ -253,7 +253,7 @@ def _by_lifetime(job: Job, candidates: list[Dag]) -> list[Dag]:
     submitted = job.submitted
     if submitted is None:
         return candidates
-    alive = [(dag, dag.alive_at(submitted)) for dag in candidates]
+    alive = [(dag, dag.dagman_in_queue_at(submitted)) for dag in candidates]
     if any(answer is None for _, answer in alive):
         return candidates
     return [dag for dag, answer in alive if answer] or candidates

@@ -1,7 +1,7 @@
-"""One DAGMan's DAG: what its file says and what DAGMan's own files say of it.
+"""One DAG: its workflow, and what DAGMan's own files report on it.
 
-Facts are kept as they were told, each with its time; :mod:`metlmon.model.node` weighs
-them against the job events. Manual: "DAGMan Workflows > DAG Monitoring", "Rescue DAG".
+Stores the reports with their times; :mod:`metlmon.model.node` resolves conflicts with the job
+events. Manual: "DAGMan Workflows > DAG Monitoring", "Rescue DAG".
 """
 
 from __future__ import annotations
@@ -28,40 +28,45 @@ from metlmon.dagman import (
 )
 from metlmon.model.clock import Clock
 from metlmon.model.clock_evidence import (
-    Moment,
+    ClockObservation,
     OutTimes,
     QueueInterval,
     SubmissionTimes,
-    of_jobstate,
-    of_metrics,
-    of_rescues,
+    jobstate_observations,
+    metrics_observations,
+    rescue_observations,
 )
 from metlmon.model.dagman_runs import (
     DagmanJob,
     DagmanRun,
     Hold,
     Process,
-    lives_of,
-    newest_of,
+    build_runs,
+    current_run,
     restarts,
 )
-from metlmon.model.node_reports import JOBSTATE_CLAIMS, OUT_CLAIMS, NodeReport, NodeReportKind
+from metlmon.model.node_reports import (
+    JOBSTATE_REPORT_KINDS,
+    OUT_REPORT_KINDS,
+    NodeReport,
+    NodeReportKind,
+)
 from metlmon.model.states import DagState
 
 DAG_ABORTED: Final = 3
 """``DagStatus`` of ``.metrics`` after ABORT-DAG-ON."""
 
 MOST_STRANGERS: Final = 1000
-"""Names of nodes that are kept of which the DAG file has none: enough to say so."""
+"""Stored names of nodes that the DAG file does not have: enough for a warning."""
 
 SETTLED: Final = timedelta(seconds=10)
-"""DAGMan writes what it submitted within this time, and nothing else before that."""
+"""DAGMan writes a submission to its files within this time, before anything later."""
 
 ONE_SECOND: Final = timedelta(seconds=1)
 """The schedd and the shadows write the events of one second in any order."""
 
 SUBMIT_FAILURE: Final = "submit failure"
-"""DAGMan's reason for not trying a node again whose submission failed as often as it may."""
+"""DAGMan's reason for giving up on a node whose submission failed too often."""
 
 DAG_REMOVED: Final = 4
 """``DagStatus`` of ``.metrics`` for a DAGMan that was removed."""
@@ -72,9 +77,9 @@ class Dag:
 
     ``key`` is unique in the ensemble, ``file`` the DAG file's name relative to the dagdir,
     ``top`` the key of the top-level DAG it belongs to (its own for a top-level one).
-    ``nodes_log``: the times of the first event in its nodes.log and of the newest.
-    ``heard_until`` and ``jobstate_until`` (seconds since 1970): the newest times in
-    ``.dagman.out`` and in the jobstate log.
+    ``nodes_log``: times of the first and the newest event in its nodes.log. ``out_until`` and
+    ``jobstate_until`` (seconds since 1970): the newest times in ``.dagman.out`` and in the
+    jobstate log.
     """
 
     def __init__(self, key: str, file: str, workflow: Workflow, top: str | None = None) -> None:
@@ -94,29 +99,29 @@ class Dag:
         self.submit_epochs: dict[int, float] = {}
         self.jobstate_started: list[tuple[float, int | None]] = []
         self.jobstate_finished: list[tuple[float, int | None, int]] = []
-        """Ends by the jobstate log: seconds since 1970, return value, and starts before it."""
+        """Ends in the jobstate log: seconds since 1970, return value, number of starts before."""
         self.halted = False
-        self.heard_until: datetime | None = None
+        self.out_until: datetime | None = None
         self.jobstate_until: float | None = None
         self.nodes_log: tuple[datetime, datetime] | None = None
         self.strangers: dict[str, datetime | None] = {}
-        """Nodes that DAGMan speaks of and the DAG file does not have, and when it last did."""
+        """Nodes in ``.dagman.out`` that the DAG file does not have, with the last time."""
         self._out_submitted: dict[int, str] = {}
         self._jobstate_submitted: dict[int, str] = {}
         self._last_clusters: dict[str, int] = {}
         self.out_times = OutTimes()
-        self.dagman_spans: dict[int, QueueInterval] = {}
-        """DAGMan's own jobs in ``.dagman.log``, also those behind the cut."""
+        self.dagman_intervals: dict[int, QueueInterval] = {}
+        """DAGMan's own jobs in ``.dagman.log``, including those after the cut."""
         self._submission_times = SubmissionTimes()
-        self._moments: list[Moment] = []
+        self._clock_observations: list[ClockObservation] = []
         self._submissions: tuple[tuple[int, int], Counter[str]] | None = None
-        self._final: bool | None = None
+        self._has_final: bool | None = None
         self._order: list[str] | None = None
-        self._marked: frozenset[str] | None = None
+        self._done_in_dag_file: frozenset[str] | None = None
         self._done: tuple[Rescue | None, frozenset[str]] | None = None
-        self._found: dict[int, tuple[Rescue, int]] = {}
-        self._lives: list[DagmanRun] | None = None
-        self._strange: (
+        self._done_counts: dict[int, tuple[Rescue, int]] = {}
+        self._runs: list[DagmanRun] | None = None
+        self._unknown_names: (
             tuple[StatusFile | None, Rescue | None, list[tuple[Path, frozenset[str]]]] | None
         ) = None
 
@@ -126,17 +131,19 @@ class Dag:
 
     @property
     def counted(self) -> int:
-        """Nodes as DAGMan totals them: SERVICE nodes are not among them."""
+        """Number of nodes as DAGMan counts them: without SERVICE nodes."""
         return sum(n.kind is not NodeKind.SERVICE for n in self.workflow.nodes.values())
 
-    # --- being told ---------------------------------------------------------------------
+    # --- reading DAGMan's files ---------------------------------------------------------
 
-    def hear(self, said: Iterable[DagmanMessage]) -> set[str]:
-        """Take lines of ``.dagman.out`` in; returns the names of nodes they speak of. What lies
-        behind the cut tells of the offset alone."""
+    def apply_messages(self, messages: Iterable[DagmanMessage]) -> set[str]:
+        """Apply messages of ``.dagman.out``; return the names of their nodes.
+
+        Messages after the cut are evidence for the UTC offset alone.
+        """
         touched: set[str] = set()
-        until, cut = self.heard_until, self.cut
-        for line in said:
+        until, cut = self.out_until, self.cut
+        for line in messages:
             time = line.time
             self._note_time(line)
             if cut is not None and (time is None or time > cut):
@@ -144,14 +151,14 @@ class Dag:
             if time is not None and (until is None or time > until):
                 until = time
             if line.node is None:
-                self._hear(line)
+                self._apply_dag_message(line)
             else:
-                touched.add(self._hear_of(line.node, line))
-        self.heard_until = until
+                touched.add(self._apply_node_message(line.node, line))
+        self.out_until = until
         return touched
 
     def _note_time(self, line: DagmanMessage) -> None:
-        """Note a local time that another file may state in UTC."""
+        """Store a local time that another file may have in UTC."""
         if line.node is None:
             self.out_times.add(line)
         elif (
@@ -163,12 +170,12 @@ class Dag:
             if epoch is None:
                 self._submission_times.add(line.cluster, line.time)
             else:
-                self._moments.append((line.time, epoch))
+                self._clock_observations.append((line.time, epoch))
 
-    def _hear(self, line: DagmanMessage) -> None:
-        """What the DAG as a whole came to."""
-        self._lives = None
-        process = self._speaking()
+    def _apply_dag_message(self, line: DagmanMessage) -> None:
+        """Apply a message on the DAG as a whole."""
+        self._runs = None
+        process = self._writing_process()
         match line.word:
             case DagmanMessageKind.STARTED:
                 self.processes.append(Process(line.time, line.cluster))
@@ -189,77 +196,82 @@ class Dag:
             case DagmanMessageKind.REFUSED if process:
                 process.refused = True
             case DagmanMessageKind.EXITED:
-                self._exited(line)
+                self._apply_exit(line)
 
-    def _speaking(self) -> Process | None:
-        """The process that writes ``.dagman.out``: the newest that has not ended. A second
-        DAGMan may end while the first goes on."""
+    def _writing_process(self) -> Process | None:
+        """The process that writes ``.dagman.out``: the newest one that has not ended.
+
+        A second DAGMan may end while the first one continues.
+        """
         newest = self.processes[-1] if self.processes else None
-        return next((each for each in reversed(self.processes) if not each.ended), newest)
+        return next((process for process in reversed(self.processes) if not process.ended), newest)
 
-    def _exited(self, line: DagmanMessage) -> None:
-        process = self._speaking()
+    def _apply_exit(self, line: DagmanMessage) -> None:
+        process = self._writing_process()
         if line.cluster is not None:
             named = (p for p in reversed(self.processes) if p.cluster in (None, line.cluster))
             process = next(named, None)
         if process is not None:
             process.ended, process.end, process.status = True, line.time, line.value
 
-    def _hear_of(self, name: str, line: DagmanMessage) -> str:
-        """What a node came to; returns its name, as :meth:`_own` has it."""
-        node, word, claim = self.workflow.nodes.get(name), line.word, None
+    def _apply_node_message(self, name: str, line: DagmanMessage) -> str:
+        """Apply a message on a node; return its name as in :meth:`_canonical_name`."""
+        node, message_kind, kind = self.workflow.nodes.get(name), line.word, None
         if node is not None:
             name = node.name
         elif len(self.strangers) < MOST_STRANGERS:
             self.strangers[name] = line.time
-        if word is DagmanMessageKind.SUBMITTED:
-            claim = NodeReportKind.SUBMITTED
+        if message_kind is DagmanMessageKind.SUBMITTED:
+            kind = NodeReportKind.SUBMITTED
             if line.cluster is not None:
                 self._out_submitted[line.cluster] = name
-                self._submitted_as(name, line.cluster)
-        elif word is not DagmanMessageKind.JOB_OK and word is not DagmanMessageKind.JOB_FAILED:
-            claim = OUT_CLAIMS.get(word)
+                self._note_cluster(name, line.cluster)
+        elif (
+            message_kind is not DagmanMessageKind.JOB_OK
+            and message_kind is not DagmanMessageKind.JOB_FAILED
+        ):
+            kind = OUT_REPORT_KINDS.get(message_kind)
         elif node is not None and node.post is None:
-            # The job's result is the node's where no POST script has the last word.
-            claim = (
+            # Without a POST script the job's result is the node's.
+            kind = (
                 NodeReportKind.JOB_DONE
-                if word is DagmanMessageKind.JOB_OK
+                if message_kind is DagmanMessageKind.JOB_OK
                 else NodeReportKind.JOB_FAILED
             )
-        if claim is not None:
+        if kind is not None:
             if line.text == SUBMIT_FAILURE:
-                claim = NodeReportKind.SUBMIT_FAILED
-            self._say(name, NodeReport(claim, line.time, None, line.value, line.text))
+                kind = NodeReportKind.SUBMIT_FAILED
+            self._add_report(name, NodeReport(kind, line.time, None, line.value, line.text))
         return name
 
     def forget_out(self) -> None:
-        """``.dagman.out`` begins anew; what it said before is not in it any more."""
+        """Reset what was read from ``.dagman.out``, which was replaced."""
         self.processes = []
-        self._lives = None
+        self._runs = None
         self.strangers = {}
-        self.heard_until = None
+        self.out_until = None
         self.out_times = OutTimes()
         self._out_submitted = {}
         self._last_clusters = {}
         for cluster, node in self._jobstate_submitted.items():
-            self._submitted_as(node, cluster)
-        for node, words in self.words.items():
-            self.words[node] = [word for word in words if word.time is None]
+            self._note_cluster(node, cluster)
+        for node, reports in self.words.items():
+            self.words[node] = [report for report in reports if report.time is None]
 
     def forget_jobstate(self) -> None:
-        """The jobstate log begins anew."""
+        """Reset what was read from the jobstate log, which was replaced."""
         self.jobstate_started, self.jobstate_finished = [], []
         self.jobstate_until = None
         self.submit_epochs = {}
         self._jobstate_submitted = {}
         self._last_clusters = {}
         for cluster, node in self._out_submitted.items():
-            self._submitted_as(node, cluster)
-        for node, words in self.words.items():
-            self.words[node] = [word for word in words if word.epoch is None]
+            self._note_cluster(node, cluster)
+        for node, reports in self.words.items():
+            self.words[node] = [report for report in reports if report.epoch is None]
 
     def read_jobstate(self, entries: Iterable[JobstateLine]) -> set[str]:
-        """Take lines of the jobstate log in; returns the names of nodes they speak of."""
+        """Apply lines of the jobstate log; return the names of their nodes."""
         touched: set[str] = set()
         for entry in entries:
             self.jobstate_until = max(self.jobstate_until or 0.0, entry.epoch)
@@ -270,33 +282,36 @@ class Dag:
                     starts = len(self.jobstate_started)
                     self.jobstate_finished.append((entry.epoch, entry.value, starts))
                 continue
-            name = self._own(entry.node)
+            name = self._canonical_name(entry.node)
             touched.add(name)
             if entry.event == "SUBMIT" and entry.cluster is not None and entry.cluster > 0:
                 self._jobstate_submitted.setdefault(entry.cluster, name)
                 self.submit_epochs.setdefault(entry.cluster, entry.epoch)
                 submitted = self._submission_times.get(entry.cluster)
                 if submitted is not None:
-                    self._moments.append((submitted, entry.epoch))
+                    self._clock_observations.append((submitted, entry.epoch))
                 if entry.cluster not in self._out_submitted:
-                    self._submitted_as(name, entry.cluster)
-            claim = JOBSTATE_CLAIMS.get(entry.event) or self._job_claim(entry)
-            if claim is not None:
-                self._say(name, NodeReport(claim, None, entry.epoch, entry.value))
+                    self._note_cluster(name, entry.cluster)
+            kind = JOBSTATE_REPORT_KINDS.get(entry.event) or self._job_report_kind(entry)
+            if kind is not None:
+                self._add_report(name, NodeReport(kind, None, entry.epoch, entry.value))
         return touched
 
-    def _own(self, name: str) -> str:
-        """The name as the DAG file gave it: one object, however often DAGMan says it."""
+    def _canonical_name(self, name: str) -> str:
+        """The DAG file's string object for this name, so that copies share memory."""
         node = self.workflow.nodes.get(name)
         return name if node is None else node.name
 
-    def _submitted_as(self, node: str, cluster: int) -> None:
-        """Of two files that tell of a node's submissions either may be ahead, and be read first;
-        the schedd numbers clusters in the order they were made."""
+    def _note_cluster(self, node: str, cluster: int) -> None:
+        """Note a node's cluster; the highest is the last one.
+
+        Of two files with a node's submissions either may be ahead or be read first; the schedd
+        numbers clusters in order.
+        """
         self._last_clusters[node] = max(cluster, self._last_clusters.get(node, cluster))
 
-    def _job_claim(self, entry: JobstateLine) -> NodeReportKind | None:
-        """The job's result is the node's where no POST script has the last word."""
+    def _job_report_kind(self, entry: JobstateLine) -> NodeReportKind | None:
+        """The report of a job's result, which is the node's without a POST script."""
         node = self.workflow.nodes.get(entry.node or "")
         if node is None or node.post is not None:
             return None
@@ -305,101 +320,106 @@ class Dag:
             "JOB_FAILURE": NodeReportKind.JOB_FAILED,
         }.get(entry.event)
 
-    def _say(self, node: str, word: NodeReport) -> None:
-        self.words.setdefault(node, []).append(word)
+    def _add_report(self, node: str, report: NodeReport) -> None:
+        self.words.setdefault(node, []).append(report)
 
-    # --- being asked --------------------------------------------------------------------
+    # --- queries ------------------------------------------------------------------------
 
-    def moments(self) -> Iterator[Moment]:
-        """Moments that its files state both ways; those of submissions are told once."""
-        moments, self._moments = self._moments, []
-        yield from moments
+    def clock_observations(self) -> Iterator[ClockObservation]:
+        """Yield moments that its files have in local time and UTC; submissions only once."""
+        observations, self._clock_observations = self._clock_observations, []
+        yield from observations
         status, metrics = self.status_file, self.metrics_file
         if status is not None and status.local and status.epoch is not None:
             yield status.local, status.epoch
         if metrics is not None:
-            yield from of_metrics(metrics, self.out_times.lives, self.dagman_spans)
-        yield from of_jobstate(self.jobstate_started, self.dagman_spans)
+            yield from metrics_observations(metrics, self.out_times.runs, self.dagman_intervals)
+        yield from jobstate_observations(self.jobstate_started, self.dagman_intervals)
         rescues = self.rescue_files.values()
-        yield from of_rescues(rescues, self.out_times.written, self.dagman_spans)
+        yield from rescue_observations(rescues, self.out_times.written, self.dagman_intervals)
 
-    def submits_all_it_says(self, moment: datetime) -> bool:
-        """Does ``.dagman.out`` name every submission of this DAG around ``moment``? It is
-        appended to for ever, so it does from its first life to its last line."""
+    def out_is_complete_at(self, moment: datetime) -> bool:
+        """Does ``.dagman.out`` have every submission of this DAG around ``moment``?
+
+        DAGMan always appends to it, so it is complete from its first process to its last line.
+        """
         first = self.processes[0].start if self.processes else None
-        if first is None or self.heard_until is None or not self._out_submitted:
+        if first is None or self.out_until is None or not self._out_submitted:
             return False
-        return first <= moment <= self.heard_until
+        return first <= moment <= self.out_until
 
     @property
     def metrics(self) -> DagMetrics | None:
-        """The metrics file, None where it is not sure to have been there at the cut."""
+        """The metrics file; None unless it certainly existed at the cut."""
         metrics = self.metrics_file
-        if metrics is None or self.cut is None or self._behind(metrics.end) is False:
+        if metrics is None or self.cut is None or self._is_after_cut(metrics.end) is False:
             return metrics
         return None
 
     @property
     def status(self) -> StatusFile | None:
-        """The node status file, None where it is not sure to have been there at the cut."""
+        """The node status file; None unless it certainly existed at the cut."""
         status = self.status_file
         if status is None or self.cut is None:
             return status
-        behind = status.local > self.cut if status.local else self._behind(status.epoch)
-        return status if behind is False else None
+        after_cut = status.local > self.cut if status.local else self._is_after_cut(status.epoch)
+        return status if after_cut is False else None
 
-    def is_in_jobstate(self, moment: datetime) -> bool:
-        """Had the jobstate log begun by then, and does it name submissions?"""
+    def jobstate_covers(self, moment: datetime) -> bool:
+        """Did the jobstate log start by then, and does it contain submissions?"""
         epoch = self.clock.epoch(moment)
-        begun = self.jobstate_started[0][0] if self.jobstate_started else None
-        return bool(self.submit_epochs) and begun is not None and (epoch or 0.0) >= begun
+        start = self.jobstate_started[0][0] if self.jobstate_started else None
+        return bool(self.submit_epochs) and start is not None and (epoch or 0.0) >= start
 
-    def listed_until(self) -> tuple[datetime | None, datetime | None, datetime | None]:
-        """Up to when ``.dagman.out``, the jobstate log and nodes.log list the jobs that DAGMan
-        submitted."""
+    def covered_until(self) -> tuple[datetime | None, datetime | None, datetime | None]:
+        """Times up to which DAGMan's files list all jobs that it submitted.
+
+        In order: ``.dagman.out``, the jobstate log, and nodes.log.
+        """
         jobstate = self.clock.local(self.jobstate_until) if self.jobstate_until else None
         nodes_log = self.nodes_log[1] if self.nodes_log is not None else None
         return (
-            _before(self.heard_until, SETTLED),
-            _before(jobstate, SETTLED),
-            _before(nodes_log, ONE_SECOND),
+            _subtract(self.out_until, SETTLED),
+            _subtract(jobstate, SETTLED),
+            _subtract(nodes_log, ONE_SECOND),
         )
 
     def rescues(self) -> dict[int, Rescue]:
-        """The rescue files that were sure to be there at the cut, by number."""
+        """The rescue files that certainly existed at the cut, by number."""
         if self.cut is None:
             return self.rescue_files
-        return {n: r for n, r in self.rescue_files.items() if self._rescue_behind(r) is False}
+        return {n: r for n, r in self.rescue_files.items() if self._rescue_is_after_cut(r) is False}
 
-    def _rescue_behind(self, rescue: Rescue) -> bool | None:
+    def _rescue_is_after_cut(self, rescue: Rescue) -> bool | None:
         if rescue.created is not None:
-            return self._behind(rescue.created.timestamp())
+            return self._is_after_cut(rescue.created.timestamp())
         written = self.out_times.written.get(rescue.path.name)
         return None if written is None or self.cut is None else written > self.cut
 
-    def _behind(self, epoch: float | None) -> bool | None:
-        """Does a moment lie behind the cut? None where that is not known."""
+    def _is_after_cut(self, epoch: float | None) -> bool | None:
+        """Is a moment after the cut? None if unknown."""
         if self.cut is None:
             return False
         return None if epoch is None else self.clock.after(epoch, self.cut)
 
     def undated(self) -> list[str]:
-        """Names of files of which it is not known whether they were there at the cut; they are
-        left out."""
+        """Names of files that are ignored because they may not have existed at the cut."""
         if self.cut is None:
             return []
         rescues = self.rescue_files.items()
-        names = [r.path.name for _, r in sorted(rescues) if self._rescue_behind(r) is None]
+        names = [r.path.name for _, r in sorted(rescues) if self._rescue_is_after_cut(r) is None]
         metrics, status = self.metrics_file, self.status_file
-        if metrics is not None and self._behind(metrics.end) is None:
+        if metrics is not None and self._is_after_cut(metrics.end) is None:
             names.append(metrics.path.name)
-        if status is not None and not status.local and self._behind(status.epoch) is None:
+        if status is not None and not status.local and self._is_after_cut(status.epoch) is None:
             names.append(status.path.name)
         epochs = [
             *(e for e, _ in self.jobstate_started[:1]),
             *islice(self.submit_epochs.values(), 1),
         ]
-        if self.workflow.jobstate_log and any(self._behind(each) is None for each in epochs):
+        if self.workflow.jobstate_log and any(
+            self._is_after_cut(epoch) is None for epoch in epochs
+        ):
             names.append(PurePath(self.workflow.jobstate_log).name)
         return names
 
@@ -408,252 +428,274 @@ class Dag:
         rescues = self.rescues()
         return rescues[max(rescues)] if rescues else None
 
-    def done_names(self) -> frozenset[str]:
+    def done_nodes(self) -> frozenset[str]:
         """Nodes that the DAG file or the rescue file marks ``DONE``."""
         rescue = self.rescue()
         if self._done is None or self._done[0] is not rescue:
-            self._done = rescue, self._with(rescue)
+            self._done = rescue, self._done_with(rescue)
         return self._done[1]
 
-    def _with(self, rescue: Rescue | None) -> frozenset[str]:
-        if self._marked is None:
+    def _done_with(self, rescue: Rescue | None) -> frozenset[str]:
+        if self._done_in_dag_file is None:
             nodes = self.workflow.nodes
-            self._marked = frozenset(name for name, node in nodes.items() if node.done)
-        return self._marked | rescue.done if rescue is not None else self._marked
+            self._done_in_dag_file = frozenset(name for name, node in nodes.items() if node.done)
+        own = self._done_in_dag_file
+        return own | rescue.done if rescue is not None else own
 
     def strange_names(self) -> list[tuple[Path, frozenset[str]]]:
-        """Of the node status file and the rescue file those that name nodes which the DAG file
-        does not have, and these names."""
+        """Node names that the DAG file does not have, by file.
+
+        The files are the node status file and the rescue file, where present.
+        """
         files = (self.status, self.rescue())
-        known = self._strange
-        if known is None or known[0] is not files[0] or known[1] is not files[1]:
+        cached = self._unknown_names
+        if cached is None or cached[0] is not files[0] or cached[1] is not files[1]:
             status, rescue = files
             nodes = self.workflow.nodes.keys()
-            found: list[tuple[Path, frozenset[str]]] = []
+            unknown: list[tuple[Path, frozenset[str]]] = []
             if status is not None:
-                found.append((status.path, frozenset(status.nodes.keys() - nodes)))
+                unknown.append((status.path, frozenset(status.nodes.keys() - nodes)))
             if rescue is not None:
-                found.append((rescue.path, frozenset(rescue.done - nodes)))
-            known = self._strange = (*files, found)
-        return known[2]
+                unknown.append((rescue.path, frozenset(rescue.done - nodes)))
+            cached = self._unknown_names = (*files, unknown)
+        return cached[2]
 
     def fresh_start(self) -> datetime | None:
-        """When the newest process began, if it began from its DONE nodes alone.
+        """Start of the newest process, if it started from its DONE nodes alone.
 
-        None for a recovery, and when the number of nodes that it found DONE is not the
-        number we would find in any rescue file here: then a file is missing, and older
-        events are all there is to go by.
+        None for a recovery, and when its number of DONE nodes matches no rescue file here:
+        then a file is missing, and older events are the only evidence.
         """
-        newest = next(self._at_work(), None)
+        newest = next(self._accepted_processes(), None)
         if newest is None or newest.recovery:
             return None
         if newest.start is None or newest.pre_completed is None:
             return None
-        counts = {len(self._with(None))}
-        counts.update(self._number_done(rescue) for rescue in self.rescues().values())
+        counts = {len(self._done_with(None))}
+        counts.update(self._done_count(rescue) for rescue in self.rescues().values())
         return newest.start if newest.pre_completed in counts else None
 
-    def _number_done(self, rescue: Rescue) -> int:
-        known = self._found.get(rescue.number)
-        if known is None or known[0] is not rescue:
-            known = self._found[rescue.number] = rescue, len(self._with(rescue))
-        return known[1]
+    def _done_count(self, rescue: Rescue) -> int:
+        cached = self._done_counts.get(rescue.number)
+        if cached is None or cached[0] is not rescue:
+            cached = self._done_counts[rescue.number] = rescue, len(self._done_with(rescue))
+        return cached[1]
 
     def last_start(self) -> datetime | None:
-        """When the newest process began that did not recover an older one; None: not known."""
-        return next((p.start for p in self._at_work() if not p.recovery), None)
+        """Start of the newest process that is not a recovery; None if unknown."""
+        return next((p.start for p in self._accepted_processes() if not p.recovery), None)
 
-    def _at_work(self) -> Iterator[Process]:
-        """The processes of all lives but refused ones, the newest first."""
-        refused = {id(p) for life in self.lives() if life.refused for p in life.processes}
+    def _accepted_processes(self) -> Iterator[Process]:
+        """The processes of all runs except refused ones, the newest first."""
+        refused = {id(process) for run in self.lives() if run.refused for process in run.processes}
         return (process for process in reversed(self.processes) if id(process) not in refused)
 
     def recoveries(self) -> int:
-        """Processes that went on where one before was broken off."""
-        return sum(process.recovery for process in self._at_work())
+        """Number of processes that recovered an interrupted one."""
+        return sum(process.recovery for process in self._accepted_processes())
 
     @property
     def aborted(self) -> bool:
-        """A node returned its ABORT-DAG-ON value to the newest process: nothing is tried again."""
-        newest = next(self._at_work(), None)
+        """Did a node return its ABORT-DAG-ON value to the newest process? It ends retries."""
+        newest = next(self._accepted_processes(), None)
         return newest is not None and newest.aborted
 
     @property
     def has_final(self) -> bool:
-        """Has the DAG a FINAL node? DAGMan then reads its logs on after it aborts the DAG."""
-        if self._final is None:
+        """Has the DAG a FINAL node? Then DAGMan keeps reading logs after it aborts the DAG."""
+        if self._has_final is None:
             kinds = (node.kind for node in self.workflow.nodes.values())
-            self._final = any(kind is NodeKind.FINAL for kind in kinds)
-        return self._final
+            self._has_final = any(kind is NodeKind.FINAL for kind in kinds)
+        return self._has_final
 
     def submissions_of(self, node: str, clock: Clock) -> int:
-        """How often DAGMan says that it submitted a node, up to the cut."""
-        told = len(self._out_submitted), len(self._jobstate_submitted)
-        if self._submissions is None or self._submissions[0] != told:
-            both = {**self._jobstate_submitted, **self._out_submitted}
-            self._submissions = told, Counter(both.values())
-        found = self._submissions[1][node]
-        if self.cut is None or not found:
-            return found
+        """Number of reported submissions of a node, up to the cut."""
+        sizes = len(self._out_submitted), len(self._jobstate_submitted)
+        if self._submissions is None or self._submissions[0] != sizes:
+            submitted = {**self._jobstate_submitted, **self._out_submitted}
+            self._submissions = sizes, Counter(submitted.values())
+        count = self._submissions[1][node]
+        if self.cut is None or not count:
+            return count
         times = [
-            w.time or clock.local(w.epoch or 0)
-            for w in self.words.get(node, ())
-            if w.claim is NodeReportKind.SUBMITTED
+            report.time or clock.local(report.epoch or 0)
+            for report in self.words.get(node, ())
+            if report.claim is NodeReportKind.SUBMITTED
         ]
-        return min(found, len({t for t in times if t is not None and t <= self.cut}))
+        return min(count, len({t for t in times if t is not None and t <= self.cut}))
 
     def node_of(self, cluster: int) -> str | None:
-        """The node that DAGMan submitted the cluster for; None when it does not say."""
+        """The node that DAGMan submitted the cluster for; None if not reported."""
         return self._out_submitted.get(cluster) or self._jobstate_submitted.get(cluster)
 
     def clusters(self) -> set[int]:
-        """The clusters that DAGMan says it submitted."""
+        """The clusters that DAGMan reported as submitted."""
         return self._out_submitted.keys() | self._jobstate_submitted.keys()
 
     def last_cluster(self, node: str) -> int | None:
-        """The cluster that DAGMan submitted for the node last; None when it does not say."""
+        """The cluster that DAGMan submitted last for the node; None if not reported."""
         return self._last_clusters.get(node)
 
-    def topological(self) -> list[str]:
-        """Nodes, parents before children; nodes of a cycle are left out."""
+    def topological_order(self) -> list[str]:
+        """Node names, parents before children, without nodes of a cycle."""
         if self._order is None:
             self._order = _topological(self.workflow)
         return self._order
 
     def replace_workflow(self, workflow: Workflow) -> None:
-        """The DAG file was written anew."""
+        """Replace the workflow after a change of the DAG file."""
         self.workflow = workflow
-        self._order = self._marked = self._done = self._final = self._strange = None
-        self._found = {}
+        self._order = self._done_in_dag_file = self._done = None
+        self._has_final = self._unknown_names = None
+        self._done_counts = {}
 
-    # --- its DAGMans --------------------------------------------------------------------
+    # --- DAGMan runs --------------------------------------------------------------------
 
     def lives(self) -> list[DagmanRun]:
-        """The lives of its DAGMan, refused submissions among them, in the order they began."""
-        if self._lives is None:
-            self._lives = lives_of(self.dagman_jobs, self.processes)
-        return self._lives
+        """All DAGMan runs, including refused submissions, in the order of their starts."""
+        if self._runs is None:
+            self._runs = build_runs(self.dagman_jobs, self.processes)
+        return self._runs
 
-    def dagmans_changed(self) -> None:
-        """``dagman_jobs`` tell otherwise than before."""
-        self._lives = None
+    def reset_runs(self) -> None:
+        """Drop the cached runs after a change of ``dagman_jobs``."""
+        self._runs = None
 
     def life(self) -> DagmanRun | None:
-        """The life that the DAG is: that which is alive, else that which ended last."""
-        return newest_of(self.lives())
+        """The current DAGMan run: the live one, else the one that ended last."""
+        return current_run(self.lives())
 
     def starts(self, clock: Clock) -> tuple[datetime, ...]:
-        """When its lives began, oldest first, without refused submissions."""
-        if lives := self.lives():
-            return tuple(each.start for each in lives if each.start and not each.refused)
-        begun = {cluster or epoch: epoch for epoch, cluster in reversed(self._started())}
-        local = map(clock.local, sorted(begun.values()))
+        """Starts of its DAGMan runs, oldest first, without refused submissions."""
+        if runs := self.lives():
+            return tuple(run.start for run in runs if run.start and not run.refused)
+        starts = {cluster or epoch: epoch for epoch, cluster in reversed(self._jobstate_starts())}
+        local = map(clock.local, sorted(starts.values()))
         return tuple(time for time in local if time is not None)
 
-    def _started(self) -> list[tuple[float, int | None]]:
-        """When DAGMans began by the jobstate log, up to the cut (seconds since 1970), and the
-        clusters of their jobs."""
-        return [each for each in self.jobstate_started if self._behind(each[0]) is False]
+    def _jobstate_starts(self) -> list[tuple[float, int | None]]:
+        """DAGMan's starts in the jobstate log, up to the cut.
+
+        As seconds since 1970 and the cluster of DAGMan's job.
+        """
+        return [start for start in self.jobstate_started if self._is_after_cut(start[0]) is False]
 
     def dagmans(self) -> int | None:
-        """Lives of DAGMan that the files show; None when they cannot tell."""
-        if lives := self.lives():
-            return sum(not life.refused for life in lives)
-        return len({cluster or epoch for epoch, cluster in self._started()}) or None
+        """Number of DAGMan runs shown by the files; None if unknown."""
+        if runs := self.lives():
+            return sum(not run.refused for run in runs)
+        return len({cluster or epoch for epoch, cluster in self._jobstate_starts()}) or None
 
     def refused(self) -> int:
-        """Submissions that ended at once because another DAGMan runs."""
-        return sum(life.refused for life in self.lives())
+        """Number of submissions that ended at once because another DAGMan runs."""
+        return sum(run.refused for run in self.lives())
 
-    def standing(self) -> DagState:
-        """What it is while nothing says that its DAGMan has ended."""
-        life = self.life()
-        return DagState.RUNNING if life is None else life.standing()
+    def live_state(self) -> DagState:
+        """The DAG's state while its DAGMan has not ended."""
+        run = self.life()
+        return DagState.RUNNING if run is None else run.live_state()
 
     def hold(self) -> Hold | None:
         """The hold of DAGMan's own job, while it is on hold."""
-        life = self.life()
-        return None if life is None or life.ended else life.hold
+        run = self.life()
+        return None if run is None or run.ended else run.hold
 
     def ending(self, clock: Clock) -> tuple[DagState, datetime | None] | None:
-        """How its DAGMan ended, None when no file says that it has."""
-        life = self.life()
-        if life is None:
-            # A refused submission alone: whatever else is here is not of the one that runs.
+        """State and time of its DAGMan's end; None if no file has it."""
+        run = self.life()
+        if run is None:
+            # Only refused submissions: the other files are not of the DAGMan that runs.
             return None if self.lives() else self._ended_by_epoch(clock) or self._ended_by_status()
-        metrics = self.metrics if self.wrote_metrics(life, clock) else None
+        metrics = self.metrics if self.wrote_metrics(run, clock) else None
         removed = metrics is not None and metrics.dag_status == DAG_REMOVED
-        ended = life.ending(removed) or self._ended_by_epoch(clock)
-        if ended is not None and ended[0] is DagState.DONE and self._can_go_on(life, metrics):
+        ended = run.ending(removed) or self._ended_by_epoch(clock)
+        if (
+            ended is not None
+            and ended[0] is DagState.DONE
+            and self._aborted_with_rescue(run, metrics)
+        ):
             return DagState.FAILED, ended[1]
         return ended
 
-    def _can_go_on(self, life: DagmanRun, metrics: DagMetrics | None) -> bool:
-        """Was this life aborted, and did it write a rescue file? DAGMan does not after
-        ``ABORT-DAG-ON … RETURN 0``, but does where a FINAL node makes its exit status 0."""
-        last = life.processes[-1] if life.processes else None
-        used = last.rescue if last is not None else None
-        before = rescue_number(PurePath(used).name, PurePath(self.file).name) if used else None
+    def _aborted_with_rescue(self, run: DagmanRun, metrics: DagMetrics | None) -> bool:
+        """Was this run aborted, and did it write a rescue file?
+
+        DAGMan writes none after ``ABORT-DAG-ON … RETURN 0``, but does so where a FINAL node
+        makes its exit status 0.
+        """
+        last = run.processes[-1] if run.processes else None
+        rescue_used = last.rescue if last is not None else None
+        previous = (
+            rescue_number(PurePath(rescue_used).name, PurePath(self.file).name)
+            if rescue_used
+            else None
+        )
         if metrics is not None:
-            before = metrics.rescue_number
-        told = metrics is not None and metrics.dag_status == DAG_ABORTED
-        aborted = told or (last is not None and last.aborted)
-        return aborted and max(self.rescues(), default=0) > (before or 0)
+            previous = metrics.rescue_number
+        reported = metrics is not None and metrics.dag_status == DAG_ABORTED
+        aborted = reported or (last is not None and last.aborted)
+        return aborted and max(self.rescues(), default=0) > (previous or 0)
 
-    def wrote_metrics(self, life: DagmanRun | None, clock: Clock) -> bool:
-        """Did this life write the metrics file? Without a life: is there one?"""
+    def wrote_metrics(self, run: DagmanRun | None, clock: Clock) -> bool:
+        """Did this run write the metrics file? Without a run: does the file exist?"""
         metrics = self.metrics
-        return metrics is not None and self._is_of(life, _cluster_of(metrics), metrics.end, clock)
+        return metrics is not None and self._matches_run(
+            run, _cluster_of(metrics), metrics.end, clock
+        )
 
-    def _is_of(
-        self, life: DagmanRun | None, cluster: int | None, end: float | None, clock: Clock
+    def _matches_run(
+        self, run: DagmanRun | None, cluster: int | None, end: float | None, clock: Clock
     ) -> bool:
-        """Did this life end at ``end`` (seconds since 1970), where ``cluster`` ended? Without a
-        life, DAGMan as the jobstate log tells of it."""
-        if life is not None and life.cluster is not None and cluster is not None:
-            return life.cluster == cluster
+        """Is this end of a DAGMan, at ``end`` (seconds since 1970), that of ``run``?
+
+        Without a run: that of the newest DAGMan in the jobstate log.
+        """
+        if run is not None and run.cluster is not None and cluster is not None:
+            return run.cluster == cluster
         if end is None:
             return False
-        begun = max((epoch for epoch, _ in self._started()), default=0.0)
-        if life is not None and life.start is not None:
-            started = clock.epoch(life.start)
+        earliest = max((epoch for epoch, _ in self._jobstate_starts()), default=0.0)
+        if run is not None and run.start is not None:
+            started = clock.epoch(run.start)
             if started is None:
-                return life.ended or not self.processes
-            begun = max(begun, started)
-        return end >= begun
+                return run.ended or not self.processes
+            earliest = max(earliest, started)
+        return end >= earliest
 
     def _ended_by_epoch(self, clock: Clock) -> tuple[DagState, datetime | None] | None:
-        """By the files that count seconds since 1970, if they are of the newest life."""
-        life, metrics = self.life(), self.metrics
-        if metrics is not None and metrics.end is not None and self.wrote_metrics(life, clock):
+        """The end by files with seconds since 1970, if they are of the newest run."""
+        run, metrics = self.life(), self.metrics
+        if metrics is not None and metrics.end is not None and self.wrote_metrics(run, clock):
             when = clock.local(metrics.end)
             if metrics.dag_status == DAG_REMOVED:
                 return DagState.REMOVED, when
             return (DagState.DONE if metrics.exitcode == 0 else DagState.FAILED), when
         if (finished := self.jobstate_end()) is not None:
             epoch, value = finished
-            refused = {each.cluster for each in self.lives() if each.refused}
-            started = [cluster for _, cluster in self._started()]
+            refused = {other.cluster for other in self.lives() if other.refused}
+            started = [cluster for _, cluster in self._jobstate_starts()]
             ends = sum(starts == len(started) for _, _, starts in self.jobstate_finished)
-            # One that was refused ends first of those that were there.
+            # A refused DAGMan ends before those that were already running.
             if started and started[-1] in refused and ends == 1:
                 return None
-            told = (cluster for cluster in reversed(started) if cluster not in refused)
-            if self._is_of(life, next(told, None), epoch, clock):
+            clusters = (cluster for cluster in reversed(started) if cluster not in refused)
+            if self._matches_run(run, next(clusters, None), epoch, clock):
                 return (DagState.DONE if value == 0 else DagState.FAILED), clock.local(epoch)
         return None
 
     def jobstate_end(self) -> tuple[float, int | None] | None:
-        """When the newest DAGMan ended by the jobstate log, up to the cut (seconds since 1970),
-        and its return value."""
-        begun = len(self._started())
+        """End of the newest DAGMan in the jobstate log, up to the cut, and its return value.
+
+        The end is in seconds since 1970.
+        """
+        start_count = len(self._jobstate_starts())
         for epoch, value, starts in reversed(self.jobstate_finished):
-            if self._behind(epoch) is False:
-                return (epoch, value) if starts == begun else None
+            if self._is_after_cut(epoch) is False:
+                return (epoch, value) if starts == start_count else None
         return None
 
     def _ended_by_status(self) -> tuple[DagState, datetime | None] | None:
-        """The node status file is believed where no log of DAGMan's is there to ask."""
+        """The end by the node status file, used only without any DAGMan log."""
         if self.status is None:
             return None
         if self.status.dag_status == 5:
@@ -662,43 +704,43 @@ class Dag:
             return DagState.FAILED, self.status.local
         return None
 
-    def begun(self) -> bool:
-        """True when any file shows that a DAGMan of this DAG ever ran (up to the cut)."""
-        if self.lives() or self._started():
+    def has_run(self) -> bool:
+        """Does any file show that a DAGMan of this DAG ever ran (up to the cut)?"""
+        if self.lives() or self._jobstate_starts():
             return True
         metrics, status = self.metrics_file, self.status_file
-        if metrics is not None and self._behind(metrics.start) is False:
+        if metrics is not None and self._is_after_cut(metrics.start) is False:
             return True
-        # The node status file is written over and over: that its stamp lies behind the cut
-        # says nothing, unless another file tells when DAGMan began.
-        dated = self.jobstate_started or metrics or self.out_times.lives or self.dagman_spans
+        # The node status file is rewritten all the time: a timestamp after the cut proves
+        # nothing, unless another file has DAGMan's start.
+        dated = self.jobstate_started or metrics or self.out_times.runs or self.dagman_intervals
         return status is not None and (self.status is not None or not dated)
 
-    def alive_at(self, moment: datetime) -> bool | None:
-        """Was a DAGMan of this DAG in the queue then? None when its logs cannot tell."""
-        lives = self.lives()
-        if not lives:
+    def dagman_in_queue_at(self, moment: datetime) -> bool | None:
+        """Was a DAGMan of this DAG in the queue then? None if unknown."""
+        runs = self.lives()
+        if not runs:
             return None
         return any(
-            life.start is not None
-            and life.start <= moment
-            and (life.over is None or moment <= life.over)
-            for life in lives
-            if not life.refused
+            run.start is not None
+            and run.start <= moment
+            and (run.over is None or moment <= run.over)
+            for run in runs
+            if not run.refused
         )
 
     def is_dagman(self, cluster: int) -> bool:
-        """Is this cluster DAGMan's own job of this DAG?"""
-        return any(life.cluster == cluster for life in self.lives())
+        """Is this the cluster of a DAGMan job of this DAG?"""
+        return any(run.cluster == cluster for run in self.lives())
 
 
 def _cluster_of(metrics: DagMetrics) -> int | None:
-    """The cluster of the DAGMan that wrote them."""
-    told = metrics.dagman_id or ""
-    return int(told) if told.isdecimal() else None
+    """The cluster of the DAGMan that wrote the metrics."""
+    name = metrics.dagman_id or ""
+    return int(name) if name.isdecimal() else None
 
 
-def _before(time: datetime | None, span: timedelta) -> datetime | None:
+def _subtract(time: datetime | None, span: timedelta) -> datetime | None:
     if time is None:
         return None
     with suppress(OverflowError):

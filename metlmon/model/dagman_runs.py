@@ -1,9 +1,9 @@
-"""Lives of DAGMan: one for each cluster of DAGMan's own job.
+"""DAGMan runs of a DAG: one for each cluster of DAGMan's own job.
 
-The schedd starts a process for the job, and another one when the schedd itself was restarted, when
-the job was released, or when a process ended with a status that says so. ``.dagman.log`` tells of
-the job, ``.dagman.out`` of its processes. Lives overlap: a DAG can be submitted while an older
-DAGMan runs, and an older one may be removed behind the submission of the next.
+The schedd starts a process for the job, and another one after a restart of the schedd, after
+the job's release, or after a process ended with a status that requests it. ``.dagman.log`` has
+the events of the job, ``.dagman.out`` the messages of its processes. Runs overlap: a DAG can be
+submitted while an older DAGMan runs, and that may be removed after the next submission.
 
 Sources followed: ``main_shutdown_graceful`` and the lock file's check in ``dagman_main.cpp``;
 ``on_exit_remove`` as ``condor_submit_dag`` writes it.
@@ -22,11 +22,11 @@ from metlmon.model.event_store import kept
 from metlmon.model.states import DagState
 
 LAST_STATUS: Final = 2
-"""Exit statuses of DAGMan from 0 to this take its job out of the queue; after any other, or an
-EXCEPT, which gives none, the schedd starts it again."""
+"""Exit statuses of DAGMan from 0 to this remove its job from the queue; after any other, or
+after an EXCEPT, which has none, the schedd starts it again."""
 
-PROMPT: Final = timedelta(seconds=60)
-"""A DAGMan that finds the lock file of another one ends within this: it only reads its DAG."""
+LOCK_CHECK_LIMIT: Final = timedelta(seconds=60)
+"""A DAGMan that finds another one's lock file ends within this: it only reads its DAG."""
 
 
 def restarts(status: int | None) -> bool:
@@ -36,9 +36,11 @@ def restarts(status: int | None) -> bool:
 
 @dataclass(slots=True)
 class Process:
-    """One process of DAGMan, as ``.dagman.out`` tells it. ``cluster`` None: its name does not say;
-    ``refused``: it found that another DAGMan runs, and ended; ``aborted``: a node returned its
-    ABORT-DAG-ON value to it; ``total``: all nodes, as it counts them."""
+    """One process of DAGMan, as reported in ``.dagman.out``.
+
+    ``cluster``: None when not reported. ``refused``: it ended because another DAGMan runs.
+    ``aborted``: a node returned its ABORT-DAG-ON value. ``total``: DAGMan's number of nodes.
+    """
 
     start: datetime | None
     cluster: int | None = None
@@ -56,7 +58,7 @@ class Process:
 
     @property
     def restarts(self) -> bool:
-        """Has it ended in a way after which the schedd starts another one?"""
+        """Will the schedd start another process after its exit?"""
         return self.ended and restarts(self.status)
 
 
@@ -72,8 +74,10 @@ class Hold:
 
 @dataclass(slots=True)
 class DagmanJob:
-    """DAGMan's own job, as ``.dagman.log`` tells it. ``executing``: its newest 001; ``stopped``:
-    the first 004, 012 or 013 behind that."""
+    """DAGMan's own job, as logged in ``.dagman.log``.
+
+    ``executing``: its newest 001. ``stopped``: the first 004, 012 or 013 after that.
+    """
 
     cluster: int
     start: datetime | None
@@ -85,7 +89,7 @@ class DagmanJob:
     return_value: int | None = None
 
     def add(self, event: Event) -> None:
-        """Take one event of the job in. 001 is repeated when the schedd was restarted."""
+        """Apply an event of the job; a restart of the schedd repeats the 001."""
         match event.number:
             case 1:
                 self.executing, self.stopped, self.hold = event.time, None, None
@@ -99,21 +103,20 @@ class DagmanJob:
                 self.end, self.removed = event.time, True
             case 12:
                 self.stopped = self.stopped or event.time
-                told = event.detail if isinstance(event.detail, Held) else None
+                held = event.detail if isinstance(event.detail, Held) else None
                 self.hold = Hold(
                     event.time,
-                    kept(told.reason) if told and told.reason else None,
-                    told.code if told else None,
-                    told.subcode if told else None,
+                    kept(held.reason) if held and held.reason else None,
+                    held.code if held else None,
+                    held.subcode if held else None,
                 )
             case 13 if self.hold is not None:
-                # The schedd may log the 001 of a released job first: then it runs already.
+                # The schedd may log the 001 of a released job first: then it is running.
                 self.stopped, self.hold = self.stopped or event.time, None
 
 
-def file_event(jobs: list[DagmanJob], event: Event) -> None:
-    """Add an event of ``.dagman.log`` to its job's record in ``jobs``, a new one at the end if
-    needed."""
+def add_dagman_event(jobs: list[DagmanJob], event: Event) -> None:
+    """Apply an event of ``.dagman.log`` to its job in ``jobs``, appended if it is new."""
     for job in reversed(jobs):
         if job.cluster == event.cluster:
             break
@@ -125,35 +128,38 @@ def file_event(jobs: list[DagmanJob], event: Event) -> None:
 
 @dataclass(slots=True)
 class DagmanRun:
-    """One cluster of DAGMan's own job: its events and its processes, oldest first."""
+    """One cluster of DAGMan's own job with its processes, oldest first.
+
+    ``refused``: it ended because another DAGMan runs.
+    """
 
     cluster: int | None
     job: DagmanJob | None = None
     processes: list[Process] = field(default_factory=list)
     refused: bool = False
     superseded: datetime | None = None
-    """When the next life began that got hold of the lock file: this one was over then."""
+    """Start of the next run that acquired the lock file: this one had ended by then."""
 
     @property
     def start(self) -> datetime | None:
-        """When it began: as its first process says, else when it was submitted."""
-        told = (p.start for p in self.processes if p.start is not None)
-        return next(told, self.job.start if self.job is not None else None)
+        """Start of its first process, else its submission."""
+        starts = (p.start for p in self.processes if p.start is not None)
+        return next(starts, self.job.start if self.job is not None else None)
 
     @property
     def ran(self) -> bool:
-        """Was a process of it started?"""
+        """Was any of its processes started?"""
         return bool(self.processes) or (self.job is not None and self.job.executing is not None)
 
     @property
     def removed(self) -> bool:
-        """Was its newest process told to remove its jobs and end?"""
+        """Was its newest process requested to remove its jobs and end?"""
         return bool(self.processes) and self.processes[-1].removed
 
     @property
     def ended(self) -> bool:
-        """Does its log or its output say that it has left the queue?"""
-        return self._left_queue or self._last_exited
+        """Has it left the queue, by its log or its output?"""
+        return self._job_ended or self._last_exited
 
     @property
     def end(self) -> datetime | None:
@@ -164,29 +170,36 @@ class DagmanRun:
 
     @property
     def over(self) -> datetime | None:
-        """When it was over, at the latest."""
+        """Latest time at which it had ended: its end, else the start of its successor."""
         return self.end or self.superseded
 
     @property
-    def _left_queue(self) -> bool:
+    def _job_ended(self) -> bool:
         return self.job is not None and self.job.end is not None
 
     @property
     def _last_exited(self) -> bool:
-        last = self.processes[-1] if self.processes else None
-        return last is not None and last.ended and not last.restarts and not self._again(last)
+        process = self.processes[-1] if self.processes else None
+        return (
+            process is not None
+            and process.ended
+            and not process.restarts
+            and not self._restarted_after(process)
+        )
 
-    def _again(self, last: Process) -> bool:
-        """Was another process started behind ``last``, that has said nothing yet?"""
+    def _restarted_after(self, process: Process) -> bool:
+        """Was another process, without any output so far, started after ``process``?"""
         executing = self.job.executing if self.job is not None else None
-        return executing is not None and last.end is not None and executing > last.end
+        return executing is not None and process.end is not None and executing > process.end
 
     def ending(self, removed: bool = False) -> tuple[DagState, datetime | None] | None:
-        """How it ended, None when neither log nor output says that. ``removed``: another file
-        says that it was."""
+        """State and time of its end; None if neither log nor output has it.
+
+        ``removed``: another file reports its removal.
+        """
         if not self.ended:
             return None
-        job = self.job if self._left_queue else None
+        job = self.job if self._job_ended else None
         status = job.return_value if job is not None else self.processes[-1].status
         if removed or self.removed or (job is not None and job.removed):
             return DagState.REMOVED, self.end
@@ -198,15 +211,15 @@ class DagmanRun:
         hold = self.job.hold if self.job is not None else None
         return hold if hold is not None and not self._started_after(hold.time) else None
 
-    def standing(self) -> DagState:
-        """What it is while it has not ended: RUNNING, HELD or RESTARTING."""
+    def live_state(self) -> DagState:
+        """State before its end: RUNNING, HELD or RESTARTING."""
         if self.hold is not None:
             return DagState.HELD
         stopped = self.job.stopped if self.job is not None else None
         if stopped is not None and not self._started_after(stopped):
             return DagState.RESTARTING
         last = self.processes[-1] if self.processes else None
-        if last is not None and last.restarts and not self._again(last):
+        if last is not None and last.restarts and not self._restarted_after(last):
             return DagState.RESTARTING
         return DagState.RUNNING
 
@@ -215,79 +228,85 @@ class DagmanRun:
         return last is not None and last > moment
 
 
-def lives_of(jobs: Sequence[DagmanJob], processes: Sequence[Process]) -> list[DagmanRun]:
-    """The lives that these tell of, in the order in which they began."""
-    lives = [DagmanRun(job.cluster, job) for job in jobs]
-    by_cluster = {life.cluster: life for life in lives}
+def build_runs(jobs: Sequence[DagmanJob], processes: Sequence[Process]) -> list[DagmanRun]:
+    """The DAGMan runs of these jobs and processes, in the order of their starts."""
+    runs = [DagmanRun(job.cluster, job) for job in jobs]
+    by_cluster = {run.cluster: run for run in runs}
     for process in processes:
         cluster = process.cluster
-        life = by_cluster.get(cluster) if cluster is not None else _by_time(lives, process)
-        if life is None:
-            life = DagmanRun(cluster)
-            lives.append(life)
-            by_cluster[cluster] = life
-        life.processes.append(process)
-    lives.sort(key=lambda life: life.start or datetime.min)
-    _tell_refused(lives)
-    return lives
+        run = by_cluster.get(cluster) if cluster is not None else _run_at_start(runs, process)
+        if run is None:
+            run = DagmanRun(cluster)
+            runs.append(run)
+            by_cluster[cluster] = run
+        run.processes.append(process)
+    runs.sort(key=lambda run: run.start or datetime.min)
+    _mark_refused(runs)
+    return runs
 
 
-def _by_time(lives: Sequence[DagmanRun], process: Process) -> DagmanRun | None:
-    """The life of a process that does not name its cluster: the job that was in the queue then;
-    without a log a recovery goes on with the life before it."""
-    for life in reversed(lives):
-        if life.job is None:
-            if life.cluster is None:
-                return life if process.recovery else None
-        elif process.start is None or life.job.start is None or life.job.start <= process.start:
-            end = life.job.end
-            inside = process.start is None or end is None or process.start <= end
-            return life if inside else None
+def _run_at_start(runs: Sequence[DagmanRun], process: Process) -> DagmanRun | None:
+    """The run of a process without a cluster: the one in the queue at its start.
+
+    Without a log, a recovery continues the previous run.
+    """
+    for run in reversed(runs):
+        if run.job is None:
+            if run.cluster is None:
+                return run if process.recovery else None
+        elif process.start is None or run.job.start is None or run.job.start <= process.start:
+            end = run.job.end
+            in_queue = process.start is None or end is None or process.start <= end
+            return run if in_queue else None
     return None
 
 
-def _tell_refused(lives: Sequence[DagmanRun]) -> None:
-    """Which lives found that another one runs; each other one that ran is the end of those
-    before it, whatever their logs have lost."""
-    before: DagmanRun | None = None
-    for life in lives:
-        life.refused = any(process.refused for process in life.processes) or (
-            before is not None and _ended_at_once(life) and _goes_on(before, life)
+def _mark_refused(runs: Sequence[DagmanRun]) -> None:
+    """Mark refused runs; every other run that started ends the previous one.
+
+    That holds even if the log of the previous one has no end.
+    """
+    previous: DagmanRun | None = None
+    for run in runs:
+        run.refused = any(process.refused for process in run.processes) or (
+            previous is not None and _ended_at_once(run) and _outlasts(previous, run)
         )
-        if life.refused or not life.ran:
+        if run.refused or not run.ran:
             continue
-        if before is not None:
-            before.superseded = life.start
-        before = life
+        if previous is not None:
+            previous.superseded = run.start
+        previous = run
 
 
-def _ended_at_once(life: DagmanRun) -> bool:
-    """Did it end with an error as soon as a DAGMan does that another one keeps from its work? Not
-    all find the lock file: where the other's process is not to be seen (another machine, a
-    container), it recovers, and ends because the jobs in its log are not its own."""
-    job = life.job
+def _ended_at_once(run: DagmanRun) -> bool:
+    """Did it fail as quickly as a DAGMan that another one prevents from running?
+
+    Not every one finds the lock file: if the other process is invisible (another machine, a
+    container), it recovers, and ends because the jobs in its log are not its own.
+    """
+    job = run.job
     if job is None or job.end is None or job.start is None:
         return False
-    return job.return_value == 1 and job.end - job.start <= PROMPT
+    return job.return_value == 1 and job.end - job.start <= LOCK_CHECK_LIMIT
 
 
-def _goes_on(life: DagmanRun, other: DagmanRun) -> bool:
-    """Was it in the queue when the other one ended, by its log where that tells of it?"""
-    over, moment = life.over, other.end
-    return over is None or (moment is not None and over > moment)
+def _outlasts(run: DagmanRun, other: DagmanRun) -> bool:
+    """Was it in the queue when the other one ended, by its log where that has the end?"""
+    run_end, other_end = run.over, other.end
+    return run_end is None or (other_end is not None and run_end > other_end)
 
 
-def newest_of(lives: Sequence[DagmanRun]) -> DagmanRun | None:
-    """The life that the DAG is: the one that is alive, else the one that ended last."""
-    counted = [life for life in lives if not life.refused]
-    ran = [life for life in counted if life.ran]
-    if not ran:
-        return counted[-1] if counted else None
-    if not ran[-1].ended:
-        return ran[-1]
-    # Submitted again, and still waiting for its first process.
-    waiting = [life for life in counted if not life.ran and not life.ended]
-    if waiting and counted.index(waiting[-1]) > counted.index(ran[-1]):
+def current_run(runs: Sequence[DagmanRun]) -> DagmanRun | None:
+    """The run that determines the DAG's state: the live one, else the one that ended last."""
+    accepted = [run for run in runs if not run.refused]
+    started = [run for run in accepted if run.ran]
+    if not started:
+        return accepted[-1] if accepted else None
+    if not started[-1].ended:
+        return started[-1]
+    # Resubmitted, without a process so far.
+    waiting = [run for run in accepted if not run.ran and not run.ended]
+    if waiting and accepted.index(waiting[-1]) > accepted.index(started[-1]):
         return waiting[-1]
-    ended = [life for life in ran if life.ended]
-    return max(ended, key=lambda life: life.end or datetime.min)
+    ended = [run for run in started if run.ended]
+    return max(ended, key=lambda run: run.end or datetime.min)

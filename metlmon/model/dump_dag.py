@@ -1,5 +1,4 @@
-"""What a DAG heard from its DAGMan's growing files, as plain data: for whoever keeps it
-until the dagdir is opened again."""
+"""Serialises what a DAG read from its DAGMan's growing files, for the cache."""
 
 from __future__ import annotations
 
@@ -14,74 +13,81 @@ from metlmon.model.dagman_runs import Process
 from metlmon.model.node_reports import NodeReport, NodeReportKind
 
 NODES_AT_ONCE: Final = 2000
-"""Nodes whose words are one record: some milliseconds of work."""
+"""Nodes per record: some milliseconds of work."""
 
-_CLAIMS: Final = tuple(NodeReportKind)
-_NUMBERS: Final = {claim: number for number, claim in enumerate(_CLAIMS)}
+_KINDS: Final = tuple(NodeReportKind)
+_KIND_NUMBERS: Final = {claim: number for number, claim in enumerate(_KINDS)}
 
 
 def judged_by_jobs(workflow: Workflow) -> frozenset[str]:
-    """Nodes whose job's result is their own: which they are decides what a DAG hears."""
+    """Nodes without a POST script, whose job's result is that of the node.
+
+    The reports that a DAG stores depend on them.
+    """
     return frozenset(name for name, node in workflow.nodes.items() if node.post is None)
 
 
 def dump_dag(dag: Dag) -> Iterator[Any]:
-    """Records of plain data, which hold what ``dag`` has heard up to this call: what it hears
-    while they are taken from the iterator is not in them."""
+    """Yield records of plain data with what ``dag`` has read up to this call.
+
+    Later changes, made while the iterator is consumed, are not included.
+    """
     facts = {
         "processes": [astuple(process) for process in dag.processes],
         "submit_epochs": dict(dag.submit_epochs),
         "jobstate_started": list(dag.jobstate_started),
         "jobstate_finished": list(dag.jobstate_finished),
-        "heard_until": dag.heard_until,
+        "heard_until": dag.out_until,
         "jobstate_until": dag.jobstate_until,
         "strangers": dict(dag.strangers),
         "out_submitted": dict(dag._out_submitted),
         "jobstate_submitted": dict(dag._jobstate_submitted),
         "last_clusters": dict(dag._last_clusters),
-        "out_times": dag.out_times.plain(),
+        "out_times": dag.out_times.dump(),
     }
-    words = [(name, tuple(said)) for name, said in dag.words.items()]
-    return _records(facts, words)
+    reports = [(name, tuple(node_reports)) for name, node_reports in dag.words.items()]
+    return _records(facts, reports)
 
 
 def _records(
-    facts: dict[str, Any], words: list[tuple[str, tuple[NodeReport, ...]]]
+    facts: dict[str, Any], reports: list[tuple[str, tuple[NodeReport, ...]]]
 ) -> Iterator[Any]:
     yield facts
-    for start in range(0, len(words), NODES_AT_ONCE):
-        some = words[start : start + NODES_AT_ONCE]
-        said = [word for _, each in some for word in each]
+    for start in range(0, len(reports), NODES_AT_ONCE):
+        chunk = reports[start : start + NODES_AT_ONCE]
+        flat = [report for _, node_reports in chunk for report in node_reports]
         yield (
-            [(name, len(each)) for name, each in some],
-            bytes(_NUMBERS[word.claim] for word in said),
-            [word.time for word in said],
-            [word.epoch for word in said],
-            [word.value for word in said],
-            [word.text for word in said],
+            [(name, len(node_reports)) for name, node_reports in chunk],
+            bytes(_KIND_NUMBERS[report.claim] for report in flat),
+            [report.time for report in flat],
+            [report.epoch for report in flat],
+            [report.value for report in flat],
+            [report.text for report in flat],
         )
 
 
 def load_dag(dag: Dag, records: Iterable[Any]) -> None:
-    """Give a DAG that has heard nothing what :func:`dump_dag` told. Records of another shape
-    raise whatever comes first; then ``dag`` is not to be used."""
+    """Restore the records of :func:`dump_dag` in a new DAG.
+
+    Invalid records raise any exception; ``dag`` must not be used then.
+    """
     rest = iter(records)
     facts = next(rest)
     dag.processes = [Process(*process) for process in facts["processes"]]
     dag.submit_epochs = facts["submit_epochs"]
     dag.jobstate_started = facts["jobstate_started"]
     dag.jobstate_finished = facts["jobstate_finished"]
-    dag.heard_until = facts["heard_until"]
+    dag.out_until = facts["heard_until"]
     dag.jobstate_until = facts["jobstate_until"]
     dag.strangers = facts["strangers"]
     dag._out_submitted = facts["out_submitted"]
     dag._jobstate_submitted = facts["jobstate_submitted"]
     dag._last_clusters = facts["last_clusters"]
     dag.out_times = OutTimes(*facts["out_times"])
-    for names, claims, *told in rest:
-        said = zip((_CLAIMS[claim] for claim in claims), *told, strict=True)
-        words = [NodeReport(*word) for word in said]
+    for names, kinds, *columns in rest:
+        rows = zip((_KINDS[kind] for kind in kinds), *columns, strict=True)
+        reports = [NodeReport(*row) for row in rows]
         start = 0
         for name, count in names:
-            dag.words[name] = words[start : start + count]
+            dag.words[name] = reports[start : start + count]
             start += count

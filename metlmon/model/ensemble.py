@@ -32,9 +32,9 @@ from metlmon.frozen import frozen
 from metlmon.jobfiles.gate_files import RunGate
 from metlmon.model.attribution import NAMED_IN_AD, REMOVED_WITH, SWEEPS, Attribution, attribute_job
 from metlmon.model.clock import Clock
-from metlmon.model.clock_evidence import QueueInterval, note_dagman
+from metlmon.model.clock_evidence import QueueInterval, note_dagman_event
 from metlmon.model.dag import Dag
-from metlmon.model.dagman_runs import DagmanJob, file_event
+from metlmon.model.dagman_runs import DagmanJob, add_dagman_event
 from metlmon.model.dump_jobs import dump_jobs, load_jobs
 from metlmon.model.job_events import (
     NOOP_PROC,
@@ -242,8 +242,8 @@ class Ensemble:
         for dag in self.dags.values():
             dag.clock, dag.cut = self.clock, self.cut
             dag.dagman_jobs = self._dagman_jobs.setdefault(dag.key, dag.dagman_jobs)
-            dag.dagman_spans = self._dagman_intervals.setdefault(dag.key, dag.dagman_spans)
-            dag.dagmans_changed()
+            dag.dagman_intervals = self._dagman_intervals.setdefault(dag.key, dag.dagman_intervals)
+            dag.reset_runs()
             dag.nodes_log = self._nodes_logs.get(dag.key)
             for name, node in dag.workflow.nodes.items():
                 key = (dag.key, name)
@@ -362,7 +362,7 @@ class Ensemble:
             stats.previous = self.clock.naive(times[-1])
         if batch.role is LogRole.DAGMAN and batch.dag is not None:
             for event in events:
-                note_dagman(self._dagman_intervals.setdefault(batch.dag, {}), event)
+                note_dagman_event(self._dagman_intervals.setdefault(batch.dag, {}), event)
         if self.cut is not None:
             later = [event for event in events if event.time > self.cut]
             self.offsets.read_later(later, self._submitting_dag)
@@ -438,9 +438,9 @@ class Ensemble:
                 )
                 events = merge_by_time(list(events), [event_006])
         for event in events:
-            file_event(jobs, event)
+            add_dagman_event(jobs, event)
         if batch.dag in self.dags:
-            self.dags[batch.dag].dagmans_changed()
+            self.dags[batch.dag].reset_runs()
 
     def _apply_job_events(self, batch: Batch, events: Sequence[Event], affected: _Affected) -> None:
         stream, jobs, touched = Stream(batch.role.value, batch.file), self.jobs, affected.touched
@@ -510,9 +510,9 @@ class Ensemble:
         if any(notice.kind == "log-zone" for notice in self.notices):
             return
         text = (
-            f"its 000 of job {job.cluster}.{job.proc} is {difference} off another log's: one of them is "
-            "in another time zone, or has no years; hours may be counted twice: put one away, or "
-            "give --tz where one says UTC"
+            f"its 000 of job {job.cluster}.{job.proc} is {difference} off another log's: "
+            "one of them is in another time zone, or has no years; hours may be counted twice: "
+            "put one away, or give --tz where one says UTC"
         )
         self.notices.append(Notice("log-zone", file, None, text))
 
@@ -610,7 +610,7 @@ class Ensemble:
             self._dagman_jobs[dag_key].clear()
             self._dagman_intervals.setdefault(dag_key, {}).clear()
             if dag_key in self.dags:
-                self.dags[dag_key].dagmans_changed()
+                self.dags[dag_key].reset_runs()
             self._states.touch(self._reattribute(of_dag=dag_key))
             self._states.forget()
         return Changes(dags=frozenset(self.dags))
@@ -679,19 +679,19 @@ class Ensemble:
 
     def hear(self, dag_key: str, messages: Sequence[DagmanMessage]) -> Changes:
         """Apply messages of a ``.dagman.out``."""
-        nodes = self.dags[dag_key].hear(messages)
+        names = self.dags[dag_key].apply_messages(messages)
         self._note_submitting_dag(dag_key, (line.cluster for line in messages))
         self.offsets.read_files(self.dags[dag_key])
-        return self._changes_of(dag_key, nodes, {line.cluster for line in messages})
+        return self._changes_of(dag_key, names, {line.cluster for line in messages})
 
     def read_jobstate(self, dag_key: str, entries: Sequence[JobstateLine]) -> Changes:
         """Apply lines of a jobstate log."""
         dag = self.dags[dag_key]
-        nodes = dag.read_jobstate(entries)
+        names = dag.read_jobstate(entries)
         self._note_submitting_dag(dag_key, (entry.cluster for entry in entries))
         self.offsets.read_files(dag)
         self.offsets.read_jobstate(dag, entries, self._logged_submit_time)
-        return self._changes_of(dag_key, nodes, {entry.cluster for entry in entries})
+        return self._changes_of(dag_key, names, {entry.cluster for entry in entries})
 
     def facts_changed(self, dag_key: str) -> Changes:
         """Apply a changed rescue, node status, metrics or halt file of this DAG."""
@@ -971,7 +971,7 @@ class Ensemble:
         run = dag.life()
         if self.ending(dag) is not None or (run is not None and run.removed):
             return False
-        return dag.begun() or live
+        return dag.has_run() or live
 
     def ending(self, dag: Dag) -> tuple[DagState, datetime | None] | None:
         """State and time of the newest DAGMan's end; None if it has not ended by the cut."""
@@ -999,8 +999,8 @@ class Ensemble:
         ended = self.ending(dag)
         if ended is not None and not self.went_on(dag_key, ended[1]):
             return ended
-        if ended is None and dag.begun():
-            return dag.standing(), None
+        if ended is None and dag.has_run():
+            return dag.live_state(), None
         states = self.node_states(dag_key).values()
         if not any(self.nodes[(dag_key, name)].jobs for name in dag.workflow.nodes):
             # A rescue file shows that a DAGMan ran and ended; a new one may have started.

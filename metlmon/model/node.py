@@ -14,7 +14,7 @@ from metlmon.model.clock import Clock
 from metlmon.model.dag import Dag
 from metlmon.model.job import Execution
 from metlmon.model.job_events import Job, NodeRecord, PostResult
-from metlmon.model.node_reports import STATUS_CLAIMS, NodeReport, NodeReportKind
+from metlmon.model.node_reports import STATUS_REPORT_KINDS, NodeReport, NodeReportKind
 from metlmon.model.states import ACTIVE, Outcome, State
 from metlmon.snapshot.types import FAILED_JOB
 
@@ -213,7 +213,7 @@ class NodeStateResolver:
         self._clock = clock
         self._alive = alive
         self._cut = cut
-        self._done = dag.done_names()
+        self._done = dag.done_nodes()
         self._fresh = dag.fresh_start()
 
     def own(self, record: NodeRecord, made: SubmissionResult | None) -> NodeState:
@@ -309,7 +309,7 @@ class NodeStateResolver:
         said = status.nodes[name]
         if said.details.startswith(SWEPT_AWAY):
             return None
-        claim = STATUS_CLAIMS.get(said.status)
+        claim = STATUS_REPORT_KINDS.get(said.status)
         if claim is None:
             return None
         if claim is NodeReportKind.GAVE_UP and said.procs_queued:

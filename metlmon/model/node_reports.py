@@ -1,4 +1,4 @@
-"""What DAGMan's files say of single nodes."""
+"""DAGMan's reports on single nodes, and the lines of its files that they come from."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from metlmon.frozen import frozen
 
 
 class NodeReportKind(Enum):
-    """What DAGMan says of a node at a moment."""
+    """Kind of a report by DAGMan on a node."""
 
     PRE = "pre"
     PRE_OK = "pre-ok"
@@ -30,9 +30,12 @@ class NodeReportKind(Enum):
 
 @frozen
 class NodeReport:
-    """DAGMan's word on one node. ``epoch`` in place of ``time`` for files that count
-    seconds since 1970. ``value``: return value (minus the signal), or the number of the retry.
-    ``text``: why the node failed, as DAGMan puts it."""
+    """A report by DAGMan on one node.
+
+    ``epoch`` replaces ``time`` in files with seconds since 1970. ``value``: return value
+    (negative: the signal), or the number of the retry. ``text``: DAGMan's reason for the
+    failure of the node.
+    """
 
     claim: NodeReportKind
     time: datetime | None
@@ -41,7 +44,7 @@ class NodeReport:
     text: str | None = None
 
 
-OUT_CLAIMS: Final = {
+OUT_REPORT_KINDS: Final = {
     DagmanMessageKind.PRE_STARTED: NodeReportKind.PRE,
     DagmanMessageKind.PRE_OK: NodeReportKind.PRE_OK,
     DagmanMessageKind.PRE_FAILED: NodeReportKind.PRE_FAILED,
@@ -54,7 +57,7 @@ OUT_CLAIMS: Final = {
     DagmanMessageKind.NODE_FAILED: NodeReportKind.GAVE_UP,
 }
 
-JOBSTATE_CLAIMS: Final = {
+JOBSTATE_REPORT_KINDS: Final = {
     "PRE_SCRIPT_STARTED": NodeReportKind.PRE,
     "PRE_SCRIPT_SUCCESS": NodeReportKind.PRE_OK,
     "PRE_SCRIPT_FAILURE": NodeReportKind.PRE_FAILED,
@@ -65,10 +68,10 @@ JOBSTATE_CLAIMS: Final = {
     "POST_SCRIPT_FAILURE": NodeReportKind.FAILED,
 }
 
-STATUS_CLAIMS: Final = {
+STATUS_REPORT_KINDS: Final = {
     2: NodeReportKind.PRE,
     4: NodeReportKind.POST,
     5: NodeReportKind.DONE,
     6: NodeReportKind.GAVE_UP,
 }
-"""NodeStatus of the node status file, where it says something that job events may not."""
+"""By NodeStatus of the node status file; only values that job events may not show."""

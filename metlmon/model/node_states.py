@@ -94,7 +94,7 @@ class NodeStates:
             weighed = self._weighed[dag.key, alive] = NodeStateTable(dag, alive)
         self._newest[dag.key] = weighed
         begun = dag.fresh_start(), dag.last_start(), dag.aborted
-        facts = (dag.done_names(), *begun, dag.status, grounds)
+        facts = (dag.done_nodes(), *begun, dag.status, grounds)
         if weighed.facts is None or not _same(weighed.facts, facts):
             weighed.take(facts)
             weighed.touched.update(dag.workflow.nodes)
@@ -191,7 +191,7 @@ class NodeStateTable:
         """Judge anew what was touched, ``most`` of it, and whom it concerns. ``own`` tells a
         node's state, its neighbours not asked."""
         if not self._order:
-            self._order = self._dag.topological()
+            self._order = self._dag.topological_order()
             self._place = {name: at for at, name in enumerate(self._order)}
         touched = set(islice(self.touched, most))
         self.touched -= touched

@@ -1,5 +1,7 @@
-"""External sub-DAGs and the DAGs that name them. A sub-DAG file that several DAGs name belongs to
-the one whose DAGMan submitted it."""
+"""Resolves the top-level DAG of each external sub-DAG.
+
+A sub-DAG file that several DAGs name belongs to the one whose DAGMan submitted it.
+"""
 
 from __future__ import annotations
 
@@ -27,27 +29,26 @@ def named_by(dags: Mapping[str, Dag]) -> dict[str, list[str]]:
 def settle_tops(
     dags: Mapping[str, Dag], named: Mapping[str, list[str]], submitter: Submitter
 ) -> bool:
-    """Give each sub-DAG the top-level DAG that it belongs to; returns whether one has another
-    now."""
+    """Set the top-level DAG of each sub-DAG; return whether any changed."""
     parents = {
-        key: _parent(dags[key], [dags[each] for each in among], submitter)
-        for key, among in named.items()
+        key: _parent(dags[key], [dags[dag_key] for dag_key in dag_keys], submitter)
+        for key, dag_keys in named.items()
     }
     changed = False
     for key in named:
-        top, passed = parents[key], {key}
-        while top in parents and top not in passed:
-            passed.add(top)
+        top, visited = parents[key], {key}
+        while top in parents and top not in visited:
+            visited.add(top)
             top = parents[top]
         if not dags[key].is_top and dags[top].is_top and dags[key].top != top:
             dags[key].top, changed = top, True
     return changed
 
 
-def _parent(subdag: Dag, among: list[Dag], submitter: Submitter) -> str:
+def _parent(subdag: Dag, candidates: list[Dag], submitter: Submitter) -> str:
     """The DAG that submitted it last, else the first that ran, else the first."""
-    for life in reversed(subdag.lives()):
-        by = submitter(life.cluster) if life.cluster is not None else None
-        if any(by == dag.key for dag in among):
-            return by or ""
-    return next((dag.key for dag in among if dag.begun()), among[0].key)
+    for run in reversed(subdag.lives()):
+        dag_key = submitter(run.cluster) if run.cluster is not None else None
+        if any(dag_key == dag.key for dag in candidates):
+            return dag_key or ""
+    return next((dag.key for dag in candidates if dag.has_run()), candidates[0].key)

@@ -94,7 +94,7 @@ class UnprovenJobs:
         submitted = job.told_submitted
         if submitted is None:
             return
-        for file, until in enumerate(dags[candidate].listed_until()):
+        for file, until in enumerate(dags[candidate].covered_until()):
             if until is None or until < submitted:
                 heappush(self._waiting.setdefault((candidate, file), []), (submitted, job.key))
 
@@ -103,7 +103,7 @@ class UnprovenJobs:
         once for each file."""
         found = []
         for (dag, file), waiting in self._waiting.items():
-            until = dags[dag].listed_until()[file] if waiting else None
+            until = dags[dag].covered_until()[file] if waiting else None
             while waiting and until is not None and waiting[0][0] <= until:
                 found.append(heappop(waiting)[1])
         return [key for key in found if key in self._candidate]

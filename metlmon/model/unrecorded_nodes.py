@@ -226,8 +226,8 @@ def grounds_of(dag: Dag, ending: tuple[DagState, datetime | None] | None) -> Gro
     done = ending is not None and ended_with_all_done(dag, ending[0])
     told = bool(dag.processes) or bool(dag.jobstate_started) or dag.status is not None
     if pre_completed is not None and not missing and not done:
-        known = {len(dag._with(None))}
-        known.update(len(dag._with(rescue)) for rescue in dag.rescues().values())
+        known = {len(dag._done_with(None))}
+        known.update(len(dag._done_with(rescue)) for rescue in dag.rescues().values())
         if pre_completed in known:
             return None
     return Grounds(

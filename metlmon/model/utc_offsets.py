@@ -26,7 +26,7 @@ class UtcOffsets:
 
     def read_files(self, dag: Dag) -> None:
         """Moments that the files of a DAG's DAGMan state."""
-        for local, epoch in dag.moments():
+        for local, epoch in dag.clock_observations():
             self._observe(local, epoch)
 
     def read_end(self, event: Event) -> None:
