@@ -30,7 +30,13 @@ from metlmon.eventlog import (
 )
 from metlmon.frozen import frozen
 from metlmon.jobfiles.gate_files import RunGate
-from metlmon.model.attribution import NAMED_IN_AD, REMOVED_WITH, SWEEPS, Attribution, attribute_job
+from metlmon.model.attribution import (
+    DAGMAN_IN_AD,
+    DAGMAN_IN_REMOVAL,
+    REMOVAL_OF_ALL_JOBS,
+    Attribution,
+    attribute_job,
+)
 from metlmon.model.clock import Clock
 from metlmon.model.clock_evidence import QueueInterval, note_dagman_event
 from metlmon.model.dag import Dag
@@ -488,13 +494,13 @@ class Ensemble:
         elif isinstance(detail, Terminated):
             self.offsets.read_end(event)
         elif isinstance(detail, Aborted) and detail.reason:
-            match = REMOVED_WITH.search(detail.reason)
+            match = DAGMAN_IN_REMOVAL.search(detail.reason)
             if match:
                 job.aborted_by = int(match.group(1))
-            job.swept |= bool(match) or detail.reason.startswith(SWEEPS)
+            job.swept |= bool(match) or detail.reason.startswith(REMOVAL_OF_ALL_JOBS)
             affected.placed.add(key)
         ad_text = "\n".join(detail.notes) if isinstance(detail, Submit) else event.body
-        if job.aborted_by is None and (match := NAMED_IN_AD.search(ad_text)):
+        if job.aborted_by is None and (match := DAGMAN_IN_AD.search(ad_text)):
             job.aborted_by = int(match[1])
             affected.placed.add(key)
 

@@ -1,5 +1,7 @@
-"""A node's state: the DAG's word, DAGMan's, its POST script's, and its jobs', in that order
-(``domain.md``, "Node state")."""
+"""Resolves the state of a node from all evidence (``domain.md``, "Node state").
+
+The precedence is: the DAG file, DAGMan's reports, the POST script's result, the job events.
+"""
 
 from __future__ import annotations
 
@@ -28,52 +30,54 @@ WORST_FIRST: Final = (
     State.TRANSFERRING_OUTPUT,
     State.RUNNING,
 )
-"""Of several procs of one submission the one that most needs a look stands for the node."""
+"""Order in which a proc determines the node's state, if a submission has several."""
 
 
 NEXT_TRY: Final = (NodeReportKind.PRE, NodeReportKind.PRE_FAILED, NodeReportKind.RETRYING)
-"""What DAGMan says of a node that it tries again after its POST script."""
+"""Reports on a node that DAGMan retries after its POST script."""
 
-BEFORE_ITS_END: Final = (
+BEFORE_JOB_END: Final = (
     NodeReportKind.PRE,
     NodeReportKind.PRE_OK,
     NodeReportKind.SUBMITTED,
     NodeReportKind.RETRYING,
 )
-"""What DAGMan says of a node while the job that it submits, or has submitted, is not over."""
+"""Reports on a node before DAGMan has seen the end of its job."""
 
-SUBMISSION: Final = (
+HAS_JOB: Final = (
     NodeReportKind.SUBMITTED,
     NodeReportKind.JOB_DONE,
     NodeReportKind.JOB_FAILED,
     NodeReportKind.POST,
 )
-"""What DAGMan says of a node that has a job."""
+"""Reports on a node that has a job."""
 
-NOT_AGAIN: Final = (NodeReportKind.SUBMIT_FAILED, NodeReportKind.GAVE_UP)
-"""What DAGMan says of a node that it does not try again, whatever its RETRY says."""
+NO_RETRY: Final = (NodeReportKind.SUBMIT_FAILED, NodeReportKind.GAVE_UP)
+"""Reports on a node that DAGMan does not retry, whatever its RETRY is."""
 
-FAILURES: Final = {
+FAILED_PARTS: Final = {
     NodeReportKind.PRE_FAILED: "pre",
     NodeReportKind.SUBMIT_FAILED: "submit",
     NodeReportKind.FAILED: "post",
     NodeReportKind.JOB_FAILED: "job",
 }
-"""What failed of a node, by DAGMan's word."""
+"""The part of a node that failed, by the kind of DAGMan's report."""
 
-AFTER_A_FAILURE: Final = (NodeReportKind.GAVE_UP, NodeReportKind.RETRYING)
-"""What DAGMan says of a node after it said what of it failed."""
+AFTER_FAILURE: Final = (NodeReportKind.GAVE_UP, NodeReportKind.RETRYING)
+"""Reports that DAGMan writes after the report of a failure."""
 
-SWEPT_AWAY: Final = "Was STATUS_"
-"""StatusDetails of a node that a DAGMan which is removed writes as ERROR only because it was
-not over yet. That is no verdict: its job may even have succeeded."""
+REMOVAL_DETAILS: Final = "Was STATUS_"
+"""Prefix of StatusDetails of an unfinished node that a DAGMan being removed writes as ERROR.
+It is ignored: the job may even have succeeded."""
 
 
 @frozen
 class NodeFailure:
-    """Why a node failed, by DAGMan's word alone. ``what``: pre (its PRE script), submit (its
-    submission), post (its POST script) or job. ``text``: in DAGMan's words, as they stand in
-    StatusDetails of the node status file. ``value``: return value, or minus the signal."""
+    """Why a node failed, by DAGMan's reports alone.
+
+    ``what``: pre (PRE script), submit (submission), post (POST script) or job. ``text``: as
+    in StatusDetails of the node status file. ``value``: return value, or minus the signal.
+    """
 
     what: str
     text: str
@@ -82,11 +86,14 @@ class NodeFailure:
 
 @frozen
 class NodeState:
-    """``job``: the job that stands for the node. ``inferred``: done because a node after it
-    was submitted. ``superseded``: its jobs were made void by a later submission of a node
-    before it. ``submitted``: when the last submission was. ``failure``: why it failed, where no
-    job's events tell. ``behind``: of a futile node, the node before it that failed. ``again``: it
-    failed with retries left, which its DAGMan, where it is not alive, did not come to."""
+    """The state of a node.
+
+    ``job``: the job that determines it. ``inferred``: done because a descendant was submitted.
+    ``superseded``: invalidated by a later submission of an ancestor. ``submitted``: time of the
+    last submission. ``failure``: why it failed, unless job events show it. ``behind``: the
+    failed ancestor of a futile node. ``again``: failed with retries left, which its DAGMan, if
+    it has ended, did not use.
+    """
 
     state: State
     since: datetime | None = None
@@ -109,53 +116,62 @@ class NodeSubmission:
 
 
 def rounds(record: NodeRecord) -> list[NodeSubmission]:
-    """The node's submissions, in the order they were made."""
+    """The node's submissions in chronological order."""
     by_cluster: dict[tuple[int, int], list[Job]] = {}
     for job in record.jobs:
         by_cluster.setdefault((job.cluster, job.subproc), []).append(job)
-    made = []
+    submissions = []
     for (cluster, _), jobs in by_cluster.items():
-        jobs.sort(key=lambda j: (j.proc, j.subproc))
-        times = [t for t in (_first_sign(j) for j in jobs) if t is not None]
-        made.append(NodeSubmission(cluster, tuple(jobs), min(times, default=None)))
-    made.sort(key=lambda r: (r.submitted or datetime.min, r.cluster))
-    return made
+        jobs.sort(key=lambda job: (job.proc, job.subproc))
+        times = [time for time in (_first_sign(job) for job in jobs) if time is not None]
+        submissions.append(NodeSubmission(cluster, tuple(jobs), min(times, default=None)))
+    submissions.sort(
+        key=lambda submission: (submission.submitted or datetime.min, submission.cluster)
+    )
+    return submissions
 
 
 def _first_sign(job: Job) -> datetime | None:
-    life = job.life()
-    if life.submitted is not None:
-        return life.submitted
+    history = job.life()
+    if history.submitted is not None:
+        return history.submitted
     events = job.events()
     return events[0].time if events else job.newest_sign
 
 
-def job_says(round_: NodeSubmission) -> tuple[State, datetime | None, Job]:
-    """What the jobs of one submission come to: the worst still-open proc, else the worst
-    ending."""
-    lives = [(job, job.life()) for job in round_.jobs]
-    still_open = [(j, li) for j, li in lives if li.state in ACTIVE]
+def submission_state(submission: NodeSubmission) -> tuple[State, datetime | None, Job]:
+    """State, time and job that determine a submission.
+
+    That is the worst proc in the queue, else the worst that has left it.
+    """
+    histories = [(job, job.life()) for job in submission.jobs]
+    still_open = [(job, history) for job, history in histories if history.state in ACTIVE]
     if still_open:
-        job, life = min(still_open, key=lambda jl: WORST_FIRST.index(jl[1].state or State.IDLE))
-        return life.state or State.IDLE, life.since, job
+        job, history = min(
+            still_open, key=lambda pair: WORST_FIRST.index(pair[1].state or State.IDLE)
+        )
+        return history.state or State.IDLE, history.since, job
     for state in (State.FAILED, State.REMOVED):
-        ended = [(j, li) for j, li in lives if li.state is state]
+        ended = [(job, history) for job, history in histories if history.state is state]
         if ended:
-            job, life = ended[0]
-            return state, life.since, job
-    done = [(j, li) for j, li in lives if li.state is State.COMPLETED]
+            job, history = ended[0]
+            return state, history.since, job
+    done = [(job, history) for job, history in histories if history.state is State.COMPLETED]
     if done:
-        job, life = max(done, key=lambda jl: jl[1].since or datetime.min)
-        return State.COMPLETED, life.since, job
-    job, life = lives[0]
-    return life.state or State.IDLE, life.since or job.newest_sign, job
+        job, history = max(done, key=lambda pair: pair[1].since or datetime.min)
+        return State.COMPLETED, history.since, job
+    job, history = histories[0]
+    return history.state or State.IDLE, history.since or job.newest_sign, job
 
 
 @frozen
 class SubmissionResult:
-    """What the submissions of a node come to. ``state``, ``since``, ``job``: what the jobs of
-    the last one say; ``begun``: when each was made. ``success``: where the last good execution
-    of the last good job ran, in brackets; empty without one."""
+    """Result of a node's submissions.
+
+    ``state``, ``since``, ``job``: of the last submission. ``begun``: the times of all
+    submissions. ``success``: a tuple with the machine of the last good execution of the last
+    good job, else empty.
+    """
 
     last: NodeSubmission
     state: State
@@ -170,42 +186,42 @@ class SubmissionResult:
 
 
 def made_of(record: NodeRecord) -> SubmissionResult | None:
-    """What the node's submissions come to; None when there was none."""
-    made = rounds(record)
-    if not made:
+    """The result of the node's submissions, None without any."""
+    submissions = rounds(record)
+    if not submissions:
         return None
-    begun = tuple(round_.submitted for round_ in made)
-    success = last_success(made)
-    where = (success.machine,) if success is not None else ()
-    return SubmissionResult(made[-1], *job_says(made[-1]), begun, where)
+    times = tuple(submission.submitted for submission in submissions)
+    success = last_success(submissions)
+    machines = (success.machine,) if success is not None else ()
+    return SubmissionResult(submissions[-1], *submission_state(submissions[-1]), times, machines)
 
 
-def last_success(made: Iterable[NodeSubmission]) -> Execution | None:
+def last_success(submissions: Iterable[NodeSubmission]) -> Execution | None:
     """The execution that completed a node: the last good one of its last good job."""
-    for round_ in reversed(list(made)):
-        for job in round_.jobs:
+    for submission in reversed(list(submissions)):
+        for job in submission.jobs:
             for execution in reversed(job.life().executions):
                 if execution.outcome is Outcome.GOOD:
                     return execution
     return None
 
 
-BY_DAGMAN: Final = "Removed by DAGMan"
-"""DAGMan's reason where it ends its SERVICE nodes. Source: ``RemoveServiceNodes`` in ``dag.cpp``,
-``RemoveBatchJob`` in ``dag.h``."""
+SERVICE_REMOVAL_REASON: Final = "Removed by DAGMan"
+"""DAGMan's reason for the removal of SERVICE nodes. Source: ``RemoveServiceNodes`` in
+``dag.cpp``, ``RemoveBatchJob`` in ``dag.h``."""
 
 
-def _at_dags_end(job: Job) -> bool:
-    """Was the job removed because its DAG was over?"""
-    ended = job.life().executions
-    said = ended[-1].reason if ended else None
-    return job.swept or (said is not None and said.startswith(BY_DAGMAN))
+def _removed_at_dag_end(job: Job) -> bool:
+    """Was the job removed because its DAG ended?"""
+    executions = job.life().executions
+    reason = executions[-1].reason if executions else None
+    return job.swept or (reason is not None and reason.startswith(SERVICE_REMOVAL_REASON))
 
 
 class NodeStateResolver:
-    """Judges the nodes of one DAG, all by the same facts.
+    """Resolves the states of the nodes of one DAG.
 
-    ``alive``: its DAGMan has not ended. ``cut``: nothing told after this moment counts.
+    ``alive``: its DAGMan has not ended. ``cut``: later reports are ignored.
     """
 
     def __init__(self, dag: Dag, clock: Clock, alive: bool, cut: datetime | None = None) -> None:
@@ -214,200 +230,222 @@ class NodeStateResolver:
         self._alive = alive
         self._cut = cut
         self._done = dag.done_nodes()
-        self._fresh = dag.fresh_start()
+        self._fresh_start = dag.fresh_start()
 
-    def own(self, record: NodeRecord, made: SubmissionResult | None) -> NodeState:
-        """The node's state by what is said of itself, its neighbours not asked. ``made``: what
-        its submissions come to."""
-        word = self._word(record)
-        skip = self._skip(record, made)
-        if self._before_this_life(made, word, skip):
-            stays = record.node.name in self._done
-            if not stays or skip is None:
-                return self._at_rest(stays, made)
+    def resolve(self, record: NodeRecord, result: SubmissionResult | None) -> NodeState:
+        """The node's own state, without regard to other nodes.
+
+        ``result``: the result of its submissions.
+        """
+        report = self._newest_report(record)
+        skip = self._last_skip(record, result)
+        if self._predates_run(result, report, skip):
+            is_done = record.node.name in self._done
+            if not is_done or skip is None:
+                return self._resolve_old(is_done, result)
         if skip is not None:
             return NodeState(State.SKIPPED, skip.time)
         if record.node.name in self._done:
-            return self._marked_done(made)
-        return self._judged(record, made, word)
+            return self._resolve_done(result)
+        return self._resolve_with_job(record, result, report)
 
-    def _before_this_life(
-        self, made: SubmissionResult | None, word: NodeReport | None, skip: NodeReport | None
+    def _predates_run(
+        self, result: SubmissionResult | None, report: NodeReport | None, skip: NodeReport | None
     ) -> bool:
-        """All that is known of the node is older than the newest life of DAGMan."""
-        if self._fresh is None:
+        """Is all evidence on the node older than the newest DAGMan run?"""
+        if self._fresh_start is None:
             return False
-        told = word.time if word is not None else None
-        submitted = made.submitted if made is not None else None
+        reported = report.time if report is not None else None
+        submitted = result.submitted if result is not None else None
         skipped = skip.time if skip is not None else None
-        newest = max((t for t in (told, submitted, skipped) if t is not None), default=None)
-        return newest is not None and newest < self._fresh
+        newest = max(
+            (time for time in (reported, submitted, skipped) if time is not None), default=None
+        )
+        return newest is not None and newest < self._fresh_start
 
-    def _at_rest(self, done: bool, made: SubmissionResult | None) -> NodeState:
+    def _resolve_old(self, done: bool, result: SubmissionResult | None) -> NodeState:
         if done:
-            return self._marked_done(made)
-        # Its jobs belong to a life that is over: DAGMan began again as if they were not.
-        if made is not None and made.state in ACTIVE:
-            return NodeState(made.state, made.since, made.job, submitted=made.submitted)
-        return NodeState(State.WAITING, None, None, superseded=made is not None)
+            return self._resolve_done(result)
+        # Its jobs are of an earlier run: DAGMan started again without regard to them.
+        if result is not None and result.state in ACTIVE:
+            return NodeState(result.state, result.since, result.job, submitted=result.submitted)
+        return NodeState(State.WAITING, None, None, superseded=result is not None)
 
-    def _marked_done(self, made: SubmissionResult | None) -> NodeState:
-        if made is None:
+    def _resolve_done(self, result: SubmissionResult | None) -> NodeState:
+        if result is None:
             return NodeState(State.COMPLETED)
-        since = None if made.state in ACTIVE else made.since
-        return NodeState(State.COMPLETED, since, made.job, submitted=made.submitted)
+        since = None if result.state in ACTIVE else result.since
+        return NodeState(State.COMPLETED, since, result.job, submitted=result.submitted)
 
-    def _skip(self, record: NodeRecord, made: SubmissionResult | None) -> NodeReport | None:
-        """That PRE_SKIP ended the node, where DAGMan did nothing else with it since. A rescue file
-        marks it ``DONE`` then, and that it has jobs, which were cut off, does not change it."""
-        words = self._words(record.node.name)
-        skips = [word for word in words if word.claim is NodeReportKind.SKIPPED]
+    def _last_skip(self, record: NodeRecord, result: SubmissionResult | None) -> NodeReport | None:
+        """The report that PRE_SKIP ended the node, unless DAGMan continued with it since.
+
+        A rescue file then marks it ``DONE``; earlier, interrupted jobs do not matter.
+        """
+        reports = self._reports(record.node.name)
+        skips = [report for report in reports if report.claim is NodeReportKind.SKIPPED]
         skips += [NodeReport(NodeReportKind.SKIPPED, time) for time in record.skips]
         if not skips:
             return None
-        last = max(skips, key=_when)
+        last = max(skips, key=_time_of)
         if last.time is None:
-            return last if words[-1].claim is NodeReportKind.SKIPPED else None
+            return last if reports[-1].claim is NodeReportKind.SKIPPED else None
         done = record.node.name in self._done
-        since = [w for w in words if _when(w) > last.time and (w.claim in SUBMISSION or not done)]
-        begun = made.submitted if made is not None else None
-        return None if since or (begun and begun > last.time) else last
+        later_reports = [
+            report
+            for report in reports
+            if _time_of(report) > last.time and (report.claim in HAS_JOB or not done)
+        ]
+        submitted = result.submitted if result is not None else None
+        return None if later_reports or (submitted and submitted > last.time) else last
 
-    def _word(self, record: NodeRecord) -> NodeReport | None:
-        """DAGMan's newest word on the node, with its time made local."""
-        words = self._words(record.node.name)
-        newest = words[-1] if words else None
-        status = self._status_word(record.node.name)
+    def _newest_report(self, record: NodeRecord) -> NodeReport | None:
+        """DAGMan's newest report on the node, in local time."""
+        reports = self._reports(record.node.name)
+        newest = reports[-1] if reports else None
+        status = self._status_report(record.node.name)
         if status is not None and (
             newest is None or (status.time and newest.time and status.time > newest.time)
         ):
             newest = status
         return newest
 
-    def _words(self, name: str) -> list[NodeReport]:
-        """DAGMan's words on a node up to the cut, with local times, in order of these."""
-        found: list[NodeReport] = []
-        # Of two words of one second the jobstate log's counts, whichever file was read first:
-        # DAGMan may keep lines of its .out back, of the jobstate log never.
-        for word in sorted(self._dag.words.get(name, ()), key=lambda w: w.epoch is not None):
-            time = word.time
-            if time is None and word.epoch is not None:
-                if self._cut and self._clock.after(word.epoch, self._cut) is not False:
+    def _reports(self, name: str) -> list[NodeReport]:
+        """DAGMan's reports on a node up to the cut, with and in order of local times."""
+        reports: list[NodeReport] = []
+        # Within one second reports of the jobstate log come last, as the newest: DAGMan may
+        # buffer lines of its .out, but never of the jobstate log.
+        for report in sorted(
+            self._dag.words.get(name, ()), key=lambda report: report.epoch is not None
+        ):
+            time = report.time
+            if time is None and report.epoch is not None:
+                if self._cut and self._clock.after(report.epoch, self._cut) is not False:
                     continue
-                time = self._clock.local(word.epoch)
-            found.append(NodeReport(word.claim, time, None, word.value, word.text))
-        found.sort(key=_when)
-        return found
+                time = self._clock.local(report.epoch)
+            reports.append(NodeReport(report.claim, time, None, report.value, report.text))
+        reports.sort(key=_time_of)
+        return reports
 
-    def _status_word(self, name: str) -> NodeReport | None:
+    def _status_report(self, name: str) -> NodeReport | None:
         status = self._dag.status
         if status is None or name not in status.nodes:
             return None
         local = status.local
         if local is None and status.epoch is not None:
             local = self._clock.local(status.epoch)
-        said = status.nodes[name]
-        if said.details.startswith(SWEPT_AWAY):
+        node_status = status.nodes[name]
+        if node_status.details.startswith(REMOVAL_DETAILS):
             return None
-        claim = STATUS_REPORT_KINDS.get(said.status)
-        if claim is None:
+        kind = STATUS_REPORT_KINDS.get(node_status.status)
+        if kind is None:
             return None
-        if claim is NodeReportKind.GAVE_UP and said.procs_queued:
-            # DAGMan removes its other jobs, and may try it again then.
-            claim = NodeReportKind.FAILED
-        return NodeReport(claim, local, None, said.retry_count, said.details or None)
+        if kind is NodeReportKind.GAVE_UP and node_status.procs_queued:
+            # DAGMan removes the remaining procs, and may retry the node then.
+            kind = NodeReportKind.FAILED
+        return NodeReport(kind, local, None, node_status.retry_count, node_status.details or None)
 
-    def _judged(
-        self, record: NodeRecord, made: SubmissionResult | None, word: NodeReport | None
+    def _resolve_with_job(
+        self, record: NodeRecord, result: SubmissionResult | None, report: NodeReport | None
     ) -> NodeState:
-        if made is None:
-            return self._by_word_alone(record, word)
-        last, state, since, job = made.last, made.state, made.since, made.job
-        if word is not None and self._submitted_since(word, since, state):
-            return NodeState(State.IDLE, word.time, None, submitted=word.time)
-        post = self._post(record, last)
+        if result is None:
+            return self._resolve_without_job(record, report)
+        last, state, since, job = result.last, result.state, result.since, result.job
+        if report is not None and self._is_resubmitted(report, since, state):
+            return NodeState(State.IDLE, report.time, None, submitted=report.time)
+        post = self._post_result(record, last)
         if post is not None:
             state, since = (State.COMPLETED if post.ok else State.FAILED), post.time
-            if word is not None and word.claim in NEXT_TRY and self._fresher(word, since, state):
-                state, since = self._by_fresh_word(word, state, since)
-        elif word is not None and self._fresher(word, since, state):
-            of_one_proc = word.claim in (NodeReportKind.JOB_DONE, NodeReportKind.JOB_FAILED)
-            if len(last.jobs) == 1 or not of_one_proc:
-                state, since = self._by_fresh_word(word, state, since)
-        elif self._before_its_script(record, word, state):
+            if (
+                report is not None
+                and report.claim in NEXT_TRY
+                and self._is_newer(report, since, state)
+            ):
+                state, since = self._state_by_newer_report(report, state, since)
+        elif report is not None and self._is_newer(report, since, state):
+            is_of_one_proc = report.claim in (NodeReportKind.JOB_DONE, NodeReportKind.JOB_FAILED)
+            if len(last.jobs) == 1 or not is_of_one_proc:
+                state, since = self._state_by_newer_report(report, state, since)
+        elif self._awaits_post_script(record, report, state):
             state = State.POST
         failure, again = None, False
         if state in (State.FAILED, State.RETRYING):
-            when, failure = self._failure(record, word, made, post)
+            when, failure = self._failure(record, report, result, post)
             since = when or since
         if state in (State.FAILED, State.REMOVED):
-            codes = self._exit_codes(made, post, failure)
-            again = self._retries_left(record, made, word, codes)
+            codes = self._exit_codes(result, post, failure)
+            again = self._retries_left(record, result, report, codes)
             if again and self._alive:
                 state = State.RETRYING
-        if state is State.REMOVED and record.node.kind is NodeKind.SERVICE and _at_dags_end(job):
-            # It was to last as long as its DAG, and has.
+        if (
+            state is State.REMOVED
+            and record.node.kind is NodeKind.SERVICE
+            and _removed_at_dag_end(job)
+        ):
+            # A SERVICE node runs until its DAG ends: removal is success.
             state = State.COMPLETED
-        begun = last.submitted
-        return NodeState(state, since, job, submitted=begun, failure=failure, again=again)
+        submitted = last.submitted
+        return NodeState(state, since, job, submitted=submitted, failure=failure, again=again)
 
-    def _submitted_since(self, word: NodeReport, since: datetime | None, state: State) -> bool:
-        """DAGMan has submitted the node again, and the job logs do not have it yet. It gives
-        the time of the submission itself, not of its hearing of it."""
-        if word.claim is not NodeReportKind.SUBMITTED or not self._alive or state in ACTIVE:
+    def _is_resubmitted(self, report: NodeReport, since: datetime | None, state: State) -> bool:
+        """Has DAGMan submitted the node again, before the job logs show it?
+
+        DAGMan reports the time of the submission, not of reading its event.
+        """
+        if report.claim is not NodeReportKind.SUBMITTED or not self._alive or state in ACTIVE:
             return False
-        return since is not None and word.time is not None and word.time > since
+        return since is not None and report.time is not None and report.time > since
 
-    def _by_word_alone(self, record: NodeRecord, word: NodeReport | None) -> NodeState:
-        """The state of a node of which no job log has a job."""
+    def _resolve_without_job(self, record: NodeRecord, report: NodeReport | None) -> NodeState:
+        """The state of a node without a job in any log."""
         post = record.posts[-1] if record.posts else None
-        state, since = self._worded(post, word)
+        state, since = self._state_without_job(post, report)
         failure, again = None, False
         if state in (State.FAILED, State.RETRYING):
-            when, failure = self._failure(record, word, None, post)
+            when, failure = self._failure(record, report, None, post)
             since = when or since
         if state is State.FAILED:
             codes = self._exit_codes(None, post, failure)
-            again = self._retries_left(record, None, word, codes)
+            again = self._retries_left(record, None, report, codes)
             if again and self._alive:
                 state = State.RETRYING
-        submitted = self._told_submitted(record.node.name)
+        submitted = self._reported_submit_time(record.node.name)
         return NodeState(state, since, submitted=submitted, failure=failure, again=again)
 
-    def _worded(
-        self, post: PostResult | None, word: NodeReport | None
+    def _state_without_job(
+        self, post: PostResult | None, report: NodeReport | None
     ) -> tuple[State, datetime | None]:
         if post is not None:
             return State.COMPLETED if post.ok else State.FAILED, post.time
-        if word is None:
+        if report is None:
             return State.WAITING, None
-        match word.claim:
+        match report.claim:
             case NodeReportKind.PRE | NodeReportKind.PRE_OK:
-                return (State.PRE if self._alive else State.WAITING), word.time
-            case claim if claim in FAILURES or claim in NOT_AGAIN:
-                return State.FAILED, word.time
+                return (State.PRE if self._alive else State.WAITING), report.time
+            case claim if claim in FAILED_PARTS or claim in NO_RETRY:
+                return State.FAILED, report.time
             case NodeReportKind.RETRYING:
-                return (State.RETRYING if self._alive else State.FAILED), word.time
+                return (State.RETRYING if self._alive else State.FAILED), report.time
             case NodeReportKind.SUBMITTED:
-                return (State.IDLE if self._alive else State.WAITING), word.time
+                return (State.IDLE if self._alive else State.WAITING), report.time
             case NodeReportKind.POST:
-                return (State.POST if self._alive else State.WAITING), word.time
+                return (State.POST if self._alive else State.WAITING), report.time
             case NodeReportKind.DONE | NodeReportKind.JOB_DONE:
-                return State.COMPLETED, word.time
+                return State.COMPLETED, report.time
             case _:
                 return State.WAITING, None
 
-    def _told_submitted(self, name: str) -> datetime | None:
-        """When DAGMan last said that it submitted the node: job logs can lag, or be lost."""
+    def _reported_submit_time(self, name: str) -> datetime | None:
+        """Time of the last reported submission: job logs can lag or be lost."""
         times = (
-            told.time
-            for told in self._words(name)
-            if told.claim is NodeReportKind.SUBMITTED and told.time is not None
+            report.time
+            for report in self._reports(name)
+            if report.claim is NodeReportKind.SUBMITTED and report.time is not None
         )
         return max(times, default=None)
 
-    def _post(self, record: NodeRecord, last: NodeSubmission) -> PostResult | None:
-        """The POST script's result for the last submission, if it has come."""
+    def _post_result(self, record: NodeRecord, last: NodeSubmission) -> PostResult | None:
+        """The POST script's result for the last submission, if available."""
         for post in reversed(record.posts):
             if post.cluster == last.cluster:
                 return post
@@ -415,112 +453,117 @@ class NodeStateResolver:
                 return post if post.cluster is None or post.cluster <= 0 else None
         return None
 
-    def _before_its_script(self, record: NodeRecord, word: NodeReport | None, state: State) -> bool:
-        """Its job has ended, and DAGMan, which is heard of this node, runs its POST script next:
-        whatever the job returned, the node is neither done nor failed yet."""
+    def _awaits_post_script(
+        self, record: NodeRecord, report: NodeReport | None, state: State
+    ) -> bool:
+        """Has the job ended, and will DAGMan run the POST script next?
+
+        The node is neither done nor failed then, whatever the job returned. Requires reports
+        of DAGMan on this node.
+        """
         if record.node.post is None or not self._alive or state in ACTIVE:
             return False
-        return word is not None and word.claim in BEFORE_ITS_END
+        return report is not None and report.claim in BEFORE_JOB_END
 
-    def _fresher(self, word: NodeReport, since: datetime | None, state: State) -> bool:
-        if word.time is None:
+    def _is_newer(self, report: NodeReport, since: datetime | None, state: State) -> bool:
+        if report.time is None:
             return False
         if since is None:
             return True
-        # A POST script starts in the second its job ended in.
-        return word.time >= since if word.claim is NodeReportKind.POST else word.time > since
+        # A POST script starts in the same second in which its job ended.
+        return report.time >= since if report.claim is NodeReportKind.POST else report.time > since
 
-    def _by_fresh_word(
-        self, word: NodeReport, state: State, since: datetime | None
+    def _state_by_newer_report(
+        self, report: NodeReport, state: State, since: datetime | None
     ) -> tuple[State, datetime | None]:
-        # Its job may still be open in a log that lost its end, or lags behind DAGMan's own.
-        match word.claim:
+        # The job may be open in a log that lost its end or lags behind DAGMan's.
+        match report.claim:
             case NodeReportKind.PRE:
-                return (State.PRE if self._alive else state), word.time
+                return (State.PRE if self._alive else state), report.time
             case NodeReportKind.POST if self._alive:
-                return State.POST, word.time
+                return State.POST, report.time
             case NodeReportKind.PRE_FAILED | NodeReportKind.SUBMIT_FAILED:
-                return State.FAILED, word.time
+                return State.FAILED, report.time
             case NodeReportKind.DONE | NodeReportKind.JOB_DONE:
-                return State.COMPLETED, since if state is State.COMPLETED else word.time
+                return State.COMPLETED, since if state is State.COMPLETED else report.time
             case NodeReportKind.FAILED | NodeReportKind.JOB_FAILED | NodeReportKind.GAVE_UP if (
                 state not in FAILED_JOB
             ):
-                return State.FAILED, word.time
+                return State.FAILED, report.time
             case NodeReportKind.RETRYING if self._alive:
-                return State.RETRYING, word.time
+                return State.RETRYING, report.time
             case _:
                 return state, since
 
     def _failure(
         self,
         record: NodeRecord,
-        word: NodeReport | None,
-        made: SubmissionResult | None,
+        report: NodeReport | None,
+        result: SubmissionResult | None,
         post: PostResult | None,
     ) -> tuple[datetime | None, NodeFailure | None]:
-        """When and why a node failed, where neither its job's events nor 016 tell."""
-        if word is None:
+        """When and why a node failed, unless its job's events or 016 show it."""
+        if report is None:
             return None, None
-        told = [w for w in self._words(record.node.name) if w.claim not in AFTER_A_FAILURE]
-        last = told[-1] if told else None
-        details = word.text if word.claim is NodeReportKind.GAVE_UP else None
-        if last is not None and last.claim in FAILURES:
-            what, when, value = FAILURES[last.claim], last.time, last.value
+        reports = [r for r in self._reports(record.node.name) if r.claim not in AFTER_FAILURE]
+        last = reports[-1] if reports else None
+        details = report.text if report.claim is NodeReportKind.GAVE_UP else None
+        if last is not None and last.claim in FAILED_PARTS:
+            part, time, value = FAILED_PARTS[last.claim], last.time, last.value
         elif details is not None:
-            what, when, value = _what_failed(details), word.time, None
+            part, time, value = _failed_part(details), report.time, None
         else:
             return None, None
-        begun = made.submitted if made is not None else None
-        older = when is not None and begun is not None and when < begun
-        told_by_events = post is not None or (made is not None and made.state in FAILED_JOB)
-        if older or (what in ("job", "post") and told_by_events):
+        submitted = result.submitted if result is not None else None
+        older = time is not None and submitted is not None and time < submitted
+        is_in_events = post is not None or (result is not None and result.state in FAILED_JOB)
+        if older or (part in ("job", "post") and is_in_events):
             return None, None
-        return when, NodeFailure(what, details or _in_words(what, value), value)
+        return time, NodeFailure(part, details or _failure_text(part, value), value)
 
     def _exit_codes(
-        self, made: SubmissionResult | None, post: PostResult | None, failure: NodeFailure | None
+        self, result: SubmissionResult | None, post: PostResult | None, failure: NodeFailure | None
     ) -> tuple[int | None, ...]:
-        """What DAGMan takes for the node's return value, of several procs any."""
+        """The values that DAGMan may take as the node's return value, one per proc."""
         if failure is not None:
             return (failure.value,)
         if post is not None:
             return (post.value,)
-        jobs = made.last.jobs if made is not None else ()
+        jobs = result.last.jobs if result is not None else ()
         return tuple(code for job in jobs if (code := job.life().return_value))
 
     def _retries_left(
         self,
         record: NodeRecord,
-        made: SubmissionResult | None,
-        word: NodeReport | None,
+        result: SubmissionResult | None,
+        report: NodeReport | None,
         codes: Sequence[int | None],
     ) -> bool:
         node = record.node
         if node.retries <= 0 or node.kind is NodeKind.SERVICE:
             return False
-        if self._dag.aborted or self._given_up(made, word):
+        if self._dag.aborted or self._gave_up(result, report):
             return False
-        if made is not None and any(job.swept for job in made.last.jobs):
+        if result is not None and any(job.swept for job in result.last.jobs):
             return False
         if any(code is not None and code in (node.unless_exit, node.abort_on) for code in codes):
             return False
-        return retries_left(self._dag, record, made) > 0
+        return retries_left(self._dag, record, result) > 0
 
-    def _given_up(self, made: SubmissionResult | None, word: NodeReport | None) -> bool:
-        """Does DAGMan say so, and of its last submission?"""
-        if word is None or word.claim not in NOT_AGAIN:
+    def _gave_up(self, result: SubmissionResult | None, report: NodeReport | None) -> bool:
+        """Did DAGMan report that it gave up after the last submission?"""
+        if report is None or report.claim not in NO_RETRY:
             return False
-        begun = made.submitted if made is not None else None
-        return begun is None or word.time is None or word.time >= begun
+        submitted = result.submitted if result is not None else None
+        return submitted is None or report.time is None or report.time >= submitted
 
 
-def _when(word: NodeReport) -> datetime:
-    return word.time or datetime.min
+def _time_of(report: NodeReport) -> datetime:
+    return report.time or datetime.min
 
 
-def _what_failed(details: str) -> str:
-    """Which part of a node failed, by DAGMan's StatusDetails."""
+def _failed_part(details: str) -> str:
+    """The part of a node that failed, by DAGMan's StatusDetails."""
     if details.startswith("Job submit"):
         return "submit"
     if "POST" in details:
@@ -528,27 +571,33 @@ def _what_failed(details: str) -> str:
     return "pre" if details.startswith("PRE ") else "job"
 
 
-def _in_words(what: str, value: int | None) -> str:
-    """As DAGMan puts it in StatusDetails. Source: ``dag.cpp``."""
-    if what == "submit":
+def _failure_text(part: str, value: int | None) -> str:
+    """The text of DAGMan's StatusDetails. Source: ``dag.cpp``."""
+    if part == "submit":
         return "Job submit failed"
-    part = {"pre": "PRE Script", "post": "POST Script", "job": "Job"}[what]
+    part_name = {"pre": "PRE Script", "post": "POST Script", "job": "Job"}[part]
     if value is None:
-        return f"{part} failed"
-    return f"{part} died on signal {-value}" if value < 0 else f"{part} failed with status {value}"
+        return f"{part_name} failed"
+    ending = f"died on signal {-value}" if value < 0 else f"failed with status {value}"
+    return f"{part_name} {ending}"
 
 
-def retries_left(dag: Dag, record: NodeRecord, made: SubmissionResult | None) -> int:
-    """How often DAGMan, in this life of its, would still try the node again."""
-    life = dag.last_start()
+def retries_left(dag: Dag, record: NodeRecord, result: SubmissionResult | None) -> int:
+    """Number of retries that the current DAGMan run has left for the node."""
+    run_start = dag.last_start()
 
-    def in_this_life(when: datetime | None) -> bool:
-        return life is None or when is None or when >= life
+    def in_this_run(time: datetime | None) -> bool:
+        return run_start is None or time is None or time >= run_start
 
-    submissions = sum(map(in_this_life, made.begun if made is not None else ()))
-    said = [w for w in dag.words.get(record.node.name, ()) if w.epoch is None]
-    said = [w for w in said if in_this_life(w.time)]
-    retry = max((w.value or 0 for w in said if w.claim is NodeReportKind.RETRYING), default=0)
-    # Even the last retry: it has begun, and its submission was not seen yet.
-    begun = bool(said) and said[-1].claim is NodeReportKind.RETRYING and retry >= submissions
-    return max(0, record.node.retries + 1 - max(submissions, retry + 1), int(begun))
+    submissions = sum(map(in_this_run, result.begun if result is not None else ()))
+    reports = [report for report in dag.words.get(record.node.name, ()) if report.epoch is None]
+    reports = [report for report in reports if in_this_run(report.time)]
+    retry = max(
+        (report.value or 0 for report in reports if report.claim is NodeReportKind.RETRYING),
+        default=0,
+    )
+    # A retry that has started, but whose submission was not read yet, still counts.
+    retry_started = (
+        bool(reports) and reports[-1].claim is NodeReportKind.RETRYING and retry >= submissions
+    )
+    return max(0, record.node.retries + 1 - max(submissions, retry + 1), int(retry_started))

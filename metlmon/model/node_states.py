@@ -101,7 +101,7 @@ class NodeStates:
         if weighed.touched:
             judge = NodeStateResolver(dag, self._clock, alive, self._cut)
             nodes, made, key = self._nodes, self.made, dag.key
-            weighed.judge(lambda name: judge.own(nodes[key, name], made((key, name))), most)
+            weighed.judge(lambda name: judge.resolve(nodes[key, name], made((key, name))), most)
         return weighed
 
     def made(self, key: NodeKey) -> SubmissionResult | None:

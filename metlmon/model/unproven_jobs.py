@@ -13,7 +13,7 @@ from collections.abc import Set as AbstractSet
 from datetime import datetime
 from heapq import heappop, heappush
 
-from metlmon.model.attribution import NEVER_SUBMITTED, Attribution
+from metlmon.model.attribution import STATUS_WITHOUT_JOB, Attribution
 from metlmon.model.dag import Dag
 from metlmon.model.job_events import Job, JobKey
 
@@ -121,5 +121,5 @@ class UnprovenJobs:
         nodes = dag.status.nodes if dag.status is not None else {}
         for key, job in self._jobs.get(dag.key, {}).items():
             node = nodes.get(job.node_name or "")
-            if node is not None and node.status in NEVER_SUBMITTED:
+            if node is not None and node.status in STATUS_WITHOUT_JOB:
                 yield key
