@@ -84,7 +84,7 @@ def attribute_job(
             return Attribution(owners[0], name, proven=True)
     if name is None:
         return Attribution()
-    candidates = _not_in_other_nodes_log(job, [dags[key] for key in by_node.get(name, ())])
+    candidates = _drop_if_in_other_nodes_log(job, [dags[key] for key in by_node.get(name, ())])
     provisional = len(candidates) > 1
     if candidates:
         named = [dag for dag in candidates if _is_named(job, dag, dags)]
@@ -218,7 +218,7 @@ def _accepted_runs(dag: Dag) -> list[DagmanRun]:
 # --- choice among several DAGs -----------------------------------------------------------
 
 
-def _not_in_other_nodes_log(job: Job, candidates: list[Dag]) -> list[Dag]:
+def _drop_if_in_other_nodes_log(job: Job, candidates: list[Dag]) -> list[Dag]:
     """Drop all candidates if only nodes.logs of other DAGs have the job."""
     if job.nodes_logs and not job.nodes_logs & {dag.key for dag in candidates}:
         return []

@@ -70,7 +70,7 @@ from metlmon.model.settings import Settings
 from metlmon.model.states import ALIVE, DONE, DagState
 from metlmon.model.sub_dags import named_by, settle_tops
 from metlmon.model.unproven_jobs import UnprovenJobs
-from metlmon.model.unrecorded_nodes import UnrecordedNodes, grounds_of
+from metlmon.model.unrecorded_nodes import UnrecordedNodes, unrecorded_evidence
 from metlmon.model.utc_offsets import UtcOffsets
 from metlmon.snapshot.aggregates import Aggregates
 from metlmon.snapshot.types import Notice
@@ -259,7 +259,7 @@ class Ensemble:
         self.members = {}
         self.unproven = UnprovenJobs()
         self._provisional = set()
-        self._states.begin(self.nodes)
+        self._states.reset(self.nodes)
         self.all_stale = True
         if attributions is not None:
             self._restore_attributions(attributions)
@@ -323,11 +323,13 @@ class Ensemble:
             nodes |= self._reattribute(of_dag=batch.dag)
         for cluster, time in affected.submitted:
             self.offsets.read_submission(cluster, time, self._submitting_dag(cluster))
-        nodes |= self._attribute_all([*self.unproven.due(self.dags), *self._jobs_to_recheck(nodes)])
+        nodes |= self._attribute_all(
+            [*self.unproven.pop_due(self.dags), *self._jobs_to_recheck(nodes)]
+        )
         self.event_store.tidy()
         dags |= {key[0] for key in nodes}
         dags &= self.dags.keys()
-        self._states.touch(nodes)
+        self._states.mark_changed(nodes)
         self._settle_tops()
         return Changes(
             frozenset([(c, p) for c, p, _ in affected.touched]), frozenset(nodes), frozenset(dags)
@@ -550,7 +552,7 @@ class Ensemble:
             record.jobs.remove(job)
             affected.nodes.add(record.key)
         self._provisional.discard(job.key)
-        self.unproven.note(job, None, self.dags)
+        self.unproven.update(job, None, self.dags)
         self.event_store.unpacked.pop(job, None)
 
     def _redistribute_events(self, merged_job: Job, affected: _Affected) -> None:
@@ -617,8 +619,8 @@ class Ensemble:
             self._dagman_intervals.setdefault(dag_key, {}).clear()
             if dag_key in self.dags:
                 self.dags[dag_key].reset_runs()
-            self._states.touch(self._reattribute(of_dag=dag_key))
-            self._states.forget()
+            self._states.mark_changed(self._reattribute(of_dag=dag_key))
+            self._states.invalidate()
         return Changes(dags=frozenset(self.dags))
 
     def _apply_cluster_submit(self, cluster: int, node: str, affected: _Affected) -> None:
@@ -703,8 +705,8 @@ class Ensemble:
         """Apply a changed rescue, node status, metrics or halt file of this DAG."""
         dag = self.dags[dag_key]
         self.offsets.read_files(dag)
-        nodes = self._attribute_all(list(self.unproven.of_idle_nodes(dag)))
-        self._states.touch(nodes)
+        nodes = self._attribute_all(list(self.unproven.jobs_of_idle_nodes(dag)))
+        self._states.mark_changed(nodes)
         return self._changes_of(dag_key) | Changes(nodes=frozenset(nodes))
 
     def words_forgotten(self, dag_key: str) -> Changes:
@@ -712,7 +714,7 @@ class Ensemble:
 
         The DAG has reset what it read (:meth:`Dag.forget_out`, :meth:`Dag.forget_jobstate`).
         """
-        self._states.forget(dag_key)
+        self._states.invalidate(dag_key)
         self._index_submitting_dags()
         return self._changes_of(dag_key, (), {key[0] for key in self.jobs})
 
@@ -726,7 +728,7 @@ class Ensemble:
 
     def _offset_changed(self) -> None:
         """Resolve again: reports in seconds since 1970 have another local time now."""
-        self._states.forget()
+        self._states.invalidate()
         self.all_stale = True
 
     def _changes_of(
@@ -735,7 +737,7 @@ class Ensemble:
         nodes = {(dag_key, name) for name in names if (dag_key, name) in self.nodes}
         nodes |= self._reattribute(clusters)
         dags = {dag_key} | {key[0] for key in nodes}
-        self._states.touch(nodes)
+        self._states.mark_changed(nodes)
         self._settle_tops()
         return Changes(nodes=frozenset(nodes), dags=frozenset(dags))
 
@@ -778,9 +780,9 @@ class Ensemble:
         These are jobs with a provisional attribution, jobs of ``clusters``, which DAGMan's
         files name, and all candidates of ``of_dag``, whose DAGMan runs changed.
         """
-        jobs = {*self._provisional, *self.unproven.due(self.dags)}
+        jobs = {*self._provisional, *self.unproven.pop_due(self.dags)}
         if of_dag is not None:
-            jobs.update(self.unproven.of(of_dag))
+            jobs.update(self.unproven.jobs_of_dag(of_dag))
         for cluster in clusters:
             if cluster is not None:
                 jobs.update(self._jobs_of_cluster(cluster))
@@ -834,7 +836,7 @@ class Ensemble:
             reused,
             partial(self._overlaps, job),
         )
-        recheck = self.unproven.note(job, attribution, self.dags)
+        recheck = self.unproven.update(job, attribution, self.dags)
         if attribution == previous:
             record = self._record_of(previous)
             return [record.key] if record is not None else []
@@ -896,7 +898,7 @@ class Ensemble:
         for dag, name in nodes:
             if self._proven_jobs(self.dags[dag], name):
                 children = self.nodes[dag, name].node.children
-                jobs += self.unproven.of_nodes(dag, (name, *children))
+                jobs += self.unproven.jobs_of_nodes(dag, (name, *children))
         return jobs
 
     def _proven_jobs(self, dag: Dag, node: str) -> list[Job]:
@@ -919,7 +921,7 @@ class Ensemble:
                 entry = known[plain] = attribution, record
             attribution, record = entry
             self.members[key] = attribution
-            self.unproven.note(job, attribution, self.dags)
+            self.unproven.update(job, attribution, self.dags)
             if attribution.weighed:
                 self._provisional.add(key)
             if record is not None:
@@ -936,15 +938,15 @@ class Ensemble:
 
     def weighed_is(self, dag_key: str, alive: bool, table: NodeStateTable) -> bool:
         """Is this the current table of a DAG's node states?"""
-        return self._states.known(dag_key, alive) is table
+        return self._states.table(dag_key, alive) is table
 
     def recall_weighed(self, dag_key: str, alive: bool, table: NodeStateTable) -> None:
         """Restore the table of a DAG's node states, resolved from the same input."""
-        self._states.recall(dag_key, alive, table)
+        self._states.restore(dag_key, alive, table)
 
     def reckon_anew(self) -> None:
         """Reset all derived state: node states and aggregates."""
-        self._states.begin(self.nodes)
+        self._states.reset(self.nodes)
         self.summary = Aggregates(self)
         self.all_stale = True
 
@@ -957,20 +959,20 @@ class Ensemble:
     def weighed(self, dag_key: str, live: bool = False, limit: int | None = None) -> NodeStateTable:
         """The table of a DAG's node states; resolves at most ``limit`` changed nodes."""
         dag = self.dags[dag_key]
-        grounds = grounds_of(dag, self.ending(dag))
-        return self._states.of(dag, self._is_alive(dag, live), limit, grounds)
+        evidence = unrecorded_evidence(dag, self.ending(dag))
+        return self._states.resolve(dag, self._is_alive(dag, live), limit, evidence)
 
     def unrecorded(self, dag_key: str) -> UnrecordedNodes | None:
         """The unrecorded nodes of a DAG, None if there are none.
 
         As of the last time that the states of its nodes were resolved.
         """
-        table = self._states.newest(dag_key)
+        table = self._states.newest_table(dag_key)
         return table.unrecorded if table is not None else None
 
     def made(self, key: NodeKey) -> SubmissionResult | None:
         """The result of a node's submissions."""
-        return self._states.made(key)
+        return self._states.submission_result(key)
 
     def _is_alive(self, dag: Dag, live: bool) -> bool:
         # A DAGMan that is being removed removes its jobs first: they are not retried.
@@ -992,7 +994,7 @@ class Ensemble:
         Then a DAGMan that ended at that moment is not the newest one. Uses the node states
         resolved last.
         """
-        table, status = self._states.newest(dag_key), self.dags[dag_key].status
+        table, status = self._states.newest_table(dag_key), self.dags[dag_key].status
         last = _latest(
             table.last_submitted if table is not None else None,
             status.local if status is not None else None,

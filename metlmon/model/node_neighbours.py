@@ -1,4 +1,4 @@
-"""What the nodes around a node say of its state: those before it, and those after it."""
+"""Adjusts a node's state in the light of its ancestors and descendants."""
 
 from __future__ import annotations
 
@@ -10,37 +10,44 @@ from metlmon.model.node import NodeState
 from metlmon.model.states import ACTIVE, DONE, State
 
 
-def made_void(mine: NodeState, ancestor: datetime | None, done: bool) -> NodeState:
-    """A node that was submitted before one of its ancestors was submitted again is superseded:
-    what it did was made void. ``ancestor``: when any node before it was last submitted;
-    ``done``: a file marks it ``DONE``."""
-    if ancestor is None or mine.submitted is None or ancestor <= mine.submitted or done:
-        return mine
-    return mine if mine.state in ACTIVE else NodeState(State.WAITING, superseded=True)
+def superseded(state: NodeState, ancestor_submitted: datetime | None, done: bool) -> NodeState:
+    """Reset a node that was submitted before an ancestor was submitted again.
+
+    ``ancestor_submitted``: the last submission of any ancestor. ``done``: a file marks the
+    node ``DONE``.
+    """
+    if (
+        ancestor_submitted is None
+        or state.submitted is None
+        or ancestor_submitted <= state.submitted
+        or done
+    ):
+        return state
+    return state if state.state in ACTIVE else NodeState(State.WAITING, superseded=True)
 
 
 def inferred_done(
-    node: Node, mine: NodeState, nodes: Mapping[str, Node], states: Mapping[str, NodeState]
+    node: Node, state: NodeState, nodes: Mapping[str, Node], states: Mapping[str, NodeState]
 ) -> NodeState:
-    """A node whose child was submitted after it must be done, whatever its own log lost."""
-    if mine.state in DONE:
-        return mine
+    """Infer that a node is done because a child was submitted after it."""
+    if state.state in DONE:
+        return state
     for child in node.children:
         if node.name in nodes[child].weak_parents:
             continue
         if child not in states:
-            # It is judged later, and its parents again with it.
+            # It is resolved later, and then its parents again.
             continue
-        begun, when = _begun(states[child])
-        if begun and (mine.submitted is None or (when and when > mine.submitted)):
+        reached, time = _was_reached(states[child])
+        if reached and (state.submitted is None or (time and time > state.submitted)):
             return NodeState(
-                State.COMPLETED, when, mine.job, inferred=True, submitted=mine.submitted
+                State.COMPLETED, time, state.job, inferred=True, submitted=state.submitted
             )
-    return mine
+    return state
 
 
-def _begun(child: NodeState) -> tuple[bool, datetime | None]:
-    """Did DAGMan ever get to this node, and when? Then all before it is done."""
+def _was_reached(child: NodeState) -> tuple[bool, datetime | None]:
+    """Did DAGMan reach this node, and when? Then all its ancestors are done."""
     if child.superseded:
         return False, None
     if child.submitted is not None:
@@ -49,9 +56,12 @@ def _begun(child: NodeState) -> tuple[bool, datetime | None]:
 
 
 def has_failed(state: NodeState, aborted: bool = False) -> bool:
-    """As DAGMan counts: a node whose job somebody removed has failed, one whose job left
-    together with its DAG has not. ``aborted``: ABORT-DAG-ON ended the DAG and its FINAL node runs,
-    for which DAGMan reads on: then that one has failed, too."""
+    """Has the node failed, as DAGMan counts?
+
+    A node whose job a user removed has failed, one whose job was removed with its DAG has
+    not, unless ``aborted``: ABORT-DAG-ON ended the DAG and its FINAL node runs, so that
+    DAGMan keeps reading logs.
+    """
     if state.state is State.REMOVED:
         return aborted or state.job is None or not state.job.swept
     return state.state is State.FAILED
@@ -59,57 +69,58 @@ def has_failed(state: NodeState, aborted: bool = False) -> bool:
 
 def futile(
     node: Node,
-    mine: NodeState,
+    state: NodeState,
     states: Mapping[str, NodeState],
     blocks: Callable[[NodeState], bool],
 ) -> NodeState:
-    """A waiting node behind one that failed for good, or behind a futile one, is futile. The
-    children of a failed node that a weak edge leads to are not: it only has to be over. ``blocks``:
-    has a node failed for good? Source: ``Node::SetDescendantsToFutile`` in ``node.cpp``."""
-    if mine.state is not State.WAITING:
-        return mine
-    found: tuple[datetime, str] | None = None
+    """Mark a waiting descendant of a node that failed for good as futile.
+
+    A child over a weak edge is not futile: its parent only has to end. ``blocks``: has a node
+    failed for good? Source: ``Node::SetDescendantsToFutile`` in ``node.cpp``.
+    """
+    if state.state is not State.WAITING:
+        return state
+    first: tuple[datetime, str] | None = None
     for name in node.parents:
-        before = states.get(name)
-        if before is None:
+        parent = states.get(name)
+        if parent is None:
             continue
-        if before.state is State.FUTILE:
-            behind = before.behind or name
-        elif name not in node.weak_parents and blocks(before):
-            behind = name
+        if parent.state is State.FUTILE:
+            failed = parent.behind or name
+        elif name not in node.weak_parents and blocks(parent):
+            failed = name
         else:
             continue
-        each = before.since or datetime.min, behind
-        found = each if found is None else min(found, each)
-    if found is None:
-        return mine
-    since = None if found[0] == datetime.min else found[0]
-    return NodeState(State.FUTILE, since, superseded=mine.superseded, behind=found[1])
+        candidate = parent.since or datetime.min, failed
+        first = candidate if first is None else min(first, candidate)
+    if first is None:
+        return state
+    since = None if first[0] == datetime.min else first[0]
+    return NodeState(State.FUTILE, since, superseded=state.superseded, behind=first[1])
 
 
 def parents_of(nodes: Mapping[str, Node], name: str) -> list[str]:
-    """The nodes directly before one, in the DAG's order: of a join node for it, those before
-    that one."""
-    found: set[str] = set()
-    ahead = list(nodes[name].parents) if name in nodes else []
+    """The parents of a node in the DAG's order; join nodes are replaced by their parents."""
+    parents: set[str] = set()
+    pending = list(nodes[name].parents) if name in nodes else []
     joins: set[str] = set()
-    while ahead:
-        parent = ahead.pop()
-        known = nodes.get(parent)
-        if known is None or parent in joins:
+    while pending:
+        parent = pending.pop()
+        node = nodes.get(parent)
+        if node is None or parent in joins:
             continue
-        if known.kind is NodeKind.JOIN:
+        if node.kind is NodeKind.JOIN:
             joins.add(parent)
-            ahead += known.parents
+            pending += node.parents
         else:
-            found.add(parent)
-    return sorted(found, key=lambda each: (nodes[each].line, each))
+            parents.add(parent)
+    return sorted(parents, key=lambda parent: (nodes[parent].line, parent))
 
 
-def finished_join(node: Node, mine: NodeState, states: Mapping[str, NodeState]) -> NodeState:
-    """A join node is done with its parents."""
-    if node.kind is not NodeKind.JOIN or mine.state is not State.WAITING:
-        return mine
+def finished_join(node: Node, state: NodeState, states: Mapping[str, NodeState]) -> NodeState:
+    """Mark a waiting join node as done if all its parents are done."""
+    if node.kind is not NodeKind.JOIN or state.state is not State.WAITING:
+        return state
     parents = [states[parent].state for parent in node.parents if parent in states]
     done = bool(parents) and all(state in DONE for state in parents)
-    return NodeState(State.COMPLETED) if done else mine
+    return NodeState(State.COMPLETED) if done else state

@@ -1,7 +1,7 @@
-"""The states of all nodes, kept: what changed is judged anew, and whom it concerns.
+"""Cache of all node states, updated incrementally.
 
-What a node's state is says :mod:`metlmon.model.node`; here it is remembered. A change of one
-node costs what it changes around it, whatever the size of its DAG.
+:mod:`metlmon.model.node` resolves the state of one node. The cost of a change depends on the
+nodes that it affects, not on the size of the DAG.
 """
 
 from __future__ import annotations
@@ -22,19 +22,24 @@ from metlmon.model.node_neighbours import (
     futile,
     has_failed,
     inferred_done,
-    made_void,
+    superseded,
 )
 from metlmon.model.states import State
-from metlmon.model.unrecorded_nodes import Grounds, UnrecordedNodes
+from metlmon.model.unrecorded_nodes import UnrecordedEvidence, UnrecordedNodes
 
-Facts: TypeAlias = tuple[
-    frozenset[str], datetime | None, datetime | None, bool, StatusFile | None, Grounds | None
+Inputs: TypeAlias = tuple[
+    frozenset[str],
+    datetime | None,
+    datetime | None,
+    bool,
+    StatusFile | None,
+    UnrecordedEvidence | None,
 ]
 
 
 Judged: TypeAlias = tuple[NodeState, NodeState, NodeState, datetime | None]
-"""A node's own state, that in the light of the nodes around it, that with the joins', and when
-any node before it was last submitted."""
+"""A node's own state, its state after inference from neighbours, its final state, and the last
+submission of any ancestor."""
 
 
 class NodeStates:
@@ -44,103 +49,114 @@ class NodeStates:
         self._clock = clock
         self._cut = cut
         self._nodes: Mapping[NodeKey, NodeRecord] = {}
-        self._made: dict[NodeKey, SubmissionResult | None] = {}
-        self._weighed: dict[tuple[str, bool], NodeStateTable] = {}
-        self._newest: dict[str, NodeStateTable] = {}
+        self._results: dict[NodeKey, SubmissionResult | None] = {}
+        self._tables: dict[tuple[str, bool], NodeStateTable] = {}
+        self._newest_tables: dict[str, NodeStateTable] = {}
 
-    def begin(self, nodes: Mapping[NodeKey, NodeRecord]) -> None:
-        """These are the nodes now."""
+    def reset(self, nodes: Mapping[NodeKey, NodeRecord]) -> None:
+        """Set the nodes and drop all tables."""
         self._nodes = nodes
-        self._made = {}
-        self._weighed = {}
-        self._newest = {}
+        self._results = {}
+        self._tables = {}
+        self._newest_tables = {}
 
-    def touch(self, nodes: Iterable[NodeKey]) -> None:
-        """What is said of these nodes, or their jobs, may be otherwise now."""
+    def mark_changed(self, nodes: Iterable[NodeKey]) -> None:
+        """Mark nodes whose reports or jobs may have changed."""
         for key in nodes:
-            self._made.pop(key, None)
+            self._results.pop(key, None)
             for alive in (False, True):
-                weighed = self._weighed.get((key[0], alive))
-                if weighed is not None:
-                    weighed.touched.add(key[1])
+                table = self._tables.get((key[0], alive))
+                if table is not None:
+                    table.touched.add(key[1])
 
-    def forget(self, dag_key: str | None = None) -> None:
-        """Everything is to be judged anew, of one DAG or of all: a clock, or the files of a
-        DAGMan, tell otherwise than before."""
-        for (key, _), weighed in self._weighed.items():
+    def invalidate(self, dag_key: str | None = None) -> None:
+        """Resolve all nodes of one DAG, or of all DAGs, again.
+
+        Needed after a change of the clock or of DAGMan's files.
+        """
+        for (key, _), table in self._tables.items():
             if dag_key is None or key == dag_key:
-                weighed.facts = None
+                table.inputs = None
 
-    def known(self, dag_key: str, alive: bool) -> NodeStateTable | None:
-        """The states as they were judged last, if they were."""
-        return self._weighed.get((dag_key, alive))
+    def table(self, dag_key: str, alive: bool) -> NodeStateTable | None:
+        """The existing table for a live or ended DAGMan, if any."""
+        return self._tables.get((dag_key, alive))
 
-    def newest(self, dag_key: str) -> NodeStateTable | None:
-        """The states as they were judged last, for a DAGMan that has ended or not."""
-        return self._newest.get(dag_key)
+    def newest_table(self, dag_key: str) -> NodeStateTable | None:
+        """The table that was resolved last."""
+        return self._newest_tables.get(dag_key)
 
-    def recall(self, dag_key: str, alive: bool, weighed: NodeStateTable) -> None:
-        """These were the states, judged by what is known now as well."""
-        self._weighed[dag_key, alive] = weighed
+    def restore(self, dag_key: str, alive: bool, table: NodeStateTable) -> None:
+        """Restore a table that was resolved from the same input."""
+        self._tables[dag_key, alive] = table
 
-    def of(
-        self, dag: Dag, alive: bool, most: int | None = None, grounds: Grounds | None = None
+    def resolve(
+        self,
+        dag: Dag,
+        alive: bool,
+        limit: int | None = None,
+        evidence: UnrecordedEvidence | None = None,
     ) -> NodeStateTable:
-        """The states of a DAG's nodes. ``alive``: its DAGMan has not ended. ``most``: of those
-        that were touched so many are judged, the rest stay ``touched``. ``grounds``: what
-        decides on nodes without a record, None where there is a record of all."""
-        weighed = self._weighed.get((dag.key, alive))
-        if weighed is None:
-            weighed = self._weighed[dag.key, alive] = NodeStateTable(dag, alive)
-        self._newest[dag.key] = weighed
-        begun = dag.fresh_start(), dag.last_start(), dag.aborted
-        facts = (dag.done_nodes(), *begun, dag.status, grounds)
-        if weighed.facts is None or not _same(weighed.facts, facts):
-            weighed.take(facts)
-            weighed.touched.update(dag.workflow.nodes)
-        if weighed.touched:
-            judge = NodeStateResolver(dag, self._clock, alive, self._cut)
-            nodes, made, key = self._nodes, self.made, dag.key
-            weighed.judge(lambda name: judge.resolve(nodes[key, name], made((key, name))), most)
-        return weighed
+        """Update and return the table of a DAG's nodes.
 
-    def made(self, key: NodeKey) -> SubmissionResult | None:
-        """What a node's submissions come to."""
-        if key not in self._made:
-            self._made[key] = made_of(self._nodes[key])
-        return self._made[key]
+        ``alive``: its DAGMan has not ended. ``limit``: maximum number of changed nodes to
+        resolve; the rest stay ``touched``. ``evidence``: on unrecorded nodes, None if there
+        are none.
+        """
+        table = self._tables.get((dag.key, alive))
+        if table is None:
+            table = self._tables[dag.key, alive] = NodeStateTable(dag, alive)
+        self._newest_tables[dag.key] = table
+        run = dag.fresh_start(), dag.last_start(), dag.aborted
+        inputs = (dag.done_nodes(), *run, dag.status, evidence)
+        if table.inputs is None or not _same(table.inputs, inputs):
+            table.set_inputs(inputs)
+            table.touched.update(dag.workflow.nodes)
+        if table.touched:
+            resolver = NodeStateResolver(dag, self._clock, alive, self._cut)
+            nodes, result_of, key = self._nodes, self.submission_result, dag.key
+            table.resolve(
+                lambda name: resolver.resolve(nodes[key, name], result_of((key, name))), limit
+            )
+        return table
+
+    def submission_result(self, key: NodeKey) -> SubmissionResult | None:
+        """The cached result of a node's submissions."""
+        if key not in self._results:
+            self._results[key] = made_of(self._nodes[key])
+        return self._results[key]
 
 
-def _same(before: Facts, now: Facts) -> bool:
-    # The status file is read anew as a whole: that it is another one is enough to know.
-    return before[4] is now[4] and before[:4] == now[:4] and before[5] == now[5]
+def _same(old: Inputs, new: Inputs) -> bool:
+    # A changed status file is a new object: comparing identities is enough.
+    return old[4] is new[4] and old[:4] == new[:4] and old[5] == new[5]
 
 
 class NodeStateTable:
-    """The states of one DAG's nodes, each seen in the light of its neighbours.
+    """The states of one DAG's nodes, adjusted for their neighbours.
 
-    A node that was submitted before one of its ancestors was submitted again is superseded:
-    what it did was made void. A node whose child was submitted after it must be done,
-    whatever its own log lost (``inferred``). A join node is done with its parents. A waiting
-    node behind one that failed for good is futile.
+    A node that was submitted before one of its ancestors was submitted again is superseded.
+    A node whose child was submitted after it must be done, even if its log lost the end
+    (``inferred``). A join node is done with its parents. A waiting descendant of a node that
+    failed for good is futile.
 
-    ``touched``: names of those to be judged anew. ``news``: names whose state, or what it was
-    judged by, is another one since whoever looks at it emptied this. ``version`` grows with
-    every change. ``alive``: the DAGMan has not ended.
+    ``touched``: names to resolve again. ``news``: names whose state or input changed; the
+    consumer clears it. ``version`` increases with every change. ``alive``: the DAGMan has not
+    ended.
     """
 
     def __init__(self, dag: Dag, alive: bool) -> None:
         self.alive = alive
-        self.facts: Facts | None = None
+        self.inputs: Inputs | None = None
         self.nodes = dag.workflow.nodes
         self.touched: set[str] = set()
         self.news: set[str] = set()
         self.version = 0
         self._dag = dag
         self._order: list[str] = []
-        self._place: dict[str, int] = {}
+        self._index: dict[str, int] = {}
         self._own: dict[str, NodeState] = {}
-        self._ancestor: dict[str, datetime] = {}
+        self._ancestor_submitted: dict[str, datetime] = {}
         self._inferred: dict[str, NodeState] = {}
         self._joins = {name for name, node in self.nodes.items() if node.kind is NodeKind.JOIN}
         self.states: dict[str, NodeState] = {}
@@ -148,189 +164,207 @@ class NodeStateTable:
         self.last_submitted: datetime | None = None
         """The newest submission of any node."""
 
-    def take(self, facts: Facts) -> None:
-        """These are the facts now, by which all nodes are to be judged."""
-        self.facts = facts
-        self.unrecorded = UnrecordedNodes(facts[5], self.nodes) if facts[5] is not None else None
+    def set_inputs(self, inputs: Inputs) -> None:
+        """Set the inputs that all nodes depend on."""
+        self.inputs = inputs
+        self.unrecorded = UnrecordedNodes(inputs[5], self.nodes) if inputs[5] is not None else None
         if self.unrecorded is not None:
-            self.unrecorded.begin(self.states)
+            self.unrecorded.add_all(self.states)
 
     def kept(self) -> Any:
-        """As plain data what :meth:`judged` does not tell. What a status file said is not kept:
-        all nodes are judged anew where there is one."""
-        without = self.unrecorded.kept() if self.unrecorded is not None else None
-        if self.facts is None or self.facts[4] is not None:
-            return None, list(self.touched), without
-        return (tuple(self.facts[0]), *self.facts[1:4]), list(self.touched), without
+        """The table as plain data, without what :meth:`judged` returns.
+
+        A status file is not included: with one, all nodes are resolved again.
+        """
+        unrecorded = self.unrecorded.kept() if self.unrecorded is not None else None
+        if self.inputs is None or self.inputs[4] is not None:
+            return None, list(self.touched), unrecorded
+        return (tuple(self.inputs[0]), *self.inputs[1:4]), list(self.touched), unrecorded
 
     def judged(self) -> list[Judged]:
-        """What is known of each node, in the DAG's order of them."""
-        inferred, states, after = self._inferred, self.states, self._ancestor.get
-        return [(self._own[name], inferred[name], states[name], after(name)) for name in self.nodes]
+        """The resolved states of all nodes, in the DAG's order."""
+        inferred, states, ancestor_submitted = (
+            self._inferred,
+            self.states,
+            self._ancestor_submitted.get,
+        )
+        return [
+            (self._own[name], inferred[name], states[name], ancestor_submitted(name))
+            for name in self.nodes
+        ]
 
-    def recall(self, standing: Any, judged: Iterable[Judged]) -> None:
-        """Take over what another one of this DAG had :meth:`kept`, and had :meth:`judged`."""
-        facts, touched, without = standing
-        grounds = None
-        if without is not None:
-            self.unrecorded = UnrecordedNodes.recall(without, self.nodes)
-            grounds = self.unrecorded.grounds
-        for name, (own, inferred, state, after) in zip(self.nodes, judged, strict=True):
+    def recall(self, plain: Any, judged: Iterable[Judged]) -> None:
+        """Restore the results of :meth:`kept` and :meth:`judged` for the same DAG."""
+        inputs, touched, unrecorded = plain
+        evidence = None
+        if unrecorded is not None:
+            self.unrecorded = UnrecordedNodes.recall(unrecorded, self.nodes)
+            evidence = self.unrecorded.evidence
+        for name, (own, inferred, state, ancestor_submitted) in zip(
+            self.nodes, judged, strict=True
+        ):
             self._own[name], self._inferred[name] = own, inferred
             self._note_submission(own.submitted)
             self.states[name] = state
-            if after is not None:
-                self._ancestor[name] = after
-        if facts is not None:
-            done, *begun = facts
-            self.facts = frozenset(done), *begun, None, grounds
+            if ancestor_submitted is not None:
+                self._ancestor_submitted[name] = ancestor_submitted
+        if inputs is not None:
+            done, *run = inputs
+            self.inputs = frozenset(done), *run, None, evidence
         self.touched = set(touched)
         self.version = 1
 
-    def judge(self, own: Callable[[str], NodeState], most: int | None = None) -> None:
-        """Judge anew what was touched, ``most`` of it, and whom it concerns. ``own`` tells a
-        node's state, its neighbours not asked."""
+    def resolve(self, resolve_own: Callable[[str], NodeState], limit: int | None = None) -> None:
+        """Resolve at most ``limit`` touched nodes, and the nodes that they affect.
+
+        ``resolve_own`` returns a node's own state, without regard to other nodes.
+        """
         if not self._order:
             self._order = self._dag.topological_order()
-            self._place = {name: at for at, name in enumerate(self._order)}
-        touched = set(islice(self.touched, most))
+            self._index = {name: index for index, name in enumerate(self._order)}
+        touched = set(islice(self.touched, limit))
         self.touched -= touched
-        moved: set[str] = set()
+        resubmitted: set[str] = set()
         for name in touched:
-            before, now = self._own.get(name), own(name)
-            self._own[name] = now
-            self._note_submission(now.submitted)
-            if before is None or before.submitted != now.submitted:
-                moved.add(name)
-        concerned = touched | self._new_ancestors(moved)
-        # After a resubmission all are touched: what failed before it bars nothing any more.
-        changed = self._spread(touched | self._infer(concerned))
+            old, new = self._own.get(name), resolve_own(name)
+            self._own[name] = new
+            self._note_submission(new.submitted)
+            if old is None or old.submitted != new.submitted:
+                resubmitted.add(name)
+        affected = touched | self._update_ancestors(resubmitted)
+        # After a resubmission all nodes are touched: earlier failures block nothing any more.
+        changed = self._update_states(touched | self._infer_states(affected))
         if self.unrecorded is not None:
-            changed |= self._spread(self.unrecorded.decide())
+            changed |= self._update_states(self.unrecorded.update_verdict())
         self.news |= touched | changed
         self.version += 1
 
-    def _note_submission(self, when: datetime | None) -> None:
-        if when is not None and (self.last_submitted is None or when > self.last_submitted):
-            self.last_submitted = when
+    def _note_submission(self, time: datetime | None) -> None:
+        if time is not None and (self.last_submitted is None or time > self.last_submitted):
+            self.last_submitted = time
 
-    def _new_ancestors(self, moved: Iterable[str]) -> set[str]:
-        """Reckon anew when any node before those after ``moved`` was last submitted; returns
-        for whom that is another time."""
-        nodes, told = self.nodes, set[str]()
+    def _update_ancestors(self, resubmitted: Iterable[str]) -> set[str]:
+        """Update the last ancestor submission of descendants; return the changed nodes."""
+        nodes, changed = self.nodes, set[str]()
 
-        def reckon(name: str) -> Iterable[str]:
+        def update(name: str) -> Iterable[str]:
             times = [
-                when
+                time
                 for parent in nodes[name].parents
                 if parent in self._own
-                for when in (self._ancestor.get(parent), self._own[parent].submitted)
-                if when is not None
+                for time in (self._ancestor_submitted.get(parent), self._own[parent].submitted)
+                if time is not None
             ]
             latest = max(times, default=None)
-            if latest == self._ancestor.get(name):
+            if latest == self._ancestor_submitted.get(name):
                 return ()
             if latest is None:
-                del self._ancestor[name]
+                del self._ancestor_submitted[name]
             else:
-                self._ancestor[name] = latest
-            told.add(name)
+                self._ancestor_submitted[name] = latest
+            changed.add(name)
             return nodes[name].children
 
-        after = {child for name in moved for child in nodes[name].children}
-        self._in_turn(after, reckon)
-        return told
+        children = {child for name in resubmitted for child in nodes[name].children}
+        self._visit_in_order(children, update)
+        return changed
 
-    def _infer(self, concerned: Iterable[str]) -> set[str]:
-        """States in the light of the ancestors, and of the nodes after; returns whose is
-        another one."""
+    def _infer_states(self, affected: Iterable[str]) -> set[str]:
+        """Infer states from ancestors and descendants; return the changed nodes."""
         nodes, states, changed = self.nodes, self._inferred, set[str]()
-        done = self.facts[0] if self.facts is not None else frozenset()
+        done = self.inputs[0] if self.inputs is not None else frozenset()
 
         def infer(name: str) -> Iterable[str]:
             if name not in self._own:
-                # Its turn comes.
+                # Not resolved yet.
                 return ()
-            mine = made_void(self._own[name], self._ancestor.get(name), name in done)
-            if name in self._place:
-                mine = inferred_done(nodes[name], mine, nodes, states)
-            if mine == states.get(name):
+            state = superseded(self._own[name], self._ancestor_submitted.get(name), name in done)
+            if name in self._index:
+                state = inferred_done(nodes[name], state, nodes, states)
+            if state == states.get(name):
                 return ()
-            states[name] = mine
+            states[name] = state
             changed.add(name)
             return nodes[name].parents
 
-        # Nodes of a cycle have no place in the order: nothing is inferred for them.
-        concerned = set(concerned)
-        for name in concerned - self._place.keys():
+        # Nodes of a cycle have no topological order: nothing is inferred for them.
+        affected = set(affected)
+        for name in affected - self._index.keys():
             infer(name)
-            concerned.update(nodes[name].parents)
-        self._in_turn(concerned, infer, backwards=True)
+            affected.update(nodes[name].parents)
+        self._visit_in_order(affected, infer, backwards=True)
         return changed
 
-    def _spread(self, concerned: set[str]) -> set[str]:
-        """The states with those of the joins, of nodes behind one that failed, and of those
-        without a record; returns whose is another one. Where all are recorded, only joins and
-        nodes that are, or were, behind a failed one cost more than a look at their parents."""
-        nodes, states, inferred = self.nodes, self.states, self._inferred
-        before = {name: states.get(name) for name in concerned}
-        turns = set(concerned) if self.unrecorded is not None else set[str]()
-        for name in concerned - (turns & self._place.keys()):
-            states[name] = inferred[name]
-        for name, was in before.items() if self.unrecorded is None else ():
-            node = nodes[name]
-            waits = states[name].state is State.WAITING
-            if name in self._joins or (
-                waits and any(self._bars(states.get(p)) for p in node.parents)
-            ):
-                turns.add(name)
-            if self._bars(was) or self._bars(states[name]):
-                turns.update(node.children)
-            elif self._joins:
-                turns.update(self._joins.intersection(node.children))
+    def _update_states(self, affected: set[str]) -> set[str]:
+        """Update final states: joins, futile and unrecorded nodes; return the changed ones.
 
-        def spread(name: str) -> Iterable[str]:
+        Without unrecorded nodes, only joins and descendants of failed nodes cost more than a
+        check of their parents.
+        """
+        nodes, states, inferred = self.nodes, self.states, self._inferred
+        old_states = {name: states.get(name) for name in affected}
+        queue = set(affected) if self.unrecorded is not None else set[str]()
+        for name in affected - (queue & self._index.keys()):
+            states[name] = inferred[name]
+        for name, old_state in old_states.items() if self.unrecorded is None else ():
+            node = nodes[name]
+            is_waiting = states[name].state is State.WAITING
+            if name in self._joins or (
+                is_waiting
+                and any(self._blocks_descendants(states.get(parent)) for parent in node.parents)
+            ):
+                queue.add(name)
+            if self._blocks_descendants(old_state) or self._blocks_descendants(states[name]):
+                queue.update(node.children)
+            elif self._joins:
+                queue.update(self._joins.intersection(node.children))
+
+        def update(name: str) -> Iterable[str]:
             if name not in inferred:
                 return ()
-            mine = finished_join(nodes[name], inferred[name], states)
-            moved = False
+            state = finished_join(nodes[name], inferred[name], states)
+            is_unrecorded_changed = False
             if self.unrecorded is not None:
-                mine, moved = self.unrecorded.judge(name, mine, states)
-            mine = futile(nodes[name], mine, states, self._blocks)
-            if mine == states.get(name) and not moved:
+                state, is_unrecorded_changed = self.unrecorded.resolve(name, state, states)
+            state = futile(nodes[name], state, states, self._failed_for_good)
+            if state == states.get(name) and not is_unrecorded_changed:
                 return ()
-            before.setdefault(name, states.get(name))
-            states[name] = mine
+            old_states.setdefault(name, states.get(name))
+            states[name] = state
             return nodes[name].children
 
-        self._in_turn(turns, spread)
-        return {name for name, was in before.items() if states[name] != was}
+        self._visit_in_order(queue, update)
+        return {name for name, old_state in old_states.items() if states[name] != old_state}
 
-    def _blocks(self, state: NodeState) -> bool:
-        """Has a node failed for good, in this life of DAGMan? What an older one left failed, the
-        new one tries again."""
-        begun, aborted = self.facts[2:4] if self.facts is not None else (None, False)
-        if begun is not None and state.since is not None and state.since < begun:
+    def _failed_for_good(self, state: NodeState) -> bool:
+        """Has a node failed for good in the current DAGMan run?
+
+        A new run retries the nodes that failed in an earlier one.
+        """
+        run_start, aborted = self.inputs[2:4] if self.inputs is not None else (None, False)
+        if run_start is not None and state.since is not None and state.since < run_start:
             return False
         return has_failed(state, aborted and self._dag.has_final) and not state.again
 
-    def _bars(self, state: NodeState | None) -> bool:
-        """Can what comes after a node in this state not run?"""
-        return state is not None and (state.state is State.FUTILE or self._blocks(state))
+    def _blocks_descendants(self, state: NodeState | None) -> bool:
+        """Does a node in this state prevent its descendants from running?"""
+        return state is not None and (state.state is State.FUTILE or self._failed_for_good(state))
 
-    def _in_turn(
+    def _visit_in_order(
         self, names: Iterable[str], step: Callable[[str], Iterable[str]], backwards: bool = False
     ) -> None:
-        """Take ``names`` in the DAG's order, and with them those that ``step`` names: they
-        stand later in it."""
+        """Call ``step`` on ``names``, and on the names that it returns, in the DAG's order.
+
+        The returned names must come later in that order.
+        """
         sign = -1 if backwards else 1
-        turns = [sign * self._place[name] for name in names if name in self._place]
-        heapify(turns)
-        waiting = set(turns)
-        while turns:
-            at = heappop(turns)
-            for name in step(self._order[sign * at]):
-                place = self._place.get(name)
-                if place is not None and sign * place not in waiting:
-                    waiting.add(sign * place)
-                    heappush(turns, sign * place)
+        queue = [sign * self._index[name] for name in names if name in self._index]
+        heapify(queue)
+        queued = set(queue)
+        while queue:
+            index = heappop(queue)
+            for name in step(self._order[sign * index]):
+                next_index = self._index.get(name)
+                if next_index is not None and sign * next_index not in queued:
+                    queued.add(sign * next_index)
+                    heappush(queue, sign * next_index)

@@ -1,9 +1,8 @@
-"""Jobs of which it is not proven that a DAG here submitted them, and logs that are shared with a
-DAG of another directory.
+"""Index of jobs without a proven DAG, and of logs shared with another directory's DAG.
 
-A user's log can be written by the jobs of two directories. What DAGMan's files tell of later
-moments decides on a job of which they told nothing yet; as soon as one job of a log is found to be
-another directory's, none of that log's jobs is taken for ours without proof.
+A user log can contain jobs of two directories. Once DAGMan's files cover the time of a job's
+submission, they prove or refute that it is ours. As soon as one job of a log is another
+directory's, none of that log's jobs is attributed without proof.
 """
 
 from __future__ import annotations
@@ -19,107 +18,115 @@ from metlmon.model.job_events import Job, JobKey
 
 
 class UnprovenJobs:
-    """By DAG the jobs that may be its own, and by log the jobs that are of no DAG here."""
+    """Candidate jobs by DAG, and foreign jobs (of no DAG here) by log."""
 
     def __init__(self) -> None:
-        self._jobs: dict[str, dict[JobKey, Job]] = {}
-        self._candidate: dict[JobKey, str] = {}
-        self._of_node: dict[tuple[str, str | None], set[JobKey]] = {}
-        self._waiting: dict[tuple[str, int], list[tuple[datetime, JobKey]]] = {}
-        self._foreign: dict[str, set[JobKey]] = {}
-        self._logs: dict[JobKey, frozenset[str]] = {}
+        self._jobs_by_dag: dict[str, dict[JobKey, Job]] = {}
+        self._candidate_dag: dict[JobKey, str] = {}
+        self._jobs_by_node: dict[tuple[str, str | None], set[JobKey]] = {}
+        self._pending: dict[tuple[str, int], list[tuple[datetime, JobKey]]] = {}
+        self._foreign_jobs: dict[str, set[JobKey]] = {}
+        self._foreign_logs: dict[JobKey, frozenset[str]] = {}
 
     @property
     def shared_logs(self) -> AbstractSet[str]:
-        """Logs that hold jobs of a DAG which is not in this directory."""
-        return self._foreign.keys()
+        """Logs with jobs of a DAG that is not in this directory."""
+        return self._foreign_jobs.keys()
 
     @property
     def foreign(self) -> AbstractSet[JobKey]:
-        """The jobs of DAGs which are not in this directory."""
-        return self._logs.keys()
+        """The jobs of DAGs that are not in this directory."""
+        return self._foreign_logs.keys()
 
     def foreign_by_log(self) -> dict[str, int]:
-        """How many of them each log holds."""
-        return {log: len(jobs) for log, jobs in self._foreign.items()}
+        """Number of foreign jobs by log."""
+        return {log: len(jobs) for log, jobs in self._foreign_jobs.items()}
 
-    def note(self, job: Job, placed: Attribution | None, dags: Mapping[str, Dag]) -> list[JobKey]:
-        """Take in where a job belongs now (None: it is gone). Returns the jobs whose place may be
-        another one because a log has become shared, or no longer is."""
-        self._note_candidate(job, placed, dags)
+    def update(
+        self, job: Job, attribution: Attribution | None, dags: Mapping[str, Dag]
+    ) -> list[JobKey]:
+        """Update the index with a job's attribution (None: the job was removed).
+
+        Returns the jobs to attribute again because a log became shared, or is no longer.
+        """
+        self._update_candidate(job, attribution, dags)
         key = job.key
-        logs = job.user_logs if placed is not None and placed.foreign else frozenset()
-        before = self._logs.get(key, frozenset())
-        if logs == before and (key in self._logs) is (placed is not None and placed.foreign):
+        logs = job.user_logs if attribution is not None and attribution.foreign else frozenset()
+        previous = self._foreign_logs.get(key, frozenset())
+        if logs == previous and (key in self._foreign_logs) is (
+            attribution is not None and attribution.foreign
+        ):
             return []
-        changed = set()
-        for log in before - logs:
-            self._foreign[log].discard(key)
-            if not self._foreign[log]:
-                del self._foreign[log]
-                changed.add(log)
-        for log in logs - before:
-            if log not in self._foreign:
-                self._foreign[log] = set()
-                changed.add(log)
-            self._foreign[log].add(key)
-        if placed is not None and placed.foreign:
-            self._logs[key] = logs
+        changed_logs = set()
+        for log in previous - logs:
+            self._foreign_jobs[log].discard(key)
+            if not self._foreign_jobs[log]:
+                del self._foreign_jobs[log]
+                changed_logs.add(log)
+        for log in logs - previous:
+            if log not in self._foreign_jobs:
+                self._foreign_jobs[log] = set()
+                changed_logs.add(log)
+            self._foreign_jobs[log].add(key)
+        if attribution is not None and attribution.foreign:
+            self._foreign_logs[key] = logs
         else:
-            del self._logs[key]
-        if not changed:
+            del self._foreign_logs[key]
+        if not changed_logs:
             return []
         return [
-            other
-            for jobs in self._jobs.values()
-            for other, each in jobs.items()
-            if not each.user_logs.isdisjoint(changed)
+            other_key
+            for jobs in self._jobs_by_dag.values()
+            for other_key, job_in_log in jobs.items()
+            if not job_in_log.user_logs.isdisjoint(changed_logs)
         ]
 
-    def _note_candidate(
-        self, job: Job, placed: Attribution | None, dags: Mapping[str, Dag]
+    def _update_candidate(
+        self, job: Job, attribution: Attribution | None, dags: Mapping[str, Dag]
     ) -> None:
-        candidate = placed.candidate if placed is not None else None
-        before = self._candidate.get(job.key)
-        if candidate == before:
+        candidate = attribution.candidate if attribution is not None else None
+        previous = self._candidate_dag.get(job.key)
+        if candidate == previous:
             return
-        if before is not None:
-            del self._jobs[before][job.key], self._candidate[job.key]
-            self._of_node[before, job.node_name].discard(job.key)
+        if previous is not None:
+            del self._jobs_by_dag[previous][job.key], self._candidate_dag[job.key]
+            self._jobs_by_node[previous, job.node_name].discard(job.key)
         if candidate is None:
             return
-        self._candidate[job.key] = candidate
-        self._jobs.setdefault(candidate, {})[job.key] = job
-        self._of_node.setdefault((candidate, job.node_name), set()).add(job.key)
+        self._candidate_dag[job.key] = candidate
+        self._jobs_by_dag.setdefault(candidate, {})[job.key] = job
+        self._jobs_by_node.setdefault((candidate, job.node_name), set()).add(job.key)
         submitted = job.told_submitted
         if submitted is None:
             return
         for file, until in enumerate(dags[candidate].covered_until()):
             if until is None or until < submitted:
-                heappush(self._waiting.setdefault((candidate, file), []), (submitted, job.key))
+                heappush(self._pending.setdefault((candidate, file), []), (submitted, job.key))
 
-    def due(self, dags: Mapping[str, Dag]) -> list[JobKey]:
-        """The jobs up to whose submission one of DAGMan's files has come only now: each is given
-        once for each file."""
-        found = []
-        for (dag, file), waiting in self._waiting.items():
-            until = dags[dag].covered_until()[file] if waiting else None
-            while waiting and until is not None and waiting[0][0] <= until:
-                found.append(heappop(waiting)[1])
-        return [key for key in found if key in self._candidate]
+    def pop_due(self, dags: Mapping[str, Dag]) -> list[JobKey]:
+        """Remove and return the jobs whose submission a file of DAGMan covers now.
 
-    def of(self, dag: str) -> list[JobKey]:
-        """The jobs that may be this DAG's."""
-        return list(self._jobs.get(dag, ()))
+        A job is returned once for each file.
+        """
+        due = []
+        for (dag, file), pending in self._pending.items():
+            until = dags[dag].covered_until()[file] if pending else None
+            while pending and until is not None and pending[0][0] <= until:
+                due.append(heappop(pending)[1])
+        return [key for key in due if key in self._candidate_dag]
 
-    def of_nodes(self, dag: str, nodes: Iterable[str]) -> list[JobKey]:
-        """The jobs of these nodes that may be this DAG's."""
-        return [key for node in nodes for key in self._of_node.get((dag, node), ())]
+    def jobs_of_dag(self, dag: str) -> list[JobKey]:
+        """The candidate jobs of this DAG."""
+        return list(self._jobs_by_dag.get(dag, ()))
 
-    def of_idle_nodes(self, dag: Dag) -> Iterable[JobKey]:
-        """Those of nodes that the DAG's node status file says had no job yet."""
+    def jobs_of_nodes(self, dag: str, nodes: Iterable[str]) -> list[JobKey]:
+        """The candidate jobs of this DAG for these nodes."""
+        return [key for node in nodes for key in self._jobs_by_node.get((dag, node), ())]
+
+    def jobs_of_idle_nodes(self, dag: Dag) -> Iterable[JobKey]:
+        """The candidate jobs for nodes without a job by the DAG's node status file."""
         nodes = dag.status.nodes if dag.status is not None else {}
-        for key, job in self._jobs.get(dag.key, {}).items():
+        for key, job in self._jobs_by_dag.get(dag.key, {}).items():
             node = nodes.get(job.node_name or "")
             if node is not None and node.status in STATUS_WITHOUT_JOB:
                 yield key
