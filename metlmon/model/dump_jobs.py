@@ -1,5 +1,4 @@
-"""What an ensemble has learnt from job event logs, as plain data: for whoever keeps it until
-the dagdir is opened again."""
+"""Serialises the state that an ensemble read from job event logs, for the cache."""
 
 from __future__ import annotations
 
@@ -17,22 +16,35 @@ if TYPE_CHECKING:
     from metlmon.model.ensemble import Ensemble
 
 JOBS_AT_ONCE: Final = 2000
-"""Jobs in one record: some milliseconds of work."""
+"""Jobs per record: some milliseconds of work."""
 
 
 def dump_jobs(ensemble: Ensemble) -> Iterator[Any]:
-    """Records of plain data, which hold what ``ensemble`` has learnt up to this call: what it
-    learns while they are taken from the iterator is not in them."""
+    """Yield records of plain data with the state of ``ensemble`` at this call.
+
+    Later changes, made while the iterator is consumed, are not included.
+    """
     strings = ensemble.event_store.strings
     clock = ensemble.clock
-    facts: dict[str, Any] = {
+    header: dict[str, Any] = {
         "newest": ensemble.newest,
         "clock": (list(clock._seen), clock._saw_utc, clock._saw_local, clock._hinted),
         "books": [
-            (b.file, b.role.value, b.bytes, b.events, b.first, b.last, b.previous, dict(b.notices))
-            for b in ensemble.books.values()
+            (
+                log.file,
+                log.role.value,
+                log.bytes,
+                log.events,
+                log.first,
+                log.last,
+                log.previous,
+                dict(log.notices),
+            )
+            for log in ensemble.books.values()
         ],
-        "notices": [(n.kind, n.file, n.line, n.text) for n in ensemble.notices],
+        "notices": [
+            (notice.kind, notice.file, notice.line, notice.text) for notice in ensemble.notices
+        ],
         "dagman_jobs": {
             key: [asdict(job) for job in jobs] for key, jobs in ensemble._dagman_jobs.items()
         },
@@ -47,51 +59,53 @@ def dump_jobs(ensemble: Ensemble) -> Iterator[Any]:
             for key, event in ensemble._scripts.items()
         ],
     }
-    jobs = [_plain(job) for job in ensemble.jobs.values()]
-    facts["words"], facts["jobs"] = list(strings.by_number), len(jobs)
-    return _records(facts, jobs)
+    jobs = [_job_record(job) for job in ensemble.jobs.values()]
+    header["words"], header["jobs"] = list(strings.by_number), len(jobs)
+    return _records(header, jobs)
 
 
-def _records(facts: dict[str, Any], jobs: list[Any]) -> Iterator[Any]:
-    yield facts
+def _records(header: dict[str, Any], jobs: list[Any]) -> Iterator[Any]:
+    yield header
     for start in range(0, len(jobs), JOBS_AT_ONCE):
         yield jobs[start : start + JOBS_AT_ONCE]
 
 
 def load_jobs(ensemble: Ensemble, records: Iterable[Any]) -> None:
-    """Give an ensemble that has been told nothing yet, not even its DAGs, what :func:`dump_jobs`
-    told. Records of another shape raise whatever comes first; then it is not to be used."""
+    """Restore the records of :func:`dump_jobs` in a new ensemble, still without DAGs.
+
+    Invalid records raise any exception; the ensemble must not be used then.
+    """
     from metlmon.model.ensemble import LogRole, LogStats
 
-    rest = iter(records)
-    facts = next(rest)
-    ensemble.newest = facts["newest"]
+    iterator = iter(records)
+    header = next(iterator)
+    ensemble.newest = header["newest"]
     clock = ensemble.clock
-    clock._seen, clock._saw_utc, clock._saw_local, clock._hinted = facts["clock"]
-    for file, role, *figures in facts["books"]:
-        ensemble.books[file] = LogStats(file, LogRole(role), *figures)
-    ensemble.notices = [Notice(*notice) for notice in facts["notices"]]
-    for key, dagman_jobs in facts["dagman_jobs"].items():
+    clock._seen, clock._saw_utc, clock._saw_local, clock._hinted = header["clock"]
+    for file, role, *stats in header["books"]:
+        ensemble.books[file] = LogStats(file, LogRole(role), *stats)
+    ensemble.notices = [Notice(*notice) for notice in header["notices"]]
+    for key, dagman_jobs in header["dagman_jobs"].items():
         ensemble._dagman_jobs[key] = [_dagman_job(**job) for job in dagman_jobs]
-    for key, spans in facts["dagman_spans"].items():
+    for key, spans in header["dagman_spans"].items():
         ensemble._dagman_intervals[key] = {
             cluster: QueueInterval(starts, end) for cluster, starts, end in spans
         }
-    ensemble._nodes_logs = facts["nodes_logs"]
-    ensemble._factories = facts["factories"]
-    strings = ensemble.event_store.strings = StringTable(facts["words"])
-    for dag_key, cluster, proc, subproc, plain in facts["scripts"]:
-        event = unpack_event(plain, cluster, proc, subproc, strings)
+    ensemble._nodes_logs = header["nodes_logs"]
+    ensemble._factories = header["factories"]
+    strings = ensemble.event_store.strings = StringTable(header["words"])
+    for dag_key, cluster, proc, subproc, record in header["scripts"]:
+        event = unpack_event(record, cluster, proc, subproc, strings)
         ensemble.note_script(dag_key, event)
-    sets: dict[tuple[str, ...], frozenset[str]] = {}
-    for jobs in rest:
-        for plain in jobs:
-            key, job = _job(plain, ensemble, sets)
+    log_sets: dict[tuple[str, ...], frozenset[str]] = {}
+    for jobs in iterator:
+        for record in jobs:
+            key, job = _load_job(record, ensemble, log_sets)
             ensemble.jobs[key] = job
             ensemble.note_proc(key)
             if key[2]:
-                ensemble.lives.recall(key, job)
-    if len(ensemble.jobs) != facts["jobs"]:
+                ensemble.lives.restore(key, job)
+    if len(ensemble.jobs) != header["jobs"]:
         raise ValueError("jobs are missing")
 
 
@@ -99,7 +113,7 @@ def _dagman_job(hold: dict[str, Any] | None, **rest: Any) -> DagmanJob:
     return DagmanJob(hold=Hold(**hold) if hold is not None else None, **rest)
 
 
-def _plain(job: Job) -> tuple[Any, ...]:
+def _job_record(job: Job) -> tuple[Any, ...]:
     return (
         job.cluster,
         job.proc,
@@ -119,8 +133,8 @@ def _plain(job: Job) -> tuple[Any, ...]:
     )
 
 
-def _job(
-    plain: Any, ensemble: Ensemble, sets: dict[tuple[str, ...], frozenset[str]]
+def _load_job(
+    record: Any, ensemble: Ensemble, log_sets: dict[tuple[str, ...], frozenset[str]]
 ) -> tuple[JobKey, Job]:
     (
         cluster,
@@ -138,17 +152,21 @@ def _job(
         newest,
         first_submit,
         packed,
-    ) = plain
+    ) = record
     job = Job(cluster, proc, subproc, ensemble.event_store)
     job.node_name = node
     job.batch_name = batch and ensemble.event_store.strings.shared(batch)
     job.aborted_by = aborted_by
     job.swept = swept
-    # One object for all jobs that are in the same logs.
+    # Share one set among all jobs in the same logs.
     if nodes_logs:
-        job.nodes_logs = sets.get(nodes_logs) or sets.setdefault(nodes_logs, frozenset(nodes_logs))
+        job.nodes_logs = log_sets.get(nodes_logs) or log_sets.setdefault(
+            nodes_logs, frozenset(nodes_logs)
+        )
     if user_logs:
-        job.user_logs = sets.get(user_logs) or sets.setdefault(user_logs, frozenset(user_logs))
+        job.user_logs = log_sets.get(user_logs) or log_sets.setdefault(
+            user_logs, frozenset(user_logs)
+        )
     job.memory_max = memory_max
     job.memory_updates = memory_updates
     job.newest_sign = newest

@@ -63,7 +63,7 @@ from metlmon.model.reused_ids import (
     ONE_SECOND,
     ReusedJobIds,
     find_resubmission,
-    is_new_submission,
+    submit_time_difference,
 )
 from metlmon.model.run import variable
 from metlmon.model.settings import Settings
@@ -421,7 +421,7 @@ class Ensemble:
                 continue
             key = (cluster, proc, subproc if proc == NOOP_PROC else 0)
             if has_reused_ids:
-                key = self.lives.at(key, naive(last))
+                key = self.lives.key_at(key, naive(last))
             job = jobs.get(key)
             if job is None:
                 job = self._new_job(key, affected)
@@ -465,7 +465,7 @@ class Ensemble:
                 continue
             key = (cluster, proc, subproc if proc == NOOP_PROC else 0)
             if has_reused_ids:
-                key = reused_ids.at(key, time)
+                key = reused_ids.key_at(key, time)
             job = jobs.get(key)
             if job is None:
                 job = self._new_job(key, affected)
@@ -473,7 +473,7 @@ class Ensemble:
                 if find_resubmission(job, event, reused_ids):
                     job = self._split_job(job, time, affected)
                     key, has_reused_ids = job.key, True
-                elif difference := is_new_submission(job, event):
+                elif difference := submit_time_difference(job, event):
                     self._note_time_difference(batch.file, job, difference)
             if log not in in_log(job):
                 self._add_log(batch, job, affected)
@@ -544,7 +544,7 @@ class Ensemble:
         if known.cluster in self._factories:
             for key in keys:
                 self.jobs[key].node_name = self.jobs[key].node_name or self._factories[key[0]]
-        return self.jobs[self.lives.at(keys[0], time)]
+        return self.jobs[self.lives.key_at(keys[0], time)]
 
     def _remove_attribution(self, job: Job, affected: _Affected) -> None:
         record = self._record_of(self.members.pop(job.key, None))
@@ -563,7 +563,7 @@ class Ensemble:
                 None,
             )
             for event in events:
-                job = self.jobs[self.lives.at(merged_job.key, event.time)]
+                job = self.jobs[self.lives.key_at(merged_job.key, event.time)]
                 if stream.rank == LogRole.NODES.value and of_nodes_log is not None:
                     job.nodes_logs = self.event_store.with_log(job.nodes_logs, of_nodes_log)
                 else:
@@ -571,7 +571,7 @@ class Ensemble:
                 if job.add(event, stream) and event.number in _ATTRIBUTION_EVENTS:
                     self._apply_attribution_event(job.key, job, event, affected)
         if merged_job.last_image is not None:
-            job = self.jobs[self.lives.at(merged_job.key, merged_job.last_image)]
+            job = self.jobs[self.lives.key_at(merged_job.key, merged_job.last_image)]
             job.note_memory(merged_job.last_image, merged_job.memory_max, merged_job.memory_updates)
 
     def note_proc(self, key: JobKey) -> None:
@@ -681,7 +681,7 @@ class Ensemble:
         return self.nodes.get((dag_key, node))
 
     def _job_key_at(self, event: Event) -> JobKey:
-        return self.lives.at((event.cluster, max(event.proc, 0), 0), event.time)
+        return self.lives.key_at((event.cluster, max(event.proc, 0), 0), event.time)
 
     # --- DAGMan's files -----------------------------------------------------------------
 

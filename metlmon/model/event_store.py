@@ -1,9 +1,9 @@
-"""Events that nobody asks for at the moment, packed.
+"""Compact storage of events that are not in use.
 
-A year of trouble has a hundred thousand jobs, and each of their events is some ten objects.
-Packed, a job's events are one string of bytes (:mod:`marshal` of plain tuples): a tenth of the
-memory, and nothing that Python's garbage collector has to walk over. Texts that many jobs have
-are kept once, in :class:`StringTable`.
+A year of a troubled ensemble has a hundred thousand jobs, and each of their events is about ten
+objects. Packed, a job's events are one bytes object (:mod:`marshal` of plain tuples): a tenth
+of the memory, and nothing for Python's garbage collector to traverse. Texts shared by many jobs
+are stored once, in :class:`StringTable`.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from metlmon.eventlog.usage_table import Usage
 from metlmon.redact import redact_secrets
 
 SHARED_LENGTH: Final = 400
-"""Characters of the longest text that is kept once for many jobs: an address with all its
-parameters. Longer ones are reasons, and few of them are alike."""
+"""Maximum length of shared texts: an address with all its parameters. Longer texts are reasons,
+few of which are equal."""
 
 SEEN_ONCE: Final = 5000
-"""Texts remembered that one event had: a second one that has it too makes it a shared one."""
+"""Texts remembered after their first use: the second use makes them shared."""
 
 SHORTHAND: Final = (
     ("\x01", "\tPartitionable Resources :"),
@@ -41,87 +41,89 @@ SHORTHAND: Final = (
     ("\x04", " " * 9),
     ("\x05", " " * 4),
 )
-"""One character each for what a usage table mostly consists of: its spaces tell which column a
-number is in. More of them save less than they take time."""
+"""Abbreviations of frequent parts of a usage table, whose spaces determine the column of a
+number. More of them would save less memory than they cost time."""
 
-MOST_ALIKE: Final = 5000
-"""Details of machines and transfers that are kept: more than a pool has at a time."""
+MOST_CACHED_DETAILS: Final = 5000
+"""Cached details of machines and transfers: more than a pool has at a time."""
 
 BODY_LIMIT: Final = 500
-"""Characters kept of the body of an event that has no typed detail: enough to read what it
-is about; months of them must fit in memory."""
+"""Characters stored of the body of an event without typed detail: enough to be understood, and
+few enough for months of events to fit in memory."""
 
-LOOKED_AT: Final = 8 * BODY_LIMIT
-"""Characters of a body that are looked through for secrets, of which one may be cut in two at
-the end: far behind what is kept."""
+REDACTED_LENGTH: Final = 8 * BODY_LIMIT
+"""Characters of a body that are searched for secrets: a secret truncated at the end is then far
+beyond the stored part."""
 
 TEXT_LIMIT: Final = 8000
-"""Characters kept of any text of an event: a job can write a megabyte as its reason, and all that
-is done with a text costs what its length costs."""
+"""Characters stored of any text of an event: a job can write a megabyte as its reason, and the
+cost of processing grows with the length."""
 
 VERSION: Final = 4
-"""Of marshal's format: the one in which short texts and tuples are small."""
+"""Version of marshal's format, with compact short texts and tuples."""
 
 Plain: TypeAlias = Any
-"""Tuples of numbers, texts, bytes, None, True and False: what marshal takes."""
+"""Tuples of numbers, texts, bytes, None, True and False, as supported by marshal."""
 
 Identity: TypeAlias = tuple[int, int, str]
-"""What makes an event of one job this event: number, seconds, and first line."""
+"""Identity of an event among those of one job: number, seconds, and first line."""
 
 _EPOCH: Final = datetime(2000, 1, 1)
 _make: Final = cast("Callable[[type[Event], tuple[Any, ...]], Event]", tuple.__new__)
 
 
 def kept(text: str) -> str:
-    """As much as is kept of a text of an event, without what looks like a secret."""
+    """Truncate a text of an event to the stored length, and redact secrets."""
     if len(text) <= TEXT_LIMIT:
         return redact_secrets(text)
-    # A secret that is cut in two stands at the end, far behind what is kept.
+    # A secret truncated at the end is far beyond the stored part.
     return redact_secrets(text[: 2 * TEXT_LIMIT])[:TEXT_LIMIT]
 
 
 class StringTable:
-    """Texts that several events have, each under a number."""
+    """Texts shared by several events, by number."""
 
     def __init__(self, strings: Iterable[str] = ()) -> None:
         self.by_number = list(strings)
         self.numbers = {word: number for number, word in enumerate(self.by_number)}
-        self._once: set[str] = set()
+        self._seen_once: set[str] = set()
         self.details: dict[Plain, Detail] = {}
 
-    def numbered(self, text: str) -> int | str:
-        """The number of ``text``; itself where it is nobody else's yet. Without what looks like
-        a secret: all texts of events that are new come by here."""
+    def number_if_shared(self, text: str) -> int | str:
+        """The number of ``text`` if shared, else the text, redacted.
+
+        All texts of new events pass through here.
+        """
         number = self.numbers.get(text)
         if number is not None:
             return number
-        if text in self._once:
-            self._once.discard(text)
+        if text in self._seen_once:
+            self._seen_once.discard(text)
             return self.number(text)
-        hidden = kept(text)
-        if hidden != text:
-            return self.numbers.get(hidden, hidden)
+        redacted = kept(text)
+        if redacted != text:
+            return self.numbers.get(redacted, redacted)
         if len(text) > SHARED_LENGTH:
             return text
-        if len(self._once) >= SEEN_ONCE:
-            self._once.clear()
-        self._once.add(text)
+        if len(self._seen_once) >= SEEN_ONCE:
+            self._seen_once.clear()
+        self._seen_once.add(text)
         return text
 
     def number(self, text: str) -> int:
-        """The number of a text that is known to be shared."""
+        """The number of a text, which is made shared."""
         number = self.numbers.setdefault(text, len(self.by_number))
         if number == len(self.by_number):
             self.by_number.append(text)
         return number
 
     def shared(self, text: str) -> str:
-        """The one object for a text that many have."""
+        """The shared string object of a text."""
         return self.by_number[self.number(text)]
 
 
 def pack(streams: Mapping[Any, Sequence[Plain]], strings: StringTable) -> bytes:
-    """The plain events of one job, by the logs they were read in (rank and file)."""
+    """Pack the plain events of one job, by log (rank and file)."""
     parts = [
         (rank, strings.number(file), *filter(None, events))
         for (rank, file), events in streams.items()
@@ -130,29 +132,29 @@ def pack(streams: Mapping[Any, Sequence[Plain]], strings: StringTable) -> bytes:
 
 
 def unpack(packed: bytes, strings: StringTable) -> list[tuple[int, str, list[Plain]]]:
-    """What :func:`pack` packed: rank and file of each log, and the plain events from it."""
+    """Unpack the result of :func:`pack`: rank, file and plain events of each log."""
     return [
         (rank, strings.by_number[file], events) for rank, file, *events in marshal.loads(packed)
     ]
 
 
 def plain_time(time: datetime) -> Plain:
-    """A time without zone: whole seconds, or those, microseconds and fold."""
-    since = time - _EPOCH
-    seconds = since.days * 86400 + since.seconds
-    if since.microseconds or time.fold:
-        return (seconds, since.microseconds, time.fold)
+    """A time without zone as plain data: seconds, or (seconds, microseconds, fold)."""
+    elapsed = time - _EPOCH
+    seconds = elapsed.days * 86400 + elapsed.seconds
+    if elapsed.microseconds or time.fold:
+        return (seconds, elapsed.microseconds, time.fold)
     return seconds
 
 
 def whole_seconds(time: datetime) -> int:
-    """A time as identities have it."""
-    since = time - _EPOCH
-    return since.days * 86400 + since.seconds
+    """A time in whole seconds, as used in identities."""
+    elapsed = time - _EPOCH
+    return elapsed.days * 86400 + elapsed.seconds
 
 
 def time_of(plain: Plain) -> datetime:
-    """The time that :func:`plain_time` made plain."""
+    """The inverse of :func:`plain_time`."""
     if plain.__class__ is int:
         return _EPOCH + timedelta(0, plain)
     seconds, microseconds, fold = plain
@@ -160,46 +162,49 @@ def time_of(plain: Plain) -> datetime:
 
 
 def pack_event(event: Event, strings: StringTable) -> Plain:
-    """One event as plain data, but for its job, and for a body of which the typed detail has
-    said all."""
+    """One event as plain data, without its job, and without a body covered by the detail."""
     number, _, _, _, time, text, body, detail, line, damaged = event
-    since = time - _EPOCH
-    when: Plain = since.days * 86400 + since.seconds
-    if since.microseconds or time.fold:
-        when = (when, since.microseconds, time.fold)
-    known, numbered = strings.numbers.get, strings.numbered
+    elapsed = time - _EPOCH
+    packed_time: Plain = elapsed.days * 86400 + elapsed.seconds
+    if elapsed.microseconds or time.fold:
+        packed_time = (packed_time, elapsed.microseconds, time.fold)
+    number_of, number_if_shared = strings.numbers.get, strings.number_if_shared
     kind: int = 0
     values: list[Any] = []
-    told = False
+    is_redundant = False
     if detail is not None:
         kind = _KINDS[detail.__class__]
-        _, get, texts, others = _PACKINGS[kind]
+        _, get, texts, converted = _PACKERS[kind]
         values = list(get(detail))
-        told = kind in _PREFIXES and text == _PREFIXES[kind] + values[0]
-        for at in texts:
-            value = values[at]
+        is_redundant = kind in _PREFIXES and text == _PREFIXES[kind] + values[0]
+        for index in texts:
+            value = values[index]
             if value is not None:
-                number_of = known(value)
-                values[at] = numbered(value) if number_of is None else number_of
-        for at, put, _ in others:
-            value = values[at]
+                text_number = number_of(value)
+                values[index] = number_if_shared(value) if text_number is None else text_number
+        for index, pack_value, _ in converted:
+            value = values[index]
             if value is not None:
-                values[at] = put(value)
-    number_of = known(text)
-    first = None if told else numbered(text) if number_of is None else number_of
+                values[index] = pack_value(value)
+    text_number = number_of(text)
+    text_or_number = (
+        None if is_redundant else number_if_shared(text) if text_number is None else text_number
+    )
     if body:
-        body = "" if kind and kind != _GENERIC else redact_secrets(body[:LOOKED_AT])[:BODY_LIMIT]
+        body = (
+            "" if kind and kind != _GENERIC else redact_secrets(body[:REDACTED_LENGTH])[:BODY_LIMIT]
+        )
     if body or damaged:
-        return (number, when, line, ~kind, first, body, damaged, *values)
-    return (number, when, line, kind, first, *values)
+        return (number, packed_time, line, ~kind, text_or_number, body, damaged, *values)
+    return (number, packed_time, line, kind, text_or_number, *values)
 
 
 def unpack_event(
     plain: Plain, cluster: int, proc: int, subproc: int, strings: StringTable
 ) -> Event:
-    """The event that :func:`pack_event` packed."""
-    number, when, line, kind, text, *values = plain
-    time = time_of(when)
+    """The inverse of :func:`pack_event`."""
+    number, packed_time, line, kind, text, *values = plain
+    time = time_of(packed_time)
     by_number = strings.by_number
     if text.__class__ is int:
         text = by_number[text]
@@ -217,18 +222,22 @@ def unpack_event(
 
 
 def unpack_for_fold(plain: Plain, strings: StringTable) -> Event:
-    """As much of an event as its job's life is made of: number, time, detail and line. Details
-    that many have are one object."""
-    number, when, line, kind = plain[:4]
-    time = _EPOCH + timedelta(0, when) if when.__class__ is int else time_of(when)
-    if kind in _ALIKE:
-        told = plain[3:]
-        detail = strings.details.get(told)
+    """The parts of an event that the fold uses: number, time, detail and line.
+
+    Frequent details are shared objects.
+    """
+    number, packed_time, line, kind = plain[:4]
+    time = (
+        _EPOCH + timedelta(0, packed_time) if packed_time.__class__ is int else time_of(packed_time)
+    )
+    if kind in _CACHED_KINDS:
+        cache_key = plain[3:]
+        detail = strings.details.get(cache_key)
         if detail is None:
             detail = unpack_detail(kind, plain[5:], strings)
-            if len(strings.details) >= MOST_ALIKE:
+            if len(strings.details) >= MOST_CACHED_DETAILS:
                 strings.details.clear()
-            strings.details[told] = detail
+            strings.details[cache_key] = detail
     elif kind > 0:
         detail = unpack_detail(kind, plain[5:], strings)
     elif kind:
@@ -239,33 +248,37 @@ def unpack_for_fold(plain: Plain, strings: StringTable) -> Event:
 
 
 def unpack_detail(kind: int, values: tuple[Plain, ...], strings: StringTable) -> Detail:
-    """An event's typed detail."""
-    type_, _, texts, others = _PACKINGS[kind]
-    by_number, told = strings.by_number, list(values)
-    for at in texts:
-        if told[at].__class__ is int:
-            told[at] = by_number[told[at]]
-    for at, _, take in others:
-        if told[at] is not None:
-            told[at] = take(told[at])
-    return type_(*told)
+    """Unpack an event's typed detail."""
+    type_, _, texts, converted = _PACKERS[kind]
+    by_number, fields = strings.by_number, list(values)
+    for index in texts:
+        if fields[index].__class__ is int:
+            fields[index] = by_number[fields[index]]
+    for index, _, unpack_value in converted:
+        if fields[index] is not None:
+            fields[index] = unpack_value(fields[index])
+    return type_(*fields)
 
 
 def identity(plain: Plain, strings: StringTable) -> Identity:
-    """What makes a plain event of one job this one."""
-    number, when, _, kind, text = plain[:5]
+    """The identity of a plain event among those of its job."""
+    number, packed_time, _, kind, text = plain[:5]
     if text is None:
         host = plain[7 if kind < 0 else 5]
         host = strings.by_number[host] if host.__class__ is int else host
         text = _PREFIXES[~kind if kind < 0 else kind] + host
     elif text.__class__ is int:
         text = strings.by_number[text]
-    # A host is kept as long as a whole text is.
-    return number, when if when.__class__ is int else when[0], text[:TEXT_LIMIT]
+    # The prefix and a host of the maximum length exceed the limit for a text.
+    return (
+        number,
+        packed_time if packed_time.__class__ is int else packed_time[0],
+        text[:TEXT_LIMIT],
+    )
 
 
 def damaged(plain: Plain) -> bool:
-    """Was the event cut before its end?"""
+    """Was the event truncated in the log?"""
     return plain[3] < 0 and bool(plain[6])
 
 
@@ -273,14 +286,16 @@ def damaged(plain: Plain) -> bool:
 
 
 class EventPacker(NamedTuple):
-    """How details of one type are packed. ``values`` gives their fields; ``texts`` are the places
-    of those that are text, ``others`` of those that are no plain value, with what makes one of
-    them and back."""
+    """Packs details of one type.
+
+    ``values``: returns their fields. ``texts``: indices of text fields. ``converted``: indices
+    of fields without a plain value, with functions that convert to one and back.
+    """
 
     type: Callable[..., Detail]
     values: Callable[[Any], Iterable[Any]]
     texts: tuple[int, ...]
-    others: tuple[tuple[int, Callable[[Any], Plain], Callable[[Plain], Any]], ...]
+    converted: tuple[tuple[int, Callable[[Any], Plain], Callable[[Plain], Any]], ...]
 
 
 def _fields(type_: Any) -> tuple[str, ...]:
@@ -299,25 +314,25 @@ def _values_of(type_: Any) -> Callable[[Any], Iterable[Any]]:
 _ROW: Final = _values_of(UsageRow)
 
 
-def _put_usage(usage: Sequence[UsageRow]) -> Plain:
+def _pack_usage(usage: Sequence[UsageRow]) -> Plain:
     if not isinstance(usage, Usage):
         return tuple(tuple(_ROW(row)) for row in usage)
     text = usage.text
-    if "\0" in text or any(mark in text for mark, _ in SHORTHAND):
+    if "\0" in text or any(char in text for char, _ in SHORTHAND):
         return "\0" + text
-    for mark, long in SHORTHAND:
-        text = text.replace(long, mark)
+    for char, sequence in SHORTHAND:
+        text = text.replace(sequence, char)
     return text
 
 
-def _take_usage(plain: Plain) -> Sequence[UsageRow]:
+def _unpack_usage(plain: Plain) -> Sequence[UsageRow]:
     if not isinstance(plain, str):
         return tuple(UsageRow(*row) for row in plain)
-    return Usage(plain[1:]) if plain.startswith("\0") else _Shortened(plain)
+    return Usage(plain[1:]) if plain.startswith("\0") else _LazyUsage(plain)
 
 
-class _Shortened(Usage):
-    """A table whose text is written out when somebody asks for it: most are never looked at."""
+class _LazyUsage(Usage):
+    """A usage table whose text is expanded on first use: most are never used."""
 
     __slots__ = ("_short",)
 
@@ -328,61 +343,61 @@ class _Shortened(Usage):
         if name != "text":
             raise AttributeError(name)
         text = self._short
-        for mark, long in SHORTHAND:
-            text = text.replace(mark, long)
+        for char, sequence in SHORTHAND:
+            text = text.replace(char, sequence)
         self.text = text
         return text
 
 
-def _put_moment(moment: datetime) -> Plain:
+def _pack_moment(moment: datetime) -> Plain:
     return moment.timestamp()
 
 
-def _take_moment(seconds: Plain) -> datetime:
+def _unpack_moment(seconds: Plain) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)
 
 
-def _put_texts(texts: tuple[str, ...]) -> Plain:
+def _pack_texts(texts: tuple[str, ...]) -> Plain:
     return tuple(map(kept, texts)) if texts else texts
 
 
 _TRANSFERS: Final = tuple(Transfer)
 
-_OTHERS: Final[dict[str, tuple[Callable[[Any], Plain], Callable[[Plain], Any]]]] = {
-    "Sequence[UsageRow]": (_put_usage, _take_usage),
+_CONVERTERS: Final[dict[str, tuple[Callable[[Any], Plain], Callable[[Plain], Any]]]] = {
+    "Sequence[UsageRow]": (_pack_usage, _unpack_usage),
     "Transfer | None": (_TRANSFERS.index, _TRANSFERS.__getitem__),
-    "datetime | None": (_put_moment, _take_moment),
-    "tuple[str, ...]": (_put_texts, tuple),
+    "datetime | None": (_pack_moment, _unpack_moment),
+    "tuple[str, ...]": (_pack_texts, tuple),
 }
 
 _PLAIN: Final = frozenset({"int", "bool", "int | None", "bool | None", "float | None"})
 
 
-def _packing(type_: Any) -> EventPacker:
-    texts, others = [], []
-    for at, name in enumerate(_fields(type_)):
-        told = type_.__annotations__[name]
-        kind = getattr(told, "__forward_arg__", told)
+def _packer_of(type_: Any) -> EventPacker:
+    texts, converted = [], []
+    for index, name in enumerate(_fields(type_)):
+        annotation = type_.__annotations__[name]
+        kind = getattr(annotation, "__forward_arg__", annotation)
         if kind in ("str", "str | None"):
-            texts.append(at)
-        elif kind in _OTHERS:
-            others.append((at, *_OTHERS[kind]))
+            texts.append(index)
+        elif kind in _CONVERTERS:
+            converted.append((index, *_CONVERTERS[kind]))
         elif kind not in _PLAIN:
             raise TypeError(f"{type_.__name__}.{name}: {kind} has no plain form")
-    return EventPacker(type_, _values_of(type_), tuple(texts), tuple(others))
+    return EventPacker(type_, _values_of(type_), tuple(texts), tuple(converted))
 
 
 _DETAILS: Final[tuple[Any, ...]] = get_args(Detail)
 _KINDS: Final[dict[Any, int]] = {type_: kind for kind, type_ in enumerate(_DETAILS, 1)}
-_PACKINGS: Final = {kind: _packing(type_) for type_, kind in _KINDS.items()}
+_PACKERS: Final = {kind: _packer_of(type_) for type_, kind in _KINDS.items()}
 
 _GENERIC: Final = _KINDS[Generic]
 
-_ALIKE: Final = frozenset({_KINDS[Execute], _KINDS[FileTransfer]})
-"""Kinds that most events of most jobs are of: machines are few, and so are transfers' words."""
+_CACHED_KINDS: Final = frozenset({_KINDS[Execute], _KINDS[FileTransfer]})
+"""Kinds of most events, whose details repeat: there are few machines and kinds of transfers."""
 
 _PREFIXES: Final = {
     _KINDS[Submit]: "Job submitted from host: ",
     _KINDS[Execute]: "Job executing on host: ",
 }
-"""First lines that end with the host, which the detail says as well."""
+"""First lines that end with the host, which is in the detail, too."""

@@ -10,7 +10,9 @@ from metlmon.model.node import NodeState
 from metlmon.model.states import ACTIVE, DONE, State
 
 
-def superseded(state: NodeState, ancestor_submitted: datetime | None, done: bool) -> NodeState:
+def reset_superseded(
+    state: NodeState, ancestor_submitted: datetime | None, done: bool
+) -> NodeState:
     """Reset a node that was submitted before an ancestor was submitted again.
 
     ``ancestor_submitted``: the last submission of any ancestor. ``done``: a file marks the
@@ -26,7 +28,7 @@ def superseded(state: NodeState, ancestor_submitted: datetime | None, done: bool
     return state if state.state in ACTIVE else NodeState(State.WAITING, superseded=True)
 
 
-def inferred_done(
+def infer_done(
     node: Node, state: NodeState, nodes: Mapping[str, Node], states: Mapping[str, NodeState]
 ) -> NodeState:
     """Infer that a node is done because a child was submitted after it."""
@@ -67,7 +69,7 @@ def has_failed(state: NodeState, aborted: bool = False) -> bool:
     return state.state is State.FAILED
 
 
-def futile(
+def mark_futile(
     node: Node,
     state: NodeState,
     states: Mapping[str, NodeState],
@@ -117,7 +119,7 @@ def parents_of(nodes: Mapping[str, Node], name: str) -> list[str]:
     return sorted(parents, key=lambda parent: (nodes[parent].line, parent))
 
 
-def finished_join(node: Node, state: NodeState, states: Mapping[str, NodeState]) -> NodeState:
+def complete_join(node: Node, state: NodeState, states: Mapping[str, NodeState]) -> NodeState:
     """Mark a waiting join node as done if all its parents are done."""
     if node.kind is not NodeKind.JOIN or state.state is not State.WAITING:
         return state

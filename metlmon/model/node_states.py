@@ -18,11 +18,11 @@ from metlmon.model.dag import Dag
 from metlmon.model.job_events import NodeKey, NodeRecord
 from metlmon.model.node import NodeState, NodeStateResolver, SubmissionResult, made_of
 from metlmon.model.node_neighbours import (
-    finished_join,
-    futile,
+    complete_join,
     has_failed,
-    inferred_done,
-    superseded,
+    infer_done,
+    mark_futile,
+    reset_superseded,
 )
 from metlmon.model.states import State
 from metlmon.model.unrecorded_nodes import UnrecordedEvidence, UnrecordedNodes
@@ -35,6 +35,8 @@ Inputs: TypeAlias = tuple[
     StatusFile | None,
     UnrecordedEvidence | None,
 ]
+"""DONE nodes, :meth:`Dag.fresh_start`, :meth:`Dag.last_start`, whether ABORT-DAG-ON applied, the
+node status file, and the evidence on unrecorded nodes."""
 
 
 Judged: TypeAlias = tuple[NodeState, NodeState, NodeState, datetime | None]
@@ -107,8 +109,8 @@ class NodeStates:
         if table is None:
             table = self._tables[dag.key, alive] = NodeStateTable(dag, alive)
         self._newest_tables[dag.key] = table
-        run = dag.fresh_start(), dag.last_start(), dag.aborted
-        inputs = (dag.done_nodes(), *run, dag.status, evidence)
+        run_facts = dag.fresh_start(), dag.last_start(), dag.aborted
+        inputs = (dag.done_nodes(), *run_facts, dag.status, evidence)
         if table.inputs is None or not _same(table.inputs, inputs):
             table.set_inputs(inputs)
             table.touched.update(dag.workflow.nodes)
@@ -183,13 +185,9 @@ class NodeStateTable:
 
     def judged(self) -> list[Judged]:
         """The resolved states of all nodes, in the DAG's order."""
-        inferred, states, ancestor_submitted = (
-            self._inferred,
-            self.states,
-            self._ancestor_submitted.get,
-        )
+        inferred, states, ancestors = self._inferred, self.states, self._ancestor_submitted
         return [
-            (self._own[name], inferred[name], states[name], ancestor_submitted(name))
+            (self._own[name], inferred[name], states[name], ancestors.get(name))
             for name in self.nodes
         ]
 
@@ -209,8 +207,8 @@ class NodeStateTable:
             if ancestor_submitted is not None:
                 self._ancestor_submitted[name] = ancestor_submitted
         if inputs is not None:
-            done, *run = inputs
-            self.inputs = frozenset(done), *run, None, evidence
+            done, *run_facts = inputs
+            self.inputs = frozenset(done), *run_facts, None, evidence
         self.touched = set(touched)
         self.version = 1
 
@@ -278,9 +276,11 @@ class NodeStateTable:
             if name not in self._own:
                 # Not resolved yet.
                 return ()
-            state = superseded(self._own[name], self._ancestor_submitted.get(name), name in done)
+            state = reset_superseded(
+                self._own[name], self._ancestor_submitted.get(name), name in done
+            )
             if name in self._index:
-                state = inferred_done(nodes[name], state, nodes, states)
+                state = infer_done(nodes[name], state, nodes, states)
             if state == states.get(name):
                 return ()
             states[name] = state
@@ -322,12 +322,12 @@ class NodeStateTable:
         def update(name: str) -> Iterable[str]:
             if name not in inferred:
                 return ()
-            state = finished_join(nodes[name], inferred[name], states)
-            is_unrecorded_changed = False
+            state = complete_join(nodes[name], inferred[name], states)
+            record_changed = False
             if self.unrecorded is not None:
-                state, is_unrecorded_changed = self.unrecorded.resolve(name, state, states)
-            state = futile(nodes[name], state, states, self._failed_for_good)
-            if state == states.get(name) and not is_unrecorded_changed:
+                state, record_changed = self.unrecorded.resolve(name, state, states)
+            state = mark_futile(nodes[name], state, states, self._failed_for_good)
+            if state == states.get(name) and not record_changed:
                 return ()
             old_states.setdefault(name, states.get(name))
             states[name] = state

@@ -77,8 +77,8 @@ class UnprovenJobs:
         return [
             other_key
             for jobs in self._jobs_by_dag.values()
-            for other_key, job_in_log in jobs.items()
-            if not job_in_log.user_logs.isdisjoint(changed_logs)
+            for other_key, other_job in jobs.items()
+            if not other_job.user_logs.isdisjoint(changed_logs)
         ]
 
     def _update_candidate(

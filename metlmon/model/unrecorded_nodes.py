@@ -125,11 +125,11 @@ class UnrecordedNodes:
     def recall(cls, kept: tuple[Any, ...], nodes: Mapping[str, Node]) -> UnrecordedNodes:
         """Restore the result of :meth:`kept`."""
         evidence, names, lost, tally = kept
-        nodes_without_record = cls(UnrecordedEvidence(*evidence), nodes)
-        nodes_without_record._names, nodes_without_record._lost_records = set(names), set(lost)
-        nodes_without_record.tally = NodeCounts(*tally[:-1])
-        nodes_without_record.tally.verdict = State(tally[-1])
-        return nodes_without_record
+        restored = cls(UnrecordedEvidence(*evidence), nodes)
+        restored._names, restored._lost_records = set(names), set(lost)
+        restored.tally = NodeCounts(*tally[:-1])
+        restored.tally.verdict = State(tally[-1])
+        return restored
 
     def add_all(self, states: Mapping[str, NodeState]) -> None:
         """Add all resolved nodes with their states, before they are resolved again."""
@@ -239,11 +239,11 @@ def unrecorded_evidence(
     nodes_log = dag.nodes_log
     process = process_from_done(dag)
     pre_completed = process.pre_completed if process is not None else None
-    missing = missing_rescue(dag) is not None
+    rescue_missing = missing_rescue(dag) is not None
     over = ending is not None or bool(dag.rescues()) or dag.metrics is not None
     done = ending is not None and ended_with_all_done(dag, ending[0])
     has_reports = bool(dag.processes) or bool(dag.jobstate_started) or dag.status is not None
-    if pre_completed is not None and not missing and not done:
+    if pre_completed is not None and not rescue_missing and not done:
         done_counts = {len(dag._done_with(None))}
         done_counts.update(len(dag._done_with(rescue)) for rescue in dag.rescues().values())
         if pre_completed in done_counts:
@@ -253,7 +253,7 @@ def unrecorded_evidence(
         ending[1] if ending is not None else None,
         process.start if process is not None else None,
         pre_completed,
-        missing,
+        rescue_missing,
         has_reports or nodes_log is not None,
         nodes_log is not None and _submitted_all_ready(dag, nodes_log),
         over,
